@@ -32,7 +32,7 @@ use anyhow::Context as _;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::jiff::Timestamp;
-use kube::{Api, Client, Config, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use rand::RngExt as _;
 
 use crate::api::init_kubeconfig::Init;
@@ -105,11 +105,7 @@ async fn local_client(args: &Args) -> anyhow::Result<Client> {
     if let Some(file) = &args.kubeconfig {
         return Ok(daemon_client::client(file).await?);
     }
-    let mut config =
-        Config::incluster().context("not in a pod with a service account, and no --kubeconfig is given")?;
-    config.default_retry = false;
-    config.connect_timeout = Some(Duration::from_secs(5));
-    Ok(Client::try_from(config)?)
+    daemon_client::in_cluster().context("not in a pod with a service account, and no --kubeconfig is given")
 }
 
 /// The agent, with its clients and settings.
@@ -258,7 +254,7 @@ impl Agent {
     /// Deregisters without a certificate that the control plane accepts.
     async fn withdraw(&self, init: &Init, identity: &Identity, id: &str) -> Result<SessionEnd, Blocked> {
         let failed = |why: String| Blocked::new(LEAVE_FAILED, &why);
-        let control_plane = init.token_client().map_err(|e| failed(e.to_string()))?;
+        let control_plane = daemon_client::token_client(init).map_err(|e| failed(e.to_string()))?;
         let withdrawn = tokio::select! {
             withdrawn = register::withdraw(&control_plane, &self.args, &self.validity, id, &identity.key) => withdrawn,
             // That request cannot be withdrawn. Where it is executed all the same, we register once more.
@@ -291,7 +287,7 @@ impl Agent {
     /// Returns the stored certificate, if the control plane accepts it.
     async fn reuse_certificate(&self, init: &Init, identity: &Identity) -> Option<Certificate> {
         let certificate = identity.certificate.clone().filter(|c| c.is_valid(Timestamp::now().as_second()))?;
-        let control_plane = init.client(&certificate.pem, &identity.key).ok()?;
+        let control_plane = daemon_client::identity_client(init, &certificate.pem, &identity.key).ok()?;
         let leases: Api<Lease> = Api::namespaced(control_plane, &cluster_namespace(self.args.cluster_name.as_str()));
         call(leases.get_metadata_opt(AGENT_LEASE)).await.ok()?;
         self.store.save(&identity.key, &certificate, &init.hub()).await.ok()?;
@@ -300,7 +296,7 @@ impl Agent {
     }
 
     async fn register(&self, init: &Init, identity: &Identity, id: &str) -> Result<Certificate, Blocked> {
-        let control_plane = init.token_client().map_err(|e| Blocked::new("InitSecretInvalid", &e))?;
+        let control_plane = daemon_client::token_client(init).map_err(|e| Blocked::new("InitSecretInvalid", &e))?;
         let waiting = async |reason: &'static str, message: String| {
             if self.state.blocked(reason, &message) {
                 tracing::info!(reason, detail = message, "registering");

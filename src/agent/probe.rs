@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use crate::api::init_kubeconfig::Init;
 use crate::api::probe::Outcome;
 use crate::k8s::connect_error::{Hop, hop};
-use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::daemon_client::{CallError, call, token_client};
 
 /// Timeout of one hop.
 const HOP: Duration = Duration::from_secs(5);
@@ -110,7 +110,7 @@ async fn connect(addresses: &[SocketAddr]) -> Result<(), String> {
 
 /// Checks TLS, the clock and the token, by one request that the token allows: a read of a CSR that does not exist.
 async fn authenticate(init: &Init) -> Result<Option<i64>, Outcome> {
-    let client = init.token_client().map_err(|error| failed("Secret", error.to_string()))?;
+    let client = token_client(init).map_err(|error| failed("Secret", error.to_string()))?;
     let request = http::Request::get("/apis/certificates.k8s.io/v1/certificatesigningrequests/fleet-probe");
     let request = request.body(kube::client::Body::empty()).map_err(|error| failed("Secret", error.to_string()))?;
     let answer = match call(client.send(request)).await {

@@ -24,7 +24,7 @@ use crate::daemon::metrics::Metrics;
 use crate::daemon::stop::Stop;
 use crate::k8s::backoff::Backoff;
 use crate::k8s::connect_error::hop;
-use crate::k8s::daemon_client::CallError;
+use crate::k8s::daemon_client::{CallError, identity_client};
 
 /// Time between two reads of Secret and file.
 const POLL: Duration = Duration::from_secs(5);
@@ -72,8 +72,8 @@ impl Session {
     pub(super) async fn run(self) -> Result<SessionEnd, CallError> {
         let name = self.args.cluster_name.to_string();
         // Two clients: large requests must not delay renewals.
-        let lease_client = self.init.client(&self.certificate.pem, &self.identity.key)?;
-        let control_plane = self.init.client(&self.certificate.pem, &self.identity.key)?;
+        let lease_client = identity_client(&self.init, &self.certificate.pem, &self.identity.key)?;
+        let control_plane = identity_client(&self.init, &self.certificate.pem, &self.identity.key)?;
         let (lease_sender, mut lease) = watch::channel(LeaseStatus::Starting);
         let mut renewer =
             LeaseRenewer::new(lease_client, &name, self.holder.clone(), lease_sender, self.metrics.clone());

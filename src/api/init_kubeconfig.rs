@@ -6,7 +6,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Client, Config};
+use kube::Config;
 use serde::Deserialize;
 
 use super::labels::INIT_SECRET_KEY;
@@ -141,25 +141,25 @@ impl Init {
         Ok(config)
     }
 
-    /// A client that may ask for a certificate.
+    /// The configuration of a client that may ask for a certificate.
     ///
     /// # Errors
     /// An address that is none.
-    pub fn token_client(&self) -> Result<Client, kube::Error> {
+    pub fn token_config(&self) -> Result<Config, kube::Error> {
         let mut config = self.config()?;
         config.auth_info.token = Some(self.token.clone().into());
-        Client::try_from(config)
+        Ok(config)
     }
 
-    /// A client with an identity. Each has a connection of its own.
+    /// The configuration of a client with an identity.
     ///
     /// # Errors
-    /// An address, a certificate or a key that is none.
-    pub fn client(&self, certificate: &str, key: &str) -> Result<Client, kube::Error> {
+    /// An address that is none.
+    pub fn identity_config(&self, certificate: &str, key: &str) -> Result<Config, kube::Error> {
         let mut config = self.config()?;
         config.auth_info.client_certificate_data = Some(STANDARD.encode(certificate));
         config.auth_info.client_key_data = Some(STANDARD.encode(key).into());
-        Client::try_from(config)
+        Ok(config)
     }
 }
 
@@ -182,7 +182,7 @@ mod tests {
         let plain = Init::parse(&text.replace("https://", "http://")).unwrap_err().to_string();
         assert!(plain.contains("no server over https://"), "{plain}");
         let unusable = Init { server: "x:1".to_owned(), ..init.clone() };
-        assert!(unusable.token_client().is_err(), "the library would panic at its first request");
+        assert!(unusable.token_config().is_err(), "the library would panic at its first request");
         assert!(Init::parse(&text.replace("abcdef.", "\"a\\nb\" #")).is_err());
         for text in ["", "{}", "clusters: []\nusers: []", "token: abcdef.0123456789abcdef"] {
             let error = Init::parse(text).unwrap_err().to_string();

@@ -73,6 +73,22 @@ pub enum InstallError {
         /// How many were asked for.
         wanted: u64,
     },
+    /// The volumes of etcd stay as the first install made them.
+    #[error(
+        "`{value}` is {} since the first install, and would be {}",
+        now.as_deref().unwrap_or("the default"),
+        wanted.as_deref().unwrap_or("the default")
+    )]
+    Volume {
+        /// The value.
+        value: &'static str,
+        /// What it is; none where it was left out.
+        now: Option<String>,
+        /// What was asked for.
+        wanted: Option<String>,
+        /// True if larger volumes were asked for.
+        grows: bool,
+    },
     /// There are no keys, but data that was written under some.
     #[error("the keys of the control plane are gone, and its data is still there in {0}")]
     KeysLost(ObjectRef),

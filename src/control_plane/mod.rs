@@ -4,6 +4,7 @@ pub mod charts;
 pub mod diff;
 pub mod error;
 mod etcd_members;
+mod etcd_volume;
 mod existing_keys;
 pub mod exposure;
 pub mod find_keys;

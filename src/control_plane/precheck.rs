@@ -11,7 +11,7 @@ use super::exposure::{self, Decision, Known, unknown};
 use super::plan::Plan;
 use super::preflight::{self, Compared};
 use super::values::ExposureType;
-use super::{etcd_members, kubernetes_downgrade, upgrade};
+use super::{etcd_members, etcd_volume, kubernetes_downgrade, upgrade};
 use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTANCE};
 use crate::api::version::KubeMinor;
 use crate::apply::{self, Engine};
@@ -96,6 +96,9 @@ async fn refusal(
         if let Some(refused) = barred {
             return Ok(Some(InstallError::Upgrade { refused, cluster: None }));
         }
+    }
+    if let Some(refused) = etcd_volume::changed(plan, engine, facts, objects).await? {
+        return Ok(Some(refused));
     }
     etcd_members::beside_data(plan, engine, state, facts).await
 }

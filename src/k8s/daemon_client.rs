@@ -8,7 +8,11 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 use super::api_error::ApiError;
+use super::connection;
 use super::kubeconfig::config_of;
+use super::server_identity::Fields;
+use crate::api::init_kubeconfig::Init;
+use crate::api::kubeconfig_check::{self, ReadError};
 
 /// No single call may take longer; watches are exempt.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,11 +29,14 @@ pub enum ClientError {
         #[source]
         source: std::io::Error,
     },
-    /// The text is no kubeconfig. The parser's message is left out: it can show the file's content, which is secret.
+    /// The text is no kubeconfig.
     #[error("{path} is not a kubeconfig")]
     Parse {
         /// The file.
         path: PathBuf,
+        /// Why, without any line of it.
+        #[source]
+        source: ReadError,
     },
     /// The kubeconfig names something that is missing or broken.
     #[error("the kubeconfig {path} cannot be used")]
@@ -44,8 +51,10 @@ pub enum ClientError {
 
 /// Reads a kubeconfig file.
 pub fn read(path: &Path) -> Result<Kubeconfig, ClientError> {
-    let text = fs_err::read_to_string(path).map_err(|source| ClientError::Read { path: path.into(), source })?;
-    Kubeconfig::from_yaml(&text).map_err(|_| ClientError::Parse { path: path.into() })
+    kubeconfig_check::read(path).map_err(|error| match error {
+        ReadError::Read(source) => ClientError::Read { path: path.into(), source },
+        source => ClientError::Parse { path: path.into(), source },
+    })
 }
 
 /// The settings that a kubeconfig's current context stands for, with our time-outs and without hidden retries. A proxy of
@@ -61,18 +70,57 @@ pub async fn config(kubeconfig: Kubeconfig, path: &Path) -> Result<Config, Clien
 
 /// A client for the current context of the kubeconfig at `path`.
 pub async fn client(path: &Path) -> Result<Client, ClientError> {
-    let config = config(read(path)?, path).await?;
-    Client::try_from(config).map_err(|e| ClientError::Use { path: path.into(), source: Box::new(e) })
+    let kubeconfig = read(path)?;
+    let fields = fields(&kubeconfig, path);
+    client_of(config(kubeconfig, path).await?, fields, path)
+}
+
+fn fields(kubeconfig: &Kubeconfig, path: &Path) -> Fields {
+    let context = kubeconfig.current_context.as_deref().unwrap_or_default();
+    Fields::of(kubeconfig, context, &path.display().to_string())
+}
+
+fn client_of(config: Config, fields: Fields, path: &Path) -> Result<Client, ClientError> {
+    connection::client(config, fields).map_err(|source| ClientError::Use { path: path.into(), source })
+}
+
+/// A client with the rights of the pod.
+///
+/// # Errors
+/// None of the files and variables that a pod has, or what cannot be used of them.
+pub fn in_cluster() -> anyhow::Result<Client> {
+    let mut config = Config::incluster()?;
+    config.default_retry = false;
+    config.connect_timeout = Some(Duration::from_secs(5));
+    connection::client(config, Fields::default()).map_err(anyhow::Error::from_boxed)
+}
+
+/// A client that may ask a control plane for a certificate.
+///
+/// # Errors
+/// An address or a token that is none.
+pub fn token_client(init: &Init) -> kube::Result<Client> {
+    connection::client(init.token_config()?, Fields::default()).map_err(kube::Error::Service)
+}
+
+/// A client of a control plane with an identity. Each has a connection of its own.
+///
+/// # Errors
+/// An address, a certificate or a key that is none.
+pub fn identity_client(init: &Init, certificate: &str, key: &str) -> kube::Result<Client> {
+    connection::client(init.identity_config(certificate, key)?, Fields::default()).map_err(kube::Error::Service)
 }
 
 /// The same, with connections that are given up when the server has said nothing for `silence`. Not for watches that may
 /// be silent for longer.
 pub async fn client_that_tires(path: &Path, silence: Duration) -> Result<Client, ClientError> {
-    let mut config = config(read(path)?, path).await?;
+    let kubeconfig = read(path)?;
+    let fields = fields(&kubeconfig, path);
+    let mut config = config(kubeconfig, path).await?;
     config.read_timeout = Some(silence);
     // A connection may be unused for longer, and is not to be blamed for it.
     config.reset_reader_on_write = true;
-    Client::try_from(config).map_err(|e| ClientError::Use { path: path.into(), source: Box::new(e) })
+    client_of(config, fields, path)
 }
 
 /// A call that failed.

@@ -1,31 +1,40 @@
-//! Errors of logging in, in words that show no credential.
+//! Log-in plugins (`client.authentication.k8s.io`), run as kubectl runs them.
 //!
-//! The library's messages hold a plugin's whole command line with its environment, and what it printed: the token. They
-//! are replaced where they arise, in the connection itself, so that no command, log or document can show them.
+//! No error holds an argument, the environment or the output of a plugin: any of them can be a credential.
 
-use std::error::Error as StdError;
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::io::IsTerminal as _;
+use std::process::{Command, Stdio};
 
-use kube::client::AuthError;
-use kube::config::AuthInfo;
-use tower::{BoxError, Layer, Service};
+use jiff::Timestamp;
+use kube::config::{ExecConfig, ExecInteractiveMode};
+use serde::Deserialize;
+use serde_json::json;
 
+use super::credential::Identity;
 use crate::api::text::visible;
 
 /// Why a log-in failed. No variant holds an argument, the environment or the output of a plugin.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LogInError {
-    /// A plugin cannot be started.
-    #[error("cannot start the log-in plugin `{command}`: {why}")]
-    NotStarted { command: String, why: String },
+    /// A plugin cannot be started; with what its kubeconfig says to that.
+    #[error("cannot start the log-in plugin `{command}`: {why}{}", hinted(hint))]
+    NotStarted { command: String, why: String, hint: String },
+    /// A plugin that must ask somebody, where nobody can be asked.
+    #[error(
+        "the log-in plugin `{command}` has to ask somebody, by `exec.interactiveMode` of its user, and standard input is not a terminal"
+    )]
+    NotInteractive { command: String },
     /// A plugin ended with a failure; what it wrote to stderr, escaped and cut, where it did not write to the terminal.
     #[error("the log-in plugin `{command}` failed with {status}{}", said(stderr))]
     Failed { command: String, status: String, stderr: String },
     /// A plugin ended well and gave no credential.
     #[error("what the log-in plugin `{command}` printed is no ExecCredential with a token or a certificate")]
     NoCredential { command: String },
+    /// A plugin answered in another version than it was asked in.
+    #[error(
+        "the log-in plugin `{command}` answers in the version {found}, and is asked for {wanted} by `exec.apiVersion` of its user"
+    )]
+    OtherVersion { command: String, found: String, wanted: String },
     /// What the kubeconfig asks for is not to be had.
     #[error("{0}")]
     Unusable(String),
@@ -35,165 +44,159 @@ fn said(stderr: &str) -> String {
     if stderr.is_empty() { String::new() } else { format!("; it said: {stderr}") }
 }
 
-/// The programs that a user of a kubeconfig runs to log in, by name.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct LogIn {
-    command: String,
+fn hinted(hint: &str) -> String {
+    if hint.is_empty() { String::new() } else { format!("; the kubeconfig says: {hint}") }
 }
 
-impl LogIn {
-    /// Those of a user.
-    pub(crate) fn of(user: &AuthInfo) -> Self {
-        let plugin = user.exec.as_ref().and_then(|exec| exec.command.as_deref());
-        let helper = || user.auth_provider.as_ref().and_then(|provider| provider.config.get("cmd-path"));
-        let command = plugin.or_else(|| helper().map(String::as_str)).unwrap_or_default();
-        Self { command: visible(command).into_owned() }
-    }
+/// What a plugin gave.
+#[derive(Clone)]
+pub(crate) struct Given {
+    pub(super) token: Option<String>,
+    pub(super) identity: Option<Identity>,
+    /// When it has to be asked again.
+    pub(super) until: Option<Timestamp>,
+}
 
-    /// The error without credentials; one that is about something else as it is.
-    pub(crate) fn without_credentials(&self, error: BoxError) -> BoxError {
-        let mut link: Option<&(dyn StdError + 'static)> = Some(&*error);
-        while let Some(cause) = link {
-            if let Some(found) = auth_error(cause) {
-                return self.told(found).into();
-            }
-            link = cause.source();
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Printed {
+    api_version: Option<String>,
+    kind: Option<String>,
+    status: Option<Status>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    token: Option<String>,
+    client_certificate_data: Option<String>,
+    client_key_data: Option<String>,
+    expiration_timestamp: Option<String>,
+}
+
+/// Runs a plugin and waits for it. It may use the terminal, unless its kubeconfig says otherwise.
+///
+/// # Errors
+/// [`LogInError`].
+pub(crate) fn run(exec: &ExecConfig) -> Result<Given, LogInError> {
+    let path = exec.command.clone().unwrap_or_default();
+    let command = || visible(&path).into_owned();
+    let is_interactive = match exec.interactive_mode {
+        Some(ExecInteractiveMode::Never) => false,
+        Some(ExecInteractiveMode::Always) if !std::io::stdin().is_terminal() => {
+            return Err(LogInError::NotInteractive { command: command() });
         }
-        error
+        _ => std::io::stdin().is_terminal(),
+    };
+    let wanted = exec.api_version.clone().unwrap_or_default();
+    let mut spec = json!({"interactive": is_interactive});
+    if let Some(cluster) = exec.cluster.as_ref().filter(|_| exec.provide_cluster_info) {
+        spec["cluster"] = serde_json::to_value(cluster).unwrap_or_default();
     }
-
-    fn told(&self, error: &AuthError) -> LogInError {
-        let command = || self.command.clone();
-        match error {
-            AuthError::AuthExecStart(source) => {
-                LogInError::NotStarted { command: command(), why: source.kind().to_string() }
-            }
-            AuthError::AuthExecRun { out, .. } => LogInError::Failed {
-                command: command(),
-                status: out.status.to_string(),
-                stderr: visible(String::from_utf8_lossy(&out.stderr).trim()).into_owned(),
-            },
-            AuthError::AuthExecParse(_)
-            | AuthError::ExecPluginFailed
-            | AuthError::UnrefreshableTokenResponse
-            | AuthError::MalformedTokenExpirationDate(_)
-            | AuthError::ParseTokenKey(_) => LogInError::NoCredential { command: command() },
-            AuthError::InvalidBasicAuth(_) => unusable("the user name or the password cannot be sent in a header"),
-            AuthError::InvalidBearerToken(_) => {
-                unusable("the token cannot be sent in a header: it has a line break or a control character in it")
-            }
-            AuthError::ReadTokenFile(source, path) => {
-                LogInError::Unusable(format!("cannot read the token file {}: {source}", path.display()))
-            }
-            AuthError::MissingCommand => unusable("the `exec` of the user names no `command`"),
-            AuthError::ExecMissingClusterInfo => {
-                unusable("the `exec` of the user wants to know the cluster, and the kubeconfig has none")
-            }
-            AuthError::NoValidNativeRootCA(source) => {
-                LogInError::Unusable(format!("the system has no certificates of authorities: {source}"))
-            }
-            // Its text can be a command line.
-            AuthError::AuthExec(_) => unusable(
-                "the `auth-provider` of the user cannot be used; Kubernetes has removed these in favour of `exec` plugins",
-            ),
-            AuthError::AuthExecSerialize(_) => unusable("the user cannot log in"),
-        }
+    let info = json!({"kind": "ExecCredential", "apiVersion": wanted, "spec": spec});
+    let mut plugin = Command::new(&path);
+    plugin.args(exec.args.iter().flatten());
+    for variable in exec.env.iter().flatten() {
+        plugin.env(variable.get("name").map_or("", String::as_str), variable.get("value").map_or("", String::as_str));
     }
+    plugin.env("KUBERNETES_EXEC_INFO", info.to_string());
+    plugin.stdin(if is_interactive { Stdio::inherit() } else { Stdio::null() });
+    if exec.interactive_mode != Some(ExecInteractiveMode::Never) {
+        plugin.stderr(Stdio::inherit());
+    }
+    let output = plugin.output().map_err(|error| LogInError::NotStarted {
+        command: command(),
+        why: error.kind().to_string(),
+        hint: exec.install_hint.as_deref().map(|hint| visible(hint.trim()).into_owned()).unwrap_or_default(),
+    })?;
+    if !output.status.success() {
+        return Err(LogInError::Failed {
+            command: command(),
+            status: output.status.to_string(),
+            stderr: visible(String::from_utf8_lossy(&output.stderr).trim()).into_owned(),
+        });
+    }
+    read(&output.stdout, &wanted, &command())
 }
 
-fn unusable(why: &str) -> LogInError {
-    LogInError::Unusable(why.to_owned())
-}
-
-/// The log-in error that an error is, or is about.
-fn auth_error<'e>(error: &'e (dyn StdError + 'static)) -> Option<&'e AuthError> {
-    match error.downcast_ref::<kube::Error>() {
-        Some(kube::Error::Auth(error)) => Some(error),
-        _ => error.downcast_ref::<AuthError>(),
+/// Reads what a plugin printed: JSON, or YAML as kubectl takes it, too.
+fn read(stdout: &[u8], wanted: &str, command: &str) -> Result<Given, LogInError> {
+    let none = || LogInError::NoCredential { command: command.to_owned() };
+    let printed: Printed = serde_saphyr::from_slice(stdout).map_err(|_| none())?;
+    let status = printed.status.filter(|_| printed.kind.as_deref() == Some("ExecCredential")).ok_or_else(none)?;
+    let found = printed.api_version.unwrap_or_default();
+    if found != wanted {
+        let found =
+            if found.starts_with("client.authentication.k8s.io/") { found } else { "of something else".to_owned() };
+        return Err(LogInError::OtherVersion {
+            command: command.to_owned(),
+            found: visible(&found).into_owned(),
+            wanted: wanted.to_owned(),
+        });
     }
-}
-
-impl<S> Layer<S> for LogIn {
-    type Service = LoggingIn<S>;
-
-    fn layer(&self, inner: S) -> LoggingIn<S> {
-        LoggingIn { inner, log_in: self.clone() }
+    let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let identity = match (given(status.client_certificate_data), given(status.client_key_data)) {
+        (Some(certificate), Some(key)) => Some(Identity { certificate, key }),
+        (None, None) => None,
+        _ => return Err(none()),
+    };
+    let token = given(status.token);
+    if token.is_none() && identity.is_none() {
+        return Err(none());
     }
-}
-
-/// A service whose errors show no credential, also where a token is fetched anew between two requests.
-#[derive(Debug, Clone)]
-pub(crate) struct LoggingIn<S> {
-    inner: S,
-    log_in: LogIn,
-}
-
-impl<S, R> Service<R> for LoggingIn<S>
-where
-    S: Service<R, Error = BoxError>,
-    S::Future: Send + 'static,
-{
-    type Response = S::Response;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<S::Response, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: R) -> Self::Future {
-        let (answer, log_in) = (self.inner.call(request), self.log_in.clone());
-        Box::pin(async move { answer.await.map_err(|error| log_in.without_credentials(error)) })
-    }
+    let until = given(status.expiration_timestamp).map(|text| text.parse::<Timestamp>()).transpose();
+    Ok(Given { token, identity, until: until.map_err(|_| none())? })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::ExitStatusExt as _;
-    use std::process::{ExitStatus, Output};
-
     use super::*;
 
-    fn log_in() -> LogIn {
-        LogIn { command: "aws".to_owned() }
-    }
-
-    fn shown(error: AuthError) -> String {
-        let error = log_in().without_credentials(Box::new(kube::Error::Auth(error)));
-        assert!(error.source().is_none(), "what stands behind it would be shown, too");
-        format!("{error} {error:?}")
+    fn printed(status: &str) -> Result<Given, LogInError> {
+        let version = "client.authentication.k8s.io/v1";
+        let text = format!("{{\"apiVersion\": \"{version}\", \"kind\": \"ExecCredential\", \"status\": {status}}}");
+        read(text.as_bytes(), version, "aws")
     }
 
     #[test]
-    fn no_credential_of_a_plugin_is_in_its_error() {
-        let out = Output {
-            status: ExitStatus::from_raw(255 << 8),
-            stdout: b"{\"token\": \"SECRET\"}".to_vec(),
-            stderr: b"no session\x1b[2J".to_vec(),
-        };
-        let failed =
-            shown(AuthError::AuthExecRun { cmd: "KEY=SECRET aws --token SECRET".to_owned(), out: Box::new(out) });
-        assert!(!failed.contains("SECRET") && !failed.contains('\u{1b}'), "{failed}");
-        assert!(
-            failed.starts_with("the log-in plugin `aws` failed with exit status: 255; it said: no session"),
-            "{failed}"
-        );
-        for error in [
-            AuthError::ParseTokenKey(serde_json::from_str::<u8>("\"SECRET\"").unwrap_err()),
-            AuthError::AuthExec("Executing aws SECRET failed".to_owned()),
+    fn what_a_plugin_prints_is_a_token_or_a_whole_identity_in_the_version_that_was_asked_for() {
+        let given = printed("{\"token\": \"t\", \"expirationTimestamp\": \"2030-01-01T00:00:00Z\"}").ok().unwrap();
+        assert!(given.token.as_deref() == Some("t") && given.identity.is_none() && given.until.is_some());
+        let given = printed("{\"clientCertificateData\": \"c\", \"clientKeyData\": \"k\"}").ok().unwrap();
+        assert!(given.token.is_none() && given.identity.is_some() && given.until.is_none());
+        for status in [
+            "{}",
+            "null",
+            "{\"token\": \"\"}",
+            "{\"clientKeyData\": \"SECRET\"}",
+            "{\"token\": \"SECRET\", \"expirationTimestamp\": \"SECRET\"}",
+            "{\"token\": [\"SECRET\"]}",
         ] {
-            assert!(error.to_string().contains("SECRET"), "it is not tested by {error}");
-            assert!(!shown(error).contains("SECRET"));
+            let error = printed(status).err().unwrap();
+            assert_eq!(error, LogInError::NoCredential { command: "aws".to_owned() }, "{status}");
         }
+        for text in ["", "SECRET", "{\"kind\": \"SECRET\", \"apiVersion\": \"v\", \"status\": {\"token\": \"SECRET\"}}"]
+        {
+            assert_eq!(
+                read(text.as_bytes(), "v", "aws").err().unwrap(),
+                LogInError::NoCredential { command: "aws".to_owned() }
+            );
+        }
+        let text = "{\"kind\": \"ExecCredential\", \"apiVersion\": \"SECRET\", \"status\": {\"token\": \"SECRET\"}}";
+        let error = read(text.as_bytes(), "v", "aws").err().unwrap();
+        assert!(matches!(&error, LogInError::OtherVersion { found, .. } if found == "of something else"), "{error}");
     }
 
     #[test]
-    fn a_log_in_error_is_found_behind_others_and_other_errors_stay() {
-        let inner = kube::Error::Auth(AuthError::AuthExec("SECRET".to_owned()));
-        let behind = kube::Error::Service(Box::new(std::io::Error::other(inner)));
-        let error = log_in().without_credentials(Box::new(behind));
-        assert!(!error.to_string().contains("SECRET"), "{error}");
-        let other = log_in().without_credentials("connection refused".into());
-        assert_eq!(other.to_string(), "connection refused");
+    fn a_plugin_that_is_not_there_is_told_with_what_the_kubeconfig_says_to_that() {
+        let exec = ExecConfig {
+            command: Some("/nonexistent/plugin".to_owned()),
+            install_hint: Some("get it\u{1b}[2J\n".to_owned()),
+            args: Some(vec!["SECRET".to_owned()]),
+            ..ExecConfig::default()
+        };
+        let error = run(&exec).err().unwrap().to_string();
+        let wanted = r"cannot start the log-in plugin `/nonexistent/plugin`: entity not found; the kubeconfig says: get it\u{1b}[2J";
+        assert_eq!(error, wanted);
     }
 }

@@ -3,19 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kube::client::ClientBuilder;
-use kube::config::{Cluster, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{Cluster, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tower::buffer::BufferLayer;
 use tower::retry::RetryLayer;
 
-use super::exec_plugin::LogIn;
+use super::connection;
 use super::request_log::Trace;
 use super::response_limit::AnswerLimit;
 use super::retry::OfReads;
+use super::server_identity::Fields;
 use crate::api::remedy::{Flag, Remedy};
 use crate::api::shell::foreign_word;
-use crate::api::text::{visible, visible_cell, visible_list};
+use crate::api::text::{visible_cell, visible_list};
 use crate::api::{kubeconfig_check, proxy};
 
 /// Time that a connection may take to come up.
@@ -149,7 +149,7 @@ impl Target {
     pub async fn connect(&self) -> Result<Connected, ClientError> {
         let paths = self.paths();
         let Some((kubeconfig, files)) = read(&paths, !self.kubeconfig.is_empty())? else {
-            return self.connect_in_pod(&paths);
+            return self.connect_in_pod(&paths).await;
         };
         let contexts: Vec<String> = kubeconfig.contexts.iter().map(|c| c.name.clone()).collect();
         let context = self.context.clone().or_else(|| kubeconfig.current_context.clone()).filter(|c| !c.is_empty());
@@ -163,8 +163,9 @@ impl Target {
             files: files.clone(),
             source,
         };
+        let fields = Fields::of(&kubeconfig, &context, &files);
         let config = config_of(kubeconfig, &context, &options).await.map_err(unusable)?;
-        finish(config, Some(context.clone())).map_err(unusable)
+        finish(config, fields, Some(context.clone())).await.map_err(unusable)
     }
 
     /// The names of all contexts; none where the files cannot be read.
@@ -193,14 +194,14 @@ impl Target {
         std::env::home_dir().map(|home| home.join(".kube").join("config")).into_iter().collect()
     }
 
-    fn connect_in_pod(&self, paths: &[PathBuf]) -> Result<Connected, ClientError> {
+    async fn connect_in_pod(&self, paths: &[PathBuf]) -> Result<Connected, ClientError> {
         if let Some(context) = &self.context {
             let files = format!("{}, which does not exist", join(paths));
             return Err(ClientError::Context { context: Some(context.clone()), files, contexts: Vec::new() });
         }
         let looked = format!("{} does not exist, and this is not a pod", join(paths));
         let config = Config::incluster().map_err(|_| ClientError::NoKubeconfig { looked })?;
-        finish(config, None).map_err(|source| ClientError::Unusable {
+        finish(config, Fields::default(), None).await.map_err(|source| ClientError::Unusable {
             context: "in-cluster".to_owned(),
             files: "the pod".to_owned(),
             source,
@@ -220,8 +221,9 @@ pub async fn connect_with(kubeconfig: Kubeconfig) -> Result<Connected, ClientErr
         source,
     };
     let options = KubeConfigOptions::default();
+    let fields = Fields::of(&kubeconfig, &context, "the generated kubeconfig");
     let config = config_of(kubeconfig, &context, &options).await.map_err(unusable)?;
-    finish(config, Some(context.clone())).map_err(unusable)
+    finish(config, fields, Some(context.clone())).await.map_err(unusable)
 }
 
 /// The configuration of a context, with the proxy that it is to go through.
@@ -250,7 +252,11 @@ fn cluster<'k>(kubeconfig: &'k Kubeconfig, context: &str) -> Option<&'k Cluster>
     kubeconfig.clusters.iter().find(|named| named.name == context.cluster)?.cluster.as_ref()
 }
 
-fn finish(mut config: Config, context: Option<String>) -> Result<Connected, Box<dyn std::error::Error + Send + Sync>> {
+async fn finish(
+    mut config: Config,
+    fields: Fields,
+    context: Option<String>,
+) -> Result<Connected, Box<dyn std::error::Error + Send + Sync>> {
     // The library's would take writes, too, and wait for as long as a server says.
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
@@ -263,10 +269,9 @@ fn finish(mut config: Config, context: Option<String>) -> Result<Connected, Box<
     let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     let namespace = config.default_namespace.clone();
     let retry = RetryLayer::new(OfReads::new()?);
-    let log_in = LogIn::of(&config.auth_info);
-    // Below the log of requests, which shows errors, too.
-    let builder = ClientBuilder::try_from(config).map_err(|error| log_in.without_credentials(Box::new(error)))?;
-    let builder = builder.with_layer(&log_in).with_layer(&AnswerLimit).with_layer(&Trace);
+    // A log-in plugin may run here, and keep this thread waiting.
+    let builder = tokio::task::spawn_blocking(move || connection::builder(config, fields)).await??;
+    let builder = builder.with_layer(&AnswerLimit).with_layer(&Trace);
     let client = builder.with_layer(&BufferLayer::new(IN_FLIGHT)).with_layer(&retry).build();
     Ok(Connected { client, context, server, namespace })
 }
@@ -279,23 +284,18 @@ fn read(paths: &[PathBuf], required: bool) -> Result<Option<(Kubeconfig, String)
         if !required && !path.exists() {
             continue;
         }
-        let wrong = |source| ClientError::File { path: path.clone(), source: without_lines(source) };
-        let next = kubeconfig_check::read(path).map_err(wrong)?;
+        let next = kubeconfig_check::read(path);
+        let next = next.map_err(|source| ClientError::File { path: path.clone(), source: Box::new(source) })?;
         merged = Some(match merged {
-            Some(former) => former.merge(next).map_err(wrong)?,
+            // Fails on nothing that can be read: both have the one kind and version that there is.
+            Some(former) => former
+                .merge(next)
+                .map_err(|source| ClientError::File { path: path.clone(), source: Box::new(source) })?,
             None => next,
         });
         used.push(path.clone());
     }
     Ok(merged.map(|config| (config, join(&used))))
-}
-
-/// The error of a kubeconfig without the lines that it is about, which can hold a token.
-fn without_lines(error: KubeconfigError) -> Box<dyn std::error::Error + Send + Sync> {
-    match error {
-        KubeconfigError::Parse(source) => visible(&source.without_snippet().to_string()).into(),
-        other => Box::new(other),
-    }
 }
 
 fn join(paths: &[PathBuf]) -> String {

@@ -9,6 +9,8 @@ pub mod backoff;
 mod call;
 pub(crate) mod client;
 pub mod connect_error;
+pub(crate) mod connection;
+mod credential;
 pub mod daemon_client;
 pub(crate) mod discovery;
 pub(crate) mod event;
@@ -24,6 +26,9 @@ pub mod resource_version;
 mod response_limit;
 mod retry;
 pub(crate) mod server_clock;
+pub(crate) mod server_identity;
+mod tls;
+mod trust;
 pub(crate) mod watch;
 
 pub use api_error::{ApiError, Cause, sentences};

@@ -1,8 +1,8 @@
 //! The configuration for encryption at rest: which resources of the control plane are encrypted, and with what.
 
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ring::rand::{SecureRandom, SystemRandom};
 use serde::Deserialize;
 use zeroize::Zeroizing;
 

@@ -21,6 +21,7 @@ use crate::api::applyset;
 use crate::api::labels::{KEYS_MANAGER, LABEL_APP_VERSION, LABEL_INSTANCE, LABEL_KEEP, LABEL_PART_OF};
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::daemon::log::{self, LogFormat};
+use crate::k8s::daemon_client;
 use crate::pki::secrets::{ETCD_CLAIM, KEPT_SECRET, SCHEDULER_SECRET, SECRET_ENTRIES, SERVER_FILE};
 use crate::pki::{self, Endpoint, Files, Leaf, Lifetimes, PkiError, San, Subject};
 
@@ -113,7 +114,7 @@ pub fn main(format: LogFormat, args: &KeysArgs) -> anyhow::Result<()> {
     log::start(format);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(async {
-        let client = Client::try_from(kube::Config::incluster()?)?;
+        let client = daemon_client::in_cluster()?;
         anyhow::Ok(run(&client, args).await?)
     })?;
     tracing::info!(made = ?done.made, renewed = ?done.renewed, "keys are complete");

@@ -3,11 +3,11 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 
-use crate::server::{busy, kubeconfig, list, serve, use_cluster};
+use crate::server::{Said, busy, kubeconfig, list, serve, serve_as_it_is, tls_kubeconfig, use_cluster};
 use crate::{Ran, Sandbox};
 
 /// A server that no name server knows: only a proxy reaches it.
@@ -168,12 +168,11 @@ fn the_proxy_of_a_kubeconfig_goes_before_that_of_the_environment() {
 #[test]
 fn the_token_of_an_exec_plugin_is_what_the_cluster_is_asked_with() {
     let sandbox = Sandbox::new();
-    let (server, said) = listen(|stream, say| {
-        let head = head(&mut BufReader::new(&stream))?;
-        say.send(head.into_iter().find(|line| line.to_lowercase().starts_with("authorization:"))?).ok()?;
-        let body = list(&[]).1.to_string();
-        let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}", body.len());
-        write!(&stream, "{head}\r\n\r\n{body}").ok()
+    let asked = Arc::new(Mutex::new(None));
+    let seen = Arc::clone(&asked);
+    let server = serve_as_it_is(move |asked| {
+        *seen.lock().unwrap() = asked.authorization;
+        Said { status: 200, head: b"x: y".to_vec(), body: list(&[]).1.to_string().into_bytes() }
     });
     let script = sandbox.file(
         "log-in",
@@ -185,9 +184,13 @@ fn the_token_of_an_exec_plugin_is_what_the_cluster_is_asked_with() {
         "user: {{exec: {{apiVersion: client.authentication.k8s.io/v1, command: \"{script}\", args: [from-plugin], \
          interactiveMode: Never}}}}"
     );
-    let config = kubeconfig("x", &format!("http://{server}")).replace("user: {}", &user);
+    let config = tls_kubeconfig("x", &server).replace("user: {}", &user);
     clusters(&sandbox, &config, &[]).succeeds();
-    assert!(said.recv().unwrap().ends_with("Bearer from-plugin"));
+    assert_eq!(asked.lock().unwrap().take().as_deref(), Some("Bearer from-plugin"));
+    // Without TLS, nothing that proves who asks is sent.
+    let config = kubeconfig("x", &server).replace("user: {}", &user);
+    clusters(&sandbox, &config, &[]).succeeds();
+    assert_eq!(asked.lock().unwrap().take(), None);
 }
 
 /// A plugin that is given a credential in its environment and its arguments, prints another, and fails.
@@ -223,7 +226,7 @@ fn a_plugin_that_fails_shows_what_it_said_and_none_of_what_it_was_given_or_gave(
                  env: [{{name: AWS_SECRET_ACCESS_KEY, value: SECRET-env}}], interactiveMode: {mode}}}}}"
             );
             let server = serve(|_, _| list(&[]));
-            let config = sandbox.file("config", &kubeconfig("x", &server).replace("user: {}", &user));
+            let config = sandbox.file("config", &tls_kubeconfig("x", &server).replace("user: {}", &user));
             let args = [&["get", "clusters", "--kubeconfig", &config], flags].concat();
             let ran = Ran::of(sandbox.command().args(args).env("RUST_LOG", "trace").output().unwrap());
             let shown = format!("{}{}", ran.stdout, ran.stderr);
@@ -241,15 +244,18 @@ fn a_plugin_that_fails_shows_what_it_said_and_none_of_what_it_was_given_or_gave(
 fn a_kubeconfig_that_cannot_be_read_is_told_without_its_lines() {
     let sandbox = Sandbox::new();
     let good = kubeconfig("x", "https://127.0.0.1:1");
-    for user in [
+    for (user, said) in [
         "user: SECRET",
         "user: {token: SECRET, x: [}",
         "user: {token: [SECRET]}",
         "user: {token: SECRET\n  client-key-data: {}}",
-    ] {
+    ]
+    .into_iter()
+    .zip(["`users[name=u].user` is a string", "line ", "`users[name=u].user.token` is a list", "line "])
+    {
         let config = sandbox.file("config", &good.replace("user: {}", user));
         let ran = sandbox.run(&["get", "clusters", "--kubeconfig", &config, "--verbose"]);
-        ran.fails(1, &["cannot use the kubeconfig", "line "]);
+        ran.fails(1, &["cannot use the kubeconfig", said]);
         assert!(!ran.stderr.contains("SECRET"), "{ran:?}");
     }
 }

@@ -83,7 +83,7 @@ fn a_kubeconfig_that_the_client_library_would_panic_over_is_an_error_that_names_
     for (cluster, user, parts) in [
         ("server: 'host:6443'", "token: hunter2", [server, "neither http:// nor https://"]),
         ("server: '*'", "token: hunter2", [server, "neither http:// nor https://"]),
-        ("server: ''", "", [server, "is empty"]),
+        ("server: ''", "", [server, "is missing"]),
         ("server: 'http://'", "", [server, "not a URL"]),
         ("server: '://x'", "", [server, "neither http:// nor https://"]),
         ("server: 'https://[::1'", "", [server, "not a URL"]),
@@ -144,7 +144,7 @@ fn a_kubeconfig_without_end_or_too_deep_is_an_error() {
         ("mappings", "recursion limit"),
         ("extension", "recursion limit"),
         ("half", "UTF-16"),
-        ("secret", "at line 5, column 11"),
+        ("secret", "`users[name=u].user.exec` is a list"),
     ] {
         let ran = bounded(&sandbox, &["status", "demo"], &[("KUBECONFIG", file)]);
         ran.fails(1, &["cannot use the kubeconfig", file, part]);

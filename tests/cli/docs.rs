@@ -230,3 +230,22 @@ fn what_a_newcomer_runs_takes_the_version_by_the_cluster() {
         assert!(ran.stderr.lines().any(|line| line == install), "{ran:?}");
     }
 }
+
+#[test]
+fn the_page_on_kubeconfigs_has_a_row_for_each_field_and_names_only_cases_that_there_are() {
+    let page = std::fs::read_to_string(root().join("docs/kubeconfig.md")).unwrap();
+    let section = |name: &str| page.split("\n## ").find(|section| section.starts_with(name)).unwrap().to_owned();
+    let fields = section("Fields");
+    let rows = fields.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let rows: Vec<(&str, &str)> = rows.collect();
+    let named: Vec<&str> = rows.iter().map(|(field, _)| *field).collect();
+    assert_eq!(named, fleetctl::api::kubeconfig_check::FIELDS.map(|(field, _)| field));
+    let sources = std::fs::read_dir(root().join("tests/engine/kubeconfigs/cases")).unwrap();
+    let cases: String = sources.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()).collect();
+    for (field, rest) in rows {
+        let cases_of: Vec<&str> = rest.rsplit(" | ").next().unwrap().split('`').skip(1).step_by(2).collect();
+        assert!(!cases_of.is_empty(), "{field} has no case");
+        let unknown = cases_of.into_iter().find(|name| !cases.contains(&format!("\"{name}\"")));
+        assert_eq!(unknown, None, "of {field}");
+    }
+}

@@ -825,7 +825,7 @@ fn names_of_a_kubeconfig_and_what_its_plugin_says_are_shown_escaped() {
         ))
     );
     let text = format!(
-        "apiVersion: v1\nkind: Config\nclusters: [{{name: {name}, cluster: {{server: \"http://127.0.0.1:1\"}}}}]\n\
+        "apiVersion: v1\nkind: Config\nclusters: [{{name: {name}, cluster: {{server: \"https://127.0.0.1:1\"}}}}]\n\
          users: [{{name: {name}, user: {{exec: {plugin}}}}}]\n\
          contexts: [{{name: {name}, context: {{cluster: {name}, user: {name}}}}}]\ncurrent-context: {name}\n"
     );
@@ -837,6 +837,9 @@ fn names_of_a_kubeconfig_and_what_its_plugin_says_are_shown_escaped() {
         &["version"],
         &["uninstall", "cp", "demo", "-o", "json"],
     ];
+    run(&sandbox, &commands, &mut faults);
+    // The same where nobody logs in, so that the commands go on.
+    with_kubeconfig(&sandbox, &text.replace("https://", "http://"));
     run(&sandbox, &commands, &mut faults);
     // What is completed is typed into a shell.
     for shell in ["bash", "zsh", "fish"] {

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use crate::Sandbox;
 use crate::check::empty;
-use crate::server::{Answer, list, serve, use_cluster};
+use crate::server::{Answer, admin_kubeconfig, kubeconfig, list, serve, use_cluster, with_kubeconfig};
+use crate::{Ran, Sandbox};
 
 /// The documents of a YAML stream as JSON.
 pub(crate) fn documents(text: &str) -> Vec<serde_json::Value> {
@@ -216,4 +216,25 @@ fn a_lost_record_is_said_with_what_was_found_before_anything_is_written() {
     let first = sandbox.run(&INSTALL);
     first.fails(1, &["cannot be used"]);
     assert!(!first.stderr.contains("lost"), "{first:?}");
+}
+
+#[test]
+fn a_context_that_is_named_like_the_control_plane_is_said_before_anything_is_written() {
+    let sandbox = Sandbox::new();
+    let (server, writes) = written_to(empty);
+    std::fs::create_dir_all(sandbox.path().join(".fleet/demo/pki")).unwrap();
+    // Keys that stop the install before its first write.
+    sandbox.file(".fleet/demo/pki/ca.crt", "none");
+    with_kubeconfig(&sandbox, &kubeconfig("demo", &server));
+    let said = format!("warning: your kubeconfig has a context demo already, which leads to {server}");
+    sandbox.run(&INSTALL).fails(1, &[&said, "kubectl config rename-context demo NEW", "nothing was written"]);
+    let events = sandbox.run(&[&INSTALL[..], &["-o", "json"]].concat()).stderr;
+    assert!(events.contains("\"warning\"") && events.contains("has a context demo already"), "{events}");
+    assert_eq!(*writes.lock().unwrap(), Vec::<String>::new());
+    // The one that an earlier install wrote is the control plane's own.
+    let own = admin_kubeconfig("demo", "http://192.0.2.1:6443");
+    sandbox.file(".fleet/demo/fleet-kubeconfig", &own);
+    let both = [sandbox.file("hosting", &kubeconfig("hosting", &server)), sandbox.file("own", &own)].join(":");
+    let ran = Ran::of(sandbox.command().args(INSTALL).env("KUBECONFIG", both).output().unwrap());
+    assert!(!ran.stderr.contains("has a context demo"), "{}", ran.stderr);
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use crate::Sandbox;
+use crate::{Ran, Sandbox};
 
 fn bin_dir(sandbox: &Sandbox) -> String {
     let folder = sandbox.path().join("bin");
@@ -25,6 +25,52 @@ fn the_plugin_is_linked_and_removed_again() {
     sandbox.run(&["kubectl-install", "--bin-dir", &bin, "--uninstall"]).succeeds();
     assert!(!plugin.exists());
     sandbox.run(&["kubectl-install", "--bin-dir", &bin, "--uninstall"]).succeeds();
+}
+
+#[test]
+fn another_plugin_before_it_on_path_is_named_and_a_folder_is_compared_as_the_file_system_has_it() {
+    let sandbox = Sandbox::new();
+    let folder = |name: &str| {
+        fs::create_dir(sandbox.path().join(name)).unwrap();
+        sandbox.path().join(name).display().to_string()
+    };
+    let (old, new, real) = (folder("old"), folder("new"), folder("real"));
+    let linked = sandbox.path().join("linked");
+    symlink(&real, &linked).unwrap();
+    let linked = linked.display().to_string();
+    let other = sandbox.file("old/kubectl-fleet", "#!/bin/sh\n");
+    let said = |path: &str, folder: &str| {
+        let args = ["kubectl-install", "--bin-dir", folder];
+        let ran = Ran::of(sandbox.command().args(args).env("PATH", path).output().unwrap());
+        ran.succeeds();
+        ran.stderr
+    };
+    // What cannot be run is not found either.
+    assert_eq!(said(&format!("{old}:{new}"), &new), "");
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
+    let first = format!("kubectl finds {other} first on PATH");
+    for path in [format!("{old}:{new}"), format!("/nonexistent:{old}/"), "old:new".to_owned()] {
+        let shown = said(&path, &new);
+        assert!(
+            shown.contains(&first) || path == "old:new" && shown.contains("finds old/kubectl-fleet first"),
+            "{shown}"
+        );
+    }
+    for (path, folder) in [
+        (format!("{new}:{old}"), new.as_str()),
+        (format!("{new}/:{old}"), "new"),
+        (new.clone(), "./new/../new"),
+        (real.clone(), linked.as_str()),
+        (format!("{linked}/"), real.as_str()),
+        (linked.clone(), linked.as_str()),
+        ("real".to_owned(), linked.as_str()),
+        // The same program in two folders.
+        (format!("{real}:{new}"), new.as_str()),
+    ] {
+        assert_eq!(said(&path, folder), "", "{path} {folder}");
+    }
+    assert!(sandbox.path().join("new/kubectl-fleet").exists());
+    assert!(said("/nonexistent", &new).contains("is not on PATH"));
 }
 
 #[test]

@@ -38,6 +38,8 @@ pub(crate) struct Asked {
     pub(crate) method: String,
     /// With its query.
     pub(crate) path: String,
+    /// The header about who asks.
+    pub(crate) authorization: Option<String>,
     pub(crate) body: Vec<u8>,
 }
 
@@ -91,11 +93,14 @@ fn one(stream: &mut (impl Read + Write), answer: &dyn Fn(Asked) -> Said) -> Opti
     reader.read_line(&mut line).ok()?;
     let mut words = line.split_whitespace();
     let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
-    let mut length = 0;
+    let (mut length, mut authorization) = (0, None);
     loop {
-        let mut header = String::new();
-        reader.read_line(&mut header).ok()?;
-        let header = header.trim().to_ascii_lowercase();
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        let header = line.trim().to_ascii_lowercase();
+        if header.starts_with("authorization:") {
+            authorization = Some(line.trim()["authorization:".len()..].trim().to_owned());
+        }
         if header.is_empty() {
             break;
         }
@@ -103,7 +108,7 @@ fn one(stream: &mut (impl Read + Write), answer: &dyn Fn(Asked) -> Said) -> Opti
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
-    let Said { status, head, body } = answer(Asked { method, path, body });
+    let Said { status, head, body } = answer(Asked { method, path, authorization, body });
     let mut answer =
         format!("HTTP/1.1 {status} x\r\nconnection: close\r\ncontent-length: {}\r\n", body.len()).into_bytes();
     answer.extend([&head[..], b"\r\n\r\n", &body].concat());
@@ -139,6 +144,13 @@ pub(crate) fn kubeconfig(context: &str, server: &str) -> String {
         "apiVersion: v1\nkind: Config\nclusters: [{{name: c, cluster: {{server: \"{server}\"}}}}]\nusers: [{{name: u, user: {{}}}}]\n\
          contexts: [{{name: {context}, context: {{cluster: c, user: u}}}}]\ncurrent-context: {context}\n"
     )
+}
+
+/// The same over TLS, with the CA of a [`serve`]d one.
+pub(crate) fn tls_kubeconfig(context: &str, server: &str) -> String {
+    let ca = format!("certificate-authority-data: {}", STANDARD.encode(&TLS.1));
+    let server = server.replace("http://", "https://");
+    kubeconfig(context, &server).replace(&format!("server: \"{server}\""), &format!("server: \"{server}\", {ca}"))
 }
 
 /// The kubeconfig that an install of a control plane whose API is this [`serve`]d one writes.

@@ -9,6 +9,7 @@ mod data_retention;
 mod foreign_objects;
 mod forged;
 mod kill;
+mod kubeconfigs;
 mod lifecycle;
 mod locking;
 mod rights;

@@ -17,6 +17,7 @@ use fleetctl::control_plane::health;
 use fleetctl::diagnose::kstatus;
 use fleetctl::inventory::Owner;
 use fleetctl::k8s::ApiError;
+use fleetctl::k8s::daemon_client::token_client;
 use fleetctl::k8s::kubeconfig::connect_with;
 use fleetctl::pki;
 use fleetctl::workload_cluster::values::AgentValues;
@@ -135,7 +136,7 @@ pub(crate) fn kubeconfig(data: &[u8]) {
     }
     if let Ok(init) = Init::parse(text) {
         let _guard = runtime().enter();
-        let _ = init.token_client();
+        let _ = token_client(&init);
     }
     if let Ok(parsed) = pki::Kubeconfig::parse("fuzz", text) {
         let written = parsed.to_yaml("fuzz").expect("it can be written");

@@ -1,3 +1,4 @@
+use super::cluster::check_proxy;
 use super::*;
 
 /// A kubeconfig with these fields of its cluster and its user, as flow mappings without braces.
@@ -9,6 +10,12 @@ fn of(cluster: &str, user: &str) -> Kubeconfig {
     parse(&text).unwrap()
 }
 
+/// A certificate and its key, in base64 of PEM.
+fn pair() -> (String, String) {
+    let pair = rcgen::generate_simple_self_signed(["h".to_owned()]).unwrap();
+    (STANDARD.encode(pair.cert.pem()), STANDARD.encode(pair.signing_key.serialize_pem()))
+}
+
 fn server(cluster: &str, user: &str) -> Result<String, String> {
     let checked = checked(of(cluster, user), "c").map_err(|error| error.to_string())?;
     Ok(checked.clusters[0].cluster.as_ref().unwrap().server.clone().unwrap())
@@ -16,16 +23,20 @@ fn server(cluster: &str, user: &str) -> Result<String, String> {
 
 #[test]
 fn a_server_without_a_scheme_gets_the_one_that_kubectl_takes_unless_a_secret_would_be_sent_in_the_clear() {
-    let tls = ["certificate-authority-data: QUE=", "insecure-skip-tls-verify: true"];
-    for more in tls {
+    let (certificate, key) = pair();
+    for more in [format!("certificate-authority-data: {certificate}"), "insecure-skip-tls-verify: true".to_owned()] {
         assert_eq!(server(&format!("server: 'host:6443', {more}"), "token: x").unwrap(), "https://host:6443/");
     }
-    let certificate = "client-certificate-data: QUE=, client-key-data: QUE=";
-    assert_eq!(server("server: host", certificate).unwrap(), "https://host/");
+    let user = format!("client-certificate-data: {certificate}, client-key-data: {key}");
+    assert_eq!(server("server: host", &user).unwrap(), "https://host/");
     assert_eq!(server("server: 'localhost:8001'", "").unwrap(), "http://localhost:8001/");
-    for user in
-        ["token: x", "tokenFile: f", "username: a, password: b", "exec: {command: c}", "auth-provider: {name: oidc}"]
-    {
+    for user in [
+        "token: x",
+        "tokenFile: /proc/version",
+        "username: a, password: b",
+        "exec: {command: c, apiVersion: client.authentication.k8s.io/v1beta1}",
+        "auth-provider: {name: oidc, config: {id-token: i}}",
+    ] {
         let error = server("server: 'host:6443'", user).unwrap_err();
         assert_eq!(error, "`clusters[name=k].cluster.server` has neither http:// nor https:// before the host");
     }
@@ -89,10 +100,30 @@ fn what_the_library_would_panic_over_or_read_wrongly_is_named_by_its_field_and_n
         ("token: \"hun\\nter2\"", "token", "control character"),
         ("token: \"hunter2\\n\"", "token", "control character"),
         ("token: REDACTED", "token", "--raw"),
-        ("client-key-data: DATA+OMITTED", "client-key-data", "--raw"),
+        (&format!("client-certificate-data: {}, client-key-data: DATA+OMITTED", pair().0), "client-key-data", "--raw"),
         ("client-certificate-data: DATA+OMITTED", "client-certificate-data", "--raw"),
-        ("client-certificate: /nonexistent/hunter", "client-certificate", "cannot be read: No such file"),
-        ("client-key: /dev/zero", "client-key", "cannot be read: it has more than 4 MiB"),
+        ("client-certificate: /nonexistent/x", "client-certificate", "cannot be read: /nonexistent/x: No such file"),
+        (
+            &format!("client-certificate-data: {}, client-key: /dev/zero", pair().0),
+            "client-key",
+            "cannot be read: /dev/zero: it has more than 4 MiB",
+        ),
+        (
+            &format!("client-certificate-data: {}, client-key-data: aHVudGVyMg==", pair().0),
+            "client-key-data",
+            "no private key",
+        ),
+        (&format!("client-certificate-data: {}", pair().0), "client-key-data", "missing"),
+        ("client-certificate-data: '%hunter2'", "client-certificate-data", "not base64"),
+        ("exec: {command: a}", "exec.apiVersion", "missing"),
+        ("exec: {command: a, apiVersion: hunter2}", "exec.apiVersion", "none that Kubernetes still has"),
+        (
+            "exec: {command: a, apiVersion: client.authentication.k8s.io/v1, interactiveMode: hunter2}",
+            "exec.interactiveMode",
+            "not known",
+        ),
+        ("as-groups: [hunter2]", "as-groups", "without `as`"),
+        ("as: \"hunter2\\n\"", "as", "control"),
         ("tokenFile: /dev/zero", "tokenFile", "more than 4 MiB"),
         ("auth-provider: {name: gcp, config: {cmd-path: hunter2}}", "auth-provider", "gcp"),
         ("auth-provider: {name: oidc, config: {id-token: \"hun\\nter2\"}}", "auth-provider.config.id-token", "control"),
@@ -113,8 +144,8 @@ fn what_the_library_would_panic_over_or_read_wrongly_is_named_by_its_field_and_n
 
 #[test]
 fn empty_is_none_and_line_breaks_in_base64_do_not_count() {
-    let empty = "tls-server-name: '', certificate-authority: '', certificate-authority-data: ''";
-    let user = "token: '', tokenFile: '', client-certificate: /dev/null, client-key: /dev/null";
+    let empty = "tls-server-name: '', certificate-authority: /dev/null, certificate-authority-data: ''";
+    let user = "token: '', tokenFile: '', client-certificate: '', client-key-data: ''";
     let checked = checked(of(&format!("server: 'https://h', {empty}"), user), "c").unwrap();
     let cluster = checked.clusters[0].cluster.clone().unwrap();
     let given = [cluster.tls_server_name, cluster.certificate_authority, cluster.certificate_authority_data];
@@ -125,9 +156,12 @@ fn empty_is_none_and_line_breaks_in_base64_do_not_count() {
         None,
         "{user}"
     );
+    let certificate = pair().0;
     let folded =
-        super::checked(of("server: 'https://h', certificate-authority-data: \"QU\\r\\nE=\\n\"", ""), "c").unwrap();
-    assert_eq!(folded.clusters[0].cluster.as_ref().unwrap().certificate_authority_data.as_deref(), Some("QUE="));
+        certificate.as_bytes().chunks(9).map(|line| str::from_utf8(line).unwrap()).collect::<Vec<_>>().join("\\r\\n");
+    let cluster = format!("server: 'https://h', certificate-authority-data: \"{folded}\"");
+    let checked = super::checked(of(&cluster, ""), "c").unwrap();
+    assert!(checked.clusters[0].cluster.as_ref().unwrap().certificate_authority_data.is_some());
 }
 
 #[test]
@@ -159,10 +193,54 @@ fn a_file_is_read_in_the_encodings_of_shells_with_its_paths_and_within_bounds() 
     }
     for bytes in [&b"\xff\xfea"[..], b"\xff\xfe\x00\xd8", b"\xfe\xff\x00", b"\xef\xbb\xbf\xff", b"\xff"] {
         fs_err::write(&path, bytes).unwrap();
-        assert!(matches!(read(&path), Err(KubeconfigError::ReadConfig(..))), "{bytes:?}");
+        assert!(matches!(read(&path), Err(ReadError::Read(_))), "{bytes:?}");
     }
     fs_err::write(&path, "users:\n- name: u\n  user:\n    token: hunter2\n    exec: []\n").unwrap();
     let error = read(&path).unwrap_err().to_string();
-    assert!(error.contains("line 5") && !error.contains("hunter2"), "{error}");
+    assert!(
+        error.contains("`users[name=u].user.exec` is a list where a mapping is needed") && !error.contains("hunter2"),
+        "{error}"
+    );
     assert!(read(Path::new("/dev/zero")).unwrap_err().to_string().contains("more than 4 MiB"));
+}
+
+#[test]
+fn without_tls_nothing_is_sent_that_proves_who_asks() {
+    let user = "token: hunter2, as: somebody";
+    let checked = checked(of("server: 'http://h'", user), "c").unwrap();
+    let user = checked.auth_infos[0].auth_info.as_ref().unwrap();
+    assert!(user.token.is_none() && user.impersonate.as_deref() == Some("somebody"));
+}
+
+#[test]
+fn entries_without_values_that_nobody_uses_do_no_harm() {
+    let more = "preferences: null\nextensions: [{name: a}]\ncontexts: [{name: c, context: {cluster: k}}, {name: d}, {context: {namespace: ns}}]\n\
+                clusters: [{name: k, cluster: {server: 'https://h', extensions: [{name: b}]}}, {name: l}]\n\
+                users: [{name: v, user: {auth-provider: {config: null}, exec: {env: [{name: a, value: null}], args: null}}}, {name: w, user: null}]\n";
+    let checked = checked(parse(more).unwrap(), "c").unwrap();
+    assert_eq!(checked.clusters[0].cluster.as_ref().unwrap().server.as_deref(), Some("https://h/"));
+    for (text, place) in [
+        ("kind: Pod", "`kind` is not Config"),
+        ("apiVersion: v2", "`apiVersion` is not v1"),
+        ("[]", "`the file` is a list"),
+        ("clusters: {}", "`clusters` is a mapping where a list is needed"),
+        ("clusters: [a]", "`clusters[0]` is a string where a mapping is needed"),
+        (
+            "users: [{name: u, user: {token: 1}}]",
+            "`users[name=u].user.token` is a number where a string is needed: put it in quotes",
+        ),
+        ("users: [{name: u, user: {exec: {args: [1]}}}]", "`users[name=u].user.exec.args` is a number"),
+        (
+            "users: [{name: u, user: {exec: {env: [{name: a, value: []}]}}}]",
+            "`users[name=u].user.exec.env[name=a].value` is a list",
+        ),
+        (
+            "users: [{name: u, user: {as-user-extra: {k: v}}}]",
+            "`users[name=u].user.as-user-extra.k` is a string where a list",
+        ),
+        ("contexts: [{name: a}, {name: a}]", "`contexts` has the name a twice"),
+    ] {
+        let error = parse(text).unwrap_err().to_string();
+        assert!(error.starts_with(place), "{text}: {error}");
+    }
 }

@@ -23,7 +23,8 @@ const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 
 fn class_facts(class: &StorageClass) -> ClassFacts {
     let is_default = DEFAULT_CLASS.iter().any(|key| class.annotations().get(*key).is_some_and(|value| value == "true"));
-    ClassFacts { name: class.name_any(), is_default, provisioner: class.provisioner.clone() }
+    let created = class.meta().creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
+    ClassFacts { name: class.name_any(), is_default, provisioner: class.provisioner.clone(), created }
 }
 
 fn node_facts(node: &Node) -> NodeFacts {
@@ -154,7 +155,10 @@ async fn inside(client: &Client, wanted: &Wanted, learning: &Learning<'_>) {
             Err(error) => drop(facts.unread.insert(read::QUOTAS, error.to_string())),
         }
         match ranges {
-            Ok(list) => facts.namespace.stated = stated(&list),
+            Ok(list) => {
+                facts.namespace.stated = stated(&list);
+                facts.namespace.limits = super::limits::facts(list);
+            }
             Err(error) => drop(facts.unread.insert(read::LIMITS, error.to_string())),
         }
         for claim in claims.iter().flatten() {

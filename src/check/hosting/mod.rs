@@ -2,6 +2,7 @@
 
 mod collect;
 mod judge;
+pub mod limits;
 pub mod needs;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,6 +73,8 @@ pub struct ClassFacts {
     pub is_default: bool,
     /// Who makes its volumes.
     pub provisioner: String,
+    /// When it was made, in seconds since 1970.
+    pub created: i64,
 }
 
 /// A node as far as placement and exposure are concerned.
@@ -108,6 +111,8 @@ pub struct NamespaceFacts {
     pub quotas: Vec<QuotaFacts>,
     /// What its LimitRanges state for each container that does not, e.g. `limits.cpu`, in thousandths.
     pub stated: BTreeMap<String, Milli>,
+    /// Its LimitRanges.
+    pub limits: Vec<limits::LimitFacts>,
     /// The level of the Pod Security Standards that it enforces, as labelled.
     pub pod_security: Option<String>,
 }
@@ -168,12 +173,17 @@ pub struct HostingFacts {
 }
 
 impl HostingFacts {
-    /// The StorageClass that etcd's claims will use.
+    /// The StorageClass that etcd's claims will use. Of several default ones, the API server takes the newest, by name where
+    /// they are as old.
     fn class(&self) -> Option<&ClassFacts> {
         match &self.wanted.storage_class {
             Some(name) => self.classes.iter().find(|class| &class.name == name),
-            None => self.classes.iter().find(|class| class.is_default),
+            None => self.default_classes().max_by(|a, b| a.created.cmp(&b.created).then(b.name.cmp(&a.name))),
         }
+    }
+
+    fn default_classes(&self) -> impl Iterator<Item = &ClassFacts> {
+        self.classes.iter().filter(|class| class.is_default)
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use crate::api::kinds::Kind;
 use crate::api::quantity::{self, Milli};
 
 /// Amounts by the resource names of a ResourceQuota, in thousandths of their units.
@@ -15,26 +16,76 @@ pub struct Needs {
     pub unstated: BTreeMap<String, i128>,
     /// The largest request of a container without a limit, by resource, e.g. `cpu`: no default limit may be below it.
     pub unlimited: BTreeMap<String, Milli>,
+    /// Pods, one for each workload.
+    pub pods: Vec<PodNeeds>,
+    /// PersistentVolumeClaims with their sizes.
+    pub claims: Vec<(String, Milli)>,
+}
+
+/// A pod as its containers ask for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodNeeds {
+    /// Kind and name of its workload.
+    pub name: String,
+    /// Its containers.
+    pub containers: Vec<ContainerNeeds>,
+}
+
+/// A container with what it states, by resource, e.g. `cpu`, in thousandths.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ContainerNeeds {
+    /// Its name.
+    pub name: String,
+    /// True if it starts the pod and ends before the others begin.
+    pub starts: bool,
+    /// Its requests.
+    pub requests: BTreeMap<String, Milli>,
+    /// Its limits.
+    pub limits: BTreeMap<String, Milli>,
 }
 
 const ONE: Milli = 1000;
 const STATED: [(&str, &str); 4] =
     [("requests", "cpu"), ("requests", "memory"), ("limits", "cpu"), ("limits", "memory")];
 
-/// What `objects` take: pods with their requests and limits, claims with their sizes, and the objects themselves.
+/// What `objects` take: pods with their requests and limits, claims with their sizes, and the objects themselves, with those
+/// that controllers make of them and the Secret that remembers the installation.
 pub fn of<'o>(objects: impl IntoIterator<Item = &'o Value>) -> Needs {
     let mut needs = Needs::default();
+    needs.add("secrets", ONE);
     for object in objects {
-        match object["kind"].as_str() {
-            Some("Deployment" | "StatefulSet") => needs.workload(&object["spec"]),
-            Some("Service") => needs.service(&object["spec"]),
-            Some("Secret") => needs.add("secrets", ONE),
-            Some("ConfigMap") => needs.add("configmaps", ONE),
-            Some("PersistentVolumeClaim") => needs.claim(&object["spec"], 1),
+        let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+        match kind {
+            "Deployment" => {
+                needs.workload(object);
+                needs.add("replicasets.apps", ONE);
+            }
+            "StatefulSet" => {
+                needs.workload(object);
+                needs.add("controllerrevisions.apps", ONE);
+            }
+            "Service" => {
+                needs.service(&object["spec"]);
+                needs.add("endpoints", ONE);
+                needs.add("endpointslices.discovery.k8s.io", ONE);
+                continue;
+            }
+            "PersistentVolumeClaim" => {
+                needs.claim(text(&object["metadata"]["name"]).to_owned(), &object["spec"], 1);
+                continue;
+            }
             _ => {}
+        }
+        if let Some(kind) = Kind::find(version, kind).filter(|kind| kind.namespaced) {
+            let dot = if kind.group.is_empty() { "" } else { "." };
+            needs.add(&format!("{}{dot}{}", kind.plural, kind.group), ONE);
         }
     }
     needs
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
 }
 
 impl Needs {
@@ -42,7 +93,9 @@ impl Needs {
         *self.amounts.entry(resource.to_owned()).or_default() += amount;
     }
 
-    fn workload(&mut self, spec: &Value) {
+    fn workload(&mut self, object: &Value) {
+        let spec = &object["spec"];
+        let name = format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"]));
         let replicas = spec["replicas"].as_i64().unwrap_or(1).into();
         let pod = &spec["template"]["spec"];
         self.add("pods", ONE * replicas);
@@ -55,16 +108,16 @@ impl Needs {
             };
             let running: Vec<_> = pod["containers"].as_array().into_iter().flatten().map(of).collect();
             let starting: Vec<_> = pod["initContainers"].as_array().into_iter().flatten().map(of).collect();
-            let name = format!("{side}.{resource}");
+            let quota = format!("{side}.{resource}");
             // Of those that start the pod, one runs at a time.
             let starts = i128::from(starting.iter().any(Option::is_none));
             let unstated = running.iter().map(|stated| i128::from(stated.is_none())).sum::<i128>().max(starts);
             if unstated > 0 {
-                *self.unstated.entry(name.clone()).or_default() += unstated * replicas;
+                *self.unstated.entry(quota.clone()).or_default() += unstated * replicas;
             }
             let running: Milli = running.into_iter().flatten().sum();
             let starting = starting.into_iter().flatten().max().unwrap_or_default();
-            self.add(&name, running.max(starting) * replicas);
+            self.add(&quota, running.max(starting) * replicas);
         }
         for container in ["containers", "initContainers"].iter().filter_map(|list| pod[list].as_array()).flatten() {
             let of =
@@ -77,14 +130,25 @@ impl Needs {
             }
         }
         for claim in spec["volumeClaimTemplates"].as_array().into_iter().flatten() {
-            self.claim(&claim["spec"], replicas);
+            let claim_name = format!("{} of {name}", text(&claim["metadata"]["name"]));
+            self.claim(claim_name, &claim["spec"], replicas);
         }
+        let containers = [("initContainers", true), ("containers", false)].into_iter().flat_map(|(list, starts)| {
+            pod[list].as_array().into_iter().flatten().map(move |container| ContainerNeeds {
+                name: text(&container["name"]).to_owned(),
+                starts,
+                requests: stated(&container["resources"]["requests"]),
+                limits: stated(&container["resources"]["limits"]),
+            })
+        });
+        self.pods.push(PodNeeds { containers: containers.collect(), name });
     }
 
-    fn claim(&mut self, spec: &Value, count: i128) {
+    fn claim(&mut self, name: String, spec: &Value, count: i128) {
         self.add("persistentvolumeclaims", ONE * count);
         let size = spec["resources"]["requests"]["storage"].as_str().and_then(quantity::parse);
         self.add("requests.storage", size.unwrap_or_default() * count);
+        self.claims.push((name, size.unwrap_or_default()));
     }
 
     fn service(&mut self, spec: &Value) {
@@ -102,6 +166,12 @@ impl Needs {
             _ => {}
         }
     }
+}
+
+/// Amounts of a container, by resource.
+fn stated(resources: &Value) -> BTreeMap<String, Milli> {
+    let all = resources.as_object().into_iter().flatten();
+    all.filter_map(|(resource, amount)| Some((resource.clone(), quantity::parse(amount.as_str()?)?))).collect()
 }
 
 /// The resource of a quota in the form in which [`Needs`] has it: `cpu` means `requests.cpu`, `count/pods` means `pods`.
@@ -133,12 +203,45 @@ mod tests {
         assert_eq!(of("requests.memory"), 3 * (64 << 20) * 1000, "the limit stands for a request that is not stated");
         assert_eq!(of("requests.storage"), 3 * (1 << 30) * 1000);
         assert_eq!((of("services.loadbalancers"), of("services.nodeports")), (1000, 2000));
+        // Objects by their number, with those of controllers; and the Secret that remembers the installation.
+        assert_eq!((of("controllerrevisions.apps"), of("endpoints"), of("secrets")), (1000, 1000, 1000));
         assert_eq!(needs.unstated, [("limits.cpu".to_owned(), 3), ("limits.memory".to_owned(), 3)].into());
         assert_eq!(needs.unlimited, [("cpu".to_owned(), 2000), ("memory".to_owned(), (1 << 20) * 1000)].into());
     }
 
     #[test]
+    fn objects_are_counted_by_the_names_that_quotas_have_for_them() {
+        let object =
+            |version: &str, kind: &str| json!({"apiVersion": version, "kind": kind, "metadata": {"name": "a"}});
+        let objects = [
+            object("v1", "Secret"),
+            object("v1", "ConfigMap"),
+            object("v1", "ServiceAccount"),
+            object("apps/v1", "Deployment"),
+            object("rbac.authorization.k8s.io/v1", "Role"),
+            object("rbac.authorization.k8s.io/v1", "ClusterRole"),
+            object("networking.k8s.io/v1", "NetworkPolicy"),
+        ];
+        let amounts = of(&objects).amounts;
+        for (resource, amount) in [
+            ("secrets", 2000),
+            ("configmaps", 1000),
+            ("serviceaccounts", 1000),
+            ("deployments.apps", 1000),
+            ("replicasets.apps", 1000),
+            ("roles.rbac.authorization.k8s.io", 1000),
+            ("networkpolicies.networking.k8s.io", 1000),
+        ] {
+            assert_eq!(amounts.get(resource), Some(&amount), "{resource}");
+        }
+        assert!(!amounts.keys().any(|resource| resource.starts_with("clusterroles")), "no quota counts it");
+    }
+
+    #[test]
     fn the_names_of_a_quota_are_made_one() {
-        assert_eq!(["cpu", "count/pods", "requests.cpu"].map(canonical), ["requests.cpu", "pods", "requests.cpu"]);
+        assert_eq!(
+            ["cpu", "count/pods", "count/deployments.apps"].map(canonical),
+            ["requests.cpu", "pods", "deployments.apps"]
+        );
     }
 }

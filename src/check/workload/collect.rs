@@ -17,6 +17,7 @@ use crate::api::rbac::{Right, Scope};
 use crate::api::registration::{IDENTITY_CERTIFICATE, IDENTITY_HUB, IDENTITY_SECRET};
 use crate::check::access::forbidden;
 use crate::check::autopilot;
+use crate::k8s::daemon_client::token_client;
 
 /// Time that the control plane may take to answer from here.
 const ASKING: Duration = Duration::from_secs(5);
@@ -38,7 +39,7 @@ impl InitFacts {
 
 /// Asks for a certificate request that is not there: an answer of any kind but 401 means that the token is taken.
 async fn token(init: &Init) -> TokenFacts {
-    let client = match init.token_client() {
+    let client = match token_client(init) {
         Ok(client) => client,
         Err(error) => return TokenFacts::Unreached(error.to_string()),
     };

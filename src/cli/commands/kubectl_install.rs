@@ -30,7 +30,7 @@ pub(crate) struct KubectlInstallArgs {
 pub(crate) fn run(ui: &Ui, args: &KubectlInstallArgs) -> Result<Exit, CliError> {
     let program = std::env::current_exe().and_then(fs_err::canonicalize)?;
     let folder = match &args.bin_dir {
-        Some(folder) => folder.clone(),
+        Some(folder) => std::path::absolute(folder)?,
         None => program.parent().unwrap_or(Path::new("/")).to_path_buf(),
     };
     if !folder.is_dir() {
@@ -53,8 +53,16 @@ pub(crate) fn run(ui: &Ui, args: &KubectlInstallArgs) -> Result<Exit, CliError> 
     place(&program, &plugin, args.copy).map_err(|error| no_rights(&error, &plugin, ui))?;
     complete(ui, &folder, &program, args.copy)?;
     ui.out(&format!("Installed {}; try `kubectl fleet --help`\n", plugin.display()))?;
-    if !on_path(&folder) {
-        ui.warn(&format!("{} is not on PATH, so kubectl will not find the plugin", folder.display()));
+    match on_path(&folder, &plugin) {
+        OnPath::Found => {}
+        OnPath::Nowhere => {
+            ui.warn(&format!("{} is not on PATH, so kubectl will not find the plugin", folder.display()));
+        }
+        OnPath::Shadowed(other) => ui.warn(&format!(
+            "kubectl finds {} first on PATH, and runs that: remove it, or put {} before its folder",
+            other.display(),
+            folder.display()
+        )),
     }
     Ok(Exit::Ok)
 }
@@ -147,7 +155,44 @@ pub(crate) fn no_rights(error: &std::io::Error, plugin: &Path, ui: &Ui) -> CliEr
     failed
 }
 
-fn on_path(folder: &Path) -> bool {
-    let same = |other: PathBuf| other == folder || fs_err::canonicalize(other).is_ok_and(|other| other == folder);
-    std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(same))
+/// What kubectl finds on PATH.
+#[derive(Debug, PartialEq, Eq)]
+enum OnPath {
+    /// The plugin of this folder, or the same program.
+    Found,
+    /// No plugin.
+    Nowhere,
+    /// Another plugin before that of this folder.
+    Shadowed(PathBuf),
+}
+
+/// Looks for the plugin as kubectl does, and compares what it finds as the file system has it: folders on PATH may be links
+/// or relative.
+fn on_path(folder: &Path, plugin: &Path) -> OnPath {
+    let real = |path: &Path| fs_err::canonicalize(path).ok();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // An empty entry is the current folder.
+    let entries =
+        std::env::split_paths(&path).map(|entry| if entry.as_os_str().is_empty() { ".".into() } else { entry });
+    for entry in entries {
+        if entry == folder || real(&entry).is_some_and(|entry| Some(entry) == real(folder)) {
+            return OnPath::Found;
+        }
+        let other = entry.join(PLUGIN);
+        if is_program(&other) {
+            return if real(&other) == real(plugin) { OnPath::Found } else { OnPath::Shadowed(other) };
+        }
+    }
+    OnPath::Nowhere
+}
+
+#[cfg(unix)]
+fn is_program(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_program(file: &Path) -> bool {
+    file.is_file()
 }

@@ -90,7 +90,8 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &VersionArgs) -> Result<
 }
 
 async fn ask(global: &Global, found: &mut Document) -> Result<(), String> {
-    let hosting = connect(global).await.map_err(|error| error.headline)?;
+    let hosting = connect(global).await;
+    let hosting = hosting.map_err(|error| [&[error.headline][..], &error.causes].concat().join(": "))?;
     let namespace = global.namespace.as_str();
     let deployments: Api<Deployment> = Api::namespaced(hosting.client.clone(), namespace);
     let ours = ListParams::default().labels("app.kubernetes.io/part-of=fleet");

@@ -119,6 +119,19 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
         InstallError::Members { now, .. } => CliError::new(Exit::Refused, "EtcdMembersFixed", error.to_string())
             .hint(format!("give the values of the install before, or `--set etcd.replicas={now}`"))
             .hint("another number of members needs a new control plane"),
+        InstallError::Volume { value, now, wanted, grows } => {
+            let keep = now.as_ref().map_or_else(|| format!("leave `{value}` out"), |now| format!("`--set {value}={now}`"));
+            let refused = CliError::new(Exit::Refused, "EtcdVolumeFixed", error.to_string())
+                .hint(format!("give the values of the install before, or {keep}"));
+            match wanted.as_ref().filter(|_| *grows) {
+                Some(wanted) => refused.hint(format!(
+                    "where its StorageClass allows it, the volume itself grows: `kubectl -n {} patch pvc etcd-data-etcd-0 -p \
+                     '{{\"spec\":{{\"resources\":{{\"requests\":{{\"storage\":\"{wanted}\"}}}}}}}}'`",
+                    plan.package.namespace
+                )),
+                None => refused.hint("other volumes need a new control plane"),
+            }
+        }
         InstallError::KeysLost(_) => CliError::new(Exit::Refused, "BadKeys", error.to_string())
             .hint("restore Secret `fleet-pki` from a backup and install with `--adopt`; with new keys neither the data nor an agent could be used")
             .hint(Remedy::new("to begin anew without the data: ").command(

@@ -4,9 +4,9 @@
 //! byte that one of the two skips makes them see different subjects. So nothing is skipped. Every byte is either fixed or
 //! part of one of the values that are taken out, and whatever else there is, is refused.
 
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 
 use super::csr::Denial;
 use crate::api::labels::AGENTS_GROUP;

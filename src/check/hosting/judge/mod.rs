@@ -2,9 +2,10 @@
 
 use std::ops::RangeInclusive;
 
-use super::{DEFAULT_CLASS, HostingFacts, NamespaceFacts, Wanted, is_cloud, read};
+use super::{DEFAULT_CLASS, HostingFacts, NamespaceFacts, Wanted, is_cloud, limits, read};
 use crate::api::quantity::{Milli, print};
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
+use crate::api::version::KubeMinor;
 use crate::check::{Check, CheckResult, access, autopilot};
 
 /// The preflight checks of a control plane install, in the order in which they are shown.
@@ -236,6 +237,18 @@ fn quota(facts: &HostingFacts) -> CheckResult {
             .flag(Flag::Namespace(None)),
         );
     }
+    let limited = limits::problems(&facts.namespace.limits, &facts.wanted.needs);
+    if !limited.is_empty() {
+        return CheckResult::failed(
+            limited.join("; "),
+            Remedy::new(format!(
+                "change the LimitRanges of namespace {}, state what they allow in the `resources` of the components or the \
+                 size of etcd's volume, or choose another namespace with ",
+                facts.wanted.namespace
+            ))
+            .flag(Flag::Namespace(None)),
+        );
+    }
     let quotas = &facts.namespace.quotas;
     if quotas.is_empty() {
         return CheckResult::Passed("none".to_owned());
@@ -309,6 +322,18 @@ fn storage(facts: &HostingFacts) -> CheckResult {
         );
     }
     let names = || facts.classes.iter().map(|class| class.name.as_str()).collect::<Vec<_>>().join(", ");
+    let defaults: Vec<&str> = facts.default_classes().map(|class| class.name.as_str()).collect();
+    if wanted.storage_class.is_none() && defaults.len() > 1 && refuses_two_defaults(&facts.git_version) {
+        return CheckResult::failed(
+            format!(
+                "{} StorageClasses are the default one ({}), and Kubernetes before 1.26 makes no volume then",
+                defaults.len(),
+                defaults.join(", ")
+            ),
+            Remedy::new(format!("take the annotation `{}` from all but one, or choose one with ", DEFAULT_CLASS[0]))
+                .flag(Flag::set(STORAGE_CLASS, "NAME")),
+        );
+    }
     match (facts.class(), &wanted.storage_class) {
         (Some(class), _) if class.provisioner == "kubernetes.io/no-provisioner" => CheckResult::warned(
             format!("StorageClass {} makes no volumes by itself", class.name),
@@ -337,6 +362,11 @@ fn storage(facts: &HostingFacts) -> CheckResult {
             .flag(Flag::set(STORAGE_CLASS, "NAME")),
         ),
     }
+}
+
+/// Whether an API server refuses claims without a class where several are the default one; later ones take the newest.
+fn refuses_two_defaults(git_version: &str) -> bool {
+    git_version.parse::<KubeMinor>().is_ok_and(|version| (version.major, version.minor) < (1, 26))
 }
 
 /// What an API server takes node ports from when its `--service-node-port-range` says nothing else.

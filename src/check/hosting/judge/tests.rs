@@ -23,7 +23,12 @@ fn fit() -> HostingFacts {
         },
         clock_ahead: Some(0),
         git_version: "v1.25.4".to_owned(),
-        classes: vec![ClassFacts { name: "std".to_owned(), is_default: true, provisioner: "x.io/y".to_owned() }],
+        classes: vec![ClassFacts {
+            name: "std".to_owned(),
+            is_default: true,
+            provisioner: "x.io/y".to_owned(),
+            created: 0,
+        }],
         nodes: vec![NodeFacts { name: "n".to_owned(), usable: true, ..NodeFacts::default() }],
         ..HostingFacts::default()
     }
@@ -285,8 +290,12 @@ fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
     };
     let mut facts = fit();
     let amounts = [("pods".to_owned(), 4000), ("requests.memory".to_owned(), 2_097_152_000)].into();
-    facts.wanted.needs =
-        Needs { amounts, unstated: [("limits.cpu".to_owned(), 4)].into(), unlimited: [("cpu".to_owned(), 200)].into() };
+    facts.wanted.needs = Needs {
+        amounts,
+        unstated: [("limits.cpu".to_owned(), 4)].into(),
+        unlimited: [("cpu".to_owned(), 200)].into(),
+        ..Needs::default()
+    };
     facts.namespace.quotas = vec![quota("pods", 5000, 1000), quota("gold", 0, 0)];
     assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
     facts.namespace.quotas = vec![quota("pods", 5000, 2000)];
@@ -319,4 +328,31 @@ fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
     facts.namespace.stated.clear();
     facts.namespace.control_planes = vec!["demo".to_owned()];
     assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0, "what is installed is counted already");
+}
+
+#[test]
+fn of_several_default_classes_the_one_counts_that_this_api_server_takes() {
+    let class = |name: &str, is_default, created| ClassFacts {
+        name: name.to_owned(),
+        is_default,
+        provisioner: "x.io/y".to_owned(),
+        created,
+    };
+    let mut facts = fit();
+    facts.classes = vec![class("old", true, 1), class("b", true, 5), class("a", true, 5), class("newest", false, 9)];
+    for (version, expected) in [
+        ("v1.26.0", Ok("StorageClass a ")),
+        ("v1.31.4", Ok("StorageClass a ")),
+        ("v1.25.4", Err("3 StorageClasses are the default one (old, b, a)")),
+    ] {
+        facts.git_version = version.to_owned();
+        match (storage(&facts), expected) {
+            (CheckResult::Passed(text), Ok(start)) => assert!(text.starts_with(start), "{text}"),
+            (CheckResult::Failed(problem), Err(start)) => assert!(problem.what.starts_with(start), "{problem:?}"),
+            (result, _) => panic!("{version}: {result:?}"),
+        }
+    }
+    // One that is named needs no default.
+    facts.wanted.storage_class = Some("old".to_owned());
+    assert!(matches!(storage(&facts), CheckResult::Passed(_)));
 }

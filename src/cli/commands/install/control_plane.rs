@@ -7,6 +7,8 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{Done, DryRun, DryRunArgs, Way, WriteArgs, check_ids, name_is_needed, opening, values_need_cluster};
+use crate::api::names::ControlPlaneName;
+use crate::api::text::visible_cell;
 use crate::check::hosting::CHECKS;
 use crate::cli::args::control_plane::PlanArgs;
 use crate::cli::args::global::Global;
@@ -26,11 +28,12 @@ use crate::control_plane::charts::SECRET_VALUES;
 use crate::control_plane::exposure::Endpoint;
 use crate::control_plane::install::{Installed, install};
 use crate::control_plane::plan::{OWNER_KIND, Plan};
+use crate::install::admin_access;
 use crate::install::fleet_home::Home;
 use crate::install::progress::Progress;
 use crate::install::session::InstallOptions;
 use crate::inventory::Owner;
-use crate::k8s::Connected;
+use crate::k8s::{Connected, Target};
 use crate::pki;
 
 pub(super) const EXAMPLES: &str = with_precedence!(
@@ -146,6 +149,7 @@ async fn control_plane(ui: &Ui, global: &Global, args: &Request<'_>) -> Result<E
         prepare(ui, global, args.plan, args.write, args.way).await?;
     let context = hosting.context.as_deref().unwrap_or("in-cluster");
     ui.note(&opening(args.way, &format!("control plane {}", plan.name), &plan.package, former.as_deref(), context));
+    warn_of_context(ui, global, &home, &plan.name);
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
     // On the heap: the whole flow is one large state machine.
@@ -162,6 +166,23 @@ async fn control_plane(ui: &Ui, global: &Global, args: &Request<'_>) -> Result<E
             Err(control_plane_failed(ui, &plan, failure))
         }
     }
+}
+
+/// Warns where the context that the control plane gets is in the kubeconfig already, for another cluster: of several files,
+/// kubectl takes the first one that has it.
+fn warn_of_context(ui: &Ui, global: &Global, home: &Home, name: &ControlPlaneName) {
+    let files = global.kubeconfig.iter().cloned().collect();
+    let target = Target { kubeconfig: files, context: Some(name.to_string()) };
+    let Some(server) = target.server() else { return };
+    let own = admin_access::written(home, name).ok().flatten();
+    if own.is_some_and(|own| own.server.trim_end_matches('/') == server.trim_end_matches('/')) {
+        return;
+    }
+    ui.warn(&format!(
+        "your kubeconfig has a context {name} already, which leads to {}: `kubectl --context {name}` goes on meaning that one. \
+         Give the control plane another name, or rename the context: `kubectl config rename-context {name} NEW`",
+        visible_cell(&server)
+    ));
 }
 
 /// An install as programs read it.

@@ -143,6 +143,7 @@ impl Way {
 
 /// What is said before a run begins.
 fn opening(way: Way, what: &str, package: &Package, former: Option<&str>, context: &str) -> String {
+    let context = visible_cell(context);
     let (version, namespace) = (&package.version, &package.namespace);
     match former.filter(|_| way.is_upgrade()) {
         Some(former) if former == version.to_string() => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, version};
 
 use crate::cluster::Cluster;
@@ -43,14 +43,14 @@ impl Identity {
 
     pub(super) fn admin(&self) -> Result<ClientConfig> {
         let (chain, key) = read(&self.client)?;
-        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_protocol_versions(&[&version::TLS13, &version::TLS12])?
             .with_root_certificates(self.roots.clone());
         Ok(builder.with_client_auth_cert(chain, key)?)
     }
 
     pub(super) fn anonymous(&self) -> Result<ClientConfig> {
-        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_protocol_versions(&[&version::TLS13, &version::TLS12])?
             .with_root_certificates(self.roots.clone());
         Ok(builder.with_no_client_auth())
@@ -66,7 +66,7 @@ pub(super) fn stranger() -> Result<Arc<ServerConfig>> {
 
 fn server_of(pair: &Pair) -> Result<Arc<ServerConfig>> {
     let (chain, key) = read(pair)?;
-    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_protocol_versions(&[&version::TLS13, &version::TLS12])?
         .with_no_client_auth()
         .with_single_cert(chain, key)?;

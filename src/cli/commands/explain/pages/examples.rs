@@ -238,6 +238,15 @@ fn of_installs() -> Vec<CliError> {
         unknown("demo", "its install has not ended yet"),
         of_control_plane(forgotten().into(), FailureOutcome::NothingWritten),
         of_control_plane(C::Members { now: 1, wanted: 3 }, FailureOutcome::NothingWritten),
+        of_control_plane(
+            C::Volume {
+                value: "etcd.storage.size",
+                now: Some("10Gi".to_owned()),
+                wanted: Some("20Gi".to_owned()),
+                grows: true,
+            },
+            FailureOutcome::NothingWritten,
+        ),
         of_control_plane(C::NoAddress(NotYet::LoadBalancer { service: "apiserver".to_owned() }), FailureOutcome::Left),
         of_control_plane(closed(), FailureOutcome::Left),
         of_control_plane(C::Upgrade { refused: jump, cluster: None }, FailureOutcome::NothingWritten),

@@ -1,0 +1,225 @@
+//! The fields of a kubeconfig, and their types. docs/kubeconfig.md has a row for each.
+//!
+//! The client library has types of its own, which are stricter than kubectl in one place and more lenient in another: an
+//! entry without a value that nobody uses makes a whole file useless, and a string counts as a boolean. So a file is first
+//! read as data and brought into the form that the library reads as kubectl does.
+
+use serde_json::{Map, Value};
+
+use super::FieldError;
+
+/// Name of the field that holds a mode of interaction that does not exist; only a user that is used is refused for it.
+pub(super) const UNKNOWN_MODE: &str = "unknown-interactive-mode";
+
+/// What a field holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// A string.
+    Text,
+    /// A boolean.
+    Flag,
+    /// A list of strings.
+    Texts,
+    /// Strings by name.
+    Map,
+    /// Lists of strings by name.
+    Lists,
+    /// Whatever its owner likes.
+    Any,
+}
+
+/// All fields, with `[]` behind those that are lists.
+pub const FIELDS: [(&str, Shape); 49] = [
+    ("apiVersion", Shape::Text),
+    ("kind", Shape::Text),
+    ("current-context", Shape::Text),
+    ("preferences.colors", Shape::Flag),
+    ("preferences.extensions[].name", Shape::Text),
+    ("preferences.extensions[].extension", Shape::Any),
+    ("extensions[].name", Shape::Text),
+    ("extensions[].extension", Shape::Any),
+    ("contexts[].name", Shape::Text),
+    ("contexts[].context.cluster", Shape::Text),
+    ("contexts[].context.user", Shape::Text),
+    ("contexts[].context.namespace", Shape::Text),
+    ("contexts[].context.extensions[].name", Shape::Text),
+    ("contexts[].context.extensions[].extension", Shape::Any),
+    ("clusters[].name", Shape::Text),
+    ("clusters[].cluster.server", Shape::Text),
+    ("clusters[].cluster.tls-server-name", Shape::Text),
+    ("clusters[].cluster.insecure-skip-tls-verify", Shape::Flag),
+    ("clusters[].cluster.certificate-authority", Shape::Text),
+    ("clusters[].cluster.certificate-authority-data", Shape::Text),
+    ("clusters[].cluster.proxy-url", Shape::Text),
+    ("clusters[].cluster.disable-compression", Shape::Flag),
+    ("clusters[].cluster.extensions[].name", Shape::Text),
+    ("clusters[].cluster.extensions[].extension", Shape::Any),
+    ("users[].name", Shape::Text),
+    ("users[].user.client-certificate", Shape::Text),
+    ("users[].user.client-certificate-data", Shape::Text),
+    ("users[].user.client-key", Shape::Text),
+    ("users[].user.client-key-data", Shape::Text),
+    ("users[].user.token", Shape::Text),
+    ("users[].user.tokenFile", Shape::Text),
+    ("users[].user.username", Shape::Text),
+    ("users[].user.password", Shape::Text),
+    ("users[].user.as", Shape::Text),
+    ("users[].user.as-uid", Shape::Text),
+    ("users[].user.as-groups", Shape::Texts),
+    ("users[].user.as-user-extra", Shape::Lists),
+    ("users[].user.auth-provider.name", Shape::Text),
+    ("users[].user.auth-provider.config", Shape::Map),
+    ("users[].user.exec.apiVersion", Shape::Text),
+    ("users[].user.exec.command", Shape::Text),
+    ("users[].user.exec.args", Shape::Texts),
+    ("users[].user.exec.env[].name", Shape::Text),
+    ("users[].user.exec.env[].value", Shape::Text),
+    ("users[].user.exec.installHint", Shape::Text),
+    ("users[].user.exec.interactiveMode", Shape::Text),
+    ("users[].user.exec.provideClusterInfo", Shape::Flag),
+    ("users[].user.extensions[].name", Shape::Text),
+    ("users[].user.extensions[].extension", Shape::Any),
+];
+
+/// Brings the data of a kubeconfig into the form that the client library reads as kubectl does.
+///
+/// # Errors
+/// The first field whose value has another type than kubectl accepts, and a name that is there twice.
+pub(super) fn tidy(mut file: Value) -> Result<Value, FieldError> {
+    if file.is_null() {
+        return Ok(Value::Object(Map::new()));
+    }
+    section(&mut file, "", "")?;
+    for (field, wanted) in [("apiVersion", "v1"), ("kind", "Config")] {
+        let given = file[field].as_str().unwrap_or_default();
+        if !given.is_empty() && given != wanted {
+            return Err(FieldError::new(field, format!("is not {wanted}, so the file is no kubeconfig")));
+        }
+    }
+    for list in ["clusters", "contexts", "users"] {
+        twice(&file, list)?;
+    }
+    if file["current-context"] == "" {
+        file.as_object_mut().and_then(|file| file.remove("current-context"));
+    }
+    for named in entries(&mut file, "contexts") {
+        let context = named.entry("context").or_insert_with(|| Value::Object(Map::new()));
+        context.as_object_mut().map(|context| context.entry("cluster").or_insert_with(|| "".into()));
+    }
+    for named in entries(&mut file, "users") {
+        let Some(user) = named.get_mut("user").and_then(Value::as_object_mut) else { continue };
+        if let Some(provider) = user.get_mut("auth-provider").and_then(Value::as_object_mut) {
+            provider.entry("name").or_insert_with(|| "".into());
+        }
+        if let Some(exec) = user.get_mut("exec").and_then(Value::as_object_mut) {
+            for variable in exec.get_mut("env").and_then(Value::as_array_mut).into_iter().flatten() {
+                for field in ["name", "value"] {
+                    variable.as_object_mut().map(|variable| variable.entry(field).or_insert_with(|| "".into()));
+                }
+            }
+            let mode = exec.get("interactiveMode").and_then(Value::as_str).unwrap_or_default();
+            if !["Never", "IfAvailable", "Always"].contains(&mode) {
+                let mode = exec.remove("interactiveMode");
+                mode.filter(|mode| *mode != "").map(|mode| exec.insert(UNKNOWN_MODE.to_owned(), mode));
+            }
+        }
+    }
+    Ok(file)
+}
+
+fn entries<'v>(file: &'v mut Value, list: &str) -> impl Iterator<Item = &'v mut Map<String, Value>> {
+    file.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
+}
+
+fn twice(file: &Value, list: &str) -> Result<(), FieldError> {
+    let mut names: Vec<&str> = file[list].as_array().into_iter().flatten().filter_map(|e| e["name"].as_str()).collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(FieldError::new(list, format!("has the name {} twice", super::shown(pair[0])))),
+        None => Ok(()),
+    }
+}
+
+/// Checks a value against the fields below `pattern`; `place` is how it is written in errors.
+fn section(value: &mut Value, pattern: &str, place: &str) -> Result<(), FieldError> {
+    if let Some((_, shape)) = FIELDS.iter().find(|(field, _)| *field == pattern) {
+        return leaf(value, *shape, place);
+    }
+    let is_below = |prefix: String| FIELDS.iter().any(|(field, _)| field.starts_with(&prefix));
+    if is_below(format!("{pattern}[]")) {
+        let Value::Array(items) = value else { return Err(wrong(value, "a list", place)) };
+        items.retain(|item| !item.is_null());
+        for (index, item) in items.iter_mut().enumerate() {
+            let name = item.get("name").and_then(Value::as_str).map(super::shown);
+            let place = name.map_or_else(|| format!("{place}[{index}]"), |name| format!("{place}[name={name}]"));
+            section(item, &format!("{pattern}[]"), &place)?;
+            item.as_object_mut().map(|item| item.entry("name").or_insert_with(|| "".into()));
+            if pattern.ends_with("extensions") {
+                item.as_object_mut().map(|item| item.entry("extension").or_insert(Value::Null));
+            }
+        }
+        return Ok(());
+    }
+    let dot = if pattern.is_empty() { "" } else { "." };
+    if !is_below(format!("{pattern}{dot}")) {
+        return Ok(());
+    }
+    let Value::Object(fields) = value else { return Err(wrong(value, "a mapping", place)) };
+    fields.retain(|_, value| !value.is_null());
+    for (name, value) in fields {
+        section(value, &format!("{pattern}{dot}{name}"), &format!("{place}{dot}{name}"))?;
+    }
+    Ok(())
+}
+
+fn leaf(value: &mut Value, shape: Shape, place: &str) -> Result<(), FieldError> {
+    let is_text = |value: &Value| value.is_string();
+    match shape {
+        Shape::Any => {}
+        Shape::Text if is_text(value) => {}
+        Shape::Text => return Err(wrong(value, "a string", place)),
+        Shape::Flag if value.is_boolean() => {}
+        Shape::Flag => return Err(wrong(value, "a boolean", place)),
+        Shape::Texts => {
+            let Value::Array(items) = value else { return Err(wrong(value, "a list of strings", place)) };
+            null_is_empty(items.iter_mut());
+            if let Some(other) = items.iter().find(|item| !is_text(item)) {
+                return Err(wrong(other, "a string", place));
+            }
+        }
+        Shape::Map => {
+            let Value::Object(fields) = value else { return Err(wrong(value, "a mapping", place)) };
+            null_is_empty(fields.values_mut());
+            if let Some((name, other)) = fields.iter().find(|(_, value)| !is_text(value)) {
+                return Err(wrong(other, "a string", &format!("{place}.{}", super::shown(name))));
+            }
+        }
+        Shape::Lists => {
+            let Value::Object(fields) = value else { return Err(wrong(value, "a mapping", place)) };
+            fields.retain(|_, value| !value.is_null());
+            for (name, value) in fields {
+                leaf(value, Shape::Texts, &format!("{place}.{}", super::shown(name)))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn null_is_empty<'v>(values: impl Iterator<Item = &'v mut Value>) {
+    values.filter(|value| value.is_null()).for_each(|value| *value = "".into());
+}
+
+fn wrong(value: &Value, wanted: &str, place: &str) -> FieldError {
+    let found = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a mapping",
+    };
+    let quotes =
+        if wanted == "a string" && !value.is_array() && !value.is_object() { ": put it in quotes" } else { "" };
+    let place = if place.is_empty() { "the file" } else { place };
+    FieldError::new(place, format!("is {found} where {wanted} is needed{quotes}"))
+}

@@ -1,0 +1,122 @@
+//! The client of every program here, from a configuration to requests: one way to connect, to log in and to trust.
+//!
+//! The library's own stack has no place for another verifier of certificates, and its errors of log-in plugins hold secrets;
+//! so the same layers are put together here.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderValue, Request, Response, Uri};
+use http_body_util::BodyExt as _;
+use hyper::rt::{Read, Write};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
+use hyper_util::client::legacy::connect::{Connection, HttpConnector};
+use hyper_util::rt::TokioExecutor;
+use kube::client::{Body, ClientBuilder, ConfigExt as _, DynBody};
+use kube::{Client, Config};
+use percent_encoding::percent_decode_str;
+use tower::util::BoxService;
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _};
+
+use super::credential::{Credential, Identity};
+use super::server_identity::Fields;
+use super::tls;
+
+/// A client to which layers may be added.
+pub(crate) type Builder = ClientBuilder<BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>>;
+
+/// The client of a configuration, without layers of a program's own. A log-in plugin may run.
+///
+/// # Errors
+/// What cannot be used of the configuration; no credential is in it.
+pub(crate) fn client(config: Config, fields: Fields) -> Result<Client, BoxError> {
+    Ok(builder(config, fields)?.build())
+}
+
+/// The same, to which layers can be added.
+///
+/// # Errors
+/// As for [`client`].
+pub(crate) fn builder(config: Config, fields: Fields) -> Result<Builder, BoxError> {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    let credential = Credential::of(&config.auth_info);
+    let (credential, identity) = credential.map_err(|error| fields.of_log_in(error))?;
+    let connect = Connect { config, credential, identity, fields };
+    match connect.config.proxy_url.clone() {
+        None => connect.over(connector),
+        Some(proxy) if proxy.scheme_str() == Some("socks5") => connect.over(SocksV5::new(proxy, connector)),
+        Some(proxy) if proxy.scheme_str() == Some("http") => {
+            let tunnel = with_log_in(Tunnel::new(proxy.clone(), connector), &proxy);
+            connect.over(tunnel)
+        }
+        Some(proxy) if proxy.scheme_str() == Some("https") => {
+            let connector = connect.with_tls(connector)?;
+            let tunnel = with_log_in(Tunnel::new(proxy.clone(), connector), &proxy);
+            connect.over(tunnel)
+        }
+        Some(_) => Err("the proxy has a scheme that is neither http:// nor https:// nor socks5://".into()),
+    }
+}
+
+/// Names and passwords in the address of a proxy are escaped there, and are not what is sent.
+fn with_log_in<C>(tunnel: Tunnel<C>, proxy: &Uri) -> Tunnel<C> {
+    let user = proxy.authority().and_then(|authority| authority.as_str().rsplit_once('@'));
+    let Some((user, _)) = user else { return tunnel };
+    let plain: Vec<u8> = percent_decode_str(user).collect();
+    match HeaderValue::try_from(format!("Basic {}", STANDARD.encode(plain))) {
+        Ok(header) => tunnel.with_auth(header),
+        Err(_) => tunnel,
+    }
+}
+
+struct Connect {
+    config: Config,
+    credential: Credential,
+    identity: Option<Identity>,
+    fields: Fields,
+}
+
+impl Connect {
+    fn with_tls<C>(&self, connector: C) -> Result<hyper_rustls::HttpsConnector<C>, BoxError> {
+        let tls = tls::client_config(&self.config, self.identity.as_ref());
+        let tls = tls.map_err(|error| self.fields.of_client(error))?;
+        let builder = hyper_rustls::HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+        let builder = match &self.config.tls_server_name {
+            Some(name) => {
+                let name = rustls::pki_types::ServerName::try_from(name.clone())?;
+                builder.with_server_name_resolver(hyper_rustls::FixedServerNameResolver::new(name))
+            }
+            None => builder,
+        };
+        Ok(builder.enable_http1().wrap_connector(connector))
+    }
+
+    fn over<C>(self, connector: C) -> Result<Builder, BoxError>
+    where
+        C: Service<Uri> + Clone + Send + Sync + 'static,
+        C::Response: Connection + Read + Write + Send + Unpin + 'static,
+        C::Future: Send + 'static,
+        C::Error: Into<BoxError> + Send + Sync + 'static,
+    {
+        let mut connector = TimeoutConnector::new(self.with_tls(connector)?);
+        let Self { config, credential, fields, .. } = self;
+        connector.set_connect_timeout(config.connect_timeout);
+        connector.set_read_timeout(config.read_timeout);
+        connector.set_write_timeout(config.write_timeout);
+        connector.set_reset_reader_on_write(config.reset_reader_on_write);
+        let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector);
+        let service = ServiceBuilder::new()
+            .map_err(move |error: BoxError| fields.of_server(error))
+            .layer(config.base_uri_layer())
+            .layer(credential)
+            .layer(config.extra_headers_layer()?)
+            .map_err(BoxError::from)
+            .service(http)
+            .map_response(|answer: Response<hyper::body::Incoming>| {
+                answer.map(|body| Box::new(body.map_err(BoxError::from)) as Box<DynBody>)
+            })
+            .boxed();
+        Ok(ClientBuilder::new(service, config.default_namespace))
+    }
+}
