@@ -3,6 +3,7 @@
 //! A certificate that is itself among the trusted ones is accepted, whoever has signed it; and a server may show one that
 //! says of itself that it is a CA, as `openssl req -x509` makes them. Everything else is left to webpki.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,6 +25,9 @@ use super::tls::TlsError;
 
 /// CAs between a certificate and a trusted one, at most.
 const DEPTH: usize = 8;
+/// Signatures that are checked for one certificate, at most: a server chooses what it shows, and may show the same CA again and
+/// again.
+const SIGNATURES: usize = 100;
 /// Time after which a file of trusted certificates is read again.
 const FILE_AGE: Duration = Duration::from_secs(60);
 
@@ -80,19 +84,28 @@ impl Trusted {
     }
 
     /// Whether a certificate was signed by a trusted one, over CAs that the server showed.
-    fn has_issued(&self, certificate: &X509Certificate<'_>, shown: &[CertificateDer<'_>], between: usize) -> bool {
+    fn has_issued(
+        &self,
+        certificate: &X509Certificate<'_>,
+        shown: &[CertificateDer<'_>],
+        between: usize,
+        left: &Cell<usize>,
+    ) -> bool {
         let signs = |der: &CertificateDer<'_>| {
             let Ok((_, issuer)) = X509Certificate::from_der(der) else { return false };
-            may_issue(&issuer, between)
-                && issuer.subject().as_raw() == certificate.issuer().as_raw()
-                && certificate.verify_signature(Some(issuer.public_key())).is_ok()
+            if !may_issue(&issuer, between) || issuer.subject().as_raw() != certificate.issuer().as_raw() {
+                return false;
+            }
+            let Some(rest) = left.get().checked_sub(1) else { return false };
+            left.set(rest);
+            certificate.verify_signature(Some(issuer.public_key())).is_ok()
         };
         if self.certificates.iter().any(signs) {
             return true;
         }
         let mut further = shown.iter().filter(|der| between < DEPTH && signs(der));
         further.any(|der| {
-            X509Certificate::from_der(der).is_ok_and(|(_, issuer)| self.has_issued(&issuer, shown, between + 1))
+            X509Certificate::from_der(der).is_ok_and(|(_, issuer)| self.has_issued(&issuer, shown, between + 1, left))
         })
     }
 }
@@ -162,7 +175,7 @@ impl ServerCertVerifier for Trusted {
             other => return other,
         };
         let Ok((_, certificate)) = X509Certificate::from_der(leaf) else { return Err(error) };
-        if !self.has_issued(&certificate, shown, 0) {
+        if !self.has_issued(&certificate, shown, 0, &Cell::new(SIGNATURES)) {
             return unknown;
         }
         check_leaf(leaf, name, now).map(|()| ServerCertVerified::assertion())
@@ -311,6 +324,26 @@ mod tests {
 
     fn certificate(name: &str) -> rcgen::CertifiedKey<rcgen::KeyPair> {
         rcgen::generate_simple_self_signed([name.to_owned()]).unwrap()
+    }
+
+    /// A CA that is signed by itself, for the name of its own.
+    fn authority(key: &rcgen::KeyPair) -> rcgen::Certificate {
+        let mut params = rcgen::CertificateParams::new(["ca".to_owned()]).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.self_signed(key).unwrap()
+    }
+
+    #[test]
+    fn a_server_that_shows_the_same_authority_again_and_again_keeps_nobody_busy() {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let trusted = Trusted::new(vec![certificate("other").cert.der().clone()], &provider);
+        let key = rcgen::KeyPair::generate().unwrap();
+        // Each is the issuer of each, so that there are as many chains as powers of their number.
+        let shown: Vec<_> = (0..100).map(|_| authority(&key).der().clone()).collect();
+        let (_, leaf) = X509Certificate::from_der(&shown[0]).unwrap();
+        let left = Cell::new(SIGNATURES);
+        assert!(!trusted.has_issued(&leaf, &shown, 0, &left));
+        assert_eq!(left.get(), 0);
     }
 
     #[test]
