@@ -7,6 +7,7 @@ use clap::Parser as _;
 use fleetctl::agent::register::{RegisterError, Validity, certificate};
 use fleetctl::agent::settings::Cli;
 use fleetctl::api::init_kubeconfig::Init;
+use fleetctl::k8s::daemon_client;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
 use rcgen::KeyPair;
@@ -107,7 +108,7 @@ impl Applicant {
 
     /// Asks; the certificate, or the reason of the refusal.
     pub(crate) async fn ask(&self, init: &Init) -> Result<String, String> {
-        let client = init.token_client().expect("usable");
+        let client = daemon_client::token_client(init).expect("usable");
         self.ask_as(&client).await
     }
 
@@ -128,6 +129,6 @@ impl Applicant {
     /// Joins; a client with its new identity.
     pub(crate) async fn join(&self, init: &Init) -> Client {
         let certificate = self.ask(init).await.expect("the name is free");
-        init.client(&certificate, &self.key).expect("usable")
+        daemon_client::identity_client(init, &certificate, &self.key).expect("usable")
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use fleetctl::api::Cluster;
 use fleetctl::api::condition::find;
 use fleetctl::daemon::metrics::Metrics;
+use fleetctl::k8s::daemon_client;
 use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
@@ -193,7 +194,7 @@ async fn an_agent_whose_clock_is_ten_minutes_wrong_is_as_alive_as_any_other() {
         wait("it is ready", async || readiness(&hub, &applicant.name).await.0 == "True").await;
         twin.silence().await;
         // From now on the same agent with another clock, that sprang while it lived.
-        let client = scene.control_plane.init.client(&certificate, &applicant.key).unwrap();
+        let client = daemon_client::identity_client(&scene.control_plane.init, &certificate, &applicant.key).unwrap();
         let leases: Api<Lease> = Api::namespaced(client, &format!("fleet-c-{}", applicant.name));
         let began = Instant::now();
         assert_eq!(clock(&hub, &applicant.name).await, None, "a clock that is right is not spoken of");

@@ -5,6 +5,7 @@ use std::time::Instant;
 use fleetctl::api::ClusterReport;
 use fleetctl::api::labels::{AGENT_LEASE, AGENTS_GROUP, ANNOTATION_CLUSTER_ID};
 use fleetctl::api::protocol::SIGNER;
+use fleetctl::k8s::daemon_client;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -47,7 +48,7 @@ fn padded(name: &str, padding: usize) -> CertificateSigningRequest {
 async fn requests_of_a_megabyte_are_deleted_and_keep_no_other_agent_waiting() {
     let stage = Stage::hub().await;
     let control_plane = ControlPlane::start(&stage, "").await;
-    let token = control_plane.init.token_client().unwrap();
+    let token = daemon_client::token_client(&control_plane.init).unwrap();
     let requests: Api<CertificateSigningRequest> = Api::all(token.clone());
     let prefix = fresh("large");
     for number in 0..20 {

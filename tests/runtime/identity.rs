@@ -8,6 +8,7 @@ use fleetctl::agent::settings::Cli;
 use fleetctl::api::init_kubeconfig::Init;
 use fleetctl::api::labels::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT};
 use fleetctl::api::{Cluster, ClusterSpec};
+use fleetctl::k8s::daemon_client;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
@@ -46,7 +47,7 @@ async fn delete(stage: &Stage, name: &str, certificate: &Client) {
 async fn ask_again(applicant: &Applicant, init: &Init) -> Result<(), String> {
     let args = Cli::parse_from(["fleet-agent", "--cluster-name", &applicant.name]).args.unwrap();
     let validity = Validity::new(args.certificate_seconds);
-    let client = init.token_client().unwrap();
+    let client = daemon_client::token_client(init).unwrap();
     match rejoin(&client, &args, &validity, &applicant.id, &applicant.key, async |_, _| {}).await {
         Ok(_) => Ok(()),
         Err(RegisterError::Denied { reason, .. }) => Err(reason),
@@ -120,7 +121,7 @@ async fn an_agent_whose_cluster_was_deleted_joins_again_with_a_new_key() {
     scene.until_ready().await;
     let (first, data) = (uid(&scene).await, identity(&scene).await);
     let text = |key: &str| String::from_utf8(data[key].0.clone()).unwrap();
-    let stolen = scene.control_plane.init.client(&text("tls.crt"), &text("tls.key")).unwrap();
+    let stolen = daemon_client::identity_client(&scene.control_plane.init, &text("tls.crt"), &text("tls.key")).unwrap();
     assert_eq!(read(&stolen, &scene.name).await, 200);
     scene.clusters().delete(&scene.name, &DeleteParams::default()).await.unwrap();
     // The agent believes for two minutes that the refusal passes.

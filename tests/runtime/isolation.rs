@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use fleetctl::api::Cluster;
 use fleetctl::api::labels::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT, CLUSTER_GROUP, INIT_SECRET};
+use fleetctl::k8s::daemon_client;
 use futures::StreamExt as _;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, ResourceRule, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SelfSubjectRulesReview,
@@ -431,7 +432,7 @@ async fn an_init_token(all_names: bool) {
     member.join(&control_plane.init).await;
     let admin = stage.hub.client.clone();
     let trial = Trial {
-        client: control_plane.init.token_client().unwrap(),
+        client: daemon_client::token_client(&control_plane.init).unwrap(),
         grants: askers(),
         namespaces: [&format!("fleet-c-{}", member.name), "kube-system", "fleet", "default"]
             .map(ToString::to_string)

@@ -11,6 +11,7 @@ use fleetctl::agent::inventory::watch::Observed;
 use fleetctl::agent::status_writer::Reporter;
 use fleetctl::api::init_kubeconfig::Init;
 use fleetctl::daemon::metrics::Metrics;
+use fleetctl::k8s::daemon_client;
 use kube::Client;
 use kube::client::Body;
 use serde_json::json;
@@ -49,7 +50,7 @@ impl Simulated {
         local: Client,
         metrics: &Metrics,
     ) -> Self {
-        let client = || init.client(certificate, &applicant.key).expect("usable");
+        let client = || daemon_client::identity_client(init, certificate, &applicant.key).expect("usable");
         let (sender, lease) = watch::channel(LeaseStatus::Starting);
         let mut renewer = LeaseRenewer::new(client(), &applicant.name, applicant.id.clone(), sender, metrics.clone());
         let reporter = Reporter {

@@ -9,6 +9,7 @@ use fleetctl::api::cluster::Observed;
 use fleetctl::api::init_kubeconfig::Init;
 use fleetctl::api::{Cluster, ClusterSpec, ClusterStatus};
 use fleetctl::daemon::metrics::Metrics;
+use fleetctl::k8s::daemon_client;
 use fleetctl::scheduler::index;
 use fleetctl::scheduler::index::Index;
 use fleetctl::scheduler::monitor::Monitor;
@@ -104,7 +105,9 @@ async fn a_request_that_was_answered_is_not_answered_again_because_the_watch_is_
         hold.send_replace(true);
         let args = Cli::parse_from(["fleet-agent", "--cluster-name", &leaver.name]).args.unwrap();
         let validity = Validity::new(args.certificate_seconds);
-        withdraw(&init.token_client().unwrap(), &args, &validity, &leaver.id, &leaver.key).await.unwrap();
+        withdraw(&daemon_client::token_client(&init).unwrap(), &args, &validity, &leaver.id, &leaver.key)
+            .await
+            .unwrap();
         // That the witness is let in shows that what waits was looked at again.
         let accept = json!({ "spec": { "accepted": true } });
         clusters.patch(&witness.name, &PatchParams::default(), &Patch::Merge(&accept)).await.unwrap();

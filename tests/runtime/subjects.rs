@@ -2,6 +2,7 @@
 
 use fleetctl::api::labels::{ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID};
 use fleetctl::api::{Cluster, digest};
+use fleetctl::k8s::daemon_client;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use kube::api::{ListParams, ObjectMeta, PostParams};
@@ -346,7 +347,7 @@ async fn with_an_init_token_every_subject_but_an_agents_own_is_refused() {
     let control_plane = ControlPlane::start(&stage, "").await;
     let applicant = Applicant::new(&fresh("subject"));
     let good = Asked::by(&applicant);
-    let token = control_plane.init.token_client().unwrap();
+    let token = daemon_client::token_client(&control_plane.init).unwrap();
     all_refused(&stage.hub.client, &token, wrong(&good, &applicant.id)).await;
     // What they all were changed from is right: it is the change that was refused.
     let requests: Api<CertificateSigningRequest> = Api::all(token);

@@ -11,6 +11,7 @@ use fleetctl::api::condition::find;
 use fleetctl::api::init_kubeconfig::Init;
 use fleetctl::api::labels::BOOTSTRAP_STATUS;
 use fleetctl::api::{Cluster, digest, registration};
+use fleetctl::k8s::daemon_client;
 use fleetctl::scheduler::bootstrap::status;
 use futures::FutureExt as _;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -181,7 +182,7 @@ async fn restoring(hub: &Client, test: impl Future<Output = ()>) {
 
 /// Status code of a request for a certificate by token, which is shaped so that the API server itself refuses it.
 async fn ask_by_token(init: &Init) -> u16 {
-    let requests: Api<CertificateSigningRequest> = Api::all(init.token_client().unwrap());
+    let requests: Api<CertificateSigningRequest> = Api::all(daemon_client::token_client(init).unwrap());
     match requests.get("no-such").await {
         Err(kube::Error::Api(status)) => status.code,
         other => panic!("{other:?}"),

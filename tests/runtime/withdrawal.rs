@@ -9,6 +9,7 @@ use fleetctl::agent::register::{Validity, withdraw};
 use fleetctl::agent::settings::Cli;
 use fleetctl::api::Cluster;
 use fleetctl::api::registration::{ANNOTATION_LEAVE, IDENTITY_CERTIFICATE, IDENTITY_SECRET};
+use fleetctl::k8s::daemon_client;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{DeleteParams, ListParams};
@@ -163,7 +164,7 @@ async fn whoever_holds_an_init_token_cannot_take_back_what_others_registered() {
     let control_plane = ControlPlane::start(&stage, "").await;
     let holder = Applicant::new(&fresh("kept"));
     holder.join(&control_plane.init).await;
-    let hub = control_plane.init.token_client().unwrap();
+    let hub = daemon_client::token_client(&control_plane.init).unwrap();
     let args = Cli::parse_from(["fleet-agent", "--cluster-name", &holder.name]).args.unwrap();
     let validity = Validity::new(args.certificate_seconds);
     let clusters: Api<Cluster> = Api::all(stage.hub.client.clone());

@@ -61,9 +61,6 @@ fn check(world: &World, case: &Case) -> Option<String> {
     }
     let listed: Vec<String> = case.listed.iter().map(|name| folder.join(name).display().to_string()).collect();
     let (theirs, own) = world.run(&folder, &listed.join(":"), &case.env);
-    if std::env::var_os("SHOW").is_some() {
-        eprintln!("{}\n  kubectl: {theirs:?}\n  fleetctl: {own:?}", case.name);
-    }
     if own.said.contains("panicked") {
         return Some(format!("a panic: {}", own.said));
     }
