@@ -18,6 +18,8 @@ mod helm;
 mod help;
 mod hostile;
 mod install;
+mod install_script;
+
 mod kept;
 mod kubeconfig;
 mod lint;

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::dev::steps::on_interrupt;
-use crate::dev::{demo, goldens, newcomer, pictures, test};
+use crate::dev::{demo, goldens, newcomer, pictures, release, test};
 use crate::say::{print, say};
 use crate::{Bed, Unfit, bench};
 
@@ -134,6 +134,8 @@ enum Task {
     },
     /// Write every golden file anew: rendered charts, schemas, error texts
     Goldens,
+    /// Build the files of a release: programs, archives, their sums, and the script that installs them
+    Release(release::Args),
     /// Measure against peers, in one run
     Bench {
         /// `install` beside kubectl; `apply`, the engine alone, beside kubectl and Helm; `render` beside Helm; `crowd`,
@@ -229,6 +231,7 @@ fn run(task: Task) -> Result<ExitCode> {
             test::run(&bed, test::Choice { exhaustive, quick, changed }, &args)?;
         }
         Task::Goldens => goldens::write(&bed)?,
+        Task::Release(args) => release::make(bed.checkout(), &args)?,
         Task::Bench { what: Benchmark::Install, .. } => bench::run(&bed)?,
         Task::Bench { what: Benchmark::Apply, objects, round_trips, .. } => {
             bench::apply::run(&bed, &objects, &round_trips)?;

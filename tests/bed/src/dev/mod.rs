@@ -6,5 +6,6 @@ pub(crate) mod goldens;
 pub(crate) mod newcomer;
 pub(crate) mod picture;
 pub(crate) mod pictures;
+pub(crate) mod release;
 pub(crate) mod steps;
 pub(crate) mod test;
