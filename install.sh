@@ -59,7 +59,11 @@ fetch() {
         curl --fail --silent --show-error --location --proto '=http,https' --proto-redir '=https' \
             --connect-timeout 30 --output "$2" -- "$from/$1" || fail "$from/$1 cannot be downloaded"
     elif has wget; then
-        wget -q -O "$2" "$from/$1" || fail "$from/$1 cannot be downloaded (wget)"
+        # GNU's tries twenty times by itself; others have no such option.
+        case $(wget --help 2>&1) in
+        *--tries*) wget -q --tries=1 --timeout=30 -O "$2" -- "$from/$1" ;;
+        *) wget -q -O "$2" "$from/$1" ;;
+        esac || fail "$from/$1 cannot be downloaded (wget)"
     else
         fail "there is neither curl nor wget" \
             "install one, or download the files of the release and run this beside them"
