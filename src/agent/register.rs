@@ -148,6 +148,9 @@ pub async fn certificate(
     key: &str,
     waiting: impl AsyncFnMut(&'static str, String),
 ) -> Result<Certificate, RegisterError> {
+    // Whoever accepts this cluster compares it with what the control plane shows.
+    let fingerprint = key_fingerprint(&KeyPair::from_pem(key)?.subject_public_key_info());
+    tracing::info!(cluster_id, key = fingerprint, "asking for a certificate");
     ask(control_plane, validity, |seconds| request_object(args, seconds, cluster_id, key), waiting).await
 }
 

@@ -249,7 +249,15 @@ fn the_short_way_registers_a_cluster_of_the_newest_line_and_takes_its_namespace_
     // It waits to be let in, and is.
     let child = begin();
     eventually("the request", || !unknown());
-    assert!(member.fleetctl(&["accept", member.name, "--context", "demo"]).succeeds().contains("Accepted"));
+    let accept = |more: &[&str]| member.fleetctl(&[&["accept", member.name, "--context", "demo"], more].concat());
+    accept(&[]).fails(6, &["cluster ID", "accepting a cluster has to be confirmed", "--key FINGERPRINT"]);
+    accept(&["--key", "0123456789abcdef"]).fails(6, &["has another key than 0123456789abcdef…"]);
+    let shown = accept(&[]).stderr;
+    let key = shown.split("key of its agent (SHA-256): ").nth(1).unwrap().split_whitespace().next().unwrap();
+    // The agent says so itself.
+    let log = member.kubectl(&["-n", "fleet", "logs", "-l", "app.kubernetes.io/name=fleet-agent", "--tail=-1"]);
+    assert!(log.contains(key), "{key} is not in {log}");
+    assert!(accept(&["--key", &key[..12]]).succeeds().contains("Accepted"));
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{stderr}");

@@ -1,28 +1,57 @@
-//! `accept`: lets a workload cluster in, where the control plane registers by hand.
+//! `accept`: lets a workload cluster in, where the control plane registers by hand. What is accepted is what was looked at:
+//! this cluster, by this agent, with this key.
 
 use clap::Args;
+use jiff::Timestamp;
+use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 
 use crate::api::Cluster;
+use crate::api::labels::ANNOTATION_KEY_FINGERPRINT;
 use crate::api::lenient::Lenient;
 use crate::api::names::ClusterName;
+use crate::api::text::visible_cell;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
 use crate::cli::connect::{hub_client, registered, request_failed};
 use crate::cli::output::error::{CliError, Exit};
-use crate::cli::output::terminal::Ui;
+use crate::cli::output::terminal::{Deed, Ui};
+
+/// Digits of a fingerprint that tell a key from others.
+const FEWEST_DIGITS: usize = 8;
 
 /// Let a workload cluster into the control plane of `--context`
 #[derive(Debug, Args)]
-#[command(after_help = "Needed only with `scheduler.registration: Manual`.
+#[command(
+    after_help = "Needed only with `scheduler.registration: Manual`. What is accepted is shown first: the ID of the cluster, which is
+the UID of its namespace kube-system, and the key of its agent, whose fingerprint is in the agent's log.
 
-Example:
-  fleetctl accept west --context demo")]
+Examples:
+  fleetctl accept west --context demo
+  fleetctl accept west --key 0a1b2c3d4e5f6071 --context demo"
+)]
 pub(crate) struct AcceptArgs {
     /// Name of the workload cluster
     #[arg(value_name = "WORKLOAD_CLUSTER_NAME")]
     name: String,
+
+    /// Do not ask, and accept only an agent with this key: the beginning of its fingerprint, eight digits or more
+    #[arg(long, value_name = "FINGERPRINT", value_parser = fingerprint)]
+    key: Option<String>,
+
+    /// Do not ask, and accept whoever is there
+    #[arg(long, conflicts_with = "key")]
+    yes: bool,
+}
+
+fn fingerprint(text: &str) -> Result<String, String> {
+    let text = text.to_lowercase();
+    if text.len() >= FEWEST_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        Ok(text)
+    } else {
+        Err(format!("expected {FEWEST_DIGITS} hexadecimal digits or more"))
+    }
 }
 
 pub(crate) async fn run(ui: &Ui, global: &Global, args: &AcceptArgs) -> Result<Exit, CliError> {
@@ -40,11 +69,69 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &AcceptArgs) -> Result<E
         ui.out(&format!("Workload cluster {name} was accepted before.\n"))?;
         return Ok(Exit::Ok);
     }
-    let change = Patch::Merge(json!({ "spec": { "accepted": true } }));
-    clusters
-        .patch(name.as_str(), &PatchParams::default(), &change)
-        .await
-        .map_err(|error| request_failed(&format!("cannot accept Cluster {name}"), &error))?;
+    let key = cluster.annotations().get(ANNOTATION_KEY_FINGERPRINT).map_or("", String::as_str);
+    ui.err(&who(&cluster, key));
+    match &args.key {
+        Some(wanted) if !key.starts_with(wanted.as_str()) => {
+            return Err(CliError::new(
+                Exit::Refused,
+                "OtherAgent",
+                format!("the agent that asks for {name} has another key than {wanted}…"),
+            )
+            .hint("the log of the agent in that cluster has the fingerprint of its key; whoever asks here may be somebody else")
+            .hint(format!("to turn it away: `fleetctl delete cluster {name}{}`", global.tail())));
+        }
+        Some(_) => {}
+        None if args.yes => {}
+        None => ui.confirm_by_name(Deed::Accept, "workload cluster", name.as_str())?,
+    }
+    // With the version that was shown: another agent that has come since is not accepted in its place.
+    let change = json!({
+        "metadata": { "resourceVersion": cluster.resource_version() },
+        "spec": { "accepted": true },
+    });
+    let accepted = clusters.patch(name.as_str(), &PatchParams::default(), &Patch::Merge(&change)).await;
+    match accepted {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            return Err(CliError::new(
+                Exit::Refused,
+                "OtherAgent",
+                format!("Cluster {name} has changed since it was shown, and was not accepted"),
+            )
+            .hint("look again: run the same command once more"));
+        }
+        Err(error) => return Err(request_failed(&format!("cannot accept Cluster {name}"), &error)),
+    }
     ui.out(&format!("Accepted workload cluster {name}.\n"))?;
     Ok(Exit::Ok)
+}
+
+/// Who asks, for people.
+fn who(cluster: &Cluster, key: &str) -> String {
+    let shown = |text: &str| if text.is_empty() { "none".to_owned() } else { visible_cell(text).into_owned() };
+    let made = cluster.creation_timestamp().map(|made| made.0);
+    let age = made.map_or(String::new(), |made| {
+        let minutes = (Timestamp::now().as_second() - made.as_second()).max(0) / 60;
+        format!(", asked {minutes} min ago")
+    });
+    format!(
+        "Workload cluster {}{age}\n  cluster ID (UID of its namespace kube-system): {}\n  key of its agent (SHA-256): {}",
+        visible_cell(&cluster.name_any()),
+        shown(cluster.spec.cluster_id.as_deref().unwrap_or_default()),
+        shown(key),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fingerprint_is_eight_digits_or_more() {
+        assert_eq!(fingerprint("0A1B2C3D").as_deref(), Ok("0a1b2c3d"));
+        for wrong in ["", "0a1b2c3", "0a1b2c3g", "0a1b2c3d "] {
+            assert!(fingerprint(wrong).is_err(), "{wrong}");
+        }
+    }
 }

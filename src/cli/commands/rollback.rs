@@ -22,7 +22,7 @@ use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::format::Format;
 use crate::cli::output::install_error::engine_error;
 use crate::cli::output::progress::Display;
-use crate::cli::output::terminal::Ui;
+use crate::cli::output::terminal::{Deed, Ui};
 use crate::control_plane::rollback::{Outcome, Prospect, Undo};
 use crate::install::progress::Progress;
 use crate::inventory::{self, Release};
@@ -86,13 +86,7 @@ fn confirm(ui: &Ui, args: &RollbackArgs, undo: &Undo) -> Result<(), CliError> {
     if args.yes {
         return Ok(());
     }
-    ui.confirm_by_name("undoing a run", "control plane", &args.name).map_err(|mut refused| {
-        if refused.headline.starts_with("not confirmed") {
-            "not confirmed; nothing was undone".clone_into(&mut refused.headline);
-        }
-        refused.hints = vec!["give `--yes` to undo it without being asked".into()];
-        refused
-    })
+    ui.confirm_by_name(Deed::Undo, "control plane", &args.name)
 }
 
 /// The plan of an undo, a line an object.

@@ -176,18 +176,26 @@ impl Ui {
         Some(escaped_json(&self.named(&line)).into_owned())
     }
 
-    /// Asks for the name of what is to be deleted; `deed` is what has to be confirmed, such as `deleting data`.
+    /// Asks for the name of what is about to be changed.
     ///
     /// # Errors
     /// Another answer, or nobody who could be asked.
-    pub(crate) fn confirm_by_name(&self, deed: &str, what: &str, name: &str) -> Result<(), CliError> {
+    pub(crate) fn confirm_by_name(&self, deed: Deed, what: &str, name: &str) -> Result<(), CliError> {
         if !io::stdin().is_terminal() {
             return Err(nobody_asked(deed));
         }
         self.err(&format!("Type the name of the {what} to go on:"));
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer)?;
-        if answer.trim() == name { Ok(()) } else { Err(not_confirmed("not confirmed; nothing was deleted")) }
+        if answer.trim() == name {
+            return Ok(());
+        }
+        let done = match deed {
+            Deed::DeleteData | Deed::DeleteCluster => "deleted",
+            Deed::Accept => "accepted",
+            Deed::Undo => "undone",
+        };
+        Err(not_confirmed(deed, &format!("not confirmed; nothing was {done}")))
     }
 
     /// A text whose commands name the program as the user started it.
@@ -206,13 +214,33 @@ impl Ui {
     }
 }
 
-fn not_confirmed(headline: &str) -> CliError {
-    CliError::new(Exit::Refused, "NotConfirmed", headline).hint("give `--yes` to delete without being asked")
+/// What has to be confirmed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Deed {
+    DeleteData,
+    DeleteCluster,
+    Accept,
+    Undo,
+}
+
+fn not_confirmed(deed: Deed, headline: &str) -> CliError {
+    let hint = match deed {
+        Deed::DeleteData | Deed::DeleteCluster => "give `--yes` to delete without being asked",
+        Deed::Accept => "give `--key FINGERPRINT` to accept that agent alone, or `--yes` to accept whoever is there",
+        Deed::Undo => "give `--yes` to undo it without being asked",
+    };
+    CliError::new(Exit::Refused, "NotConfirmed", headline).hint(hint)
 }
 
 /// The error of a deed that has to be confirmed where nobody can be asked.
-pub(crate) fn nobody_asked(deed: &str) -> CliError {
-    not_confirmed(&format!("{deed} has to be confirmed, and nobody can be asked"))
+pub(crate) fn nobody_asked(deed: Deed) -> CliError {
+    let what = match deed {
+        Deed::DeleteData => "deleting data",
+        Deed::DeleteCluster => "deleting a cluster",
+        Deed::Accept => "accepting a cluster",
+        Deed::Undo => "undoing a run",
+    };
+    not_confirmed(deed, &format!("{what} has to be confirmed, and nobody can be asked"))
 }
 
 #[cfg(test)]
