@@ -16,7 +16,7 @@ use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
 use crate::cli::connect::{hub_client, registered, request_failed};
 use crate::cli::output::error::{CliError, Exit};
-use crate::cli::output::terminal::{Deed, Ui};
+use crate::cli::output::terminal::{Question, Ui};
 
 /// Digits of a fingerprint that tell a key from others.
 const FEWEST_DIGITS: usize = 8;
@@ -83,7 +83,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &AcceptArgs) -> Result<E
         }
         Some(_) => {}
         None if args.yes => {}
-        None => ui.confirm_by_name(Deed::Accept, "workload cluster", name.as_str())?,
+        None => ui.confirm_by_name(Question::Accept, "workload cluster", name.as_str())?,
     }
     // With the version that was shown: another agent that has come since is not accepted in its place.
     let change = json!({

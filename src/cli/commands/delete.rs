@@ -20,7 +20,7 @@ use crate::cli::args::package::wrong_name;
 use crate::cli::args::run::duration;
 use crate::cli::connect::{hub_client, registered, request_failed};
 use crate::cli::output::error::{CliError, Exit};
-use crate::cli::output::terminal::{Deed, Ui};
+use crate::cli::output::terminal::{Question, Ui};
 
 /// Delete from a control plane what cannot leave by itself
 #[derive(Debug, Subcommand)]
@@ -130,5 +130,5 @@ fn confirm(ui: &Ui, cluster: &Cluster, yes: bool) -> Result<(), CliError> {
         return Ok(());
     }
     ui.err(&format!("The control plane forgets {name}, and what it has placed there is no longer looked after."));
-    ui.confirm_by_name(Deed::DeleteCluster, "workload cluster", &name)
+    ui.confirm_by_name(Question::DeleteCluster, "workload cluster", &name)
 }

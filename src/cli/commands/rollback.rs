@@ -22,7 +22,7 @@ use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::format::Format;
 use crate::cli::output::install_error::engine_error;
 use crate::cli::output::progress::Display;
-use crate::cli::output::terminal::{Deed, Ui};
+use crate::cli::output::terminal::{Question, Ui};
 use crate::control_plane::rollback::{Outcome, Prospect, Undo};
 use crate::install::progress::Progress;
 use crate::inventory::{self, Release};
@@ -86,7 +86,7 @@ fn confirm(ui: &Ui, args: &RollbackArgs, undo: &Undo) -> Result<(), CliError> {
     if args.yes {
         return Ok(());
     }
-    ui.confirm_by_name(Deed::Undo, "control plane", &args.name)
+    ui.confirm_by_name(Question::Undo, "control plane", &args.name)
 }
 
 /// The plan of an undo, a line an object.

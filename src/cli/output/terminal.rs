@@ -180,9 +180,9 @@ impl Ui {
     ///
     /// # Errors
     /// Another answer, or nobody who could be asked.
-    pub(crate) fn confirm_by_name(&self, deed: Deed, what: &str, name: &str) -> Result<(), CliError> {
+    pub(crate) fn confirm_by_name(&self, question: Question, what: &str, name: &str) -> Result<(), CliError> {
         if !io::stdin().is_terminal() {
-            return Err(nobody_asked(deed));
+            return Err(nobody_asked(question));
         }
         self.err(&format!("Type the name of the {what} to go on:"));
         let mut answer = String::new();
@@ -190,12 +190,12 @@ impl Ui {
         if answer.trim() == name {
             return Ok(());
         }
-        let done = match deed {
-            Deed::DeleteData | Deed::DeleteCluster => "deleted",
-            Deed::Accept => "accepted",
-            Deed::Undo => "undone",
+        let done = match question {
+            Question::DeleteData | Question::DeleteCluster => "deleted",
+            Question::Accept => "accepted",
+            Question::Undo => "undone",
         };
-        Err(not_confirmed(deed, &format!("not confirmed; nothing was {done}")))
+        Err(not_confirmed(question, &format!("not confirmed; nothing was {done}")))
     }
 
     /// A text whose commands name the program as the user started it.
@@ -216,31 +216,33 @@ impl Ui {
 
 /// What has to be confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum Question {
     DeleteData,
     DeleteCluster,
     Accept,
     Undo,
 }
 
-fn not_confirmed(deed: Deed, headline: &str) -> CliError {
-    let hint = match deed {
-        Deed::DeleteData | Deed::DeleteCluster => "give `--yes` to delete without being asked",
-        Deed::Accept => "give `--key FINGERPRINT` to accept that agent alone, or `--yes` to accept whoever is there",
-        Deed::Undo => "give `--yes` to undo it without being asked",
+fn not_confirmed(question: Question, headline: &str) -> CliError {
+    let hint = match question {
+        Question::DeleteData | Question::DeleteCluster => "give `--yes` to delete without being asked",
+        Question::Accept => {
+            "give `--key FINGERPRINT` to accept that agent alone, or `--yes` to accept whoever is there"
+        }
+        Question::Undo => "give `--yes` to undo it without being asked",
     };
     CliError::new(Exit::Refused, "NotConfirmed", headline).hint(hint)
 }
 
-/// The error of a deed that has to be confirmed where nobody can be asked.
-pub(crate) fn nobody_asked(deed: Deed) -> CliError {
-    let what = match deed {
-        Deed::DeleteData => "deleting data",
-        Deed::DeleteCluster => "deleting a cluster",
-        Deed::Accept => "accepting a cluster",
-        Deed::Undo => "undoing a run",
+/// The error of what has to be confirmed where nobody can be asked.
+pub(crate) fn nobody_asked(question: Question) -> CliError {
+    let what = match question {
+        Question::DeleteData => "deleting data",
+        Question::DeleteCluster => "deleting a cluster",
+        Question::Accept => "accepting a cluster",
+        Question::Undo => "undoing a run",
     };
-    not_confirmed(deed, &format!("{what} has to be confirmed, and nobody can be asked"))
+    not_confirmed(question, &format!("{what} has to be confirmed, and nobody can be asked"))
 }
 
 #[cfg(test)]

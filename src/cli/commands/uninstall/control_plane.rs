@@ -19,7 +19,7 @@ use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::format::Format;
 use crate::cli::output::install_error::engine_error;
 use crate::cli::output::progress::Display;
-use crate::cli::output::terminal::{Deed, Ui};
+use crate::cli::output::terminal::{Question, Ui};
 use crate::control_plane::local_files::Folder;
 use crate::control_plane::uninstall::{Planned, Target};
 use crate::install::progress::Progress;
@@ -181,7 +181,7 @@ fn confirm(ui: &Ui, args: &UninstallControlPlaneArgs, planned: &Planned) -> Resu
     if !volumes.is_empty() {
         ui.err(&format!("By their policy Retain these stay, and hold the data:\n  {}", volumes.join("\n  ")));
     }
-    if args.yes { Ok(()) } else { ui.confirm_by_name(Deed::DeleteData, "control plane", &args.name) }
+    if args.yes { Ok(()) } else { ui.confirm_by_name(Question::DeleteData, "control plane", &args.name) }
 }
 
 /// Everything that will be deleted, a line each.

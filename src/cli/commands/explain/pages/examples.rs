@@ -29,7 +29,7 @@ use crate::cli::commands::get::values::unknown;
 use crate::cli::commands::{kubectl_install, rollback, uninstall, why};
 use crate::cli::output::error::CliError;
 use crate::cli::output::install_error::{agent_failed, control_plane_failed, stopped};
-use crate::cli::output::terminal::{Deed, Ui, nobody_asked};
+use crate::cli::output::terminal::{Question, Ui, nobody_asked};
 use crate::cli::output::{check_report, check_table, style};
 use crate::cli::{Cli, with_page};
 use crate::control_plane::exposure::NotYet;
@@ -260,7 +260,7 @@ fn of_installs() -> Vec<CliError> {
         uninstall::control_plane::unknown(
             "client error (Connect): tcp connect error: Connection refused (os error 111)".to_owned(),
         ),
-        nobody_asked(Deed::DeleteData),
+        nobody_asked(Question::DeleteData),
         uninstall::agent::stays(&west, unreached, &global),
         uninstall::agent::placed_here(&west, &placed(), &global),
         uninstall::agent::not_drained(
