@@ -8,7 +8,6 @@ mod documentation;
 mod exposure;
 mod failing;
 mod faults;
-mod from_helm;
 mod keys;
 mod killed;
 mod lifecycle;
