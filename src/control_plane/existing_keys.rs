@@ -12,8 +12,8 @@ use super::exposure::endpoint_from_values;
 use super::find_keys;
 use super::plan::Plan;
 use crate::api::labels::LABEL_INSTANCE;
-use crate::pki::secrets::SECRET_ENTRIES;
-use crate::pki::{Files, Kubeconfig, Leaf, LeafStore, Renewal};
+use crate::pki::secrets::{self, SECRET_ENTRIES};
+use crate::pki::{Files, Kubeconfig, Renewal};
 
 /// Reads the Secret that the values name, and judges it.
 ///
@@ -24,8 +24,8 @@ pub(super) async fn read(client: &Client, plan: &Plan, now: Timestamp) -> Result
     let name = plan.values.pki.existing_secret.as_deref().unwrap_or_default();
     let refused =
         |problems| InstallError::ExistingKeys { secret: name.to_owned(), namespace: namespace.to_owned(), problems };
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let Some(secret) = secrets.get_opt(name).await? else { return Err(refused(Vec::new())) };
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let Some(secret) = api.get_opt(name).await? else { return Err(refused(Vec::new())) };
     let files = files_of(&secret);
     let problems = judge(&files, plan, now);
     if problems.is_empty() { Ok(files) } else { Err(refused(problems)) }
@@ -33,14 +33,7 @@ pub(super) async fn read(client: &Client, plan: &Plan, now: Timestamp) -> Result
 
 /// The files of the key set that a Secret holds under their own names.
 fn files_of(secret: &Secret) -> Files {
-    let mut files = Files::new();
-    for entry in SECRET_ENTRIES {
-        let bytes = secret.data.as_ref().and_then(|data| data.get(entry.file));
-        if let Some(text) = bytes.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok()) {
-            files.insert(entry.file, text);
-        }
-    }
-    files
+    secrets::read(|entry| Some(secret.data.as_ref()?.get(entry.file)?.0.as_slice()))
 }
 
 /// What keeps a key set from being that of the plan, a clause each: files that are missing, that do not belong together, that
@@ -53,18 +46,16 @@ fn judge(files: &Files, plan: &Plan, now: Timestamp) -> Vec<String> {
     }
     // Values without an address are refused before this.
     let Ok(endpoint) = endpoint_from_values(&plan.values.exposure) else { return Vec::new() };
-    let completed = match find_keys::complete(files, plan, &endpoint, now) {
+    let completed = match find_keys::complete_at_end(files, plan, &endpoint, now) {
         Ok(completed) => completed,
         Err(error) => return vec![error.to_string()],
     };
-    let issued = completed.issued.iter().filter_map(|(leaf, reason)| match reason {
-        // Renewing it in time is the matter of whoever made it.
-        Renewal::Ends(end) if *end > now => None,
-        Renewal::Ends(end) => Some(format!("`{}`: it expired at {end}", file_of(*leaf))),
-        other => Some(format!("`{}`: {other}", file_of(*leaf))),
+    let issued = completed.issued.iter().map(|(leaf, reason)| match reason {
+        Renewal::Ends(end) => format!("`{}`: it expired at {end}", leaf.store().file()),
+        other => format!("`{}`: {other}", leaf.store().file()),
     });
     let rewritten = completed.rewritten.iter().filter_map(|leaf| {
-        let file = file_of(*leaf);
+        let file = leaf.store().file();
         let read = |files: &Files| Kubeconfig::parse(file, files.get(file).unwrap_or_default());
         match (read(files), read(&completed.files)) {
             (Err(error), _) => Some(error.to_string()),
@@ -81,14 +72,6 @@ fn judge(files: &Files, plan: &Plan, now: Timestamp) -> Vec<String> {
     issued.chain(rewritten).collect()
 }
 
-/// The file of a leaf that is named in front of people.
-fn file_of(leaf: Leaf) -> &'static str {
-    match leaf.store() {
-        LeafStore::Pair { certificate, .. } => certificate,
-        LeafStore::Kubeconfig(file) => file,
-    }
-}
-
 /// The key set of a control plane that runs with keys of others: the pods of etcd say in which Secret they are. Empty where
 /// there is no such control plane.
 ///
@@ -103,8 +86,8 @@ pub(super) async fn in_use(client: &Client, namespace: &str, name: &str) -> Resu
     let volumes = set.spec.and_then(|spec| spec.template.spec?.volumes).unwrap_or_default();
     let certs = volumes.into_iter().find(|volume| volume.name == "certs").and_then(|volume| volume.secret?.secret_name);
     let Some(secret) = certs else { return Ok(Files::new()) };
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    Ok(secrets.get_opt(&secret).await?.map(|secret| files_of(&secret)).unwrap_or_default())
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    Ok(api.get_opt(&secret).await?.map(|secret| files_of(&secret)).unwrap_or_default())
 }
 
 #[cfg(test)]

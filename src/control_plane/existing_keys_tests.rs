@@ -5,6 +5,7 @@ use crate::chart::versions::select::{Request, select};
 use crate::chart::{self, SetKind};
 use crate::control_plane::exposure::Endpoint;
 use crate::install::release_spec;
+use crate::pki::Leaf;
 use crate::pki::secrets::ADMIN_SECRET;
 
 const HOST: &str = "192.0.2.10";
@@ -52,6 +53,12 @@ fn a_whole_set_of_the_plan_is_taken_until_it_has_ended() {
     let day = |days: u64| now() + Duration::from_secs(days * 24 * 60 * 60);
     assert_eq!(judge(&files, &plan, now()), [""; 0]);
     assert_eq!(judge(&files, &plan, day(364)), [""; 0], "renewing it is the matter of whoever made it");
+    // What else is wrong is not hidden behind its end.
+    let others = with(&files, "apiserver.key", made(&plan).get("apiserver.key").map(str::to_owned));
+    assert_eq!(judge(&others, &plan, day(364)), ["`apiserver.crt`: its key does not fit"]);
+    let elsewhere = files.get("admin.kubeconfig").unwrap().replace(HOST, "192.0.2.11");
+    let found = judge(&with(&files, "admin.kubeconfig", Some(elsewhere)), &plan, day(364));
+    assert!(found.len() == 1 && found[0].contains("it leads to https://192.0.2.11:32222"), "{found:?}");
     let ended = judge(&files, &plan, day(366));
     assert_eq!(ended.len(), Leaf::ALL.len(), "{ended:?}");
     assert!(ended.iter().all(|problem| problem.contains("it expired at")), "{ended:?}");

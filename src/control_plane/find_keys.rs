@@ -1,6 +1,7 @@
 //! Where the keys and certificates of a control plane are found: in the cluster's Secrets first, then in `~/.fleet`.
 
 use std::path::Path;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -18,7 +19,7 @@ use crate::api::labels::LABEL_INSTANCE;
 use crate::api::names::ControlPlaneName;
 use crate::apply::{self, Engine};
 use crate::install::fleet_home::Home;
-use crate::pki::secrets::{ADMIN_SECRET, SECRET_ENTRIES};
+use crate::pki::secrets::{self, ADMIN_SECRET};
 use crate::pki::{
     self, AuthorityKind, Completed, Files, FolderError, KeptError, Kubeconfig, Lifetimes, PkiError, San, Subject,
 };
@@ -31,18 +32,14 @@ pub const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
 /// Only Secrets that carry the control plane's name are read, or the one that its own pods read; entries that are not there
 /// are left out.
 pub async fn from_cluster(client: &Client, namespace: &str, name: &str) -> Result<Files, kube::Error> {
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let ours =
         ListParams::default().labels(&format!("app.kubernetes.io/instance={name},app.kubernetes.io/part-of=fleet"));
-    let list = secrets.list(&ours).await?;
-    let mut files = Files::new();
-    for entry in SECRET_ENTRIES {
-        let secret = list.iter().find(|secret| secret.name_any() == entry.secret);
-        let bytes = secret.and_then(|secret| secret.data.as_ref()?.get(entry.key));
-        if let Some(text) = bytes.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok()) {
-            files.insert(entry.file, text);
-        }
-    }
+    let list = api.list(&ours).await?;
+    let files = secrets::read(|entry| {
+        let secret = list.iter().find(|secret| secret.name_any() == entry.secret)?;
+        Some(secret.data.as_ref()?.get(entry.key)?.0.as_slice())
+    });
     if files.names().next().is_none() { existing_keys::in_use(client, namespace, name).await } else { Ok(files) }
 }
 
@@ -155,7 +152,18 @@ pub fn complete(found: &Files, plan: &Plan, endpoint: &Endpoint, now: Timestamp)
     pki::ensure(found, &subject(plan, endpoint)?, now, &Lifetimes::default())
 }
 
-/// The same for the key set that `template` keeps in a local folder, which is written there.
+/// The same for a key set that others renew: a leaf is good up to its end.
+pub(super) fn complete_at_end(
+    found: &Files,
+    plan: &Plan,
+    endpoint: &Endpoint,
+    now: Timestamp,
+) -> Result<Completed, PkiError> {
+    let lifetimes = Lifetimes { renew_before: Duration::ZERO, ..Lifetimes::default() };
+    pki::ensure(found, &subject(plan, endpoint)?, now, &lifetimes)
+}
+
+/// As [`complete`], for the key set that `template` keeps in a local folder, which is written there.
 pub fn complete_in(folder: &Path, plan: &Plan, endpoint: &Endpoint, now: Timestamp) -> Result<Completed, KeptError> {
     pki::ensure_kept(folder, &subject(plan, endpoint)?, now, &Lifetimes::default())
 }

@@ -63,6 +63,16 @@ pub enum LeafStore {
     Kubeconfig(&'static str),
 }
 
+impl LeafStore {
+    /// The file that holds the certificate, alone or in a kubeconfig.
+    pub const fn file(self) -> &'static str {
+        match self {
+            Self::Pair { certificate, .. } => certificate,
+            Self::Kubeconfig(file) => file,
+        }
+    }
+}
+
 /// Every leaf of a control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Leaf {

@@ -1,5 +1,7 @@
 //! Which Secret of the hosting cluster holds which file of the key set: how a running control plane is read back.
 
+use super::Files;
+
 /// One entry of a Secret, and the file of [`crate::pki::Files`] that it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SecretEntry {
@@ -59,3 +61,14 @@ pub const SECRET_ENTRIES: [SecretEntry; 24] = [
     entry(SCHEDULER_SECRET, "kubeconfig", "scheduler.kubeconfig"),
     entry(ADMIN_SECRET, "kubeconfig", "admin.kubeconfig"),
 ];
+
+/// The files of the key set, of which `bytes` gives what is in an entry. What is not there, or no text, is left out.
+pub fn read<'b>(bytes: impl Fn(&SecretEntry) -> Option<&'b [u8]>) -> Files {
+    let mut files = Files::new();
+    for entry in SECRET_ENTRIES {
+        if let Some(text) = bytes(&entry).and_then(|bytes| std::str::from_utf8(bytes).ok()) {
+            files.insert(entry.file, text.to_owned());
+        }
+    }
+    files
+}

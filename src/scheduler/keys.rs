@@ -22,7 +22,7 @@ use crate::api::labels::{KEYS_MANAGER, LABEL_APP_VERSION, LABEL_INSTANCE, LABEL_
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::daemon::log::{self, LogFormat};
 use crate::k8s::daemon_client;
-use crate::pki::secrets::{ETCD_CLAIM, KEPT_SECRET, SCHEDULER_SECRET, SECRET_ENTRIES, SERVER_FILE};
+use crate::pki::secrets::{self, ETCD_CLAIM, KEPT_SECRET, SCHEDULER_SECRET, SECRET_ENTRIES, SERVER_FILE, SecretEntry};
 use crate::pki::{self, Endpoint, Files, Leaf, Lifetimes, PkiError, San, Subject};
 
 /// How often it begins again where somebody else wrote meanwhile.
@@ -154,17 +154,18 @@ async fn load_balancer(client: &Client, namespace: &str) -> Result<San, KeysErro
 }
 
 async fn attempt(client: &Client, args: &KeysArgs, host: &San, now: Timestamp) -> Result<Attempt, KeysError> {
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), args.namespace.as_str());
+    let api: Api<Secret> = Api::namespaced(client.clone(), args.namespace.as_str());
     let names: BTreeSet<&str> = SECRET_ENTRIES.iter().map(|entry| entry.secret).collect();
     let mut found: BTreeMap<&str, Secret> = BTreeMap::new();
     for name in &names {
-        let Some(secret) = secrets.get_opt(name).await? else { continue };
+        let Some(secret) = api.get_opt(name).await? else { continue };
         if secret.labels().get(LABEL_INSTANCE).map(String::as_str) != Some(args.name.as_str()) {
             return Err(KeysError::NotOurs((*name).to_owned()));
         }
         found.insert(name, secret);
     }
-    let files = files(&found);
+    let bytes = |entry: &SecretEntry| Some(found.get(entry.secret)?.data.as_ref()?.get(entry.key)?.0.as_slice());
+    let files = secrets::read(bytes);
     if !pki::Authorities::any_in(&files) {
         refuse_lost(client, args, &found).await?;
     }
@@ -180,16 +181,16 @@ async fn attempt(client: &Client, args: &KeysArgs, host: &San, now: Timestamp) -
         }
         let body = secret(args, name, data, known);
         let written = match known {
-            None => secrets.create(&post, &body).await,
+            None => api.create(&post, &body).await,
             // What `template` printed before is immutable, and can only be made again.
             Some(known) if known.immutable == Some(true) => {
                 let uid = Some(Preconditions { uid: known.uid(), resource_version: None });
-                match secrets.delete(name, &DeleteParams { preconditions: uid, ..DeleteParams::default() }).await {
-                    Ok(_) => secrets.create(&post, &body).await,
+                match api.delete(name, &DeleteParams { preconditions: uid, ..DeleteParams::default() }).await {
+                    Ok(_) => api.create(&post, &body).await,
                     Err(error) => Err(error),
                 }
             }
-            Some(_) => secrets.replace(name, &post, &body).await,
+            Some(_) => api.replace(name, &post, &body).await,
         };
         match written {
             Ok(_) if known.is_some() => done.renewed.push(name),
@@ -200,18 +201,6 @@ async fn attempt(client: &Client, args: &KeysArgs, host: &San, now: Timestamp) -
     }
     roll(client, args, &done, &completed.files).await?;
     Ok(Attempt::Done(done))
-}
-
-/// The files that the Secrets hold.
-fn files(found: &BTreeMap<&str, Secret>) -> Files {
-    let mut files = Files::new();
-    for entry in SECRET_ENTRIES {
-        let bytes = found.get(entry.secret).and_then(|secret| secret.data.as_ref()?.get(entry.key));
-        if let Some(text) = bytes.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok()) {
-            files.insert(entry.file, text);
-        }
-    }
-    files
 }
 
 /// Refuses to make authorities where something of earlier ones is left.

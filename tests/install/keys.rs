@@ -6,21 +6,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use crate::support::{Site, eventually};
-
-const SECRETS: [&str; 6] = [
-    "fleet-pki",
-    "etcd-certs",
-    "apiserver-certs",
-    "controller-manager-kubeconfig",
-    "fleet-scheduler-kubeconfig",
-    "fleet-kubeconfig",
-];
+use crate::support::{KEY_SECRETS, Site, eventually};
 
 type Keys = [BTreeMap<String, String>; 6];
 
 fn keys(site: &Site) -> Keys {
-    SECRETS.map(|name| site.secret(name))
+    KEY_SECRETS.map(|name| site.secret(name))
 }
 
 fn pods(site: &Site) -> String {
@@ -150,7 +141,7 @@ fn keys_that_are_there_beforehand_are_judged_before_anything_is_written_and_stay
 
     site.install(&flags).succeeds();
     let secrets = site.kubectl(&["-n", "fleet", "get", "secrets", "-o", "name"]);
-    assert!(SECRETS.iter().all(|name| !secrets.contains(name)), "{secrets}");
+    assert!(KEY_SECRETS.iter().all(|name| !secrets.contains(name)), "{secrets}");
     assert!(site.fleetctl(&["status", "demo"]).succeeds().contains("12 valid"));
     std::fs::remove_file(site.hub_kubeconfig()).unwrap();
     site.fleetctl(&["kubeconfig", "demo"]).succeeds();

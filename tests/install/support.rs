@@ -15,6 +15,16 @@ use bed::{Bed, Turn, Turns};
 use serde_json::Value;
 use tempfile::TempDir;
 
+/// The Secrets with keys of a control plane.
+pub(crate) const KEY_SECRETS: [&str; 6] = [
+    "fleet-pki",
+    "etcd-certs",
+    "apiserver-certs",
+    "controller-manager-kubeconfig",
+    "fleet-scheduler-kubeconfig",
+    "fleet-kubeconfig",
+];
+
 /// Tests that change the same cluster run one after another, whatever the number of test threads.
 static TURNS: Turns = Turns::new();
 
@@ -271,14 +281,7 @@ impl Site {
     #[track_caller]
     pub(crate) fn assert_no_secret_was_shown(&self) {
         let mut canaries: Vec<String> = Vec::new();
-        for name in [
-            "fleet-pki",
-            "etcd-certs",
-            "apiserver-certs",
-            "controller-manager-kubeconfig",
-            "fleet-scheduler-kubeconfig",
-            "fleet-kubeconfig",
-        ] {
+        for name in KEY_SECRETS {
             for (key, text) in self.secret(name) {
                 let secret = Path::new(&key).extension().is_some_and(|kind| kind == "key")
                     || key == "kubeconfig"

@@ -18,7 +18,7 @@ use crate::control_plane::plan::Plan;
 use crate::control_plane::values::PkiSource;
 use crate::install::fleet_home::Home;
 use crate::pki::secrets::SECRET_ENTRIES;
-use crate::pki::{self, Files, FolderError, KeptError, Leaf, LeafStore, SecretText};
+use crate::pki::{self, Files, FolderError, KeptError, Leaf, SecretText};
 
 /// Flags that say where keys come from.
 #[derive(Debug, Clone, Args)]
@@ -56,11 +56,7 @@ pub(super) fn protect(object: &mut Object) {
 
 /// The Secrets that hold these leaves.
 fn secrets_of(leaves: impl Iterator<Item = Leaf>) -> Vec<&'static str> {
-    let file = |leaf: Leaf| match leaf.store() {
-        LeafStore::Pair { certificate, .. } => certificate,
-        LeafStore::Kubeconfig(file) => file,
-    };
-    let files: Vec<&str> = leaves.map(file).collect();
+    let files: Vec<&str> = leaves.map(|leaf| leaf.store().file()).collect();
     let mut secrets: Vec<&str> =
         SECRET_ENTRIES.iter().filter(|entry| files.contains(&entry.file)).map(|entry| entry.secret).collect();
     secrets.dedup();
