@@ -64,6 +64,8 @@ pub fn of<'o>(objects: impl IntoIterator<Item = &'o Value>) -> Needs {
                 needs.workload(object);
                 needs.add("controllerrevisions.apps", ONE);
             }
+            // One pod at a time.
+            "Job" => needs.workload(object),
             "Service" => {
                 needs.service(&object["spec"]);
                 needs.add("endpoints", ONE);
@@ -221,6 +223,7 @@ mod tests {
             object("rbac.authorization.k8s.io/v1", "Role"),
             object("rbac.authorization.k8s.io/v1", "ClusterRole"),
             object("networking.k8s.io/v1", "NetworkPolicy"),
+            object("batch/v1", "Job"),
         ];
         let amounts = of(&objects).amounts;
         for (resource, amount) in [
@@ -229,6 +232,8 @@ mod tests {
             ("serviceaccounts", 1000),
             ("deployments.apps", 1000),
             ("replicasets.apps", 1000),
+            ("jobs.batch", 1000),
+            ("pods", 2000),
             ("roles.rbac.authorization.k8s.io", 1000),
             ("networkpolicies.networking.k8s.io", 1000),
         ] {
