@@ -39,17 +39,19 @@ pub(super) fn verifier(
     config: &Config,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
+    let by = |rule| Arc::new(Verifier { rule, provider: Arc::clone(provider) });
     if config.accept_invalid_certs {
-        return Ok(Arc::new(AnyServer(Arc::clone(provider))));
+        return Ok(by(Rule::Any));
     }
-    let trusted = match &config.root_cert {
-        Some(certificates) => certificates.iter().map(|der| CertificateDer::from(der.clone())).collect(),
-        None => return of_system(provider),
-    };
-    let trusted = Trusted::new(trusted, provider);
+    let Some(certificates) = &config.root_cert else { return of_system(provider) };
+    let certificates = certificates.iter().map(|der| CertificateDer::from(der.clone())).collect();
+    let trusted = Trusted::new(certificates, provider);
     Ok(match &config.root_cert_file {
-        Some(file) => Arc::new(Renewed { file: file.clone(), kept: Mutex::new((Arc::new(trusted), Instant::now())) }),
-        None => Arc::new(trusted),
+        Some(file) => {
+            let kept = Mutex::new((Arc::new(trusted), Instant::now()));
+            by(Rule::Renewed(Renewed { file: file.clone(), kept }))
+        }
+        None => by(Rule::Trusted(trusted)),
     })
 }
 
@@ -57,7 +59,8 @@ pub(super) fn verifier(
 #[cfg(all(unix, not(target_vendor = "apple")))]
 #[expect(clippy::unnecessary_wraps, reason = "where the system has an interface for it, that can fail")]
 fn of_system(provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
-    Ok(Arc::new(Trusted::new(rustls_native_certs::load_native_certs().certs, provider)))
+    let trusted = Trusted::new(rustls_native_certs::load_native_certs().certs, provider);
+    Ok(Arc::new(Verifier { rule: Rule::Trusted(trusted), provider: Arc::clone(provider) }))
 }
 
 #[cfg(not(all(unix, not(target_vendor = "apple"))))]
@@ -72,7 +75,6 @@ struct Trusted {
     certificates: Vec<CertificateDer<'static>>,
     /// None where there is no certificate that could have signed one.
     chains: Option<Arc<WebPkiServerVerifier>>,
-    provider: Arc<CryptoProvider>,
 }
 
 impl Trusted {
@@ -80,7 +82,7 @@ impl Trusted {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(certificates.iter().cloned());
         let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider)).build().ok();
-        Self { certificates, chains, provider: Arc::clone(provider) }
+        Self { certificates, chains }
     }
 
     /// Whether a certificate was signed by a trusted one, over CAs that the server showed.
@@ -156,7 +158,75 @@ fn check_leaf(der: &CertificateDer<'_>, name: &ServerName<'_>, now: UnixTime) ->
     verify_server_name(&ParsedCertificate::try_from(der)?, name)
 }
 
-impl ServerCertVerifier for Trusted {
+impl Trusted {
+    /// Returns an error for a certificate that is not believed.
+    fn check(
+        &self,
+        leaf: &CertificateDer<'_>,
+        shown: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        if self.certificates.contains(leaf) {
+            return check_leaf(leaf, name, now);
+        }
+        let unknown = Err(Error::InvalidCertificate(CertificateError::UnknownIssuer));
+        let Some(chains) = &self.chains else { return unknown };
+        let error = match chains.verify_server_cert(leaf, shown, name, ocsp, now) {
+            Err(error) if is_about_a_ca(&error) => error,
+            other => return other.map(drop),
+        };
+        let Ok((_, certificate)) = X509Certificate::from_der(leaf) else { return Err(error) };
+        if !self.has_issued(&certificate, shown, 0, &Cell::new(SIGNATURES)) {
+            return unknown;
+        }
+        check_leaf(leaf, name, now)
+    }
+}
+
+/// As [`Trusted`], of a file that others write anew, as that of a pod's service account.
+#[derive(Debug)]
+struct Renewed {
+    file: PathBuf,
+    kept: Mutex<(Arc<Trusted>, Instant)>,
+}
+
+impl Renewed {
+    fn current(&self, provider: &Arc<CryptoProvider>) -> Arc<Trusted> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.1.elapsed() >= FILE_AGE {
+            let certificates: Vec<_> =
+                CertificateDer::pem_file_iter(&self.file).into_iter().flatten().flatten().collect();
+            // A file that is gone, or is being written, leaves the former ones in use.
+            if !certificates.is_empty() {
+                kept.0 = Arc::new(Trusted::new(certificates, provider));
+            }
+            kept.1 = Instant::now();
+        }
+        Arc::clone(&kept.0)
+    }
+}
+
+/// Which servers are believed.
+#[derive(Debug)]
+enum Rule {
+    /// All: `insecure-skip-tls-verify`.
+    Any,
+    /// Those of some certificates.
+    Trusted(Trusted),
+    /// Those of the certificates in a file.
+    Renewed(Renewed),
+}
+
+/// Checks the certificate of a server by a rule, and that the server has its key.
+#[derive(Debug)]
+struct Verifier {
+    rule: Rule,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         leaf: &CertificateDer<'_>,
@@ -165,20 +235,12 @@ impl ServerCertVerifier for Trusted {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        if self.certificates.contains(leaf) {
-            return check_leaf(leaf, name, now).map(|()| ServerCertVerified::assertion());
+        match &self.rule {
+            Rule::Any => {}
+            Rule::Trusted(trusted) => trusted.check(leaf, shown, name, ocsp, now)?,
+            Rule::Renewed(renewed) => renewed.current(&self.provider).check(leaf, shown, name, ocsp, now)?,
         }
-        let unknown = Err(Error::InvalidCertificate(CertificateError::UnknownIssuer));
-        let Some(chains) = &self.chains else { return unknown };
-        let error = match chains.verify_server_cert(leaf, shown, name, ocsp, now) {
-            Err(error) if is_about_a_ca(&error) => error,
-            other => return other,
-        };
-        let Ok((_, certificate)) = X509Certificate::from_der(leaf) else { return Err(error) };
-        if !self.has_issued(&certificate, shown, 0, &Cell::new(SIGNATURES)) {
-            return unknown;
-        }
-        check_leaf(leaf, name, now).map(|()| ServerCertVerified::assertion())
+        Ok(ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -206,116 +268,9 @@ impl ServerCertVerifier for Trusted {
     }
 }
 
-/// As [`Trusted`], of a file that others write anew, as that of a pod's service account.
-#[derive(Debug)]
-struct Renewed {
-    file: PathBuf,
-    kept: Mutex<(Arc<Trusted>, Instant)>,
-}
-
-impl Renewed {
-    fn current(&self) -> Arc<Trusted> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.1.elapsed() >= FILE_AGE {
-            let certificates: Vec<_> =
-                CertificateDer::pem_file_iter(&self.file).into_iter().flatten().flatten().collect();
-            // A file that is gone, or is being written, leaves the former ones in use.
-            if !certificates.is_empty() {
-                kept.0 = Arc::new(Trusted::new(certificates, &kept.0.provider));
-            }
-            kept.1 = Instant::now();
-        }
-        Arc::clone(&kept.0)
-    }
-}
-
-impl ServerCertVerifier for Renewed {
-    fn verify_server_cert(
-        &self,
-        leaf: &CertificateDer<'_>,
-        shown: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        ocsp: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        self.current().verify_server_cert(leaf, shown, name, ocsp, now)
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.current().verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.current().verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.current().supported_verify_schemes()
-    }
-}
-
 /// Whether the error is that a CA is shown as a server. Its type is webpki's own.
 fn is_about_a_ca(error: &Error) -> bool {
     matches!(error, Error::InvalidCertificate(CertificateError::Other(OtherError(other))) if format!("{other:?}") == "CaUsedAsEndEntity")
-}
-
-/// Accepts every certificate whose key the server has: `insecure-skip-tls-verify`.
-#[derive(Debug)]
-struct AnyServer(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        rustls::crypto::verify_tls12_signature(
-            message,
-            certificate,
-            signature,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        rustls::crypto::verify_tls13_signature(
-            message,
-            certificate,
-            signature,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 #[cfg(test)]
@@ -356,7 +311,7 @@ mod tests {
         let renewed = Renewed { file: file.clone(), kept: Mutex::new((Arc::new(trusted), Instant::now())) };
         let accepts = |shown: &rcgen::CertifiedKey<rcgen::KeyPair>, name: &'static str| {
             let name = ServerName::try_from(name).unwrap();
-            renewed.verify_server_cert(shown.cert.der(), &[], &name, &[], UnixTime::now()).is_ok()
+            renewed.current(&provider).check(shown.cert.der(), &[], &name, &[], UnixTime::now()).is_ok()
         };
         let grow_old = || {
             let mut kept = renewed.kept.lock().unwrap();
