@@ -8,6 +8,7 @@ mod documentation;
 mod exposure;
 mod failing;
 mod faults;
+mod from_helm;
 mod keys;
 mod killed;
 mod lifecycle;
