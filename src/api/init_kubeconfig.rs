@@ -8,7 +8,9 @@ use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Config;
 use serde::Deserialize;
+use serde_json::json;
 
+use super::bootstrap_token::Token;
 use super::labels::INIT_SECRET_KEY;
 use super::{digest, kubeconfig_check, proxy};
 
@@ -161,6 +163,25 @@ impl Init {
         config.auth_info.client_key_data = Some(STANDARD.encode(key).into());
         Ok(config)
     }
+}
+
+/// The kubeconfig that an agent starts from.
+pub fn kubeconfig(server: &str, ca_pem: &[u8], token: &Token) -> String {
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{
+            "name": "fleet",
+            "cluster": { "server": server, "certificate-authority-data": STANDARD.encode(ca_pem) },
+        }],
+        "users": [{ "name": "fleet-agent-bootstrap", "user": { "token": token.bearer() } }],
+        "contexts": [{ "name": "fleet", "context": { "cluster": "fleet", "user": "fleet-agent-bootstrap" } }],
+        "current-context": "fleet",
+    });
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false, folded_wrap_chars: 1_000_000 };
+    let mut text = String::new();
+    serde_saphyr::to_fmt_writer_with_options(&mut text, &config, options).expect("plain data");
+    text
 }
 
 #[cfg(test)]

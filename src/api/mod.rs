@@ -8,6 +8,7 @@
 #![allow(clippy::duplicated_attributes)]
 
 pub mod applyset;
+pub mod bootstrap_token;
 pub mod cluster;
 pub mod condition;
 mod crd_schema;

@@ -21,7 +21,7 @@ use args::environment;
 use args::global::Global;
 use commands::{
     accept, check, completion, delete, diff, explain, get, history, install, kubeconfig, kubectl_install, lint,
-    reference, rollback, show, status, template, uninstall, upgrade, version, versions, why,
+    reference, rollback, show, status, template, token, uninstall, upgrade, version, versions, why,
 };
 use output::error::{CliError, Exit};
 use output::terminal::Ui;
@@ -74,6 +74,9 @@ enum Command {
     Why(Lazy<why::WhyArgs>),
     /// Let a workload cluster into a control plane that registers by hand
     Accept(Lazy<accept::AcceptArgs>),
+    /// Let a workload cluster register by a token of its own
+    #[command(subcommand)]
+    Token(Lazy<token::TokenCommand>),
     /// Make a control plane forget a workload cluster that is gone
     #[command(subcommand)]
     Delete(Lazy<delete::DeleteCommand>),
@@ -204,6 +207,7 @@ fn run(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
         Command::Get(Lazy(command)) => Box::pin(get::run(ui, global, command)),
         Command::Accept(Lazy(args)) => Box::pin(async move { accept::run(ui, global, &args).await }),
         Command::Why(Lazy(args)) => Box::pin(async move { why::run(ui, global, &args).await }),
+        Command::Token(Lazy(command)) => Box::pin(async move { token::run(ui, global, command).await }),
         Command::Delete(Lazy(command)) => Box::pin(delete::run(ui, global, command)),
         Command::Version(Lazy(args)) => Box::pin(async move { version::run(ui, global, &args).await }),
     };

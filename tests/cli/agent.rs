@@ -57,7 +57,9 @@ fn the_name_comes_from_the_argument_or_the_values_and_is_checked() {
     assert!(named.succeeds().contains("--cluster-name=from-values"), "{named:?}");
     assert!(named.stdout.contains("--region=eu-1"), "{named:?}");
     sandbox.run(&["install", "agent", "--dry-run"]).fails(2, &["has no name", "install agent NAME", "name:"]);
-    for command in [&["install", "agent"][..], &["uninstall", "agent"], &["delete", "cluster"], &["accept"]] {
+    for command in
+        [&["install", "agent"][..], &["uninstall", "agent"], &["delete", "cluster"], &["accept"], &["token", "create"]]
+    {
         sandbox.run(&[command, &["My_Cluster"]].concat()).fails(2, &["My_Cluster", "`my-cluster`"]);
         let long = "x".repeat(51);
         sandbox.run(&[command, &[long.as_str()]].concat()).fails(2, &["51 characters", "50"]);

@@ -590,7 +590,7 @@ fn none(faults: &[String]) {
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
-const GET: [&[&str]; 18] = [
+const GET: [&[&str]; 19] = [
     &["get", "clusters"],
     &["get", "clusters", "-o", "wide"],
     &["get", "clusters", "-o", "json"],
@@ -608,6 +608,7 @@ const GET: [&[&str]; 18] = [
     &["get", "deployments", "-o", "yaml"],
     &["get", "deployments", "-o", "name"],
     &["accept", "west"],
+    &["token", "create", "west"],
     &["delete", "cluster", "west", "--yes", "--timeout", "1s"],
 ];
 

@@ -40,7 +40,7 @@ fn what_the_program_shows_is_right_by_the_schema_that_it_shows() {
 fn presets_and_examples_are_right_by_the_schema_and_mistakes_are_not() {
     let sandbox = Sandbox::new();
     let schema: Value = serde_json::from_str(sandbox.run(&["show", "schema", "--version", "v1.1"]).succeeds()).unwrap();
-    for preset in ["ha", "nodeport", "small", "airgap"] {
+    for preset in ["ha", "hardened", "nodeport", "small", "airgap"] {
         let text = sandbox.run(&["show", "presets", preset]).succeeds().to_owned();
         assert_eq!(errors(&schema, &text), [""; 0], "{preset}");
     }
@@ -81,7 +81,7 @@ fn a_preset_is_chosen_by_name_and_lies_below_files() {
     // Several, the later ones win.
     let both = sandbox.run(&["lint", "--version", "v1.1", "--preset", "ha", "--preset", "airgap"]);
     both.succeeds();
-    sandbox.run(&["lint", "--preset", "hb"]).fails(2, &["'hb'", "airgap, ha, nodeport, small"]);
+    sandbox.run(&["lint", "--preset", "hb"]).fails(2, &["'hb'", "airgap, ha, hardened, nodeport, small"]);
     let lint = sandbox.run(&["lint", "--values", "ha"]);
     assert!(lint.code == 2 && lint.stdout.contains("--preset ha"), "{lint:?}");
     sandbox.run(&["template", "cp", "demo", "--values", "values/ha.yaml"]).fails(2, &["--preset ha"]);

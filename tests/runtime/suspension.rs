@@ -27,6 +27,7 @@ use serde_json::json;
 use crate::applicant::{Applicant, ControlPlane, fresh};
 use crate::identity::{change, read};
 use crate::membership::Scene;
+use crate::own_token;
 use crate::support::{Program, Stage, wait};
 
 const AT_ONCE: Duration = Duration::from_secs(5);
@@ -195,7 +196,8 @@ async fn registration_that_an_operator_closes_stays_closed_until_it_is_opened_ag
     let hub = stage.hub.client.clone();
     restoring(&hub, async {
         let mut control_plane = ControlPlane::start(&stage, "").await;
-        let [close, open] = scripts("Close registration").try_into().expect("how to close it and how to open it");
+        let [close, west, open] =
+            scripts("Close registration").try_into().expect("how to close it, and how to open it");
         assert_eq!(ask_by_token(&control_plane.init).await, 404);
         follow(&stage, &stage.hub.kubeconfig, &close).await;
         assert_eq!(ask_by_token(&control_plane.init).await, 403);
@@ -209,6 +211,11 @@ async fn registration_that_an_operator_closes_stays_closed_until_it_is_opened_ag
         std::mem::replace(&mut control_plane.scheduler, next).kill();
         control_plane.scheduler.ready(Duration::from_secs(90)).await;
         assert_eq!(ask_by_token(&control_plane.init).await, 403, "it was opened by the next scheduler");
+
+        let own = own_token::created(&stage, "west");
+        assert_eq!(ask_by_token(&own).await, 403);
+        follow(&stage, &stage.hub.kubeconfig, &west).await;
+        assert_eq!((ask_by_token(&own).await, ask_by_token(&control_plane.init).await), (404, 403));
 
         follow(&stage, &stage.hub.kubeconfig, &open).await;
         apply_again(&mut control_plane).await;

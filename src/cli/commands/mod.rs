@@ -17,6 +17,7 @@ pub(in crate::cli) mod rollback;
 pub(in crate::cli) mod show;
 pub(in crate::cli) mod status;
 pub(in crate::cli) mod template;
+pub(in crate::cli) mod token;
 pub(in crate::cli) mod uninstall;
 pub(in crate::cli) mod upgrade;
 pub(in crate::cli) mod version;

@@ -9,7 +9,7 @@ use clap::builder::StyledStr;
 pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
     ("Install and remove", &["install", "upgrade", "uninstall", "diff", "rollback", "history"]),
     ("See how things are", &["check", "status", "get", "why", "version", "explain"]),
-    ("Workload clusters", &["accept", "delete"]),
+    ("Workload clusters", &["accept", "token", "delete"]),
     ("Charts and values, without a cluster", &["template", "lint", "show", "versions"]),
     ("This machine", &["kubeconfig", "kubectl-install", "completion", "help"]),
 ];

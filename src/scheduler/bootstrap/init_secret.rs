@@ -5,39 +5,16 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
-use serde_json::json;
 
-use super::token::Token;
 use crate::api::labels::{
     INIT_SECRET, INIT_SECRET_KEY, LABEL_APP_VERSION, LABEL_INSTANCE, LABEL_PART_OF, SCHEDULER_MANAGER,
 };
 use crate::k8s::daemon_client::{CallError, call};
 use crate::scheduler::settings::Settings;
-
-/// The kubeconfig that an agent starts from.
-pub fn kubeconfig(server: &str, ca_pem: &[u8], token: &Token) -> String {
-    let config = json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{
-            "name": "fleet",
-            "cluster": { "server": server, "certificate-authority-data": STANDARD.encode(ca_pem) },
-        }],
-        "users": [{ "name": "fleet-agent-bootstrap", "user": { "token": token.bearer() } }],
-        "contexts": [{ "name": "fleet", "context": { "cluster": "fleet", "user": "fleet-agent-bootstrap" } }],
-        "current-context": "fleet",
-    });
-    let options = serde_saphyr::ser_options! { prefer_block_scalars: false, folded_wrap_chars: 1_000_000 };
-    let mut text = String::new();
-    serde_saphyr::to_fmt_writer_with_options(&mut text, &config, options).expect("plain data");
-    text
-}
 
 /// Labels that travel with every copy: whose Secret it is, and of which service version.
 fn labels(settings: &Settings) -> BTreeMap<String, String> {

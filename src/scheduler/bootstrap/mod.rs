@@ -158,7 +158,7 @@ async fn init_secret(leader: &Leader, inputs: &Inputs) -> Progress {
         Ok(token) => token,
         Err(e) => return Progress::failed("TokenFailed", discreet(&e)),
     };
-    let kubeconfig = init_secret::kubeconfig(server, ca, &token);
+    let kubeconfig = crate::api::init_kubeconfig::kubeconfig(server, ca, &token);
     match init_secret::ensure(&leader.client, settings, &kubeconfig).await {
         Ok(written) => {
             if written {

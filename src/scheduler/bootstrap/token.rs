@@ -1,100 +1,14 @@
-//! Init tokens: short-lived bootstrap tokens that let an agent ask for a certificate, and nothing else.
+//! The init token that is handed out to every workload cluster: made, found again, replaced in time.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::api::{ListParams, ObjectMeta, PostParams};
+use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
-use rand::RngExt as _;
-use rand::distr::Uniform;
 
-use crate::api::labels::BOOTSTRAP_GROUP;
+use crate::api::bootstrap_token::{LABEL, NAMESPACE, Token};
 use crate::k8s::daemon_client::{CallError, call};
-
-/// Namespace of bootstrap tokens.
-const NAMESPACE: &str = "kube-system";
-/// The type that makes a Secret a bootstrap token.
-const TYPE: &str = "bootstrap.kubernetes.io/token";
-/// Marks the tokens that are ours to replace.
-const LABEL: &str = "fleet-scheduler.io/init-token";
-
-/// A token with the time at which the API server stops taking it. Its text never shows in `Debug` output.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Token {
-    id: String,
-    secret: String,
-    /// Time of expiry.
-    pub expires: Timestamp,
-}
-
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Token").field("id", &self.id).field("expires", &self.expires).finish_non_exhaustive()
-    }
-}
-
-impl Token {
-    /// The bearer token.
-    pub fn bearer(&self) -> String {
-        format!("{}.{}", self.id, self.secret)
-    }
-
-    /// The public half.
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    fn mint(expires: Timestamp) -> Self {
-        Self { id: random_text(6), secret: random_text(16), expires }
-    }
-
-    /// Reads a token back from its Secret; `None` when it is not one of ours, or not whole.
-    fn from_secret(secret: &Secret) -> Option<Self> {
-        let data = secret.data.as_ref()?;
-        let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok();
-        if text("auth-extra-groups")? != BOOTSTRAP_GROUP || text("usage-bootstrap-authentication")? != "true" {
-            return None;
-        }
-        Some(Self { id: text("token-id")?, secret: text("token-secret")?, expires: text("expiration")?.parse().ok()? })
-    }
-
-    fn to_secret(&self) -> Secret {
-        // Whole seconds: the API server parses RFC 3339 and old ones know no fractions.
-        let expires = Timestamp::from_second(self.expires.as_second()).unwrap_or(self.expires).to_string();
-        let data = [
-            ("token-id", self.id.clone()),
-            ("token-secret", self.secret.clone()),
-            ("expiration", expires),
-            ("usage-bootstrap-authentication", "true".to_owned()),
-            ("auth-extra-groups", BOOTSTRAP_GROUP.to_owned()),
-            ("description", "Lets workload clusters ask for a certificate of their own.".to_owned()),
-        ];
-        Secret {
-            metadata: ObjectMeta {
-                name: Some(format!("bootstrap-token-{}", self.id)),
-                namespace: Some(NAMESPACE.to_owned()),
-                labels: Some(BTreeMap::from([
-                    (LABEL.to_owned(), "true".to_owned()),
-                    ("app.kubernetes.io/part-of".to_owned(), "fleet".to_owned()),
-                ])),
-                ..ObjectMeta::default()
-            },
-            type_: Some(TYPE.to_owned()),
-            data: Some(data.map(|(k, v)| (k.to_owned(), ByteString(v.into_bytes()))).into()),
-            ..Secret::default()
-        }
-    }
-}
-
-/// Letters and digits as bootstrap tokens take them, from the system's generator.
-fn random_text(length: usize) -> String {
-    const ALPHABET: &[u8] = b"abcdefghijklmnopqrstuvwxyz0123456789";
-    let indexes = Uniform::new(0, ALPHABET.len()).expect("the alphabet is not empty");
-    rand::rng().sample_iter(indexes).take(length).map(|i| char::from(ALPHABET[i])).collect()
-}
 
 /// Returns the token to hand out: the one that expires last, if more than half of the TTL is left, and not more than all of
 /// it: one with a longer TTL would be handed out until only half of the shorter TTL is left.
@@ -116,7 +30,7 @@ pub async fn current(client: &Client, ttl: Duration, now: Timestamp) -> Result<T
         return Ok(token);
     }
     let expires = now + SignedDuration::try_from(ttl).unwrap_or(SignedDuration::from_hours(720));
-    let token = Token::mint(Timestamp::from_second(expires.as_second()).unwrap_or(expires));
+    let token = Token::mint(expires, None);
     call(api.create(&PostParams::default(), &token.to_secret())).await?;
     tracing::info!(token = token.id(), expires = %token.expires, "init token created");
     Ok(token)
@@ -134,18 +48,7 @@ mod tests {
     }
 
     fn ending(days: i64) -> Token {
-        Token::mint(at(days))
-    }
-
-    #[test]
-    fn a_token_grants_the_bootstrap_group() {
-        let token = ending(30);
-        let secret = token.to_secret();
-        assert_eq!(Token::from_secret(&secret), Some(token.clone()));
-        assert_eq!(secret.data.as_ref().unwrap()["auth-extra-groups"].0, b"system:bootstrappers:fleet");
-        assert!(!secret.data.as_ref().unwrap().contains_key("usage-bootstrap-signing"));
-        let (id, rest) = token.bearer().split_once('.').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
-        assert!(id.len() == 6 && rest.len() == 16, "the API server takes [a-z0-9]{{6}}.[a-z0-9]{{16}}");
+        Token::mint(at(days), None)
     }
 
     #[test]
@@ -162,11 +65,5 @@ mod tests {
         let (long, short) = (ending(30), ending(2));
         assert_eq!(usable(vec![long.clone()], TTL / 10, at(0)), None);
         assert_eq!(usable(vec![long, short.clone()], TTL / 10, at(0)), Some(short));
-    }
-
-    #[test]
-    fn debug_output_hides_the_secret() {
-        let token = ending(1);
-        assert!(!format!("{token:?}").contains(&token.secret));
     }
 }

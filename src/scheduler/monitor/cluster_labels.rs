@@ -1,5 +1,8 @@
-//! Label sync: copies what an agent observed to spec fields and labels of its Cluster, so that an agent cannot give itself a
-//! label that a policy selects by.
+//! Label sync: copies what an agent observed to spec fields and labels of its Cluster, so that an agent cannot give itself any
+//! other label that a policy selects by.
+//!
+//! What somebody else has set stays: an operator who says where a cluster is knows better than its agent, which may be
+//! anybody with an init token.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +15,7 @@ use crate::api::labels::{
 };
 use crate::api::version::KubeMinor;
 use crate::api::{Cluster, ClusterSpec};
+use crate::k8s::api_error::ApiError;
 
 /// Maximum length of a field of the spec, in characters.
 const LONGEST: usize = 63;
@@ -54,8 +58,7 @@ fn fits_label(value: &str) -> bool {
         && value.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
-/// Returns true for a field that was applied here. One that an operator set is retained when it is not applied, so it is no
-/// difference where nothing was observed.
+/// Returns true for a field that was applied here. Any other that is there was set by an operator, and stays.
 fn is_owned(cluster: &Cluster, path: &[&str]) -> bool {
     let mut applied = cluster.managed_fields().iter().filter(|entry| {
         let subresource = entry.subresource.as_deref().unwrap_or_default();
@@ -76,23 +79,22 @@ pub fn update(cluster: &Cluster) -> Option<Value> {
     let name = cluster.name_any();
     let mut spec = Map::from_iter([("name".to_owned(), json!(name))]);
     let mut labels = BTreeMap::from([(LABEL_NAME, name.clone())]);
-    for (field, label, value) in &fields {
-        if !value.is_empty() {
-            spec.insert((*field).to_owned(), json!(value));
+    let mut same = cluster.labels().get(LABEL_NAME) == Some(&name) || is_operators_label(cluster, LABEL_NAME);
+    for (field, label, value) in fields {
+        let is_operators = !value_of(&cluster.spec, field).is_empty() && !is_owned(cluster, &["spec", field]);
+        if !is_operators {
+            same &= value_of(&cluster.spec, field) == value;
+            if !value.is_empty() {
+                spec.insert(field.to_owned(), json!(value));
+            }
         }
-        if !label.is_empty() && fits_label(value) {
-            labels.insert(label, value.clone());
+        if !label.is_empty() && !is_operators_label(cluster, label) {
+            let wanted = fits_label(&value).then_some(value);
+            same &= cluster.labels().get(label) == wanted.as_ref();
+            labels.extend(wanted.map(|value| (label, value)));
         }
     }
-    let same_spec = fields.iter().all(|(field, _, value)| {
-        value_of(&cluster.spec, field) == value || value.is_empty() && !is_owned(cluster, &["spec", field])
-    });
-    let owned = [LABEL_NAME, LABEL_PROVIDER, LABEL_REGION, LABEL_ZONE, LABEL_VERSION];
-    let same_labels = owned.iter().all(|label| match (cluster.labels().get(*label), labels.get(label)) {
-        (Some(_), None) => !is_owned(cluster, &["metadata", "labels", label]),
-        (there, wanted) => there == wanted,
-    });
-    if same_spec && same_labels {
+    if same {
         return None;
     }
     Some(json!({
@@ -101,6 +103,21 @@ pub fn update(cluster: &Cluster) -> Option<Value> {
         "metadata": { "name": name, "uid": cluster.metadata.uid, "labels": labels },
         "spec": spec,
     }))
+}
+
+/// Whether somebody else has set a label.
+fn is_operators_label(cluster: &Cluster, label: &str) -> bool {
+    cluster.labels().contains_key(label) && !is_owned(cluster, &["metadata", "labels", label])
+}
+
+/// Takes the fields out of an [`update`] that others have set, too, as the answer to it said.
+pub fn leave_out(update: &mut Value, conflict: &ApiError) {
+    let is_held = |path: String| conflict.causes.iter().any(|cause| cause.field == path);
+    for (place, of) in [("/spec", ".spec"), ("/metadata/labels", ".metadata.labels")] {
+        if let Some(fields) = update.pointer_mut(place).and_then(Value::as_object_mut) {
+            fields.retain(|field, _| !is_held(format!("{of}.{field}")));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -136,34 +153,63 @@ mod tests {
         );
     }
 
+    /// Records who applied fields of a Cluster.
+    fn applied(cluster: &mut Cluster, fields: &Value) {
+        let entry = json!([{"manager": SCHEDULER_MANAGER, "operation": "Apply", "fieldsV1": fields}]);
+        cluster.metadata.managed_fields = serde_json::from_value(entry).unwrap();
+    }
+
     #[test]
     fn nothing_is_written_when_all_is_said() {
         let mut same = cluster(Observed { provider: "gce".to_owned(), ..Observed::default() });
         let update_once = update(&same).unwrap();
         same.spec.provider = "gce".to_owned();
         same.metadata.labels = serde_json::from_value(update_once["metadata"]["labels"].clone()).unwrap();
+        assert_eq!(update(&same), None, "whoever set it");
+        let labels = json!({format!("f:{LABEL_NAME}"): {}, format!("f:{LABEL_PROVIDER}"): {}});
+        applied(&mut same, &json!({"f:spec": {"f:name": {}, "f:provider": {}}, "f:metadata": {"f:labels": labels}}));
         assert_eq!(update(&same), None);
     }
 
     #[test]
-    fn foreign_fields_are_retained() {
-        let mut set = cluster(Observed { provider: "gce".to_owned(), ..Observed::default() });
-        set.spec = ClusterSpec { provider: "gce".to_owned(), region: "r".to_owned(), ..set.spec };
+    fn what_an_operator_set_stays() {
+        let observed = Observed { provider: "gce".to_owned(), region: "eu-1".to_owned(), ..Observed::default() };
+        let mut set = cluster(observed);
+        set.spec = ClusterSpec { provider: "aws".to_owned(), zone: "z".to_owned(), ..set.spec };
         let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        let labels = [label(LABEL_NAME, "a"), label(LABEL_PROVIDER, "gce"), label(LABEL_ZONE, "z")];
-        set.metadata.labels = Some(labels.into());
+        set.metadata.labels = Some([label(LABEL_NAME, "a"), label(LABEL_REGION, "us-1")].into());
+        let all = update(&set).unwrap();
+        assert_eq!(all["spec"], json!({"name": "a", "region": "eu-1"}));
+        assert_eq!(all["metadata"]["labels"], json!({LABEL_NAME: "a", LABEL_PROVIDER: "gce"}));
+        set.spec.region = "eu-1".to_owned();
+        set.metadata.labels.as_mut().unwrap().extend([label(LABEL_PROVIDER, "gce")]);
         assert_eq!(update(&set), None, "applying it would change nothing, again and again");
-        for fields in
-            [json!({"f:spec": {"f:region": {}}}), json!({"f:metadata": {"f:labels": {format!("f:{LABEL_ZONE}"): {}}}})]
-        {
-            let entry = json!([{"manager": SCHEDULER_MANAGER, "operation": "Apply", "fieldsV1": fields}]);
-            set.metadata.managed_fields = serde_json::from_value(entry).unwrap();
-            let update = update(&set).unwrap();
-            assert_eq!(update["spec"], json!({"name": "a", "provider": "gce"}));
-            assert_eq!(update["metadata"]["labels"], json!({LABEL_NAME: "a", LABEL_PROVIDER: "gce"}));
-        }
-        set.spec.provider = "other".to_owned();
-        assert_eq!(update(&set).unwrap()["spec"]["provider"], "gce", "what is observed is always applied");
+    }
+
+    #[test]
+    fn what_was_applied_follows_what_is_observed() {
+        let mut set = cluster(Observed { provider: "gce".to_owned(), ..Observed::default() });
+        set.spec = ClusterSpec { provider: "aws".to_owned(), region: "r".to_owned(), ..set.spec };
+        let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        set.metadata.labels = Some([label(LABEL_NAME, "a"), label(LABEL_ZONE, "z")].into());
+        let labels = json!({format!("f:{LABEL_ZONE}"): {}});
+        applied(&mut set, &json!({"f:spec": {"f:provider": {}, "f:region": {}}, "f:metadata": {"f:labels": labels}}));
+        let update = update(&set).unwrap();
+        assert_eq!(update["spec"], json!({"name": "a", "provider": "gce"}), "and what is observed no more goes");
+        assert_eq!(update["metadata"]["labels"], json!({LABEL_NAME: "a", LABEL_PROVIDER: "gce"}));
+    }
+
+    #[test]
+    fn what_others_applied_too_is_left_to_them() {
+        let observed = Observed { provider: "gce".to_owned(), region: "eu-1".to_owned(), ..Observed::default() };
+        let mut update = update(&cluster(observed)).unwrap();
+        let field = |field: String| json!({"reason": "FieldManagerConflict", "message": "conflict", "field": field});
+        let causes = [field(".spec.provider".to_owned()), field(format!(".metadata.labels.{LABEL_REGION}"))];
+        let status = json!({"code": 409, "reason": "Conflict", "message": "m", "details": {"causes": causes}});
+        let status = serde_json::from_value(status).unwrap();
+        leave_out(&mut update, &ApiError::of_status(&status));
+        assert_eq!(update["spec"], json!({"name": "a", "region": "eu-1"}));
+        assert_eq!(update["metadata"]["labels"], json!({LABEL_NAME: "a", LABEL_PROVIDER: "gce"}));
     }
 
     #[test]

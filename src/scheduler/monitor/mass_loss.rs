@@ -3,12 +3,31 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
+
+use crate::api::Cluster;
+use crate::api::cluster::conditions;
+use crate::api::condition::find;
 
 /// Losses within this time belong together.
 const WINDOW: Duration = Duration::from_secs(40);
 /// Fewer than this is never a mass.
 const AT_LEAST: usize = 3;
+
+/// Clusters that are registered and Ready for less than this count neither as lost nor as ready: whoever has an init token
+/// registers as many as it likes, and their silence must not freeze the others.
+const STEADY: SignedDuration = SignedDuration::from_mins(10);
+
+/// Whether a cluster that is Ready has been so, and registered, for long enough to count.
+pub fn counts(cluster: &Cluster, now: Timestamp) -> bool {
+    let status = cluster.status.as_ref();
+    let ready = status.and_then(|status| find(&status.conditions, conditions::READY));
+    // An agent may write the time of the condition, but not that of the creation.
+    let since =
+        [ready.and_then(|ready| ready.last_transition_time.as_ref()), cluster.metadata.creation_timestamp.as_ref()];
+    since.into_iter().flatten().all(|time| now.duration_since(time.0) >= STEADY)
+}
 
 /// Counts losses, and decides when they are too many to be believed.
 #[derive(Debug, Default)]
@@ -51,7 +70,26 @@ impl MassLoss {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
     use super::*;
+    use crate::api::{ClusterSpec, ClusterStatus, Condition};
+
+    #[test]
+    fn new_clusters_do_not_count() {
+        let now = Timestamp::from_second(1_700_000_000).unwrap();
+        let ago = |minutes: i64| now - SignedDuration::from_mins(minutes);
+        let cluster = |created: i64, ready: i64| {
+            let mut cluster = Cluster::new("a", ClusterSpec::default());
+            cluster.metadata.creation_timestamp = Some(Time(ago(created)));
+            let ready = Condition::new(conditions::READY, true, "Ready", String::new(), ago(ready));
+            cluster.status = Some(ClusterStatus { conditions: vec![ready], ..ClusterStatus::default() });
+            cluster
+        };
+        assert!(counts(&cluster(60, 10), now));
+        assert!(!counts(&cluster(60, 9), now));
+        assert!(!counts(&cluster(9, 60), now), "whatever its agent says");
+    }
 
     #[test]
     fn a_mass_loss_lasts_until_recovery() {

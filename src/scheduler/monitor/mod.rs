@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::events::{EventType, Recorder};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
@@ -28,6 +28,7 @@ use crate::api::lenient::Lenient;
 use crate::api::registration::gone::CLUSTER_LEFT;
 use crate::api::{Cluster, Condition};
 use crate::daemon::metrics::Metrics;
+use crate::k8s::api_error::ApiError;
 use crate::k8s::daemon_client::{CallError, call};
 use cluster_conditions::LeaseStatus;
 use mass_loss::MassLoss;
@@ -40,6 +41,9 @@ const DEBOUNCE: Duration = Duration::from_millis(300);
 const CONCURRENCY: usize = 16;
 /// Time between two searches for namespaces without a cluster.
 const ORPHANS_INTERVAL: Duration = Duration::from_secs(300);
+
+/// Time after which a cluster is removed whose agent never reported.
+const NEVER_REPORTED_TTL: SignedDuration = SignedDuration::from_hours(24);
 
 /// The monitor of one leadership term.
 pub struct Monitor {
@@ -72,6 +76,7 @@ impl Monitor {
             }
             if searched.is_none_or(|at| at.elapsed() > ORPHANS_INTERVAL) {
                 self.find_orphans().await;
+                self.remove_never_reported(Timestamp::now()).await;
                 searched = Some(Instant::now());
             }
             self.evaluate_all(&mut mass_loss).await;
@@ -83,18 +88,21 @@ impl Monitor {
         let clusters = self.index.clusters();
         let names: BTreeSet<_> = clusters.iter().map(|c| c.name_any()).collect();
         mass_loss.retain(|name| names.contains(name));
-        let mut ready = 0;
+        let (mut ready, mut steady) = (0, 0);
+        let wall = Timestamp::now();
         for cluster in &clusters {
             let was = is_ready(cluster);
+            let is_steady = was && mass_loss::counts(cluster, wall);
             let lease = self.lease_status(&cluster.name_any(), now);
-            if was && lease == LeaseStatus::Expired {
+            if is_steady && lease == LeaseStatus::Expired {
                 mass_loss.record_loss(&cluster.name_any(), now);
             } else if lease == LeaseStatus::Valid {
                 mass_loss.record_recovery(&cluster.name_any());
                 ready += usize::from(was);
+                steady += usize::from(is_steady);
             }
         }
-        if let Some(active) = mass_loss.evaluate(ready, now) {
+        if let Some(active) = mass_loss.evaluate(steady, now) {
             self.publish_mass_loss(active).await;
         }
         let known = clusters.len();
@@ -148,21 +156,18 @@ impl Monitor {
             return self.deregister(&cluster).await;
         }
         let cluster = match cluster_labels::update(&cluster) {
-            Some(update) => {
-                let params = PatchParams::apply(SCHEDULER_MANAGER).force();
-                match call(api.patch(&name, &params, &Patch::Apply(&update))).await {
-                    Ok(written) => {
-                        self.index.put(written.0.clone());
-                        Arc::new(written.0)
-                    }
-                    // Whatever an agent observed, its conditions are evaluated all the same.
-                    Err(error) if error.is_invalid() => {
-                        tracing::warn!(cluster = name, %error, "observed facts are invalid and were not copied");
-                        cluster
-                    }
-                    Err(error) => return Err(error),
+            Some(update) => match self.copy_observed(&name, update).await {
+                Ok(written) => {
+                    self.index.put(written.clone());
+                    Arc::new(written)
                 }
-            }
+                // Whatever an agent observed, its conditions are evaluated all the same.
+                Err(error) if error.is_invalid() => {
+                    tracing::warn!(cluster = name, %error, "observed facts are invalid and were not copied");
+                    cluster
+                }
+                Err(error) => return Err(error),
+            },
             None => cluster,
         };
         let evidence = cluster_conditions::Evidence {
@@ -189,6 +194,18 @@ impl Monitor {
         Ok(())
     }
 
+    /// Writes what was observed of a cluster, but for the fields that others applied as well.
+    async fn copy_observed(&self, name: &str, mut update: serde_json::Value) -> Result<Cluster, CallError> {
+        let api: Api<Lenient<Cluster>> = Api::all(self.client.clone());
+        let params = PatchParams::apply(SCHEDULER_MANAGER);
+        let refused = match call(api.patch(name, &params, &Patch::Apply(&update))).await {
+            Err(error) => error.answer().filter(ApiError::is_conflict_with_manager).ok_or(error)?,
+            Ok(written) => return Ok(written.0),
+        };
+        cluster_labels::leave_out(&mut update, &refused);
+        Ok(call(api.patch(name, &params, &Patch::Apply(&update))).await?.0)
+    }
+
     /// Removes a cluster that requested deregistration, unless the request was withdrawn or another one has its name by now.
     async fn deregister(&self, cluster: &Cluster) -> Result<(), CallError> {
         let name = cluster.name_any();
@@ -197,6 +214,37 @@ impl Monitor {
             Some(now) if now.metadata.uid == cluster.metadata.uid && leaves(&now) => {
                 tracing::info!(cluster = name, "deregistering the cluster");
                 self.publish_about(&now, EventType::Normal, CLUSTER_LEFT, "the agent asked to be forgotten").await;
+                cluster_rbac::remove(&self.client, &now).await?;
+            }
+            Some(now) => self.index.put(now),
+            None => self.index.forget(cluster),
+        }
+        Ok(())
+    }
+
+    /// Removes the clusters that were registered a day ago and whose agents never reported.
+    async fn remove_never_reported(&self, now: Timestamp) {
+        for cluster in self.index.never_reported() {
+            if cluster.creation_timestamp().is_none_or(|created| now.duration_since(created.0) < NEVER_REPORTED_TTL) {
+                continue;
+            }
+            if let Err(error) = self.remove_if_never_reported(&cluster).await {
+                tracing::warn!(cluster = cluster.name_any(), %error, "removing a cluster that never reported failed");
+            }
+        }
+    }
+
+    async fn remove_if_never_reported(&self, cluster: &Cluster) -> Result<(), CallError> {
+        let name = cluster.name_any();
+        let _names = self.index.names.lock().await;
+        match self.find(&name).await? {
+            Some(now) if now.status.as_ref().is_some_and(|status| status.last_update_time.is_some()) => {
+                self.index.put(now);
+            }
+            Some(now) if now.metadata.uid == cluster.metadata.uid => {
+                tracing::info!(cluster = name, "removing the cluster: its agent never reported");
+                let message = "registered a day ago, and the agent never reported";
+                self.publish_about(&now, EventType::Warning, "NeverReported", message).await;
                 cluster_rbac::remove(&self.client, &now).await?;
             }
             Some(now) => self.index.put(now),
@@ -295,185 +343,4 @@ fn differ(before: &[Condition], after: &[Condition]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::convert::Infallible;
-    use std::sync::Mutex;
-
-    use kube::client::Body;
-    use kube::runtime::events::Reporter;
-
-    use super::*;
-    use crate::api::labels::ANNOTATION_KEY_FINGERPRINT;
-    use crate::api::{ClusterSpec, ClusterStatus};
-
-    /// Returns a monitor of a control plane that has this cluster or none, and the requests that it wrote.
-    fn monitor(found: Option<&Cluster>) -> (Monitor, Arc<Mutex<Vec<String>>>) {
-        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
-        let (log, found) = (asked.clone(), found.map(|cluster| json!(cluster).to_string()));
-        let service = tower::service_fn(move |request: http::Request<Body>| {
-            let (log, found) = (log.clone(), found.clone());
-            async move {
-                let (parts, body) = request.into_parts();
-                let body = String::from_utf8(body.collect_bytes().await.unwrap().to_vec()).unwrap();
-                let reads = parts.method == http::Method::GET;
-                if !reads {
-                    log.lock().unwrap().push(format!("{} {} {body}", parts.method, parts.uri.path()));
-                }
-                let status = |result: &str, code: u16| {
-                    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": result,
-                        "code": code, "message": "", "reason": if code == 404 { "NotFound" } else { "" }});
-                    (code, status.to_string())
-                };
-                let place = |kind: &str| parts.uri.path().ends_with(&format!("/namespaces/fleet-c-a/{kind}"));
-                let (code, text) = match found {
-                    _ if reads && place("clusterreports") => (200, held("ClusterReport")),
-                    _ if reads && place("schedules") => (200, held("Schedule")),
-                    _ if reads && place("leases") => (200, held("Lease")),
-                    _ if reads && place("events") => (200, held("Event")),
-                    Some(_) if reads && parts.uri.path().ends_with("/namespaces/fleet-c-a") => status("Failure", 404),
-                    Some(found) if reads => (200, found),
-                    // What is applied is answered with itself.
-                    Some(_) if body.contains("apiVersion") => (200, body),
-                    Some(_) => status("Success", 200),
-                    None => status("Failure", 404),
-                };
-                Ok::<_, Infallible>(http::Response::builder().status(code).body(Body::from(text.into_bytes())).unwrap())
-            }
-        });
-        let client = Client::new(service, "default");
-        let recorder = Recorder::new(client.clone(), Reporter { controller: "test".to_owned(), instance: None });
-        let index = Arc::new(Index::default());
-        (Monitor { client, index, metrics: Metrics::default(), recorder }, asked)
-    }
-
-    /// A list of two objects, one of which a finalizer holds; with managed fields that an agent may write.
-    fn held(kind: &str) -> String {
-        let managed = json!([{ "manager": "x", "time": "9999-12-31T23:59:59Z" }]);
-        let object = |name: &str, finalizers: &[&str]| json!({ "metadata": { "name": name, "uid": "7", "finalizers": finalizers, "managedFields": managed } });
-        let items = [object("held", &["example.com/hold"]), object("free", &[])];
-        json!({ "kind": format!("{kind}List"), "apiVersion": "v1", "metadata": {}, "items": items }).to_string()
-    }
-
-    fn leaving(uid: &str) -> Cluster {
-        let mut cluster = Cluster::new("a", ClusterSpec { name: "a".to_owned(), ..ClusterSpec::default() });
-        cluster.metadata.uid = Some(uid.to_owned());
-        cluster.status = Some(ClusterStatus { leave_requested: Some(true), ..ClusterStatus::default() });
-        cluster
-    }
-
-    fn deleted(asked: &Mutex<Vec<String>>) -> Vec<String> {
-        asked.lock().unwrap().iter().filter_map(|line| line.strip_prefix("DELETE ").map(str::to_owned)).collect()
-    }
-
-    #[tokio::test]
-    async fn an_existing_cluster_keeps_its_rights() {
-        let (monitor, asked) = monitor(Some(&leaving("1")));
-        monitor.index.add_deleted(["a".to_owned()]);
-        monitor.revoke_deleted().await;
-        assert!(asked.lock().unwrap().is_empty() && monitor.index.take_deleted().is_empty());
-    }
-
-    #[tokio::test]
-    async fn a_deleted_cluster_loses_its_rights() {
-        let (monitor, asked) = monitor(None);
-        monitor.index.add_deleted(["a".to_owned()]);
-        monitor.revoke_deleted().await;
-        let deleted = deleted(&asked);
-        assert!(deleted[0].contains("/clusterrolebindings/fleet:agent:a "), "{deleted:?}");
-        assert!(deleted.iter().any(|line| line.contains("/namespaces/fleet-c-a ")), "{deleted:?}");
-        assert!(!deleted.iter().any(|line| line.contains("/clusters/")), "{deleted:?}");
-    }
-
-    #[tokio::test]
-    async fn finalizers_of_agents_are_removed() {
-        let (monitor, asked) = monitor(None);
-        monitor.index.add_deleted(["a".to_owned()]);
-        monitor.revoke_deleted().await;
-        let asked = asked.lock().unwrap();
-        let last_right = asked.iter().rposition(|line| line.starts_with("DELETE "));
-        let freed: Vec<_> = asked.iter().filter(|line| line.starts_with("PATCH ")).collect();
-        for (line, kind) in freed.iter().zip(["clusterreports", "schedules", "leases", "events"]) {
-            assert!(line.contains(&format!("/namespaces/fleet-c-a/{kind}/held ")), "{line}");
-            assert!(line.contains(r#""finalizers":null"#) && line.contains(r#""uid":"7""#), "{line}");
-        }
-        assert_eq!((freed.len(), last_right), (4, Some(asked.len() - 5)), "{asked:?}");
-    }
-
-    #[tokio::test]
-    async fn deregistration_spares_a_successor() {
-        let (monitor, asked) = monitor(Some(&leaving("2")));
-        monitor.evaluate(Arc::new(leaving("1")), Instant::now()).await.unwrap();
-        assert!(asked.lock().unwrap().is_empty());
-        monitor.evaluate(Arc::new(leaving("2")), Instant::now()).await.unwrap();
-        let deleted = deleted(&asked);
-        let cluster = deleted.last().unwrap();
-        assert!(cluster.contains("/clusters/a ") && cluster.contains(r#""preconditions":{"uid":"2"}"#), "{cluster}");
-    }
-
-    fn member(accepted: bool, key: &str) -> Cluster {
-        let spec = ClusterSpec {
-            name: "a".to_owned(),
-            cluster_id: Some("0a1b2c3d-1111-2222-3333-444455556666".to_owned()),
-            accepted,
-            ..ClusterSpec::default()
-        };
-        let mut cluster = Cluster::new("a", spec);
-        cluster.metadata.uid = Some("1".to_owned());
-        cluster.annotations_mut().insert(ANNOTATION_KEY_FINGERPRINT.to_owned(), key.repeat(64));
-        cluster
-    }
-
-    /// Returns the writes of one reconciliation, where the index has `known` and the API server `now`.
-    async fn reconciled(known: &Cluster, now: &Cluster) -> (Monitor, Vec<String>) {
-        let (monitor, asked) = monitor(Some(now));
-        monitor.index.put(known.clone());
-        monitor.reconcile(known, &mut std::collections::BTreeMap::new()).await;
-        let asked = asked.lock().unwrap().clone();
-        (monitor, asked)
-    }
-
-    #[tokio::test]
-    async fn rights_are_granted_to_the_latest_key() {
-        let (monitor, asked) = reconciled(&member(true, "a"), &member(true, "b")).await;
-        let bindings: Vec<_> = asked.iter().filter(|line| line.contains("bindings/")).collect();
-        assert_eq!(bindings.len(), 2, "{asked:?}");
-        for binding in bindings {
-            assert!(binding.contains("fleet:agent:a:0a1b2c3d:bbbbbbbbbbbbbbbb"), "{binding}");
-        }
-        let holder = monitor.index.rights("a").unwrap().holder;
-        assert_eq!(holder.as_deref(), Some("fleet:agent:a:0a1b2c3d:bbbbbbbbbbbbbbbb"));
-    }
-
-    #[tokio::test]
-    async fn a_suspended_cluster_loses_its_rights() {
-        let (_, asked) = reconciled(&member(true, "a"), &member(false, "a")).await;
-        assert!(asked.iter().all(|line| line.starts_with("DELETE ")), "{asked:?}");
-        for binding in ["/clusterrolebindings/fleet:agent:a ", "/namespaces/fleet-c-a/rolebindings/fleet-agent "] {
-            assert!(asked.iter().any(|line| line.contains(binding)), "{binding}: {asked:?}");
-        }
-    }
-
-    #[tokio::test]
-    async fn reconciled_rights_are_not_rewritten() {
-        let (monitor, _) = reconciled(&member(true, "a"), &member(true, "a")).await;
-        assert!(rights::is_reconciled(&monitor.index, &member(true, "a")));
-        assert!(!rights::is_reconciled(&monitor.index, &member(true, "b")), "another key");
-        assert!(!rights::is_reconciled(&monitor.index, &member(false, "a")), "suspended");
-        let mut another = member(true, "a");
-        another.metadata.uid = Some("2".to_owned());
-        assert!(!rights::is_reconciled(&monitor.index, &another), "made again by that name");
-        monitor.index.forget_all_rights();
-        assert!(!rights::is_reconciled(&monitor.index, &member(true, "a")), "after an upgrade, say");
-    }
-
-    #[tokio::test]
-    async fn deregistration_waits_for_the_name_lock() {
-        let (monitor, asked) = monitor(Some(&leaving("1")));
-        let index = monitor.index.clone();
-        let names = index.names.lock().await;
-        let evaluated = monitor.evaluate(Arc::new(leaving("1")), Instant::now());
-        assert!(tokio::time::timeout(Duration::from_millis(50), evaluated).await.is_err());
-        drop(names);
-        assert!(asked.lock().unwrap().is_empty());
-    }
-}
+mod tests;

@@ -3,22 +3,46 @@
 use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt as _;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::runtime::events::EventType;
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::csr::{self, Denial, Request};
 use super::{Outcome, Registrar};
-use crate::api::Cluster;
 use crate::api::registration::gone::CLUSTER_LEFT;
 use crate::api::registration::validity;
+use crate::api::{Cluster, bootstrap_token};
 use crate::k8s::daemon_client::{CallError, call};
 use crate::scheduler::cluster_rbac;
 use crate::scheduler::settings::Settings;
 
+/// Time for which a token for one cluster is still good when it is used: its agent fetches the certificate with it.
+const USED_TOKEN_TTL: SignedDuration = SignedDuration::from_mins(10);
+
 impl Registrar {
+    /// Has the token of a request expire soon, where it is for one cluster alone. One that is gone was used up before.
+    pub(super) async fn use_up_token(&self, csr: &CertificateSigningRequest) -> Result<(), CallError> {
+        let groups = csr.spec.groups.as_deref().unwrap_or_default();
+        let name = csr.spec.username.as_deref().and_then(bootstrap_token::secret_of_user);
+        let Some(name) = name.filter(|_| bootstrap_token::only_cluster(groups).is_some()) else { return Ok(()) };
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), bootstrap_token::NAMESPACE);
+        let Some(token) = call(secrets.get_opt(&name)).await? else { return Ok(()) };
+        let expires = token.data.as_ref().and_then(|data| data.get(bootstrap_token::EXPIRATION));
+        let expires = expires.and_then(|text| std::str::from_utf8(&text.0).ok()?.parse::<Timestamp>().ok());
+        let soon = Timestamp::now() + USED_TOKEN_TTL;
+        if expires.is_some_and(|expires| expires <= soon) {
+            return Ok(());
+        }
+        let soon = Timestamp::from_second(soon.as_second()).unwrap_or(soon).to_string();
+        let change = json!({ "metadata": { "uid": token.uid() }, "stringData": { bootstrap_token::EXPIRATION: soon } });
+        call(secrets.patch(&name, &PatchParams::default(), &Patch::Merge(&change))).await?;
+        tracing::info!(request = csr.name_any(), token = name, expires = soon, "the token for one cluster is used up");
+        Ok(())
+    }
+
     pub(super) async fn approve(
         &self,
         csr: &CertificateSigningRequest,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 
 use super::pkcs10;
+use crate::api::bootstrap_token;
 use crate::api::labels::{AGENTS_GROUP, ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID, BOOTSTRAP_GROUP};
 use crate::api::names::ClusterName;
 use crate::api::protocol::{ANNOTATION_REJOIN, SIGNER, USAGES, is_without_key, split_user_name, user_name};
@@ -94,6 +95,13 @@ pub fn read(request: &CertificateSigningRequest, requester: Requester, longest: 
         && *user != asked.common_name
     {
         return Err(Denial::new("IdentityMismatch", "an agent can renew its own certificate only"));
+    }
+    if requester == Requester::Token
+        && let Some(only) = bootstrap_token::only_cluster(spec.groups.as_deref().unwrap_or_default())
+        && only != cluster.as_str()
+    {
+        let message = format!("this init token is for the name {only}, and not for {cluster}");
+        return Err(Denial::new("TokenForOtherCluster", message));
     }
     let is_set = |key: &str| annotation(key) == Some("true");
     let (leaves, rejoins) = (is_set(ANNOTATION_LEAVE), is_set(ANNOTATION_REJOIN));

@@ -11,6 +11,10 @@ use crate::api::registration::gone::{CLUSTER_LEFT, NOT_REGISTERED};
 /// A holder without a renewal for this long may be replaced by one that lost its key.
 pub const ABANDONED: Duration = Duration::from_secs(600);
 
+/// Number of clusters that may be registered without ever having reported: whoever has an init token can register names, and
+/// only the agent of a cluster can report. The monitor removes them after a day.
+pub const MAX_NEVER_REPORTED: usize = 100;
+
 /// Cluster that is registered under a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
@@ -41,6 +45,8 @@ pub struct Facts {
     pub cluster_seen: bool,
     /// Limit of new clusters per minute, where it is reached.
     pub rate_limit_reached: Option<usize>,
+    /// [`MAX_NEVER_REPORTED`] clusters are registered and never reported.
+    pub many_never_reported: bool,
     /// A certificate of the requested name was approved just now.
     pub just_approved: bool,
     /// The agent deregistered after it had made this request.
@@ -79,6 +85,12 @@ pub enum Wait {
         /// The limit.
         per_minute: usize,
     },
+    /// Too many clusters are registered whose agents never reported.
+    #[error(
+        "{MAX_NEVER_REPORTED} clusters are registered that never reported: delete those that nobody waits for; they are removed \
+         after a day"
+    )]
+    NeverReported,
     /// The cluster got a certificate just now.
     #[error("the cluster had a certificate a moment ago")]
     JustApproved,
@@ -102,6 +114,8 @@ pub fn decide(request: &Request, facts: &Facts) -> Decision {
     }
     match (decide_name(request, named, facts.same_id.as_ref()), facts.rate_limit_reached) {
         (Decision::Create, Some(per_minute)) => Decision::Wait(Wait::RateLimit { per_minute }),
+        // An operator who reserved the name waits for it.
+        (Decision::Create, None) if facts.many_never_reported && named.is_none() => Decision::Wait(Wait::NeverReported),
         (Decision::Reissue, _) if facts.just_approved => Decision::Wait(Wait::JustApproved),
         (decision, _) => decision,
     }
@@ -398,6 +412,15 @@ mod tests {
         assert_eq!(limited(Some(known())), Decision::Reissue);
         let other = Known { id: "22222222-id".to_owned(), ..known() };
         assert_eq!(reason(limited(Some(other))), "ClusterNameInUse", "a denial does not wait");
+    }
+
+    #[test]
+    fn names_that_nobody_reports_for_are_limited() {
+        let crowded = |named| guarded(Facts { named, many_never_reported: true, ..Facts::default() });
+        assert_eq!(crowded(None), Decision::Wait(Wait::NeverReported));
+        assert_eq!(crowded(Some(known())), Decision::Reissue, "it is one of them, or not new");
+        let reserved = Known { id: String::new(), fingerprint: String::new(), ..known() };
+        assert_eq!(crowded(Some(reserved)), Decision::Create);
     }
 
     #[test]

@@ -76,6 +76,7 @@ impl Registrar {
                     &[],
                 );
             }
+            (Wait::NeverReported, _) => self.block(csr, BlockedOn::NeverReported),
             (Wait::JustApproved, _) => self.block(csr, BlockedOn::JustApproved(request.cluster.to_string())),
         }
         Outcome::Pending(wait.to_string())
@@ -139,6 +140,7 @@ impl Registrar {
             }
             Err(GrantError::Call(e)) => return Err(e),
         }
+        self.use_up_token(csr).await?;
         let outcome = self.approve(csr, request).await?;
         self.limits.record_approval(request.cluster.as_str());
         Ok(outcome)

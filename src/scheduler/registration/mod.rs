@@ -34,7 +34,7 @@ use crate::daemon::metrics::Metrics;
 use crate::k8s::daemon_client::{CallError, call};
 use approve::is_answered;
 use csr::{Denial, Request, Requester};
-use decision::{Facts, Known, decide};
+use decision::{Facts, Known, MAX_NEVER_REPORTED, decide};
 use departures::Departures;
 use pending::{BlockedOn, Limits, Pending, Queue};
 
@@ -209,9 +209,14 @@ impl Registrar {
                 let settings = self.settings.borrow();
                 !self.limits.allow_new_cluster(settings.as_ref().map_or(0, |settings| settings.new_clusters_per_minute))
             }
+            Some(BlockedOn::NeverReported) => self.are_many_never_reported(),
             Some(BlockedOn::Acceptance(cluster)) => self.is_unaccepted_still(cluster),
             Some(BlockedOn::JustApproved(cluster)) => self.limits.was_just_approved(cluster),
         }
+    }
+
+    fn are_many_never_reported(&self) -> bool {
+        self.index.never_reported().len() >= MAX_NEVER_REPORTED
     }
 
     /// Returns true while a cluster is the one that was read, with the same key, and no operator has accepted it.
@@ -280,6 +285,7 @@ impl Registrar {
             same_id: self.index.same_id_elsewhere(&request.id, name).map(|cluster| self.known(&cluster)),
             cluster_seen: self.queue.get(&csr.name_any()).is_some_and(|pending| pending.cluster_seen),
             rate_limit_reached: (!self.limits.allow_new_cluster(per_minute)).then_some(per_minute),
+            many_never_reported: self.are_many_never_reported(),
             just_approved: self.limits.was_just_approved(name),
             left: self.departures.is_after(csr, request),
         }

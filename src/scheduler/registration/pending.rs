@@ -44,6 +44,8 @@ impl Pending {
 pub(super) enum BlockedOn {
     /// The rate limit allows another cluster.
     RateLimit,
+    /// Clusters that never reported do, or are removed.
+    NeverReported,
     /// An operator accepts the cluster, or changes it otherwise.
     Acceptance(Arc<Cluster>),
     /// Some time has passed since the last certificate of the cluster of this name.

@@ -1,0 +1,126 @@
+//! `token create`: an init token for one workload cluster, so that what is copied there lets in nobody else.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, ListParams, ObjectMeta, PostParams};
+use kube::{Client, ResourceExt as _};
+
+use crate::api::bootstrap_token::{NAMESPACE, Token};
+use crate::api::init_kubeconfig::{Init, kubeconfig};
+use crate::api::labels::{INIT_SECRET, INIT_SECRET_KEY, LABEL_INSTANCE, LABEL_PART_OF};
+use crate::api::names::ClusterName;
+use crate::chart::output;
+use crate::cli::args::global::Global;
+use crate::cli::args::package::wrong_name;
+use crate::cli::args::run::duration;
+use crate::cli::connect::{hub_client, request_failed};
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::terminal::Ui;
+
+/// Shortest and longest life of a token.
+const TTL: std::ops::RangeInclusive<Duration> = Duration::from_secs(600)..=Duration::from_secs(30 * 86_400);
+
+/// Let a workload cluster register by a token of its own
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make a token with which one workload cluster registers, and print its Secret
+    #[command(after_help = EXAMPLES)]
+    Create(CreateTokenArgs),
+}
+
+const EXAMPLES: &str = "\
+The Secret fleet-cluster-init-kubeconfig of a control plane lets a cluster of any name register. The one that is printed
+here is good for this name, and ten minutes after its first use for nothing any more. Apply it in the workload
+cluster, in the namespace of the agent, and install the agent without `--control-plane`, which would copy the other.
+
+Examples:
+  fleetctl token create west --context demo | kubectl --context west apply --filename -
+  fleetctl token create west --ttl 2h --context demo > west-token.yaml";
+
+/// Make a token with which one workload cluster registers, and print its Secret
+#[derive(Debug, Args)]
+pub(crate) struct CreateTokenArgs {
+    /// Name of the workload cluster
+    #[arg(value_name = "WORKLOAD_CLUSTER_NAME")]
+    name: String,
+
+    /// How long the token can be used, from 10m to 720h
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = ttl)]
+    ttl: Duration,
+}
+
+fn ttl(text: &str) -> Result<Duration, String> {
+    let ttl = duration(text)?;
+    if TTL.contains(&ttl) { Ok(ttl) } else { Err("expected a time from 10m to 720h".to_owned()) }
+}
+
+pub(crate) async fn run(ui: &Ui, global: &Global, command: TokenCommand) -> Result<Exit, CliError> {
+    let TokenCommand::Create(args) = command;
+    let name: ClusterName = args.name.parse().map_err(|error| wrong_name(&error))?;
+    let client = hub_client(global).await?;
+    let handed_out = init_secret(&client).await?;
+    let init = Init::of(&handed_out).map_err(|error| {
+        let message = format!("the Secret {INIT_SECRET} of the control plane cannot be used");
+        CliError::new(Exit::Failed, "InitSecretInvalid", message).cause(error.to_string())
+    })?;
+    let life = SignedDuration::try_from(args.ttl).unwrap_or(SignedDuration::from_hours(24));
+    let token = Token::mint(Timestamp::now() + life, Some(name.clone()));
+    let secrets: Api<Secret> = Api::namespaced(client, NAMESPACE);
+    let params = PostParams { field_manager: Some("fleetctl".to_owned()), ..PostParams::default() };
+    secrets.create(&params, &token.to_secret()).await.map_err(|error| request_failed("make the token", &error))?;
+    ui.out(&output::yaml(&copy(&handed_out, global.namespace.as_str(), &kubeconfig(&init.server, &init.ca, &token))))?;
+    ui.err(&format!(
+        "The token lets an agent register as {name} until {}, once. It is kept as Secret {NAMESPACE}/{} of the control plane; \
+         delete that to take it back.\n",
+        token.expires,
+        token.to_secret().name_any(),
+    ));
+    Ok(Exit::Ok)
+}
+
+/// The Secret that the control plane hands out, wherever its namespace is.
+async fn init_secret(client: &Client) -> Result<Secret, CliError> {
+    let secrets: Api<Secret> = Api::all(client.clone());
+    let named = ListParams::default().fields(&format!("metadata.name={INIT_SECRET}"));
+    let found = secrets.list(&named).await.map_err(|error| request_failed("read the init kubeconfig", &error))?;
+    found.items.into_iter().min_by_key(kube::ResourceExt::namespace).ok_or_else(|| {
+        CliError::new(Exit::Failed, "NoInitSecret", format!("this control plane has no Secret {INIT_SECRET}"))
+            .hint("is the context that of a control plane? its scheduler writes the Secret once it runs")
+    })
+}
+
+/// The Secret for the workload cluster.
+fn copy(handed_out: &Secret, namespace: &str, kubeconfig: &str) -> Secret {
+    let is_kept = |label: &&String| [LABEL_PART_OF, LABEL_INSTANCE].contains(&label.as_str());
+    let labels = handed_out.labels().iter().filter(|(label, _)| is_kept(label));
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(INIT_SECRET.to_owned()),
+            namespace: Some(namespace.to_owned()),
+            labels: Some(labels.map(|(label, value)| (label.clone(), value.clone())).collect()),
+            ..ObjectMeta::default()
+        },
+        type_: Some("Opaque".to_owned()),
+        data: Some(BTreeMap::from([(INIT_SECRET_KEY.to_owned(), ByteString(kubeconfig.as_bytes().to_vec()))])),
+        ..Secret::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_lives_from_ten_minutes_to_thirty_days() {
+        assert_eq!(ttl("10m"), Ok(Duration::from_secs(600)));
+        assert_eq!(ttl("720h"), Ok(Duration::from_secs(2_592_000)));
+        for wrong in ["9m", "721h", "x"] {
+            assert!(ttl(wrong).is_err(), "{wrong}");
+        }
+    }
+}
