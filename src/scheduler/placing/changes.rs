@@ -7,10 +7,10 @@ use tokio::time::Instant;
 
 use super::events;
 use super::queue::Unit;
-use super::source::Source;
+use super::source::{Source, TargetMark};
 use super::sources::{Change, Place, Seen, place};
 use super::state::{Assignment, State, cluster_of, key_of};
-use super::writer::Written;
+use super::writer::{Address, Written};
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::Placeable;
 use crate::api::{ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
@@ -60,7 +60,21 @@ impl State {
                 self.put_schedule(schedule, now);
             }
             Written::Group(group) if !self.is_gone(&group) => self.put_group(group, now),
+            Written::Label(source, mark, version) => self.on_labelled(&source, mark, version),
             Written::Schedule(_) | Written::Group(_) => {}
+        }
+    }
+
+    /// Records the marks of a source that were written, so that they are not written again before the watch brings them.
+    fn on_labelled(&mut self, source: &Address, mark: TargetMark, version: Option<u64>) {
+        let key = key_of(source.kind, &(source.namespace.clone().unwrap_or_default(), source.name.clone()));
+        if let Some(known) = self.sources.get_mut(&key)
+            && known.address.uid == source.uid
+            && known.version.zip(version).is_none_or(|(known, new)| known < new)
+        {
+            known.target = mark;
+            // What the watch says of earlier versions has the marks of before.
+            known.version = version.or(known.version);
         }
     }
 

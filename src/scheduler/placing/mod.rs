@@ -102,8 +102,12 @@ impl Placing {
         let mut writes: JoinSet<Done> = JoinSet::new();
         let mut batch = Vec::new();
         loop {
-            let next = self.state.queue.next(|unit| !self.busy.contains_key(unit));
-            let wake = next.into_iter().chain(self.clusters.next()).fold(Instant::now() + TICK, Instant::min);
+            // Before everything is listed, and while no further unit may be written, nothing that is due can begin.
+            let is_complete = self.state.is_complete() && self.index.is_complete();
+            let begins = is_complete && writes.len() < UNITS;
+            let next = begins.then(|| self.state.queue.next(|unit| !self.busy.contains_key(unit))).flatten();
+            let next = next.into_iter().chain(self.clusters.next().filter(|_| is_complete));
+            let wake = next.fold(Instant::now() + TICK, Instant::min);
             tokio::select! {
                 count = changes.recv_many(&mut batch, CHANGES) => {
                     if count == 0 {

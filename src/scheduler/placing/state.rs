@@ -330,10 +330,10 @@ impl State {
         most: usize,
         is_free: impl Fn(&Unit) -> bool,
     ) -> Vec<(Unit, Duration)> {
-        let mut due = self.queue.due(now, is_free);
-        due.sort_by_cached_key(|unit| (self.age(unit), unit.clone()));
-        due.truncate(most);
-        due.into_iter().map(|unit| (self.queue.remove(&unit, now), unit)).map(|(waited, unit)| (unit, waited)).collect()
+        let mut queue = std::mem::take(&mut self.queue);
+        let taken = queue.take(now, most, is_free, |unit| self.age(unit));
+        self.queue = queue;
+        taken
     }
 
     fn age(&self, unit: &Unit) -> Option<i64> {

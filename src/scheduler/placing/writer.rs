@@ -109,6 +109,8 @@ impl Write {
 pub(super) enum Written {
     Schedule(Schedule),
     Group(ScheduleGroup),
+    /// The marks of a source, with the version that it has by them.
+    Label(Address, TargetMark, Option<u64>),
 }
 
 /// Writes of one plan, in stages: a stage begins when the one before it is done.
@@ -212,7 +214,10 @@ impl Writer {
                 let groups: Api<Lenient<ScheduleGroup>> = Api::all(self.client.clone());
                 delete(&groups, &name, &uid).await.map(|()| None)
             }
-            Write::Label(source, value) => self.label(&source, &value).await.map(|()| None),
+            Write::Label(source, value) => {
+                let version = self.label(&source, &value).await?;
+                Ok(version.map(|version| Written::Label(source, value, version)))
+            }
             Write::Status(source, status) => self.status(&source, &status).await.map(|()| None),
             Write::PolicyStatus { name, uid, status } => self.policy_status(&name, &uid, &status).await.map(|()| None),
             // They are written beside all this.
@@ -295,13 +300,17 @@ impl Writer {
         call(api.replace_status(&name, &post(), &written)).await
     }
 
-    /// A merge patch, since a server-side apply would create what has been deleted meanwhile.
-    async fn label(&self, source: &Address, target: &TargetMark) -> Result<(), CallError> {
+    /// A merge patch, since a server-side apply would create what has been deleted meanwhile. Returns the new version of the
+    /// object, if it is there.
+    async fn label(&self, source: &Address, target: &TargetMark) -> Result<Option<Option<u64>>, CallError> {
         let metadata = json!({ "uid": source.uid, "labels": { LABEL_TARGET_CLUSTER: target.label },
             "annotations": { ANNOTATION_TARGET_CLUSTERS: target.clusters } });
         let change = json!({ "metadata": metadata });
         let api = source.api(&self.client);
-        ignore_gone(call(api.patch(&source.name, &params(), &Patch::Merge(&change))).await.map(drop))
+        match call(api.patch_metadata(&source.name, &params(), &Patch::Merge(&change))).await {
+            Ok(written) => Ok(Some(written.resource_version().and_then(|version| version.parse().ok()))),
+            Err(error) => ignore_gone(Err(error)).map(|()| None),
+        }
     }
 
     async fn status(&self, source: &Address, status: &Value) -> Result<(), CallError> {
