@@ -1,5 +1,9 @@
 //! The admin port: `/healthz`, `/readyz` and `/metrics` over plain HTTP, for probes and scrapers.
+//!
+//! Whoever reaches the pod reaches it, where no network policy is enforced. So connections are limited, and `/readyz` says why
+//! a program is not ready only to the pod itself; everybody else finds that in the log.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -7,14 +11,18 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Bytes;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
+use tokio::task::AbortHandle;
 
 use super::metrics::Metrics;
 use super::stop::Stop;
+
+/// Number of connections that may be open. A further one ends the oldest, so that whoever holds many shuts out no probe.
+const MAX_CONNECTIONS: usize = 64;
 
 /// Readiness of the program.
 pub trait Ready: Send + Sync + 'static {
@@ -51,20 +59,28 @@ impl Admin {
 
     /// Serves until it is time to stop.
     pub async fn serve(self, ready: Arc<dyn Ready>, metrics: Metrics, stop: Stop) {
+        let mut open: VecDeque<AbortHandle> = VecDeque::new();
         loop {
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
                 () = stop.wait() => return,
             };
-            let Ok((stream, _)) = accepted else {
+            let Ok((stream, peer)) = accepted else {
                 // Out of file descriptors, most likely: give the others time to close theirs.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
+            open.retain(|connection| !connection.is_finished());
+            if open.len() >= MAX_CONNECTIONS
+                && let Some(oldest) = open.pop_front()
+            {
+                oldest.abort();
+            }
             let (ready, metrics) = (ready.clone(), metrics.clone());
-            tokio::spawn(async move {
+            let is_own = peer.ip().to_canonical().is_loopback();
+            let connection = tokio::spawn(async move {
                 let service = service_fn(move |request| {
-                    std::future::ready(Ok::<_, Infallible>(answer(&request, &*ready, &metrics)))
+                    std::future::ready(Ok::<_, Infallible>(answer(&request, is_own, &*ready, &metrics)))
                 });
                 let connection = http1::Builder::new()
                     .timer(TokioTimer::new())
@@ -73,16 +89,18 @@ impl Admin {
                 // A client may disconnect at any time.
                 let _ = connection.await;
             });
+            open.push_back(connection.abort_handle());
         }
     }
 }
 
-fn answer(request: &Request<Incoming>, ready: &dyn Ready, metrics: &Metrics) -> Response<Full<Bytes>> {
+fn answer<B>(request: &Request<B>, is_own: bool, ready: &dyn Ready, metrics: &Metrics) -> Response<Full<Bytes>> {
     let (status, mut body) = match request.uri().path() {
         "/healthz" | "/livez" => (StatusCode::OK, "ok".to_owned()),
         "/readyz" => match ready.ready() {
-            Ok(text) => (StatusCode::OK, text),
-            Err(text) => (StatusCode::SERVICE_UNAVAILABLE, text),
+            Ok(text) => (StatusCode::OK, if is_own { text } else { "ok".to_owned() }),
+            Err(text) if is_own => (StatusCode::SERVICE_UNAVAILABLE, text),
+            Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "not ready: the log says why".to_owned()),
         },
         "/metrics" => (StatusCode::OK, metrics.print()),
         _ => (StatusCode::NOT_FOUND, "not found".to_owned()),
@@ -148,8 +166,34 @@ mod tests {
         assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
         let ready = get(address, "/readyz").await;
         assert!(ready.starts_with("HTTP/1.1 503") && ready.contains("the API server has not answered yet"), "{ready}");
+        let request = Request::get("/readyz").body(()).unwrap();
+        let answer = answer(&request, false, &Missing, &Metrics::default());
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+        assert_eq!(body, "not ready: the log says why\n", "for others than the pod");
         assert!(get(address, "/metrics").await.contains("leader 0"));
         assert!(get(address, "/secrets").await.starts_with("HTTP/1.1 404"));
+        stop.stop();
+        server.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn whoever_holds_many_connections_shuts_out_no_probe() {
+        let admin = Admin::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let address = admin.address().unwrap();
+        let stop = Stop::default();
+        let server = tokio::spawn(admin.serve(Arc::new(Missing), Metrics::default(), stop.clone()));
+        let mut held = Vec::new();
+        for _ in 0..=MAX_CONNECTIONS {
+            held.push(tokio::net::TcpStream::connect(address).await.unwrap());
+            // Each is accepted before the next comes.
+            assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
+        }
+        let mut byte = [0];
+        assert_eq!(held[0].read(&mut byte).await.unwrap_or(0), 0, "the oldest is closed");
+        let last = held.last_mut().unwrap();
+        last.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        assert_eq!(last.read(&mut byte).await.unwrap(), 1, "the newest is not");
         stop.stop();
         server.await.unwrap();
     }

@@ -46,6 +46,8 @@ pub struct Connected {
     pub server: String,
     /// The namespace of the context, `default` if it names none.
     pub namespace: String,
+    /// Why it is not known to be this server that answers, where that is so.
+    pub unverified: Option<&'static str>,
 }
 
 impl std::fmt::Debug for Connected {
@@ -268,12 +270,27 @@ async fn finish(
     config.headers.push((http::header::USER_AGENT, agent));
     let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     let namespace = config.default_namespace.clone();
+    let unverified = unverified(&config);
     let retry = RetryLayer::new(OfReads::new()?);
     // A log-in plugin may run here, and keep this thread waiting.
     let builder = tokio::task::spawn_blocking(move || connection::builder(config, fields)).await??;
     let builder = builder.with_layer(&AnswerLimit).with_layer(&Trace);
     let client = builder.with_layer(&BufferLayer::new(IN_FLIGHT)).with_layer(&retry).build();
-    Ok(Connected { client, context, server, namespace })
+    Ok(Connected { client, context, server, namespace, unverified })
+}
+
+/// Why it is not known to be this server that answers. To this machine itself, as to `kubectl proxy` or a tunnel, nobody is on
+/// the way.
+fn unverified(config: &Config) -> Option<&'static str> {
+    let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']);
+    let is_own = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    if is_own {
+        return None;
+    }
+    if config.cluster_url.scheme_str() != Some("https") {
+        return Some("its server is not https, so that all on the way can read and change what is sent");
+    }
+    config.accept_invalid_certs.then_some("it sets `insecure-skip-tls-verify`, so that any server can pass for it")
 }
 
 /// Reads and merges files by client-go's rules. Files of a list may be missing, files given by flag may not.

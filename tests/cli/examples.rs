@@ -67,7 +67,7 @@ fn demo(sandbox: &Sandbox, etcd: usize) {
 }
 
 /// Each page with the exit code of its reason, what is there, and the command.
-const RUNS: [(&str, i32, Given, &str); 44] = [
+const RUNS: [(&str, i32, Given, &str); 45] = [
     ("ValuesNeedCluster", 2, nothing, "fleetctl upgrade control-plane demo --dry-run"),
     ("AutoNeedsCluster", 2, nothing, "fleetctl install control-plane demo --version auto --dry-run"),
     ("BadKubeconfig", 1, |sandbox| with_kubeconfig(sandbox, "clusters: [\n"), "fleetctl status demo"),
@@ -156,6 +156,12 @@ const RUNS: [(&str, i32, Given, &str); 44] = [
     ("NotAControlPlane", 1, |sandbox| use_cluster(sandbox, &serve(|_, _| not_found())), "fleetctl get clusters"),
     ("NotGone", 4, undeletable, "fleetctl delete cluster west --yes --timeout 1s"),
     ("NotInstalled", 7, empty, "fleetctl status demo"),
+    (
+        "ServerNotVerified",
+        6,
+        |sandbox| with_kubeconfig(sandbox, &kubeconfig("hosting", "http://192.0.2.10:6443")),
+        "fleetctl install control-plane demo",
+    ),
     ("OnlyWithPre", 2, nothing, "fleetctl check demo --version v0.6"),
     ("OtherAgent", 6, other_agent, "fleetctl uninstall agent west"),
     (

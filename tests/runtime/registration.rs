@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use fleetctl::agent::identity::Certificate;
-use fleetctl::api::labels::ANNOTATION_ALLOW_NEW_KEY;
+use fleetctl::api::labels::{ANNOTATION_ALLOW_NEW_KEY, LABEL_CLUSTER, cluster_namespace};
 use fleetctl::api::registration::validity;
 use fleetctl::api::{Cluster, ClusterReport, ClusterReportSpec};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Namespace};
+use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
@@ -153,4 +154,27 @@ async fn with_manual_registration_a_cluster_waits_for_an_operator() {
     let (refused, ()) = tokio::join!(unwanted.ask(&control_plane.init), refuse);
     assert_eq!(refused.err().as_deref(), Some("ClusterDeleted"));
     assert!(clusters.get_opt(&unwanted.name).await.unwrap().is_none(), "it came back");
+}
+
+#[tokio::test]
+async fn nobody_gets_rights_in_a_namespace_that_somebody_else_made() {
+    let stage = Stage::hub().await;
+    let control_plane = ControlPlane::start(&stage, "").await;
+    let applicant = Applicant::new(&fresh("squatter"));
+    let namespace = cluster_namespace(&applicant.name);
+    let namespaces: Api<Namespace> = Api::all(stage.hub.client.clone());
+    let body = json!({ "metadata": { "name": namespace } });
+    namespaces.create(&PostParams::default(), &serde_json::from_value(body).unwrap()).await.unwrap();
+    let operator = async {
+        wait("the scheduler says so", async || {
+            control_plane.scheduler.log().contains(&format!("namespace {namespace} was not made for this cluster"))
+        })
+        .await;
+        let bindings: Api<RoleBinding> = Api::namespaced(stage.hub.client.clone(), &namespace);
+        assert!(bindings.list(&ListParams::default()).await.unwrap().items.is_empty());
+        let label = json!({ "metadata": { "labels": { LABEL_CLUSTER: applicant.name } } });
+        namespaces.patch(&namespace, &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
+    };
+    let (asked, ()) = tokio::join!(applicant.ask(&control_plane.init), operator);
+    asked.unwrap();
 }

@@ -66,7 +66,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: TokenCommand) -> Resu
     let handed_out = init_secret(&client).await?;
     let init = Init::of(&handed_out).map_err(|error| {
         let message = format!("the Secret {INIT_SECRET} of the control plane cannot be used");
-        CliError::new(Exit::Failed, "InitSecretInvalid", message).cause(error.to_string())
+        CliError::new(Exit::Failed, "NoInitSecret", message).cause(error.to_string())
     })?;
     let life = SignedDuration::try_from(args.ttl).unwrap_or(SignedDuration::from_hours(24));
     let token = Token::mint(Timestamp::now() + life, Some(name.clone()));

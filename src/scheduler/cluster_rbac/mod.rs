@@ -13,6 +13,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Namespace, ResourceQuota};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::Serialize;
@@ -20,7 +21,9 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::index::Index;
-use crate::api::labels::{AGENT_LEASE, ANNOTATION_KEY_FINGERPRINT, SCHEDULER_MANAGER, cluster_namespace};
+use crate::api::labels::{
+    AGENT_LEASE, ANNOTATION_KEY_FINGERPRINT, LABEL_CLUSTER, SCHEDULER_MANAGER, cluster_namespace,
+};
 use crate::api::lenient::Lenient;
 use crate::api::{Cluster, ClusterReport, Schedule, protocol};
 use crate::k8s::daemon_client::{CallError, call};
@@ -36,6 +39,11 @@ pub enum GrantError {
     /// The namespace of an earlier cluster of that name is terminating.
     #[error("the namespace of an earlier cluster of that name is still being deleted")]
     NamespaceTerminating,
+    /// Somebody else made the namespace: nobody gets rights in it, and it is never deleted.
+    #[error(
+        "namespace {0} was not made for this cluster: delete it, or have it taken over by the label {LABEL_CLUSTER}={1}"
+    )]
+    NamespaceForeign(String, String),
     /// A call failed.
     #[error(transparent)]
     Call(#[from] CallError),
@@ -90,12 +98,16 @@ async fn grant(client: &Client, cluster: &Cluster, user: &str) -> Result<(), Gra
 /// Removes the namespace of an earlier cluster of that name, after the rights that were bound in it.
 ///
 /// # Errors
-/// [`GrantError::NamespaceTerminating`] until it does not exist any more.
+/// [`GrantError::NamespaceTerminating`] until it does not exist any more; [`GrantError::NamespaceForeign`].
 async fn remove_foreign_namespace(client: &Client, cluster: &Cluster, namespace: &str) -> Result<(), GrantError> {
     let name = cluster.name_any();
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let Some(found) = call(namespaces.get_opt(namespace)).await? else { return Ok(()) };
-    let foreign = found.owner_references().iter().any(|o| Some(&o.uid) != cluster.metadata.uid.as_ref());
+    let is_own = |owner: &OwnerReference| Some(&owner.uid) == cluster.metadata.uid.as_ref();
+    if !is_made_for(&found, &name) && !found.owner_references().iter().any(is_own) {
+        return Err(GrantError::NamespaceForeign(namespace.to_owned(), name));
+    }
+    let foreign = found.owner_references().iter().any(|owner| !is_own(owner));
     let terminating = found.metadata.deletion_timestamp.is_some();
     if !foreign && !terminating {
         return Ok(());
@@ -125,8 +137,18 @@ pub async fn remove(client: &Client, cluster: &Cluster) -> Result<(), CallError>
 /// Deletes the objects of a cluster that does not exist any more, its rights first.
 pub async fn clear(client: &Client, name: &str) -> Result<(), CallError> {
     revoke(client, name).await?;
-    delete(&Api::<Namespace>::all(client.clone()), &cluster_namespace(name)).await?;
+    let (namespaces, namespace) = (Api::<Namespace>::all(client.clone()), cluster_namespace(name));
+    if call(namespaces.get_metadata_opt(&namespace)).await?.is_some_and(|found| !is_made_for(&found, name)) {
+        tracing::warn!(cluster = name, namespace, "the namespace is left as it is: it was not made for the cluster");
+        return Ok(());
+    }
+    delete(&namespaces, &namespace).await?;
     remove_finalizers(client, name).await
+}
+
+/// Whether a namespace was made for the cluster of a name, or labelled so that it is taken over.
+fn is_made_for<K: Resource>(namespace: &K, name: &str) -> bool {
+    namespace.labels().get(LABEL_CLUSTER).is_some_and(|of| of == name)
 }
 
 /// Removes the finalizers of objects that the agent could write in its namespace. Nobody else ever would: one of them
@@ -211,8 +233,11 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use k8s_openapi::jiff::Timestamp;
+    use kube::client::Body;
 
     use super::*;
     use crate::api::ClusterSpec;
@@ -241,5 +266,36 @@ mod tests {
             c.annotations_mut().insert(ANNOTATION_KEY_FINGERPRINT.to_owned(), "x".to_owned());
         };
         assert_eq!(without(garbage), None);
+    }
+
+    /// Writes of a removal, where the namespace has these labels.
+    async fn writes_of_removal(labels: serde_json::Value) -> Vec<String> {
+        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+        let log = asked.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+            let body = match method {
+                http::Method::GET if path.ends_with("/namespaces/fleet-c-a") => {
+                    json!({ "kind": "Namespace", "apiVersion": "v1", "metadata": { "name": "fleet-c-a", "labels": labels } })
+                }
+                http::Method::GET => json!({ "kind": "List", "apiVersion": "v1", "metadata": {}, "items": [] }),
+                _ => {
+                    log.lock().unwrap().push(format!("{method} {path}"));
+                    json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 200 })
+                }
+            };
+            let answer = http::Response::new(Body::from(body.to_string().into_bytes()));
+            std::future::ready(Ok::<_, std::convert::Infallible>(answer))
+        });
+        clear(&Client::new(service, "default"), "a").await.unwrap();
+        asked.lock().unwrap().clone()
+    }
+
+    #[tokio::test]
+    async fn a_namespace_that_somebody_else_made_is_never_deleted() {
+        let deleted = "DELETE /api/v1/namespaces/fleet-c-a".to_owned();
+        assert!(writes_of_removal(json!({ LABEL_CLUSTER: "a" })).await.contains(&deleted));
+        let writes = writes_of_removal(json!({ "team": "x" })).await;
+        assert!(!writes.contains(&deleted) && !writes.is_empty(), "but rights are revoked: {writes:?}");
     }
 }

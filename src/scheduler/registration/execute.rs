@@ -135,10 +135,8 @@ impl Registrar {
         self.mark_seen(csr);
         match cluster_rbac::reconcile(&self.client, &self.index, &cluster).await {
             Ok(()) => {}
-            Err(GrantError::NamespaceTerminating) => {
-                return Ok(Outcome::Pending(GrantError::NamespaceTerminating.to_string()));
-            }
             Err(GrantError::Call(e)) => return Err(e),
+            Err(blocked) => return Ok(Outcome::Pending(blocked.to_string())),
         }
         self.use_up_token(csr).await?;
         let outcome = self.approve(csr, request).await?;

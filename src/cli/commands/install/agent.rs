@@ -162,6 +162,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &AgentRequest<'_>) -> Re
 async fn agent(ui: &Ui, global: &Global, args: &AgentRequest<'_>) -> Result<Exit, CliError> {
     let prepared = prepare(ui, global, args.what, args.write, args.way).await?;
     let (plan, workload) = (&prepared.plan, &prepared.workload);
+    args.write.verified(workload)?;
     let context = workload.context.as_deref();
     let what = format!("the agent of workload cluster {}", plan.name);
     let context = context.unwrap_or("in-cluster");

@@ -147,6 +147,7 @@ pub(crate) async fn planned(
 async fn control_plane(ui: &Ui, global: &Global, args: &Request<'_>) -> Result<Exit, CliError> {
     let Prepared { plan, hosting, home, options, former } =
         prepare(ui, global, args.plan, args.write, args.way).await?;
+    args.write.verified(&hosting)?;
     let context = hosting.context.as_deref().unwrap_or("in-cluster");
     ui.note(&opening(args.way, &format!("control plane {}", plan.name), &plan.package, former.as_deref(), context));
     warn_of_context(ui, global, &home, &plan.name);

@@ -23,6 +23,7 @@ use crate::install::release_spec::Package;
 use crate::install::renderable::SecretEntry;
 use crate::install::session::InstallOptions;
 use crate::inventory::{Owner, Phase};
+use crate::k8s::Connected;
 
 pub(in crate::cli) use agent::{AgentArgs, AgentRequest, PreparedAgent, prepare as prepare_agent, run as run_agent};
 pub(crate) use control_plane::{Prepared, Request, planned, prepare, run as run_control_plane};
@@ -59,6 +60,10 @@ pub(crate) struct WriteArgs {
     #[command(flatten)]
     run: RunArgs,
 
+    /// Send keys and tokens also where the kubeconfig does not say how the server is known
+    #[arg(long)]
+    allow_unverified_server: bool,
+
     /// Take over objects of the same names that kubectl or Helm made
     #[arg(long)]
     adopt: bool,
@@ -69,6 +74,16 @@ pub(crate) struct WriteArgs {
 }
 
 impl WriteArgs {
+    /// Refuses to send keys to a server that may be any.
+    pub(super) fn verified(&self, cluster: &Connected) -> Result<(), CliError> {
+        let Some(why) = cluster.unverified.filter(|_| !self.allow_unverified_server) else { return Ok(()) };
+        let context = cluster.context.as_deref().unwrap_or("in-cluster");
+        let message = format!("it is not known who answers for the context `{}`: {why}", visible_cell(context));
+        Err(CliError::new(Exit::Refused, "ServerNotVerified", message)
+            .hint("an install sends keys: set `certificate-authority-data` in the kubeconfig")
+            .hint("to install all the same: --allow-unverified-server"))
+    }
+
     pub(crate) fn options(&self, rollback: bool, way: Way) -> InstallOptions {
         InstallOptions {
             rollback,
