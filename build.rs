@@ -258,7 +258,12 @@ fn check_charts(root: &Path) {
     if !table.exists() {
         return;
     }
-    for row in Yaml::parse(&table).items() {
+    let table = Yaml::parse(&table);
+    // What is in `bootstrap/` lives in the control plane's own API server.
+    let of_hub = |image: &str| table.get("hub")?.get("images")?.get(image)?.get("tag")?.text().map(minor);
+    let own: Vec<u32> = of_hub("apiserver").into_iter().collect();
+    assert!(!own.is_empty(), "charts/versions.yaml: `hub` has no image `apiserver`");
+    for row in table.get("lines").map(Yaml::items).unwrap_or_default() {
         let version = row.get("version").and_then(Yaml::text).expect("a version in every row");
         let hosting: Vec<u32> = row
             .get("kubernetes")
@@ -267,13 +272,6 @@ fn check_charts(root: &Path) {
             .iter()
             .filter_map(Yaml::text)
             .map(minor)
-            .collect();
-        // What is in `bootstrap/` lives in the control plane's own API server.
-        let own: Vec<u32> = row
-            .get("images")
-            .and_then(|images| images.get("apiserver")?.get("tag")?.text())
-            .map(minor)
-            .into_iter()
             .collect();
         let Some(Yaml::Map(lines)) = row.get("charts") else { continue };
         for (kind, line) in lines {

@@ -64,7 +64,7 @@ mod tests {
             ("scheduler", "fleetscheduler/fleet-scheduler@sha256:abc", true),
             ("scheduler", "fleetscheduler/fleet-scheduler:v0.6.1", false),
             ("scheduler", "fleetscheduler/fleet-scheduler:v0.7.0", false),
-            ("etcd", "registry.k8s.io/etcd:3.5.21-0", true),
+            ("etcd", "registry.k8s.io/etcd:3.5.35-0", true),
             ("etcd", "localhost:5000/etcd:3.5.6-0", false),
         ] {
             let found = differs(row, &version, component, image);

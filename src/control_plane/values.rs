@@ -29,7 +29,7 @@ pub struct ControlPlaneValues {
     #[serde(default)]
     #[schemars(length(min = 1, max = 128))]
     pub version: Option<String>,
-    /// Registry that every image is pulled from, as `mirror.example/registry.k8s.io/etcd:3.5.21-0`. Without it each
+    /// Registry that every image is pulled from, as `mirror.example/registry.k8s.io/etcd:3.5.35-0`. Without it each
     /// image comes from its own registry.
     #[serde(default)]
     #[schemars(length(min = 1), regex(pattern = REGISTRY))]

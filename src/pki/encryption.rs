@@ -11,8 +11,7 @@ use super::{PkiError, SecretText};
 /// The file name of the configuration.
 pub(super) const ENCRYPTION_FILE: &str = "encryption.yaml";
 
-/// Schedules carry copies of Secrets, so they are encrypted like Secrets. API servers before 1.26 know the
-/// line but encrypt no custom resources.
+/// Schedules carry copies of Secrets, so they are encrypted like Secrets. API servers encrypt custom resources from 1.26 on.
 const RESOURCES: [&str; 2] = ["secrets", "schedules.cluster.fleet-scheduler.io"];
 
 /// A new configuration with a random key. `identity` comes last, so that what was written before

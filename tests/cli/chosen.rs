@@ -79,7 +79,7 @@ fn images_are_locked_to_digests_and_the_lock_is_held_to() {
     let args = ["show", "images", "cp", "--version", "v1.1", "--digests", "digests.txt"];
     let lock = sandbox.run(&args).succeeds().to_owned();
     sandbox.file("images.lock", &lock);
-    assert!(lock.contains(&format!("registry.k8s.io/etcd:3.5.21-0: {digest}")), "{lock}");
+    assert!(lock.contains(&format!("registry.k8s.io/etcd:3.5.35-0: {digest}")), "{lock}");
     let shown = |args: &[&str]| {
         let locked = ["show", "images", "cp", "-o", "name", "--version", "v1.1", "--image-lock", "images.lock"];
         sandbox.run(&[&locked, args].concat())
@@ -95,7 +95,7 @@ fn images_are_locked_to_digests_and_the_lock_is_held_to() {
     let other = [&other[..], &["--set", "exposure.host=x.example"]].concat();
     sandbox.run(&other).fails(2, &["no digest of `fleetscheduler/fleet-scheduler:v0.6.1`"]);
     let right = sandbox.run(&[&other[..], &["--version", "v1.1"]].concat());
-    assert!(right.succeeds().contains(&format!("etcd:3.5.21-0@{digest}")), "{right:?}");
+    assert!(right.succeeds().contains(&format!("etcd:3.5.35-0@{digest}")), "{right:?}");
     let first = names.lines().next().unwrap();
     sandbox.file("digests.txt", &lines.lines().skip(1).map(|line| format!("{line}\n")).collect::<String>());
     sandbox.run(&args).fails(2, &[&format!("no digest of `{first}`"), "crane digest"]);

@@ -60,7 +60,7 @@ fn the_readme_of_a_line_lists_its_values_images_and_kubernetes_versions() {
     for part in [
         "# control-plane v1.1",
         "Kubernetes v1.29 to v1.31",
-        "| `registry.k8s.io/etcd:3.5.21-0` | `etcd.image` |",
+        "| `registry.k8s.io/etcd:3.5.35-0` | `etcd.image` |",
         "| `etcd.replicas` | `1` |",
         "- `ha`: A control plane that survives",
     ] {

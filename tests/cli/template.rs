@@ -51,7 +51,7 @@ fn the_patch_that_is_asked_for_is_the_tag_of_the_services_own_images_only() {
         });
         containers.filter(|image| image.starts_with("etcd:") || image.starts_with("fleet-scheduler")).collect()
     };
-    let etcd = || "etcd:3.5.21-0".to_owned();
+    let etcd = || "etcd:3.5.35-0".to_owned();
     assert_eq!(images(&["--version", "v0.9.3"]), [etcd(), "fleet-scheduler:v0.9.3".to_owned()]);
     assert_eq!(images(&["--version", "v0.9"]), [etcd(), "fleet-scheduler:v0.9.0".to_owned()]);
     for more in [["--image-tag", "v0.9.1"], ["--set", "scheduler.image.tag=v0.9.1"]] {

@@ -1,5 +1,7 @@
 //! An installed control plane becomes the next version in place, with its data and its authority, or stays what it was.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use crate::support::Site;
@@ -62,46 +64,32 @@ fn an_upgrade_goes_one_line_up_keeps_the_data_and_is_undone_when_it_fails() {
     site.assert_same_as(&before);
 }
 
-/// Lines of which the first runs an older Kubernetes than the second.
-const OLDER: [&str; 2] = ["--version", "v0.8"];
-const NEWER: [&str; 2] = ["--version", "v0.9"];
-
-#[test]
-fn an_api_server_that_has_run_as_a_newer_kubernetes_is_not_taken_back() {
-    let site = Site::on("host");
-    let before = site.dump();
-    let outside = ["--skip-preflight", "kubernetes-version"];
-    site.install(&[&OLDER[..], &outside].concat()).succeeds();
-    let api_server = || {
-        let path = "jsonpath={.spec.template.spec.containers[0].image}";
-        site.kubectl(&["-n", "fleet", "get", "deployment", "apiserver", "-o", path])
-    };
-    let old = api_server();
-    assert!(old.ends_with(":v1.25.4"), "{old}");
-
-    // Before the newer one has run, there is a way back.
-    let never = ["--set", "apiserver.image.tag=v1.31.66", "--rollback"];
-    let failed = site.install(&[&NEWER[..], &outside, &never].concat());
-    failed.fails(4, &["kube-apiserver:v1.31.66", "not found", "was undone"]);
-    assert_eq!(api_server(), old);
-
-    // After that, there is only one forward.
-    let late = ["--version", "v0.9", "--image-tag", "v0.9.66", "--rollback"];
-    let failed = site.install(&[&late[..], &outside].concat());
-    let why = "has run as Kubernetes v1.31, and v1.25 does not read everything that it has stored";
-    failed.fails(5, &["fleet-scheduler:v0.9.66", "and nothing was undone", why, "to go on"]);
-    assert!(api_server().ends_with(":v1.31.4"), "{}", api_server());
-    let forward = "install control-plane demo --version v0.9";
-    site.fleetctl(&["rollback", "demo"]).fails(6, &["cannot be undone", why, forward, "nothing was written"]);
-    site.install(&[&OLDER[..], &outside].concat()).fails(6, &[why, forward, "nothing was written"]);
-    // Nor is there another way around than deleting the data.
-    site.fleetctl(&["uninstall", "cp", "demo"]).succeeds();
-    site.install(&[&OLDER[..], &outside].concat())
-        .fails(6, &["older than the installed v0.9.0", "nothing was written"]);
-    let mended = site.install(&[&NEWER[..], &outside].concat());
-    assert!(mended.succeeds().contains("Control plane demo is healthy"), "{mended:?}");
-    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
-    site.assert_same_as(&before);
+/// Writes a Secret and a Schedule into the control plane and reads both where etcd has them: encrypted, by the key of the
+/// control plane.
+fn stores_secrets_and_schedules_encrypted(site: &Site, line: &str) {
+    let name = line.replace('.', "-");
+    site.hub(&["create", "secret", "generic", &name, "--from-literal", "a=canary-at-rest"]);
+    // The scheduler may find that nothing asked for it; etcd has it until its finalizer goes.
+    let schedule = serde_json::json!({
+        "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Schedule",
+        "metadata": {"name": name, "namespace": "default", "finalizers": ["example.com/read"]},
+        "spec": {"hash": "0", "manifest": "{\"data\": \"canary-at-rest\"}",
+            "sourceRef": {"kind": "Secret", "name": name, "uid": "0", "version": "v1"}},
+    });
+    let file = site.home().join("schedule.json");
+    std::fs::write(&file, schedule.to_string()).unwrap();
+    site.hub(&["create", "-f", &file.display().to_string()]);
+    for kind in ["secrets", "cluster.fleet-scheduler.io/schedules"] {
+        let key = format!("/registry/{kind}/default/{name}");
+        let get = ["-n", "fleet", "exec", "etcd-0", "--", "etcdctl", "get", "--write-out=json", &key];
+        let read: Value = serde_json::from_str(&site.kubectl(&get)).unwrap();
+        let stored = STANDARD.decode(read["kvs"][0]["value"].as_str().unwrap()).unwrap();
+        assert!(stored.starts_with(b"k8s:enc:secretbox:v1:key1:"), "{key} in {line}: {stored:?}");
+        assert!(!String::from_utf8_lossy(&stored).contains("canary"), "{key} in {line}");
+    }
+    let patch = r#"{"metadata": {"finalizers": null}}"#;
+    site.hub(&["patch", "schedule", &name, "--type=merge", "-p", patch]);
+    site.hub(&["delete", "schedule,secret", &name, "--ignore-not-found"]);
 }
 
 /// The values of an installation with many, which every line knows.
@@ -157,6 +145,13 @@ fn the_values_of_the_first_install_last_through_every_line() {
     let outside = ["--skip-preflight", "kubernetes-version"];
     let lines = ["v0.7.1", "v0.8.0", "v0.9.0", "v1.0.0", "v1.1.0"];
     let mut from = "v0.6.1";
+    let api_server = || {
+        let path = "jsonpath={.items[*].spec.template.spec.containers[0].image}";
+        let hub = ["deployment/apiserver", "deployment/kube-controller-manager", "statefulset/etcd"];
+        site.kubectl(&[&["-n", "fleet", "get"], &hub[..], &["-o", path]].concat())
+    };
+    let first_api_server = api_server();
+    stores_secrets_and_schedules_encrypted(&site, from);
     for to in lines {
         let upgraded = site.fleetctl(&[&["upgrade", "control-plane", "demo"], &outside[..]].concat());
         assert!(upgraded.succeeds().contains("Control plane demo is healthy"), "{upgraded:?}");
@@ -165,6 +160,8 @@ fn the_values_of_the_first_install_last_through_every_line() {
         let status = site.fleetctl(&["status", "demo"]).succeeds().to_owned();
         assert!(status.contains(&format!("of service version {to}, as installed")), "{status}");
         assert!(status.contains(&format!("those of service version {to}")), "{status}");
+        assert_eq!(api_server(), first_api_server, "{to}");
+        stores_secrets_and_schedules_encrypted(&site, to);
         from = to;
     }
     let path = "jsonpath={.spec.ports[0].nodePort}";

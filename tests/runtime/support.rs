@@ -14,9 +14,9 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// A cluster that plays the hub, of the oldest Kubernetes that hosts the line, and one that plays the workload cluster.
+/// A cluster that plays the hub, of the Kubernetes of those that control planes bring, and one that plays the workload cluster.
 /// A hub has one scheduler, and a workload cluster one agent: tests run side by side where there are several of both.
-const PAIRS: [&[&str]; 2] = [&["api-old-2", "api"], &["api-old-3", "api-2"]];
+const PAIRS: [&[&str]; 2] = [&["plane", "api"], &["plane-2", "api-2"]];
 
 static TURNS: Turns = Turns::new();
 

@@ -14,13 +14,7 @@ use crate::chart::{Chart, Row};
 /// the control plane's own API server, whose version is that of its image.
 pub fn lint(chart: &Chart, rendered: &Rendered, row: &Row) -> Vec<Diagnostic> {
     let hosting: Vec<u32> = row.kubernetes.iter().map(|minor| minor.minor).collect();
-    let own: Vec<u32> = row
-        .images
-        .get("apiserver")
-        .and_then(|image| image.tag.parse::<crate::api::version::KubeMinor>().ok())
-        .map(|minor| minor.minor)
-        .into_iter()
-        .collect();
+    let own: Vec<u32> = row.hub().map(|minor| minor.minor).into_iter().collect();
     let mut found = Vec::new();
     for (objects, minors) in [(&rendered.objects, &hosting), (&rendered.bootstrap, &own)] {
         let mut seen: BTreeMap<[&str; 4], &Object> = BTreeMap::new();

@@ -44,10 +44,8 @@ fn every_preset_is_readable_and_no_chart_wants_a_kind_that_is_unknown() {
     for (row, chart) in embedded() {
         for (name, path, text) in chart.files() {
             // Bootstrap files are for the control plane's own API server.
-            let minors: Vec<u32> = match row.images.get("apiserver") {
-                Some(image) if name.starts_with("bootstrap/") => {
-                    vec![image.tag.parse::<crate::api::version::KubeMinor>().unwrap().minor]
-                }
+            let minors: Vec<u32> = match row.hub() {
+                Some(hub) if name.starts_with("bootstrap/") => vec![hub.minor],
                 _ => row.kubernetes.iter().map(|minor| minor.minor).collect(),
             };
             for document in text.split("\n---") {

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     fn code(tag: &str, is_own: bool) -> Option<&'static str> {
-        let expected = if is_own { "v0.7.1" } else { "3.5.21-0" };
+        let expected = if is_own { "v0.7.1" } else { "3.5.35-0" };
         let image = VersionImage { path: "a.image".to_owned(), tag: expected.to_owned(), is_own };
         compare_tag(&image, tag, "v0.7".parse().unwrap()).map(|problem| problem.code)
     }
@@ -101,7 +101,7 @@ mod tests {
         ] {
             assert_eq!(code(tag, true), expected, "{tag}");
         }
-        assert_eq!(code("3.5.21-0", false), None);
+        assert_eq!(code("3.5.35-0", false), None);
         // What is not the service's own has versions of its own.
         assert_eq!(code("3.5.6-0", false), Some("other-image"));
         assert_eq!(code("v0.6.1", false), Some("other-image"));

@@ -19,7 +19,7 @@ use super::{ValuesBuilder, ValuesTree};
 /// The flag that takes a lock.
 const FLAG: &str = "--image-lock";
 
-/// Digests of images, `sha256:…`, by their references with tag: `registry.k8s.io/etcd:3.5.21-0`.
+/// Digests of images, `sha256:…`, by their references with tag: `registry.k8s.io/etcd:3.5.35-0`.
 #[derive(Debug, Clone, Default)]
 pub struct ImageLock {
     name: String,

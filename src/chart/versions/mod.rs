@@ -1,17 +1,19 @@
 //! The table of service versions, `charts/versions.yaml`: Kubernetes minors, charts and component images of each line.
 //!
 //! ```yaml
-//! # A list, newest line first.
+//! hub:                                 # the control plane's own API server and its store, of one version in all lines
+//!   images:                            # what the charts run, by component
+//!     etcd: {repository: registry.k8s.io/etcd, tag: 3.5.6-0}
+//!     apiserver: {repository: registry.k8s.io/kube-apiserver, tag: v1.25.16}
+//!     controllerManager: {repository: registry.k8s.io/kube-controller-manager, tag: v1.25.16}
+//! lines:                               # a list, newest line first
 //! - version: v0.6                      # the line
 //!   kubernetes: [v1.24, v1.25]         # hosting and workload clusters that it supports, oldest first
 //!   default: v0.6.1                    # the newest patch of the line, used when only the line is asked for
 //!   charts:                            # which chart line installs it; a kind is absent while it has none
 //!     control-plane: v0.6
 //!     agent: v0.6
-//!   images:                            # what the charts run, by component
-//!     etcd: {repository: registry.k8s.io/etcd, tag: 3.5.6-0}
-//!     apiserver: {repository: registry.k8s.io/kube-apiserver, tag: v1.25.16}
-//!     controllerManager: {repository: registry.k8s.io/kube-controller-manager, tag: v1.25.16}
+//!   images:                            # what the charts run besides
 //!     scheduler: {repository: fleetscheduler/fleet-scheduler, tag: v0.6.1}
 //!     agent: {repository: fleetscheduler/fleet-agent, tag: v0.6.1}
 //!   deprecated: why, and what to use   # optional
@@ -33,6 +35,12 @@ use super::{Files, Kind};
 
 /// The path of the table below `charts/`.
 const PATH: &str = "versions.yaml";
+
+/// The key of the list of lines.
+const LINES: &str = "lines";
+
+/// The component whose image says which Kubernetes minor a control plane's own API server is of.
+pub const API_SERVER: &str = "apiserver";
 
 /// An image by repository and tag.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,7 +65,8 @@ pub struct Row {
     /// The chart line that installs it, by kind; absent while there is none.
     #[serde(default)]
     pub charts: BTreeMap<Kind, ServiceLine>,
-    /// The images of its components: `etcd`, `apiserver`, `controllerManager`, `scheduler`, `agent`.
+    /// The images of its components: `etcd`, `apiserver`, `controllerManager`, `scheduler`, `agent`. Those that all lines
+    /// have in common stand once in the table, and are in every row that was read from it.
     #[serde(default)]
     pub images: BTreeMap<String, Image>,
     /// Why it should no longer be used, and what to use.
@@ -69,6 +78,11 @@ pub struct Row {
 }
 
 impl Row {
+    /// The Kubernetes minor of the control plane's own API server.
+    pub fn hub(&self) -> Option<KubeMinor> {
+        self.images.get(API_SERVER)?.tag.parse().ok()
+    }
+
     /// Whether this line supports a cluster of that Kubernetes minor.
     pub fn supports(&self, minor: KubeMinor) -> bool {
         self.kubernetes.contains(&minor)
@@ -114,6 +128,22 @@ pub enum VersionsError {
     Empty,
 }
 
+/// The table as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    #[serde(default)]
+    hub: Hub,
+    lines: Vec<Row>,
+}
+
+/// The API server that control planes bring, in all lines.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Hub {
+    images: BTreeMap<String, Image>,
+}
+
 /// The table, newest line first.
 #[derive(Debug, Clone, Serialize)]
 #[serde(transparent)]
@@ -135,22 +165,28 @@ impl Versions {
     pub fn parse(text: &str) -> Result<Self, VersionsError> {
         let mut sources = Sources::default();
         let source = sources.add(format!("charts/{PATH}"), text);
-        let nodes = match read::read(&sources, source)
-            .map_err(|found| VersionsError::Syntax(Diagnostics(found).to_string()))?
-        {
-            Some(Node { data: Data::List(items), .. }) => items,
-            Some(_) => return Err(VersionsError::Syntax("a list of rows is expected".to_owned())),
-            None => Vec::new(),
+        let read = read::read(&sources, source);
+        let Some(node) = read.map_err(|found| VersionsError::Syntax(Diagnostics(found).to_string()))? else {
+            return Err(VersionsError::Empty);
         };
-        let row = |node: Node| {
-            serde_json::from_value(node.to_json())
-                .map_err(|error| VersionsError::Syntax(format!("{}: {error}", sources.place(node.origin).short())))
+        let Data::Map(_) = node.data else {
+            return Err(VersionsError::Syntax("a mapping with `hub` and `lines` is expected".to_owned()));
         };
-        Self::of_rows(nodes.into_iter().map(row).collect::<Result<_, _>>()?, text)
+        if let Some(Node { data: Data::List(rows), .. }) = node.at(&[LINES.to_owned()]) {
+            // Each by itself first, for the place of what is wrong in it.
+            for row in rows {
+                serde_json::from_value::<Row>(row.to_json()).map_err(|error| {
+                    VersionsError::Syntax(format!("{}: {error}", sources.place(row.origin).short()))
+                })?;
+            }
+        }
+        let table = serde_json::from_value(node.to_json());
+        Self::of_table(table.map_err(|error| VersionsError::Syntax(error.to_string()))?, text)
     }
 
-    /// A table of rows that were read from `text`, checked.
-    fn of_rows(rows: Vec<Row>, text: &str) -> Result<Self, VersionsError> {
+    /// The table that was read from `text`, checked.
+    fn of_table(table: Table, text: &str) -> Result<Self, VersionsError> {
+        let Table { hub, lines: mut rows } = table;
         if rows.is_empty() {
             return Err(VersionsError::Empty);
         }
@@ -165,6 +201,12 @@ impl Versions {
             if let Some(newer) = rows[..index].iter().find(|newer| newer.version <= row.version) {
                 return wrong(row, format!("it stands below {}, but rows are newest first, each once", newer.version));
             }
+            if let Some(name) = hub.images.keys().find(|name| row.images.contains_key(*name)) {
+                return wrong(row, format!("its image `{name}` is that of `hub`, which is for all lines"));
+            }
+        }
+        for row in &mut rows {
+            row.images.extend(hub.images.clone());
         }
         let images = rows.iter().map(|row| (row.version, OnceLock::new())).collect();
         Ok(Self { rows, text: text.to_owned(), images })
@@ -172,7 +214,7 @@ impl Versions {
 
     /// A table of one row, which has no text of its own.
     pub(super) fn of(row: Row) -> Self {
-        let text = super::output::yaml(&[&row]);
+        let text = super::output::yaml(&BTreeMap::from([(LINES, [&row])]));
         Self::parse(&text).unwrap_or_else(|_| Self { rows: vec![row], text: String::new(), images: BTreeMap::new() })
     }
 
@@ -183,7 +225,7 @@ impl Versions {
     pub fn from_files(files: &Files) -> Result<Self, VersionsError> {
         let text = files.get(PATH).ok_or(VersionsError::Missing)?;
         let Some(read) = files.documents(PATH) else { return Self::parse(text) };
-        Self::of_rows(read.only().map_err(|error| VersionsError::Syntax(error.to_string()))?, text)
+        Self::of_table(read.only().map_err(|error| VersionsError::Syntax(error.to_string()))?, text)
     }
 
     /// All rows, newest line first.
@@ -197,16 +239,23 @@ impl Versions {
         Some((&self.text, images.get(name)?))
     }
 
-    /// The images of a row with their places.
+    /// The images of a row and those of all lines, with their places.
     fn images_of(&self, line: ServiceLine) -> Option<BTreeMap<String, Node>> {
         let index = self.rows.iter().position(|row| row.version == line)?;
         let mut sources = Sources::default();
         let source = sources.add(format!("charts/{PATH}"), alone(&self.text, index, self.rows.len()));
-        let Node { data: Data::List(rows), .. } = read::read(&sources, source).ok()?? else { return None };
+        let table = read::read(&sources, source).ok()??;
         let is_row =
             |node: &&Node| node.at(&["version".to_owned()]).is_some_and(|text| text.to_json() == line.to_string());
-        let Data::Map(images) = &rows.iter().find(is_row)?.at(&["images".to_owned()])?.data else { return None };
-        Some(images.entries.iter().map(|(name, entry)| (name.clone(), entry.node.clone())).collect())
+        let Data::List(rows) = &table.at(&[LINES.to_owned()])?.data else { return None };
+        let of_row = rows.iter().find(is_row)?.at(&["images".to_owned()]);
+        let of_all = table.at(&["hub".to_owned(), "images".to_owned()]);
+        let mut found = BTreeMap::new();
+        for images in [of_all, of_row].into_iter().flatten() {
+            let Data::Map(images) = &images.data else { continue };
+            found.extend(images.entries.iter().map(|(name, entry)| (name.clone(), entry.node.clone())));
+        }
+        Some(found)
     }
 
     /// The row of a line.
@@ -237,8 +286,8 @@ impl Versions {
     }
 }
 
-/// The text with blanks for all but one of its `count` rows, so that places in that one stay where they are. All of it,
-/// where the rows do not begin with a dash each.
+/// The text with blanks in place of all of its `count` rows but one, so that places in the rest stay where they are. All of
+/// it, where the rows do not begin with a dash each.
 fn alone(text: &str, index: usize, count: usize) -> String {
     let begins = |line: &&str| line.starts_with("- ");
     if text.lines().filter(begins).count() != count {
@@ -248,7 +297,7 @@ fn alone(text: &str, index: usize, count: usize) -> String {
     let mut kept = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
         row += usize::from(begins(&line));
-        if row == index + 1 {
+        if row == 0 || row == index + 1 {
             kept.push_str(line);
         } else {
             kept.extend(line.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }));
@@ -313,10 +362,15 @@ pub(super) mod tests {
 
     #[test]
     fn an_image_is_found_where_it_stands_in_whichever_style_the_rows_are_written() {
-        let rows = "# über\n- version: v0.7\n  kubernetes: [v1.25]\n  default: v0.7.0\n  images:\n    etcd: {repository: r, tag: a}\n\
+        let rows = "# über\nlines:\n- version: v0.7\n  kubernetes: [v1.25]\n  default: v0.7.0\n  images:\n    etcd: {repository: r, tag: a}\n\
                     - {version: v0.6, kubernetes: [v1.24], default: v0.6.1, images: {etcd: {repository: r, tag: b}}}\n";
-        let flow = "[{version: v0.6, kubernetes: [v1.24], default: v0.6.1, images: {etcd: {repository: r, tag: b}}}]";
-        for (text, of, tag) in [(rows, "v0.7", "a"), (rows, "v0.6", "b"), (flow, "v0.6", "b")] {
+        let flow =
+            "{lines: [{version: v0.6, kubernetes: [v1.24], default: v0.6.1, images: {etcd: {repository: r, tag: b}}}]}";
+        let hub = "hub:\n  images:\n    etcd: {repository: r, tag: c}\nlines:\n- {version: v0.7, kubernetes: [v1.25], default: v0.7.1}\n\
+                   - {version: v0.6, kubernetes: [v1.24], default: v0.6.1}\n";
+        let cases =
+            [(rows, "v0.7", "a"), (rows, "v0.6", "b"), (flow, "v0.6", "b"), (hub, "v0.7", "c"), (hub, "v0.6", "c")];
+        for (text, of, tag) in cases {
             let table = Versions::parse(text).unwrap();
             let (found, node) = table.image_node(line(of), "etcd").unwrap();
             assert_eq!(node.to_json(), serde_json::json!({"repository": "r", "tag": tag}));
@@ -329,16 +383,26 @@ pub(super) mod tests {
     #[test]
     fn a_table_that_contradicts_itself_is_refused_with_its_row() {
         let cases = [
-            ("[]", "has no rows"),
-            ("- {version: v0.6, kubernetes: [v1.24], default: v0.7.0}", "v0.6: its default v0.7.0 is of another line"),
-            ("- {version: v0.6, kubernetes: [v1.25, v1.24], default: v0.6.1}", "oldest first"),
-            ("- {version: v0.6, kubernetes: [], default: v0.6.1}", "must be a list"),
+            ("", "has no rows"),
+            ("lines: []", "has no rows"),
+            ("[]", "a mapping with `hub` and `lines` is expected"),
             (
-                "- {version: v0.6, kubernetes: [v1.24], default: v0.6.1}\n- {version: v0.7, kubernetes: [v1.24], default: v0.7.0}",
+                "lines:\n- {version: v0.6, kubernetes: [v1.24], default: v0.7.0}",
+                "v0.6: its default v0.7.0 is of another line",
+            ),
+            ("lines:\n- {version: v0.6, kubernetes: [v1.25, v1.24], default: v0.6.1}", "oldest first"),
+            ("lines:\n- {version: v0.6, kubernetes: [], default: v0.6.1}", "must be a list"),
+            (
+                "lines:\n- {version: v0.6, kubernetes: [v1.24], default: v0.6.1}\n- {version: v0.7, kubernetes: [v1.24], default: v0.7.0}",
                 "v0.7: it stands below v0.6",
             ),
-            ("- {version: v0.6, kubernetes: [v1.24], default: v0.6.1, image: {}}", "image"),
-            ("- {version: six, kubernetes: [v1.24], default: v0.6.1}", "`six` is not a service version"),
+            ("lines:\n- {version: v0.6, kubernetes: [v1.24], default: v0.6.1, image: {}}", "image"),
+            (
+                "hub: {images: {etcd: {repository: r, tag: a}}}\nlines:\n- {version: v0.6, kubernetes: [v1.24], default: v0.6.1, images: {etcd: {repository: r, tag: b}}}",
+                "v0.6: its image `etcd` is that of `hub`",
+            ),
+            ("hub: {image: {}}\nlines: []", "image"),
+            ("lines:\n- {version: six, kubernetes: [v1.24], default: v0.6.1}", "`six` is not a service version"),
         ];
         for (text, part) in cases {
             let error = Versions::parse(text).unwrap_err().to_string();

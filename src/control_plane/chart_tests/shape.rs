@@ -224,9 +224,6 @@ fn every_line_of_the_specification_has_a_chart() {
 #[test]
 fn flow_control_is_of_a_version_that_the_hosted_api_server_serves() {
     for chart in charts() {
-        let tag = &chart.row().unwrap().images["apiserver"].tag;
-        // v1beta2 was served from 1.23 to 1.28, v1 since 1.29.
-        let expected = if tag.starts_with("v1.25.") { "v1beta2" } else { "v1" };
         let rendered = render(chart, None);
         let installer: Vec<&str> = rendered
             .bootstrap
@@ -234,7 +231,7 @@ fn flow_control_is_of_a_version_that_the_hosted_api_server_serves() {
             .filter_map(|o| o.api_version().strip_prefix("flowcontrol.apiserver.k8s.io/"))
             .collect();
         assert!(
-            installer.len() >= 2 && installer.iter().all(|version| *version == expected),
+            installer.len() >= 2 && installer.iter().all(|version| *version == "v1"),
             "{} {installer:?}",
             chart.line()
         );

@@ -12,7 +12,7 @@ use crate::say::{print, say};
 
 const LEFT: &str = "clusters may still run: `cargo bed status` shows them, `cargo bed down` removes them";
 /// The control plane, and the workload cluster.
-const CLUSTERS: [&str; 2] = ["api-old-2", "api"];
+const CLUSTERS: [&str; 2] = ["plane", "api"];
 const TEST: &str = "placing::measured::placements_are_timed_from_the_object_to_its_copy";
 
 /// Groups decided and recorded in a second, at the least.

@@ -11,7 +11,7 @@ use crate::say::{print, say};
 
 const LEFT: &str = "a cluster may still run: `cargo bed status` shows it, `cargo bed down` removes it";
 /// The API that plays the control plane's.
-const HUB: &str = "api-old";
+const HUB: &str = "plane";
 const TEST: &str = "scale::a_crowd_of_agents_stays_ready";
 
 /// One run for each size, each on a control plane of its own.

@@ -181,7 +181,7 @@ impl Bed {
         self.cluster(cluster)?.apply_storage_class()
     }
 
-    /// Makes an image (`registry.k8s.io/etcd:3.5.21-0`) missing, for every cluster: its tag goes from the registry,
+    /// Makes an image (`registry.k8s.io/etcd:3.5.35-0`) missing, for every cluster: its tag goes from the registry,
     /// and the nodes forget it. Containers that run go on.
     pub fn remove_image(&self, image: &str) -> Result<()> {
         let tag = registry::tag_folder(&self.place, image)?;
@@ -313,6 +313,6 @@ mod tests {
     fn short_names_are_the_nodes_long_ones() {
         assert_eq!(full_name("busybox"), "docker.io/library/busybox:latest");
         assert_eq!(full_name("rancher/a:v1"), "docker.io/rancher/a:v1");
-        assert_eq!(full_name("registry.k8s.io/etcd:3.5.21-0"), "registry.k8s.io/etcd:3.5.21-0");
+        assert_eq!(full_name("registry.k8s.io/etcd:3.5.35-0"), "registry.k8s.io/etcd:3.5.35-0");
     }
 }

@@ -91,7 +91,8 @@ impl Cluster {
             parts.extend([parts::REGISTRY, parts::COREDNS]);
         }
         if self.spec.storage {
-            parts.push(parts::LOCAL_PATH);
+            // Control planes go where there are volumes.
+            parts.extend([parts::LOCAL_PATH, parts::HUB]);
         }
         Ok(parts)
     }

@@ -24,7 +24,7 @@ const RUNTIME: &str = "runtime";
 
 /// The clusters of those targets. They are started together: a test that started one of them would keep the others waiting.
 const CLUSTERS: [&str; 10] =
-    ["host", "host-2", "new", "member-1", "member-2", "api-old", "api", "api-old-2", "api-2", "api-old-3"];
+    ["host", "host-2", "new", "member-1", "member-2", "api-old", "api", "plane", "api-2", "plane-2"];
 
 /// How many tests of a target run side by side. Most of them wait: for pods, for time-outs, for a turn at a cluster.
 fn threads(target: &str) -> &'static str {

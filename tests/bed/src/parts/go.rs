@@ -27,7 +27,7 @@ pub(crate) fn build(place: &Place, cache: &Cache, parts: &[Part]) -> Result<()> 
         return Ok(());
     }
     let go = crate::run::find("go").context(
-        "`go` is not in PATH, and Kubernetes is built from source: install Go 1.24 or newer from https://go.dev/dl/",
+        "`go` is not in PATH, and Kubernetes is built from source: install Go 1.26 or newer from https://go.dev/dl/",
     )?;
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

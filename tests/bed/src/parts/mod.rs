@@ -32,10 +32,11 @@ const KUBE_PROGRAMS: &[(&str, &str)] = &[
     ("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"),
 ];
 
-/// The store behind every API.
+/// The store behind every API: of the clusters here, and in its image that of control planes. The version is that of the
+/// table `charts/versions.yaml`.
 pub(crate) const ETCD: Part = Part {
     name: "etcd",
-    version: "3.5.21",
+    version: "3.5.35",
     module: "etcd",
     programs: &[("etcd", "go.etcd.io/etcd/server/v3"), ("etcdctl", "go.etcd.io/etcd/etcdctl/v3")],
 };
@@ -70,7 +71,13 @@ pub(crate) const HELM: Part =
 pub(crate) const KUBERNETES: &[Part] = &[
     Part { name: "kube", version: "1.25.4", module: "kube-1.25", programs: KUBE_PROGRAMS },
     Part { name: "kube", version: "1.31.4", module: "kube-1.31", programs: KUBE_PROGRAMS },
+    HUB,
 ];
+
+/// The Kubernetes of the API servers that control planes bring, of the version in the table `charts/versions.yaml`. It
+/// has no programs for nodes, so a cluster of it has none.
+pub(crate) const HUB: Part =
+    Part { name: "kube", version: "1.36.3", module: "kube-1.36", programs: KUBE_PROGRAMS.split_at(3).0 };
 
 /// Kubernetes of a minor, `1.25`.
 pub(crate) fn kubernetes(minor: &str) -> Result<Part> {
@@ -82,8 +89,8 @@ pub(crate) fn kubernetes(minor: &str) -> Result<Part> {
 
 /// Every part, in the order in which someone who waits needs them.
 pub(crate) fn all() -> Vec<Part> {
-    let [old, newer @ ..] = KUBERNETES else { return Vec::new() };
-    [ETCD, *old, REGISTRY, COREDNS, LOCAL_PATH, YAML_READER].into_iter().chain(newer.iter().copied()).collect()
+    let [old, newer @ .., hub] = KUBERNETES else { return Vec::new() };
+    [ETCD, *old, REGISTRY, COREDNS, LOCAL_PATH, *hub, YAML_READER].into_iter().chain(newer.iter().copied()).collect()
 }
 
 impl Part {
@@ -117,5 +124,25 @@ impl Part {
             }
         }
         flags
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ETCD, HUB};
+
+    #[test]
+    fn the_bed_builds_the_images_of_the_table() {
+        let table = include_str!("../../../../charts/versions.yaml");
+        for image in [
+            format!("kube-apiserver, tag: v{}}}", HUB.version),
+            format!("kube-controller-manager, tag: v{}}}", HUB.version),
+            format!("etcd, tag: {}-0}}", ETCD.version),
+        ] {
+            assert!(
+                table.contains(&format!("{{repository: registry.k8s.io/{image}")),
+                "charts/versions.yaml lacks {image}"
+            );
+        }
     }
 }

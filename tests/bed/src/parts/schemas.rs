@@ -1,4 +1,4 @@
-//! The API's own schemas of every Kubernetes minor that the service supports, out of Kubernetes' source: rendered
+//! The API's own schemas of every Kubernetes minor that the service supports or brings, out of Kubernetes' source: rendered
 //! objects of each can be validated without building its server.
 
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::say::say;
 
 /// Version and checksum of a source: the last patch of its minor whose modules can all be had. The checksums stand here
 /// because some of these versions are unknown to Go's public database of them.
-const SOURCES: [(&str, &str); 8] = [
+const SOURCES: [(&str, &str); 9] = [
     ("1.24.17", "h1:+4+5VIoxcDv35PnVELouMdDC58AQF/sWs+hjjr4Ra44="),
     ("1.25.4", "h1:M1+MR8IxE64zHhSSDn30twChLaOI+p0Kt77pvyQMKwU="),
     ("1.26.13", "h1:35SetZIBad4bsvQgLwLs8/m4isGB5aw+WGheuxqR2LU="),
@@ -23,6 +23,7 @@ const SOURCES: [(&str, &str); 8] = [
     ("1.29.15", "h1:hLcyf3XmxtfkubCEmmPX5QVD7lDclXjvEUrJeP283LM="),
     ("1.30.4", "h1:LfWX7JNmT9Hp8uFVHsB9gQCZesjcWTQ02PHwMz6dGqk="),
     ("1.31.4", "h1:VQDX52gTQnq8C/jCo48AQuDsWbWMh9XXxhQRDYjgakw="),
+    ("1.36.3", "h1:qDQdoMiluAE2Eab6Fa52YV+WjiGz9mZFFoagEA6cI+o="),
 ];
 
 const MODULE: &str = "k8s.io/kubernetes";
@@ -50,7 +51,7 @@ pub(crate) fn fetch(cache: &Cache) -> Result<()> {
         return Ok(());
     }
     let _lock = cache.lock("schemas")?;
-    let go = crate::run::find("go").context("`go` is not in PATH: install Go 1.24 or newer from https://go.dev/dl/")?;
+    let go = crate::run::find("go").context("`go` is not in PATH: install Go 1.26 or newer from https://go.dev/dl/")?;
     let work = cache.work().join("schemas");
     for (version, sum) in missing() {
         say(format!("fetching the API's schemas of Kubernetes {version}"));
