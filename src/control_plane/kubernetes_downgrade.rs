@@ -1,22 +1,22 @@
 //! Refuses to take the API server back to a former version. From its first moment it stores objects in forms that one
 //! of an older Kubernetes minor does not read: 1.31 writes those of flow control as `v1`, and 1.25, which knows no such
-//! version, does not become ready with them.
+//! version, does not become ready with them. The lines share one minor, so this is about values and about what other
+//! builds of this program have installed.
 
 use serde_json::Value;
 
-use super::upgrade::UpgradeRefused;
+use super::recorded_minor;
+use super::upgrade::{self, UpgradeRefused};
 use crate::api::kinds::Kind;
 use crate::api::labels::LABEL_APP_VERSION;
 use crate::api::names::NamespaceName;
-use crate::api::version::{KubeMinor, ServiceVersion};
+use crate::api::version::KubeMinor;
 use crate::apply;
 use crate::apply::Engine;
-use crate::chart::{self, Object};
-use crate::inventory::{State, Undo};
+use crate::chart::Object;
+use crate::chart::versions::API_SERVER;
+use crate::inventory::{Phase, State, Undo};
 use crate::k8s::{ObjectRef, Selection};
-
-/// The Deployment, its container, and the image in the table.
-const API_SERVER: &str = "apiserver";
 
 /// The containers of a Deployment.
 const IN_TEMPLATE: &str = "/spec/template/spec/containers";
@@ -31,15 +31,15 @@ pub(super) async fn from_journal(
     let step = state.journal.as_ref().and_then(|journal| journal.step(&target));
     let former = step.and_then(|step| match &step.undo {
         // It would be restored from the recorded release, whatever the journal says.
-        Undo::Reapply { .. } | Undo::Recreate { .. } if !step.witnessed => recorded(state),
-        Undo::Reapply { patch, .. } => image(patch, IN_TEMPLATE).map(str::to_owned),
-        Undo::Recreate { manifest } => image(manifest, IN_TEMPLATE).map(str::to_owned),
+        Undo::Reapply { .. } | Undo::Recreate { .. } if !step.witnessed => recorded_minor::of(state),
+        Undo::Reapply { patch, .. } => minor(image(patch, IN_TEMPLATE)?),
+        Undo::Recreate { manifest } => minor(image(manifest, IN_TEMPLATE)?),
         // Made over data that an uninstall had kept.
-        Undo::Delete => recorded(state),
+        Undo::Delete => recorded_minor::of(state),
         Undo::Release { .. } => None,
     });
     match former {
-        Some(former) => to(engine, &target, &former).await,
+        Some(former) => to(engine, &target, former).await,
         None => Ok(None),
     }
 }
@@ -51,34 +51,39 @@ pub(super) async fn version_of_data(
     namespace: &NamespaceName,
     state: &State,
 ) -> Result<Option<String>, apply::Error> {
-    let Some(former) = recorded(state) else { return Ok(None) };
-    Ok(to(engine, &deployment(namespace), &former).await?.and_then(|refused| match refused {
+    let Some(former) = recorded_minor::of(state) else { return Ok(None) };
+    Ok(to(engine, &deployment(namespace), former).await?.and_then(|refused| match refused {
         UpgradeRefused::Stored { version, .. } if !version.is_empty() => Some(version),
         _ => None,
     }))
 }
 
-/// The image of the API server of the recorded version, as the table has it.
-fn recorded(state: &State) -> Option<String> {
-    let version: ServiceVersion = state.record.as_ref()?.release.version.parse().ok()?;
-    let image = chart::versions().row(version.line())?.images.get(API_SERVER)?;
-    Some(format!("{}:{}", image.repository, image.tag))
-}
-
-/// Why the API server that is there cannot become the one among `objects`; nothing where it can, or where there is none.
+/// Why the API server that is there, or the data that an uninstall has kept of one, cannot become the one among `objects`,
+/// where the version brings one of `hub`; nothing where it can, or where there is none.
 pub(super) async fn from_objects(
     engine: &Engine,
     namespace: &NamespaceName,
+    state: &State,
     objects: &[Object],
+    hub: Option<KubeMinor>,
 ) -> Result<Option<UpgradeRefused>, apply::Error> {
     let wanted = objects.iter().find(|object| object.kind() == "Deployment" && object.name() == API_SERVER);
-    match wanted.and_then(|object| image(&object.json, IN_TEMPLATE)) {
-        Some(wanted) => to(engine, &deployment(namespace), wanted).await,
-        None => Ok(None),
-    }
+    let wanted = wanted.and_then(|object| minor(image(&object.json, IN_TEMPLATE)?));
+    let (Some(wanted), Some(hub)) = (wanted, hub) else { return Ok(None) };
+    let Some((live, pods)) = found(engine, &deployment(namespace)).await? else {
+        return Ok(recorded_minor::of(state).and_then(|kept| upgrade::check_minor(kept, wanted, hub).err()));
+    };
+    let is_complete = state.record.as_ref().is_some_and(|record| record.phase == Phase::Installed);
+    Ok(judge_change(&live, &pods, is_complete, wanted, hub))
 }
 
-async fn to(engine: &Engine, target: &ObjectRef, former: &str) -> Result<Option<UpgradeRefused>, apply::Error> {
+async fn to(engine: &Engine, target: &ObjectRef, former: KubeMinor) -> Result<Option<UpgradeRefused>, apply::Error> {
+    let found = found(engine, target).await?;
+    Ok(found.and_then(|(live, pods)| judge(&live, &pods, former)))
+}
+
+/// The Deployment that is there and the pods of the control plane.
+async fn found(engine: &Engine, target: &ObjectRef) -> Result<Option<(Value, Vec<Value>)>, apply::Error> {
     let server = engine.server();
     let (kind, pod) = (Kind::known(&target.group, &target.kind), Kind::known("", "Pod"));
     let failed = |error| apply::Error::on("read", target, error);
@@ -89,19 +94,38 @@ async fn to(engine: &Engine, target: &ObjectRef, former: &str) -> Result<Option<
     let selection =
         Selection { namespace: target.namespace.as_deref(), labels: Some(&selector), ..Selection::default() };
     let pods = server.list(&pod, &selection).await.map_err(failed)?;
-    Ok(judge(&live, &pods, former))
+    Ok(Some((live, pods)))
 }
 
 /// No version is older than one that cannot be seen, as in a digest.
-fn judge(live: &Value, pods: &[Value], former: &str) -> Option<UpgradeRefused> {
-    let now = image(live, IN_TEMPLATE)?;
-    let (newer, older) = (minor(now)?, minor(former)?);
-    let ran = |pod: &Value| image(pod, "/spec/containers") == Some(now) && has_run(pod);
-    (older < newer && pods.iter().any(ran)).then(|| UpgradeRefused::Stored {
+fn judge(live: &Value, pods: &[Value], former: KubeMinor) -> Option<UpgradeRefused> {
+    let newer = minor(image(live, IN_TEMPLATE)?)?;
+    (former < newer && pods.iter().any(|pod| ran(live, pod))).then(|| UpgradeRefused::Stored {
         now: newer,
-        former: older,
+        former,
         version: version_of(live).unwrap_or_default().to_owned(),
     })
+}
+
+/// The same for a change that is asked for. The API server of an install that was completed has run, whether its pods are
+/// there or not.
+fn judge_change(
+    live: &Value,
+    pods: &[Value],
+    is_complete: bool,
+    wanted: KubeMinor,
+    hub: KubeMinor,
+) -> Option<UpgradeRefused> {
+    let now = minor(image(live, IN_TEMPLATE)?)?;
+    let has_run = pods.iter().any(|pod| ran(live, pod)) || is_complete && wanted > now;
+    let skipped = has_run.then(|| upgrade::check_minor(now, wanted, hub).err()).flatten();
+    skipped.or_else(|| judge(live, pods, wanted))
+}
+
+/// Returns whether a pod has run the API server as the Deployment has it now.
+fn ran(live: &Value, pod: &Value) -> bool {
+    let now = image(live, IN_TEMPLATE);
+    now.is_some() && image(pod, "/spec/containers") == now && has_run(pod)
 }
 
 /// Returns whether the API server of a pod has ever been started.
@@ -121,7 +145,7 @@ fn image<'v>(object: &'v Value, containers: &str) -> Option<&'v str> {
 }
 
 /// The Kubernetes minor that the tag of an image names.
-fn minor(image: &str) -> Option<KubeMinor> {
+pub(super) fn minor(image: &str) -> Option<KubeMinor> {
     let (name, _) = image.split_once('@').unwrap_or((image, ""));
     name.rsplit_once(':')?.1.parse().ok()
 }
@@ -155,6 +179,9 @@ mod tests {
 
     const NEW: &str = "mirror.example:5000/kube-apiserver:v1.31.4";
     const OLD: &str = "mirror.example:5000/kube-apiserver:v1.25.4";
+    const AT_25: KubeMinor = KubeMinor::new(1, 25);
+    const AT_31: KubeMinor = KubeMinor::new(1, 31);
+    const AT_36: KubeMinor = KubeMinor::new(1, 36);
 
     #[test]
     fn an_api_server_that_has_run_is_not_taken_back_to_an_older_minor() {
@@ -163,8 +190,8 @@ mod tests {
             json!({"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 1}}}),
             json!({"state": {"terminated": {"exitCode": 0}}}),
         ] {
-            let refused = judge(&live(NEW), &[pod(NEW, status.clone())], OLD);
-            let (now, former) = (KubeMinor::new(1, 31), KubeMinor::new(1, 25));
+            let refused = judge(&live(NEW), &[pod(NEW, status.clone())], AT_25);
+            let (now, former) = (AT_31, AT_25);
             assert_eq!(refused, Some(UpgradeRefused::Stored { now, former, version: "v0.9.0".to_owned() }), "{status}");
         }
     }
@@ -174,14 +201,29 @@ mod tests {
         let running = || json!({"state": {"running": {}}});
         let waiting = json!({"state": {"waiting": {"reason": "ImagePullBackOff"}}, "lastState": {}});
         // What runs is still the former one.
-        assert_eq!(judge(&live(NEW), &[pod(NEW, waiting), pod(OLD, running())], OLD), None);
-        assert_eq!(judge(&live(NEW), &[], OLD), None);
-        assert_eq!(judge(&live(NEW), &[pod(NEW, running())], "kube-apiserver:v1.31.1"), None);
-        assert_eq!(judge(&live(OLD), &[pod(OLD, running())], NEW), None);
+        assert_eq!(judge(&live(NEW), &[pod(NEW, waiting), pod(OLD, running())], AT_25), None);
+        assert_eq!(judge(&live(NEW), &[], AT_25), None);
+        assert_eq!(judge(&live(NEW), &[pod(NEW, running())], AT_31), None);
+        assert_eq!(judge(&live(OLD), &[pod(OLD, running())], AT_31), None);
         // Of which nothing is known.
         let digest = "kube-apiserver@sha256:00";
-        assert_eq!(judge(&live(digest), &[pod(digest, running())], OLD), None);
-        assert_eq!(judge(&live(NEW), &[pod(NEW, running())], "localhost:5000/kube-apiserver"), None);
+        assert_eq!(judge(&live(digest), &[pod(digest, running())], AT_25), None);
+        assert_eq!(minor("localhost:5000/kube-apiserver"), None);
+    }
+
+    #[test]
+    fn no_minor_is_skipped_by_an_api_server_that_has_run() {
+        let running = || [pod(NEW, json!({"state": {"running": {}}}))];
+        let waiting = || [pod(NEW, json!({"state": {"waiting": {"reason": "ImagePullBackOff"}}, "lastState": {}}))];
+        let skipped = Some(UpgradeRefused::MinorSkipped { now: AT_31, wanted: AT_36, hub: AT_36 });
+        assert_eq!(judge_change(&live(NEW), &running(), false, AT_36, AT_36), skipped);
+        // It is completely installed, and its node is lost.
+        assert_eq!(judge_change(&live(NEW), &[], true, AT_36, AT_36), skipped);
+        // A first install with an image that cannot be pulled is mended by any other.
+        assert_eq!(judge_change(&live(NEW), &waiting(), false, AT_36, AT_36), None);
+        assert_eq!(judge_change(&live(NEW), &waiting(), false, AT_25, AT_36), None);
+        let stored = judge_change(&live(NEW), &running(), true, AT_25, AT_25);
+        assert!(matches!(stored, Some(UpgradeRefused::Stored { .. })), "{stored:?}");
     }
 
     #[test]

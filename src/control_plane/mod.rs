@@ -19,6 +19,7 @@ mod precheck;
 pub mod preflight;
 pub mod rbac;
 mod recorded_endpoint;
+mod recorded_minor;
 pub mod rollback;
 mod running_images;
 pub mod uninstall;

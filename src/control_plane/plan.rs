@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::exposure::{self, Endpoint};
 use super::values::{ControlPlaneValues, ExposureType, PkiSource};
-use super::{recorded_endpoint, validate};
+use super::{recorded_endpoint, recorded_minor, validate};
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::api::remedy::Remedy;
 use crate::apply::{self, Charts, Engine, Planned};
@@ -170,6 +170,8 @@ impl Plan {
     pub fn release(&self, endpoint: &Endpoint) -> Release {
         let mut facts = recorded_endpoint::facts(endpoint);
         facts.insert(MEMBERS.to_owned(), self.values.etcd.replicas.to_string());
+        let minor = recorded_minor::of_tag(&self.values.apiserver.image.tag);
+        facts.extend(minor.map(|minor| (recorded_minor::FACT.to_owned(), minor.to_string())));
         self.package.release(facts)
     }
 

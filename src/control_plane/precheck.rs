@@ -91,8 +91,12 @@ async fn refusal(
     facts: &HostingFacts,
     objects: &[Object],
 ) -> Result<Option<InstallError>, apply::Error> {
-    if state.record.is_some() || state.journal.is_some() {
-        let barred = kubernetes_downgrade::from_objects(engine, &plan.package.namespace, objects).await?;
+    if state.record.is_some()
+        || state.journal.is_some()
+        || facts.namespace.control_planes.contains(&plan.name.to_string())
+    {
+        let (namespace, hub) = (&plan.package.namespace, plan.package.hub());
+        let barred = kubernetes_downgrade::from_objects(engine, namespace, state, objects, hub).await?;
         if let Some(refused) = barred {
             return Ok(Some(InstallError::Upgrade { refused, cluster: None }));
         }

@@ -3,6 +3,7 @@
 //! A line may change the format of what etcd holds, so its successor is the only one that is known to read it. Within
 //! a line any version follows any other: they share their chart and their data.
 
+use crate::api::kinds;
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::api::version::{KubeMinor, ServiceLine, ServiceVersion};
 use crate::chart::Versions;
@@ -43,12 +44,51 @@ pub enum UpgradeRefused {
         /// The service version that it is of.
         version: String,
     },
+    /// The API server would go over a minor of Kubernetes, or to another one than the version brings.
+    #[error("the API server of the control plane is of Kubernetes {now}, and would become {wanted}, which is {}", why(*now, *wanted, *hub))]
+    MinorSkipped {
+        /// What it is.
+        now: KubeMinor,
+        /// What it would be.
+        wanted: KubeMinor,
+        /// What the version that was asked for brings.
+        hub: KubeMinor,
+    },
     /// The installed version is of a line that this program does not know.
     #[error("the installed service version {from} is not known to this program")]
     Unknown {
         /// What is installed.
         from: String,
     },
+}
+
+/// Why an API server of one minor does not become one of another.
+fn why(now: KubeMinor, wanted: KubeMinor, hub: KubeMinor) -> String {
+    if next(now) < wanted {
+        "more than one minor at a time".to_owned()
+    } else {
+        format!("not {hub}, the one of the version")
+    }
+}
+
+/// The minor that follows.
+fn next(minor: KubeMinor) -> KubeMinor {
+    KubeMinor { minor: minor.minor + 1, ..minor }
+}
+
+/// Checks the way from the minor of an API server that has run to another: as Kubernetes has it, one at a time, and not
+/// beyond that of the version, which is `hub`. Down is for others to judge where it leads to that one.
+///
+/// # Errors
+/// [`UpgradeRefused::MinorSkipped`].
+pub(super) fn check_minor(now: KubeMinor, wanted: KubeMinor, hub: KubeMinor) -> Result<(), UpgradeRefused> {
+    let goes = if wanted < now { wanted == hub } else { wanted <= next(now) && wanted <= hub };
+    if wanted == now || goes { Ok(()) } else { Err(UpgradeRefused::MinorSkipped { now, wanted, hub }) }
+}
+
+/// Returns whether the objects inside of a control plane are served by an API server of that minor.
+fn is_served_inside(minor: KubeMinor) -> bool {
+    kinds::check("flowcontrol.apiserver.k8s.io/v1", "FlowSchema", minor.minor).is_ok()
 }
 
 /// Checks the way from what is installed to what is wanted.
@@ -105,6 +145,18 @@ impl UpgradeRefused {
                 Remedy::new("go on to the newer version, with the values of the run that began it: ")
                     .command(install(version.clone()))
             }
+            // What goes beyond, or down, is what values ask for.
+            Self::MinorSkipped { now, hub, .. } if next(*now) >= *hub => Remedy::new(format!(
+                "leave out `apiserver.image.tag` and `controllerManager.image.tag`, and it is of {hub}"
+            )),
+            Self::MinorSkipped { now, .. } if is_served_inside(next(*now)) => Remedy::new(format!(
+                "go one minor at a time, each once the one before is healthy: first to {}, by its newest patch in \
+                 `apiserver.image.tag` and `controllerManager.image.tag`",
+                next(*now)
+            )),
+            Self::MinorSkipped { .. } => Remedy::new("begin anew, without its data: ")
+                .command(Command::here(Action::Uninstall(plane())).with(Flag::DeleteData))
+                .text(", then install it again and register the workload clusters with it"),
             Self::Unknown { .. } => "use the newest release of the program".into(),
         }
     }
@@ -145,6 +197,27 @@ mod tests {
     fn who_stays_with_what_is_installed_keeps_its_version_and_its_values() {
         let remedy = way("v1.0.3", "v0.9.0").unwrap_err().remedy("demo", None);
         assert_eq!(remedy.commands()[0].flags, [Flag::Version("v1.0.3".to_owned()), Flag::ReuseValues]);
+    }
+
+    #[test]
+    fn an_api_server_goes_one_minor_at_a_time_and_to_that_of_the_version() {
+        let at = |minor| KubeMinor::new(1, minor);
+        for (now, wanted) in [(36, 36), (35, 36), (31, 31), (31, 32), (37, 36)] {
+            assert_eq!(check_minor(at(now), at(wanted), at(36)), Ok(()), "{now} → {wanted}");
+        }
+        let newest = "leave out `apiserver.image.tag` and `controllerManager.image.tag`, and it is of v1.36";
+        for (now, wanted, why, remedy) in [
+            (31, 36, "is of Kubernetes v1.31, and would become v1.36, which is more than one minor", "first to v1.32"),
+            (25, 36, "more than one minor at a time", "begin anew, without its data: , then install it again"),
+            (36, 38, "more than one minor at a time", newest),
+            (36, 37, "would become v1.37, which is not v1.36, the one of the version", newest),
+            (36, 35, "would become v1.35, which is not v1.36, the one of the version", newest),
+        ] {
+            let refused = check_minor(at(now), at(wanted), at(36)).unwrap_err();
+            assert!(refused.to_string().contains(why), "{refused}");
+            let words = refused.remedy("demo", None).words();
+            assert!(words.contains(remedy), "{words}");
+        }
     }
 
     #[test]

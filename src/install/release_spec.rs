@@ -135,6 +135,11 @@ impl Package {
         self.kubernetes.contains(&minor)
     }
 
+    /// The Kubernetes minor of the API server that the version brings, where it brings one.
+    pub fn hub(&self) -> Option<KubeMinor> {
+        self.chart.row()?.hub()
+    }
+
     /// Owner of the objects.
     pub fn owner(&self) -> Owner {
         Owner::new(self.chart.kind().as_str(), &self.name, self.namespace.as_str())

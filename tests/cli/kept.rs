@@ -52,8 +52,41 @@ fn release(facts: &Value) -> Value {
 }
 
 #[test]
+fn data_of_an_api_server_more_than_one_minor_older_is_refused_before_any_write() {
+    for (version, facts, minor) in [
+        ("v0.6.1", json!({}), "v1.25"),
+        ("v0.9.0", json!({}), "v1.31"),
+        ("v0.6.1", json!({"apiServer": "v1.34"}), "v1.34"),
+    ] {
+        let mut release = release(&facts);
+        release["version"] = version.into();
+        let record = record(&release);
+        let server = serve(move |method, path| match path.split('?').next() {
+            Some("/api/v1/namespaces/fleet/secrets/fleetctl.demo") => (200, record.clone()),
+            _ => empty(method, path),
+        });
+        let sandbox = Sandbox::new();
+        use_cluster(&sandbox, &server);
+        let install = [
+            "install",
+            "cp",
+            "demo",
+            "--skip-preflight",
+            "nodes,storage,kubernetes-version",
+            "--set",
+            "exposure.host=192.0.2.10",
+        ];
+        let ran = sandbox.run(&[&install[..], &["--version", version]].concat());
+        assert_eq!(ran.code, 3, "{ran:?}");
+        let why = format!("is of Kubernetes {minor}, and would become v1.36, which is more than one minor at a time");
+        assert!(ran.stderr.contains(&why) && ran.stderr.contains("nothing was written"), "{ran:?}");
+    }
+}
+
+#[test]
 fn an_address_that_is_another_than_before_the_removal_is_told_once() {
-    let facts = json!({"exposure": "ClusterIP", "server": "https://10.96.0.8:443", "host": "10.96.0.8"});
+    let facts =
+        json!({"exposure": "ClusterIP", "server": "https://10.96.0.8:443", "host": "10.96.0.8", "apiServer": "v1.36"});
     let told = |record: Option<Value>, more: &[&str]| {
         let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "apiserver", "namespace": "fleet", "uid": "s"},
             "spec": {"clusterIP": "10.96.0.9", "ports": [{"port": 443}]}});

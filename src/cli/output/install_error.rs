@@ -13,6 +13,7 @@ use crate::cli::args::global::Global;
 use crate::control_plane::error::InstallError;
 use crate::control_plane::exposure::NotYet;
 use crate::control_plane::plan::Plan;
+use crate::control_plane::upgrade::UpgradeRefused;
 use crate::install::failure::{Failure, FailureOutcome};
 use crate::install::recorded_values::ValuesForgotten;
 use crate::install::session::Stopped;
@@ -84,6 +85,11 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
     let Failure { error, aftermath } = failure;
     let shown = match &error {
         InstallError::Preflight(checks) => return check_report::preflight_refused(checks, true),
+        InstallError::Upgrade { refused: refused @ UpgradeRefused::MinorSkipped { .. }, .. } => {
+            CliError::new(Exit::Preflight, "MinorSkipped", error.to_string())
+                .because(refused)
+                .hint(refused.remedy(plan.name.as_str(), None))
+        }
         InstallError::Upgrade { refused, cluster } => {
             CliError::new(Exit::Refused, "VersionChangeRefused", error.to_string())
                 .because(refused)

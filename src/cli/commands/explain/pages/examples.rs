@@ -16,6 +16,7 @@ use crate::api::kinds::Kind;
 use crate::api::placeable;
 use crate::api::probe::Outcome;
 use crate::api::registration::{Registration, state};
+use crate::api::version::KubeMinor;
 use crate::apply::{
     Conflict, Error, Foreign, Leftover, RefusedStep, Removed, RolledBack, StuckObject, deleted_example,
 };
@@ -34,6 +35,7 @@ use crate::cli::output::{check_report, check_table, style};
 use crate::cli::{Cli, with_page};
 use crate::control_plane::exposure::NotYet;
 use crate::control_plane::rollback::Outcome as Undone;
+use crate::control_plane::upgrade::UpgradeRefused;
 use crate::control_plane::{self, upgrade};
 use crate::diagnose::{Diagnosis, WaitFailure, workload};
 use crate::install::failure::{Failure, FailureOutcome};
@@ -200,6 +202,8 @@ fn of_installs() -> Vec<CliError> {
         message: message.to_owned(),
         at: String::new(),
     };
+    let at = |minor| KubeMinor::new(1, minor);
+    let skipped = UpgradeRefused::MinorSkipped { now: at(31), wanted: at(36), hub: at(36) };
     let probe = Outcome {
         passed: false,
         hop: "TCP".to_owned(),
@@ -250,6 +254,7 @@ fn of_installs() -> Vec<CliError> {
         of_control_plane(C::NoAddress(NotYet::LoadBalancer { service: "apiserver".to_owned() }), FailureOutcome::Left),
         of_control_plane(closed(), FailureOutcome::Left),
         of_control_plane(C::Upgrade { refused: jump, cluster: None }, FailureOutcome::NothingWritten),
+        of_control_plane(C::Upgrade { refused: skipped, cluster: None }, FailureOutcome::NothingWritten),
         of_control_plane(C::Interrupted, FailureOutcome::Left),
         of_agent(W::NoInitSecret("demo".to_owned()), FailureOutcome::NothingWritten),
         of_agent(W::Probe(probe), FailureOutcome::NothingWritten),
