@@ -26,8 +26,8 @@ async fn versions(client: &Client) -> BTreeMap<String, String> {
         ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
         ("rbac.authorization.k8s.io", "v1", "ClusterRole"),
         ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding"),
-        ("flowcontrol.apiserver.k8s.io", "v1beta2", "FlowSchema"),
-        ("flowcontrol.apiserver.k8s.io", "v1beta2", "PriorityLevelConfiguration"),
+        ("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema"),
+        ("flowcontrol.apiserver.k8s.io", "v1", "PriorityLevelConfiguration"),
     ];
     let mut versions = BTreeMap::new();
     for (group, version, kind) in kinds {
