@@ -109,3 +109,28 @@ fn presets_are_listed_with_the_lines_that_take_them_and_printed_as_they_are() {
     sandbox.run(&["show", "values", "agents"]).fails(2, &["`agents` is no chart", "control-plane"]);
     sandbox.run(&["show", "values", "--version", "v9.9"]).fails(2, &["v9.9", "versions"]);
 }
+
+#[test]
+fn images_are_copied_to_a_mirror_by_the_tools_for_it() {
+    let sandbox = Sandbox::new();
+    let images = |more: &[&str]| {
+        let args = [&["show", "images", "cp", "--version", "v1.1"], more].concat();
+        sandbox.run(&args)
+    };
+    let mirror = ["--image-registry", "mirror.example:5000"];
+    let lines = images(&[&mirror[..], &["--format", "skopeo"]].concat());
+    let etcd = "registry.k8s.io/etcd:3.5.35-0";
+    let line = format!("skopeo copy --all --preserve-digests docker://{etcd} docker://mirror.example:5000/{etcd}\n");
+    assert!(lines.succeeds().contains(&line) && lines.stdout.lines().count() == 4, "{lines:?}");
+    let digest = format!("sha256:{}", "0a".repeat(32));
+    let all = images(&["-o", "name"]).succeeds().lines().map(|image| format!("{image} {digest}\n")).collect::<String>();
+    let digests = sandbox.file("digests.txt", &all);
+    let lock = images(&["--digests", &digests]).succeeds().to_owned();
+    let lock = sandbox.file("images.lock", &lock);
+    let lines = images(&[&mirror[..], &["--image-lock", &lock, "-o", "crane"]].concat());
+    let line = format!("crane copy registry.k8s.io/etcd@{digest} mirror.example:5000/{etcd}\n");
+    assert!(lines.succeeds().contains(&line), "{lines:?}");
+    let file = images(&[&mirror[..], &["-o", "hauler"]].concat());
+    assert!(file.succeeds().contains(&format!("- name: {etcd}\n")) && !file.stdout.contains("mirror"), "{file:?}");
+    images(&["-o", "crane"]).fails(2, &["none is named", "--image-registry mirror.example:5000"]);
+}

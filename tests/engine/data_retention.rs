@@ -496,6 +496,29 @@ async fn what_is_kept_of_an_install_that_was_cut_off_is_known_by_its_release() {
 }
 
 #[tokio::test]
+async fn a_claim_that_a_pod_mounts_is_told_with_the_pod_and_goes_when_that_does() {
+    let case = Case::new("mounted").await;
+    case.install(&objects(&case)).await.unwrap();
+    bind(&case, CLAIM).await;
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "reader", "namespace": case.namespace},
+        "spec": {"containers": [{"name": "c", "image": "example.com/none:1"}],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": CLAIM}}]}});
+    case.server().create(&Kind::known("", "Pod"), &pod).await.unwrap();
+    // As the controller that protects claims does while a pod of a node mounts one.
+    rules::hold(&case, "PersistentVolumeClaim", CLAIM, true).await;
+    let engine = case.engine.with_deadline(Some(Instant::now() + Duration::from_secs(60)));
+    let all = Removal { delete_data: true, ..Removal::default() };
+    let error = engine.uninstall(all.clone()).await.unwrap_err();
+    let Error::Stuck { objects: stuck } = &error else { panic!("{error}") };
+    assert!(stuck.len() == 1 && stuck[0].object.name == CLAIM, "{error}");
+    assert_eq!(stuck[0].because, "pod reader mounts it: delete that, and it goes");
+    delete(&case, "", "Pod", "reader").await;
+    rules::hold(&case, "PersistentVolumeClaim", CLAIM, false).await;
+    case.engine.uninstall(all).await.unwrap();
+    wipe(&case).await;
+}
+
+#[tokio::test]
 async fn of_what_version_the_data_is_outlives_a_removal_that_gets_stuck() {
     let case = Case::new("data-version").await;
     case.install(&objects(&case)).await.unwrap();

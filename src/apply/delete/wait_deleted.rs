@@ -9,9 +9,9 @@ use crate::api::kinds::Kind;
 use crate::apply::engine::Engine;
 use crate::apply::error::{Error, StuckObject};
 use crate::diagnose::kstatus::holds;
-use crate::k8s::client::Server;
+use crate::k8s::client::{Selection, Server};
 use crate::k8s::event::Event;
-use crate::k8s::object::{ObjectRef, uid};
+use crate::k8s::object::{ObjectRef, list, text, uid};
 
 /// After how long an object that is still there is explained.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(10);
@@ -55,14 +55,16 @@ impl Engine {
                 return Ok(());
             }
             if Instant::now() >= end {
-                let objects = found
-                    .into_iter()
-                    .map(|(pending, live)| StuckObject { object: pending.object, because: holds(&live) });
-                return Err(Error::Stuck { objects: objects.collect() });
+                let mut objects = Vec::new();
+                for (pending, live) in found {
+                    let because = why_held(server, &pending.object, &live).await;
+                    objects.push(StuckObject { object: pending.object, because });
+                }
+                return Err(Error::Stuck { objects });
             }
             if begun.elapsed() >= EXPLAIN_AFTER {
                 for (pending, live) in &found {
-                    let told = (pending.object.clone(), holds(live));
+                    let told = (pending.object.clone(), why_held(server, &pending.object, live).await);
                     if !explained.contains(&told) {
                         self.events.send(Event::Stuck { object: told.0.clone(), message: told.1.clone() });
                         explained.push(told);
@@ -73,6 +75,32 @@ impl Engine {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
+}
+
+/// What holds an object; of a volume claim that pods mount, these pods.
+async fn why_held(server: &Server, object: &ObjectRef, live: &Value) -> String {
+    let because = holds(live);
+    if !object.is("", "PersistentVolumeClaim") {
+        return because;
+    }
+    let selection = Selection { namespace: object.namespace.as_deref(), ..Selection::default() };
+    // Who may not list pods is told of the finalizer.
+    let pods = server.list(&Kind::known("", "Pod"), &selection).await.unwrap_or_default();
+    match &mounting(&pods, &object.name)[..] {
+        [] => because,
+        [one] => format!("pod {one} mounts it: delete that, and it goes"),
+        several => format!("pods {} mount it: delete these, and it goes", several.join(", ")),
+    }
+}
+
+/// Names of the pods that mount a claim, and have not ended.
+fn mounting<'p>(pods: &'p [Value], claim: &str) -> Vec<&'p str> {
+    let mounts = |pod: &&Value| {
+        let has_ended = matches!(text(pod, "/status/phase"), Some("Succeeded" | "Failed"));
+        !has_ended
+            && list(pod, "/spec/volumes").iter().any(|v| text(v, "/persistentVolumeClaim/claimName") == Some(claim))
+    };
+    pods.iter().filter(mounts).filter_map(|pod| text(pod, "/metadata/name")).collect()
 }
 
 impl Server {
@@ -87,5 +115,29 @@ impl Server {
         } else {
             self.get_metadata(kind, object.namespace.as_deref(), &object.name).await
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pods_that_mount_a_claim_and_have_not_ended_hold_it() {
+        let pod = |name: &str, claim: &str, phase: &str| {
+            json!({ "metadata": { "name": name }, "status": { "phase": phase },
+                "spec": { "volumes": [{ "name": "x", "emptyDir": {} },
+                    { "name": "data", "persistentVolumeClaim": { "claimName": claim } }] } })
+        };
+        let pods = [
+            pod("a", "data-etcd-0", "Running"),
+            pod("b", "data-etcd-0", "Pending"),
+            pod("c", "data-etcd-1", "Running"),
+            pod("d", "data-etcd-0", "Succeeded"),
+        ];
+        assert_eq!(mounting(&pods, "data-etcd-0"), ["a", "b"]);
+        assert!(mounting(&pods, "data-etcd-2").is_empty());
     }
 }

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use comfy_table::{Table, presets};
 use serde::Serialize;
+use serde_json::json;
 
+use crate::api::shell::word;
 use crate::chart::inspect::show::{UsedImage, images};
 use crate::chart::values::ImageLock;
 use crate::chart::{Kind, output, read_file};
@@ -27,13 +29,15 @@ use crate::cli::render_offline::{NoPreview, preview};
 #[command(after_help = with_precedence!("Examples:
   fleetctl show images --version v1.1
   fleetctl show images -o name | sort -u
+  fleetctl show images --image-registry mirror.example:5000 --image-lock images.lock --format skopeo | sh
   fleetctl show images cp --values my.yaml --image-registry mirror.example:5000 -o json"))]
 pub(crate) struct ShowImagesArgs {
     #[command(flatten)]
     chart: ChartArgs,
 
-    /// Output format [default: a table]
-    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    /// Output format [default: a table]; `skopeo` and `crane` print a command for each image that copies it to the registry of
+    /// `--image-registry` with all its platforms, by its digest where `--image-lock` has it
+    #[arg(short, long, alias = "format", value_enum, value_name = "FORMAT")]
     output: Option<Format>,
 
     #[command(flatten)]
@@ -64,6 +68,12 @@ enum Format {
     Yaml,
     /// The images alone, each once.
     Name,
+    /// Commands of skopeo that copy the images to the mirror.
+    Skopeo,
+    /// The same of crane.
+    Crane,
+    /// The images as hauler takes them into a store.
+    Hauler,
 }
 
 /// An image and what runs it.
@@ -99,8 +109,13 @@ pub(crate) fn run(ui: &Ui, global: &Global, args: &ShowImagesArgs) -> Result<Exi
     };
     let patches = args.patches.read()?;
     let mut listed: BTreeMap<String, Vec<User>> = BTreeMap::new();
+    let mut mirror = None;
     for kind in kinds {
-        let add = |builder| args.lock.apply(args.own_image.apply(kind, args.images.apply(args.values.apply(builder)))?);
+        let add = |builder| {
+            let builder = args.images.apply(args.values.apply(builder));
+            mirror = builder.peek_text("imageRegistry").map_err(|problems| wrong_values(&problems))?;
+            args.lock.apply(args.own_image.apply(kind, builder)?)
+        };
         let preview = preview(kind, &selection, &global.namespace, &patches, add).map_err(|why| match why {
             NoPreview::Values(problems) => wrong_values(&problems),
             NoPreview::Other(error) => error,
@@ -119,8 +134,60 @@ pub(crate) fn run(ui: &Ui, global: &Global, args: &ShowImagesArgs) -> Result<Exi
         Format::Yaml => output::yaml(&listed),
         Format::Name => listed.iter().map(|listed| format!("{}\n", listed.image)).collect(),
         Format::Table => table(&listed),
+        Format::Skopeo => copies(&listed, mirror.as_deref(), |from, to| {
+            format!("skopeo copy --all --preserve-digests docker://{from} docker://{to}")
+        })?,
+        Format::Crane => copies(&listed, mirror.as_deref(), |from, to| format!("crane copy {from} {to}"))?,
+        Format::Hauler => hauler(&listed, mirror.as_deref()),
     })?;
     Ok(Exit::Ok)
+}
+
+/// A line for each image that copies it from where it is to the mirror.
+fn copies(listed: &[Listed], mirror: Option<&str>, line: impl Fn(&str, &str) -> String) -> Result<String, CliError> {
+    let mirror = mirror.ok_or_else(|| {
+        CliError::usage("Usage", "images are copied to a mirror, and none is named")
+            .hint("name it: --image-registry mirror.example:5000")
+    })?;
+    let line = |listed: &Listed| {
+        let image = original(&listed.image, Some(mirror));
+        let to = format!("{mirror}/{}", without_digest(image));
+        line(&word(&without_tag(image)), &word(&to)) + "\n"
+    };
+    Ok(listed.iter().map(line).collect())
+}
+
+/// The images where they come from, as a manifest of hauler.
+fn hauler(listed: &[Listed], mirror: Option<&str>) -> String {
+    let images: Vec<_> =
+        listed.iter().map(|listed| json!({ "name": original(&listed.image, mirror).to_owned() })).collect();
+    output::yaml(&json!({
+        "apiVersion": "content.hauler.cattle.io/v1",
+        "kind": "Images",
+        "metadata": { "name": "fleet" },
+        "spec": { "images": images },
+    }))
+}
+
+/// An image as it is named where it comes from.
+fn original<'i>(image: &'i str, mirror: Option<&str>) -> &'i str {
+    mirror.and_then(|mirror| image.strip_prefix(mirror)?.strip_prefix('/')).unwrap_or(image)
+}
+
+/// An image by its tag, unless it has a digest alone.
+fn without_digest(image: &str) -> &str {
+    match image.split_once('@') {
+        Some((name, _)) if without_tag(image).len() < image.len() => name,
+        _ => image,
+    }
+}
+
+/// An image by its digest, where it has one: no tool takes both.
+fn without_tag(image: &str) -> String {
+    let Some((name, digest)) = image.split_once('@') else { return image.to_owned() };
+    let folder = name.rfind('/').map_or(0, |slash| slash + 1);
+    let end = name[folder..].find(':').map_or(name.len(), |colon| folder + colon);
+    format!("{}@{digest}", &name[..end])
 }
 
 /// The lock of these images, with digests out of a file.
@@ -138,7 +205,8 @@ fn locked<'i>(
         Some(Format::Json) => output::json(&lock.to_json()),
         Some(Format::Name) => lines("@"),
         Some(Format::Table) => lines(" "),
-        Some(Format::Yaml) | None => lock.to_yaml(),
+        // Of a lock there are no copies.
+        Some(Format::Yaml | Format::Skopeo | Format::Crane | Format::Hauler) | None => lock.to_yaml(),
     })
 }
 
@@ -158,4 +226,20 @@ fn table(listed: &[Listed]) -> String {
     }
     let lines: Vec<String> = table.lines().map(|line| line.trim().to_owned()).collect();
     lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_copied_by_its_digest_to_its_tag() {
+        for (image, from, to) in [
+            ("r.example:5000/a/b:1", "r.example:5000/a/b:1", "r.example:5000/a/b:1"),
+            ("r.example:5000/a/b:1@sha256:0", "r.example:5000/a/b@sha256:0", "r.example:5000/a/b:1"),
+            ("r.example:5000/a/b@sha256:0", "r.example:5000/a/b@sha256:0", "r.example:5000/a/b@sha256:0"),
+        ] {
+            assert_eq!((without_tag(image).as_str(), without_digest(image)), (from, to), "{image}");
+        }
+    }
 }

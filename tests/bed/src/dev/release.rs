@@ -40,7 +40,13 @@ pub(crate) struct Args {
     /// Profile of Cargo.toml
     #[arg(long, default_value = "release")]
     profile: String,
+    /// Where the files will be, for the manifest of krew
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
 }
+
+/// Shells for which there are completions, with the names of the files as their folders have them.
+const SHELLS: [(&str, &str); 3] = [("bash", "fleetctl"), ("zsh", "_fleetctl"), ("fish", "fleetctl.fish")];
 
 /// Builds the files of a release.
 pub(crate) fn make(checkout: &Path, args: &Args) -> Result<()> {
@@ -53,17 +59,27 @@ pub(crate) fn make(checkout: &Path, args: &Args) -> Result<()> {
     let time = time.trim();
     for (name, target) in &targets {
         let program = build(checkout, &tools, target, &args.profile, time)?;
-        let file = out.join(format!("fleetctl-{name}"));
-        fs::copy(program, &file)?;
-        archive(checkout, &file, time)?;
+        fs::copy(program, out.join(format!("fleetctl-{name}")))?;
     }
+    let files = targets.iter().map(|(name, _)| out.join(format!("fleetctl-{name}")));
+    let said: Vec<(PathBuf, Option<String>)> = files.map(|file| (file.clone(), runs(&file))).collect();
+    let runs_here = said.iter().find(|(_, said)| said.is_some()).map(|(file, _)| file);
+    let runs_here =
+        runs_here.context("none of the programs runs here: add the target of this machine, for its pages")?;
+    let pages = out.join(".pages");
+    documentation(runs_here, &pages)?;
+    for (file, _) in &said {
+        archive(checkout, file, &pages, time)?;
+    }
+    remove_tree(&pages)?;
     fs::copy(checkout.join("install.sh"), out.join("install.sh"))?;
+    let names: Vec<&str> = targets.iter().map(|(name, _)| *name).collect();
+    fs::write(out.join("krew.yaml"), krew(&out, &names, args.url.as_deref().unwrap_or("."))?)?;
     sums(&out)?;
-    for (name, _) in &targets {
-        match runs(&out.join(format!("fleetctl-{name}"))) {
-            Some(version) => say(format!("fleetctl-{name}: {version}")),
-            None => say(format!("fleetctl-{name}: built, not run: this machine cannot")),
-        }
+    for (file, said) in &said {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let said = said.as_deref().unwrap_or("built, not run: this machine cannot");
+        say(format!("{name}: {said}"));
     }
     say(format!("the files are in {}", out.display()));
     Ok(())
@@ -139,18 +155,59 @@ fn build(checkout: &Path, tools: &Path, target: &str, profile: &str, time: &str)
     Ok(target_folder.join(triple).join(folder).join("fleetctl"))
 }
 
-/// The program with its licence, for tools that want an archive.
-fn archive(checkout: &Path, file: &Path, time: &str) -> Result<()> {
+/// Has a program write its manual pages and completions into a folder.
+fn documentation(program: &Path, into: &Path) -> Result<()> {
+    fs::create_dir_all(into.join("completions"))?;
+    run::output_of(Command::new(program).arg("man").arg("--dir").arg(into.join("man")))?;
+    for (shell, file) in SHELLS {
+        let script = run::output_of(Command::new(program).args(["completion", shell]))?;
+        fs::write(into.join("completions").join(file), script)?;
+    }
+    Ok(())
+}
+
+/// The plugin as krew installs it, out of the archives of a release: from a file, by
+/// `kubectl krew install --manifest krew.yaml --archive fleetctl-linux-amd64.tar.gz`, or from where the release is.
+fn krew(folder: &Path, names: &[&str], url: &str) -> Result<String> {
+    let mut text = format!(
+        "apiVersion: krew.googlecontainertools.github.com/v1alpha2\nkind: Plugin\nmetadata:\n  name: fleet\nspec:\n  \
+         version: v{}\n  shortDescription: Runs workloads of one API in many clusters\n  description: |\n    Installs, checks, \
+         keeps and removes a control plane that places workloads onto\n    clusters, and the agents in these.\n  platforms:\n",
+        env!("CARGO_PKG_VERSION")
+    );
+    for name in names {
+        let (os, architecture) = name.split_once('-').context("a name is of a system and an architecture")?;
+        let archive = format!("fleetctl-{name}.tar.gz");
+        let digest = sha256(&folder.join(&archive))?;
+        write!(
+            text,
+            "  - selector:\n      matchLabels: {{os: {os}, arch: \"{architecture}\"}}\n    uri: {url}/{archive}\n    sha256: \
+             {digest}\n    bin: fleetctl\n    files:\n    - {{from: fleetctl, to: .}}\n    - {{from: LICENSE, to: .}}\n"
+        )?;
+    }
+    Ok(text)
+}
+
+/// The program with its licence, its manual pages and its completions, for tools that want an archive.
+fn archive(checkout: &Path, file: &Path, pages: &Path, time: &str) -> Result<()> {
     let name = file.file_name().context("a file has a name")?.to_string_lossy().into_owned();
     let folder = file.with_file_name(".archive");
     remove_tree(&folder)?;
     fs::create_dir_all(&folder)?;
     fs::copy(file, folder.join("fleetctl"))?;
     fs::copy(checkout.join("LICENSE"), folder.join("LICENSE"))?;
+    for part in ["man", "completions"] {
+        fs::create_dir_all(folder.join(part))?;
+        for entry in fs::read_dir(pages.join(part))? {
+            let entry = entry?;
+            fs::copy(entry.path(), folder.join(part).join(entry.file_name()))?;
+        }
+    }
     let tar = file.with_file_name(format!("{name}.tar"));
     let mut command = Command::new("tar");
     command.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mode=u=rwX,go=rX", "--format=ustar"]);
-    command.arg(format!("--mtime=@{time}")).arg("-C").arg(&folder).arg("-cf").arg(&tar).args(["LICENSE", "fleetctl"]);
+    command.arg(format!("--mtime=@{time}")).arg("-C").arg(&folder).arg("-cf").arg(&tar);
+    command.args(["LICENSE", "completions", "fleetctl", "man"]);
     run::output_of(&mut command)?;
     run::output_of(Command::new("gzip").args(["-9", "-n", "-f"]).arg(&tar))?;
     remove_tree(&folder)?;
@@ -166,16 +223,41 @@ fn sums(folder: &Path) -> Result<()> {
     names.sort();
     let mut text = String::new();
     for name in names {
-        let digest = Sha256::digest(fs::read(folder.join(&name))?);
-        let digest = digest.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
-        writeln!(text, "{digest}  {name}")?;
+        writeln!(text, "{}  {name}", sha256(&folder.join(&name))?)?;
     }
     fs::write(folder.join("SHA256SUMS"), text)?;
     Ok(())
+}
+
+/// Digits of the SHA-256 of a file.
+fn sha256(file: &Path) -> Result<String> {
+    let digest = Sha256::digest(fs::read(file)?);
+    Ok(digest.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}")))
 }
 
 /// What a program says of its version, where this machine can run it.
 fn runs(program: &Path) -> Option<String> {
     let said = Command::new(program).arg("--version").output().ok()?;
     said.status.success().then(|| String::from_utf8_lossy(&said.stdout).trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manifest_of_krew_names_each_archive_with_its_digest() {
+        let folder = std::env::temp_dir().join(format!("krew-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("fleetctl-linux-386.tar.gz"), "x").unwrap();
+        let text = krew(&folder, &["linux-386"], "https://example.com/v1").unwrap();
+        remove_tree(&folder).unwrap();
+        for line in [
+            "      matchLabels: {os: linux, arch: \"386\"}\n",
+            "    uri: https://example.com/v1/fleetctl-linux-386.tar.gz\n",
+            "    sha256: 2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\n",
+        ] {
+            assert!(text.contains(line), "{line}{text}");
+        }
+    }
 }
