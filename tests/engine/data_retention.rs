@@ -503,7 +503,7 @@ async fn a_claim_that_a_pod_mounts_is_told_with_the_pod_and_goes_when_that_does(
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "reader", "namespace": case.namespace},
         "spec": {"containers": [{"name": "c", "image": "example.com/none:1"}],
             "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": CLAIM}}]}});
-    case.server().create(&Kind::known("", "Pod"), &pod).await.unwrap();
+    case.server().create(&Kind::versions("", "Pod")[0], &pod).await.unwrap();
     // As the controller that protects claims does while a pod of a node mounts one.
     rules::hold(&case, "PersistentVolumeClaim", CLAIM, true).await;
     let engine = case.engine.with_deadline(Some(Instant::now() + Duration::from_secs(60)));

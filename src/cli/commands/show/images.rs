@@ -29,7 +29,7 @@ use crate::cli::render_offline::{NoPreview, preview};
 #[command(after_help = with_precedence!("Examples:
   fleetctl show images --version v1.1
   fleetctl show images -o name | sort -u
-  fleetctl show images --image-registry mirror.example:5000 --image-lock images.lock --format skopeo | sh
+  fleetctl show images --image-registry mirror.example:5000 -o skopeo > copy.sh
   fleetctl show images cp --values my.yaml --image-registry mirror.example:5000 -o json"))]
 pub(crate) struct ShowImagesArgs {
     #[command(flatten)]
