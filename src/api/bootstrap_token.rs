@@ -67,12 +67,7 @@ impl Token {
         if text("auth-extra-groups")? != BOOTSTRAP_GROUP || text("usage-bootstrap-authentication")? != "true" {
             return None;
         }
-        Some(Self {
-            id: text("token-id")?,
-            secret: text("token-secret")?,
-            expires: text(EXPIRATION)?.parse().ok()?,
-            only: None,
-        })
+        Some(Self { id: text("token-id")?, secret: text("token-secret")?, expires: expires(secret)?, only: None })
     }
 
     /// The Secret that makes the API server take it.
@@ -113,6 +108,11 @@ impl Token {
             ..Secret::default()
         }
     }
+}
+
+/// Time at which the token of a Secret expires, where that can be read.
+pub fn expires(secret: &Secret) -> Option<Timestamp> {
+    std::str::from_utf8(&secret.data.as_ref()?.get(EXPIRATION)?.0).ok()?.parse().ok()
 }
 
 /// Name of the Secret of a token.

@@ -97,6 +97,13 @@ pub struct Taint {
     pub effect: String,
 }
 
+impl Cluster {
+    /// Whether its agent has reported, ever.
+    pub fn has_reported(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| status.last_update_time.is_some())
+    }
+}
+
 /// What is observed of a workload cluster. The agent writes all of it but the conditions of the scheduler.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]

@@ -175,8 +175,9 @@ impl Index {
     /// Returns the clusters that were registered by their agents and never reported.
     pub fn never_reported(&self) -> Vec<Arc<Cluster>> {
         let is_silent = |cluster: &&Arc<Cluster>| {
-            let reported = cluster.status.as_ref().is_some_and(|status| status.last_update_time.is_some());
-            cluster.spec.cluster_id.is_some() && !reported && cluster.metadata.deletion_timestamp.is_none()
+            cluster.spec.cluster_id.is_some()
+                && !cluster.has_reported()
+                && cluster.metadata.deletion_timestamp.is_none()
         };
         self.with(|inner| inner.clusters.values().filter(is_silent).cloned().collect())
     }

@@ -40,9 +40,7 @@ impl Hub {
     /// # Errors
     /// An API that does not answer or refuses.
     pub async fn init_secret(&self) -> Result<Option<Secret>, kube::Error> {
-        let secrets: Api<Secret> = Api::all(self.client.clone());
-        let found = secrets.list(&ListParams::default().fields(&format!("metadata.name={INIT_SECRET}"))).await?;
-        Ok(found.items.into_iter().min_by_key(ResourceExt::namespace))
+        init_secret(&self.client).await
     }
 
     /// The control plane that an init kubeconfig leads to, if it was installed from this machine: the one of the
@@ -70,4 +68,14 @@ impl Hub {
         }
         None
     }
+}
+
+/// The Secret that agents start from, in the API of a control plane, wherever its namespace is.
+///
+/// # Errors
+/// An API that does not answer or refuses.
+pub async fn init_secret(client: &Client) -> Result<Option<Secret>, kube::Error> {
+    let secrets: Api<Secret> = Api::all(client.clone());
+    let found = secrets.list(&ListParams::default().fields(&format!("metadata.name={INIT_SECRET}"))).await?;
+    Ok(found.items.into_iter().min_by_key(ResourceExt::namespace))
 }

@@ -7,8 +7,8 @@ use clap::{Args, Subcommand};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, ListParams, ObjectMeta, PostParams};
-use kube::{Client, ResourceExt as _};
+use kube::ResourceExt as _;
+use kube::api::{Api, ObjectMeta, PostParams};
 
 use crate::api::bootstrap_token::{NAMESPACE, Token};
 use crate::api::init_kubeconfig::{Init, kubeconfig};
@@ -21,6 +21,7 @@ use crate::cli::args::run::duration;
 use crate::cli::connect::{hub_client, request_failed};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
+use crate::workload_cluster::control_plane_api::init_secret;
 
 /// Shortest and longest life of a token.
 const TTL: std::ops::RangeInclusive<Duration> = Duration::from_secs(600)..=Duration::from_secs(30 * 86_400);
@@ -63,7 +64,12 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: TokenCommand) -> Resu
     let TokenCommand::Create(args) = command;
     let name: ClusterName = args.name.parse().map_err(|error| wrong_name(&error))?;
     let client = hub_client(global).await?;
-    let handed_out = init_secret(&client).await?;
+    let handed_out = init_secret(&client).await;
+    let handed_out =
+        handed_out.map_err(|error| request_failed("read the init kubeconfig", &error))?.ok_or_else(|| {
+            CliError::new(Exit::Failed, "NoInitSecret", format!("this control plane has no Secret {INIT_SECRET}"))
+                .hint("is the context that of a control plane? its scheduler writes the Secret once it runs")
+        })?;
     let init = Init::of(&handed_out).map_err(|error| {
         let message = format!("the Secret {INIT_SECRET} of the control plane cannot be used");
         CliError::new(Exit::Failed, "NoInitSecret", message).cause(error.to_string())
@@ -72,26 +78,16 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: TokenCommand) -> Resu
     let token = Token::mint(Timestamp::now() + life, Some(name.clone()));
     let secrets: Api<Secret> = Api::namespaced(client, NAMESPACE);
     let params = PostParams { field_manager: Some("fleetctl".to_owned()), ..PostParams::default() };
-    secrets.create(&params, &token.to_secret()).await.map_err(|error| request_failed("make the token", &error))?;
+    let made = secrets.create(&params, &token.to_secret()).await;
+    let made = made.map_err(|error| request_failed("make the token", &error))?;
     ui.out(&output::yaml(&copy(&handed_out, global.namespace.as_str(), &kubeconfig(&init.server, &init.ca, &token))))?;
     ui.err(&format!(
         "The token lets an agent register as {name} until {}, once. It is kept as Secret {NAMESPACE}/{} of the control plane; \
          delete that to take it back.\n",
         token.expires,
-        token.to_secret().name_any(),
+        made.name_any(),
     ));
     Ok(Exit::Ok)
-}
-
-/// The Secret that the control plane hands out, wherever its namespace is.
-async fn init_secret(client: &Client) -> Result<Secret, CliError> {
-    let secrets: Api<Secret> = Api::all(client.clone());
-    let named = ListParams::default().fields(&format!("metadata.name={INIT_SECRET}"));
-    let found = secrets.list(&named).await.map_err(|error| request_failed("read the init kubeconfig", &error))?;
-    found.items.into_iter().min_by_key(kube::ResourceExt::namespace).ok_or_else(|| {
-        CliError::new(Exit::Failed, "NoInitSecret", format!("this control plane has no Secret {INIT_SECRET}"))
-            .hint("is the context that of a control plane? its scheduler writes the Secret once it runs")
-    })
 }
 
 /// The Secret for the workload cluster.

@@ -22,6 +22,7 @@ use super::placing::Placing;
 use super::readyz::{Progress, State};
 use super::registration::Registrar;
 use super::settings::{Args, DirectPlacement, Settings};
+use crate::api::init_kubeconfig::kubeconfig;
 use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::Backoff;
@@ -158,7 +159,7 @@ async fn init_secret(leader: &Leader, inputs: &Inputs) -> Progress {
         Ok(token) => token,
         Err(e) => return Progress::failed("TokenFailed", discreet(&e)),
     };
-    let kubeconfig = crate::api::init_kubeconfig::kubeconfig(server, ca, &token);
+    let kubeconfig = kubeconfig(server, ca, &token);
     match init_secret::ensure(&leader.client, settings, &kubeconfig).await {
         Ok(written) => {
             if written {

@@ -103,11 +103,10 @@ async fn remove_foreign_namespace(client: &Client, cluster: &Cluster, namespace:
     let name = cluster.name_any();
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let Some(found) = call(namespaces.get_opt(namespace)).await? else { return Ok(()) };
-    let is_own = |owner: &OwnerReference| Some(&owner.uid) == cluster.metadata.uid.as_ref();
-    if !is_made_for(&found, &name) && !found.owner_references().iter().any(is_own) {
+    if !is_made_for(&found, &name) {
         return Err(GrantError::NamespaceForeign(namespace.to_owned(), name));
     }
-    let foreign = found.owner_references().iter().any(|owner| !is_own(owner));
+    let foreign = found.owner_references().iter().any(|o| Some(&o.uid) != cluster.metadata.uid.as_ref());
     let terminating = found.metadata.deletion_timestamp.is_some();
     if !foreign && !terminating {
         return Ok(());
@@ -146,9 +145,11 @@ pub async fn clear(client: &Client, name: &str) -> Result<(), CallError> {
     remove_finalizers(client, name).await
 }
 
-/// Whether a namespace was made for the cluster of a name, or labelled so that it is taken over.
+/// Whether a namespace was made for a cluster of that name, or labelled so that it is taken over.
 fn is_made_for<K: Resource>(namespace: &K, name: &str) -> bool {
+    let is_cluster = |owner: &OwnerReference| owner.kind == Cluster::kind(&()) && owner.name == name;
     namespace.labels().get(LABEL_CLUSTER).is_some_and(|of| of == name)
+        || namespace.owner_references().iter().any(is_cluster)
 }
 
 /// Removes the finalizers of objects that the agent could write in its namespace. Nobody else ever would: one of them
@@ -268,15 +269,15 @@ mod tests {
         assert_eq!(without(garbage), None);
     }
 
-    /// Writes of a removal, where the namespace has these labels.
-    async fn writes_of_removal(labels: serde_json::Value) -> Vec<String> {
+    /// Writes of a removal, where the namespace has this metadata.
+    async fn writes_of_removal(metadata: serde_json::Value) -> Vec<String> {
         let asked: Arc<Mutex<Vec<String>>> = Arc::default();
         let log = asked.clone();
         let service = tower::service_fn(move |request: http::Request<Body>| {
             let (method, path) = (request.method().clone(), request.uri().path().to_owned());
             let body = match method {
                 http::Method::GET if path.ends_with("/namespaces/fleet-c-a") => {
-                    json!({ "kind": "Namespace", "apiVersion": "v1", "metadata": { "name": "fleet-c-a", "labels": labels } })
+                    json!({ "kind": "Namespace", "apiVersion": "v1", "metadata": metadata })
                 }
                 http::Method::GET => json!({ "kind": "List", "apiVersion": "v1", "metadata": {}, "items": [] }),
                 _ => {
@@ -294,8 +295,10 @@ mod tests {
     #[tokio::test]
     async fn a_namespace_that_somebody_else_made_is_never_deleted() {
         let deleted = "DELETE /api/v1/namespaces/fleet-c-a".to_owned();
-        assert!(writes_of_removal(json!({ LABEL_CLUSTER: "a" })).await.contains(&deleted));
-        let writes = writes_of_removal(json!({ "team": "x" })).await;
+        assert!(writes_of_removal(json!({ "labels": { LABEL_CLUSTER: "a" } })).await.contains(&deleted));
+        let owner = json!({ "apiVersion": "v1", "kind": "Cluster", "name": "a", "uid": "1" });
+        assert!(writes_of_removal(json!({ "ownerReferences": [owner] })).await.contains(&deleted), "by its owner");
+        let writes = writes_of_removal(json!({ "labels": { "team": "x" } })).await;
         assert!(!writes.contains(&deleted) && !writes.is_empty(), "but rights are revoked: {writes:?}");
     }
 }

@@ -106,7 +106,6 @@ fn clock(was: Option<&Condition>, reading: Option<Reading>) -> Option<(bool, &'s
 /// Returns status, reason and message of `Ready`; `None` leaves it as it was.
 fn ready(cluster: &Cluster, lease: LeaseStatus) -> Option<(bool, &'static str, String)> {
     let status = cluster.status.as_ref();
-    let reported = status.is_some_and(|s| s.last_update_time.is_some());
     let healthy = status.and_then(|s| find(&s.conditions, conditions::HEALTHY));
     if !cluster.spec.accepted {
         return Some((false, reasons::NOT_ACCEPTED, "an operator has to accept the cluster".to_owned()));
@@ -114,7 +113,7 @@ fn ready(cluster: &Cluster, lease: LeaseStatus) -> Option<(bool, &'static str, S
     if status.is_some_and(|s| s.leave_requested == Some(true)) {
         return Some((false, reasons::LEAVING, "the agent is being uninstalled".to_owned()));
     }
-    if !reported {
+    if !cluster.has_reported() {
         return Some((false, reasons::NEVER_UPDATED, "the agent has not reported yet".to_owned()));
     }
     match lease {

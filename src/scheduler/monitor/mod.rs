@@ -238,10 +238,7 @@ impl Monitor {
         let name = cluster.name_any();
         let _names = self.index.names.lock().await;
         match self.find(&name).await? {
-            Some(now) if now.status.as_ref().is_some_and(|status| status.last_update_time.is_some()) => {
-                self.index.put(now);
-            }
-            Some(now) if now.metadata.uid == cluster.metadata.uid => {
+            Some(now) if now.metadata.uid == cluster.metadata.uid && !now.has_reported() => {
                 tracing::info!(cluster = name, "removing the cluster: its agent never reported");
                 let message = "registered a day ago, and the agent never reported";
                 self.publish_about(&now, EventType::Warning, "NeverReported", message).await;

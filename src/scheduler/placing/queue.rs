@@ -99,11 +99,9 @@ impl Queue {
         is_free: impl Fn(&Unit) -> bool,
         rank: impl Fn(&Unit) -> Rank,
     ) -> Vec<(Unit, Duration)> {
-        while let Some((at, unit)) = self.later.pop_first() {
-            if at > now {
-                self.later.insert((at, unit));
-                break;
-            }
+        while self.later.first().is_some_and(|(at, _)| *at <= now)
+            && let Some((_, unit)) = self.later.pop_first()
+        {
             let rank = rank(&unit);
             if let Some(due) = self.units.get_mut(&unit) {
                 due.rank = Some(rank);

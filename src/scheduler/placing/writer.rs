@@ -214,10 +214,7 @@ impl Writer {
                 let groups: Api<Lenient<ScheduleGroup>> = Api::all(self.client.clone());
                 delete(&groups, &name, &uid).await.map(|()| None)
             }
-            Write::Label(source, value) => {
-                let version = self.label(&source, &value).await?;
-                Ok(version.map(|version| Written::Label(source, value, version)))
-            }
+            Write::Label(source, mark) => self.label(source, mark).await,
             Write::Status(source, status) => self.status(&source, &status).await.map(|()| None),
             Write::PolicyStatus { name, uid, status } => self.policy_status(&name, &uid, &status).await.map(|()| None),
             // They are written beside all this.
@@ -300,15 +297,17 @@ impl Writer {
         call(api.replace_status(&name, &post(), &written)).await
     }
 
-    /// A merge patch, since a server-side apply would create what has been deleted meanwhile. Returns the new version of the
-    /// object, if it is there.
-    async fn label(&self, source: &Address, target: &TargetMark) -> Result<Option<Option<u64>>, CallError> {
+    /// A merge patch, since a server-side apply would create what has been deleted meanwhile.
+    async fn label(&self, source: Address, target: TargetMark) -> Result<Option<Written>, CallError> {
         let metadata = json!({ "uid": source.uid, "labels": { LABEL_TARGET_CLUSTER: target.label },
             "annotations": { ANNOTATION_TARGET_CLUSTERS: target.clusters } });
         let change = json!({ "metadata": metadata });
         let api = source.api(&self.client);
         match call(api.patch_metadata(&source.name, &params(), &Patch::Merge(&change))).await {
-            Ok(written) => Ok(Some(written.resource_version().and_then(|version| version.parse().ok()))),
+            Ok(written) => {
+                let version = written.resource_version().and_then(|version| version.parse().ok());
+                Ok(Some(Written::Label(source, target, version)))
+            }
             Err(error) => ignore_gone(Err(error)).map(|()| None),
         }
     }

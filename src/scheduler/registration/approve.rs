@@ -30,10 +30,8 @@ impl Registrar {
         let Some(name) = name.filter(|_| bootstrap_token::only_cluster(groups).is_some()) else { return Ok(()) };
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), bootstrap_token::NAMESPACE);
         let Some(token) = call(secrets.get_opt(&name)).await? else { return Ok(()) };
-        let expires = token.data.as_ref().and_then(|data| data.get(bootstrap_token::EXPIRATION));
-        let expires = expires.and_then(|text| std::str::from_utf8(&text.0).ok()?.parse::<Timestamp>().ok());
         let soon = Timestamp::now() + USED_TOKEN_TTL;
-        if expires.is_some_and(|expires| expires <= soon) {
+        if bootstrap_token::expires(&token).is_some_and(|expires| expires <= soon) {
             return Ok(());
         }
         let soon = Timestamp::from_second(soon.as_second()).unwrap_or(soon).to_string();
