@@ -61,7 +61,7 @@ fn deployment(rendered: &Rendered) -> &Value {
 #[test]
 fn every_line_of_the_specification_has_an_agent() {
     let lines: Vec<String> = charts().iter().map(|chart| chart.line().to_string()).collect();
-    assert_eq!(lines, ["v1.1", "v1.0", "v0.9", "v0.8", "v0.7", "v0.6"]);
+    assert_eq!(lines, ["v1.2", "v1.1", "v1.0", "v0.9", "v0.8", "v0.7", "v0.6"]);
 }
 
 #[test]

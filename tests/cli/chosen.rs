@@ -17,7 +17,7 @@ fn the_version_of_a_values_file_chooses_the_line_below_the_flag() {
     assert_eq!(image(&[]), "fleetscheduler/fleet-agent:v0.8.0");
     assert_eq!(image(&["--version", "v1.1"]), "fleetscheduler/fleet-agent:v1.1.0");
     assert_eq!(image(&["--set", "version=v0.9"]), "fleetscheduler/fleet-agent:v0.9.0");
-    assert_eq!(image(&["--set", "version=auto", "--kube-version", "1.31"]), "fleetscheduler/fleet-agent:v1.1.0");
+    assert_eq!(image(&["--set", "version=auto", "--kube-version", "1.31"]), "fleetscheduler/fleet-agent:v1.2.0");
     let shown = sandbox.run(&["show", "images", "agent", "-o", "name", "--values", &values]);
     assert_eq!(shown.succeeds(), "fleetscheduler/fleet-agent:v0.8.0\n");
     let lint = sandbox.run(&["lint", "agent", "--values", &values]);

@@ -60,7 +60,7 @@ fn bash_completes_commands_flags_names_versions_values_and_ids() {
         (&["fleetctl", "install", "cp", "--dry"], "--dry-run"),
         (&["fleetctl", "status", ""], "demo"),
         (&["fleetctl", "status", "--context", "o"], "other"),
-        (&["fleetctl", "install", "cp", "demo", "--version", "v1"], "v1.1"),
+        (&["fleetctl", "install", "cp", "demo", "--version", "v1"], "v1.2"),
         (&["fleetctl", "install", "cp", "demo", "--version", ""], "auto"),
         (&["fleetctl", "install", "cp", "demo", "--set", "etcd.sto"], "etcd.storage.size="),
         (&["fleetctl", "install", "cp", "demo", "--skip-preflight", "sto"], "storage"),
@@ -158,7 +158,7 @@ fn kubectl_is_answered_by_the_completer_that_kubectl_install_puts_beside_the_plu
     let completer = sandbox.path().join("bin/kubectl_complete-fleet");
     let ask = |words: &[&str]| Ran::of(Command::new(&completer).args(words).env_clear().output().unwrap());
     let versions = ask(&["install", "control-plane", "demo", "--version", "v1"]);
-    assert!(versions.succeeds().starts_with("v1.1\tKubernetes v1.29 to v1.31\n"), "{versions:?}");
+    assert!(versions.succeeds().starts_with("v1.2\tKubernetes v1.31 to v1.37\n"), "{versions:?}");
     assert!(versions.stdout.ends_with(":4\n"), "{versions:?}");
     // What is not whole yet is not ended by a space either.
     let paths = ask(&["lint", "--set", "exposure.ty"]);

@@ -125,6 +125,7 @@ fn versions_lists_the_rows_of_the_specification() {
     let sandbox = Sandbox::new();
     let table = sandbox.run(&["versions"]);
     for (line, minors) in [
+        ("v1.2", "v1.31, v1.32, v1.33, v1.34, v1.35, v1.36, v1.37"),
         ("v1.1", "v1.29, v1.30, v1.31"),
         ("v1.0", "v1.29, v1.30, v1.31"),
         ("v0.9", "v1.26, v1.27, v1.28, v1.29"),
@@ -136,7 +137,7 @@ fn versions_lists_the_rows_of_the_specification() {
         assert!(row.is_some_and(|row| row.contains(minors)), "{line}: {table:?}");
     }
     let json: serde_json::Value = serde_json::from_str(sandbox.run(&["versions", "-o", "json"]).succeeds()).unwrap();
-    assert_eq!(json[0]["version"], "v1.1");
+    assert_eq!(json[0]["version"], "v1.2");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::show::LINES;
 use crate::{Ran, Sandbox};
 
 #[test]
@@ -9,7 +10,7 @@ fn right_values_are_right_for_every_line_and_wrong_ones_are_said_for_each() {
     let sandbox = Sandbox::new();
     let good = sandbox.file("good.yaml", "scheduler:\n  registration: Manual\n");
     let lint = sandbox.run(&["lint", "--values", &good, "--all-versions"]);
-    assert_eq!(lint.succeeds().lines().filter(|line| line.contains("objects")).count(), 6, "{lint:?}");
+    assert_eq!(lint.succeeds().lines().filter(|line| line.contains("objects")).count(), LINES.len(), "{lint:?}");
     let ran = sandbox.run(&["lint", "--set", "etcd.replicas=3", "--all-versions", "-o", "json"]);
     assert_eq!(ran.code, 2, "{ran:?}");
     let outcomes: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
@@ -49,7 +50,7 @@ fn standard_input_is_a_file_of_values_for_all_versions_at_once() {
     run("scheduler: {registration: Manual}\n").succeeds();
     let wrong = run("scheduler: {registration: Never}\n");
     assert_eq!(wrong.code, 2);
-    assert_eq!(wrong.stdout.matches("standard input:1:27").count(), 6, "{}", wrong.stdout);
+    assert_eq!(wrong.stdout.matches("standard input:1:27").count(), LINES.len(), "{}", wrong.stdout);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::Sandbox;
 
-pub(crate) const LINES: [&str; 6] = ["v0.6", "v0.7", "v0.8", "v0.9", "v1.0", "v1.1"];
+pub(crate) const LINES: [&str; 7] = ["v0.6", "v0.7", "v0.8", "v0.9", "v1.0", "v1.1", "v1.2"];
 pub(crate) const CHARTS: [&str; 2] = ["control-plane", "agent"];
 
 fn json(sandbox: &Sandbox, args: &[&str]) -> Value {
@@ -101,7 +101,7 @@ fn presets_are_listed_with_the_lines_that_take_them_and_printed_as_they_are() {
     let sandbox = Sandbox::new();
     let table = sandbox.run(&["show", "presets"]);
     let row = table.succeeds().lines().find(|row| row.starts_with("ha ")).unwrap();
-    assert!(row.contains("v0.8 to v1.1"), "{row}");
+    assert!(row.contains("v0.8 to v1.2"), "{row}");
     let ha = sandbox.run(&["show", "presets", "ha"]);
     let file = sandbox.file("ha.yaml", ha.succeeds());
     sandbox.run(&["lint", "--version", "v1.1", "--values", &file]).succeeds();

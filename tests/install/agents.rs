@@ -205,10 +205,10 @@ fn what_is_missing_refused_or_unreachable_is_said_and_nothing_is_left() {
 #[test]
 fn the_short_way_registers_a_cluster_of_the_newest_line_and_takes_its_namespace_back() {
     let site = Site::with("new", "member-2");
-    site.install(&["--version", "v1.1", "--set", "scheduler.registration=Manual"]).succeeds();
+    site.install(&["--version", "v1.2", "--set", "scheduler.registration=Manual"]).succeeds();
     let member = Member::beside(&site, "member-2");
     let before = member.dump();
-    member.install(&["--control-plane", "demo"]).fails(3, &["v0.6 supports Kubernetes v1.24, v1.25", "--version v1.1"]);
+    member.install(&["--control-plane", "demo"]).fails(3, &["v0.6 supports Kubernetes v1.24, v1.25", "--version v1.2"]);
     member.assert_same_as(&before);
 
     let differs = member.fleetctl(&[
@@ -268,7 +268,7 @@ fn the_short_way_registers_a_cluster_of_the_newest_line_and_takes_its_namespace_
     let asked = site.fleetctl(&["version", "-o", "json"]);
     asked.succeeds();
     let versions: serde_json::Value = serde_json::from_str(&asked.stdout).unwrap();
-    assert_eq!(versions["agents"], serde_json::json!([{"name": member.name, "version": "v1.1.0"}]), "{asked:?}");
+    assert_eq!(versions["agents"], serde_json::json!([{"name": member.name, "version": "v1.2.0"}]), "{asked:?}");
     assert_eq!(versions["skew"], serde_json::json!([]), "{asked:?}");
 
     // Without the control plane's name it is the same install: what was copied stays ours.
@@ -293,7 +293,7 @@ fn the_short_way_registers_a_cluster_of_the_newest_line_and_takes_its_namespace_
         }
     }
     follows_to_another_port(&site, &member);
-    member.install(&["--version", "v0.9", "--skip-preflight", "kubernetes-version"]).fails(3, &["v0.9", "v1.1"]);
+    member.install(&["--version", "v0.9", "--skip-preflight", "kubernetes-version"]).fails(3, &["v0.9", "v1.2"]);
 
     member.uninstall(&[]).succeeds();
     member.assert_same_as(&before);
@@ -310,7 +310,7 @@ fn follows_to_another_port(site: &Site, member: &Member<'_>) {
     let port: u16 = port.parse().unwrap();
     let other = format!("{host}:{}", if port == 30000 { port + 1 } else { port - 1 });
     let node_port = format!("exposure.nodePort={}", other.rsplit_once(':').unwrap().1);
-    let set = ["--version", "v1.1", "--set", "scheduler.registration=Manual", "--set", &node_port];
+    let set = ["--version", "v1.2", "--set", "scheduler.registration=Manual", "--set", &node_port];
 
     let moves = format!("the address of the API server changes from {former} to {other}");
     let differs = site.fleetctl(&[&["diff", "cp", "demo"], &set[..]].concat());

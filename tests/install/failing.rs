@@ -10,13 +10,13 @@ fn a_cluster_outside_the_row_is_refused_before_any_write() {
     let site = Site::on("new");
     let before = site.dump();
     let refused = site.install(&[]);
-    refused.fails(3, &["v0.6 supports Kubernetes v1.24, v1.25", "v1.31.4", "--version v1.1"]);
+    refused.fails(3, &["v0.6 supports Kubernetes v1.24, v1.25", "v1.31.4", "--version v1.2"]);
     site.assert_same_as(&before);
 
     // The flag that the error names.
     let installed = site.install(&["--version", "auto"]);
     assert!(installed.succeeds().contains("Control plane demo is healthy"), "{installed:?}");
-    assert!(installed.stderr.contains("service version v1.1.0"), "{installed:?}");
+    assert!(installed.stderr.contains("service version v1.2.0"), "{installed:?}");
     // What it would not come back from.
     let grown = site.install(&["--version", "auto", "--set", "etcd.replicas=3"]);
     grown.fails(6, &["etcd has 1 member, and would have 3", "--set etcd.replicas=1", "nothing was written"]);
@@ -50,7 +50,7 @@ fn a_cluster_outside_the_row_is_refused_before_any_write() {
         let grown = site.install(&["--version", "auto", "--set", "etcd.replicas=3"]);
         grown.fails(6, &["etcd has 1 member, and would have 3", "--set etcd.replicas=1", "nothing was written"]);
         let older = site.install(&["--version", "v1.0"]);
-        older.fails(6, &["older than the installed v1.1.0", "--version v1.1.0 --reuse-values`", "nothing was written"]);
+        older.fails(6, &["older than the installed v1.2.0", "--version v1.2.0 --reuse-values`", "nothing was written"]);
         site.assert_same_as(&kept);
     }
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();

@@ -91,6 +91,7 @@ impl Site {
         Self::of(match cluster {
             "host" => TURNS.take(&[&["host-2"], &["host"]]),
             "new" => TURNS.take(&[&["new"]]),
+            "current" => TURNS.take(&[&["current"]]),
             other => panic!("no control plane is installed in {other}"),
         })
     }
@@ -106,7 +107,7 @@ impl Site {
 
     /// `host`, for a test that changes what all clusters share: the registry.
     pub(crate) fn alone() -> Self {
-        Self::of(TURNS.take(&[&["host", "host-2", "new", "member-1", "member-2"]]))
+        Self::of(TURNS.take(&[&["host", "host-2", "new", "current", "member-1", "member-2"]]))
     }
 
     fn of(turn: Turn) -> Self {
@@ -188,6 +189,14 @@ impl Site {
     /// Runs `fleetctl` to its end and keeps what it printed for [`Site::assert_no_secret_was_shown`].
     pub(crate) fn fleetctl(&self, args: &[&str]) -> Ran {
         self.finish(self.command(args))
+    }
+
+    /// The same of a user whose kubeconfigs know the control plane too.
+    pub(crate) fn both(&self, args: &[&str]) -> Ran {
+        let mut command = self.command(args);
+        let files = [self.kubeconfig.clone(), self.hub_kubeconfig()];
+        command.env("KUBECONFIG", std::env::join_paths(files).unwrap());
+        self.finish(command)
     }
 
     pub(crate) fn finish(&self, mut command: Command) -> Ran {

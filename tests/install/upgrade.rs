@@ -191,7 +191,7 @@ fn the_values_of_the_first_install_last_through_every_line() {
 
     // Through every line, as documented; the cluster is older than the newer lines support.
     let outside = ["--skip-preflight", "kubernetes-version"];
-    let lines = ["v0.7.1", "v0.8.0", "v0.9.0", "v1.0.0", "v1.1.0"];
+    let lines = ["v0.7.1", "v0.8.0", "v0.9.0", "v1.0.0", "v1.1.0", "v1.2.0"];
     let mut from = "v0.6.1";
     let api_server = || {
         let path = "jsonpath={.items[*].spec.template.spec.containers[0].image}";
@@ -217,7 +217,7 @@ fn the_values_of_the_first_install_last_through_every_line() {
     assert!(site.secret("fleet-cloud-credentials")["access-key.json"].contains("canary-of-the-cloud"));
 
     // One value more keeps the others; one that is null goes back to the default.
-    let newest = ["upgrade", "cp", "demo", "--version", "v1.1"];
+    let newest = ["upgrade", "cp", "demo", "--version", "v1.2"];
     let more =
         site.fleetctl(&[&newest[..], &outside, &["--set", "spread=None", "--set", "cloud.projectId=null"]].concat());
     more.succeeds();
@@ -234,7 +234,7 @@ fn the_values_of_the_first_install_last_through_every_line() {
         .map(|run| [&run["command"], &run["version"], &run["outcome"]].map(|part| part.as_str().unwrap()).join(" "))
         .collect();
     let upgrades = lines.map(|line| format!("upgrade {line} succeeded"));
-    let expected: Vec<String> = [&["install v0.6.1 succeeded".to_owned()][..], &upgrades, &upgrades[4..]].concat();
+    let expected: Vec<String> = [&["install v0.6.1 succeeded".to_owned()][..], &upgrades, &upgrades[5..]].concat();
     assert_eq!(runs, expected);
 
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();

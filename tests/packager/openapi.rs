@@ -104,7 +104,7 @@ fn every_line_with_every_preset_is_valid_for_every_minor_of_its_row() {
         }
     }
     assert_eq!(problems, [""; 0]);
-    assert_eq!(minors.keys().copied().collect::<Vec<_>>(), [24, 25, 26, 27, 28, 29, 30, 31, 36]);
+    assert_eq!(minors.keys().copied().collect::<Vec<_>>(), (24..=37).collect::<Vec<_>>());
     assert!(checked > 2000, "{checked}");
 }
 

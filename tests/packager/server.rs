@@ -1,4 +1,4 @@
-//! Real servers, the oldest and the newest hosting cluster of the bed and the API server of control planes, take every set of objects under strict validation.
+//! Real servers, hosting clusters of the bed and the API server of control planes, take every set of objects under strict validation.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use fleetctl::chart::{Object, output};
 use crate::support::{self, Set};
 
 /// A cluster of the bed that is only an API, and its minor.
-const CLUSTERS: [(&str, u32); 3] = [("api-old", 25), ("api", 31), ("plane", 36)];
+const CLUSTERS: [(&str, u32); 4] = [("api-old", 25), ("api", 31), ("api-current", 37), ("plane", 36)];
 
 /// What `kubectl apply` says of objects that the server is asked about but does not keep.
 fn ask(bed: &Bed, cluster: &str, folder: &Path, objects: &[Object]) -> Result<usize, String> {

@@ -35,7 +35,7 @@ use place::Place;
 
 /// Service versions whose images the tests install: the default, its successor, two lines between which Kubernetes gets
 /// newer, and the newest.
-pub const TESTED: [&str; 6] = ["v0.6.1", "v0.7.1", "v0.8.0", "v0.9.0", "v1.0.0", "v1.1.0"];
+pub const TESTED: [&str; 7] = ["v0.6.1", "v0.7.1", "v0.8.0", "v0.9.0", "v1.0.0", "v1.1.0", "v1.2.0"];
 
 /// The profile of Cargo.toml by which the images of the tests are built: that of the tests, so that all but the last step
 /// of a build serves both.
@@ -185,6 +185,13 @@ impl Bed {
             bail!("Kubernetes {minor} is not among the versions in tests/bed/src/parts/schemas.rs");
         }
         Ok(dir)
+    }
+
+    /// A program that does with manifests what Argo CD does, by its engine: `gitops --kubeconfig F --application NAME diff|sync
+    /// MANIFESTS` prints a JSON object a line. It is built if the cache lacks it.
+    pub fn gitops(&self) -> Result<PathBuf> {
+        go::build(&self.place, &self.cache, &[parts::GITOPS])?;
+        Ok(self.cache.program(&parts::GITOPS, "gitops"))
     }
 
     /// A program that reads YAML as Kubernetes does: a JSON string a line on standard input, each a YAML document, gives

@@ -47,7 +47,7 @@ fn unfit_facts() -> [(&'static str, HostingFacts); 16] {
     };
     let other_minor = changed(&|facts| {
         facts.git_version = "v1.31.4".to_owned();
-        facts.wanted.support.alternatives.insert(KubeMinor::new(1, 31), vec!["v1.1".to_owned(), "v1.0".to_owned()]);
+        facts.wanted.support.alternatives.insert(KubeMinor::new(1, 31), vec!["v1.2".to_owned(), "v1.1".to_owned()]);
     });
     let quota = changed(&|facts| {
         let resources = [("pods".to_owned(), (5000, 2000))].into();
@@ -151,11 +151,11 @@ fn a_fit_cluster_passes_every_check() {
 fn a_version_outside_the_row_names_row_server_and_the_flag_that_works() {
     let mut facts = fit();
     facts.git_version = "v1.31.4-gke.1".to_owned();
-    facts.wanted.support.alternatives.insert(KubeMinor::new(1, 31), vec!["v1.1".to_owned(), "v1.0".to_owned()]);
+    facts.wanted.support.alternatives.insert(KubeMinor::new(1, 31), vec!["v1.2".to_owned(), "v1.1".to_owned()]);
     let (id, what, remedy) = failure(&facts);
     assert_eq!(id, "kubernetes-version");
     assert!(what.contains("v0.6 supports Kubernetes v1.24, v1.25") && what.contains("v1.31.4-gke.1"), "{what}");
-    assert_eq!(remedy.lone_flags()[0], &Flag::Version("v1.1".to_owned()));
+    assert_eq!(remedy.lone_flags()[0], &Flag::Version("v1.2".to_owned()));
     facts.wanted.support.unavailable = std::mem::take(&mut facts.wanted.support.alternatives);
     assert!(failure(&facts).2.words().contains("does not carry its chart yet"));
 }

@@ -164,6 +164,8 @@ state = \"/run/containerd\"
             // The machine's own resolver is outside, and nothing of the bed goes there.
             "resolvConf": "/dev/null",
             "failSwapOn": false,
+            // From 1.35 on a kubelet does not start on a machine with cgroup v1 otherwise; earlier ones do not know it.
+            "failCgroupV1": false,
             "localStorageCapacityIsolation": false,
             // The disk is the developer's; the bed neither evicts nor cleans up because it is full.
             "imageGCHighThresholdPercent": 100,

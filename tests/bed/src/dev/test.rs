@@ -23,8 +23,20 @@ const ENGINE: &str = "engine";
 const RUNTIME: &str = "runtime";
 
 /// The clusters of those targets. They are started together: a test that started one of them would keep the others waiting.
-const CLUSTERS: [&str; 10] =
-    ["host", "host-2", "new", "member-1", "member-2", "api-old", "api", "plane", "api-2", "plane-2"];
+const CLUSTERS: [&str; 12] = [
+    "host",
+    "host-2",
+    "new",
+    "current",
+    "member-1",
+    "member-2",
+    "api-old",
+    "api",
+    "api-current",
+    "plane",
+    "api-2",
+    "plane-2",
+];
 
 /// How many tests of a target run side by side. Most of them wait: for pods, for time-outs, for a turn at a cluster.
 fn threads(target: &str) -> &'static str {

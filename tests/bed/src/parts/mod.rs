@@ -63,6 +63,11 @@ pub(crate) const REGISTRY: Part =
 pub(crate) const YAML_READER: Part =
     Part { name: "yamlread", version: "1.4.0", module: "yamlread", programs: &[("yamlread", ".")] };
 
+/// The engine of Argo CD as a program: what it does with the manifests for it. It is pinned to libraries of [`HUB`], so that a
+/// build of both compiles those once.
+pub(crate) const GITOPS: Part =
+    Part { name: "gitops", version: "20260914-1", module: "gitops", programs: &[("gitops", ".")] };
+
 /// Helm, which the benchmark of rendering compares with. Built only for that.
 pub(crate) const HELM: Part =
     Part { name: "helm", version: "4.3.1", module: "helm", programs: &[("helm", "helm.sh/helm/v4/cmd/helm")] };
@@ -71,6 +76,7 @@ pub(crate) const HELM: Part =
 pub(crate) const KUBERNETES: &[Part] = &[
     Part { name: "kube", version: "1.25.4", module: "kube-1.25", programs: KUBE_PROGRAMS },
     Part { name: "kube", version: "1.31.4", module: "kube-1.31", programs: KUBE_PROGRAMS },
+    Part { name: "kube", version: "1.37.2", module: "kube-1.37", programs: KUBE_PROGRAMS },
     HUB,
 ];
 
@@ -90,7 +96,10 @@ pub(crate) fn kubernetes(minor: &str) -> Result<Part> {
 /// Every part, in the order in which someone who waits needs them.
 pub(crate) fn all() -> Vec<Part> {
     let [old, newer @ .., hub] = KUBERNETES else { return Vec::new() };
-    [ETCD, *old, REGISTRY, COREDNS, LOCAL_PATH, *hub, YAML_READER].into_iter().chain(newer.iter().copied()).collect()
+    [ETCD, *old, REGISTRY, COREDNS, LOCAL_PATH, *hub, GITOPS, YAML_READER]
+        .into_iter()
+        .chain(newer.iter().copied())
+        .collect()
 }
 
 impl Part {

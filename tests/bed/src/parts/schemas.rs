@@ -14,7 +14,7 @@ use crate::say::say;
 
 /// Version and checksum of a source: the last patch of its minor whose modules can all be had. The checksums stand here
 /// because some of these versions are unknown to Go's public database of them.
-const SOURCES: [(&str, &str); 9] = [
+const SOURCES: [(&str, &str); 14] = [
     ("1.24.17", "h1:+4+5VIoxcDv35PnVELouMdDC58AQF/sWs+hjjr4Ra44="),
     ("1.25.4", "h1:M1+MR8IxE64zHhSSDn30twChLaOI+p0Kt77pvyQMKwU="),
     ("1.26.13", "h1:35SetZIBad4bsvQgLwLs8/m4isGB5aw+WGheuxqR2LU="),
@@ -23,7 +23,12 @@ const SOURCES: [(&str, &str); 9] = [
     ("1.29.15", "h1:hLcyf3XmxtfkubCEmmPX5QVD7lDclXjvEUrJeP283LM="),
     ("1.30.4", "h1:LfWX7JNmT9Hp8uFVHsB9gQCZesjcWTQ02PHwMz6dGqk="),
     ("1.31.4", "h1:VQDX52gTQnq8C/jCo48AQuDsWbWMh9XXxhQRDYjgakw="),
+    ("1.32.13", "h1:5TGYdZ6YZqdp6h/Rp1vX/4TIoybMPdgv97LCZCtPuNQ="),
+    ("1.33.13", "h1:bmH31xUdSzeA5vk0wZAK9MZp11mdLuzUSeKk0qN3hPQ="),
+    ("1.34.4", "h1:Yy6R4QB8C9kJPp25GFqEvX5XQwY5qzKeqD0Xx6oAcmk="),
+    ("1.35.4", "h1:o/8dBC/pHVpYoGV4OAIytAlNPZbdYVTXJHoYvXC4qzM="),
     ("1.36.3", "h1:qDQdoMiluAE2Eab6Fa52YV+WjiGz9mZFFoagEA6cI+o="),
+    ("1.37.2", "h1:A2VDEiObzkYqFTKhSsn0ZEb0RlLEXpHWj93gi2HqEwE="),
 ];
 
 const MODULE: &str = "k8s.io/kubernetes";

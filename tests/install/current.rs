@@ -1,0 +1,126 @@
+//! The newest Kubernetes that a service version supports, which the others of these clusters are older than.
+
+use crate::support::{Site, eventually};
+
+/// The name of the workload cluster, the namespace of its agent, and the cluster itself.
+const AGENT: [&str; 5] = ["west", "--namespace", "fleet-agent", "--context", "current"];
+
+#[test]
+fn auto_installs_on_the_newest_kubernetes_and_an_agent_of_that_line_runs_what_is_placed() {
+    let site = Site::on("current");
+    let _ = site.bed.kubectl("current", &["delete", "namespace", "fleet-agent", "shop", "--ignore-not-found"]);
+    let before = site.dump();
+    let installed = site.install(&["--version", "auto"]);
+    assert!(installed.succeeds().contains("Control plane demo is healthy"), "{installed:?}");
+    assert!(installed.stderr.contains("service version v1.2.0"), "{installed:?}");
+    let agent =
+        site.both(&[&["install", "agent"], &AGENT[..], &["--control-plane", "demo", "--version", "auto"]].concat());
+    assert!(agent.succeeds().contains("west is registered with control plane demo and Ready"), "{agent:?}");
+    assert!(agent.stderr.contains("service version v1.2.0"), "{agent:?}");
+    let version = ["get", "cluster", "west", "-o", "jsonpath={.spec.kubernetesversion}"];
+    assert_eq!(site.hub(&version), "1.37");
+
+    // What the example of the documentation places.
+    let example = |file: &str| format!("{}/examples/place-workloads/{file}", env!("CARGO_MANIFEST_DIR"));
+    let (policy, shop) = (example("policy.yaml"), example("shop.yaml"));
+    site.hub(&["apply", "-f", &policy]);
+    site.hub(&["apply", "-f", &shop]);
+    site.hub(&["-n", "shop", "rollout", "status", "deployment/web", "--timeout=120s"]);
+    let running = ["-n", "shop", "get", "pods", "-o", "jsonpath={.items[*].status.phase}"];
+    assert_eq!(site.kubectl(&running), "Running Running");
+    site.hub(&["delete", "-f", &shop, "-f", &policy]);
+    eventually("the end of what was placed", || !site.kubectl(&["get", "namespaces", "-o", "name"]).contains("/shop"));
+
+    site.both(&[&["uninstall", "agent"], &AGENT[..]].concat()).succeeds();
+    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+    site.assert_same_as(&before);
+}
+
+/// What Argo CD's own engine says of each object: its state, and why.
+struct Repository<'s> {
+    site: &'s Site,
+    manifests: std::path::PathBuf,
+}
+
+impl Repository<'_> {
+    /// Commits the output of a service version.
+    fn commit(&self, version: &str) {
+        let values =
+            ["--set", "pki.source=InCluster", "--set", "exposure.type=NodePort", "--set", "exposure.port=32222"];
+        let host = format!("exposure.host={}", self.site.bed.node_ip("current").unwrap());
+        let output = ["template", "cp", "demo", "--for", "argocd", "--version", version, "--set", &host];
+        let rendered = self.site.fleetctl(&[&output[..], &values].concat());
+        assert_eq!(self.site.fleetctl(&[&output[..], &values].concat()).stdout, rendered.succeeds());
+        std::fs::write(&self.manifests, &rendered.stdout).unwrap();
+    }
+
+    /// Runs the engine for an Application that has the name of the control plane, which is the worst one that it can have.
+    fn argocd(&self, verb: &str) -> std::collections::BTreeMap<String, String> {
+        let mut command = std::process::Command::new(self.site.bed.gitops().unwrap());
+        command
+            .arg("--kubeconfig")
+            .arg(&self.site.kubeconfig)
+            .args(["--application", "demo", verb])
+            .arg(&self.manifests);
+        let output = command.output().unwrap();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{printed}\n{}", String::from_utf8_lossy(&output.stderr));
+        let lines = printed.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        lines
+            .map(|line| (line["object"].as_str().unwrap().to_owned(), format!("{} {}", line["state"], line["message"])))
+            .collect()
+    }
+}
+
+#[test]
+fn argocd_applies_upgrades_and_prunes_and_keeps_keys_and_data() {
+    let site = Site::on("current");
+    let before = site.dump();
+    let repository = Repository { site: &site, manifests: site.home().join("manifests.yaml") };
+    repository.commit("v1.1");
+    let done = repository.argocd("sync");
+    assert!(done.len() > 20 && done.values().all(|state| state.starts_with(r#""Synced""#)), "{done:#?}");
+    site.fleetctl(&["kubeconfig", "demo"]).succeeds();
+    site.fleetctl(&["status", "demo", "--wait"]).succeeds();
+
+    // Nothing differs, and nothing is the Application's that is not in the repository: neither claims nor keys.
+    let compared = repository.argocd("diff");
+    assert!(compared.values().all(|state| state.starts_with(r#""in sync""#)), "{compared:#?}");
+    let versions = [
+        "get",
+        "deployments,statefulsets,secrets,services",
+        "-n",
+        "fleet",
+        "-o",
+        "jsonpath={.items[*].metadata.generation}",
+    ];
+    let generations = site.kubectl(&versions);
+    repository.argocd("sync");
+    assert_eq!(site.kubectl(&versions), generations, "a sync of the same changes nothing");
+
+    // The next line, by a commit.
+    let keys = site.secret("fleet-pki");
+    repository.commit("v1.2");
+    let compared = repository.argocd("diff");
+    assert!(compared.values().any(|state| state.starts_with(r#""out of sync""#)), "{compared:#?}");
+    repository.argocd("sync");
+    let status = site.fleetctl(&["status", "demo", "--wait"]);
+    assert!(status.succeeds().contains("those of service version v1.2.0"), "{status:?}");
+    assert_eq!(site.secret("fleet-pki"), keys);
+
+    // All of it goes but the namespace, the keys and the data.
+    let whole = std::fs::read_to_string(&repository.manifests).unwrap();
+    let namespace = whole.split("\n---\n").find(|object| object.contains("kind: Namespace")).unwrap();
+    std::fs::write(&repository.manifests, namespace).unwrap();
+    repository.argocd("sync");
+    let left = site.kubectl(&["-n", "fleet", "get", "deployments,statefulsets,persistentvolumeclaims", "-o", "name"]);
+    assert_eq!(left.trim(), "persistentvolumeclaim/etcd-data-etcd-0");
+    assert_eq!(site.secret("fleet-pki"), keys);
+
+    // And comes back as it was.
+    std::fs::write(&repository.manifests, &whole).unwrap();
+    repository.argocd("sync");
+    site.fleetctl(&["status", "demo", "--wait"]).succeeds();
+    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+    site.assert_same_as(&before);
+}
