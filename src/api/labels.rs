@@ -7,7 +7,8 @@ pub const API_VERSION: &str = "v1alpha1";
 
 /// Label that repeats an object's own name, so that label selectors can pick by name.
 pub const LABEL_NAME: &str = "kubernetes.io/metadata.name";
-/// Label with the name of an installation on each of its objects, on their pods and on their volume claims.
+/// Label with the name of an installation on each of its objects, on their pods and on their volume claims. They are looked up
+/// by it and not by [`LABEL_INSTANCE`], which Argo CD before version 3 overwrites with the name of its Application.
 pub const LABEL_INSTALL: &str = "fleet-scheduler.io/install";
 /// Label with the kind of an installation, so that an agent and a control plane of one name are told apart.
 pub const LABEL_INSTALL_KIND: &str = "fleet-scheduler.io/install-kind";

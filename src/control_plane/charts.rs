@@ -10,7 +10,7 @@ use super::exposure::{Endpoint, unknown};
 use super::find_keys;
 use super::plan::Plan;
 use super::values::{ExposureType, PkiSource};
-use crate::api::labels::LABEL_INSTANCE;
+use crate::api::labels::LABEL_INSTALL;
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::api::pod_values::SecretValue;
 use crate::api::text::visible;
@@ -70,7 +70,7 @@ impl Charts for ControlPlaneCharts {
         Box::pin(async move {
             let (name, namespace) = (self.name.clone(), self.namespace.clone());
             let secrets =
-                secret_values(&self.client, namespace.as_str(), (LABEL_INSTANCE, name.as_str()), &SECRET_VALUES);
+                secret_values(&self.client, namespace.as_str(), (LABEL_INSTALL, name.as_str()), &SECRET_VALUES);
             let secrets = secrets.await.map_err(|error| format!("its secret values cannot be read: {error}"))?;
             let plan =
                 release_spec::recorded(chart::Kind::ControlPlane, release, secrets, |selection, chart, values| {

@@ -11,7 +11,7 @@ use super::error::InstallError;
 use super::exposure::endpoint_from_values;
 use super::find_keys;
 use super::plan::Plan;
-use crate::api::labels::LABEL_INSTANCE;
+use crate::api::labels::LABEL_INSTALL;
 use crate::pki::secrets::{self, SECRET_ENTRIES};
 use crate::pki::{Files, Kubeconfig, Renewal};
 
@@ -80,7 +80,7 @@ fn judge(files: &Files, plan: &Plan, now: Timestamp) -> Vec<String> {
 pub(super) async fn in_use(client: &Client, namespace: &str, name: &str) -> Result<Files, kube::Error> {
     let sets: Api<StatefulSet> = Api::namespaced(client.clone(), namespace);
     let Some(set) = sets.get_opt("etcd").await? else { return Ok(Files::new()) };
-    if set.labels().get(LABEL_INSTANCE).map(String::as_str) != Some(name) {
+    if set.labels().get(LABEL_INSTALL).map(String::as_str) != Some(name) {
         return Ok(Files::new());
     }
     let volumes = set.spec.and_then(|spec| spec.template.spec?.volumes).unwrap_or_default();

@@ -15,7 +15,7 @@ use super::local_files;
 use super::local_files::Written;
 use super::plan::Plan;
 use super::values::PkiSource;
-use crate::api::labels::LABEL_INSTANCE;
+use crate::api::labels::{LABEL_INSTALL, LABEL_PART_OF};
 use crate::api::names::ControlPlaneName;
 use crate::apply::{self, Engine};
 use crate::install::fleet_home::Home;
@@ -33,8 +33,7 @@ pub const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
 /// are left out.
 pub async fn from_cluster(client: &Client, namespace: &str, name: &str) -> Result<Files, kube::Error> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let ours =
-        ListParams::default().labels(&format!("app.kubernetes.io/instance={name},app.kubernetes.io/part-of=fleet"));
+    let ours = ListParams::default().labels(&format!("{LABEL_INSTALL}={name},{LABEL_PART_OF}=fleet"));
     let list = api.list(&ours).await?;
     let files = secrets::read(|entry| {
         let secret = list.iter().find(|secret| secret.name_any() == entry.secret)?;
@@ -74,7 +73,7 @@ pub async fn admin_kubeconfig(
 ) -> Result<Option<Kubeconfig>, AdminKubeconfigError> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let secret = secrets.get_opt(ADMIN_SECRET).await?;
-    let secret = secret.filter(|secret| secret.labels().get(LABEL_INSTANCE).is_some_and(|whose| whose == name));
+    let secret = secret.filter(|secret| secret.labels().get(LABEL_INSTALL).is_some_and(|whose| whose == name));
     let text = match secret {
         Some(secret) => {
             let bytes = secret.data.and_then(|mut data| data.remove("kubeconfig"));

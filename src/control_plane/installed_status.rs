@@ -12,7 +12,7 @@ use super::health::chain;
 use super::plan::OWNER_KIND;
 use super::running_images;
 use super::values::PkiSource;
-use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTANCE};
+use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTALL};
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::api::version::ServiceVersion;
 use crate::apply::{Engine, WaitTarget};
@@ -78,7 +78,7 @@ pub async fn labelled(client: &Client, name: &ControlPlaneName, namespace: &Name
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace.as_str());
     let found = deployments.get_metadata_opt("apiserver").await.ok()??;
     let label = |key| found.labels().get(key).map(String::as_str);
-    (label(LABEL_INSTANCE) == Some(name.as_str())).then(|| label(LABEL_APP_VERSION).map(str::to_owned))?
+    (label(LABEL_INSTALL) == Some(name.as_str())).then(|| label(LABEL_APP_VERSION).map(str::to_owned))?
 }
 
 /// Looks at an installed control plane. Reads only; what may not be read is said so by its check.

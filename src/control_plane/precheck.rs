@@ -12,7 +12,7 @@ use super::plan::Plan;
 use super::preflight::{self, Compared};
 use super::values::ExposureType;
 use super::{etcd_members, etcd_volume, kubernetes_downgrade, upgrade};
-use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTANCE};
+use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTALL};
 use crate::api::version::KubeMinor;
 use crate::apply::{self, Engine};
 use crate::chart::{self, Object};
@@ -129,5 +129,5 @@ async fn kept_version(plan: &Plan, client: &Client) -> Option<String> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), plan.package.namespace.as_str());
     let kept = secrets.get_metadata_opt(KEPT_SECRET).await.ok()??;
     let label = |key| kept.labels().get(key).map(String::as_str);
-    (label(LABEL_INSTANCE) == Some(plan.name.as_str())).then(|| label(LABEL_APP_VERSION).map(str::to_owned))?
+    (label(LABEL_INSTALL) == Some(plan.name.as_str())).then(|| label(LABEL_APP_VERSION).map(str::to_owned))?
 }

@@ -128,7 +128,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTANCE};
+    use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTALL};
     use crate::install::fleet_home::Home;
 
     struct Silent;
@@ -148,7 +148,7 @@ mod tests {
         let new = "registry.example/kube-apiserver:v1.31.4";
         let status = json!({"containerStatuses": [{"name": "apiserver", "state": {"running": {}}}]});
         let pods = json!({"metadata": {}, "items": [{"spec": api_server(new), "status": status}]});
-        let labels = json!({LABEL_INSTANCE: "demo", LABEL_APP_VERSION: "v0.9.0"});
+        let labels = json!({LABEL_INSTALL: "demo", LABEL_APP_VERSION: "v0.9.0"});
         let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": {"name": "apiserver", "namespace": "fleet", "labels": labels},
             "spec": {"template": {"spec": api_server(new)}}});

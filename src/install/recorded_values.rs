@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::release_spec::{Package, remove_at};
 use super::renderable::{SecretEntry, secret_values};
-use crate::api::labels::LABEL_INSTANCE;
+use crate::api::labels::LABEL_INSTALL;
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::api::version::ServiceVersion;
 use crate::apply::{self, Engine};
@@ -88,7 +88,7 @@ impl RecordedRelease {
         };
         let entries: Vec<SecretEntry> = secrets.iter().filter(recorded).copied().collect();
         let owner = &record.owner;
-        let secrets = secret_values(client, &owner.namespace, (LABEL_INSTANCE, &owner.name), &entries).await?;
+        let secrets = secret_values(client, &owner.namespace, (LABEL_INSTALL, &owner.name), &entries).await?;
         let Release { version, values, .. } = &record.release;
         Ok(Self { version: version.clone(), phase: record.phase, values: values.clone(), secrets })
     }

@@ -18,7 +18,7 @@ use kube::{Client, ResourceExt as _};
 use serde_json::json;
 
 use crate::api::applyset;
-use crate::api::labels::{KEYS_MANAGER, LABEL_APP_VERSION, LABEL_INSTANCE, LABEL_KEEP, LABEL_PART_OF};
+use crate::api::labels::{KEYS_MANAGER, LABEL_APP_VERSION, LABEL_INSTALL, LABEL_KEEP, LABEL_PART_OF};
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::daemon::log::{self, LogFormat};
 use crate::k8s::daemon_client;
@@ -159,7 +159,7 @@ async fn attempt(client: &Client, args: &KeysArgs, host: &San, now: Timestamp) -
     let mut found: BTreeMap<&str, Secret> = BTreeMap::new();
     for name in &names {
         let Some(secret) = api.get_opt(name).await? else { continue };
-        if secret.labels().get(LABEL_INSTANCE).map(String::as_str) != Some(args.name.as_str()) {
+        if secret.labels().get(LABEL_INSTALL).map(String::as_str) != Some(args.name.as_str()) {
             return Err(KeysError::NotOurs((*name).to_owned()));
         }
         found.insert(name, secret);
@@ -282,12 +282,13 @@ fn secret(args: &KeysArgs, name: &str, data: BTreeMap<String, ByteString>, known
     };
     let mut body = known.cloned().unwrap_or_default();
     let is_remade = body.immutable == Some(true);
+    // Without `app.kubernetes.io/instance`: Argo CD before version 3 knows its own objects by that label, and removes those that
+    // are not in its repository.
     let mut labels: BTreeMap<String, String> = body.metadata.labels.take().unwrap_or_default();
     labels.extend(
         [
             ("app.kubernetes.io/name", component),
             ("app.kubernetes.io/component", component),
-            (LABEL_INSTANCE, args.name.as_str()),
             (LABEL_PART_OF, "fleet"),
             (LABEL_APP_VERSION, &args.service_version),
         ]

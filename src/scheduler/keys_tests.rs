@@ -7,6 +7,7 @@ use kube::client::Body;
 use serde_json::Value;
 
 use super::*;
+use crate::api::labels::LABEL_INSTANCE;
 
 type Meanwhile = Box<dyn FnOnce(&mut BTreeMap<String, Value>) + Send>;
 
@@ -114,7 +115,7 @@ async fn what_is_missing_is_made_once_and_then_nothing_is_written() {
     assert_eq!(first.made[0], KEPT_SECRET);
     let before = namespace.lock().unwrap().objects.clone();
     let kept = &before[&secret_path(KEPT_SECRET)]["metadata"]["labels"];
-    assert_eq!((&kept[LABEL_KEEP], &kept[LABEL_INSTANCE]), (&json!("data"), &json!("demo")));
+    assert_eq!((&kept[LABEL_KEEP], &kept[LABEL_INSTANCE]), (&json!("data"), &Value::Null));
     assert_eq!(before[&secret_path(KEPT_SECRET)]["metadata"]["annotations"][LABEL_KEEP], "true");
     for (key, value) in applyset::labels("control-plane", "demo", "fleet") {
         assert!(before.values().all(|secret| secret["metadata"]["labels"][key] == value), "{key}");
@@ -225,7 +226,7 @@ async fn of_two_at_once_one_makes_the_authorities() {
 #[tokio::test]
 async fn a_secret_of_somebody_else_is_left_alone() {
     let namespace = Arc::new(Mutex::new(Namespace::default()));
-    let theirs = json!({"metadata": {"name": "etcd-certs", "labels": {LABEL_INSTANCE: "other"}}});
+    let theirs = json!({"metadata": {"name": "etcd-certs", "labels": {LABEL_INSTALL: "other"}}});
     namespace.lock().unwrap().objects.insert(secret_path("etcd-certs"), theirs);
     let refused = run_on(&namespace, &[]).await.unwrap_err();
     assert!(matches!(&refused, KeysError::NotOurs(name) if name == "etcd-certs"), "{refused}");

@@ -7,7 +7,7 @@ use kube::Client;
 use serde_json::json;
 
 use super::plan::{Plan, namespace};
-use crate::api::labels::{INIT_SECRET, LABEL_INSTANCE};
+use crate::api::labels::{INIT_SECRET, LABEL_INSTALL};
 use crate::api::names::{ClusterName, NamespaceName};
 use crate::api::pod_values::SecretValue;
 use crate::api::text::visible;
@@ -59,7 +59,7 @@ impl Charts for AgentCharts {
     fn recorded<'a>(&'a self, release: &'a Release) -> Rendering<'a> {
         Box::pin(async move {
             let (name, place) = (self.name.clone(), self.namespace.clone());
-            let secrets = secret_values(&self.client, place.as_str(), (LABEL_INSTANCE, name.as_str()), &SECRET_VALUES);
+            let secrets = secret_values(&self.client, place.as_str(), (LABEL_INSTALL, name.as_str()), &SECRET_VALUES);
             let secrets = secrets.await.map_err(|error| format!("its secret values cannot be read: {error}"))?;
             let plan = release_spec::recorded(chart::Kind::Agent, release, secrets, |selection, chart, values| {
                 Plan::new(name, place, selection, chart, values)

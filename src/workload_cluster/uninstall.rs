@@ -11,7 +11,7 @@ use super::copies::{Copies, PlacedObject};
 use super::plan::OWNER_KIND;
 use super::probe;
 use super::registration::Identity;
-use crate::api::labels::LABEL_INSTANCE;
+use crate::api::labels::LABEL_INSTALL;
 use crate::api::names::ClusterName;
 use crate::api::registration::{LEAVE_FAILED, Registration, state};
 use crate::api::text::visible;
@@ -101,7 +101,7 @@ impl Target<'_> {
     /// An API that does not answer or refuses.
     pub async fn installed(&self) -> Result<Option<String>, kube::Error> {
         let found = deployments(self.client, self.namespace.as_str()).get_opt("fleet-agent").await?;
-        Ok(found.and_then(|deployment| deployment.labels().get(LABEL_INSTANCE).cloned()))
+        Ok(found.and_then(|deployment| deployment.labels().get(LABEL_INSTALL).cloned()))
     }
 
     /// The copies of the agent's control plane, if there can be any.

@@ -68,7 +68,7 @@ fn a_command_that_deletes_is_told_with_the_place_that_was_checked() {
     let sandbox = Sandbox::new();
     let server = serve(|method, path| {
         if path.contains("/namespaces/two/persistentvolumeclaims?") {
-            let labels = json!({"app.kubernetes.io/instance": "other"});
+            let labels = json!({"fleet-scheduler.io/install": "other"});
             return list(&[json!({"metadata": {"name": "etcd-data-etcd-0", "labels": labels}})]);
         }
         empty(method, path)

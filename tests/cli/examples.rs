@@ -32,7 +32,7 @@ fn empty(sandbox: &Sandbox) {
 
 /// A workload cluster with the agent of `east`.
 fn other_agent(sandbox: &Sandbox) {
-    let labels = json!({"app.kubernetes.io/instance": "east"});
+    let labels = json!({"fleet-scheduler.io/install": "east"});
     let agent =
         json!({"kind": "Deployment", "apiVersion": "apps/v1", "metadata": {"name": "fleet-agent", "labels": labels}});
     let server = serve(move |_, path| match path.split('?').next() {
@@ -67,7 +67,7 @@ fn demo(sandbox: &Sandbox, etcd: usize) {
 }
 
 /// Each page with the exit code of its reason, what is there, and the command.
-const RUNS: [(&str, i32, Given, &str); 45] = [
+const RUNS: [(&str, i32, Given, &str); 46] = [
     ("ValuesNeedCluster", 2, nothing, "fleetctl upgrade control-plane demo --dry-run"),
     ("AutoNeedsCluster", 2, nothing, "fleetctl install control-plane demo --version auto --dry-run"),
     ("BadKubeconfig", 1, |sandbox| with_kubeconfig(sandbox, "clusters: [\n"), "fleetctl status demo"),
@@ -131,6 +131,12 @@ const RUNS: [(&str, i32, Given, &str); 45] = [
         6,
         |sandbox| with_kubeconfig(sandbox, &kubeconfig("demo", "https://192.0.2.10:6443")),
         "fleetctl kubeconfig demo --remove",
+    ),
+    (
+        "KeysInGit",
+        2,
+        nothing,
+        "fleetctl template cp demo --for flux --set exposure.type=LoadBalancer --set exposure.host=demo.example.org",
     ),
     ("KubernetesVersion", 3, nothing, "fleetctl template agent west --kube-version 1.31"),
     (

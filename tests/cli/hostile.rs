@@ -380,7 +380,7 @@ fn sick(asked: &Asked, hub: &str) -> (u16, Value) {
                 "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}}]}})]),
         "/apis/apps/v1/namespaces/fleet/deployments" => list(&["fleet-scheduler", "fleet-agent"].map(|name| {
             json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "fleet",
-                "labels": {"app.kubernetes.io/name": name, "app.kubernetes.io/instance": "demo", "app.kubernetes.io/version": "v0.6.1"}},
+                "labels": {"app.kubernetes.io/name": name, "fleet-scheduler.io/install": "demo", "app.kubernetes.io/version": "v0.6.1"}},
                 "spec": {"replicas": 1, "selector": {}, "template": {}}})
         })),
         _ if asked.method != "GET" => forbidden(),
@@ -462,7 +462,7 @@ fn agents_place(state: &'static str, reason: &'static str) -> impl Fn(&Asked) ->
                 200,
                 json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "fleet-agent", "namespace": "fleet",
                     "uid": "a", "resourceVersion": "1", "generation": 1,
-                    "labels": {"app.kubernetes.io/instance": "west", "app.kubernetes.io/name": "fleet-agent"},
+                    "labels": {"fleet-scheduler.io/install": "west", "app.kubernetes.io/name": "fleet-agent"},
                     "managedFields": [{"manager": "fleetctl", "operation": "Apply", "fieldsV1": {"f:spec": {}}}]},
                     "spec": {"replicas": 1, "selector": {}, "template": {}}}),
             ),

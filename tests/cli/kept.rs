@@ -134,7 +134,7 @@ fn an_address_that_is_another_than_before_the_removal_is_told_once() {
 #[test]
 fn a_record_that_names_no_version_and_no_members_opens_no_way_around_what_the_data_is_of() {
     let record = record(&json!({"chart": "", "version": "", "valuesDigest": ""}));
-    let labels = json!({"app.kubernetes.io/instance": "demo", "app.kubernetes.io/version": "v0.8.1"});
+    let labels = json!({"fleet-scheduler.io/install": "demo", "app.kubernetes.io/version": "v0.8.1"});
     let server = serve(move |method, path| match path.split('?').next() {
         Some("/api/v1/namespaces/fleet/secrets/fleetctl.demo") => (200, record.clone()),
         Some("/api/v1/namespaces/fleet/secrets/fleet-pki") => {
@@ -143,7 +143,7 @@ fn a_record_that_names_no_version_and_no_members_opens_no_way_around_what_the_da
             (200, kept)
         }
         Some("/api/v1/namespaces/fleet/persistentvolumeclaims") => list(&[json!({
-            "metadata": {"name": "etcd-data-etcd-0", "labels": {"app.kubernetes.io/instance": "demo"}},
+            "metadata": {"name": "etcd-data-etcd-0", "labels": {"fleet-scheduler.io/install": "demo"}},
             "status": {"phase": "Bound"}})]),
         _ => empty(method, path),
     });
@@ -164,7 +164,7 @@ fn a_record_that_names_no_version_and_no_members_opens_no_way_around_what_the_da
 
 #[test]
 fn the_members_of_a_store_that_stands_without_a_record_are_counted_before_anything_is_written() {
-    let labels = json!({"app.kubernetes.io/instance": "demo", "app.kubernetes.io/part-of": "fleet",
+    let labels = json!({"fleet-scheduler.io/install": "demo", "app.kubernetes.io/part-of": "fleet",
         "app.kubernetes.io/version": "v0.8.1"});
     let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": {"replicas": 1},
         "metadata": {"name": "etcd", "namespace": "fleet", "uid": "u", "labels": labels}});
@@ -200,12 +200,12 @@ fn the_keys_of_another_control_plane_on_this_machine_do_not_replace_lost_ones() 
     made.run(&elsewhere).succeeds();
     let operators = std::fs::read_to_string(made.path().join(".fleet/demo/fleet-kubeconfig")).unwrap();
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fleet-kubeconfig", "namespace": "fleet",
-            "labels": {"app.kubernetes.io/instance": "demo", "app.kubernetes.io/part-of": "fleet"}},
+            "labels": {"fleet-scheduler.io/install": "demo", "app.kubernetes.io/part-of": "fleet"}},
         "data": {"kubeconfig": STANDARD.encode(operators)}});
     let server = serve(move |method, path| match path.split('?').next() {
         Some("/api/v1/namespaces/fleet/secrets") => list(std::slice::from_ref(&secret)),
         Some("/api/v1/namespaces/fleet/persistentvolumeclaims") => list(&[json!({
-            "metadata": {"name": "etcd-data-etcd-0", "namespace": "fleet", "labels": {"app.kubernetes.io/instance": "demo"}},
+            "metadata": {"name": "etcd-data-etcd-0", "namespace": "fleet", "labels": {"fleet-scheduler.io/install": "demo"}},
             "status": {"phase": "Bound"}})]),
         _ => empty(method, path),
     });

@@ -164,7 +164,7 @@ fn a_kubeconfig_that_somebody_changed_in_its_secret_runs_nothing_and_is_not_hand
         let sandbox = Sandbox::new();
         let mark = sandbox.path().join("ran");
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fleet-kubeconfig", "namespace": "fleet",
-            "labels": {"app.kubernetes.io/instance": "demo", "app.kubernetes.io/part-of": "fleet"}},
+            "labels": {"fleet-scheduler.io/install": "demo", "app.kubernetes.io/part-of": "fleet"}},
             "data": {"kubeconfig": STANDARD.encode(changed(&mark, with))}});
         let hub = serve(|_, path| inside(path));
         use_cluster(

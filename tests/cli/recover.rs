@@ -49,7 +49,7 @@ fn a_kubeconfig_comes_from_the_local_folder_where_there_is_no_cluster() {
 #[test]
 fn a_rollback_without_a_record_says_what_is_installed_by_its_labels() {
     let sandbox = Sandbox::new();
-    let labels = json!({"app.kubernetes.io/instance": "demo", "app.kubernetes.io/version": "v0.7.1"});
+    let labels = json!({"fleet-scheduler.io/install": "demo", "app.kubernetes.io/version": "v0.7.1"});
     let server = serve(move |_, path| match path.split('?').next() {
         Some(path) if path.ends_with("/deployments/apiserver") => (
             200,

@@ -66,7 +66,7 @@ pub(crate) fn inside(path: &str) -> Answer {
 pub(crate) fn hosting(path: &str, hub: &str, etcd: usize) -> Answer {
     let workload = |kind: &str, name: &str, ready: usize| {
         json!({"apiVersion": "apps/v1", "kind": kind,
-            "metadata": {"name": name, "namespace": "fleet", "uid": name, "generation": 1, "labels": {"app.kubernetes.io/instance": "demo"}},
+            "metadata": {"name": name, "namespace": "fleet", "uid": name, "generation": 1, "labels": {"fleet-scheduler.io/install": "demo"}},
             "spec": {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "serviceName": name, "template": {}},
             "status": {"observedGeneration": 1, "replicas": 1, "readyReplicas": ready, "updatedReplicas": ready, "availableReplicas": ready}})
     };
@@ -89,7 +89,7 @@ pub(crate) fn hosting(path: &str, hub: &str, etcd: usize) -> Answer {
     match path {
         "/api/v1/namespaces/fleet/secrets/fleet-kubeconfig" => (
             200,
-            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fleet-kubeconfig", "labels": {"app.kubernetes.io/instance": "demo"}},
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fleet-kubeconfig", "labels": {"fleet-scheduler.io/install": "demo"}},
                 "data": {"kubeconfig": STANDARD.encode(admin_kubeconfig("demo", hub))}}),
         ),
         "/api/v1/namespaces/fleet/pods" => list(if etcd == 0 { std::slice::from_ref(&pending) } else { &[] }),
@@ -432,7 +432,7 @@ fn what_an_agent_says_of_itself_cannot_move_the_cursor() {
         &serve(move |_, path| {
             let (code, mut answer) = hosting(path, &hub, 1);
             if path.starts_with("/apis/apps/v1/namespaces/fleet/deployments?") {
-                let labels = json!({"app.kubernetes.io/name": "fleet-scheduler", "app.kubernetes.io/instance": "demo"});
+                let labels = json!({"app.kubernetes.io/name": "fleet-scheduler", "fleet-scheduler.io/install": "demo"});
                 answer["items"] = json!([{"metadata": {"name": "fleet-scheduler", "labels": labels}}]);
             }
             (code, answer)

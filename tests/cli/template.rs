@@ -346,3 +346,52 @@ fn keys_are_written_through_no_link_into_no_open_file_and_into_no_open_folder() 
     assert_eq!(fs::read_dir(&open).unwrap().count(), 0);
     template(&sandbox, &["--output-dir", open.to_str().unwrap(), "--exclude-kind", "Secret"]).succeeds();
 }
+
+#[test]
+fn manifests_for_gitops_hold_no_key_and_say_what_stays() {
+    let sandbox = Sandbox::new();
+    // Whoever forgets where keys come from gets none, and makes none.
+    for program in ["argocd", "flux"] {
+        template(&sandbox, &["--for", program]).fails(2, &["private keys", "pki.source=InCluster", "--without-keys"]);
+        template(&sandbox, &["--for", program, "-s", "secret/fleet-pki"]).fails(2, &["private keys"]);
+    }
+    assert!(!sandbox.path().join(".fleet").exists(), "nothing is written");
+
+    let in_cluster = ["--set", "pki.source=InCluster"];
+    let rendered = |more: &[&str]| documents(template(&sandbox, &[&in_cluster[..], more].concat()).succeeds());
+    let annotation = |object: &serde_json::Value, key: &str| {
+        object["metadata"]["annotations"][key].as_str().map(str::to_owned).unwrap_or_default()
+    };
+    let plain = rendered(&[]);
+    let argocd = rendered(&["--for", "argocd"]);
+    assert_eq!(argocd, rendered(&["--for", "argocd"]), "the same at every run");
+    let waves: Vec<u8> =
+        argocd.iter().map(|object| annotation(object, "argocd.argoproj.io/sync-wave").parse().unwrap()).collect();
+    assert!(waves.is_sorted() && waves.first() < waves.last(), "{waves:?}");
+    let options = "argocd.argoproj.io/sync-options";
+    assert!(argocd.iter().all(|object| annotation(object, options).starts_with("ServerSideApply=true")));
+    let kept: Vec<&str> = argocd
+        .iter()
+        .filter(|object| annotation(object, options).ends_with(",Prune=false,Delete=false"))
+        .filter_map(|object| object["kind"].as_str())
+        .collect();
+    assert_eq!(kept, ["Namespace"]);
+    // The label by which older versions know their own is not on the claims that the StatefulSet makes.
+    let instance = |objects: &[serde_json::Value]| {
+        let claim = &find(objects, "StatefulSet", "etcd")["spec"]["volumeClaimTemplates"][0]["metadata"]["labels"];
+        (claim["app.kubernetes.io/instance"].clone(), claim["fleet-scheduler.io/install"].clone())
+    };
+    assert_eq!(instance(&argocd), (serde_json::Value::Null, "demo".into()));
+    assert_eq!(instance(&plain), ("demo".into(), "demo".into()));
+
+    let flux = rendered(&["--for", "flux"]);
+    let prune = |object: &&serde_json::Value| annotation(object, "kustomize.toolkit.fluxcd.io/prune") == "disabled";
+    assert_eq!(
+        flux.iter().filter(prune).filter_map(|object| object["kind"].as_str()).collect::<Vec<_>>(),
+        ["Namespace"]
+    );
+    assert_eq!(flux.len(), plain.len());
+
+    let agent = sandbox.run(&["template", "agent", "west", "--for", "argocd"]);
+    assert!(documents(agent.succeeds()).iter().all(|object| annotation(object, options) == "ServerSideApply=true"));
+}

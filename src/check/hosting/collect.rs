@@ -11,13 +11,12 @@ use kube::{Client, Resource, ResourceExt};
 
 use super::needs::canonical;
 use super::{ClassFacts, DEFAULT_CLASS, HostingFacts, NodeFacts, QuotaFacts, Wanted, read};
+use crate::api::labels::LABEL_INSTALL;
 use crate::api::quantity::{self, Milli};
 use crate::api::rbac::{Right, Scope};
 use crate::check::access::forbidden;
 use crate::check::autopilot;
 
-/// The label that names the control plane to which an object belongs.
-const INSTANCE: &str = "app.kubernetes.io/instance";
 /// The label of a namespace by which pods below a level of the Pod Security Standards are refused.
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 
@@ -162,7 +161,8 @@ async fn inside(client: &Client, wanted: &Wanted, learning: &Learning<'_>) {
             Err(error) => drop(facts.unread.insert(read::LIMITS, error.to_string())),
         }
         for claim in claims.iter().flatten() {
-            if let Some(owner) = claim.labels().get(INSTANCE).filter(|_| wanted.claims.contains(&claim.name_any())) {
+            if let Some(owner) = claim.labels().get(LABEL_INSTALL).filter(|_| wanted.claims.contains(&claim.name_any()))
+            {
                 facts.namespace.data_of.insert(claim.name_any(), owner.clone());
             }
             let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -173,7 +173,7 @@ async fn inside(client: &Client, wanted: &Wanted, learning: &Learning<'_>) {
         for set in stateful.iter().flatten() {
             let labels = set.labels();
             let ours = labels.get("app.kubernetes.io/part-of").is_some_and(|part| part == "fleet");
-            if let Some(name) = labels.get(INSTANCE).filter(|_| ours) {
+            if let Some(name) = labels.get(LABEL_INSTALL).filter(|_| ours) {
                 facts.namespace.control_planes.push(name.clone());
                 let version = labels.get("app.kubernetes.io/version").cloned();
                 facts.namespace.versions.extend(version.map(|version| (name.clone(), version)));
@@ -246,7 +246,7 @@ async fn node_port_holders(client: &Client, wanted: &Wanted, port: u16) -> Vec<S
     let Ok(list) = services.list(&ListParams::default()).await else { return Vec::new() };
     let ours = |service: &Service| {
         service.namespace().as_deref() == Some(wanted.namespace.as_str())
-            && service.labels().get(INSTANCE) == Some(&wanted.name)
+            && service.labels().get(LABEL_INSTALL) == Some(&wanted.name)
     };
     list.iter()
         .filter(|service| !ours(service))

@@ -11,7 +11,7 @@ use kube::{Client, ResourceExt};
 use super::{AgentFacts, InitFacts, MemberFacts, TokenFacts, Wanted, WorkloadFacts};
 use crate::api::Cluster;
 use crate::api::init_kubeconfig::Init;
-use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTANCE};
+use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTALL};
 use crate::api::lenient::Lenient;
 use crate::api::rbac::{Right, Scope};
 use crate::api::registration::{IDENTITY_CERTIFICATE, IDENTITY_HUB, IDENTITY_SECRET};
@@ -130,7 +130,7 @@ impl WorkloadFacts {
 
 fn agent(deployment: &Deployment) -> AgentFacts {
     AgentFacts {
-        name: deployment.labels().get(LABEL_INSTANCE).cloned().unwrap_or_default(),
+        name: deployment.labels().get(LABEL_INSTALL).cloned().unwrap_or_default(),
         namespace: deployment.namespace().unwrap_or_default(),
     }
 }

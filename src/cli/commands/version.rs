@@ -10,6 +10,7 @@ use kube::{Client, ResourceExt};
 use serde::Serialize;
 
 use crate::api::Cluster;
+use crate::api::labels::LABEL_INSTALL;
 use crate::api::text::{visible_cell, visible_list};
 use crate::api::version::ServiceVersion;
 use crate::chart;
@@ -103,7 +104,7 @@ async fn ask(global: &Global, found: &mut Document) -> Result<(), String> {
         let named = listed.iter().filter(|object| label(object, "app.kubernetes.io/name") == component);
         named
             .map(|object| Installed {
-                name: label(object, "app.kubernetes.io/instance"),
+                name: label(object, LABEL_INSTALL),
                 version: label(object, "app.kubernetes.io/version"),
             })
             .collect()

@@ -86,7 +86,10 @@ pub fn read(request: &CertificateSigningRequest, requester: Requester, longest: 
     let id = annotation(ANNOTATION_CLUSTER_ID).filter(|id| is_uuid(id));
     let id =
         id.ok_or_else(|| Denial::new("ClusterIdInvalid", format!("annotation {ANNOTATION_CLUSTER_ID} is not a UUID")))?;
-    if let Some(version) = annotation(ANNOTATION_AGENT_VERSION) {
+    // Who is registered keeps its certificate: a cluster whose agent was forgotten in an upgrade stays reachable.
+    if requester == Requester::Token
+        && let Some(version) = annotation(ANNOTATION_AGENT_VERSION)
+    {
         check_skew(version, env!("CARGO_PKG_VERSION"))?;
     }
     let asked = pkcs10::read(&spec.request.0)?;

@@ -235,6 +235,16 @@ fn version_skew_is_limited() {
     let long = check_skew(&format!("0.8.\u{1b}[2J\n{}", "9".repeat(250 << 10)), "0.6.1").unwrap_err();
     assert!(long.message.starts_with(r"agent v0.8.\u{1b}[2J\n999") && long.message.len() < 200, "{}", long.message);
     assert_eq!(check_skew("latest", "0.6.1").unwrap_err().reason, "AgentVersionInvalid");
+    // It is asked of those who join; a registered cluster is not lost by an upgrade of its control plane.
+    let key = KeyPair::generate().unwrap();
+    let mut far = good_of(&key);
+    far.metadata.annotations.get_or_insert_default().insert(ANNOTATION_AGENT_VERSION.to_owned(), "0.1.0".to_owned());
+    assert_eq!(reason(&far), "AgentVersionSkew");
+    let registered = Requester::Agent { user: user_of(&key) };
+    assert_eq!(
+        read(&far, registered, LONGEST).unwrap().fingerprint,
+        read(&good_of(&key), Requester::Token, LONGEST).unwrap().fingerprint
+    );
 }
 
 #[test]

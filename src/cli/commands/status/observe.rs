@@ -9,7 +9,7 @@ use kube::config::Kubeconfig;
 use kube::{Client, CustomResourceExt, ResourceExt};
 
 use crate::api::Cluster;
-use crate::api::labels::{INIT_SECRET, LABEL_INSTANCE};
+use crate::api::labels::{INIT_SECRET, LABEL_INSTALL, LABEL_INSTANCE};
 use crate::api::names::ControlPlaneName;
 use crate::api::remedy::{Action, Command, Remedy, Subject};
 use crate::api::text::visible_cell;
@@ -141,7 +141,7 @@ async fn installed(client: &Client, namespace: &str) -> Result<Vec<String>, kube
     let sets: Api<k8s_openapi::api::apps::v1::StatefulSet> = Api::namespaced(client.clone(), namespace);
     let ours = ListParams::default().labels("app.kubernetes.io/part-of=fleet");
     let list = sets.list(&ours).await?;
-    Ok(list.iter().filter_map(|set| set.labels().get("app.kubernetes.io/instance").cloned()).collect())
+    Ok(list.iter().filter_map(|set| set.labels().get(LABEL_INSTALL).cloned()).collect())
 }
 
 /// Returns whether an API server is a control plane's own, and of which, as far as it can be known.

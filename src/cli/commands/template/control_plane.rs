@@ -2,6 +2,7 @@
 
 use clap::Args;
 
+use super::gitops;
 use super::keys::{self, KeysArgs};
 use super::output::OutputArgs;
 use super::outside_row;
@@ -28,6 +29,8 @@ pub(super) const EXAMPLES: &str = with_precedence!(
   fleetctl template cp demo --preset nodeport --set exposure.host=192.0.2.10 --without-keys
   fleetctl template cp demo --set pki.source=InCluster --set exposure.type=LoadBalancer |
     kubectl apply -f -
+  fleetctl template cp demo --for argocd --set pki.source=InCluster \\
+    --set exposure.type=LoadBalancer --output-dir demo
   fleetctl template cp demo -o json \\
     --set exposure.type=LoadBalancer --set exposure.host=fleet.example.com
   fleetctl template cp demo \\
@@ -82,6 +85,10 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
     let is_printed = !keys.without_keys
         && plan.values.pki.source == PkiSource::Installer
         && args.output.prints_any(|| plan.render(&endpoint, &pki::placeholders()), keys::holds_keys)?;
+    if is_printed && args.output.gitops.is_some() {
+        // Before any are made.
+        return Err(gitops::keys_in_git());
+    }
     let found = if is_printed || is_made {
         keys.kept(&home, &plan, &endpoint, || other_keys(&home, &plan, global))?
     } else {

@@ -3,6 +3,7 @@
 mod agent;
 mod control_plane;
 mod folder;
+mod gitops;
 mod keys;
 mod output;
 

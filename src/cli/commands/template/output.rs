@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::folder;
+use super::gitops::GitOps;
 use crate::chart::inspect::explain;
 use crate::chart::inspect::explain::{ExplainError, Explanation};
 use crate::chart::{Diagnostics, Object, Rendered};
@@ -23,6 +24,10 @@ pub(crate) struct OutputArgs {
     /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "yaml")]
     output: Format,
+
+    /// Annotate the objects for the program that applies them out of a Git repository; private keys are refused then
+    #[arg(long = "for", value_enum, value_name = "PROGRAM")]
+    pub(super) gitops: Option<GitOps>,
 
     /// Write each object into a file of its own in this folder; those of an earlier output that are not rendered any more
     /// are removed, other files stay
@@ -80,10 +85,13 @@ impl OutputArgs {
         manifests: impl FnOnce() -> Result<Vec<String>, Diagnostics>,
         render: impl FnOnce() -> Result<Rendered, Diagnostics>,
     ) -> Result<(), CliError> {
-        if !self.is_filtered() && !self.print_digest && self.output_dir.is_none() {
+        if !self.is_filtered() && !self.print_digest && self.output_dir.is_none() && self.gitops.is_none() {
             return manifests::print(ui, self.output, manifests, render);
         }
-        let objects = self.select(render().map_err(|problems| wrong_values(&problems))?)?;
+        let mut objects = self.select(render().map_err(|problems| wrong_values(&problems))?)?;
+        if let Some(program) = self.gitops {
+            program.prepare(&mut objects)?;
+        }
         if self.print_digest {
             let digest = Rendered { objects, bootstrap: Vec::new() }.digest();
             ui.out(&format!("sha256:{digest}\n"))?;
