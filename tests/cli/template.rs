@@ -376,13 +376,23 @@ fn manifests_for_gitops_hold_no_key_and_say_what_stays() {
         .filter_map(|object| object["kind"].as_str())
         .collect();
     assert_eq!(kept, ["Namespace"]);
-    // The label by which older versions know their own is not on the claims that the StatefulSet makes.
-    let instance = |objects: &[serde_json::Value]| {
-        let claim = &find(objects, "StatefulSet", "etcd")["spec"]["volumeClaimTemplates"][0]["metadata"]["labels"];
-        (claim["app.kubernetes.io/instance"].clone(), claim["fleet-scheduler.io/install"].clone())
-    };
-    assert_eq!(instance(&argocd), (serde_json::Value::Null, "demo".into()));
-    assert_eq!(instance(&plain), ("demo".into(), "demo".into()));
+    // Nor do the claims go that the StatefulSet makes.
+    let claim = &find(&argocd, "StatefulSet", "etcd")["spec"]["volumeClaimTemplates"][0];
+    assert_eq!(annotation(claim, options), "Prune=false,Delete=false");
+    // Nothing else differs.
+    for (object, plain) in argocd.iter().zip(&plain) {
+        let mut object = object.clone();
+        let annotations = object["metadata"]["annotations"].as_object_mut().unwrap();
+        annotations.retain(|key, _| !key.starts_with("argocd.argoproj.io/"));
+        if annotations.is_empty() {
+            object["metadata"].as_object_mut().unwrap().remove("annotations");
+        }
+        if object["kind"] == "StatefulSet" {
+            let claim = &mut object["spec"]["volumeClaimTemplates"][0]["metadata"];
+            claim.as_object_mut().unwrap().remove("annotations");
+        }
+        assert_eq!(object, *plain);
+    }
 
     let flux = rendered(&["--for", "flux"]);
     let prune = |object: &&serde_json::Value| annotation(object, "kustomize.toolkit.fluxcd.io/prune") == "disabled";

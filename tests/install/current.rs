@@ -36,6 +36,37 @@ fn auto_installs_on_the_newest_kubernetes_and_an_agent_of_that_line_runs_what_is
     site.assert_same_as(&before);
 }
 
+/// A minor newer than that of the version can be asked for in a first install; what it has stored is not given to an older one.
+#[test]
+fn the_kubernetes_of_a_control_plane_is_not_taken_back_by_a_minor() {
+    let site = Site::on("current");
+    let newer = ["--set", "apiserver.image.tag=v1.37.2", "--set", "controllerManager.image.tag=v1.37.2"];
+    site.install(&[&["--version", "auto"], &newer[..]].concat()).succeeds();
+    let version = site.hub(&["version", "-o", "json"]);
+    assert!(version.contains("v1.37.2"), "{version}");
+    let running = site.dump();
+    let back = [
+        "upgrade",
+        "cp",
+        "demo",
+        "--version",
+        "v1.2",
+        "--set",
+        "apiserver.image=null",
+        "--set",
+        "controllerManager.image=null",
+    ];
+    let said = ["has run as Kubernetes v1.37, and v1.36 does not read everything", "nothing was written"];
+    site.fleetctl(&back).fails(6, &said);
+    site.assert_same_as(&running);
+    // Nor with the data that an uninstall keeps.
+    site.fleetctl(&["uninstall", "cp", "demo"]).succeeds();
+    let kept = site.dump();
+    site.install(&["--version", "auto"]).fails(6, &said);
+    site.assert_same_as(&kept);
+    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+}
+
 /// What Argo CD's own engine says of each object: its state, and why.
 struct Repository<'s> {
     site: &'s Site,
@@ -117,10 +148,18 @@ fn argocd_applies_upgrades_and_prunes_and_keeps_keys_and_data() {
     assert_eq!(left.trim(), "persistentvolumeclaim/etcd-data-etcd-0");
     assert_eq!(site.secret("fleet-pki"), keys);
 
-    // And comes back as it was.
+    // And comes back as it was. It is not for fleetctl to remove while it is applied from elsewhere; what is kept of it is.
     std::fs::write(&repository.manifests, &whole).unwrap();
     repository.argocd("sync");
     site.fleetctl(&["status", "demo", "--wait"]).succeeds();
-    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+    let uninstall = || site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--force", "--yes"]);
+    uninstall().fails(6, &["were not made by an install", "argocd-controller"]);
+    assert_eq!(site.secret("fleet-pki"), keys);
+    std::fs::write(&repository.manifests, namespace).unwrap();
+    repository.argocd("sync");
+    uninstall().succeeds();
+    let left = site.kubectl(&["-n", "fleet", "get", "secrets,persistentvolumeclaims", "-o", "name"]);
+    assert_eq!(left, "");
+    site.kubectl(&["delete", "namespace", "fleet"]);
     site.assert_same_as(&before);
 }

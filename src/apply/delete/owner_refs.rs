@@ -26,9 +26,13 @@ pub(crate) struct Labelled {
 }
 
 impl Labelled {
-    /// Refuses to remove an installation of which all that there is was made by others.
+    /// Refuses to remove an installation of which all that there is was made by others, and one that others have applied and that
+    /// runs: its keys, which it has made by itself, would go from under its pods.
     pub(crate) fn not_only_others(&self) -> Result<(), Error> {
-        if !self.ours.is_empty() || self.others.is_empty() {
+        let is_workload = |found: &Found| WORKLOADS.iter().any(|(group, kind)| found.object.is(group, kind));
+        let keys_only = self.ours.iter().all(|found| managed_fields::is_of_keys(&found.live));
+        let runs = keys_only && self.others.iter().any(is_workload);
+        if self.others.is_empty() || !(self.ours.is_empty() || runs) {
             return Ok(());
         }
         let foreign = |found: &Found| Foreign {

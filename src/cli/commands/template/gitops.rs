@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use serde_json::Value;
 
 use super::keys;
-use crate::api::labels::{LABEL_INSTANCE, LABEL_KEEP};
+use crate::api::labels::LABEL_KEEP;
 use crate::chart::Object;
 use crate::cli::output::error::CliError;
 
@@ -14,6 +14,8 @@ use crate::cli::output::error::CliError;
 const SYNC_WAVE: &str = "argocd.argoproj.io/sync-wave";
 /// Argo CD: how an object is applied and removed.
 const SYNC_OPTIONS: &str = "argocd.argoproj.io/sync-options";
+/// What neither a sync nor the deletion of an Application removes.
+const KEPT: &str = "Prune=false,Delete=false";
 /// Flux: `disabled` on an object that stays when it leaves the repository.
 const FLUX_PRUNE: &str = "kustomize.toolkit.fluxcd.io/prune";
 
@@ -38,11 +40,11 @@ impl GitOps {
         let is_kept = object.kind() == "Namespace" || holds_data(&object.json);
         match self {
             Self::Argocd => {
-                let options =
-                    if is_kept { "ServerSideApply=true,Prune=false,Delete=false" } else { "ServerSideApply=true" };
+                let kept = if is_kept { format!(",{KEPT}") } else { String::new() };
+                let options = format!("ServerSideApply=true{kept}");
                 let wave = object.stage.to_string();
-                set(&mut object.json, &BTreeMap::from([(SYNC_WAVE, wave.as_str()), (SYNC_OPTIONS, options)]));
-                untrack_claims(&mut object.json);
+                set(&mut object.json, &BTreeMap::from([(SYNC_WAVE, wave.as_str()), (SYNC_OPTIONS, options.as_str())]));
+                keep_claims(&mut object.json);
             }
             Self::Flux if is_kept => set(&mut object.json, &BTreeMap::from([(FLUX_PRUNE, "disabled")])),
             Self::Flux => {}
@@ -73,13 +75,12 @@ fn set(object: &mut Value, annotations: &BTreeMap<&str, &str>) {
     }
 }
 
-/// Takes the label by which Argo CD before version 3 knows its own objects from the claims that a StatefulSet makes: with
-/// it, claims would count as objects that have left the repository where the Application has the name of the control
-/// plane, and be pruned with the data.
-fn untrack_claims(object: &mut Value) {
-    for claim in object["spec"]["volumeClaimTemplates"].as_array_mut().into_iter().flatten() {
-        if let Some(labels) = claim["metadata"]["labels"].as_object_mut() {
-            labels.remove(LABEL_INSTANCE);
-        }
+/// Has Argo CD leave alone the claims that a StatefulSet makes, and with them the data. Each gets the labels of the selector, and
+/// with them the one by which Argo CD before version 3 knows its own objects: where the Application has the name of the control
+/// plane, a claim whose StatefulSet went would count as an object that has left the repository.
+fn keep_claims(object: &mut Value) {
+    let claims = object.pointer_mut("/spec/volumeClaimTemplates").and_then(Value::as_array_mut);
+    for claim in claims.into_iter().flatten() {
+        set(claim, &BTreeMap::from([(SYNC_OPTIONS, KEPT)]));
     }
 }

@@ -16,12 +16,14 @@ import (
 
 	"github.com/argoproj/argo-cd/gitops-engine/pkg/cache"
 	"github.com/argoproj/argo-cd/gitops-engine/pkg/diff"
-	"github.com/argoproj/argo-cd/gitops-engine/pkg/engine"
 	"github.com/argoproj/argo-cd/gitops-engine/pkg/sync"
 	"github.com/argoproj/argo-cd/gitops-engine/pkg/sync/common"
 	"github.com/argoproj/argo-cd/gitops-engine/pkg/utils/kube"
+	"github.com/argoproj/argo-cd/gitops-engine/pkg/utils/tracing"
 	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
@@ -86,30 +88,63 @@ func run(ctx context.Context, verb, file, kubeconfig, application, namespace str
 		managed := isRoot && object.GetLabels()[instance] == application
 		return managed, managed
 	}
-	silent := logr.Discard()
-	known := cache.NewClusterCache(config, cache.SetLogr(silent), cache.SetPopulateResourceInfoHandler(ours))
+	known := cache.NewClusterCache(config, cache.SetLogr(logr.Discard()), cache.SetPopulateResourceInfoHandler(ours))
 	managed := func(resource *cache.Resource) bool {
 		is, _ := resource.Info.(bool)
 		return is
 	}
-	if verb == "sync" {
-		runner := engine.NewEngine(config, known, engine.WithLogr(silent))
-		end, err := runner.Run()
-		if err != nil {
-			return nil, err
-		}
-		defer end()
-		done, err := runner.Sync(ctx, targets, managed, "HEAD", namespace, sync.WithPrune(true), sync.WithLogr(silent))
-		return results(done), err
-	}
 	if err := known.EnsureSynced(); err != nil {
 		return nil, err
 	}
-	live, err := known.GetManagedLiveObjs(targets, managed)
+	find := func() (sync.ReconciliationResult, error) {
+		live, err := known.GetManagedLiveObjs(targets, managed)
+		if err != nil {
+			return sync.ReconciliationResult{}, err
+		}
+		return sync.Reconcile(targets, live, namespace, known), nil
+	}
+	if verb == "sync" {
+		return synced(ctx, config, namespace, find)
+	}
+	found, err := find()
 	if err != nil {
 		return nil, err
 	}
-	return compared(sync.Reconcile(targets, live, namespace, known))
+	return compared(found)
+}
+
+// synced goes on with one operation, as the controller does, each time with what it finds in the cluster then.
+func synced(ctx context.Context, config *rest.Config, namespace string, find func() (sync.ReconciliationResult, error)) ([]line, error) {
+	kubectl := &kube.KubectlCmd{Log: logr.Discard(), Tracer: tracing.NopTracer{}}
+	began := metav1.Now()
+	phase, message := common.OperationRunning, ""
+	var done []common.ResourceSyncResult
+	for {
+		found, err := find()
+		if err != nil {
+			return results(done), err
+		}
+		step, end, err := sync.NewSyncContext("HEAD", found, config, config, kubectl, namespace,
+			sync.WithPrune(true), sync.WithServerSideApplyManager("argocd-controller"), sync.WithLogr(logr.Discard()),
+			sync.WithInitialState(phase, message, done, began))
+		if err != nil {
+			return results(done), err
+		}
+		step.Sync()
+		phase, message, done = step.GetState()
+		end()
+		if phase.Completed() {
+			if phase != common.OperationSucceeded {
+				return results(done), fmt.Errorf("%s: %s", phase, message)
+			}
+			return results(done), nil
+		}
+		select {
+		case <-ctx.Done():
+			return results(done), fmt.Errorf("%s", message)
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
 }
 
 func results(done []common.ResourceSyncResult) []line {

@@ -66,7 +66,7 @@ pub(crate) const YAML_READER: Part =
 /// The engine of Argo CD as a program: what it does with the manifests for it. It is pinned to libraries of [`HUB`], so that a
 /// build of both compiles those once.
 pub(crate) const GITOPS: Part =
-    Part { name: "gitops", version: "20260914-1", module: "gitops", programs: &[("gitops", ".")] };
+    Part { name: "gitops", version: "20260914-3", module: "gitops", programs: &[("gitops", ".")] };
 
 /// Helm, which the benchmark of rendering compares with. Built only for that.
 pub(crate) const HELM: Part =
