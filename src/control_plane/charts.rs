@@ -116,6 +116,7 @@ pub fn renderable(name: &ControlPlaneName, namespace: &NamespaceName) -> Rendera
             let mut plan = Plan::new(name.clone(), namespace.clone(), selection, chart, values)?;
             let values = &mut plan.values;
             values.network_policy.enabled = true;
+            values.apiserver.audit.enabled = true;
             for replicas in [
                 &mut values.etcd.replicas,
                 &mut values.apiserver.replicas,

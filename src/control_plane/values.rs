@@ -284,6 +284,8 @@ pub struct ApiServerValues {
     pub image: ImageValues,
     /// Whether privileged pods may be stored, to be run in workload clusters.
     pub allow_privileged: bool,
+    /// The record of who did what.
+    pub audit: AuditValues,
     /// Resources of each replica.
     pub resources: Resources,
     /// Further arguments, which win over the chart's: `--v=4`.
@@ -305,6 +307,15 @@ pub struct ApiServerValues {
     /// Priority class of the pods, instead of that of all components.
     #[serde(default)]
     pub priority_class_name: Option<String>,
+}
+
+/// The audit log of the API server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AuditValues {
+    /// Whether each request is written to the log of the API server's pods: who, what and when, never what it holds. Probes
+    /// and the upkeep of Leases are left out.
+    pub enabled: bool,
 }
 
 /// A component of which one replica leads.

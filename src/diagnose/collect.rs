@@ -7,6 +7,7 @@ use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Event, Pod};
 
+use super::container_log::is_audit;
 use super::evidence::{Evidence, event_time, has_reason};
 use super::pod::containers_with_logs;
 use super::pvc::is_bound;
@@ -25,6 +26,8 @@ const IN_PROGRESS: [&str; 5] =
 const LOGS_WITHIN: Duration = Duration::from_secs(3);
 /// The lines of a log that are read; fewer are shown.
 const LOG_LINES: usize = 24;
+/// The lines that are read where lines of an audit log are among the last ones.
+const AUDITED_LOG_LINES: usize = 1000;
 /// A line of a log that is longer is cut.
 const LOG_LINE: usize = 600;
 
@@ -82,16 +85,27 @@ async fn logs(server: &Server, pods: &[Pod]) -> BTreeMap<String, Vec<String>> {
         pods.iter().flat_map(|pod| containers_with_logs(pod).into_iter().map(move |container| (pod, container)));
     let reads = containers.map(|(pod, container)| async move {
         let (namespace, name) = (pod.namespace()?, pod.name()?);
-        let path =
-            format!("/api/v1/namespaces/{namespace}/pods/{name}/log?container={container}&tailLines={LOG_LINES}");
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/log?container={container}");
         let previous = format!("{path}&previous=true");
         // A run that has just begun has not reached the failure of the previous one yet.
-        let (now, former) = futures::join!(server.get_text(&path), server.get_text(&previous));
-        let text = both_runs(former.ok(), now.ok())?;
+        let (now, former) = futures::join!(own_lines(server, &path), own_lines(server, &previous));
+        let text = both_runs(former, now)?;
         let lines = text.lines().map(|line| line.chars().take(LOG_LINE).collect()).collect();
         Some((format!("{namespace}/{name}/{container}"), lines))
     });
     join_all(reads).await.into_iter().flatten().collect()
+}
+
+/// The last lines of a log that are the program's own, without an audit log's among them, of which there are many more.
+async fn own_lines(server: &Server, path: &str) -> Option<String> {
+    let last = async |lines: usize| server.get_text(&format!("{path}&tailLines={lines}")).await.ok();
+    let text = last(LOG_LINES).await?;
+    if !text.lines().any(is_audit) {
+        return Some(text);
+    }
+    let text = last(AUDITED_LOG_LINES).await.unwrap_or(text);
+    let own: Vec<&str> = text.split_inclusive('\n').filter(|line| !is_audit(line)).collect();
+    Some(own[own.len().saturating_sub(LOG_LINES)..].concat())
 }
 
 /// The logs of two runs, one after the other. Between runs the server returns the last one for both.
@@ -152,6 +166,29 @@ mod tests {
         let evidence = collect(&server, "fleet-scheduler.io/install=demo", waiting.iter()).await;
         let reasons: Vec<_> = evidence.events.iter().filter_map(|event| event.reason.as_deref()).collect();
         assert_eq!(reasons, ["4"]);
+    }
+
+    #[tokio::test]
+    async fn an_audit_log_hides_no_line_of_the_program() {
+        let audit = r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","annotations":{"reason":"unknown CA"}}"#;
+        let mut log = vec![audit; 200];
+        log.splice(50..50, ["remote error: tls: bad certificate", r#"{"kind":"Event"}"#]);
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let query = request.uri().query().unwrap_or_default();
+            let lines: usize = query.split("tailLines=").nth(1).unwrap().split('&').next().unwrap().parse().unwrap();
+            let (code, text) = match query.contains("previous") {
+                true => (404, String::new()),
+                false => (200, log[log.len().saturating_sub(lines)..].join("\n") + "\n"),
+            };
+            let answer = http::Response::builder().status(code);
+            std::future::ready(answer.body(kube::client::Body::from(text.into_bytes())))
+        });
+        let server = Server::new(kube::Client::new(service, "default"), Events::none());
+        let pod = typed(json!({"metadata": {"name": "apiserver-0", "namespace": "fleet"},
+            "status": {"containerStatuses": [{"name": "apiserver", "image": "", "imageID": "", "ready": false,
+                "restartCount": 1, "state": {"running": {}}}]}}));
+        let logs = logs(&server, &[pod]).await;
+        assert_eq!(logs["fleet/apiserver-0/apiserver"], ["remote error: tls: bad certificate", r#"{"kind":"Event"}"#]);
     }
 
     #[test]

@@ -8,6 +8,11 @@ pub(crate) fn cause(lines: &[String]) -> Option<(CauseId, &str)> {
     lines.iter().rev().find_map(|line| Some((cause_of(line)?, line.as_str())))
 }
 
+/// Whether a line is one of an API server's audit log: about requests of others, whatever it quotes, and so never a cause.
+pub(crate) fn is_audit(line: &str) -> bool {
+    line.starts_with(r#"{"kind":"Event","apiVersion":"audit.k8s.io/"#)
+}
+
 fn cause_of(line: &str) -> Option<CauseId> {
     let lower = line.to_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));

@@ -96,6 +96,8 @@ fn a_control_plane_is_installed_removed_resumed_and_removed_for_good() {
     a_changed_kubeconfig_runs_nothing(&site);
     assert_eq!(site.secret("fleet-pki")["ca.crt"], authority);
 
+    requests_are_on_record_without_what_they_hold(&site);
+
     // Removed and resumed: the same authority, the same data.
     site.hub(&["create", "configmap", "keep-me", "--from-literal", "a=b"]);
     let removed = site.fleetctl(&["uninstall", "cp", "demo"]);
@@ -248,4 +250,19 @@ fn what_does_not_exist_is_said_and_is_no_failure_to_remove() {
     assert!(site.fleet_folder().exists());
     site.fleetctl(&["install", "cp", "demo", "--context", "nowhere"]).fails(2, &["nowhere", site.cluster]);
     site.fleetctl(&["get", "clusters", "--context", site.cluster]).fails(1, &["no resource `clusters`"]);
+}
+
+/// The audit log has who made a Secret, and nothing of the Secret.
+fn requests_are_on_record_without_what_they_hold(site: &Site) {
+    site.hub(&["create", "secret", "generic", "recorded", "--from-literal", "password=CANARY-OF-THE-AUDIT"]);
+    let log = site.kubectl(&["-n", "fleet", "logs", "-l", "app.kubernetes.io/name=apiserver", "--tail=-1"]);
+    let of_secret = |line: &&str| line.contains("/api/v1/namespaces/default/secrets") && line.contains("\"create\"");
+    let record = log.lines().find(of_secret).unwrap_or_else(|| panic!("it is not on record:\n{log}"));
+    let record: Value = serde_json::from_str(record).unwrap();
+    assert!(record["user"]["username"].as_str().unwrap().starts_with("fleet-admin:"), "{record}");
+    assert_eq!(record["level"], "Metadata");
+    assert!(!log.contains("CANARY-OF-THE-AUDIT") && !log.contains("Q0FOQVJZ"));
+    let heartbeats = log.lines().filter(|line| line.contains("/leases/") && line.contains("\"fleet:scheduler\""));
+    assert!(heartbeats.count() <= 2, "the scheduler's Lease is renewed without a line each:\n{log}");
+    site.hub(&["delete", "secret", "recorded"]);
 }

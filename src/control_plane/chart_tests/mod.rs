@@ -1,5 +1,6 @@
 //! What the control-plane charts promise, seen in the objects that they render: for every line and every preset.
 
+mod audit;
 mod covered;
 mod golden;
 mod pods;
