@@ -24,6 +24,7 @@ use super::inventory::watch::Observed;
 use crate::api::cluster::conditions::{HEALTHY, READY};
 use crate::api::condition::find;
 use crate::api::labels::{AGENT_MANAGER, API_VERSION, CLUSTER_GROUP};
+use crate::api::text::escape_status;
 use crate::api::version::ServiceVersion;
 use crate::api::{Cluster, Condition};
 use crate::daemon::log::OnChange;
@@ -98,7 +99,9 @@ impl Reporter {
 
     async fn patch(&self, manager: &str, status: &Value) -> Result<Cluster, CallError> {
         let params = PatchParams::apply(manager).force();
-        call(self.api().patch_status(&self.name, &params, &Patch::Apply(self.object(status)))).await
+        let mut status = status.clone();
+        escape_status(&mut status);
+        call(self.api().patch_status(&self.name, &params, &Patch::Apply(self.object(&status)))).await
     }
 
     /// Publishes the inventory by its rules until dropped. A passive agent does not.
@@ -351,6 +354,42 @@ mod tests {
     use crate::agent::inventory::nodes::Amounts;
     use crate::agent::test_api;
 
+    fn reporter(control_plane: Client) -> Reporter {
+        Reporter {
+            control_plane: control_plane.clone(),
+            local: control_plane,
+            name: "west".to_owned(),
+            overrides: Overrides::default(),
+            version: None,
+            lease: watch::channel(LeaseStatus::Held).1,
+            metrics: Metrics::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_cluster_says_is_reported_without_control_characters() {
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let server = Arc::clone(&written);
+        let reporter = reporter(test_api::api(move |_, brought| {
+            if brought.is_object() {
+                server.lock().unwrap().push(brought["status"].clone());
+            }
+            json!({
+                "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster",
+                "metadata": { "name": "west" }, "spec": { "name": "west" },
+            })
+        }));
+        let mut snapshot = snapshot(1);
+        snapshot.server.git_version = "v1.31\u{1b}]0;x\u{7}".to_owned();
+        snapshot.facts.zones = vec!["z\n\u{9b}".to_owned()];
+        reporter.publish(&snapshot, &mut NodeReports::new(&reporter.local, "west"), Duration::ZERO).await.unwrap();
+        reporter.report_health(false, "refused:\n\u{1b}[2J").await.unwrap();
+        let written = written.lock().unwrap();
+        assert_eq!(written[0]["observed"]["gitVersion"], r"v1.31\u{1b}]0;x\u{7}");
+        assert_eq!(written[0]["observed"]["zones"], json!([r"z\n\u{9b}"]));
+        assert_eq!(written[1]["conditions"][0]["message"], "refused:\n\\u{1b}[2J");
+    }
+
     #[tokio::test]
     async fn a_deregistration_is_withdrawn() {
         let request = Arc::new(Mutex::new((String::new(), Value::Null)));
@@ -365,15 +404,7 @@ mod tests {
                 "metadata": { "name": "west" }, "spec": { "name": "west" }, "status": request.1,
             })
         });
-        let reporter = Reporter {
-            control_plane: control_plane.clone(),
-            local: control_plane,
-            name: "west".to_owned(),
-            overrides: Overrides::default(),
-            version: None,
-            lease: watch::channel(LeaseStatus::Held).1,
-            metrics: Metrics::default(),
-        };
+        let reporter = reporter(control_plane);
         let withdrawn = tokio::time::sleep(Duration::from_millis(200));
         assert_eq!(reporter.deregister(withdrawn).await.unwrap(), Deregistration::Withdrawn);
         let (by, status) = request.lock().unwrap().clone();

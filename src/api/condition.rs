@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::crd_schema;
 use super::lenient::field;
+use super::text::escaped;
 
 /// One observed aspect of an object. Readers select by `type`, never by position.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
@@ -41,13 +42,13 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// A condition that holds or does not, stamped with `now`.
+    /// A condition that holds or does not, stamped with `now`. The message may quote others: it is escaped.
     pub fn new(type_: &str, holds: bool, reason: &str, message: impl Into<String>, now: Timestamp) -> Self {
         Self {
             type_: type_.to_owned(),
             status: if holds { "True" } else { "False" }.to_owned(),
             reason: reason.to_owned(),
-            message: message.into(),
+            message: escaped(&message.into()).into_owned(),
             observed_generation: None,
             last_heartbeat_time: None,
             last_transition_time: Some(Time(now)),

@@ -17,7 +17,41 @@ fn all() -> Vec<(&'static str, Value)> {
     ]
     .into_iter()
     .map(|(plural, crd)| (plural, tidy(crd)))
+    .map(|(plural, mut crd)| {
+        for place in WRITTEN_BY_AGENTS.iter().filter(|(of, _)| *of == plural).map(|(_, place)| place) {
+            let schema = crd.pointer_mut(&format!("/spec/versions/0/schema/openAPIV3Schema/properties/{place}"));
+            without_control_characters(schema.expect("a part of every CRD of this name"), "");
+        }
+        (plural, crd)
+    })
     .collect()
+}
+
+/// What agents write, or the scheduler for them: programs print much of it as it is.
+const WRITTEN_BY_AGENTS: [(&str, &str); 4] =
+    [("clusters", "spec"), ("clusters", "status"), ("schedules", "status"), ("clusterreports", "spec")];
+
+/// Pattern of a text without characters that a terminal acts on (C0, DEL and C1).
+const ONE_LINE: &str = r"^[^\x00-\x1f\x7f-\x9f]*$";
+
+/// The same of a message, which may have line breaks and tabs.
+const LINES: &str = r"^[^\x00-\x08\x0b-\x1f\x7f-\x9f]*$";
+
+/// Bounds every text below a schema that no pattern, enumeration or format bounds. The API server goes on taking an object
+/// whose stored text does not match, as long as the text does not change.
+fn without_control_characters(schema: &mut Value, field: &str) {
+    let is_bounded = ["pattern", "enum", "format"].iter().any(|bound| schema.get(*bound).is_some());
+    if schema["type"] == "string" && !is_bounded {
+        schema["pattern"] = if field == "message" { LINES } else { ONE_LINE }.into();
+    }
+    for (name, below) in schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten() {
+        without_control_characters(below, name);
+    }
+    for below in ["items", "additionalProperties"] {
+        if let Some(below) = schema.get_mut(below).filter(|below| below.is_object()) {
+            without_control_characters(below, "");
+        }
+    }
 }
 
 /// Drops what the generator says about Rust rather than about the API: an `Option` means that a field may be absent, not
@@ -95,6 +129,49 @@ mod tests {
             assert_eq!(schema["x-kubernetes-preserve-unknown-fields"], true, "{map}");
             assert!(schema.get("additionalProperties").is_none(), "{map}");
         }
+    }
+
+    #[test]
+    fn what_agents_write_has_no_control_characters() {
+        fn texts<'s>(schema: &'s Value, place: &str, found: &mut Vec<(String, &'s Value)>) {
+            if schema["type"] == "string" {
+                found.push((place.to_owned(), schema));
+            }
+            for (key, below) in schema.as_object().into_iter().flatten() {
+                texts(below, &format!("{place}/{key}"), found);
+            }
+            for below in schema.as_array().into_iter().flatten() {
+                texts(below, place, found);
+            }
+        }
+        let all = all();
+        let mut found = Vec::new();
+        for (plural, crd) in &all {
+            let root = crd.pointer("/spec/versions/0/schema/openAPIV3Schema/properties").unwrap();
+            for (_, place) in WRITTEN_BY_AGENTS.iter().filter(|(of, _)| of == plural) {
+                texts(&root[*place], &format!("{plural}/{place}"), &mut found);
+            }
+        }
+        assert!(found.len() > 30, "{}", found.len());
+        for (place, schema) in found {
+            // Kubernetes checks a time before it stores it, and no enumeration here has such a character.
+            if schema.get("enum").is_some() || schema["format"] == "date-time" {
+                continue;
+            }
+            let pattern =
+                regex_lite::Regex::new(schema["pattern"].as_str().unwrap_or_else(|| panic!("{place}"))).unwrap();
+            for harmful in ["a\u{1b}[2J", "a\0", "a\u{7f}", "a\u{9b}2J", "a\r"] {
+                assert!(!pattern.is_match(harmful), "{place} {harmful:?}");
+            }
+            let is_message = place.ends_with("/message");
+            assert_eq!(pattern.is_match("two\nlines\t"), is_message, "{place}");
+            let free = [ONE_LINE, LINES].contains(&pattern.as_str());
+            assert!(!free || (pattern.is_match("") && pattern.is_match("ünï … 漢字")), "{place}");
+        }
+        // What only the control plane writes has objects of users in it.
+        let schedules = &all.iter().find(|(plural, _)| *plural == "schedules").unwrap().1;
+        let manifest = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/manifest/pattern";
+        assert_eq!(schedules.pointer(manifest), None);
     }
 
     #[test]

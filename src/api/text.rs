@@ -46,18 +46,43 @@ pub fn visible_lines(text: &str) -> Cow<'_, str> {
 
 /// Text of any length that keeps its line breaks and tabs: the last guard of what is printed.
 pub fn escaped(text: &str) -> Cow<'_, str> {
-    if is_clean(text) {
-        return Cow::Borrowed(text);
-    }
+    if is_clean(text) { Cow::Borrowed(text) } else { escaped_where(text, is_harmful_in_lines) }
+}
+
+/// Text of any length on one line, line breaks escaped too.
+pub fn escaped_line(text: &str) -> Cow<'_, str> {
+    if text.chars().any(is_harmful) { escaped_where(text, is_harmful) } else { Cow::Borrowed(text) }
+}
+
+fn escaped_where(text: &str, harmful: fn(char) -> bool) -> Cow<'_, str> {
     let mut escaped = String::with_capacity(text.len() + text.len() / 8);
     for c in text.chars() {
-        if is_harmful_in_lines(c) {
+        if harmful(c) {
             escaped.extend(c.escape_default());
         } else {
             escaped.push(c);
         }
     }
     Cow::Owned(escaped)
+}
+
+/// Escapes the texts of an object's status before it is written, for whoever prints them as they are. Messages keep their
+/// line breaks; the names of fields stay, as an API server knows them or refuses them.
+pub fn escape_status(status: &mut serde_json::Value) {
+    use serde_json::Value;
+    match status {
+        Value::Object(fields) => {
+            for (field, value) in fields {
+                match value {
+                    Value::String(text) if field == "message" => *text = escaped(text).into_owned(),
+                    other => escape_status(other),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(escape_status),
+        Value::String(text) => *text = escaped_line(text).into_owned(),
+        _ => {}
+    }
 }
 
 /// A line of a log with its end, line breaks within it escaped too. A log that is `styled` keeps what sets styles: escape
@@ -206,6 +231,18 @@ mod tests {
         "\0",
         "\u{9d}0;owned\u{9c}",
     ];
+
+    #[test]
+    fn a_status_is_escaped_at_any_depth_and_messages_keep_their_lines() {
+        let mut status = serde_json::json!({"observed": {"zones": ["a\u{1b}", "b\n"], "nodeCount": 1},
+            "conditions": [{"type": "T", "message": "one\ntwo\u{1b}[2J"}], "message": "\u{9b}\t"});
+        escape_status(&mut status);
+        let expected = serde_json::json!({"observed": {"zones": [r"a\u{1b}", r"b\n"], "nodeCount": 1},
+            "conditions": [{"type": "T", "message": "one\ntwo\\u{1b}[2J"}], "message": "\\u{9b}\t"});
+        assert_eq!(status, expected);
+        escape_status(&mut status);
+        assert_eq!(status, expected);
+    }
 
     #[test]
     fn hostile_characters_are_escaped_and_others_stay() {

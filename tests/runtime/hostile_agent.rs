@@ -73,3 +73,27 @@ async fn an_agent_that_writes_nonsense_stops_neither_the_registration_nor_the_ju
     let clusters: Api<Lenient<Cluster>> = Api::all(hub.clone());
     let _ = clusters.delete(&bad.name, &DeleteParams::default()).await;
 }
+
+#[tokio::test]
+async fn no_control_character_of_an_agent_is_stored() {
+    let stage = Stage::hub().await;
+    let control_plane = ControlPlane::start(&stage, "").await;
+    let agent = Applicant::new(&fresh("coloured"));
+    let member = agent.join(&control_plane.init).await;
+    let own: Api<Lenient<Cluster>> = Api::all(member);
+    let condition = |message: &str| json!({"status": {"conditions": [{"type": "ClusterHealthy", "status": "True", "reason": "A", "message": message}]}});
+    let observed = |field: &str, value: Value| json!({"status": {"observed": {field: value}}});
+    for (written, taken) in [
+        (observed("provider", json!("gce")), true),
+        (observed("provider", json!("gce\u{1b}[2J")), false),
+        (observed("gitVersion", json!("v1.31\u{9b}2J")), false),
+        (observed("zones", json!(["a", "b\r"])), false),
+        (condition("two\nlines\tof text"), true),
+        (condition("\u{1b}]0;owned\u{7}"), false),
+    ] {
+        let answer = own.patch_status(&agent.name, &PatchParams::default(), &Patch::Merge(&written)).await;
+        assert_eq!(answer.is_ok(), taken, "{written}: {answer:?}");
+    }
+    let clusters: Api<Lenient<Cluster>> = Api::all(stage.hub.client.clone());
+    let _ = clusters.delete(&agent.name, &DeleteParams::default()).await;
+}

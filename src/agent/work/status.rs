@@ -2,7 +2,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::apply::Context;
 use super::index::Seen;
@@ -12,6 +12,7 @@ use crate::api::Condition;
 use crate::api::condition::{find, set};
 use crate::api::labels::{AGENT_MANAGER, API_VERSION, CLUSTER_GROUP};
 use crate::api::schedule::{ScheduleStatus, applied as reasons, conditions};
+use crate::api::text::{escape_status, escaped_json};
 use crate::diagnose::kstatus::State;
 use crate::k8s::daemon_client::{CallError, call};
 
@@ -62,8 +63,13 @@ pub fn seen(status: &mut ScheduleStatus, seen: &Seen, wall: Timestamp) {
         State::Terminating => (false, "Terminating"),
     };
     condition(status, conditions::AVAILABLE, holds, reason, &seen.status.message, wall);
-    status.resource = seen.resource.as_ref().and_then(|part| serde_json::to_string(part).ok());
+    status.resource = seen.resource.as_ref().and_then(resource_text);
     status.copy_generation = seen.generation;
+}
+
+/// Part of a status as JSON text, without characters that a terminal acts on.
+fn resource_text(part: &Map<String, Value>) -> Option<String> {
+    serde_json::to_string(part).ok().map(|text| escaped_json(&text).into_owned())
 }
 
 /// Records that there is no copy.
@@ -83,6 +89,8 @@ pub fn deleted(status: &mut ScheduleStatus, holds: bool, reason: &str, message: 
 /// # Errors
 /// The failed request.
 pub async fn write(context: &Context, name: &str, uid: &str, status: &ScheduleStatus) -> Result<(), CallError> {
+    let mut status = json!(status);
+    escape_status(&mut status);
     let object = json!({
         "apiVersion": format!("{CLUSTER_GROUP}/{API_VERSION}"),
         "kind": "Schedule",
@@ -94,5 +102,22 @@ pub async fn write(context: &Context, name: &str, uid: &str, status: &ScheduleSt
         Ok(_) => Ok(()),
         Err(error) if error.is_gone() => Ok(()),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_said_is_recorded_without_control_characters() {
+        let mut status = ScheduleStatus::default();
+        let refused = Problem::soon(reasons::INVALID, "bad\n\u{1b}[2J");
+        problem(&mut status, &refused, Timestamp::UNIX_EPOCH);
+        assert_eq!(status.conditions[0].message, "bad\n\\u{1b}[2J");
+        let resource = json!({ "host": "a\u{9b}b\u{7f}" });
+        let text = resource_text(resource.as_object().unwrap()).unwrap();
+        assert!(!text.chars().any(char::is_control), "{text:?}");
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), resource);
     }
 }

@@ -19,6 +19,7 @@ use super::facts::{Facts, Ignored, ObjectKey};
 use super::fleet::Fleet;
 use super::matching::{Clause, Policy};
 use super::reason::Reason;
+use crate::api::text::escaped;
 
 /// A cluster, and why it does not take the group.
 type Rejection = (Arc<str>, Reason);
@@ -26,9 +27,10 @@ type Rejection = (Arc<str>, Reason);
 /// Longest text of an event, in bytes.
 const LONGEST: usize = 1024;
 
-/// Shortens a text to what an event holds, 1,024 bytes.
-pub fn shorten(mut text: String) -> String {
+/// Shortens a text to what an event holds, 1,024 bytes. It may quote an agent, so it is escaped.
+pub fn shorten(text: String) -> String {
     const MARK: &str = " …";
+    let mut text = escaped(&text).into_owned();
     if text.len() > LONGEST {
         let end = (0..=LONGEST - MARK.len()).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
         text.truncate(end);

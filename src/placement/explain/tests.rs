@@ -179,3 +179,8 @@ fn texts_fit_into_events() {
         r#"Deployment shop/web lacks minimum replicas on "a": 3 pods unschedulable since 2026-01-01T00:00:00Z"#
     );
 }
+
+#[test]
+fn what_an_agent_said_is_escaped_in_every_text() {
+    assert_eq!(shorten("1 pod\u{1b}[2J\nline".to_owned()), "1 pod\\u{1b}[2J\nline");
+}

@@ -20,6 +20,12 @@ use crate::k8s::api_error::ApiError;
 /// Maximum length of a field of the spec, in characters.
 const LONGEST: usize = 63;
 
+/// What was observed, as far as the spec takes it: nothing of a text with control characters, which an agent wrote before
+/// the API server refused them. One that is refused would fail the whole update.
+fn taken(text: &str) -> String {
+    if text.chars().any(char::is_control) { String::new() } else { text.to_owned() }
+}
+
 /// Returns the fields that are copied.
 fn fields(cluster: &Cluster) -> Option<[(&'static str, &'static str, String); 5]> {
     let observed = cluster.status.as_ref()?.observed.as_ref()?;
@@ -27,14 +33,14 @@ fn fields(cluster: &Cluster) -> Option<[(&'static str, &'static str, String); 5]
         observed.git_version.parse::<KubeMinor>().map(|v| format!("{}.{}", v.major, v.minor)).unwrap_or_default();
     // Zones alone have no maximum length in the status; one that is too long for the spec would fail the whole update.
     let zone = match observed.zones.as_slice() {
-        [one] if one.chars().count() <= LONGEST => one.clone(),
+        [one] if one.chars().count() <= LONGEST => taken(one),
         _ => String::new(),
     };
     Some([
         ("kubernetesversion", LABEL_VERSION, version),
-        ("kubernetescluster", "", observed.kubernetescluster.clone()),
-        ("provider", LABEL_PROVIDER, observed.provider.clone()),
-        ("region", LABEL_REGION, observed.region.clone()),
+        ("kubernetescluster", "", taken(&observed.kubernetescluster)),
+        ("provider", LABEL_PROVIDER, taken(&observed.provider)),
+        ("region", LABEL_REGION, taken(&observed.region)),
         ("zone", LABEL_ZONE, zone),
     ])
 }
@@ -157,6 +163,20 @@ mod tests {
     fn applied(cluster: &mut Cluster, fields: &Value) {
         let entry = json!([{"manager": SCHEDULER_MANAGER, "operation": "Apply", "fieldsV1": fields}]);
         cluster.metadata.managed_fields = serde_json::from_value(entry).unwrap();
+    }
+
+    #[test]
+    fn nothing_with_control_characters_is_copied() {
+        let dirty = |text: &str| format!("{text}\u{1b}[2J");
+        let update = update(&cluster(Observed {
+            provider: dirty("gce"),
+            region: dirty("eu"),
+            zones: vec![dirty("z")],
+            kubernetescluster: dirty("prod"),
+            ..Observed::default()
+        }))
+        .unwrap();
+        assert_eq!(update["spec"], json!({ "name": "a" }), "the API server would refuse all of it");
     }
 
     #[test]
