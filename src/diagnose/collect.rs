@@ -176,9 +176,10 @@ mod tests {
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
             let query = request.uri().query().unwrap_or_default();
             let lines: usize = query.split("tailLines=").nth(1).unwrap().split('&').next().unwrap().parse().unwrap();
-            let (code, text) = match query.contains("previous") {
-                true => (404, String::new()),
-                false => (200, log[log.len().saturating_sub(lines)..].join("\n") + "\n"),
+            let (code, text) = if query.contains("previous") {
+                (404, String::new())
+            } else {
+                (200, log[log.len().saturating_sub(lines)..].join("\n") + "\n")
             };
             let answer = http::Response::builder().status(code);
             std::future::ready(answer.body(kube::client::Body::from(text.into_bytes())))
