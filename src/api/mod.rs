@@ -23,6 +23,7 @@ pub mod labels;
 pub mod lenient;
 pub mod lifetime;
 pub mod names;
+pub mod network_policy;
 pub mod partial_list;
 pub mod placeable;
 pub mod pod_scheduling;

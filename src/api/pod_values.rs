@@ -187,14 +187,6 @@ pub struct NoProxy(
     pub String,
 );
 
-/// Network policies.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct NetworkPolicyValues {
-    /// Whether the pods' traffic is limited to what the control plane needs.
-    pub enabled: bool,
-}
-
 /// A registry, perhaps with a port and a path under which its images are.
 pub const REGISTRY: &str = r"^(([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*)?$";
 

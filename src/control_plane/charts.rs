@@ -12,6 +12,7 @@ use super::plan::Plan;
 use super::values::{ExposureType, PkiSource};
 use crate::api::labels::LABEL_INSTALL;
 use crate::api::names::{ControlPlaneName, NamespaceName};
+use crate::api::network_policy::NetworkPeer;
 use crate::api::pod_values::SecretValue;
 use crate::api::text::visible;
 use crate::apply::{Charts, Renderable, Rendering};
@@ -116,6 +117,7 @@ pub fn renderable(name: &ControlPlaneName, namespace: &NamespaceName) -> Rendera
             let mut plan = Plan::new(name.clone(), namespace.clone(), selection, chart, values)?;
             let values = &mut plan.values;
             values.network_policy.enabled = true;
+            values.network_policy.metrics_from = vec![NetworkPeer::default()];
             values.apiserver.audit.enabled = true;
             for replicas in [
                 &mut values.etcd.replicas,

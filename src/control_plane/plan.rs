@@ -199,6 +199,7 @@ impl Plan {
                 .filter(|_| matches!(self.values.exposure.kind, ExposureType::NodePort | ExposureType::Auto)),
             writes: writes(objects),
             load_balancer: self.values.exposure.kind == ExposureType::LoadBalancer,
+            network_policies: self.values.network_policy.enabled,
             needs: needs::of(objects.iter().map(|object| &object.json)),
             architectures: ARCHITECTURES.map(str::to_owned).to_vec(),
         }

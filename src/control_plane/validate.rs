@@ -1,7 +1,7 @@
 //! What a schema cannot say of values: addresses that certificates can carry, lengths of time that the scheduler takes, and
 //! resources that Kubernetes gives. What would be refused later is refused before anything is written.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use super::exposure::endpoint_from_values;
@@ -10,7 +10,9 @@ use super::values::{
 };
 use crate::api::lifetime::{self, CERTIFICATE_AT_LEAST, TOKEN_AT_LEAST};
 use crate::api::pod_values::Resources;
-use crate::chart::values::{PodFields, check_annotations, check_node_selector, check_pods, check_proxy};
+use crate::chart::values::{
+    PodFields, check_annotations, check_node_selector, check_peers, check_pods, check_proxy, is_range,
+};
 use crate::chart::{Diagnostic, Diagnostics, ValuesTree};
 use crate::install::validate_resources;
 use crate::pki::San;
@@ -42,6 +44,12 @@ pub(super) fn check(values: &ControlPlaneValues, tree: &ValuesTree) -> Result<()
     let account = &values.service_account.annotations;
     check.found.extend(check_annotations(&["serviceAccount", "annotations"], account, tree));
     check.found.extend(check_proxy(&values.proxy, tree));
+    let policies = &values.network_policy;
+    for (key, peers) in
+        [("metricsFrom", &policies.metrics_from), ("dnsTo", &policies.dns_to), ("cloudTo", &policies.cloud_to)]
+    {
+        check.found.extend(check_peers(&["networkPolicy", key], peers, tree));
+    }
     if check.found.is_empty() { Ok(()) } else { Err(Diagnostics(check.found)) }
 }
 
@@ -207,17 +215,6 @@ fn is_address(text: &str) -> bool {
     text.parse::<San>().is_ok()
 }
 
-/// Returns whether it is a range of addresses, as a Service of type LoadBalancer takes it.
-fn is_range(text: &str) -> bool {
-    let Some((address, prefix)) = text.trim().split_once('/') else { return false };
-    let longest = match address.parse() {
-        Ok(IpAddr::V4(_)) => 32,
-        Ok(IpAddr::V6(_)) => 128,
-        Err(_) => return false,
-    };
-    prefix.bytes().all(|byte| byte.is_ascii_digit()) && prefix.parse::<u8>().is_ok_and(|length| length <= longest)
-}
-
 /// An address and the port behind it.
 fn with_port(text: &str) -> Option<(&str, u16)> {
     let (host, port) = text.rsplit_once(':')?;
@@ -248,6 +245,17 @@ mod tests {
                 problems.iter().map(|problem| format!("{} {}", problem.path, problem.code)).collect()
             }
         }
+    }
+
+    #[test]
+    fn a_peer_of_network_policies_is_pods_or_addresses() {
+        let peer = |below: &str| found(&[&format!("networkPolicy.dnsTo[0].{below}")]);
+        assert_eq!(peer("namespaceSelector.matchLabels.a=b"), [""; 0]);
+        assert_eq!(peer("ipBlock.cidr=fd00::/8"), [""; 0]);
+        assert_eq!(peer("ipBlock.cidr=10.0.0.1"), ["networkPolicy.dnsTo[0].ipBlock.cidr wrong-address"]);
+        let both =
+            ["networkPolicy.cloudTo[0].podSelector.matchLabels.a=b", "networkPolicy.cloudTo[0].ipBlock.cidr=::/0"];
+        assert_eq!(found(&both), ["networkPolicy.cloudTo[0] wrong-peer"]);
     }
 
     #[test]

@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::network_policy::ControlPlanePolicies;
 pub use crate::api::pod_scheduling::{Affinity, TopologySpreadConstraint};
 use crate::api::pod_values::REGISTRY;
 pub use crate::api::pod_values::{
-    Argument, EnvVar, ImagePullPolicy, ImageValues, NetworkPolicyValues, ProxyValues, Quantity, Resources, SecretName,
-    SecretValue, ServiceAccountValues, TaintEffect, Toleration, TolerationOperator,
+    Argument, EnvVar, ImagePullPolicy, ImageValues, ProxyValues, Quantity, Resources, SecretName, SecretValue,
+    ServiceAccountValues, TaintEffect, Toleration, TolerationOperator,
 };
 use crate::api::quantity;
 
@@ -60,7 +61,7 @@ pub struct ControlPlaneValues {
     /// The namespace of the control plane in the hosting cluster.
     pub namespace: NamespaceValues,
     /// Who may talk to the control plane's pods.
-    pub network_policy: NetworkPolicyValues,
+    pub network_policy: ControlPlanePolicies,
     /// Where its keys and certificates come from.
     pub pki: PkiValues,
     /// How people and agents reach the API server.

@@ -20,6 +20,7 @@ fn charts() -> Vec<Chart> {
 }
 
 const FULL: &str = include_str!("../../tests/packager/fixtures/agent-full.yaml");
+const POLICY: &str = include_str!("../../tests/packager/fixtures/agent-policy.yaml");
 const REPLICAS: &str = "replicas: 2\n";
 
 fn input(chart: &Chart, builder: ValuesBuilder) -> RenderInput {
@@ -49,7 +50,8 @@ fn inputs(chart: &Chart) -> Vec<(&'static str, RenderInput)> {
         builder.build_checked(AgentValues::schema()).is_ok()
     };
     let presets = presets().filter(takes).map(|preset| (preset.name, preset.text));
-    let fixtures = [("full", FULL)].into_iter().chain(has_replicas.then_some(("replicas", REPLICAS)));
+    let fixtures =
+        [("full", FULL), ("policy", POLICY)].into_iter().chain(has_replicas.then_some(("replicas", REPLICAS)));
     let all = [("", "")].into_iter().chain(presets).chain(fixtures);
     all.map(|(name, text)| (name, input(chart, chart.values().file(name, text.as_bytes())))).collect()
 }
@@ -269,5 +271,24 @@ fn the_flattened_agent_is_the_golden_one() {
             let changes = golden::changes(&plain.objects, &rendered.objects);
             golden::snapshot!(format!("agent-{}-{name}", chart.line()), changes);
         }
+    }
+}
+
+#[test]
+fn the_agent_is_limited_to_what_is_said() {
+    let from = "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.team=watch";
+    let to = "networkPolicy.egressTo[0].ipBlock.cidr=192.0.2.0/24";
+    for chart in charts() {
+        let policy = |sets: &[&str]| {
+            let rendered = render(&chart, sets);
+            let policy = rendered.objects.iter().find(|object| object.kind() == "NetworkPolicy").unwrap();
+            let spec = &policy.json["spec"];
+            (spec["policyTypes"].clone(), spec["ingress"].clone(), spec["egress"].clone())
+        };
+        assert_eq!(policy(&[]), (json!(["Ingress"]), Value::Null, Value::Null), "{}", chart.line());
+        let (types, ingress, egress) = policy(&[from, to]);
+        assert_eq!(types, json!(["Ingress", "Egress"]));
+        assert_eq!(ingress[0]["from"], json!([{"namespaceSelector": {"matchLabels": {"team": "watch"}}}]));
+        assert_eq!(egress, json!([{"to": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]}]));
     }
 }

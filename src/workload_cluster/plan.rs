@@ -11,7 +11,7 @@ use crate::api::names::{ClusterName, NamespaceName};
 use crate::apply::{Charts, Planned};
 use crate::chart::inspect::explain::{ExplainError, Explanation};
 use crate::chart::patch::Patches;
-use crate::chart::values::{PodFields, check_annotations, check_pods, check_proxy};
+use crate::chart::values::{PodFields, check_annotations, check_peers, check_pods, check_proxy};
 use crate::chart::versions::select::{Selection, check_skew};
 use crate::chart::{self, Chart, Diagnostics, Object, Rendered, ValuesBuilder};
 use crate::check::workload::Wanted;
@@ -59,6 +59,9 @@ impl Plan {
         wrong.extend(check_pods(&[], pods(&values), &tree));
         wrong.extend(check_annotations(&["serviceAccount", "annotations"], account, &tree));
         wrong.extend(check_proxy(&values.proxy, &tree));
+        let policies = &values.network_policy;
+        wrong.extend(check_peers(&["networkPolicy", "metricsFrom"], &policies.metrics_from, &tree));
+        wrong.extend(check_peers(&["networkPolicy", "egressTo"], &policies.egress_to, &tree));
         if !wrong.is_empty() {
             return Err(Diagnostics(wrong));
         }

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::network_policy::AgentPolicies;
 use crate::api::pod_scheduling::{Affinity, TopologySpreadConstraint};
 use crate::api::pod_values::{
-    Argument, EnvVar, ImagePullPolicy, ImageValues, NetworkPolicyValues, ProxyValues, REGISTRY, Resources, SecretName,
-    SecretValue, ServiceAccountValues, Toleration,
+    Argument, EnvVar, ImagePullPolicy, ImageValues, ProxyValues, REGISTRY, Resources, SecretName, SecretValue,
+    ServiceAccountValues, Toleration,
 };
 
 /// Values of an agent.
@@ -53,7 +54,7 @@ pub struct AgentValues {
     #[schemars(range(min = 1, max = 2), extend("x-since" = "v0.8"))]
     pub replicas: i32,
     /// Who may talk to the agent's pod.
-    pub network_policy: NetworkPolicyValues,
+    pub network_policy: AgentPolicies,
     /// What the agent reports of its cluster instead of what it finds.
     pub cluster: ClusterValues,
     /// Resources of the agent.

@@ -15,7 +15,7 @@ use fleetctl::pki::placeholders;
 use fleetctl::workload_cluster::values::AgentValues;
 use serde_json::{Value, json};
 
-const FIXTURES: [(Kind, &str, &str); 7] = [
+const FIXTURES: [(Kind, &str, &str); 8] = [
     (Kind::ControlPlane, "full", include_str!("fixtures/control-plane-full.yaml")),
     (Kind::ControlPlane, "cloud", include_str!("fixtures/control-plane-cloud.yaml")),
     (Kind::ControlPlane, "spread", include_str!("fixtures/control-plane-spread.yaml")),
@@ -23,6 +23,7 @@ const FIXTURES: [(Kind, &str, &str); 7] = [
     (Kind::ControlPlane, "keys-addressed", include_str!("fixtures/control-plane-keys-addressed.yaml")),
     (Kind::ControlPlane, "existing-keys", include_str!("fixtures/control-plane-existing-keys.yaml")),
     (Kind::Agent, "full", include_str!("fixtures/agent-full.yaml")),
+    (Kind::Agent, "policy", include_str!("fixtures/agent-policy.yaml")),
 ];
 
 /// What one chart renders with one file of values.

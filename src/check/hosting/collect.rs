@@ -26,6 +26,21 @@ fn class_facts(class: &StorageClass) -> ClassFacts {
     ClassFacts { name: class.name_any(), is_default, provisioner: class.provisioner.clone(), created }
 }
 
+/// Prefix of the annotations of nodes whose network flannel makes, which by itself enforces no network policies.
+const FLANNEL: &str = "flannel.alpha.coreos.com/";
+/// Prefixes of the annotations and labels of nodes where something beside flannel enforces them: Calico (as Canal), Cilium, and
+/// distributions that bring kube-router's part for it.
+const ENFORCERS: [&str; 5] = ["projectcalico.org/", "network.cilium.io/", "io.cilium", "k3s.io/", "rke2.io/"];
+
+/// Returns whether a node is known to ignore network policies.
+fn ignores_policies(node: &Node) -> bool {
+    let is_any = |prefixes: &[&str]| {
+        let mut keys = node.annotations().keys().chain(node.labels().keys());
+        keys.any(|key| prefixes.iter().any(|prefix| key.starts_with(prefix)))
+    };
+    is_any(&[FLANNEL]) && !is_any(&ENFORCERS)
+}
+
 fn node_facts(node: &Node) -> NodeFacts {
     let status = node.status.as_ref();
     let spec = node.spec.as_ref();
@@ -42,6 +57,7 @@ fn node_facts(node: &Node) -> NodeFacts {
         architecture: status.and_then(|s| s.node_info.as_ref()).map(|i| i.architecture.clone()).unwrap_or_default(),
         provider_id: spec.and_then(|s| s.provider_id.clone()).unwrap_or_default(),
         addresses: [of_type("ExternalIP"), of_type("InternalIP")].concat(),
+        ignores_policies: ignores_policies(node),
     }
 }
 
@@ -290,5 +306,22 @@ mod tests {
         assert!(scoped(json!({"scopes": ["BestEffort"]})));
         let selector = json!({"matchExpressions": [{"scopeName": "PriorityClass", "operator": "Exists"}]});
         assert!(scoped(json!({"scopeSelector": selector})));
+    }
+
+    #[test]
+    fn a_node_ignores_policies_only_where_flannel_is_alone() {
+        let ignores = |annotations: serde_json::Value, labels: serde_json::Value| {
+            let metadata = json!({"name": "n", "annotations": annotations, "labels": labels});
+            ignores_policies(&serde_json::from_value(json!({"metadata": metadata})).unwrap())
+        };
+        let flannel = || json!({"flannel.alpha.coreos.com/backend-type": "vxlan"});
+        assert!(ignores(flannel(), json!({})));
+        assert!(!ignores(json!({}), json!({})), "of others nothing is known");
+        for beside in ["projectcalico.org/IPv4Address", "k3s.io/hostname", "rke2.io/hostname"] {
+            let mut annotations = flannel();
+            annotations[beside] = json!("x");
+            assert!(!ignores(annotations, json!({})), "{beside}");
+        }
+        assert!(!ignores(flannel(), json!({"io.cilium.network/x": "y"})));
     }
 }

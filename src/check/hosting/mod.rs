@@ -58,6 +58,8 @@ pub struct Wanted {
     pub writes: Vec<(String, String, bool)>,
     /// True if a Service of type LoadBalancer is planned.
     pub load_balancer: bool,
+    /// True if network policies are planned.
+    pub network_policies: bool,
     /// What the objects take from the quotas of the namespace.
     pub needs: Needs,
     /// CPU architectures for which there are images.
@@ -90,6 +92,8 @@ pub struct NodeFacts {
     pub provider_id: String,
     /// Addresses under which it is reached: external ones first.
     pub addresses: Vec<String>,
+    /// Its annotations name a network that enforces no network policies, and nothing beside it that would.
+    pub ignores_policies: bool,
 }
 
 /// The namespace as it is now.

@@ -185,6 +185,47 @@ fn names_are_looked_up_wherever_pods_of_dns_listen() {
 }
 
 #[test]
+fn metrics_are_read_by_those_who_are_named_and_by_nobody_else() {
+    let peer = "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.team=watch";
+    for chart in charts() {
+        let opened = |sets: &[&str]| -> Vec<Value> {
+            let rendered = render_with(chart, None, sets, &placeholders());
+            let policies = rendered.objects.iter().filter(|object| object.kind() == "NetworkPolicy");
+            let rules = policies.filter_map(|object| object.json["spec"]["ingress"].as_array().cloned()).flatten();
+            rules.filter(|rule| rule.to_string().contains("8080")).collect()
+        };
+        assert_eq!(opened(&[]), Vec::<Value>::new(), "{}", chart.line());
+        assert_eq!(opened(&[peer, "networkPolicy.enabled=false"]), Vec::<Value>::new(), "{}", chart.line());
+        let ports = json!([{"port": 8080, "protocol": "TCP"}, {"port": 10257, "protocol": "TCP"}]);
+        let from = json!([{"namespaceSelector": {"matchLabels": {"team": "watch"}}}]);
+        assert_eq!(opened(&[peer]), [json!({"from": from, "ports": ports})], "{}", chart.line());
+    }
+}
+
+#[test]
+fn dns_and_the_cloud_are_reached_where_it_is_said_and_nowhere_else() {
+    let sets = [
+        "networkPolicy.dnsTo[0].namespaceSelector.matchLabels.dns=here",
+        "networkPolicy.cloudTo[0].ipBlock.cidr=192.0.2.0/24",
+    ];
+    for chart in charts() {
+        let reached = |sets: &[&str]| -> Vec<Value> {
+            let mut given = values(chart, None, sets);
+            given.cloud.access_key = Some(SecretValue("{}".to_owned()));
+            let rendered = chart.render(&input(chart, &given, &placeholders())).unwrap();
+            let policies = rendered.objects.iter().filter(|object| object.kind() == "NetworkPolicy");
+            let rules = policies.filter_map(|object| object.json["spec"]["egress"].as_array().cloned()).flatten();
+            let is_outside = |rule: &Value| rule.to_string().contains(":53,") || rule.to_string().contains(":443,");
+            rules.filter(is_outside).map(|rule| rule["to"].clone()).collect()
+        };
+        assert_eq!(reached(&[]), [Value::Null, Value::Null], "{}", chart.line());
+        let dns = json!([{"namespaceSelector": {"matchLabels": {"dns": "here"}}}]);
+        let cloud = json!([{"ipBlock": {"cidr": "192.0.2.0/24"}}]);
+        assert_eq!(reached(&sets), [dns, cloud], "{}", chart.line());
+    }
+}
+
+#[test]
 fn nothing_speaks_plain_text_with_etcd() {
     everywhere(|which, rendered| {
         for object in &rendered.objects {

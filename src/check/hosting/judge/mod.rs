@@ -9,7 +9,7 @@ use crate::api::version::KubeMinor;
 use crate::check::{Check, CheckResult, access, autopilot};
 
 /// The preflight checks of a control plane install, in the order in which they are shown.
-pub const CHECKS: [Check<HostingFacts>; 16] = [
+pub const CHECKS: [Check<HostingFacts>; 17] = [
     Check::required("kubernetes-version", "Kubernetes version", "cluster", &[], version),
     Check::required("autopilot", "managed mode", "cluster", &[], mode).after(&[read::NODES]),
     Check::required("clock", "clock", "cluster", &[], clock).after(&[read::CLOCK]),
@@ -31,6 +31,8 @@ pub const CHECKS: [Check<HostingFacts>; 16] = [
     Check::required("storage", "storage", "storage", &[], storage).after(&[read::CLASSES, read::NAMESPACE]),
     Check::required("node-port", "node port", "exposure", &[], node_port).after(&[read::SERVICES]),
     Check::advised("load-balancer", "load balancer", "exposure", &["nodes"], load_balancer).after(&[read::NODES]),
+    Check::advised("network-policies", "network policies", "exposure", &["nodes"], network_policies)
+        .after(&[read::NODES]),
 ];
 
 fn version(facts: &HostingFacts) -> CheckResult {
@@ -407,6 +409,23 @@ fn node_port(facts: &HostingFacts) -> CheckResult {
             Remedy::new("choose another with ").flag(Flag::set(NODE_PORT, "PORT")).text(", or leave it to the cluster"),
         ),
     }
+}
+
+fn network_policies(facts: &HostingFacts) -> CheckResult {
+    if !facts.wanted.network_policies {
+        return CheckResult::Passed("none are made".to_owned());
+    }
+    let ignoring: Vec<&str> =
+        facts.nodes.iter().filter(|node| node.ignores_policies).map(|node| node.name.as_str()).collect();
+    let Some(first) = ignoring.first() else {
+        return CheckResult::Passed("no network is known here that ignores them".to_owned());
+    };
+    let more = if ignoring.len() > 1 { format!(" and {} more", ignoring.len() - 1) } else { String::new() };
+    CheckResult::warned(
+        format!("flannel makes the network of node {first}{more}, and enforces no network policies by itself"),
+        "where nothing else enforces them, every pod of the cluster reaches the ports of etcd and of the components; \
+         install a network that does, or its part for policies",
+    )
 }
 
 fn load_balancer(facts: &HostingFacts) -> CheckResult {

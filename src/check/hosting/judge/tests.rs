@@ -39,7 +39,7 @@ fn failure(facts: &HostingFacts) -> (&'static str, String, Remedy) {
 }
 
 /// For each check facts for which it does not hold.
-fn unfit_facts() -> [(&'static str, HostingFacts); 16] {
+fn unfit_facts() -> [(&'static str, HostingFacts); 17] {
     let changed = |change: &dyn Fn(&mut HostingFacts)| {
         let mut facts = fit();
         change(&mut facts);
@@ -84,6 +84,13 @@ fn unfit_facts() -> [(&'static str, HostingFacts); 16] {
         ("storage", changed(&|facts| facts.classes[0].is_default = false)),
         ("node-port", port),
         ("load-balancer", changed(&|facts| facts.wanted.load_balancer = true)),
+        (
+            "network-policies",
+            changed(&|facts| {
+                facts.wanted.network_policies = true;
+                facts.nodes[0].ignores_policies = true;
+            }),
+        ),
     ]
 }
 
