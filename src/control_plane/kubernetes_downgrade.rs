@@ -70,11 +70,24 @@ pub(super) async fn from_objects(
     let wanted = objects.iter().find(|object| object.kind() == "Deployment" && object.name() == API_SERVER);
     let wanted = wanted.and_then(|object| minor(image(&object.json, IN_TEMPLATE)?));
     let (Some(wanted), Some(hub)) = (wanted, hub) else { return Ok(None) };
+    let recorded = recorded_minor::of(state);
     let Some((live, pods)) = found(engine, &deployment(namespace)).await? else {
-        return Ok(recorded_minor::of(state).and_then(|kept| upgrade::check_minor(kept, wanted, hub).err()));
+        let version = state.record.as_ref().map_or("", |record| &record.release.version);
+        return Ok(recorded.and_then(|kept| judge_kept(kept, version, wanted, hub)));
     };
     let is_complete = state.record.as_ref().is_some_and(|record| record.phase == Phase::Installed);
-    Ok(judge_change(&live, &pods, is_complete, wanted, hub))
+    Ok(judge_change(&live, &pods, is_complete.then_some(recorded), wanted, hub))
+}
+
+/// The data that an uninstall has kept, of an API server of a minor.
+fn judge_kept(kept: KubeMinor, version: &str, wanted: KubeMinor, hub: KubeMinor) -> Option<UpgradeRefused> {
+    let skipped = upgrade::check_minor(kept, wanted, hub).err();
+    skipped.or_else(|| stored(kept, wanted, version))
+}
+
+/// What has run as one minor does not become an older one.
+fn stored(now: KubeMinor, former: KubeMinor, version: &str) -> Option<UpgradeRefused> {
+    (former < now).then(|| UpgradeRefused::Stored { now, former, version: version.to_owned() })
 }
 
 async fn to(engine: &Engine, target: &ObjectRef, former: KubeMinor) -> Result<Option<UpgradeRefused>, apply::Error> {
@@ -100,26 +113,26 @@ async fn found(engine: &Engine, target: &ObjectRef) -> Result<Option<(Value, Vec
 /// No version is older than one that cannot be seen, as in a digest.
 fn judge(live: &Value, pods: &[Value], former: KubeMinor) -> Option<UpgradeRefused> {
     let newer = minor(image(live, IN_TEMPLATE)?)?;
-    (former < newer && pods.iter().any(|pod| ran(live, pod))).then(|| UpgradeRefused::Stored {
-        now: newer,
-        former,
-        version: version_of(live).unwrap_or_default().to_owned(),
-    })
+    pods.iter().any(|pod| ran(live, pod)).then(|| stored(newer, former, version_of(live).unwrap_or_default()))?
 }
 
 /// The same for a change that is asked for. The API server of an install that was completed has run, whether its pods are
-/// there or not.
+/// there or not; `complete` is the minor that the record of such a one says, if it says any. What is there may be newer, of a
+/// run that has not come to its end.
 fn judge_change(
     live: &Value,
     pods: &[Value],
-    is_complete: bool,
+    complete: Option<Option<KubeMinor>>,
     wanted: KubeMinor,
     hub: KubeMinor,
 ) -> Option<UpgradeRefused> {
     let now = minor(image(live, IN_TEMPLATE)?)?;
-    let has_run = pods.iter().any(|pod| ran(live, pod)) || is_complete && wanted > now;
-    let skipped = has_run.then(|| upgrade::check_minor(now, wanted, hub).err()).flatten();
-    skipped.or_else(|| judge(live, pods, wanted))
+    let is_recorded = complete.is_some_and(|recorded| wanted > now || recorded.is_some_and(|minor| minor >= now));
+    if !is_recorded && !pods.iter().any(|pod| ran(live, pod)) {
+        return None;
+    }
+    let skipped = upgrade::check_minor(now, wanted, hub).err();
+    skipped.or_else(|| stored(now, wanted, version_of(live).unwrap_or_default()))
 }
 
 /// Returns whether a pod has run the API server as the Deployment has it now.
@@ -216,14 +229,21 @@ mod tests {
         let running = || [pod(NEW, json!({"state": {"running": {}}}))];
         let waiting = || [pod(NEW, json!({"state": {"waiting": {"reason": "ImagePullBackOff"}}, "lastState": {}}))];
         let skipped = Some(UpgradeRefused::MinorSkipped { now: AT_31, wanted: AT_36, hub: AT_36 });
-        assert_eq!(judge_change(&live(NEW), &running(), false, AT_36, AT_36), skipped);
+        assert_eq!(judge_change(&live(NEW), &running(), None, AT_36, AT_36), skipped);
         // It is completely installed, and its node is lost.
-        assert_eq!(judge_change(&live(NEW), &[], true, AT_36, AT_36), skipped);
+        assert_eq!(judge_change(&live(NEW), &[], Some(None), AT_36, AT_36), skipped);
+        let stored = Some(UpgradeRefused::Stored { now: AT_31, former: AT_25, version: "v0.9.0".to_owned() });
+        assert_eq!(judge_change(&live(NEW), &[], Some(Some(AT_31)), AT_25, AT_25), stored);
+        // What is there is of an upgrade that never ran.
+        assert_eq!(judge_change(&live(NEW), &[], Some(Some(AT_25)), AT_25, AT_25), None);
+        // Nothing but its data is there.
+        assert_eq!(judge_kept(AT_31, "v0.9.0", AT_25, AT_25), stored);
+        assert_eq!(judge_kept(AT_31, "v0.9.0", AT_36, AT_36), skipped);
+        assert_eq!(judge_kept(AT_31, "v0.9.0", AT_31, AT_36), None);
         // A first install with an image that cannot be pulled is mended by any other.
-        assert_eq!(judge_change(&live(NEW), &waiting(), false, AT_36, AT_36), None);
-        assert_eq!(judge_change(&live(NEW), &waiting(), false, AT_25, AT_36), None);
-        let stored = judge_change(&live(NEW), &running(), true, AT_25, AT_25);
-        assert!(matches!(stored, Some(UpgradeRefused::Stored { .. })), "{stored:?}");
+        assert_eq!(judge_change(&live(NEW), &waiting(), None, AT_36, AT_36), None);
+        assert_eq!(judge_change(&live(NEW), &waiting(), None, AT_25, AT_36), None);
+        assert_eq!(judge_change(&live(NEW), &running(), Some(Some(AT_31)), AT_25, AT_25), stored);
     }
 
     #[test]

@@ -67,99 +67,133 @@ fn the_kubernetes_of_a_control_plane_is_not_taken_back_by_a_minor() {
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
 }
 
-/// What Argo CD's own engine says of each object: its state, and why.
-struct Repository<'s> {
-    site: &'s Site,
-    manifests: std::path::PathBuf,
-}
+mod exhaustive {
+    use std::collections::BTreeMap;
+    use std::path::PathBuf;
+    use std::process::Command;
 
-impl Repository<'_> {
-    /// Commits the output of a service version.
-    fn commit(&self, version: &str) {
-        let values =
-            ["--set", "pki.source=InCluster", "--set", "exposure.type=NodePort", "--set", "exposure.port=32222"];
-        let host = format!("exposure.host={}", self.site.bed.node_ip("current").unwrap());
-        let output = ["template", "cp", "demo", "--for", "argocd", "--version", version, "--set", &host];
-        let rendered = self.site.fleetctl(&[&output[..], &values].concat());
-        assert_eq!(self.site.fleetctl(&[&output[..], &values].concat()).stdout, rendered.succeeds());
-        std::fs::write(&self.manifests, &rendered.stdout).unwrap();
+    use serde_json::Value;
+
+    use super::*;
+
+    /// What Argo CD's own engine says of each object: its state, and why.
+    struct Repository<'s> {
+        site: &'s Site,
+        manifests: PathBuf,
     }
 
-    /// Runs the engine for an Application that has the name of the control plane, which is the worst one that it can have.
-    fn argocd(&self, verb: &str) -> std::collections::BTreeMap<String, String> {
-        let mut command = std::process::Command::new(self.site.bed.gitops().unwrap());
-        command
-            .arg("--kubeconfig")
-            .arg(&self.site.kubeconfig)
-            .args(["--application", "demo", verb])
-            .arg(&self.manifests);
-        let output = command.output().unwrap();
-        let printed = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success(), "{printed}\n{}", String::from_utf8_lossy(&output.stderr));
-        let lines = printed.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-        lines
-            .map(|line| (line["object"].as_str().unwrap().to_owned(), format!("{} {}", line["state"], line["message"])))
-            .collect()
+    impl Repository<'_> {
+        /// Commits the output of a service version.
+        fn commit(&self, version: &str) {
+            let values =
+                ["--set", "pki.source=InCluster", "--set", "exposure.type=NodePort", "--set", "exposure.port=32222"];
+            let host = format!("exposure.host={}", self.site.bed.node_ip("current").unwrap());
+            let output = ["template", "cp", "demo", "--for", "argocd", "--version", version, "--set", &host];
+            let rendered = self.site.fleetctl(&[&output[..], &values].concat());
+            assert_eq!(self.site.fleetctl(&[&output[..], &values].concat()).stdout, rendered.succeeds());
+            std::fs::write(&self.manifests, &rendered.stdout).unwrap();
+        }
+
+        /// Runs the engine for an Application that has the name of the control plane, which is the worst one that it can have.
+        fn argocd(&self, verb: &str) -> BTreeMap<String, String> {
+            let mut command = Command::new(self.site.bed.gitops().unwrap());
+            command
+                .arg("--kubeconfig")
+                .arg(&self.site.kubeconfig)
+                .args(["--application", "demo", verb])
+                .arg(&self.manifests);
+            let output = command.output().unwrap();
+            let printed = String::from_utf8(output.stdout).unwrap();
+            assert!(output.status.success(), "{printed}\n{}", String::from_utf8_lossy(&output.stderr));
+            let lines = printed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+            lines
+                .map(|line| {
+                    (line["object"].as_str().unwrap().to_owned(), format!("{} {}", line["state"], line["message"]))
+                })
+                .collect()
+        }
+
+        /// Kustomize, by which Flux reads a folder, takes every object of one.
+        fn kustomize(&self) {
+            let folder = self.site.home().join("flux");
+            let into = folder.display().to_string();
+            let values =
+                ["--set", "pki.source=InCluster", "--set", "exposure.type=LoadBalancer", "--output-dir", &into];
+            let files = self
+                .site
+                .fleetctl(&[&["template", "cp", "demo", "--for", "flux", "--version", "v1.2"], &values[..]].concat());
+            let names = files.succeeds().lines().map(|file| format!("- {}\n", file.rsplit('/').next().unwrap()));
+            let list = format!(
+                "kind: Kustomization\ncommonLabels: {{team: platform}}\nresources:\n{}",
+                names.collect::<String>()
+            );
+            std::fs::write(folder.join("kustomization.yaml"), list).unwrap();
+            let built = self.site.kubectl(&["kustomize", &into]);
+            assert_eq!(built.matches("\nkind: ").count(), files.stdout.lines().count(), "{built}");
+            assert!(!built.contains("PRIVATE KEY"));
+        }
     }
-}
 
-#[test]
-fn argocd_applies_upgrades_and_prunes_and_keeps_keys_and_data() {
-    let site = Site::on("current");
-    let before = site.dump();
-    let repository = Repository { site: &site, manifests: site.home().join("manifests.yaml") };
-    repository.commit("v1.1");
-    let done = repository.argocd("sync");
-    assert!(done.len() > 20 && done.values().all(|state| state.starts_with(r#""Synced""#)), "{done:#?}");
-    site.fleetctl(&["kubeconfig", "demo"]).succeeds();
-    site.fleetctl(&["status", "demo", "--wait"]).succeeds();
+    #[test]
+    fn argocd_applies_upgrades_and_prunes_and_keeps_keys_and_data() {
+        let site = Site::on("current");
+        let before = site.dump();
+        let repository = Repository { site: &site, manifests: site.home().join("manifests.yaml") };
+        repository.kustomize();
+        repository.commit("v1.1");
+        let done = repository.argocd("sync");
+        assert!(done.len() > 20 && done.values().all(|state| state.starts_with(r#""Synced""#)), "{done:#?}");
+        site.fleetctl(&["kubeconfig", "demo"]).succeeds();
+        site.fleetctl(&["status", "demo", "--wait"]).succeeds();
 
-    // Nothing differs, and nothing is the Application's that is not in the repository: neither claims nor keys.
-    let compared = repository.argocd("diff");
-    assert!(compared.values().all(|state| state.starts_with(r#""in sync""#)), "{compared:#?}");
-    let versions = [
-        "get",
-        "deployments,statefulsets,secrets,services",
-        "-n",
-        "fleet",
-        "-o",
-        "jsonpath={.items[*].metadata.generation}",
-    ];
-    let generations = site.kubectl(&versions);
-    repository.argocd("sync");
-    assert_eq!(site.kubectl(&versions), generations, "a sync of the same changes nothing");
+        // Nothing differs, and nothing is the Application's that is not in the repository: neither claims nor keys.
+        let compared = repository.argocd("diff");
+        assert!(compared.values().all(|state| state.starts_with(r#""in sync""#)), "{compared:#?}");
+        let versions = [
+            "get",
+            "deployments,statefulsets,secrets,services",
+            "-n",
+            "fleet",
+            "-o",
+            "jsonpath={.items[*].metadata.generation}",
+        ];
+        let generations = site.kubectl(&versions);
+        repository.argocd("sync");
+        assert_eq!(site.kubectl(&versions), generations, "a sync of the same changes nothing");
 
-    // The next line, by a commit.
-    let keys = site.secret("fleet-pki");
-    repository.commit("v1.2");
-    let compared = repository.argocd("diff");
-    assert!(compared.values().any(|state| state.starts_with(r#""out of sync""#)), "{compared:#?}");
-    repository.argocd("sync");
-    let status = site.fleetctl(&["status", "demo", "--wait"]);
-    assert!(status.succeeds().contains("those of service version v1.2.0"), "{status:?}");
-    assert_eq!(site.secret("fleet-pki"), keys);
+        // The next line, by a commit.
+        let keys = site.secret("fleet-pki");
+        repository.commit("v1.2");
+        let compared = repository.argocd("diff");
+        assert!(compared.values().any(|state| state.starts_with(r#""out of sync""#)), "{compared:#?}");
+        repository.argocd("sync");
+        let status = site.fleetctl(&["status", "demo", "--wait"]);
+        assert!(status.succeeds().contains("those of service version v1.2.0"), "{status:?}");
+        assert_eq!(site.secret("fleet-pki"), keys);
 
-    // All of it goes but the namespace, the keys and the data.
-    let whole = std::fs::read_to_string(&repository.manifests).unwrap();
-    let namespace = whole.split("\n---\n").find(|object| object.contains("kind: Namespace")).unwrap();
-    std::fs::write(&repository.manifests, namespace).unwrap();
-    repository.argocd("sync");
-    let left = site.kubectl(&["-n", "fleet", "get", "deployments,statefulsets,persistentvolumeclaims", "-o", "name"]);
-    assert_eq!(left.trim(), "persistentvolumeclaim/etcd-data-etcd-0");
-    assert_eq!(site.secret("fleet-pki"), keys);
+        // All of it goes but the namespace, the keys and the data.
+        let whole = std::fs::read_to_string(&repository.manifests).unwrap();
+        let namespace = whole.split("\n---\n").find(|object| object.contains("kind: Namespace")).unwrap();
+        std::fs::write(&repository.manifests, namespace).unwrap();
+        repository.argocd("sync");
+        let left =
+            site.kubectl(&["-n", "fleet", "get", "deployments,statefulsets,persistentvolumeclaims", "-o", "name"]);
+        assert_eq!(left.trim(), "persistentvolumeclaim/etcd-data-etcd-0");
+        assert_eq!(site.secret("fleet-pki"), keys);
 
-    // And comes back as it was. It is not for fleetctl to remove while it is applied from elsewhere; what is kept of it is.
-    std::fs::write(&repository.manifests, &whole).unwrap();
-    repository.argocd("sync");
-    site.fleetctl(&["status", "demo", "--wait"]).succeeds();
-    let uninstall = || site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--force", "--yes"]);
-    uninstall().fails(6, &["were not made by an install", "argocd-controller"]);
-    assert_eq!(site.secret("fleet-pki"), keys);
-    std::fs::write(&repository.manifests, namespace).unwrap();
-    repository.argocd("sync");
-    uninstall().succeeds();
-    let left = site.kubectl(&["-n", "fleet", "get", "secrets,persistentvolumeclaims", "-o", "name"]);
-    assert_eq!(left, "");
-    site.kubectl(&["delete", "namespace", "fleet"]);
-    site.assert_same_as(&before);
+        // And comes back as it was. It is not for fleetctl to remove while it is applied from elsewhere; what is kept of it is.
+        std::fs::write(&repository.manifests, &whole).unwrap();
+        repository.argocd("sync");
+        site.fleetctl(&["status", "demo", "--wait"]).succeeds();
+        let uninstall = || site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--force", "--yes"]);
+        uninstall().fails(6, &["were not made by an install", "argocd-controller"]);
+        assert_eq!(site.secret("fleet-pki"), keys);
+        std::fs::write(&repository.manifests, namespace).unwrap();
+        repository.argocd("sync");
+        uninstall().succeeds();
+        let left = site.kubectl(&["-n", "fleet", "get", "secrets,persistentvolumeclaims", "-o", "name"]);
+        assert_eq!(left, "");
+        site.kubectl(&["delete", "namespace", "fleet"]);
+        site.assert_same_as(&before);
+    }
 }

@@ -63,8 +63,8 @@ pub(crate) const REGISTRY: Part =
 pub(crate) const YAML_READER: Part =
     Part { name: "yamlread", version: "1.4.0", module: "yamlread", programs: &[("yamlread", ".")] };
 
-/// The engine of Argo CD as a program: what it does with the manifests for it. It is pinned to libraries of [`HUB`], so that a
-/// build of both compiles those once.
+/// The engine of Argo CD as a program: what it does with the manifests for it. Built only for the exhaustive tests; it is pinned to
+/// libraries of [`HUB`].
 pub(crate) const GITOPS: Part =
     Part { name: "gitops", version: "20260914-3", module: "gitops", programs: &[("gitops", ".")] };
 
@@ -96,10 +96,7 @@ pub(crate) fn kubernetes(minor: &str) -> Result<Part> {
 /// Every part, in the order in which someone who waits needs them.
 pub(crate) fn all() -> Vec<Part> {
     let [old, newer @ .., hub] = KUBERNETES else { return Vec::new() };
-    [ETCD, *old, REGISTRY, COREDNS, LOCAL_PATH, *hub, GITOPS, YAML_READER]
-        .into_iter()
-        .chain(newer.iter().copied())
-        .collect()
+    [ETCD, *old, REGISTRY, COREDNS, LOCAL_PATH, *hub, YAML_READER].into_iter().chain(newer.iter().copied()).collect()
 }
 
 impl Part {
