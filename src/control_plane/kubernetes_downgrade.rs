@@ -76,7 +76,7 @@ pub(super) async fn from_objects(
         return Ok(recorded.and_then(|kept| judge_kept(kept, version, wanted, hub)));
     };
     let is_complete = state.record.as_ref().is_some_and(|record| record.phase == Phase::Installed);
-    Ok(judge_change(&live, &pods, is_complete.then_some(recorded), wanted, hub))
+    Ok(judge_change(&live, &pods, is_complete, recorded, wanted, hub))
 }
 
 /// The data that an uninstall has kept, of an API server of a minor.
@@ -117,17 +117,18 @@ fn judge(live: &Value, pods: &[Value], former: KubeMinor) -> Option<UpgradeRefus
 }
 
 /// The same for a change that is asked for. The API server of an install that was completed has run, whether its pods are
-/// there or not; `complete` is the minor that the record of such a one says, if it says any. What is there may be newer, of a
+/// there or not; `recorded` is the minor that its record says, if it says any. What is there may be newer, of a
 /// run that has not come to its end.
 fn judge_change(
     live: &Value,
     pods: &[Value],
-    complete: Option<Option<KubeMinor>>,
+    is_complete: bool,
+    recorded: Option<KubeMinor>,
     wanted: KubeMinor,
     hub: KubeMinor,
 ) -> Option<UpgradeRefused> {
     let now = minor(image(live, IN_TEMPLATE)?)?;
-    let is_recorded = complete.is_some_and(|recorded| wanted > now || recorded.is_some_and(|minor| minor >= now));
+    let is_recorded = is_complete && (wanted > now || recorded.is_some_and(|minor| minor >= now));
     if !is_recorded && !pods.iter().any(|pod| ran(live, pod)) {
         return None;
     }
@@ -229,21 +230,21 @@ mod tests {
         let running = || [pod(NEW, json!({"state": {"running": {}}}))];
         let waiting = || [pod(NEW, json!({"state": {"waiting": {"reason": "ImagePullBackOff"}}, "lastState": {}}))];
         let skipped = Some(UpgradeRefused::MinorSkipped { now: AT_31, wanted: AT_36, hub: AT_36 });
-        assert_eq!(judge_change(&live(NEW), &running(), None, AT_36, AT_36), skipped);
+        assert_eq!(judge_change(&live(NEW), &running(), false, None, AT_36, AT_36), skipped);
         // It is completely installed, and its node is lost.
-        assert_eq!(judge_change(&live(NEW), &[], Some(None), AT_36, AT_36), skipped);
+        assert_eq!(judge_change(&live(NEW), &[], true, None, AT_36, AT_36), skipped);
         let stored = Some(UpgradeRefused::Stored { now: AT_31, former: AT_25, version: "v0.9.0".to_owned() });
-        assert_eq!(judge_change(&live(NEW), &[], Some(Some(AT_31)), AT_25, AT_25), stored);
+        assert_eq!(judge_change(&live(NEW), &[], true, Some(AT_31), AT_25, AT_25), stored);
         // What is there is of an upgrade that never ran.
-        assert_eq!(judge_change(&live(NEW), &[], Some(Some(AT_25)), AT_25, AT_25), None);
+        assert_eq!(judge_change(&live(NEW), &[], true, Some(AT_25), AT_25, AT_25), None);
         // Nothing but its data is there.
         assert_eq!(judge_kept(AT_31, "v0.9.0", AT_25, AT_25), stored);
         assert_eq!(judge_kept(AT_31, "v0.9.0", AT_36, AT_36), skipped);
         assert_eq!(judge_kept(AT_31, "v0.9.0", AT_31, AT_36), None);
         // A first install with an image that cannot be pulled is mended by any other.
-        assert_eq!(judge_change(&live(NEW), &waiting(), None, AT_36, AT_36), None);
-        assert_eq!(judge_change(&live(NEW), &waiting(), None, AT_25, AT_36), None);
-        assert_eq!(judge_change(&live(NEW), &running(), Some(Some(AT_31)), AT_25, AT_25), stored);
+        assert_eq!(judge_change(&live(NEW), &waiting(), false, None, AT_36, AT_36), None);
+        assert_eq!(judge_change(&live(NEW), &waiting(), false, None, AT_25, AT_36), None);
+        assert_eq!(judge_change(&live(NEW), &running(), true, Some(AT_31), AT_25, AT_25), stored);
     }
 
     #[test]

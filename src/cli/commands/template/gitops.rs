@@ -31,7 +31,9 @@ pub(super) enum GitOps {
 impl GitOps {
     /// Makes objects ready for a repository.
     pub(super) fn prepare(self, objects: &mut [Object]) -> Result<(), CliError> {
-        objects.iter_mut().for_each(|object| self.annotate(object));
+        for object in objects.iter_mut() {
+            self.annotate(object);
+        }
         if objects.iter().any(keys::holds_keys) { Err(keys_in_git()) } else { Ok(()) }
     }
 
