@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use super::output::error::{CliError, Exit};
 use crate::api::names::ControlPlaneName;
 use crate::api::remedy::Access;
+use crate::api::text::visible_cell;
 use crate::api::version::{KubeMinor, VersionError};
 use crate::cli::args::global::Global;
 use crate::install::admin_access;
@@ -31,6 +32,16 @@ impl From<ClientError> for CliError {
 pub(super) async fn connect(global: &Global) -> Result<Connected, CliError> {
     let target = Target { kubeconfig: global.kubeconfig.iter().cloned().collect(), context: global.context.clone() };
     Ok(target.connect().await?)
+}
+
+/// Refuses to send keys and tokens to a server that may be any, or to take from one what an agent will trust.
+pub(super) fn verified(cluster: &Connected, is_allowed: bool) -> Result<(), CliError> {
+    let Some(why) = cluster.unverified.filter(|_| !is_allowed) else { return Ok(()) };
+    let context = cluster.context.as_deref().unwrap_or("in-cluster");
+    let message = format!("it is not known who answers for the context `{}`: {why}", visible_cell(context));
+    Err(CliError::new(Exit::Refused, "ServerNotVerified", message)
+        .hint("keys and tokens go this way: set `certificate-authority-data` in the kubeconfig")
+        .hint("to go on all the same: --allow-unverified-server"))
 }
 
 /// The service's home directory.

@@ -15,7 +15,7 @@ pub mod kubeconfig;
 mod kubernetes_downgrade;
 pub mod local_files;
 pub mod plan;
-mod precheck;
+pub mod precheck;
 pub mod preflight;
 pub mod rbac;
 mod recorded_endpoint;

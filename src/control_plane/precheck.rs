@@ -51,14 +51,8 @@ pub(super) async fn precheck(
     let provisional = plan.render(&unknown(ExposureType::NodePort), &pki::placeholders())?;
     let resets = options.recorded == Recorded::Reset;
     let (facts, compared) = preflight::examine(plan, client, engine, &provisional.objects, resets, &mut |_| ()).await?;
-    let installed = match &compared {
-        Ok(compared) => installed_version(plan, client, &compared.state, &facts).await,
-        Err(_) => None,
-    };
-    if let Some(installed) = installed {
-        upgrade::check(chart::versions(), &installed, &plan.package.version).map_err(|refused| {
-            InstallError::Upgrade { refused, cluster: facts.git_version.parse::<KubeMinor>().ok() }
-        })?;
+    if let Ok(compared) = &compared {
+        check_version(plan, client, &compared.state, &facts).await?;
     }
     if let Ok(Compared { forgotten: Some(forgotten), .. }) = &compared {
         return Err(forgotten.clone().into());
@@ -81,6 +75,31 @@ pub(super) async fn precheck(
     preview_adoption(progress, &adopted);
     let decision = exposure::decide(&plan.values.exposure, &facts.nodes);
     Ok(Precheck { facts, state, decision })
+}
+
+/// Why an install would be refused that no preflight check refuses: what is there, or what an uninstall has kept of it, cannot
+/// become what is planned. `objects` are any rendering of the plan.
+///
+/// # Errors
+/// An API that does not answer or refuses.
+pub async fn barred(
+    plan: &Plan,
+    client: &Client,
+    engine: &Engine,
+    (facts, compared): (&HostingFacts, &Compared),
+    objects: &[Object],
+) -> Result<Option<InstallError>, apply::Error> {
+    match check_version(plan, client, &compared.state, facts).await {
+        Ok(()) => refusal(plan, engine, &compared.state, facts, objects).await,
+        Err(refused) => Ok(Some(refused)),
+    }
+}
+
+/// Refuses a version that the one of what is there does not become.
+async fn check_version(plan: &Plan, client: &Client, state: &State, facts: &HostingFacts) -> Result<(), InstallError> {
+    let Some(installed) = installed_version(plan, client, state, facts).await else { return Ok(()) };
+    let checked = upgrade::check(chart::versions(), &installed, &plan.package.version);
+    checked.map_err(|refused| InstallError::Upgrade { refused, cluster: facts.git_version.parse::<KubeMinor>().ok() })
 }
 
 /// Why what is there, or what an uninstall has kept of it, cannot become what is planned.

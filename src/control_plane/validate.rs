@@ -5,11 +5,13 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use super::exposure::endpoint_from_values;
+use super::recorded_minor;
 use super::values::{
     ControlPlaneValues, EtcdValues, ExposureType, ExposureValues, Lifetime, PkiSource, SMALLEST_QUOTA,
 };
 use crate::api::lifetime::{self, CERTIFICATE_AT_LEAST, TOKEN_AT_LEAST};
 use crate::api::pod_values::Resources;
+use crate::api::version::KubeMinor;
 use crate::chart::values::{
     PodFields, check_annotations, check_node_selector, check_peers, check_pods, check_proxy, is_range,
 };
@@ -32,6 +34,7 @@ pub(super) fn check(values: &ControlPlaneValues, tree: &ValuesTree) -> Result<()
     check.exposure(&values.exposure);
     check.quota(&values.etcd);
     check.keys(values);
+    check.minors(values);
     let scheduler = &values.scheduler;
     check.lifetime("initTokenTTL", &scheduler.init_token_ttl, TOKEN_AT_LEAST);
     check.lifetime("agentCertificateTTL", &scheduler.agent_certificate_ttl, CERTIFICATE_AT_LEAST);
@@ -108,6 +111,29 @@ impl Check<'_> {
             (&["etcd", "storage", "size"][..], Diagnostic::error("quota-beyond-volume", message).help(help))
         };
         self.wrong(path, diagnostic);
+    }
+
+    /// Kubernetes' policy on version skew: a controller manager is of the minor of its API server, or of the one before.
+    fn minors(&mut self, values: &ControlPlaneValues) {
+        let [server, manager] = [&values.apiserver.image.tag, &values.controller_manager.image.tag];
+        let (Some(of_server), Some(of_manager)) = (recorded_minor::of_tag(server), recorded_minor::of_tag(manager))
+        else {
+            return;
+        };
+        let before = KubeMinor { minor: of_server.minor.saturating_sub(1), ..of_server };
+        if (before..=of_server).contains(&of_manager) {
+            return;
+        }
+        let message = format!(
+            "`controllerManager.image.tag` is `{manager}` and `apiserver.image.tag` is `{server}`: a controller manager is \
+             of the API server's minor, or of the one before"
+        );
+        let paths = ["controllerManager", "apiserver"].map(|component| [component, "image", "tag"]);
+        let is_given = |path: &&[&str; 3]| self.tree.is_given(&path.map(str::to_owned));
+        let path = *paths.iter().find(is_given).unwrap_or(&paths[0]);
+        let help =
+            format!("give both: `--set apiserver.image.tag={server},controllerManager.image.tag={server}`; or neither");
+        self.wrong(&path, Diagnostic::error("version-skew", message).help(help));
     }
 
     /// A Secret that is there beforehand is named, and its certificates name the address of the API server.
@@ -256,6 +282,19 @@ mod tests {
         let both =
             ["networkPolicy.cloudTo[0].podSelector.matchLabels.a=b", "networkPolicy.cloudTo[0].ipBlock.cidr=::/0"];
         assert_eq!(found(&both), ["networkPolicy.cloudTo[0] wrong-peer"]);
+    }
+
+    #[test]
+    fn a_controller_manager_is_not_newer_than_its_api_server() {
+        let (server, manager) = ("apiserver.image.tag", "controllerManager.image.tag");
+        let both = |a: &str, b: &str| found(&[&format!("{server}={a}"), &format!("{manager}={b}")]);
+        let digest = format!("sha256:{}", "a".repeat(64));
+        for (a, b) in [("v1.36.3", "v1.36.1"), ("v1.36.3", "v1.35.4"), (&*digest, "v1.36.3"), ("latest", "v1.36.3")] {
+            assert_eq!(both(a, b), [""; 0], "{a} {b}");
+        }
+        for (a, b) in [("v1.35.4", "v1.36.3"), ("v1.36.3", "v1.34.4"), (&*format!("v1.36.3@{digest}"), "v1.37.2")] {
+            assert_eq!(both(a, b), [format!("{manager} version-skew")], "{a} {b}");
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The commands about workload clusters as far as they need no cluster: arguments, values, the dry run.
 
-use crate::Sandbox;
 use crate::install::{documents, find};
+use crate::server::kubeconfig;
+use crate::{Ran, Sandbox};
 
 #[test]
 fn a_dry_run_prints_the_agent_and_asks_no_cluster() {
@@ -64,6 +65,22 @@ fn the_name_comes_from_the_argument_or_the_values_and_is_checked() {
         let long = "x".repeat(51);
         sandbox.run(&[command, &[long.as_str()]].concat()).fails(2, &["51 characters", "50"]);
     }
+}
+
+#[test]
+fn what_an_agent_will_obey_is_not_taken_from_whoever_answers() {
+    let sandbox = Sandbox::new();
+    let demo = kubeconfig("demo", "http://192.0.2.10:6443")
+        .replace("name: c,", "name: d,")
+        .replace("cluster: c,", "cluster: d,");
+    let demo = sandbox.file("demo", &demo);
+    let west = sandbox.file("west", &kubeconfig("west", "https://192.0.2.11:6443"));
+    let run = |args: &[&str]| {
+        Ran::of(sandbox.command().env("KUBECONFIG", format!("{west}:{demo}")).args(args).output().unwrap())
+    };
+    let refused = ["who answers for the context `demo`", "its server is not https", "--allow-unverified-server"];
+    run(&["token", "create", "west", "--context", "demo"]).fails(6, &refused);
+    run(&["install", "agent", "west", "--context", "west", "--control-plane", "demo"]).fails(6, &refused);
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn another_image_than_the_rows_is_said() {
         let lint = sandbox.run(&[&["lint", "--version", "v0.9"], more].concat());
         lint.succeeds().to_owned()
     };
-    let text = lint(&["--set", "apiserver.image.tag=v1.25.4"]);
+    let text = lint(&["--set", "apiserver.image.tag=v1.25.4,controllerManager.image.tag=v1.25.4"]);
     assert!(text.contains("warning[other-image]") && text.contains("which runs `v1.36.3`"), "{text}");
     assert!(lint(&["--set", "scheduler.image.tag=v0.9.1"]).contains("other-image"));
     let digest = format!("sha256:{}", "a".repeat(64));

@@ -58,6 +58,12 @@ fn the_kubernetes_of_a_control_plane_is_not_taken_back_by_a_minor() {
     ];
     let said = ["has run as Kubernetes v1.37, and v1.36 does not read everything", "nothing was written"];
     site.fleetctl(&back).fails(6, &said);
+    let reset = ["check", "--pre", "demo", "--version", "v1.2", "--reset-values"];
+    site.fleetctl(&reset).fails(3, &said);
+    // Nor is a line skipped.
+    let jump =
+        ["check", "--pre", "demo", "--version", "v1.0", "--reuse-values", "--skip-preflight", "kubernetes-version"];
+    site.fleetctl(&jump).fails(3, &["older than the installed v1.2.0"]);
     site.assert_same_as(&running);
     // Nor with the data that an uninstall keeps.
     site.fleetctl(&["uninstall", "cp", "demo"]).succeeds();

@@ -105,7 +105,8 @@ fn an_api_server_skips_no_minor_of_kubernetes() {
     // Nor does that of the table become another one.
     site.install(&[]).succeeds();
     for tag in ["v1.37.2", "v1.35.4"] {
-        let other = site.install(&["--set", &format!("apiserver.image.tag={tag}")]);
+        let both = format!("apiserver.image.tag={tag},controllerManager.image.tag={tag}");
+        let other = site.install(&["--set", &both]);
         other.fails(3, &["of Kubernetes v1.36, and would become", "not v1.36, the one of the version", "leave out"]);
     }
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();

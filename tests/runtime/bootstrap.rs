@@ -44,6 +44,23 @@ async fn versions(client: &Client) -> BTreeMap<String, String> {
     versions
 }
 
+/// Waits until the API server has found the priority levels of the scheduler's flow schemas: it notes so in their status, when its
+/// own look at them comes round.
+async fn flow_schemas_are_settled(client: &Client) {
+    let gvk = GroupVersionKind::gvk("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema");
+    let (resource, _) = kube::discovery::pinned_kind(client, &gvk).await.unwrap();
+    let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    wait("every flow schema has its priority level", async || {
+        let schemas = all.list(&ListParams::default()).await.unwrap();
+        let mut ours = schemas.iter().filter(|schema| schema.name_any().starts_with("fleet-"));
+        ours.all(|schema| {
+            let conditions = schema.data["status"]["conditions"].as_array();
+            conditions.into_iter().flatten().any(|c| c["type"] == "Dangling" && c["status"] == "False")
+        })
+    })
+    .await;
+}
+
 async fn init_text(client: &Client) -> String {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "fleet");
     let secret = secrets.get(INIT_SECRET).await.unwrap();
@@ -60,6 +77,7 @@ async fn a_second_start_writes_nothing_and_sigterm_frees_the_lease() {
     let config = format!("agentEndpoint: {}", stage.hub.url);
     let mut first = Program::scheduler(&stage.hub.kubeconfig, &config, "one");
     first.ready(Duration::from_secs(40)).await;
+    flow_schemas_are_settled(&stage.hub.client).await;
     let before = versions(&stage.hub.client).await;
     let report = format!("ConfigMap/{BOOTSTRAP_STATUS}");
     for kept in [

@@ -18,9 +18,11 @@ use crate::cli::connect;
 use crate::cli::output::check_table;
 use crate::cli::output::check_table::Rows;
 use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::install_error::{control_plane_failed, engine_error};
 use crate::cli::output::terminal::Ui;
 use crate::control_plane::exposure::unknown;
-use crate::control_plane::{exposure, preflight};
+use crate::control_plane::{exposure, precheck, preflight};
+use crate::install::failure::{Failure, FailureOutcome};
 use crate::install::recorded_values::Recorded;
 use crate::pki;
 
@@ -106,6 +108,14 @@ async fn before(ui: &Ui, global: &Global, args: &mut CheckArgs) -> Result<Exit, 
         return Err(
             CliError::new(Exit::Failed, error.reason(), "the cluster cannot be compared with the plan").because(error)
         );
+    }
+    if let (Ok(compared), false) = (&compared, refused) {
+        let barred = precheck::barred(&plan, &hosting.client, &engine, (&facts, compared), &rendered.objects).await;
+        let barred = barred.map_err(|error| engine_error("the cluster cannot be compared with the plan", &error))?;
+        if let Some(error) = barred {
+            let failure = Failure { error, aftermath: FailureOutcome::NothingWritten };
+            return Err(CliError { exit: Exit::Preflight, ..control_plane_failed(ui, &plan, failure) });
+        }
     }
     let exit = if refused { Exit::Preflight } else { Exit::Ok };
     printer.end(&format!("install of service version {}", plan.package.version), &report, exit)

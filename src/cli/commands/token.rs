@@ -18,7 +18,7 @@ use crate::chart::output;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
 use crate::cli::args::run::duration;
-use crate::cli::connect::{hub_client, request_failed};
+use crate::cli::connect::{hub, request_failed, verified};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
 use crate::workload_cluster::control_plane_api::init_secret;
@@ -53,6 +53,10 @@ pub(crate) struct CreateTokenArgs {
     /// How long the token can be used, from 10m to 720h
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = ttl)]
     ttl: Duration,
+
+    /// Make a token also where the kubeconfig does not say how the server is known
+    #[arg(long)]
+    allow_unverified_server: bool,
 }
 
 fn ttl(text: &str) -> Result<Duration, String> {
@@ -63,7 +67,10 @@ fn ttl(text: &str) -> Result<Duration, String> {
 pub(crate) async fn run(ui: &Ui, global: &Global, command: TokenCommand) -> Result<Exit, CliError> {
     let TokenCommand::Create(args) = command;
     let name: ClusterName = args.name.parse().map_err(|error| wrong_name(&error))?;
-    let client = hub_client(global).await?;
+    let hub = hub(global).await?;
+    // The Secret tells an agent which control plane to obey.
+    verified(&hub, args.allow_unverified_server)?;
+    let client = hub.client;
     let handed_out = init_secret(&client).await;
     let handed_out =
         handed_out.map_err(|error| request_failed("read the init kubeconfig", &error))?.ok_or_else(|| {

@@ -65,6 +65,8 @@ pub(in crate::cli) struct PreparedAgent {
     pub(in crate::cli) plan: Plan,
     pub(in crate::cli) workload: Connected,
     pub(in crate::cli) hub: Option<Hub>,
+    /// How the control plane is reached.
+    hub_server: Option<Connected>,
     pub(in crate::cli) home: Home,
     /// The version of the last install, where its values are taken.
     pub(in crate::cli) former: Option<String>,
@@ -95,9 +97,12 @@ pub(in crate::cli) async fn prepare(
     check_ids(&write.skip_preflight, CHECKS.iter().map(|check| check.id).chain([PROBE]))?;
     let home = connect::home()?;
     let workload = connect::connect(global).await?;
-    let hub = match &what.control_plane {
-        Some(name) => Some(control_plane(global, name).await?),
-        None => None,
+    let (hub, hub_server) = match &what.control_plane {
+        Some(name) => {
+            let (hub, server) = control_plane(global, name).await?;
+            (Some(hub), Some(server))
+        }
+        None => (None, None),
     };
     let owner = Owner::new(OWNER_KIND, name.unwrap_or_default(), global.namespace.as_str());
     let base = way.base(&workload.client, owner, &SECRET_VALUES).await?;
@@ -108,7 +113,7 @@ pub(in crate::cli) async fn prepare(
         None => what.plan.plan_over(ui, global, server, &base)?,
     };
     let former = base.recorded().map(|release| release.version.clone());
-    Ok(PreparedAgent { plan, workload, hub, home, former })
+    Ok(PreparedAgent { plan, workload, hub, hub_server, home, former })
 }
 
 /// Install the agent in the cluster of `--context` and register that cluster
@@ -162,7 +167,9 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &AgentRequest<'_>) -> Re
 async fn agent(ui: &Ui, global: &Global, args: &AgentRequest<'_>) -> Result<Exit, CliError> {
     let prepared = prepare(ui, global, args.what, args.write, args.way).await?;
     let (plan, workload) = (&prepared.plan, &prepared.workload);
-    args.write.verified(workload)?;
+    for server in std::iter::once(workload).chain(&prepared.hub_server) {
+        args.write.verified(server)?;
+    }
     let context = workload.context.as_deref();
     let what = format!("the agent of workload cluster {}", plan.name);
     let context = context.unwrap_or("in-cluster");
@@ -181,10 +188,10 @@ async fn agent(ui: &Ui, global: &Global, args: &AgentRequest<'_>) -> Result<Exit
     }
 }
 
-async fn control_plane(global: &Global, name: &str) -> Result<Hub, CliError> {
+async fn control_plane(global: &Global, name: &str) -> Result<(Hub, Connected), CliError> {
     let there = Global { context: Some(name.to_owned()), ..global.clone() };
     let (connected, access) = connect::way_to_hub(&there).await?;
-    Ok(Hub { name: name.to_owned(), access, client: connected.client })
+    Ok((Hub { name: name.to_owned(), access, client: connected.client.clone() }, connected))
 }
 
 /// An install as programs read it.

@@ -76,12 +76,7 @@ pub(crate) struct WriteArgs {
 impl WriteArgs {
     /// Refuses to send keys to a server that may be any.
     pub(super) fn verified(&self, cluster: &Connected) -> Result<(), CliError> {
-        let Some(why) = cluster.unverified.filter(|_| !self.allow_unverified_server) else { return Ok(()) };
-        let context = cluster.context.as_deref().unwrap_or("in-cluster");
-        let message = format!("it is not known who answers for the context `{}`: {why}", visible_cell(context));
-        Err(CliError::new(Exit::Refused, "ServerNotVerified", message)
-            .hint("an install sends keys: set `certificate-authority-data` in the kubeconfig")
-            .hint("to install all the same: --allow-unverified-server"))
+        connect::verified(cluster, self.allow_unverified_server)
     }
 
     pub(crate) fn options(&self, rollback: bool, way: Way) -> InstallOptions {
