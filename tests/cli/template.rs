@@ -408,3 +408,22 @@ fn manifests_for_gitops_hold_no_key_and_say_what_stays() {
     let agent = sandbox.run(&["template", "agent", "west", "--for", "argocd"]);
     assert!(documents(agent.succeeds()).iter().all(|object| annotation(object, options) == "ServerSideApply=true"));
 }
+
+#[test]
+fn the_examples_for_gitops_render_what_they_point_at() {
+    let sandbox = Sandbox::new();
+    let example =
+        |file: &str| fs::read_to_string(format!("{}/examples/gitops/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let page = example("README.md");
+    let commands: Vec<&str> = page.lines().filter(|line| line.starts_with("fleetctl ")).collect();
+    assert_eq!(commands.len(), 3, "{commands:?}");
+    let mut folders = Vec::new();
+    for command in commands {
+        let words: Vec<&str> = command.split(' ').skip(1).collect();
+        sandbox.run(&words).succeeds();
+        folders.push(*words.last().unwrap());
+        assert!(sandbox.path().join(folders.last().unwrap()).read_dir().unwrap().count() > 5, "{command}");
+    }
+    assert!(example("application.yaml").contains(&format!("path: {}\n", folders[0])));
+    assert!(example("kustomization.yaml").contains(&format!("path: ./{}\n", folders[1])));
+}

@@ -60,7 +60,9 @@ fn the_kubernetes_of_a_control_plane_is_not_taken_back_by_a_minor() {
     site.fleetctl(&back).fails(6, &said);
     let reset = ["check", "--pre", "demo", "--version", "v1.2", "--reset-values"];
     site.fleetctl(&reset).fails(3, &said);
-    // Nor is a line skipped.
+    let grown = ["check", "--pre", "demo", "--version", "v1.2", "--reuse-values", "--set", "etcd.replicas=3"];
+    site.fleetctl(&grown).fails(3, &["etcd has 1 member, and would have 3", "nothing was written"]);
+    // Nor does it go back to an older line.
     let jump =
         ["check", "--pre", "demo", "--version", "v1.0", "--reuse-values", "--skip-preflight", "kubernetes-version"];
     site.fleetctl(&jump).fails(3, &["older than the installed v1.2.0"]);

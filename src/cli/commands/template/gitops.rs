@@ -1,7 +1,5 @@
 //! `--for`: what Argo CD and Flux read on the objects that they apply out of a Git repository.
 
-use std::collections::BTreeMap;
-
 use clap::ValueEnum;
 use serde_json::Value;
 
@@ -44,11 +42,10 @@ impl GitOps {
             Self::Argocd => {
                 let kept = if is_kept { format!(",{KEPT}") } else { String::new() };
                 let options = format!("ServerSideApply=true{kept}");
-                let wave = object.stage.to_string();
-                set(&mut object.json, &BTreeMap::from([(SYNC_WAVE, wave.as_str()), (SYNC_OPTIONS, options.as_str())]));
+                set(&mut object.json, &[(SYNC_WAVE, &object.stage.to_string()), (SYNC_OPTIONS, &options)]);
                 keep_claims(&mut object.json);
             }
-            Self::Flux if is_kept => set(&mut object.json, &BTreeMap::from([(FLUX_PRUNE, "disabled")])),
+            Self::Flux if is_kept => set(&mut object.json, &[(FLUX_PRUNE, "disabled")]),
             Self::Flux => {}
         }
     }
@@ -67,7 +64,7 @@ fn holds_data(object: &Value) -> bool {
     !object["metadata"]["labels"][LABEL_KEEP].is_null()
 }
 
-fn set(object: &mut Value, annotations: &BTreeMap<&str, &str>) {
+fn set(object: &mut Value, annotations: &[(&str, &str)]) {
     let of_object = &mut object["metadata"]["annotations"];
     if !of_object.is_object() {
         *of_object = Value::Object(serde_json::Map::new());
@@ -83,6 +80,6 @@ fn set(object: &mut Value, annotations: &BTreeMap<&str, &str>) {
 fn keep_claims(object: &mut Value) {
     let claims = object.pointer_mut("/spec/volumeClaimTemplates").and_then(Value::as_array_mut);
     for claim in claims.into_iter().flatten() {
-        set(claim, &BTreeMap::from([(SYNC_OPTIONS, KEPT)]));
+        set(claim, &[(SYNC_OPTIONS, KEPT)]);
     }
 }
