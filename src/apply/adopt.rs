@@ -10,6 +10,7 @@ use super::engine::Engine;
 use super::error::Error;
 use super::plan::Step;
 use crate::api::kinds::Kind;
+use crate::inventory::owner::INSTALL_LABEL;
 use crate::k8s::api_error::ApiError;
 use crate::k8s::client::{MANAGER, Server};
 use crate::k8s::managed_fields;
@@ -118,10 +119,18 @@ pub(crate) fn tools(live: &Value, most: usize) -> Vec<Value> {
     if size <= most { entries } else { Vec::new() }
 }
 
-/// Returns whether an entry is of a tool.
+/// Returns whether an entry is of a tool: of one that is known, or of one that has made a copy of an object of ours.
 pub(super) fn is_tool(entry: &Value) -> bool {
     text(entry, "/subresource").unwrap_or_default().is_empty()
-        && text(entry, "/manager").is_some_and(|manager| TOOLS.contains(&manager))
+        && (text(entry, "/manager").is_some_and(|manager| TOOLS.contains(&manager)) || is_copy(entry))
+}
+
+/// Returns whether an entry is of who wrote the labels of an installation, and not by applying: a tool that restores objects
+/// from a backup, under whatever name, writes whole ones.
+fn is_copy(entry: &Value) -> bool {
+    let labels = entry.pointer("/fieldsV1/f:metadata/f:labels");
+    text(entry, "/operation") == Some("Update")
+        && labels.is_some_and(|labels| labels.get(format!("f:{INSTALL_LABEL}")).is_some())
 }
 
 /// Takes out of `after`, the answer to a dry run over an object that has not been taken over, what goes with the entries of
@@ -228,6 +237,19 @@ mod tests {
         let merged = merged_entries(&live).unwrap();
         assert_eq!(merged[0], entry(MANAGER, "Apply", &json!({"f:data": {"f:a": {}, "f:b": {}}})));
         assert_eq!(merged[1], entry("argocd", "Apply", &json!({"f:data": {"f:c": {}}})));
+    }
+
+    #[test]
+    fn what_a_backup_tool_has_restored_is_taken_over_under_whatever_name() {
+        let labels = json!({"f:metadata": {"f:labels": {"f:fleet-scheduler.io/install": {}}}, "f:data": {"f:a": {}}});
+        let live = |operation: &str| {
+            let controller = entry("kube-controller-manager", "Update", &json!({"f:metadata": {"f:annotations": {}}}));
+            json!({"metadata": {"managedFields": [entry("backup-server", operation, &labels), controller]}})
+        };
+        let merged = merged_entries(&live("Update")).unwrap();
+        assert_eq!(merged.len(), 2);
+        assert_eq!(merged[0], entry(MANAGER, "Apply", &labels));
+        assert_eq!(merged_entries(&live("Apply")), None, "who applies holds what it applies");
     }
 
     #[test]

@@ -20,6 +20,11 @@ pub enum Drifted {
     Missing,
     /// Another one has its name.
     Replaced,
+    /// Another one has its name, which others made, such as a tool that restores from a backup; the latest first.
+    Copied {
+        /// Their names as managers.
+        by: Vec<String>,
+    },
     /// Fields of ours are held or were removed by others, the latest first.
     Fields {
         /// Their names as managers.
@@ -41,6 +46,9 @@ impl std::fmt::Display for Drift {
         match &self.strayed {
             Drifted::Missing => write!(f, "{} is gone", self.object),
             Drifted::Replaced => write!(f, "{} is another one than was installed", self.object),
+            Drifted::Copied { by } => {
+                write!(f, "{} is another one than was installed, made by {}", self.object, by.join(", "))
+            }
             Drifted::Fields { by } if by.is_empty() => write!(f, "fields of {} were removed", self.object),
             Drifted::Fields { by } => write!(f, "fields of {} were changed, last by {}", self.object, by[0]),
         }
@@ -107,7 +115,9 @@ async fn look(
 fn judge(item: &Item, live: Option<&Value>, scaler: Option<&Scaler>) -> Option<Drifted> {
     let Some(live) = live else { return Some(Drifted::Missing) };
     if uid(live) != item.uid {
-        return Some(Drifted::Replaced);
+        let by = managed_fields::managers(live);
+        let applied = managed_fields::ours(live).is_some() || managed_fields::is_of_keys(live);
+        return Some(if applied || by.is_empty() { Drifted::Replaced } else { Drifted::Copied { by } });
     }
     // Replicas that are not left to whoever scaled are missing like any other field.
     let left = scaler.is_none_or(Scaler::keeps);
@@ -149,6 +159,10 @@ mod tests {
         assert_eq!(judge(&item, None, None), Some(Drifted::Missing));
         let other = Item { uid: "v".into(), ..item.clone() };
         assert_eq!(judge(&other, Some(&live(&whole)), None), Some(Drifted::Replaced));
+        let copy = json!({"metadata": {"name": "a", "uid": "w", "managedFields": [
+            {"manager": "backup-server", "operation": "Update", "fieldsV1": {"f:data": {}}}]}});
+        let by = vec!["backup-server".to_owned()];
+        assert_eq!(judge(&item, Some(&copy), None), Some(Drifted::Copied { by }));
         let unknown = Item { fields: 0, ..item };
         assert_eq!(
             judge(&unknown, Some(&live(&json!({"f:data": {"f:a": {}}}))), None),

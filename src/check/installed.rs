@@ -30,6 +30,8 @@ pub struct InstalledFacts {
     pub version: Option<ServiceVersion>,
     /// What strayed, one clause an object; or why it could not be found out.
     pub drift: Result<Vec<String>, String>,
+    /// True if others have put objects back, so that an upgrade has to adopt them.
+    pub copied: bool,
     /// Components that run another image than that of the version, one clause each.
     pub images: Vec<String>,
     /// A run under way: who.
@@ -122,12 +124,14 @@ fn objects(facts: &InstalledFacts) -> CheckResult {
         Ok(strayed) => {
             let more = strayed.len().saturating_sub(NAMED);
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let adopting = |command: Command| if facts.copied { command.with(Flag::Adopt) } else { command };
+            let diff = facts.as_it_is(|installed| Action::Diff(Some(installed))).with(Flag::ReuseValues);
             CheckResult::failed(
                 format!("{}{more}", strayed[..strayed.len().min(NAMED)].join("; ")),
                 Remedy::default()
-                    .command(facts.as_it_is(|installed| Action::Diff(Some(installed))).with(Flag::ReuseValues))
+                    .command(adopting(diff))
                     .text(" shows the fields, ")
-                    .command(facts.as_it_is(Action::Upgrade))
+                    .command(adopting(facts.as_it_is(Action::Upgrade)))
                     .text(" repairs them"),
             )
         }
@@ -221,6 +225,7 @@ mod tests {
             recorded: Ok(Some(("v0.6.1".to_owned(), 23))),
             version: Some("v0.6.1".parse().unwrap()),
             drift: Ok(Vec::new()),
+            copied: false,
             certificates: vec![expiry("ca.crt", 3650), expiry("apiserver.crt", 364)],
             images: Vec::new(),
             at_work: None,

@@ -15,7 +15,7 @@ use super::values::PkiSource;
 use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTALL};
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::api::version::ServiceVersion;
-use crate::apply::{Engine, WaitTarget};
+use crate::apply::{Drifted, Engine, WaitTarget};
 use crate::check::inside::{Component, HOSTING, HealthFacts};
 use crate::check::installed::{CHECKS, Expiry, InstalledFacts, RenewedBy, WARN_DAYS};
 use crate::check::{self, Report};
@@ -116,6 +116,7 @@ pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &Namespac
         version: known,
         images,
         recorded: unread.map_or(Ok(recorded), Err),
+        copied: drift.iter().flatten().any(|drift| matches!(drift.strayed, Drifted::Copied { .. })),
         drift: drift.map(|all| all.iter().map(ToString::to_string).collect()).map_err(|error| chain(&error)),
         cut_off: state.journal.filter(|_| at_work.is_none()).map(|journal| (journal.command, journal.started)),
         at_work,

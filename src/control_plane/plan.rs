@@ -18,7 +18,8 @@ use crate::chart::patch::Patches;
 use crate::chart::values::proxy_ports;
 use crate::chart::versions::select::Selection;
 use crate::chart::{Chart, Diagnostics, Object, Rendered, ValuesBuilder};
-use crate::check::hosting::{Wanted, needs};
+use crate::check::hosting::Wanted;
+use crate::check::hosting::needs::{self, Needs};
 use crate::install::release_spec::{Package, writes};
 use crate::install::validate_registry;
 use crate::inventory::{Release, State};
@@ -137,6 +138,20 @@ impl Plan {
             && self.values.exposure.host.is_none()
     }
 
+    /// What these objects take from quotas. The `first` install makes the Secret of its record beside them, and a Job inside the
+    /// cluster those of the keys.
+    pub(super) fn needs<'o>(&self, objects: impl IntoIterator<Item = &'o Value>, first: bool) -> Needs {
+        let mut needs = needs::of(objects);
+        if first {
+            let made_inside = match self.values.pki.source {
+                PkiSource::InCluster => SECRET_ENTRIES.iter().map(|entry| entry.secret).collect(),
+                PkiSource::Installer | PkiSource::Existing => BTreeSet::new(),
+            };
+            needs.add("secrets", 1 + made_inside.len());
+        }
+        needs
+    }
+
     /// The keys that are rendered: others than this program's own are in the cluster, and objects do not depend on them.
     fn rendered_keys<'k>(&self, keys: &'k pki::Files) -> Cow<'k, pki::Files> {
         match self.values.pki.source {
@@ -200,7 +215,8 @@ impl Plan {
             writes: writes(objects),
             load_balancer: self.values.exposure.kind == ExposureType::LoadBalancer,
             network_policies: self.values.network_policy.enabled,
-            needs: needs::of(objects.iter().map(|object| &object.json)),
+            needs: self.needs(objects.iter().map(|object| &object.json), true),
+            replaced: Vec::new(),
             architectures: ARCHITECTURES.map(str::to_owned).to_vec(),
         }
     }

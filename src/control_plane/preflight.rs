@@ -8,9 +8,9 @@ use super::charts::SECRET_VALUES;
 use super::plan::Plan;
 use super::values::ExposureType;
 use super::{exposure, recorded_endpoint};
-use crate::apply::{self, Engine, Foreign};
+use crate::apply::{self, Action, Engine, Foreign};
 use crate::chart::Object;
-use crate::check::hosting::{Collision, HostingFacts, read};
+use crate::check::hosting::{Collision, HostingFacts, needs, read};
 use crate::install::recorded_values::ValuesForgotten;
 use crate::install::release_spec;
 use crate::inventory::State;
@@ -57,6 +57,12 @@ pub async fn examine(
             } else {
                 ValuesForgotten::by(&plan.package, &compared.state, client, &SECRET_VALUES).await?
             };
+            let of = |action: Action| {
+                let steps = compared.steps.iter().filter(move |step| step.action == action);
+                steps.map(|step| &step.manifest)
+            };
+            facts.wanted.needs = plan.needs(of(Action::Create), compared.state.record.is_none());
+            facts.wanted.replaced = needs::of(of(Action::Change)).pods;
             facts.forgotten = forgotten.as_ref().map(ValuesForgotten::clauses).unwrap_or_default();
             let found = compared.found_by_labels();
             Ok(Compared { found, adopted: compared.adopted, state: compared.state, forgotten })

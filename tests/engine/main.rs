@@ -12,6 +12,8 @@ mod kill;
 mod kubeconfigs;
 mod lifecycle;
 mod locking;
+mod quotas;
+mod restored;
 mod rights;
 mod rollback;
 mod rollout;

@@ -16,10 +16,14 @@ use crate::k8s::client::{Selection, Server};
 use crate::k8s::object::{ObjectRef, is_terminating, text};
 
 impl Engine {
-    /// The objects of this installation; refused where all that there is was made by others.
+    /// The objects of this installation; refused where all that there is was made by others: without a record, and with one
+    /// whose objects others have put back, since the removal would forget the record and remove nothing.
     pub(crate) async fn what_is_ours(&self, server: &Server, state: &State) -> Result<Labelled, Error> {
         let labelled = self.find_labelled(server, state).await?;
-        if state.is_empty() {
+        let recorded = |found: &Found| {
+            state.record.iter().flat_map(|record| &record.inventory).any(|item| item.object == found.object)
+        };
+        if state.is_empty() || labelled.ours.is_empty() && labelled.others.iter().any(recorded) {
             labelled.not_only_others()?;
         }
         Ok(labelled)

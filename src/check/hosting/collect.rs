@@ -1,7 +1,6 @@
 //! Facts about a hosting cluster, collected by reads only.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{LimitRange, Namespace, Node, PersistentVolumeClaim, ResourceQuota, Service};
@@ -9,10 +8,8 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{Api, ListParams};
 use kube::{Client, Resource, ResourceExt};
 
-use super::needs::canonical;
-use super::{ClassFacts, DEFAULT_CLASS, HostingFacts, NodeFacts, QuotaFacts, Wanted, read};
+use super::{ClassFacts, DEFAULT_CLASS, HostingFacts, NodeFacts, Wanted, limits, quotas, read};
 use crate::api::labels::LABEL_INSTALL;
-use crate::api::quantity::{self, Milli};
 use crate::api::rbac::{Right, Scope};
 use crate::check::access::forbidden;
 use crate::check::autopilot;
@@ -146,11 +143,11 @@ async fn inside(client: &Client, wanted: &Wanted, learning: &Learning<'_>) {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &wanted.namespace);
     let stateful: Api<StatefulSet> = Api::namespaced(client.clone(), &wanted.namespace);
-    let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), &wanted.namespace);
+    let quota: Api<ResourceQuota> = Api::namespaced(client.clone(), &wanted.namespace);
     let ranges: Api<LimitRange> = Api::namespaced(client.clone(), &wanted.namespace);
-    let (namespace, quotas, ranges, claims, stateful) = tokio::join!(
+    let (namespace, found, ranges, claims, stateful) = tokio::join!(
         namespaces.get_opt(&wanted.namespace),
-        quotas.list(&all),
+        quota.list(&all),
         ranges.list(&all),
         claims.list(&all),
         stateful.list(&all),
@@ -165,18 +162,16 @@ async fn inside(client: &Client, wanted: &Wanted, learning: &Learning<'_>) {
             Ok(None) => {}
             Err(error) => drop(facts.unread.insert(read::NAMESPACE, error.to_string())),
         }
-        match quotas {
-            Ok(list) => facts.namespace.quotas = list.iter().map(quota_facts).collect(),
+        match found {
+            Ok(list) => facts.namespace.quotas = list.iter().map(quotas::facts).collect(),
             Err(error) => drop(facts.unread.insert(read::QUOTAS, error.to_string())),
         }
         match ranges {
-            Ok(list) => {
-                facts.namespace.stated = stated(&list);
-                facts.namespace.limits = super::limits::facts(list);
-            }
+            Ok(list) => facts.namespace.limits = limits::facts(list),
             Err(error) => drop(facts.unread.insert(read::LIMITS, error.to_string())),
         }
         for claim in claims.iter().flatten() {
+            facts.namespace.claims.push(claim.name_any());
             if let Some(owner) = claim.labels().get(LABEL_INSTALL).filter(|_| wanted.claims.contains(&claim.name_any()))
             {
                 facts.namespace.data_of.insert(claim.name_any(), owner.clone());
@@ -196,40 +191,6 @@ async fn inside(client: &Client, wanted: &Wanted, learning: &Learning<'_>) {
             }
         }
     });
-}
-
-fn quota_facts(quota: &ResourceQuota) -> QuotaFacts {
-    let status = quota.status.as_ref();
-    let used = status.and_then(|status| status.used.as_ref());
-    let hard = status.and_then(|status| status.hard.as_ref());
-    let hard = hard.or_else(|| quota.spec.as_ref().and_then(|spec| spec.hard.as_ref()));
-    let resources = hard.into_iter().flatten().filter_map(|(resource, hard)| {
-        let used = used.and_then(|used| used.get(resource)).and_then(|used| quantity::parse(&used.0));
-        Some((canonical(resource), (quantity::parse(&hard.0)?, used.unwrap_or_default())))
-    });
-    let spec = quota.spec.as_ref();
-    let scopes = spec.and_then(|spec| spec.scopes.as_ref()).is_some_and(|scopes| !scopes.is_empty());
-    let selector = spec.and_then(|spec| spec.scope_selector.as_ref()?.match_expressions.as_ref());
-    let scoped = scopes || selector.is_some_and(|expressions| !expressions.is_empty());
-    QuotaFacts { name: quota.name_any(), scoped, resources: resources.collect() }
-}
-
-/// What LimitRanges state for each container that does not. A request that nobody states is the limit. Which of several
-/// comes first is not known, so the largest counts.
-fn stated<'r>(ranges: impl IntoIterator<Item = &'r LimitRange>) -> BTreeMap<String, Milli> {
-    let items = ranges.into_iter().flat_map(|range| range.spec.iter().flat_map(|spec| &spec.limits));
-    let mut stated: BTreeMap<String, Milli> = BTreeMap::new();
-    for item in items.filter(|item| item.type_ == "Container") {
-        let (limits, requests) = (item.default.as_ref(), item.default_request.as_ref());
-        let requests: BTreeMap<_, _> = limits.into_iter().chain(requests).flatten().collect();
-        let all = requests.into_iter().map(|stated| ("requests", stated));
-        for (side, (resource, amount)) in all.chain(limits.into_iter().flatten().map(|stated| ("limits", stated))) {
-            let Some(amount) = quantity::parse(&amount.0) else { continue };
-            let known = stated.entry(format!("{side}.{resource}")).or_default();
-            *known = amount.max(*known);
-        }
-    }
-    stated
 }
 
 /// How far the server's clock is ahead of the local one, by the `Date` of an answer; whole seconds.
@@ -278,35 +239,6 @@ async fn node_port_holders(client: &Client, wanted: &Wanted, port: u16) -> Vec<S
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn a_limit_range_states_limits_and_requests_of_containers_only() {
-        let range: LimitRange = serde_json::from_value(json!({"metadata": {}, "spec": {"limits": [
-            {"type": "Container", "default": {"cpu": "1"}, "defaultRequest": {"memory": "1Gi"}},
-            {"type": "Container", "max": {"cpu": "2"}},
-            {"type": "Pod", "max": {"memory": "2Gi"}, "default": {"memory": "1Gi"}}]}}))
-        .unwrap();
-        let known = stated([&range]).into_iter().collect::<Vec<_>>();
-        let amounts = [("limits.cpu", 1000), ("requests.cpu", 1000), ("requests.memory", (1 << 30) * 1000)];
-        assert_eq!(known, amounts.map(|(name, amount)| (name.to_owned(), amount)));
-        // A request of its own comes before the limit.
-        let both: LimitRange = serde_json::from_value(json!({"metadata": {}, "spec": {"limits": [
-            {"type": "Container", "default": {"cpu": "1"}, "defaultRequest": {"cpu": "250m"}}]}}))
-        .unwrap();
-        assert_eq!(stated([&both])["requests.cpu"], 250);
-    }
-
-    #[test]
-    fn a_quota_with_scopes_counts_some_pods_only() {
-        let scoped = |spec| {
-            let quota: ResourceQuota = serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap();
-            quota_facts(&quota).scoped
-        };
-        assert!(!scoped(json!({"hard": {"pods": "1"}})) && !scoped(json!({"scopes": [], "scopeSelector": {}})));
-        assert!(scoped(json!({"scopes": ["BestEffort"]})));
-        let selector = json!({"matchExpressions": [{"scopeName": "PriorityClass", "operator": "Exists"}]});
-        assert!(scoped(json!({"scopeSelector": selector})));
-    }
 
     #[test]
     fn a_node_ignores_policies_only_where_flannel_is_alone() {

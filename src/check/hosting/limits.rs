@@ -6,11 +6,8 @@ use k8s_openapi::api::core::v1::LimitRange;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt as _;
 
-use super::needs::{ContainerNeeds, Needs};
+use super::needs::{Amounts, ClaimNeeds, ContainerNeeds, PodNeeds};
 use crate::api::quantity::{self, Milli};
-
-/// Amounts by resource, e.g. `cpu`, in thousandths.
-type Amounts = BTreeMap<String, Milli>;
 
 /// What a LimitRange is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,8 +70,73 @@ pub fn facts(ranges: impl IntoIterator<Item = LimitRange>) -> Vec<LimitFacts> {
     found
 }
 
-/// Each way in which the pods and claims are refused, once, with the value that would pass.
-pub(super) fn problems(ranges: &[LimitFacts], needs: &Needs) -> Vec<String> {
+/// LimitRanges with defaults of which every order is tried; the API server takes them in an order that nobody knows.
+const MOST_TRIED: usize = 4;
+
+/// The orders in which the API server may take LimitRanges. Only those that state defaults make a difference; where these are
+/// many, they are taken by their names, and backwards.
+pub(super) fn orders(ranges: &[LimitFacts]) -> Vec<Vec<&LimitFacts>> {
+    let mut names: Vec<&str> = Vec::new();
+    for range in ranges.iter().filter(|range| !(range.default.is_empty() && range.default_request.is_empty())) {
+        if !names.contains(&range.name.as_str()) {
+            names.push(&range.name);
+        }
+    }
+    let orders = if names.len() <= MOST_TRIED {
+        permutations(&names)
+    } else {
+        vec![names.clone(), names.iter().rev().copied().collect()]
+    };
+    let place = |order: &[&str], range: &LimitFacts| order.iter().position(|name| *name == range.name);
+    let sorted = |order: &Vec<&str>| {
+        let mut all: Vec<&LimitFacts> = ranges.iter().collect();
+        all.sort_by_key(|range| place(order, range));
+        all
+    };
+    orders.iter().map(sorted).collect()
+}
+
+fn permutations<'n>(names: &[&'n str]) -> Vec<Vec<&'n str>> {
+    if names.is_empty() {
+        return vec![Vec::new()];
+    }
+    let with_first = |first: usize| {
+        let mut others = names.to_vec();
+        let name = others.remove(first);
+        permutations(&others).into_iter().map(move |rest| [vec![name], rest].concat())
+    };
+    (0..names.len()).flat_map(with_first).collect()
+}
+
+/// Pods with what LimitRanges, taken in this order, state where a container states nothing.
+pub(super) fn filled(pods: &[PodNeeds], ranges: &[&LimitFacts]) -> Vec<PodNeeds> {
+    let filled = |pod: &PodNeeds| {
+        let containers = pod.containers.iter().map(|container| with_defaults(container, ranges)).collect();
+        PodNeeds { containers, ..pod.clone() }
+    };
+    pods.iter().map(filled).collect()
+}
+
+/// Containers that ask for more than the limit that LimitRanges give them: such a pod is not valid.
+pub(super) fn contradictions(pods: &[PodNeeds]) -> Vec<String> {
+    let mut found = Vec::new();
+    for pod in pods {
+        for container in &pod.containers {
+            for (resource, request) in &container.requests {
+                let Some(limit) = container.limits.get(resource).filter(|limit| *limit < request) else { continue };
+                let (limit, request) = (print(resource, *limit), print(resource, *request));
+                found.push(format!(
+                    "a LimitRange sets a limit of {limit} of {resource} for the container {} of {}, which asks for {request}",
+                    container.name, pod.name
+                ));
+            }
+        }
+    }
+    found
+}
+
+/// Each way in which LimitRanges refuse pods, with what is [filled] in, and claims, once, with the value that would pass.
+pub(super) fn problems(ranges: &[LimitFacts], pods: &[PodNeeds], claims: &[ClaimNeeds]) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut note = |range: &LimitFacts, who: &str, problem: String| {
         let text = format!("LimitRange {} {problem} for {who}", range.name);
@@ -82,19 +144,12 @@ pub(super) fn problems(ranges: &[LimitFacts], needs: &Needs) -> Vec<String> {
             found.push(text);
         }
     };
-    let pods: Vec<(String, Vec<ContainerNeeds>)> = needs
-        .pods
-        .iter()
-        .map(|pod| {
-            (pod.name.clone(), pod.containers.iter().map(|container| with_defaults(container, ranges)).collect())
-        })
-        .collect();
     for range in ranges {
         match range.by {
             LimitedBy::Container => {
-                for (pod, containers) in &pods {
-                    for container in containers {
-                        let who = format!("the container {} of {pod}", container.name);
+                for pod in pods {
+                    for container in &pod.containers {
+                        let who = format!("the container {} of {}", container.name, pod.name);
                         for problem in refused(range, &container.requests, &container.limits) {
                             note(range, &who, problem);
                         }
@@ -102,19 +157,19 @@ pub(super) fn problems(ranges: &[LimitFacts], needs: &Needs) -> Vec<String> {
                 }
             }
             LimitedBy::Pod => {
-                for (pod, containers) in &pods {
-                    let requests = together(containers, |container| &container.requests);
-                    let limits = together(containers, |container| &container.limits);
+                for pod in pods {
+                    let requests = together(&pod.containers, |container| &container.requests);
+                    let limits = together(&pod.containers, |container| &container.limits);
                     for problem in refused(range, &requests, &limits) {
-                        note(range, &format!("the pods of {pod}"), problem);
+                        note(range, &format!("the pods of {}", pod.name), problem);
                     }
                 }
             }
             LimitedBy::Claim => {
-                for (claim, size) in &needs.claims {
-                    let asked = Amounts::from([("storage".to_owned(), *size)]);
+                for claim in claims {
+                    let asked = Amounts::from([("storage".to_owned(), claim.size)]);
                     for problem in refused(range, &asked, &asked) {
-                        note(range, &format!("the PersistentVolumeClaim {claim}"), problem);
+                        note(range, &format!("the PersistentVolumeClaim {}", claim.name), problem);
                     }
                 }
             }
@@ -124,7 +179,7 @@ pub(super) fn problems(ranges: &[LimitFacts], needs: &Needs) -> Vec<String> {
 }
 
 /// A container with what LimitRanges state in its place. A request that nobody states is the limit.
-fn with_defaults(container: &ContainerNeeds, ranges: &[LimitFacts]) -> ContainerNeeds {
+fn with_defaults(container: &ContainerNeeds, ranges: &[&LimitFacts]) -> ContainerNeeds {
     let mut filled = container.clone();
     let of_request = |limits: &Amounts, requests: &mut Amounts| {
         for (resource, limit) in limits {
@@ -143,7 +198,7 @@ fn with_defaults(container: &ContainerNeeds, ranges: &[LimitFacts]) -> Container
 }
 
 /// Amounts of a pod: those of its containers, or of the largest one that starts it.
-fn together(containers: &[ContainerNeeds], of: impl Fn(&ContainerNeeds) -> &Amounts) -> Amounts {
+pub(super) fn together(containers: &[ContainerNeeds], of: impl Fn(&ContainerNeeds) -> &Amounts) -> Amounts {
     let (mut running, mut starting) = (Amounts::new(), Amounts::new());
     for container in containers {
         for (resource, amount) in of(container) {
@@ -163,7 +218,7 @@ fn together(containers: &[ContainerNeeds], of: impl Fn(&ContainerNeeds) -> &Amou
 }
 
 /// An amount as people write it: `512Mi`, not `524288Ki`.
-fn print(resource: &str, amount: Milli) -> String {
+pub(super) fn print(resource: &str, amount: Milli) -> String {
     let units: [(&str, Milli); 2] = [("Gi", 1000 << 30), ("Mi", 1000 << 20)];
     let unit = units.into_iter().find(|(_, size)| resource != "cpu" && amount > 0 && amount % size == 0);
     unit.map_or_else(|| quantity::print(resource, amount), |(suffix, size)| format!("{}{suffix}", amount / size))
@@ -222,7 +277,7 @@ fn refused(range: &LimitFacts, requests: &Amounts, limits: &Amounts) -> Vec<Stri
 
 #[cfg(test)]
 mod tests {
-    use super::super::needs;
+    use super::super::needs::{self, Needs};
     use super::*;
     use serde_json::json;
 
@@ -285,11 +340,45 @@ mod tests {
             ),
             (json!([{"type": "openshift.io/Image", "max": {"storage": "1"}}]), &[]),
         ] {
-            let found = problems(&range(limits.clone()), &needed());
+            let (ranges, needed) = (range(limits.clone()), needed());
+            let filled = filled(&needed.pods, &orders(&ranges)[0]);
+            let found = problems(&ranges, &filled, &needed.claims);
             assert_eq!(found.len(), expected.len(), "{limits}: {found:?}");
             for (found, expected) in found.iter().zip(expected) {
                 assert!(found.contains(expected) && found.starts_with("LimitRange floor "), "{found}");
             }
         }
+    }
+
+    #[test]
+    fn every_order_of_ranges_with_defaults_is_tried() {
+        let named = |name: &str, limits: serde_json::Value| {
+            let range = json!({"metadata": {"name": name}, "spec": {"limits": limits}});
+            serde_json::from_value::<LimitRange>(range).unwrap()
+        };
+        let stating = |cpu: &str| json!([{"type": "Container", "default": {"cpu": cpu}}]);
+        let ranges = facts([
+            named("b", stating("1")),
+            named("a", stating("2")),
+            named("c", json!([{"type": "Container", "max": {"memory": "1Gi"}}])),
+        ]);
+        let orders = orders(&ranges);
+        let limits: Vec<_> =
+            orders.iter().map(|order| filled(&needed().pods, order)[0].containers[1].limits["cpu"]).collect();
+        assert_eq!(limits, [2000, 1000], "the first that states it counts, whichever that is");
+        assert!(orders.iter().all(|order| order.len() == 3));
+        let many = (0..6).map(|number| named(&number.to_string(), stating("1")));
+        assert_eq!(super::orders(&facts(many)).len(), 2);
+    }
+
+    #[test]
+    fn a_default_limit_below_a_request_contradicts_it() {
+        let pods =
+            filled(&needed().pods, &orders(&range(json!([{"type": "Container", "default": {"cpu": "40m"}}])))[0]);
+        let found = contradictions(&pods);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(
+            found[1].contains("a limit of 40m of cpu for the container etcd of StatefulSet etcd, which asks for 50m")
+        );
     }
 }

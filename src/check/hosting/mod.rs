@@ -4,13 +4,14 @@ mod collect;
 mod judge;
 pub mod limits;
 pub mod needs;
+pub mod quotas;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::labels::DEFAULT_CLASS_ANNOTATIONS as DEFAULT_CLASS;
-use crate::api::quantity::Milli;
 use crate::check::support::Support;
-use needs::Needs;
+use needs::{Needs, PodNeeds};
+use quotas::QuotaFacts;
 
 pub use collect::rights;
 #[cfg(test)]
@@ -60,8 +61,10 @@ pub struct Wanted {
     pub load_balancer: bool,
     /// True if network policies are planned.
     pub network_policies: bool,
-    /// What the objects take from the quotas of the namespace.
+    /// What the objects take from the quotas of the namespace. Whoever plans the install takes out what is there already.
     pub needs: Needs,
+    /// Pods of workloads that are there and will be replaced. Whoever plans the install fills this in.
+    pub replaced: Vec<PodNeeds>,
     /// CPU architectures for which there are images.
     pub architectures: Vec<String>,
 }
@@ -107,29 +110,18 @@ pub struct NamespaceFacts {
     pub control_planes: Vec<String>,
     /// The version that each of them is labelled with.
     pub versions: BTreeMap<String, String>,
+    /// Its claims by name.
+    pub claims: Vec<String>,
     /// Bound claims by name.
     pub bound_claims: Vec<String>,
     /// Claims of the wanted names, with the control plane whose data they hold.
     pub data_of: BTreeMap<String, String>,
     /// Its quotas.
     pub quotas: Vec<QuotaFacts>,
-    /// What its LimitRanges state for each container that does not, e.g. `limits.cpu`, in thousandths.
-    pub stated: BTreeMap<String, Milli>,
     /// Its LimitRanges.
     pub limits: Vec<limits::LimitFacts>,
     /// The level of the Pod Security Standards that it enforces, as labelled.
     pub pod_security: Option<String>,
-}
-
-/// A ResourceQuota: resource name to the most that is allowed and what is used already.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct QuotaFacts {
-    /// Its name.
-    pub name: String,
-    /// It counts some pods only, such as those of a priority.
-    pub scoped: bool,
-    /// By resource, e.g. `requests.cpu`: allowed and used, in thousandths.
-    pub resources: BTreeMap<String, (Milli, Milli)>,
 }
 
 /// An object that an install would make and that is there already, made by somebody else.
@@ -182,8 +174,14 @@ impl HostingFacts {
     fn class(&self) -> Option<&ClassFacts> {
         match &self.wanted.storage_class {
             Some(name) => self.classes.iter().find(|class| &class.name == name),
-            None => self.default_classes().max_by(|a, b| a.created.cmp(&b.created).then(b.name.cmp(&a.name))),
+            None => self.default_classes().find(|class| self.default_class() == Some(&class.name)),
         }
+    }
+
+    /// The StorageClass that claims get which name none.
+    fn default_class(&self) -> Option<&str> {
+        let newest = self.default_classes().max_by(|a, b| a.created.cmp(&b.created).then(b.name.cmp(&a.name)));
+        newest.map(|class| class.name.as_str())
     }
 
     fn default_classes(&self) -> impl Iterator<Item = &ClassFacts> {

@@ -7,27 +7,36 @@ use serde_json::Value;
 use crate::api::kinds::Kind;
 use crate::api::quantity::{self, Milli};
 
-/// Amounts by the resource names of a ResourceQuota, in thousandths of their units.
+/// Amounts by resource, e.g. `cpu`, in thousandths of its unit.
+pub(super) type Amounts = BTreeMap<String, Milli>;
+
+/// What objects take of the quotas of a namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// By resource, e.g. `requests.cpu`, `pods`, `persistentvolumeclaims`.
-    pub amounts: BTreeMap<String, Milli>,
-    /// Resources that some containers do not state, with the number of those: a quota on one of them refuses their pods.
-    pub unstated: BTreeMap<String, i128>,
-    /// The largest request of a container without a limit, by resource, e.g. `cpu`: no default limit may be below it.
-    pub unlimited: BTreeMap<String, Milli>,
-    /// Pods, one for each workload.
+    /// Objects by the resource that counts them, e.g. `secrets`, `replicasets.apps`, `services.nodeports`; in thousandths.
+    pub objects: Amounts,
+    /// The pods of each workload.
     pub pods: Vec<PodNeeds>,
-    /// PersistentVolumeClaims with their sizes.
-    pub claims: Vec<(String, Milli)>,
+    /// PersistentVolumeClaims.
+    pub claims: Vec<ClaimNeeds>,
 }
 
-/// A pod as its containers ask for it.
+/// The pods of a workload as they ask for it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodNeeds {
-    /// Kind and name of its workload.
+    /// Kind and name of the workload.
     pub name: String,
-    /// Its containers.
+    /// Number of the pods.
+    pub replicas: i128,
+    /// Most pods that a rolling update makes beside them.
+    pub surge: i128,
+    /// True if they end by themselves (`activeDeadlineSeconds`).
+    pub deadline: bool,
+    /// Their PriorityClass, empty for the default one of the cluster.
+    pub priority_class: String,
+    /// True if they ask for the company of pods of other namespaces.
+    pub across_namespaces: bool,
+    /// The containers of each.
     pub containers: Vec<ContainerNeeds>,
 }
 
@@ -44,43 +53,52 @@ pub struct ContainerNeeds {
     pub limits: BTreeMap<String, Milli>,
 }
 
-const ONE: Milli = 1000;
-const STATED: [(&str, &str); 4] =
-    [("requests", "cpu"), ("requests", "memory"), ("limits", "cpu"), ("limits", "memory")];
+/// PersistentVolumeClaims of one size.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClaimNeeds {
+    /// Their name, or the name of their template.
+    pub name: String,
+    /// The names that they get, where a StatefulSet makes them.
+    pub names: Vec<String>,
+    /// The size of each, in thousandths of a byte.
+    pub size: Milli,
+    /// Their StorageClass; `None` is the default one of the cluster.
+    pub class: Option<String>,
+}
 
 /// What `objects` take: pods with their requests and limits, claims with their sizes, and the objects themselves, with those
-/// that controllers make of them and the Secret that remembers the installation.
+/// that controllers make of them.
 pub fn of<'o>(objects: impl IntoIterator<Item = &'o Value>) -> Needs {
     let mut needs = Needs::default();
-    needs.add("secrets", ONE);
     for object in objects {
         let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
         match kind {
             "Deployment" => {
                 needs.workload(object);
-                needs.add("replicasets.apps", ONE);
+                needs.add("replicasets.apps", 1);
             }
             "StatefulSet" => {
                 needs.workload(object);
-                needs.add("controllerrevisions.apps", ONE);
+                needs.add("controllerrevisions.apps", 1);
             }
             // One pod at a time.
             "Job" => needs.workload(object),
             "Service" => {
                 needs.service(&object["spec"]);
-                needs.add("endpoints", ONE);
-                needs.add("endpointslices.discovery.k8s.io", ONE);
+                needs.add("endpoints", 1);
+                needs.add("endpointslices.discovery.k8s.io", 1);
                 continue;
             }
             "PersistentVolumeClaim" => {
-                needs.claim(text(&object["metadata"]["name"]).to_owned(), &object["spec"], 1);
+                let name = text(&object["metadata"]["name"]).to_owned();
+                needs.claims.push(claim(name.clone(), vec![name], &object["spec"]));
                 continue;
             }
             _ => {}
         }
         if let Some(kind) = Kind::find(version, kind).filter(|kind| kind.namespaced) {
             let dot = if kind.group.is_empty() { "" } else { "." };
-            needs.add(&format!("{}{dot}{}", kind.plural, kind.group), ONE);
+            needs.add(&format!("{}{dot}{}", kind.plural, kind.group), 1);
         }
     }
     needs
@@ -91,76 +109,29 @@ fn text(value: &Value) -> &str {
 }
 
 impl Needs {
-    fn add(&mut self, resource: &str, amount: Milli) {
-        *self.amounts.entry(resource.to_owned()).or_default() += amount;
+    /// Counts more objects of a kind.
+    pub fn add(&mut self, resource: &str, number: usize) {
+        *self.objects.entry(resource.to_owned()).or_default() +=
+            1000 * i128::try_from(number).unwrap_or(i128::MAX / 1000);
     }
 
     fn workload(&mut self, object: &Value) {
-        let spec = &object["spec"];
-        let name = format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"]));
-        let replicas = spec["replicas"].as_i64().unwrap_or(1).into();
-        let pod = &spec["template"]["spec"];
-        self.add("pods", ONE * replicas);
-        for (side, resource) in STATED {
-            let of = |container: &Value| {
-                let stated = &container["resources"][side];
-                // A request that is not stated is the limit.
-                let stated = if stated[resource].is_null() { &container["resources"]["limits"] } else { stated };
-                stated[resource].as_str().and_then(quantity::parse)
-            };
-            let running: Vec<_> = pod["containers"].as_array().into_iter().flatten().map(of).collect();
-            let starting: Vec<_> = pod["initContainers"].as_array().into_iter().flatten().map(of).collect();
-            let quota = format!("{side}.{resource}");
-            // Of those that start the pod, one runs at a time.
-            let starts = i128::from(starting.iter().any(Option::is_none));
-            let unstated = running.iter().map(|stated| i128::from(stated.is_none())).sum::<i128>().max(starts);
-            if unstated > 0 {
-                *self.unstated.entry(quota.clone()).or_default() += unstated * replicas;
-            }
-            let running: Milli = running.into_iter().flatten().sum();
-            let starting = starting.into_iter().flatten().max().unwrap_or_default();
-            self.add(&quota, running.max(starting) * replicas);
+        let pods = PodNeeds::of(object);
+        for template in object["spec"]["volumeClaimTemplates"].as_array().into_iter().flatten() {
+            let (template_name, set) = (text(&template["metadata"]["name"]), text(&object["metadata"]["name"]));
+            let names = (0..pods.replicas).map(|ordinal| format!("{template_name}-{set}-{ordinal}"));
+            self.claims.push(claim(format!("{template_name} of {}", pods.name), names.collect(), &template["spec"]));
         }
-        for container in ["containers", "initContainers"].iter().filter_map(|list| pod[list].as_array()).flatten() {
-            let of =
-                |side: &str, resource: &str| container["resources"][side][resource].as_str().and_then(quantity::parse);
-            for resource in ["cpu", "memory"] {
-                if let (Some(request), None) = (of("requests", resource), of("limits", resource)) {
-                    let largest = self.unlimited.entry(resource.to_owned()).or_default();
-                    *largest = request.max(*largest);
-                }
-            }
-        }
-        for claim in spec["volumeClaimTemplates"].as_array().into_iter().flatten() {
-            let claim_name = format!("{} of {name}", text(&claim["metadata"]["name"]));
-            self.claim(claim_name, &claim["spec"], replicas);
-        }
-        let containers = [("initContainers", true), ("containers", false)].into_iter().flat_map(|(list, starts)| {
-            pod[list].as_array().into_iter().flatten().map(move |container| ContainerNeeds {
-                name: text(&container["name"]).to_owned(),
-                starts,
-                requests: stated(&container["resources"]["requests"]),
-                limits: stated(&container["resources"]["limits"]),
-            })
-        });
-        self.pods.push(PodNeeds { containers: containers.collect(), name });
-    }
-
-    fn claim(&mut self, name: String, spec: &Value, count: i128) {
-        self.add("persistentvolumeclaims", ONE * count);
-        let size = spec["resources"]["requests"]["storage"].as_str().and_then(quantity::parse);
-        self.add("requests.storage", size.unwrap_or_default() * count);
-        self.claims.push((name, size.unwrap_or_default()));
+        self.pods.push(pods);
     }
 
     fn service(&mut self, spec: &Value) {
-        self.add("services", ONE);
+        self.add("services", 1);
         let ports = spec["ports"].as_array().map_or(0, Vec::len);
-        let ports = ONE * i128::try_from(ports).unwrap_or_default();
         match spec["type"].as_str() {
             Some("NodePort") => self.add("services.nodeports", ports),
             Some("LoadBalancer") => {
-                self.add("services.loadbalancers", ONE);
+                self.add("services.loadbalancers", 1);
                 if spec["allocateLoadBalancerNodePorts"] != false {
                     self.add("services.nodeports", ports);
                 }
@@ -170,18 +141,69 @@ impl Needs {
     }
 }
 
-/// Amounts of a container, by resource.
-fn stated(resources: &Value) -> BTreeMap<String, Milli> {
-    let all = resources.as_object().into_iter().flatten();
-    all.filter_map(|(resource, amount)| Some((resource.clone(), quantity::parse(amount.as_str()?)?))).collect()
+impl PodNeeds {
+    /// The pods of a Deployment, StatefulSet or Job.
+    pub(super) fn of(workload: &Value) -> Self {
+        let spec = &workload["spec"];
+        let replicas = spec["replicas"].as_i64().unwrap_or(1).into();
+        let pod = &spec["template"]["spec"];
+        let containers = [("initContainers", true), ("containers", false)].into_iter().flat_map(|(list, first)| {
+            pod[list].as_array().into_iter().flatten().map(move |container| ContainerNeeds {
+                name: text(&container["name"]).to_owned(),
+                // One that goes on beside the others counts as one of them.
+                starts: first && container["restartPolicy"] != "Always",
+                requests: stated(&container["resources"]["requests"]),
+                limits: stated(&container["resources"]["limits"]),
+            })
+        });
+        Self {
+            name: format!("{} {}", text(&workload["kind"]), text(&workload["metadata"]["name"])),
+            replicas,
+            surge: if workload["kind"] == "Deployment" { surge(&spec["strategy"], replicas) } else { 0 },
+            deadline: pod["activeDeadlineSeconds"].is_i64(),
+            priority_class: text(&pod["priorityClassName"]).to_owned(),
+            across_namespaces: ["podAffinity", "podAntiAffinity"]
+                .iter()
+                .any(|side| names_namespaces(&pod["affinity"][side])),
+            containers: containers.collect(),
+        }
+    }
 }
 
-/// The resource of a quota in the form in which [`Needs`] has it: `cpu` means `requests.cpu`, `count/pods` means `pods`.
-pub(super) fn canonical(resource: &str) -> String {
-    match resource {
-        "cpu" | "memory" => format!("requests.{resource}"),
-        other => other.strip_prefix("count/").unwrap_or(other).to_owned(),
+/// Pods that a Deployment makes beside `replicas` of them; a quarter, rounded up, where it says nothing.
+fn surge(strategy: &Value, replicas: i128) -> i128 {
+    if strategy["type"] == "Recreate" {
+        return 0;
     }
+    let share = |percent: i128| (replicas * percent + 99) / 100;
+    match &strategy["rollingUpdate"]["maxSurge"] {
+        Value::Number(pods) => pods.as_i64().unwrap_or(1).into(),
+        Value::String(text) => share(text.trim_end_matches('%').parse().unwrap_or(25)),
+        _ => share(25),
+    }
+}
+
+/// Returns whether a term of an affinity to pods names namespaces.
+fn names_namespaces(terms: &Value) -> bool {
+    match terms {
+        Value::Object(map) => {
+            let of_term = |key: &String| key == "namespaceSelector" || key == "namespaces";
+            map.iter().any(|(key, inner)| (of_term(key) && !inner.is_null()) || names_namespaces(inner))
+        }
+        Value::Array(list) => list.iter().any(names_namespaces),
+        _ => false,
+    }
+}
+
+fn claim(name: String, names: Vec<String>, spec: &Value) -> ClaimNeeds {
+    let size = spec["resources"]["requests"]["storage"].as_str().and_then(quantity::parse).unwrap_or_default();
+    ClaimNeeds { name, names, size, class: spec["storageClassName"].as_str().map(str::to_owned) }
+}
+
+/// Amounts of a container, by resource.
+fn stated(resources: &Value) -> Amounts {
+    let all = resources.as_object().into_iter().flatten();
+    all.filter_map(|(resource, amount)| Some((resource.clone(), quantity::parse(amount.as_str()?)?))).collect()
 }
 
 #[cfg(test)]
@@ -190,25 +212,31 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn pods_claims_and_services_are_counted_as_a_quota_counts_them() {
-        let objects = [
-            json!({"kind": "StatefulSet", "spec": {"replicas": 3, "template": {"spec": {
-                "initContainers": [{"resources": {"requests": {"cpu": "2", "memory": "1Mi"}}}],
-                "containers": [{"resources": {"requests": {"cpu": "100m"}, "limits": {"memory": "64Mi"}}}]}},
-                "volumeClaimTemplates": [{"spec": {"resources": {"requests": {"storage": "1Gi"}}}}]}}),
-            json!({"kind": "Service", "spec": {"type": "LoadBalancer", "ports": [{}, {}]}}),
-        ];
-        let needs = of(&objects);
-        let of = |name: &str| needs.amounts[name];
-        assert_eq!((of("pods"), of("persistentvolumeclaims")), (3000, 3000));
-        assert_eq!(of("requests.cpu"), 6000, "the start takes more than the run");
-        assert_eq!(of("requests.memory"), 3 * (64 << 20) * 1000, "the limit stands for a request that is not stated");
-        assert_eq!(of("requests.storage"), 3 * (1 << 30) * 1000);
-        assert_eq!((of("services.loadbalancers"), of("services.nodeports")), (1000, 2000));
-        // Objects by their number, with those of controllers; and the Secret that remembers the installation.
-        assert_eq!((of("controllerrevisions.apps"), of("endpoints"), of("secrets")), (1000, 1000, 1000));
-        assert_eq!(needs.unstated, [("limits.cpu".to_owned(), 3), ("limits.memory".to_owned(), 3)].into());
-        assert_eq!(needs.unlimited, [("cpu".to_owned(), 2000), ("memory".to_owned(), (1 << 20) * 1000)].into());
+    fn pods_are_counted_with_what_a_rolling_update_adds() {
+        let deployment = |strategy: Value| {
+            let object = json!({"kind": "Deployment", "metadata": {"name": "a"}, "spec": {"replicas": 5, "strategy": strategy,
+                "template": {"spec": {
+                    "initContainers": [{"name": "first"}, {"name": "beside", "restartPolicy": "Always"}],
+                    "containers": [{"name": "a"}]}}}});
+            of(&[object]).pods.remove(0)
+        };
+        let pods = deployment(Value::Null);
+        assert_eq!((pods.name.as_str(), pods.replicas, pods.surge), ("Deployment a", 5, 2));
+        assert_eq!(pods.containers.iter().map(|container| container.starts).collect::<Vec<_>>(), [true, false, false]);
+        assert_eq!(deployment(json!({"type": "Recreate"})).surge, 0);
+        let rolling = |surge: Value| deployment(json!({"rollingUpdate": {"maxSurge": surge}})).surge;
+        assert_eq!((rolling(json!(0)), rolling(json!(3)), rolling(json!("50%"))), (0, 3, 3));
+    }
+
+    #[test]
+    fn company_of_other_namespaces_is_seen() {
+        let across = |term: Value| {
+            let affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+            let spec = json!({"template": {"spec": {"affinity": affinity}}});
+            PodNeeds::of(&json!({"kind": "Deployment", "spec": spec})).across_namespaces
+        };
+        assert!(!across(json!({"topologyKey": "zone", "labelSelector": {}})));
+        assert!(across(json!({"topologyKey": "zone", "namespaceSelector": {}})));
     }
 
     #[test]
@@ -225,28 +253,21 @@ mod tests {
             object("networking.k8s.io/v1", "NetworkPolicy"),
             object("batch/v1", "Job"),
         ];
-        let amounts = of(&objects).amounts;
+        let needs = of(&objects);
+        let amounts = &needs.objects;
         for (resource, amount) in [
-            ("secrets", 2000),
+            ("secrets", 1000),
             ("configmaps", 1000),
             ("serviceaccounts", 1000),
             ("deployments.apps", 1000),
             ("replicasets.apps", 1000),
             ("jobs.batch", 1000),
-            ("pods", 2000),
             ("roles.rbac.authorization.k8s.io", 1000),
             ("networkpolicies.networking.k8s.io", 1000),
         ] {
             assert_eq!(amounts.get(resource), Some(&amount), "{resource}");
         }
         assert!(!amounts.keys().any(|resource| resource.starts_with("clusterroles")), "no quota counts it");
-    }
-
-    #[test]
-    fn the_names_of_a_quota_are_made_one() {
-        assert_eq!(
-            ["cpu", "count/pods", "count/deployments.apps"].map(canonical),
-            ["requests.cpu", "pods", "deployments.apps"]
-        );
+        assert_eq!(needs.pods.iter().map(|pods| pods.replicas).sum::<i128>(), 2);
     }
 }

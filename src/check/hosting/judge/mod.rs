@@ -2,8 +2,9 @@
 
 use std::ops::RangeInclusive;
 
-use super::{DEFAULT_CLASS, HostingFacts, NamespaceFacts, Wanted, is_cloud, limits, read};
-use crate::api::quantity::{Milli, print};
+use super::needs::{Needs, PodNeeds};
+use super::quotas::Asked;
+use super::{DEFAULT_CLASS, HostingFacts, NamespaceFacts, Wanted, is_cloud, limits, quotas, read};
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::api::version::KubeMinor;
 use crate::check::{Check, CheckResult, access, autopilot};
@@ -27,7 +28,11 @@ pub const CHECKS: [Check<HostingFacts>; 17] = [
     Check::required("names", "names of the objects", "namespace", &["namespace", "existing"], names)
         .after(&[read::NAMES]),
     Check::required("values", "values of the last install", "namespace", &["names"], forgotten).after(&[read::NAMES]),
-    Check::required("quota", "quota", "namespace", &["namespace"], quota).after(&[read::NAMESPACE]),
+    Check::required("quota", "quota", "namespace", &["namespace"], quota).after(&[
+        read::NAMESPACE,
+        read::CLASSES,
+        read::NAMES,
+    ]),
     Check::required("storage", "storage", "storage", &[], storage).after(&[read::CLASSES, read::NAMESPACE]),
     Check::required("node-port", "node port", "exposure", &[], node_port).after(&[read::SERVICES]),
     Check::advised("load-balancer", "load balancer", "exposure", &["nodes"], load_balancer).after(&[read::NODES]),
@@ -224,92 +229,85 @@ fn names(facts: &HostingFacts) -> CheckResult {
 }
 
 fn quota(facts: &HostingFacts) -> CheckResult {
+    let (namespace, wanted) = (&facts.namespace, &facts.wanted);
     if let Some(error) = facts.unread.get(read::QUOTAS) {
         return CheckResult::warned(format!("quotas could not be listed: {error}"), "allow `list` on resourcequotas");
     }
-    let low = low_limits(facts);
-    if !low.is_empty() {
-        return CheckResult::failed(
-            low.join("; "),
-            Remedy::new(format!(
-                "raise the default limits of the LimitRanges of namespace {0}, state limits in the `resources` of the \
-                 components, or choose another namespace with ",
-                facts.wanted.namespace
-            ))
-            .flag(Flag::Namespace(None)),
-        );
+    if facts.unread.contains_key(read::NAMES) && namespace.control_planes.contains(&wanted.name) {
+        return CheckResult::Passed(format!("{} is counted in it already", wanted.name));
     }
-    let limited = limits::problems(&facts.namespace.limits, &facts.wanted.needs);
-    if !limited.is_empty() {
-        return CheckResult::failed(
-            limited.join("; "),
-            Remedy::new(format!(
-                "change the LimitRanges of namespace {}, state what they allow in the `resources` of the components or the \
-                 size of etcd's volume, or choose another namespace with ",
-                facts.wanted.namespace
-            ))
-            .flag(Flag::Namespace(None)),
-        );
-    }
-    let quotas = &facts.namespace.quotas;
-    if quotas.is_empty() {
-        return CheckResult::Passed("none".to_owned());
-    }
-    if facts.namespace.control_planes.contains(&facts.wanted.name) {
-        return CheckResult::Passed(format!("{} is counted in it already", facts.wanted.name));
-    }
-    let (mut problems, mut refused) = (Vec::new(), false);
-    for quota in quotas {
-        for (resource, (hard, used)) in &quota.resources {
-            let Some((what, sure)) = quota_problem(facts, resource, *hard, *used) else { continue };
-            let some = if quota.scoped { " (of some pods only)" } else { "" };
-            problems.push(format!("ResourceQuota {}{some} {what}", quota.name));
-            refused |= sure && !quota.scoped;
+    let name = &wanted.namespace;
+    let judged = |problems: Vec<String>, sure: bool, mend: String| {
+        let remedy = Remedy::new(format!("{mend}, or choose another namespace with ")).flag(Flag::Namespace(None));
+        let what = problems.join("; ");
+        if sure { CheckResult::failed(what, remedy) } else { CheckResult::warned(what, remedy) }
+    };
+    let mut unsure = None;
+    for order in limits::orders(&namespace.limits) {
+        let pods = limits::filled(&wanted.needs.pods, &order);
+        let contradictions = limits::contradictions(&pods);
+        if !contradictions.is_empty() {
+            let mend = format!(
+                "raise the default limits of the LimitRanges of namespace {name}, or state limits in the `resources` of the \
+                 components"
+            );
+            return judged(contradictions, true, mend);
+        }
+        let limited = limits::problems(&namespace.limits, &pods, &wanted.needs.claims);
+        if !limited.is_empty() {
+            let mend = format!(
+                "change the LimitRanges of namespace {name}, state what they allow in the `resources` of the components or the \
+                 size of etcd's volume"
+            );
+            return judged(limited, true, mend);
+        }
+        let asked = Asked {
+            needs: &wanted.needs,
+            pods: &pods,
+            default_class: facts.default_class(),
+            claims: &namespace.claims,
+            defaults_unread: facts.unread.contains_key(read::LIMITS),
+        };
+        let problems = quotas::problems(&namespace.quotas, asked);
+        let mend = || format!("raise the quota of namespace {name} (a LimitRange can state limits)");
+        let sure = problems.iter().any(|problem| problem.sure);
+        let what: Vec<String> = problems.into_iter().map(|problem| problem.what).collect();
+        if sure {
+            return judged(what, true, mend());
+        }
+        if !what.is_empty() {
+            unsure = Some(judged(what, false, mend()));
         }
     }
-    if problems.is_empty() {
-        return CheckResult::Passed("leaves enough".to_owned());
-    }
-    let what = problems.join("; ");
-    let remedy = Remedy::new(format!(
-        "raise the quota of namespace {} (a LimitRange can state limits), or choose another namespace with ",
-        facts.wanted.namespace
-    ))
-    .flag(Flag::Namespace(None));
-    if refused { CheckResult::failed(what, remedy) } else { CheckResult::warned(what, remedy) }
+    unsure.or_else(|| rollout(facts)).unwrap_or_else(|| {
+        let none = namespace.quotas.is_empty() && namespace.limits.is_empty();
+        CheckResult::Passed(if none { "none" } else { "leaves enough" }.to_owned())
+    })
 }
 
-/// The limits that a LimitRange gives to containers that ask for more: no such pod is let in.
-fn low_limits(facts: &HostingFacts) -> Vec<String> {
-    let asked = facts.wanted.needs.unlimited.iter();
-    asked
-        .filter_map(|(resource, asked)| {
-            let limit = facts.namespace.stated.get(&format!("limits.{resource}")).filter(|limit| *limit < asked)?;
-            let (limit, asked) = (print(resource, *limit), print(resource, *asked));
-            Some(format!(
-                "a LimitRange sets a limit of {limit} {resource}, and a container without one asks for {asked}"
-            ))
+/// The quotas that leave no room for the pods that a rolling update makes beside those that run.
+fn rollout(facts: &HostingFacts) -> Option<CheckResult> {
+    let beside: Vec<PodNeeds> =
+        facts.wanted.replaced.iter().map(|pod| PodNeeds { replicas: pod.surge, ..pod.clone() }).collect();
+    let order = limits::orders(&facts.namespace.limits).swap_remove(0);
+    let found: Vec<String> = limits::filled(&beside, &order)
+        .iter()
+        .flat_map(|pod| {
+            let asked = Asked {
+                needs: &Needs::default(),
+                pods: std::slice::from_ref(pod),
+                default_class: None,
+                claims: &[],
+                defaults_unread: false,
+            };
+            let problems = quotas::problems(&facts.namespace.quotas, asked);
+            problems.into_iter().map(|problem| format!("{} beside the running pods of {}", problem.what, pod.name))
         })
-        .collect()
-}
-
-/// What a quota on a resource stands in the way with, if it does, and whether that is sure.
-fn quota_problem(facts: &HostingFacts, resource: &str, hard: Milli, used: Milli) -> Option<(String, bool)> {
-    let needs = &facts.wanted.needs;
-    let stated = facts.namespace.stated.get(resource);
-    let unstated = needs.unstated.get(resource).copied().unwrap_or_default();
-    let own = needs.amounts.get(resource).copied().unwrap_or_default();
-    let needed = own + unstated * stated.copied().unwrap_or_default();
-    let show = |amount| print(resource.trim_start_matches("requests.").trim_start_matches("limits."), amount);
-    if unstated > 0 && stated.is_none() {
-        let what = format!("demands that every container states {resource}");
-        return Some(match facts.unread.get(read::LIMITS) {
-            Some(_) => (format!("{what}, and whether a LimitRange does so could not be read"), false),
-            None => (what, true),
-        });
-    }
-    let short = needed > 0 && used + needed > hard;
-    short.then(|| (format!("leaves {} of {resource}, and {} is needed", show(hard - used), show(needed)), true))
+        .collect();
+    let what = if found.is_empty() { return None } else { found.join("; ") };
+    let remedy =
+        format!("if this install replaces them, raise the quota of namespace {} first", facts.wanted.namespace);
+    Some(CheckResult::warned(what, remedy))
 }
 
 fn storage(facts: &HostingFacts) -> CheckResult {

@@ -1,9 +1,13 @@
 //! A fit cluster, and what each check says of one that is not.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::api::version::KubeMinor;
-use crate::check::hosting::needs::Needs;
-use crate::check::hosting::{ClassFacts, Collision, NodeFacts, QuotaFacts};
+use crate::check::hosting::limits::{LimitFacts, LimitedBy};
+use crate::check::hosting::needs::{ContainerNeeds, Needs, PodNeeds};
+use crate::check::hosting::quotas::{QuotaFacts, ResourceFacts, ScopeFacts};
+use crate::check::hosting::{ClassFacts, Collision, NodeFacts};
 use crate::check::support::Support;
 use crate::check::{CheckResult, Judged, only_failure, run, unfit};
 
@@ -50,9 +54,9 @@ fn unfit_facts() -> [(&'static str, HostingFacts); 17] {
         facts.wanted.support.alternatives.insert(KubeMinor::new(1, 31), vec!["v1.2".to_owned(), "v1.1".to_owned()]);
     });
     let quota = changed(&|facts| {
-        let resources = [("pods".to_owned(), (5000, 2000))].into();
+        let resources = vec![ResourceFacts { name: "pods".to_owned(), hard: 5000, used: 2000 }];
         facts.namespace.quotas = vec![QuotaFacts { name: "small".to_owned(), resources, ..QuotaFacts::default() }];
-        facts.wanted.needs = Needs { amounts: [("pods".to_owned(), 4000)].into(), ..Needs::default() };
+        facts.wanted.needs = Needs { pods: vec![PodNeeds { replicas: 4, ..PodNeeds::default() }], ..Needs::default() };
     });
     let taken = || Collision { object: "Service/etcd".to_owned(), owner: "made by helm".to_owned(), installed: false };
     let port = changed(&|facts| {
@@ -292,23 +296,29 @@ fn taken_names_are_told_with_their_owner() {
 #[test]
 fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
     let quota = |resource: &str, hard, used| {
-        let resources = [(resource.to_owned(), (hard, used))].into();
+        let resources = vec![ResourceFacts { name: resource.to_owned(), hard, used }];
         QuotaFacts { name: "small".to_owned(), resources, ..QuotaFacts::default() }
     };
     let mut facts = fit();
-    let amounts = [("pods".to_owned(), 4000), ("requests.memory".to_owned(), 2_097_152_000)].into();
-    facts.wanted.needs = Needs {
-        amounts,
-        unstated: [("limits.cpu".to_owned(), 4)].into(),
-        unlimited: [("cpu".to_owned(), 200)].into(),
-        ..Needs::default()
+    let container = ContainerNeeds {
+        name: "a".to_owned(),
+        requests: [("cpu".to_owned(), 200), ("memory".to_owned(), 524_288_000)].into(),
+        ..ContainerNeeds::default()
     };
+    let pods = PodNeeds {
+        name: "Deployment a".to_owned(),
+        replicas: 4,
+        surge: 1,
+        containers: vec![container],
+        ..PodNeeds::default()
+    };
+    facts.wanted.needs = Needs { pods: vec![pods.clone()], ..Needs::default() };
     facts.namespace.quotas = vec![quota("pods", 5000, 1000), quota("gold", 0, 0)];
     assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
     facts.namespace.quotas = vec![quota("pods", 5000, 2000)];
     assert!(failure(&facts).1.contains("leaves 3 of pods, and 4 is needed"), "{}", failure(&facts).1);
     facts.namespace.quotas = vec![quota("requests.memory", 1_048_576_000, 0)];
-    assert!(failure(&facts).1.contains("leaves 1024Ki of requests.memory, and 2048Ki"), "{}", failure(&facts).1);
+    assert!(failure(&facts).1.contains("leaves 1Mi of requests.memory, and 2Mi"), "{}", failure(&facts).1);
     facts.namespace.quotas = vec![quota("limits.cpu", 1_000_000, 0)];
     assert!(failure(&facts).1.contains("every container states limits.cpu"));
     // What a LimitRange does or may do about it, and a quota that may be about other pods.
@@ -320,21 +330,36 @@ fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
     facts.unread.insert(read::LIMITS, "forbidden".to_owned());
     assert!(warned(&facts).contains("whether a LimitRange does so could not be read"));
     facts.unread.clear();
-    facts.namespace.quotas[0].scoped = true;
-    assert!(warned(&facts).contains("small (of some pods only) demands"));
-    facts.namespace.quotas[0].scoped = false;
-    facts.namespace.stated = [("limits.cpu".to_owned(), 250)].into();
+    facts.namespace.quotas[0].scopes = vec![ScopeFacts { name: "PriorityClass".to_owned(), ..ScopeFacts::default() }];
+    assert!(warned(&facts).contains("small demands"));
+    facts.namespace.quotas[0].scopes.clear();
+    let stating = |cpu| LimitFacts {
+        name: "range".to_owned(),
+        by: LimitedBy::Container,
+        min: BTreeMap::new(),
+        max: BTreeMap::new(),
+        ratio: BTreeMap::new(),
+        default: [("cpu".to_owned(), cpu)].into(),
+        default_request: BTreeMap::new(),
+    };
+    facts.namespace.limits = vec![stating(250)];
     assert_eq!(warned(&facts), "");
     // What it states is taken from the quota as well.
     facts.namespace.quotas = vec![quota("limits.cpu", 900, 0)];
     assert!(failure(&facts).1.contains("leaves 900m of limits.cpu, and 1 is needed"), "{}", failure(&facts).1);
     // And no container may ask for more than its limit, whoever sets that.
     facts.namespace.quotas = Vec::new();
-    facts.namespace.stated = [("limits.cpu".to_owned(), 100)].into();
-    assert!(failure(&facts).1.contains("a limit of 100m cpu, and a container without one asks for 200m"));
-    facts.namespace.stated.clear();
-    facts.namespace.control_planes = vec!["demo".to_owned()];
-    assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0, "what is installed is counted already");
+    facts.namespace.limits = vec![stating(100)];
+    assert!(
+        failure(&facts).1.contains("a limit of 100m of cpu for the container a of Deployment a, which asks for 200m")
+    );
+    // What is installed is counted already, but for what a rolling update makes beside it.
+    facts.namespace.limits.clear();
+    facts.wanted.needs = Needs::default();
+    facts.namespace.quotas = vec![quota("pods", 4000, 4000)];
+    assert_eq!(warned(&facts), "");
+    facts.wanted.replaced = vec![pods];
+    assert!(warned(&facts).contains("leaves 0 of pods, and 1 is needed beside the running pods of Deployment a"));
 }
 
 #[test]

@@ -1,0 +1,332 @@
+//! What the ResourceQuotas of a namespace refuse, as the API server's admission decides it.
+
+use k8s_openapi::api::core::v1::ResourceQuota;
+use kube::ResourceExt as _;
+
+use super::limits::{print, together};
+use super::needs::{Amounts, ClaimNeeds, Needs, PodNeeds};
+use crate::api::quantity::{self, Milli};
+
+/// A ResourceQuota.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct QuotaFacts {
+    /// Its name.
+    pub name: String,
+    /// It counts only the pods to which all of these apply.
+    pub scopes: Vec<ScopeFacts>,
+    /// What it limits. Some have two names, and may be limited by both.
+    pub resources: Vec<ResourceFacts>,
+}
+
+/// A scope of a ResourceQuota.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ScopeFacts {
+    /// Its name, e.g. `NotBestEffort`.
+    pub name: String,
+    /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
+    pub operator: String,
+    /// The values for the first two operators.
+    pub values: Vec<String>,
+}
+
+/// A resource that a ResourceQuota limits.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ResourceFacts {
+    /// Its name: `requests.cpu` for `cpu`, `pods` for `count/pods`.
+    pub name: String,
+    /// The most that is allowed, in thousandths.
+    pub hard: Milli,
+    /// What is used already, in thousandths.
+    pub used: Milli,
+}
+
+/// What a quota stands in the way with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Problem {
+    /// The quota with what it leaves or demands.
+    pub what: String,
+    /// False where something that could not be read would decide.
+    pub sure: bool,
+}
+
+/// Reads a ResourceQuota.
+pub(super) fn facts(quota: &ResourceQuota) -> QuotaFacts {
+    let status = quota.status.as_ref();
+    let used = status.and_then(|status| status.used.as_ref());
+    let hard = status.and_then(|status| status.hard.as_ref());
+    let hard = hard.or_else(|| quota.spec.as_ref().and_then(|spec| spec.hard.as_ref()));
+    let resources = hard.into_iter().flatten().filter_map(|(resource, hard)| {
+        let used = used.and_then(|used| used.get(resource)).and_then(|used| quantity::parse(&used.0));
+        let hard = quantity::parse(&hard.0)?;
+        Some(ResourceFacts { name: canonical(resource), hard, used: used.unwrap_or_default() })
+    });
+    let spec = quota.spec.as_ref();
+    let names = spec.and_then(|spec| spec.scopes.as_ref()).into_iter().flatten();
+    let exists = |name: &String| ScopeFacts { name: name.clone(), operator: "Exists".to_owned(), values: Vec::new() };
+    let selector = spec.and_then(|spec| spec.scope_selector.as_ref()?.match_expressions.as_ref());
+    let selected = selector.into_iter().flatten().map(|expression| ScopeFacts {
+        name: expression.scope_name.clone(),
+        operator: expression.operator.clone(),
+        values: expression.values.clone().unwrap_or_default(),
+    });
+    QuotaFacts {
+        name: quota.name_any(),
+        scopes: names.map(exists).chain(selected).collect(),
+        resources: resources.collect(),
+    }
+}
+
+/// The resource of a quota under one of its two names: `cpu` means `requests.cpu`, `count/pods` means `pods`.
+fn canonical(resource: &str) -> String {
+    match resource {
+        "cpu" | "memory" | "ephemeral-storage" => format!("requests.{resource}"),
+        other => other.strip_prefix("count/").unwrap_or(other).to_owned(),
+    }
+}
+
+/// What is asked of the quotas.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    /// The objects by number, and the claims.
+    pub needs: &'a Needs,
+    /// The pods with what LimitRanges state in their place.
+    pub pods: &'a [PodNeeds],
+    /// The StorageClass of claims that name none.
+    pub default_class: Option<&'a str>,
+    /// Names of claims that are there already.
+    pub claims: &'a [String],
+    /// True if what LimitRanges state could not be read.
+    pub defaults_unread: bool,
+}
+
+/// What these quotas stand in the way with.
+pub(super) fn problems(quotas: &[QuotaFacts], asked: Asked<'_>) -> Vec<Problem> {
+    let mut found = Vec::new();
+    for quota in quotas {
+        for resource in &quota.resources {
+            found.extend(problem(quota, resource, asked));
+        }
+    }
+    found
+}
+
+/// Whether a quota counts something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Counts {
+    No,
+    Unknown,
+    Yes,
+}
+
+impl From<bool> for Counts {
+    fn from(counts: bool) -> Self {
+        if counts { Self::Yes } else { Self::No }
+    }
+}
+
+fn problem(quota: &QuotaFacts, resource: &ResourceFacts, asked: Asked<'_>) -> Option<Problem> {
+    let name = resource.name.as_str();
+    let counted: Vec<(&PodNeeds, Counts)> = asked
+        .pods
+        .iter()
+        .map(|pod| (pod, quota.scopes.iter().map(|scope| applies(scope, pod)).min().unwrap_or(Counts::Yes)))
+        .filter(|(_, counts)| *counts != Counts::No)
+        .collect();
+    let sure = counted.iter().all(|(_, counts)| *counts == Counts::Yes);
+    let problem =
+        |what: String, sure: bool| Some(Problem { what: format!("ResourceQuota {} {what}", quota.name), sure });
+    if let Some((side, of)) = name.split_once('.').filter(|(side, of)| demands(side, of)) {
+        let missing = |pod: &PodNeeds| {
+            pod.containers
+                .iter()
+                .find(|container| {
+                    let stated = if side == "limits" { &container.limits } else { &container.requests };
+                    !stated.contains_key(of)
+                })
+                .map(|container| (container.name.clone(), pod.name.clone()))
+        };
+        if let Some((container, pod)) = counted.iter().find_map(|(pod, _)| missing(pod)) {
+            let what =
+                format!("demands that every container states {name}, and the container {container} of {pod} does not");
+            return if asked.defaults_unread {
+                problem(format!("{what}; whether a LimitRange does so could not be read"), false)
+            } else {
+                problem(what, sure)
+            };
+        }
+    }
+    let pods = counted.iter().map(|(pod, _)| *pod);
+    let needed = match name {
+        "pods" => pods.map(|pod| pod.replicas * 1000).sum(),
+        _ if !quota.scopes.is_empty() => of_pods(name, pods),
+        _ => of_claims(name, asked)
+            .unwrap_or_else(|| asked.needs.objects.get(name).copied().unwrap_or_default() + of_pods(name, pods)),
+    };
+    let left = resource.hard - resource.used;
+    let show = |amount: Milli| print(name.split_once('.').map_or(name, |(_, of)| of), amount.max(0));
+    if needed > 0 && needed > left {
+        return problem(format!("leaves {} of {name}, and {} is needed", show(left), show(needed)), sure);
+    }
+    None
+}
+
+/// Returns whether a quota on this resource demands that each container states it.
+fn demands(side: &str, of: &str) -> bool {
+    ["requests", "limits"].contains(&side) && ["cpu", "memory"].contains(&of)
+}
+
+/// What all pods take of a resource such as `limits.cpu`.
+fn of_pods<'p>(resource: &str, pods: impl Iterator<Item = &'p PodNeeds>) -> Milli {
+    let Some((side, of)) = resource.split_once('.') else { return 0 };
+    let amounts = |pod: &PodNeeds| -> Amounts {
+        match side {
+            "requests" => together(&pod.containers, |container| &container.requests),
+            "limits" => together(&pod.containers, |container| &container.limits),
+            _ => Amounts::new(),
+        }
+    };
+    pods.map(|pod| pod.replicas * amounts(pod).get(of).copied().unwrap_or_default()).sum()
+}
+
+/// What the claims that are not there yet take, if a quota's resource is about claims.
+fn of_claims(resource: &str, asked: Asked<'_>) -> Option<Milli> {
+    /// Stands between the name of a StorageClass and what is limited of it.
+    const OF_CLASS: &str = ".storageclass.storage.k8s.io/";
+    let (class, what) = match resource.split_once(OF_CLASS) {
+        Some((class, what)) => (Some(class), what),
+        None => (None, resource),
+    };
+    let counted =
+        |claim: &&ClaimNeeds| class.is_none_or(|class| claim.class.as_deref().or(asked.default_class) == Some(class));
+    let number = |claim: &ClaimNeeds| claim.names.iter().filter(|name| !asked.claims.contains(name)).count();
+    let claims = asked.needs.claims.iter().filter(counted);
+    let numbered = claims.map(|claim| (claim, i128::try_from(number(claim)).unwrap_or_default()));
+    match what {
+        "persistentvolumeclaims" => Some(numbered.map(|(_, number)| number * 1000).sum()),
+        "requests.storage" => Some(numbered.map(|(claim, number)| number * claim.size).sum()),
+        _ => None,
+    }
+}
+
+/// Returns whether a scope applies to pods, which are as LimitRanges leave them.
+fn applies(scope: &ScopeFacts, pod: &PodNeeds) -> Counts {
+    let best_effort = || {
+        let asks =
+            |amounts: &Amounts| ["cpu", "memory"].iter().any(|of| amounts.get(*of).is_some_and(|amount| *amount > 0));
+        !pod.containers.iter().any(|container| asks(&container.requests) || asks(&container.limits))
+    };
+    match scope.name.as_str() {
+        "Terminating" => pod.deadline.into(),
+        "NotTerminating" => (!pod.deadline).into(),
+        "BestEffort" => best_effort().into(),
+        "NotBestEffort" => (!best_effort()).into(),
+        "CrossNamespacePodAffinity" => pod.across_namespaces.into(),
+        // Is about claims, and about those that name such a class.
+        "VolumeAttributesClass" => Counts::No,
+        // The cluster may have a default one.
+        "PriorityClass" if pod.priority_class.is_empty() => Counts::Unknown,
+        "PriorityClass" => match scope.operator.as_str() {
+            "In" => scope.values.contains(&pod.priority_class).into(),
+            "NotIn" => (!scope.values.contains(&pod.priority_class)).into(),
+            "Exists" => Counts::Yes,
+            _ => Counts::No,
+        },
+        _ => Counts::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::needs;
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn quota(spec: Value) -> QuotaFacts {
+        facts(&serde_json::from_value(json!({"metadata": {"name": "q"}, "spec": spec})).unwrap())
+    }
+
+    fn needed() -> Needs {
+        needs::of(&[
+            json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "etcd"}, "spec": {"replicas": 3,
+                "template": {"spec": {
+                    "initContainers": [{"name": "keys", "resources": {"requests": {"cpu": "2"}, "limits": {"memory": "1Mi"}}}],
+                    "containers": [{"name": "etcd", "resources": {"requests": {"cpu": "100m"}, "limits": {"memory": "64Mi"}}}]}},
+                "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"resources": {"requests": {"storage": "1Gi"}}}}]}}),
+            json!({"apiVersion": "v1", "kind": "Service", "spec": {"type": "LoadBalancer", "ports": [{}, {}]}}),
+            json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "keys"}, "spec": {"template": {"spec": {
+                "activeDeadlineSeconds": 60, "priorityClassName": "high", "containers": [{"name": "keys"}]}}}}),
+        ])
+    }
+
+    fn found(spec: Value, claims: &[&str]) -> Vec<Problem> {
+        let needs = needed();
+        let pods = super::super::limits::filled(&needs.pods, &[]);
+        let claims: Vec<String> = claims.iter().map(ToString::to_string).collect();
+        let asked =
+            Asked { needs: &needs, pods: &pods, default_class: Some("std"), claims: &claims, defaults_unread: false };
+        problems(&[quota(spec)], asked)
+    }
+
+    #[test]
+    fn quotas_count_pods_claims_and_objects() {
+        let exactly = [
+            ("pods", "4"),
+            ("count/pods", "4"),
+            ("requests.ephemeral-storage", "0"),
+            ("persistentvolumeclaims", "3"),
+            ("requests.storage", "3Gi"),
+            ("std.storageclass.storage.k8s.io/requests.storage", "3Gi"),
+            ("other.storageclass.storage.k8s.io/requests.storage", "0"),
+            ("services.loadbalancers", "1"),
+            ("services.nodeports", "2"),
+            ("count/controllerrevisions.apps", "1"),
+            ("count/endpointslices.discovery.k8s.io", "1"),
+            ("count/jobs.batch", "1"),
+        ];
+        for (resource, hard) in exactly {
+            let more = found(json!({"hard": {resource: hard}}), &[]);
+            assert_eq!(more, [], "{resource}");
+            if hard != "0" {
+                let less = (quantity::parse(hard).unwrap() / 1000 - 1).to_string();
+                assert_eq!(found(json!({"hard": {resource: less}}), &[]).len(), 1, "{resource}: {less}");
+            }
+        }
+        let kept = found(json!({"hard": {"persistentvolumeclaims": "2", "requests.storage": "2Gi"}}), &["data-etcd-1"]);
+        assert_eq!(kept, [], "what an uninstall kept is counted already");
+    }
+
+    #[test]
+    fn each_container_has_to_state_what_a_quota_limits() {
+        for (resource, who) in
+            [("cpu", "the container keys of Job keys"), ("limits.cpu", "the container keys of StatefulSet etcd")]
+        {
+            let problems = found(json!({"hard": {resource: "100"}}), &[]);
+            assert!(problems.len() == 1 && problems[0].what.contains(who) && problems[0].sure, "{problems:?}");
+        }
+    }
+
+    #[test]
+    fn both_names_of_a_resource_are_held() {
+        let two = quota(json!({"hard": {"cpu": "1", "requests.cpu": "100"}}));
+        assert_eq!(two.resources.len(), 2);
+    }
+
+    #[test]
+    fn a_scope_counts_the_pods_that_it_is_about() {
+        let scoped = |scopes: Value, hard: Value| found(json!({"hard": hard, "scopes": scopes}), &[]);
+        let problems =
+            scoped(json!(["NotBestEffort"]), json!({"pods": "2", "requests.cpu": "6", "limits.memory": "192Mi"}));
+        assert_eq!(problems.len(), 1, "the Job of best effort does not count: {problems:?}");
+        assert!(problems[0].what.contains("leaves 2 of pods, and 3 is needed"));
+        assert_eq!(scoped(json!(["NotTerminating"]), json!({"requests.cpu": "5999m"})).len(), 1);
+        assert_eq!(scoped(json!(["BestEffort"]), json!({"pods": "0"})).len(), 1);
+        assert_eq!(scoped(json!(["Terminating", "NotBestEffort"]), json!({"pods": "0"})), []);
+        assert_eq!(scoped(json!(["CrossNamespacePodAffinity"]), json!({"pods": "0"})), []);
+        let of_class = |operator: &str, values: &[&str]| {
+            let expression = json!({"scopeName": "PriorityClass", "operator": operator, "values": values});
+            found(json!({"hard": {"pods": "0"}, "scopeSelector": {"matchExpressions": [expression]}}), &[])
+        };
+        let unsure = of_class("In", &["low"]);
+        assert!(unsure.len() == 1 && !unsure[0].sure, "the cluster's default class is not known: {unsure:?}");
+    }
+}

@@ -1,0 +1,109 @@
+//! An installation whose objects came back from a backup: other uids, the name of the backup's tool in their fields.
+
+use fleetctl::api::kinds::Kind;
+use fleetctl::apply::{Action, Drifted, Error, Removal};
+use fleetctl::inventory::Owner;
+use serde_json::{Value, json};
+
+use super::support::{Case, dump, objects, release};
+
+/// The name under which the tool writes; none that the program knows.
+const TOOL: &str = "backup-server";
+
+/// What a backup holds: the objects of an installation with their record, without what a cluster says of them.
+async fn backed_up(case: &Case) -> Vec<Value> {
+    let mut all = Vec::new();
+    let planned = objects(case).into_iter().map(|planned| planned.object);
+    let record = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": Owner::new("control-plane", &case.namespace, &case.namespace).record_name()}});
+    for object in planned.chain([record]) {
+        let (group, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
+        let group = group.split_once('/').map_or("", |(group, _)| group);
+        let mut live = case.get(group, kind, object["metadata"]["name"].as_str().unwrap()).await.unwrap();
+        live.as_object_mut().unwrap().remove("status");
+        let metadata = live["metadata"].as_object_mut().unwrap();
+        for field in ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "ownerReferences"] {
+            metadata.remove(field);
+        }
+        if kind == "Service" {
+            let spec = live["spec"].as_object_mut().unwrap();
+            spec.retain(|field, _| !field.starts_with("clusterIP"));
+        }
+        all.push(live);
+    }
+    all
+}
+
+async fn lose(case: &Case, all: &[Value]) {
+    let server = case.server();
+    let (namespace, cluster_scoped): (Vec<&Value>, Vec<&Value>) = all
+        .iter()
+        .filter(|object| object["metadata"]["namespace"].is_null())
+        .partition(|object| object["kind"] == "Namespace");
+    for object in cluster_scoped.into_iter().chain(namespace) {
+        let kind = Kind::find(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap()).unwrap();
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let path = format!("{}/{name}", kind.collection(None));
+        let request = http::Request::delete(path).body(Vec::new()).unwrap();
+        server.client().request::<Value>(request).await.unwrap();
+        while server.get(&kind, None, name).await.unwrap().is_some() {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    }
+}
+
+async fn restore(case: &Case, all: &[Value]) {
+    for object in all {
+        let kind = Kind::find(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap()).unwrap();
+        let path = kind.collection(object["metadata"]["namespace"].as_str());
+        let request = http::Request::post(format!("{path}?fieldManager={TOOL}"))
+            .header("content-type", "application/json")
+            .body(object.to_string().into_bytes())
+            .unwrap();
+        case.server().client().request::<Value>(request).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn objects_from_a_backup_are_adopted_and_a_removal_before_that_forgets_nothing() {
+    let case = Case::new("restored").await;
+    case.install(&objects(&case)).await.unwrap();
+    let backup = backed_up(&case).await;
+    lose(&case, &backup).await;
+    restore(&case, &backup).await;
+
+    let drift = case.engine.drift().await.unwrap();
+    let copied = Drifted::Copied { by: vec![TOOL.to_owned()] };
+    assert!(!drift.is_empty() && drift.iter().all(|drift| drift.strayed == copied), "{drift:?}");
+    let before = dump(&case).await;
+    let removal = || Removal { delete_data: true, skip_search: true, ..Removal::default() };
+    let refused = case.engine.uninstall(removal()).await.unwrap_err();
+    assert!(matches!(refused, Error::MadeByOthers { .. }), "{refused:?}");
+    assert!(format!("{:?}", refused.remedy()).contains("Adopt"), "{refused:?}");
+    assert_eq!(dump(&case).await, before, "the record is there as all else is");
+    let refused = case.install(&objects(&case)).await.unwrap_err();
+    assert!(matches!(refused, Error::NotOurs { .. }), "{refused:?}");
+
+    let case = case.reborn_with(|options| options.adopt = true).await;
+    let plan = case.engine.plan(&release(), &objects(&case)).await.unwrap();
+    assert!(plan.count(Action::Adopt) > 0);
+    case.install(&objects(&case)).await.unwrap();
+    assert_eq!(case.engine.drift().await.unwrap(), []);
+    // What the tool wrote is ours now: it changes and goes as we say.
+    let case = case.reborn().await;
+    let mut next = objects(&case);
+    for planned in next.iter_mut().filter(|planned| planned.object["kind"] == "ConfigMap") {
+        planned.object["data"] = json!({"a": "2"});
+    }
+    case.install(&next).await.unwrap();
+    assert_eq!(case.get("", "ConfigMap", "config").await.unwrap()["data"], json!({"a": "2"}));
+    case.engine.uninstall(removal()).await.unwrap();
+    // The namespace is another one than the install made, and stays; nothing is left in it.
+    case.sweep().await;
+    let left: Vec<String> = dump(&case).await.into_keys().collect();
+    assert!(
+        left.iter().all(|name| name.starts_with("Namespace/")
+            || name.contains("kube-root-ca.crt")
+            || name.ends_with("/default")),
+        "{left:?}"
+    );
+}
