@@ -17,6 +17,7 @@ mod limited;
 mod member;
 mod shells;
 mod specification;
+mod strangers;
 mod support;
 mod upgrade;
 mod without_installer;

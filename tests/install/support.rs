@@ -209,6 +209,11 @@ impl Site {
         ran
     }
 
+    /// Notes what somebody has seen, for [`Site::assert_no_secret_was_shown`].
+    pub(crate) fn saw(&self, text: &str) {
+        self.outputs.lock().unwrap_or_else(PoisonError::into_inner).push_str(text);
+    }
+
     pub(crate) fn install(&self, more: &[&str]) -> Ran {
         self.fleetctl(&[&["install", "cp", "demo"], more].concat())
     }
