@@ -38,6 +38,7 @@ use rand::RngExt as _;
 use crate::api::init_kubeconfig::Init;
 use crate::api::labels::{AGENT_LEASE, cluster_namespace};
 use crate::api::protocol::NEW_KEY_NEEDED;
+use crate::api::readiness_log::AGENT;
 use crate::api::registration::{LEAVE_FAILED, Registration, gone, state as phase};
 use crate::daemon::admin::Admin;
 use crate::daemon::log::{self, LogFormat};
@@ -82,7 +83,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let admin =
         Admin::bind(args.admin_address).await.with_context(|| format!("cannot listen on {}", args.admin_address))?;
     let address = admin.address()?;
-    tokio::spawn(admin.serve(state.clone(), metrics.clone(), stop.clone()));
+    tokio::spawn(admin.serve(AGENT, state.clone(), metrics.clone(), stop.clone()));
     tracing::info!(version = env!("CARGO_PKG_VERSION"), cluster = %args.cluster_name, admin = %address, "starting");
 
     let local = local_client(&args).await?;

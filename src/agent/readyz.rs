@@ -23,13 +23,16 @@ pub enum Stage {
     },
 }
 
+/// The reason at the beginning, when nothing has been tried.
+const STARTING: &str = "Starting";
+
 /// The stage. Begins as blocked.
 #[derive(Debug)]
 pub struct State(Mutex<Stage>);
 
 impl Default for State {
     fn default() -> Self {
-        Self(Mutex::new(Stage::Blocked { reason: "Starting".to_owned(), message: "not registered yet".to_owned() }))
+        Self(Mutex::new(Stage::Blocked { reason: STARTING.to_owned(), message: "not registered yet".to_owned() }))
     }
 }
 
@@ -57,6 +60,11 @@ impl Ready for State {
             Stage::Blocked { reason, message } => Err(format!("{reason}: {message}")),
         }
     }
+
+    fn failed(&self) -> bool {
+        let stage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(&*stage, Stage::Blocked { reason, .. } if reason != STARTING)
+    }
 }
 
 #[cfg(test)]
@@ -66,12 +74,13 @@ mod tests {
     #[test]
     fn connected_and_standby_are_ready() {
         let state = State::default();
-        assert!(state.ready().is_err());
+        assert!(state.ready().is_err() && !state.failed());
         assert!(state.set(Stage::Standby { holder: "pod-1".to_owned() }));
         assert_eq!(state.ready(), Ok("standing by: pod-1 holds this cluster's Lease".to_owned()));
         assert!(state.set(Stage::Connected));
         assert_eq!(state.ready(), Ok("connected".to_owned()));
         assert!(state.blocked("ControlPlaneUnreachable", "tcp: refused"));
         assert_eq!(state.ready(), Err("ControlPlaneUnreachable: tcp: refused".to_owned()));
+        assert!(state.failed());
     }
 }

@@ -34,6 +34,7 @@ pub mod protocol;
 pub mod proxy;
 pub mod quantity;
 pub mod rbac;
+pub mod readiness_log;
 pub mod registration;
 pub mod remedy;
 pub mod schedule;

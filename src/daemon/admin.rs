@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
@@ -20,14 +20,52 @@ use tokio::task::AbortHandle;
 
 use super::metrics::Metrics;
 use super::stop::Stop;
+use crate::api::readiness_log::{NOT_READY, READY};
 
 /// Number of connections that may be open. A further one ends the oldest, so that whoever holds many shuts out no probe.
 const MAX_CONNECTIONS: usize = 64;
+/// Where probes ask for readiness.
+const READYZ: &str = "/readyz";
 
 /// Readiness of the program.
 pub trait Ready: Send + Sync + 'static {
     /// Returns one line for people: the current work, or what is missing.
     fn ready(&self) -> Result<String, String>;
+
+    /// Returns whether what is missing was tried and failed, and is not merely on its way.
+    fn failed(&self) -> bool;
+}
+
+/// Writes a line whenever a program becomes ready, or fails for another reason than before.
+#[derive(Debug, Default)]
+struct Told(Mutex<Option<Result<(), String>>>);
+
+impl Told {
+    fn tell(&self, program: &str, ready: &dyn Ready) {
+        match self.line(program, ready) {
+            Some((line, true)) => tracing::info!("{line}"),
+            Some((line, false)) => tracing::warn!("{line}"),
+            None => {}
+        }
+    }
+
+    /// The line, if there is something to say, and whether it is that the program is ready.
+    fn line(&self, program: &str, ready: &dyn Ready) -> Option<(String, bool)> {
+        let now = ready.ready();
+        if now.is_err() && !ready.failed() {
+            return None;
+        }
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = now.as_ref().map(drop).map_err(Clone::clone);
+        if told.as_ref() == Some(&state) {
+            return None;
+        }
+        *told = Some(state);
+        Some(match now {
+            Ok(text) => (format!("{program}{READY}{text}"), true),
+            Err(text) => (format!("{program}{NOT_READY}{text}"), false),
+        })
+    }
 }
 
 /// Listener for probes and scrapers.
@@ -57,8 +95,10 @@ impl Admin {
         self.listener.local_addr()
     }
 
-    /// Serves until it is time to stop.
-    pub async fn serve(self, ready: Arc<dyn Ready>, metrics: Metrics, stop: Stop) {
+    /// Serves until it is time to stop. Each probe for readiness has the log say, under the name of the program, what has
+    /// changed.
+    pub async fn serve(self, program: &'static str, ready: Arc<dyn Ready>, metrics: Metrics, stop: Stop) {
+        let told = Arc::new(Told::default());
         let mut open: VecDeque<AbortHandle> = VecDeque::new();
         loop {
             let accepted = tokio::select! {
@@ -76,10 +116,13 @@ impl Admin {
             {
                 oldest.abort();
             }
-            let (ready, metrics) = (ready.clone(), metrics.clone());
+            let (ready, metrics, told) = (ready.clone(), metrics.clone(), told.clone());
             let is_own = peer.ip().to_canonical().is_loopback();
             let connection = tokio::spawn(async move {
-                let service = service_fn(move |request| {
+                let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+                    if request.uri().path() == READYZ {
+                        told.tell(program, &*ready);
+                    }
                     std::future::ready(Ok::<_, Infallible>(answer(&request, is_own, &*ready, &metrics)))
                 });
                 let connection = http1::Builder::new()
@@ -97,7 +140,7 @@ impl Admin {
 fn answer<B>(request: &Request<B>, is_own: bool, ready: &dyn Ready, metrics: &Metrics) -> Response<Full<Bytes>> {
     let (status, mut body) = match request.uri().path() {
         "/healthz" | "/livez" => (StatusCode::OK, "ok".to_owned()),
-        "/readyz" => match ready.ready() {
+        READYZ => match ready.ready() {
             Ok(text) => (StatusCode::OK, if is_own { text } else { "ok".to_owned() }),
             Err(text) if is_own => (StatusCode::SERVICE_UNAVAILABLE, text),
             Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "not ready: the log says why".to_owned()),
@@ -125,6 +168,10 @@ mod tests {
         fn ready(&self) -> Result<String, String> {
             Err("the API server has not answered yet".to_owned())
         }
+
+        fn failed(&self) -> bool {
+            false
+        }
     }
 
     async fn get(address: SocketAddr, path: &str) -> String {
@@ -136,13 +183,44 @@ mod tests {
         text
     }
 
+    #[test]
+    fn each_change_is_told_once_and_what_is_on_its_way_never() {
+        #[derive(Default)]
+        struct Scripted(Mutex<Vec<(Result<String, String>, bool)>>);
+        impl Ready for Scripted {
+            fn ready(&self) -> Result<String, String> {
+                self.0.lock().unwrap()[0].0.clone()
+            }
+            fn failed(&self) -> bool {
+                self.0.lock().unwrap()[0].1
+            }
+        }
+        let script = Scripted::default();
+        let told = Told::default();
+        let mut lines = Vec::new();
+        for state in [
+            (Err("in progress".to_owned()), false),
+            (Err("refused".to_owned()), true),
+            (Err("refused".to_owned()), true),
+            (Err("in progress".to_owned()), false),
+            (Ok("leading".to_owned()), false),
+            (Ok("standing by".to_owned()), false),
+            (Err("refused".to_owned()), true),
+        ] {
+            *script.0.lock().unwrap() = vec![state];
+            lines.extend(told.line("fleet-scheduler", &script).map(|(line, _)| line));
+        }
+        let refused = "fleet-scheduler is not ready: refused";
+        assert_eq!(lines, [refused, "fleet-scheduler is ready: leading", refused]);
+    }
+
     #[tokio::test]
     async fn unspecified_addresses_are_dual_stack() {
         for all in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
             let admin = Admin::bind((all, 0).into()).await.unwrap();
             let port = admin.address().unwrap().port();
             let stop = Stop::default();
-            let server = tokio::spawn(admin.serve(Arc::new(Missing), Metrics::default(), stop.clone()));
+            let server = tokio::spawn(admin.serve("test", Arc::new(Missing), Metrics::default(), stop.clone()));
             for own in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
                 // A machine may have one family only.
                 if TcpListener::bind((own, 0)).await.is_ok() {
@@ -162,7 +240,7 @@ mod tests {
         let stop = Stop::default();
         let metrics = Metrics::default();
         metrics.gauge("leader", "Leads.", &[], 0.0);
-        let server = tokio::spawn(admin.serve(Arc::new(Missing), metrics, stop.clone()));
+        let server = tokio::spawn(admin.serve("test", Arc::new(Missing), metrics, stop.clone()));
         assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
         let ready = get(address, "/readyz").await;
         assert!(ready.starts_with("HTTP/1.1 503") && ready.contains("the API server has not answered yet"), "{ready}");
@@ -182,7 +260,7 @@ mod tests {
         let admin = Admin::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
         let address = admin.address().unwrap();
         let stop = Stop::default();
-        let server = tokio::spawn(admin.serve(Arc::new(Missing), Metrics::default(), stop.clone()));
+        let server = tokio::spawn(admin.serve("test", Arc::new(Missing), Metrics::default(), stop.clone()));
         let mut held = Vec::new();
         for _ in 0..=MAX_CONNECTIONS {
             held.push(tokio::net::TcpStream::connect(address).await.unwrap());

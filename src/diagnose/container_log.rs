@@ -1,11 +1,13 @@
 //! Causes from the last lines of a container's log, which Kubernetes itself cannot see.
 
 use super::diagnosis::CauseId;
+use crate::api::readiness_log;
 use crate::api::remedy::{Action, Command, Place, Remedy};
 
 /// The cause in a log, with its line: the latest counts, because earlier failures may be resolved.
 pub(crate) fn cause(lines: &[String]) -> Option<(CauseId, &str)> {
-    lines.iter().rev().find_map(|line| Some((cause_of(line)?, line.as_str())))
+    let lasts = |line: &&String| !readiness_log::is_ready(line);
+    lines.iter().rev().take_while(lasts).find_map(|line| Some((cause_of(line)?, line.as_str())))
 }
 
 /// Whether a line is one of an API server's audit log: about requests of others, whatever it quotes, and so never a cause.
@@ -44,9 +46,12 @@ fn cause_of(line: &str) -> Option<CauseId> {
             "no route",
             "operation not permitted",
         ]);
-    (looked_up
-        || has(&["failed to lookup address", "name or service not known", "temporary failure in name resolution"]))
-    .then_some(CauseId::NameLookupFailed)
+    if looked_up
+        || has(&["failed to lookup address", "name or service not known", "temporary failure in name resolution"])
+    {
+        return Some(CauseId::NameLookupFailed);
+    }
+    readiness_log::reason(line).map(|_| CauseId::ComponentFailing)
 }
 
 /// The name that does not exist, by a line. A lookup without an answer proves nothing about the name.
@@ -62,6 +67,7 @@ pub(crate) fn remedy(cause: CauseId) -> Remedy {
         CauseId::NameLookupFailed => {
             "see whether the cluster's DNS works: `kubectl -n kube-system get pods -l k8s-app=kube-dns`".into()
         }
+        CauseId::ComponentFailing => "mend what it names; it tries again by itself, and goes on when that holds".into(),
         CauseId::CertificateExpired => {
             "check the clocks of the nodes; the same install, run again, issues what has ended anew".into()
         }
@@ -108,6 +114,10 @@ mod tests {
         ] {
             assert_eq!(found(&["starting", line]).as_deref(), Some(id), "{line}");
         }
+        let failing = "WARN fleet-scheduler is not ready: Bootstrapped: ApplyFailed: FlowSchema a: 404";
+        assert_eq!(found(&["starting", failing, "another line"]).as_deref(), Some("component-failing"));
+        assert_eq!(found(&[failing, "INFO fleet-scheduler is ready: leading"]), None);
+        assert_eq!(found(&["somebody is not ready: yet"]), None, "what other programs say");
         assert_eq!(
             found(&["certificate has expired", "lookup a on b: no such host"]).as_deref(),
             Some("name-lookup-failed")

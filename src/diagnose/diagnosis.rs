@@ -39,6 +39,8 @@ pub enum CauseId {
     CertificateUntrusted,
     /// A container is shown a certificate, or shows one, that has ended or has not begun.
     CertificateExpired,
+    /// A component runs, and says itself what it fails in.
+    ComponentFailing,
     /// A container cannot be created: a Secret or ConfigMap or key is missing, or its configuration is refused.
     ContainerConfig,
     /// A volume cannot be mounted.
@@ -86,7 +88,7 @@ pub(crate) enum Attempt {
 
 impl CauseId {
     /// All of them, in the order of their definition.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::NoDefaultStorageClass,
         Self::ClaimWithoutClass,
         Self::StorageClassMissing,
@@ -100,6 +102,7 @@ impl CauseId {
         Self::NameLookupFailed,
         Self::CertificateUntrusted,
         Self::CertificateExpired,
+        Self::ComponentFailing,
         Self::ContainerConfig,
         Self::MountFailed,
         Self::QuotaExceeded,
@@ -148,7 +151,10 @@ impl CauseId {
 
     /// Returns whether the cause is read from the log of a container.
     pub(crate) fn is_from_log(self) -> bool {
-        matches!(self, Self::NameLookupFailed | Self::CertificateUntrusted | Self::CertificateExpired)
+        matches!(
+            self,
+            Self::NameLookupFailed | Self::CertificateUntrusted | Self::CertificateExpired | Self::ComponentFailing
+        )
     }
 
     /// The grace before early failure: the time that the evidence must last before it ends a wait, unless the case
@@ -168,7 +174,7 @@ impl CauseId {
             Self::ClaimWithoutClass | Self::PodsRefused | Self::ContainerConfig => 15,
             Self::NoProvisioner | Self::ProvisioningFailed | Self::Unschedulable | Self::MountFailed => 20,
             Self::ImagePullFailed | Self::LoadBalancerUnanswered => 25,
-            Self::LoadBalancerFailed | Self::ProbeFailing | Self::Slow => return None,
+            Self::LoadBalancerFailed | Self::ComponentFailing | Self::ProbeFailing | Self::Slow => return None,
         };
         Some(Duration::from_secs(seconds))
     }

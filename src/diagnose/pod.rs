@@ -9,6 +9,7 @@ use super::diagnosis::{CONFIG_ERROR, CauseId, INVALID_IMAGE_NAME, Link};
 use super::evidence::{DEADLINE_EXCEEDED, Evidence, Finding, event_time, events_of, has_reason, message};
 use super::pod_facts::{condition, pvc_names, refused};
 use super::typed::Typed as _;
+use crate::api::readiness_log;
 use crate::api::shell::foreign_word;
 use crate::k8s::object::ObjectRef;
 
@@ -229,7 +230,12 @@ fn from_log(container: &ContainerStatus, reference: &ObjectRef, evidence: &Evide
     if sibling == Some(Sibling::Starting) {
         return None;
     }
-    let state = format!("container `{name}` is not ready, and its log says: {}", line.trim());
+    let said = match cause {
+        CauseId::ComponentFailing => readiness_log::reason(line),
+        _ => None,
+    };
+    let said = said.as_deref().unwrap_or(line);
+    let state = format!("container `{name}` is not ready, and its log says: {}", said.trim());
     let mut finding = Finding::new(cause, link(reference, state), super::container_log::remedy(cause));
     if sibling.is_some() {
         finding.grace = Some(DNS_GRACE);

@@ -183,7 +183,8 @@ fn rank(cause: CauseId) -> u8 {
         CauseId::ImageNotFound | CauseId::ImagePullDenied | CauseId::ImagePullFailed => 4,
         CauseId::NameLookupFailed | CauseId::CertificateUntrusted | CauseId::CertificateExpired => 5,
         CauseId::OutOfMemory | CauseId::CrashLoop => 6,
-        _ => 7,
+        CauseId::ComponentFailing => 7,
+        _ => 8,
     }
 }
 

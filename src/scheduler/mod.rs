@@ -26,6 +26,7 @@ use anyhow::Context as _;
 use rand::RngExt as _;
 use tokio::sync::watch;
 
+use crate::api::readiness_log::SCHEDULER;
 use crate::daemon::admin::Admin;
 use crate::daemon::log;
 use crate::daemon::metrics::Metrics;
@@ -55,7 +56,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let admin =
         Admin::bind(args.admin_address).await.with_context(|| format!("cannot listen on {}", args.admin_address))?;
     let address = admin.address()?;
-    tokio::spawn(admin.serve(state.clone(), metrics.clone(), stop.clone()));
+    tokio::spawn(admin.serve(SCHEDULER, state.clone(), metrics.clone(), stop.clone()));
 
     let identity =
         args.identity.clone().unwrap_or_else(|| format!("fleet-scheduler-{:08x}", rand::rng().random::<u32>()));

@@ -109,6 +109,15 @@ impl Ready for State {
             Ok("leading".to_owned())
         })
     }
+
+    fn failed(&self) -> bool {
+        let failed = |progress: &Progress| matches!(progress, Progress::Failed { .. });
+        self.with(|inner| match inner.role {
+            Role::Unreachable { .. } => true,
+            Role::Leader => failed(&inner.bootstrapped) || failed(&inner.init_secret),
+            Role::Starting | Role::Follower { .. } => false,
+        })
+    }
 }
 
 #[cfg(test)]

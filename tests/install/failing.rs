@@ -3,7 +3,7 @@
 
 use std::io::{BufRead as _, BufReader};
 
-use crate::support::Site;
+use crate::support::{Site, eventually};
 
 #[test]
 fn a_cluster_outside_the_row_is_refused_before_any_write() {
@@ -149,5 +149,29 @@ fn an_interrupted_install_says_how_to_go_on_and_is_resumed_or_undone() {
     let way_back = "and `fleetctl rollback demo` undoes the rest";
     assert_eq!(said.lines().last(), Some(format!("{STOPPED}, {way_back}").as_str()), "{said}");
     site.fleetctl(&["rollback", "demo", "--yes"]).succeeds();
+    site.assert_same_as(&before);
+}
+
+#[test]
+fn a_component_that_fails_in_something_is_heard() {
+    let site = Site::on("host");
+    let before = site.dump();
+    site.install(&["--set", "exposure.type=NodePort"]).succeeds();
+    // As with an API server of another minor than the chart is made for: a kind that it does not serve.
+    let flow =
+        r#"[{"apiVersion":"flowcontrol.apiserver.k8s.io/v1beta9","kind":"FlowSchema","metadata":{"name":"of-old"}}]"#;
+    let patch = serde_json::json!({"data": {"zz-old.yaml": flow}}).to_string();
+    site.kubectl(&["-n", "fleet", "patch", "configmap", "fleet-bootstrap", "--type=merge", "-p", &patch]);
+    site.kubectl(&["-n", "fleet", "delete", "pod", "-l", "app.kubernetes.io/name=fleet-scheduler"]);
+    let mut said = String::new();
+    eventually("the scheduler is heard", || {
+        let status = site.fleetctl(&["status", "demo"]);
+        said = status.stdout;
+        said.contains("component-failing")
+    });
+    let line = said.lines().find(|line| line.contains("its log says")).unwrap_or_else(|| panic!("{said}"));
+    assert!(line.contains("Deployment fleet/fleet-scheduler"), "{line}");
+    assert!(line.contains("its log says: Bootstrapped: ApplyFailed: zz-old.yaml: FlowSchema/of-old: "), "{line}");
+    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
     site.assert_same_as(&before);
 }

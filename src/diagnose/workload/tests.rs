@@ -138,7 +138,15 @@ pub(crate) fn examples() -> Vec<Diagnosis> {
         with_pod(unschedulable, vec![]),
         with_pod(json!({"phase": "Running"}), vec![event("p", "Unhealthy", "Readiness probe failed: HTTP 503")]),
     ];
+    let failing = "WARN fleet-scheduler is not ready: Bootstrapped: KindNotServed: FlowSchema fleet-agents: not served";
+    let failing = Evidence {
+        replica_sets: vec![deployment().1],
+        pods: vec![pod("r", json!({}), container(json!({"state": {"running": {}}})))],
+        logs: [("fleet/etcd-0/c".to_owned(), vec![failing.to_owned()])].into(),
+        ..Evidence::default()
+    };
     let of_the_deployment = [
+        failing,
         refused("exceeded quota: small, requested: pods=1, used: pods=5, limited: pods=5"),
         refused("violates PodSecurity \"restricted:latest\": runAsNonRoot != true"),
         refused("admission webhook \"policy.example.com\" denied the request"),
