@@ -158,6 +158,8 @@ fn the_top_level_holds_only_what_the_design_names() {
         "CONTRIBUTING.md",
         "build.rs",
         "install.sh",
+        "Containerfile",
+        "Dockerfile",
     ];
     let tracked = std::process::Command::new("git").args(["ls-files"]).current_dir(root()).output().unwrap();
     let tracked = String::from_utf8(tracked.stdout).unwrap();
@@ -168,4 +170,18 @@ fn the_top_level_holds_only_what_the_design_names() {
         .collect();
     others.dedup();
     assert_eq!(others, Vec::<&str>::new());
+}
+
+#[test]
+fn images_of_a_checkout_have_the_same_shape_as_those_of_a_release() {
+    let stages = |path: &str| {
+        let text = fs::read_to_string(root().join(path)).unwrap();
+        let (_, stages) = text.split_once("FROM scratch AS base\n").expect("a stage without a base image");
+        stages.to_owned()
+    };
+    let (checkout, release) = (stages("Containerfile"), stages("src/bin/Containerfile"));
+    assert_eq!(checkout.replace("COPY --from=build /out/", "COPY "), release);
+    assert_eq!(release.matches("\nENTRYPOINT ").count(), 2);
+    // Docker looks for this name alone.
+    assert_eq!(fs::read_link(root().join("Dockerfile")).unwrap(), Path::new("Containerfile"));
 }
