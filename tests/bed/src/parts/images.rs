@@ -166,6 +166,31 @@ impl Builder {
         Ok(())
     }
 
+    /// Builds a stage of a Containerfile for a platform, such as `linux/arm64`, and adds it to an index.
+    pub(crate) fn build_for(
+        &self,
+        platform: &str,
+        file: &Path,
+        context: &Path,
+        stage: &str,
+        index: &str,
+    ) -> Result<()> {
+        let mut command = self.command();
+        command.args(["bud", "--isolation", "chroot", "--quiet", "--timestamp", "0", "--platform", platform]);
+        // Without a label that names the version of buildah: another one gives the same image.
+        command.args(["--identity-label=false", "--target", stage, "--manifest", index, "--file"]);
+        run::output_of(command.arg(file).arg(context))?;
+        Ok(())
+    }
+
+    /// Writes an index with its images into a folder, as an OCI layout.
+    pub(crate) fn save_index(&self, index: &str, layout: &Path) -> Result<()> {
+        let mut command = self.command();
+        command.args(["manifest", "push", "--all", "--quiet", "--format", "oci", index]);
+        run::output_of(command.arg(format!("oci:{}", layout.display())))?;
+        Ok(())
+    }
+
     /// Pushes a built image to a registry, under the path and tag of `name`.
     pub(crate) fn push(&self, built: &str, name: &str, endpoint: &str) -> Result<()> {
         let (path, tag) = registry::path_and_tag(name);

@@ -13,7 +13,7 @@ use crate::run;
 use crate::say::say;
 
 /// The programs that run in pods.
-const PROGRAMS: &[&str] = &["fleet-scheduler", "fleet-agent"];
+pub(crate) const PROGRAMS: [&str; 2] = ["fleet-scheduler", "fleet-agent"];
 /// Arguments of cargo with which those are built too. The whole bed builds with them, for one build of the library.
 pub(crate) const DAEMONS: [&str; 2] = ["--features", "fleetctl/daemons"];
 /// Where the charts look for them.

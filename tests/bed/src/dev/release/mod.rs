@@ -4,17 +4,26 @@
 //! Programs for Linux are linked by zig against glibc 2.17, which is older than that of every distribution in use, so they need
 //! nothing but what is there. What was built here and cannot be run here is named at the end.
 
+mod contents;
+mod images;
+mod programs;
+mod served;
+mod smoke;
+mod twice;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use fs_err as fs;
 use sha2::{Digest as _, Sha256};
 
 use crate::parts::cache::{Cache, remove_tree};
 use crate::run;
 use crate::say::say;
+use programs::{Build, Tools};
+use smoke::Way;
 
 /// What is released: the name in the names of the files, and the target as cargo-zigbuild takes it.
 const TARGETS: [(&str, &str); 5] = [
@@ -24,9 +33,6 @@ const TARGETS: [(&str, &str); 5] = [
     ("darwin-amd64", "x86_64-apple-darwin"),
     ("darwin-arm64", "aarch64-apple-darwin"),
 ];
-
-/// The linker and C compiler for all of them, and what makes cargo use it, of the Python package index.
-const TOOLS: [&str; 2] = ["ziglang==0.15.2", "cargo-zigbuild==0.24.1"];
 
 /// What a release is made of.
 #[derive(Debug, clap::Args)]
@@ -43,6 +49,15 @@ pub(crate) struct Args {
     /// Where the files will be, for the manifest of krew
     #[arg(long, value_name = "URL")]
     url: Option<String>,
+    /// Also the images of fleet-scheduler and fleet-agent, for amd64 and arm64 as one index each; takes root
+    #[arg(long)]
+    images: bool,
+    /// Build all of it again, in another folder, with another home and umask, and compare
+    #[arg(long)]
+    twice: bool,
+    /// Where the sources are
+    #[arg(long, value_name = "FOLDER", hide = true)]
+    checkout: Option<PathBuf>,
 }
 
 /// Shells for which there are completions, with the names of the files as their folders have them.
@@ -50,39 +65,80 @@ const SHELLS: [(&str, &str); 3] = [("bash", "fleetctl"), ("zsh", "_fleetctl"), (
 
 /// Builds the files of a release.
 pub(crate) fn make(checkout: &Path, args: &Args) -> Result<()> {
+    let checkout = args.checkout.as_deref().unwrap_or(checkout);
     let targets: Vec<(&str, &str)> = args.targets.iter().map(|name| target(name)).collect::<Result<_>>()?;
-    let tools = tools(&Cache::here()?)?;
+    let tools = Tools::install(&Cache::here()?, checkout)?;
     let out = checkout.join(&args.out);
     remove_tree(&out)?;
     fs::create_dir_all(&out)?;
-    let time = run::output_of(Command::new("git").current_dir(checkout).args(["log", "-1", "--format=%ct"]))?;
-    let time = time.trim();
+    let time = time(checkout)?;
+    let build = Build { checkout, tools: &tools, profile: &args.profile, time: &time };
+    let mut files = Vec::new();
     for (name, target) in &targets {
-        let program = build(checkout, &tools, target, &args.profile, time)?;
-        fs::copy(program, out.join(format!("fleetctl-{name}")))?;
+        let file = out.join(format!("fleetctl-{name}"));
+        fs::copy(build.fleetctl(target)?, &file)?;
+        contents::write(&build, "fleetctl", triple(target), &out.join(format!("fleetctl-{name}.cdx.json")))?;
+        files.push(file);
     }
-    let files = targets.iter().map(|(name, _)| out.join(format!("fleetctl-{name}")));
-    let said: Vec<(PathBuf, Option<String>)> = files.map(|file| (file.clone(), runs(&file))).collect();
-    let runs_here = said.iter().find(|(_, said)| said.is_some()).map(|(file, _)| file);
-    let runs_here =
+    let ways = targets.iter().zip(&files).map(|((name, _), file)| Way::of(file, architecture(name)));
+    let ways: Vec<(&Path, Option<Way>)> = files.iter().map(PathBuf::as_path).zip(ways).collect();
+    let said = smoke::alike(&ways)?;
+    let runs_here = ways.iter().find_map(|(file, way)| Some((*file, (*way)?)));
+    let (file, way) =
         runs_here.context("none of the programs runs here: add the target of this machine, for its pages")?;
     let pages = out.join(".pages");
-    documentation(runs_here, &pages)?;
-    for (file, _) in &said {
-        archive(checkout, file, &pages, time)?;
+    documentation(|| way.command(file), &pages)?;
+    for file in &files {
+        archive(checkout, file, &pages, &time)?;
     }
     remove_tree(&pages)?;
+    if args.images {
+        images::make(&build, &out)?;
+    }
     fs::copy(checkout.join("install.sh"), out.join("install.sh"))?;
     let names: Vec<&str> = targets.iter().map(|(name, _)| *name).collect();
     fs::write(out.join("krew.yaml"), krew(&out, &names, args.url.as_deref().unwrap_or("."))?)?;
     sums(&out)?;
-    for (file, said) in &said {
+    let own = own_architecture().map(|own| out.join(format!("fleetctl-linux-{own}")));
+    if let Some(own) = own.filter(|own| files.contains(own)) {
+        say(format!("install.sh from a server of these files: {}", served::install(&out, &own)?));
+    }
+    for (file, said) in files.iter().zip(&said) {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         let said = said.as_deref().unwrap_or("built, not run: this machine cannot");
         say(format!("{name}: {said}"));
     }
     say(format!("the files are in {}", out.display()));
-    Ok(())
+    if args.twice { twice::compare(checkout, args, &time, &out) } else { Ok(()) }
+}
+
+/// The time that everything made here has: that of the commit, in seconds, or `SOURCE_DATE_EPOCH` where there is no commit.
+fn time(checkout: &Path) -> Result<String> {
+    if let Ok(time) = std::env::var("SOURCE_DATE_EPOCH") {
+        return Ok(time);
+    }
+    let time = run::output_of(Command::new("git").current_dir(checkout).args(["log", "-1", "--format=%ct"]))?;
+    Ok(time.trim().to_owned())
+}
+
+/// The target as rustc knows it, without the version of the C library.
+fn triple(target: &str) -> &str {
+    target.split_once(".2.").map_or(target, |(triple, _)| triple)
+}
+
+/// The architecture of this machine as releases call it.
+fn own_architecture() -> Option<&'static str> {
+    match std::env::consts::ARCH {
+        "x86_64" => Some("amd64"),
+        "aarch64" => Some("arm64"),
+        "x86" => Some("386"),
+        _ => None,
+    }
+}
+
+/// The architecture of a name such as `linux-arm64`.
+fn architecture(name: &str) -> &str {
+    name.split_once('-').map_or(name, |(_, architecture)| architecture)
 }
 
 fn target(name: &str) -> Result<(&'static str, &'static str)> {
@@ -91,76 +147,12 @@ fn target(name: &str) -> Result<(&'static str, &'static str)> {
     known.copied().with_context(|| format!("there is no target {name}; there are {names}"))
 }
 
-/// The folder of programs of an environment of Python that holds the tools; it is made where it is not there.
-fn tools(cache: &Cache) -> Result<PathBuf> {
-    let folder = cache.root().join("tools").join(TOOLS.join("-").replace("==", "-"));
-    if !folder.is_dir() {
-        let _lock = cache.lock("tools")?;
-        if !folder.is_dir() {
-            say(format!("installing {}", TOOLS.join(" and ")));
-            let half = folder.with_extension("new");
-            remove_tree(&half)?;
-            run::output_of(Command::new("python3").args(["-m", "venv"]).arg(&half))?;
-            // Of an environment that was moved only its interpreter works.
-            run::output_of(
-                Command::new(half.join("bin/python")).args(["-m", "pip", "install", "--quiet"]).args(TOOLS),
-            )?;
-            fs::rename(&half, &folder)?;
-        }
-    }
-    Ok(folder.join("bin"))
-}
-
-/// Builds the program for a target; gives where it is.
-fn build(checkout: &Path, tools: &Path, target: &str, profile: &str, time: &str) -> Result<PathBuf> {
-    let triple = target.split_once(".2.").map_or(target, |(triple, _)| triple);
-    let sysroot = run::output("rustc", &["--print", "sysroot"])?;
-    if !Path::new(sysroot.trim()).join("lib/rustlib").join(triple).is_dir() {
-        run::output("rustup", &["target", "add", triple])?;
-    }
-    say(format!("building for {target} (profile {profile})"));
-    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = home.or_else(|| std::env::home_dir().map(|home| home.join(".cargo"))).context("there is no HOME")?;
-    let folders = [(checkout, "/fleetctl"), (&home, "/cargo"), (Path::new(sysroot.trim()), "/rust")];
-    let mapped = |option: &str| {
-        let each = folders.iter().map(|(folder, name)| format!("{option}={}={name}", folder.display()));
-        each.collect::<Vec<_>>()
-    };
-    let mut command = run::cargo(checkout);
-    let program = command.get_program().to_owned();
-    let environment: Vec<_> =
-        command.get_envs().map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned))).collect();
-    command = Command::new(tools.join("cargo-zigbuild"));
-    for (name, value) in environment {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    let path = std::env::join_paths(
-        std::iter::once(tools.to_owned()).chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
-    )?;
-    command.current_dir(checkout).env("CARGO", program).env("PATH", path);
-    command.env("CARGO_ENCODED_RUSTFLAGS", mapped("--remap-path-prefix").join("\u{1f}"));
-    command.env("CFLAGS", mapped("-ffile-prefix-map").join(" ")).env("SOURCE_DATE_EPOCH", time);
-    command.env("CARGO_ZIGBUILD_PYTHON_PATH", tools.join("python"));
-    let target_folder = checkout.join("target/release-build");
-    command.args(["zigbuild", "--locked", "--package", "fleetctl", "--bin", "fleetctl"]);
-    command.args(["--profile", profile, "--target", target]).arg("--target-dir").arg(&target_folder);
-    let status = command.status().context("cargo-zigbuild cannot be started")?;
-    if !status.success() {
-        bail!("fleetctl cannot be built for {target}");
-    }
-    let folder = if profile == "dev" { "debug" } else { profile };
-    Ok(target_folder.join(triple).join(folder).join("fleetctl"))
-}
-
 /// Has a program write its manual pages and completions into a folder.
-fn documentation(program: &Path, into: &Path) -> Result<()> {
+fn documentation(program: impl Fn() -> Command, into: &Path) -> Result<()> {
     fs::create_dir_all(into.join("completions"))?;
-    run::output_of(Command::new(program).arg("man").arg("--dir").arg(into.join("man")))?;
+    run::output_of(program().arg("man").arg("--dir").arg(into.join("man")))?;
     for (shell, file) in SHELLS {
-        let script = run::output_of(Command::new(program).args(["completion", shell]))?;
+        let script = run::output_of(program().args(["completion", shell]))?;
         fs::write(into.join("completions").join(file), script)?;
     }
     Ok(())
@@ -203,14 +195,18 @@ fn archive(checkout: &Path, file: &Path, pages: &Path, time: &str) -> Result<()>
             fs::copy(entry.path(), folder.join(part).join(entry.file_name()))?;
         }
     }
-    let tar = file.with_file_name(format!("{name}.tar"));
+    let file = file.with_file_name(format!("{name}.tar"));
+    tar(&folder, &file, time, &["LICENSE", "completions", "fleetctl", "man"])?;
+    run::output_of(Command::new("gzip").args(["-9", "-n", "-f"]).arg(&file))?;
+    remove_tree(&folder)
+}
+
+/// Archives these parts of a folder, so that the same files give the same bytes.
+fn tar(folder: &Path, file: &Path, time: &str, parts: &[&str]) -> Result<()> {
     let mut command = Command::new("tar");
     command.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mode=u=rwX,go=rX", "--format=ustar"]);
-    command.arg(format!("--mtime=@{time}")).arg("-C").arg(&folder).arg("-cf").arg(&tar);
-    command.args(["LICENSE", "completions", "fleetctl", "man"]);
-    run::output_of(&mut command)?;
-    run::output_of(Command::new("gzip").args(["-9", "-n", "-f"]).arg(&tar))?;
-    remove_tree(&folder)?;
+    command.arg(format!("--mtime=@{time}")).arg("-C").arg(folder).arg("-cf").arg(file);
+    run::output_of(command.args(parts))?;
     Ok(())
 }
 
@@ -233,12 +229,6 @@ fn sums(folder: &Path) -> Result<()> {
 fn sha256(file: &Path) -> Result<String> {
     let digest = Sha256::digest(fs::read(file)?);
     Ok(digest.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}")))
-}
-
-/// What a program says of its version, where this machine can run it.
-fn runs(program: &Path) -> Option<String> {
-    let said = Command::new(program).arg("--version").output().ok()?;
-    said.status.success().then(|| String::from_utf8_lossy(&said.stdout).trim().to_owned())
 }
 
 #[cfg(test)]
