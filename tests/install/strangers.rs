@@ -123,12 +123,16 @@ fn neighbours_of_a_control_plane_gain_no_right_by_it_and_see_no_secret_of_it() {
     let sees = |wanted: &str| seen.iter().any(|(kind, _)| *kind == wanted);
     assert!(seen.len() > 15 && sees("configmaps") && sees("pods") && sees("events"), "{}", seen.len());
     assert!(!sees("secrets"));
-    seen.iter().for_each(|(_, text)| site.saw(text));
+    for (_, text) in &seen {
+        site.saw(text);
+    }
     let pods = reader.asks(&["-n", "fleet", "get", "pods", "-o", "name"]).unwrap();
     let logs: Vec<String> =
         pods.lines().map(|pod| reader.asks(&["-n", "fleet", "logs", "--all-containers", pod]).unwrap()).collect();
     assert!(logs.len() > 3 && logs.iter().any(|log| log.contains("audit.k8s.io")), "the audit log is among them");
-    logs.iter().for_each(|log| site.saw(log));
+    for log in &logs {
+        site.saw(log);
+    }
     site.assert_no_secret_was_shown();
 
     // At the door of the control plane: without a credential, and with one of the hosting cluster.
