@@ -61,9 +61,11 @@ impl Ready for State {
         }
     }
 
-    fn failed(&self) -> bool {
-        let stage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        matches!(&*stage, Stage::Blocked { reason, .. } if reason != STARTING)
+    fn failed(&self) -> Option<String> {
+        match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            Stage::Blocked { reason, .. } if reason != STARTING => Some(reason.clone()),
+            Stage::Blocked { .. } | Stage::Connected | Stage::Standby { .. } => None,
+        }
     }
 }
 
@@ -74,13 +76,13 @@ mod tests {
     #[test]
     fn connected_and_standby_are_ready() {
         let state = State::default();
-        assert!(state.ready().is_err() && !state.failed());
+        assert!(state.ready().is_err() && state.failed().is_none());
         assert!(state.set(Stage::Standby { holder: "pod-1".to_owned() }));
         assert_eq!(state.ready(), Ok("standing by: pod-1 holds this cluster's Lease".to_owned()));
         assert!(state.set(Stage::Connected));
         assert_eq!(state.ready(), Ok("connected".to_owned()));
         assert!(state.blocked("ControlPlaneUnreachable", "tcp: refused"));
         assert_eq!(state.ready(), Err("ControlPlaneUnreachable: tcp: refused".to_owned()));
-        assert!(state.failed());
+        assert_eq!(state.failed().as_deref(), Some("ControlPlaneUnreachable"));
     }
 }

@@ -32,8 +32,9 @@ pub trait Ready: Send + Sync + 'static {
     /// Returns one line for people: the current work, or what is missing.
     fn ready(&self) -> Result<String, String>;
 
-    /// Returns whether what is missing was tried and failed, and is not merely on its way.
-    fn failed(&self) -> bool;
+    /// Returns what failed, in words that stay the same for as long as it does; `None` while what is missing is merely on its
+    /// way, or is told by a line of its own.
+    fn failed(&self) -> Option<String>;
 }
 
 /// Writes a line whenever a program becomes ready, or fails for another reason than before.
@@ -52,11 +53,11 @@ impl Told {
     /// The line, if there is something to say, and whether it is that the program is ready.
     fn line(&self, program: &str, ready: &dyn Ready) -> Option<(String, bool)> {
         let now = ready.ready();
-        if now.is_err() && !ready.failed() {
-            return None;
-        }
+        let state = match &now {
+            Ok(_) => Ok(()),
+            Err(_) => Err(ready.failed()?),
+        };
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = now.as_ref().map(drop).map_err(Clone::clone);
         if told.as_ref() == Some(&state) {
             return None;
         }
@@ -169,8 +170,8 @@ mod tests {
             Err("the API server has not answered yet".to_owned())
         }
 
-        fn failed(&self) -> bool {
-            false
+        fn failed(&self) -> Option<String> {
+            None
         }
     }
 
@@ -186,26 +187,26 @@ mod tests {
     #[test]
     fn each_change_is_told_once_and_what_is_on_its_way_never() {
         #[derive(Default)]
-        struct Scripted(Mutex<Vec<(Result<String, String>, bool)>>);
+        struct Scripted(Mutex<Vec<(Result<String, String>, Option<&'static str>)>>);
         impl Ready for Scripted {
             fn ready(&self) -> Result<String, String> {
                 self.0.lock().unwrap()[0].0.clone()
             }
-            fn failed(&self) -> bool {
-                self.0.lock().unwrap()[0].1
+            fn failed(&self) -> Option<String> {
+                self.0.lock().unwrap()[0].1.map(str::to_owned)
             }
         }
         let script = Scripted::default();
         let told = Told::default();
         let mut lines = Vec::new();
         for state in [
-            (Err("in progress".to_owned()), false),
-            (Err("refused".to_owned()), true),
-            (Err("refused".to_owned()), true),
-            (Err("in progress".to_owned()), false),
-            (Ok("leading".to_owned()), false),
-            (Ok("standing by".to_owned()), false),
-            (Err("refused".to_owned()), true),
+            (Err("in progress".to_owned()), None),
+            (Err("refused".to_owned()), Some("Refused")),
+            (Err("refused once more".to_owned()), Some("Refused")),
+            (Err("in progress".to_owned()), None),
+            (Ok("leading".to_owned()), None),
+            (Ok("standing by".to_owned()), None),
+            (Err("refused".to_owned()), Some("Refused")),
         ] {
             *script.0.lock().unwrap() = vec![state];
             lines.extend(told.line("fleet-scheduler", &script).map(|(line, _)| line));

@@ -110,12 +110,15 @@ impl Ready for State {
         })
     }
 
-    fn failed(&self) -> bool {
-        let failed = |progress: &Progress| matches!(progress, Progress::Failed { .. });
+    fn failed(&self) -> Option<String> {
+        let failed = |progress: &Progress| match progress {
+            Progress::Failed { reason, message } => Some(format!("{reason}: {message}")),
+            Progress::Pending | Progress::Done { .. } => None,
+        };
         self.with(|inner| match inner.role {
-            Role::Unreachable { .. } => true,
-            Role::Leader => failed(&inner.bootstrapped) || failed(&inner.init_secret),
-            Role::Starting | Role::Follower { .. } => false,
+            Role::Leader => failed(&inner.bootstrapped).or_else(|| failed(&inner.init_secret)),
+            // An API server that does not answer is told by the election.
+            Role::Unreachable { .. } | Role::Starting | Role::Follower { .. } => None,
         })
     }
 }
