@@ -8,6 +8,7 @@ mod autopilot;
 pub mod hosting;
 pub mod inside;
 pub mod installed;
+pub mod quota;
 pub mod support;
 pub mod workload;
 

@@ -19,7 +19,8 @@ use crate::chart::values::proxy_ports;
 use crate::chart::versions::select::Selection;
 use crate::chart::{Chart, Diagnostics, Object, Rendered, ValuesBuilder};
 use crate::check::hosting::Wanted;
-use crate::check::hosting::needs::{self, Needs};
+use crate::check::quota::Taken;
+use crate::check::quota::needs::{self, Needs};
 use crate::install::release_spec::{Package, writes};
 use crate::install::validate_registry;
 use crate::inventory::{Release, State};
@@ -215,8 +216,7 @@ impl Plan {
             writes: writes(objects),
             load_balancer: self.values.exposure.kind == ExposureType::LoadBalancer,
             network_policies: self.values.network_policy.enabled,
-            needs: self.needs(objects.iter().map(|object| &object.json), true),
-            replaced: Vec::new(),
+            taken: Taken { needs: self.needs(objects.iter().map(|object| &object.json), true), ..Taken::default() },
             architectures: ARCHITECTURES.map(str::to_owned).to_vec(),
         }
     }

@@ -10,7 +10,8 @@ use super::values::ExposureType;
 use super::{exposure, recorded_endpoint};
 use crate::apply::{self, Action, Engine, Foreign};
 use crate::chart::Object;
-use crate::check::hosting::{Collision, HostingFacts, needs, read};
+use crate::check::hosting::{Collision, HostingFacts, read};
+use crate::check::quota::{Taken, needs};
 use crate::install::recorded_values::ValuesForgotten;
 use crate::install::release_spec;
 use crate::inventory::State;
@@ -61,8 +62,10 @@ pub async fn examine(
                 let steps = compared.steps.iter().filter(move |step| step.action == action);
                 steps.map(|step| &step.manifest)
             };
-            facts.wanted.needs = plan.needs(of(Action::Create), compared.state.record.is_none());
-            facts.wanted.replaced = needs::of(of(Action::Change)).pods;
+            facts.wanted.taken = Taken {
+                needs: plan.needs(of(Action::Create), compared.state.record.is_none()),
+                replaced: needs::of(of(Action::Change)).pods,
+            };
             facts.forgotten = forgotten.as_ref().map(ValuesForgotten::clauses).unwrap_or_default();
             let found = compared.found_by_labels();
             Ok(Compared { found, adopted: compared.adopted, state: compared.state, forgotten })

@@ -186,8 +186,9 @@ mod tests {
 
     #[test]
     fn each_change_is_told_once_and_what_is_on_its_way_never() {
+        type State = (Result<String, String>, Option<&'static str>);
         #[derive(Default)]
-        struct Scripted(Mutex<Vec<(Result<String, String>, Option<&'static str>)>>);
+        struct Scripted(Mutex<Vec<State>>);
         impl Ready for Scripted {
             fn ready(&self) -> Result<String, String> {
                 self.0.lock().unwrap()[0].0.clone()

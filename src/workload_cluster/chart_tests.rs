@@ -78,6 +78,10 @@ fn the_pod_is_found_by_the_label_of_the_specification_and_keeps_to_the_restricte
         assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false);
         assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
         assert_eq!(container["securityContext"]["capabilities"], json!({"drop": ["ALL"]}));
+        assert!(
+            container["resources"]["limits"]["memory"].is_string(),
+            "who fills it up ends the program, and not its node"
+        );
         assert_eq!(container["args"][0], "--cluster-name=member-1");
     }
 }

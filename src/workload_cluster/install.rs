@@ -312,6 +312,7 @@ impl Installer<'_> {
         };
         if wanted.copies {
             wanted.writes.push((String::new(), "namespaces".to_owned(), false));
+            wanted.needs.add("secrets", 1);
         }
         let hub = source.hub.as_ref().map(|hub| &hub.client);
         let facts = WorkloadFacts::collect(self.client, hub, source.facts.clone(), wanted).await?;

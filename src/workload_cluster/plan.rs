@@ -14,6 +14,7 @@ use crate::chart::patch::Patches;
 use crate::chart::values::{PodFields, check_annotations, check_peers, check_pods, check_proxy};
 use crate::chart::versions::select::{Selection, check_skew};
 use crate::chart::{self, Chart, Diagnostics, Object, Rendered, ValuesBuilder};
+use crate::check::quota::needs;
 use crate::check::workload::Wanted;
 use crate::install::release_spec::{Package, planned, writes};
 use crate::install::{validate_registry, validate_resources};
@@ -121,6 +122,9 @@ impl Plan {
     pub fn wanted(&self, objects: &[Object]) -> Wanted {
         let table = chart::versions();
         let line = self.package.line();
+        let mut needs = needs::of(objects.iter().map(|object| &object.json));
+        // The Secret of the record.
+        needs.add("secrets", 1);
         let neighbours = table.rows().iter().filter(|row| check_skew(table, row.version, line).is_ok());
         Wanted {
             support: self.package.support(),
@@ -128,6 +132,7 @@ impl Plan {
             name: self.name.to_string(),
             namespace: self.package.namespace.to_string(),
             writes: writes(objects),
+            needs,
             ..Wanted::default()
         }
     }

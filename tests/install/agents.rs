@@ -154,6 +154,13 @@ fn what_is_missing_refused_or_unreachable_is_said_and_nothing_is_left() {
     let with_secret = member.dump();
     member.install(&[]).fails(3, &["not reached from inside the workload cluster", "TCP", &format!("{host}:9")]);
     member.assert_same_as(&with_secret);
+    // A quota without room is seen before any pod is tried.
+    member.kubectl(&["-n", "fleet", "create", "quota", "full", "--hard=pods=0"]);
+    let counted = ["-n", "fleet", "get", "quota", "full", "-o", "jsonpath={.status.hard.pods}"];
+    eventually("the quota is counted", || member.kubectl(&counted) == "0");
+    member.install(&[]).fails(3, &["ResourceQuota full leaves 0 of pods, and 1 is needed", "explain quota"]);
+    member.kubectl(&["-n", "fleet", "delete", "quota", "full"]);
+    member.assert_same_as(&with_secret);
     member.kubectl(&["delete", "namespace", "fleet"]);
 
     // The name is that of another cluster: seen before anything is written where the control plane can be asked, else

@@ -3,16 +3,17 @@
 use std::cell::RefCell;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{LimitRange, Namespace, Node, PersistentVolumeClaim, ResourceQuota, Service};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Service};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{Api, ListParams};
 use kube::{Client, Resource, ResourceExt};
 
-use super::{ClassFacts, DEFAULT_CLASS, HostingFacts, NodeFacts, Wanted, limits, quotas, read};
+use super::{ClassFacts, DEFAULT_CLASS, HostingFacts, NodeFacts, Wanted, read};
 use crate::api::labels::LABEL_INSTALL;
 use crate::api::rbac::{Right, Scope};
 use crate::check::access::forbidden;
 use crate::check::autopilot;
+use crate::check::quota::Allowance;
 
 /// The label of a namespace by which pods below a level of the Pod Security Standards are refused.
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
@@ -143,12 +144,9 @@ async fn inside(client: &Client, wanted: &Wanted, learning: &Learning<'_>) {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &wanted.namespace);
     let stateful: Api<StatefulSet> = Api::namespaced(client.clone(), &wanted.namespace);
-    let quota: Api<ResourceQuota> = Api::namespaced(client.clone(), &wanted.namespace);
-    let ranges: Api<LimitRange> = Api::namespaced(client.clone(), &wanted.namespace);
-    let (namespace, found, ranges, claims, stateful) = tokio::join!(
+    let (namespace, allowance, claims, stateful) = tokio::join!(
         namespaces.get_opt(&wanted.namespace),
-        quota.list(&all),
-        ranges.list(&all),
+        Allowance::of(client, &wanted.namespace),
         claims.list(&all),
         stateful.list(&all),
     );
@@ -162,14 +160,7 @@ async fn inside(client: &Client, wanted: &Wanted, learning: &Learning<'_>) {
             Ok(None) => {}
             Err(error) => drop(facts.unread.insert(read::NAMESPACE, error.to_string())),
         }
-        match found {
-            Ok(list) => facts.namespace.quotas = list.iter().map(quotas::facts).collect(),
-            Err(error) => drop(facts.unread.insert(read::QUOTAS, error.to_string())),
-        }
-        match ranges {
-            Ok(list) => facts.namespace.limits = limits::facts(list),
-            Err(error) => drop(facts.unread.insert(read::LIMITS, error.to_string())),
-        }
+        facts.namespace.allowance = allowance;
         for claim in claims.iter().flatten() {
             facts.namespace.claims.push(claim.name_any());
             if let Some(owner) = claim.labels().get(LABEL_INSTALL).filter(|_| wanted.claims.contains(&claim.name_any()))
@@ -210,8 +201,7 @@ pub fn rights() -> Vec<Right> {
         Right::optional(Scope::Cluster, "", "namespaces", &["get"]),
         Right::optional(Scope::Cluster, "", "services", &["list"]),
         Right::optional(Scope::Namespace, "", "persistentvolumeclaims", &["list"]),
-        Right::optional(Scope::Namespace, "", "resourcequotas", &["list"]),
-        Right::optional(Scope::Namespace, "", "limitranges", &["list"]),
+        Allowance::rights(),
         Right::optional(Scope::Namespace, "apps", "statefulsets", &["list"]),
     ]
     .concat()

@@ -2,16 +2,12 @@
 
 mod collect;
 mod judge;
-pub mod limits;
-pub mod needs;
-pub mod quotas;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::labels::DEFAULT_CLASS_ANNOTATIONS as DEFAULT_CLASS;
+use crate::check::quota::{Allowance, Taken};
 use crate::check::support::Support;
-use needs::{Needs, PodNeeds};
-use quotas::QuotaFacts;
 
 pub use collect::rights;
 #[cfg(test)]
@@ -28,10 +24,6 @@ pub mod read {
     pub const RIGHTS: &str = "rights";
     /// The namespace and what is in it.
     pub const NAMESPACE: &str = "namespace";
-    /// The quotas, which end with [`NAMESPACE`].
-    pub const QUOTAS: &str = "quota";
-    /// The LimitRanges, which do so too.
-    pub const LIMITS: &str = "limits";
     /// StorageClasses.
     pub const CLASSES: &str = "storage";
     /// Services of all namespaces.
@@ -62,9 +54,7 @@ pub struct Wanted {
     /// True if network policies are planned.
     pub network_policies: bool,
     /// What the objects take from the quotas of the namespace. Whoever plans the install takes out what is there already.
-    pub needs: Needs,
-    /// Pods of workloads that are there and will be replaced. Whoever plans the install fills this in.
-    pub replaced: Vec<PodNeeds>,
+    pub taken: Taken,
     /// CPU architectures for which there are images.
     pub architectures: Vec<String>,
 }
@@ -116,10 +106,8 @@ pub struct NamespaceFacts {
     pub bound_claims: Vec<String>,
     /// Claims of the wanted names, with the control plane whose data they hold.
     pub data_of: BTreeMap<String, String>,
-    /// Its quotas.
-    pub quotas: Vec<QuotaFacts>,
-    /// Its LimitRanges.
-    pub limits: Vec<limits::LimitFacts>,
+    /// Its quotas and LimitRanges.
+    pub allowance: Allowance,
     /// The level of the Pod Security Standards that it enforces, as labelled.
     pub pod_security: Option<String>,
 }

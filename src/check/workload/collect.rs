@@ -17,6 +17,7 @@ use crate::api::rbac::{Right, Scope};
 use crate::api::registration::{IDENTITY_CERTIFICATE, IDENTITY_HUB, IDENTITY_SECRET};
 use crate::check::access::forbidden;
 use crate::check::autopilot;
+use crate::check::quota::Allowance;
 use crate::k8s::daemon_client::token_client;
 
 /// Time that the control plane may take to answer from here.
@@ -84,7 +85,7 @@ impl WorkloadFacts {
         // One such node is evidence enough.
         let nodes: Api<Node> = Api::all(client.clone());
         let some = ListParams::default().limit(100);
-        let (groups, nodes, namespace, system, agents, identity, members, forbidden) = tokio::join!(
+        let (groups, nodes, namespace, system, agents, identity, members, allowance, forbidden) = tokio::join!(
             client.list_api_groups(),
             nodes.list_metadata(&some),
             namespaces.get_opt(&wanted.namespace),
@@ -98,6 +99,7 @@ impl WorkloadFacts {
             },
             secrets.get_opt(IDENTITY_SECRET),
             members(hub),
+            Allowance::of(client, &wanted.namespace),
             forbidden(client, &wanted.namespace, &wanted.writes),
         );
         let nodes: Vec<String> = nodes.iter().flatten().map(ResourceExt::name_any).collect();
@@ -122,6 +124,7 @@ impl WorkloadFacts {
             facts.same_authority = facts.init().is_some_and(|init| init.has_issued(certificate));
         }
         facts.members = members;
+        facts.allowance = allowance;
         facts.forbidden = forbidden?;
         facts.wanted = wanted;
         Ok(facts)
@@ -142,6 +145,7 @@ pub fn rights() -> Vec<Right> {
         Right::optional(Scope::Cluster, "", "namespaces", &["get"]),
         Right::optional(Scope::Cluster, "apps", "deployments", &["list"]),
         Right::optional(Scope::Namespace, "", "secrets", &["get"]),
+        Allowance::rights(),
     ]
     .concat()
 }

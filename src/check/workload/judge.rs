@@ -4,16 +4,19 @@ use super::{InitFacts, TokenFacts, Wanted, WorkloadFacts};
 use crate::api::labels::INIT_SECRET;
 use crate::api::remedy::{Access, Action, Command, Flag, Place, Remedy, Subject};
 use crate::api::version::ServiceLine;
+use crate::check::quota::needs::Needs;
+use crate::check::quota::{Place as QuotaPlace, Taken};
 use crate::check::{Check, CheckResult, access, autopilot};
 
 /// The preflight checks of an agent install, in the order in which they are shown.
-pub const CHECKS: [Check<WorkloadFacts>; 10] = [
+pub const CHECKS: [Check<WorkloadFacts>; 11] = [
     Check::required("kubernetes-version", "Kubernetes version", "cluster", &[], |facts| {
         facts.wanted.support.judge(&facts.git_version)
     }),
     Check::required("autopilot", "managed mode", "cluster", &[], |facts| autopilot::judge(&facts.autopilot_evidence)),
     Check::required("access", "rights", "access", &[], rights),
     Check::required("namespace", "namespace", "namespace", &[], namespace),
+    Check::required("quota", "quota", "namespace", &["namespace"], quota),
     Check::required("init-secret", "init Secret", "control plane", &["namespace"], init_secret),
     Check::required("init-token", "init token", "control plane", &["namespace", "init-secret"], init_token),
     Check::required(
@@ -142,6 +145,18 @@ fn namespace(facts: &WorkloadFacts) -> CheckResult {
             .text("\n")
             .and(short_way(facts)),
     )
+}
+
+fn quota(facts: &WorkloadFacts) -> CheckResult {
+    let Wanted { name, namespace, needs, .. } = &facts.wanted;
+    let is_here = facts.agents.iter().any(|agent| agent.name == *name && agent.namespace == *namespace);
+    // What is there is counted already.
+    let taken = if is_here {
+        Taken { needs: Needs::default(), replaced: needs.pods.clone() }
+    } else {
+        Taken { needs: needs.clone(), replaced: Vec::new() }
+    };
+    facts.allowance.judge(&taken, QuotaPlace { namespace, claims: &[], default_class: None })
 }
 
 fn init_secret(facts: &WorkloadFacts) -> CheckResult {
@@ -279,6 +294,9 @@ pub(super) mod tests {
     use crate::api::init_kubeconfig::Init;
     use crate::api::remedy::Part;
     use crate::api::version::KubeMinor;
+    use crate::check::quota::Allowance;
+    use crate::check::quota::needs::PodNeeds;
+    use crate::check::quota::quotas::{QuotaFacts, ResourceFacts};
     use crate::check::support::Support;
     use crate::check::workload::{AgentFacts, MemberFacts, Wanted};
     use crate::check::{CheckResult, Judged, only_failure, run, unfit};
@@ -301,6 +319,10 @@ pub(super) mod tests {
                 joins: vec!["v0.6".to_owned(), "v0.7".to_owned()],
                 name: "m".to_owned(),
                 namespace: "fleet".to_owned(),
+                needs: Needs {
+                    pods: vec![PodNeeds { replicas: 1, surge: 1, ..PodNeeds::default() }],
+                    ..Needs::default()
+                },
                 ..Wanted::default()
             },
             git_version: "v1.25.4".to_owned(),
@@ -313,6 +335,23 @@ pub(super) mod tests {
             },
             ..WorkloadFacts::default()
         }
+    }
+
+    /// A namespace in which no pod has room.
+    fn full() -> Allowance {
+        let resources = vec![ResourceFacts { name: "pods".to_owned(), hard: 2000, used: 2000 }];
+        let quota = QuotaFacts { name: "small".to_owned(), resources, ..QuotaFacts::default() };
+        Allowance { quotas: vec![quota], ..Allowance::default() }
+    }
+
+    #[test]
+    fn an_agent_that_is_here_is_counted_already() {
+        let mut facts = fit();
+        facts.allowance = full();
+        assert_eq!(failure(&facts).0, "quota");
+        facts.agents = vec![AgentFacts { name: "m".to_owned(), namespace: "fleet".to_owned() }];
+        let report = run(&CHECKS, &facts, &[]);
+        assert_eq!((report.failures().count(), report.warnings().count()), (0, 1), "no room to replace it: {report:?}");
     }
 
     fn failure(facts: &WorkloadFacts) -> (&'static str, String, Remedy) {
@@ -330,6 +369,7 @@ pub(super) mod tests {
             version: Some(version.to_owned()),
             token,
         };
+        let full = |facts: &mut WorkloadFacts| facts.allowance = full();
         let agent = |name: &str| vec![AgentFacts { name: name.to_owned(), namespace: "fleet".to_owned() }];
         let member = |id: &str| vec![MemberFacts { name: "m".to_owned(), id: id.to_owned() }];
         [
@@ -337,6 +377,7 @@ pub(super) mod tests {
             ("autopilot", changed(&|facts| facts.autopilot_evidence = vec!["API group auto.gke.io".to_owned()])),
             ("access", changed(&|facts| facts.forbidden = vec!["create clusterroles".to_owned()])),
             ("namespace", changed(&|facts| facts.namespace_exists = false)),
+            ("quota", changed(&full)),
             ("init-secret", changed(&|facts| facts.init = InitFacts::Missing)),
             ("init-token", changed(&|facts| facts.init = usable("v0.7.1", TokenFacts::Refused))),
             ("skew", changed(&|facts| facts.init = usable("v1.1.0", TokenFacts::Accepted))),

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use crate::api::init_kubeconfig::Init;
 use crate::api::remedy::Access;
+use crate::check::quota::Allowance;
+use crate::check::quota::needs::Needs;
 use crate::check::support::Support;
 
 pub use collect::rights;
@@ -27,6 +29,8 @@ pub struct Wanted {
     pub namespace: String,
     /// What must be allowed: API group, resource, whether it lives in the namespace.
     pub writes: Vec<(String, String, bool)>,
+    /// What a first install takes from the quotas of the namespace.
+    pub needs: Needs,
     /// The control plane's init Secret is at hand, and is copied together with its namespace where they are missing.
     pub copies: bool,
     /// The control plane's name, where it is known, for commands that are shown.
@@ -110,6 +114,8 @@ pub struct WorkloadFacts {
     pub same_authority: bool,
     /// The clusters of the control plane, where it could be asked.
     pub members: Option<Vec<MemberFacts>>,
+    /// The quotas and LimitRanges of the namespace.
+    pub allowance: Allowance,
     /// Writes that the user may not do.
     pub forbidden: Vec<String>,
     /// Reads that failed: what, and why.

@@ -2,11 +2,10 @@
 
 use std::ops::RangeInclusive;
 
-use super::needs::{Needs, PodNeeds};
-use super::quotas::Asked;
-use super::{DEFAULT_CLASS, HostingFacts, NamespaceFacts, Wanted, is_cloud, limits, quotas, read};
+use super::{DEFAULT_CLASS, HostingFacts, NamespaceFacts, Wanted, is_cloud, read};
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::api::version::KubeMinor;
+use crate::check::quota::Place;
 use crate::check::{Check, CheckResult, access, autopilot};
 
 /// The preflight checks of a control plane install, in the order in which they are shown.
@@ -230,84 +229,11 @@ fn names(facts: &HostingFacts) -> CheckResult {
 
 fn quota(facts: &HostingFacts) -> CheckResult {
     let (namespace, wanted) = (&facts.namespace, &facts.wanted);
-    if let Some(error) = facts.unread.get(read::QUOTAS) {
-        return CheckResult::warned(format!("quotas could not be listed: {error}"), "allow `list` on resourcequotas");
-    }
     if facts.unread.contains_key(read::NAMES) && namespace.control_planes.contains(&wanted.name) {
         return CheckResult::Passed(format!("{} is counted in it already", wanted.name));
     }
-    let name = &wanted.namespace;
-    let judged = |problems: Vec<String>, sure: bool, mend: String| {
-        let remedy = Remedy::new(format!("{mend}, or choose another namespace with ")).flag(Flag::Namespace(None));
-        let what = problems.join("; ");
-        if sure { CheckResult::failed(what, remedy) } else { CheckResult::warned(what, remedy) }
-    };
-    let mut unsure = None;
-    for order in limits::orders(&namespace.limits) {
-        let pods = limits::filled(&wanted.needs.pods, &order);
-        let contradictions = limits::contradictions(&pods);
-        if !contradictions.is_empty() {
-            let mend = format!(
-                "raise the default limits of the LimitRanges of namespace {name}, or state limits in the `resources` of the \
-                 components"
-            );
-            return judged(contradictions, true, mend);
-        }
-        let limited = limits::problems(&namespace.limits, &pods, &wanted.needs.claims);
-        if !limited.is_empty() {
-            let mend = format!(
-                "change the LimitRanges of namespace {name}, state what they allow in the `resources` of the components or the \
-                 size of etcd's volume"
-            );
-            return judged(limited, true, mend);
-        }
-        let asked = Asked {
-            needs: &wanted.needs,
-            pods: &pods,
-            default_class: facts.default_class(),
-            claims: &namespace.claims,
-            defaults_unread: facts.unread.contains_key(read::LIMITS),
-        };
-        let problems = quotas::problems(&namespace.quotas, asked);
-        let mend = || format!("raise the quota of namespace {name} (a LimitRange can state limits)");
-        let sure = problems.iter().any(|problem| problem.sure);
-        let what: Vec<String> = problems.into_iter().map(|problem| problem.what).collect();
-        if sure {
-            return judged(what, true, mend());
-        }
-        if !what.is_empty() {
-            unsure = Some(judged(what, false, mend()));
-        }
-    }
-    unsure.or_else(|| rollout(facts)).unwrap_or_else(|| {
-        let none = namespace.quotas.is_empty() && namespace.limits.is_empty();
-        CheckResult::Passed(if none { "none" } else { "leaves enough" }.to_owned())
-    })
-}
-
-/// The quotas that leave no room for the pods that a rolling update makes beside those that run.
-fn rollout(facts: &HostingFacts) -> Option<CheckResult> {
-    let beside: Vec<PodNeeds> =
-        facts.wanted.replaced.iter().map(|pod| PodNeeds { replicas: pod.surge, ..pod.clone() }).collect();
-    let order = limits::orders(&facts.namespace.limits).swap_remove(0);
-    let found: Vec<String> = limits::filled(&beside, &order)
-        .iter()
-        .flat_map(|pod| {
-            let asked = Asked {
-                needs: &Needs::default(),
-                pods: std::slice::from_ref(pod),
-                default_class: None,
-                claims: &[],
-                defaults_unread: false,
-            };
-            let problems = quotas::problems(&facts.namespace.quotas, asked);
-            problems.into_iter().map(|problem| format!("{} beside the running pods of {}", problem.what, pod.name))
-        })
-        .collect();
-    let what = if found.is_empty() { return None } else { found.join("; ") };
-    let remedy =
-        format!("if this install replaces them, raise the quota of namespace {} first", facts.wanted.namespace);
-    Some(CheckResult::warned(what, remedy))
+    let place = Place { namespace: &wanted.namespace, claims: &namespace.claims, default_class: facts.default_class() };
+    namespace.allowance.judge(&wanted.taken, place)
 }
 
 fn storage(facts: &HostingFacts) -> CheckResult {

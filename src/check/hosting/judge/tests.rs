@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::api::version::KubeMinor;
-use crate::check::hosting::limits::{LimitFacts, LimitedBy};
-use crate::check::hosting::needs::{ContainerNeeds, Needs, PodNeeds};
-use crate::check::hosting::quotas::{QuotaFacts, ResourceFacts, ScopeFacts};
 use crate::check::hosting::{ClassFacts, Collision, NodeFacts};
+use crate::check::quota::limits::{LimitFacts, LimitedBy};
+use crate::check::quota::needs::{ContainerNeeds, Needs, PodNeeds};
+use crate::check::quota::quotas::{QuotaFacts, ResourceFacts, ScopeFacts};
 use crate::check::support::Support;
 use crate::check::{CheckResult, Judged, only_failure, run, unfit};
 
@@ -55,8 +55,10 @@ fn unfit_facts() -> [(&'static str, HostingFacts); 17] {
     });
     let quota = changed(&|facts| {
         let resources = vec![ResourceFacts { name: "pods".to_owned(), hard: 5000, used: 2000 }];
-        facts.namespace.quotas = vec![QuotaFacts { name: "small".to_owned(), resources, ..QuotaFacts::default() }];
-        facts.wanted.needs = Needs { pods: vec![PodNeeds { replicas: 4, ..PodNeeds::default() }], ..Needs::default() };
+        facts.namespace.allowance.quotas =
+            vec![QuotaFacts { name: "small".to_owned(), resources, ..QuotaFacts::default() }];
+        facts.wanted.taken.needs =
+            Needs { pods: vec![PodNeeds { replicas: 4, ..PodNeeds::default() }], ..Needs::default() };
     });
     let taken = || Collision { object: "Service/etcd".to_owned(), owner: "made by helm".to_owned(), installed: false };
     let port = changed(&|facts| {
@@ -117,8 +119,6 @@ fn before(reads: &[&'static str], facts: &HostingFacts) -> HostingFacts {
             read::RIGHTS => facts.forbidden.clear(),
             read::NAMESPACE => {
                 facts.namespace = none.namespace.clone();
-                facts.unread.remove(read::QUOTAS);
-                facts.unread.remove(read::LIMITS);
             }
             read::CLASSES => facts.classes.clear(),
             read::SERVICES => {
@@ -140,8 +140,7 @@ fn no_check_looks_at_what_it_does_not_wait_for() {
     let reads = [read::CLOCK, read::NODES, read::RIGHTS, read::NAMESPACE, read::CLASSES, read::SERVICES, read::NAMES];
     let unread = || {
         let mut facts = fit();
-        facts.unread =
-            reads.into_iter().chain([read::QUOTAS, read::LIMITS]).map(|read| (read, "forbidden".to_owned())).collect();
+        facts.unread = reads.into_iter().map(|read| (read, "forbidden".to_owned())).collect();
         facts
     };
     for check in &CHECKS {
@@ -312,14 +311,14 @@ fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
         containers: vec![container],
         ..PodNeeds::default()
     };
-    facts.wanted.needs = Needs { pods: vec![pods.clone()], ..Needs::default() };
-    facts.namespace.quotas = vec![quota("pods", 5000, 1000), quota("gold", 0, 0)];
+    facts.wanted.taken.needs = Needs { pods: vec![pods.clone()], ..Needs::default() };
+    facts.namespace.allowance.quotas = vec![quota("pods", 5000, 1000), quota("gold", 0, 0)];
     assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
-    facts.namespace.quotas = vec![quota("pods", 5000, 2000)];
+    facts.namespace.allowance.quotas = vec![quota("pods", 5000, 2000)];
     assert!(failure(&facts).1.contains("leaves 3 of pods, and 4 is needed"), "{}", failure(&facts).1);
-    facts.namespace.quotas = vec![quota("requests.memory", 1_048_576_000, 0)];
+    facts.namespace.allowance.quotas = vec![quota("requests.memory", 1_048_576_000, 0)];
     assert!(failure(&facts).1.contains("leaves 1Mi of requests.memory, and 2Mi"), "{}", failure(&facts).1);
-    facts.namespace.quotas = vec![quota("limits.cpu", 1_000_000, 0)];
+    facts.namespace.allowance.quotas = vec![quota("limits.cpu", 1_000_000, 0)];
     assert!(failure(&facts).1.contains("every container states limits.cpu"));
     // What a LimitRange does or may do about it, and a quota that may be about other pods.
     let warned = |facts: &HostingFacts| {
@@ -327,12 +326,13 @@ fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
         assert_eq!(report.failures().count(), 0, "{report:?}");
         report.warnings().map(|(_, problem)| problem.what.clone()).collect::<String>()
     };
-    facts.unread.insert(read::LIMITS, "forbidden".to_owned());
+    facts.namespace.allowance.limits_unread = Some("forbidden".to_owned());
     assert!(warned(&facts).contains("whether a LimitRange does so could not be read"));
-    facts.unread.clear();
-    facts.namespace.quotas[0].scopes = vec![ScopeFacts { name: "PriorityClass".to_owned(), ..ScopeFacts::default() }];
+    facts.namespace.allowance.limits_unread = None;
+    facts.namespace.allowance.quotas[0].scopes =
+        vec![ScopeFacts { name: "PriorityClass".to_owned(), ..ScopeFacts::default() }];
     assert!(warned(&facts).contains("small demands"));
-    facts.namespace.quotas[0].scopes.clear();
+    facts.namespace.allowance.quotas[0].scopes.clear();
     let stating = |cpu| LimitFacts {
         name: "range".to_owned(),
         by: LimitedBy::Container,
@@ -342,23 +342,23 @@ fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
         default: [("cpu".to_owned(), cpu)].into(),
         default_request: BTreeMap::new(),
     };
-    facts.namespace.limits = vec![stating(250)];
+    facts.namespace.allowance.limits = vec![stating(250)];
     assert_eq!(warned(&facts), "");
     // What it states is taken from the quota as well.
-    facts.namespace.quotas = vec![quota("limits.cpu", 900, 0)];
+    facts.namespace.allowance.quotas = vec![quota("limits.cpu", 900, 0)];
     assert!(failure(&facts).1.contains("leaves 900m of limits.cpu, and 1 is needed"), "{}", failure(&facts).1);
     // And no container may ask for more than its limit, whoever sets that.
-    facts.namespace.quotas = Vec::new();
-    facts.namespace.limits = vec![stating(100)];
+    facts.namespace.allowance.quotas = Vec::new();
+    facts.namespace.allowance.limits = vec![stating(100)];
     assert!(
         failure(&facts).1.contains("a limit of 100m of cpu for the container a of Deployment a, which asks for 200m")
     );
     // What is installed is counted already, but for what a rolling update makes beside it.
-    facts.namespace.limits.clear();
-    facts.wanted.needs = Needs::default();
-    facts.namespace.quotas = vec![quota("pods", 4000, 4000)];
+    facts.namespace.allowance.limits.clear();
+    facts.wanted.taken.needs = Needs::default();
+    facts.namespace.allowance.quotas = vec![quota("pods", 4000, 4000)];
     assert_eq!(warned(&facts), "");
-    facts.wanted.replaced = vec![pods];
+    facts.wanted.taken.replaced = vec![pods];
     assert!(warned(&facts).contains("leaves 0 of pods, and 1 is needed beside the running pods of Deployment a"));
 }
 

@@ -50,7 +50,7 @@ pub(super) struct Problem {
 }
 
 /// Reads a ResourceQuota.
-pub(super) fn facts(quota: &ResourceQuota) -> QuotaFacts {
+pub(in crate::check) fn facts(quota: &ResourceQuota) -> QuotaFacts {
     let status = quota.status.as_ref();
     let used = status.and_then(|status| status.used.as_ref());
     let hard = status.and_then(|status| status.hard.as_ref());

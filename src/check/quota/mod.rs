@@ -1,0 +1,150 @@
+//! What the ResourceQuotas and LimitRanges of a namespace leave for objects that an install makes.
+
+pub mod limits;
+pub mod needs;
+pub mod quotas;
+
+use k8s_openapi::api::core::v1::{LimitRange, ResourceQuota};
+use kube::Client;
+use kube::api::{Api, ListParams};
+
+use self::limits::LimitFacts;
+use self::needs::{Needs, PodNeeds};
+use self::quotas::{Asked, Problem, QuotaFacts};
+use super::CheckResult;
+use crate::api::rbac::{Right, Scope};
+use crate::api::remedy::{Flag, Remedy};
+
+/// What a namespace allows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Allowance {
+    /// Its ResourceQuotas.
+    pub quotas: Vec<QuotaFacts>,
+    /// Its LimitRanges.
+    pub limits: Vec<LimitFacts>,
+    /// Why the ResourceQuotas could not be read.
+    pub quotas_unread: Option<String>,
+    /// Why the LimitRanges could not be read.
+    pub limits_unread: Option<String>,
+}
+
+/// What an install takes of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// What it makes.
+    pub needs: Needs,
+    /// Pods of workloads that are there and will be replaced.
+    pub replaced: Vec<PodNeeds>,
+}
+
+/// What decides beside that.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place<'a> {
+    /// The namespace.
+    pub namespace: &'a str,
+    /// Names of claims that are there already.
+    pub claims: &'a [String],
+    /// The StorageClass of claims that name none.
+    pub default_class: Option<&'a str>,
+}
+
+impl Allowance {
+    /// Reads what a namespace allows; what may not be read is noted.
+    pub async fn of(client: &Client, namespace: &str) -> Self {
+        let all = ListParams::default();
+        let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), namespace);
+        let ranges: Api<LimitRange> = Api::namespaced(client.clone(), namespace);
+        let (quotas, ranges) = tokio::join!(quotas.list(&all), ranges.list(&all));
+        let mut allowance = Self::default();
+        match quotas {
+            Ok(list) => allowance.quotas = list.iter().map(quotas::facts).collect(),
+            Err(error) => allowance.quotas_unread = Some(error.to_string()),
+        }
+        match ranges {
+            Ok(list) => allowance.limits = limits::facts(list),
+            Err(error) => allowance.limits_unread = Some(error.to_string()),
+        }
+        allowance
+    }
+
+    /// The rights of [`Self::of`].
+    pub(super) fn rights() -> Vec<Right> {
+        [
+            Right::optional(Scope::Namespace, "", "resourcequotas", &["list"]),
+            Right::optional(Scope::Namespace, "", "limitranges", &["list"]),
+        ]
+        .concat()
+    }
+
+    /// Judges whether an install gets what it takes.
+    pub(super) fn judge(&self, taken: &Taken, place: Place<'_>) -> CheckResult {
+        if let Some(error) = &self.quotas_unread {
+            return CheckResult::warned(
+                format!("quotas could not be listed: {error}"),
+                "allow `list` on resourcequotas",
+            );
+        }
+        let name = place.namespace;
+        let judged = |problems: Vec<String>, sure: bool, mend: String| {
+            let remedy = Remedy::new(format!("{mend}, or choose another namespace with ")).flag(Flag::Namespace(None));
+            let what = problems.join("; ");
+            if sure { CheckResult::failed(what, remedy) } else { CheckResult::warned(what, remedy) }
+        };
+        let volumes = if taken.needs.claims.is_empty() { "" } else { " or the size of etcd's volume" };
+        let mut unsure = None;
+        for order in limits::orders(&self.limits) {
+            let pods = limits::filled(&taken.needs.pods, &order);
+            let contradictions = limits::contradictions(&pods);
+            if !contradictions.is_empty() {
+                let mend = format!(
+                    "raise the default limits of the LimitRanges of namespace {name}, or state limits in the `resources` of the \
+                     components"
+                );
+                return judged(contradictions, true, mend);
+            }
+            let limited = limits::problems(&self.limits, &pods, &taken.needs.claims);
+            if !limited.is_empty() {
+                let mend = format!(
+                    "change the LimitRanges of namespace {name}, state what they allow in the `resources` of the \
+                     components{volumes}"
+                );
+                return judged(limited, true, mend);
+            }
+            let problems = self.refused(&taken.needs, &pods, place);
+            let mend = || format!("raise the quota of namespace {name} (a LimitRange can state limits)");
+            let sure = problems.iter().any(|problem| problem.sure);
+            let what: Vec<String> = problems.into_iter().map(|problem| problem.what).collect();
+            if sure {
+                return judged(what, true, mend());
+            }
+            if !what.is_empty() {
+                unsure = Some(judged(what, false, mend()));
+            }
+        }
+        unsure.or_else(|| self.rollout(taken, place)).unwrap_or_else(|| {
+            let none = self.quotas.is_empty() && self.limits.is_empty();
+            CheckResult::Passed(if none { "none" } else { "leaves enough" }.to_owned())
+        })
+    }
+
+    fn refused(&self, needs: &Needs, pods: &[PodNeeds], place: Place<'_>) -> Vec<Problem> {
+        let Place { claims, default_class, .. } = place;
+        let asked = Asked { needs, pods, default_class, claims, defaults_unread: self.limits_unread.is_some() };
+        quotas::problems(&self.quotas, asked)
+    }
+
+    /// The quotas that leave no room for the pods that a rolling update makes beside those that run.
+    fn rollout(&self, taken: &Taken, place: Place<'_>) -> Option<CheckResult> {
+        let beside: Vec<PodNeeds> =
+            taken.replaced.iter().map(|pod| PodNeeds { replicas: pod.surge, ..pod.clone() }).collect();
+        let order = limits::orders(&self.limits).swap_remove(0);
+        let mut found = Vec::new();
+        for pod in limits::filled(&beside, &order) {
+            let problems = self.refused(&Needs::default(), std::slice::from_ref(&pod), place).into_iter();
+            found.extend(problems.map(|problem| format!("{} beside the running pods of {}", problem.what, pod.name)));
+        }
+        let what = if found.is_empty() { return None } else { found.join("; ") };
+        let remedy = format!("if this install replaces them, raise the quota of namespace {} first", place.namespace);
+        Some(CheckResult::warned(what, remedy))
+    }
+}
