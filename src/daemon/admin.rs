@@ -270,7 +270,9 @@ mod tests {
             assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
         }
         let mut byte = [0];
-        assert_eq!(held[0].read(&mut byte).await.unwrap_or(0), 0, "the oldest is closed");
+        // Long before it would be for its silence.
+        let closed = tokio::time::timeout(Duration::from_secs(5), held[0].read(&mut byte)).await;
+        assert_eq!(closed.expect("the oldest is closed").unwrap_or(0), 0);
         let last = held.last_mut().unwrap();
         last.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
         assert_eq!(last.read(&mut byte).await.unwrap(), 1, "the newest is not");
