@@ -91,9 +91,11 @@ impl Allowance {
             if sure { CheckResult::failed(what, remedy) } else { CheckResult::warned(what, remedy) }
         };
         let volumes = if taken.needs.claims.is_empty() { "" } else { " or the size of etcd's volume" };
+        // LimitRanges are about each pod that is made, quotas about how many there are.
+        let made = [&taken.needs.pods[..], &taken.replaced[..]].concat();
         let mut unsure = None;
         for order in limits::orders(&self.limits) {
-            let pods = limits::filled(&taken.needs.pods, &order);
+            let pods = limits::filled(&made, &order);
             let contradictions = limits::contradictions(&pods);
             if !contradictions.is_empty() {
                 let mend = format!(
@@ -110,7 +112,7 @@ impl Allowance {
                 );
                 return judged(limited, true, mend);
             }
-            let problems = self.refused(&taken.needs, &pods, place);
+            let problems = self.refused(&taken.needs, &pods[..taken.needs.pods.len()], place);
             let mend = || format!("raise the quota of namespace {name} (a LimitRange can state limits)");
             let sure = problems.iter().any(|problem| problem.sure);
             let what: Vec<String> = problems.into_iter().map(|problem| problem.what).collect();

@@ -360,6 +360,10 @@ fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
     assert_eq!(warned(&facts), "");
     facts.wanted.taken.replaced = vec![pods];
     assert!(warned(&facts).contains("leaves 0 of pods, and 1 is needed beside the running pods of Deployment a"));
+    // A LimitRange refuses the pods that take their place as well.
+    facts.namespace.allowance.quotas.clear();
+    facts.namespace.allowance.limits = vec![stating(100)];
+    assert!(failure(&facts).1.contains("a limit of 100m of cpu for the container a of Deployment a"));
 }
 
 #[test]
