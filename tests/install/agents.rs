@@ -262,8 +262,7 @@ fn the_short_way_registers_a_cluster_of_the_newest_line_and_takes_its_namespace_
     let shown = accept(&[]).stderr;
     let key = shown.split("key of its agent (SHA-256): ").nth(1).unwrap().split_whitespace().next().unwrap();
     // The agent says so itself.
-    let log = member.kubectl(&["-n", "fleet", "logs", "-l", "app.kubernetes.io/name=fleet-agent", "--tail=-1"]);
-    assert!(log.contains(key), "{key} is not in {log}");
+    eventually("the key in the agent's log", || member.agent_log().contains(key));
     assert!(accept(&["--key", &key[..12]]).succeeds().contains("Accepted"));
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();

@@ -44,6 +44,12 @@ impl<'s> Member<'s> {
         self.site.bed.kubectl(self.name, args).unwrap()
     }
 
+    /// The agent's log; nothing while its cluster has not yet been told that its container runs.
+    pub(crate) fn agent_log(&self) -> String {
+        let log = ["-n", "fleet", "logs", "-l", "app.kubernetes.io/name=fleet-agent", "--tail=-1"];
+        self.site.bed.kubectl(self.name, &log).unwrap_or_default()
+    }
+
     pub(crate) fn dump(&self) -> BTreeMap<String, Value> {
         self.site.bed.dump(self.name).unwrap()
     }

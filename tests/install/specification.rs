@@ -104,9 +104,8 @@ fn row_2_the_agents_log_names_the_reason_why_its_cluster_is_not_listed() {
 
     let listed = member.fleetctl(&["get", "clusters", "--context", "demo"]);
     assert_eq!(listed.succeeds(), "No workload clusters are registered.\n");
-    let log = ["-n", "fleet", "logs", "-l", "app.kubernetes.io/name=fleet-agent", "--tail=-1"];
     eventually("the reason in the agent's log", || {
-        let log = member.kubectl(&log);
+        let log = member.agent_log();
         log.contains("ControlPlaneUnreachable") && log.contains("Connection refused")
     });
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();

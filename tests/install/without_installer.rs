@@ -28,7 +28,10 @@ fn applied_manifests_alone_become_a_healthy_control_plane() {
     assert!(keys() == before, "keys were replaced");
     // What else is in it makes pods anew, which still have their keys.
     eventually("a healthy control plane", || site.fleetctl(&["status"]).code == Some(0));
-    assert!(site.hub(&["get", "crd", "-o", "name"]).contains("clusters.cluster.fleet-scheduler.io"));
+    eventually("its API, the pods before it being gone", || {
+        site.asks_hub(&["get", "crd", "-o", "name"])
+            .is_ok_and(|crds| crds.contains("clusters.cluster.fleet-scheduler.io"))
+    });
     // Without keys, nothing of them is in it at all.
     let bare = site.manifests_with(&["--without-keys"]);
     assert_eq!(site.apply_on_server(bare.succeeds()), "");
