@@ -7,7 +7,7 @@ use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::agent::test_api;
+use crate::k8s::test_api;
 
 fn held_by(identity: &str) -> Lease {
     let spec = LeaseSpec { holder_identity: Some(identity.to_owned()), ..LeaseSpec::default() };

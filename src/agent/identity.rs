@@ -17,7 +17,8 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::json;
 use x509_parser::prelude::FromDer as _;
 
-use crate::api::labels::{AGENT_MANAGER, AGENTS_GROUP, LABEL_PLACED_BY};
+use crate::api::extra_kind::{self, ExtraKind};
+use crate::api::labels::{AGENT_MANAGER, AGENTS_GROUP, ANNOTATION_PLACED_KINDS, LABEL_PLACED_BY};
 use crate::api::registration::{
     ANNOTATION_DRAIN, ANNOTATION_LEAVE, ANNOTATION_STATE, IDENTITY_CERTIFICATE as CERTIFICATE, IDENTITY_HUB as ISSUER,
     Registration, is_asked,
@@ -191,12 +192,19 @@ impl IdentityStore {
         found.is_ok_and(|secret| secret.is_some_and(|secret| !is_asked(secret.annotations(), ANNOTATION_LEAVE)))
     }
 
-    /// Records the label of the copies of the control plane, for an uninstall.
+    /// Records the label of the copies of the control plane, and their kinds beside those of the table, for an uninstall.
+    /// Kinds stay on record when they are no longer placed: there may be copies still.
     ///
     /// # Errors
     /// A call that failed.
-    pub async fn report_placed_by(&self, placed_by: &str) -> Result<(), CallError> {
-        self.merge(&json!({ "metadata": { "annotations": { LABEL_PLACED_BY: placed_by } } })).await
+    pub async fn report_copies(&self, placed_by: &str, extra_kinds: &[ExtraKind]) -> Result<(), CallError> {
+        let found = call(self.api.get_metadata_opt(&self.name)).await?;
+        let mut kinds = found.map(|secret| extra_kind::recorded(secret.annotations())).unwrap_or_default();
+        kinds.extend(extra_kinds.iter().cloned());
+        let kinds: Vec<String> = kinds.iter().map(ToString::to_string).collect();
+        let kinds = (!kinds.is_empty()).then(|| kinds.join(","));
+        let annotations = json!({ LABEL_PLACED_BY: placed_by, ANNOTATION_PLACED_KINDS: kinds });
+        self.merge(&json!({ "metadata": { "annotations": annotations } })).await
     }
 
     /// Waits until an uninstall withdraws its deregistration request.
@@ -273,7 +281,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use crate::agent::test_api;
+    use crate::k8s::test_api;
 
     #[test]
     fn renewal_is_at_70_to_80_percent() {

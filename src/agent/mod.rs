@@ -21,8 +21,6 @@ pub mod register;
 mod session;
 pub mod settings;
 pub mod status_writer;
-#[cfg(test)]
-mod test_api;
 pub mod work;
 
 use std::sync::Arc;
@@ -66,7 +64,7 @@ pub fn run(cli: Cli) -> anyhow::Result<bool> {
         log::start(LogFormat::Text);
         return probe::run(args);
     }
-    let args = cli.args.context("`--cluster-name` is missing")?;
+    let args = cli.args.context("the name of the workload cluster is missing (FLEET_CLUSTER_NAME)")?;
     log::start(args.log_format);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let result = runtime.block_on(serve(args));
@@ -373,6 +371,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use crate::k8s::test_api;
 
     /// Returns a control plane that refuses the init token, and answers with `code` to reads of a Lease by certificate.
     async fn control_plane(code: u16) -> Init {

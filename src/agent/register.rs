@@ -243,7 +243,7 @@ mod tests {
 
     use super::*;
     use crate::agent::settings::Cli;
-    use crate::agent::test_api;
+    use crate::k8s::test_api;
 
     const WANTED: i32 = 90 * 86_400;
     const ALLOWED: i32 = 2 * 86_400;

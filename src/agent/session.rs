@@ -18,6 +18,7 @@ use super::register::{self, RegisterError, Validity};
 use super::settings::Args;
 use super::status_writer::{Deregistration, Reporter};
 use super::work::Work;
+use crate::api::extra_kind;
 use crate::api::init_kubeconfig::Init;
 use crate::api::registration::{LEAVE_FAILED, state as phase};
 use crate::daemon::metrics::Metrics;
@@ -77,6 +78,7 @@ impl Session {
         let (lease_sender, mut lease) = watch::channel(LeaseStatus::Starting);
         let mut renewer =
             LeaseRenewer::new(lease_client, &name, self.holder.clone(), lease_sender, self.metrics.clone());
+        let extra_kinds = extra_kind::all(&self.args.extra_kinds, self.args.allow_rbac_kinds);
         let reporter = Reporter {
             control_plane: control_plane.clone(),
             local: self.local.clone(),
@@ -88,6 +90,7 @@ impl Session {
                 kubernetes_cluster: self.args.kubernetes_cluster.clone(),
             },
             version: self.args.service_version.clone(),
+            extra_kinds: extra_kinds.clone(),
             lease: lease.clone(),
             metrics: self.metrics.clone(),
         };
@@ -105,6 +108,7 @@ impl Session {
             observed: self.observed.clone(),
             metrics: self.metrics.clone(),
             store: self.store.clone(),
+            extra_kinds,
             orphan_grace: Duration::from_secs(self.args.orphan_grace_seconds),
         };
         tasks.spawn(work.run());
@@ -287,8 +291,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::agent::test_api;
     use crate::api::registration::ANNOTATION_STATE;
+    use crate::k8s::test_api;
 
     /// Returns an API in which every Cluster is Ready, with a Secret that keeps the last report.
     fn api(report: Arc<Mutex<Value>>) -> Client {
@@ -338,6 +342,7 @@ mod tests {
             name: "west".to_owned(),
             overrides: Overrides::default(),
             version: None,
+            extra_kinds: Vec::new(),
             lease: lease.clone(),
             metrics: Metrics::default(),
         };

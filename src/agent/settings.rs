@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use super::probe::ProbeArgs;
+use crate::api::extra_kind::ExtraKind;
 use crate::api::names::ClusterName;
 use crate::api::registration::IDENTITY_SECRET;
 use crate::api::version::ServiceVersion;
@@ -84,6 +85,14 @@ pub struct Args {
     /// Name of the underlying cluster to report instead of the detected one
     #[arg(long, value_name = "TEXT")]
     pub kubernetes_cluster: Option<String>,
+
+    /// Kinds that are placed beside the built-in ones
+    #[arg(long, value_delimiter = ',', value_name = "GROUP/VERSION/KIND")]
+    pub extra_kinds: Vec<ExtraKind>,
+
+    /// Whether roles and their bindings are placed
+    #[arg(long)]
+    pub allow_rbac_kinds: bool,
 
     /// Validity of the requested certificate, in seconds
     #[arg(long, default_value_t = 90 * 86_400, value_name = "SECONDS", hide = true)]

@@ -23,6 +23,7 @@ use super::inventory::shards::NODES;
 use super::inventory::watch::Observed;
 use crate::api::cluster::conditions::{HEALTHY, READY};
 use crate::api::condition::find;
+use crate::api::extra_kind::ExtraKind;
 use crate::api::labels::{AGENT_MANAGER, API_VERSION, CLUSTER_GROUP};
 use crate::api::text::escape_status;
 use crate::api::version::ServiceVersion;
@@ -31,6 +32,7 @@ use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::jittered;
 use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::extra_kinds::LOOK_AGAIN;
 
 /// Time between two checks of the inventory.
 const POLL: Duration = Duration::from_secs(2);
@@ -66,6 +68,8 @@ pub struct Reporter {
     pub overrides: Overrides,
     /// Service version that the agent was installed as, if known.
     pub version: Option<ServiceVersion>,
+    /// Kinds that are placed beside those of the table.
+    pub extra_kinds: Vec<ExtraKind>,
     /// Status of the Lease: only its holder reports.
     pub lease: watch::Receiver<LeaseStatus>,
     /// Metrics.
@@ -128,9 +132,14 @@ impl Reporter {
                 taken = observed.snapshot(&self.overrides, &self.name).map(|snapshot| (revision, snapshot));
             }
             let Some((_, snapshot)) = &mut taken else { continue };
-            if facts.as_ref().is_none_or(|(at, facts)| at.elapsed() > FACTS_INTERVAL || facts.git_version.is_empty()) {
+            let is_due = |(at, facts): &(Instant, ServerFacts)| {
+                let is_served = |kind: &ExtraKind| facts.apis.contains(&kind.api_version());
+                let is_complete = self.extra_kinds.iter().all(is_served);
+                at.elapsed() > if is_complete { FACTS_INTERVAL } else { LOOK_AGAIN } || facts.git_version.is_empty()
+            };
+            if facts.as_ref().is_none_or(is_due) {
                 let before = facts.take().map(|(_, before)| before);
-                facts = Some((Instant::now(), ServerFacts::read(&self.local, before).await));
+                facts = Some((Instant::now(), ServerFacts::read(&self.local, &self.extra_kinds, before).await));
             }
             if let Some((_, server)) = &facts {
                 snapshot.server.clone_from(server);
@@ -352,7 +361,7 @@ mod tests {
 
     use super::*;
     use crate::agent::inventory::nodes::Amounts;
-    use crate::agent::test_api;
+    use crate::k8s::test_api;
 
     fn reporter(control_plane: Client) -> Reporter {
         Reporter {
@@ -361,6 +370,7 @@ mod tests {
             name: "west".to_owned(),
             overrides: Overrides::default(),
             version: None,
+            extra_kinds: Vec::new(),
             lease: watch::channel(LeaseStatus::Held).1,
             metrics: Metrics::default(),
         }

@@ -2,6 +2,12 @@
 
 /// API group of [`super::Cluster`], [`super::Schedule`] and [`super::ClusterReport`].
 pub const CLUSTER_GROUP: &str = "cluster.fleet-scheduler.io";
+
+/// Whether an API group, or the end of a definition's name, is the service's own.
+pub fn is_own_group(group: &str) -> bool {
+    group.strip_suffix("fleet-scheduler.io").is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
 /// The served version of both groups.
 pub const API_VERSION: &str = "v1alpha1";
 
@@ -52,6 +58,8 @@ pub const ANNOTATION_ON_DELETE: &str = "fleet-scheduler.io/on-delete";
 pub const ANNOTATION_ALLOW_VOLUME_MOVE: &str = "fleet-scheduler.io/allow-volume-move";
 /// Prefix of the label and annotation keys that belong to the service.
 pub const OWN_KEY_PREFIX: &str = "fleet-scheduler.io/";
+/// Annotation of an agent's identity Secret: the kinds of copies beside those of the table, as `GROUP/VERSION/Kind[,…]`.
+pub const ANNOTATION_PLACED_KINDS: &str = "fleet-scheduler.io/placed-kinds";
 /// Label on copies in a workload cluster: first 8 characters of the UID of the control plane's namespace `kube-system`.
 pub const LABEL_PLACED_BY: &str = "fleet-scheduler.io/placed-by";
 /// Annotation on copies: UID of their Schedule.

@@ -8,6 +8,15 @@ use serde_json::{Value, json};
 use super::kinds::split_api_version;
 use super::labels::{ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
 
+/// What others are defined by, or lie in.
+pub const WAVE_DEFINITIONS: u8 = 0;
+/// What others need.
+const WAVE_NEEDED: u8 = 1;
+/// Roles and their bindings.
+pub const WAVE_RIGHTS: u8 = 2;
+/// Everything else.
+pub const WAVE_REST: u8 = 3;
+
 /// A kind that can be placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placeable {
@@ -36,30 +45,53 @@ const fn kind(
     Placeable { group, version, kind, plural, namespaced, wave }
 }
 
-/// All of them.
+/// Those that can always be placed.
 pub const PLACEABLE: &[Placeable] = &[
-    kind(0, "", "v1", "Namespace", "namespaces", false),
-    kind(0, "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", false),
-    kind(1, "", "v1", "ConfigMap", "configmaps", true),
-    kind(1, "", "v1", "Secret", "secrets", true),
-    kind(1, "", "v1", "ServiceAccount", "serviceaccounts", true),
-    kind(1, "", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true),
-    kind(1, "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true),
-    kind(1, "networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true),
-    kind(1, "networking.k8s.io", "v1", "IngressClass", "ingressclasses", false),
-    kind(2, "", "v1", "Service", "services", true),
-    kind(2, "", "v1", "Pod", "pods", true),
-    kind(2, "apps", "v1", "Deployment", "deployments", true),
-    kind(2, "apps", "v1", "StatefulSet", "statefulsets", true),
-    kind(2, "apps", "v1", "DaemonSet", "daemonsets", true),
-    kind(2, "apps", "v1", "ReplicaSet", "replicasets", true),
-    kind(2, "batch", "v1", "Job", "jobs", true),
-    kind(2, "batch", "v1", "CronJob", "cronjobs", true),
-    kind(2, "autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true),
-    kind(2, "networking.k8s.io", "v1", "Ingress", "ingresses", true),
+    kind(WAVE_DEFINITIONS, "", "v1", "Namespace", "namespaces", false),
+    kind(WAVE_DEFINITIONS, "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", false),
+    kind(WAVE_NEEDED, "", "v1", "ConfigMap", "configmaps", true),
+    kind(WAVE_NEEDED, "", "v1", "Secret", "secrets", true),
+    kind(WAVE_NEEDED, "", "v1", "ServiceAccount", "serviceaccounts", true),
+    kind(WAVE_NEEDED, "", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true),
+    kind(WAVE_NEEDED, "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true),
+    kind(WAVE_NEEDED, "networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true),
+    kind(WAVE_NEEDED, "networking.k8s.io", "v1", "IngressClass", "ingressclasses", false),
+    kind(WAVE_REST, "", "v1", "Service", "services", true),
+    kind(WAVE_REST, "", "v1", "Pod", "pods", true),
+    kind(WAVE_REST, "apps", "v1", "Deployment", "deployments", true),
+    kind(WAVE_REST, "apps", "v1", "StatefulSet", "statefulsets", true),
+    kind(WAVE_REST, "apps", "v1", "DaemonSet", "daemonsets", true),
+    kind(WAVE_REST, "apps", "v1", "ReplicaSet", "replicasets", true),
+    kind(WAVE_REST, "batch", "v1", "Job", "jobs", true),
+    kind(WAVE_REST, "batch", "v1", "CronJob", "cronjobs", true),
+    kind(WAVE_REST, "autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true),
+    kind(WAVE_REST, "networking.k8s.io", "v1", "Ingress", "ingresses", true),
 ];
 
-/// Returns the entry of a kind, whatever its version.
+/// The kinds that a program places: those of the table, and those that its operator added and the API server serves.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Kinds {
+    added: Vec<&'static Placeable>,
+}
+
+impl Kinds {
+    /// The table, and these.
+    pub fn with(added: Vec<&'static Placeable>) -> Self {
+        Self { added }
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &'static Placeable> + Clone + '_ {
+        PLACEABLE.iter().chain(self.added.iter().copied())
+    }
+
+    /// Returns the entry of a kind, whatever its version.
+    pub fn find(&self, group: &str, kind: &str) -> Option<&'static Placeable> {
+        self.iter().find(|entry| entry.group == group && entry.kind == kind)
+    }
+}
+
+/// Returns the entry of a kind of the table, whatever its version.
 pub fn find(group: &str, kind: &str) -> Option<&'static Placeable> {
     PLACEABLE.iter().find(|entry| entry.group == group && entry.kind == kind)
 }

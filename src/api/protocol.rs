@@ -64,6 +64,8 @@ fn start(text: &str, digits: usize) -> &str {
 
 /// Key of the ConfigMap `fleet-bootstrap-status`: whether annotations of objects may place them, [`ALLOW`] or [`DENY`].
 pub const DIRECT_PLACEMENT: &str = "directPlacement";
+/// Key of the same ConfigMap: kinds that are placed beside those of the table, as `GROUP/VERSION/Kind[,…]`.
+pub const EXTRA_KINDS: &str = "extraKinds";
 /// Annotations place.
 pub const ALLOW: &str = "Allow";
 /// They do not.

@@ -16,7 +16,7 @@ use crate::chart::values::{
     PodFields, check_annotations, check_node_selector, check_peers, check_pods, check_proxy, is_range,
 };
 use crate::chart::{Diagnostic, Diagnostics, ValuesTree};
-use crate::install::validate_resources;
+use crate::install::{validate_extra_kinds, validate_resources};
 use crate::pki::San;
 
 /// The variables that the chart gives to etcd.
@@ -38,6 +38,8 @@ pub(super) fn check(values: &ControlPlaneValues, tree: &ValuesTree) -> Result<()
     let scheduler = &values.scheduler;
     check.lifetime("initTokenTTL", &scheduler.init_token_ttl, TOKEN_AT_LEAST);
     check.lifetime("agentCertificateTTL", &scheduler.agent_certificate_ttl, CERTIFICATE_AT_LEAST);
+    let kinds = values.placement.extra_kinds.iter().map(|one| [&*one.group, &*one.version, &*one.kind]);
+    check.found.extend(validate_extra_kinds::check(kinds, tree));
     for (component, resources, pods) in components(values) {
         check.found.extend(validate_resources::check(&[component], resources, tree));
         check.found.extend(check_pods(&[component], pods, tree));

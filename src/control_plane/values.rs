@@ -9,7 +9,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::network_policy::ControlPlanePolicies;
-pub use crate::api::pod_scheduling::{Affinity, TopologySpreadConstraint};
+pub use crate::api::placement_values::PlacementValues;
+use crate::api::pod_scheduling::{Affinity, TopologySpreadConstraint};
 use crate::api::pod_values::REGISTRY;
 pub use crate::api::pod_values::{
     Argument, EnvVar, ImagePullPolicy, ImageValues, ProxyValues, Quantity, Resources, SecretName, SecretValue,
@@ -74,6 +75,8 @@ pub struct ControlPlaneValues {
     pub controller_manager: ComponentValues,
     /// The scheduler of the service.
     pub scheduler: SchedulerValues,
+    /// What is placed from the control plane into workload clusters.
+    pub placement: PlacementValues,
     /// Access to the cloud that the control plane runs in.
     pub cloud: CloudValues,
 }

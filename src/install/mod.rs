@@ -12,5 +12,6 @@ pub mod recorded_values;
 pub mod release_spec;
 pub mod renderable;
 pub mod session;
+pub mod validate_extra_kinds;
 pub mod validate_registry;
 pub mod validate_resources;

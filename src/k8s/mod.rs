@@ -15,6 +15,7 @@ pub mod daemon_client;
 pub(crate) mod discovery;
 pub(crate) mod event;
 mod exec_plugin;
+pub mod extra_kinds;
 pub mod kubeconfig;
 pub(crate) mod managed_fields;
 pub(crate) mod object;
@@ -27,6 +28,8 @@ mod response_limit;
 mod retry;
 pub(crate) mod server_clock;
 pub(crate) mod server_identity;
+#[cfg(test)]
+pub(crate) mod test_api;
 mod tls;
 mod trust;
 pub(crate) mod watch;

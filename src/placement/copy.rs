@@ -201,6 +201,10 @@ fn strip(manifest: &mut Value) {
             }
         }
         "Pod" if core => strip_pod(manifest),
+        // A controller of each cluster fills them in.
+        "ClusterRole" if manifest.get("aggregationRule").is_some_and(Value::is_object) => {
+            remove(Some(manifest), &["rules"]);
+        }
         "Job" => {
             remove(manifest.get_mut("spec"), &["ttlSecondsAfterFinished"]);
             if manifest.pointer("/spec/manualSelector") != Some(&Value::Bool(true)) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Parser, ValueEnum};
 use serde::{Deserialize, Deserializer};
 
+use crate::api::extra_kind::{self, ExtraKind};
 use crate::api::{lifetime, protocol};
 use crate::daemon::log::LogFormat;
 
@@ -39,9 +40,24 @@ pub struct Args {
     #[arg(long, value_enum, default_value = "Allow", value_name = "ALLOW|DENY", ignore_case = true)]
     pub direct_placement: DirectPlacement,
 
+    /// Kinds that are placed beside the built-in ones
+    #[arg(long, value_delimiter = ',', value_name = "GROUP/VERSION/KIND")]
+    pub extra_kinds: Vec<ExtraKind>,
+
+    /// Whether roles and their bindings are placed
+    #[arg(long)]
+    pub allow_rbac_kinds: bool,
+
     /// Name under which this process leads; unique among the replicas
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub identity: Option<String>,
+}
+
+impl Args {
+    /// The kinds that are placed beside the built-in ones.
+    pub fn added_kinds(&self) -> Vec<ExtraKind> {
+        extra_kind::all(&self.extra_kinds, self.allow_rbac_kinds)
+    }
 }
 
 /// Whether annotations of objects place them.
@@ -207,6 +223,11 @@ mod tests {
         assert_eq!(args.admin_address, "127.0.0.1:9090".parse().unwrap());
         assert_eq!(args.config, Path::new("a"));
         assert_eq!(args.direct_placement, DirectPlacement::Allow);
+        let kinds =
+            ["fleet-scheduler", "--extra-kinds=example.com/v1/A", "--extra-kinds=/v1/LimitRange", "--allow-rbac-kinds"];
+        let kinds = Args::try_parse_from(kinds).unwrap().added_kinds();
+        let kinds: Vec<String> = kinds.iter().map(ToString::to_string).collect();
+        assert!(kinds.len() == 6 && kinds.contains(&"example.com/v1/A".to_owned()), "each is one more: {kinds:?}");
         let denied = Args::try_parse_from(["fleet-scheduler", "--direct-placement=Deny"]).unwrap();
         assert_eq!(denied.direct_placement, DirectPlacement::Deny);
     }

@@ -132,6 +132,25 @@ fn the_agent_may_write_its_own_secret_and_what_can_be_placed() {
 }
 
 #[test]
+fn the_agents_role_grows_by_what_values_add_and_by_nothing_else() {
+    let added = r#"placement.extraKinds=[{"group":"","version":"v1","kind":"LimitRange","resource":"limitranges"}]"#;
+    for chart in charts() {
+        let rules = |sets: &[(SetKind, &str)]| -> Vec<String> {
+            let builder = sets.iter().fold(chart.values(), |builder, (kind, set)| builder.set(*kind, set));
+            let rendered = chart.render(&input(&chart, builder)).unwrap_or_else(|error| panic!("{error}"));
+            let role = rendered.objects.iter().find(|object| object.kind() == "ClusterRole").unwrap();
+            role.json["rules"].as_array().unwrap().iter().map(ToString::to_string).collect()
+        };
+        let before = rules(&[]);
+        let all = rules(&[(SetKind::Json, added), (SetKind::Value, "placement.allowRBACKinds=true")]);
+        let new: Vec<&String> = all.iter().filter(|rule| !before.contains(rule)).collect();
+        assert!(all.len() == before.len() + 2 && new.len() == 2, "{new:?}");
+        assert!(new[0].contains(r#""limitranges""#) && !new[0].contains("escalate"), "{new:?}");
+        assert!(new[1].contains(r#""clusterrolebindings""#) && new[1].contains(r#""escalate""#), "{new:?}");
+    }
+}
+
+#[test]
 fn the_namespace_and_the_init_secret_are_the_operators() {
     for chart in charts() {
         let rendered = render(&chart, &[]);

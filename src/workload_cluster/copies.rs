@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::api::labels::LABEL_PLACED_BY;
-use crate::api::placeable::{self, PLACEABLE, Placeable};
+use crate::api::placeable::{self, Kinds, Placeable};
 use crate::k8s::api_error::ApiError;
 use crate::k8s::pages::all_pages;
 
@@ -55,6 +55,7 @@ impl fmt::Display for PlacedObject {
 pub struct Copies {
     client: Client,
     placed_by: String,
+    kinds: Kinds,
 }
 
 impl fmt::Debug for Copies {
@@ -64,9 +65,9 @@ impl fmt::Debug for Copies {
 }
 
 impl Copies {
-    /// Copies that have the label value `placed_by`.
-    pub fn new(client: &Client, placed_by: &str) -> Self {
-        Self { client: client.clone(), placed_by: placed_by.to_owned() }
+    /// Copies of these kinds that have the label value `placed_by`.
+    pub fn new(client: &Client, placed_by: &str, kinds: Kinds) -> Self {
+        Self { client: client.clone(), placed_by: placed_by.to_owned(), kinds }
     }
 
     /// Lists them all, those that are being deleted too, by namespace, kind and name; Secrets only where the caller may.
@@ -75,7 +76,7 @@ impl Copies {
     /// The first list that failed, of whichever kind: half of them would look like all.
     pub async fn list(&self) -> Result<Vec<PlacedObject>, kube::Error> {
         let mut found = Vec::new();
-        for kind in PLACEABLE {
+        for kind in self.kinds.iter() {
             let api: Api<DynamicObject> = kind.api(&self.client, None);
             let label = format!("{LABEL_PLACED_BY}={}", self.placed_by);
             let listed = all_pages(ListParams::default().labels(&label), |page| {
@@ -105,7 +106,7 @@ impl Copies {
     /// The first refusal; those before it are released.
     pub async fn release(&self, objects: &[PlacedObject]) -> Result<(), kube::Error> {
         for object in objects {
-            let Some(kind) = placeable::find(object.group, object.kind) else { continue };
+            let Some(kind) = self.kinds.find(object.group, object.kind) else { continue };
             let patch = placeable::unmarked(json!({ "uid": object.uid }));
             let api: Api<DynamicObject> = kind.api(&self.client, object.namespace.as_deref());
             match api.patch_metadata(&object.name, &PatchParams::default(), &Patch::Merge(&patch)).await {

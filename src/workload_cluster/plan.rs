@@ -17,7 +17,7 @@ use crate::chart::{self, Chart, Diagnostics, Object, Rendered, ValuesBuilder};
 use crate::check::quota::needs;
 use crate::check::workload::Wanted;
 use crate::install::release_spec::{Package, planned, writes};
-use crate::install::{validate_registry, validate_resources};
+use crate::install::{validate_extra_kinds, validate_registry, validate_resources};
 use crate::inventory::Release;
 use crate::pki;
 
@@ -56,6 +56,8 @@ impl Plan {
         let mut tree = values.build(AgentValues::schema)?;
         let values: AgentValues = tree.deserialize()?;
         let mut wrong = validate_resources::check(&[], &values.resources, &tree);
+        let kinds = values.placement.extra_kinds.iter().map(|one| [&*one.group, &*one.version, &*one.kind]);
+        wrong.extend(validate_extra_kinds::check(kinds, &tree));
         let account = &values.service_account.annotations;
         wrong.extend(check_pods(&[], pods(&values), &tree));
         wrong.extend(check_annotations(&["serviceAccount", "annotations"], account, &tree));

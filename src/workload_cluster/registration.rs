@@ -1,5 +1,6 @@
 //! What the agent says of its registration, waited for at its identity Secret.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
@@ -8,6 +9,7 @@ use kube::runtime::wait::await_condition;
 use kube::{Client, ResourceExt as _};
 use serde_json::json;
 
+use crate::api::extra_kind::{self, ExtraKind};
 use crate::api::labels::LABEL_PLACED_BY;
 use crate::api::registration::{
     ANNOTATION_DRAIN, ANNOTATION_LEAVE, IDENTITY_CERTIFICATE, IDENTITY_HUB, IDENTITY_SECRET, LEAVE_FAILED,
@@ -42,6 +44,8 @@ pub struct Seen {
     pub leaving: bool,
     /// Label value of the copies of its control plane; absent where nothing was ever placed here.
     pub placed_by: Option<String>,
+    /// Kinds of those copies beside the ones that can always be placed.
+    pub extra_kinds: BTreeSet<ExtraKind>,
     /// The agent's word.
     pub said: Option<Registration>,
 }
@@ -54,6 +58,7 @@ fn seen(secret: &Secret) -> Seen {
         hub: String::from_utf8_lossy(bytes(IDENTITY_HUB).unwrap_or_default()).into_owned(),
         leaving: is_asked(secret.annotations(), ANNOTATION_LEAVE),
         placed_by: secret.annotations().get(LABEL_PLACED_BY).filter(|value| is_label(value)).cloned(),
+        extra_kinds: extra_kind::recorded(secret.annotations()),
         said: Registration::read(secret.annotations()),
     }
 }

@@ -11,14 +11,18 @@ use super::copies::{Copies, PlacedObject};
 use super::plan::OWNER_KIND;
 use super::probe;
 use super::registration::Identity;
+use crate::api::extra_kind::ExtraKind;
 use crate::api::labels::LABEL_INSTALL;
 use crate::api::names::ClusterName;
+use crate::api::placeable::Kinds;
 use crate::api::registration::{LEAVE_FAILED, Registration, state};
 use crate::api::text::visible;
 use crate::apply::{self, Engine, Removal, Removed};
 use crate::chart::patch::Patches;
 use crate::install;
 use crate::install::progress::Progress;
+use crate::k8s::daemon_client::CallError;
+use crate::k8s::extra_kinds;
 
 /// How long an agent may take to leave: it looks every 5 s, and the control plane forgets a cluster within seconds.
 pub const LEAVING: Duration = Duration::from_secs(60);
@@ -109,8 +113,14 @@ impl Target<'_> {
     /// # Errors
     /// A workload cluster that does not answer or refuses.
     pub async fn copies(&self) -> Result<Option<Copies>, kube::Error> {
-        let placed_by = self.identity().look().await?.placed_by;
-        Ok(placed_by.map(|placed_by| Copies::new(self.client, &placed_by)))
+        let seen = self.identity().look().await?;
+        let Some(placed_by) = seen.placed_by else { return Ok(None) };
+        let wanted: Vec<ExtraKind> = seen.extra_kinds.into_iter().collect();
+        let served = extra_kinds::look(self.client, &wanted).await.map_err(|error| match error {
+            CallError::Kube(error) => error,
+            CallError::TimedOut => kube::Error::Service(Box::new(error)),
+        })?;
+        Ok(Some(Copies::new(self.client, &placed_by, Kinds::with(served.kinds))))
     }
 
     /// Has the control plane move the copies to other clusters, and waits until none is here, at most as long as the run may

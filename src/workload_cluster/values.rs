@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::network_policy::AgentPolicies;
+use crate::api::placement_values::AgentPlacementValues;
 use crate::api::pod_scheduling::{Affinity, TopologySpreadConstraint};
 use crate::api::pod_values::{
     Argument, EnvVar, ImagePullPolicy, ImageValues, ProxyValues, REGISTRY, Resources, SecretName, SecretValue,
@@ -57,6 +58,8 @@ pub struct AgentValues {
     pub network_policy: AgentPolicies,
     /// What the agent reports of its cluster instead of what it finds.
     pub cluster: ClusterValues,
+    /// What is placed into the cluster.
+    pub placement: AgentPlacementValues,
     /// Resources of the agent.
     pub resources: Resources,
     /// Further arguments, which win over the chart's.

@@ -30,14 +30,14 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) async fn set() -> Self {
-        Self::set_with("").await
+        Self::set_with("", &[]).await
     }
 
-    /// With a scheduler that is configured so.
-    pub(crate) async fn set_with(config: &str) -> Self {
+    /// With a scheduler that is configured so, and has further arguments.
+    pub(crate) async fn set_with(config: &str, more: &[&str]) -> Self {
         let stage = Stage::hub().await;
         let member = stage.member().await;
-        let control_plane = ControlPlane::start(&stage, config).await;
+        let control_plane = ControlPlane::start_with(&stage, config, more).await;
         forget(&stage.hub.client, &member.client).await;
         Self { stage, control_plane, member, name: fresh("member") }
     }

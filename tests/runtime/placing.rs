@@ -1,5 +1,6 @@
 //! The scheduler places objects: Schedules, groups, labels, events and the status that comes back, on a real hub.
 
+mod added_kinds;
 mod conditions;
 mod copy_reasons;
 mod denied;

@@ -59,6 +59,7 @@ impl Simulated {
             name: applicant.name.clone(),
             overrides: Overrides::default(),
             version: None,
+            extra_kinds: Vec::new(),
             lease,
             metrics: metrics.clone(),
         };

@@ -22,7 +22,7 @@ use crate::support::{Program, Stage, wait};
 
 #[tokio::test]
 async fn an_agent_that_waits_to_be_let_in_takes_its_cluster_with_it() {
-    let scene = Scene::set_with("registration: manual").await;
+    let scene = Scene::set_with("registration: manual", &[]).await;
     let agent = scene.agent("pod-1");
     let clusters = scene.clusters();
     wait("the Cluster is there", async || clusters.get_opt(&scene.name).await.unwrap().is_some()).await;
@@ -89,7 +89,7 @@ async fn an_uninstall_that_is_given_up_while_nobody_hears_the_agent_changes_noth
 
 #[tokio::test]
 async fn an_agent_that_waits_to_be_let_in_goes_on_waiting_when_an_uninstall_is_given_up() {
-    let mut scene = Scene::set_with("registration: manual").await;
+    let mut scene = Scene::set_with("registration: manual", &[]).await;
     let agent = scene.agent("pod-1");
     let clusters = scene.clusters();
     wait("the Cluster is there", async || clusters.get_opt(&scene.name).await.unwrap().is_some()).await;

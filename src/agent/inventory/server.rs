@@ -3,6 +3,9 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
 
+use crate::api::extra_kind::ExtraKind;
+use crate::api::kinds::split_api_version;
+use crate::api::placeable::PLACEABLE;
 use crate::k8s::daemon_client::call;
 
 /// Largest number of API versions that are reported.
@@ -21,11 +24,13 @@ pub struct ServerFacts {
 
 impl ServerFacts {
     /// Reads them. API versions that cannot be read are those of `before`.
-    pub async fn read(local: &Client, before: Option<Self>) -> Self {
+    pub async fn read(local: &Client, extra_kinds: &[ExtraKind], before: Option<Self>) -> Self {
         Self {
             git_version: call(local.apiserver_version()).await.map(|info| info.git_version).unwrap_or_default(),
             autoscaled: is_autoscaled(local).await,
-            apis: apis(local).await.unwrap_or_else(|| before.map(|before| before.apis).unwrap_or_default()),
+            apis: apis(local, extra_kinds)
+                .await
+                .unwrap_or_else(|| before.map(|before| before.apis).unwrap_or_default()),
         }
     }
 }
@@ -36,13 +41,38 @@ async fn is_autoscaled(local: &Client) -> bool {
     matches!(call(api.get_metadata_opt("cluster-autoscaler-status")).await, Ok(Some(_)))
 }
 
-async fn apis(local: &Client) -> Option<Vec<String>> {
+async fn apis(local: &Client, extra_kinds: &[ExtraKind]) -> Option<Vec<String>> {
     let core = call(local.list_core_api_versions()).await.ok()?;
     let groups = call(local.list_api_groups()).await.ok()?;
     let versions = groups.groups.into_iter().flat_map(|group| group.versions);
-    let mut apis: Vec<String> =
-        core.versions.into_iter().chain(versions.map(|version| version.group_version)).collect();
-    apis.sort_unstable();
+    let apis = core.versions.into_iter().chain(versions.map(|version| version.group_version)).collect();
+    Some(bounded(apis, extra_kinds))
+}
+
+/// As many as are reported, sorted; those of kinds that can be placed are always among them.
+fn bounded(mut apis: Vec<String>, extra_kinds: &[ExtraKind]) -> Vec<String> {
+    let is_placed = |api: &String| {
+        let group = split_api_version(api).0;
+        PLACEABLE.iter().any(|kind| kind.group == group) || extra_kinds.iter().any(|kind| kind.group == group)
+    };
+    apis.sort_by_cached_key(|api| (!is_placed(api), api.clone()));
     apis.truncate(MOST_APIS);
-    Some(apis)
+    apis.sort_unstable();
+    apis
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_placed_is_reported_however_much_is_served() {
+        let many = (0..2 * MOST_APIS).map(|n| format!("a{n}.example.com/v1"));
+        let all: Vec<String> = many.chain(["apps/v1", "v1", "z.example.com/v1"].map(str::to_owned)).collect();
+        let found = bounded(all, &["z.example.com/v1/Widget".parse().unwrap()]);
+        assert!(found.len() == MOST_APIS && found.is_sorted());
+        for api in ["apps/v1", "v1", "z.example.com/v1"] {
+            assert!(found.iter().any(|one| one == api), "{api}");
+        }
+    }
 }

@@ -17,7 +17,7 @@ use crate::api::Schedule;
 use crate::api::labels::{
     AGENT_MANAGER, ANNOTATION_ADOPT, ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY,
 };
-use crate::api::placeable::Placeable;
+use crate::api::placeable::{Kinds, Placeable};
 use crate::api::schedule::applied;
 use crate::k8s::daemon_client::{CallError, call};
 use crate::k8s::managed_fields::{extract, merge};
@@ -45,6 +45,8 @@ pub struct Context {
     pub control_plane_uid: String,
     /// Value of the label of all copies: its first 8 characters.
     pub placed_by: String,
+    /// The kinds that are placed here.
+    pub kinds: Kinds,
 }
 
 impl Context {

@@ -9,7 +9,7 @@ use super::apply::{Context, value};
 use super::problem::Problem;
 use super::task::{CopyKey, Target, Task};
 use crate::api::labels::{ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
-use crate::api::placeable::{self, PLACEABLE, Placeable};
+use crate::api::placeable::{self, Kinds, Placeable};
 use crate::api::schedule::{OnDelete, applied, deleted};
 use crate::diagnose::kstatus::holds;
 use crate::k8s::daemon_client::{CallError, call};
@@ -153,7 +153,7 @@ impl Contents {
     /// Lists the kinds that can be placed; Secrets may not be listed.
     async fn of(context: &Context, namespace: &str) -> Result<Self, CallError> {
         let mut contents = Self::default();
-        for kind in PLACEABLE.iter().filter(|kind| kind.namespaced && is_listed(kind)) {
+        for kind in context.kinds.iter().filter(|kind| kind.namespaced && is_listed(kind)) {
             let api: Api<DynamicObject> = kind.api(&context.local, Some(namespace));
             let listed = all_pages(ListParams::default(), |page| {
                 let api = api.clone();
@@ -169,7 +169,7 @@ impl Contents {
                 let key = CopyKey::new(kind, Some(namespace), &object.name_any());
                 if own {
                     contents.own.push(key.to_string());
-                } else if !is_made_by_kubernetes(&key) && !has_listed_owner(object.owner_references()) {
+                } else if !is_made_by_kubernetes(&key) && !has_listed_owner(&context.kinds, object.owner_references()) {
                     contents.foreign.push(key.to_string());
                 }
             }
@@ -189,17 +189,17 @@ fn is_made_by_kubernetes(key: &CopyKey) -> bool {
 }
 
 /// Returns true where the controller of an object is of a kind that is listed as well.
-fn has_listed_owner(owners: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference]) -> bool {
+fn has_listed_owner(kinds: &Kinds, owners: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference]) -> bool {
     owners.iter().filter(|owner| owner.controller == Some(true)).any(|owner| {
         let group = crate::api::kinds::split_api_version(&owner.api_version).0;
-        placeable::find(group, &owner.kind).is_some_and(is_listed)
+        kinds.find(group, &owner.kind).is_some_and(is_listed)
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::test_api;
+    use crate::k8s::test_api;
 
     #[tokio::test]
     async fn a_refused_deletion_is_no_deleted_object() {

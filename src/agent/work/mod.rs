@@ -28,11 +28,13 @@ use tokio::sync::watch as channel;
 use super::heartbeat::LeaseStatus;
 use super::identity::IdentityStore;
 use super::inventory::watch::Observed;
+use crate::api::extra_kind::ExtraKind;
 use crate::api::labels::cluster_namespace;
 use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::Backoff;
 use crate::k8s::daemon_client::call;
+use crate::k8s::extra_kinds;
 use apply::Context;
 use worker::Worker;
 
@@ -53,29 +55,33 @@ pub struct Work {
     pub metrics: Metrics,
     /// Where an uninstall finds by which label the copies are known.
     pub store: IdentityStore,
+    /// Kinds that are placed beside those of the table, as far as the cluster serves them.
+    pub extra_kinds: Vec<ExtraKind>,
     /// Time after which copies without a Schedule are deleted.
     pub orphan_grace: Duration,
 }
 
 impl Work {
     /// Works until dropped, while the Lease is held. While the control plane does not answer the copies are still looked after,
-    /// from what is known; a passive agent begins anew when it becomes active.
+    /// from what is known. A passive agent begins anew when it becomes active, and any when a kind begins to be served.
     pub async fn run(mut self) {
         loop {
             if self.lease.wait_for(|lease| *lease == LeaseStatus::Held).await.is_err() {
                 return;
             }
             let context = self.context().await;
+            let kinds = context.kinds.clone();
             let mut lease = self.lease.clone();
             let passive = async { lease.wait_for(|lease| matches!(lease, LeaseStatus::Passive { .. })).await.is_err() };
             tokio::select! {
                 () = Worker::new(context, self.observed.clone(), self.metrics.clone(), self.orphan_grace).run() => {}
                 closed = passive => if closed { return },
+                () = extra_kinds::more(&self.local, &self.extra_kinds, &kinds) => {}
             }
         }
     }
 
-    /// Reads what identifies the control plane.
+    /// Reads what identifies the control plane, and which kinds can be placed.
     async fn context(&self) -> Context {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
         let logged = OnChange::default();
@@ -91,12 +97,13 @@ impl Work {
             tokio::time::sleep(backoff.next_wait()).await;
         };
         let placed_by: String = uid.chars().take(8).collect();
-        while let Err(error) = self.store.report_placed_by(&placed_by).await {
+        while let Err(error) = self.store.report_copies(&placed_by, &self.extra_kinds).await {
             if logged.changed("identity", &error.to_string()) {
                 tracing::warn!(%error, "the label of the copies cannot be recorded; will retry");
             }
             tokio::time::sleep(backoff.next_wait()).await;
         }
+        let kinds = extra_kinds::kinds(&self.local, &self.extra_kinds).await;
         Context {
             control_plane: self.control_plane.clone(),
             local: self.local.clone(),
@@ -104,6 +111,7 @@ impl Work {
             namespace: cluster_namespace(&self.cluster),
             placed_by,
             control_plane_uid: uid,
+            kinds,
         }
     }
 }

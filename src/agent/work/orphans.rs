@@ -13,7 +13,7 @@ use super::apply::Context;
 use super::delete::{Removed, is_listed, remove};
 use super::task::{CopyKey, Target, Task};
 use crate::api::labels::{ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
-use crate::api::placeable::{self, PLACEABLE};
+use crate::api::placeable::Placeable;
 use crate::api::schedule::ApplyPolicy;
 use crate::api::{Cluster, Schedule};
 use crate::k8s::daemon_client::{CallError, call};
@@ -36,7 +36,7 @@ pub struct Copy {
 /// The first list that failed: half of what there is proves nothing.
 pub async fn copies(context: &Context) -> Result<Vec<Copy>, CallError> {
     let mut copies = Vec::new();
-    for kind in PLACEABLE.iter().filter(|kind| is_listed(kind)) {
+    for kind in context.kinds.iter().filter(|kind| is_listed(kind)) {
         let api = context.all(kind);
         let label = format!("{LABEL_PLACED_BY}={}", context.placed_by);
         let listed = all_pages(ListParams::default().labels(&label), |page| {
@@ -91,10 +91,11 @@ pub async fn delete(context: &Context, mut orphans: Vec<Copy>) -> anyhow::Result
     anyhow::ensure!(cluster.metadata.deletion_timestamp.is_none(), "the Cluster is being deleted");
     let known = schedule_uids(context).await?;
     orphans.retain(|copy| !known.contains(&copy.schedule_uid));
-    orphans.sort_by_key(|copy| std::cmp::Reverse(placeable::find(copy.key.group, copy.key.kind).map(|kind| kind.wave)));
+    let kind_of = |copy: &Copy| context.kinds.find(copy.key.group, copy.key.kind);
+    orphans.sort_by_key(|copy| std::cmp::Reverse(kind_of(copy).map(|kind| kind.wave)));
     let mut deleted = Vec::new();
     for copy in orphans {
-        let Some(task) = task(&copy) else { continue };
+        let Some(task) = kind_of(&copy).map(|kind| task(&copy, kind)) else { continue };
         match remove(context, &task, Some(&copy.uid)).await {
             Ok(Removed::Done { .. }) => deleted.push(copy.key),
             Ok(Removed::Waiting(why)) => tracing::debug!(copy = %copy.key, why, "an orphaned copy is not gone yet"),
@@ -117,9 +118,8 @@ async fn schedule_uids(context: &Context) -> Result<BTreeSet<String>, CallError>
 }
 
 /// The task that removes an orphaned copy.
-fn task(copy: &Copy) -> Option<Task> {
-    let kind = placeable::find(copy.key.group, copy.key.kind)?;
-    Some(Task {
+fn task(copy: &Copy, kind: &'static Placeable) -> Task {
+    Task {
         name: copy.key.to_string(),
         uid: copy.schedule_uid.clone(),
         hash: String::new(),
@@ -130,7 +130,7 @@ fn task(copy: &Copy) -> Option<Task> {
         source_generation: 0,
         policy: ApplyPolicy::default(),
         deleting: true,
-    })
+    }
 }
 
 #[cfg(test)]
@@ -139,7 +139,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::agent::test_api;
+    use crate::api::placeable::Kinds;
+    use crate::k8s::test_api;
 
     /// A context whose control plane has the UID `uid`, a Cluster that is `leaving` or not, and the Schedule `known`; and whose
     /// workload cluster has the ConfigMap of every name.
@@ -178,7 +179,7 @@ mod tests {
     fn of(control_plane: Client, local: Client) -> Context {
         let (cluster, namespace) = ("west".to_owned(), "fleet-c-west".to_owned());
         let (control_plane_uid, placed_by) = ("0a1b2c3d-1".to_owned(), "0a1b2c3d".to_owned());
-        Context { control_plane, local, cluster, namespace, control_plane_uid, placed_by }
+        Context { control_plane, local, cluster, namespace, control_plane_uid, placed_by, kinds: Kinds::default() }
     }
 
     #[tokio::test]

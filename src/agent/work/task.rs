@@ -7,7 +7,7 @@ use kube::ResourceExt as _;
 use serde_json::Value;
 
 use crate::api::kinds::split_api_version;
-use crate::api::placeable::{self, Placeable};
+use crate::api::placeable::{Kinds, Placeable};
 use crate::api::schedule::{ApplyPolicy, ScheduleStatus};
 use crate::api::{Schedule, digest};
 use crate::k8s::object::text;
@@ -104,7 +104,7 @@ pub struct Task {
 
 impl Task {
     /// Reads a Schedule; with its status, from which a new agent begins.
-    pub fn of(schedule: Schedule) -> (Self, ScheduleStatus) {
+    pub fn of(kinds: &Kinds, schedule: Schedule) -> (Self, ScheduleStatus) {
         let spec = &schedule.spec;
         let policy = spec.apply_policy.clone().unwrap_or_default();
         let about = format!("{}\n{}\n{}", spec.hash, spec.source_ref.uid, policy.leave_fields.join("\n"));
@@ -114,7 +114,7 @@ impl Task {
             hash: spec.hash.clone(),
             content: digest::short(format!("{about}\n{}\n{}", policy.adopt, spec.manifest).as_bytes()),
             manifest: Arc::from(spec.manifest.as_str()),
-            target: target(&spec.manifest),
+            target: target(kinds, &spec.manifest),
             source_uid: spec.source_ref.uid.clone(),
             source_generation: spec.source_ref.generation,
             policy,
@@ -134,7 +134,7 @@ impl Task {
     }
 }
 
-fn target(manifest: &str) -> Result<Target, Unusable> {
+fn target(kinds: &Kinds, manifest: &str) -> Result<Target, Unusable> {
     let object: Value = serde_json::from_str(manifest)
         .map_err(|error| Unusable::Invalid(format!("the manifest is not JSON: {error}")))?;
     let (Some(api_version), Some(kind), Some(name)) =
@@ -142,8 +142,11 @@ fn target(manifest: &str) -> Result<Target, Unusable> {
     else {
         return Err(Unusable::Invalid("the manifest lacks `apiVersion`, `kind` or `metadata.name`".to_owned()));
     };
-    let unknown = || Unusable::UnknownKind(format!("this agent does not place {kind} of {api_version}"));
-    let row = placeable::find(split_api_version(api_version).0, kind).ok_or_else(unknown)?;
+    let unknown = || {
+        let text = "add it to extraKinds of the agent and the scheduler, and see that this cluster serves it";
+        Unusable::UnknownKind(format!("this agent does not place {kind} of {api_version}: {text}"))
+    };
+    let row = kinds.find(split_api_version(api_version).0, kind).ok_or_else(unknown)?;
     let namespace = text(&object, "/metadata/namespace");
     if row.namespaced && namespace.is_none() {
         return Err(Unusable::Invalid("the manifest lacks `metadata.namespace`".to_owned()));
@@ -158,12 +161,17 @@ mod tests {
     #[test]
     fn a_manifest_names_its_object() {
         let found = target(
+            &Kinds::default(),
             r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop"},"spec":{}}"#,
         );
         assert_eq!(found.unwrap().key.to_string(), "Deployment shop/web");
         let class =
             r#"{"apiVersion":"networking.k8s.io/v1","kind":"IngressClass","metadata":{"name":"a","namespace":"x"}}"#;
-        assert_eq!(target(class).unwrap().key.namespace, None, "cluster-scoped kinds ignore a namespace");
+        assert_eq!(
+            target(&Kinds::default(), class).unwrap().key.namespace,
+            None,
+            "cluster-scoped kinds ignore a namespace"
+        );
     }
 
     #[test]
@@ -174,9 +182,9 @@ mod tests {
             r#"{"apiVersion":"v1","kind":"Pod"}"#,
             r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#,
         ] {
-            assert!(matches!(target(text), Err(Unusable::Invalid(_))), "{text}");
+            assert!(matches!(target(&Kinds::default(), text), Err(Unusable::Invalid(_))), "{text}");
         }
         let foreign = r#"{"apiVersion":"example.com/v1","kind":"Pod","metadata":{"name":"a","namespace":"b"}}"#;
-        assert!(matches!(target(foreign), Err(Unusable::UnknownKind(_))));
+        assert!(matches!(target(&Kinds::default(), foreign), Err(Unusable::UnknownKind(_))));
     }
 }

@@ -89,11 +89,12 @@ pub async fn schedules(context: Context, inputs: Sender<Input>) {
         plural: "schedules".to_owned(),
     };
     let api = Api::namespaced_with(context.control_plane.clone(), &context.namespace, &resource);
+    let kinds = context.kinds.clone();
     // One by one, so that one that cannot be read does not fail the watch.
     let read = |object: DynamicObject| {
         let name = object.name_any();
         match object.try_parse::<Schedule>() {
-            Ok(schedule) => Some(Task::of(schedule)),
+            Ok(schedule) => Some(Task::of(&kinds, schedule)),
             Err(error) => {
                 tracing::warn!(%error, schedule = name, "a Schedule cannot be read");
                 None

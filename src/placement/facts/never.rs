@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{ObjectKey, text};
-use crate::api::labels::CLUSTER_NAMESPACE_PREFIX;
+use crate::api::labels::{CLUSTER_NAMESPACE_PREFIX, is_own_group};
 
 /// Why an object is never placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,8 +58,15 @@ pub(super) fn never(key: &ObjectKey, manifest: &Value) -> Option<Never> {
     if owners.into_iter().flatten().any(is_controller) {
         return Some(Never::Owned);
     }
-    if key.group() == "fleet-scheduler.io" || key.group().ends_with(".fleet-scheduler.io") {
+    if is_own_group(key.group()) || key.group() == "apiextensions.k8s.io" && is_own_group(key.name()) {
         return Some(Never::OwnApi);
+    }
+    if key.group() == "rbac.authorization.k8s.io"
+        && (key.name().starts_with("system:")
+            || key.name().starts_with("fleet:")
+            || text(manifest, "/metadata/labels/kubernetes.io~1bootstrapping").is_some())
+    {
+        return Some(Never::EveryCluster);
     }
     match (key.group(), key.kind(), key.namespace(), key.name()) {
         ("", "ConfigMap", _, "kube-root-ca.crt")

@@ -129,6 +129,25 @@ fn what_is_never_placed_says_why() {
     let mut secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s", "namespace": "a" } });
     secret["type"] = json!("helm.sh/release.v1");
     assert_eq!(facts(&secret).never, Some(Never::Secret));
+    let rbac = "rbac.authorization.k8s.io/v1";
+    let definition = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+    for (api, kind, name, labels, never) in [
+        (definition.0, definition.1, "clusters.cluster.fleet-scheduler.io", json!({}), Some(Never::OwnApi)),
+        (definition.0, definition.1, "clusters.not-fleet-scheduler.io", json!({}), None),
+        (rbac, "ClusterRole", "system:node", json!({}), Some(Never::EveryCluster)),
+        (rbac, "ClusterRoleBinding", "fleet:admins", json!({}), Some(Never::EveryCluster)),
+        (
+            rbac,
+            "ClusterRole",
+            "edit",
+            json!({"kubernetes.io/bootstrapping": "rbac-defaults"}),
+            Some(Never::EveryCluster),
+        ),
+        (rbac, "ClusterRole", "edit", json!({}), None),
+    ] {
+        let object = json!({ "apiVersion": api, "kind": kind, "metadata": { "name": name, "labels": labels } });
+        assert_eq!(facts(&object).never, never, "{object}");
+    }
 }
 
 #[test]

@@ -18,11 +18,12 @@ use tokio::time::Instant;
 
 use super::index::{self, Index};
 use super::monitor::Monitor;
-use super::placing::Placing;
+use super::placing;
 use super::readyz::{Progress, State};
 use super::registration::Registrar;
 use super::settings::{Args, DirectPlacement, Settings};
 use crate::api::init_kubeconfig::kubeconfig;
+use crate::api::protocol::{DIRECT_PLACEMENT, EXTRA_KINDS};
 use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::Backoff;
@@ -108,9 +109,11 @@ fn start_tasks(leader: &Leader, settings: &watch::Receiver<Option<Settings>>, ta
     tasks.spawn(index::watch(client.clone(), leader.heartbeats.clone(), index.clone()));
     let registrar = Registrar::new(client.clone(), index.clone(), settings.clone(), metrics.clone(), recorder.clone());
     tasks.spawn(registrar.run());
-    let denied = leader.args.direct_placement == DirectPlacement::Deny;
-    let placing = Placing::new(client.clone(), index.clone(), metrics.clone(), recorder.clone(), denied);
-    tasks.spawn(placing.run());
+    let options = placing::Options {
+        denies_direct: leader.args.direct_placement == DirectPlacement::Deny,
+        extra_kinds: leader.args.added_kinds(),
+    };
+    tasks.spawn(placing::run(client.clone(), index.clone(), metrics.clone(), recorder.clone(), options));
     tasks.spawn(Monitor { client, index, metrics, recorder }.run());
 }
 
@@ -195,8 +198,9 @@ async fn report(leader: &Leader, inputs: &Inputs, logged: &OnChange, bootstrappe
     let Ok(settings) = &inputs.settings else { return };
     let digest = inputs.objects.as_ref().map_or("", |o| o.digest.as_str());
     let parts = [(BOOTSTRAPPED, bootstrapped), (INIT_SECRET_READY, secret)];
-    let direct = leader.args.direct_placement;
-    let written = status::write(&leader.client, &settings.namespace, digest, parts, direct, Timestamp::now()).await;
+    let extra_kinds: Vec<String> = leader.args.added_kinds().iter().map(ToString::to_string).collect();
+    let said = [(DIRECT_PLACEMENT, leader.args.direct_placement.as_str()), (EXTRA_KINDS, &extra_kinds.join(","))];
+    let written = status::write(&leader.client, &settings.namespace, digest, parts, said, Timestamp::now()).await;
     let outcome = written.map_or_else(|e| e.to_string(), |()| "ok".to_owned());
     if logged.changed("report", &outcome) && outcome != "ok" {
         tracing::warn!(error = outcome, "writing the status failed");

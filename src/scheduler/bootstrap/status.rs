@@ -13,11 +13,9 @@ use kube::{Api, Client};
 use serde_json::json;
 
 use crate::api::labels::{BOOTSTRAP_STATUS, SCHEDULER_MANAGER};
-use crate::api::protocol::DIRECT_PLACEMENT;
 use crate::api::{Condition, condition};
 use crate::k8s::daemon_client::{CallError, call};
 use crate::scheduler::readyz::Progress;
-use crate::scheduler::settings::DirectPlacement;
 
 /// Type of the condition about the objects of the chart.
 pub const BOOTSTRAPPED: &str = "Bootstrapped";
@@ -38,13 +36,13 @@ fn condition_of(type_: &str, progress: &Progress, now: Timestamp) -> Condition {
     }
 }
 
-/// Writes the conditions. Does nothing when the ConfigMap already says so.
+/// Writes the conditions, and what `why` has to know. Does nothing when the ConfigMap already says so.
 pub async fn write(
     client: &Client,
     namespace: &str,
     objects: &str,
     parts: [(&str, &Progress); 2],
-    direct: DirectPlacement,
+    said: [(&str, &str); 2],
     now: Timestamp,
 ) -> Result<(), CallError> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
@@ -58,10 +56,10 @@ pub async fn write(
     let data = found.as_ref().and_then(|m| m.data.as_ref());
     let says = |key: &str| data.and_then(|d| d.get(key)).map(String::as_str);
     let same = says("objects") == Some(objects) && says("version") == Some(version);
-    if !changed && same && says(DIRECT_PLACEMENT) == Some(direct.as_str()) {
+    if !changed && same && said.iter().all(|(key, value)| says(key) == Some(*value)) {
         return Ok(());
     }
-    let map = json!({
+    let mut map = json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
@@ -73,9 +71,11 @@ pub async fn write(
             "conditions": serde_json::to_string(&all).unwrap_or_default(),
             "objects": objects,
             "version": version,
-            DIRECT_PLACEMENT: direct.as_str(),
         },
     });
+    for (key, value) in said {
+        map["data"][key] = value.into();
+    }
     call(api.patch(BOOTSTRAP_STATUS, &PatchParams::apply(SCHEDULER_MANAGER).force(), &Patch::Apply(&map))).await?;
     Ok(())
 }

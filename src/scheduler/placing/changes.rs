@@ -47,7 +47,7 @@ impl State {
                     self.reported.insert(cluster_of(&at).to_owned());
                     self.reports.remove(&at);
                 }
-                self.listed.insert("clusterreports");
+                self.listed.insert(("", "clusterreports"));
             }
         }
     }
@@ -123,7 +123,7 @@ impl State {
                 for key in orphans {
                     self.mark(Unit::Object(key), now);
                 }
-                if self.listed.insert(kind.plural) && self.is_complete() {
+                if self.listed.insert((kind.group, kind.plural)) && self.is_complete() {
                     self.mark_all(now);
                 }
             }
@@ -203,7 +203,7 @@ impl State {
             }
             Seen::Listed(places) => {
                 self.policies.retain(|name, _| places.contains(&(String::new(), name.clone())));
-                if self.listed.insert("schedulepolicies") && self.is_complete() {
+                if self.listed.insert(("", "schedulepolicies")) && self.is_complete() {
                     self.mark_all(now);
                     return;
                 }
@@ -235,7 +235,7 @@ impl State {
                 for name in gone {
                     self.drop_group(&name, now);
                 }
-                if self.listed.insert("schedulegroups") && self.is_complete() {
+                if self.listed.insert(("", "schedulegroups")) && self.is_complete() {
                     self.mark_all(now);
                 }
             }
@@ -287,7 +287,7 @@ impl State {
                 for at in gone {
                     self.drop_schedule(&at, now);
                 }
-                if self.listed.insert("schedules") && self.is_complete() {
+                if self.listed.insert(("", "schedules")) && self.is_complete() {
                     self.mark_all(now);
                 }
             }
@@ -373,7 +373,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::placeable;
+    use crate::api::placeable::{self, Kinds};
 
     fn config_map(version: &str) -> Raw {
         serde_json::from_value(json!({"metadata": {"name": "page", "namespace": "shop", "uid": "u1",
@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn an_answer_does_not_bring_back_what_is_gone() {
         let kind = placeable::find("", "ConfigMap").unwrap();
-        let (mut state, now) = (State::new(false), Instant::now());
+        let (mut state, now) = (State::new(Kinds::default(), false), Instant::now());
         state.apply(Change::Source(kind, Seen::There(config_map("5"))), now);
         state.apply(Change::Schedule(Seen::There(schedule("6", "a"))), now);
         // A read and a write are under way while the watches say that both are gone.
@@ -411,7 +411,7 @@ mod tests {
 
     #[test]
     fn a_watch_that_is_behind_an_answer_changes_nothing() {
-        let (mut state, now) = (State::new(false), Instant::now());
+        let (mut state, now) = (State::new(Kinds::default(), false), Instant::now());
         state.on_written(Written::Schedule(schedule("9", "new")), now);
         state.apply(Change::Schedule(Seen::There(schedule("7", "old"))), now);
         assert_eq!(state.schedules.values().next().unwrap().spec.hash, "new");

@@ -31,11 +31,13 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::index::Index;
+use crate::api::extra_kind::ExtraKind;
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::Placeable;
 use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::Backoff;
 use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::extra_kinds;
 use crate::placement::facts::ObjectKey;
 use decide::{Clusters, Decided};
 use queue::Unit;
@@ -64,6 +66,28 @@ pub struct Placing {
     backoffs: BTreeMap<Unit, Backoff>,
 }
 
+/// What placement is told by its operator.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Annotations of objects do not place them.
+    pub denies_direct: bool,
+    /// Kinds that are placed beside those of the table, as far as the control plane's API serves them.
+    pub extra_kinds: Vec<ExtraKind>,
+}
+
+/// Places until dropped; anew, with all that is recorded, when a further kind begins to be served.
+pub async fn run(client: Client, index: Arc<Index>, metrics: Metrics, recorder: Recorder, options: Options) {
+    loop {
+        let kinds = extra_kinds::kinds(&client, &options.extra_kinds).await;
+        let state = State::new(kinds.clone(), options.denies_direct);
+        let placing = Placing::new(client.clone(), index.clone(), metrics.clone(), recorder.clone(), state);
+        tokio::select! {
+            () = placing.run() => return,
+            () = extra_kinds::more(&client, &options.extra_kinds, &kinds) => {}
+        }
+    }
+}
+
 /// The end of a unit's writes.
 struct Done {
     unit: Unit,
@@ -74,8 +98,8 @@ struct Done {
 }
 
 impl Placing {
-    /// Creates the placement of a term, which has seen nothing. With `denies_direct`, annotations of objects do not place them.
-    pub fn new(client: Client, index: Arc<Index>, metrics: Metrics, recorder: Recorder, denies_direct: bool) -> Self {
+    /// Creates a placement that has seen nothing.
+    fn new(client: Client, index: Arc<Index>, metrics: Metrics, recorder: Recorder, state: State) -> Self {
         let (writer, events) = Writer::new(client.clone(), recorder, metrics.clone());
         Self {
             writer,
@@ -83,7 +107,7 @@ impl Placing {
             client,
             index,
             metrics,
-            state: State::new(denies_direct),
+            state,
             clusters: Clusters::new(Instant::now()),
             decided: BTreeMap::new(),
             busy: BTreeMap::new(),
@@ -91,11 +115,10 @@ impl Placing {
         }
     }
 
-    /// Places until dropped.
-    pub async fn run(mut self) {
+    async fn run(mut self) {
         let (sender, mut changes) = mpsc::channel(CHANGES);
         let mut tasks = JoinSet::new();
-        tasks.spawn(sources::watch(self.client.clone(), sender));
+        tasks.spawn(sources::watch(self.client.clone(), self.state.kinds.clone(), sender));
         if let Some(events) = self.events.take() {
             tasks.spawn(events.write());
         }

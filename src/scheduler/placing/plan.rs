@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use super::decide::Decided;
 use super::events;
 use super::source::{Source, TargetMark};
-use super::state::{Assignment, State, cluster_of, kind_of};
+use super::state::{Assignment, State, cluster_of};
 use super::status;
 use super::writer::{Address, Stages, Write};
 use crate::api::digest;
@@ -67,7 +67,7 @@ pub(super) fn object(state: &State, key: &ObjectKey, direct: Option<&DirectDecis
     draft.releases(state, key);
     let Some(source) = state.sources.get(key) else {
         // Whether an object of a kind that is not watched is gone cannot be known.
-        return if kind_of(key).is_some() { draft.remove_all(state, key, true) } else { draft.finish() };
+        return if state.kind_of(key).is_some() { draft.remove_all(state, key, true) } else { draft.finish() };
     };
     match state.assignments.get(key) {
         Some(Assignment::Withdrawn) => {
@@ -405,7 +405,7 @@ impl Draft {
         let there = state.copies_of(key).filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none());
         let writes: Vec<Write> = there
             .map(|(at, schedule)| {
-                let source = gone.then(|| address_of(schedule)).flatten();
+                let source = gone.then(|| address_of(state, schedule)).flatten();
                 remove(at, schedule, source)
             })
             .collect();
@@ -445,10 +445,10 @@ fn remove(at: &super::sources::Place, schedule: &Schedule, gone: Option<Address>
 }
 
 /// The source of a Schedule that is not there any more.
-fn address_of(schedule: &Schedule) -> Option<Address> {
+fn address_of(state: &State, schedule: &Schedule) -> Option<Address> {
     let source = &schedule.spec.source_ref;
     Some(Address {
-        kind: kind_of(&source_key(source))?,
+        kind: state.kind_of(&source_key(source))?,
         namespace: source.namespace.clone(),
         name: source.name.clone(),
         uid: source.uid.clone(),

@@ -7,7 +7,7 @@ use super::plan::Plan;
 use super::state::State;
 use super::writer::Write;
 use crate::api::policy::SchedulePolicyStatus;
-use crate::api::{Condition, SchedulePolicy, condition, placeable};
+use crate::api::{Condition, SchedulePolicy, condition};
 use crate::placement::copy::path_errors;
 use crate::placement::matching::Policy;
 
@@ -17,7 +17,7 @@ const SCHEDULED: &str = "Scheduled";
 const SUSPENDED: &str = "Suspended";
 
 /// Why a policy cannot be applied as it is: the reason and what is wrong.
-fn fault(policy: &SchedulePolicy) -> Option<(&'static str, String)> {
+fn fault(state: &State, policy: &SchedulePolicy) -> Option<(&'static str, String)> {
     let policy = match Policy::read(policy) {
         Ok(policy) => policy,
         Err(error) => return Some(("SelectorInvalid", error.to_string())),
@@ -26,9 +26,14 @@ fn fault(policy: &SchedulePolicy) -> Option<(&'static str, String)> {
         return Some((error.code(), error.to_string()));
     }
     let selectors = &policy.spec.resource_selectors;
-    if let Some(kind) = selectors.kinds.iter().find(|kind| placeable::find(&kind.group, &kind.kind).is_none()) {
+    if let Some(kind) = selectors.kinds.iter().find(|kind| state.kinds.find(&kind.group, &kind.kind).is_none()) {
         let name = if kind.group.is_empty() { kind.kind.clone() } else { format!("{}.{}", kind.kind, kind.group) };
-        return Some(("KindNotPlaceable", format!("objects of the kind {name} cannot be placed")));
+        return Some((
+            "KindNotPlaceable",
+            format!(
+                "objects of the kind {name} cannot be placed; extraKinds of the control plane and the agents adds kinds"
+            ),
+        ));
     }
     if selectors.label_selectors.is_empty() {
         let message = "`labelSelectors: []` matches nothing; everything is `labelSelectors: [{}]`";
@@ -59,7 +64,7 @@ pub(super) fn plan(state: &State, name: &str, now: Timestamp) -> Plan {
         condition.observed_generation = generation;
         condition::set(&mut status.conditions, condition);
     };
-    let fault = fault(policy);
+    let fault = fault(state, policy);
     match &fault {
         Some((reason, message)) => set(VALID, false, reason, message.clone()),
         None => set(VALID, true, VALID, String::new()),

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::Sender;
 
 use crate::api::lenient::Lenient;
 use crate::api::lenient::raw::Raw;
-use crate::api::placeable::{PLACEABLE, Placeable};
+use crate::api::placeable::{Kinds, Placeable};
 use crate::api::{ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
 use crate::scheduler::index::OTHERS_WATCH;
 
@@ -52,13 +52,16 @@ pub(super) enum Change {
 }
 
 /// The number of watches, each of which has to deliver its first list before anything is decided.
-pub(super) const WATCHES: usize = PLACEABLE.len() + 4;
+pub(super) fn watches(kinds: &Kinds) -> usize {
+    kinds.iter().count() + 4
+}
 
 /// Watches until dropped, or until nobody receives.
-pub(super) async fn watch(client: Client, changes: Sender<Change>) {
-    let sources = join_all(PLACEABLE.iter().map(|kind| {
+pub(super) async fn watch(client: Client, kinds: Kinds, changes: Sender<Change>) {
+    let sources = join_all(kinds.iter().map(|kind| {
         let api: Api<Raw> = kind.api(&client, None);
-        let send = |seen| changes.send(Change::Source(kind, seen));
+        let changes = &changes;
+        let send = move |seen| changes.send(Change::Source(kind, seen));
         follow(api, kind.plural, send)
     }));
     let policies = follow(Api::<Lenient<SchedulePolicy>>::all(client.clone()), "schedulepolicies", |seen| {

@@ -10,12 +10,12 @@ use tokio::time::Instant;
 
 use super::queue::{Queue, Unit};
 use super::source::Source;
-use super::sources::{Place, WATCHES};
+use super::sources::{Place, watches};
 use super::tally::Tally;
 use super::writer::Write;
 use crate::api::labels::cluster_namespace;
 use crate::api::labels::cluster_of_namespace;
-use crate::api::placeable::{self, Placeable};
+use crate::api::placeable::{Kinds, Placeable};
 use crate::api::{ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
 use crate::placement::facts::{Facts, ObjectKey};
 use crate::placement::live;
@@ -78,15 +78,19 @@ pub(super) struct State {
     pub(super) added: Vec<(String, String)>,
     /// Groups that have to be decided, not only brought up to date.
     pub(super) undecided: BTreeSet<String>,
-    pub(super) listed: BTreeSet<&'static str>,
+    /// What was listed once: kinds by group and plural, and the service's own by plural.
+    pub(super) listed: BTreeSet<(&'static str, &'static str)>,
+    /// The kinds that are watched.
+    pub(super) kinds: Kinds,
     /// UIDs of objects that are gone, and since when: the answer to a request that was under way may still hold them.
     pub(super) gone: BTreeMap<String, Instant>,
 }
 
 impl State {
-    pub(super) fn new(denies_direct: bool) -> Self {
+    pub(super) fn new(kinds: Kinds, denies_direct: bool) -> Self {
         Self {
             denies_direct,
+            kinds,
             sources: BTreeMap::new(),
             policies: BTreeMap::new(),
             order: Policies::default().with_direct_placement_denied(denies_direct),
@@ -111,9 +115,14 @@ impl State {
         }
     }
 
+    /// The entry of an object's kind, where it is watched.
+    pub(super) fn kind_of(&self, key: &ObjectKey) -> Option<&'static Placeable> {
+        self.kinds.find(key.group(), key.kind())
+    }
+
     /// Returns true once every watch has delivered its first list.
     pub(super) fn is_complete(&self) -> bool {
-        self.listed.len() == WATCHES
+        self.listed.len() == watches(&self.kinds)
     }
 
     /// Marks what plans the copies of an object.
@@ -421,11 +430,6 @@ impl State {
 
 pub(super) fn key_of(kind: &Placeable, (namespace, name): &Place) -> ObjectKey {
     ObjectKey::new(kind.group, kind.kind, namespace, name)
-}
-
-/// The entry of the table for an object.
-pub(super) fn kind_of(key: &ObjectKey) -> Option<&'static Placeable> {
-    placeable::find(key.group(), key.kind())
 }
 
 /// The cluster that a Schedule is for.

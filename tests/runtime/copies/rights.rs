@@ -14,27 +14,31 @@ use super::Site;
 use crate::applicant::fresh;
 use crate::membership::Scene;
 
-/// The roles of the chart, with other names; the template has no more than labels and the namespace to fill in.
-pub(crate) fn roles(name: &str) -> Vec<Value> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/agent/v0.6/templates/roles.yaml");
-    let text = fs_err::read_to_string(file).unwrap();
-    let lines = text.lines().filter(|line| !line.starts_with("{%") && !line.contains("labels(release)"));
-    let text = lines.collect::<Vec<_>>().join("\n").replace("{{ release.namespace }}", "fleet");
-    let mut objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
-    for object in &mut objects {
-        object["metadata"]["name"] = json!(name);
+/// The roles that the chart renders with some flags that give values, with other names.
+pub(crate) fn roles(name: &str, values: &[&str]) -> Vec<Value> {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_fleetctl"));
+    command.args(["template", "agent", "member", "--version", "v0.6"]).args(values);
+    let answer = command.env_remove("KUBECONFIG").output().unwrap();
+    assert!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&String::from_utf8(answer.stdout).unwrap()).unwrap();
+    let is_role = |object: &Value| object["kind"].as_str().is_some_and(|kind| kind.ends_with("Role"));
+    let mut roles: Vec<Value> = objects.into_iter().filter(is_role).collect();
+    // `withhold` takes the first for the role of the whole cluster.
+    roles.sort_by_key(|role| role["kind"] != "ClusterRole");
+    for role in &mut roles {
+        role["metadata"]["name"] = json!(name);
     }
-    objects
+    roles
 }
 
-/// A kubeconfig of a service account of the member that has the chart's roles.
-pub(crate) async fn kubeconfig(scene: &Scene, name: &str, folder: &Path) -> PathBuf {
+/// A kubeconfig of a service account of the member that has the roles of the chart with some values.
+pub(crate) async fn kubeconfig(scene: &Scene, name: &str, folder: &Path, values: &[&str]) -> PathBuf {
     let client = scene.member.client.clone();
     let account: ServiceAccount = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "fleet");
     accounts.create(&PostParams::default(), &account).await.unwrap();
     let subjects = json!([{ "kind": "ServiceAccount", "name": name, "namespace": "fleet" }]);
-    for role in roles(name) {
+    for role in roles(name, values) {
         let kind = role["kind"].as_str().unwrap();
         let binding = json!({ "metadata": { "name": name }, "subjects": subjects,
             "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name } });
@@ -63,7 +67,7 @@ pub(crate) async fn kubeconfig(scene: &Scene, name: &str, folder: &Path) -> Path
 
 /// Gives the chart's roles of a service account other rules, those without some API group.
 pub(crate) async fn withhold(scene: &Scene, name: &str, group: Option<&str>) {
-    let all = roles(name)[0]["rules"].as_array().unwrap().clone();
+    let all = roles(name, &[])[0]["rules"].as_array().unwrap().clone();
     let rules: Vec<Value> =
         all.into_iter().filter(|rule| group.is_none_or(|group| rule["apiGroups"] != json!([group]))).collect();
     let roles: Api<ClusterRole> = Api::all(scene.member.client.clone());
@@ -129,7 +133,7 @@ async fn the_rights_of_the_chart_are_enough_for_every_kind_and_a_missing_one_is_
     let mut site = Site::set().await;
     drop(site.agent.take());
     let (name, folder) = (fresh("rights"), tempfile::tempdir().unwrap());
-    let member = kubeconfig(&site.scene, &name, folder.path()).await;
+    let member = kubeconfig(&site.scene, &name, folder.path(), &[]).await;
     let accounts: Api<ServiceAccount> = site.in_place();
     let payload = json!({ "metadata": { "name": "secret" }, "stringData": { "a": "b" } });
     let payloads: Api<k8s_openapi::api::core::v1::Secret> =

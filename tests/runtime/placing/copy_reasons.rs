@@ -123,7 +123,7 @@ impl Site {
 async fn every_reason_of_a_copy_is_in_status_event_and_why() {
     let scene = Scene::set().await;
     let (name, folder) = (fresh("reasons"), tempfile::tempdir().unwrap());
-    let member = rights::kubeconfig(&scene, &name, folder.path()).await;
+    let member = rights::kubeconfig(&scene, &name, folder.path(), &[]).await;
     rights::withhold(&scene, &name, Some("policy")).await;
     let mut agent = Program::agent(&member, &scene.control_plane.init_file, &scene.name, "pod-1");
     agent.ready(Duration::from_secs(60)).await;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fleetctl::api::placeable::PLACEABLE;
 use fleetctl::scheduler::index::{self, Index};
-use fleetctl::scheduler::placing::Placing;
+use fleetctl::scheduler::placing::{self, Options};
 use kube::client::Body;
 use kube::runtime::events::{Recorder, Reporter};
 use tokio::sync::watch;
@@ -59,7 +59,8 @@ async fn nothing_is_decided_before_the_schedules_are_known() {
     let (index, mut tasks) = (Arc::new(Index::default()), JoinSet::new());
     let recorder = Recorder::new(fleet.client(), Reporter { controller: "test".to_owned(), instance: None });
     tasks.spawn(index::watch(fleet.client(), fleet.client(), index.clone()));
-    tasks.spawn(Placing::new(client, index, Metrics::default(), recorder, false).run());
+    let options = Options { denies_direct: false, extra_kinds: Vec::new() };
+    tasks.spawn(placing::run(client, index, Metrics::default(), recorder, options));
     // All kinds, policies, groups and reports are listed when they are watched.
     wait("it knows the rest", async || others.load(Ordering::SeqCst) >= PLACEABLE.len() + 3).await;
     tokio::time::sleep(Duration::from_secs(2)).await;

@@ -10,14 +10,16 @@ use kube::{Api, Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::api::extra_kind::{self, ExtraKind};
 use crate::api::labels::{BOOTSTRAP_STATUS, cluster_namespace, cluster_of_namespace};
 use crate::api::lenient::Lenient;
 use crate::api::lenient::raw::Raw;
-use crate::api::placeable::{self, PLACEABLE, Placeable};
-use crate::api::protocol::{DENY, DIRECT_PLACEMENT};
+use crate::api::placeable::{Kinds, PLACEABLE, Placeable};
+use crate::api::protocol::{DENY, DIRECT_PLACEMENT, EXTRA_KINDS};
 use crate::api::{Cluster, ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
 use crate::cli::connect::{list_failed, request_failed};
-use crate::cli::output::error::CliError;
+use crate::cli::output::error::{CliError, Exit};
+use crate::k8s::extra_kinds;
 use crate::k8s::pages::all_pages;
 use crate::placement::facts::{Facts, ObjectKey};
 use crate::placement::fleet::Fleet;
@@ -27,8 +29,17 @@ use crate::placement::matching::{Policies, Policy};
 /// Requests under way at a time.
 const IN_FLIGHT: usize = 16;
 
+/// What the scheduler said of itself.
+pub(super) struct Said {
+    /// Annotations do not place.
+    denies_direct: bool,
+    /// The kinds that it places.
+    pub(super) kinds: Kinds,
+}
+
 /// All of it.
 pub(super) struct Known {
+    pub(super) kinds: Kinds,
     pub(super) policies: Policies,
     pub(super) namespaces: BTreeMap<String, BTreeMap<String, String>>,
     pub(super) clusters: BTreeMap<String, Cluster>,
@@ -39,19 +50,19 @@ pub(super) struct Known {
 
 impl Known {
     /// Reads what every decision depends on.
-    pub(super) async fn read(client: &Client) -> Result<Self, CliError> {
-        let (policies, clusters, groups, schedules, reports, namespaces, denied) = tokio::try_join!(
+    pub(super) async fn read(client: &Client, said: Said) -> Result<Self, CliError> {
+        let (policies, clusters, groups, schedules, reports, namespaces) = tokio::try_join!(
             all::<SchedulePolicy>(client, "schedulepolicies"),
             all::<Cluster>(client, "clusters"),
             all::<ScheduleGroup>(client, "schedulegroups"),
             all::<Schedule>(client, "schedules"),
             all::<ClusterReport>(client, "clusterreports"),
             sources(client, namespace_kind(), None),
-            is_direct_placement_denied(client),
         )?;
         let policies = policies.iter().filter_map(|policy| Policy::read(policy).ok()).collect();
         Ok(Self {
-            policies: Policies::new(policies).with_direct_placement_denied(denied),
+            kinds: said.kinds,
+            policies: Policies::new(policies).with_direct_placement_denied(said.denies_direct),
             namespaces: namespaces.into_iter().map(|one| (one.key.name().to_owned(), one.labels)).collect(),
             clusters: clusters.into_iter().map(|one| (one.name_any(), one)).collect(),
             groups: groups.into_iter().map(|one| (one.name_any(), one)).collect(),
@@ -88,7 +99,7 @@ impl Known {
         });
         let mut promised: BTreeMap<&str, Vec<(&Schedule, Facts)>> = BTreeMap::new();
         let read = stream::iter(open.map(|schedule| async move {
-            let facts = find(client, &live::source_key(&schedule.spec.source_ref)).await?;
+            let facts = find(client, &self.kinds, &live::source_key(&schedule.spec.source_ref)).await?;
             Ok::<_, CliError>((schedule, facts))
         }));
         let mut read = read.buffered(IN_FLIGHT);
@@ -105,13 +116,20 @@ impl Known {
     }
 }
 
-/// Whether the scheduler said of itself that annotations do not place. Its namespace is not known here.
-async fn is_direct_placement_denied(client: &Client) -> Result<bool, CliError> {
+/// What the scheduler said of itself. Its namespace is not known here.
+pub(super) async fn said(client: &Client) -> Result<Said, CliError> {
     let maps: Api<ConfigMap> = Api::all(client.clone());
     let params = ListParams::default().fields(&format!("metadata.name={BOOTSTRAP_STATUS}"));
     let found = pages(&maps, params).await.map_err(|error| list_failed("configmaps", &error))?;
-    let value = |map: &ConfigMap| map.data.as_ref()?.get(DIRECT_PLACEMENT).cloned();
-    Ok(found.iter().filter_map(value).any(|value| value == DENY))
+    let data = |key: &str| found.iter().filter_map(move |map| map.data.as_ref()?.get(key)).collect::<Vec<_>>();
+    let added: Vec<ExtraKind> = data(EXTRA_KINDS).into_iter().flat_map(|list| extra_kind::list(list)).collect();
+    let served = extra_kinds::look(client, &added).await.map_err(|error| {
+        CliError::new(Exit::Failed, "RequestFailed", "cannot read which kinds are served").cause(error.to_string())
+    })?;
+    Ok(Said {
+        denies_direct: data(DIRECT_PLACEMENT).into_iter().any(|value| value == DENY),
+        kinds: Kinds::with(served.kinds),
+    })
 }
 
 fn cluster_of(schedule: &Schedule) -> &str {
@@ -145,8 +163,8 @@ async fn sources(client: &Client, kind: &'static Placeable, label: Option<&str>)
 }
 
 /// All objects with a label, of every kind that can be placed.
-pub(super) async fn with_label(client: &Client, label: &str) -> Result<Vec<Facts>, CliError> {
-    let lists = stream::iter(PLACEABLE.iter().map(|kind| sources(client, kind, Some(label))));
+pub(super) async fn with_label(client: &Client, kinds: &Kinds, label: &str) -> Result<Vec<Facts>, CliError> {
+    let lists = stream::iter(kinds.iter().map(|kind| sources(client, kind, Some(label))));
     let lists: Vec<_> = lists.buffered(IN_FLIGHT).collect().await;
     let mut found = Vec::new();
     for list in lists {
@@ -156,8 +174,8 @@ pub(super) async fn with_label(client: &Client, label: &str) -> Result<Vec<Facts
 }
 
 /// An object by its key; none where it is not there, or cannot be placed at all.
-pub(super) async fn find(client: &Client, key: &ObjectKey) -> Result<Option<Facts>, CliError> {
-    let Some(kind) = placeable::find(key.group(), key.kind()) else { return Ok(None) };
+pub(super) async fn find(client: &Client, kinds: &Kinds, key: &ObjectKey) -> Result<Option<Facts>, CliError> {
+    let Some(kind) = kinds.find(key.group(), key.kind()) else { return Ok(None) };
     let api: Api<Raw> = kind.api(client, Some(key.namespace()));
     let found = api.get_opt(key.name()).await;
     let found = found.map_err(|error| request_failed(&format!("cannot read {}", key.title()), &error))?;

@@ -1,6 +1,6 @@
 //! `KIND/NAME` as kubectl takes it: kinds by name, plural and short name, with or without the group.
 
-use crate::api::placeable::{PLACEABLE, Placeable};
+use crate::api::placeable::{Kinds, Placeable};
 
 /// Short names that kubectl knows.
 const SHORT: [(&str, &str); 16] = [
@@ -23,25 +23,33 @@ const SHORT: [(&str, &str); 16] = [
 ];
 
 /// Finds a kind by what a user calls it.
-pub(super) fn find(text: &str) -> Option<&'static Placeable> {
+pub(super) fn find(kinds: &Kinds, text: &str) -> Option<&'static Placeable> {
     let lower = text.to_lowercase();
     let (name, group) = lower.split_once('.').map_or((lower.as_str(), None), |(name, group)| (name, Some(group)));
     let plural = SHORT.iter().find(|(short, _)| *short == name).map_or(name, |(_, plural)| *plural);
-    PLACEABLE.iter().find(|kind| {
+    kinds.iter().find(|kind| {
         (kind.plural == plural || kind.kind.to_lowercase() == plural) && group.is_none_or(|group| group == kind.group)
     })
 }
 
-/// Splits `KIND/NAME`.
+/// Splits `KIND/NAME`, whatever the kind.
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn parse(text: &str) -> Result<(&'static Placeable, &str), String> {
-    let Some((kind, name)) = text.split_once('/').filter(|(kind, name)| !kind.is_empty() && !name.is_empty()) else {
-        return Err("expected KIND/NAME, such as deployment/web".to_owned());
-    };
-    let found = find(kind).ok_or_else(|| {
-        let kinds: Vec<&str> = PLACEABLE.iter().map(|kind| kind.kind).collect();
+pub(super) fn split(text: &str) -> Result<(&str, &str), String> {
+    text.split_once('/')
+        .filter(|(kind, name)| !kind.is_empty() && !name.is_empty())
+        .ok_or_else(|| "expected KIND/NAME, such as deployment/web".to_owned())
+}
+
+/// Finds the kind of `KIND/NAME`.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn parse<'a>(kinds: &Kinds, text: &'a str) -> Result<(&'static Placeable, &'a str), String> {
+    let (kind, name) = split(text)?;
+    let found = find(kinds, kind).ok_or_else(|| {
+        let kinds: Vec<&str> = kinds.iter().map(|kind| kind.kind).collect();
         format!("`{kind}` is no kind that can be placed; these are: {}", kinds.join(", "))
     })?;
     Ok((found, name))
@@ -54,21 +62,24 @@ mod tests {
     #[test]
     fn kinds_are_found_by_every_name_that_kubectl_takes() {
         for text in ["deployment", "Deployment", "deployments", "deploy", "deployment.apps", "deploy.apps"] {
-            assert_eq!(find(text).map(|kind| kind.kind), Some("Deployment"), "{text}");
+            assert_eq!(find(&Kinds::default(), text).map(|kind| kind.kind), Some("Deployment"), "{text}");
         }
-        assert_eq!(find("hpa").map(|kind| kind.plural), Some("horizontalpodautoscalers"));
-        assert!(find("deployment.batch").is_none() && find("node").is_none());
+        assert_eq!(find(&Kinds::default(), "hpa").map(|kind| kind.plural), Some("horizontalpodautoscalers"));
+        assert!(find(&Kinds::default(), "deployment.batch").is_none() && find(&Kinds::default(), "node").is_none());
         for (short, plural) in SHORT {
-            assert_eq!(find(short).map(|kind| kind.plural), Some(plural));
+            assert_eq!(find(&Kinds::default(), short).map(|kind| kind.plural), Some(plural));
         }
     }
 
     #[test]
     fn a_name_without_a_kind_is_an_error_that_says_what_is_expected() {
-        assert_eq!(parse("deploy/web").map(|(kind, name)| (kind.kind, name)), Ok(("Deployment", "web")));
+        assert_eq!(
+            parse(&Kinds::default(), "deploy/web").map(|(kind, name)| (kind.kind, name)),
+            Ok(("Deployment", "web"))
+        );
         for text in ["web", "/web", "deployment/"] {
-            assert!(parse(text).unwrap_err().contains("KIND/NAME"), "{text}");
+            assert!(parse(&Kinds::default(), text).unwrap_err().contains("KIND/NAME"), "{text}");
         }
-        assert!(parse("node/a").unwrap_err().contains("Deployment"));
+        assert!(parse(&Kinds::default(), "node/a").unwrap_err().contains("Deployment"));
     }
 }

@@ -53,17 +53,19 @@ enum Format {
 }
 
 pub(crate) async fn run(ui: &Ui, global: &Global, args: &WhyArgs) -> Result<Exit, CliError> {
-    let (kind, name) = kind::parse(&args.object)
-        .map_err(|why| CliError::new(Exit::Usage, "NoSuchKind", format!("cannot read `{}`", args.object)).cause(why))?;
+    let refused = |why| CliError::new(Exit::Usage, "NoSuchKind", format!("cannot read `{}`", args.object)).cause(why);
+    kind::split(&args.object).map_err(refused)?;
     let there = hub(global).await?;
+    let said = fleet::said(&there.client).await?;
+    let (kind, name) = kind::parse(&said.kinds, &args.object).map_err(refused)?;
     // The default is where the service's own components are, which is not where workloads are.
     let namespace = if global.namespace_given { global.namespace.to_string() } else { there.namespace.clone() };
     let key = ObjectKey::new(kind.group, kind.kind, if kind.namespaced { &namespace } else { "" }, name);
-    let Some(facts) = fleet::find(&there.client, &key).await? else {
+    let Some(facts) = fleet::find(&there.client, &said.kinds, &key).await? else {
         return Err(CliError::new(Exit::Failed, "NoSuchObject", format!("there is no {}", key.title()))
             .hint("name its namespace with `--namespace`, and the control plane with `--context`"));
     };
-    let known = Known::read(&there.client).await?;
+    let known = Known::read(&there.client, said).await?;
     let report = explained(&there.client, &known, &facts).await?;
     let text = match args.output {
         Some(Format::Json) => output::json(&report),
@@ -167,7 +169,7 @@ async fn by_policy(
     let mut members = vec![facts.clone()];
     let by = policy.spec.group_by.as_ref().and_then(|by| Some((by, facts.labels.get(&by.label_key)?)));
     if let Some((by, value)) = by.filter(|_| group_key.is_by_label()) {
-        members = fleet::with_label(client, &format!("{}={value}", by.label_key)).await?;
+        members = fleet::with_label(client, &known.kinds, &format!("{}={value}", by.label_key)).await?;
         members.retain(|one| {
             let found = known.policies.evaluate(one, &known.labels(&one.key));
             matches!(found, Match::Policy { policy: other, .. } if other.name == policy.name)

@@ -1,4 +1,4 @@
-//! An API in this process, for tests of the agent's requests.
+//! An API in this process, for tests of requests.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 /// A client whose requests `answer` answers, by their URI and what they bring; `Null` for those that bring nothing. A
 /// [`failure`] is answered as one.
-pub(super) fn api(answer: impl Fn(&http::Uri, Value) -> Value + Send + Sync + 'static) -> Client {
+pub(crate) fn api(answer: impl Fn(&http::Uri, Value) -> Value + Send + Sync + 'static) -> Client {
     let answer = Arc::new(answer);
     let serve = move |request: http::Request<Body>| {
         let answer = Arc::clone(&answer);
@@ -25,7 +25,7 @@ pub(super) fn api(answer: impl Fn(&http::Uri, Value) -> Value + Send + Sync + 's
 }
 
 /// Returns the answer to a failed request.
-pub(super) fn failure(code: u16) -> Value {
+pub(crate) fn failure(code: u16) -> Value {
     let reason = if code == 404 { "NotFound" } else { "" };
     json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
