@@ -179,6 +179,29 @@ async fn the_api_may_come_later_and_only_one_line_says_so() {
 }
 
 #[tokio::test]
+async fn why_it_is_not_ready_is_told_to_its_own_pod_only() {
+    let stage = Stage::hub().await;
+    let wire = Wire::to(&stage.hub.url, false).await;
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = wire.kubeconfig(&stage.hub.kubeconfig, folder.path());
+    // The address at which the clusters see this machine: whoever connects to it does not come from the loopback.
+    let hub = stage.hub.url.trim_start_matches("https://");
+    let own = std::net::TcpStream::connect(hub).unwrap().local_addr().unwrap().ip();
+    assert!(!own.is_loopback());
+    let seen_at = async |address: String| {
+        let flag = format!("--admin-address={address}:0");
+        let mut scheduler = Program::scheduler_with(&kubeconfig, "", "one", &[&flag]);
+        wait("it answers", async || scheduler.ask("/healthz").await.0 == 200).await;
+        wait("it knows why", async || scheduler.log().contains("does not answer")).await;
+        scheduler.ask("/readyz").await
+    };
+    let (code, body) = seen_at("127.0.0.1".to_owned()).await;
+    assert!(code == 503 && body.contains("does not answer"), "{code} {body}");
+    let (code, body) = seen_at(own.to_string()).await;
+    assert!(code == 503 && !body.contains("does not answer"), "{code} {body}");
+}
+
+#[tokio::test]
 async fn a_standby_takes_over_when_the_leader_dies_and_not_before() {
     let stage = Stage::hub().await;
     let config = format!("agentEndpoint: {}", stage.hub.url);

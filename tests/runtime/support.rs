@@ -181,7 +181,8 @@ impl Program {
     /// Starts a program whose arguments are complete but for the admin port, with its log in the folder.
     pub(crate) fn start(mut command: Command, dir: TempDir) -> Self {
         let log = fs_err::File::create(dir.path().join("log")).expect("a log");
-        command.args(["--admin-address", "127.0.0.1:0"]).stdout(Stdio::null()).stderr(log.into_parts().0);
+        // A flag of the test's own wins.
+        command.env("FLEET_ADMIN_ADDRESS", "127.0.0.1:0").stdout(Stdio::null()).stderr(log.into_parts().0);
         Self { child: command.spawn().expect("the program starts"), dir, admin: None }
     }
 
