@@ -47,7 +47,7 @@ pub enum ExtraKindError {
     #[error("objects of the kind {0} can be placed anyway")]
     Known(String),
     /// A role or a binding.
-    #[error("roles and their bindings are allowed all together: --allow-rbac-kinds (value allowRBACKinds)")]
+    #[error("roles and their bindings are added all together: value placement.allowRBACKinds, flag --allow-rbac-kinds")]
     Rbac,
     /// The service's own.
     #[error("{0} belongs to the service's own API, which is never placed")]
@@ -150,7 +150,7 @@ pub fn recorded(annotations: &BTreeMap<String, String>) -> BTreeSet<ExtraKind> {
     list(text)
 }
 
-/// The kinds of a list that a program recorded, at most [`MOST`] of them.
+/// The first hundred kinds of a list that a program recorded.
 pub fn list(text: &str) -> BTreeSet<ExtraKind> {
     text.split(',').filter_map(|kind| ExtraKind::recorded(kind).ok()).take(MOST).collect()
 }

@@ -26,3 +26,18 @@ async fn an_annotation_that_is_denied_is_told_and_counts_for_nothing() {
     assert_eq!(fleet.copies(&west.name).await.len(), 0);
     fleet.end(&[policy]).await;
 }
+
+#[tokio::test]
+async fn nobody_but_the_scheduler_says_whether_annotations_are_denied() {
+    let fleet = Fleet::new().await;
+    let west = fleet.join(2).await;
+    let claim = json!({"metadata": {"name": "fleet-bootstrap-status"}, "data": {"directPlacement": "Deny"}});
+    let maps: Api<ConfigMap> = Api::namespaced(fleet.client(), &fleet.namespace);
+    maps.create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
+    fleet.deployment("web", 1, json!({"fleet-scheduler.io/cluster": west.name})).await;
+    let copy = fleet.copy(&west.name, "Deployment web").await;
+    fleet.report(&copy, json!({"replicas": 1}), true).await;
+    let report = why(&fleet.stage.hub.kubeconfig, "deployment/web", &fleet.namespace, 0).to_string();
+    assert!(!report.contains("lets policies alone"), "{report}");
+    fleet.end(&[]).await;
+}

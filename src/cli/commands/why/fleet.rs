@@ -116,18 +116,21 @@ impl Known {
     }
 }
 
-/// What the scheduler said of itself. Its namespace is not known here.
+/// What the scheduler said of itself. Its namespace is not known here: the first of that name is its own, for it is there
+/// before anybody else can make objects.
 pub(super) async fn said(client: &Client) -> Result<Said, CliError> {
     let maps: Api<ConfigMap> = Api::all(client.clone());
     let params = ListParams::default().fields(&format!("metadata.name={BOOTSTRAP_STATUS}"));
     let found = pages(&maps, params).await.map_err(|error| list_failed("configmaps", &error))?;
-    let data = |key: &str| found.iter().filter_map(move |map| map.data.as_ref()?.get(key)).collect::<Vec<_>>();
-    let added: Vec<ExtraKind> = data(EXTRA_KINDS).into_iter().flat_map(|list| extra_kind::list(list)).collect();
+    let first = found.into_iter().min_by(|a, b| a.metadata.creation_timestamp.cmp(&b.metadata.creation_timestamp));
+    let data = first.and_then(|map| map.data).unwrap_or_default();
+    let added: Vec<ExtraKind> =
+        data.get(EXTRA_KINDS).map(|list| extra_kind::list(list)).into_iter().flatten().collect();
     let served = extra_kinds::look(client, &added).await.map_err(|error| {
         CliError::new(Exit::Failed, "RequestFailed", "cannot read which kinds are served").cause(error.to_string())
     })?;
     Ok(Said {
-        denies_direct: data(DIRECT_PLACEMENT).into_iter().any(|value| value == DENY),
+        denies_direct: data.get(DIRECT_PLACEMENT).is_some_and(|value| value == DENY),
         kinds: Kinds::with(served.kinds),
     })
 }
