@@ -1,4 +1,4 @@
-//! The policies of `docs/placement.md`, applied as they stand there.
+//! The policies and the values of `docs/placement.md`, as they stand there.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -11,12 +11,32 @@ fn blocks(page: &str) -> Vec<String> {
     parts.filter_map(|part| Some(part.split_once("```")?.0.to_owned())).collect()
 }
 
+/// Whether a block is of values, and of which chart.
+fn chart_of(block: &str) -> Option<&'static str> {
+    let charts = [("# values of the control plane\n", "control-plane"), ("# values of each agent\n", "agent")];
+    charts.into_iter().find(|(first, _)| block.starts_with(first)).map(|(_, chart)| chart)
+}
+
+#[test]
+fn the_values_of_the_documentation_are_valid() {
+    let page = fs_err::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/placement.md")).unwrap();
+    let values: Vec<_> = blocks(&page).into_iter().filter_map(|text| Some((chart_of(&text)?, text))).collect();
+    assert_eq!(values.iter().map(|(chart, _)| *chart).collect::<Vec<_>>(), ["control-plane", "agent"]);
+    for (chart, text) in values {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        let mut lint = Command::new(env!("CARGO_BIN_EXE_fleetctl"));
+        let answer = lint.args(["lint", chart, "--all-versions", "--values"]).arg(file.path()).output().unwrap();
+        assert!(answer.status.success(), "{text}{}", String::from_utf8_lossy(&answer.stderr));
+    }
+}
+
 #[tokio::test]
 async fn the_policies_of_the_documentation_are_valid() {
     let fleet = Fleet::new().await;
     let page = fs_err::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/placement.md")).unwrap();
     let policies: Api<SchedulePolicy> = Api::all(fleet.client());
-    let blocks = blocks(&page);
+    let blocks: Vec<String> = blocks(&page).into_iter().filter(|text| chart_of(text).is_none()).collect();
     assert!(blocks.len() >= 4, "{} examples", blocks.len());
     for text in blocks {
         let name = serde_saphyr::from_str::<Value>(&text).unwrap()["metadata"]["name"].as_str().unwrap().to_owned();
