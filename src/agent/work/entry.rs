@@ -13,7 +13,7 @@ use super::problem::{Again, LATE, Problem};
 use super::resource::is_finished;
 use super::status;
 use super::task::Task;
-use crate::api::condition::find;
+use crate::api::condition::{Condition, find};
 use crate::api::schedule::{ScheduleStatus, applied, conditions};
 use crate::k8s::backoff::{Backoff, jittered};
 
@@ -110,7 +110,15 @@ impl Entry {
     /// Takes a changed Schedule. Returns true where there is something to do.
     pub fn update(&mut self, task: Task, now: Instant) -> bool {
         let changed = task.content != self.task.content || task.deleting != self.task.deleting;
+        // An edit that gives the same copy, such as an annotation of a Deployment: the source waits to hear that it is applied.
+        let renumbered = task.source_generation != self.task.source_generation;
         self.task = task;
+        let is_applied = find(&self.status.conditions, conditions::APPLIED).is_some_and(Condition::is_true);
+        // What failed is tried again in its time, with the new number.
+        if renumbered && !changed && (self.running || is_applied) {
+            self.work_at(now);
+            return true;
+        }
         if changed {
             self.backoff.reset();
             self.dropped.clear();
