@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::labels::{ANNOTATION_PLACED_KINDS, is_own_group};
-use super::placeable;
+use super::{kinds, names, placeable};
 
 /// API group of roles and their bindings.
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -77,7 +77,7 @@ impl ExtraKind {
 
     /// The API version with its group, such as `example.com/v1`.
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+        kinds::api_version(&self.group, &self.version)
     }
 
     /// When its copies are first applied: definitions before all that they define, rights before what uses them.
@@ -126,11 +126,7 @@ impl FromStr for ExtraKind {
 }
 
 fn is_group(text: &str) -> bool {
-    let part = |part: &str| {
-        let inside = part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
-        !part.is_empty() && part.len() <= 63 && inside && !part.starts_with('-') && !part.ends_with('-')
-    };
-    text.len() <= 253 && text.split('.').all(part)
+    text.len() <= 253 && text.split('.').all(|part| part.len() <= 63 && names::is_label(part))
 }
 
 /// `v1`, `v2beta3`: a version as API servers take it.

@@ -242,7 +242,7 @@ impl Kind {
 
     /// `v1`, or `group/version` outside the core group.
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
+        api_version(&self.group, &self.version)
     }
 
     /// `Kind` in the core group, else `Kind.group`, the way ApplySet annotations write it.
@@ -267,6 +267,11 @@ impl Kind {
 /// Splits `apps/v1` into `("apps", "v1")` and `v1` into `("", "v1")`.
 pub fn split_api_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+/// Joins what [`split_api_version`] splits: `apps` and `v1` give `apps/v1`, the core group gives the version alone.
+pub fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
 /// The rows of a group and kind, the newest first, up to the one that the oldest supported minor serves.

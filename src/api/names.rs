@@ -38,7 +38,8 @@ pub enum NameError {
     },
 }
 
-fn is_label(text: &str) -> bool {
+/// Whether a text is a DNS label, but for its length.
+pub(super) fn is_label(text: &str) -> bool {
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
     text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
         && edge(text.chars().next())

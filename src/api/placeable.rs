@@ -5,7 +5,7 @@ use kube::core::DynamicResourceScope;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::kinds::split_api_version;
+use super::kinds::{api_version, split_api_version};
 use super::labels::{ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
 
 /// What others are defined by, or lie in.
@@ -144,7 +144,7 @@ impl Placeable {
 
     /// The API version with its group, such as `apps/v1`.
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
+        api_version(self.group, self.version)
     }
 }
 

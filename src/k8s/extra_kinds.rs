@@ -62,7 +62,8 @@ pub async fn more(client: &Client, wanted: &[ExtraKind], known: &Kinds) {
     }
 }
 
-/// Asks for each kind. What is found lives as long as the program: there are as many as flags.
+/// Asks for each kind, of several versions of one for the first that is served: two watches of the same objects would wait for
+/// each other. What is found lives as long as the program, and is as much as there are flags each time that it is asked for.
 ///
 /// # Errors
 /// A call that failed otherwise than by saying that there is no such group.
@@ -70,6 +71,9 @@ pub async fn look(client: &Client, wanted: &[ExtraKind]) -> Result<Served, CallE
     let mut lists: BTreeMap<String, Vec<APIResource>> = BTreeMap::new();
     let mut served = Served::default();
     for kind in wanted {
+        if served.kinds.iter().any(|one| one.group == kind.group && one.kind == kind.kind) {
+            continue;
+        }
         let version = kind.api_version();
         if !lists.contains_key(&version) {
             let list = if kind.group.is_empty() {
@@ -120,7 +124,7 @@ mod tests {
     async fn kinds_are_as_the_api_server_serves_them() {
         let all = ["get", "list", "watch", "create", "patch", "delete"];
         let client = test_api::api(move |uri, _| match uri.path() {
-            "/apis/example.com/v1" => {
+            "/apis/example.com/v1" | "/apis/example.com/v2" => {
                 json!({ "kind": "APIResourceList", "groupVersion": "example.com/v1", "resources": [
                     { "name": "widgets/status", "singularName": "", "namespaced": true, "kind": "Widget", "verbs": ["get"] },
                     { "name": "widgets", "singularName": "widget", "namespaced": true, "kind": "Widget", "verbs": all },
@@ -132,7 +136,8 @@ mod tests {
             ]}),
             _ => test_api::failure(404),
         });
-        let wanted = ["example.com/v1/Widget", "example.com/v1/View", "v1/LimitRange", "other.io/v1/X"];
+        let wanted =
+            ["example.com/v1/Widget", "example.com/v1/View", "v1/LimitRange", "other.io/v1/X", "example.com/v2/Widget"];
         let wanted = wanted.map(|text| text.parse().unwrap());
         let served = look(&client, &wanted).await.unwrap();
         let found: Vec<_> =

@@ -107,26 +107,23 @@ impl Entry {
         }
     }
 
-    /// Takes a changed Schedule. Returns true where there is something to do.
-    pub fn update(&mut self, task: Task, now: Instant) -> bool {
+    /// Takes a changed Schedule.
+    pub fn update(&mut self, task: Task, now: Instant) {
         let changed = task.content != self.task.content || task.deleting != self.task.deleting;
-        // An edit that gives the same copy, such as an annotation of a Deployment: the source waits to hear that it is applied.
         let renumbered = task.source_generation != self.task.source_generation;
         self.task = task;
-        let is_applied = find(&self.status.conditions, conditions::APPLIED).is_some_and(Condition::is_true);
-        // What failed is tried again in its time, with the new number.
-        if renumbered && !changed && (self.running || is_applied) {
-            self.work_at(now);
-            return true;
-        }
+        let is_applied = || find(&self.status.conditions, conditions::APPLIED).is_some_and(Condition::is_true);
         if changed {
             self.backoff.reset();
             self.dropped.clear();
             self.drift = Drift::default();
             self.corrected = None;
             self.work_at(now);
+        } else if renumbered && (self.running || is_applied()) {
+            // The same copy, as of an annotated Deployment: its source waits to hear that the new generation is applied.
+            // What failed is tried again in its time.
+            self.work_at(now);
         }
-        changed
     }
 
     /// Has it worked on at a time, or after what is being done now.

@@ -143,7 +143,7 @@ fn target(kinds: &Kinds, manifest: &str) -> Result<Target, Unusable> {
         return Err(Unusable::Invalid("the manifest lacks `apiVersion`, `kind` or `metadata.name`".to_owned()));
     };
     let unknown = || {
-        let text = "add it to extraKinds of the agent and the scheduler, and see that this cluster serves it";
+        let text = "its values add kinds by `placement.extraKinds`, as far as this cluster serves them";
         Unusable::UnknownKind(format!("this agent does not place {kind} of {api_version}: {text}"))
     };
     let row = kinds.find(split_api_version(api_version).0, kind).ok_or_else(unknown)?;

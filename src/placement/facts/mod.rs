@@ -262,10 +262,7 @@ impl Facts {
 
     /// Returns the API version: `v1`, or `apps/v1`.
     pub fn api_version(&self) -> String {
-        match self.key.group() {
-            "" => self.version.clone(),
-            group => format!("{group}/{}", self.version),
-        }
+        kinds::api_version(self.key.group(), &self.version)
     }
 }
 

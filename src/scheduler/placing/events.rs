@@ -14,7 +14,7 @@ use super::status::SCHEDULED;
 use super::writer::Write;
 use crate::api::group::ObjectRef;
 use crate::api::labels::cluster_of_namespace;
-use crate::api::{Schedule, ScheduleGroup, ScheduleGroupStatus, condition};
+use crate::api::{Schedule, ScheduleGroup, ScheduleGroupStatus, condition, kinds};
 use crate::placement::copy_state;
 use crate::placement::explain;
 use crate::placement::facts::ObjectKey;
@@ -64,10 +64,8 @@ fn reference(group: &str) -> ObjectReference {
 /// The events about a copy, of what is new in its Schedule's status.
 pub(super) fn of_copy(old: &Schedule, new: &Schedule) -> Vec<Write> {
     let source = &new.spec.source_ref;
-    let version =
-        if source.group.is_empty() { source.version.clone() } else { format!("{}/{}", source.group, source.version) };
     let about = ObjectReference {
-        api_version: Some(version),
+        api_version: Some(kinds::api_version(&source.group, &source.version)),
         kind: Some(source.kind.clone()),
         namespace: source.namespace.clone(),
         name: Some(source.name.clone()),

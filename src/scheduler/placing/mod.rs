@@ -52,7 +52,7 @@ const UNITS: usize = 64;
 const TICK: Duration = Duration::from_secs(1);
 
 /// Placement of one leadership term.
-pub struct Placing {
+struct Placing {
     client: Client,
     index: Arc<Index>,
     metrics: Metrics,

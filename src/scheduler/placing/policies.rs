@@ -31,7 +31,7 @@ fn fault(state: &State, policy: &SchedulePolicy) -> Option<(&'static str, String
         return Some((
             "KindNotPlaceable",
             format!(
-                "objects of the kind {name} cannot be placed; extraKinds of the control plane and the agents adds kinds"
+                "objects of the kind {name} cannot be placed; `placement.extraKinds` of the control plane and of the agents adds kinds"
             ),
         ));
     }
