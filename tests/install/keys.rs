@@ -27,13 +27,15 @@ fn healthy(site: &Site) {
 fn run_now(site: &Site, name: &str) -> (bool, String) {
     site.kubectl(&["-n", "fleet", "create", "job", name, "--from=cronjob/fleet-keys"]);
     let field = |path: &str| site.kubectl(&["-n", "fleet", "get", "job", name, "-o", &format!("jsonpath={{{path}}}")]);
-    // A pod that has not begun has no log yet.
     let of_job = format!("job-name={name}");
     let logs = ["-n", "fleet", "logs", "-l", &of_job, "--tail=-1"];
-    let log = || site.bed.kubectl(site.cluster, &logs).unwrap_or_default();
-    let failed = || field(".status.succeeded") != "1" && log().contains("ERROR");
-    eventually("the end of the Job", || field(".status.succeeded") == "1" || failed());
-    let ended = (field(".status.succeeded") == "1", log());
+    let mut ended = (false, String::new());
+    eventually("the end of the Job", || {
+        // The log is empty before a container begins, and again while it waits to be started anew: an error is kept when seen.
+        let log = site.bed.kubectl(site.cluster, &logs).unwrap_or_default();
+        ended = (field(".status.succeeded") == "1", log);
+        ended.0 || ended.1.contains("ERROR")
+    });
     site.kubectl(&["-n", "fleet", "delete", "job", name, "--wait=true"]);
     ended
 }

@@ -11,7 +11,7 @@ use super::server::ServerFacts;
 use crate::api::cluster::Taint;
 use crate::k8s::backoff::Backoff;
 
-/// Shortest time between two reports.
+/// Shortest time between two reports, unless the API server serves more than before: objects wait for that.
 const MIN_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest time between two reports.
 pub(super) const MAX_INTERVAL: Duration = Duration::from_secs(300);
@@ -61,6 +61,12 @@ pub fn is_significant(reported: &Snapshot, now: &Snapshot) -> bool {
     })
 }
 
+/// Returns true where an API version is served that was not before. Objects of it cannot be placed until that is known. How
+/// often this is true is limited by how often the facts are read.
+fn serves_more(reported: &ServerFacts, now: &ServerFacts) -> bool {
+    now.apis.iter().any(|api| reported.apis.binary_search(api).is_err())
+}
+
 /// Decides when to report.
 #[derive(Debug)]
 pub struct Publisher {
@@ -105,7 +111,8 @@ impl Publisher {
             return false;
         }
         let waiting = *self.waiting.get_or_insert(now);
-        since >= MIN_INTERVAL && now.saturating_sub(waiting) >= DEBOUNCE
+        let is_time = since >= MIN_INTERVAL || serves_more(&reported.server, &snapshot.server);
+        is_time && now.saturating_sub(waiting) >= DEBOUNCE
     }
 
     /// Records that `snapshot` was reported.
@@ -208,6 +215,23 @@ mod tests {
         assert!(!publisher.is_due(&snapshot(399), at(20)));
         assert!(!publisher.is_due(&snapshot(399), at(59)));
         assert!(publisher.is_due(&snapshot(399), at(60)));
+    }
+
+    #[test]
+    fn an_api_that_is_served_from_now_on_is_reported_within_seconds() {
+        let serving = |apis: &[&str]| {
+            let apis = apis.iter().map(|&api| api.to_owned()).collect();
+            Snapshot { server: ServerFacts { apis, ..ServerFacts::default() }, ..snapshot(500) }
+        };
+        let mut publisher = Publisher::default();
+        publisher.reported(serving(&["apps/v1", "v1"]), at(0), 0.0);
+        assert!(!publisher.is_due(&serving(&["v1"]), at(20)));
+        assert!(!publisher.is_due(&serving(&["v1"]), at(25)), "one that is gone can wait");
+        let more = serving(&["apps/v1", "example.com/v1", "v1"]);
+        let mut publisher = Publisher::default();
+        publisher.reported(serving(&["apps/v1", "v1"]), at(0), 0.0);
+        assert!(!publisher.is_due(&more, at(10)));
+        assert!(publisher.is_due(&more, at(15)));
     }
 
     #[test]
