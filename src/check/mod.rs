@@ -8,6 +8,7 @@ mod autopilot;
 pub mod hosting;
 pub mod inside;
 pub mod installed;
+pub mod pulls;
 pub mod quota;
 pub mod support;
 pub mod workload;
@@ -265,7 +266,7 @@ fn unfit<F>(checks: &[Check<F>], id: &str, facts: &F) -> Judged {
 /// Of each check what it says where it does not hold: the examples of its page.
 #[cfg(test)]
 pub(crate) fn examples() -> Vec<Judged> {
-    [inside::examples(), installed::examples(), hosting::examples(), workload::examples()].concat()
+    [inside::examples(), installed::examples(), hosting::examples(), workload::examples(), pulls::examples()].concat()
 }
 
 #[cfg(test)]

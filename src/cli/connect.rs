@@ -36,12 +36,19 @@ pub(super) async fn connect(global: &Global) -> Result<Connected, CliError> {
 
 /// Refuses to send keys and tokens to a server that may be any, or to take from one what an agent will trust.
 pub(super) fn verified(cluster: &Connected, is_allowed: bool) -> Result<(), CliError> {
-    let Some(why) = cluster.unverified.filter(|_| !is_allowed) else { return Ok(()) };
+    if is_allowed {
+        return Ok(());
+    }
+    known(cluster).map_err(|error| error.hint("to go on all the same: --allow-unverified-server"))
+}
+
+/// The same for commands that have no way around it.
+pub(super) fn known(cluster: &Connected) -> Result<(), CliError> {
+    let Some(why) = cluster.unverified else { return Ok(()) };
     let context = cluster.context.as_deref().unwrap_or("in-cluster");
     let message = format!("it is not known who answers for the context `{}`: {why}", visible_cell(context));
     Err(CliError::new(Exit::Refused, "ServerNotVerified", message)
-        .hint("keys and tokens go this way: set `certificate-authority-data` in the kubeconfig")
-        .hint("to go on all the same: --allow-unverified-server"))
+        .hint("keys and tokens go this way: set `certificate-authority-data` in the kubeconfig"))
 }
 
 /// The service's home directory.

@@ -31,6 +31,9 @@ pub fn rights(plan: &Plan) -> Result<Vec<Right>, Diagnostics> {
         Right::needed(Scope::Namespace, "", "services", &["get"]),
         // Those of a store that has never worked, when it is changed.
         Right::optional(Scope::Namespace, "", "pods", &["delete"]),
+        // Those that try the images before an install, and their login.
+        Right::optional(Scope::Namespace, "", "pods", &["create", "get", "list", "watch"]),
+        Right::optional(Scope::Namespace, "", "secrets", &["create", "delete"]),
         // Whether replicas that somebody has scaled are an autoscaler's.
         Right::optional(Scope::Namespace, "autoscaling", "horizontalpodautoscalers", &["list"]),
         // What other values have, and is pruned when it is planned no more.

@@ -25,6 +25,8 @@ pub enum CauseId {
     ProvisioningFailed,
     /// The registry does not know the image, or its name is malformed.
     ImageNotFound,
+    /// The registry has the image for other architectures than the node's.
+    ImageArchitecture,
     /// The registry wants other credentials.
     ImagePullDenied,
     /// The image could not be pulled for another reason, such as the network.
@@ -88,13 +90,14 @@ pub(crate) enum Attempt {
 
 impl CauseId {
     /// All of them, in the order of their definition.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::NoDefaultStorageClass,
         Self::ClaimWithoutClass,
         Self::StorageClassMissing,
         Self::NoProvisioner,
         Self::ProvisioningFailed,
         Self::ImageNotFound,
+        Self::ImageArchitecture,
         Self::ImagePullDenied,
         Self::ImagePullFailed,
         Self::CrashLoop,
@@ -127,7 +130,7 @@ impl CauseId {
     /// [`Self::CrashLoop`] turn out to be [`Self::OutOfMemory`].
     pub(crate) fn waiting_reasons(self) -> &'static [(&'static str, Attempt)] {
         match self {
-            Self::ImageNotFound | Self::ImagePullDenied | Self::ImagePullFailed => &[
+            Self::ImageNotFound | Self::ImageArchitecture | Self::ImagePullDenied | Self::ImagePullFailed => &[
                 ("ErrImagePull", Attempt::Failed),
                 ("ImagePullBackOff", Attempt::BackingOff),
                 ("RegistryUnavailable", Attempt::BackingOff),
@@ -165,6 +168,7 @@ impl CauseId {
             Self::CrashLoop | Self::OutOfMemory => 2,
             Self::NoDefaultStorageClass | Self::StorageClassMissing | Self::PodSecurity => 5,
             Self::ImageNotFound
+            | Self::ImageArchitecture
             | Self::ImagePullDenied
             | Self::QuotaExceeded
             | Self::Deleted

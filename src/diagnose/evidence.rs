@@ -53,6 +53,11 @@ impl Finding {
         Self { grace: None, ..self }
     }
 
+    /// The object at the root with its state, and the remedy.
+    pub(crate) fn told(self) -> (String, Remedy) {
+        (self.chain.last().map(ToString::to_string).unwrap_or_default(), self.remedy)
+    }
+
     pub(super) fn below(mut self, link: Link) -> Self {
         self.chain.insert(0, link);
         self

@@ -124,14 +124,16 @@ fn signals_of(cause: &Diagnosis, target: Option<&Value>, evidence: &Evidence) ->
         evidence.events.iter().filter(counts).map(of_event).collect()
     };
     let signals = match cause.cause {
-        CauseId::ImageNotFound | CauseId::ImagePullDenied | CauseId::ImagePullFailed => {
+        CauseId::ImageNotFound | CauseId::ImageArchitecture | CauseId::ImagePullDenied | CauseId::ImagePullFailed => {
             let in_chain = |pod: &&Pod| {
                 let reference = pod.reference();
                 cause.chain.iter().any(|link| Some(&link.object) == reference.as_ref())
             };
             let pods: Vec<&Pod> = evidence.pods.iter().filter(in_chain).collect();
-            let is_conclusive = |(_, reason)| cause.cause.attempt(reason) == Some(Attempt::Conclusive);
-            if pods.iter().any(|pod| waiting(pod).any(is_conclusive)) {
+            let attempts =
+                || pods.iter().flat_map(|pod| waiting(pod)).filter_map(|(_, reason)| cause.cause.attempt(reason));
+            // An image that was pulled and cannot run shows in no pull.
+            if attempts().next().is_none() || attempts().any(|attempt| attempt == Attempt::Conclusive) {
                 return None;
             }
             // Events of the same reason report each back-off. Those do not quote the registry.

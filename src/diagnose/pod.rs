@@ -5,8 +5,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod};
 
-use super::diagnosis::{CONFIG_ERROR, CauseId, INVALID_IMAGE_NAME, Link};
+use super::diagnosis::{CONFIG_ERROR, CauseId, Link};
 use super::evidence::{DEADLINE_EXCEEDED, Evidence, Finding, event_time, events_of, has_reason, message};
+use super::image::{Unusable, unexecutable, unpulled};
 use super::pod_facts::{condition, pvc_names, refused};
 use super::typed::Typed as _;
 use crate::api::readiness_log;
@@ -82,7 +83,7 @@ pub(crate) fn waiting_reason(container: &ContainerStatus) -> Option<&str> {
     container.state.as_ref()?.waiting.as_ref()?.reason.as_deref()
 }
 
-fn waiting_message(container: &ContainerStatus) -> Option<&str> {
+pub(crate) fn waiting_message(container: &ContainerStatus) -> Option<&str> {
     container.state.as_ref()?.waiting.as_ref()?.message.as_deref()
 }
 
@@ -140,51 +141,14 @@ fn unschedulable(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Optio
 
 fn containers(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
     statuses(pod)
-        .find_map(|container| image(pod, container, reference, evidence))
+        .find_map(|container| Some(unusable(unpulled(pod, container, evidence)?, reference)))
         .or_else(|| statuses(pod).find_map(|container| config(container, reference)))
         .or_else(|| statuses(pod).find_map(|container| from_log(container, reference, evidence)))
         .or_else(|| statuses(pod).find_map(|container| crash(container, reference, evidence)))
 }
 
-fn image(pod: &Pod, container: &ContainerStatus, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
-    let reason = waiting_reason(container)?;
-    CauseId::ImagePullFailed.attempt(reason)?;
-    let image = container.image.as_str();
-    // During the back-off the waiting message says nothing; the registry's answer is in the event.
-    let answer = events_of(pod.subject(), evidence)
-        .filter(|event| has_reason(event, &["Failed"]))
-        .map(message)
-        .find(|message| message.contains(image) && message.contains("pull"))
-        .or_else(|| waiting_message(container))
-        .unwrap_or("no answer");
-    let missing = ["not found", "manifest unknown", "name unknown", "couldn't parse image", "invalid reference"];
-    let denied = ["unauthorized", "denied", "forbidden", "authentication", "authorization"];
-    let namespace = reference.namespace.as_deref().unwrap_or_default();
-    let (cause, remedy) = if reason == INVALID_IMAGE_NAME || mentions(answer, image, &missing, &["404"]) {
-        (
-            CauseId::ImageNotFound,
-            format!(
-                "check the repository and the tag of `{image}`, and that the registry has it for this architecture"
-            ),
-        )
-    } else if mentions(answer, image, &denied, &["401", "403"]) {
-        (
-            CauseId::ImagePullDenied,
-            format!("give the pods a pull secret for the registry of `{image}` in namespace {namespace}"),
-        )
-    } else {
-        (CauseId::ImagePullFailed, format!("check that the nodes reach the registry of `{image}`"))
-    };
-    Some(Finding::new(cause, link(reference, format!("image `{image}` cannot be pulled: {answer}")), remedy))
-}
-
-/// Returns whether a registry's answer has one of these words or codes. The image that it names may have words like
-/// them, and a digest or a port the digits of a code.
-fn mentions(answer: &str, image: &str, words: &[&str], codes: &[&str]) -> bool {
-    let answer = if image.is_empty() { answer.to_owned() } else { answer.replace(image, "") };
-    let lower = answer.to_lowercase();
-    let is_code = |part: &str| codes.contains(&part.trim_matches(|c: char| !c.is_ascii_alphanumeric()));
-    words.iter().any(|word| lower.contains(word)) || lower.split(|c: char| c.is_whitespace() || c == '=').any(is_code)
+fn unusable(image: Unusable, reference: &ObjectRef) -> Finding {
+    Finding::new(image.cause, link(reference, image.what), image.remedy)
 }
 
 fn config(container: &ContainerStatus, reference: &ObjectRef) -> Option<Finding> {
@@ -284,12 +248,18 @@ fn crash(container: &ContainerStatus, reference: &ObjectRef, evidence: &Evidence
     let ended = ended_before(container)?;
     let why = ended.reason.as_deref().unwrap_or("Error");
     let memory = why == "OOMKilled" || ended.message.as_deref().is_some_and(lacks_memory);
-    // A container that exceeded its memory limit exceeds it the next time too.
-    let enough = if memory { 1 } else { RESTARTS };
+    let name = &container.name;
+    let lines = log_of(name, reference, evidence).unwrap_or_default();
+    let said = lines.iter().map(String::as_str).chain(ended.message.as_deref());
+    let foreign = said.rev().find_map(|said| unexecutable(&container.image, said));
+    // A container that exceeded its memory limit, or is of another architecture, does no better the next time.
+    let enough = if memory || foreign.is_some() { 1 } else { RESTARTS };
     if !(waits && restarts >= enough || restarts >= RESTARTS_BETWEEN) {
         return None;
     }
-    let name = &container.name;
+    if let Some(foreign) = foreign {
+        return Some(unusable(foreign, reference));
+    }
     let code = ended.exit_code;
     let message = ended.message.as_deref().map_or_else(String::new, |message| format!(": {}", message.trim()));
     let mut finding = Finding::new(
@@ -309,7 +279,6 @@ fn crash(container: &ContainerStatus, reference: &ObjectRef, evidence: &Evidence
             )
         },
     );
-    let lines = log_of(name, reference, evidence).unwrap_or_default();
     finding.logs = lines[lines.len().saturating_sub(LOG_TAIL)..].to_vec();
     Some(finding)
 }

@@ -6,6 +6,7 @@ pub mod diff;
 pub(crate) mod drive;
 pub mod failure;
 pub mod fleet_home;
+pub mod image_pulls;
 pub mod installed;
 pub mod progress;
 pub mod recorded_values;

@@ -4,6 +4,7 @@
 //! the others side by side; each begins and ends with a clean cluster. `--show-output` tells how long each command took.
 
 mod agents;
+mod air_gap;
 mod current;
 mod documentation;
 mod exposure;

@@ -1,6 +1,7 @@
 //! `check`: what stands in the way of an install, or of an installed control plane; for people, scripts and CI.
 
 use std::io;
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -8,30 +9,38 @@ use serde::Serialize;
 use super::install::{Way, planned};
 use super::status;
 use crate::apply::Engine;
+use crate::chart::Object;
 use crate::check::hosting::{CHECKS, HostingFacts};
-use crate::check::{Judged, Judging, Report};
+use crate::check::pulls::{self, PullFacts};
+use crate::check::{self, Judged, Judging, Report};
 use crate::cli::args::control_plane::PlanArgs;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_values;
 use crate::cli::args::recorded::RecordedArgs;
+use crate::cli::args::run::until_stopped;
 use crate::cli::connect;
 use crate::cli::output::check_table;
 use crate::cli::output::check_table::Rows;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::install_error::{control_plane_failed, engine_error};
+use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
 use crate::control_plane::exposure::unknown;
 use crate::control_plane::{exposure, precheck, preflight};
 use crate::install::failure::{Failure, FailureOutcome};
+use crate::install::image_pulls::{ImagePulls, LIMIT};
 use crate::install::recorded_values::Recorded;
+use crate::k8s::Connected;
 use crate::pki;
 
 const EXAMPLES: &str = "Without `--pre` the installed control plane is checked (exit code 7 when it is not healthy); with it, whether \
-an install\nwould be accepted (exit code 3 when it would be refused). Both only read. `fleetctl explain ID` explains a check.
+an install\nwould be accepted (exit code 3 when it would be refused). Both only read; `--pull-images` makes pods, and deletes them.
+`fleetctl explain ID` explains a check.
 
 Examples:
   fleetctl check --pre
   fleetctl check --pre --version v1.1 --preset ha -o short
+  fleetctl check --pre --preset airgap --set imageRegistry=mirror.example:5000 --pull-images
   fleetctl check demo -o junit > checks.xml";
 
 /// Check a cluster before an install, or an installed control plane
@@ -51,6 +60,10 @@ pub(crate) struct CheckArgs {
     /// Checks that only warn, by identifier, e.g. `storage`; may be repeated
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     skip_preflight: Vec<String>,
+
+    /// Pull every image as well: a pod for each workload, in the namespace, of which none is left
+    #[arg(long)]
+    pull_images: bool,
 
     /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]
@@ -76,7 +89,8 @@ pub(crate) async fn run(ui: &Ui, global: &Global, mut args: CheckArgs) -> Result
     if args.pre {
         return before(ui, global, &mut args).await;
     }
-    if !args.plan.is_bare() || !args.skip_preflight.is_empty() || args.recorded.choice() != Recorded::Refuse {
+    let is_bare = args.plan.is_bare() && args.skip_preflight.is_empty() && !args.pull_images;
+    if !is_bare || args.recorded.choice() != Recorded::Refuse {
         return Err(CliError::usage("OnlyWithPre", "flags on versions, images, values and preflight are for `--pre`")
             .hint(
                 "check before an install: `fleetctl check --pre …`; check what is installed: `fleetctl check NAME`",
@@ -102,7 +116,12 @@ async fn before(ui: &Ui, global: &Global, args: &mut CheckArgs) -> Result<Exit, 
     let (facts, compared) = preflight::examine(&plan, &hosting.client, &engine, &rendered.objects, resets, &mut seen)
         .await
         .map_err(|error| connect::request_failed("cannot read the hosting cluster", &error))?;
-    let report = judging.end(&facts);
+    let mut report = judging.end(&facts);
+    printer.go_on(&report);
+    if args.pull_images {
+        let pulled = pulled(ui, &hosting, plan.package.namespace.as_str(), &rendered.objects).await?;
+        report.judged.extend(check::run(&pulls::CHECKS, &pulled, &[]).judged);
+    }
     let refused = report.failures().next().is_some();
     if let (Err(error), false) = (&compared, refused) {
         return Err(
@@ -119,6 +138,20 @@ async fn before(ui: &Ui, global: &Global, args: &mut CheckArgs) -> Result<Exit, 
     }
     let exit = if refused { Exit::Preflight } else { Exit::Ok };
     printer.end(&format!("install of service version {}", plan.package.version), &report, exit)
+}
+
+/// Has the images of an installation pulled by pods, which are deleted however that ends.
+async fn pulled(ui: &Ui, hosting: &Connected, namespace: &str, objects: &[Object]) -> Result<PullFacts, CliError> {
+    let pulls = ImagePulls::new(&hosting.client, namespace, objects);
+    if pulls.has_login() {
+        connect::known(hosting)?;
+    }
+    ui.note(&format!("Pulling {} images on the nodes, for up to {} s", pulls.count(), LIMIT.as_secs()));
+    let display = Arc::new(Display::new(ui));
+    let work = async { Ok::<_, CliError>(pulls.run(LIMIT).await) };
+    let facts = until_stopped(ui, &display, "the check", work).await;
+    pulls.remove().await;
+    facts?
 }
 
 /// All verdicts as programs read them.
@@ -157,9 +190,14 @@ impl<'u> Printer<'u> {
         }
     }
 
+    /// Shows what a report has more by now.
+    fn go_on(&mut self, report: &Report) {
+        self.print(report.judged.get(self.printed..).unwrap_or_default());
+    }
+
     /// Shows what is left.
     fn end(mut self, subject: &str, report: &Report, exit: Exit) -> Result<Exit, CliError> {
-        self.print(report.judged.get(self.printed..).unwrap_or_default());
+        self.go_on(report);
         let checks = check_table::entries(self.ui, report);
         let document = Document { subject, ok: exit == Exit::Ok, exit_code: exit as u8, checks };
         let rest = match self.format {

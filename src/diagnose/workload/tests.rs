@@ -126,6 +126,7 @@ pub(crate) fn examples() -> Vec<Diagnosis> {
         volume("ExternalProvisioning", "waiting for a volume to be created"),
         volume("ProvisioningFailed", "no space left in pool ssd"),
         pulling("not found"),
+        pulling("no match for platform in manifest sha256:1f2e: not found"),
         pulling("401 Unauthorized"),
         pulling("dial tcp 192.0.2.7:443: i/o timeout"),
         crashing("Error", "listen tcp 0.0.0.0:2379: bind: address already in use"),

@@ -61,6 +61,10 @@ fn crash_loop_from_the_second_restart() {
     let diagnosis = diagnose(&stateful_set(), &evaluate(&stateful_set(), None), &evidence).unwrap();
     assert_eq!((diagnosis.cause, diagnosis.logs.len()), (CauseId::CrashLoop, 1));
     assert_eq!(found(&stateful_set(), &with_pod(crashing(3, "OOMKilled"), vec![])).0, CauseId::OutOfMemory);
+    // A program of another architecture does no better the next time.
+    let mut evidence = with_pod(crashing(1, "Error"), vec![]);
+    evidence.logs.insert("fleet/etcd-0/c".into(), vec!["exec /usr/local/bin/etcd: exec format error".into()]);
+    assert_eq!(found(&stateful_set(), &evidence).0, CauseId::ImageArchitecture);
 }
 
 #[test]

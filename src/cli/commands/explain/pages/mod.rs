@@ -2,7 +2,7 @@
 
 use include_dir::{Dir, File, include_dir};
 
-use crate::check::{hosting, inside, installed, workload};
+use crate::check::{hosting, inside, installed, pulls, workload};
 use crate::diagnose::CauseId;
 
 static EXPLAIN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/docs/explain");
@@ -36,6 +36,7 @@ impl Page {
 /// The ids of all checks, those before an install first.
 pub(crate) fn check_ids() -> impl Iterator<Item = &'static str> {
     let before = hosting::CHECKS.iter().map(|check| check.id).chain(workload::CHECKS.iter().map(|check| check.id));
+    let before = before.chain(pulls::CHECKS.iter().map(|check| check.id));
     before.chain(inside::CHECKS.iter().map(|check| check.id)).chain(installed::CHECKS.iter().map(|check| check.id))
 }
 

@@ -1,0 +1,95 @@
+//! The check of images: whether the nodes have pulled every image of an installation, as pods have tried it.
+
+use super::{Check, CheckResult, Problem};
+use crate::api::remedy::Remedy;
+
+/// What pods found out about images.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PullFacts {
+    /// Each image, with what came of it; sorted by image.
+    pub images: Vec<(String, Pulled)>,
+}
+
+/// What came of an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pulled {
+    /// A node has it, and it is for that node.
+    Yes,
+    /// A node could not get it, or cannot run it.
+    No(Problem),
+    /// No node has tried, for this reason.
+    Unknown(Problem),
+}
+
+/// Identifier of the check.
+pub const PULLS: &str = "images-reachable";
+
+/// The check of images. An installation whose images cannot be pulled does not come up.
+pub const CHECKS: [Check<PullFacts>; 1] = [Check::required(PULLS, "images", "images", &[], images)];
+
+fn images(facts: &PullFacts) -> CheckResult {
+    let of = |wanted: fn(&Pulled) -> Option<&Problem>| -> Vec<&Problem> {
+        let mut found: Vec<&Problem> = facts.images.iter().filter_map(|(_, pulled)| wanted(pulled)).collect();
+        found.dedup();
+        found
+    };
+    let refused = of(|pulled| if let Pulled::No(problem) = pulled { Some(problem) } else { None });
+    let unknown = of(|pulled| if let Pulled::Unknown(problem) = pulled { Some(problem) } else { None });
+    let all = facts.images.len();
+    let told = |problems: &[&Problem]| {
+        let what: Vec<&str> = problems.iter().map(|problem| problem.what.as_str()).collect();
+        // What helps with one helps with the others, as far as it is the same registry.
+        let remedy = problems.first().map_or_else(Remedy::default, |problem| problem.remedy.clone());
+        (what.join("; "), remedy)
+    };
+    if !refused.is_empty() {
+        let (what, remedy) = told(&refused);
+        return CheckResult::failed(format!("{} of {all} cannot be used: {what}", refused.len()), remedy);
+    }
+    if !unknown.is_empty() {
+        let (what, remedy) = told(&unknown);
+        return CheckResult::failed(format!("not all of {all} could be tried: {what}"), remedy);
+    }
+    CheckResult::Passed(format!("the nodes have all {all}"))
+}
+
+/// What the check says where it does not hold: the example of its page.
+#[cfg(test)]
+pub(super) fn examples() -> Vec<super::Judged> {
+    let problem = Problem {
+        what: "image `mirror.example:5000/registry.k8s.io/etcd:3.5.35-0` cannot be pulled: not found".to_owned(),
+        remedy:
+            "check the repository and the tag of `mirror.example:5000/registry.k8s.io/etcd:3.5.35-0`, and that the \
+                 registry has it for this architecture"
+                .into(),
+    };
+    let image = |name: &str, pulled| (format!("mirror.example:5000/registry.k8s.io/{name}"), pulled);
+    let images = vec![
+        image("etcd:3.5.35-0", Pulled::No(problem)),
+        image("kube-apiserver:v1.36.3", Pulled::Yes),
+        image("kube-controller-manager:v1.36.3", Pulled::Yes),
+    ];
+    vec![super::unfit(&CHECKS, PULLS, &PullFacts { images })]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check;
+
+    fn judged(images: &[Pulled]) -> CheckResult {
+        let images = images.iter().enumerate().map(|(n, pulled)| (n.to_string(), pulled.clone())).collect();
+        check::run(&CHECKS, &PullFacts { images }, &[]).judged.remove(0).result
+    }
+
+    #[test]
+    fn what_cannot_be_pulled_refuses_and_so_does_what_was_not_tried() {
+        let problem = |what: &str| Problem { what: what.to_owned(), remedy: "mend it".into() };
+        assert_eq!(judged(&[Pulled::Yes, Pulled::Yes]), CheckResult::Passed("the nodes have all 2".to_owned()));
+        let unknown = Pulled::Unknown(problem("no node takes the pod"));
+        let untried = judged(&[Pulled::Yes, unknown.clone(), unknown.clone()]);
+        assert_eq!(untried, CheckResult::failed("not all of 3 could be tried: no node takes the pod", "mend it"));
+        let failed = judged(&[unknown, Pulled::No(problem("a")), Pulled::No(problem("b")), Pulled::Yes]);
+        assert_eq!(failed, CheckResult::failed("2 of 4 cannot be used: a; b", "mend it"));
+    }
+}

@@ -1,0 +1,337 @@
+//! Whether the nodes can pull and run every image of an installation: a short-lived pod for each workload tries it.
+//!
+//! Such a pod is the workload's own with another command, `--version`: the same images, nodes, login and limits, and none of
+//! its Secrets, volumes and rights.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::{Event, Pod, Secret};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::runtime::wait::await_condition;
+use kube::{Client, Resource, ResourceExt as _};
+use serde_json::{Map, Value, json};
+
+use crate::api::labels::LABEL_PART_OF;
+use crate::api::remedy::{Place, Remedy};
+use crate::chart::Object;
+use crate::check::Problem;
+use crate::check::pulls::{PullFacts, Pulled};
+use crate::diagnose::evidence::Evidence;
+use crate::diagnose::image::{unexecutable, unpulled};
+use crate::diagnose::pod::{ended, ended_before, find, is_running, phase, state, statuses, waiting_reason};
+
+/// Longest time for all pods together, images included.
+pub const LIMIT: Duration = Duration::from_secs(300);
+/// Time that a pod may live, in seconds, whatever becomes of us.
+const LIFE: i64 = 360;
+/// What the pods are found by.
+const LABEL: &str = "fleet-scheduler.io/image-check";
+/// Name of the Secret that the chart makes of the values' registry login.
+const LOGIN: &str = "fleet-registry";
+
+/// Pods that try the images of an installation, and their login.
+pub struct ImagePulls<'a> {
+    client: &'a Client,
+    namespace: &'a str,
+    /// Part of the names of all that is made here.
+    run: String,
+    pods: Vec<Value>,
+    login: Option<Value>,
+    images: BTreeSet<String>,
+}
+
+impl<'a> ImagePulls<'a> {
+    /// Plans a pod for each workload among `objects`.
+    pub fn new(client: &'a Client, namespace: &'a str, objects: &[Object]) -> Self {
+        let run = format!("fleet-image-check-{:08x}", rand::random::<u32>());
+        let templates = objects.iter().filter_map(|object| pod_spec(&object.json));
+        let pods: Vec<Value> = templates.enumerate().map(|(n, spec)| pod(&format!("{run}-{n}"), &run, spec)).collect();
+        let login = objects.iter().map(|object| &object.json);
+        let login =
+            login.filter(|object| object["kind"] == "Secret").find(|object| object["metadata"]["name"] == LOGIN);
+        let login = login.map(|secret| {
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata(&run, &run),
+                "type": secret["type"], "data": secret["data"]})
+        });
+        let images = pods.iter().flat_map(containers).map(|(_, image)| image.to_owned()).collect();
+        Self { client, namespace, run, pods, login, images }
+    }
+
+    /// Number of different images.
+    pub fn count(&self) -> usize {
+        self.images.len()
+    }
+
+    /// Whether a login to a registry is written.
+    pub fn has_login(&self) -> bool {
+        self.login.is_some()
+    }
+
+    /// Makes the pods, and waits until each image was pulled or refused, up to `limit`. What was made stays for
+    /// [`Self::remove`], which is to be called however this ends.
+    pub async fn run(&self, limit: Duration) -> PullFacts {
+        if let Some(login) = &self.login {
+            let api: Api<Secret> = Api::namespaced(self.client.clone(), self.namespace);
+            let made = match serde_json::from_value(login.clone()) {
+                Ok(secret) => api.create(&PostParams::default(), &secret).await.map(drop),
+                Err(error) => Err(kube::Error::SerdeError(error)),
+            };
+            if let Err(error) = made {
+                let problem = self.refused("Secret", &error);
+                let images = self.images.iter().map(|image| (image.clone(), Pulled::Unknown(problem.clone())));
+                return PullFacts { images: images.collect() };
+            }
+        }
+        let mut found: BTreeMap<String, Pulled> = BTreeMap::new();
+        for (image, pulled) in
+            join_all(self.pods.iter().map(|pod| self.try_pod(pod, limit))).await.into_iter().flatten()
+        {
+            let worse = |before: &Pulled| rank(&pulled) > rank(before);
+            if found.get(&image).is_none_or(worse) {
+                found.insert(image, pulled);
+            }
+        }
+        PullFacts { images: found.into_iter().collect() }
+    }
+
+    /// Tries the images of one pod.
+    async fn try_pod(&self, manifest: &Value, limit: Duration) -> Vec<(String, Pulled)> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), self.namespace);
+        let images: Vec<(&str, &str)> = containers(manifest).collect();
+        let all = |pulled: &Pulled| images.iter().map(|(_, image)| ((*image).to_owned(), pulled.clone())).collect();
+        let made = match serde_json::from_value::<Pod>(manifest.clone()) {
+            Ok(pod) => pods.create(&PostParams::default(), &pod).await,
+            Err(error) => Err(kube::Error::SerdeError(error)),
+        };
+        let name = match made {
+            Ok(pod) => pod.name_any(),
+            Err(error) => return all(&Pulled::Unknown(self.refused("pod", &error))),
+        };
+        let names: Vec<&str> = images.iter().map(|(container, _)| *container).collect();
+        let ended =
+            await_condition(pods.clone(), &name, |pod: Option<&Pod>| pod.is_none_or(|pod| is_decided(pod, &names)));
+        let seen = match tokio::time::timeout(limit, ended).await {
+            Ok(Ok(seen)) => seen,
+            Ok(Err(error)) => return all(&Pulled::Unknown(unknown(format!("its pod cannot be watched: {error}")))),
+            // What the pod waits for is told.
+            Err(_) => pods.get_opt(&name).await.ok().flatten(),
+        };
+        let Some(pod) = seen else { return all(&Pulled::Unknown(unknown("its pod was deleted".to_owned()))) };
+        let events: Api<Event> = Api::namespaced(self.client.clone(), self.namespace);
+        let about = ListParams::default().fields(&format!("involvedObject.name={name}"));
+        let events = events.list(&about).await.map(|list| list.items).unwrap_or_default();
+        let evidence = Evidence { events, ..Evidence::default() };
+        let verdict =
+            |(container, image): &(&str, &str)| ((*image).to_owned(), verdict(&pod, container, image, &evidence));
+        images.iter().map(verdict).collect()
+    }
+
+    /// Deletes what was made, and what runs before have left that were killed.
+    pub async fn remove(&self) {
+        remove::<Pod>(self.client, self.namespace, &self.run).await;
+        remove::<Secret>(self.client, self.namespace, &self.run).await;
+    }
+
+    /// The API server does not take an object of ours.
+    fn refused(&self, kind: &str, error: &kube::Error) -> Problem {
+        let namespace = self.namespace;
+        match error {
+            kube::Error::Api(status) if status.code == 404 => Problem {
+                what: format!("namespace {namespace} is not there, and images are tried by pods in it"),
+                remedy: Remedy::new("`").kubectl(Place::Cluster).text(format!(" create namespace {namespace}`")),
+            },
+            _ => Problem {
+                what: format!("a {kind} cannot be made in namespace {namespace}: {error}"),
+                remedy: "give the right to create, watch and delete pods there, or what else the answer names".into(),
+            },
+        }
+    }
+}
+
+fn unknown(what: String) -> Problem {
+    Problem { what, remedy: "try it again".into() }
+}
+
+const fn rank(pulled: &Pulled) -> u8 {
+    match pulled {
+        Pulled::Yes => 0,
+        Pulled::Unknown(_) => 1,
+        Pulled::No(_) => 2,
+    }
+}
+
+fn metadata(name: &str, run: &str) -> Value {
+    json!({"name": name, "labels": {LABEL_PART_OF: "fleet", LABEL: run}})
+}
+
+/// The pod specification of a workload.
+fn pod_spec(object: &Value) -> Option<&Value> {
+    let path = match object["kind"].as_str()? {
+        "StatefulSet" | "Deployment" | "DaemonSet" | "Job" => "/spec/template/spec",
+        "CronJob" => "/spec/jobTemplate/spec/template/spec",
+        _ => return None,
+    };
+    object.pointer(path)
+}
+
+/// A pod that does nothing but to have the images of another one pulled, and to say their version.
+fn pod(name: &str, run: &str, of: &Value) -> Value {
+    let kept =
+        ["nodeSelector", "tolerations", "priorityClassName", "runtimeClassName", "securityContext", "schedulerName"];
+    let mut spec: Map<String, Value> =
+        kept.iter().filter_map(|key| Some(((*key).to_owned(), of.get(*key)?.clone()))).collect();
+    if let Some(nodes) = of.pointer("/affinity/nodeAffinity") {
+        spec.insert("affinity".to_owned(), json!({ "nodeAffinity": nodes }));
+    }
+    let secrets = of["imagePullSecrets"].as_array().into_iter().flatten();
+    let secrets = secrets.map(|secret| if secret["name"] == LOGIN { json!({ "name": run }) } else { secret.clone() });
+    spec.insert("imagePullSecrets".to_owned(), secrets.collect());
+    // What starts a pod and what runs in it are pulled alike, and here none waits for another.
+    let lists = ["initContainers", "containers"].into_iter().flat_map(|list| of[list].as_array().into_iter().flatten());
+    spec.insert("containers".to_owned(), lists.map(container).collect());
+    spec.insert("restartPolicy".to_owned(), json!("Never"));
+    spec.insert("activeDeadlineSeconds".to_owned(), json!(LIFE));
+    spec.insert("terminationGracePeriodSeconds".to_owned(), json!(0));
+    spec.insert("automountServiceAccountToken".to_owned(), json!(false));
+    spec.insert("enableServiceLinks".to_owned(), json!(false));
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata(name, run), "spec": spec})
+}
+
+fn container(of: &Value) -> Value {
+    let kept = ["name", "image", "imagePullPolicy", "resources", "securityContext"];
+    let mut container: Map<String, Value> =
+        kept.iter().filter_map(|key| Some(((*key).to_owned(), of.get(*key)?.clone()))).collect();
+    if let Some(program) = of["command"].as_array().and_then(|command| command.first()) {
+        container.insert("command".to_owned(), json!([program]));
+    }
+    container.insert("args".to_owned(), json!(["--version"]));
+    // A program of another architecture ends at once, and only its log says why.
+    container.insert("terminationMessagePolicy".to_owned(), json!("FallbackToLogsOnError"));
+    Value::Object(container)
+}
+
+/// Name and image of each container.
+fn containers(pod: &Value) -> impl Iterator<Item = (&str, &str)> {
+    let all = pod["spec"]["containers"].as_array().into_iter().flatten();
+    all.filter_map(|container| Some((container["name"].as_str()?, container["image"].as_str()?)))
+}
+
+/// Whether each of these containers has its image, or was refused it; or no node will look at the pod any more.
+fn is_decided(pod: &Pod, names: &[&str]) -> bool {
+    let none = Evidence::default();
+    let has_ended = matches!(phase(pod), Some("Failed" | "Succeeded"));
+    has_ended || names.iter().all(|name| !matches!(verdict(pod, name, "", &none), Pulled::Unknown(_)))
+}
+
+/// What came of the image of a container.
+fn verdict(pod: &Pod, name: &str, image: &str, evidence: &Evidence) -> Pulled {
+    let Some(container) = statuses(pod).find(|container| container.name == name) else {
+        return Pulled::Unknown(pending(pod, image, evidence));
+    };
+    if let Some(refused) = unpulled(pod, container, evidence) {
+        return Pulled::No(Problem { what: refused.what, remedy: refused.remedy.into() });
+    }
+    let last = ended(container).or_else(|| ended_before(container));
+    let said = last.and_then(|last| last.message.as_deref()).unwrap_or_default();
+    if let Some(foreign) = unexecutable(image, said) {
+        return Pulled::No(Problem { what: foreign.what, remedy: foreign.remedy.into() });
+    }
+    // A container is made once its image is there, and may be refused then.
+    let made = waiting_reason(container).is_some_and(|why| !["ContainerCreating", "PodInitializing"].contains(&why));
+    if last.is_some() || is_running(container) || made {
+        return Pulled::Yes;
+    }
+    Pulled::Unknown(pending(pod, image, evidence))
+}
+
+/// Why no node has tried an image.
+fn pending(pod: &Pod, image: &str, evidence: &Evidence) -> Problem {
+    match find(pod, evidence) {
+        Some(finding) => {
+            let (what, remedy) = finding.told();
+            Problem { what: format!("image `{image}` was not tried: {what}"), remedy }
+        }
+        None => {
+            unknown(format!("image `{image}` was not pulled within {} s: its pod is {}", LIMIT.as_secs(), state(pod)))
+        }
+    }
+}
+
+/// Deletes the objects of a run, and those that are older than any run lasts. What cannot be deleted ends by itself.
+async fn remove<K>(client: &Client, namespace: &str, run: &str)
+where
+    K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()> + Clone,
+    K: serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    let Ok(found) = api.list_metadata(&ListParams::default().labels(LABEL)).await else { return };
+    let now = Timestamp::now();
+    let is_old = |at: &Timestamp| now.duration_since(*at) > SignedDuration::from_secs(2 * LIFE);
+    for object in found.items {
+        let ours = object.labels().get(LABEL).is_some_and(|of| of == run);
+        if ours || object.creation_timestamp().is_some_and(|at| is_old(&at.0)) {
+            let params = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+            let _ = api.delete(&object.name_any(), &params).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pod_has_the_images_nodes_and_login_of_the_workload_and_nothing_else_of_it() {
+        let of = json!({
+            "serviceAccountName": "apiserver", "nodeSelector": {"a": "b"}, "imagePullSecrets": [{"name": LOGIN}, {"name": "mine"}],
+            "affinity": {"podAntiAffinity": {}, "nodeAffinity": {"x": 1}}, "volumes": [{"name": "pki"}],
+            "initContainers": [{"name": "first", "image": "i", "args": ["run"]}],
+            "containers": [{"name": "c", "image": "j", "command": ["etcd", "--data-dir=/d"], "env": [{"name": "E"}],
+                "livenessProbe": {}, "volumeMounts": [{"name": "pki"}], "resources": {"limits": {"memory": "1Gi"}}}],
+        });
+        let pod = pod("fleet-image-check-1-0", "fleet-image-check-1", &of);
+        let spec = &pod["spec"];
+        assert_eq!(spec["imagePullSecrets"], json!([{"name": "fleet-image-check-1"}, {"name": "mine"}]));
+        assert_eq!(
+            (&spec["nodeSelector"], &spec["affinity"]),
+            (&json!({"a": "b"}), &json!({"nodeAffinity": {"x": 1}}))
+        );
+        for key in ["volumes", "serviceAccountName", "initContainers"] {
+            assert!(spec.get(key).is_none(), "{key}");
+        }
+        assert_eq!(spec["containers"][0]["args"], json!(["--version"]));
+        let second = &spec["containers"][1];
+        assert_eq!((&second["command"], &second["resources"]["limits"]["memory"]), (&json!(["etcd"]), &json!("1Gi")));
+        assert!(["env", "livenessProbe", "volumeMounts"].iter().all(|key| second.get(*key).is_none()), "{second}");
+    }
+
+    fn seen(state: Value) -> Pulled {
+        let container =
+            json!({"name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state});
+        let pod = json!({"metadata": {"name": "p", "namespace": "n"}, "status": {"phase": "Pending", "containerStatuses": [container]}});
+        verdict(&serde_json::from_value(pod).unwrap(), "c", "i", &Evidence::default())
+    }
+
+    #[test]
+    fn an_image_is_there_once_its_container_was_made_and_whatever_became_of_that() {
+        let waiting = |reason: &str, message: &str| json!({"waiting": {"reason": reason, "message": message}});
+        let ended =
+            |reason: &str, message: &str| json!({"terminated": {"exitCode": 1, "reason": reason, "message": message}});
+        for state in [
+            json!({"running": {}}),
+            ended("Error", "flag provided but not defined"),
+            ended("StartError", "no such file or directory"),
+            waiting("CreateContainerError", "x"),
+        ] {
+            assert_eq!(seen(state.clone()), Pulled::Yes, "{state}");
+        }
+        let refused =
+            |state: Value, word: &str| matches!(seen(state), Pulled::No(problem) if problem.what.contains(word));
+        assert!(refused(waiting("ErrImagePull", "no match for platform in manifest"), "no match for platform"));
+        assert!(refused(ended("Error", "exec /etcd: exec format error"), "not for the architecture"));
+        assert!(matches!(seen(waiting("ContainerCreating", "")), Pulled::Unknown(_)));
+    }
+}
