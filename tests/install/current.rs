@@ -84,32 +84,51 @@ mod exhaustive {
 
     use super::*;
 
-    /// What Argo CD's own engine says of each object: its state, and why.
+    /// A repository of manifests, and what the engine that applies them says of each object: its state, and why.
     struct Repository<'s> {
         site: &'s Site,
+        /// `argocd` or `flux`.
+        engine: &'static str,
         manifests: PathBuf,
     }
 
-    impl Repository<'_> {
+    impl<'s> Repository<'s> {
+        fn of(engine: &'static str, site: &'s Site) -> Self {
+            Self { site, engine, manifests: site.home().join("manifests.yaml") }
+        }
+
         /// Commits the output of a service version.
         fn commit(&self, version: &str) {
             let values =
                 ["--set", "pki.source=InCluster", "--set", "exposure.type=NodePort", "--set", "exposure.port=32222"];
             let host = format!("exposure.host={}", self.site.bed.node_ip("current").unwrap());
-            let output = ["template", "cp", "demo", "--for", "argocd", "--version", version, "--set", &host];
+            let output = ["template", "cp", "demo", "--for", self.engine, "--version", version, "--set", &host];
             let rendered = self.site.fleetctl(&[&output[..], &values].concat());
             assert_eq!(self.site.fleetctl(&[&output[..], &values].concat()).stdout, rendered.succeeds());
+            if self.engine == "flux" && self.manifests.exists() {
+                std::fs::rename(&self.manifests, self.former()).unwrap();
+            }
             std::fs::write(&self.manifests, &rendered.stdout).unwrap();
         }
 
-        /// Runs the engine for an Application that has the name of the control plane, which is the worst one that it can have.
-        fn argocd(&self, verb: &str) -> BTreeMap<String, String> {
-            let mut command = Command::new(self.site.bed.gitops().unwrap());
-            command
-                .arg("--kubeconfig")
-                .arg(&self.site.kubeconfig)
-                .args(["--application", "demo", verb])
-                .arg(&self.manifests);
+        /// What was committed before: Argo CD finds what is left of that by labels, Flux remembers it.
+        fn former(&self) -> PathBuf {
+            self.manifests.with_file_name("former.yaml")
+        }
+
+        /// Runs the engine for an Application or Kustomization that has the name of the control plane, which is the worst one
+        /// that it can have.
+        fn run(&self, verb: &str) -> BTreeMap<String, String> {
+            let (program, name) = match self.engine {
+                "argocd" => (self.site.bed.gitops(), "--application"),
+                _ => (self.site.bed.flux(), "--name"),
+            };
+            let mut command = Command::new(program.unwrap());
+            command.arg("--kubeconfig").arg(&self.site.kubeconfig).args([name, "demo"]);
+            if self.former().exists() && verb == "apply" {
+                command.arg("--former").arg(self.former());
+            }
+            command.arg(verb).arg(&self.manifests);
             let output = command.output().unwrap();
             let printed = String::from_utf8(output.stdout).unwrap();
             assert!(output.status.success(), "{printed}\n{}", String::from_utf8_lossy(&output.stderr));
@@ -119,6 +138,12 @@ mod exhaustive {
                     (line["object"].as_str().unwrap().to_owned(), format!("{} {}", line["state"], line["message"]))
                 })
                 .collect()
+        }
+
+        /// Generations of all that a sync could change.
+        fn generations(&self) -> String {
+            let path = "jsonpath={.items[*].metadata.generation}";
+            self.site.kubectl(&["get", "deployments,statefulsets,secrets,services", "-n", "fleet", "-o", path])
         }
 
         /// Kustomize, by which Flux reads a folder, takes every object of one.
@@ -146,35 +171,27 @@ mod exhaustive {
     fn argocd_applies_upgrades_and_prunes_and_keeps_keys_and_data() {
         let site = Site::on("current");
         let before = site.dump();
-        let repository = Repository { site: &site, manifests: site.home().join("manifests.yaml") };
+        let repository = Repository::of("argocd", &site);
         repository.kustomize();
         repository.commit("v1.1");
-        let done = repository.argocd("sync");
+        let done = repository.run("sync");
         assert!(done.len() > 20 && done.values().all(|state| state.starts_with(r#""Synced""#)), "{done:#?}");
         site.fleetctl(&["kubeconfig", "demo"]).succeeds();
         site.fleetctl(&["status", "demo", "--wait"]).succeeds();
 
         // Nothing differs, and nothing is the Application's that is not in the repository: neither claims nor keys.
-        let compared = repository.argocd("diff");
+        let compared = repository.run("diff");
         assert!(compared.values().all(|state| state.starts_with(r#""in sync""#)), "{compared:#?}");
-        let versions = [
-            "get",
-            "deployments,statefulsets,secrets,services",
-            "-n",
-            "fleet",
-            "-o",
-            "jsonpath={.items[*].metadata.generation}",
-        ];
-        let generations = site.kubectl(&versions);
-        repository.argocd("sync");
-        assert_eq!(site.kubectl(&versions), generations, "a sync of the same changes nothing");
+        let generations = repository.generations();
+        repository.run("sync");
+        assert_eq!(repository.generations(), generations, "a sync of the same changes nothing");
 
         // The next line, by a commit.
         let keys = site.secret("fleet-pki");
         repository.commit("v1.2");
-        let compared = repository.argocd("diff");
+        let compared = repository.run("diff");
         assert!(compared.values().any(|state| state.starts_with(r#""out of sync""#)), "{compared:#?}");
-        repository.argocd("sync");
+        repository.run("sync");
         let status = site.fleetctl(&["status", "demo", "--wait"]);
         assert!(status.succeeds().contains("those of service version v1.2.0"), "{status:?}");
         assert_eq!(site.secret("fleet-pki"), keys);
@@ -183,7 +200,7 @@ mod exhaustive {
         let whole = std::fs::read_to_string(&repository.manifests).unwrap();
         let namespace = whole.split("\n---\n").find(|object| object.contains("kind: Namespace")).unwrap();
         std::fs::write(&repository.manifests, namespace).unwrap();
-        repository.argocd("sync");
+        repository.run("sync");
         let left =
             site.kubectl(&["-n", "fleet", "get", "deployments,statefulsets,persistentvolumeclaims", "-o", "name"]);
         assert_eq!(left.trim(), "persistentvolumeclaim/etcd-data-etcd-0");
@@ -191,14 +208,63 @@ mod exhaustive {
 
         // And comes back as it was. It is not for fleetctl to remove while it is applied from elsewhere; what is kept of it is.
         std::fs::write(&repository.manifests, &whole).unwrap();
-        repository.argocd("sync");
+        repository.run("sync");
         site.fleetctl(&["status", "demo", "--wait"]).succeeds();
         let uninstall = || site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--force", "--yes"]);
         uninstall().fails(6, &["were not made by an install", "argocd-controller"]);
         assert_eq!(site.secret("fleet-pki"), keys);
         std::fs::write(&repository.manifests, namespace).unwrap();
-        repository.argocd("sync");
+        repository.run("sync");
         uninstall().succeeds();
+        let left = site.kubectl(&["-n", "fleet", "get", "secrets,persistentvolumeclaims", "-o", "name"]);
+        assert_eq!(left, "");
+        site.kubectl(&["delete", "namespace", "fleet"]);
+        site.assert_same_as(&before);
+    }
+
+    #[test]
+    fn flux_applies_upgrades_and_prunes_and_keeps_keys_and_data() {
+        let site = Site::on("current");
+        let before = site.dump();
+        let repository = Repository::of("flux", &site);
+        let all = |done: &BTreeMap<String, String>, state: &str| {
+            done.len() > 20 && done.values().all(|one| one.starts_with(&format!("\"{state}\"")))
+        };
+        repository.commit("v1.1");
+        let done = repository.run("apply");
+        assert!(all(&done, "created"), "{done:#?}");
+        site.fleetctl(&["kubeconfig", "demo"]).succeeds();
+        site.fleetctl(&["status", "demo", "--wait"]).succeeds();
+
+        // Nothing differs, and what is applied again changes nothing.
+        let compared = repository.run("diff");
+        assert!(all(&compared, "unchanged"), "{compared:#?}");
+        let generations = repository.generations();
+        let done = repository.run("apply");
+        assert!(all(&done, "unchanged"), "{done:#?}");
+        assert_eq!(repository.generations(), generations);
+
+        // The next line, by a commit.
+        let keys = site.secret("fleet-pki");
+        repository.commit("v1.2");
+        let done = repository.run("apply");
+        assert!(done.values().any(|state| state.starts_with(r#""configured""#)), "{done:#?}");
+        let status = site.fleetctl(&["status", "demo", "--wait"]);
+        assert!(status.succeeds().contains("those of service version v1.2.0"), "{status:?}");
+        assert_eq!(site.secret("fleet-pki"), keys);
+
+        // All of it goes but the namespace, the keys and the data, and comes back as it was.
+        repository.run("prune");
+        let left =
+            site.kubectl(&["-n", "fleet", "get", "deployments,statefulsets,persistentvolumeclaims", "-o", "name"]);
+        assert_eq!(left.trim(), "persistentvolumeclaim/etcd-data-etcd-0");
+        assert_eq!(site.secret("fleet-pki"), keys);
+        repository.run("apply");
+        site.fleetctl(&["status", "demo", "--wait"]).succeeds();
+        assert_eq!(site.secret("fleet-pki"), keys);
+
+        repository.run("prune");
+        site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--force", "--yes"]).succeeds();
         let left = site.kubectl(&["-n", "fleet", "get", "secrets,persistentvolumeclaims", "-o", "name"]);
         assert_eq!(left, "");
         site.kubectl(&["delete", "namespace", "fleet"]);

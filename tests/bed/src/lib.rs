@@ -194,6 +194,12 @@ impl Bed {
         Ok(self.cache.program(&parts::GITOPS, "gitops"))
     }
 
+    /// The same of Flux: `flux --kubeconfig F --name KUSTOMIZATION [--former MANIFESTS] apply|diff|prune MANIFESTS`.
+    pub fn flux(&self) -> Result<PathBuf> {
+        go::build(&self.place, &self.cache, &[parts::FLUX])?;
+        Ok(self.cache.program(&parts::FLUX, "flux"))
+    }
+
     /// A program that reads YAML as Kubernetes does: a JSON string a line on standard input, each a YAML document, gives
     /// the document as JSON, or `"error: …"`. It is built if the cache lacks it.
     pub fn yaml_reader(&self) -> Result<PathBuf> {

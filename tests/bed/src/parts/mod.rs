@@ -68,6 +68,13 @@ pub(crate) const YAML_READER: Part =
 pub(crate) const GITOPS: Part =
     Part { name: "gitops", version: "20260914-3", module: "gitops", programs: &[("gitops", ".")] };
 
+/// The engine of Flux as a program, for the same. It is pinned to libraries of its own.
+pub(crate) const FLUX: Part = Part { name: "flux", version: "0.78.0-2", module: "flux", programs: &[("flux", ".")] };
+
+/// krew, which installs kubectl's plugins: out of the files of a release. Built only for those.
+pub(crate) const KREW: Part =
+    Part { name: "krew", version: "0.4.3", module: "krew", programs: &[("krew", "sigs.k8s.io/krew/cmd/krew")] };
+
 /// Helm, which the benchmark of rendering compares with. Built only for that.
 pub(crate) const HELM: Part =
     Part { name: "helm", version: "4.3.1", module: "helm", programs: &[("helm", "helm.sh/helm/v4/cmd/helm")] };

@@ -6,6 +6,7 @@
 
 mod contents;
 mod images;
+mod krew;
 mod programs;
 mod served;
 mod smoke;
@@ -97,11 +98,17 @@ pub(crate) fn make(checkout: &Path, args: &Args) -> Result<()> {
     }
     fs::copy(checkout.join("install.sh"), out.join("install.sh"))?;
     let names: Vec<&str> = targets.iter().map(|(name, _)| *name).collect();
-    fs::write(out.join("krew.yaml"), krew(&out, &names, args.url.as_deref().unwrap_or("."))?)?;
+    fs::write(out.join("krew.yaml"), krew::manifest(&out, &names, args.url.as_deref().unwrap_or("."))?)?;
     sums(&out)?;
     let own = own_architecture().map(|own| out.join(format!("fleetctl-linux-{own}")));
     if let Some(own) = own.filter(|own| files.contains(own)) {
         say(format!("install.sh from a server of these files: {}", served::install(&out, &own)?));
+    }
+    let krew = krew::program()?;
+    for ((file, way), name) in ways.iter().zip(&names) {
+        if let Some(way) = way {
+            say(format!("krew install for {name}: {}", krew::install(&krew, &out, name, file, *way)?));
+        }
     }
     for (file, said) in files.iter().zip(&said) {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
@@ -158,28 +165,6 @@ fn documentation(program: impl Fn() -> Command, into: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The plugin as krew installs it, out of the archives of a release: from a file, by
-/// `kubectl krew install --manifest krew.yaml --archive fleetctl-linux-amd64.tar.gz`, or from where the release is.
-fn krew(folder: &Path, names: &[&str], url: &str) -> Result<String> {
-    let mut text = format!(
-        "apiVersion: krew.googlecontainertools.github.com/v1alpha2\nkind: Plugin\nmetadata:\n  name: fleet\nspec:\n  \
-         version: v{}\n  shortDescription: Runs workloads of one API in many clusters\n  description: |\n    Installs, checks, \
-         keeps and removes a control plane that places workloads onto\n    clusters, and the agents in these.\n  platforms:\n",
-        env!("CARGO_PKG_VERSION")
-    );
-    for name in names {
-        let (os, architecture) = name.split_once('-').context("a name is of a system and an architecture")?;
-        let archive = format!("fleetctl-{name}.tar.gz");
-        let digest = sha256(&folder.join(&archive))?;
-        write!(
-            text,
-            "  - selector:\n      matchLabels: {{os: {os}, arch: \"{architecture}\"}}\n    uri: {url}/{archive}\n    sha256: \
-             {digest}\n    bin: fleetctl\n    files:\n    - {{from: fleetctl, to: .}}\n    - {{from: LICENSE, to: .}}\n"
-        )?;
-    }
-    Ok(text)
-}
-
 /// The program with its licence, its manual pages and its completions, for tools that want an archive.
 fn archive(checkout: &Path, file: &Path, pages: &Path, time: &str) -> Result<()> {
     let name = file.file_name().context("a file has a name")?.to_string_lossy().into_owned();
@@ -229,25 +214,4 @@ fn sums(folder: &Path) -> Result<()> {
 fn sha256(file: &Path) -> Result<String> {
     let digest = Sha256::digest(fs::read(file)?);
     Ok(digest.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_manifest_of_krew_names_each_archive_with_its_digest() {
-        let folder = std::env::temp_dir().join(format!("krew-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("fleetctl-linux-386.tar.gz"), "x").unwrap();
-        let text = krew(&folder, &["linux-386"], "https://example.com/v1").unwrap();
-        remove_tree(&folder).unwrap();
-        for line in [
-            "      matchLabels: {os: linux, arch: \"386\"}\n",
-            "    uri: https://example.com/v1/fleetctl-linux-386.tar.gz\n",
-            "    sha256: 2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881\n",
-        ] {
-            assert!(text.contains(line), "{line}{text}");
-        }
-    }
 }
