@@ -106,8 +106,10 @@ fn policies(facts: &HealthFacts) -> CheckResult {
     if !groups.unplaced.is_empty() {
         let reasons: Vec<String> = groups.unplaced.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
         let count: usize = groups.unplaced.values().sum();
+        let defined = if policies == 1 { "1 schedule policy" } else { &format!("{policies} schedule policies") };
+        let have = if count == 1 { "has" } else { "have" };
         let what =
-            format!("{policies} defined; {count} of {} groups have no place: {}", groups.all, reasons.join(", "));
+            format!("{defined} defined; {count} of {} groups {have} no place: {}", groups.all, reasons.join(", "));
         return CheckResult::failed(
             what,
             Remedy::new("ask why with ")

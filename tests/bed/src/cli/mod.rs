@@ -112,7 +112,7 @@ enum Task {
     },
     /// Draw a terminal in which an install is at work, and the same when it has failed, for the README
     Pictures {
-        /// The folder that gets `install.svg` and `failed-install.svg`
+        /// The folder that gets `install.svg`, `status.svg`, `why.svg` and `failed-install.svg`
         #[arg(default_value = "examples")]
         folder: PathBuf,
     },
