@@ -219,7 +219,7 @@ pub(super) mod tests {
         inside.groups = Groups { all: 5, unplaced: [("NoFit".to_owned(), 2), ("NoCandidates".to_owned(), 1)].into() };
         let report = run(&CHECKS, &facts, &[]);
         let said: Vec<_> = report.warnings().map(|(judged, problem)| (judged.id, problem.what.as_str())).collect();
-        assert_eq!(said, [("policies", "1 defined; 3 of 5 groups have no place: 1 NoCandidates, 2 NoFit")]);
+        assert_eq!(said, [("policies", "1 schedule policy defined; 3 of 5 groups have no place: 1 NoCandidates, 2 NoFit")]);
     }
 
     #[test]
