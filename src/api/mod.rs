@@ -16,6 +16,7 @@ pub mod crds;
 pub mod digest;
 pub mod extra_kind;
 pub mod file;
+pub mod first_of;
 pub mod group;
 pub mod init_kubeconfig;
 pub mod kinds;

@@ -2,6 +2,7 @@
 
 use super::conflict::Conflict;
 use super::delete::journal_check::{RefusedStep, join_refused};
+use crate::api::first_of::first_of;
 use crate::api::remedy::{Flag, Remedy};
 use crate::api::text::{visible, visible_cell};
 use crate::diagnose::diagnosis::WaitFailure;
@@ -234,9 +235,7 @@ fn join_foreign(objects: &[Foreign]) -> String {
 /// The first of many; they are those of one set of manifests.
 fn join_first(objects: &[Foreign]) -> String {
     const SHOWN: usize = 3;
-    let (first, rest) = objects.split_at(objects.len().min(SHOWN));
-    let more = if rest.is_empty() { String::new() } else { format!("; and {} more", rest.len()) };
-    join_foreign(first) + &more
+    first_of(objects, SHOWN, "; ")
 }
 
 fn join_stuck(objects: &[StuckObject]) -> String {

@@ -2,6 +2,7 @@
 //! certificates last.
 
 use super::{Check, CheckResult};
+use crate::api::first_of::first_of;
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::api::version::ServiceVersion;
 
@@ -122,12 +123,10 @@ fn objects(facts: &InstalledFacts) -> CheckResult {
             CheckResult::Passed(format!("{count} of service version {version}, as installed"))
         }
         Ok(strayed) => {
-            let more = strayed.len().saturating_sub(NAMED);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             let adopting = |command: Command| if facts.copied { command.with(Flag::Adopt) } else { command };
             let diff = facts.as_it_is(|installed| Action::Diff(Some(installed))).with(Flag::ReuseValues);
             CheckResult::failed(
-                format!("{}{more}", strayed[..strayed.len().min(NAMED)].join("; ")),
+                first_of(strayed, NAMED, "; "),
                 Remedy::default()
                     .command(adopting(diff))
                     .text(" shows the fields, ")

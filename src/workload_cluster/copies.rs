@@ -7,6 +7,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde::Serialize;
 use serde_json::json;
 
+use crate::api::first_of::first_of;
 use crate::api::labels::LABEL_PLACED_BY;
 use crate::api::placeable::{self, Kinds, Placeable};
 use crate::k8s::api_error::ApiError;
@@ -121,12 +122,7 @@ impl Copies {
 
 /// Names up to five objects, and says how many more there are.
 pub fn names(objects: &[PlacedObject]) -> String {
-    const SHOWN: usize = 5;
-    let first: Vec<String> = objects.iter().take(SHOWN).map(ToString::to_string).collect();
-    match objects.len().saturating_sub(SHOWN) {
-        0 => first.join(", "),
-        more => format!("{} and {more} more", first.join(", ")),
-    }
+    first_of(objects, 5, ", ")
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::apply::{Context, value};
 use super::problem::Problem;
 use super::task::{CopyKey, Target, Task};
+use crate::api::first_of::first_of;
 use crate::api::labels::{ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
 use crate::api::placeable::{self, Kinds, Placeable};
 use crate::api::schedule::{OnDelete, applied, deleted};
@@ -84,11 +85,11 @@ pub async fn remove(context: &Context, task: &Task, known: Option<&str>) -> Resu
         if !contents.foreign.is_empty() {
             release(context, target, &found).await?;
             let message =
-                format!("{key} was kept, because foreign objects are in it: {}", shortened(&contents.foreign));
+                format!("{key} was kept, because foreign objects are in it: {}", first_of(&contents.foreign, 3, ", "));
             return Ok(Removed::done(deleted::NAMESPACE_KEPT, message));
         }
         if !contents.own.is_empty() {
-            return Ok(Removed::Waiting(format!("copies are still in {key}: {}", shortened(&contents.own))));
+            return Ok(Removed::Waiting(format!("copies are still in {key}: {}", first_of(&contents.own, 3, ", "))));
         }
     }
     match remove_object(context, target, uid(&found)).await? {
@@ -133,13 +134,6 @@ async fn release(context: &Context, target: &Target, found: &Value) -> Result<()
         }
         Err(error) => Err(Problem::of_answer(&target.key, &error)),
     }
-}
-
-/// Returns up to three names, and how many more there are.
-fn shortened(names: &[String]) -> String {
-    let first = names.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
-    let more = names.len().saturating_sub(3);
-    if more == 0 { first } else { format!("{first} and {more} more") }
 }
 
 /// What is in a namespace, without what Kubernetes puts into each and what a listed object owns.

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::api::first_of::first_of;
 use crate::api::kinds::{Kind, split_api_version};
 use crate::api::text::{visible, visible_cell};
 use crate::apply::adopt;
@@ -53,10 +54,7 @@ impl fmt::Display for RefusedStep {
 
 /// The first refused steps and the number of the others, for an error.
 pub(crate) fn join_refused(steps: &[RefusedStep]) -> String {
-    let (first, rest) = steps.split_at(steps.len().min(NAMED));
-    let first: Vec<String> = first.iter().map(ToString::to_string).collect();
-    let more = if rest.is_empty() { String::new() } else { format!("; and {} more", rest.len()) };
-    first.join("; ") + &more
+    first_of(steps, NAMED, "; ")
 }
 
 /// Where the former state of an object is taken from.

@@ -1,6 +1,7 @@
 //! The health checks: pure judgements over what was read of a control plane.
 
 use super::{HOSTING, HealthFacts};
+use crate::api::first_of::first_of;
 use crate::api::labels::INIT_SECRET;
 use crate::api::remedy::{Action, Command, Flag, Place, Remedy, Subject};
 use crate::check::{Check, CheckResult};
@@ -90,12 +91,11 @@ fn clusters(facts: &HealthFacts) -> CheckResult {
     if unready.is_empty() {
         return CheckResult::Passed(format!("{} connected and ready", members.len()));
     }
-    let named: Vec<_> = unready.iter().take(NAMED).map(|m| format!("{} ({})", m.name, m.reason)).collect();
-    let more = unready.len() - named.len();
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let named = first_of(unready.iter().map(|member| format!("{} ({})", member.name, member.reason)), NAMED, ", ");
+    let are_all_named = unready.len() <= NAMED;
     CheckResult::failed(
-        format!("{} of {} workload clusters not ready: {}{more}", unready.len(), members.len(), named.join(", ")),
-        if more.is_empty() { Remedy::default() } else { Remedy::new("list all with ").flag(Flag::Wide).text("; ") }
+        format!("{} of {} workload clusters not ready: {named}", unready.len(), members.len()),
+        if are_all_named { Remedy::default() } else { Remedy::new("list all with ").flag(Flag::Wide).text("; ") }
             .text("read the agent's log there: `kubectl --context CONTEXT -n fleet logs -l app.kubernetes.io/name=fleet-agent`"),
     )
 }
@@ -219,7 +219,10 @@ pub(super) mod tests {
         inside.groups = Groups { all: 5, unplaced: [("NoFit".to_owned(), 2), ("NoCandidates".to_owned(), 1)].into() };
         let report = run(&CHECKS, &facts, &[]);
         let said: Vec<_> = report.warnings().map(|(judged, problem)| (judged.id, problem.what.as_str())).collect();
-        assert_eq!(said, [("policies", "1 schedule policy defined; 3 of 5 groups have no place: 1 NoCandidates, 2 NoFit")]);
+        assert_eq!(
+            said,
+            [("policies", "1 schedule policy defined; 3 of 5 groups have no place: 1 NoCandidates, 2 NoFit")]
+        );
     }
 
     #[test]

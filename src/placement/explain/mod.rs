@@ -19,6 +19,7 @@ use super::facts::{Facts, Ignored, ObjectKey};
 use super::fleet::Fleet;
 use super::matching::{Clause, Policy};
 use super::reason::Reason;
+use crate::api::first_of::first_of;
 use crate::api::text::escaped;
 
 /// A cluster, and why it does not take the group.
@@ -89,11 +90,7 @@ pub fn missing(missing: &[Missing]) -> String {
         let needed = reference.key(user.namespace());
         format!("{} is used by {} and is not placed on {cluster}", needed.title(), user.title())
     };
-    let mut texts: Vec<String> = missing.iter().take(MOST).map(one).collect();
-    if missing.len() > MOST {
-        texts.push(format!("and {} more", missing.len() - MOST));
-    }
-    shorten(texts.join("; "))
+    shorten(first_of(missing.iter().map(one), MOST, "; "))
 }
 
 /// Returns what a group asks for: `3 objects: 12 CPU, 24Gi, 14 pods`.

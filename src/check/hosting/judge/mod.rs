@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::{DEFAULT_CLASS, HostingFacts, NamespaceFacts, Wanted, is_cloud, read};
+use crate::api::first_of::first_of;
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::api::version::KubeMinor;
 use crate::check::quota::Place;
@@ -339,14 +340,13 @@ fn network_policies(facts: &HostingFacts) -> CheckResult {
     if !facts.wanted.network_policies {
         return CheckResult::Passed("none are made".to_owned());
     }
-    let ignoring: Vec<&str> =
-        facts.nodes.iter().filter(|node| node.ignores_policies).map(|node| node.name.as_str()).collect();
-    let Some(first) = ignoring.first() else {
+    let ignoring = facts.nodes.iter().filter(|node| node.ignores_policies).map(|node| node.name.as_str());
+    let first = first_of(ignoring, 1, ", ");
+    if first.is_empty() {
         return CheckResult::Passed("no network is known here that ignores them".to_owned());
-    };
-    let more = if ignoring.len() > 1 { format!(" and {} more", ignoring.len() - 1) } else { String::new() };
+    }
     CheckResult::warned(
-        format!("flannel makes the network of node {first}{more}, and enforces no network policies by itself"),
+        format!("flannel makes the network of node {first}, and enforces no network policies by itself"),
         "where nothing else enforces them, every pod of the cluster reaches the ports of etcd and of the components; \
          install a network that does, or its part for policies",
     )
