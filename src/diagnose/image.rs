@@ -57,10 +57,10 @@ pub(crate) fn unpulled(pod: &Pod, container: &ContainerStatus, evidence: &Eviden
     Some(Unusable { cause, what: format!("image `{image}` cannot be pulled: {answer}"), remedy })
 }
 
-/// Why a container with this image cannot run, by what it ended with or the last that it printed: the image was pulled, and
-/// is of another architecture than the node.
+/// Why a container with this image cannot run, by what its runtime said of it, or what it ended with or printed last: the image
+/// was pulled, and is of another architecture than the node.
 pub(crate) fn unexecutable(image: &str, said: &str) -> Option<Unusable> {
-    let line = said.lines().rev().find(|line| line.contains(NOT_EXECUTABLE))?;
+    let line = said.lines().rev().find(|line| line.to_lowercase().contains(NOT_EXECUTABLE))?;
     let what = format!("image `{image}` is not for the architecture of its node: {}", line.trim());
     Some(Unusable { cause: CauseId::ImageArchitecture, what, remedy: for_architecture(image) })
 }
@@ -120,6 +120,7 @@ mod tests {
             found.what,
             "image `i` is not for the architecture of its node: exec /usr/local/bin/etcd: exec format error"
         );
+        assert!(unexecutable("i", "crun: executable file `/etcd`: Exec format error: OCI runtime error").is_some());
         assert_eq!(unexecutable("i", "segmentation fault"), None);
     }
 }

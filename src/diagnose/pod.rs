@@ -156,6 +156,9 @@ fn config(container: &ContainerStatus, reference: &ObjectRef) -> Option<Finding>
     CauseId::ContainerConfig.attempt(reason)?;
     let name = &container.name;
     let message = waiting_message(container).unwrap_or(reason);
+    if let Some(foreign) = unexecutable(&container.image, message) {
+        return Some(unusable(foreign, reference));
+    }
     let (cause, remedy) = if lacks_memory(message) {
         (CauseId::OutOfMemory, RAISE_MEMORY)
     } else if reason == CONFIG_ERROR {

@@ -29,8 +29,8 @@ pub const LIMIT: Duration = Duration::from_secs(300);
 const LIFE: i64 = 360;
 /// What the pods are found by.
 const LABEL: &str = "fleet-scheduler.io/image-check";
-/// Name of the Secret that the chart makes of the values' registry login.
-const LOGIN: &str = "fleet-registry";
+/// Type of the Secret that a chart makes of the values' registry login.
+const LOGIN: &str = "kubernetes.io/dockerconfigjson";
 
 /// Pods that try the images of an installation, and their login.
 pub struct ImagePulls<'a> {
@@ -47,11 +47,11 @@ impl<'a> ImagePulls<'a> {
     /// Plans a pod for each workload among `objects`.
     pub fn new(client: &'a Client, namespace: &'a str, objects: &[Object]) -> Self {
         let run = format!("fleet-image-check-{:08x}", rand::random::<u32>());
+        let login = objects.iter().map(|object| &object.json).find(|object| object["type"] == LOGIN);
+        let of_chart = login.map(|secret| &secret["metadata"]["name"]);
         let templates = objects.iter().filter_map(|object| pod_spec(&object.json));
-        let pods: Vec<Value> = templates.enumerate().map(|(n, spec)| pod(&format!("{run}-{n}"), &run, spec)).collect();
-        let login = objects.iter().map(|object| &object.json);
-        let login =
-            login.filter(|object| object["kind"] == "Secret").find(|object| object["metadata"]["name"] == LOGIN);
+        let pod = |(n, spec)| pod(&format!("{run}-{n}"), &run, spec, of_chart);
+        let pods: Vec<Value> = templates.enumerate().map(pod).collect();
         let login = login.map(|secret| {
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata(&run, &run),
                 "type": secret["type"], "data": secret["data"]})
@@ -177,8 +177,9 @@ fn pod_spec(object: &Value) -> Option<&Value> {
     object.pointer(path)
 }
 
-/// A pod that does nothing but to have the images of another one pulled, and to say their version.
-fn pod(name: &str, run: &str, of: &Value) -> Value {
+/// A pod that has the images of another one pulled, and asks for their version. The login of the chart, by its name, is replaced
+/// by that of the run.
+fn pod(name: &str, run: &str, of: &Value, login: Option<&Value>) -> Value {
     let kept =
         ["nodeSelector", "tolerations", "priorityClassName", "runtimeClassName", "securityContext", "schedulerName"];
     let mut spec: Map<String, Value> =
@@ -187,7 +188,8 @@ fn pod(name: &str, run: &str, of: &Value) -> Value {
         spec.insert("affinity".to_owned(), json!({ "nodeAffinity": nodes }));
     }
     let secrets = of["imagePullSecrets"].as_array().into_iter().flatten();
-    let secrets = secrets.map(|secret| if secret["name"] == LOGIN { json!({ "name": run }) } else { secret.clone() });
+    let is_login = |secret: &Value| Some(&secret["name"]) == login;
+    let secrets = secrets.map(|secret| if is_login(secret) { json!({ "name": run }) } else { secret.clone() });
     spec.insert("imagePullSecrets".to_owned(), secrets.collect());
     // What starts a pod and what runs in it are pulled alike, and here none waits for another.
     let lists = ["initContainers", "containers"].into_iter().flat_map(|list| of[list].as_array().into_iter().flatten());
@@ -286,13 +288,13 @@ mod tests {
     #[test]
     fn the_pod_has_the_images_nodes_and_login_of_the_workload_and_nothing_else_of_it() {
         let of = json!({
-            "serviceAccountName": "apiserver", "nodeSelector": {"a": "b"}, "imagePullSecrets": [{"name": LOGIN}, {"name": "mine"}],
+            "serviceAccountName": "apiserver", "nodeSelector": {"a": "b"}, "imagePullSecrets": [{"name": "login"}, {"name": "mine"}],
             "affinity": {"podAntiAffinity": {}, "nodeAffinity": {"x": 1}}, "volumes": [{"name": "pki"}],
             "initContainers": [{"name": "first", "image": "i", "args": ["run"]}],
             "containers": [{"name": "c", "image": "j", "command": ["etcd", "--data-dir=/d"], "env": [{"name": "E"}],
                 "livenessProbe": {}, "volumeMounts": [{"name": "pki"}], "resources": {"limits": {"memory": "1Gi"}}}],
         });
-        let pod = pod("fleet-image-check-1-0", "fleet-image-check-1", &of);
+        let pod = pod("fleet-image-check-1-0", "fleet-image-check-1", &of, Some(&json!("login")));
         let spec = &pod["spec"];
         assert_eq!(spec["imagePullSecrets"], json!([{"name": "fleet-image-check-1"}, {"name": "mine"}]));
         assert_eq!(

@@ -68,7 +68,12 @@ fn a_bad_pull_secret() {
     let _open = Mend(|| site.bed.unlock_registry().unwrap());
     site.bed.lock_registry().unwrap();
     // A tag that no node has, so that it has to be pulled.
-    named(&site, &["--image-tag", "v0.6.67"], "image-pull-denied");
+    let tag = ["--image-tag", "v0.6.67"];
+    site.kubectl(&["create", "namespace", "fleet"]);
+    let checked = site.fleetctl(&[&["check", "demo", "--pre", "--pull-images"], &tag[..]].concat());
+    assert_eq!(checked.code, Some(3), "{checked:?}");
+    assert!(checked.stdout.contains("give the pods a pull secret for the registry of"), "{checked:?}");
+    named(&site, &tag, "image-pull-denied");
 }
 
 #[test]

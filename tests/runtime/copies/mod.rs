@@ -162,20 +162,15 @@ async fn a_copy_is_applied_reported_edited_and_deleted() {
     site.until("web", "Applied").await;
 
     // An annotation makes a new generation of a Deployment, and the same copy; its rollout waits to hear of it.
-    let edit = json!({ "spec": { "sourceRef": { "generation": 8 } } });
-    site.schedules().patch("web", &PatchParams::default(), &Patch::Merge(&edit)).await.unwrap();
-    wait("the new generation is reported", async || {
-        let schedule = site.schedules().get("web").await.unwrap();
-        schedule.status.is_some_and(|status| status.applied_generation == Some(8))
-    })
-    .await;
-    let back = json!({ "spec": { "sourceRef": { "generation": 7 } } });
-    site.schedules().patch("web", &PatchParams::default(), &Patch::Merge(&back)).await.unwrap();
-    wait("the generation is as before", async || {
-        let schedule = site.schedules().get("web").await.unwrap();
-        schedule.status.is_some_and(|status| status.applied_generation == Some(7))
-    })
-    .await;
+    for generation in [8, 7] {
+        let edit = json!({ "spec": { "sourceRef": { "generation": generation } } });
+        site.schedules().patch("web", &PatchParams::default(), &Patch::Merge(&edit)).await.unwrap();
+        wait(&format!("generation {generation} is reported"), async || {
+            let schedule = site.schedules().get("web").await.unwrap();
+            schedule.status.is_some_and(|status| status.applied_generation == Some(generation))
+        })
+        .await;
+    }
 
     let deployments: Api<Deployment> = site.in_place();
     let copy = deployments.get("web").await.unwrap();

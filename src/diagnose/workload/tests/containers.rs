@@ -158,6 +158,8 @@ fn start_fails_within_memory_limit() {
         let evidence = with_pod(status, vec![]);
         assert_eq!(found(&stateful_set(), &evidence).0, CauseId::OutOfMemory, "{evidence:?}");
     }
+    let foreign = waiting("RunContainerError", "exec /etcd: Exec format error: OCI runtime error");
+    assert_eq!(found(&stateful_set(), &with_pod(foreign, vec![])).0, CauseId::ImageArchitecture);
     let missing = waiting("RunContainerError", "exec: \"serve\": executable file not found in $PATH: unknown");
     let (cause, text) = found(&stateful_set(), &with_pod(missing, vec![]));
     assert!(cause == CauseId::ContainerConfig && !text.contains("Secret"), "{text}");
