@@ -21,6 +21,7 @@ pub mod group;
 pub mod init_kubeconfig;
 pub mod kinds;
 pub mod kubeconfig_check;
+pub mod kubernetes_record;
 pub mod labels;
 pub mod lenient;
 pub mod lifetime;

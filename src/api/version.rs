@@ -37,6 +37,12 @@ impl KubeMinor {
     pub const fn new(major: u32, minor: u32) -> Self {
         Self { major, minor }
     }
+
+    /// The minor that follows.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self { major: self.major, minor: self.minor + 1 }
+    }
 }
 
 impl FromStr for KubeMinor {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use fleetctl::scheduler;
 use fleetctl::scheduler::keys::{self, KeysArgs};
+use fleetctl::scheduler::version_guard::{self, GuardArgs};
 
 /// Runs the inside of a control plane: its definitions, the registration of workload clusters, their health.
 #[derive(Debug, Parser)]
@@ -21,6 +22,8 @@ struct Program {
 enum Command {
     /// Make the Secrets with keys of a control plane that its namespace lacks, and renew certificates that are due
     Keys(KeysArgs),
+    /// Let an API server start only on objects that are stored by its own Kubernetes minor or by the one before
+    Guard(GuardArgs),
 }
 
 fn main() -> ExitCode {
@@ -28,6 +31,7 @@ fn main() -> ExitCode {
     let ended = match command {
         None => scheduler::run(args),
         Some(Command::Keys(given)) => keys::main(args.log_format, &given),
+        Some(Command::Guard(given)) => version_guard::main(args.log_format, &given),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -241,7 +241,7 @@ mod tests {
         let strayed = "fields of Deployment fleet/apiserver were changed, last by kubectl-edit".to_owned();
         let cut_off = Some(("install".to_owned(), "2026-01-31T12:00:00Z".to_owned()));
         let images = vec![
-            "fleet-scheduler runs fleetscheduler/fleet-scheduler:v0.5.9, and service version v0.6.1 runs v0.6.1"
+            "fleet-scheduler is set to fleetscheduler/fleet-scheduler:v0.5.9, and service version v0.6.1 runs v0.6.1"
                 .to_owned(),
         ];
         let ends = |days| vec![expiry("ca.crt", 3650), expiry("apiserver.crt", days)];
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn an_image_that_is_not_the_versions_is_a_warning_and_unknown_without_a_version() {
-        let images = vec!["apiserver runs a:v1, and service version v0.6.1 runs v2".to_owned()];
+        let images = vec!["apiserver is set to a:v1, and service version v0.6.1 runs v2".to_owned()];
         assert!(matches!(verdict(&InstalledFacts { images, ..good() }, "images"), CheckResult::Warned(_)));
         assert_eq!(verdict(&InstalledFacts { version: None, ..good() }, "images"), CheckResult::Skipped("objects"));
     }

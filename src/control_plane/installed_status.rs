@@ -134,7 +134,7 @@ const WORKLOADS: [(&str, &str); 4] = [
     ("Deployment", "fleet-scheduler"),
 ];
 
-/// Why components are not running, the root first; nothing for those that run and those of which no cause is found.
+/// Why components are not running, the root first; nothing for those that run as they are to and those of which no cause is found.
 pub async fn causes(
     client: &Client,
     name: &ControlPlaneName,
@@ -142,7 +142,8 @@ pub async fn causes(
     facts: &HealthFacts,
 ) -> Vec<Diagnosis> {
     let Ok(components) = &facts.components else { return Vec::new() };
-    let broken = |name: &str| components.get(name).is_some_and(|found: &Component| found.installed && !found.running());
+    let broken =
+        |name: &str| components.get(name).is_some_and(|found: &Component| found.installed && !found.is_rolled_out());
     let targets: Vec<WaitTarget> = WORKLOADS
         .iter()
         .filter(|(_, name)| broken(name))

@@ -22,7 +22,7 @@ pub(super) async fn foreign(client: &Client, namespace: &NamespaceName, version:
     let Some(row) = chart::versions().row(version.line()) else { return Vec::new() };
     let one = |(object, component)| async move {
         let image = image(client, namespace, object).await?;
-        differs(row, version, component, &image).map(|what| format!("{object} runs {image}, and {what}"))
+        differs(row, version, component, &image).map(|what| format!("{object} is set to {image}, and {what}"))
     };
     futures::future::join_all(COMPONENTS.map(one)).await.into_iter().flatten().collect()
 }

@@ -64,16 +64,11 @@ pub enum UpgradeRefused {
 
 /// Why an API server of one minor does not become one of another.
 fn why(now: KubeMinor, wanted: KubeMinor, hub: KubeMinor) -> String {
-    if next(now) < wanted {
+    if now.next() < wanted {
         "more than one minor at a time".to_owned()
     } else {
         format!("not {hub}, the one of the version")
     }
-}
-
-/// The minor that follows.
-fn next(minor: KubeMinor) -> KubeMinor {
-    KubeMinor { minor: minor.minor + 1, ..minor }
 }
 
 /// Checks the way from the minor of an API server that has run to another: as Kubernetes has it, one at a time, and not
@@ -82,7 +77,7 @@ fn next(minor: KubeMinor) -> KubeMinor {
 /// # Errors
 /// [`UpgradeRefused::MinorSkipped`].
 pub(super) fn check_minor(now: KubeMinor, wanted: KubeMinor, hub: KubeMinor) -> Result<(), UpgradeRefused> {
-    let goes = if wanted < now { wanted == hub } else { wanted <= next(now) && wanted <= hub };
+    let goes = if wanted < now { wanted == hub } else { wanted <= now.next() && wanted <= hub };
     if wanted == now || goes { Ok(()) } else { Err(UpgradeRefused::MinorSkipped { now, wanted, hub }) }
 }
 
@@ -146,13 +141,13 @@ impl UpgradeRefused {
                     .command(install(version.clone()))
             }
             // What goes beyond, or down, is what values ask for.
-            Self::MinorSkipped { now, hub, .. } if next(*now) >= *hub => Remedy::new(format!(
+            Self::MinorSkipped { now, hub, .. } if now.next() >= *hub => Remedy::new(format!(
                 "leave out `apiserver.image.tag` and `controllerManager.image.tag`, and it is of {hub}"
             )),
-            Self::MinorSkipped { now, .. } if is_served_inside(next(*now)) => Remedy::new(format!(
+            Self::MinorSkipped { now, .. } if is_served_inside(now.next()) => Remedy::new(format!(
                 "go one minor at a time, each once the one before is healthy: first to {}, by its newest patch in \
                  `apiserver.image.tag` and `controllerManager.image.tag`",
-                next(*now)
+                now.next()
             )),
             Self::MinorSkipped { .. } => Remedy::new("begin anew, without its data: ")
                 .command(Command::here(Action::Uninstall(plane())).with(Flag::DeleteData))

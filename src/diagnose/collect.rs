@@ -98,7 +98,11 @@ async fn logs(server: &Server, pods: &[Pod]) -> BTreeMap<String, Vec<String>> {
 
 /// The last lines of a log that are the program's own, without an audit log's among them, of which there are many more.
 async fn own_lines(server: &Server, path: &str) -> Option<String> {
-    let last = async |lines: usize| server.get_text(&format!("{path}&tailLines={lines}")).await.ok();
+    let last = async |lines: usize| {
+        let text = server.get_text(&format!("{path}&tailLines={lines}")).await.ok()?;
+        // The kubelet's own answer, with status 200 and without an end of line, where the container is removed by now.
+        (!text.starts_with("unable to retrieve container logs")).then_some(text)
+    };
     let text = last(LOG_LINES).await?;
     if !text.lines().any(is_audit) {
         return Some(text);
@@ -111,7 +115,10 @@ async fn own_lines(server: &Server, path: &str) -> Option<String> {
 /// The logs of two runs, one after the other. Between runs the server returns the last one for both.
 fn both_runs(former: Option<String>, now: Option<String>) -> Option<String> {
     match (former, now) {
-        (Some(former), Some(now)) if former != now => Some(former + &now),
+        (Some(former), Some(now)) if former != now => {
+            let end = if former.is_empty() || former.ends_with('\n') { "" } else { "\n" };
+            Some(former + end + &now)
+        }
         (former, now) => former.or(now),
     }
 }
@@ -169,7 +176,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_audit_log_hides_no_line_of_the_program() {
+    async fn neither_an_audit_log_nor_a_kubelet_hides_a_line_of_the_program() {
         let audit = r#"{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","annotations":{"reason":"unknown CA"}}"#;
         let mut log = vec![audit; 200];
         log.splice(50..50, ["remote error: tls: bad certificate", r#"{"kind":"Event"}"#]);
@@ -177,7 +184,7 @@ mod tests {
             let query = request.uri().query().unwrap_or_default();
             let lines: usize = query.split("tailLines=").nth(1).unwrap().split('&').next().unwrap().parse().unwrap();
             let (code, text) = if query.contains("previous") {
-                (404, String::new())
+                (200, "unable to retrieve container logs for containerd://0a".to_owned())
             } else {
                 (200, log[log.len().saturating_sub(lines)..].join("\n") + "\n")
             };
@@ -199,6 +206,7 @@ mod tests {
         assert_eq!(both_runs(log("a\n"), log("a\n")), log("a\n"));
         assert_eq!(both_runs(log("a\n"), None), log("a\n"));
         assert_eq!(both_runs(None, log("a\n")), log("a\n"));
+        assert_eq!(both_runs(log("cut"), log("a\n")), log("cut\na\n"));
         assert_eq!(both_runs(None, None), None);
     }
 }

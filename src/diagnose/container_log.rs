@@ -1,6 +1,7 @@
 //! Causes from the last lines of a container's log, which Kubernetes itself cannot see.
 
 use super::diagnosis::CauseId;
+use crate::api::kubernetes_record;
 use crate::api::readiness_log;
 use crate::api::remedy::{Action, Command, Place, Remedy};
 
@@ -51,6 +52,9 @@ fn cause_of(line: &str) -> Option<CauseId> {
     {
         return Some(CauseId::NameLookupFailed);
     }
+    if kubernetes_record::held(line).is_some() {
+        return Some(CauseId::VersionGuard);
+    }
     readiness_log::reason(line).map(|_| CauseId::ComponentFailing)
 }
 
@@ -68,6 +72,11 @@ pub(crate) fn remedy(cause: CauseId) -> Remedy {
             "see whether the cluster's DNS works: `kubectl -n kube-system get pods -l k8s-app=kube-dns`".into()
         }
         CauseId::ComponentFailing => "mend what it names; it tries again by itself, and goes on when that holds".into(),
+        CauseId::VersionGuard => {
+            "go back to the manifest of before, or go up one minor at a time, each once the one before has \
+                                   served for five minutes; the tag is in `apiserver.image.tag` of the values"
+                .into()
+        }
         CauseId::CertificateExpired => {
             "check the clocks of the nodes; the same install, run again, issues what has ended anew".into()
         }

@@ -43,6 +43,8 @@ pub enum CauseId {
     CertificateExpired,
     /// A component runs, and says itself what it fails in.
     ComponentFailing,
+    /// An API server does not start, because the objects in etcd are stored by a Kubernetes minor that it may not follow.
+    VersionGuard,
     /// A container cannot be created: a Secret or ConfigMap or key is missing, or its configuration is refused.
     ContainerConfig,
     /// A volume cannot be mounted.
@@ -90,7 +92,7 @@ pub(crate) enum Attempt {
 
 impl CauseId {
     /// All of them, in the order of their definition.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::NoDefaultStorageClass,
         Self::ClaimWithoutClass,
         Self::StorageClassMissing,
@@ -106,6 +108,7 @@ impl CauseId {
         Self::CertificateUntrusted,
         Self::CertificateExpired,
         Self::ComponentFailing,
+        Self::VersionGuard,
         Self::ContainerConfig,
         Self::MountFailed,
         Self::QuotaExceeded,
@@ -156,7 +159,11 @@ impl CauseId {
     pub(crate) fn is_from_log(self) -> bool {
         matches!(
             self,
-            Self::NameLookupFailed | Self::CertificateUntrusted | Self::CertificateExpired | Self::ComponentFailing
+            Self::NameLookupFailed
+                | Self::CertificateUntrusted
+                | Self::CertificateExpired
+                | Self::ComponentFailing
+                | Self::VersionGuard
         )
     }
 
@@ -174,7 +181,8 @@ impl CauseId {
             | Self::Deleted
             | Self::NameLookupFailed
             | Self::CertificateUntrusted
-            | Self::CertificateExpired => 8,
+            | Self::CertificateExpired
+            | Self::VersionGuard => 8,
             Self::ClaimWithoutClass | Self::PodsRefused | Self::ContainerConfig => 15,
             Self::NoProvisioner | Self::ProvisioningFailed | Self::Unschedulable | Self::MountFailed => 20,
             Self::ImagePullFailed | Self::LoadBalancerUnanswered => 25,

@@ -10,6 +10,7 @@ use super::evidence::{DEADLINE_EXCEEDED, Evidence, Finding, event_time, events_o
 use super::image::{Unusable, unexecutable, unpulled};
 use super::pod_facts::{condition, pvc_names, refused};
 use super::typed::Typed as _;
+use crate::api::kubernetes_record;
 use crate::api::readiness_log;
 use crate::api::shell::foreign_word;
 use crate::k8s::object::ObjectRef;
@@ -199,6 +200,7 @@ fn from_log(container: &ContainerStatus, reference: &ObjectRef, evidence: &Evide
     }
     let said = match cause {
         CauseId::ComponentFailing => readiness_log::reason(line),
+        CauseId::VersionGuard => kubernetes_record::held(line),
         _ => None,
     };
     let said = said.as_deref().unwrap_or(line);

@@ -180,11 +180,20 @@ fn rank(cause: CauseId) -> u8 {
         CauseId::QuotaExceeded | CauseId::PodSecurity | CauseId::PodsRefused => 1,
         CauseId::Unschedulable => 2,
         CauseId::MountFailed | CauseId::ContainerConfig => 3,
-        CauseId::ImageNotFound | CauseId::ImagePullDenied | CauseId::ImagePullFailed => 4,
-        CauseId::NameLookupFailed | CauseId::CertificateUntrusted | CauseId::CertificateExpired => 5,
+        CauseId::ImageNotFound | CauseId::ImageArchitecture | CauseId::ImagePullDenied | CauseId::ImagePullFailed => 4,
+        CauseId::NameLookupFailed
+        | CauseId::CertificateUntrusted
+        | CauseId::CertificateExpired
+        | CauseId::VersionGuard => 5,
         CauseId::OutOfMemory | CauseId::CrashLoop => 6,
         CauseId::ComponentFailing => 7,
-        _ => 8,
+        CauseId::LoadBalancerUnanswered
+        | CauseId::LoadBalancerFailed
+        | CauseId::JobFailed
+        | CauseId::ControllerGaveUp
+        | CauseId::ProbeFailing
+        | CauseId::Deleted
+        | CauseId::Slow => 8,
     }
 }
 

@@ -1,6 +1,5 @@
 //! Clients: from a kubeconfig file to a `kube::Client`, and calls that cannot hang.
 
-use std::error::Error as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -177,7 +176,11 @@ pub fn describe(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         return format!("{} ({} {})", status.message, status.code, status.reason);
     }
-    let mut text = error.to_string();
+    with_causes(error.to_string(), error)
+}
+
+/// A text about an error with the causes of that, each said once.
+pub(crate) fn with_causes(mut text: String, error: &dyn std::error::Error) -> String {
     let mut source = error.source();
     while let Some(cause) = source {
         let cause_text = cause.to_string();

@@ -13,11 +13,14 @@ pub mod election;
 mod events;
 pub mod index;
 pub mod keys;
+mod kubernetes_record;
 pub mod monitor;
 pub mod placing;
 pub mod readyz;
 pub mod registration;
 pub mod settings;
+#[cfg(feature = "daemons")]
+pub mod version_guard;
 
 use std::sync::Arc;
 use std::time::Duration;

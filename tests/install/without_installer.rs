@@ -1,4 +1,4 @@
-//! `template | kubectl apply`: the manifests alone give a control plane.
+//! `template | kubectl apply`: the manifests alone give a control plane, and guard it as the installer would.
 
 use crate::support::{Site, eventually};
 
@@ -36,4 +36,32 @@ fn applied_manifests_alone_become_a_healthy_control_plane() {
     let bare = site.manifests_with(&["--without-keys"]);
     assert_eq!(site.apply_on_server(bare.succeeds()), "");
     assert!(keys() == before, "keys were replaced");
+    holds_back_an_api_server_of_another_minor(&site);
+}
+
+/// Nobody refuses what `kubectl apply` applies: the pod of the API server does, and the one of before serves on.
+fn holds_back_an_api_server_of_another_minor(site: &Site) {
+    let record = ["-n", "kube-system", "get", "configmap", "fleet-kubernetes-version", "-o", "jsonpath={.data.record}"];
+    eventually("the record of the minor", || site.asks_hub(&record).is_ok_and(|record| record == "kubernetes=v1.36;"));
+    // The pods of the change before have gone.
+    let of_api_server = ["-n", "fleet", "get", "pods", "-l", "app.kubernetes.io/name=apiserver", "-o", "name"];
+    eventually("one API server", || site.kubectl(&of_api_server).lines().count() == 1);
+    site.hub(&["create", "configmap", "keep-me", "--from-literal", "a=b"]);
+    for (tag, reason) in
+        [("v1.38.0", "Kubernetes v1.38 does not follow v1.36"), ("v1.31.4", "Kubernetes v1.31 is older than v1.36")]
+    {
+        let image = format!("apiserver.image.tag={tag},controllerManager.image.tag={tag}");
+        site.apply_on_server(site.manifests_with(&["--without-keys", "--set", &image]).succeeds());
+        eventually("the cause", || {
+            let status = site.fleetctl(&["status", "demo"]);
+            status.stdout.contains("version-guard") && status.stdout.contains(reason)
+        });
+        assert_eq!(site.hub(&["get", "configmap", "keep-me", "-o", "jsonpath={.data.a}"]), "b", "under {tag}");
+        let ready = "jsonpath={.status.readyReplicas} of image {.spec.template.spec.containers[0].image}";
+        let ready = site.kubectl(&["-n", "fleet", "get", "deployment", "apiserver", "-o", ready]);
+        assert!(ready.starts_with("1 of image ") && ready.ends_with(tag), "{ready}");
+    }
+    site.apply_on_server(site.manifests_with(&["--without-keys"]).succeeds());
+    eventually("a healthy control plane", || site.fleetctl(&["status"]).code == Some(0));
+    assert_eq!(site.hub(&record), "kubernetes=v1.36;");
 }

@@ -40,16 +40,30 @@ fn pod_trouble(pod: &Pod) -> Option<String> {
     Some(format!("{word} (pod {})", pod.name_any()))
 }
 
-async fn component(
-    pods: &Api<Pod>,
-    selector: Option<&LabelSelector>,
+/// Of a workload, what [`Component`] counts.
+struct Counted {
+    selector: LabelSelector,
     wanted: Option<i32>,
     ready: Option<i32>,
-) -> Result<Component, kube::Error> {
-    let mut component =
-        Component { installed: true, wanted: wanted.unwrap_or(1), ready: ready.unwrap_or(0), trouble: None };
-    if let Some(selector) = selector.filter(|_| component.ready < component.wanted) {
-        let list = pods.list(&ListParams::default().labels(&selector_text(selector))).await?;
+    updated: Option<i32>,
+    /// Pods, be they of the newest template or not.
+    all: i32,
+    /// The controller has seen the newest template.
+    is_observed: bool,
+}
+
+async fn component(pods: &Api<Pod>, counted: Counted) -> Result<Component, kube::Error> {
+    let Counted { selector, wanted, ready, updated, all, is_observed } = counted;
+    let (wanted, updated) = (wanted.unwrap_or(1), updated.unwrap_or(0));
+    let mut component = Component {
+        installed: true,
+        wanted,
+        ready: ready.unwrap_or(0),
+        updated: is_observed && updated >= wanted && all <= updated,
+        trouble: None,
+    };
+    if !component.is_rolled_out() {
+        let list = pods.list(&ListParams::default().labels(&selector_text(&selector))).await?;
         component.trouble = list.iter().find_map(pod_trouble);
     }
     Ok(component)
@@ -65,19 +79,31 @@ pub async fn components(hosting: &Client, namespace: &str) -> Result<BTreeMap<&'
         async move {
             let found = if name == "etcd" {
                 stateful.get_opt(name).await?.map(|set| {
-                    let ready = set.status.as_ref().and_then(|s| s.ready_replicas);
-                    let spec = set.spec.unwrap_or_default();
-                    (Some(spec.selector), spec.replicas, ready)
+                    let (spec, status) = (set.spec.unwrap_or_default(), set.status.unwrap_or_default());
+                    Counted {
+                        selector: spec.selector,
+                        wanted: spec.replicas,
+                        ready: status.ready_replicas,
+                        updated: status.updated_replicas,
+                        all: status.replicas,
+                        is_observed: status.observed_generation >= set.metadata.generation,
+                    }
                 })
             } else {
                 deployments.get_opt(name).await?.map(|deployment| {
-                    let ready = deployment.status.as_ref().and_then(|s| s.ready_replicas);
-                    let spec = deployment.spec.unwrap_or_default();
-                    (Some(spec.selector), spec.replicas, ready)
+                    let (spec, status) = (deployment.spec.unwrap_or_default(), deployment.status.unwrap_or_default());
+                    Counted {
+                        selector: spec.selector,
+                        wanted: spec.replicas,
+                        ready: status.ready_replicas,
+                        updated: status.updated_replicas,
+                        all: status.replicas.unwrap_or(0),
+                        is_observed: status.observed_generation >= deployment.metadata.generation,
+                    }
                 })
             };
             let component = match found {
-                Some((selector, wanted, ready)) => component(pods, selector.as_ref(), wanted, ready).await?,
+                Some(counted) => component(pods, counted).await?,
                 None => Component::default(),
             };
             Ok::<_, kube::Error>((name, component))

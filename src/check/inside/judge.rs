@@ -9,7 +9,10 @@ use crate::check::{Check, CheckResult};
 fn component_check(facts: &HealthFacts, name: &str) -> CheckResult {
     let Ok(components) = &facts.components else { return CheckResult::Skipped(HOSTING) };
     match components.get(name) {
-        Some(component) if component.running() => CheckResult::Passed(component.state()),
+        Some(component) if component.is_rolled_out() => CheckResult::Passed(component.state()),
+        Some(component) if component.running() => {
+            CheckResult::warned(component.state(), "wait for it, or see the causes below; the pods of before serve on")
+        }
         Some(component) => CheckResult::failed(component.state(), "see the causes below, or the events of its pods"),
         None => CheckResult::failed("not looked at", "report this as a fault of the program"),
     }
@@ -137,7 +140,7 @@ pub(super) mod tests {
     use crate::check::{CheckResult, Judged, run, unfit};
 
     fn healthy() -> HealthFacts {
-        let running = Component { installed: true, wanted: 1, ready: 1, trouble: None };
+        let running = Component { installed: true, wanted: 1, ready: 1, updated: true, trouble: None };
         let inside = Inside {
             definitions: DEFINITIONS.iter().map(|kind| ((*kind).to_owned(), true)).collect(),
             members: vec![Member {
@@ -168,7 +171,13 @@ pub(super) mod tests {
         };
         let waiting = |workload: &'static str, trouble: &'static str| {
             change(&|facts| {
-                let component = Component { installed: true, wanted: 1, ready: 0, trouble: Some(trouble.to_owned()) };
+                let component = Component {
+                    installed: true,
+                    wanted: 1,
+                    ready: 0,
+                    updated: true,
+                    trouble: Some(trouble.to_owned()),
+                };
                 facts.components.as_mut().unwrap().insert(workload, component);
             })
         };
@@ -262,6 +271,21 @@ pub(super) mod tests {
         let report = run(&CHECKS, &facts, &[]);
         let failed: Vec<_> = report.failures().map(|(j, p)| (j.id, p.what.as_str())).collect();
         assert_eq!(failed, [("etcd", "Pending (pod etcd-0)")]);
+    }
+
+    #[test]
+    fn a_change_that_is_not_rolled_out_warns_while_the_pods_of_before_serve() {
+        let mut facts = healthy();
+        let components = facts.components.as_mut().unwrap();
+        let server = components.get_mut("apiserver").unwrap();
+        server.updated = false;
+        server.trouble = Some("CrashLoopBackOff (pod apiserver-1)".to_owned());
+        assert!(server.running() && !server.is_rolled_out());
+        let report = run(&CHECKS, &facts, &[]);
+        let warned: Vec<_> = report.warnings().map(|(judged, problem)| (judged.id, problem.what.as_str())).collect();
+        let said = "Running, a change is not rolled out: CrashLoopBackOff (pod apiserver-1)";
+        assert_eq!(warned, [("apiserver", said)]);
+        assert!(report.failures().next().is_none());
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub struct Component {
     pub wanted: i32,
     /// Replicas ready.
     pub ready: i32,
+    /// Its controller has brought all pods to the newest template, and those of before are gone.
+    pub updated: bool,
     /// The worst thing a pod of it says: a waiting reason or a phase, with the pod's name.
     pub trouble: Option<String>,
 }
@@ -28,16 +30,25 @@ impl Component {
     pub fn state(&self) -> String {
         match self {
             Self { installed: false, .. } => "not installed".to_owned(),
-            Self { wanted, ready, .. } if ready >= wanted && *wanted > 0 => "Running".to_owned(),
             Self { wanted: 0, .. } => "scaled to zero".to_owned(),
+            Self { trouble, updated: false, .. } if self.running() => {
+                let trouble = trouble.as_ref().map(|trouble| format!(": {trouble}")).unwrap_or_default();
+                format!("Running, a change is not rolled out{trouble}")
+            }
+            _ if self.running() => "Running".to_owned(),
             Self { trouble: Some(trouble), .. } => trouble.clone(),
             Self { wanted, ready, .. } => format!("{ready} of {wanted} ready"),
         }
     }
 
-    /// All replicas are ready.
+    /// All replicas are ready, be it those of before a change.
     pub fn running(&self) -> bool {
-        self.state() == "Running"
+        self.installed && self.wanted > 0 && self.ready >= self.wanted
+    }
+
+    /// All replicas are ready, and of the newest template.
+    pub fn is_rolled_out(&self) -> bool {
+        self.running() && self.updated
     }
 }
 

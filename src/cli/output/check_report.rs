@@ -63,6 +63,12 @@ pub(crate) fn health(ui: &Ui, name: &str, report: &Report, facts: &HealthFacts) 
     let seen = || report.judged.iter().filter(|judged| components.contains(&judged.id)).map(|judged| &judged.result);
     let _ = if seen().all(|result| matches!(result, CheckResult::Passed(_))) {
         writeln!(text, "Control plane {name} is healthy {}", ui.mark(Mark::Good))
+    } else if seen().all(|result| matches!(result, CheckResult::Passed(_) | CheckResult::Warned(_))) {
+        writeln!(
+            text,
+            "Control plane {name} is healthy, and a change of it is not rolled out {}",
+            ui.mark(Mark::Warning)
+        )
     } else if seen().all(|result| matches!(result, CheckResult::Skipped(_))) {
         writeln!(text, "Control plane {name} answers; its components were not looked at {}", ui.mark(Mark::Warning))
     } else {

@@ -172,7 +172,10 @@ fn deployment(object: &Value) -> Status {
     if updated < wanted {
         Status::waiting(format!("{updated} of {wanted} pods updated"))
     } else if all > updated {
-        Status::waiting(format!("{} old pods are still there", all - updated))
+        Status::waiting(match all - updated {
+            1 => "1 old pod is still there".to_owned(),
+            old => format!("{old} old pods are still there"),
+        })
     } else if ready < wanted {
         Status::waiting(format!("{ready} of {wanted} pods ready"))
     } else if available < wanted {

@@ -7,6 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
 use super::*;
+use crate::api::kubernetes_record::Held;
+use crate::api::version::KubeMinor;
 use crate::diagnose::kstatus::evaluate;
 use crate::diagnose::typed::{typed, typed_list};
 
@@ -134,6 +136,10 @@ pub(crate) fn examples() -> Vec<Diagnosis> {
         crashing("Error", "dial tcp: lookup etcd-client.fleet.svc on 10.96.0.10:53: i/o timeout"),
         crashing("Error", "remote error: tls: bad certificate"),
         crashing("Error", "x509: certificate has expired or is not yet valid"),
+        crashing(
+            "Error",
+            &format!("ERROR {}", Held::Skips { stored: KubeMinor::new(1, 36), wanted: KubeMinor::new(1, 38) }),
+        ),
         with_pod(waiting("CreateContainerConfigError", "secret \"etcd-certs\" not found"), vec![]),
         with_pod(pending(), vec![event("p", "FailedMount", "secret \"etcd-certs\" not found")]),
         with_pod(unschedulable, vec![]),

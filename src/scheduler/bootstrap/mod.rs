@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::index::{self, Index};
+use super::kubernetes_record;
 use super::monitor::Monitor;
 use super::placing;
 use super::readyz::{Progress, State};
@@ -114,6 +115,7 @@ fn start_tasks(leader: &Leader, settings: &watch::Receiver<Option<Settings>>, ta
         extra_kinds: leader.args.added_kinds(),
     };
     tasks.spawn(placing::run(client.clone(), index.clone(), metrics.clone(), recorder.clone(), options));
+    tasks.spawn(kubernetes_record::run(client.clone()));
     tasks.spawn(Monitor { client, index, metrics, recorder }.run());
 }
 

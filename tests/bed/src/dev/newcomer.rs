@@ -1,5 +1,5 @@
-//! `cargo bed newcomer`: the way of somebody who has the README and nothing else, timed line by line, twice: without a
-//! cluster, and with clusters of their own (which are the bed's).
+//! `cargo bed newcomer`: the ways of somebody who has the README and nothing else, timed line by line: without a cluster, with
+//! clusters of their own (which are the bed's), and from a Git repository.
 //!
 //! It works in a clone of the last commit with an empty home. Cargo's and the bed's caches stay those of this machine
 //! unless all is to begin cold.
@@ -21,6 +21,10 @@ const LEFT: &str = "the clone above and its clusters may be left: `cargo bed dow
 /// The sections that are followed.
 const WITHOUT_CLUSTER: &str = "## Try it without a cluster";
 const OWN_CLUSTERS: &str = "## Use it on a cluster of your own";
+const FROM_GIT: &str = "## From a Git repository";
+
+/// The line that the README names, for current clusters, and the one for the bed's.
+const LINES: [&str; 2] = ["--version v1.2", "--version v0.7"];
 
 /// The steps, in order; `cold` gives the newcomer empty caches, so that everything is fetched and built.
 pub(crate) fn run(bed: &Bed, cold: bool) -> Result<()> {
@@ -45,13 +49,21 @@ fn follow(bed: &Bed, newcomer: &Newcomer, steps: &mut Steps) -> Result<Vec<(Stri
         crate::run::output("git", &["clone", "--quiet", "--no-hardlinks", &from, &checkout])
     })?;
     let readme = fs::read_to_string(newcomer.checkout.join("README.md"))?;
-    let mut told = steps.run("README: without a cluster", || newcomer.lines(&block(&readme, WITHOUT_CLUSTER)?))?;
+    let mut told =
+        steps.run("README: without a cluster", || newcomer.lines(&block(&readme, WITHOUT_CLUSTER)?, READY))?;
     steps.run("a newcomer with clusters of their own (not in the README's time)", || newcomer.own_clusters(bed))?;
     let own = block(&readme, OWN_CLUSTERS)?;
     let own = own.replace("HOSTING-CONTEXT", "host").replace("WORKLOAD-CONTEXT", "member-1");
-    told.extend(steps.run("README: with clusters of their own", || newcomer.lines(&own))?);
+    told.extend(steps.run("README: with clusters of their own", || newcomer.lines(&own, READY))?);
+    let git = block(&readme, FROM_GIT)?.replace("HOSTING-CONTEXT", "host").replace(LINES[0], LINES[1]);
+    told.extend(steps.run("README: from a Git repository", || newcomer.lines(&git, HEALTHY))?);
     Ok(told)
 }
+
+/// A word that lines have to print at the end, and what it says.
+type Proof = (&'static str, &'static str);
+const READY: Proof = ("True", "a workload cluster is ready");
+const HEALTHY: Proof = ("healthy", "the control plane is healthy");
 
 /// The first console block of a section.
 fn block(readme: &str, section: &str) -> Result<String> {
@@ -115,8 +127,8 @@ impl Newcomer {
         Ok(text)
     }
 
-    /// Runs lines in one shell; at the end a workload cluster must be registered and ready. Returns how long each took.
-    fn lines(&self, block: &str) -> Result<Vec<(String, Duration)>> {
+    /// Runs lines in one shell, which have to print the proof. Returns how long each took.
+    fn lines(&self, block: &str, (word, what): Proof) -> Result<Vec<(String, Duration)>> {
         const MARK: &str = "took \u{1f}";
         let mut script = String::new();
         for line in block.lines() {
@@ -135,9 +147,9 @@ impl Newcomer {
                 None => say(line),
             }
         }
-        let ready = |line: &str| line.split_whitespace().any(|word| word == "True");
-        if !printed.lines().any(|line| ready(line) && !line.starts_with('$')) {
-            bail!("no workload cluster is ready at the end");
+        let says = |line: &str| line.split_whitespace().any(|found| found == word);
+        if !printed.lines().any(|line| says(line) && !line.starts_with('$')) {
+            bail!("nothing says at the end that {what}");
         }
         Ok(block.lines().map(str::to_owned).zip(took).collect())
     }
@@ -161,10 +173,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_readme_has_both_ways() {
+    fn the_readme_has_the_three_ways() {
         let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap();
         assert_eq!(block(&readme, WITHOUT_CLUSTER).unwrap(), "cargo bed demo\n");
         assert!(block(&readme, OWN_CLUSTERS).unwrap().starts_with("cargo install --locked --path .\n"));
+        let git = block(&readme, FROM_GIT).unwrap();
+        assert!(git.contains(LINES[0]) && git.contains("HOSTING-CONTEXT") && git.ends_with("--wait\n"));
         assert!(block("", OWN_CLUSTERS).is_err());
     }
 
@@ -174,10 +188,10 @@ mod tests {
         let newcomer = Newcomer::new(folder.path(), true).unwrap();
         fs::create_dir(&newcomer.checkout).unwrap();
         let block = "export WORD=\"it's\"\nsleep 0.1\n[ ${#WORD} = 4 ]; echo member-1 $WORD True\n";
-        let told = newcomer.lines(block).unwrap();
+        let told = newcomer.lines(block, READY).unwrap();
         assert_eq!(told.iter().map(|(line, _)| line.as_str()).collect::<Vec<_>>(), block.lines().collect::<Vec<_>>());
         assert!(told[1].1 >= Duration::from_millis(100), "{told:?}");
-        assert!(newcomer.lines("echo True\nfalse\necho True\n").is_err(), "a line fails");
-        assert!(newcomer.lines("echo member-1 False\n").is_err(), "none is ready");
+        assert!(newcomer.lines("echo True\nfalse\necho True\n", READY).is_err(), "a line fails");
+        assert!(newcomer.lines("echo member-1 False\n", READY).is_err(), "none is ready");
     }
 }

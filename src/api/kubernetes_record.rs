@@ -1,0 +1,128 @@
+//! The Kubernetes minor by which the objects of a control plane are stored, recorded among these objects themselves: in the
+//! ConfigMap `fleet-kubernetes-version` of the namespace `kube-system`. The leading scheduler writes it; before an API server
+//! starts, `fleet-scheduler guard` reads it out of etcd.
+//!
+//! There the ConfigMap is protobuf, in which texts stand as they are. The minor is found by the words around it, in a form
+//! that nothing else of a ConfigMap has: `kubernetes=v1.36;`.
+
+use super::readiness_log;
+use super::version::KubeMinor;
+
+/// Namespace of the ConfigMap: one that every API server creates by itself.
+pub const NAMESPACE: &str = "kube-system";
+/// Name of the ConfigMap.
+pub const NAME: &str = "fleet-kubernetes-version";
+/// The one key of its data.
+pub const KEY: &str = "record";
+/// The key in etcd, where the API server has the prefix that it has by default.
+pub const ETCD_KEY: &str = "/registry/configmaps/kube-system/fleet-kubernetes-version";
+
+const BEFORE: &[u8] = b"kubernetes=";
+const AFTER: u8 = b';';
+/// No minor is longer than this as a text.
+const LONGEST: usize = 16;
+
+/// Stands at the beginning of the reason for which an API server is not started.
+pub const HELD: &str = "version guard: ";
+
+/// Why an API server must not start.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Held {
+    /// It leaves out a minor.
+    #[error(
+        "{HELD}Kubernetes {wanted} does not follow {stored}, by which the objects in etcd are stored: an API server goes up \
+         one minor at a time"
+    )]
+    Skips {
+        /// The minor that the objects are stored by.
+        stored: KubeMinor,
+        /// The minor of the API server.
+        wanted: KubeMinor,
+    },
+    /// It is older than the one before.
+    #[error(
+        "{HELD}Kubernetes {wanted} is older than {stored}, by which the objects in etcd are stored: it does not read all \
+         that a newer one has stored"
+    )]
+    Older {
+        /// The minor that the objects are stored by.
+        stored: KubeMinor,
+        /// The minor of the API server.
+        wanted: KubeMinor,
+    },
+}
+
+/// Judges whether an API server of the minor `wanted` may start on objects that are stored by `stored`.
+///
+/// # Errors
+/// [`Held`]
+pub fn judge(stored: KubeMinor, wanted: KubeMinor) -> Result<(), Held> {
+    if wanted < stored {
+        Err(Held::Older { stored, wanted })
+    } else if wanted > stored.next() {
+        Err(Held::Skips { stored, wanted })
+    } else {
+        Ok(())
+    }
+}
+
+/// The record of a minor.
+pub fn text(minor: KubeMinor) -> String {
+    format!("{}{minor}{}", String::from_utf8_lossy(BEFORE), char::from(AFTER))
+}
+
+/// Returns the minor of the first record in `bytes`: a stored ConfigMap, or the text of its one key.
+pub fn find(bytes: &[u8]) -> Option<KubeMinor> {
+    let mut starts = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(BEFORE)).map(|at| at + BEFORE.len());
+    starts.find_map(|start| of_record(&bytes[start..]))
+}
+
+fn of_record(rest: &[u8]) -> Option<KubeMinor> {
+    let end = rest.iter().take(LONGEST).position(|byte| *byte == AFTER)?;
+    std::str::from_utf8(&rest[..end]).ok()?.parse().ok()
+}
+
+/// The reason that a line of a log gives for an API server that is not started.
+pub fn held(line: &str) -> Option<String> {
+    let message = readiness_log::message(line);
+    let (_, reason) = message.split_once(HELD)?;
+    Some(reason.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_found_among_other_bytes() {
+        let minor = KubeMinor::new(1, 36);
+        assert_eq!(text(minor), "kubernetes=v1.36;");
+        assert_eq!(find(text(minor).as_bytes()), Some(minor));
+        let stored = [b"k8s\0\n\x0f\x12\x04kubernetes=\xff;\x12\x11", text(minor).as_bytes(), b"\x1a\0"].concat();
+        assert_eq!(find(&stored), Some(minor));
+        for none in ["", "kubernetes=", "kubernetes=v1.36", "kubernetes=;", "kubernetes=0123456789012345678;"] {
+            assert_eq!(find(none.as_bytes()), None, "{none}");
+        }
+        assert_eq!(ETCD_KEY, format!("/registry/configmaps/{NAMESPACE}/{NAME}"));
+    }
+
+    #[test]
+    fn the_reason_is_read_from_both_formats_of_a_log() {
+        let json = r#"{"level":"ERROR","message":"version guard: Kubernetes v1.38 is \"new\""}"#;
+        assert_eq!(held(json).as_deref(), Some("Kubernetes v1.38 is \"new\""));
+        assert_eq!(held("2026-01-01T00:00:00Z ERROR x: version guard: y").as_deref(), Some("y"));
+        assert_eq!(held(r#"{"message":"other","error":"version guard: y"}"#), None);
+    }
+
+    #[test]
+    fn an_api_server_goes_up_one_minor_at_a_time_and_never_down() {
+        let at = |minor| KubeMinor::new(1, minor);
+        for wanted in [36, 37] {
+            assert_eq!(judge(at(36), at(wanted)), Ok(()));
+        }
+        assert_eq!(judge(at(36), at(38)), Err(Held::Skips { stored: at(36), wanted: at(38) }));
+        assert_eq!(judge(at(36), at(35)), Err(Held::Older { stored: at(36), wanted: at(35) }));
+        let said = judge(at(36), at(38)).unwrap_err().to_string();
+        assert!(held(&said).is_some_and(|reason| reason.starts_with("Kubernetes v1.38")), "{said}");
+    }
+}

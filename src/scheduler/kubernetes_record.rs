@@ -1,0 +1,105 @@
+//! Records by which Kubernetes minor the objects of the control plane are stored, for the guard of its API server: see
+//! [`crate::api::kubernetes_record`]. A newer minor counts once the API server has answered as nothing else for five
+//! minutes: until then a change that fails can be taken back. The first record is written at once.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::api::kubernetes_record::{self, KEY, NAME, NAMESPACE};
+use crate::api::labels::SCHEDULER_MANAGER;
+use crate::api::version::KubeMinor;
+use crate::daemon::log::OnChange;
+use crate::k8s::daemon_client::{CallError, call};
+
+/// Time between two looks at the version of the API server.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// Time for which it has to be of one minor before that is recorded.
+const STEADY: Duration = Duration::from_secs(300);
+
+/// What is known of the API server.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Its minor, and since when it is.
+    serves: Option<(KubeMinor, Instant)>,
+}
+
+impl Seen {
+    /// Takes note of the minor of an answer. Returns whether it is to be recorded in place of `recorded`.
+    fn is_to_record(&mut self, minor: KubeMinor, recorded: Option<KubeMinor>, now: Instant) -> bool {
+        let since = match self.serves {
+            Some((before, since)) if before == minor => since,
+            _ => now,
+        };
+        self.serves = Some((minor, since));
+        recorded.is_none_or(|recorded| minor > recorded && now.duration_since(since) >= STEADY)
+    }
+}
+
+/// Keeps the record; never returns.
+pub(super) async fn run(client: Client) {
+    let logged = OnChange::default();
+    let mut seen = Seen::default();
+    let mut recorded = None;
+    loop {
+        let outcome = look(&client, &mut seen, &mut recorded).await.map_or_else(|e| e.to_string(), |()| String::new());
+        if logged.changed("record", &outcome) && !outcome.is_empty() {
+            tracing::warn!(error = outcome, "the version of Kubernetes cannot be recorded");
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Compares the version of the API server with the record, which is read only where they differ.
+async fn look(client: &Client, seen: &mut Seen, recorded: &mut Option<KubeMinor>) -> Result<(), CallError> {
+    let version = call(client.apiserver_version()).await?;
+    let Ok(minor) = format!("{}.{}", version.major, version.minor).parse() else { return Ok(()) };
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    if *recorded != Some(minor) {
+        let found = call(api.get_opt(NAME)).await?;
+        *recorded = found.and_then(|map| kubernetes_record::find(map.data?.get(KEY)?.as_bytes()));
+    }
+    if !seen.is_to_record(minor, *recorded, Instant::now()) {
+        return Ok(());
+    }
+    let map = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": NAME,
+            "namespace": NAMESPACE,
+            "labels": { "app.kubernetes.io/part-of": "fleet" },
+        },
+        "data": { KEY: kubernetes_record::text(minor) },
+    });
+    call(api.patch(NAME, &PatchParams::apply(SCHEDULER_MANAGER).force(), &Patch::Apply(&map))).await?;
+    tracing::info!(version = %minor, "the objects of the control plane are stored by this version of Kubernetes");
+    *recorded = Some(minor);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_newer_minor_is_recorded_once_nothing_else_has_answered_for_a_while() {
+        let at = |minor| KubeMinor::new(1, minor);
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let mut seen = Seen::default();
+        assert!(seen.is_to_record(at(36), None, start), "the first one at once");
+        assert!(!seen.is_to_record(at(36), Some(at(36)), after(1000)));
+        assert!(!seen.is_to_record(at(37), Some(at(36)), after(1030)));
+        // A replica of before.
+        assert!(!seen.is_to_record(at(36), Some(at(36)), after(1200)));
+        assert!(!seen.is_to_record(at(37), Some(at(36)), after(1230)));
+        assert!(!seen.is_to_record(at(37), Some(at(36)), after(1500)));
+        assert!(seen.is_to_record(at(37), Some(at(36)), after(1530)));
+        assert!(!seen.is_to_record(at(36), Some(at(37)), after(9999)), "what was stored stays stored");
+    }
+}

@@ -1,0 +1,146 @@
+//! `fleet-scheduler guard`: runs before an API server and does not let it start on objects of a Kubernetes minor that it may
+//! not follow, however its manifest came there: `kubectl apply` and GitOps pass by what `fleetctl` refuses.
+//!
+//! An API server goes up one minor at a time (the version skew policy of Kubernetes, also for a single one) and never down:
+//! it does not read all that a newer one has stored. The minor of the objects is in etcd itself, see
+//! [`crate::api::kubernetes_record`]. While etcd does not answer the guard waits, as the API server would have to: to go on
+//! then would let any API server pass whenever etcd is replaced at the same time.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use http::uri::PathAndQuery;
+use tonic::client::Grpc;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Request, Status};
+use tonic_prost::ProstCodec;
+
+use crate::api::kubernetes_record::{self, judge};
+use crate::api::version::KubeMinor;
+use crate::daemon::log::{self, LogFormat, OnChange};
+use crate::daemon::stop::Stop;
+use crate::k8s::backoff::Backoff;
+use crate::k8s::daemon_client::{CALL_TIMEOUT, with_causes};
+
+/// The API server that is about to start, and the etcd that it stores in.
+#[derive(Debug, Clone, Args)]
+pub struct GuardArgs {
+    /// Tag of the API server's image, such as v1.36.3
+    #[arg(long)]
+    pub image_tag: String,
+
+    /// URL of etcd, such as https://etcd-client.fleet.svc:2379
+    #[arg(long, value_name = "URL")]
+    pub etcd: http::Uri,
+
+    /// Certificates of the authorities that etcd is trusted by, in PEM
+    #[arg(long, value_name = "FILE")]
+    pub etcd_ca_file: PathBuf,
+
+    /// Client certificate, in PEM
+    #[arg(long, value_name = "FILE")]
+    pub etcd_cert_file: PathBuf,
+
+    /// Its key, in PEM
+    #[arg(long, value_name = "FILE")]
+    pub etcd_key_file: PathBuf,
+}
+
+/// Runs `fleet-scheduler guard`: returns once the API server may start.
+///
+/// # Errors
+/// [`kubernetes_record::Held`]; files that cannot be read; the signal to stop.
+pub fn main(format: LogFormat, args: &GuardArgs) -> anyhow::Result<()> {
+    log::start(format);
+    // A digest in place of a tag names no version.
+    let Some(wanted) = args.image_tag.split('@').next().and_then(|tag| tag.parse::<KubeMinor>().ok()) else {
+        tracing::warn!(
+            tag = args.image_tag,
+            "the tag names no version of Kubernetes, so that there is nothing to compare"
+        );
+        return Ok(());
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let stop = Stop::default();
+        stop.on_signals()?;
+        let channel = channel(args)?;
+        tokio::select! {
+            stored = stored(&channel) => match stored {
+                Some(stored) => {
+                    judge(stored, wanted)?;
+                    tracing::info!(%stored, %wanted, "the API server may start");
+                }
+                None => tracing::info!(%wanted, "the API server may start: no version is recorded yet"),
+            },
+            () = stop.wait() => anyhow::bail!("stopped before etcd has answered"),
+        }
+        Ok(())
+    })
+}
+
+/// The minor that the objects are stored by, as soon as etcd answers; none where none is recorded.
+async fn stored(channel: &Channel) -> Option<KubeMinor> {
+    let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
+    let logged = OnChange::default();
+    loop {
+        match read(channel).await {
+            Ok(stored) => return stored,
+            Err(status) => {
+                // Its causes, as of TLS and of names, are what `status` looks for in the log.
+                let error = with_causes(status.message().to_owned(), &status);
+                if logged.changed("etcd", &error) {
+                    tracing::warn!(error, "etcd does not answer yet");
+                }
+            }
+        }
+        tokio::time::sleep(backoff.next_wait()).await;
+    }
+}
+
+/// A connection to etcd, made when it is first used and again after each failure.
+fn channel(args: &GuardArgs) -> anyhow::Result<Channel> {
+    let identity = Identity::from_pem(fs_err::read(&args.etcd_cert_file)?, fs_err::read(&args.etcd_key_file)?);
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(fs_err::read(&args.etcd_ca_file)?))
+        .identity(identity);
+    let endpoint = Endpoint::from(args.etcd.clone()).tls_config(tls)?;
+    Ok(endpoint.connect_timeout(Duration::from_secs(5)).timeout(CALL_TIMEOUT).connect_lazy())
+}
+
+// Of etcd's `rpc.proto` and `kv.proto`, the fields that are used: with no more than a key, a range is that key, and the answer
+// is one that a majority of the members agrees on.
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct RangeRequest {
+    #[prost(bytes = "vec", tag = "1")]
+    key: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct RangeResponse {
+    #[prost(message, repeated, tag = "2")]
+    kvs: Vec<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct KeyValue {
+    #[prost(bytes = "vec", tag = "5")]
+    value: Vec<u8>,
+}
+
+async fn read(channel: &Channel) -> Result<Option<KubeMinor>, Status> {
+    let mut client = Grpc::new(channel.clone());
+    client.ready().await.map_err(|error| Status::from_error(error.into()))?;
+    let request = RangeRequest { key: kubernetes_record::ETCD_KEY.into() };
+    let codec = ProstCodec::<RangeRequest, RangeResponse>::default();
+    let path = PathAndQuery::from_static("/etcdserverpb.KV/Range");
+    let answer = client.unary(Request::new(request), path, codec).await?.into_inner();
+    let Some(found) = answer.kvs.first() else { return Ok(None) };
+    let minor = kubernetes_record::find(&found.value);
+    if minor.is_none() {
+        tracing::warn!(key = kubernetes_record::ETCD_KEY, "the record in etcd names no version of Kubernetes");
+    }
+    Ok(minor)
+}
