@@ -1,24 +1,25 @@
 //! The newest Kubernetes that a service version supports, which the others of these clusters are older than.
 
-use crate::support::{Site, eventually};
+use crate::support::{Site, bed, eventually};
 
-/// The name of the workload cluster, the namespace of its agent, and the cluster itself.
-const AGENT: [&str; 5] = ["west", "--namespace", "fleet-agent", "--context", "current"];
-
-#[test]
-fn auto_installs_on_the_newest_kubernetes_and_an_agent_of_that_line_runs_what_is_placed() {
-    let site = Site::on("current");
-    let _ = site.bed.kubectl("current", &["delete", "namespace", "fleet-agent", "shop", "--ignore-not-found"]);
+/// Installs a control plane and an agent by `--version auto` in one cluster, has them run what is placed, and removes both.
+/// `minor` is the Kubernetes of the cluster, `version` the newest service version that supports it.
+fn auto_installs_what_runs_placed_work(cluster: &'static str, minor: &str, version: &str) {
+    let site = Site::on(cluster);
+    let _ = site.bed.kubectl(cluster, &["delete", "namespace", "fleet-agent", "shop", "--ignore-not-found"]);
     let before = site.dump();
     let installed = site.install(&["--version", "auto"]);
     assert!(installed.succeeds().contains("Control plane demo is healthy"), "{installed:?}");
-    assert!(installed.stderr.contains("service version v1.2.0"), "{installed:?}");
+    let chosen = format!("service version {version}");
+    assert!(installed.stderr.contains(&chosen), "{installed:?}");
+    // The name of the workload cluster, the namespace of its agent, and the cluster itself.
+    let west = ["west", "--namespace", "fleet-agent", "--context", cluster];
     let agent =
-        site.both(&[&["install", "agent"], &AGENT[..], &["--control-plane", "demo", "--version", "auto"]].concat());
+        site.both(&[&["install", "agent"], &west[..], &["--control-plane", "demo", "--version", "auto"]].concat());
     assert!(agent.succeeds().contains("west is registered with control plane demo and Ready"), "{agent:?}");
-    assert!(agent.stderr.contains("service version v1.2.0"), "{agent:?}");
-    let version = ["get", "cluster", "west", "-o", "jsonpath={.spec.kubernetesversion}"];
-    assert_eq!(site.hub(&version), "1.37");
+    assert!(agent.stderr.contains(&chosen), "{agent:?}");
+    let reported = ["get", "cluster", "west", "-o", "jsonpath={.spec.kubernetesversion}"];
+    assert_eq!(site.hub(&reported), minor);
 
     // What the example of the documentation places.
     let example = |file: &str| format!("{}/examples/place-workloads/{file}", env!("CARGO_MANIFEST_DIR"));
@@ -31,9 +32,14 @@ fn auto_installs_on_the_newest_kubernetes_and_an_agent_of_that_line_runs_what_is
     site.hub(&["delete", "-f", &shop, "-f", &policy]);
     eventually("the end of what was placed", || !site.kubectl(&["get", "namespaces", "-o", "name"]).contains("/shop"));
 
-    site.both(&[&["uninstall", "agent"], &AGENT[..]].concat()).succeeds();
+    site.both(&[&["uninstall", "agent"], &west[..]].concat()).succeeds();
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
     site.assert_same_as(&before);
+}
+
+#[test]
+fn auto_installs_on_the_newest_kubernetes_and_an_agent_of_that_line_runs_what_is_placed() {
+    auto_installs_what_runs_placed_work("current", "1.37", "v1.2.0");
 }
 
 /// A minor newer than that of the version can be asked for in a first install; what it has stored is not given to an older one.
@@ -83,6 +89,16 @@ mod exhaustive {
     use serde_json::Value;
 
     use super::*;
+
+    #[test]
+    fn auto_installs_on_the_minors_between() {
+        for (cluster, minor, version) in
+            [("minor-29", "1.29", "v1.1.0"), ("minor-33", "1.33", "v1.2.0"), ("minor-35", "1.35", "v1.2.0")]
+        {
+            auto_installs_what_runs_placed_work(cluster, minor, version);
+            bed().down(&[cluster]).unwrap();
+        }
+    }
 
     /// A repository of manifests, and what the engine that applies them says of each object: its state, and why.
     struct Repository<'s> {

@@ -92,6 +92,9 @@ impl Site {
             "host" => TURNS.take(&[&["host-2"], &["host"]]),
             "new" => TURNS.take(&[&["new"]]),
             "current" => TURNS.take(&[&["current"]]),
+            "minor-29" => TURNS.take(&[&["minor-29"]]),
+            "minor-33" => TURNS.take(&[&["minor-33"]]),
+            "minor-35" => TURNS.take(&[&["minor-35"]]),
             other => panic!("no control plane is installed in {other}"),
         })
     }

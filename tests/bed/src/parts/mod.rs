@@ -87,6 +87,13 @@ pub(crate) const KUBERNETES: &[Part] = &[
     HUB,
 ];
 
+/// Kubernetes of further minors, for the exhaustive tests alone: built when a cluster of one is asked for.
+pub(crate) const FURTHER: &[Part] = &[
+    Part { name: "kube", version: "1.29.15", module: "kube-1.29", programs: KUBE_PROGRAMS },
+    Part { name: "kube", version: "1.33.13", module: "kube-1.33", programs: KUBE_PROGRAMS },
+    Part { name: "kube", version: "1.35.4", module: "kube-1.35", programs: KUBE_PROGRAMS },
+];
+
 /// The Kubernetes of the API servers that control planes bring, of the version in the table `charts/versions.yaml`. It
 /// has no programs for nodes, so a cluster of it has none.
 pub(crate) const HUB: Part =
@@ -94,8 +101,9 @@ pub(crate) const HUB: Part =
 
 /// Kubernetes of a minor, `1.25`.
 pub(crate) fn kubernetes(minor: &str) -> Result<Part> {
-    KUBERNETES.iter().find(|part| part.minor() == minor).copied().with_context(|| {
-        let known = KUBERNETES.iter().map(Part::minor).collect::<Vec<_>>().join(", ");
+    let all = || KUBERNETES.iter().chain(FURTHER);
+    all().find(|part| part.minor() == minor).copied().with_context(|| {
+        let known = all().map(Part::minor).collect::<Vec<_>>().join(", ");
         format!("Kubernetes {minor} is not among the bed's versions ({known}); add it in tests/bed/src/parts/mod.rs and tests/bed/go")
     })
 }
