@@ -113,6 +113,43 @@ fn no_room_below_the_command_line_writes_commands_or_flags() {
     assert_eq!(found, Vec::<String>::new());
 }
 
+/// The names of the types that a source text defines outside of functions and of its tests.
+fn types(text: &str) -> Vec<&str> {
+    let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+    let of_line = |line: &'_ str| -> Option<(usize, usize)> {
+        // At the left edge, behind `pub` or `pub(…)` alone.
+        let start =
+            ["struct ", "enum ", "trait ", "type "].iter().find_map(|kind| Some((line.find(kind)?, kind.len())))?;
+        let before = line[..start.0].trim_end();
+        let is_whole =
+            before.is_empty() && start.0 == 0 || before == "pub" || before.starts_with("pub(") && before.ends_with(')');
+        let (from, rest) = (start.0 + start.1, &line[start.0 + start.1..]);
+        let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
+        is_whole.then_some((from, from + end))
+    };
+    code.lines().filter_map(|line| of_line(line).map(|(from, to)| &line[from..to])).collect()
+}
+
+#[test]
+fn no_name_of_a_type_stands_for_two_things_in_one_room() {
+    let mut paths = Vec::new();
+    rust_files(&root().join("src"), &mut paths);
+    let mut defined: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+    for path in paths {
+        let name = path.strip_prefix(root()).unwrap().display().to_string();
+        let room = name.split('/').nth(1).unwrap_or_default().to_owned();
+        if name.contains("tests") {
+            continue;
+        }
+        for of_type in types(&fs::read_to_string(&path).unwrap()) {
+            defined.entry((room.clone(), of_type.to_owned())).or_default().push(name.clone());
+        }
+    }
+    assert!(defined.len() > 500, "types are found: {}", defined.len());
+    defined.retain(|_, files| files.len() > 1);
+    assert_eq!(defined, BTreeMap::new());
+}
+
 #[test]
 fn contributing_names_every_room_and_only_files_that_are_there() {
     let folders = fs::read_dir(root().join("src")).unwrap().map(|entry| entry.unwrap());

@@ -59,14 +59,14 @@ pub enum LeaseStatus {
 
 /// The Lease as last observed.
 #[derive(Debug, Clone)]
-struct Observed {
+struct RenewalObserved {
     lease: Lease,
     since: Instant,
     /// It is held by us, and not by another process with our identity.
     owned: bool,
 }
 
-impl Observed {
+impl RenewalObserved {
     /// Returns true where we may write it.
     fn may_take(&self, now: Instant) -> bool {
         self.owned || holder(&self.lease).is_empty() || now.duration_since(self.since) >= LEASE_DURATION
@@ -85,7 +85,7 @@ fn renew_time(lease: &Lease) -> Option<Timestamp> {
 pub struct LeaseRenewer {
     api: Api<Lease>,
     identity: String,
-    observed: Option<Observed>,
+    observed: Option<RenewalObserved>,
     /// The Lease was ours at some time.
     held: bool,
     /// Renewals without an answer: they may be written all the same, as long as the Lease has the version that they replace.
@@ -204,7 +204,7 @@ impl LeaseRenewer {
             Ok(lease) => {
                 self.unanswered.clear();
                 self.held = true;
-                self.observed = Some(Observed { lease, since: Instant::now(), owned: true });
+                self.observed = Some(RenewalObserved { lease, since: Instant::now(), owned: true });
                 Ok(LeaseStatus::Held)
             }
             // Somebody wrote in between, or we did without receiving the answer.
@@ -232,7 +232,7 @@ impl LeaseRenewer {
         self.unanswered.push(renewal);
     }
 
-    async fn observe(&mut self, before: Option<Observed>) -> Result<Observed, CallError> {
+    async fn observe(&mut self, before: Option<RenewalObserved>) -> Result<RenewalObserved, CallError> {
         let lease = call(self.api.get(AGENT_LEASE)).await?;
         let now = Instant::now();
         let observed = match before {
@@ -242,7 +242,7 @@ impl LeaseRenewer {
                 } else {
                     observed.since.max(unobserved_since(now, MAX_UNOBSERVED))
                 };
-                Observed { since, ..observed }
+                RenewalObserved { since, ..observed }
             }
             before => {
                 self.restored |= before.as_ref().is_some_and(|before| is_before(&lease, &before.lease));
@@ -254,7 +254,7 @@ impl LeaseRenewer {
                     // The successor of an agent that died long ago need not wait for the whole duration of its Lease.
                     None => unobserved_since(now, age(&lease, Timestamp::now())),
                 };
-                Observed { lease, since, owned }
+                RenewalObserved { lease, since, owned }
             }
         };
         self.held |= observed.owned;
@@ -265,7 +265,7 @@ impl LeaseRenewer {
     /// Returns true where a Lease with our identity was renewed by ourselves; the first time, by whoever had that identity
     /// before us. A Lease that is not newer than our last renewal was only edited, or comes from a backup of the control
     /// plane; if it was another process, the one whose clock is behind becomes passive.
-    fn is_own_renewal(&self, lease: &Lease, before: Option<&Observed>) -> bool {
+    fn is_own_renewal(&self, lease: &Lease, before: Option<&RenewalObserved>) -> bool {
         let renewed = renew_time(lease);
         let old = before.is_some_and(|observed| observed.owned && renewed <= renew_time(&observed.lease));
         !self.held || old || renewed.is_some_and(|at| self.unanswered.contains(&at))

@@ -15,7 +15,7 @@ pub const CERTIFICATE_AT_LEAST: Duration = Duration::from_secs(validity::MIN_SEC
 
 /// Why a text is no length of time that can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Wrong {
+pub enum LifetimeError {
     /// It cannot be read.
     #[error("expected a length of time such as `30d`, `12h` or `600s`")]
     Form,
@@ -31,22 +31,23 @@ pub enum Wrong {
 ///
 /// # Errors
 /// What is expected instead.
-pub fn read(text: &str, at_least: Duration) -> Result<Duration, Wrong> {
+pub fn read(text: &str, at_least: Duration) -> Result<Duration, LifetimeError> {
     let unit = match text.chars().last() {
         Some('s') => 1,
         Some('m') => 60,
         Some('h') => 3600,
         Some('d') => 86_400,
-        _ => return Err(Wrong::Form),
+        _ => return Err(LifetimeError::Form),
     };
     let number = &text[..text.len() - 1];
     if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(Wrong::Form);
+        return Err(LifetimeError::Form);
     }
-    let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)).ok_or(Wrong::TooLong)?;
+    let seconds =
+        number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)).ok_or(LifetimeError::TooLong)?;
     match Duration::from_secs(seconds) {
-        length if length < at_least => Err(Wrong::TooShort(at_least)),
-        length if length >= LIMIT => Err(Wrong::TooLong),
+        length if length < at_least => Err(LifetimeError::TooShort(at_least)),
+        length if length >= LIMIT => Err(LifetimeError::TooLong),
         length => Ok(length),
     }
 }
@@ -61,17 +62,17 @@ mod tests {
         assert_eq!(token("30d"), Ok(Duration::from_secs(2_592_000)));
         assert_eq!(token("90m"), Ok(Duration::from_secs(5400)));
         for text in ["", "d", "30", "-1d", "+1d", "1.5h", "1w", "1ä"] {
-            assert_eq!(token(text), Err(Wrong::Form), "{text}");
+            assert_eq!(token(text), Err(LifetimeError::Form), "{text}");
         }
     }
 
     #[test]
     fn lengths_of_time_have_bounds() {
         let token = |text| read(text, TOKEN_AT_LEAST);
-        assert_eq!(token("0d"), Err(Wrong::TooShort(TOKEN_AT_LEAST)));
+        assert_eq!(token("0d"), Err(LifetimeError::TooShort(TOKEN_AT_LEAST)));
         assert!(token("3649d").is_ok());
         for text in ["3650d", "9999d", "999999999d", "99999999999999999999d"] {
-            assert_eq!(token(text), Err(Wrong::TooLong), "{text}");
+            assert_eq!(token(text), Err(LifetimeError::TooLong), "{text}");
         }
         assert!(read("600s", CERTIFICATE_AT_LEAST).is_ok());
         assert_eq!(read("599s", CERTIFICATE_AT_LEAST).unwrap_err().to_string(), "expected at least 600s");

@@ -18,7 +18,7 @@ pub const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
-pub enum ClientError {
+pub enum DaemonClientError {
     /// The file cannot be read.
     #[error("cannot read the kubeconfig {path}")]
     Read {
@@ -49,26 +49,26 @@ pub enum ClientError {
 }
 
 /// Reads a kubeconfig file.
-pub fn read(path: &Path) -> Result<Kubeconfig, ClientError> {
+pub fn read(path: &Path) -> Result<Kubeconfig, DaemonClientError> {
     kubeconfig_check::read(path).map_err(|error| match error {
-        ReadError::Read(source) => ClientError::Read { path: path.into(), source },
-        source => ClientError::Parse { path: path.into(), source },
+        ReadError::Read(source) => DaemonClientError::Read { path: path.into(), source },
+        source => DaemonClientError::Parse { path: path.into(), source },
     })
 }
 
 /// The settings that a kubeconfig's current context stands for, with our time-outs and without hidden retries. A proxy of
 /// the environment is taken but for what `NO_PROXY` names.
-pub async fn config(kubeconfig: Kubeconfig, path: &Path) -> Result<Config, ClientError> {
+pub async fn config(kubeconfig: Kubeconfig, path: &Path) -> Result<Config, DaemonClientError> {
     let context = kubeconfig.current_context.clone().unwrap_or_default();
     let config = config_of(kubeconfig, &context, &KubeConfigOptions::default()).await;
-    let mut config = config.map_err(|source| ClientError::Use { path: path.into(), source })?;
+    let mut config = config.map_err(|source| DaemonClientError::Use { path: path.into(), source })?;
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));
     Ok(config)
 }
 
 /// A client for the current context of the kubeconfig at `path`.
-pub async fn client(path: &Path) -> Result<Client, ClientError> {
+pub async fn client(path: &Path) -> Result<Client, DaemonClientError> {
     let kubeconfig = read(path)?;
     let fields = fields(&kubeconfig, path);
     client_of(config(kubeconfig, path).await?, fields, path)
@@ -79,8 +79,8 @@ fn fields(kubeconfig: &Kubeconfig, path: &Path) -> Fields {
     Fields::of(kubeconfig, context, &path.display().to_string())
 }
 
-fn client_of(config: Config, fields: Fields, path: &Path) -> Result<Client, ClientError> {
-    connection::client(config, fields).map_err(|source| ClientError::Use { path: path.into(), source })
+fn client_of(config: Config, fields: Fields, path: &Path) -> Result<Client, DaemonClientError> {
+    connection::client(config, fields).map_err(|source| DaemonClientError::Use { path: path.into(), source })
 }
 
 /// A client with the rights of the pod.
@@ -112,7 +112,7 @@ pub fn identity_client(init: &Init, certificate: &str, key: &str) -> kube::Resul
 
 /// The same, with connections that are given up when the server has said nothing for `silence`. Not for watches that may
 /// be silent for longer.
-pub async fn client_that_tires(path: &Path, silence: Duration) -> Result<Client, ClientError> {
+pub async fn client_that_tires(path: &Path, silence: Duration) -> Result<Client, DaemonClientError> {
     let kubeconfig = read(path)?;
     let fields = fields(&kubeconfig, path);
     let mut config = config(kubeconfig, path).await?;

@@ -92,7 +92,7 @@ pub enum KeysError {
 
 /// What was done.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Done {
+pub struct KeysDone {
     /// Secrets that were made.
     pub made: Vec<&'static str>,
     /// Secrets whose certificates were issued anew.
@@ -101,7 +101,7 @@ pub struct Done {
 
 /// An attempt that has to be made again.
 enum Attempt {
-    Done(Done),
+    KeysDone(KeysDone),
     /// Somebody else wrote first.
     Again,
 }
@@ -125,7 +125,7 @@ pub fn main(format: LogFormat, args: &KeysArgs) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// [`KeysError`]; nothing that is there was replaced then but certificates that were due.
-pub async fn run(client: &Client, args: &KeysArgs) -> Result<Done, KeysError> {
+pub async fn run(client: &Client, args: &KeysArgs) -> Result<KeysDone, KeysError> {
     let host = match &args.host {
         Some(host) => host.clone(),
         None => load_balancer(client, args.namespace.as_str()).await?,
@@ -170,7 +170,7 @@ async fn attempt(client: &Client, args: &KeysArgs, host: &San, now: Timestamp) -
         refuse_lost(client, args, &found).await?;
     }
     let completed = pki::ensure(&files, &subject(args, host), now, &Lifetimes::default())?;
-    let mut done = Done::default();
+    let mut done = KeysDone::default();
     let post = PostParams { field_manager: Some(KEYS_MANAGER.to_owned()), ..PostParams::default() };
     // The authorities first: whoever makes them decides for everybody.
     for name in std::iter::once(KEPT_SECRET).chain(names.into_iter().filter(|name| *name != KEPT_SECRET)) {
@@ -316,7 +316,7 @@ fn secret(args: &KeysArgs, name: &str, data: BTreeMap<String, ByteString>, known
 }
 
 /// Has what reads its kubeconfig at start only begin anew with one that was renewed. Everything else reads its files again.
-async fn roll(client: &Client, args: &KeysArgs, done: &Done, files: &Files) -> Result<(), KeysError> {
+async fn roll(client: &Client, args: &KeysArgs, done: &KeysDone, files: &Files) -> Result<(), KeysError> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), args.namespace.as_str());
     for (secret, leaf, deployment) in [
         ("controller-manager-kubeconfig", Leaf::ControllerManager, "kube-controller-manager"),

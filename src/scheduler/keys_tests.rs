@@ -103,7 +103,7 @@ fn args(sans: &[&str]) -> KeysArgs {
     }
 }
 
-async fn run_on(namespace: &Arc<Mutex<Namespace>>, sans: &[&str]) -> Result<Done, KeysError> {
+async fn run_on(namespace: &Arc<Mutex<Namespace>>, sans: &[&str]) -> Result<KeysDone, KeysError> {
     run(&client(namespace), &args(sans)).await
 }
 
@@ -122,7 +122,7 @@ async fn what_is_missing_is_made_once_and_then_nothing_is_written() {
     }
     let server = namespace.lock().unwrap().data("fleet-scheduler-kubeconfig", "server");
     assert_eq!(server, "https://192.0.2.10:32222");
-    assert_eq!(run_on(&namespace, &[]).await.unwrap(), Done::default());
+    assert_eq!(run_on(&namespace, &[]).await.unwrap(), KeysDone::default());
     assert_eq!(namespace.lock().unwrap().objects, before);
     let kubeconfig = namespace.lock().unwrap().data("fleet-kubeconfig", "kubeconfig");
     assert!(kubeconfig.contains("https://192.0.2.10:32222"), "{kubeconfig}");

@@ -23,12 +23,12 @@ const STEADY: Duration = Duration::from_secs(300);
 
 /// What is known of the API server.
 #[derive(Debug, Default)]
-struct Seen {
+struct Served {
     /// Its minor, and since when it is.
     serves: Option<(KubeMinor, Instant)>,
 }
 
-impl Seen {
+impl Served {
     /// Takes note of the minor of an answer. Returns whether it is to be recorded in place of `recorded`.
     fn is_to_record(&mut self, minor: KubeMinor, recorded: Option<KubeMinor>, now: Instant) -> bool {
         let since = match self.serves {
@@ -43,7 +43,7 @@ impl Seen {
 /// Keeps the record; never returns.
 pub(super) async fn run(client: Client) {
     let logged = OnChange::default();
-    let mut seen = Seen::default();
+    let mut seen = Served::default();
     let mut recorded = None;
     loop {
         let outcome = look(&client, &mut seen, &mut recorded).await.map_or_else(|e| e.to_string(), |()| String::new());
@@ -55,7 +55,7 @@ pub(super) async fn run(client: Client) {
 }
 
 /// Compares the version of the API server with the record, which is read only where they differ.
-async fn look(client: &Client, seen: &mut Seen, recorded: &mut Option<KubeMinor>) -> Result<(), CallError> {
+async fn look(client: &Client, seen: &mut Served, recorded: &mut Option<KubeMinor>) -> Result<(), CallError> {
     let version = call(client.apiserver_version()).await?;
     let Ok(minor) = format!("{}.{}", version.major, version.minor).parse() else { return Ok(()) };
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
@@ -91,7 +91,7 @@ mod tests {
         let at = |minor| KubeMinor::new(1, minor);
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
-        let mut seen = Seen::default();
+        let mut seen = Served::default();
         assert!(seen.is_to_record(at(36), None, start), "the first one at once");
         assert!(!seen.is_to_record(at(36), Some(at(36)), after(1000)));
         assert!(!seen.is_to_record(at(37), Some(at(36)), after(1030)));

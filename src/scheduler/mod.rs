@@ -37,7 +37,7 @@ use crate::daemon::stop::Stop;
 use crate::k8s::daemon_client;
 use bootstrap::Leader;
 use election::Role;
-use readyz::State;
+use readyz::Readiness;
 use settings::Args;
 
 /// Runs until SIGTERM or SIGINT.
@@ -55,7 +55,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     stop.on_signals().context("cannot listen for signals")?;
     let metrics = Metrics::default();
     metrics.gauge("fleet_build_info", "The running version.", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
-    let state = Arc::new(State::default());
+    let state = Arc::new(Readiness::default());
     let admin =
         Admin::bind(args.admin_address).await.with_context(|| format!("cannot listen on {}", args.admin_address))?;
     let address = admin.address()?;

@@ -45,7 +45,7 @@ impl Progress {
 
 /// Role and progress.
 #[derive(Debug)]
-pub struct State {
+pub struct Readiness {
     inner: Mutex<Inner>,
 }
 
@@ -56,14 +56,14 @@ struct Inner {
     init_secret: Progress,
 }
 
-impl Default for State {
+impl Default for Readiness {
     fn default() -> Self {
         let inner = Inner { role: Role::Starting, bootstrapped: Progress::Pending, init_secret: Progress::Pending };
         Self { inner: Mutex::new(inner) }
     }
 }
 
-impl State {
+impl Readiness {
     fn with<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
         change(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -90,7 +90,7 @@ impl State {
     }
 }
 
-impl Ready for State {
+impl Ready for Readiness {
     fn ready(&self) -> Result<String, String> {
         self.with(|inner| {
             match &inner.role {
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_leader_is_ready_when_all_is_done() {
-        let state = State::default();
+        let state = Readiness::default();
         assert!(state.ready().is_err());
         state.set_role(Role::Leader);
         assert!(state.ready().unwrap_err().starts_with("Bootstrapped"));

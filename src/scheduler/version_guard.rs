@@ -30,7 +30,7 @@ pub struct GuardArgs {
     #[arg(long)]
     pub image_tag: String,
 
-    /// URL of etcd, such as https://etcd-client.fleet.svc:2379
+    /// URL of etcd, such as `https://etcd-client.fleet.svc:2379`
     #[arg(long, value_name = "URL")]
     pub etcd: http::Uri,
 

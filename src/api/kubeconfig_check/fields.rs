@@ -13,7 +13,7 @@ pub(super) const UNKNOWN_MODE: &str = "unknown-interactive-mode";
 
 /// What a field holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub enum FieldShape {
     /// A string.
     Text,
     /// A boolean.
@@ -29,56 +29,56 @@ pub enum Shape {
 }
 
 /// All fields, with `[]` behind those that are lists.
-pub const FIELDS: [(&str, Shape); 49] = [
-    ("apiVersion", Shape::Text),
-    ("kind", Shape::Text),
-    ("current-context", Shape::Text),
-    ("preferences.colors", Shape::Flag),
-    ("preferences.extensions[].name", Shape::Text),
-    ("preferences.extensions[].extension", Shape::Any),
-    ("extensions[].name", Shape::Text),
-    ("extensions[].extension", Shape::Any),
-    ("contexts[].name", Shape::Text),
-    ("contexts[].context.cluster", Shape::Text),
-    ("contexts[].context.user", Shape::Text),
-    ("contexts[].context.namespace", Shape::Text),
-    ("contexts[].context.extensions[].name", Shape::Text),
-    ("contexts[].context.extensions[].extension", Shape::Any),
-    ("clusters[].name", Shape::Text),
-    ("clusters[].cluster.server", Shape::Text),
-    ("clusters[].cluster.tls-server-name", Shape::Text),
-    ("clusters[].cluster.insecure-skip-tls-verify", Shape::Flag),
-    ("clusters[].cluster.certificate-authority", Shape::Text),
-    ("clusters[].cluster.certificate-authority-data", Shape::Text),
-    ("clusters[].cluster.proxy-url", Shape::Text),
-    ("clusters[].cluster.disable-compression", Shape::Flag),
-    ("clusters[].cluster.extensions[].name", Shape::Text),
-    ("clusters[].cluster.extensions[].extension", Shape::Any),
-    ("users[].name", Shape::Text),
-    ("users[].user.client-certificate", Shape::Text),
-    ("users[].user.client-certificate-data", Shape::Text),
-    ("users[].user.client-key", Shape::Text),
-    ("users[].user.client-key-data", Shape::Text),
-    ("users[].user.token", Shape::Text),
-    ("users[].user.tokenFile", Shape::Text),
-    ("users[].user.username", Shape::Text),
-    ("users[].user.password", Shape::Text),
-    ("users[].user.as", Shape::Text),
-    ("users[].user.as-uid", Shape::Text),
-    ("users[].user.as-groups", Shape::Texts),
-    ("users[].user.as-user-extra", Shape::Lists),
-    ("users[].user.auth-provider.name", Shape::Text),
-    ("users[].user.auth-provider.config", Shape::Map),
-    ("users[].user.exec.apiVersion", Shape::Text),
-    ("users[].user.exec.command", Shape::Text),
-    ("users[].user.exec.args", Shape::Texts),
-    ("users[].user.exec.env[].name", Shape::Text),
-    ("users[].user.exec.env[].value", Shape::Text),
-    ("users[].user.exec.installHint", Shape::Text),
-    ("users[].user.exec.interactiveMode", Shape::Text),
-    ("users[].user.exec.provideClusterInfo", Shape::Flag),
-    ("users[].user.extensions[].name", Shape::Text),
-    ("users[].user.extensions[].extension", Shape::Any),
+pub const FIELDS: [(&str, FieldShape); 49] = [
+    ("apiVersion", FieldShape::Text),
+    ("kind", FieldShape::Text),
+    ("current-context", FieldShape::Text),
+    ("preferences.colors", FieldShape::Flag),
+    ("preferences.extensions[].name", FieldShape::Text),
+    ("preferences.extensions[].extension", FieldShape::Any),
+    ("extensions[].name", FieldShape::Text),
+    ("extensions[].extension", FieldShape::Any),
+    ("contexts[].name", FieldShape::Text),
+    ("contexts[].context.cluster", FieldShape::Text),
+    ("contexts[].context.user", FieldShape::Text),
+    ("contexts[].context.namespace", FieldShape::Text),
+    ("contexts[].context.extensions[].name", FieldShape::Text),
+    ("contexts[].context.extensions[].extension", FieldShape::Any),
+    ("clusters[].name", FieldShape::Text),
+    ("clusters[].cluster.server", FieldShape::Text),
+    ("clusters[].cluster.tls-server-name", FieldShape::Text),
+    ("clusters[].cluster.insecure-skip-tls-verify", FieldShape::Flag),
+    ("clusters[].cluster.certificate-authority", FieldShape::Text),
+    ("clusters[].cluster.certificate-authority-data", FieldShape::Text),
+    ("clusters[].cluster.proxy-url", FieldShape::Text),
+    ("clusters[].cluster.disable-compression", FieldShape::Flag),
+    ("clusters[].cluster.extensions[].name", FieldShape::Text),
+    ("clusters[].cluster.extensions[].extension", FieldShape::Any),
+    ("users[].name", FieldShape::Text),
+    ("users[].user.client-certificate", FieldShape::Text),
+    ("users[].user.client-certificate-data", FieldShape::Text),
+    ("users[].user.client-key", FieldShape::Text),
+    ("users[].user.client-key-data", FieldShape::Text),
+    ("users[].user.token", FieldShape::Text),
+    ("users[].user.tokenFile", FieldShape::Text),
+    ("users[].user.username", FieldShape::Text),
+    ("users[].user.password", FieldShape::Text),
+    ("users[].user.as", FieldShape::Text),
+    ("users[].user.as-uid", FieldShape::Text),
+    ("users[].user.as-groups", FieldShape::Texts),
+    ("users[].user.as-user-extra", FieldShape::Lists),
+    ("users[].user.auth-provider.name", FieldShape::Text),
+    ("users[].user.auth-provider.config", FieldShape::Map),
+    ("users[].user.exec.apiVersion", FieldShape::Text),
+    ("users[].user.exec.command", FieldShape::Text),
+    ("users[].user.exec.args", FieldShape::Texts),
+    ("users[].user.exec.env[].name", FieldShape::Text),
+    ("users[].user.exec.env[].value", FieldShape::Text),
+    ("users[].user.exec.installHint", FieldShape::Text),
+    ("users[].user.exec.interactiveMode", FieldShape::Text),
+    ("users[].user.exec.provideClusterInfo", FieldShape::Flag),
+    ("users[].user.extensions[].name", FieldShape::Text),
+    ("users[].user.extensions[].extension", FieldShape::Any),
 ];
 
 /// Brings the data of a kubeconfig into the form that the client library reads as kubectl does.
@@ -172,33 +172,33 @@ fn section(value: &mut Value, pattern: &str, place: &str) -> Result<(), FieldErr
     Ok(())
 }
 
-fn leaf(value: &mut Value, shape: Shape, place: &str) -> Result<(), FieldError> {
+fn leaf(value: &mut Value, shape: FieldShape, place: &str) -> Result<(), FieldError> {
     let is_text = |value: &Value| value.is_string();
     match shape {
-        Shape::Any => {}
-        Shape::Text if is_text(value) => {}
-        Shape::Text => return Err(wrong(value, "a string", place)),
-        Shape::Flag if value.is_boolean() => {}
-        Shape::Flag => return Err(wrong(value, "a boolean", place)),
-        Shape::Texts => {
+        FieldShape::Any => {}
+        FieldShape::Text if is_text(value) => {}
+        FieldShape::Text => return Err(wrong(value, "a string", place)),
+        FieldShape::Flag if value.is_boolean() => {}
+        FieldShape::Flag => return Err(wrong(value, "a boolean", place)),
+        FieldShape::Texts => {
             let Value::Array(items) = value else { return Err(wrong(value, "a list of strings", place)) };
             null_is_empty(items.iter_mut());
             if let Some(other) = items.iter().find(|item| !is_text(item)) {
                 return Err(wrong(other, "a string", place));
             }
         }
-        Shape::Map => {
+        FieldShape::Map => {
             let Value::Object(fields) = value else { return Err(wrong(value, "a mapping", place)) };
             null_is_empty(fields.values_mut());
             if let Some((name, other)) = fields.iter().find(|(_, value)| !is_text(value)) {
                 return Err(wrong(other, "a string", &format!("{place}.{}", super::shown(name))));
             }
         }
-        Shape::Lists => {
+        FieldShape::Lists => {
             let Value::Object(fields) = value else { return Err(wrong(value, "a mapping", place)) };
             fields.retain(|_, value| !value.is_null());
             for (name, value) in fields {
-                leaf(value, Shape::Texts, &format!("{place}.{}", super::shown(name)))?;
+                leaf(value, FieldShape::Texts, &format!("{place}.{}", super::shown(name)))?;
             }
         }
     }

@@ -21,7 +21,7 @@ use kube::config::{AuthInfo, Kubeconfig};
 use super::text::{visible, visible_cell};
 
 pub use cluster::server_url;
-pub use fields::{FIELDS, Shape};
+pub use fields::{FIELDS, FieldShape};
 pub use user::{is_sendable, read_token};
 
 /// Number of bytes that a kubeconfig may have, and each file that it names.

@@ -29,7 +29,7 @@ struct RawMeta {
 }
 
 #[derive(Deserialize)]
-struct Parts {
+struct RawParts {
     #[serde(default)]
     metadata: RawMeta,
     #[serde(flatten)]
@@ -38,7 +38,8 @@ struct Parts {
 
 impl<'de> Deserialize<'de> for Raw {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Parts { metadata: RawMeta { rest: metadata, .. }, rest: mut object } = Parts::deserialize(deserializer)?;
+        let RawParts { metadata: RawMeta { rest: metadata, .. }, rest: mut object } =
+            RawParts::deserialize(deserializer)?;
         let metadata = Value::Object(metadata);
         let read = Meta::deserialize(&metadata).map_err(D::Error::custom)?;
         object.insert("metadata".to_owned(), metadata);

@@ -31,7 +31,7 @@ use crate::k8s::watch::{Update, follow};
 const POLL_EVERY: Duration = Duration::from_secs(2);
 
 /// The result of a wait, once it has ended.
-type Step = ControlFlow<Result<(), Error>>;
+type WaitStep = ControlFlow<Result<(), Error>>;
 
 /// One wait for several targets.
 pub(super) struct WaitLoop<'a, F> {
@@ -115,7 +115,7 @@ impl<'a, F: FnMut(&ObjectRef)> WaitLoop<'a, F> {
         }
     }
 
-    fn on_update(&mut self, update: Option<Update>) -> Step {
+    fn on_update(&mut self, update: Option<Update>) -> WaitStep {
         match update {
             Some(Update::Failed(error)) => {
                 return ControlFlow::Break(Err(Error::api("watch the installed objects", error)));
@@ -137,7 +137,7 @@ impl<'a, F: FnMut(&ObjectRef)> WaitLoop<'a, F> {
         ControlFlow::Continue(())
     }
 
-    fn on_poll(&mut self) -> Step {
+    fn on_poll(&mut self) -> WaitStep {
         self.polled = true;
         let waiting: Vec<ObjectRef> = self.missing().map(|missing| missing.target.object.clone()).collect();
         let (server, selector) = (self.server.clone(), self.selector.clone());
@@ -145,7 +145,7 @@ impl<'a, F: FnMut(&ObjectRef)> WaitLoop<'a, F> {
         ControlFlow::Continue(())
     }
 
-    fn on_evidence(&mut self, evidence: &Evidence) -> Step {
+    fn on_evidence(&mut self, evidence: &Evidence) -> WaitStep {
         self.causes = self.missing().filter_map(|missing| missing.diagnosis(evidence)).collect();
         let slow = self.missing().filter_map(|missing| slow(missing.live.as_ref()?, &missing.status, evidence));
         self.slow = slow.collect();
@@ -165,7 +165,7 @@ impl<'a, F: FnMut(&ObjectRef)> WaitLoop<'a, F> {
         ControlFlow::Continue(())
     }
 
-    fn on_timeout(&mut self) -> Step {
+    fn on_timeout(&mut self) -> WaitStep {
         let causes = self.deciding(&self.causes);
         let causes = if causes.is_empty() { self.deciding(&self.slow) } else { causes };
         ControlFlow::Break(Err(self.failure(true, causes)))

@@ -17,9 +17,9 @@ use crate::chart::render::filters::{NoData, scalar_text};
 use crate::chart::render::template::{END, LINE, SLOT};
 
 /// The values behind the tokens, each with the number of places that it is still to come to.
-struct Slots(Vec<(Result<Value, NoData>, usize)>);
+struct SlotValues(Vec<(Result<Value, NoData>, usize)>);
 
-impl Slots {
+impl SlotValues {
     /// Nothing if a token has no value.
     fn of(values: Vec<Result<Value, NoData>>, numbers: &[usize]) -> Option<Self> {
         let mut slots: Vec<_> = values.into_iter().map(|value| (value, 0)).collect();
@@ -43,13 +43,13 @@ impl Slots {
 
 /// A node of a parsed document, with holes for values.
 #[derive(Debug)]
-enum Node {
+enum HoledNode {
     /// Text of the template alone.
     Fixed(Value),
     /// A value with its type.
     Slot(usize),
     /// Text with values in it.
-    Text(Vec<Part>),
+    Text(Vec<HoledPart>),
     List(Vec<Self>),
     Map {
         entries: Vec<(Key, Self)>,
@@ -60,11 +60,11 @@ enum Node {
 #[derive(Debug)]
 enum Key {
     Text(String),
-    Parts(Vec<Part>),
+    Parts(Vec<HoledPart>),
 }
 
 #[derive(Debug)]
-enum Part {
+enum HoledPart {
     Text(Box<str>),
     Slot(usize),
 }
@@ -72,22 +72,22 @@ enum Part {
 /// The document of a piece of text, if it has one, and how many tokens there are in it.
 #[derive(Debug)]
 struct Skeleton {
-    document: Option<Node>,
+    document: Option<HoledNode>,
     slots: usize,
 }
 
 /// A template's number, and a line of it from 1.
-type Origin = (usize, usize);
+type TextOrigin = (usize, usize);
 
 /// Gives the objects of the engine's output, with the values that it printed, to `take`, each with the place in the
 /// templates that it begins at. Nothing, where a closer look is needed; what was given by then is worth nothing either.
 pub(crate) fn objects(
     output: Plain,
     values: Vec<Result<Value, NoData>>,
-    mut take: impl FnMut(Value, Option<Origin>),
+    mut take: impl FnMut(Value, Option<TextOrigin>),
 ) -> Option<()> {
     let Plain { text, numbers, lines } = output;
-    let mut slots = Slots::of(values, &numbers)?;
+    let mut slots = SlotValues::of(values, &numbers)?;
     let mut lines = lines.into_iter().peekable();
     let mut end = 0;
     let Different { mut pieces, order } = Different::of(&text);
@@ -116,7 +116,7 @@ pub(crate) fn objects(
 }
 
 /// A piece of text, how often it is still to come, and its document once that is known.
-struct Piece<'t> {
+struct TextPiece<'t> {
     text: &'t str,
     left: usize,
     skeleton: Option<Skeleton>,
@@ -124,7 +124,7 @@ struct Piece<'t> {
 
 /// The pieces of a text, each once, and the order in which they come.
 struct Different<'t> {
-    pieces: Vec<Piece<'t>>,
+    pieces: Vec<TextPiece<'t>>,
     order: Vec<usize>,
 }
 
@@ -134,7 +134,7 @@ impl<'t> Different<'t> {
         let mut different = Self { pieces: Vec::new(), order: Vec::new() };
         for text in pieces(text) {
             let index = *known.entry(text).or_insert_with(|| {
-                different.pieces.push(Piece { text, left: 0, skeleton: None });
+                different.pieces.push(TextPiece { text, left: 0, skeleton: None });
                 different.pieces.len() - 1
             });
             different.pieces[index].left += 1;
@@ -151,7 +151,7 @@ pub(crate) struct Plain {
     /// The numbers of the tokens.
     numbers: Vec<usize>,
     /// Where in the text the marked lines begin.
-    lines: Vec<(usize, Origin)>,
+    lines: Vec<(usize, TextOrigin)>,
 }
 
 impl Plain {
@@ -221,21 +221,21 @@ fn is_object(object: &Value) -> bool {
 }
 
 /// A scalar taken apart; tokens are numbered from `slots` on.
-fn parts(text: &str, slots: &mut usize) -> Vec<Part> {
+fn parts(text: &str, slots: &mut usize) -> Vec<HoledPart> {
     let mut found = Vec::new();
     for (index, piece) in text.split(SLOT).enumerate() {
         if index > 0 {
-            found.push(Part::Slot(*slots));
+            found.push(HoledPart::Slot(*slots));
             *slots += 1;
         }
         if !piece.is_empty() {
-            found.push(Part::Text(piece.into()));
+            found.push(HoledPart::Text(piece.into()));
         }
     }
     found
 }
 
-struct Reader<'t> {
+struct SkeletonReader<'t> {
     parser: Parser<'t, StrInput<'t>>,
     slots: usize,
     depth: usize,
@@ -248,15 +248,15 @@ fn parser(text: &str) -> Parser<'_, StrInput<'_>> {
 
 impl Skeleton {
     fn parse(text: &str) -> Option<Self> {
-        let mut reader = Reader { parser: parser(text), slots: 0, depth: 0 };
+        let mut reader = SkeletonReader { parser: parser(text), slots: 0, depth: 0 };
         let mut document = None;
         loop {
             match reader.next()? {
                 Event::StreamEnd => break,
                 Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd => {}
                 event => match reader.node(event)? {
-                    Node::Fixed(Value::Null) => {}
-                    node @ Node::Map { .. } if document.is_none() => document = Some(node),
+                    HoledNode::Fixed(Value::Null) => {}
+                    node @ HoledNode::Map { .. } if document.is_none() => document = Some(node),
                     _ => return None,
                 },
             }
@@ -266,7 +266,7 @@ impl Skeleton {
     }
 }
 
-impl<'t> Reader<'t> {
+impl<'t> SkeletonReader<'t> {
     fn next(&mut self) -> Option<Event<'t>> {
         match self.parser.next_event() {
             None => Some(Event::StreamEnd),
@@ -274,7 +274,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn node(&mut self, event: Event<'t>) -> Option<Node> {
+    fn node(&mut self, event: Event<'t>) -> Option<HoledNode> {
         match event {
             Event::Scalar(text, style, 0, None) => self.scalar(&text, style),
             Event::SequenceStart(_, 0, None) => {
@@ -287,7 +287,7 @@ impl<'t> Reader<'t> {
                     }
                 }
                 self.depth -= 1;
-                Some(Node::List(items))
+                Some(HoledNode::List(items))
             }
             Event::MappingStart(_, 0, None) => {
                 self.depth += 1;
@@ -299,14 +299,14 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn scalar(&mut self, text: &str, style: ScalarStyle) -> Option<Node> {
+    fn scalar(&mut self, text: &str, style: ScalarStyle) -> Option<HoledNode> {
         if find_mark(text).is_some() {
             let mut parts = parts(text, &mut self.slots);
             // A whole object cannot be a value.
             return match parts.as_mut_slice() {
                 _ if self.depth == 0 => None,
-                [Part::Slot(slot)] if style == ScalarStyle::Plain => Some(Node::Slot(*slot)),
-                _ => Some(Node::Text(parts)),
+                [HoledPart::Slot(slot)] if style == ScalarStyle::Plain => Some(HoledNode::Slot(*slot)),
+                _ => Some(HoledNode::Text(parts)),
             };
         }
         let value = match style {
@@ -319,16 +319,16 @@ impl<'t> Reader<'t> {
             },
             _ => Value::String(text.to_owned()),
         };
-        Some(Node::Fixed(value))
+        Some(HoledNode::Fixed(value))
     }
 
-    fn mapping(&mut self) -> Option<Node> {
+    fn mapping(&mut self) -> Option<HoledNode> {
         let at_top = self.depth == 1;
         let mut entries = Vec::new();
         let mut merged = Vec::new();
         loop {
             let (text, style) = match self.next()? {
-                Event::MappingEnd => return Some(Node::Map { entries, merged }),
+                Event::MappingEnd => return Some(HoledNode::Map { entries, merged }),
                 Event::Scalar(text, style, 0, None) => (text, style),
                 _ => return None,
             };
@@ -348,7 +348,7 @@ impl<'t> Reader<'t> {
             let parts = has_value.then(|| parts(&text, &mut self.slots));
             let event = self.next()?;
             let node = self.node(event)?;
-            let by_value = !matches!(node, Node::Fixed(_));
+            let by_value = !matches!(node, HoledNode::Fixed(_));
             if at_top && by_value && (text == "apiVersion" || text == "kind") {
                 return None;
             }
@@ -357,10 +357,10 @@ impl<'t> Reader<'t> {
     }
 }
 
-impl Node {
+impl HoledNode {
     /// The value, its holes filled. `own` are the numbers of the piece's tokens; the last time, what is fixed is given
     /// away.
-    fn fill(&mut self, own: &[usize], slots: &mut Slots, last: bool) -> Option<Value> {
+    fn fill(&mut self, own: &[usize], slots: &mut SlotValues, last: bool) -> Option<Value> {
         match self {
             Self::Fixed(value) => Some(if last { std::mem::take(value) } else { value.clone() }),
             Self::Slot(slot) => slots.take(*own.get(*slot)?),
@@ -368,8 +368,8 @@ impl Node {
                 let mut text = String::new();
                 for part in parts {
                     match part {
-                        Part::Text(fixed) => text.push_str(fixed),
-                        Part::Slot(slot) => match slots.get(*own.get(*slot)?)? {
+                        HoledPart::Text(fixed) => text.push_str(fixed),
+                        HoledPart::Slot(slot) => match slots.get(*own.get(*slot)?)? {
                             Value::String(value) => text.push_str(value),
                             value => text.push_str(&scalar_text(value)?),
                         },
@@ -409,12 +409,12 @@ impl Node {
     }
 }
 
-fn text_key(parts: &[Part], own: &[usize], slots: &Slots) -> Option<String> {
+fn text_key(parts: &[HoledPart], own: &[usize], slots: &SlotValues) -> Option<String> {
     let mut key = String::new();
     for part in parts {
         match part {
-            Part::Text(fixed) => key.push_str(fixed),
-            Part::Slot(slot) => match slots.get(*own.get(*slot)?)? {
+            HoledPart::Text(fixed) => key.push_str(fixed),
+            HoledPart::Slot(slot) => match slots.get(*own.get(*slot)?)? {
                 Value::String(text) => key.push_str(text),
                 _ => return None,
             },
@@ -433,7 +433,7 @@ mod tests {
         format!("{SLOT}{slot}{END}")
     }
 
-    fn found(output: &str, values: Vec<Result<Value, NoData>>) -> Option<Vec<(Value, Option<Origin>)>> {
+    fn found(output: &str, values: Vec<Result<Value, NoData>>) -> Option<Vec<(Value, Option<TextOrigin>)>> {
         let mut found = Vec::new();
         objects(Plain::of(output)?, values, |object, origin| found.push((object, origin)))?;
         Some(found)

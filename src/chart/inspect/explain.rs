@@ -214,7 +214,7 @@ fn leaves<'t>(trace: &'t Trace, path: &[String]) -> Vec<&'t Leaf> {
 }
 
 /// One changed input: its name, whether it is secret, and the origin of a value.
-struct Change {
+struct ChangedInput {
     input: Input,
     secret: bool,
     changed: RenderInput,
@@ -276,7 +276,7 @@ fn deciding(fact: &[String], decided_by: &[DecidedBy], values: &ValuesTree) -> V
     inputs.collect()
 }
 
-fn changes(input: &RenderInput, values: &ValuesTree, decided_by: &[DecidedBy]) -> Vec<Change> {
+fn changes(input: &RenderInput, values: &ValuesTree, decided_by: &[DecidedBy]) -> Vec<ChangedInput> {
     type Pick = fn(&mut RenderInput) -> &mut Value;
     let roots: [(&str, &Value, Pick); 3] = [
         ("values", &input.values, |input| &mut input.values),
@@ -294,14 +294,14 @@ fn changes(input: &RenderInput, values: &ValuesTree, decided_by: &[DecidedBy]) -
             let origin = if is_value { values.origin(path) } else { None };
             let decided_by = if name == "facts" { deciding(path, decided_by, values) } else { Vec::new() };
             let secret = is_value && values.is_secret(path);
-            found.push(Change { input: Input { name: show_path(&full), origin, decided_by }, secret, changed });
+            found.push(ChangedInput { input: Input { name: show_path(&full), origin, decided_by }, secret, changed });
         });
     }
     for name in input.pki.keys() {
         let mut changed = input.clone();
         changed.pki.insert(name.clone(), "changed".to_owned());
         let name = show_path(&["pki".to_owned(), name.clone()]);
-        found.push(Change { input: Input { name, origin: None, decided_by: Vec::new() }, secret: true, changed });
+        found.push(ChangedInput { input: Input { name, origin: None, decided_by: Vec::new() }, secret: true, changed });
     }
     found
 }

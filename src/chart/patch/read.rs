@@ -15,7 +15,7 @@ const FORM: &str = "write a part of an object with `kind` and `metadata.name`, o
 pub(super) fn read(
     files: impl IntoIterator<Item = (String, Result<Vec<u8>, Diagnostic>)>,
 ) -> Result<Patches, Diagnostics> {
-    let mut reader = Reader { patches: Patches::default(), problems: Vec::new() };
+    let mut reader = PatchReader { patches: Patches::default(), problems: Vec::new() };
     for (name, bytes) in files {
         match bytes.and_then(|bytes| read::text(&name, &bytes)) {
             Ok(text) => reader.file(name, text),
@@ -25,14 +25,14 @@ pub(super) fn read(
     if reader.problems.is_empty() { Ok(reader.patches) } else { Err(Diagnostics(reader.problems)) }
 }
 
-struct Reader {
+struct PatchReader {
     patches: Patches,
     problems: Vec<Diagnostic>,
 }
 
-type Step<T> = Result<T, Diagnostic>;
+type PatchResult<T> = Result<T, Diagnostic>;
 
-impl Reader {
+impl PatchReader {
     fn file(&mut self, name: String, text: String) {
         let source = self.patches.sources.add(name.clone(), text);
         let documents = match read::read_all(&self.patches.sources, source) {
@@ -60,7 +60,7 @@ fn form(sources: &Sources, node: &Node, message: impl Into<String>) -> Diagnosti
     Diagnostic::error("patch-form", message).at(sources.place(node.origin)).help(FORM)
 }
 
-fn patch(sources: &Sources, document: usize, node: Node) -> Step<Patch> {
+fn patch(sources: &Sources, document: usize, node: Node) -> PatchResult<Patch> {
     let Data::Map(map) = &node.data else {
         return Err(form(sources, &node, format!("document {document} is {}, and no patch", node.type_name())));
     };
@@ -97,7 +97,7 @@ fn patch(sources: &Sources, document: usize, node: Node) -> Step<Patch> {
 }
 
 /// The target, out of the mapping with its kind and the one with its name.
-fn target(sources: &Sources, node: &Node, of_kind: &Mapping, of_name: &Mapping) -> Step<Target> {
+fn target(sources: &Sources, node: &Node, of_kind: &Mapping, of_name: &Mapping) -> PatchResult<Target> {
     let text = |map: &Mapping, key: &str| match map.entries.get(key).map(|entry| &entry.node) {
         None => Ok(None),
         Some(Node { data: Data::Text(text), .. }) => Ok(Some(text.clone())),
@@ -118,7 +118,7 @@ fn target(sources: &Sources, node: &Node, of_kind: &Mapping, of_name: &Mapping) 
     Ok(Target { group, kind, namespace: text(of_name, "namespace")?, name, origin })
 }
 
-fn merge(sources: &Sources, node: &Node) -> Step<Change> {
+fn merge(sources: &Sources, node: &Node) -> PatchResult<Change> {
     let part = with_nulls(sources, node)?;
     if let Some((path, directive)) = strategic::unknown_directive(&part, &mut Vec::new()) {
         let message = format!("the directive `{directive}` is not understood");
@@ -132,7 +132,10 @@ fn merge(sources: &Sources, node: &Node) -> Step<Change> {
     Ok(Change::Merge(part))
 }
 
-fn operations(sources: &Sources, items: &[Node]) -> Step<Vec<(PatchOperation, crate::chart::yaml::node::Origin)>> {
+fn operations(
+    sources: &Sources,
+    items: &[Node],
+) -> PatchResult<Vec<(PatchOperation, crate::chart::yaml::node::Origin)>> {
     let operation = |item: &Node| {
         let json = with_nulls(sources, item)?;
         let known = ["op", "path", "from", "value"];
@@ -157,18 +160,20 @@ fn operations(sources: &Sources, items: &[Node]) -> Step<Vec<(PatchOperation, cr
 ///
 /// # Errors
 /// A scalar about which readers of YAML disagree: no schema says here what is meant.
-fn with_nulls(sources: &Sources, node: &Node) -> Step<Value> {
+fn with_nulls(sources: &Sources, node: &Node) -> PatchResult<Value> {
     Ok(match &node.data {
         Data::Unclear(unclear) => {
             let (message, help) = unclear.explain(node.raw.as_deref().unwrap_or_default());
             return Err(Diagnostic::error("patch-form", message).at(sources.place(node.origin)).help(help));
         }
-        Data::List(items) => items.iter().map(|item| with_nulls(sources, item)).collect::<Step<Vec<_>>>()?.into(),
+        Data::List(items) => {
+            items.iter().map(|item| with_nulls(sources, item)).collect::<PatchResult<Vec<_>>>()?.into()
+        }
         Data::Map(map) => {
             let entry = |(key, entry): (&String, &crate::chart::yaml::node::Entry)| {
                 Ok((key.clone(), with_nulls(sources, &entry.node)?))
             };
-            Value::Object(map.entries.iter().map(entry).collect::<Step<Map<_, _>>>()?)
+            Value::Object(map.entries.iter().map(entry).collect::<PatchResult<Map<_, _>>>()?)
         }
         _ => node.to_json(),
     })

@@ -48,10 +48,10 @@ struct Binder<'t> {
     leaves: Option<Vec<Leaf>>,
 }
 
-type Step<T> = Result<T, Diagnostic>;
+type BindResult<T> = Result<T, Diagnostic>;
 
 /// Binds all documents of a text. Empty ones are left out. The origins of leaves are only kept if asked for.
-pub(super) fn bind(renderer: &Renderer, text: &Text, marks: bool, trace: bool) -> Step<Vec<Bound>> {
+pub(super) fn bind(renderer: &Renderer, text: &Text, marks: bool, trace: bool) -> BindResult<Vec<Bound>> {
     let parser = Parser::new_from_str(&text.clean);
     let mut binder = Binder { parser, renderer, text, marks, path: Vec::new(), leaves: trace.then(Vec::new) };
     let mut documents = Vec::new();
@@ -93,7 +93,7 @@ impl<'t> Binder<'t> {
             .path(crate::chart::yaml::node::show_path(&self.path))
     }
 
-    fn next(&mut self) -> Step<(Event<'t>, Span)> {
+    fn next(&mut self) -> BindResult<(Event<'t>, Span)> {
         match self.parser.next_event() {
             None => Ok((Event::StreamEnd, Span::default())),
             Some(Ok((Event::Comment(text, _), span))) => {
@@ -113,7 +113,7 @@ impl<'t> Binder<'t> {
         }
     }
 
-    fn value(&self, slot: usize) -> Step<&'t Value> {
+    fn value(&self, slot: usize) -> BindResult<&'t Value> {
         match self.text.slots.get(slot) {
             Some((Ok(value), _)) => Ok(value),
             Some((Err(why), _)) => Err(self.slot_error(slot, "template", why.message())),
@@ -121,7 +121,7 @@ impl<'t> Binder<'t> {
         }
     }
 
-    fn node(&mut self, event: Event<'t>, span: Span) -> Step<Value> {
+    fn node(&mut self, event: Event<'t>, span: Span) -> BindResult<Value> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 if anchor != 0 || tag.is_some() {
@@ -164,7 +164,7 @@ impl<'t> Binder<'t> {
         }
     }
 
-    fn mapping(&mut self) -> Step<Value> {
+    fn mapping(&mut self) -> BindResult<Value> {
         let mut map = Map::new();
         let mut merged = Vec::new();
         loop {
@@ -216,7 +216,7 @@ impl<'t> Binder<'t> {
         Ok(Value::Object(map))
     }
 
-    fn key(&mut self, text: &str, span: Span) -> Step<(String, Option<usize>)> {
+    fn key(&mut self, text: &str, span: Span) -> BindResult<(String, Option<usize>)> {
         let mut key = String::new();
         let mut last = None;
         for token in tokens(text) {
@@ -241,7 +241,7 @@ impl<'t> Binder<'t> {
         }
     }
 
-    fn scalar(&mut self, text: &str, style: ScalarStyle, span: Span) -> Step<Value> {
+    fn scalar(&mut self, text: &str, style: ScalarStyle, span: Span) -> BindResult<Value> {
         let tokens = tokens(text);
         let by_value = tokens.iter().any(|token| matches!(token, Token::Slot(_)));
         if by_value && self.path.is_empty() {
@@ -275,7 +275,7 @@ impl<'t> Binder<'t> {
     }
 
     /// Text with values in it.
-    fn splice(&mut self, tokens: &[Token<'_>], span: Span) -> Step<Value> {
+    fn splice(&mut self, tokens: &[Token<'_>], span: Span) -> BindResult<Value> {
         let mut whole = String::new();
         let trace = self.leaves.is_some();
         let mut pieces = Vec::new();
@@ -312,7 +312,7 @@ impl<'t> Binder<'t> {
     }
 
     /// A document must be a Kubernetes object whose kind does not depend on a value.
-    fn check_object(&self, json: &Value, span: Span) -> Step<()> {
+    fn check_object(&self, json: &Value, span: Span) -> BindResult<()> {
         let wrong = |message: &str| Err(self.error(span, message));
         let text = |pointer: &str| json.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
         if text("/apiVersion").is_none() || text("/kind").is_none() {

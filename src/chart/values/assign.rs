@@ -14,7 +14,7 @@ const MAX_INDEX: usize = 1000;
 /// A path of keys and list indexes, and the value for it.
 #[derive(Debug, Clone)]
 pub(super) struct Assignment {
-    pub(super) path: Vec<Part>,
+    pub(super) path: Vec<PathPart>,
     pub(super) node: Node,
 }
 
@@ -27,7 +27,7 @@ impl Assignment {
 
 /// One step of a path.
 #[derive(Debug, Clone)]
-pub(super) struct Part {
+pub(super) struct PathPart {
     pub(super) name: String,
     pub(super) index: Option<usize>,
     pub(super) origin: Origin,
@@ -88,8 +88,8 @@ impl Argument<'_> {
         found
     }
 
-    fn path(&mut self) -> Result<Vec<Part>, Diagnostic> {
-        let mut path: Vec<Part> = Vec::new();
+    fn path(&mut self) -> Result<Vec<PathPart>, Diagnostic> {
+        let mut path: Vec<PathPart> = Vec::new();
         loop {
             let start = self.at;
             if self.rest().starts_with('[') && !path.is_empty() {
@@ -103,13 +103,17 @@ impl Argument<'_> {
                     return Err(self.error(start + 1, start + length, message, "a number from 0 is needed"));
                 };
                 self.at = start + length + 1;
-                path.push(Part { name: index.to_string(), index: Some(index), origin: self.origin(start, self.at) });
+                path.push(PathPart {
+                    name: index.to_string(),
+                    index: Some(index),
+                    origin: self.origin(start, self.at),
+                });
             } else {
                 let name = self.until(&['.', '[', '=', ',']);
                 if name.is_empty() {
                     return Err(self.error(start, start + 1, "a key is missing", "before this"));
                 }
-                path.push(Part { name, index: None, origin: self.origin(start, self.at) });
+                path.push(PathPart { name, index: None, origin: self.origin(start, self.at) });
             }
             match self.rest().chars().next() {
                 Some('=') => {
@@ -127,7 +131,7 @@ impl Argument<'_> {
     }
 
     /// Any JSON, for the value at a path.
-    fn json(&mut self, path: &[Part]) -> Result<Node, Diagnostic> {
+    fn json(&mut self, path: &[PathPart]) -> Result<Node, Diagnostic> {
         let start = self.at;
         let mut stream = serde_json::Deserializer::from_str(self.rest()).into_iter::<Json>();
         let json = match stream.next() {
@@ -170,7 +174,7 @@ impl Argument<'_> {
         depth::too_deep(self.place(origin.start as usize, origin.end as usize))
     }
 
-    fn value(&mut self, kind: SetKind, path: &[Part], read: ReadFile<'_>) -> Result<Node, Diagnostic> {
+    fn value(&mut self, kind: SetKind, path: &[PathPart], read: ReadFile<'_>) -> Result<Node, Diagnostic> {
         let start = self.at;
         match kind {
             SetKind::Json => self.json(path),
@@ -211,7 +215,7 @@ impl Argument<'_> {
     }
 }
 
-fn show_path_of(path: &[Part]) -> String {
+fn show_path_of(path: &[PathPart]) -> String {
     show_path(&path.iter().map(|part| part.name.clone()).collect::<Vec<_>>())
 }
 

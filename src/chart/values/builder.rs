@@ -250,7 +250,7 @@ impl ValuesBuilder {
         let source = self.sources.add(flag, value);
         let end = u32::try_from(value.len()).unwrap_or(u32::MAX);
         let origin = Origin { source, start: 0, end };
-        let part = |name: &str| assign::Part { name: name.to_owned(), index: None, origin };
+        let part = |name: &str| assign::PathPart { name: name.to_owned(), index: None, origin };
         let path = path.split('.').map(part).collect();
         let node = Node { raw: Some(value.into()), ..Node::new(flag_data(value), origin) };
         self.flags.push(Assignment { path, node });
@@ -274,7 +274,7 @@ impl ValuesBuilder {
         }
         let Some(origin) = items.first().map(|item| item.origin) else { return self };
         self.by_user = true;
-        let part = |name: &str| assign::Part { name: name.to_owned(), index: None, origin };
+        let part = |name: &str| assign::PathPart { name: name.to_owned(), index: None, origin };
         let path = path.split('.').map(part).collect();
         self.flags.push(Assignment { path, node: Node::new(Data::List(items), origin) });
         self

@@ -51,7 +51,7 @@ pub struct PodFields<'v> {
 
 /// Checks what is given at `path` for the pods of a component; `tree` knows where.
 pub fn check_pods(path: &[&str], fields: PodFields<'_>, tree: &ValuesTree) -> Vec<Diagnostic> {
-    let mut check = Check { path, tree, found: Vec::new() };
+    let mut check = PodFieldCheck { path, tree, found: Vec::new() };
     for (key, value) in fields.labels {
         check.key(&["podLabels", key], key, "label");
         check.label_value(&["podLabels", key], value);
@@ -69,21 +69,21 @@ pub fn check_pods(path: &[&str], fields: PodFields<'_>, tree: &ValuesTree) -> Ve
 /// Checks annotations at `path`, of objects that are no pods.
 pub fn check_annotations(path: &[&str], given: &BTreeMap<String, String>, tree: &ValuesTree) -> Vec<Diagnostic> {
     let Some((last, above)) = path.split_last() else { return Vec::new() };
-    let mut check = Check { path: above, tree, found: Vec::new() };
+    let mut check = PodFieldCheck { path: above, tree, found: Vec::new() };
     check.annotations(last, given);
     check.found
 }
 
 /// Checks a `nodeSelector` at `path`, of no component alone.
 pub fn check_node_selector(path: &[&str], given: &BTreeMap<String, String>, tree: &ValuesTree) -> Vec<Diagnostic> {
-    let mut check = Check { path, tree, found: Vec::new() };
+    let mut check = PodFieldCheck { path, tree, found: Vec::new() };
     check.node_selector(given);
     check.found
 }
 
 /// Checks the values `proxy` at the top.
 pub fn check_proxy(proxy: &ProxyValues, tree: &ValuesTree) -> Vec<Diagnostic> {
-    let mut check = Check { path: &["proxy"], tree, found: Vec::new() };
+    let mut check = PodFieldCheck { path: &["proxy"], tree, found: Vec::new() };
     for (key, url) in [("http", &proxy.http), ("https", &proxy.https)] {
         let Some(url) = url else { continue };
         if url.contains('@') {
@@ -139,13 +139,13 @@ fn is_own(key: &str) -> bool {
     OWN_PREFIXES.iter().any(|prefix| key.starts_with(prefix))
 }
 
-struct Check<'c> {
+struct PodFieldCheck<'c> {
     path: &'c [&'c str],
     tree: &'c ValuesTree,
     found: Vec<Diagnostic>,
 }
 
-impl Check<'_> {
+impl PodFieldCheck<'_> {
     fn wrong(&mut self, below: &[&str], diagnostic: Diagnostic) {
         self.found.push(self.tree.blame(&[self.path, below].concat(), diagnostic));
     }

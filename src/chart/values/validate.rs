@@ -55,7 +55,7 @@ fn collect_secrets(node: &Node, views: Option<&Views<'_>>, spans: &mut Vec<Origi
     }
 }
 
-struct Check<'c> {
+struct ValueCheck<'c> {
     schema: Schema<'c>,
     sources: &'c Sources,
     line: Option<ServiceLine>,
@@ -78,7 +78,7 @@ pub(super) fn validate(
     user_from: u32,
     right: Option<&Value>,
 ) -> Vec<Diagnostic> {
-    let mut check = Check {
+    let mut check = ValueCheck {
         schema: Schema::new(schema),
         sources,
         line,
@@ -111,7 +111,7 @@ fn instead_of_null(wanted: &Views<'_>) -> &'static str {
     }
 }
 
-impl Check<'_> {
+impl ValueCheck<'_> {
     fn add(&mut self, origin: Origin, diagnostic: Diagnostic) {
         self.found.push((origin, diagnostic));
     }

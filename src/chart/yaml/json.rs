@@ -20,24 +20,24 @@ pub(crate) struct Json {
 
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Reader { above: 0 }.deserialize(deserializer)
+        JsonReader { above: 0 }.deserialize(deserializer)
     }
 }
 
 /// Reads a value that lies in `above` objects and lists.
 #[derive(Clone, Copy)]
-struct Reader {
+struct JsonReader {
     above: usize,
 }
 
-impl Reader {
+impl JsonReader {
     /// The reader of what the next object or list holds; none where that is too deep.
     fn below(self) -> Option<Self> {
         (self.above < MAX_DEPTH).then_some(Self { above: self.above + 1 })
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Reader {
+impl<'de> DeserializeSeed<'de> for JsonReader {
     type Value = Json;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Json, D::Error> {
@@ -59,7 +59,7 @@ fn below(key: &str, mut path: Vec<String>) -> Vec<String> {
     path
 }
 
-impl<'de> Visitor<'de> for Reader {
+impl<'de> Visitor<'de> for JsonReader {
     type Value = Json;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -22,7 +22,7 @@ const MAX_ALIASED_NODES: usize = 20_000;
 /// How many errors are noted in one source.
 const MAX_PROBLEMS: usize = 50;
 
-struct Reader<'t> {
+struct YamlReader<'t> {
     parser: Parser<'t, StrInput<'t>>,
     text: &'t str,
     name: &'t str,
@@ -37,9 +37,9 @@ struct Reader<'t> {
 /// A syntax error, or an error after which reading on makes no sense.
 struct Stop(Diagnostic);
 
-type Step<T> = Result<T, Stop>;
+type YamlResult<T> = Result<T, Stop>;
 
-impl<'t> Reader<'t> {
+impl<'t> YamlReader<'t> {
     fn place(&self, origin: Origin) -> Place {
         self.place_in_text(origin.start as usize, origin.end as usize)
     }
@@ -89,7 +89,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Goes one collection deeper.
-    fn descend(&mut self, origin: Origin) -> Step<()> {
+    fn descend(&mut self, origin: Origin) -> YamlResult<()> {
         if self.depth >= MAX_DEPTH {
             return Err(self.too_deep(origin));
         }
@@ -97,7 +97,7 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    fn next(&mut self) -> Step<(Event<'t>, Span)> {
+    fn next(&mut self) -> YamlResult<(Event<'t>, Span)> {
         match self.parser.next_event() {
             Some(Ok(event)) => Ok(event),
             Some(Err(error)) => Err(self.syntax(&error)),
@@ -105,7 +105,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn node(&mut self, event: Event<'t>, span: Span) -> Step<(Node, usize)> {
+    fn node(&mut self, event: Event<'t>, span: Span) -> YamlResult<(Node, usize)> {
         let origin = self.origin(span);
         let (node, size, anchor) = match event {
             Event::Scalar(text, style, anchor, tag) => (self.scalar(&text, style, tag.as_deref(), origin), 1, anchor),
@@ -201,7 +201,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn mapping(&mut self, origin: Origin) -> Step<(Node, usize)> {
+    fn mapping(&mut self, origin: Origin) -> YamlResult<(Node, usize)> {
         let mut map = Mapping::default();
         let mut merged: Vec<Node> = Vec::new();
         let mut size = 1;
@@ -274,7 +274,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Every document that is not empty.
-    fn documents(&mut self) -> Step<Vec<Node>> {
+    fn documents(&mut self) -> YamlResult<Vec<Node>> {
         let mut found = Vec::new();
         loop {
             let (event, span) = self.next()?;
@@ -289,7 +289,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn document(&mut self) -> Step<Option<Node>> {
+    fn document(&mut self) -> YamlResult<Option<Node>> {
         let mut root = None;
         loop {
             let (event, span) = self.next()?;
@@ -374,7 +374,7 @@ pub(crate) fn read_all(sources: &Sources, source: u32) -> Result<Vec<Node>, Vec<
     }
 }
 
-fn reader(sources: &Sources, source: u32) -> Reader<'_> {
+fn reader(sources: &Sources, source: u32) -> YamlReader<'_> {
     let whole = sources.get(Origin { source, start: 0, end: 0 });
     let options = granit_parser::options! {
         emit_comments: false,
@@ -383,7 +383,7 @@ fn reader(sources: &Sources, source: u32) -> Reader<'_> {
     };
     let parser = Parser::new_from_str_with_options(&whole.text, options);
     let (name, text) = (whole.name.as_str(), whole.text.as_str());
-    Reader { parser, text, name, source, depth: 0, anchors: HashMap::new(), aliased: 0, problems: Vec::new() }
+    YamlReader { parser, text, name, source, depth: 0, anchors: HashMap::new(), aliased: 0, problems: Vec::new() }
 }
 
 /// The same for who wants to look at the rest too: what could be read, without what is wrong, and everything that is wrong.

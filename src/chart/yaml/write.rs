@@ -90,22 +90,22 @@ fn scalar(text: &mut String, value: &Value) {
 
 /// Where a byte may stand in text without quotes.
 #[derive(Clone, Copy)]
-enum Plain {
+enum PlainAt {
     Always,
     Inside,
     Never,
 }
 
 /// Of every byte; this is asked of all that is printed.
-static PLAIN: [Plain; 256] = {
-    let mut all = [Plain::Never; 256];
+static PLAIN: [PlainAt; 256] = {
+    let mut all = [PlainAt::Never; 256];
     let mut byte = 0_u8;
     while byte < 128 {
         all[byte as usize] = match byte {
-            b'-' | b'_' | b'.' | b'/' | b'=' | b'@' | b'+' | b',' | b'(' | b')' | b';' | b'$' => Plain::Always,
-            b':' | b' ' => Plain::Inside,
-            byte if byte.is_ascii_alphanumeric() => Plain::Always,
-            _ => Plain::Never,
+            b'-' | b'_' | b'.' | b'/' | b'=' | b'@' | b'+' | b',' | b'(' | b')' | b';' | b'$' => PlainAt::Always,
+            b':' | b' ' => PlainAt::Inside,
+            byte if byte.is_ascii_alphanumeric() => PlainAt::Always,
+            _ => PlainAt::Never,
         };
         byte += 1;
     }
@@ -123,13 +123,13 @@ fn is_plain(value: &str) -> bool {
     // What begins with a digit, a dot or a sign may be a number, a date or a time; what is short may be a word.
     first.is_ascii_alphabetic()
         && bytes.iter().enumerate().all(|(at, byte)| match PLAIN[usize::from(*byte)] {
-            Plain::Always => true,
-            Plain::Inside => {
+            PlainAt::Always => true,
+            PlainAt::Inside => {
                 // Not at the end, and never two of them together: `: ` ends a key, and a space at the end is lost.
                 let next = bytes.get(at + 1).copied().unwrap_or(b' ');
                 next != b' ' && next != b':'
             }
-            Plain::Never => false,
+            PlainAt::Never => false,
         })
         && !(value.len() <= 5 && is_word(value))
 }

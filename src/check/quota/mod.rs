@@ -10,7 +10,7 @@ use kube::api::{Api, ListParams};
 
 use self::limits::LimitFacts;
 use self::needs::{Needs, PodNeeds};
-use self::quotas::{Asked, Problem, QuotaFacts};
+use self::quotas::{Asked, QuotaFacts, QuotaProblem};
 use super::CheckResult;
 use crate::api::rbac::{Right, Scope};
 use crate::api::remedy::{Flag, Remedy};
@@ -129,7 +129,7 @@ impl Allowance {
         })
     }
 
-    fn refused(&self, needs: &Needs, pods: &[PodNeeds], place: Place<'_>) -> Vec<Problem> {
+    fn refused(&self, needs: &Needs, pods: &[PodNeeds], place: Place<'_>) -> Vec<QuotaProblem> {
         let Place { claims, default_class, .. } = place;
         let asked = Asked { needs, pods, default_class, claims, defaults_unread: self.limits_unread.is_some() };
         quotas::problems(&self.quotas, asked)

@@ -42,7 +42,7 @@ pub struct ResourceFacts {
 
 /// What a quota stands in the way with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Problem {
+pub(super) struct QuotaProblem {
     /// The quota with what it leaves or demands.
     pub what: String,
     /// False where something that could not be read would decide.
@@ -100,7 +100,7 @@ pub(super) struct Asked<'a> {
 }
 
 /// What these quotas stand in the way with.
-pub(super) fn problems(quotas: &[QuotaFacts], asked: Asked<'_>) -> Vec<Problem> {
+pub(super) fn problems(quotas: &[QuotaFacts], asked: Asked<'_>) -> Vec<QuotaProblem> {
     let mut found = Vec::new();
     for quota in quotas {
         for resource in &quota.resources {
@@ -124,7 +124,7 @@ impl From<bool> for Counts {
     }
 }
 
-fn problem(quota: &QuotaFacts, resource: &ResourceFacts, asked: Asked<'_>) -> Option<Problem> {
+fn problem(quota: &QuotaFacts, resource: &ResourceFacts, asked: Asked<'_>) -> Option<QuotaProblem> {
     let name = resource.name.as_str();
     let counted: Vec<(&PodNeeds, Counts)> = asked
         .pods
@@ -134,7 +134,7 @@ fn problem(quota: &QuotaFacts, resource: &ResourceFacts, asked: Asked<'_>) -> Op
         .collect();
     let sure = counted.iter().all(|(_, counts)| *counts == Counts::Yes);
     let problem =
-        |what: String, sure: bool| Some(Problem { what: format!("ResourceQuota {} {what}", quota.name), sure });
+        |what: String, sure: bool| Some(QuotaProblem { what: format!("ResourceQuota {} {what}", quota.name), sure });
     if let Some((side, of)) = name.split_once('.').filter(|(side, of)| demands(side, of)) {
         let missing = |pod: &PodNeeds| {
             pod.containers
@@ -258,7 +258,7 @@ mod tests {
         ])
     }
 
-    fn found(spec: Value, claims: &[&str]) -> Vec<Problem> {
+    fn found(spec: Value, claims: &[&str]) -> Vec<QuotaProblem> {
         let needs = needed();
         let pods = super::super::limits::filled(&needs.pods, &[]);
         let claims: Vec<String> = claims.iter().map(ToString::to_string).collect();

@@ -67,11 +67,11 @@ pub(crate) struct CheckArgs {
 
     /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]
-    output: Format,
+    output: CheckFormat,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum CheckFormat {
     /// Every check, by category.
     Table,
     /// One line for each check that does not hold.
@@ -156,7 +156,7 @@ async fn pulled(ui: &Ui, hosting: &Connected, namespace: &str, objects: &[Object
 
 /// All verdicts as programs read them.
 #[derive(Debug, Serialize)]
-struct Document<'r> {
+struct CheckDocument<'r> {
     subject: &'r str,
     ok: bool,
     exit_code: u8,
@@ -166,7 +166,7 @@ struct Document<'r> {
 /// Shows verdicts as they are found, where the format says nothing of all of them before the first.
 struct Printer<'u> {
     ui: &'u Ui,
-    format: Format,
+    format: CheckFormat,
     rows: Rows<'u>,
     printed: usize,
     /// Why stdout takes no more.
@@ -174,15 +174,15 @@ struct Printer<'u> {
 }
 
 impl<'u> Printer<'u> {
-    const fn new(ui: &'u Ui, format: Format) -> Self {
+    const fn new(ui: &'u Ui, format: CheckFormat) -> Self {
         Self { ui, format, rows: Rows::new(ui), printed: 0, failed: None }
     }
 
     fn print(&mut self, judged: &[Judged]) {
         let text = match self.format {
-            Format::Table => self.rows.next(judged),
-            Format::Short => check_table::short(self.ui, judged),
-            Format::Json | Format::Yaml | Format::Junit => String::new(),
+            CheckFormat::Table => self.rows.next(judged),
+            CheckFormat::Short => check_table::short(self.ui, judged),
+            CheckFormat::Json | CheckFormat::Yaml | CheckFormat::Junit => String::new(),
         };
         self.printed += judged.len();
         if !text.is_empty() && self.failed.is_none() {
@@ -199,13 +199,13 @@ impl<'u> Printer<'u> {
     fn end(mut self, subject: &str, report: &Report, exit: Exit) -> Result<Exit, CliError> {
         self.go_on(report);
         let checks = check_table::entries(self.ui, report);
-        let document = Document { subject, ok: exit == Exit::Ok, exit_code: exit as u8, checks };
+        let document = CheckDocument { subject, ok: exit == Exit::Ok, exit_code: exit as u8, checks };
         let rest = match self.format {
-            Format::Table => self.rows.sum(subject, report),
-            Format::Short => String::new(),
-            Format::Json => crate::chart::output::json(&document),
-            Format::Yaml => crate::chart::output::yaml(&document),
-            Format::Junit => check_table::junit(self.ui, subject, report),
+            CheckFormat::Table => self.rows.sum(subject, report),
+            CheckFormat::Short => String::new(),
+            CheckFormat::Json => crate::chart::output::json(&document),
+            CheckFormat::Yaml => crate::chart::output::yaml(&document),
+            CheckFormat::Junit => check_table::junit(self.ui, subject, report),
         };
         match self.failed {
             Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),

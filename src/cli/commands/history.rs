@@ -34,7 +34,7 @@ pub(crate) struct HistoryArgs {
 /// One run as programs read it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Entry<'r> {
+struct HistoryEntry<'r> {
     #[serde(flatten)]
     run: &'r Revision,
     /// The same as in the table.
@@ -44,8 +44,12 @@ struct Entry<'r> {
 pub(crate) async fn run(ui: &Ui, global: &Global, args: &HistoryArgs) -> Result<Exit, CliError> {
     let client = connect::connect(global).await?.client;
     let Installation { owner, state, .. } = args.installation.find(global, &client).await?;
-    let entries: Vec<Entry<'_>> =
-        state.history.0.iter().map(|run| Entry { run, status: status(run.outcome, state.lock.is_some()) }).collect();
+    let entries: Vec<HistoryEntry<'_>> = state
+        .history
+        .0
+        .iter()
+        .map(|run| HistoryEntry { run, status: status(run.outcome, state.lock.is_some()) })
+        .collect();
     let text = match args.output {
         Some(format) => format.of(&entries),
         None if entries.is_empty() => format!("No run of {} is remembered.\n", owner.name),
@@ -69,9 +73,9 @@ const fn status(outcome: Outcome, is_locked: bool) -> &'static str {
 /// How much of a digest is shown: enough to tell ten apart.
 const DIGEST: usize = 12;
 
-fn table(entries: &[Entry<'_>]) -> String {
+fn table(entries: &[HistoryEntry<'_>]) -> String {
     let mut rows = vec![row(["REVISION", "STARTED", "BY", "COMMAND", "VERSION", "VALUES", "STATUS"])];
-    rows.extend(entries.iter().map(|Entry { run, status }| {
+    rows.extend(entries.iter().map(|HistoryEntry { run, status }| {
         let time: Result<jiff::Timestamp, _> = run.started.parse();
         let started = time.map_or_else(|_| run.started.clone(), |time| time.strftime("%Y-%m-%d %H:%M:%SZ").to_string());
         let digest: String = run.values_digest.chars().take(DIGEST).collect();
@@ -102,8 +106,9 @@ mod tests {
         };
         let runs =
             [run(9, "install", Outcome::Succeeded, "ada@host"), run(10, "upgrade", Outcome::Started, "\u{1b}[2J@host")];
-        let entries =
-            |locked| runs.iter().map(|run| Entry { run, status: status(run.outcome, locked) }).collect::<Vec<_>>();
+        let entries = |locked| {
+            runs.iter().map(|run| HistoryEntry { run, status: status(run.outcome, locked) }).collect::<Vec<_>>()
+        };
         assert_eq!(
             table(&entries(true)),
             "REVISION   STARTED                BY               COMMAND   VERSION   VALUES         STATUS\n\

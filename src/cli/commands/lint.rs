@@ -39,7 +39,7 @@ pub(crate) struct LintArgs {
 
     /// Output format
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "text")]
-    output: Format,
+    output: LintFormat,
 
     #[command(flatten)]
     own_image: OwnImageArgs,
@@ -58,7 +58,7 @@ pub(crate) struct LintArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum LintFormat {
     Text,
     Json,
     Yaml,
@@ -105,9 +105,9 @@ pub(crate) fn run(ui: &Ui, global: &Global, args: &LintArgs) -> Result<Exit, Cli
         outcomes.push(Outcome { chart: kind, version: selection.row.version, objects, problems });
     }
     ui.out(&match args.output {
-        Format::Json => output::json(&outcomes),
-        Format::Yaml => output::yaml(&outcomes),
-        Format::Text => outcomes.iter().map(|outcome| text(ui, outcome)).collect(),
+        LintFormat::Json => output::json(&outcomes),
+        LintFormat::Yaml => output::yaml(&outcomes),
+        LintFormat::Text => outcomes.iter().map(|outcome| text(ui, outcome)).collect(),
     })?;
     let clean = outcomes.iter().all(|outcome| outcome.count(Severity::Error) == 0);
     Ok(if clean { Exit::Ok } else { Exit::Usage })

@@ -187,7 +187,7 @@ fn stopped(name: &ControlPlaneName, error: &apply::Error) -> CliError {
 
 /// A rollback as programs read it.
 #[derive(Debug, Serialize)]
-struct Document<'r> {
+struct RollbackDocument<'r> {
     name: &'r str,
     /// When the interrupted run began, where there was one.
     started: Option<&'r str>,
@@ -222,7 +222,7 @@ pub(crate) fn told(
                 installed => state(installed),
             };
             ui.out(&match format {
-                Some(format) => format.of(&Document { name: name.as_str(), started: None, undone: &[], kept: &[], installed }),
+                Some(format) => format.of(&RollbackDocument { name: name.as_str(), started: None, undone: &[], kept: &[], installed }),
                 None => format!(
                     "No run of control plane {name} in namespace {} was interrupted; nothing to undo. {}\n",
                     global.namespace,
@@ -250,7 +250,7 @@ pub(crate) fn told(
         }
         Outcome::Undone { started, result, installed } => {
             let installed = installed.as_deref();
-            let document = || Document {
+            let document = || RollbackDocument {
                 name: name.as_str(),
                 started: Some(&started),
                 undone: &result.undone,

@@ -55,7 +55,7 @@ struct Installed {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Document {
+struct VersionDocument {
     client: ClientVersion,
     control_planes: Vec<Installed>,
     agents: Vec<Installed>,
@@ -72,8 +72,13 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &VersionArgs) -> Result<
         git_commit: env!("FLEETCTL_GIT"),
         built: env!("FLEETCTL_BUILT"),
     };
-    let mut found =
-        Document { client, control_planes: Vec::new(), agents: Vec::new(), skew: Vec::new(), not_asked: Vec::new() };
+    let mut found = VersionDocument {
+        client,
+        control_planes: Vec::new(),
+        agents: Vec::new(),
+        skew: Vec::new(),
+        not_asked: Vec::new(),
+    };
     if !args.client {
         let asked = tokio::time::timeout(2 * PATIENCE, ask(global, &mut found)).await;
         match asked {
@@ -90,7 +95,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &VersionArgs) -> Result<
     Ok(Exit::Ok)
 }
 
-async fn ask(global: &Global, found: &mut Document) -> Result<(), String> {
+async fn ask(global: &Global, found: &mut VersionDocument) -> Result<(), String> {
     let hosting = connect(global).await;
     let hosting = hosting.map_err(|error| [&[error.headline][..], &error.causes].concat().join(": "))?;
     let namespace = global.namespace.as_str();
@@ -152,7 +157,7 @@ fn skew(control_planes: &[Installed], agents: &[Installed]) -> Vec<String> {
     found
 }
 
-fn text(ui: &Ui, found: &Document) -> String {
+fn text(ui: &Ui, found: &VersionDocument) -> String {
     let client = &found.client;
     let mut text = format!("{} {} (git: {}) built: {}\n", ui.program, client.version, client.git_commit, client.built);
     for (what, installed) in [("control plane", &found.control_planes), ("agent", &found.agents)] {

@@ -20,7 +20,7 @@ use kube::{Api, Client, ResourceExt};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::manifests::{Manifest, Objects};
+use super::manifests::{Manifest, Manifests};
 use crate::api::labels::SCHEDULER_MANAGER;
 use crate::k8s::daemon_client::{CallError, call};
 
@@ -63,7 +63,7 @@ pub struct Outcome {
 type Kinds = Mutex<HashMap<GroupVersionKind, (ApiResource, ApiCapabilities)>>;
 
 /// One pass over all objects.
-pub async fn apply(client: &Client, objects: &Objects) -> Outcome {
+pub async fn apply(client: &Client, objects: &Manifests) -> Outcome {
     let kinds = Kinds::default();
     let (first, rest): (Vec<_>, Vec<_>) = objects.manifests.iter().partition(|m| m.comes_first());
     let mut outcome = Outcome::default();

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use kube::config::Kubeconfig;
 
 use super::manifests;
-use super::manifests::Objects;
+use super::manifests::Manifests;
 use crate::api::digest;
 use crate::k8s::daemon_client;
 use crate::pki::secrets::SERVER_FILE;
@@ -17,7 +17,7 @@ pub struct Inputs {
     /// The configuration.
     pub settings: Result<Settings, String>,
     /// The objects to apply.
-    pub objects: Result<Objects, String>,
+    pub objects: Result<Manifests, String>,
     /// The CA that agents trust, as PEM.
     pub ca: Result<Vec<u8>, String>,
     /// Digest of all of it.

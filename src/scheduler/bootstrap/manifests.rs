@@ -64,7 +64,7 @@ impl Manifest {
 
 /// Objects of the folder.
 #[derive(Debug, Clone)]
-pub struct Objects {
+pub struct Manifests {
     /// The objects, by file and position.
     pub manifests: Vec<Manifest>,
     /// Digest of all files, to see a change.
@@ -72,7 +72,7 @@ pub struct Objects {
 }
 
 /// Reads the folder. Names that start with a dot are the kubelet's own (`..data` and its targets) and left out.
-pub fn read(folder: &Path) -> Result<Objects, ObjectsError> {
+pub fn read(folder: &Path) -> Result<Manifests, ObjectsError> {
     let wrong = |path: &Path, source| ObjectsError::Read { path: path.to_owned(), source };
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(|e| wrong(folder, e))? {
@@ -96,7 +96,7 @@ pub fn read(folder: &Path) -> Result<Objects, ObjectsError> {
     if manifests.is_empty() {
         return Err(ObjectsError::Empty(folder.to_owned()));
     }
-    Ok(Objects { manifests, digest: digest::short(&content) })
+    Ok(Manifests { manifests, digest: digest::short(&content) })
 }
 
 fn parse(file: &str, text: &str) -> Result<Vec<Manifest>, ObjectsError> {

@@ -20,7 +20,7 @@ use super::index::{self, Index};
 use super::kubernetes_record;
 use super::monitor::Monitor;
 use super::placing;
-use super::readyz::{Progress, State};
+use super::readyz::{Progress, Readiness};
 use super::registration::Registrar;
 use super::settings::{Args, DirectPlacement, Settings};
 use crate::api::init_kubeconfig::kubeconfig;
@@ -50,7 +50,7 @@ pub struct Leader {
     /// Flags.
     pub args: Arc<Args>,
     /// Progress, for `/readyz`.
-    pub state: Arc<State>,
+    pub state: Arc<Readiness>,
     /// Metrics.
     pub metrics: Metrics,
 }

@@ -45,7 +45,7 @@ impl Monitor {
             }
             self.revoke_due(&mut failed).await;
             let mut revoked = Instant::now();
-            for cluster in due(&self.index, Due::Grant) {
+            for cluster in due(&self.index, RightsDue::Grant) {
                 if failed.get(&cluster.name_any()).is_some_and(|(_, at)| at.elapsed() < RETRY) {
                     continue;
                 }
@@ -60,7 +60,7 @@ impl Monitor {
 
     async fn revoke_due(&self, failed: &mut Failures) {
         self.revoke_deleted().await;
-        for cluster in due(&self.index, Due::Revoke) {
+        for cluster in due(&self.index, RightsDue::Revoke) {
             self.reconcile(&cluster, failed).await;
         }
     }
@@ -137,7 +137,7 @@ impl Monitor {
 
 /// Change that is due for a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Due {
+enum RightsDue {
     /// Its agent gets rights.
     Grant,
     /// Nobody may have its rights.
@@ -145,10 +145,10 @@ enum Due {
 }
 
 /// Returns the clusters whose rights are not known to be as they should.
-fn due(index: &Index, kind: Due) -> Vec<Arc<Cluster>> {
+fn due(index: &Index, kind: RightsDue) -> Vec<Arc<Cluster>> {
     let mut clusters = index.clusters();
     clusters.retain(|cluster| {
-        let change = if cluster_rbac::holder(cluster).is_some() { Due::Grant } else { Due::Revoke };
+        let change = if cluster_rbac::holder(cluster).is_some() { RightsDue::Grant } else { RightsDue::Revoke };
         change == kind && !is_reconciled(index, cluster)
     });
     clusters

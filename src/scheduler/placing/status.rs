@@ -32,15 +32,20 @@ const TAKEN_BACK: [&str; 4] = ["observedGeneration", "conditions", "startTime", 
 
 /// How far the copies of a group are in one cluster.
 #[derive(Default)]
-struct Progress {
+struct GroupProgress {
     objects: i32,
     applied: i32,
     available: i32,
     message: String,
 }
 
-fn progress(state: &State, members: &[&ObjectKey], cluster: &str, faults: &BTreeMap<ObjectKey, CopyError>) -> Progress {
-    let mut progress = Progress::default();
+fn progress(
+    state: &State,
+    members: &[&ObjectKey],
+    cluster: &str,
+    faults: &BTreeMap<ObjectKey, CopyError>,
+) -> GroupProgress {
+    let mut progress = GroupProgress::default();
     for key in members {
         progress.objects += 1;
         if let Some(fault) = faults.get(*key) {
@@ -55,7 +60,7 @@ fn progress(state: &State, members: &[&ObjectKey], cluster: &str, faults: &BTree
     progress
 }
 
-impl Progress {
+impl GroupProgress {
     fn note(&mut self, key: &ObjectKey, problem: &str) {
         if self.message.is_empty() && !problem.is_empty() {
             // The texts of some problems begin with the object.
@@ -143,7 +148,7 @@ pub(super) fn group(
             );
         }
     }
-    let mut all = Progress::default();
+    let mut all = GroupProgress::default();
     for row in status.clusters.iter_mut().filter(|row| row.state == "Target") {
         let progress = progress(state, members, &row.name, faults);
         row.objects = Some(progress.objects);

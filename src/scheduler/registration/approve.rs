@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::csr::{self, Denial, Request};
-use super::{Outcome, Registrar};
+use super::{Registrar, RequestOutcome};
 use crate::api::registration::gone::CLUSTER_LEFT;
 use crate::api::registration::validity;
 use crate::api::{Cluster, bootstrap_token};
@@ -45,12 +45,12 @@ impl Registrar {
         &self,
         csr: &CertificateSigningRequest,
         request: &Request,
-    ) -> Result<Outcome, CallError> {
+    ) -> Result<RequestOutcome, CallError> {
         let message = format!("cluster {} may have this certificate", request.cluster);
         self.write_condition(csr, "Approved", "ClusterRegistered", &message, None).await?;
         tracing::info!(request = csr.name_any(), cluster = request.cluster.as_str(), "approved");
         self.metrics.count("fleet_registrations_total", "Answered requests.", &[("answer", "Approved")]);
-        Ok(Outcome::Answered)
+        Ok(RequestOutcome::Answered)
     }
 
     pub(super) async fn deny(
@@ -58,14 +58,14 @@ impl Registrar {
         csr: &CertificateSigningRequest,
         holder: Option<&Cluster>,
         denial: &Denial,
-    ) -> Result<Outcome, CallError> {
+    ) -> Result<RequestOutcome, CallError> {
         self.write_condition(csr, "Denied", denial.reason, &denial.message, denial.max_validity).await?;
         tracing::warn!(request = csr.name_any(), reason = denial.reason, detail = denial.message, "denied");
         self.metrics.count("fleet_registrations_total", "Answered requests.", &[("answer", denial.reason)]);
         if let Some(cluster) = holder {
             self.publish(cluster, EventType::Warning, denial.reason, &denial.message).await;
         }
-        Ok(Outcome::Answered)
+        Ok(RequestOutcome::Answered)
     }
 
     /// Denies every other pending request of an agent that deregisters, so that none of them creates the cluster again. One
@@ -100,7 +100,7 @@ impl Registrar {
         request: &Request,
         cluster: Option<&Cluster>,
         settings: &Settings,
-    ) -> Result<Outcome, CallError> {
+    ) -> Result<RequestOutcome, CallError> {
         self.deny_others(csr, request, settings).await?;
         let message = withdrawn_message(request);
         if let Some(cluster) = cluster {
@@ -110,7 +110,7 @@ impl Registrar {
         self.write_condition(csr, "Denied", CLUSTER_LEFT, &message, None).await?;
         tracing::info!(cluster = request.cluster.as_str(), "deregistered");
         self.metrics.count("fleet_registrations_total", "Answered requests.", &[("answer", CLUSTER_LEFT)]);
-        Ok(Outcome::Answered)
+        Ok(RequestOutcome::Answered)
     }
 
     async fn write_condition(

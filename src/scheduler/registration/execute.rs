@@ -12,7 +12,7 @@ use super::approve::is_answered;
 use super::csr::Request;
 use super::decision::{Decision, Wait};
 use super::pending::BlockedOn;
-use super::{Outcome, Registrar};
+use super::{Registrar, RequestOutcome};
 use crate::api::labels::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT, LABEL_NAME, SCHEDULER_MANAGER};
 use crate::api::{Cluster, ClusterSpec};
 use crate::k8s::daemon_client::{CallError, call};
@@ -30,7 +30,7 @@ impl Registrar {
         request: &Request,
         cluster: Option<Cluster>,
         settings: &Settings,
-    ) -> Result<Outcome, CallError> {
+    ) -> Result<RequestOutcome, CallError> {
         match (decision, cluster) {
             (Decision::Deny(denial), cluster) => {
                 if request.leaves {
@@ -51,7 +51,7 @@ impl Registrar {
                 self.admit(csr, request, cluster).await
             }
             (Decision::WaitWithKey | Decision::Reissue, None) => {
-                Ok(Outcome::Pending("the cluster was deleted".to_owned()))
+                Ok(RequestOutcome::Pending("the cluster was deleted".to_owned()))
             }
         }
     }
@@ -63,7 +63,7 @@ impl Registrar {
         request: &Request,
         wait: Wait,
         cluster: Option<Cluster>,
-    ) -> Outcome {
+    ) -> RequestOutcome {
         match (&wait, cluster) {
             (Wait::Acceptance, Some(cluster)) => return self.wait_for_acceptance(csr, cluster),
             // A Cluster pending deletion was another's: its name will be free for this request.
@@ -79,14 +79,14 @@ impl Registrar {
             (Wait::NeverReported, _) => self.block(csr, BlockedOn::NeverReported),
             (Wait::JustApproved, _) => self.block(csr, BlockedOn::JustApproved(request.cluster.to_string())),
         }
-        Outcome::Pending(wait.to_string())
+        RequestOutcome::Pending(wait.to_string())
     }
 
-    fn wait_for_acceptance(&mut self, csr: &CertificateSigningRequest, cluster: Cluster) -> Outcome {
+    fn wait_for_acceptance(&mut self, csr: &CertificateSigningRequest, cluster: Cluster) -> RequestOutcome {
         self.index.put(cluster.clone());
         self.mark_seen(csr);
         self.block(csr, BlockedOn::Acceptance(Arc::new(cluster)));
-        Outcome::Pending(Wait::Acceptance.to_string())
+        RequestOutcome::Pending(Wait::Acceptance.to_string())
     }
 
     fn block(&mut self, csr: &CertificateSigningRequest, on: BlockedOn) {
@@ -108,15 +108,15 @@ impl Registrar {
         request: &Request,
         reserved: Option<Cluster>,
         registration: Registration,
-    ) -> Result<Outcome, CallError> {
+    ) -> Result<RequestOutcome, CallError> {
         // The watch may be behind about the request as well: one that was withdrawn must not bring the cluster back.
         if is_answered(&call(self.requests.get(&csr.name_any())).await?.0) {
-            return Ok(Outcome::Answered);
+            return Ok(RequestOutcome::Answered);
         }
         match self.create(request, reserved, registration).await {
             Ok(cluster) => self.admit(csr, request, cluster).await,
             // Somebody else was faster; the next decision knows who.
-            Err(e) if e.is_conflict() => Ok(Outcome::Pending("the name was taken just now".to_owned())),
+            Err(e) if e.is_conflict() => Ok(RequestOutcome::Pending("the name was taken just now".to_owned())),
             Err(e) => Err(e),
         }
     }
@@ -127,7 +127,7 @@ impl Registrar {
         csr: &CertificateSigningRequest,
         request: &Request,
         cluster: Cluster,
-    ) -> Result<Outcome, CallError> {
+    ) -> Result<RequestOutcome, CallError> {
         if !cluster.spec.accepted {
             return Ok(self.wait_for_acceptance(csr, cluster));
         }
@@ -136,7 +136,7 @@ impl Registrar {
         match cluster_rbac::reconcile(&self.client, &self.index, &cluster).await {
             Ok(()) => {}
             Err(GrantError::Call(e)) => return Err(e),
-            Err(blocked) => return Ok(Outcome::Pending(blocked.to_string())),
+            Err(blocked) => return Ok(RequestOutcome::Pending(blocked.to_string())),
         }
         self.use_up_token(csr).await?;
         let outcome = self.approve(csr, request).await?;

@@ -36,7 +36,7 @@ use approve::is_answered;
 use csr::{Denial, Request, Requester};
 use decision::{Facts, Known, MAX_NEVER_REPORTED, decide};
 use departures::Departures;
-use pending::{BlockedOn, Limits, Pending, Queue};
+use pending::{BlockedOn, Limits, Pending, RequestQueue};
 
 /// Time between two decisions about a pending request.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
@@ -56,7 +56,7 @@ pub struct Registrar {
     recorder: Recorder,
     requests: Api<Lenient<CertificateSigningRequest>>,
     clusters: Api<Lenient<Cluster>>,
-    queue: Queue,
+    queue: RequestQueue,
     limits: Limits,
     departures: Departures,
     /// Requests that are to be deleted because of their size, with their UIDs.
@@ -64,7 +64,7 @@ pub struct Registrar {
 }
 
 /// State of a request after a decision was executed.
-enum Outcome {
+enum RequestOutcome {
     /// It was approved or denied.
     Answered,
     /// It is pending, with the reason.
@@ -88,7 +88,7 @@ impl Registrar {
             settings,
             metrics,
             recorder,
-            queue: Queue::default(),
+            queue: RequestQueue::default(),
             limits: Limits::default(),
             departures: Departures::default(),
             oversized: BTreeMap::new(),
@@ -234,8 +234,8 @@ impl Registrar {
         pending.blocked_on = None;
         let csr = pending.csr.clone();
         match self.answer(&csr).await {
-            Ok(Outcome::Answered) => self.queue.remove(name),
-            Ok(Outcome::Pending(reason)) => {
+            Ok(RequestOutcome::Answered) => self.queue.remove(name),
+            Ok(RequestOutcome::Pending(reason)) => {
                 if self.queue.get_mut(name).is_some_and(|pending| pending.log_changed(&reason)) {
                     tracing::info!(request = name, reason, "registration pending");
                 }
@@ -251,11 +251,11 @@ impl Registrar {
     }
 
     /// Reads the facts about a request, decides, and executes the decision.
-    async fn answer(&mut self, csr: &CertificateSigningRequest) -> Result<Outcome, CallError> {
+    async fn answer(&mut self, csr: &CertificateSigningRequest) -> Result<RequestOutcome, CallError> {
         let Some(settings) = self.settings.borrow().clone() else {
-            return Ok(Outcome::Pending("the configuration cannot be read".to_owned()));
+            return Ok(RequestOutcome::Pending("the configuration cannot be read".to_owned()));
         };
-        let Some(requester) = csr::requester(csr) else { return Ok(Outcome::Answered) };
+        let Some(requester) = csr::requester(csr) else { return Ok(RequestOutcome::Answered) };
         let request = match csr::read(csr, requester, settings.agent_certificate_ttl) {
             Ok(request) => request,
             Err(denial) => return self.deny(csr, None, &denial).await,

@@ -54,13 +54,13 @@ pub(super) enum BlockedOn {
 
 /// Pending requests by name.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct RequestQueue {
     pending: BTreeMap<RequestName, Pending>,
     /// Requests that the list under way has not named yet: no decision is made about them, but their state is retained.
     unlisted: BTreeMap<RequestName, Pending>,
 }
 
-impl Queue {
+impl RequestQueue {
     /// Adds a request, or replaces its object; what is known about it is retained.
     pub(super) fn insert(&mut self, csr: CertificateSigningRequest) {
         let name = csr.name_any();
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_reason_is_logged_once_per_request() {
-        let mut queue = Queue::default();
+        let mut queue = RequestQueue::default();
         queue.insert(request("a"));
         queue.insert(request("b"));
         let mut log = |name, reason| queue.get_mut(name).unwrap().log_changed(reason);
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_relist_retains_state() {
-        let mut queue = Queue::default();
+        let mut queue = RequestQueue::default();
         for name in ["kept", "deleted"] {
             queue.insert(request(name));
             queue.get_mut(name).unwrap().cluster_seen = true;

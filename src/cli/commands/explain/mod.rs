@@ -23,11 +23,11 @@ pub(crate) struct ExplainArgs {
 
     /// Output format [default: text]
     #[arg(short, long, value_enum, value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<ExplainFormat>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum ExplainFormat {
     Json,
     Yaml,
     /// The page as it is written.
@@ -36,7 +36,7 @@ enum Format {
 
 /// A page as programs read it; in the list without its text.
 #[derive(Debug, Serialize)]
-struct Entry {
+struct PageEntry {
     id: &'static str,
     kinds: Vec<&'static str>,
     summary: &'static str,
@@ -50,9 +50,9 @@ pub(crate) fn run(ui: &Ui, args: &ExplainArgs) -> Result<Exit, CliError> {
         Some(id) => {
             let page = pages::find(id).ok_or_else(|| unknown(id))?;
             match args.output {
-                Some(Format::Json) => crate::chart::output::json(&entry(page, true)),
-                Some(Format::Yaml) => crate::chart::output::yaml(&entry(page, true)),
-                Some(Format::Markdown) => page.text.to_owned(),
+                Some(ExplainFormat::Json) => crate::chart::output::json(&entry(page, true)),
+                Some(ExplainFormat::Yaml) => crate::chart::output::yaml(&entry(page, true)),
+                Some(ExplainFormat::Markdown) => page.text.to_owned(),
                 None => ui.named(&plain(page.text)),
             }
         }
@@ -67,8 +67,8 @@ fn unknown(id: &str) -> CliError {
     if error.hints.is_empty() { error.hint("`fleetctl explain` lists all") } else { error }
 }
 
-fn entry(page: Page, whole: bool) -> Entry {
-    Entry { id: page.id, kinds: page.kinds(), summary: page.summary(), text: whole.then_some(page.text) }
+fn entry(page: Page, whole: bool) -> PageEntry {
+    PageEntry { id: page.id, kinds: page.kinds(), summary: page.summary(), text: whole.then_some(page.text) }
 }
 
 /// What the pages are about, with the title of each list.
@@ -79,12 +79,14 @@ const KINDS: [(&str, &str); 4] = [
     ("error", "ERRORS"),
 ];
 
-fn listed(format: Option<Format>) -> String {
+fn listed(format: Option<ExplainFormat>) -> String {
     let entries = || pages::all().map(|page| entry(page, false)).collect::<Vec<_>>();
     match format {
-        Some(Format::Json) => crate::chart::output::json(&entries()),
-        Some(Format::Yaml) => crate::chart::output::yaml(&entries()),
-        Some(Format::Markdown) => pages::all().map(|page| format!("- `{}`: {}\n", page.id, page.summary())).collect(),
+        Some(ExplainFormat::Json) => crate::chart::output::json(&entries()),
+        Some(ExplainFormat::Yaml) => crate::chart::output::yaml(&entries()),
+        Some(ExplainFormat::Markdown) => {
+            pages::all().map(|page| format!("- `{}`: {}\n", page.id, page.summary())).collect()
+        }
         None => {
             let width = pages::all().map(|page| page.id.len()).max().unwrap_or_default();
             let mut text = String::new();

@@ -37,7 +37,7 @@ pub(crate) enum GetCommand {
 
 /// Formats for programs, which every list has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum GetFormat {
     Json,
     Yaml,
     Name,
@@ -54,12 +54,12 @@ enum WideFormat {
 
 impl WideFormat {
     /// The format for programs, unless it is the wide table.
-    const fn for_programs(self) -> Option<Format> {
+    const fn for_programs(self) -> Option<GetFormat> {
         match self {
             Self::Wide => None,
-            Self::Json => Some(Format::Json),
-            Self::Yaml => Some(Format::Yaml),
-            Self::Name => Some(Format::Name),
+            Self::Json => Some(GetFormat::Json),
+            Self::Yaml => Some(GetFormat::Yaml),
+            Self::Name => Some(GetFormat::Name),
         }
     }
 }
@@ -74,7 +74,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: GetCommand) -> Result
 }
 
 /// Objects in a format for programs; `resource` is the prefix of `-o name`, such as `deployment.apps`.
-fn formatted<K: Serialize + ResourceExt>(format: Format, objects: &[K], resource: &str) -> String {
+fn formatted<K: Serialize + ResourceExt>(format: GetFormat, objects: &[K], resource: &str) -> String {
     let list = || {
         serde_json::json!({
             "apiVersion": "v1",
@@ -83,20 +83,20 @@ fn formatted<K: Serialize + ResourceExt>(format: Format, objects: &[K], resource
         })
     };
     match format {
-        Format::Json => output::json(&list()),
-        Format::Yaml => output::yaml(&list()),
-        Format::Name => objects
+        GetFormat::Json => output::json(&list()),
+        GetFormat::Yaml => output::yaml(&list()),
+        GetFormat::Name => objects
             .iter()
             .fold(String::new(), |text, object| text + resource + "/" + &visible_cell(&object.name_any()) + "\n"),
     }
 }
 
 /// One object in a format for programs, not as a list of one.
-fn formatted_alone<K: Serialize + ResourceExt>(format: Format, object: &K, resource: &str) -> String {
+fn formatted_alone<K: Serialize + ResourceExt>(format: GetFormat, object: &K, resource: &str) -> String {
     match format {
-        Format::Json => output::json(object),
-        Format::Yaml => output::yaml(object),
-        Format::Name => formatted(format, std::slice::from_ref(object), resource),
+        GetFormat::Json => output::json(object),
+        GetFormat::Yaml => output::yaml(object),
+        GetFormat::Name => formatted(format, std::slice::from_ref(object), resource),
     }
 }
 

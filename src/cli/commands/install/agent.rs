@@ -197,7 +197,7 @@ async fn control_plane(global: &Global, name: &str) -> Result<(Hub, Connected), 
 /// An install as programs read it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Document<'r> {
+struct AgentInstallDocument<'r> {
     #[serde(flatten)]
     done: Done<'r>,
     /// Its name, where it is known.
@@ -209,7 +209,7 @@ struct Document<'r> {
 fn finished(ui: &Ui, format: Option<Format>, plan: &Plan, installed: &Installed) -> Result<Exit, CliError> {
     let name = &plan.name;
     if let Some(format) = format {
-        ui.out(&format.of(&Document {
+        ui.out(&format.of(&AgentInstallDocument {
             done: Done::of(name.as_str(), &plan.package, installed.unchanged),
             control_plane: installed.control_plane.as_ref().map(|hub| hub.name.as_str()),
             server: &installed.server,

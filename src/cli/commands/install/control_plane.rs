@@ -188,7 +188,7 @@ fn warn_of_context(ui: &Ui, global: &Global, home: &Home, name: &ControlPlaneNam
 
 /// An install as programs read it.
 #[derive(Debug, Serialize)]
-struct Document<'r> {
+struct ControlPlaneInstallDocument<'r> {
     #[serde(flatten)]
     done: Done<'r>,
     endpoint: &'r Endpoint,
@@ -201,7 +201,7 @@ struct Document<'r> {
 fn finished(ui: &Ui, format: Option<Format>, plan: &Plan, installed: &Installed) -> Result<Exit, CliError> {
     let name = &plan.name;
     if let Some(format) = format {
-        ui.out(&format.of(&Document {
+        ui.out(&format.of(&ControlPlaneInstallDocument {
             done: Done::of(name.as_str(), &plan.package, installed.unchanged),
             endpoint: &installed.endpoint,
             kubeconfig: &installed.kubeconfig,

@@ -38,7 +38,7 @@ pub(crate) struct ShowImagesArgs {
     /// Output format [default: a table]; `skopeo` and `crane` print a command for each image that copies it to the registry of
     /// `--image-registry` with all its platforms, by its digest where `--image-lock` has it
     #[arg(short, long, alias = "format", value_enum, value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<ImagesFormat>,
 
     #[command(flatten)]
     own_image: OwnImageArgs,
@@ -62,7 +62,7 @@ pub(crate) struct ShowImagesArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum ImagesFormat {
     Table,
     Json,
     Yaml,
@@ -79,7 +79,7 @@ enum Format {
 /// An image and what runs it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Listed {
+struct ListedImage {
     image: String,
     used_by: Vec<User>,
 }
@@ -128,28 +128,32 @@ pub(crate) fn run(ui: &Ui, global: &Global, args: &ShowImagesArgs) -> Result<Exi
         ui.out(&locked(file, args.output, listed.keys().map(String::as_str))?)?;
         return Ok(Exit::Ok);
     }
-    let listed: Vec<Listed> = listed.into_iter().map(|(image, used_by)| Listed { image, used_by }).collect();
-    ui.out(&match args.output.unwrap_or(Format::Table) {
-        Format::Json => output::json(&listed),
-        Format::Yaml => output::yaml(&listed),
-        Format::Name => listed.iter().map(|listed| format!("{}\n", listed.image)).collect(),
-        Format::Table => table(&listed),
-        Format::Skopeo => copies(&listed, mirror.as_deref(), |from, to| {
+    let listed: Vec<ListedImage> = listed.into_iter().map(|(image, used_by)| ListedImage { image, used_by }).collect();
+    ui.out(&match args.output.unwrap_or(ImagesFormat::Table) {
+        ImagesFormat::Json => output::json(&listed),
+        ImagesFormat::Yaml => output::yaml(&listed),
+        ImagesFormat::Name => listed.iter().map(|listed| format!("{}\n", listed.image)).collect(),
+        ImagesFormat::Table => table(&listed),
+        ImagesFormat::Skopeo => copies(&listed, mirror.as_deref(), |from, to| {
             format!("skopeo copy --all --preserve-digests docker://{from} docker://{to}")
         })?,
-        Format::Crane => copies(&listed, mirror.as_deref(), |from, to| format!("crane copy {from} {to}"))?,
-        Format::Hauler => hauler(&listed, mirror.as_deref()),
+        ImagesFormat::Crane => copies(&listed, mirror.as_deref(), |from, to| format!("crane copy {from} {to}"))?,
+        ImagesFormat::Hauler => hauler(&listed, mirror.as_deref()),
     })?;
     Ok(Exit::Ok)
 }
 
 /// A line for each image that copies it from where it is to the mirror.
-fn copies(listed: &[Listed], mirror: Option<&str>, line: impl Fn(&str, &str) -> String) -> Result<String, CliError> {
+fn copies(
+    listed: &[ListedImage],
+    mirror: Option<&str>,
+    line: impl Fn(&str, &str) -> String,
+) -> Result<String, CliError> {
     let mirror = mirror.ok_or_else(|| {
         CliError::usage("Usage", "images are copied to a mirror, and none is named")
             .hint("name it: --image-registry mirror.example:5000")
     })?;
-    let line = |listed: &Listed| {
+    let line = |listed: &ListedImage| {
         let image = original(&listed.image, Some(mirror));
         let to = format!("{mirror}/{}", without_digest(image));
         line(&word(&without_tag(image)), &word(&to)) + "\n"
@@ -158,7 +162,7 @@ fn copies(listed: &[Listed], mirror: Option<&str>, line: impl Fn(&str, &str) -> 
 }
 
 /// The images where they come from, as a manifest of hauler.
-fn hauler(listed: &[Listed], mirror: Option<&str>) -> String {
+fn hauler(listed: &[ListedImage], mirror: Option<&str>) -> String {
     let images: Vec<_> =
         listed.iter().map(|listed| json!({ "name": original(&listed.image, mirror).to_owned() })).collect();
     output::yaml(&json!({
@@ -193,7 +197,7 @@ fn without_tag(image: &str) -> String {
 /// The lock of these images, with digests out of a file.
 fn locked<'i>(
     file: &Path,
-    format: Option<Format>,
+    format: Option<ImagesFormat>,
     images: impl IntoIterator<Item = &'i str>,
 ) -> Result<String, CliError> {
     let path = file.display().to_string();
@@ -202,18 +206,20 @@ fn locked<'i>(
     let lock = digests.and_then(|digests| digests.of_images(images)).map_err(|problems| wrong_values(&problems))?;
     let lines = |between: &str| lock.entries().map(|(image, digest)| format!("{image}{between}{digest}\n")).collect();
     Ok(match format {
-        Some(Format::Json) => output::json(&lock.to_json()),
-        Some(Format::Name) => lines("@"),
-        Some(Format::Table) => lines(" "),
+        Some(ImagesFormat::Json) => output::json(&lock.to_json()),
+        Some(ImagesFormat::Name) => lines("@"),
+        Some(ImagesFormat::Table) => lines(" "),
         // Of a lock there are no copies.
-        Some(Format::Yaml | Format::Skopeo | Format::Crane | Format::Hauler) | None => lock.to_yaml(),
+        Some(ImagesFormat::Yaml | ImagesFormat::Skopeo | ImagesFormat::Crane | ImagesFormat::Hauler) | None => {
+            lock.to_yaml()
+        }
     })
 }
 
-fn table(listed: &[Listed]) -> String {
+fn table(listed: &[ListedImage]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(["IMAGE", "USED BY", "PULL POLICY", "PULL SECRETS"]);
-    for Listed { image, used_by } in listed {
+    for ListedImage { image, used_by } in listed {
         for user in used_by {
             let secrets = if user.pull_secrets.is_empty() { "-".to_owned() } else { user.pull_secrets.join(", ") };
             table.add_row([

@@ -22,18 +22,18 @@ pub(crate) struct ShowPresetsArgs {
 
     /// Output format of the list [default: a table]
     #[arg(short, long, value_enum, value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<PresetsFormat>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum PresetsFormat {
     Table,
     Json,
     Yaml,
 }
 
 #[derive(Debug, Serialize)]
-struct Listed {
+struct ListedPreset {
     name: &'static str,
     description: String,
     /// The charts and lines that take it, newest line first.
@@ -43,7 +43,7 @@ struct Listed {
 pub(crate) fn run(ui: &Ui, args: &ShowPresetsArgs) -> Result<Exit, CliError> {
     let text = match &args.name {
         Some(name) => one(name)?.text.to_owned(),
-        None => list(args.output.unwrap_or(Format::Table))?,
+        None => list(args.output.unwrap_or(PresetsFormat::Table))?,
     };
     ui.out(&text)?;
     Ok(Exit::Ok)
@@ -67,9 +67,9 @@ pub(crate) fn fitting(chart: &Chart) -> Vec<Preset> {
     chart::presets().filter(fits).collect()
 }
 
-fn list(format: Format) -> Result<String, CliError> {
-    let mut listed: Vec<Listed> = chart::presets()
-        .map(|preset| Listed { name: preset.name, description: preset.description(), charts: Vec::new() })
+fn list(format: PresetsFormat) -> Result<String, CliError> {
+    let mut listed: Vec<ListedPreset> = chart::presets()
+        .map(|preset| ListedPreset { name: preset.name, description: preset.description(), charts: Vec::new() })
         .collect();
     for row in chart::versions().rows() {
         for (kind, line) in &row.charts {
@@ -86,13 +86,13 @@ fn list(format: Format) -> Result<String, CliError> {
         }
     }
     Ok(match format {
-        Format::Json => output::json(&listed),
-        Format::Yaml => output::yaml(&listed),
-        Format::Table => table(&listed),
+        PresetsFormat::Json => output::json(&listed),
+        PresetsFormat::Yaml => output::yaml(&listed),
+        PresetsFormat::Table => table(&listed),
     })
 }
 
-fn table(listed: &[Listed]) -> String {
+fn table(listed: &[ListedPreset]) -> String {
     let mut table = Table::new();
     table.load_style(styles::NOTHING).set_header(["PRESET", "CONTROL PLANE", "AGENT", "DESCRIPTION"]);
     for preset in listed {

@@ -39,7 +39,7 @@ pub(crate) struct StatusArgs {
 
     /// Output format [default: the components, the definitions, and what else is wrong]
     #[arg(short, long, value_enum, value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<StatusFormat>,
 
     /// Go on looking, and show what changes, until interrupted
     #[arg(short, long, conflicts_with = "wait")]
@@ -55,7 +55,7 @@ pub(crate) struct StatusArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum StatusFormat {
     /// Every check with its id, and every workload cluster
     Wide,
     Json,
@@ -91,7 +91,7 @@ async fn watch(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<Exit, CliE
     loop {
         let text = print::text(ui, global, args.output, &seen);
         if text != shown {
-            let for_people = matches!(args.output, None | Some(Format::Wide));
+            let for_people = matches!(args.output, None | Some(StatusFormat::Wide));
             let alone = for_people && ui.clear()? || shown.is_empty();
             ui.out(&print::one_of_many(args.output, &text, alone))?;
             shown = text;

@@ -37,7 +37,7 @@ impl<'s> CauseEntry<'s> {
 /// What is known of a control plane, as programs read it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Document<'s> {
+struct StatusDocument<'s> {
     name: &'s str,
     namespace: &'s str,
     /// `both`, `hosting-cluster` or `control-plane`.
@@ -103,7 +103,12 @@ pub(super) fn one_of_many(format: Option<Format>, text: &str, alone: bool) -> St
     }
 }
 
-fn document<'s>(ui: &Ui, global: &'s Global, seen: &'s Seen, checks: Vec<check_table::Entry<'s>>) -> Document<'s> {
+fn document<'s>(
+    ui: &Ui,
+    global: &'s Global,
+    seen: &'s Seen,
+    checks: Vec<check_table::Entry<'s>>,
+) -> StatusDocument<'s> {
     let facts = &seen.health.facts;
     let inside = facts.inside.as_ref().ok();
     let components = facts.components.as_ref().ok();
@@ -119,7 +124,7 @@ fn document<'s>(ui: &Ui, global: &'s Global, seen: &'s Seen, checks: Vec<check_t
             .collect()
     };
     let sound = seen.is_sound();
-    Document {
+    StatusDocument {
         name: seen.name.as_str(),
         namespace: global.namespace.as_str(),
         view: match seen.view() {

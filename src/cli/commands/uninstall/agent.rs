@@ -151,7 +151,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
     let (leave, removed, kept) = outcome??;
     elsewhere("agent", name.as_str(), global, &removed)?;
     ui.out(&match args.output {
-        Some(format) => format.of(&Document {
+        Some(format) => format.of(&AgentUninstallDocument {
             name: name.as_str(),
             left: !matches!(leave, Leave::Stays(_)),
             workloads_kept: &kept,
@@ -165,7 +165,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
 /// A removal as programs read it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Document<'r> {
+struct AgentUninstallDocument<'r> {
     name: &'r str,
     /// Whether the control plane knows nothing of the cluster any more.
     left: bool,

@@ -97,7 +97,11 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneAr
         )
     });
     ui.out(&match args.output {
-        Some(format) => format.of(&Document { name: name.as_str(), folder: folder.as_deref(), removed: &removed }),
+        Some(format) => format.of(&ControlPlaneUninstallDocument {
+            name: name.as_str(),
+            folder: folder.as_deref(),
+            removed: &removed,
+        }),
         None => {
             let mut text = summary(&name, global, &removed, hosting.context.as_deref());
             if let Some(folder) = &folder {
@@ -124,7 +128,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneAr
 /// A removal as programs read it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Document<'r> {
+struct ControlPlaneUninstallDocument<'r> {
     name: &'r str,
     /// The local folder, when it was removed too.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -42,12 +42,12 @@ pub(crate) struct WhyArgs {
 
     /// Output format [default: text]
     #[arg(short, long, value_enum, value_name = "FORMAT")]
-    output: Option<Format>,
+    output: Option<WhyFormat>,
 }
 
 /// Formats for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum WhyFormat {
     Json,
     Yaml,
 }
@@ -68,8 +68,8 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &WhyArgs) -> Result<Exit
     let known = Known::read(&there.client, said).await?;
     let report = explained(&there.client, &known, &facts).await?;
     let text = match args.output {
-        Some(Format::Json) => output::json(&report),
-        Some(Format::Yaml) => output::yaml(&report),
+        Some(WhyFormat::Json) => output::json(&report),
+        Some(WhyFormat::Yaml) => output::yaml(&report),
         None => report.text(),
     };
     ui.out(&text)?;
