@@ -15,8 +15,8 @@ fn held_by(identity: &str) -> Lease {
 }
 
 /// Returns an observation of a Lease that is not ours.
-fn foreign(lease: Lease, since: Instant) -> Observed {
-    Observed { lease, since, owned: false }
+fn foreign(lease: Lease, since: Instant) -> RenewalObserved {
+    RenewalObserved { lease, since, owned: false }
 }
 
 fn renewer(client: Client) -> LeaseRenewer {
@@ -93,7 +93,7 @@ fn only_an_expired_lease_is_taken() {
     let start = Instant::now();
     let almost = start + LEASE_DURATION.checked_sub(Duration::from_millis(1)).unwrap();
     assert!(foreign(Lease::default(), start).may_take(start));
-    assert!(Observed { owned: true, ..foreign(held_by("me"), start) }.may_take(start));
+    assert!(RenewalObserved { owned: true, ..foreign(held_by("me"), start) }.may_take(start));
     assert!(!foreign(held_by("you"), start).may_take(almost));
     assert!(foreign(held_by("you"), start).may_take(start + LEASE_DURATION));
 }

@@ -42,7 +42,7 @@ pub struct Edited {
 
 /// A part of the text: what it is, and where.
 #[derive(Debug)]
-struct Span {
+struct EditedPart {
     data: Data,
     range: Range<usize>,
 }
@@ -50,11 +50,11 @@ struct Span {
 #[derive(Debug)]
 enum Data {
     Scalar(String),
-    List(StructureStyle, Vec<Span>),
-    Map(StructureStyle, Vec<(Span, Span)>),
+    List(StructureStyle, Vec<EditedPart>),
+    Map(StructureStyle, Vec<(EditedPart, EditedPart)>),
 }
 
-impl Span {
+impl EditedPart {
     fn text(&self) -> Option<&str> {
         if let Data::Scalar(text) = &self.data { Some(text) } else { None }
     }
@@ -86,11 +86,11 @@ impl<'t> Reader<'t> {
     }
 
     /// The next part; none at the end of a list or mapping, and for what has no place in a kubeconfig.
-    fn part(&mut self) -> Option<Span> {
+    fn part(&mut self) -> Option<EditedPart> {
         let (event, range) = self.step()?;
         let start = range.start;
         match event {
-            Event::Scalar(text, _, 0, None) => Some(Span { data: Data::Scalar(text.into_owned()), range }),
+            Event::Scalar(text, _, 0, None) => Some(EditedPart { data: Data::Scalar(text.into_owned()), range }),
             Event::SequenceStart(style, 0, None) => {
                 let mut items = Vec::new();
                 while !matches!(self.events.get(self.next)?.0, Event::SequenceEnd) {
@@ -99,7 +99,7 @@ impl<'t> Reader<'t> {
                 let end = self.step()?.1.end;
                 let last = items.last().map_or(range.end, |item| item.range.end);
                 let end = if style == StructureStyle::Flow { end } else { last };
-                Some(Span { data: Data::List(style, items), range: start..end })
+                Some(EditedPart { data: Data::List(style, items), range: start..end })
             }
             Event::MappingStart(style, 0, None) => {
                 let mut entries = Vec::new();
@@ -110,14 +110,14 @@ impl<'t> Reader<'t> {
                 let end = self.step()?.1.end;
                 let last = entries.last().map_or(range.end, |(key, value)| value.range.end.max(key.range.end));
                 let end = if style == StructureStyle::Flow { end } else { last };
-                Some(Span { data: Data::Map(style, entries), range: start..end })
+                Some(EditedPart { data: Data::Map(style, entries), range: start..end })
             }
             _ => None,
         }
     }
 }
 
-fn parts(text: &str) -> Result<Span, EditError> {
+fn parts(text: &str) -> Result<EditedPart, EditError> {
     let options = granit_parser::options! { emit_comments: false };
     let events: Result<Vec<_>, _> = Parser::new_from_str_with_options(text, options).collect();
     let events = events.map_err(|_| EditError::Unusable("it is not YAML"))?;
@@ -153,7 +153,7 @@ fn line_end(text: &str, at: usize) -> usize {
 }
 
 /// The lines of an item of a block list, and the column of its dash.
-fn lines_of(text: &str, item: &Span) -> Result<(Range<usize>, usize), EditError> {
+fn lines_of(text: &str, item: &EditedPart) -> Result<(Range<usize>, usize), EditError> {
     let before = text[..item.range.start].trim_end();
     let Some(dash) = before.len().checked_sub(1).filter(|_| before.ends_with('-')) else {
         return Err(EditError::Unusable("a list is not written with dashes"));
@@ -193,7 +193,7 @@ fn applied(text: &str, mut edits: Edits) -> String {
 /// Puts an entry into a list: in the place of the one of that name, else at its end.
 fn put(
     text: &str,
-    root: &Span,
+    root: &EditedPart,
     list: &str,
     key: &str,
     name: &str,
@@ -209,7 +209,7 @@ fn put(
             let mut last = (0..0, 0);
             for one in items {
                 last = lines_of(text, one)?;
-                if one.get("name").and_then(Span::text) == Some(name) {
+                if one.get("name").and_then(EditedPart::text) == Some(name) {
                     return Ok(vec![(last.0, item(last.1, key, name, body))]);
                 }
             }
@@ -230,10 +230,10 @@ fn put(
     }
 }
 
-fn cut(text: &str, root: &Span, list: &str, name: &str) -> Result<Edits, EditError> {
+fn cut(text: &str, root: &EditedPart, list: &str, name: &str) -> Result<Edits, EditError> {
     let Some((list_key, value)) = root.entry(list) else { return Ok(Vec::new()) };
     let Data::List(style, items) = &value.data else { return Ok(Vec::new()) };
-    let Some(found) = items.iter().find(|item| item.get("name").and_then(Span::text) == Some(name)) else {
+    let Some(found) = items.iter().find(|item| item.get("name").and_then(EditedPart::text) == Some(name)) else {
         return Ok(Vec::new());
     };
     if *style == StructureStyle::Flow {

@@ -66,7 +66,7 @@ impl Rights {
 }
 
 #[derive(Debug)]
-struct Inner {
+struct IndexState {
     clusters: BTreeMap<String, Arc<Cluster>>,
     /// Clusters with their inventories, which placement has not read yet.
     inventories: BTreeMap<String, Cluster>,
@@ -85,7 +85,7 @@ struct Inner {
     synced: [bool; 3],
 }
 
-impl Inner {
+impl IndexState {
     /// Updates a cluster. Another one of its name, or one that was accepted only now, has a new grace.
     fn take(&mut self, cluster: Cluster) {
         let name = cluster.name_any();
@@ -119,7 +119,7 @@ impl Inner {
 /// Index of the control plane's objects. Belongs to one leadership term.
 #[derive(Debug)]
 pub struct Index {
-    inner: Mutex<Inner>,
+    inner: Mutex<IndexState>,
     /// Notified when a cluster is new or changed.
     pub changed: Notify,
     /// The same for placement.
@@ -131,7 +131,7 @@ pub struct Index {
 
 impl Default for Index {
     fn default() -> Self {
-        let inner = Inner {
+        let inner = IndexState {
             clusters: BTreeMap::new(),
             inventories: BTreeMap::new(),
             renewals: BTreeMap::new(),
@@ -158,7 +158,7 @@ impl Index {
 }
 
 impl Index {
-    fn with<T>(&self, access: impl FnOnce(&mut Inner) -> T) -> T {
+    fn with<T>(&self, access: impl FnOnce(&mut IndexState) -> T) -> T {
         access(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

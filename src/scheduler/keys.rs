@@ -101,7 +101,7 @@ pub struct KeysDone {
 
 /// An attempt that has to be made again.
 enum Attempt {
-    KeysDone(KeysDone),
+    Done(KeysDone),
     /// Somebody else wrote first.
     Again,
 }

@@ -46,11 +46,11 @@ impl Progress {
 /// Role and progress.
 #[derive(Debug)]
 pub struct Readiness {
-    inner: Mutex<Inner>,
+    inner: Mutex<ReadinessState>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct ReadinessState {
     role: Role,
     bootstrapped: Progress,
     init_secret: Progress,
@@ -58,13 +58,14 @@ struct Inner {
 
 impl Default for Readiness {
     fn default() -> Self {
-        let inner = Inner { role: Role::Starting, bootstrapped: Progress::Pending, init_secret: Progress::Pending };
+        let inner =
+            ReadinessState { role: Role::Starting, bootstrapped: Progress::Pending, init_secret: Progress::Pending };
         Self { inner: Mutex::new(inner) }
     }
 }
 
 impl Readiness {
-    fn with<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+    fn with<T>(&self, change: impl FnOnce(&mut ReadinessState) -> T) -> T {
         change(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

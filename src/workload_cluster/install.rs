@@ -23,7 +23,7 @@ use crate::api::text::{visible, visible_cell};
 use crate::apply;
 use crate::apply::Planned;
 use crate::chart::Object;
-use crate::check::workload::{CHECKS, InitFacts, Wanted, WorkloadFacts};
+use crate::check::workload::{CHECKS, InitFacts, WantedAgent, WorkloadFacts};
 use crate::check::{self};
 use crate::install::diff::Comparison;
 use crate::install::drive::{InstallFailure, InstallSteps, drive};
@@ -304,7 +304,7 @@ impl Installer<'_> {
     }
 
     async fn preflight(&self, objects: &[Object], source: &Source) -> Result<WorkloadFacts, InstallError> {
-        let mut wanted = Wanted {
+        let mut wanted = WantedAgent {
             copies: source.secret.is_some(),
             control_plane: source.hub.as_ref().map(|hub| hub.name.clone()),
             hub: source.hub.as_ref().map(|hub| hub.access.clone()),

@@ -15,7 +15,7 @@ use crate::chart::values::{PodFields, check_annotations, check_peers, check_pods
 use crate::chart::versions::select::{Selection, check_skew};
 use crate::chart::{self, Chart, Diagnostics, Object, Rendered, ValuesBuilder};
 use crate::check::quota::needs;
-use crate::check::workload::Wanted;
+use crate::check::workload::WantedAgent;
 use crate::install::release_spec::{Package, planned, writes};
 use crate::install::{validate_extra_kinds, validate_registry, validate_resources};
 use crate::inventory::Release;
@@ -121,21 +121,21 @@ impl Plan {
     }
 
     /// What the plan asks of the workload cluster; `objects` are the rendered chart.
-    pub fn wanted(&self, objects: &[Object]) -> Wanted {
+    pub fn wanted(&self, objects: &[Object]) -> WantedAgent {
         let table = chart::versions();
         let line = self.package.line();
         let mut needs = needs::of(objects.iter().map(|object| &object.json));
         // The Secret of the record.
         needs.add("secrets", 1);
         let neighbours = table.rows().iter().filter(|row| check_skew(table, row.version, line).is_ok());
-        Wanted {
+        WantedAgent {
             support: self.package.support(),
             joins: neighbours.map(|row| row.version.to_string()).collect(),
             name: self.name.to_string(),
             namespace: self.package.namespace.to_string(),
             writes: writes(objects),
             needs,
-            ..Wanted::default()
+            ..WantedAgent::default()
         }
     }
 }

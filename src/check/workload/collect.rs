@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 
-use super::{AgentFacts, InitFacts, MemberFacts, TokenFacts, Wanted, WorkloadFacts};
+use super::{AgentFacts, InitFacts, MemberFacts, TokenFacts, WantedAgent, WorkloadFacts};
 use crate::api::Cluster;
 use crate::api::init_kubeconfig::Init;
 use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTALL};
@@ -73,7 +73,7 @@ impl WorkloadFacts {
         client: &Client,
         hub: Option<&Client>,
         init: InitFacts,
-        wanted: Wanted,
+        wanted: WantedAgent,
     ) -> Result<Self, kube::Error> {
         let version = client.apiserver_version().await?;
         let mut facts = Self { git_version: version.git_version, init, ..Self::default() };

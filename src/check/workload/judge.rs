@@ -1,6 +1,6 @@
 //! The preflight checks of an agent install: pure functions of the facts.
 
-use super::{InitFacts, TokenFacts, Wanted, WorkloadFacts};
+use super::{InitFacts, TokenFacts, WantedAgent, WorkloadFacts};
 use crate::api::labels::INIT_SECRET;
 use crate::api::remedy::{Access, Action, Command, Flag, Place, Remedy, Subject};
 use crate::api::version::ServiceLine;
@@ -38,7 +38,7 @@ pub const CHECKS: [Check<WorkloadFacts>; 11] = [
 ];
 
 fn rights(facts: &WorkloadFacts) -> CheckResult {
-    let Wanted { name, namespace, support, .. } = &facts.wanted;
+    let WantedAgent { name, namespace, support, .. } = &facts.wanted;
     let source = Command::at(Place::Any, Action::ShowRbac(Subject::Agent(name.clone())))
         .with(Flag::Namespace(Some(namespace.clone())))
         .with(Flag::Version(support.line.clone()));
@@ -148,7 +148,7 @@ fn namespace(facts: &WorkloadFacts) -> CheckResult {
 }
 
 fn quota(facts: &WorkloadFacts) -> CheckResult {
-    let Wanted { name, namespace, needs, .. } = &facts.wanted;
+    let WantedAgent { name, namespace, needs, .. } = &facts.wanted;
     let is_here = facts.agents.iter().any(|agent| agent.name == *name && agent.namespace == *namespace);
     // What is there is counted already.
     let taken = if is_here {
@@ -298,7 +298,7 @@ pub(super) mod tests {
     use crate::check::quota::needs::PodNeeds;
     use crate::check::quota::quotas::{QuotaFacts, ResourceFacts};
     use crate::check::support::Support;
-    use crate::check::workload::{AgentFacts, MemberFacts, Wanted};
+    use crate::check::workload::{AgentFacts, MemberFacts, WantedAgent};
     use crate::check::{CheckResult, Judged, only_failure, run, unfit};
 
     fn init() -> Init {
@@ -310,7 +310,7 @@ pub(super) mod tests {
 
     fn fit() -> WorkloadFacts {
         WorkloadFacts {
-            wanted: Wanted {
+            wanted: WantedAgent {
                 support: Support {
                     line: "v0.6".to_owned(),
                     supported: vec![KubeMinor::new(1, 25)],
@@ -323,7 +323,7 @@ pub(super) mod tests {
                     pods: vec![PodNeeds { replicas: 1, surge: 1, ..PodNeeds::default() }],
                     ..Needs::default()
                 },
-                ..Wanted::default()
+                ..WantedAgent::default()
             },
             git_version: "v1.25.4".to_owned(),
             namespace_exists: true,

@@ -18,7 +18,7 @@ pub(super) use judge::tests::examples;
 
 /// What the plan of an install asks of the cluster.
 #[derive(Debug, Clone, Default)]
-pub struct Wanted {
+pub struct WantedAgent {
     /// The Kubernetes versions that the agent's line supports.
     pub support: Support,
     /// Lines of control planes that an agent of this line may join.
@@ -93,7 +93,7 @@ pub struct MemberFacts {
 #[derive(Debug, Clone, Default)]
 pub struct WorkloadFacts {
     /// What the plan asks for.
-    pub wanted: Wanted,
+    pub wanted: WantedAgent,
     /// `gitVersion` of the API server.
     pub git_version: String,
     /// What only a fully managed cluster has: an API group, names of nodes.

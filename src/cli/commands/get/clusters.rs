@@ -11,7 +11,7 @@ use kube::{Client, ResourceExt};
 
 use super::blocks::{block, state};
 use super::node_reports::with_nodes;
-use super::{Format, formatted, formatted_alone, selection};
+use super::{GetFormat, formatted, formatted_alone, selection};
 use crate::api::Cluster;
 use crate::api::cluster::conditions::{IDLE, READY, STANDBY};
 use crate::api::condition::find;
@@ -66,12 +66,12 @@ enum View {
 }
 
 impl View {
-    fn for_programs(self) -> Option<Format> {
+    fn for_programs(self) -> Option<GetFormat> {
         match self {
             Self::Wide => None,
-            Self::Json => Some(Format::Json),
-            Self::Yaml => Some(Format::Yaml),
-            Self::Name => Some(Format::Name),
+            Self::Json => Some(GetFormat::Json),
+            Self::Yaml => Some(GetFormat::Yaml),
+            Self::Name => Some(GetFormat::Name),
         }
     }
 }
@@ -182,7 +182,7 @@ async fn watch(ui: &Ui, hub: &Client, args: &GetClustersArgs, found: &[Cluster])
         Some(View::Wide) => columns.line(&wide(&cluster)),
         Some(View::Json) => output::json(&cluster),
         Some(View::Yaml) => format!("---\n{}", output::yaml(&cluster)),
-        Some(View::Name) => formatted(Format::Name, &[cluster], RESOURCE),
+        Some(View::Name) => formatted(GetFormat::Name, &[cluster], RESOURCE),
     };
     let api: Api<Lenient<Cluster>> = Api::all(hub.clone());
     let mut config = watcher::Config::default();

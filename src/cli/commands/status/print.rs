@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::Format;
+use super::StatusFormat;
 use super::observe::Seen;
 use crate::api::text::{visible_cell, visible_lines, visible_list};
 use crate::chart::output;
@@ -81,23 +81,23 @@ struct ClusterEntry<'s> {
 }
 
 /// The status in a format; without one the blocks of the specification.
-pub(super) fn text(ui: &Ui, global: &Global, format: Option<Format>, seen: &Seen) -> String {
+pub(super) fn text(ui: &Ui, global: &Global, format: Option<StatusFormat>, seen: &Seen) -> String {
     match format {
         None => blocks(ui, seen),
-        Some(Format::Wide) => wide(ui, global, seen),
-        Some(format @ (Format::Json | Format::Yaml)) => {
+        Some(StatusFormat::Wide) => wide(ui, global, seen),
+        Some(format @ (StatusFormat::Json | StatusFormat::Yaml)) => {
             let report = seen.report();
             let document = document(ui, global, seen, check_table::entries(ui, &report));
-            if format == Format::Json { output::json(&document) } else { output::yaml(&document) }
+            if format == StatusFormat::Json { output::json(&document) } else { output::yaml(&document) }
         }
     }
 }
 
 /// A text of a row of them, kept apart from the one before it; `alone` where none is seen before it.
-pub(super) fn one_of_many(format: Option<Format>, text: &str, alone: bool) -> String {
+pub(super) fn one_of_many(format: Option<StatusFormat>, text: &str, alone: bool) -> String {
     match format {
-        Some(Format::Json) => text.to_owned(),
-        Some(Format::Yaml) => format!("---\n{text}"),
+        Some(StatusFormat::Json) => text.to_owned(),
+        Some(StatusFormat::Yaml) => format!("---\n{text}"),
         _ if alone => text.to_owned(),
         _ => format!("\n{text}"),
     }
