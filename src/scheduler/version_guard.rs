@@ -3,20 +3,22 @@
 //!
 //! An API server goes up one minor at a time (the version skew policy of Kubernetes, also for a single one) and never down:
 //! it does not read all that a newer one has stored. The minor of the objects is in etcd itself, see
-//! [`crate::api::kubernetes_record`]. While etcd does not answer the guard waits, as the API server would have to: to go on
-//! then would let any API server pass whenever etcd is replaced at the same time.
+//! [`crate::api::kubernetes_record`]. Where etcd does not answer the guard fails after a while, and is started again, as the API
+//! server would be: to go on then would let any API server pass whenever etcd is replaced at the same time.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use http::uri::PathAndQuery;
+use tokio::time::Instant;
 use tonic::client::Grpc;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 
 use crate::api::kubernetes_record::{self, judge};
+use crate::api::readiness_log::{NOT_READY, SCHEDULER};
 use crate::api::version::KubeMinor;
 use crate::daemon::log::{self, LogFormat, OnChange};
 use crate::daemon::stop::Stop;
@@ -47,10 +49,13 @@ pub struct GuardArgs {
     pub etcd_key_file: PathBuf,
 }
 
+/// How long etcd may not answer before the guard fails. An API server takes about as long.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
+
 /// Runs `fleet-scheduler guard`: returns once the API server may start.
 ///
 /// # Errors
-/// [`kubernetes_record::Held`]; files that cannot be read; the signal to stop.
+/// [`kubernetes_record::Held`]; an etcd that does not answer; files that cannot be read; the signal to stop.
 pub fn main(format: LogFormat, args: &GuardArgs) -> anyhow::Result<()> {
     log::start(format);
     // A digest in place of a tag names no version.
@@ -67,7 +72,7 @@ pub fn main(format: LogFormat, args: &GuardArgs) -> anyhow::Result<()> {
         stop.on_signals()?;
         let channel = channel(args)?;
         tokio::select! {
-            stored = stored(&channel) => match stored {
+            stored = stored(&channel) => match stored? {
                 Some(stored) => {
                     judge(stored, wanted)?;
                     tracing::info!(%stored, %wanted, "the API server may start");
@@ -81,17 +86,22 @@ pub fn main(format: LogFormat, args: &GuardArgs) -> anyhow::Result<()> {
 }
 
 /// The minor that the objects are stored by, as soon as etcd answers; none where none is recorded.
-async fn stored(channel: &Channel) -> Option<KubeMinor> {
+async fn stored(channel: &Channel) -> anyhow::Result<Option<KubeMinor>> {
+    let end = Instant::now() + ANSWERS_WITHIN;
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
     let logged = OnChange::default();
     loop {
         match read(channel).await {
-            Ok(stored) => return stored,
+            Ok(stored) => return Ok(stored),
             Err(status) => {
-                // Its causes, as of TLS and of names, are what `status` looks for in the log.
+                // In the form, and with the causes, that `status` looks for in logs: of TLS, of names.
                 let error = with_causes(status.message().to_owned(), &status);
-                if logged.changed("etcd", &error) {
-                    tracing::warn!(error, "etcd does not answer yet");
+                let said = format!("{SCHEDULER}{NOT_READY}etcd does not answer: {error}");
+                if Instant::now() >= end {
+                    anyhow::bail!(said);
+                }
+                if logged.changed("etcd", &said) {
+                    tracing::warn!("{said}");
                 }
             }
         }

@@ -9,6 +9,7 @@ use fleetctl::scheduler::bootstrap::status;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::flowcontrol::v1::FlowSchema;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::config::Kubeconfig;
 use kube::core::{DynamicObject, GroupVersionKind};
@@ -70,6 +71,19 @@ async fn a_second_start_writes_nothing_and_sigterm_frees_the_lease() {
     let config = format!("agentEndpoint: {}", stage.hub.url);
     let mut first = Program::scheduler(&stage.hub.kubeconfig, &config, "one");
     first.ready(Duration::from_secs(40)).await;
+    // While it still writes their status, an apply that changes nothing can be a write.
+    wait("the API server has found the priority level of each FlowSchema", async || {
+        let all: Api<FlowSchema> = Api::all(stage.hub.client.clone());
+        let mut own = all.list(&ListParams::default()).await.unwrap().items;
+        own.retain(|schema| schema.name_any().contains("fleet"));
+        let found = |schema: &FlowSchema| {
+            let conditions = schema.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+            let is = |name: &Option<String>, text| name.as_deref() == Some(text);
+            conditions.iter().any(|one| is(&one.type_, "Dangling") && is(&one.status, "False"))
+        };
+        !own.is_empty() && own.iter().all(found)
+    })
+    .await;
     let before = versions(&stage.hub.client).await;
     let report = format!("ConfigMap/{BOOTSTRAP_STATUS}");
     for kept in [
