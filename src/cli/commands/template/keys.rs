@@ -128,8 +128,8 @@ impl KeysArgs {
                 plan.values.pki.existing_secret.as_deref().unwrap_or_default()
             )),
             PkiSource::InCluster => Some(format!(
-                "the output holds no keys: a Job makes them in namespace {namespace}. `fleetctl kubeconfig {}` writes the \
-                 kubeconfig when they are there",
+                "the output holds no keys: a Job makes them in namespace {namespace}. `fleetctl kubeconfig {} \
+                 --namespace {namespace}` writes the kubeconfig when they are there",
                 plan.name
             )),
         };
