@@ -2,11 +2,12 @@
 //! built.
 //!
 //! Programs for Linux are linked by zig against glibc 2.17, which is older than that of every distribution in use, so they need
-//! nothing but what is there. What was built here and cannot be run here is named at the end.
+//! nothing but what is there; those for macOS by the linker of Rust. What was built here and cannot be run here is named at the end.
 
 mod contents;
 mod images;
 mod krew;
+mod macos;
 mod programs;
 mod served;
 mod smoke;
@@ -39,7 +40,12 @@ const TARGETS: [(&str, &str); 5] = [
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Programs to build, such as `linux-amd64`
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "linux-amd64,linux-arm64,linux-386")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        default_value = "linux-amd64,linux-arm64,linux-386,darwin-amd64,darwin-arm64"
+    )]
     targets: Vec<String>,
     /// Folder for the files; what is in it goes
     #[arg(long, value_name = "FOLDER", default_value = "target/release-files")]

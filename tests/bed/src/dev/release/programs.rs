@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
+use super::macos;
 use crate::parts::cache::{Cache, remove_tree};
 use crate::parts::packages::is_static;
 use crate::parts::product::PROGRAMS;
@@ -82,7 +83,16 @@ impl Build<'_> {
         let mut command = self.cargo(triple, &[])?;
         command.env("CARGO_ZIGBUILD_PYTHON_PATH", self.tools.zig.join("python"));
         command.args(["zigbuild", "--bin", "fleetctl", "--target", target]);
-        Ok(self.run(command, target, triple, "programs")?.join("fleetctl"))
+        let is_macos = triple.ends_with("apple-darwin");
+        if is_macos {
+            let names = self.checkout.join("target/release-build/macos");
+            macos::link(&mut command, triple, &self.tools.zig.join("python"), &names)?;
+        }
+        let program = self.run(command, target, triple, "programs")?.join("fleetctl");
+        if is_macos {
+            macos::check(&program)?;
+        }
+        Ok(program)
     }
 
     /// Builds the programs of the images for an architecture of Linux, static; gives where they are.
