@@ -2,6 +2,7 @@
 
 use super::conflict::Conflict;
 use super::delete::journal_check::{RefusedStep, join_refused};
+use super::delete::report::ObjectReason;
 use crate::api::first_of::first_of;
 use crate::api::remedy::{Flag, Remedy};
 use crate::api::text::{visible, visible_cell};
@@ -75,7 +76,7 @@ pub enum Error {
     #[error("timed out waiting for the condition: {} still there: {}", count(objects.len(), "object"), join_stuck(objects))]
     Stuck {
         /// Each with what holds it.
-        objects: Vec<StuckObject>,
+        objects: Vec<ObjectReason>,
     },
 }
 
@@ -99,15 +100,6 @@ impl Foreign {
             (None, managers) => format!("made by {}", visible(&managers.join(", "))),
         }
     }
-}
-
-/// An object that does not go away.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StuckObject {
-    /// Which.
-    pub object: ObjectRef,
-    /// The finalizer or the condition that holds it.
-    pub because: String,
 }
 
 impl From<inventory::Error> for Error {
@@ -238,8 +230,8 @@ fn join_first(objects: &[Foreign]) -> String {
     first_of(objects, SHOWN, "; ")
 }
 
-fn join_stuck(objects: &[StuckObject]) -> String {
-    objects.iter().map(|o| format!("{} ({})", o.object, visible(&o.because))).collect::<Vec<_>>().join("; ")
+fn join_stuck(objects: &[ObjectReason]) -> String {
+    objects.iter().map(|o| format!("{} ({})", o.object, visible(&o.reason))).collect::<Vec<_>>().join("; ")
 }
 
 impl std::fmt::Display for Foreign {

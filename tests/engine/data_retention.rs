@@ -364,7 +364,7 @@ async fn a_claim_that_somebody_deletes_is_waited_for_and_not_told_as_kept() {
     let engine = case.engine.with_deadline(Some(Instant::now() + Duration::from_secs(60)));
     let error = engine.uninstall(Removal::default()).await.unwrap_err();
     let Error::Stuck { objects: stuck } = &error else { panic!("{error}") };
-    assert!(stuck.len() == 1 && is_claim(&stuck[0].object) && stuck[0].because.contains(rules::HELD), "{error}");
+    assert!(stuck.len() == 1 && is_claim(&stuck[0].object) && stuck[0].reason.contains(rules::HELD), "{error}");
     assert!(error.reason() == "DeletionStuck" && error.is_timeout(), "{error}");
 
     case.events.lock().unwrap().clear();
@@ -397,7 +397,7 @@ async fn a_volume_that_is_retained_is_told_as_kept_when_its_claim_is_deleted() {
     assert!(removed.deleted.iter().any(|object| object.name == CLAIM), "{:?}", removed.deleted);
     let [kept] = removed.kept.as_slice() else { panic!("{:?}", removed.kept) };
     let way = format!("`kubectl delete pv {}`", case.namespace);
-    assert!(kept.object == volume(&case) && kept.why.contains("Retain") && kept.why.contains(&way), "{kept:?}");
+    assert!(kept.object == volume(&case) && kept.reason.contains("Retain") && kept.reason.contains(&way), "{kept:?}");
     assert!(removed.leftovers.is_empty(), "{:?}", removed.leftovers);
     assert!(case.get("", "PersistentVolume", &case.namespace).await.is_some());
     delete_wholly(&case, "", "PersistentVolume", &case.namespace).await;
@@ -414,7 +414,7 @@ async fn a_volume_that_should_go_with_its_claim_and_does_not_is_left_over() {
     let engine = case.engine.with_deadline(Some(Instant::now() + Duration::from_secs(45)));
     let removed = engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
     let [left] = removed.leftovers.as_slice() else { panic!("{:?}", removed.leftovers) };
-    assert!(left.object == volume(&case) && left.because.contains(rules::HELD), "{left:?}");
+    assert!(left.object == volume(&case) && left.reason.contains(rules::HELD), "{left:?}");
     assert!(removed.kept.is_empty(), "{:?}", removed.kept);
     rules::hold(&case, "PersistentVolume", &case.namespace, false).await;
     while case.get("", "PersistentVolume", &case.namespace).await.is_some() {
@@ -511,7 +511,7 @@ async fn a_claim_that_a_pod_mounts_is_told_with_the_pod_and_goes_when_that_does(
     let error = engine.uninstall(all.clone()).await.unwrap_err();
     let Error::Stuck { objects: stuck } = &error else { panic!("{error}") };
     assert!(stuck.len() == 1 && stuck[0].object.name == CLAIM, "{error}");
-    assert_eq!(stuck[0].because, "pod reader mounts it: delete that, and it goes");
+    assert_eq!(stuck[0].reason, "pod reader mounts it: delete that, and it goes");
     delete(&case, "", "Pod", "reader").await;
     rules::hold(&case, "PersistentVolumeClaim", CLAIM, false).await;
     case.engine.uninstall(all).await.unwrap();
@@ -572,7 +572,7 @@ async fn a_stranger_whose_kind_is_in_no_preferred_version_keeps_its_namespace_to
     tokio::time::timeout(Duration::from_secs(60), create).await.expect("the kind can be made");
     let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
     let namespace = removed.kept.iter().find(|kept| kept.object.kind == "Namespace").expect("kept");
-    assert!(namespace.why.contains("Two theirs"), "{}", namespace.why);
+    assert!(namespace.reason.contains("Two theirs"), "{}", namespace.reason);
     for plural in ["ones", "twos"] {
         let name = format!("{plural}.{group}");
         let live = server.get(&definitions, None, &name).await.unwrap().unwrap();

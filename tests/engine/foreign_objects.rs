@@ -258,7 +258,7 @@ async fn an_object_of_our_name_that_is_not_ours_is_never_touched() {
     let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
     assert_eq!(dump(&case).await, before, "foreign objects, the look-alike and the namespace that was there stay");
     assert!(
-        removed.kept.iter().any(|kept| kept.object.kind == "Namespace" && kept.why.contains("before")),
+        removed.kept.iter().any(|kept| kept.object.kind == "Namespace" && kept.reason.contains("before")),
         "{:?}",
         removed.kept
     );

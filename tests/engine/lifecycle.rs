@@ -252,7 +252,7 @@ async fn a_namespace_with_something_else_in_it_stays_and_says_what() {
     case.server().create(&maps, &theirs).await.unwrap();
     let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
     let namespace = removed.kept.iter().find(|kept| kept.object.kind == "Namespace").expect("kept");
-    assert!(namespace.why.contains("ConfigMap theirs"), "{}", namespace.why);
+    assert!(namespace.reason.contains("ConfigMap theirs"), "{}", namespace.reason);
     assert!(removed.leftovers.is_empty(), "{:?}", removed.leftovers);
     case.sweep().await;
 }

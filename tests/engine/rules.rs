@@ -55,7 +55,7 @@ async fn what_lost_its_labels_is_found_by_its_fields_after_an_uninstall() {
     let none: serde_json::Map<String, Value> = labels.keys().map(|key| (key.clone(), Value::Null)).collect();
     case.server().merge(&roles, &object, &json!({"metadata": {"labels": none}})).await.unwrap();
     let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
-    let left: Vec<String> = removed.leftovers.iter().map(|left| format!("{}: {}", left.object, left.because)).collect();
+    let left: Vec<String> = removed.leftovers.iter().map(|left| format!("{}: {}", left.object, left.reason)).collect();
     assert_eq!(left, [format!("ClusterRole {}: it has our fields, and its labels were taken off", case.namespace)]);
     case.server().delete(&roles, &object, role["metadata"]["uid"].as_str().unwrap()).await.unwrap();
     let again = case.engine.uninstall(Removal::default()).await.unwrap();

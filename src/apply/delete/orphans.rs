@@ -10,7 +10,7 @@ use futures::stream::{self, StreamExt as _};
 use serde_json::Value;
 
 use super::owner_refs::controlling_owner;
-use super::report::{Kept, Leftover};
+use super::report::ObjectReason;
 use super::wait_deleted::PendingDeletion;
 use crate::api::kinds::Kind;
 use crate::api::shell::foreign_word;
@@ -50,7 +50,7 @@ impl Volume {
 #[derive(Debug, Default)]
 pub struct Searched {
     /// Orphaned objects of this installation, sorted.
-    pub leftovers: Vec<Leftover>,
+    pub leftovers: Vec<ObjectReason>,
     /// The kinds or groups that did not answer.
     pub unsearched: Vec<String>,
     /// The other namespaces that hold an installation of the same name, sorted; nothing of those is left over.
@@ -62,7 +62,7 @@ impl Engine {
     ///
     /// # Errors
     /// When the list of kinds cannot be read.
-    pub async fn leftovers(&self, kept: &[Kept]) -> Result<Searched, Error> {
+    pub async fn leftovers(&self, kept: &[ObjectReason]) -> Result<Searched, Error> {
         let server = self.server();
         let unlabelled = self.unlabelled(&server, kept).await;
         let (kinds, silent) = discovery::kinds(&server, self.options.parallel)
@@ -90,7 +90,11 @@ impl Engine {
     /// their policies.
     ///
     /// What may not be read is left out: the removal has done its part without it.
-    pub(crate) async fn volumes_now(&self, server: &Server, volumes: &[Volume]) -> (Vec<Kept>, Vec<PendingDeletion>) {
+    pub(crate) async fn volumes_now(
+        &self,
+        server: &Server,
+        volumes: &[Volume],
+    ) -> (Vec<ObjectReason>, Vec<PendingDeletion>) {
         let kind = Kind::known("", "PersistentVolume");
         let (mut kept, mut pending) = (Vec::new(), Vec::new());
         for volume in volumes {
@@ -114,11 +118,11 @@ impl Engine {
         server: &Server,
         volumes: Vec<PendingDeletion>,
         end: Instant,
-    ) -> Vec<Leftover> {
+    ) -> Vec<ObjectReason> {
         let end = end.min(Instant::now() + RECLAIMED_WITHIN);
         let Err(Error::Stuck { objects }) = self.wait_gone(server, volumes, end).await else { return Vec::new() };
-        let left = objects.into_iter().map(|stuck| Leftover {
-            because: format!("it should go with its claim, by its policy Delete, but {}", stuck.because),
+        let left = objects.into_iter().map(|stuck| ObjectReason {
+            reason: format!("it should go with its claim, by its policy Delete, but {}", stuck.reason),
             object: stuck.object,
         });
         left.collect()
@@ -126,7 +130,7 @@ impl Engine {
 
     /// Objects without our labels that we have applied, or that have the record's name. What may not be listed is left
     /// out: the search by label names it.
-    async fn unlabelled(&self, server: &Server, kept: &[Kept]) -> Vec<Leftover> {
+    async fn unlabelled(&self, server: &Server, kept: &[ObjectReason]) -> Vec<ObjectReason> {
         let namespace = self.owner.namespace.as_str();
         let there = server.get_metadata(&Kind::known("", "Namespace"), None, namespace).await;
         let there = there.is_ok_and(|found| found.is_some());
@@ -148,7 +152,7 @@ impl Engine {
             .buffer_unordered(self.options.parallel)
             .collect()
             .await;
-        let mut found: Vec<Leftover> =
+        let mut found: Vec<ObjectReason> =
             answers.into_iter().flatten().filter_map(|object| self.unlabelled_leftover(&object, kept)).collect();
         found.sort_by(|a, b| a.object.cmp(&b.object));
         // A kind that is served in two versions is listed twice.
@@ -156,7 +160,7 @@ impl Engine {
         found
     }
 
-    fn unlabelled_leftover(&self, object: &Value, kept: &[Kept]) -> Option<Leftover> {
+    fn unlabelled_leftover(&self, object: &Value, kept: &[ObjectReason]) -> Option<ObjectReason> {
         let reference = ObjectRef::of(object)?;
         let record = self.owner.record_name();
         let is_record = reference.is_secret() && reference.name == record && !kept.is_empty();
@@ -172,11 +176,11 @@ impl Engine {
             (false, true) => "it has the name of our record",
             (false, false) => return None,
         };
-        Some(Leftover { object: reference, because: because.to_owned() })
+        Some(ObjectReason { object: reference, reason: because.to_owned() })
     }
 
     /// One look, and whether any of what is left has an owner and may yet be collected.
-    async fn search(&self, server: &Server, kinds: &[Kind], kept: &[Kept]) -> (Searched, bool) {
+    async fn search(&self, server: &Server, kinds: &[Kind], kept: &[ObjectReason]) -> (Searched, bool) {
         let selector = self.owner.selector();
         let selection = Selection { labels: Some(&selector), metadata_only: true, ..Selection::default() };
         let (objects, refused) = discovery::metadata(server, kinds, &selection, self.options.parallel).await;
@@ -202,7 +206,7 @@ impl Engine {
             } else {
                 "it has our label"
             };
-            found.push(Leftover { object: reference, because: because.to_owned() });
+            found.push(ObjectReason { object: reference, reason: because.to_owned() });
         }
         found.sort_by(|a, b| a.object.cmp(&b.object));
         (Searched { leftovers: found, unsearched: refused, elsewhere }, collectable)
@@ -235,17 +239,17 @@ impl Engine {
 }
 
 /// A volume that outlives its claim. To delete the object deletes nothing of what is stored.
-fn retained(object: ObjectRef) -> Kept {
+fn retained(object: ObjectRef) -> ObjectReason {
     let why = format!(
         "it still holds the data, by its policy Retain; `kubectl delete pv {}` forgets it, and where it is stored the \
          data is deleted by hand",
         foreign_word(&object.name)
     );
-    Kept { object, why }
+    ObjectReason { object, reason: why }
 }
 
 /// The uids of what controllers made of kept workloads, by our templates: it goes with those.
-fn of_the_kept(objects: &[(Kind, Value)], kept: &[Kept]) -> BTreeSet<String> {
+fn of_the_kept(objects: &[(Kind, Value)], kept: &[ObjectReason]) -> BTreeSet<String> {
     let by_kept = |object: &Value, owner: &Value| {
         kept.iter().any(|kept| {
             text(owner, "/kind") == Some(&kept.object.kind)

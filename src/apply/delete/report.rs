@@ -4,13 +4,14 @@ use serde::Serialize;
 
 use crate::k8s::object::ObjectRef;
 
-/// An object that stays, and why.
+/// An object with the reason for which it is there, or is reported.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Kept {
+pub struct ObjectReason {
     /// Which.
     pub object: ObjectRef,
-    /// Why, as half a sentence.
-    pub why: String,
+    /// Why it is retained, how it was recognised as one that should be gone, or the finalizer or condition that holds it:
+    /// half a sentence.
+    pub reason: String,
 }
 
 /// Result of a removal.
@@ -22,20 +23,11 @@ pub struct Removed {
     /// Objects that were deleted.
     pub deleted: Vec<ObjectRef>,
     /// Objects that are retained.
-    pub kept: Vec<Kept>,
-    /// Objects that should have been deleted.
-    pub leftovers: Vec<Leftover>,
+    pub kept: Vec<ObjectReason>,
+    /// Objects that are of the installation by their label, their fields or their claim, and should have been deleted.
+    pub leftovers: Vec<ObjectReason>,
     /// Kinds or groups that could not be searched.
     pub unsearched: Vec<String>,
     /// The other namespaces in which there is an installation of this name, which was left alone.
     pub elsewhere: Vec<String>,
-}
-
-/// An object that is ours by its label, its fields or its claim, and should be gone.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Leftover {
-    /// Which.
-    pub object: ObjectRef,
-    /// How it was recognised, or why it should be gone, as half a sentence.
-    pub because: String,
 }

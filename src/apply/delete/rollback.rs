@@ -11,7 +11,7 @@ use super::journal_check::Source;
 use super::owned::keeps_data;
 use super::owner_refs::claim_of;
 use super::recorded_release::Former;
-use super::report::Kept;
+use super::report::ObjectReason;
 use super::undo_step::StepOutcome;
 use super::wait_deleted::PendingDeletion;
 use crate::api::kinds::Kind;
@@ -40,7 +40,7 @@ pub struct RolledBack {
     pub undone: Vec<ObjectRef>,
     /// Objects that are retained: data and keys, where nothing but a copy of the journal, or the cluster's, tells that they were
     /// not there before; and objects that are not of this installation.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<ObjectReason>,
     /// Objects that could not be restored. The journal stays open while there is any.
     pub problems: Vec<Error>,
 }
@@ -240,7 +240,7 @@ impl Engine {
         for step in steps {
             match self.undo_step(server, step, state, former).await {
                 Ok(StepOutcome::Stays(why)) => {
-                    undoing.result.kept.push(Kept { object: step.object.clone(), why: why.to_owned() });
+                    undoing.result.kept.push(ObjectReason { object: step.object.clone(), reason: why.to_owned() });
                     continue;
                 }
                 // It was written down, and then not done.
@@ -336,7 +336,7 @@ impl Engine {
         let made_here = journal.namespace_created && state.record.is_none();
         let namespace = ObjectRef::new(&Kind::known("", "Namespace"), None, &self.owner.namespace);
         if made_here && !result.kept.is_empty() {
-            result.kept.push(Kept { object: namespace, why: "it holds what is kept".to_owned() });
+            result.kept.push(ObjectReason { object: namespace, reason: "it holds what is kept".to_owned() });
         } else if made_here {
             let end = Instant::now() + GONE_WITHIN;
             let kept = self.delete_namespace(server, Some(store), end).await;
@@ -374,9 +374,9 @@ struct Undoing {
     recreated: Vec<(ObjectRef, String)>,
 }
 
-fn kept_data(object: ObjectRef) -> Kept {
+fn kept_data(object: ObjectRef) -> ObjectReason {
     let why = if object.is("", "PersistentVolumeClaim") { "it may hold data" } else { "it cannot be made again" };
-    Kept { object, why: why.to_owned() }
+    ObjectReason { object, reason: why.to_owned() }
 }
 
 /// Has the record know objects by the uids that they have now.

@@ -10,7 +10,7 @@ use super::orphans::Volume;
 use super::owned::{given_back, keeps_data};
 use super::owner_refs::Labelled;
 use super::recorded_release::Former;
-use super::report::{Kept, Removed};
+use super::report::{ObjectReason, Removed};
 use super::wait_deleted::PendingDeletion;
 use crate::api::kinds::Kind;
 use crate::apply::engine::Engine;
@@ -307,10 +307,10 @@ impl Engine {
                     result.deleted.push(namespace);
                     return Ok(());
                 }
-                Some(why) => result.kept.push(Kept { object: namespace, why }),
+                Some(why) => result.kept.push(ObjectReason { object: namespace, reason: why }),
             }
         } else if created {
-            result.kept.push(Kept { object: namespace, why: "it holds what is kept".to_owned() });
+            result.kept.push(ObjectReason { object: namespace, reason: "it holds what is kept".to_owned() });
         }
         let Some(store) = store else { return Ok(()) };
         let mut store = store.lock().await;
@@ -364,7 +364,7 @@ fn fate(found: &Found, state: &State, delete_data: bool) -> Fate {
 ///
 /// Keys without data are worth nothing: where no claim keeps any and the installation never was complete, they go too.
 /// Nor does anything stay that is being deleted.
-fn sort_out(found: Vec<Found>, state: &State, claims: &[Found], delete_data: bool) -> (Vec<Found>, Vec<Kept>) {
+fn sort_out(found: Vec<Found>, state: &State, claims: &[Found], delete_data: bool) -> (Vec<Found>, Vec<ObjectReason>) {
     let never_complete = state.record.is_none() && !claims.iter().any(|claim| keeps_data(&claim.live));
     let (mut pending, mut kept) = (Vec::new(), Vec::new());
     for found in found {
@@ -373,7 +373,10 @@ fn sort_out(found: Vec<Found>, state: &State, claims: &[Found], delete_data: boo
             // It is others' to delete, and to wait for.
             Fate::GivenBack if going => {}
             Fate::GivenBack => {
-                kept.push(Kept { object: found.object, why: "it was there before this installation".to_owned() });
+                kept.push(ObjectReason {
+                    object: found.object,
+                    reason: "it was there before this installation".to_owned(),
+                });
             }
             Fate::StaysWithData if !never_complete && !going => kept.push(kept_data(&found)),
             Fate::StaysWithData | Fate::Goes => pending.push(found),
@@ -400,10 +403,10 @@ fn stays_with_data(found: &Found, state: &State) -> bool {
     marked || recorded == Some(Policy::Keep) || begun == Some(Policy::Keep)
 }
 
-fn kept_data(found: &Found) -> Kept {
+fn kept_data(found: &Found) -> ObjectReason {
     let why =
         if found.object.kind == "PersistentVolumeClaim" { "it holds the data" } else { "it cannot be made again" };
-    Kept { object: found.object.clone(), why: why.to_owned() }
+    ObjectReason { object: found.object.clone(), reason: why.to_owned() }
 }
 
 fn kept_item(found: &Found, state: &State) -> Item {

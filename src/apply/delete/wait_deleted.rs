@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use futures::stream::{self, StreamExt as _};
 use serde_json::Value;
 
+use super::report::ObjectReason;
 use crate::api::kinds::Kind;
 use crate::apply::engine::Engine;
-use crate::apply::error::{Error, StuckObject};
+use crate::apply::error::Error;
 use crate::diagnose::kstatus::holds;
 use crate::k8s::client::{Selection, Server};
 use crate::k8s::event::Event;
@@ -58,7 +59,7 @@ impl Engine {
                 let mut objects = Vec::new();
                 for (pending, live) in found {
                     let because = why_held(server, &pending.object, &live).await;
-                    objects.push(StuckObject { object: pending.object, because });
+                    objects.push(ObjectReason { object: pending.object, reason: because });
                 }
                 return Err(Error::Stuck { objects });
             }

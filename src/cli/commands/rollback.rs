@@ -12,7 +12,7 @@ use crate::api::names::ControlPlaneName;
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::api::shell::foreign_word;
 use crate::api::text::{visible, visible_cell};
-use crate::apply::{self, Deed, Kept, PlannedUndo, Source, UndoPlan};
+use crate::apply::{self, Deed, ObjectReason, PlannedUndo, Source, UndoPlan};
 use crate::check::installed::VALUES;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
@@ -193,8 +193,8 @@ struct RollbackDocument<'r> {
     started: Option<&'r str>,
     undone: &'r [ObjectRef],
     /// Data and keys that stay; left out where none do.
-    #[serde(skip_serializing_if = "<[Kept]>::is_empty")]
-    kept: &'r [Kept],
+    #[serde(skip_serializing_if = "<[ObjectReason]>::is_empty")]
+    kept: &'r [ObjectReason],
     /// The service version that is installed now.
     installed: Option<&'r str>,
 }
@@ -293,11 +293,11 @@ pub(crate) fn told(
 }
 
 /// What stays of data and keys, and how it is deleted.
-fn kept(ui: &Ui, name: &ControlPlaneName, kept: &[Kept]) -> String {
+fn kept(ui: &Ui, name: &ControlPlaneName, kept: &[ObjectReason]) -> String {
     if kept.is_empty() {
         return String::new();
     }
-    let lines: String = kept.iter().map(|kept| format!("  {}: {}\n", kept.object, visible(&kept.why))).collect();
+    let lines: String = kept.iter().map(|kept| format!("  {}: {}\n", kept.object, visible(&kept.reason))).collect();
     format!(
         "Kept, for it is not known to be of that run alone:\n{lines}\
          To delete data for good: `{}`\n",
@@ -323,7 +323,7 @@ mod tests {
     fn what_is_kept_of_an_undone_run_is_told_with_the_command_that_deletes_it() {
         let (ui, name) = (Ui::plain().at(&global()), "demo".parse().unwrap());
         let claim = ObjectRef::new(&Kind::known("", "PersistentVolumeClaim"), Some("fleet"), "data-etcd-0");
-        let told = kept(&ui, &name, &[Kept { object: claim, why: "it may hold data".to_owned() }]);
+        let told = kept(&ui, &name, &[ObjectReason { object: claim, reason: "it may hold data".to_owned() }]);
         assert!(told.contains("\n  PersistentVolumeClaim fleet/data-etcd-0: it may hold data\n"), "{told}");
         assert!(told.contains("`fleetctl uninstall control-plane demo --context west --delete-data`"), "{told}");
         assert_eq!(kept(&ui, &name, &[]), "");

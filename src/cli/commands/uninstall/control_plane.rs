@@ -210,7 +210,7 @@ fn summary(name: &ControlPlaneName, global: &Global, removed: &Removed, context:
     if !removed.kept.is_empty() {
         text.push_str("\nKept:\n");
         for kept in &removed.kept {
-            let _ = writeln!(text, "  {}: {}", kept.object, visible(&kept.why));
+            let _ = writeln!(text, "  {}: {}", kept.object, visible(&kept.reason));
         }
     }
     let data = removed.kept.iter().any(|kept| matches!(kept.object.kind.as_str(), "PersistentVolumeClaim" | "Secret"));

@@ -58,7 +58,7 @@ pub(crate) fn leftovers(removed: &Removed) -> Result<Exit, CliError> {
     };
     let mut error = CliError::new(Exit::PartDone, "LeftoversFound", headline);
     for leftover in &removed.leftovers {
-        error = error.cause(format!("{}: {}", leftover.object, visible(&leftover.because)));
+        error = error.cause(format!("{}: {}", leftover.object, visible(&leftover.reason)));
     }
     Err(error.hint("look at them and delete what is not needed"))
 }

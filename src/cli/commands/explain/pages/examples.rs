@@ -17,9 +17,7 @@ use crate::api::placeable;
 use crate::api::probe::Outcome;
 use crate::api::registration::{Registration, state};
 use crate::api::version::KubeMinor;
-use crate::apply::{
-    Conflict, Error, Foreign, Leftover, RefusedStep, Removed, RolledBack, StuckObject, deleted_example,
-};
+use crate::apply::{Conflict, Error, Foreign, ObjectReason, RefusedStep, Removed, RolledBack, deleted_example};
 use crate::chart::versions::select::{Request, SelectedBy, Selection, select};
 use crate::chart::{self, ValuesBuilder};
 use crate::check::{self, Report};
@@ -120,9 +118,9 @@ fn of_engine_errors() -> Vec<(&'static str, String)> {
     let terminating = json!({"reason": "Forbidden", "message": "statefulsets.apps \"etcd\" is forbidden: unable to create new content in namespace fleet because it is being terminated",
         "details": {"causes": [{"reason": "NamespaceTerminating", "message": "namespace fleet is being terminated", "field": "metadata.namespace"}]}});
     let transport = |text: &str| ApiError::transport(&std::io::Error::other(text.to_owned()));
-    let stuck = StuckObject {
+    let stuck = ObjectReason {
         object: object("", "ConfigMap", "fleet-scheduler-config"),
-        because: "finalizer example.com/held".to_owned(),
+        reason: "finalizer example.com/held".to_owned(),
     };
     let file = inventory::Error::File {
         path: "/home/ann/.fleet/demo/journal".into(),
@@ -211,9 +209,9 @@ fn of_installs() -> Vec<CliError> {
         clock_skew: None,
     };
     let removed = || Removed { nothing_found: true, elsewhere: vec!["west".to_owned()], ..Removed::default() };
-    let leftover = Leftover {
+    let leftover = ObjectReason {
         object: object("rbac.authorization.k8s.io", "ClusterRole", "fleet-agent"),
-        because: "it has our fields, and its labels were taken off".to_owned(),
+        reason: "it has our fields, and its labels were taken off".to_owned(),
     };
     let terminating =
         serde_json::json!({"reason": "Forbidden", "message": "deployments.apps \"apiserver\" is forbidden"});
