@@ -1,20 +1,35 @@
 //! An object of a run as the server has it.
 
-use crate::inventory::record::Origin;
-use crate::inventory::release::Policy;
+use serde_json::Value;
+
+use super::plan::Step;
+use crate::inventory::record::{Item, Origin};
 use crate::k8s::event::Done;
+use crate::k8s::managed_fields;
+use crate::k8s::object::{number, uid};
 
 /// An object of the run as the server has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
-    /// Its uid.
-    pub uid: String,
+    /// What the inventory says of it.
+    pub item: Item,
     /// The generation that our write gave it; waits demand that its controller has seen at least this one.
     pub generation: Option<i64>,
     /// Action that was taken.
     pub done: Done,
-    pub(crate) origin: Origin,
-    pub(crate) policy: Policy,
-    pub(crate) digest: String,
-    pub(crate) fields: u32,
+}
+
+impl Applied {
+    /// The object of a step as the server answered.
+    pub(crate) fn new(step: &Step, live: &Value, done: Done, origin: Origin) -> Self {
+        let item = Item {
+            object: step.target.clone(),
+            uid: uid(live).to_owned(),
+            origin,
+            policy: step.policy,
+            digest: step.digest.clone(),
+            fields: managed_fields::held(live),
+        };
+        Self { item, generation: number(live, "/metadata/generation"), done }
+    }
 }

@@ -19,7 +19,7 @@ use crate::inventory::record::Origin;
 use crate::k8s::client::{ApplyOptions, MANAGER, Server};
 use crate::k8s::event::{Done, Event};
 use crate::k8s::managed_fields;
-use crate::k8s::object::{is_terminating, number, text, uid};
+use crate::k8s::object::{is_terminating, text, uid};
 
 /// Time that the API may take to serve a kind after its definition is established.
 const DEFINITION_LAG: Duration = Duration::from_secs(10);
@@ -94,15 +94,7 @@ impl Engine {
         };
         self.events.send(Event::Object { object: step.target.clone(), done });
         let origin = if done == Done::Adopted { Origin::Adopted } else { Origin::Created };
-        Ok(Applied {
-            uid: uid(&written.object).to_owned(),
-            generation: number(&written.object, "/metadata/generation"),
-            done,
-            origin,
-            policy: step.policy,
-            digest: step.digest.clone(),
-            fields: managed_fields::held(&written.object),
-        })
+        Ok(Applied::new(step, &written.object, done, origin))
     }
 
     /// Returns whether a field may be taken from its manager: the user said so, or somebody edited our own object by

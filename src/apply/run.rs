@@ -22,8 +22,7 @@ use crate::inventory::release::{Policy, Release};
 use crate::inventory::store::{LockedStore, Store};
 use crate::k8s::client::Server;
 use crate::k8s::event::{Done, Event};
-use crate::k8s::managed_fields;
-use crate::k8s::object::{ObjectRef, number, uid};
+use crate::k8s::object::{ObjectRef, uid};
 
 /// A run that holds the lock. End it with [`Run::commit`], [`Run::rollback`] or [`Run::release`]; a run that is merely
 /// dropped leaves its journal, and its lock until that expires.
@@ -165,7 +164,7 @@ impl Run {
             return Err(Error::NotOurs { objects: plan.foreign });
         }
         for step in &mut plan.steps {
-            if self.applied.get(&step.target).is_some_and(|applied| applied.digest == step.digest)
+            if self.applied.get(&step.target).is_some_and(|applied| applied.item.digest == step.digest)
                 && step.drift.is_empty()
             {
                 step.action = if step.action == Action::Leave { Action::Leave } else { Action::Unchanged };
@@ -207,7 +206,7 @@ impl Run {
         let due: Vec<&Step> = steps
             .iter()
             .filter(|step| step.action.writes())
-            .filter(|step| self.applied.get(&step.target).is_none_or(|applied| applied.digest != step.digest))
+            .filter(|step| self.applied.get(&step.target).is_none_or(|applied| applied.item.digest != step.digest))
             .collect();
         self.journal(&due).await?;
         let engine = &self.engine;
@@ -247,15 +246,8 @@ impl Run {
         let Some(live) = &step.live else { return };
         let record = self.plan.state.record.as_ref();
         let origin = record.and_then(|r| r.item(&step.target)).map_or(Origin::Created, |item| item.origin);
-        self.applied.entry(step.target.clone()).or_insert_with(|| Applied {
-            uid: uid(live).to_owned(),
-            generation: number(live, "/metadata/generation"),
-            done: Done::Unchanged,
-            origin,
-            policy: step.policy,
-            digest: step.digest.clone(),
-            fields: managed_fields::held(live),
-        });
+        let applied = || Applied::new(step, live, Done::Unchanged, origin);
+        self.applied.entry(step.target.clone()).or_insert_with(applied);
     }
 
     /// Writes down how each step is undone, in the cluster and on disk, unless that is written already.
@@ -377,19 +369,12 @@ impl Run {
             .flat_map(|record| record.inventory.iter())
             .filter(|item| item.policy == Policy::Keep && !self.applied.contains_key(&item.object));
         record.inventory = kept.cloned().chain(remaining).collect();
-        for (object, applied) in &self.applied {
-            let known = former.and_then(|r| r.item(object)).filter(|item| item.uid == applied.uid);
+        for (object, Applied { item, .. }) in &self.applied {
+            let known = former.and_then(|r| r.item(object)).filter(|known| known.uid == item.uid);
             // What an interrupted run made is ours by creation, though this run found it there.
             let made = journal.as_ref().is_some_and(|journal| journal.created(object));
-            let origin = known.map_or(if made { Origin::Created } else { applied.origin }, |item| item.origin);
-            record.inventory.push(Item {
-                object: object.clone(),
-                uid: applied.uid.clone(),
-                origin,
-                policy: applied.policy,
-                digest: applied.digest.clone(),
-                fields: applied.fields,
-            });
+            let origin = known.map_or(if made { Origin::Created } else { item.origin }, |known| known.origin);
+            record.inventory.push(Item { origin, ..item.clone() });
         }
         record.inventory.sort_by(|a, b| a.object.cmp(&b.object));
         record.inventory.dedup_by(|a, b| a.object == b.object);
