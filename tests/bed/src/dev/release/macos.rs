@@ -11,8 +11,9 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use fs_err as fs;
 use object::Endianness;
-use object::macho::{CPU_TYPE_ARM64, LC_CODE_SIGNATURE, MachHeader64};
+use object::macho::{CPU_TYPE_ARM64, LC_CODE_SIGNATURE, LinkeditDataCommand, MachHeader64};
 use object::read::macho::MachHeader as _;
+use sha2::{Digest as _, Sha256};
 
 use crate::parts::cache::remove_tree;
 use crate::run;
@@ -61,16 +62,19 @@ pub(super) fn link(build: &mut Command, triple: &str, python: &Path, folder: &Pa
 }
 
 /// Fails if a program could not start on the macOS that it was linked for: each library that it loads has to be one that is
-/// there, and Apple's own processors run nothing without a signature, of whomever.
+/// there, and Apple's own processors run nothing without a signature that fits, of whomever.
 pub(super) fn check(program: &Path) -> Result<()> {
     let data = fs::read(program)?;
     let header = MachHeader64::<Endianness>::parse(&*data, 0);
     let header = header.with_context(|| format!("{} is not a program for macOS", program.display()))?;
     let endian = header.endian()?;
     let mut commands = header.load_commands(endian, &*data, 0)?;
-    let mut signed = false;
+    let mut signature = None;
     while let Some(command) = commands.next()? {
-        signed |= command.cmd() == LC_CODE_SIGNATURE;
+        if command.cmd() == LC_CODE_SIGNATURE {
+            let place: &LinkeditDataCommand<Endianness> = command.data()?;
+            signature = Some(place.dataoff.get(endian) as usize);
+        }
         if let Some(library) = command.dylib()? {
             let name = String::from_utf8_lossy(command.string(endian, library.dylib.name)?).into_owned();
             if !LIBRARIES.contains(&name.as_str()) {
@@ -78,10 +82,32 @@ pub(super) fn check(program: &Path) -> Result<()> {
             }
         }
     }
-    if header.cputype(endian) == CPU_TYPE_ARM64 && !signed {
-        bail!("{} has no signature", program.display());
+    match signature {
+        None if header.cputype(endian) == CPU_TYPE_ARM64 => bail!("{} has no signature", program.display()),
+        Some(at) if is_signed(&data, at) != Some(true) => {
+            bail!(
+                "the signature of {} is of another program: something was changed after it was made",
+                program.display()
+            )
+        }
+        _ => Ok(()),
     }
-    Ok(())
+}
+
+/// Returns whether the code directory at the start of a signature holds the SHA-256 of each page of the program, as Apple's
+/// `cs_blobs.h` has it: numbers are big-endian and offsets from the start of the blob that they are in. None where it is cut off.
+fn is_signed(program: &[u8], at: usize) -> Option<bool> {
+    fn number(bytes: &[u8], at: usize) -> Option<usize> {
+        bytes.get(at..)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes) as usize)
+    }
+    let blobs = program.get(at..)?;
+    // The first blob of the index, after magic, length and count: its type and where it is.
+    let directory = blobs.get(number(blobs, 16)?..)?;
+    let (hashes, pages, end) = (number(directory, 16)?, number(directory, 28)?, number(directory, 32)?);
+    let page = 1_usize.checked_shl((*directory.get(39)?).into())?;
+    let hashes = directory.get(hashes..)?.chunks_exact(32).take(pages);
+    let found = program.get(..end)?.chunks(page).map(|page| Sha256::digest(page).to_vec());
+    Some(hashes.map(<[u8]>::to_vec).eq(found))
 }
 
 #[cfg(test)]
@@ -108,8 +134,22 @@ mod tests {
         bytes
     }
 
-    fn signature() -> Vec<u8> {
-        [LC_CODE_SIGNATURE, 16, 0, 0].into_iter().flat_map(u32::to_le_bytes).collect()
+    /// The command that says where the signature is.
+    fn signature(at: usize) -> Vec<u8> {
+        [LC_CODE_SIGNATURE, 16, u32::try_from(at).unwrap(), 0].into_iter().flat_map(u32::to_le_bytes).collect()
+    }
+
+    /// A program with a signature by pages of 64 bytes.
+    fn signed(commands: &[Vec<u8>]) -> Vec<u8> {
+        let length = program(CPU_TYPE_ARM64, &[commands, &[signature(0)]].concat()).len();
+        let bytes = program(CPU_TYPE_ARM64, &[commands, &[signature(length)]].concat());
+        let pages = u32::try_from(bytes.len().div_ceil(64)).unwrap();
+        // One blob, and of the directory what is read: 40 bytes, then the hashes.
+        let index = [0xfade_0cc0, 0, 1, 0, 20];
+        let directory = [0xfade_0c02, 0, 0, 0, 40, 0, 0, pages, u32::try_from(length).unwrap(), 6];
+        let numbers = index.into_iter().chain(directory).flat_map(u32::to_be_bytes);
+        let hashes = bytes.chunks(64).flat_map(Sha256::digest);
+        bytes.iter().copied().chain(numbers).chain(hashes).collect()
     }
 
     #[test]
@@ -121,11 +161,16 @@ mod tests {
             check(&file).map_err(|e| format!("{e:#}").replace(&format!("{} ", file.display()), ""))
         };
         let system = || loads(LIBRARIES[2]);
-        assert_eq!(said(program(CPU_TYPE_ARM64, &[system(), signature()])), Ok(()));
-        assert_eq!(said(program(object::macho::CPU_TYPE_X86_64, &[system()])), Ok(()), "Intel's run without one");
-        assert_eq!(said(program(CPU_TYPE_ARM64, &[system()])), Err("has no signature".to_owned()));
-        let other = program(CPU_TYPE_ARM64, &[loads("/opt/lib/libz.dylib"), signature()]);
-        assert_eq!(said(other), Err("loads /opt/lib/libz.dylib, which not every macOS has".to_owned()));
+        assert!(said(signed(&[system()])).is_ok());
+        assert!(said(program(object::macho::CPU_TYPE_X86_64, &[system()])).is_ok(), "Intel's run without one");
+        assert_eq!(said(program(CPU_TYPE_ARM64, &[system()])).unwrap_err(), "has no signature");
+        let other = said(signed(&[loads("/opt/lib/libz.dylib")])).unwrap_err();
+        assert_eq!(other, "loads /opt/lib/libz.dylib, which not every macOS has");
+        let mut changed = signed(&[system()]);
+        changed[28] ^= 1;
+        assert!(said(changed).unwrap_err().starts_with("the signature of is of another program"));
+        let cut = signed(&[system()]);
+        assert!(said(cut[..cut.len() - 1].to_vec()).unwrap_err().starts_with("the signature of is of another"));
         assert!(said(b"\x7fELF".repeat(20)).unwrap_err().starts_with("is not a program for macOS"));
     }
 }
