@@ -5,10 +5,24 @@ use crate::api::kubernetes_record;
 use crate::api::readiness_log;
 use crate::api::remedy::{Action, Command, Place, Remedy};
 
-/// The cause in a log, with its line: the latest counts, because earlier failures may be resolved.
+/// Returns the cause in a log, with its line: the latest counts, because earlier failures may be resolved. A program that
+/// tries the same again says another detail at each try; of these a cause that is known by itself counts before the others: a
+/// certificate is refused by an alert or, where that comes late, by a closed connection.
 pub(crate) fn cause(lines: &[String]) -> Option<(CauseId, &str)> {
     let lasts = |line: &&String| !readiness_log::is_ready(line);
-    lines.iter().rev().take_while(lasts).find_map(|line| Some((cause_of(line)?, line.as_str())))
+    let mut causes = lines.iter().rev().take_while(lasts).filter_map(|line| Some((cause_of(line)?, line.as_str())));
+    let latest = causes.next()?;
+    if latest.0 != CauseId::ComponentFailing {
+        return Some(latest);
+    }
+    let known = |(cause, line): &(CauseId, &str)| *cause != CauseId::ComponentFailing && task(line) == task(latest.1);
+    Some(causes.find(known).unwrap_or(latest))
+}
+
+/// Returns what a line says that a program cannot do, without the detail: `etcd does not answer`.
+fn task(line: &str) -> Option<String> {
+    let reason = readiness_log::reason(line)?;
+    Some(reason.split_once(": ").map_or(reason.as_str(), |(task, _)| task).to_owned())
 }
 
 /// Whether a line is one of an API server's audit log: about requests of others, whatever it quotes, and so never a cause.
@@ -24,6 +38,10 @@ fn cause_of(line: &str) -> Option<CauseId> {
         "certificate is not yet valid",
         "expired or is not yet valid",
         "expired certificate",
+        // rustls, of its own certificate and of the other side's.
+        "alert: certificateexpired",
+        "certificate expired",
+        "certificate not valid yet",
     ]) {
         return Some(CauseId::CertificateExpired);
     }
@@ -34,6 +52,9 @@ fn cause_of(line: &str) -> Option<CauseId> {
         "unknownissuer",
         "bad certificate",
         "invalid peer certificate",
+        "alert: unknownca",
+        "alert: badcertificate",
+        "alert: certificateunknown",
     ]) {
         return Some(CauseId::CertificateUntrusted);
     }
@@ -120,12 +141,21 @@ mod tests {
                 "certificate-expired",
             ),
             ("remote error: tls: expired certificate", "certificate-expired"),
+            ("transport error: connection error: received fatal alert: UnknownCA", "certificate-untrusted"),
+            ("transport error: connection error: received fatal alert: BadCertificate", "certificate-untrusted"),
+            ("transport error: connection error: received fatal alert: CertificateExpired", "certificate-expired"),
+            ("invalid peer certificate: certificate expired: verification time 2 (UNIX)", "certificate-expired"),
+            ("invalid peer certificate: UnknownIssuer", "certificate-untrusted"),
         ] {
             assert_eq!(found(&["starting", line]).as_deref(), Some(id), "{line}");
         }
         let failing = "WARN fleet-scheduler is not ready: Bootstrapped: ApplyFailed: FlowSchema a: 404";
         assert_eq!(found(&["starting", failing, "another line"]).as_deref(), Some("component-failing"));
         assert_eq!(found(&[failing, "INFO fleet-scheduler is ready: leading"]), None);
+        let closed = "WARN fleet-scheduler is not ready: etcd does not answer: connection closed";
+        let refused = "WARN fleet-scheduler is not ready: etcd does not answer: received fatal alert: UnknownCA";
+        assert_eq!(found(&[refused, closed]).as_deref(), Some("certificate-untrusted"), "the same, tried again");
+        assert_eq!(found(&[refused, failing]).as_deref(), Some("component-failing"), "it has got further since");
         assert_eq!(found(&["somebody is not ready: yet"]), None, "what other programs say");
         assert_eq!(
             found(&["certificate has expired", "lookup a on b: no such host"]).as_deref(),
