@@ -1,6 +1,6 @@
 //! `fleetctl` installs, checks and removes a multi-cluster Kubernetes scheduling service.
 //!
-//! The rooms, in the order in which they may import one another (each only what stands below it):
+//! The top-level modules ("rooms"), in the order in which they may import one another (each only what stands below it):
 //!
 //! ```text
 //! cli → control_plane, workload_cluster → install → check, chart, pki, apply
@@ -9,7 +9,7 @@
 //! cli, scheduler, agent → placement → api
 //! ```
 //!
-//! `check`, `chart` and `pki` import `k8s` and `api` at most. `tests/house.rs` holds this; CONTRIBUTING.md says what each
+//! `check`, `chart` and `pki` import `k8s` and `api` at most. `tests/house.rs` checks this; CONTRIBUTING.md says what each
 //! room is for.
 
 pub mod agent;

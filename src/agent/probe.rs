@@ -18,7 +18,7 @@ use crate::k8s::daemon_client::{CallError, call, token_client};
 
 /// Timeout of one hop.
 const HOP: Duration = Duration::from_secs(5);
-/// Clocks that differ by more than this make certificates and tokens look expired or not yet valid.
+/// Difference of clocks, in seconds, beyond which certificates and tokens look expired or not yet valid.
 const SKEW: i64 = 60;
 
 /// Tries the way to the control plane, and says which hop fails.
@@ -95,7 +95,7 @@ async fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     }
 }
 
-/// Any of the addresses is enough, as it is for the agent.
+/// Connects to any of the addresses: one is enough, as it is for the agent.
 async fn connect(addresses: &[SocketAddr]) -> Result<(), String> {
     let mut why = String::new();
     for address in addresses {

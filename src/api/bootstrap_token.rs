@@ -23,7 +23,7 @@ pub const EXPIRATION: &str = "expiration";
 const TYPE: &str = "bootstrap.kubernetes.io/token";
 /// Marks the tokens that are ours to replace.
 pub const LABEL: &str = "fleet-scheduler.io/init-token";
-/// What the user name of a bootstrap token begins with.
+/// Prefix of the user name that a bootstrap token gives; the ID of the token follows.
 const USER_PREFIX: &str = "system:bootstrap:";
 
 /// A token with the time at which the API server stops taking it. Its text never shows in `Debug` output.
@@ -33,7 +33,7 @@ pub struct Token {
     secret: String,
     /// Time of expiry, in whole seconds.
     pub expires: Timestamp,
-    /// The one cluster that it is for.
+    /// The only cluster that the token is for; `None` for any.
     only: Option<ClusterName>,
 }
 
@@ -44,12 +44,12 @@ impl std::fmt::Debug for Token {
 }
 
 impl Token {
-    /// The bearer token.
+    /// Returns the bearer token, `ID.SECRET`.
     pub fn bearer(&self) -> String {
         format!("{}.{}", self.id, self.secret)
     }
 
-    /// The public half.
+    /// Returns the ID of the token, its public half.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -60,7 +60,8 @@ impl Token {
         Self { id: random_text(6), secret: random_text(16), expires, only }
     }
 
-    /// Reads a token for any cluster back from its Secret; `None` when it is none, or not whole.
+    /// Reads a token for any cluster back from its Secret; `None` where the Secret holds no such token, or not all of
+    /// it.
     pub fn from_secret(secret: &Secret) -> Option<Self> {
         let data = secret.data.as_ref()?;
         let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok();
@@ -70,7 +71,7 @@ impl Token {
         Some(Self { id: text("token-id")?, secret: text("token-secret")?, expires: expires(secret)?, only: None })
     }
 
-    /// The Secret that makes the API server take it.
+    /// Returns the Secret that makes the API server accept the token.
     pub fn to_secret(&self) -> Secret {
         let (groups, label, description) = match &self.only {
             None => (

@@ -98,7 +98,7 @@ pub struct Taint {
 }
 
 impl Cluster {
-    /// Whether its agent has reported, ever.
+    /// Returns whether the agent of the cluster has ever reported.
     pub fn has_reported(&self) -> bool {
         self.status.as_ref().is_some_and(|status| status.last_update_time.is_some())
     }
@@ -150,9 +150,9 @@ pub struct ClusterStatus {
 #[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeLabels {
-    /// The sets.
+    /// The distinct sets of labels.
     pub sets: Vec<BTreeMap<String, String>>,
-    /// Which set each node has, in byte order of the names of the nodes.
+    /// Index into `sets` of the set that each node has, in byte order of the names of the nodes.
     pub of: Vec<i32>,
     /// Keys that were left out, because there would be too much: what nodes have of them is unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -47,17 +47,17 @@ pub(super) fn on_delete(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": ["Delete", "Keep"] })
 }
 
-/// What a cluster is to a group.
+/// State of a cluster in the status of a ScheduleGroup.
 pub(super) fn row_state(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": ["Target", "Rejected", "Lower"] })
 }
 
-/// How a toleration compares with a taint.
+/// Operator by which a toleration is compared with a taint.
 pub(super) fn toleration_operator(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": ["Equal", "Exists"] })
 }
 
-/// How replicas are spread.
+/// Mode in which replicas are spread.
 pub(super) fn spread_mode(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": ["Divide", "Duplicate"] })
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{Cluster, ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
 
-/// A CRD: its plural name, and the object as JSON.
+/// Builds the CRDs: of each its plural name, and the object as JSON.
 fn all() -> Vec<(&'static str, Value)> {
     let json = |crd| serde_json::to_value(crd).expect("a CRD is plain data");
     vec![
@@ -27,14 +27,15 @@ fn all() -> Vec<(&'static str, Value)> {
     .collect()
 }
 
-/// What agents write, or the scheduler for them: programs print much of it as it is.
+/// Parts of objects that agents write, or the scheduler for them, by the plural name of the CRD: programs print much of
+/// it as it is.
 const WRITTEN_BY_AGENTS: [(&str, &str); 4] =
     [("clusters", "spec"), ("clusters", "status"), ("schedules", "status"), ("clusterreports", "spec")];
 
 /// Pattern of a text without characters that a terminal acts on (C0, DEL and C1).
 const ONE_LINE: &str = r"^[^\x00-\x1f\x7f-\x9f]*$";
 
-/// The same of a message, which may have line breaks and tabs.
+/// Pattern of a message, which is the same but may have line breaks and tabs.
 const LINES: &str = r"^[^\x00-\x08\x0b-\x1f\x7f-\x9f]*$";
 
 /// Bounds every text below a schema that no pattern, enumeration or format bounds. The API server goes on taking an object

@@ -37,22 +37,22 @@ pub struct ExtraKind {
     pub kind: String,
 }
 
-/// Why a text names no kind that can be added.
+/// Reason that a text names no kind that can be added.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExtraKindError {
-    /// It is not of the form.
+    /// The text does not have the form `GROUP/VERSION/Kind`, or `v1/Kind` of the core group.
     #[error("`{0}` is not of the form GROUP/VERSION/Kind, such as example.com/v1/Widget")]
     Form(String),
-    /// The table has it.
+    /// The kind is in the table, so its objects can be placed anyway.
     #[error("objects of the kind {0} can be placed anyway")]
     Known(String),
-    /// A role or a binding.
+    /// The kind is a role or a binding; these are added all together.
     #[error("roles and their bindings are added all together: value placement.allowRBACKinds, flag --allow-rbac-kinds")]
     Rbac,
-    /// The service's own.
+    /// The kind belongs to the service's own API, which is never placed.
     #[error("{0} belongs to the service's own API, which is never placed")]
     Own(String),
-    /// Every cluster has its own.
+    /// Each cluster makes its own objects of the kind.
     #[error("each cluster makes its own objects of the kind {0}")]
     OfOneCluster(String),
 }
@@ -70,7 +70,7 @@ impl ExtraKind {
     /// Reads a kind as a program recorded it, roles and their bindings included.
     ///
     /// # Errors
-    /// As [`Self::from_str`], but for roles.
+    /// Those of [`Self::from_str`], except for roles and their bindings.
     pub fn recorded(text: &str) -> Result<Self, ExtraKindError> {
         Self::rbac().into_iter().find(|kind| kind.to_string() == text).map_or_else(|| text.parse(), Ok)
     }
@@ -80,7 +80,8 @@ impl ExtraKind {
         kinds::api_version(&self.group, &self.version)
     }
 
-    /// When its copies are first applied: definitions before all that they define, rights before what uses them.
+    /// Returns the wave in which copies of the kind are first applied: definitions before all that they define, rights
+    /// before what uses them.
     pub fn wave(&self) -> u8 {
         match self.group.as_str() {
             "apiextensions.k8s.io" => placeable::WAVE_DEFINITIONS,

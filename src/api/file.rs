@@ -19,33 +19,33 @@ pub const PUBLIC: u32 = 0o644;
 /// The superuser, who writes files on behalf of their owners.
 const ROOT: u32 = 0;
 
-/// Why a file or folder cannot be written or read.
+/// Reason that a file or folder cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// Something that could lead elsewhere, or that others could change, stands in the way. It was left as it is.
     #[error("`{}` is {found}; expected {expected}", path.display())]
     Unexpected {
-        /// Where.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// What is there, as a noun phrase.
+        /// Description of what is there, as a noun phrase.
         found: &'static str,
-        /// What should be there, as a noun phrase.
+        /// Description of what should be there, as a noun phrase.
         expected: &'static str,
     },
     /// The file system refused.
     #[error("cannot {action} `{}`", path.display())]
     Io {
-        /// What was tried, as a verb.
+        /// Action that was tried, as a verb.
         action: &'static str,
-        /// On what.
+        /// Path of the file or folder that it was tried on.
         path: PathBuf,
-        /// The reason.
+        /// Error of the file system.
         #[source]
         source: io::Error,
     },
 }
 
-/// Wraps an error of the file system with what was tried, as a verb, and on what.
+/// Wraps an error of the file system with the action that was tried, as a verb, and the path that it was tried on.
 pub fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> FileError + 'a {
     move |source| FileError::Io { action, path: path.to_owned(), source }
 }
@@ -64,7 +64,7 @@ pub fn kind(metadata: &Metadata) -> &'static str {
     }
 }
 
-/// The metadata of what is at a path, without following a link; none where there is nothing.
+/// Returns the metadata of what is at a path, without following a link; `None` where there is nothing.
 pub fn look(path: &Path) -> Result<Option<Metadata>, FileError> {
     match std::fs::symlink_metadata(path) {
         Ok(metadata) => Ok(Some(metadata)),
@@ -79,7 +79,7 @@ fn is_own(metadata: &Metadata) -> bool {
     metadata.uid() == user || user == ROOT
 }
 
-/// What is at a path, where it may be replaced: a regular file of the user's own, or nothing.
+/// Returns the metadata of what is at a path, where it may be replaced: a regular file of the user's own, or nothing.
 ///
 /// # Errors
 /// [`FileError::Unexpected`] for links, folders, devices, pipes, sockets and files of other users.
@@ -100,7 +100,7 @@ pub fn replaceable(path: &Path) -> Result<Option<Metadata>, FileError> {
 /// one had, less what the umask takes away where there was none; under root the owner stays.
 ///
 /// # Errors
-/// What [`replaceable`] refuses, and what the file system does; the file is then as it was.
+/// Refusals of [`replaceable`] and of the file system; the file is then as it was.
 pub fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), FileError> {
     let former = replaceable(path)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -124,7 +124,7 @@ pub fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), FileError> {
 /// Opens a file for appending, made [`PRIVATE`] where it is new and closed to others where it is not.
 ///
 /// # Errors
-/// What [`replaceable`] refuses, also where it comes into its place between the look and the opening.
+/// Refusals of [`replaceable`], also of what comes into the file's place between the look and the opening.
 pub fn append(path: &Path) -> Result<File, FileError> {
     replaceable(path)?;
     let mut options = OpenOptions::new();

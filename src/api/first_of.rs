@@ -2,8 +2,8 @@
 
 use std::fmt::Display;
 
-/// The first `most` of some items and how many more there are, as `a, b and 3 more`; where `between` begins with a semicolon, as
-/// `a; b; and 3 more`.
+/// Returns the first `most` of some items and the number of the others, as `a, b and 3 more`; where `between` begins
+/// with a semicolon, as `a; b; and 3 more`.
 pub fn first_of<T: Display>(items: impl IntoIterator<Item = T>, most: usize, between: &str) -> String {
     let mut items = items.into_iter();
     let first: Vec<String> = items.by_ref().take(most).map(|item| item.to_string()).collect();

@@ -1,4 +1,4 @@
-//! The init kubeconfig: where a control plane is, whom it is known by, and the token to ask it for a certificate with.
+//! The init kubeconfig: address of a control plane, CA that it is known by, and token to ask it for a certificate with.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,12 +14,13 @@ use super::bootstrap_token::Token;
 use super::labels::INIT_SECRET_KEY;
 use super::{digest, kubeconfig_check, proxy};
 
-/// Where the control plane is, and the token to ask it for a certificate with. `Debug` shows neither token nor CA.
+/// Address and CA of the control plane, and the token to ask it for a certificate with. `Debug` shows neither token nor
+/// CA.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Init {
     /// URL of its API.
     pub server: String,
-    /// The CA that it shows a certificate of, as PEM.
+    /// CA of the certificate that the API server shows, as PEM.
     pub ca: Vec<u8>,
     token: String,
 }
@@ -30,13 +31,13 @@ impl std::fmt::Debug for Init {
     }
 }
 
-/// Why the init kubeconfig is of no use. Its text, which is secret, is never quoted.
+/// Reason that the init kubeconfig is of no use. Its text, which is secret, is never quoted.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
     /// The file is missing or cannot be read.
     #[error("{0}: is the Secret fleet-cluster-init-kubeconfig in this namespace?")]
     Read(std::io::Error),
-    /// It is not what the control plane wrote.
+    /// The text is not what the control plane wrote: this part is missing or cannot be used.
     #[error("the init kubeconfig has no {0}; copy the Secret fleet-cluster-init-kubeconfig again")]
     Lacks(&'static str),
 }
@@ -73,7 +74,7 @@ impl Init {
     /// Reads the mounted file.
     ///
     /// # Errors
-    /// A file that cannot be read, or what it lacks.
+    /// [`InitError::Read`] where the file cannot be read, [`InitError::Lacks`] with what it lacks.
     pub fn read(path: &Path) -> Result<Self, InitError> {
         Self::parse(&fs_err::read_to_string(path).map_err(InitError::Read)?)
     }
@@ -81,7 +82,7 @@ impl Init {
     /// Reads the Secret.
     ///
     /// # Errors
-    /// What it lacks.
+    /// [`InitError::Lacks`] with what the Secret lacks.
     pub fn of(secret: &Secret) -> Result<Self, InitError> {
         let text = secret.data.as_ref().and_then(|data| data.get(INIT_SECRET_KEY));
         let text = text.and_then(|bytes| std::str::from_utf8(&bytes.0).ok());
@@ -91,7 +92,7 @@ impl Init {
     /// Reads the text of the kubeconfig.
     ///
     /// # Errors
-    /// What it lacks; the text itself is never quoted.
+    /// [`InitError::Lacks`] with what the text lacks; the text itself is never quoted.
     pub fn parse(text: &str) -> Result<Self, InitError> {
         let file: File = serde_saphyr::from_str(text).map_err(|_| InitError::Lacks("cluster and token"))?;
         let cluster = file.clusters.into_iter().next().ok_or(InitError::Lacks("cluster"))?.cluster;
@@ -107,7 +108,8 @@ impl Init {
         Ok(Self { server: cluster.server, ca, token })
     }
 
-    /// Which control plane this is: with another one, everything starts again. Tokens come and go.
+    /// Returns a digest of address and CA, which tells whether this is the same control plane: with another one,
+    /// everything starts again. The token is not part of it, as tokens come and go.
     pub fn hub(&self) -> String {
         digest::short(&[self.server.as_bytes(), b"\0", &self.ca].concat())
     }
@@ -120,12 +122,12 @@ impl Init {
         certificate.verify_signature(Some(ca.public_key())).is_ok()
     }
 
-    /// A digest of all of it, to see a new token.
+    /// Returns a digest of address, CA and token, to see a new token.
     pub fn digest(&self) -> String {
         digest::short(&[self.hub().as_bytes(), self.token.as_bytes()].concat())
     }
 
-    /// The proxy of the environment that its server is reached through.
+    /// Returns the proxy of the environment that the server is reached through, if there is one.
     pub fn proxy(&self) -> Option<http::Uri> {
         proxy::of_environment(&self.server.parse().ok()?)
     }
@@ -143,20 +145,20 @@ impl Init {
         Ok(config)
     }
 
-    /// The configuration of a client that may ask for a certificate.
+    /// Builds the configuration of a client that may ask for a certificate.
     ///
     /// # Errors
-    /// An address that is none.
+    /// A server address that cannot be used.
     pub fn token_config(&self) -> Result<Config, kube::Error> {
         let mut config = self.config()?;
         config.auth_info.token = Some(self.token.clone().into());
         Ok(config)
     }
 
-    /// The configuration of a client with an identity.
+    /// Builds the configuration of a client with an identity: certificate and key as PEM.
     ///
     /// # Errors
-    /// An address that is none.
+    /// A server address that cannot be used.
     pub fn identity_config(&self, certificate: &str, key: &str) -> Result<Config, kube::Error> {
         let mut config = self.config()?;
         config.auth_info.client_certificate_data = Some(STANDARD.encode(certificate));
@@ -165,7 +167,7 @@ impl Init {
     }
 }
 
-/// The kubeconfig that an agent starts from.
+/// Builds the kubeconfig that an agent starts from, as YAML.
 pub fn kubeconfig(server: &str, ca_pem: &[u8], token: &Token) -> String {
     let config = json!({
         "apiVersion": "v1",

@@ -12,9 +12,9 @@ const OLDEST: u32 = 24;
 /// A kind of one API version, and the minors that serve it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Served {
-    /// `apps/v1`.
+    /// API version, such as `apps/v1`.
     pub api_version: &'static str,
-    /// `Deployment`.
+    /// Kind, such as `Deployment`.
     pub kind: &'static str,
     /// The name in paths: `deployments`.
     pub plural: &'static str,
@@ -167,7 +167,7 @@ pub struct Kind {
     pub namespaced: bool,
 }
 
-/// A kind by its API version; nothing for one that the table does not know.
+/// Returns the row of a kind in an API version; `None` where the table has none.
 pub fn find(api_version: &str, kind: &str) -> Option<&'static Served> {
     TABLE.iter().find(|served| served.api_version == api_version && served.kind == kind)
 }
@@ -175,7 +175,7 @@ pub fn find(api_version: &str, kind: &str) -> Option<&'static Served> {
 /// Checks that Kubernetes 1.`minor` serves a kind.
 ///
 /// # Errors
-/// Why not, as a sentence without a full stop; with the versions that would do.
+/// The reason that it does not, as a sentence without a full stop, with the versions that would do.
 pub fn check(api_version: &str, kind: &str, minor: u32) -> Result<(), String> {
     let Some(served) = find(api_version, kind) else {
         return Err(format!("{kind} of {api_version} is not in the table of known kinds (src/api/kinds.rs)"));
@@ -205,8 +205,9 @@ impl Kind {
         }
     }
 
-    /// The kind of an object's `apiVersion` (`v1`, `apps/v1`) and `kind`, where objects are addressed by that version; nothing
-    /// for one that an older or newer version replaces on every supported server, and for kinds not in the table.
+    /// Returns the kind of an object's `apiVersion` (`v1`, `apps/v1`) and `kind`, where objects are addressed by that
+    /// version; `None` for one that an older or newer version replaces on every supported server, and for kinds not in
+    /// the table.
     pub fn find(api_version: &str, kind: &str) -> Option<Self> {
         let group = split_api_version(api_version).0;
         needed(group, kind).into_iter().find(|row| row.api_version == api_version).map(Self::row)
@@ -227,7 +228,8 @@ impl Kind {
         TABLE.iter().filter(is_newest_of_all).map(Self::row).collect()
     }
 
-    /// Made by a controller for a Service, with its labels; `Endpoints` are not even owned by it.
+    /// Returns whether a controller makes objects of the kind for a Service, with its labels; `Endpoints` are not even
+    /// owned by it.
     pub(crate) fn mirrors_a_service(&self) -> bool {
         matches!(self.kind.as_ref(), "Endpoints" | "EndpointSlice")
     }

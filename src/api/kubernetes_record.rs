@@ -22,13 +22,13 @@ const AFTER: u8 = b';';
 /// No minor is longer than this as a text.
 const LONGEST: usize = 16;
 
-/// Stands at the beginning of the reason for which an API server is not started.
+/// Prefix of the reason for which an API server is not started.
 pub const HELD: &str = "version guard: ";
 
-/// Why an API server must not start.
+/// Reason that an API server must not start.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Held {
-    /// It leaves out a minor.
+    /// The API server leaves out a minor.
     #[error(
         "{HELD}Kubernetes {wanted} does not follow {stored}, by which the objects in etcd are stored: an API server goes up \
          one minor at a time"
@@ -39,7 +39,7 @@ pub enum Held {
         /// The minor of the API server.
         wanted: KubeMinor,
     },
-    /// It is older than the one before.
+    /// The API server is older than the one before.
     #[error(
         "{HELD}Kubernetes {wanted} is older than {stored}, by which the objects in etcd are stored: it does not read all \
          that a newer one has stored"

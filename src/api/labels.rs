@@ -3,7 +3,7 @@
 /// API group of [`super::Cluster`], [`super::Schedule`] and [`super::ClusterReport`].
 pub const CLUSTER_GROUP: &str = "cluster.fleet-scheduler.io";
 
-/// Whether an API group, or the end of a definition's name, is the service's own.
+/// Returns whether an API group, or the end of a definition's name, is the service's own.
 pub fn is_own_group(group: &str) -> bool {
     group.strip_suffix("fleet-scheduler.io").is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
@@ -37,10 +37,10 @@ pub const LABEL_PART_OF: &str = "app.kubernetes.io/part-of";
 /// Label on the namespace and Lease that belong to one registered cluster; the value is the cluster's name. On the
 /// Lease it is for people only, because the agent may write it.
 pub const LABEL_CLUSTER: &str = "fleet-scheduler.io/cluster";
-/// Label on placed source objects and on groups: where they went.
+/// Label on placed source objects and on groups: the cluster that they went to, or the number of these clusters.
 pub const LABEL_TARGET_CLUSTER: &str = "fleet-scheduler.io/target-cluster";
-/// Annotation on placed source objects and on groups: where they went, where that is several clusters, separated by commas; the
-/// label then says how many.
+/// Annotation on placed source objects and on groups: the clusters that they went to, separated by commas, where these
+/// are several; the label then says how many.
 pub const ANNOTATION_TARGET_CLUSTERS: &str = "fleet-scheduler.io/target-clusters";
 /// Annotation on source objects: place onto this cluster, without a policy.
 pub const ANNOTATION_CLUSTER: &str = "fleet-scheduler.io/cluster";

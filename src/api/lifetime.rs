@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::registration::validity;
 
-/// What every length of time has to stay below: ten years.
+/// Limit that every length of time has to stay below: ten years.
 const LIMIT: Duration = Duration::from_secs(3650 * 86_400);
 
 /// The shortest life of a token.
@@ -13,16 +13,16 @@ pub const TOKEN_AT_LEAST: Duration = Duration::from_secs(1);
 /// The shortest life of a certificate.
 pub const CERTIFICATE_AT_LEAST: Duration = Duration::from_secs(validity::MIN_SECONDS.unsigned_abs() as u64);
 
-/// Why a text is no length of time that can be used.
+/// Reason that a text is no length of time that can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LifetimeError {
-    /// It cannot be read.
+    /// The text cannot be read.
     #[error("expected a length of time such as `30d`, `12h` or `600s`")]
     Form,
-    /// It is too short.
+    /// The length is below this minimum.
     #[error("expected at least {}s", .0.as_secs())]
     TooShort(Duration),
-    /// It is too long.
+    /// The length is ten years or more.
     #[error("expected less than {}d", LIMIT.as_secs() / 86_400)]
     TooLong,
 }
@@ -30,7 +30,7 @@ pub enum LifetimeError {
 /// Reads `30d`, `12h`, `90m` or `600s`.
 ///
 /// # Errors
-/// What is expected instead.
+/// [`LifetimeError`], which says what is expected instead.
 pub fn read(text: &str, at_least: Duration) -> Result<Duration, LifetimeError> {
     let unit = match text.chars().last() {
         Some('s') => 1,

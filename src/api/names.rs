@@ -9,15 +9,15 @@ pub enum NameError {
     /// Empty text.
     #[error("the {what} is empty")]
     Empty {
-        /// What was to be named.
+        /// Noun for the name in the message, such as `namespace`.
         what: &'static str,
     },
     /// Over the limit.
     #[error("the {what} `{name}` has {length} characters; at most {limit} are allowed")]
     TooLong {
-        /// What was to be named.
+        /// Noun for the name in the message, such as `namespace`.
         what: &'static str,
-        /// What was given.
+        /// The name that was given.
         name: String,
         /// Its length in characters.
         length: usize,
@@ -29,16 +29,16 @@ pub enum NameError {
         "the {what} `{name}` is not a valid name: use lower-case letters, digits and `-`, starting and ending with a letter or digit"
     )]
     NotALabel {
-        /// What was to be named.
+        /// Noun for the name in the message, such as `namespace`.
         what: &'static str,
-        /// What was given.
+        /// The name that was given.
         name: String,
         /// A name close to what was given that would be accepted, when there is one.
         suggestion: Option<String>,
     },
 }
 
-/// Whether a text is a DNS label, but for its length.
+/// Returns whether a text is a DNS label, whatever its length.
 pub(super) fn is_label(text: &str) -> bool {
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
     text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')

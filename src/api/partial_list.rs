@@ -42,20 +42,20 @@ struct Row {
     cells: Vec<Value>,
 }
 
-/// How up to date a list has to be.
+/// Age that a list may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Age {
-    /// As the store of the server has it.
+    /// The state in the store of the server.
     Now,
-    /// As the server has it in memory, in any order: a moment old at most, and of many large objects in a quarter of the
-    /// time.
+    /// The state that the server has in memory, in any order: a moment old at most, and of many large objects in a
+    /// quarter of the time.
     InMemory,
 }
 
-/// All objects of the cluster-wide kind `K`, each read as `T`.
+/// Returns all objects of the cluster-wide kind `K`, each read as `T`.
 ///
 /// # Errors
-/// Whatever the server refuses, 404 where the kind is not defined.
+/// Errors of the request: 404 where the kind is not defined.
 pub async fn list<K, T>(client: &Client, age: Age) -> Result<Vec<T>, kube::Error>
 where
     K: Resource<DynamicType = ()>,
@@ -71,10 +71,10 @@ where
     Ok(list.items)
 }
 
-/// The names of all objects of the cluster-wide kind `K`, in order, as the server has them in memory.
+/// Returns the names of all objects of the cluster-wide kind `K`, in order, as the server has them in memory.
 ///
 /// # Errors
-/// Whatever the server refuses, 404 where the kind is not defined.
+/// Errors of the request: 404 where the kind is not defined.
 pub async fn names<K: Resource<DynamicType = ()>>(client: &Client) -> Result<Vec<String>, kube::Error> {
     let path = format!("{}?resourceVersion=0&includeObject=None", K::url_path(&(), None));
     let request = http::Request::get(path).header(http::header::ACCEPT, TABLE).body(Vec::new());
@@ -90,7 +90,7 @@ pub async fn names<K: Resource<DynamicType = ()>>(client: &Client) -> Result<Vec
     Ok(names)
 }
 
-/// The body of an answer for a reader that waits, on a thread where waiting is no harm.
+/// Body of an answer for a reader that blocks, on a thread that may block.
 struct Blocking {
     body: Pin<Box<dyn AsyncBufRead + Send>>,
     runtime: Handle,

@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use super::kinds::{api_version, split_api_version};
 use super::labels::{ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
 
-/// What others are defined by, or lie in.
+/// Wave of objects by which others are defined, or in which they lie, such as Namespaces.
 pub const WAVE_DEFINITIONS: u8 = 0;
-/// What others need.
+/// Wave of objects that others need, such as ConfigMaps.
 const WAVE_NEEDED: u8 = 1;
-/// Roles and their bindings.
+/// Wave of roles and their bindings.
 pub const WAVE_RIGHTS: u8 = 2;
-/// Everything else.
+/// Wave of everything else.
 pub const WAVE_REST: u8 = 3;
 
 /// A kind that can be placed.
@@ -30,7 +30,7 @@ pub struct Placeable {
     pub plural: &'static str,
     /// Whether its objects have a namespace.
     pub namespaced: bool,
-    /// When a copy is first applied: those of a lower wave come before.
+    /// Wave in which a copy is first applied: those of a lower wave come before.
     pub wave: u8,
 }
 
@@ -45,7 +45,7 @@ const fn kind(
     Placeable { group, version, kind, plural, namespaced, wave }
 }
 
-/// Those that can always be placed.
+/// Kinds that can always be placed.
 pub const PLACEABLE: &[Placeable] = &[
     kind(WAVE_DEFINITIONS, "", "v1", "Namespace", "namespaces", false),
     kind(WAVE_DEFINITIONS, "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", false),
@@ -75,12 +75,12 @@ pub struct Kinds {
 }
 
 impl Kinds {
-    /// The table, and these.
+    /// Builds the kinds of the table and `added`.
     pub fn with(added: Vec<&'static Placeable>) -> Self {
         Self { added }
     }
 
-    /// All of them.
+    /// Returns all of them, those of the table first.
     pub fn iter(&self) -> impl Iterator<Item = &'static Placeable> + Clone + '_ {
         PLACEABLE.iter().chain(self.added.iter().copied())
     }
@@ -105,7 +105,7 @@ pub fn unmarked(mut metadata: Value) -> Value {
 }
 
 impl Placeable {
-    /// Returns what a request for objects of this kind needs.
+    /// Returns the resource that a request for objects of this kind needs.
     pub fn resource(&self) -> ApiResource {
         ApiResource {
             group: self.group.to_owned(),
@@ -124,7 +124,7 @@ impl Placeable {
         self.api_in_version(client, namespace, &self.api_version())
     }
 
-    /// The same in another version of the kind's group, such as `apps/v1`.
+    /// Returns the same as [`Self::api`] in another version of the kind's group, such as `apps/v1`.
     pub fn api_in_version<K>(&self, client: &Client, namespace: Option<&str>, api_version: &str) -> Api<K>
     where
         K: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,

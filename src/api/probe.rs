@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
-    /// Every hop was passed.
+    /// Whether every hop was passed.
     pub passed: bool,
     /// The hop that failed: `Secret`, `DNS`, `TCP`, `TLS`, `Clock`, `Authentication`, `Authorization` or `Server`.
     #[serde(default)]
     pub hop: String,
-    /// What was found, for people.
+    /// Text for people: what was found.
     #[serde(default)]
     pub message: String,
-    /// By how many seconds the clock there is ahead of the control plane's.
+    /// Seconds by which the clock there is ahead of the control plane's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_skew: Option<i64>,
 }

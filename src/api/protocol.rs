@@ -66,9 +66,9 @@ fn start(text: &str, digits: usize) -> &str {
 pub const DIRECT_PLACEMENT: &str = "directPlacement";
 /// Key of the same ConfigMap: kinds that are placed beside those of the table, as `GROUP/VERSION/Kind[,…]`.
 pub const EXTRA_KINDS: &str = "extraKinds";
-/// Annotations place.
+/// Value of [`DIRECT_PLACEMENT`]: annotations place.
 pub const ALLOW: &str = "Allow";
-/// They do not.
+/// Value of [`DIRECT_PLACEMENT`]: annotations do not place.
 pub const DENY: &str = "Deny";
 
 #[cfg(test)]

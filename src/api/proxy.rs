@@ -2,12 +2,13 @@
 
 use hyper_util::client::proxy::matcher::Matcher;
 
-/// The environment's proxy to a server, but for what is on this machine and what `NO_PROXY` names.
+/// Returns the environment's proxy to a server; `None` where there is none, for what is on this machine, and for what
+/// `NO_PROXY` names.
 pub fn of_environment(server: &http::Uri) -> Option<http::Uri> {
     of(server, |name| std::env::var(name).ok())
 }
 
-/// The same with another way to read variables.
+/// Returns the same as [`of_environment`] with another way to read variables.
 fn of(server: &http::Uri, read: impl Fn(&str) -> Option<String>) -> Option<http::Uri> {
     let named = |upper: &str, lower: &str| {
         let given = |name| read(name).filter(|text| !text.is_empty());

@@ -4,21 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-/// Where a right holds.
+/// Scope in which a right holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     /// In the whole cluster, or on objects without a namespace.
     Cluster,
     /// In the namespace of the installation.
     Namespace,
-    /// In the other namespaces that some of its objects are in.
+    /// In the other namespaces that some objects of the installation are in.
     Elsewhere,
 }
 
 /// One verb on one resource.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Right {
-    /// Where.
+    /// The scope in which it holds.
     pub scope: Scope,
     /// The API group, empty for the core group.
     pub group: String,
@@ -53,7 +53,7 @@ impl Right {
     }
 }
 
-/// Each right once; what anything needs is not optional.
+/// Returns each right once; one that anything needs is not optional.
 pub fn merged(rights: impl IntoIterator<Item = Right>) -> Vec<Right> {
     let mut known: BTreeMap<(Scope, String, String, &'static str), bool> = BTreeMap::new();
     for right in rights {

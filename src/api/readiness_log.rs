@@ -4,16 +4,16 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// The name of the scheduler in them.
+/// Name of the scheduler in these lines.
 pub const SCHEDULER: &str = "fleet-scheduler";
-/// The name of the agent in them.
+/// Name of the agent in these lines.
 pub const AGENT: &str = "fleet-agent";
-/// Stands behind the name and before the reason, where a program has failed in something.
+/// Words between the name and the reason, where a program has failed in something.
 pub const NOT_READY: &str = " is not ready: ";
-/// Stands in their place when it is ready again.
+/// Words in their place when the program is ready again.
 pub const READY: &str = " is ready: ";
 
-/// The reason that a line gives for a program that is not ready.
+/// Returns the reason that a line gives for a program that is not ready.
 pub fn reason(line: &str) -> Option<String> {
     said(&message(line), NOT_READY).map(str::to_owned)
 }
@@ -27,7 +27,7 @@ fn said<'m>(message: &'m str, words: &str) -> Option<&'m str> {
     [SCHEDULER, AGENT].iter().find_map(|program| message.split_once(program)?.1.strip_prefix(words))
 }
 
-/// The message of a line: logs are written as JSON by default.
+/// Returns the message of a line: logs are written as JSON by default; of any other line, the whole line.
 pub(super) fn message(line: &str) -> Cow<'_, str> {
     let parsed = serde_json::from_str::<Value>(line).ok();
     let message = parsed.as_ref().and_then(|parsed| parsed["message"].as_str());

@@ -1,4 +1,5 @@
-//! What an agent says of its registration, in an annotation of its identity Secret, for whoever installs or uninstalls.
+//! State of a registration as the agent reports it, in an annotation of its identity Secret, for whoever installs or
+//! uninstalls.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub const IDENTITY_SECRET: &str = "fleet-agent-identity";
 /// Key of the certificate in that Secret.
 pub const IDENTITY_CERTIFICATE: &str = "tls.crt";
-/// Key in that Secret of what tells which control plane issued the certificate.
+/// Key in that Secret of the digest that tells which control plane issued the certificate.
 pub const IDENTITY_HUB: &str = "hub";
 /// Annotation by which an uninstall asks the agent to leave the control plane: `"true"`.
 pub const ANNOTATION_LEAVE: &str = "fleet-scheduler.io/leave";
@@ -22,7 +23,7 @@ pub fn is_asked(annotations: &BTreeMap<String, String>, annotation: &str) -> boo
     annotations.get(annotation).is_some_and(|value| value == "true")
 }
 
-/// How a registration stands, in one word each.
+/// States of a registration, one word each.
 pub mod state {
     /// The request for a certificate is under way.
     pub const REGISTERING: &str = "Registering";
@@ -38,11 +39,11 @@ pub mod state {
     pub const LEFT: &str = "Left";
 }
 
-/// The reason with which an agent is [`state::BLOCKED`] that was asked to leave and cannot.
+/// Reason of an agent that is [`state::BLOCKED`] because it was asked to leave and cannot.
 pub const LEAVE_FAILED: &str = "LeaveFailed";
 
-/// Why the control plane refuses a request by which an agent takes its registration back. Either says that nothing of the
-/// cluster is there now.
+/// Reasons for which the control plane refuses a request by which an agent takes its registration back. Either says
+/// that nothing of the cluster is there now.
 pub mod gone {
     /// The cluster was forgotten.
     pub const CLUSTER_LEFT: &str = "ClusterLeft";
@@ -73,23 +74,23 @@ pub mod validity {
     }
 }
 
-/// How a registration stands.
+/// State of a registration, as the agent reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registration {
-    /// One of [`state`].
+    /// The state: one of those in [`state`].
     pub state: String,
-    /// Why, as one word.
+    /// Reason of the state, as one word.
     pub reason: String,
-    /// Why, for people; the control plane's own words where it refused.
+    /// Reason of the state, for people; the control plane's own words where it refused.
     #[serde(default)]
     pub message: String,
-    /// When it was said, so that saying the same again can be seen.
+    /// Time of the report (RFC 3339), so that reporting the same again can be seen.
     #[serde(default)]
     pub at: String,
 }
 
 impl Registration {
-    /// Reads it from the annotations of the identity Secret.
+    /// Reads it from the annotations of the identity Secret; `None` where there is none, or none that can be read.
     pub fn read(annotations: &BTreeMap<String, String>) -> Option<Self> {
         serde_json::from_str(annotations.get(ANNOTATION_STATE)?).ok()
     }

@@ -88,14 +88,14 @@ pub enum Place {
     Context(&'static str),
 }
 
-/// How the API of a control plane is reached from this machine.
+/// Way to the API of a control plane from this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
     /// By a context of the kubeconfig that kubectl reads.
     Context(String),
     /// By a kubeconfig file, and by a context in it where it needs one.
     Kubeconfig(PathBuf, Option<String>),
-    /// It is not known.
+    /// A way that is not known.
     Unknown,
 }
 
@@ -133,17 +133,17 @@ pub enum Flag {
 }
 
 impl Command {
-    /// A command about the cluster and namespace of the run.
+    /// Builds a command about the cluster and namespace of the run.
     pub const fn here(action: Action) -> Self {
         Self { action, place: Place::Run, flags: Vec::new() }
     }
 
-    /// A command about another place.
+    /// Builds a command about another place.
     pub const fn at(place: Place, action: Action) -> Self {
         Self { action, place, flags: Vec::new() }
     }
 
-    /// The same command with one more flag.
+    /// Adds one more flag.
     #[must_use]
     pub fn with(mut self, flag: Flag) -> Self {
         self.flags.push(flag);
@@ -201,19 +201,19 @@ impl Remedy {
         self
     }
 
-    /// Goes on with another one.
+    /// Goes on with another remedy.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
     }
 
-    /// The pieces.
+    /// Returns the pieces, in the order in which they are read.
     pub fn parts(&self) -> &[Part] {
         &self.0
     }
 
-    /// The same with control characters of its words made visible: they may hold what a cluster says.
+    /// Makes control characters of the words visible: they may hold what a cluster says.
     #[must_use]
     pub fn visible(self) -> Self {
         let shown = |part| match part {

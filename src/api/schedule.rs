@@ -112,13 +112,13 @@ pub struct ApplyPolicy {
     pub on_delete: OnDelete,
 }
 
-/// What becomes of a copy when its Schedule is deleted.
+/// Treatment of a copy when its Schedule is deleted.
 #[derive(Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OnDelete {
-    /// It is deleted.
+    /// The copy is deleted.
     #[default]
     Delete,
-    /// It stays, and its labels and annotations of this control plane are removed.
+    /// The copy stays, and its labels and annotations of this control plane are removed.
     Keep,
 }
 
@@ -231,7 +231,7 @@ pub mod deleted {
     pub const KEPT: &str = "Kept";
     /// The namespace was left: it was there before, or foreign objects are in it.
     pub const NAMESPACE_KEPT: &str = "NamespaceKept";
-    /// Not yet.
+    /// The copy is not gone yet.
     pub const WAITING: &str = "Waiting";
 }
 

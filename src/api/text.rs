@@ -16,7 +16,7 @@ pub const MESSAGE: usize = 1024;
 /// The most characters of a text of several lines or a list: as many as Kubernetes keeps of a container's termination message.
 pub const LINES: usize = 4096;
 
-/// What stands for the part that was cut off.
+/// Character that stands for the part that was cut off.
 const CUT: char = '…';
 
 /// Text on one line, line breaks escaped too; at most [`MESSAGE`] characters of it.

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {expected}")]
 pub struct VersionError {
-    /// What was given.
+    /// The text that was given.
     pub text: String,
-    /// What was expected, as a noun phrase with an example.
+    /// Description of what was expected, as a noun phrase with an example.
     pub expected: &'static str,
 }
 
@@ -94,7 +94,7 @@ impl fmt::Display for ServiceLine {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceVersion {
     line: ServiceLine,
-    /// What follows the line: `.1`, `.1-rc.2` or nothing.
+    /// Text that follows the line: `.1`, `.1-rc.2` or nothing.
     rest: String,
 }
 

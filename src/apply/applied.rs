@@ -11,7 +11,7 @@ use crate::k8s::object::{number, uid};
 /// An object of the run as the server has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Applied {
-    /// What the inventory says of it.
+    /// Inventory entry of the object.
     pub item: Item,
     /// The generation that our write gave it; waits demand that its controller has seen at least this one.
     pub generation: Option<i64>,

@@ -1,4 +1,4 @@
-//! Whose the replicas of an object are that somebody has scaled: an autoscaler's, ours again, or another manager's.
+//! Owners of replicas that somebody has scaled: an autoscaler, ourselves again, or another manager.
 //!
 //! The entry of a manager that scaled once stays when the manager is gone, so it says nothing of who scales now; that an
 //! autoscaler is there does.
@@ -13,16 +13,16 @@ use crate::k8s::managed_fields;
 use crate::k8s::managed_fields::AUTOSCALERS;
 use crate::k8s::object::{ObjectRef, text};
 
-/// Whose the replicas of an object are by now that somebody, and no person with kubectl, has taken.
+/// Present owner of the replicas of an object, which somebody other than a person with kubectl has taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Scaler {
-    /// Those of an autoscaler of this name.
+    /// The autoscaler of this name.
     Autoscaler(String),
-    /// Those of this manager, because autoscalers may not be read.
+    /// The manager of this name, which counts as an autoscaler because autoscalers cannot be listed.
     Unread(String),
-    /// Ours again: the autoscaler that took them is gone.
+    /// Ourselves again: the autoscaler that took them is gone.
     Gone,
-    /// Those of a manager that is no autoscaler of Kubernetes: a person with another client, or an operator.
+    /// A manager that is no autoscaler of Kubernetes: a person with another client, or an operator.
     Other,
 }
 
@@ -32,7 +32,7 @@ impl Scaler {
         matches!(self, Self::Autoscaler(_) | Self::Unread(_))
     }
 
-    /// Who keeps the replicas, for people; nobody where they are not left.
+    /// Returns the keeper of the replicas, in words for messages; none where they are not left to anybody.
     pub(crate) fn keeper(&self) -> Option<String> {
         match self {
             Self::Autoscaler(name) => Some(format!("the autoscaler `{name}`")),
@@ -58,9 +58,9 @@ fn scales(autoscaler: &Value, target: &ObjectRef) -> bool {
     target.is(group, of("kind")) && target.name == of("name")
 }
 
-/// Who has taken the replicas of which of these live objects (or their metadata).
+/// Finds the owners of the replicas of those of these live objects (or their metadata) that somebody has scaled.
 ///
-/// Where nobody has, nothing is read; else the autoscalers of the namespace, in one list.
+/// Where nobody has, nothing is read; else the autoscalers of each namespace concerned, in one list.
 pub(crate) async fn scalers<'a>(
     server: &Server,
     live: impl IntoIterator<Item = (&'a ObjectRef, &'a Value)>,

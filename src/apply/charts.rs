@@ -71,7 +71,7 @@ impl Renderable {
         self.0.iter()
     }
 
-    /// Why no chart renders an object, as a clause; nothing for one that some chart renders.
+    /// Returns the reason that no chart renders an object, as a clause; none for one that some chart renders.
     pub(crate) fn refusal(&self, object: &ObjectRef) -> Option<String> {
         if self.contains(object) {
             return None;

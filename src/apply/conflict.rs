@@ -20,7 +20,7 @@ pub struct Conflict {
     pub field: String,
     /// Its holder.
     pub manager: String,
-    /// Since when, RFC 3339, where the server knows.
+    /// Time since which it is held, RFC 3339, where the server knows.
     pub since: Option<String>,
     /// The value that we would set as JSON, cut; `(not shown)` for Secrets.
     pub ours: String,

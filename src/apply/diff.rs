@@ -41,7 +41,7 @@ pub enum Change {
 /// One field with both values; none where the field is not there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FieldChange {
-    /// Such as `.spec.template.spec.containers[name=api].image`.
+    /// Path of the field, such as `.spec.template.spec.containers[name=api].image`.
     pub path: String,
     /// The live value as JSON.
     pub before: Option<String>,
@@ -52,7 +52,7 @@ pub struct FieldChange {
 /// One object that would change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// Which.
+    /// The object.
     pub object: ObjectRef,
     /// The change of it.
     pub change: Change,
@@ -61,7 +61,7 @@ pub struct Difference {
     /// Fields that other managers hold: the apply would stop at these.
     #[serde(skip)]
     pub conflicts: Vec<Conflict>,
-    /// What could not be checked, or that it stays, and why.
+    /// Note on what could not be checked, or that the object stays, with the reason.
     pub note: Option<String>,
 }
 
@@ -93,7 +93,8 @@ impl Engine {
         Ok(differences)
     }
 
-    /// What would happen to an object that is planned no more; nothing where it is gone.
+    /// Returns the difference for an object that is planned no more: its deletion, or that it stays. None where it is
+    /// gone.
     async fn deletion(&self, server: &Server, item: &Item) -> Result<Option<Difference>, Error> {
         let (change, note) = match self.unplanned(server, item).await? {
             Unplanned::Ours(..) => (Change::Delete, None),
@@ -337,7 +338,8 @@ mod tests {
         assert!(found.iter().all(|change| change.contains(": hash:") && !change.contains("c2VjcmV0")), "{found:?}");
     }
 
-    /// What is said of a new object where its namespace is missing and the other one answers this.
+    /// Returns the note on a new object whose namespace is missing, where the check in the other namespace gets this
+    /// answer.
     async fn noted(code: u16, message: &str) -> Result<String, Error> {
         let answer =
             json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message});

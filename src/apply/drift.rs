@@ -35,9 +35,9 @@ pub enum Drifted {
 /// An object that is not as it was installed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drift {
-    /// Which.
+    /// The object.
     pub object: ObjectRef,
-    /// The outcome.
+    /// Kind of its drift.
     pub strayed: Drifted,
 }
 

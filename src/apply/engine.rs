@@ -1,4 +1,4 @@
-//! The engine's settings: which cluster, whose installation, how careful, until when.
+//! The engine and its settings: cluster, owner of the installation, permissions to take things over, deadline.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::k8s::object::ObjectRef;
 /// Options of a caller.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// When requests, retries and waits end. None: every request has its own limit only.
+    /// Time at which requests, retries and waits end. None: every request has its own limit only.
     pub deadline: Option<Instant>,
     /// The journal's copy on this machine.
     pub journal: Option<PathBuf>,
@@ -31,9 +31,9 @@ pub struct Options {
     pub take_fields: Vec<String>,
     /// Time to wait for another run's lock.
     pub lock_wait: Duration,
-    /// What the history calls a run that writes: `install`, `upgrade`.
+    /// Command under which the history lists a run that writes: `install`, `upgrade`.
     pub command: &'static str,
-    /// Who the lock says is at work. Each run puts a fresh nonce into it.
+    /// Holder that is written into the lock. Each run puts a fresh nonce into it.
     pub holder: Holder,
     /// Number of requests that are under way at once. The server shares 400 reads and 200 writes among all clients.
     pub parallel: usize,
@@ -79,12 +79,12 @@ impl Engine {
         Self::new(client, owner, Options::default(), Events::none())
     }
 
-    /// Whose installation it is.
+    /// Owner of the installation.
     pub const fn owner(&self) -> &Owner {
         &self.owner
     }
 
-    /// The same engine with another end of time.
+    /// Returns the same engine with another deadline.
     #[must_use]
     pub fn with_deadline(&self, deadline: Option<Instant>) -> Self {
         let mut engine = self.clone();

@@ -13,11 +13,11 @@ use crate::k8s::kubeconfig::ClientError;
 use crate::k8s::object::ObjectRef;
 use crate::k8s::request_error::RequestError;
 
-/// Why the engine stopped. No variant carries a Secret's value.
+/// Reason that the engine stopped. No variant carries a Secret's value.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No client.
+    /// No client could be built.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The server refused something, or was not reached.
@@ -29,19 +29,19 @@ pub enum Error {
     /// Fields that we would set are held by others.
     #[error("{} of {} held by another manager: {}", count(conflicts.len(), "field"), if conflicts.len() == 1 { "ours is" } else { "ours are" }, join(conflicts))]
     Conflicts {
-        /// One a field.
+        /// The conflicts, one per field.
         conflicts: Vec<Conflict>,
     },
     /// Objects of our names exist and are not ours.
     #[error("{} of that name already there, not made by this installation: {}", count(objects.len(), "object"), join_foreign(objects))]
     NotOurs {
-        /// One an object.
+        /// The objects.
         objects: Vec<Foreign>,
     },
     /// All that carries the labels of this installation was made by others, so that there is nothing of it to remove.
     #[error("{} its labels and {} not made by an install: {}", with_labels(objects.len()), if objects.len() == 1 { "was" } else { "were" }, join_first(objects))]
     MadeByOthers {
-        /// One an object.
+        /// The objects.
         objects: Vec<Foreign>,
     },
     /// Waiting came to an end without success.
@@ -62,11 +62,11 @@ pub enum Error {
     /// An object is restored from the recorded release only, and that cannot be rendered again.
     #[error("{object} is not restored: {why}")]
     NotRendered {
-        /// Which.
+        /// The object that is not restored.
         object: Box<ObjectRef>,
         /// The recorded service version; empty where none is recorded.
         version: String,
-        /// Why not, as a clause.
+        /// Reason that it is not restored, as a clause.
         why: String,
     },
     /// An input object lacks what every object has.
@@ -75,7 +75,7 @@ pub enum Error {
     /// Objects are still there at the end of the time for deleting.
     #[error("timed out waiting for the condition: {} still there: {}", count(objects.len(), "object"), join_stuck(objects))]
     Stuck {
-        /// Each with what holds it.
+        /// The objects, each with what holds it.
         objects: Vec<ObjectReason>,
     },
 }
@@ -83,7 +83,7 @@ pub enum Error {
 /// An object that is there and is not ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Foreign {
-    /// Which.
+    /// The object.
     pub object: ObjectRef,
     /// Its writers: the field managers, the newest first.
     pub managers: Vec<String>,
@@ -92,7 +92,7 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// Whose it is, for people: `made by kubectl-create`.
+    /// Returns the owner of the object, in words for messages: `made by kubectl-create`.
     pub fn owner(&self) -> String {
         match (&self.install, self.managers.as_slice()) {
             (Some(install), _) => format!("of the installation `{}`", visible_cell(install)),

@@ -26,10 +26,10 @@ const DEFINITION_LAG: Duration = Duration::from_secs(10);
 /// Time that an object that is on its way out may keep its successor waiting.
 const TERMINATING: Duration = Duration::from_secs(60);
 
-/// What a step takes in the journal at most, in bytes, before anything is left out of it that can be done without.
+/// Largest size of a step in the journal, in bytes. A step that would be larger leaves out what can be done without.
 const LARGEST_STEP: usize = 4 * 1024;
 
-/// Why one object was not applied.
+/// Reason that one object was not applied.
 pub(crate) enum Failure {
     Conflicts(Vec<Conflict>),
     Error(Error),
@@ -175,7 +175,8 @@ impl Engine {
     }
 }
 
-/// What somebody had set in our fields, of which the step takes back what it applies.
+/// Returns the values that somebody else had set in our fields and the step takes back, with the manager who gets them
+/// on an undo; none where there are none.
 fn theirs_of(step: &Step, live: &Value, applied: &Value) -> Option<Theirs> {
     if step.drift.is_empty() {
         return None;

@@ -65,12 +65,13 @@ pub struct Step {
     pub(crate) live: Option<Value>,
     /// The digest of the manifest, for the record.
     pub(crate) digest: String,
-    /// Whose the replicas are that somebody has scaled; nobody's where we set none, or the user wants them back.
+    /// Owner of the replicas, where somebody has scaled them; none where we set none, or the user wants them back.
     pub(crate) scaler: Option<Scaler>,
 }
 
 impl Step {
-    /// Who the replicas are left to, and what takes them; nothing where they are ours.
+    /// Returns a note that tells who the replicas are left to, and the field to take to hold them; none where they are
+    /// ours.
     pub(crate) fn left(&self) -> Option<String> {
         let keeper = self.scaler.as_ref()?.keeper()?;
         let flag = conflict::flag(&self.target, managed_fields::REPLICAS);
@@ -89,11 +90,11 @@ pub struct Plan {
     pub foreign: Vec<Foreign>,
     /// Objects of others that will be taken over, which was allowed.
     pub adopted: Vec<Foreign>,
-    /// What will be recorded; none for a part of an installation.
+    /// Release that will be recorded; none for a part of an installation.
     pub release: Option<Release>,
     /// Steps of a journal that no run of this owner can have written. They are dropped from it.
     pub(crate) refused: Vec<RefusedStep>,
-    /// What the cluster knew when the plan was made.
+    /// Record, journal and lock in the cluster when the plan was made.
     pub state: State,
     /// The uid of the installation: found, or new.
     pub(crate) install_uid: String,
@@ -127,7 +128,7 @@ impl Plan {
         if self.state.record.is_none() { self.steps.iter().filter(ours).count() } else { 0 }
     }
 
-    /// What is left to others, for people.
+    /// Returns notes on what is left to others, for people.
     pub fn notes(&self) -> Vec<String> {
         let left = self.steps.iter().filter_map(|step| Some((&step.target, step.left()?)));
         left.map(|(object, left)| format!("{object}: {left}")).collect()
@@ -178,7 +179,8 @@ impl Engine {
         Ok(plan)
     }
 
-    /// What an installation whose record is lost has, and these inputs do not hold: its labels tell of it.
+    /// Returns the prunable objects of an installation whose record is lost that these inputs do not hold, found by
+    /// their labels.
     async fn unrecorded(&self, state: &State, planned: &BTreeSet<&ObjectRef>) -> Result<Vec<Item>, Error> {
         let found = self.find_labelled(&self.server(), state).await?.ours.into_iter();
         let items = found.filter(|found| !planned.contains(&found.object)).map(|found| Item {
@@ -192,7 +194,8 @@ impl Engine {
         Ok(items.filter(prunable).collect())
     }
 
-    /// What a run that was interrupted has made, and these inputs do not hold: no record knows of it yet.
+    /// Returns the prunable objects that an interrupted run has made and these inputs do not hold: no record knows of
+    /// them yet.
     async fn begun(&self, state: &State, planned: &BTreeSet<&ObjectRef>) -> Result<Vec<Item>, Error> {
         let server = self.server();
         let made = state.journal.iter().flat_map(|journal| &journal.steps).filter(|step| step.undo == Undo::Delete);
@@ -462,7 +465,7 @@ fn changes_unrecorded(state: &State) -> bool {
     state.record.is_none() && state.journal.iter().flat_map(|journal| &journal.steps).any(changed)
 }
 
-/// Data, keys and definitions are never pruned; a namespace is never deleted by a prune.
+/// Returns whether an object may be pruned: never data, keys, definitions, or a namespace.
 fn prunable(item: &Item) -> bool {
     item.policy == Policy::Delete
         && !item.object.is("", "Namespace")

@@ -17,10 +17,11 @@ use crate::k8s::event::{Done, Event};
 use crate::k8s::managed_fields;
 use crate::k8s::object::{ObjectRef, uid};
 
-/// Why an object stays that is planned no more and was ours: someone made another one of that name, or took our labels off.
+/// Reason that an object which was ours and is planned no more stays: someone made another one of that name, or took
+/// our labels off.
 pub(crate) const THEIRS: &str = "it is another's by now";
 
-/// What an object is by now that is planned no more.
+/// Present state of an object that is planned no more.
 pub(crate) enum Unplanned {
     /// Ours still.
     Ours(Kind, Value),
@@ -58,7 +59,7 @@ impl Engine {
 }
 
 impl Run {
-    /// Deletes what the new inputs hold no more. Returns what could not be shown to be ours, which stays recorded.
+    /// Deletes what the new inputs hold no more. Returns what may not be read or deleted, which stays recorded.
     pub(crate) async fn prune(&mut self) -> Result<Vec<Item>, Error> {
         let mut remaining = Vec::new();
         let mut pending = Vec::new();

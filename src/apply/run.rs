@@ -126,7 +126,8 @@ impl Engine {
 }
 
 impl Plan {
-    /// How the first stage is undone, where that needs no further look: all of it is new, and none of it finds data.
+    /// Returns the undo steps of the first stage, where they need no further look: all of it is new, and none of it
+    /// finds data. Else there are none.
     fn opening(&self, is_done: impl Fn(&Step) -> bool) -> Vec<JournalStep> {
         if self.state.journal.is_some() {
             return Vec::new();
@@ -406,7 +407,7 @@ impl Step {
     }
 }
 
-/// A step that this process has found out itself how to undo.
+/// Builds the journal's entry of a step whose undo this process has found out itself.
 fn entry(step: &Step, undo: Undo) -> JournalStep {
     let uid = step.live.as_ref().filter(|_| undo != Undo::Delete).map(|live| uid(live).to_owned()).unwrap_or_default();
     let (object, api_version) = (step.target.clone(), step.kind.api_version());

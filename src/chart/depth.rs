@@ -1,13 +1,13 @@
-//! How deep values may nest: one limit for files, flags and JSON alike, because whatever reads, merges, validates, prints
-//! or drops a tree calls itself once for each level of it.
+//! Limit to the nesting of values, one for files, flags and JSON alike, because whatever reads, merges, validates,
+//! prints or drops a tree calls itself once for each level of it.
 
 use super::diagnostic::{Diagnostic, Place};
 use super::yaml::node::{Data, Node, Origin};
 
-/// How many mappings and lists may lie in one another.
+/// Largest number of mappings and lists that may be nested in one another.
 pub(super) const MAX_DEPTH: usize = 64;
 
-/// The code of the error.
+/// Code of the diagnostic that [`too_deep`] makes.
 pub(super) const CODE: &str = "too-deep";
 
 /// The first collection of a tree that is too deep where the tree itself lies below `above` mappings and lists.

@@ -5,16 +5,16 @@ use std::fmt;
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use serde::Serialize;
 
-/// How many characters of a long line are shown on either side of the caret.
+/// Number of characters of a long line that are shown before the place; at most twice as many are shown from it on.
 const AROUND: usize = 60;
 
-/// How bad it is.
+/// Severity of a diagnostic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Nothing is rendered.
+    /// An error: nothing is rendered.
     Error,
-    /// Accepted, but worth a word.
+    /// A warning: the input is accepted, but should be looked at.
     Warning,
 }
 
@@ -29,16 +29,16 @@ pub struct Place {
     pub column: usize,
     /// The line's text, secrets masked; a long one is cut around the column.
     pub text: String,
-    /// Where the place is in `text`: bytes.
+    /// Byte offset of the place in `text`.
     #[serde(skip)]
     pub start: usize,
-    /// How many bytes of `text` it covers; 0 for a point.
+    /// Number of bytes of `text` that the place covers; 0 for a point.
     #[serde(skip)]
     pub width: usize,
 }
 
 impl Place {
-    /// Whether both stand at the same line and column of a source.
+    /// Returns whether both are at the same line and column of the same source.
     pub fn is(&self, other: &Self) -> bool {
         (&self.source, self.line, self.column) == (&other.source, other.line, other.column)
     }
@@ -64,7 +64,7 @@ impl Place {
     }
 }
 
-/// The next character boundary at or below a byte offset.
+/// Returns the nearest character boundary at or below a byte offset.
 fn floor(text: &str, offset: usize) -> usize {
     let mut at = offset.min(text.len());
     while !text.is_char_boundary(at) {
@@ -73,7 +73,8 @@ fn floor(text: &str, offset: usize) -> usize {
     at
 }
 
-/// Cuts a long line around a place and makes control characters visible.
+/// Cuts a long line around a place and makes control characters visible; returns the text, and offset and width of the
+/// place in it, in bytes.
 fn cut(line: &str, at: usize, width: usize) -> (String, usize, usize) {
     let from = line[..at].char_indices().rev().nth(AROUND - 1).map_or(0, |(index, _)| index);
     let to = line[at..].char_indices().nth(2 * AROUND).map_or(line.len(), |(index, _)| at + index);
@@ -106,24 +107,24 @@ fn cut(line: &str, at: usize, width: usize) -> (String, usize, usize) {
     (shown, start, width)
 }
 
-/// One thing that is wrong.
+/// One problem: an error or a warning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
     /// A stable code: `unknown-key`.
     pub code: &'static str,
-    /// How bad it is.
+    /// Severity: an error or a warning.
     pub severity: Severity,
-    /// What is wrong: one sentence without a full stop, values of secrets left out.
+    /// The problem in one sentence without a full stop, values of secrets left out.
     pub message: String,
     /// The path of the value: `etcd.image.tag`; empty for the whole document.
     pub path: String,
-    /// Where.
+    /// Place in the source, if it is known.
     pub place: Option<Place>,
-    /// What is said under the caret: usually what was expected.
+    /// Text under the caret, usually what was expected; empty for none.
     pub label: String,
-    /// What the field is for, and other background.
+    /// Background, such as what the field is for.
     pub notes: Vec<String>,
-    /// What to do.
+    /// Advice on what to do.
     pub helps: Vec<String>,
 }
 
@@ -147,42 +148,42 @@ impl Diagnostic {
         Self { severity: Severity::Warning, ..Self::error(code, message) }
     }
 
-    /// Adds the place.
+    /// Sets the place in the source.
     #[must_use]
     pub fn at(mut self, place: impl Into<Option<Place>>) -> Self {
         self.place = place.into();
         self
     }
 
-    /// Adds the path of the value.
+    /// Sets the path of the value.
     #[must_use]
     pub fn path(mut self, path: impl Into<String>) -> Self {
         self.path = path.into();
         self
     }
 
-    /// Adds what stands under the caret.
+    /// Sets the text under the caret.
     #[must_use]
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
         self
     }
 
-    /// Adds background.
+    /// Adds a note with background.
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.notes.push(note.into());
         self
     }
 
-    /// Adds what to do.
+    /// Adds advice on what to do.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.helps.push(help.into());
         self
     }
 
-    /// The text for people, with colours if asked for, without a line break at its end.
+    /// Returns the text for people, with terminal colours if `colour`, without a line break at its end.
     pub fn render(&self, colour: bool) -> String {
         let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
         let level = match self.severity {
@@ -212,12 +213,12 @@ impl Diagnostic {
 pub struct Diagnostics(pub Vec<Diagnostic>);
 
 impl Diagnostics {
-    /// Whether there is an error among them.
+    /// Returns whether there is an error among them.
     pub fn has_errors(&self) -> bool {
         self.0.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
     }
 
-    /// The text for people: all of them, an empty line between two.
+    /// Returns the text for people: all of them, with an empty line between two.
     pub fn render(&self, colour: bool) -> String {
         let texts: Vec<String> = self.0.iter().map(|diagnostic| diagnostic.render(colour)).collect();
         texts.join("\n\n")

@@ -23,7 +23,7 @@ fn add_embedded(folder: &'static Dir<'static>, texts: &mut BTreeMap<Cow<'static,
 #[derive(Debug, Clone, Default)]
 pub struct Files {
     texts: BTreeMap<Cow<'static, str>, Cow<'static, str>>,
-    /// Files that the build script has read.
+    /// Documents of the files that the build script has parsed, by path.
     documents: BTreeMap<&'static str, Documents>,
 }
 
@@ -35,10 +35,10 @@ impl Files {
         Self { texts, documents: documents::all().collect() }
     }
 
-    /// Every `.yaml` file below a folder.
+    /// Reads every `.yaml` file below a folder.
     ///
     /// # Errors
-    /// What reading the folder or one of its files gives, with its name.
+    /// An I/O error of the folder or of one of its files, with the name.
     pub fn from_dir(folder: &Path) -> std::io::Result<Self> {
         let mut files = Self::default();
         let mut folders = vec![folder.to_owned()];
@@ -97,7 +97,7 @@ pub struct Preset {
 }
 
 impl Preset {
-    /// What it is for, out of the comment at its beginning.
+    /// Returns its purpose, taken from the comment at the beginning of its text.
     pub fn description(&self) -> String {
         let comment = self.text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim);
         comment.filter(|line| !line.starts_with("yaml-language-server:")).collect::<Vec<_>>().join(" ")

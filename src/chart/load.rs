@@ -20,7 +20,7 @@ use super::yaml::node::{Data, Node, Origin, Sources, merge};
 use super::yaml::read;
 use super::{Files, render};
 
-/// What a chart installs.
+/// Kind of chart, by what it installs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -67,9 +67,9 @@ impl FromStr for Kind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stage {
-    /// For programs: `network`.
+    /// Name for programs: `network`.
     pub name: String,
-    /// For people: `Service of the API server`.
+    /// Title for people: `Service of the API server`.
     pub title: String,
     /// The files of `templates/` whose objects belong to it, in order.
     pub templates: Vec<String>,
@@ -81,7 +81,7 @@ pub struct Stage {
 struct Manifest {
     kind: Kind,
     line: ServiceLine,
-    /// The line that this one is laid over.
+    /// The older line that this one is laid over.
     extends: Option<ServiceLine>,
     /// One sentence for people.
     description: Option<String>,
@@ -94,7 +94,7 @@ struct Manifest {
     images: Option<BTreeMap<String, String>>,
 }
 
-/// What is wrong with a chart; never the fault of a user's values.
+/// Error of a chart itself; never the fault of a user's values.
 #[derive(Debug, thiserror::Error)]
 pub enum ChartError {
     /// There is no such chart.
@@ -110,7 +110,7 @@ pub enum ChartError {
     Manifest {
         /// The file below `charts/`.
         path: String,
-        /// What is wrong.
+        /// The problem, for people.
         problem: String,
     },
     /// Files and stages do not match.
@@ -118,7 +118,7 @@ pub enum ChartError {
     Layout {
         /// The folder below `charts/`.
         chart: String,
-        /// What is wrong.
+        /// The problem, for people.
         problem: String,
     },
     /// A file of values or a template cannot be read.
@@ -169,7 +169,7 @@ impl fmt::Debug for Compiled {
 }
 
 impl Compiled {
-    /// Compiles when the outcome is first asked for.
+    /// Defers compiling until the outcome is first asked for.
     fn later(compile: impl FnOnce() -> Result<Renderer, Diagnostics> + Send + 'static) -> Self {
         Self(Arc::new(LazyLock::new(Box::new(compile))))
     }
@@ -181,13 +181,13 @@ impl Compiled {
 
 const FOLDERS: [&str; 2] = ["templates", "bootstrap"];
 
-/// Whether a file only holds macros and parts for others.
+/// Returns whether a file only holds macros and parts for others.
 fn is_library(name: &str) -> bool {
     name.starts_with('_')
 }
 
 impl Chart {
-    /// A chart that is compiled into this program, with its row of the table.
+    /// Loads a chart that is embedded in this program, with its row of the table of versions.
     ///
     /// # Errors
     /// [`ChartError::Missing`] if there is none; others are mistakes in the charts.
@@ -195,7 +195,7 @@ impl Chart {
         Ok(Self::flatten(&Files::embedded(), kind, line)?.with_table(super::versions::shared()))
     }
 
-    /// A chart out of a set of files, without a row of the table.
+    /// Loads a chart out of a set of files, without the table of versions.
     ///
     /// # Errors
     /// [`ChartError`].
@@ -205,7 +205,7 @@ impl Chart {
         Ok(chart)
     }
 
-    /// The same; mistakes in the templates are only told when it is rendered.
+    /// Flattens a chart without compiling it, so that mistakes in the templates are only reported when it is rendered.
     fn flatten(files: &Files, kind: Kind, line: ServiceLine) -> Result<Self, ChartError> {
         let mut chain = Vec::new();
         let mut next = Some(line);
@@ -270,39 +270,39 @@ impl Chart {
         })
     }
 
-    /// Which chart it is.
+    /// Returns its kind.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Its line.
+    /// Returns its line.
     pub fn line(&self) -> ServiceLine {
         self.line
     }
 
-    /// What it is, in one sentence.
+    /// Returns its description in one sentence.
     pub fn description(&self) -> &str {
         &self.description
     }
 
-    /// Its stages in the order in which they are applied.
+    /// Returns its stages in the order in which they are applied.
     pub fn stages(&self) -> &[Stage] {
         &self.stages
     }
 
-    /// Its row of the table of versions; nothing for a chart that does not come with a table.
+    /// Returns its row of the table of versions; `None` for a chart without a table.
     pub fn row(&self) -> Option<&Row> {
         self.table.as_ref()?.row(self.service_line)
     }
 
-    /// Gives it a table, out of whose row for its line images become defaults of the values.
+    /// Gives it a table of versions: the images of its row there become defaults of the values.
     #[must_use]
     pub fn with_table(mut self, table: Arc<Versions>) -> Self {
         self.table = Some(table);
         self
     }
 
-    /// Gives it the row of the service version that is installed; that may be another line than the chart's.
+    /// Gives it the row of the service version that is installed, which may be of another line than the chart.
     #[must_use]
     pub fn with_row(self, row: Row) -> Self {
         let service_line = row.version;
@@ -340,8 +340,8 @@ impl Chart {
         builder
     }
 
-    /// The same for one version of the line: the service's own images are of that version. Images that the user gives are
-    /// held against those of the version.
+    /// Returns the builder of [`Chart::values`] for one version of the line: the service's own images are of that
+    /// version, and images that the user gives are checked against those of the version.
     pub fn values_of(&self, version: &ServiceVersion) -> ValuesBuilder {
         let builder = self.values();
         let Some(row) = self.row() else { return builder };
@@ -392,7 +392,7 @@ impl Chart {
     /// their order.
     ///
     /// # Errors
-    /// The same.
+    /// As [`Chart::render`].
     pub fn render_each<T>(
         &self,
         input: &render::RenderInput,
@@ -401,7 +401,7 @@ impl Chart {
         self.renderer()?.render_each(input, make)
     }
 
-    /// For tests: what the quick way renders, and what the careful one does.
+    /// Renders with the quick path and with the careful one, for tests that compare them.
     #[cfg(test)]
     pub(crate) fn render_both(&self, input: &render::RenderInput) -> [Option<render::Rendered>; 2] {
         let renderer = self.renderer().unwrap();
@@ -471,7 +471,7 @@ fn check_stages(chart: &str, stages: &[Stage], files: &BTreeMap<String, File>) -
     Ok(())
 }
 
-/// What is rendered, in order: the bootstrap files, then the templates of each stage.
+/// Returns the files to render, in order: the bootstrap files, then the templates of each stage.
 fn parts(stages: &[Stage], files: &BTreeMap<String, File>) -> Vec<Part> {
     let bootstrap = files
         .keys()

@@ -96,7 +96,7 @@ pub(super) fn schema() -> Value {
     })
 }
 
-/// What the type behind the values does: every optional value is present, as null.
+/// Completes values as the type behind them does: every optional value is present, as null.
 pub(super) fn complete(mut values: Value) -> Value {
     let etcd = values["etcd"].as_object_mut().unwrap();
     etcd.entry("storageClass").or_insert(Value::Null);

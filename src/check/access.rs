@@ -1,4 +1,4 @@
-//! What the user may not do, asked of the API server by access reviews, and the judgement on it.
+//! Rights that the user lacks, asked of the API server by access reviews, and the judgement on them.
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use kube::Client;

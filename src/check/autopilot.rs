@@ -7,10 +7,10 @@ use super::CheckResult;
 
 /// An API group that only clusters in this mode serve.
 const GROUP: &str = "auto.gke.io";
-/// How the names of nodes begin that the provider makes in this mode.
+/// Prefix of the names of nodes that the provider makes in this mode.
 const NODE: &str = "gk3-";
 
-/// What tells the mode: an API group, or the names of nodes. Either may be missing.
+/// Returns the evidence of the mode: an API group, or the names of nodes. Either may be missing.
 pub(super) fn evidence<'n>(groups: Option<&APIGroupList>, nodes: impl Iterator<Item = &'n str>) -> Vec<String> {
     let groups = groups.iter().flat_map(|list| &list.groups).filter(|group| group.name == GROUP);
     let groups = groups.map(|group| format!("API group {}", group.name));

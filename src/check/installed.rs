@@ -6,13 +6,13 @@ use crate::api::first_of::first_of;
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::api::version::ServiceVersion;
 
-/// From how many days before its end a certificate is warned about: from when an install renews it.
+/// Days before its end from which a certificate is warned about: from when an install renews it.
 pub const WARN_DAYS: i64 = 60;
 
 /// A certificate by the name of its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expiry {
-    /// Such as `apiserver.crt`.
+    /// Name of the file, such as `apiserver.crt`.
     pub file: String,
     /// Whole days until it ends; below zero it has ended.
     pub days: i64,
@@ -29,23 +29,23 @@ pub struct InstalledFacts {
     pub recorded: Result<Option<(String, usize)>, String>,
     /// The version of what is installed, by the record or else by the labels; none where it is not known.
     pub version: Option<ServiceVersion>,
-    /// What strayed, one clause an object; or why it could not be found out.
+    /// Objects that strayed, one clause each; or the reason that they could not be found out.
     pub drift: Result<Vec<String>, String>,
     /// True if others have put objects back, so that an upgrade has to adopt them.
     pub copied: bool,
     /// Components that run another image than that of the version, one clause each.
     pub images: Vec<String>,
-    /// A run under way: who.
+    /// Holder of a run under way.
     pub at_work: Option<String>,
-    /// A run that was interrupted: what it was, and when it began.
+    /// Command and start of a run that was interrupted.
     pub cut_off: Option<(String, String)>,
     /// All certificates that could be read.
     pub certificates: Vec<Expiry>,
-    /// Who issues them anew.
+    /// Party that issues the certificates anew.
     pub renewed_by: RenewedBy,
 }
 
-/// Who issues the certificates of a control plane anew.
+/// Party that issues the certificates of a control plane anew.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RenewedBy {
     /// An install or an upgrade.
@@ -63,7 +63,7 @@ impl InstalledFacts {
         Command::here(action(Subject::ControlPlane(self.name.clone())))
     }
 
-    /// How certificates come to be issued anew; `verb` says what an upgrade does with them.
+    /// Returns the remedy by which certificates are issued anew; `verb` says what an upgrade does with them.
     fn renewed(&self, verb: &str) -> Remedy {
         match self.renewed_by {
             RenewedBy::Install => Remedy::default().command(self.as_it_is(Action::Upgrade)).text(format!(" {verb}")),
@@ -74,7 +74,8 @@ impl InstalledFacts {
         }
     }
 
-    /// The same for one that makes what is there again, and not another version.
+    /// Returns a command that makes what is there again and not another version: it names the version, where that is
+    /// known.
     fn as_it_is(&self, action: impl FnOnce(Subject) -> Action) -> Command {
         let command = self.command(action);
         match &self.version {
@@ -93,10 +94,10 @@ pub const CHECKS: [Check<InstalledFacts>; 5] = [
     Check::advised("certificate-renewal", "certificate renewal", "installation", &["certificates"], renewal),
 ];
 
-/// What a command that makes it again needs besides the version, where no record keeps the values.
+/// Words for what a command needs besides the version to make the installation again, where no record keeps the values.
 pub const VALUES: &str = "with the values that it was installed with";
 
-/// How many objects that strayed are named.
+/// Number of objects that are named at most, of those that strayed.
 const NAMED: usize = 5;
 
 fn objects(facts: &InstalledFacts) -> CheckResult {

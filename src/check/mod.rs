@@ -18,12 +18,12 @@ use std::collections::BTreeSet;
 use crate::api::remedy::Remedy;
 use crate::api::text::visible_list;
 
-/// How bad it is when a check does not hold.
+/// Consequence of a check that does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     /// Nothing may be written.
     Error,
-    /// Said, and gone on.
+    /// It is reported, and the run goes on.
     Warning,
 }
 
@@ -32,7 +32,7 @@ pub enum Severity {
 pub enum CheckResult {
     /// It holds, with what was seen.
     Passed(String),
-    /// It does not hold. In a report: and nothing may be written.
+    /// It does not hold. In a report this means that nothing may be written.
     Failed(Problem),
     /// It does not hold; a warning, and never a reason to stop.
     Warned(Problem),
@@ -69,7 +69,7 @@ impl CheckResult {
 /// The problem and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// What was found, naming the object.
+    /// Problem that was found, naming the object.
     pub what: String,
     /// The remedy.
     pub remedy: Remedy,
@@ -87,11 +87,11 @@ impl Problem {
 pub struct Check<F> {
     /// Stable identifier, as `--skip-preflight` takes it.
     pub id: &'static str,
-    /// What it looks at, as a noun phrase.
+    /// Subject of the check, as a noun phrase.
     pub title: &'static str,
     /// The group of checks that it is shown with.
     pub category: &'static str,
-    /// How bad it is when it does not hold.
+    /// Consequence when it does not hold.
     pub severity: Severity,
     /// Checks that must hold before this one can be judged.
     pub needs: &'static [&'static str],
@@ -136,7 +136,7 @@ impl<F> Check<F> {
 pub struct Judged {
     /// The check's identifier.
     pub id: &'static str,
-    /// What it looks at.
+    /// Subject of the check.
     pub title: &'static str,
     /// The group that it is shown with.
     pub category: &'static str,
@@ -147,7 +147,7 @@ pub struct Judged {
 /// All results of a run, in the order of the checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// One entry a check.
+    /// Results, one for each check.
     pub judged: Vec<Judged>,
 }
 
@@ -255,7 +255,7 @@ fn only_failure<F>(checks: &[Check<F>], facts: &F) -> (&'static str, String, Rem
     (failures[0].0.id, failures[0].1.what.clone(), failures[0].1.remedy.clone())
 }
 
-/// What a check says of facts for which it does not hold.
+/// Returns the result of a check for facts for which it does not hold.
 #[cfg(test)]
 fn unfit<F>(checks: &[Check<F>], id: &str, facts: &F) -> Judged {
     let judged = run(checks, facts, &[]).judged.into_iter().find(|judged| judged.id == id).unwrap();
@@ -263,7 +263,7 @@ fn unfit<F>(checks: &[Check<F>], id: &str, facts: &F) -> Judged {
     judged
 }
 
-/// Of each check what it says where it does not hold: the examples of its page.
+/// Returns the result of each check for facts for which it does not hold: the examples of its page.
 #[cfg(test)]
 pub(crate) fn examples() -> Vec<Judged> {
     [inside::examples(), installed::examples(), hosting::examples(), workload::examples(), pulls::examples()].concat()

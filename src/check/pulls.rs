@@ -3,14 +3,14 @@
 use super::{Check, CheckResult, Problem};
 use crate::api::remedy::Remedy;
 
-/// What pods found out about images.
+/// Findings of pods about images.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PullFacts {
-    /// Each image, with what came of it; sorted by image.
+    /// Each image with its outcome; sorted by image.
     pub images: Vec<(String, Pulled)>,
 }
 
-/// What came of an image.
+/// Outcome of the attempts to pull an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pulled {
     /// A node has it, and it is for that node.
@@ -53,7 +53,7 @@ fn images(facts: &PullFacts) -> CheckResult {
     CheckResult::Passed(format!("the nodes have all {all}"))
 }
 
-/// What the check says where it does not hold: the example of its page.
+/// Returns the result of the check where it does not hold: the example of its page.
 #[cfg(test)]
 pub(super) fn examples() -> Vec<super::Judged> {
     let problem = Problem {

@@ -6,7 +6,7 @@ use super::CheckResult;
 use crate::api::remedy::{Action, Command, Flag, Place, Remedy};
 use crate::api::version::KubeMinor;
 
-/// What a service line supports, and what supports the rest.
+/// Kubernetes minors that a service line supports, and the lines that support the rest.
 #[derive(Debug, Clone, Default)]
 pub struct Support {
     /// Service line, as shown: `v0.6`.

@@ -76,7 +76,7 @@ pub(super) async fn hub(global: &Global) -> Result<Connected, CliError> {
     Ok(way_to_hub(global).await?.0)
 }
 
-/// How the cluster of `--context` is reached.
+/// Returns the way to the cluster of `--context`.
 fn access_by(global: &Global) -> Access {
     let context = global.context.clone();
     match &global.kubeconfig {

@@ -162,7 +162,7 @@ pub fn main() -> ExitCode {
     ended(&ui, result)
 }
 
-/// What `--color` says, before anything is parsed: help and usage errors are coloured too.
+/// Returns the choice of `--color` before anything is parsed: help and usage errors are coloured too.
 fn color_of(argv: &[OsString]) -> ColorChoice {
     let words = || argv.iter().take_while(|word| *word != "--").filter_map(|word| word.to_str());
     let joined = words().filter_map(|word| word.strip_prefix("--color=")).last();
@@ -260,7 +260,7 @@ fn ended(ui: &Ui, result: Result<Exit, CliError>) -> ExitCode {
     }
 }
 
-/// Where an error itself knows no way on, its page may.
+/// Adds a hint to the page of its reason to an error that itself knows no way on: the page may.
 fn with_page(error: CliError) -> CliError {
     let silent = error.hints.is_empty() && error.problems.is_none() && error.exit != Exit::Usage;
     if silent && explain::pages::find(error.reason).is_some() { error.hint_of_reason() } else { error }

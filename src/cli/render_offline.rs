@@ -1,4 +1,4 @@
-//! What a chart renders to without a cluster and without keys: placeholders stand for what only those have.
+//! Rendering of a chart without a cluster and without keys: placeholders stand for what only those have.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -25,11 +25,11 @@ const NAME: &str = "demo";
 pub(super) struct Preview {
     pub(super) chart: Chart,
     pub(super) rendered: Rendered,
-    /// What is worth a word about the values, though they are right.
+    /// Warnings about values that are valid.
     pub(super) warnings: Vec<Diagnostic>,
 }
 
-/// Why there is no preview: what is wrong with the values, or with the name in them.
+/// Reason that there is no preview: problems with the values, or another error, such as a wrong name in them.
 #[derive(Debug)]
 pub(super) enum NoPreview {
     Values(Diagnostics),
@@ -93,7 +93,8 @@ pub(super) fn typed(kind: Kind, builder: ValuesBuilder) -> Result<(ValuesTree, V
     Ok((tree, values))
 }
 
-/// Where the values leave the exposure to the cluster, the shape of a node port with a name that no DNS has.
+/// Returns the endpoint that the values decide. Where only a cluster can decide it, its host is a name that no DNS has,
+/// and its shape that of a node port where the values leave the type of exposure to the cluster.
 pub(super) fn endpoint(wanted: &ExposureValues) -> Endpoint {
     exposure::endpoint_from_values(wanted).unwrap_or_else(|_| {
         let kind = if wanted.kind == ExposureType::Auto { ExposureType::NodePort } else { wanted.kind };

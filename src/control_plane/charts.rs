@@ -1,4 +1,4 @@
-//! What the charts of all lines can render for a control plane, and its recorded release rendered again.
+//! Objects that the charts of all lines can render for a control plane, and its recorded release rendered again.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -24,7 +24,7 @@ use crate::install::renderable::{SecretEntry, objects_of, secret_values};
 use crate::inventory::Release;
 use crate::pki;
 
-/// Where the secret values of a release are in the cluster.
+/// Entries of Secrets in the cluster that hold the secret values of a release.
 pub const SECRET_VALUES: [SecretEntry; 2] = [
     SecretEntry { secret: "fleet-cloud-credentials", key: "access-key.json", value: "/cloud/accessKey" },
     SecretEntry { secret: "fleet-registry", key: ".dockerconfigjson", value: "/registryCredentials" },
@@ -93,7 +93,7 @@ impl Charts for ControlPlaneCharts {
     }
 }
 
-/// Where the recorded API was reached, as far as objects depend on it that are restored from a release.
+/// Returns the recorded endpoint of the API, as far as objects that are restored from a release depend on it.
 fn endpoint(release: &Release) -> Endpoint {
     let kind = match release.facts.get("exposure").map(String::as_str) {
         Some("LoadBalancer") => ExposureType::LoadBalancer,

@@ -58,7 +58,7 @@ pub async fn compare(
     Ok(Comparison::new(whole, differences, notes))
 }
 
-/// Where the API is reached, or where it is not known yet a name that no DNS has.
+/// Returns the endpoint of the API; while it is not known yet, one whose host is a name that no DNS has.
 async fn endpoint(
     plan: &Plan,
     client: &Client,
@@ -78,7 +78,8 @@ async fn endpoint(
     }))
 }
 
-/// The Service, as an install makes it before it looks for the address; none where only the cluster knows its port.
+/// Returns the Service as an install makes it before it looks for the address; none where there is no Service yet and
+/// only the cluster knows its port.
 fn with_node_port(service: Option<Service>, node_port: Option<u16>) -> Option<Service> {
     let Some(node_port) = node_port else { return service };
     let mut service = service.unwrap_or_default();

@@ -13,19 +13,20 @@ use crate::install::session::Stopped;
 use crate::k8s::ObjectRef;
 use crate::pki::{FolderError, PkiError};
 
-/// Why an install ended without success.
+/// Reason that an install ended without success.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     /// Preflight refused; nothing was written.
     #[error("preflight refused the install")]
     Preflight(Box<Report>),
-    /// What is installed cannot become the wanted version; nothing was written.
+    /// The control plane that is installed, or of which an uninstall has kept data, cannot become the wanted
+    /// version; nothing was written.
     #[error("refused to change the version")]
     Upgrade {
-        /// Why.
+        /// Reason of the refusal.
         #[source]
         refused: UpgradeRefused,
-        /// What the hosting cluster runs.
+        /// Kubernetes minor of the hosting cluster, where it is known.
         cluster: Option<KubeMinor>,
     },
     /// Recorded values would be reset; nothing was written.
@@ -46,10 +47,10 @@ pub enum InstallError {
     /// The keys in the cluster are damaged.
     #[error("the keys of the control plane cannot be used")]
     Keys(#[from] PkiError),
-    /// Those that were found on this machine, because the cluster has none, are damaged.
+    /// The keys that were found on this machine, because the cluster has none, are damaged.
     #[error("the keys in {} cannot be used", folder.display())]
     LocalKeys {
-        /// Where they are.
+        /// Folder that holds the keys.
         folder: PathBuf,
         /// The problem with them.
         #[source]
@@ -58,19 +59,19 @@ pub enum InstallError {
     /// The Secret with keys of one's own cannot be used; nothing was written.
     #[error("Secret {namespace}/{secret} {}", if problems.is_empty() { "with the keys is not there" } else { "does not hold the keys of this control plane" })]
     ExistingKeys {
-        /// Its name.
+        /// Name of the Secret.
         secret: String,
         /// The namespace of the control plane.
         namespace: String,
-        /// What is wrong with what is in it, a clause each; none where there is no such Secret.
+        /// Faults of the keys in the Secret, a clause each; none where there is no such Secret.
         problems: Vec<String>,
     },
     /// etcd cannot grow or shrink in place.
     #[error("etcd has {now} {}, and would have {wanted}", if *now == 1 { "member" } else { "members" })]
     Members {
-        /// Their number.
+        /// Number of members that etcd has.
         now: u64,
-        /// How many were asked for.
+        /// Number of members that was asked for.
         wanted: u64,
     },
     /// The volumes of etcd stay as the first install made them.
@@ -80,16 +81,16 @@ pub enum InstallError {
         wanted.as_deref().unwrap_or("the default")
     )]
     Volume {
-        /// The value.
+        /// Path of the value: `etcd.storage.size` or `etcd.storage.storageClass`.
         value: &'static str,
-        /// What it is; none where it was left out.
+        /// Size or class that is installed; none where it was left out.
         now: Option<String>,
-        /// What was asked for.
+        /// Size or class that was asked for; none where it was left out.
         wanted: Option<String>,
         /// True if larger volumes were asked for.
         grows: bool,
     },
-    /// There are no keys, but data that was written under some.
+    /// There are no keys, but there is data that was written under lost ones.
     #[error("the keys of the control plane are gone, and its data is still there in {0}")]
     KeysLost(ObjectRef),
     /// A local file cannot be written.
@@ -100,10 +101,10 @@ pub enum InstallError {
     Unreachable {
         /// The server URL of the kubeconfig.
         url: String,
-        /// What the last try gave.
+        /// Failure of the last attempt.
         why: String,
     },
-    /// Everything is there, and not healthy.
+    /// All objects are there, but the control plane is not healthy.
     #[error("the control plane is not healthy")]
     Unhealthy(Box<Health>),
     /// SIGINT or SIGTERM.

@@ -12,11 +12,11 @@ use crate::inventory::State;
 use crate::k8s::ObjectRef;
 use crate::pki::secrets::ETCD_CLAIM;
 
-/// The set of the store.
+/// Name of etcd's StatefulSet.
 const ETCD: &str = "etcd";
 
-/// Refuses another number over data that is there: what an uninstall kept of one member would run beside an empty store of
-/// the others.
+/// Refuses a number of members other than that of the data that is there: what an uninstall kept of one member would
+/// run beside empty stores of the others.
 pub(super) async fn beside_data(
     plan: &Plan,
     engine: &Engine,
@@ -40,7 +40,7 @@ pub(super) async fn beside_data(
     Ok(now.filter(|now| *now != wanted).map(|now| InstallError::Members { now, wanted }))
 }
 
-/// As the record says, else the journal of a first install that was interrupted.
+/// Returns the number of members by the record, else by the journal of a first install that was interrupted.
 fn recorded(state: &State) -> Option<u64> {
     let begun = || state.journal.as_ref()?.release.as_ref();
     let release = state.record.as_ref().map(|record| &record.release).or_else(begun)?;
@@ -51,13 +51,14 @@ fn members(set: &Value) -> Option<u64> {
     set.pointer("/spec/replicas").and_then(Value::as_u64)
 }
 
-/// How many members have left these claims. Their number is odd, also where the last claim is lost.
+/// Returns the number of members that have left these PersistentVolumeClaims. It is odd, also where the last claim is
+/// lost.
 fn with_data(claims: &[ObjectRef]) -> Option<u64> {
     let numbers = claims.iter().filter_map(|claim| claim.name.strip_prefix(ETCD_CLAIM)?.parse::<u64>().ok());
     numbers.max().map(|last| (last + 1) | 1)
 }
 
-/// Refuses a plan that changes the number of an etcd that is installed.
+/// Refuses a plan that changes the number of members of an installed etcd.
 pub(super) async fn changed(engine: &Engine, whole: &apply::Plan) -> Result<Option<InstallError>, apply::Error> {
     let is_etcd = |step: &&Step| {
         matches!(step.action, Action::Change | Action::Adopt)

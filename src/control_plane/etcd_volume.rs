@@ -12,10 +12,10 @@ use crate::chart::Object;
 use crate::check::hosting::HostingFacts;
 use crate::k8s::ObjectRef;
 
-/// The set of the store.
+/// Name of etcd's StatefulSet.
 const ETCD: &str = "etcd";
 
-/// Refuses another size or class than the set has that is installed.
+/// Refuses a size or StorageClass of the volumes other than that of the installed StatefulSet.
 pub(super) async fn changed(
     plan: &Plan,
     engine: &Engine,
@@ -31,7 +31,7 @@ pub(super) async fn changed(
     Ok(difference(&engine.read(&set).await?, &wanted.json))
 }
 
-/// The value that is another one.
+/// Returns the refusal that names the value which differs.
 fn difference(live: &Value, wanted: &Value) -> Option<InstallError> {
     let claim = |set: &Value| set.pointer("/spec/volumeClaimTemplates/0/spec").cloned();
     let (live, wanted) = (claim(live)?, claim(wanted)?);

@@ -36,8 +36,8 @@ fn files_of(secret: &Secret) -> Files {
     secrets::read(|entry| Some(secret.data.as_ref()?.get(entry.file)?.0.as_slice()))
 }
 
-/// What keeps a key set from being that of the plan, a clause each: files that are missing, that do not belong together, that
-/// have ended, and addresses that they do not answer for.
+/// Returns the faults that keep a key set from being that of the plan, a clause each: files that are missing, that do
+/// not belong together or that have expired, and addresses that they do not answer for.
 fn judge(files: &Files, plan: &Plan, now: Timestamp) -> Vec<String> {
     let missing = SECRET_ENTRIES.iter().filter(|entry| files.get(entry.file).is_none());
     let missing: Vec<String> = missing.map(|entry| format!("`{}` is missing", entry.file)).collect();

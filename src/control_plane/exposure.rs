@@ -12,9 +12,9 @@ use crate::check::hosting::{NodeFacts, USUAL_NODE_PORTS, is_cloud};
 /// The decision behind `exposure.type`, with the reason that is printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// Never `Auto`.
+    /// Type that was decided on; never `Auto`.
     pub kind: ExposureType,
-    /// Why, as a clause.
+    /// Reason for the decision, as a clause.
     pub why: String,
 }
 
@@ -35,7 +35,7 @@ pub fn decide(exposure: &ExposureValues, nodes: &[NodeFacts]) -> Decision {
     }
 }
 
-/// Where the control plane's API is reached, as templates see it (`facts.exposure`).
+/// Endpoint of the control plane's API, as templates see it (`facts.exposure`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Endpoint {
@@ -73,7 +73,7 @@ pub const DECIDED_BY: &[DecidedBy] = &[
     ("server", &["exposure.host", "exposure.port", "exposure.nodePort", "exposure.type", "pki.source"]),
 ];
 
-/// What is still missing before the endpoint is known.
+/// Reason that the endpoint is not known yet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotYet {
     /// The load balancer has not answered.
@@ -88,12 +88,12 @@ pub enum NotYet {
         /// The node port.
         port: u16,
     },
-    /// The API server gave the Service no port.
+    /// The API server has not given the Service a port, a node port or a cluster IP.
     #[error("Service {service} has no {what}")]
     Incomplete {
         /// The Service's name.
         service: String,
-        /// What it lacks.
+        /// Field that the Service lacks, in words: `port`, `node port` or `cluster IP`.
         what: &'static str,
     },
 }
@@ -115,7 +115,7 @@ pub fn wanted_node_port(kind: ExposureType, exposure: &ExposureValues) -> Option
     (kind == ExposureType::NodePort).then(|| port_of(exposure.node_port).or_else(from_port)).flatten()
 }
 
-/// What stays of an earlier install where it can, so that kubeconfigs and agents go on calling the same address.
+/// Facts of an earlier install that stay where they can, so that kubeconfigs and agents go on calling the same address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Known {
     /// The host.
@@ -181,7 +181,10 @@ pub fn endpoint(
     Ok(Endpoint { found_node_port, ..assemble(kind, exposure, found, port, known) })
 }
 
-/// The endpoint that values alone decide, for rendering without a cluster; says what is missing otherwise.
+/// Returns the endpoint that values alone decide, for rendering without a cluster.
+///
+/// # Errors
+/// Path of the first value that is missing, such as `exposure.host`.
 pub fn endpoint_from_values(exposure: &ExposureValues) -> Result<Endpoint, &'static str> {
     let port = port_of(exposure.port).or_else(|| port_of(exposure.node_port));
     let missing = match (exposure.kind, exposure.host.is_some(), port.is_some()) {

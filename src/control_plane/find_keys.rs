@@ -1,4 +1,4 @@
-//! Where the keys and certificates of a control plane are found: in the cluster's Secrets first, then in `~/.fleet`.
+//! Search for the keys and certificates of a control plane: in the cluster's Secrets first, then in `~/.fleet`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub async fn from_cluster(client: &Client, namespace: &str, name: &str) -> Resul
     if files.names().next().is_none() { existing_keys::in_use(client, namespace, name).await } else { Ok(files) }
 }
 
-/// Why the operator's kubeconfig cannot be had from the cluster.
+/// Reason that the operator's kubeconfig cannot be had from the cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum AdminKubeconfigError {
     /// The API server refuses the read, or does not answer.
@@ -151,7 +151,7 @@ pub fn complete(found: &Files, plan: &Plan, endpoint: &Endpoint, now: Timestamp)
     pki::ensure(found, &subject(plan, endpoint)?, now, &Lifetimes::default())
 }
 
-/// The same for a key set that others renew: a leaf is good up to its end.
+/// As [`complete`], for a key set that others renew: a leaf certificate is good up to its end.
 pub(super) fn complete_at_end(
     found: &Files,
     plan: &Plan,

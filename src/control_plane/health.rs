@@ -15,7 +15,7 @@ const LOOK: Duration = Duration::from_secs(10);
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// What was seen, and what the checks say about it.
+/// Observed facts, and the verdicts of the checks on them.
 #[derive(Debug)]
 pub struct Health {
     /// The facts.
@@ -25,7 +25,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// Nothing but warnings.
+    /// Returns whether no check failed; there may be warnings.
     pub fn is_healthy(&self) -> bool {
         self.report.failures().next().is_none()
     }
@@ -47,12 +47,13 @@ pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 /// A client of the control plane's own API, from its kubeconfig.
 ///
 /// # Errors
-/// What keeps the kubeconfig from being used, as a sentence.
+/// Reason that the kubeconfig cannot be used, as a sentence.
 pub async fn hub(kubeconfig: &Kubeconfig) -> Result<Client, String> {
     Ok(admin_access::connect(kubeconfig).await?.client)
 }
 
-/// Looks once. `agents_call` is the server that agents are to call, where that is known. Either side may be missing, with the reason: what was not looked at is said so, not guessed.
+/// Looks once. `agents_call` is the server that agents are to call, where that is known. Either side may be missing,
+/// with the reason: checks of it then say that it was not looked at, and guess nothing.
 ///
 /// # Errors
 /// A hosting cluster that does not let its objects be read; whatever is wrong with the other side is part of the health.
@@ -87,7 +88,8 @@ fn is_refusal(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
 }
 
-/// Looks until it is healthy or `deadline`; `waiting` is told the first problem whenever it changes.
+/// Looks until the control plane is healthy, or until `deadline`; at every look, `waiting` is told the first problem,
+/// or the error of a look that failed.
 pub async fn wait(
     hosting: &Client,
     hub: &Client,

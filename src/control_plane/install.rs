@@ -33,11 +33,11 @@ use crate::pki::{self, Files, Kubeconfig};
 pub struct Installed {
     /// The last observation.
     pub health: Health,
-    /// Where the API is reached.
+    /// Endpoint of the API.
     pub endpoint: Endpoint,
     /// The kubeconfig that was written.
     pub kubeconfig: PathBuf,
-    /// Nothing had to be written to the cluster.
+    /// Whether nothing had to be written to the cluster.
     pub unchanged: bool,
 }
 
@@ -151,7 +151,8 @@ impl InstallSteps for Installer<'_> {
 }
 
 impl Installer<'_> {
-    /// Why the changes are not undone, where they could not be come back from; nothing where they can be undone.
+    /// Returns the reason that the changes are not undone, where there is no way back from them or that cannot be found
+    /// out; nothing where they can be undone.
     async fn downgrade_refused(&self) -> Option<FailureOutcome> {
         let engine = self.session.engine.with_deadline(None);
         let found = match engine.state().await {
@@ -305,10 +306,10 @@ fn name(decision: &Decision) -> &'static str {
     }
 }
 
-/// What the name of the Job that makes keys begins with.
+/// Prefix of the name of the Job that makes keys.
 const KEYS: &str = "fleet-keys";
 
-/// What the step that installs a workload is called in front of people.
+/// Returns the name under which users see the step that installs a workload.
 fn title(workload: &str) -> &str {
     match workload {
         "etcd" | "apiserver" => "the API server",

@@ -1,5 +1,5 @@
-//! What `status` says about the installation itself: read from the record, the objects' metadata and the key Secrets;
-//! and why components of it do not run.
+//! The part of `status` about the installation itself: read from the record, the objects' metadata and the key Secrets;
+//! and the reasons that components of it do not run.
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -26,7 +26,7 @@ use crate::pki;
 // Who does what the warning says has to see it go.
 const _: () = assert!(WARN_DAYS.unsigned_abs() == pki::RENEW_DAYS);
 
-/// What was installed, and what the checks say about it.
+/// Version that was installed, and the verdicts of the checks on the installation.
 #[derive(Debug)]
 pub struct Installation {
     /// The recorded service version; none where no record could be read.
@@ -36,7 +36,7 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// Of which nothing is known, for the hosting cluster was not looked at.
+    /// An installation of which nothing is known, because the hosting cluster was not looked at.
     pub fn unseen() -> Self {
         Self { version: None, report: check::unseen(&CHECKS, HOSTING) }
     }
@@ -134,7 +134,8 @@ const WORKLOADS: [(&str, &str); 4] = [
     ("Deployment", "fleet-scheduler"),
 ];
 
-/// Why components are not running, the root first; nothing for those that run as they are to and those of which no cause is found.
+/// Returns the reasons that components are not running, the root first; none for components that run as they should,
+/// and for those of which no cause is found.
 pub async fn causes(
     client: &Client,
     name: &ControlPlaneName,
@@ -152,7 +153,7 @@ pub async fn causes(
     engine(client, name, namespace).diagnose(&targets).await
 }
 
-/// Who issues certificates anew, by the recorded values.
+/// Returns the party that issues certificates anew, by the recorded values.
 fn renewed_by(release: &Release) -> RenewedBy {
     let source = release.values.as_ref().and_then(|values| values.pointer("/pki/source"));
     match source.and_then(|source| serde_json::from_value(source.clone()).ok()) {

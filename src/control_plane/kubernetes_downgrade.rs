@@ -18,10 +18,10 @@ use crate::chart::versions::API_SERVER;
 use crate::inventory::{Phase, State, Undo};
 use crate::k8s::{ObjectRef, Selection};
 
-/// The containers of a Deployment.
+/// JSON pointer to the containers of a Deployment.
 const IN_TEMPLATE: &str = "/spec/template/spec/containers";
 
-/// Why the run that was interrupted cannot be undone; nothing where it can.
+/// Returns the reason that the interrupted run cannot be undone; nothing where it can.
 pub(super) async fn from_journal(
     engine: &Engine,
     namespace: &NamespaceName,
@@ -44,8 +44,8 @@ pub(super) async fn from_journal(
     }
 }
 
-/// The version of the API server that has run, where it is a newer Kubernetes than that of the recorded version: what an
-/// uninstall keeps is its data.
+/// Returns the service version of the API server that has run, where it is a newer Kubernetes than that of the recorded
+/// version: what an uninstall keeps is its data.
 pub(super) async fn version_of_data(
     engine: &Engine,
     namespace: &NamespaceName,
@@ -58,8 +58,9 @@ pub(super) async fn version_of_data(
     }))
 }
 
-/// Why the API server that is there, or the data that an uninstall has kept of one, cannot become the one among `objects`,
-/// where the version brings one of `hub`; nothing where it can, or where there is none.
+/// Returns the reason that the API server that is there, or the data that an uninstall has kept of one, cannot become
+/// the API server among `objects`; nothing where it can, or where there is none. `hub` is the Kubernetes minor of the
+/// API server that the version brings.
 pub(super) async fn from_objects(
     engine: &Engine,
     namespace: &NamespaceName,
@@ -79,13 +80,13 @@ pub(super) async fn from_objects(
     Ok(judge_change(&live, &pods, is_complete, recorded, wanted, hub))
 }
 
-/// The data that an uninstall has kept, of an API server of a minor.
+/// Judges a change to `wanted` over the data that an uninstall has kept, of an API server of the minor `kept`.
 fn judge_kept(kept: KubeMinor, version: &str, wanted: KubeMinor, hub: KubeMinor) -> Option<UpgradeRefused> {
     let skipped = upgrade::check_minor(kept, wanted, hub).err();
     skipped.or_else(|| stored(kept, wanted, version))
 }
 
-/// What has run as one minor does not become an older one.
+/// Refuses an API server of the minor `former` where that is older than `now`, the minor that has run.
 fn stored(now: KubeMinor, former: KubeMinor, version: &str) -> Option<UpgradeRefused> {
     (former < now).then(|| UpgradeRefused::Stored { now, former, version: version.to_owned() })
 }
@@ -95,7 +96,7 @@ async fn to(engine: &Engine, target: &ObjectRef, former: KubeMinor) -> Result<Op
     Ok(found.and_then(|(live, pods)| judge(&live, &pods, former)))
 }
 
-/// The Deployment that is there and the pods of the control plane.
+/// Reads the Deployment that is there and the pods of the control plane; nothing where there is no Deployment.
 async fn found(engine: &Engine, target: &ObjectRef) -> Result<Option<(Value, Vec<Value>)>, apply::Error> {
     let server = engine.server();
     let (kind, pod) = (Kind::known(&target.group, &target.kind), Kind::known("", "Pod"));
@@ -110,15 +111,16 @@ async fn found(engine: &Engine, target: &ObjectRef) -> Result<Option<(Value, Vec
     Ok(Some((live, pods)))
 }
 
-/// No version is older than one that cannot be seen, as in a digest.
+/// Judges the way back to the minor `former`, which is barred once a pod has run a newer API server. No version is
+/// older than one that cannot be seen, as in a digest.
 fn judge(live: &Value, pods: &[Value], former: KubeMinor) -> Option<UpgradeRefused> {
     let newer = minor(image(live, IN_TEMPLATE)?)?;
     pods.iter().any(|pod| ran(live, pod)).then(|| stored(newer, former, version_of(live).unwrap_or_default()))?
 }
 
-/// The same for a change that is asked for. The API server of an install that was completed has run, whether its pods are
-/// there or not; `recorded` is the minor that its record says, if it says any. What is there may be newer, of a
-/// run that has not come to its end.
+/// As [`judge`], for a change that is asked for. The API server of an install that was completed has run, whether its
+/// pods are there or not; `recorded` is the minor that its record says, if it says any. What is there may be newer, of
+/// a run that has not come to its end.
 fn judge_change(
     live: &Value,
     pods: &[Value],

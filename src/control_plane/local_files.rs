@@ -1,4 +1,5 @@
-//! Whose the local folder of a control plane is: clusters that know nothing of each other can each have one of its name.
+//! Owner of the local folder of a control plane: clusters that know nothing of each other can each have a control plane
+//! of its name.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use crate::pki::{self, AuthorityKind, Files, Kubeconfig, SecretText};
 /// The kubeconfig in the folder.
 #[derive(Debug)]
 pub(super) enum Written {
-    /// There is none.
+    /// There is no kubeconfig.
     Nothing,
     /// It cannot be read, and may be anybody's.
     Unreadable,
@@ -21,7 +22,7 @@ pub(super) enum Written {
 }
 
 impl Written {
-    /// That of a control plane.
+    /// Reads the kubeconfig in the folder of a control plane.
     pub(super) fn of(home: &Home, name: &ControlPlaneName) -> Self {
         let text = match fs_err::read_to_string(home.kubeconfig(name)) {
             Ok(text) => SecretText::new(text),
@@ -33,7 +34,7 @@ impl Written {
         Kubeconfig::parse(ADMIN_KUBECONFIG, text.expose()).map_or(Self::Unreadable, Self::Kubeconfig)
     }
 
-    /// Returns whether it trusts this authority, given by its certificate.
+    /// Returns whether the kubeconfig trusts this authority, given by its certificate.
     pub(super) fn trusts(&self, authority: &str) -> bool {
         matches!(self, Self::Kubeconfig(kubeconfig) if kubeconfig.authority.trim() == authority.trim())
     }
@@ -42,22 +43,22 @@ impl Written {
 /// The folder, as a removal of a control plane with its data treats it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Folder {
-    /// There is none.
+    /// There is no folder.
     None,
-    /// It goes too.
+    /// The folder is removed too.
     Goes {
-        /// Where it is.
+        /// Path of the folder.
         path: PathBuf,
         /// Whether keys are in it that `template` keeps.
         keys: bool,
     },
-    /// It may be that of a control plane in another cluster.
+    /// The folder stays: it may be that of a control plane in another cluster.
     Stays(PathBuf),
 }
 
 impl Folder {
-    /// That of the control plane with this authority, as far as the cluster still has its certificate, and else with this
-    /// address.
+    /// Judges the folder: it goes where it is that of the control plane with this authority, as far as the cluster
+    /// still has its certificate, and else with this server URL.
     pub(super) fn of(home: &Home, name: &ControlPlaneName, authority: Option<&str>, server: Option<&str>) -> Self {
         let path = home.control_plane(name);
         if path.symlink_metadata().is_err() {

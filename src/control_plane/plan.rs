@@ -44,7 +44,7 @@ pub(super) const MEMBERS: &str = "etcdMembers";
 const OTHERS_DECIDED_BY: &[DecidedBy] =
     &[("proxyPorts", &["proxy.http", "proxy.https"]), ("sans", &["exposure.extraSANs", "exposure.agentEndpoint"])];
 
-/// Everything that decides what is installed but the cluster.
+/// Everything, except the cluster, that decides what is installed.
 #[derive(Debug)]
 pub struct Plan {
     /// Name of the control plane.
@@ -82,7 +82,7 @@ impl Plan {
         Self { package: self.package.with_patches(patches), ..self }
     }
 
-    /// Where a field of an object comes from: `deployment/fleet-scheduler#spec.replicas`.
+    /// Explains the origin of a field of an object, such as `deployment/fleet-scheduler#spec.replicas`.
     ///
     /// # Errors
     /// A field that is not there, or values that the templates cannot be rendered with.
@@ -105,10 +105,11 @@ impl Plan {
         self.package.render(&self.values, self.facts(endpoint), &self.rendered_keys(keys))
     }
 
-    /// The same objects, without those of the inside, as YAML documents; `adjust` may change each before it is written.
+    /// Renders the same objects, without those of the inside, as YAML documents; `adjust` may change each before it is
+    /// written.
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`Plan::render`].
     pub fn manifests(
         &self,
         endpoint: &Endpoint,
@@ -118,7 +119,8 @@ impl Plan {
         self.package.manifests(&self.values, self.facts(endpoint), &self.rendered_keys(keys), adjust)
     }
 
-    /// What templates see as `facts`. Without a server, who makes the keys waits for its address.
+    /// Builds the facts that templates see as `facts`. Without a server in them, whoever makes the keys waits for its
+    /// address.
     fn facts(&self, endpoint: &Endpoint) -> Value {
         let exposure = &self.values.exposure;
         let agents = exposure.agent_endpoint.as_deref().map(exposure::host_of);
@@ -139,8 +141,8 @@ impl Plan {
             && self.values.exposure.host.is_none()
     }
 
-    /// What these objects take from quotas. The `first` install makes the Secret of its record beside them, and a Job inside the
-    /// cluster those of the keys.
+    /// Returns the amounts that these objects take from quotas. The `first` install makes the Secret of its record
+    /// beside them, and a Job inside the cluster those of the keys.
     pub(super) fn needs<'o>(&self, objects: impl IntoIterator<Item = &'o Value>, first: bool) -> Needs {
         let mut needs = needs::of(objects);
         if first {
@@ -153,7 +155,8 @@ impl Plan {
         needs
     }
 
-    /// The keys that are rendered: others than this program's own are in the cluster, and objects do not depend on them.
+    /// Returns the keys that are rendered: placeholders where this program does not make the keys, because those are in
+    /// the cluster, and objects do not depend on them.
     fn rendered_keys<'k>(&self, keys: &'k pki::Files) -> Cow<'k, pki::Files> {
         match self.values.pki.source {
             PkiSource::Installer => Cow::Borrowed(keys),
@@ -166,8 +169,8 @@ impl Plan {
         super::charts::charts(&self.name, &self.package.namespace, client, self.package.patches())
     }
 
-    /// What is applied to the cluster. Secrets with keys are never pruned: where they are rendered no more, others keep what is
-    /// in them.
+    /// Compares the objects with the cluster, and plans what is applied. Secrets with keys are never pruned: where they
+    /// are rendered no more, others keep what is in them.
     pub(super) async fn compared(
         &self,
         engine: &Engine,
@@ -182,7 +185,7 @@ impl Plan {
         Ok(whole)
     }
 
-    /// What the record says about this install.
+    /// Builds the release that the record keeps of this install.
     pub fn release(&self, endpoint: &Endpoint) -> Release {
         let mut facts = recorded_endpoint::facts(endpoint);
         facts.insert(MEMBERS.to_owned(), self.values.etcd.replicas.to_string());
@@ -196,13 +199,14 @@ impl Plan {
         self.values.exposure.agent_endpoint.as_ref().map_or_else(|| endpoint.url(), |host| format!("https://{host}"))
     }
 
-    /// What to tell, before anything follows from it, where what is installed or kept is reached elsewhere from now on.
+    /// Returns the warning, to be shown before anything follows from it, that a control plane which is installed or
+    /// kept is reached at another address from now on.
     pub(super) fn moved(&self, state: &State, endpoint: &Endpoint) -> Option<Remedy> {
         let recorded = &state.record.as_ref()?.release.facts;
         recorded_endpoint::moved(recorded, endpoint, &self.values.exposure, self.name.as_str())
     }
 
-    /// What the plan asks of the hosting cluster; `objects` are any rendering of the chart.
+    /// Returns the demands of the plan on the hosting cluster; `objects` are any rendering of the chart.
     pub fn wanted(&self, objects: &[Object]) -> Wanted {
         let etcd = &self.values.etcd;
         Wanted {

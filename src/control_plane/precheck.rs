@@ -24,7 +24,7 @@ use crate::inventory::State;
 use crate::pki::secrets::KEPT_SECRET;
 use crate::{check, pki};
 
-/// What was seen.
+/// Findings of the checks before an install.
 pub(super) struct Precheck {
     pub(super) facts: HostingFacts,
     pub(super) state: State,
@@ -32,14 +32,14 @@ pub(super) struct Precheck {
 }
 
 impl Precheck {
-    /// What an earlier install has told agents and kubeconfigs.
+    /// Returns the host and node port that an earlier install has told agents and kubeconfigs.
     pub(super) fn known(&self) -> Known {
         let host = self.state.record.as_ref().and_then(|record| record.release.facts.get("host").cloned());
         Known { host, node_port: self.facts.former_node_port }
     }
 }
 
-/// Looks, and refuses what no install may do here. Warnings are told; nothing is written.
+/// Looks at the hosting cluster, and refuses what no install may do here. Warnings are told; nothing is written.
 pub(super) async fn precheck(
     plan: &Plan,
     client: &Client,
@@ -77,8 +77,8 @@ pub(super) async fn precheck(
     Ok(Precheck { facts, state, decision })
 }
 
-/// Why an install would be refused that no preflight check refuses: what is there, or what an uninstall has kept of it, cannot
-/// become what is planned. `objects` are any rendering of the plan.
+/// Returns the reason that an install would be refused that no preflight check refuses: what is there, or what an
+/// uninstall has kept of it, cannot become what is planned. `objects` are any rendering of the plan.
 ///
 /// # Errors
 /// An API that does not answer or refuses.
@@ -95,14 +95,15 @@ pub async fn barred(
     }
 }
 
-/// Refuses a version that the one of what is there does not become.
+/// Refuses a version that the installed or kept one cannot become.
 async fn check_version(plan: &Plan, client: &Client, state: &State, facts: &HostingFacts) -> Result<(), InstallError> {
     let Some(installed) = installed_version(plan, client, state, facts).await else { return Ok(()) };
     let checked = upgrade::check(chart::versions(), &installed, &plan.package.version);
     checked.map_err(|refused| InstallError::Upgrade { refused, cluster: facts.git_version.parse::<KubeMinor>().ok() })
 }
 
-/// Why what is there, or what an uninstall has kept of it, cannot become what is planned.
+/// Returns the reason that what is there, or what an uninstall has kept of it, cannot become what is planned; nothing
+/// where it can.
 async fn refusal(
     plan: &Plan,
     engine: &Engine,
@@ -143,7 +144,8 @@ async fn installed_version(plan: &Plan, client: &Client, state: &State, facts: &
     }
 }
 
-/// The version that the kept keys are labelled with. Where they may not be read, what looks for the keys themselves says so.
+/// Returns the version that the kept keys are labelled with. Where they may not be read, the search for the keys
+/// themselves says so.
 async fn kept_version(plan: &Plan, client: &Client) -> Option<String> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), plan.package.namespace.as_str());
     let kept = secrets.get_metadata_opt(KEPT_SECRET).await.ok()??;

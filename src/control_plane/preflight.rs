@@ -16,10 +16,10 @@ use crate::install::recorded_values::ValuesForgotten;
 use crate::install::release_spec;
 use crate::inventory::State;
 
-/// What the cluster holds of the plan.
+/// Comparison of the plan with the cluster.
 #[derive(Debug)]
 pub struct Compared {
-    /// What is known of earlier runs.
+    /// State that is known of earlier runs.
     pub state: State,
     /// Objects of others that the install takes over, if it may.
     pub adopted: Vec<Foreign>,
@@ -80,7 +80,7 @@ pub async fn examine(
     Ok((facts, compared))
 }
 
-/// The node port that the API server is to have again. What cannot be read for it is told by the comparison.
+/// Returns the node port that the API server is to have again. What cannot be read for it is told by the comparison.
 async fn former_node_port(plan: &Plan, client: &Client, engine: &Engine) -> Option<u16> {
     if exposure::expected(&plan.values.exposure) != ExposureType::NodePort {
         return None;

@@ -1,4 +1,4 @@
-//! What a record says about where the API is reached, and what follows from it for the next install.
+//! Facts of a record about the endpoint of the API, and what follows from them for the next install.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::api::text::visible_cell;
 use crate::check::hosting::USUAL_NODE_PORTS;
 use crate::k8s::MANAGER;
 
-/// The fact of a record that says which node port the Service has, where its URL does not.
+/// Name of the fact of a record that says which node port the Service has, where its URL does not.
 const NODE_PORT: &str = "nodePort";
 
 /// The node port of an earlier install, from the facts of its record: as they say, else the port of its URL, unless
@@ -25,7 +25,7 @@ pub(super) fn recorded_node_port(facts: &BTreeMap<String, String>) -> Option<u16
     port.parse().ok().filter(|port| USUAL_NODE_PORTS.contains(port))
 }
 
-/// What a record says about where the API is reached.
+/// Builds the facts of a record about the endpoint of the API.
 pub(super) fn facts(endpoint: &Endpoint) -> BTreeMap<String, String> {
     let mut facts = BTreeMap::from([
         ("exposure".to_owned(), format!("{:?}", endpoint.kind)),
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(recorded_node_port(&BTreeMap::new()), None);
     }
 
-    /// Where the API is reached by a Service with node port 31234.
+    /// Endpoint of the API behind a Service with node port 31234.
     fn behind(kind: ExposureType, value: serde_json::Value) -> Endpoint {
         let service = service(json!({"metadata": {"name": "apiserver"},
             "spec": {"clusterIP": "10.96.0.9", "ports": [{"port": 443, "nodePort": 31234}]}}));

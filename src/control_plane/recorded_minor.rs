@@ -7,14 +7,14 @@ use super::kubernetes_downgrade;
 use crate::api::version::{KubeMinor, ServiceLine, ServiceVersion};
 use crate::inventory::{Release, State};
 
-/// The fact of a record that says it: `v1.36`.
+/// Name of the fact of a record that holds the minor, such as `v1.36`.
 pub(super) const FACT: &str = "apiServer";
 
-/// The first line of which records of before there was the fact have an API server of 1.31; those of older lines have one
-/// of 1.25.
+/// First line whose records from before there was the fact are of an API server of 1.31; those of older lines are of
+/// one of 1.25.
 const FIRST_OF_31: ServiceLine = ServiceLine { major: 0, minor: 9 };
 
-/// The minor, as far as the record says it.
+/// Returns the minor, as far as the record says it.
 pub(super) fn of(state: &State) -> Option<KubeMinor> {
     of_release(&state.record.as_ref()?.release)
 }

@@ -16,12 +16,12 @@ pub enum Outcome {
     NothingToUndo {
         /// The service version that is installed.
         installed: Option<String>,
-        /// The record of it is there; without, its labels tell the version.
+        /// Whether its record is there; without, labels tell the version.
         recorded: bool,
     },
     /// The run that was interrupted was an uninstall: what it deleted is gone.
     WasUninstall {
-        /// When it began.
+        /// Time at which the uninstall began, RFC 3339.
         started: String,
         /// The service version that it removes, where it is known.
         version: Option<String>,
@@ -30,30 +30,30 @@ pub enum Outcome {
     Barred(UpgradeRefused),
     /// Undone, as far as the problems in it say.
     Undone {
-        /// When the run began that was interrupted; empty where only a namespace tells of it.
+        /// Time at which the interrupted run began, RFC 3339; empty where only a namespace tells of it.
         started: String,
-        /// What was undone, and what could not be.
+        /// Objects that were undone, and those that could not be.
         result: RolledBack,
         /// The service version that is installed again.
         installed: Option<String>,
     },
 }
 
-/// What a rollback found before it does anything.
+/// Finding of a rollback before it does anything.
 #[derive(Debug)]
 pub enum Prospect {
-    /// There is nothing that it could do.
+    /// There is nothing that the rollback could do.
     Ends(Outcome),
-    /// It would do this.
+    /// The rollback would do this.
     Undo(Box<Undo>),
 }
 
 /// An undo that is planned.
 #[derive(Debug)]
 pub struct Undo {
-    /// When the run began that was interrupted; empty where only a namespace tells of it.
+    /// Time at which the interrupted run began, RFC 3339; empty where only a namespace tells of it.
     pub started: String,
-    /// What would be done.
+    /// Plan of what would be done.
     pub plan: UndoPlan,
     /// The state that the plan was made of; the undo refuses any other.
     seen: State,
@@ -61,7 +61,8 @@ pub struct Undo {
 }
 
 impl Undo {
-    /// The state with what an undo would go by, which is all that is known where the cluster has lost it.
+    /// Returns the state with the journal that an undo would go by: the cluster's, else the copy, which is all that is
+    /// known where the cluster has lost its own.
     fn known(&self) -> State {
         State { journal: self.seen.journal.clone().or_else(|| self.copy.clone()), ..self.seen.clone() }
     }

@@ -1,4 +1,4 @@
-//! Which components run another image than that of the installed service version.
+//! Components that run another image than that of the installed service version.
 
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::PodSpec;
@@ -17,7 +17,8 @@ const COMPONENTS: [(&str, &str); 4] = [
     ("fleet-scheduler", "scheduler"),
 ];
 
-/// One clause a component that runs another image than `version` does; of what cannot be read there is none.
+/// Returns one clause for each component that runs another image than `version` does; none for those that cannot be
+/// read.
 pub(super) async fn foreign(client: &Client, namespace: &NamespaceName, version: &ServiceVersion) -> Vec<String> {
     let Some(row) = chart::versions().row(version.line()) else { return Vec::new() };
     let one = |(object, component)| async move {
@@ -42,7 +43,8 @@ fn first_image(pod: PodSpec) -> Option<String> {
     pod.containers.into_iter().next()?.image
 }
 
-/// What the version runs instead; nothing where the image is the same or only a digest is known.
+/// Returns a clause about the image tag that the version runs instead; nothing where the image is the same or only a
+/// digest is known.
 fn differs(row: &Row, version: &ServiceVersion, component: &str, image: &str) -> Option<String> {
     let (expected, _) = row.image_tag(component, version)?;
     let name = image.rsplit_once('/').map_or(image, |(_, name)| name);

@@ -21,27 +21,27 @@ use crate::pki::secrets::ADMIN_SECRET;
 /// Time that the control plane may take to say which workload clusters are registered.
 const ASKING: Duration = Duration::from_secs(5);
 
-/// What a removal would delete.
+/// Plan of a removal.
 #[derive(Debug)]
 pub struct Planned {
-    /// Objects, whose claims hold the data.
+    /// Objects that would be deleted; the PersistentVolumeClaims among them hold the data.
     pub objects: Vec<ObjectRef>,
-    /// The volumes that still hold the data when their claims are gone, by their policy.
+    /// PersistentVolumes that still hold the data when their claims are gone, by their reclaim policy.
     pub retained: Vec<ObjectRef>,
     /// The namespace, unless something else is in it.
     pub namespace: Option<ObjectRef>,
-    /// Change of the local folder where the data goes.
+    /// Treatment of the local folder where the data is deleted too.
     pub folder: Folder,
 }
 
 impl Planned {
-    /// Returns whether nothing of it is in the cluster.
+    /// Returns whether nothing that would be deleted is in the cluster.
     pub const fn is_empty(&self) -> bool {
         self.objects.is_empty() && self.namespace.is_none()
     }
 }
 
-/// How far a control plane has come, as far as that can be told.
+/// Stage that a control plane has reached, as far as that can be told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// No install of it has ended well.
@@ -53,7 +53,8 @@ enum Stage {
 }
 
 impl Stage {
-    /// With record and journal lost, data says that there was an install: nobody knows of one that failed.
+    /// Returns the stage by record and journal. With both lost, data says that there was an install: nobody knows of
+    /// one that failed.
     fn of(state: &State, has_data: bool) -> Self {
         let removal = || state.journal.as_ref().is_some_and(Journal::is_removal);
         match &state.record {
@@ -67,7 +68,7 @@ impl Stage {
     }
 }
 
-/// A control plane that is to go.
+/// The control plane that a removal or a rollback is about.
 pub type Target<'a> = install::installed::Target<'a, ControlPlaneName>;
 
 impl Target<'_> {
@@ -76,7 +77,10 @@ impl Target<'_> {
         self.engine(OWNER_KIND, charts, self.home.journal(self.name), progress)
     }
 
-    /// The workload clusters that are registered, or why they could not be asked for.
+    /// Returns the workload clusters that are registered.
+    ///
+    /// # Errors
+    /// Reason that they could not be asked for.
     pub async fn members(&self) -> Result<Vec<Member>, String> {
         let kubeconfig = find_keys::admin_kubeconfig(self.client, self.namespace.as_str(), self.name.as_str()).await;
         let kubeconfig = kubeconfig.map_err(|error| health::chain(&error))?;
@@ -121,7 +125,8 @@ impl Target<'_> {
         Ok(planned)
     }
 
-    /// The local folder: that of what is in the cluster, or of nothing that is there.
+    /// Returns the treatment of the local folder, judged by what is in the cluster; the folder stays where nothing is
+    /// there, or where the keys cannot be read.
     async fn folder(&self, state: &State, planned: &Planned) -> Folder {
         let stays = || {
             let path = self.home.control_plane(self.name);
@@ -140,7 +145,7 @@ impl Target<'_> {
         }
     }
 
-    /// Removes it and searches the cluster for left-overs.
+    /// Removes the control plane and searches the cluster for left-overs.
     pub async fn remove(&self, removal: Removal, progress: &Arc<dyn Progress>) -> Result<Removed, apply::Error> {
         let engine = self.worker(progress);
         let state = engine.state().await?;
@@ -150,7 +155,7 @@ impl Target<'_> {
         engine.uninstall(Removal { data_version, ..removal }).await
     }
 
-    /// Removes the local folder; gives its path when there was one.
+    /// Removes the local folder; returns its path when there was one.
     pub fn remove_folder(&self) -> std::io::Result<Option<PathBuf>> {
         let folder = self.home.control_plane(self.name);
         match fs_err::remove_dir_all(&folder) {

@@ -16,7 +16,7 @@ pub enum UpgradeRefused {
         "service version {to} is older than the installed {from}, and data of a newer line is not read by an older one"
     )]
     Downgrade {
-        /// What is installed.
+        /// Version that is installed.
         from: ServiceVersion,
         /// The version that was asked for.
         to: ServiceVersion,
@@ -24,45 +24,45 @@ pub enum UpgradeRefused {
     /// Lines lie between the two.
     #[error("from service version {from} to {to} is more than one line at a time")]
     Jump {
-        /// What is installed.
+        /// Version that is installed.
         from: ServiceVersion,
         /// The version that was asked for.
         to: ServiceVersion,
         /// Every line to install, in order, with the Kubernetes minors that it supports.
         path: Vec<(ServiceLine, Vec<KubeMinor>)>,
     },
-    /// The API server has run, and has stored what the one that it would become does not read.
+    /// The API server has run, and has stored objects that the one that it would become does not read.
     #[error(
         "the API server of the control plane has run as Kubernetes {now}, and {former} does not read everything that it \
          has stored since"
     )]
     Stored {
-        /// What it is.
+        /// Kubernetes minor that the API server has run as.
         now: KubeMinor,
-        /// What it would be.
+        /// Older Kubernetes minor that it would become.
         former: KubeMinor,
-        /// The service version that it is of.
+        /// Service version of the API server that has run; empty where it is not known.
         version: String,
     },
-    /// The API server would go over a minor of Kubernetes, or to another one than the version brings.
+    /// The API server would skip a minor of Kubernetes, or go to another one than the version brings.
     #[error("the API server of the control plane is of Kubernetes {now}, and would become {wanted}, which is {}", why(*now, *wanted, *hub))]
     MinorSkipped {
-        /// What it is.
+        /// Kubernetes minor of the API server.
         now: KubeMinor,
-        /// What it would be.
+        /// Kubernetes minor that it would become.
         wanted: KubeMinor,
-        /// What the version that was asked for brings.
+        /// Kubernetes minor of the API server that the version asked for brings.
         hub: KubeMinor,
     },
     /// The installed version is of a line that this program does not know.
     #[error("the installed service version {from} is not known to this program")]
     Unknown {
-        /// What is installed.
+        /// Version that is installed.
         from: String,
     },
 }
 
-/// Why an API server of one minor does not become one of another.
+/// Returns the reason that an API server of one minor does not become one of another.
 fn why(now: KubeMinor, wanted: KubeMinor, hub: KubeMinor) -> String {
     if now.next() < wanted {
         "more than one minor at a time".to_owned()
@@ -111,7 +111,7 @@ pub fn check(table: &Versions, installed: &str, to: &ServiceVersion) -> Result<(
 }
 
 impl UpgradeRefused {
-    /// The way on for the control plane `name`, whose hosting cluster runs `cluster`, where that is known.
+    /// Returns the remedy for the control plane `name`, whose hosting cluster runs `cluster`, where that is known.
     pub fn remedy(&self, name: &str, cluster: Option<KubeMinor>) -> Remedy {
         let plane = || Subject::ControlPlane(name.to_owned());
         let install = |version: String| Command::here(Action::Install(plane())).with(Flag::Version(version));

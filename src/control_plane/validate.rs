@@ -1,5 +1,6 @@
-//! What a schema cannot say of values: addresses that certificates can carry, lengths of time that the scheduler takes, and
-//! resources that Kubernetes gives. What would be refused later is refused before anything is written.
+//! Checks of values that a schema cannot express: addresses that certificates can carry, lengths of time that the
+//! scheduler takes, and resources that Kubernetes gives. What would be refused later is refused before anything is
+//! written.
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
@@ -92,7 +93,7 @@ impl Check<'_> {
         self.found.push(self.tree.blame(path, diagnostic));
     }
 
-    /// What is written to the store has to fit its volume, or etcd fails before it can refuse.
+    /// Checks that the quota of etcd fits its volume: beyond that, etcd fails before it can refuse a write.
     fn quota(&mut self, etcd: &EtcdValues) {
         let (quota, Some(size)) = (etcd.effective_quota(), etcd.storage.bytes()) else { return };
         if quota <= size {
@@ -115,7 +116,8 @@ impl Check<'_> {
         self.wrong(path, diagnostic);
     }
 
-    /// Kubernetes' policy on version skew: a controller manager is of the minor of its API server, or of the one before.
+    /// Checks Kubernetes' policy on version skew: a controller manager is of the minor of its API server, or of the one
+    /// before.
     fn minors(&mut self, values: &ControlPlaneValues) {
         let [server, manager] = [&values.apiserver.image.tag, &values.controller_manager.image.tag];
         let (Some(of_server), Some(of_manager)) = (recorded_minor::of_tag(server), recorded_minor::of_tag(manager))
@@ -138,7 +140,8 @@ impl Check<'_> {
         self.wrong(&path, Diagnostic::error("version-skew", message).help(help));
     }
 
-    /// A Secret that is there beforehand is named, and its certificates name the address of the API server.
+    /// Checks that a Secret that is there beforehand is named, and that values say the address of the API server, which
+    /// its certificates name.
     fn keys(&mut self, values: &ControlPlaneValues) {
         let is_existing = values.pki.source == PkiSource::Existing;
         if is_existing != values.pki.existing_secret.is_some() {
@@ -195,7 +198,7 @@ impl Check<'_> {
         }
     }
 
-    /// A value that has no meaning for the type that was chosen.
+    /// Refuses a value that has no meaning for the type of exposure that was chosen.
     fn other_type(&mut self, key: &str, types: &str, help: &str) {
         let message = format!("`exposure.{key}` is for {types} only");
         self.wrong(&["exposure", key], Diagnostic::error("other-exposure", message).help(help));
@@ -238,12 +241,12 @@ impl Check<'_> {
     }
 }
 
-/// Returns whether a certificate can carry it.
+/// Returns whether a certificate can carry `text` as a subject alternative name.
 fn is_address(text: &str) -> bool {
     text.parse::<San>().is_ok()
 }
 
-/// An address and the port behind it.
+/// Splits a text into an address and the port behind it; nothing where it is not of that form.
 fn with_port(text: &str) -> Option<(&str, u16)> {
     let (host, port) = text.rsplit_once(':')?;
     Some((host, port.parse().ok()?)).filter(|(host, port)| *port > 0 && is_address(host))

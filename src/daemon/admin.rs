@@ -24,12 +24,12 @@ use crate::api::readiness_log::{NOT_READY, READY};
 
 /// Number of connections that may be open. A further one ends the oldest, so that whoever holds many shuts out no probe.
 const MAX_CONNECTIONS: usize = 64;
-/// Where probes ask for readiness.
+/// Path at which probes ask for readiness.
 const READYZ: &str = "/readyz";
 
 /// Readiness of the program.
 pub trait Ready: Send + Sync + 'static {
-    /// Returns one line for people: the current work, or what is missing.
+    /// Returns one line for people: the current work, or as an error what is missing.
     fn ready(&self) -> Result<String, String>;
 
     /// Returns what failed, in words that stay the same for as long as it does; `None` while what is missing is merely on its
@@ -50,7 +50,7 @@ impl Told {
         }
     }
 
-    /// The line, if there is something to say, and whether it is that the program is ready.
+    /// Returns the line to write, if there is something to say, and whether it says that the program is ready.
     fn line(&self, program: &str, ready: &dyn Ready) -> Option<(String, bool)> {
         let now = ready.ready();
         let state = match &now {

@@ -19,7 +19,7 @@ enum Kind {
 /// Upper bounds of a histogram's buckets, in seconds; the last one is infinite.
 pub const BUCKETS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, f64::INFINITY];
 
-/// The same for what takes microseconds as a rule.
+/// Upper bounds, likewise, for work that takes microseconds as a rule.
 pub const SHORT_BUCKETS: [f64; BUCKETS.len()] =
     [0.000_05, 0.0001, 0.000_25, 0.0005, 0.001, 0.0025, 0.01, 0.05, 0.1, 0.5, 2.5, f64::INFINITY];
 
@@ -127,7 +127,7 @@ impl Metrics {
         self.observe_by(&BUCKETS, name, help, duration);
     }
 
-    /// The same with [`SHORT_BUCKETS`].
+    /// Records a duration as [`Self::observe`] does, with [`SHORT_BUCKETS`].
     pub fn observe_short(&self, name: &'static str, help: &'static str, duration: Duration) {
         self.observe_by(&SHORT_BUCKETS, name, help, duration);
     }

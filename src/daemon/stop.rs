@@ -23,12 +23,12 @@ impl Stop {
         self.sender.send_replace(true);
     }
 
-    /// Returns true once it is time.
+    /// Returns whether it is time to stop.
     pub fn stopped(&self) -> bool {
         *self.receiver.borrow()
     }
 
-    /// Returns once it is time.
+    /// Waits until it is time to stop.
     pub async fn wait(&self) {
         let mut receiver = self.receiver.clone();
         // The sender lives as long as `self`, so this cannot fail.

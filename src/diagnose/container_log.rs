@@ -25,7 +25,8 @@ fn task(line: &str) -> Option<String> {
     Some(reason.split_once(": ").map_or(reason.as_str(), |(task, _)| task).to_owned())
 }
 
-/// Whether a line is one of an API server's audit log: about requests of others, whatever it quotes, and so never a cause.
+/// Returns whether a line is one of an API server's audit log: about requests of others, whatever it quotes, and so
+/// never a cause.
 pub(crate) fn is_audit(line: &str) -> bool {
     line.starts_with(r#"{"kind":"Event","apiVersion":"audit.k8s.io/"#)
 }

@@ -1,4 +1,4 @@
-//! Why a node has no image for a container, by what the node and the registry answered.
+//! Reasons that a node has no image for a container, by what the node and the registry answered.
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
@@ -7,26 +7,27 @@ use super::evidence::{Evidence, events_of, has_reason, message};
 use super::pod::{waiting_message, waiting_reason};
 use super::typed::Typed as _;
 
-/// What a registry says of an image that it has for other architectures alone: containerd, CRI-O and Docker.
+/// Texts of containerd, CRI-O and Docker about an image that the registry has for other architectures alone.
 const OTHER_ARCHITECTURE: [&str; 4] = [
     "no match for platform in manifest",
     "no image found in manifest list for architecture",
     "no image found in image index for architecture",
     "no matching manifest for",
 ];
-/// What a kernel says of a program of another architecture.
+/// Text of a kernel about a program of another architecture.
 const NOT_EXECUTABLE: &str = "exec format error";
 
 /// An image that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unusable {
     pub(crate) cause: CauseId,
-    /// What was answered, naming the image.
+    /// State of the container: the answer that was given, naming the image.
     pub(crate) what: String,
     pub(crate) remedy: String,
 }
 
-/// Why the image of a container could not be pulled; none while it was not tried, and where it was pulled.
+/// Returns the reason that the image of a container could not be pulled; none while it was not tried, and where it was
+/// pulled.
 pub(crate) fn unpulled(pod: &Pod, container: &ContainerStatus, evidence: &Evidence) -> Option<Unusable> {
     let reason = waiting_reason(container)?;
     CauseId::ImagePullFailed.attempt(reason)?;
@@ -57,8 +58,8 @@ pub(crate) fn unpulled(pod: &Pod, container: &ContainerStatus, evidence: &Eviden
     Some(Unusable { cause, what: format!("image `{image}` cannot be pulled: {answer}"), remedy })
 }
 
-/// Why a container with this image cannot run, by what its runtime said of it, or what it ended with or printed last: the image
-/// was pulled, and is of another architecture than the node.
+/// Returns the reason that a container with this image cannot run, where its runtime's message, or what it ended with
+/// or printed last, shows that the image was pulled and is of another architecture than the node.
 pub(crate) fn unexecutable(image: &str, said: &str) -> Option<Unusable> {
     let line = said.lines().rev().find(|line| line.to_lowercase().contains(NOT_EXECUTABLE))?;
     let what = format!("image `{image}` is not for the architecture of its node: {}", line.trim());

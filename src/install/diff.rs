@@ -12,7 +12,7 @@ pub struct Comparison {
     pub same: usize,
     /// Objects in the way: an install would refuse because of them.
     pub foreign: Vec<Foreign>,
-    /// What only an install decides, and how it is shown instead; what is left to others.
+    /// Remarks on what only an install decides and how it is shown instead, and on what is left to others.
     pub notes: Vec<Remedy>,
 }
 

@@ -11,16 +11,16 @@ use super::progress::Progress;
 use super::session::{InstallOptions, Session, Stopped};
 use crate::apply::Engine;
 
-/// Why an install of one kind ended without success.
+/// Reason that an install of one kind ended without success.
 pub(crate) trait InstallFailure {
-    /// SIGINT or SIGTERM.
+    /// Returns the reason of an install that SIGINT or SIGTERM interrupted.
     fn interrupted() -> Self;
 
-    /// The engine's error, where that is the whole reason.
+    /// Returns the engine's error, where that is the whole reason.
     fn stopped(&self) -> Option<&Stopped>;
 }
 
-/// What an install of one kind does, from its first read to its record, and what it alone has to end.
+/// Steps of an install of one kind, from its first read to its record, and its own end of a run that failed.
 pub(crate) trait InstallSteps {
     type Installed;
     type Error: InstallFailure;
@@ -35,7 +35,7 @@ pub(crate) trait InstallSteps {
 /// Runs the steps that `new` makes of a session, until they end or `interrupted` does.
 ///
 /// # Errors
-/// What the steps meet, with what became of the changes.
+/// The error that the steps met, or the interruption, with the outcome of the changes.
 pub(crate) async fn drive<'a, S: InstallSteps>(
     engine: &'a Engine,
     options: &InstallOptions,

@@ -16,11 +16,11 @@ const UNDOING: &str = "Undoing what this run has changed";
 pub enum FailureOutcome {
     /// Nothing had been written.
     NothingWritten,
-    /// What was written stays; another install resumes it.
+    /// Everything that was written stays; another install resumes it.
     Left,
     /// It was to be undone, and had been recorded as a whole by then.
     Recorded,
-    /// It was to be undone and stays all the same: why.
+    /// It was to be undone and stays all the same, for the reason given.
     NotUndone(String),
     /// Everything was undone.
     RolledBack,
@@ -28,7 +28,7 @@ pub enum FailureOutcome {
     RollbackFailed(Box<apply::Error>),
 }
 
-/// A failed install: why, and what it left.
+/// A failed install: its error, and the outcome of its changes.
 #[derive(Debug)]
 pub struct Failure<E> {
     /// The first error, which is the one to mend.
@@ -59,7 +59,8 @@ impl Session<'_> {
         Ok(self.is_recorded_in(&self.engine.with_deadline(None).state().await?))
     }
 
-    /// The write that closes the journal is the one that records the release.
+    /// Returns whether the run is recorded in a state: the write that closes the journal is the one that records the
+    /// release.
     fn is_recorded_in(&self, state: &State) -> bool {
         let record = state.record.as_ref().filter(|record| record.phase == Phase::Installed);
         let release = record.map(|record| &record.release);
@@ -76,9 +77,9 @@ impl Session<'_> {
 
     /// Ends a run that failed: undoes it if that was asked for, else lets go of the lock.
     ///
-    /// Begun without a run means that it was interrupted between its first write and its return, or in its last write: the journal
-    /// knows. A run that was refused at the door, or left while it waited there, has begun nothing: what stands in the journal
-    /// is another's.
+    /// Where the engine has begun and there is no run, it was interrupted between its first write and its return, or in
+    /// its last write: the journal knows which. A run that was refused before its first write, or left while it waited
+    /// for the lock, has begun nothing: what stands in the journal is another's.
     pub async fn abort(mut self, rollback: bool) -> FailureOutcome {
         if !self.engine.has_begun() {
             return FailureOutcome::NothingWritten;

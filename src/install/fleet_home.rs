@@ -38,7 +38,7 @@ impl Home {
         self.root.join(name.as_str())
     }
 
-    /// Where the kubeconfig of a control plane is written.
+    /// Path to which the kubeconfig of a control plane is written.
     pub fn kubeconfig(&self, name: &ControlPlaneName) -> PathBuf {
         self.control_plane(name).join("fleet-kubeconfig")
     }

@@ -1,4 +1,4 @@
-//! Whether the nodes can pull and run every image of an installation: a short-lived pod for each workload tries it.
+//! Check that the nodes can pull and run every image of an installation: a short-lived pod for each workload tries it.
 //!
 //! Such a pod is the workload's own with another command, `--version`: the same images, nodes, login and limits, and none of
 //! its Secrets, volumes and rights.
@@ -27,7 +27,7 @@ use crate::diagnose::pod::{ended, ended_before, find, is_running, phase, state, 
 pub const LIMIT: Duration = Duration::from_secs(300);
 /// Time that a pod may live, in seconds, whatever becomes of us.
 const LIFE: i64 = 360;
-/// What the pods are found by.
+/// Label by which the objects of a run are found; its value is the name of the run.
 const LABEL: &str = "fleet-scheduler.io/image-check";
 /// Type of the Secret that a chart makes of the values' registry login.
 const LOGIN: &str = "kubernetes.io/dockerconfigjson";
@@ -65,7 +65,7 @@ impl<'a> ImagePulls<'a> {
         self.images.len()
     }
 
-    /// Whether a login to a registry is written.
+    /// Returns whether a login to a registry is written.
     pub fn has_login(&self) -> bool {
         self.login.is_some()
     }
@@ -135,7 +135,7 @@ impl<'a> ImagePulls<'a> {
         remove::<Secret>(self.client, self.namespace, &self.run).await;
     }
 
-    /// The API server does not take an object of ours.
+    /// Returns the problem of an object of ours that the API server does not take.
     fn refused(&self, kind: &str, error: &kube::Error) -> Problem {
         let namespace = self.namespace;
         match error {
@@ -177,8 +177,8 @@ fn pod_spec(object: &Value) -> Option<&Value> {
     object.pointer(path)
 }
 
-/// A pod that has the images of another one pulled, and asks for their version. The login of the chart, by its name, is replaced
-/// by that of the run.
+/// A pod that has the images of another one pulled, and asks for their version. The login of the chart, by its name, is
+/// replaced by that of the run.
 fn pod(name: &str, run: &str, of: &Value, login: Option<&Value>) -> Value {
     let kept =
         ["nodeSelector", "tolerations", "priorityClassName", "runtimeClassName", "securityContext", "schedulerName"];
@@ -221,14 +221,14 @@ fn containers(pod: &Value) -> impl Iterator<Item = (&str, &str)> {
     all.filter_map(|container| Some((container["name"].as_str()?, container["image"].as_str()?)))
 }
 
-/// Whether each of these containers has its image, or was refused it; or no node will look at the pod any more.
+/// Returns whether each of these containers has its image, or was refused it; or no node will look at the pod any more.
 fn is_decided(pod: &Pod, names: &[&str]) -> bool {
     let none = Evidence::default();
     let has_ended = matches!(phase(pod), Some("Failed" | "Succeeded"));
     has_ended || names.iter().all(|name| !matches!(verdict(pod, name, "", &none), Pulled::Unknown(_)))
 }
 
-/// What came of the image of a container.
+/// Returns the result for the image of a container: pulled, refused, or not known so far.
 fn verdict(pod: &Pod, name: &str, image: &str, evidence: &Evidence) -> Pulled {
     let Some(container) = statuses(pod).find(|container| container.name == name) else {
         return Pulled::Unknown(pending(pod, image, evidence));
@@ -249,7 +249,7 @@ fn verdict(pod: &Pod, name: &str, image: &str, evidence: &Evidence) -> Pulled {
     Pulled::Unknown(pending(pod, image, evidence))
 }
 
-/// Why no node has tried an image.
+/// Returns the reason that no node has tried an image, or that none has pulled it within [`LIMIT`].
 fn pending(pod: &Pod, image: &str, evidence: &Evidence) -> Problem {
     match find(pod, evidence) {
         Some(finding) => {

@@ -13,7 +13,7 @@ use crate::api::names::NamespaceName;
 use crate::apply::{Charts, Engine, Options};
 use crate::inventory::Owner;
 
-/// Which installation, where, and until when; `N` is the type of its name.
+/// An installation, its place, and the time limits of a run that works on it; `N` is the type of its name.
 pub struct Target<'a, N> {
     /// Its name.
     pub name: &'a N,

@@ -10,7 +10,7 @@ use crate::k8s::{Event, Events};
 pub trait Progress: Send + Sync {
     /// A step begins; the one before has ended well.
     fn step(&self, title: &str);
-    /// What the step waits for now.
+    /// Tells what the step waits for now.
     fn update(&self, text: &str);
     /// The step has ended well, with a detail worth a few words or nothing.
     fn done(&self, detail: &str);
@@ -20,7 +20,7 @@ pub trait Progress: Send + Sync {
     fn warn(&self, text: &str);
     /// The same, with commands or flags among its words.
     fn advise(&self, advice: &Remedy);
-    /// What the engine does, as data; told in words unless somebody wants the data.
+    /// Takes an event of the engine as data; tells it in words unless an implementation wants the data.
     fn event(&self, event: &Event) {
         tell(self, event);
     }
@@ -46,7 +46,7 @@ pub fn record_lost(progress: &dyn Progress, found: usize) {
     }
 }
 
-/// An event of the engine in words: what is waited for, and what somebody should know.
+/// Tells an event of the engine in words: what is waited for, and what somebody should know.
 pub fn tell<P: Progress + ?Sized>(progress: &P, event: &Event) {
     match event {
         Event::Waiting { object, message, .. } => progress.update(&format!("{object}: {message}")),

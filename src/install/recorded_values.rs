@@ -19,7 +19,7 @@ use crate::k8s::merge;
 /// The fact of a record that says which patches were applied: names of files, and a digest.
 pub const PATCHES: &str = "patches";
 
-/// What a run does with recorded values that it is not given again.
+/// Treatment of recorded values that a run is not given again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Recorded {
     /// It refuses to reset them.
@@ -31,7 +31,7 @@ pub enum Recorded {
     Reset,
 }
 
-/// Why a recorded release cannot be read.
+/// Reason that a recorded release cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The record.
@@ -49,7 +49,7 @@ pub struct RecordedRelease {
     pub version: String,
     /// Installed, or removed with something kept.
     pub phase: Phase,
-    /// What the user gave: an RFC 7396 patch of the chart's values. None where the record does not keep them.
+    /// Values that the user gave: an RFC 7396 patch of the chart's values. None where the record does not keep them.
     pub values: Option<Value>,
     /// Those of them that are read back from Secrets.
     pub secrets: Value,
@@ -127,7 +127,7 @@ pub fn next_version(table: &Versions, recorded: &str) -> Option<String> {
 pub struct ValuesForgotten {
     /// Each of them; none where the record does not keep values.
     pub values: Vec<Forgotten>,
-    /// What is known of the installation where its record does not keep values, one clause each.
+    /// Known facts of the installation where its record does not keep values, one clause each.
     pub found: Vec<String>,
 }
 
@@ -138,7 +138,7 @@ pub struct Forgotten {
     pub path: String,
     /// The recorded value as JSON; none of a secret.
     pub recorded: Option<String>,
-    /// What it would become, as JSON; none where it would not be there.
+    /// The value that it would become, as JSON; none where it would not be there.
     pub now: Option<String>,
 }
 
@@ -158,7 +158,7 @@ impl ValuesForgotten {
         }
     }
 
-    /// What would be reset, or what is known of the installation, one clause each.
+    /// Returns the values that would be reset, or the known facts of the installation, one clause each.
     pub fn clauses(&self) -> Vec<String> {
         if self.values.is_empty() { self.found.clone() } else { self.values.iter().map(ToString::to_string).collect() }
     }
@@ -184,7 +184,8 @@ impl ValuesForgotten {
             .text(" always keeps them")
     }
 
-    /// What an install of `package` would reset of what is installed; none where nothing is.
+    /// Finds the recorded values that an install of `package` would reset; none where nothing is installed or nothing
+    /// would be reset.
     ///
     /// # Errors
     /// An API that does not answer or refuses, where a secret value has to be read.
@@ -250,7 +251,8 @@ fn forget_version(values: &mut Value, chart: &Chart, recorded: &str) {
     }
 }
 
-/// Removes the tags that a lock has put a digest behind, where the image has another tag in `next`. Returns the paths of the images.
+/// Removes the tags that a lock has put a digest behind, where the image has another tag in `next`. Returns the paths
+/// of the images.
 fn forget_locks(values: &mut Value, chart: &Chart, recorded: &str, next: &ServiceVersion) -> Vec<String> {
     let Ok(recorded) = recorded.parse::<ServiceVersion>() else { return Vec::new() };
     let former = chart::versions().rows().iter().find(|row| row.version == recorded.line());

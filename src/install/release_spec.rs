@@ -120,7 +120,7 @@ impl Package {
         &self.patches
     }
 
-    /// What is worth a word about the values, though they are right.
+    /// Returns the warnings about values that are valid.
     pub fn value_warnings(&self) -> &[Diagnostic] {
         self.tree.warnings()
     }
@@ -145,7 +145,7 @@ impl Package {
         Owner::new(self.chart.kind().as_str(), &self.name, self.namespace.as_str())
     }
 
-    /// What the templates get to see.
+    /// Builds the input that the templates see.
     fn input(&self, values: &impl Serialize, facts: Value, keys: &pki::Files) -> RenderInput {
         RenderInput {
             values: serde_json::to_value(values).unwrap_or(Value::Null),
@@ -161,7 +161,7 @@ impl Package {
         }
     }
 
-    /// Where a field of an object comes from: `deployment/fleet-scheduler#spec.replicas`.
+    /// Explains the origin of a field of an object, such as `deployment/fleet-scheduler#spec.replicas`.
     ///
     /// # Errors
     /// A field that is not there, or values that the templates cannot be rendered with.
@@ -204,7 +204,7 @@ impl Package {
     /// each before it is written.
     ///
     /// # Errors
-    /// The same.
+    /// Those of [`Self::render`].
     pub fn manifests(
         &self,
         values: &impl Serialize,
@@ -226,7 +226,7 @@ impl Package {
         })
     }
 
-    /// What the record says about this install.
+    /// Builds the part of the record that describes this install.
     pub fn release(&self, mut facts: BTreeMap<String, String>) -> Release {
         facts.extend(self.patches.summary().map(|summary| (PATCHES.to_owned(), summary)));
         Release {
@@ -274,7 +274,7 @@ impl Package {
         &self.chart
     }
 
-    /// Which Kubernetes versions the line supports, and what would support others.
+    /// Returns the Kubernetes versions that the line supports, and the lines that support others.
     pub fn support(&self) -> Support {
         let mut support =
             Support { line: self.chart.line().to_string(), supported: self.kubernetes.clone(), ..Support::default() };
@@ -350,7 +350,8 @@ pub fn planned<'o>(objects: impl IntoIterator<Item = &'o Object>) -> Vec<Planned
     objects.into_iter().map(planned).collect()
 }
 
-/// What has to be allowed to write the objects: API group, resource, whether it lives in a namespace.
+/// Returns the kinds that have to be writable so that the objects can be written: API group, resource, and whether it
+/// is namespaced.
 pub fn writes(objects: &[Object]) -> Vec<(String, String, bool)> {
     let kinds: BTreeSet<(String, String, bool)> = objects
         .iter()

@@ -1,4 +1,4 @@
-//! What a chart can render, and where the secret values of a release are found again.
+//! Objects that a chart can render, and the Secrets in which the secret values of a release are found again.
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;

@@ -28,9 +28,9 @@ pub struct InstallOptions {
     pub take_fields: Vec<String>,
     /// Time to wait for another run.
     pub lock_wait: Duration,
-    /// What becomes of recorded values that the plan is not given.
+    /// Treatment of recorded values that the plan is not given.
     pub recorded: Recorded,
-    /// What the history calls the run: `install`, `upgrade`.
+    /// Name of the run in the history: `install`, `upgrade`.
     pub command: &'static str,
 }
 
@@ -66,7 +66,7 @@ impl InstallOptions {
 pub struct Stopped {
     /// The step during which it stopped.
     pub step: String,
-    /// Why.
+    /// The error of the engine.
     #[source]
     pub source: Box<apply::Error>,
 }
@@ -79,19 +79,19 @@ impl Stopped {
     }
 }
 
-/// A run as it goes: the engine, what is told about it, and how far it got.
+/// A run under way: the engine, the receiver of its progress, and how far it got.
 pub struct Session<'a> {
     /// The engine.
     pub engine: &'a Engine,
     /// Receiver of steps and warnings.
     pub progress: &'a Arc<dyn Progress>,
-    /// When it has to have ended.
+    /// Time by which the run has to have ended.
     pub deadline: Instant,
     /// The engine's run, once it holds the lock.
     pub run: Option<Run>,
-    /// The run has ended well: what fails after that undoes nothing.
+    /// Whether the run has ended well: a failure after that undoes nothing.
     pub(super) committed: bool,
-    /// What its last write records, once that may be on its way.
+    /// Release that the last write of the run records, once that write may be on its way.
     pub(super) release: Option<Release>,
     /// The step under way.
     pub(super) step: String,
@@ -209,8 +209,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Makes way for what a set has become since its pods were made, by this run or one that was interrupted, where none of
-    /// them works.
+    /// Makes way for the new revision of each StatefulSet whose pods are older than its last change, made by this run
+    /// or by one that was interrupted, where none of its pods works.
     async fn replace_broken(&self, workloads: &[ObjectRef]) -> Result<(), Stopped> {
         let applied = self.run.as_ref().map(Run::applied);
         let was_there = |set: &&ObjectRef| {

@@ -1,4 +1,5 @@
-//! What a Secret for registries is good for: a configuration that names a helper program of some machine holds no login.
+//! Check that a Secret for registries is of use: a configuration that names a helper program of some machine holds no
+//! login.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! What Kubernetes would refuse of what containers ask for and may use, and what is surely meant otherwise: found where it
-//! was given, before anything is written.
+//! Check of the requests and limits of containers for what Kubernetes would refuse and what is surely meant otherwise:
+//! found where it was given, before anything is written.
 
 use crate::api::pod_values::Resources;
 use crate::api::quantity::{Milli, parse};

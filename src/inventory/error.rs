@@ -12,7 +12,7 @@ use crate::k8s::request_error::RequestError;
 /// Reason of a write that was not sent because the lock was lost; the message is who holds it.
 pub(crate) const LOCK_LOST: &str = "LockLost";
 
-/// Why record, lock or journal could not be read or written.
+/// Reason that record, lock or journal could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -22,9 +22,9 @@ pub enum Error {
     /// Another run is at work.
     #[error("another run holds the lock: {}, until {}", visible(holder), visible_cell(expires))]
     Locked {
-        /// Who: user, host, process, since when.
+        /// Holder of the lock: user, host, process, since when.
         holder: String,
-        /// When the lock expires if it is not renewed.
+        /// Time at which the lock expires if it is not renewed.
         expires: String,
     },
     /// Another run took the lock while this one worked.
@@ -51,7 +51,7 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Reason that the file cannot be used.
         #[source]
         source: std::io::Error,
     },

@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use super::record::Holder;
 use super::release::Release;
 
-/// How many runs are remembered.
+/// Number of runs that are remembered.
 const REMEMBERED: usize = 10;
 
 /// The command of a run that undoes another one.
 pub(crate) const ROLLBACK: &str = "rollback";
 
-/// How a run ended.
+/// Outcome of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -26,7 +26,7 @@ pub enum Outcome {
     Failed,
     /// Another run found it killed.
     Interrupted,
-    /// What it had changed was undone.
+    /// Its changes were undone.
     RolledBack,
 }
 
@@ -36,12 +36,12 @@ pub enum Outcome {
 pub struct Revision {
     /// Counts from 1, over all runs of the installation.
     pub revision: u32,
-    /// When it took the lock, RFC 3339.
+    /// Time at which it began, before it took the lock, RFC 3339.
     pub started: String,
-    /// When it let go of the lock, RFC 3339; none while it runs, or where it was killed.
+    /// Time at which it let go of the lock, RFC 3339; none while it runs, or where it was killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
-    /// Who ran it: the name of a user, and the host.
+    /// User who ran it, and the host: `user@host`.
     pub by: String,
     /// Its command: `install`, `upgrade`, `uninstall`, `rollback`.
     pub command: String,
@@ -51,7 +51,7 @@ pub struct Revision {
     /// The digest of the merged values; empty where it is not known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub values_digest: String,
-    /// How it ended.
+    /// Outcome of the run.
     pub outcome: Outcome,
 }
 

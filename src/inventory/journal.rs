@@ -14,15 +14,15 @@ pub enum Undo {
     Delete,
     /// It had other fields of ours: the merge patch from what the run applies to what was applied before.
     Reapply {
-        /// RFC 7396; null in the local file for Secrets.
+        /// Merge patch (RFC 7396); null in the local file for Secrets.
         patch: Value,
-        /// What somebody had set in fields of ours, and the run took back; none where nobody had.
+        /// Values that somebody had set in fields of ours, and the run took back; none where nobody had.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         theirs: Option<Theirs>,
     },
     /// It was there and not ours: let go of our fields, then merge these former values of fields taken from others.
     Release {
-        /// RFC 7396, often empty; null in the local file for Secrets.
+        /// Merge patch (RFC 7396), often empty; null in the local file for Secrets.
         patch: Value,
         /// The entries in `managedFields` of the tools from which it was taken over; none where they would not fit.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -36,7 +36,7 @@ pub enum Undo {
 }
 
 impl Undo {
-    /// Returns whether it is of a Secret, and from the copy on this machine.
+    /// Returns whether its values are left out, as those of a Secret are in the copy on this machine.
     pub(crate) fn is_without_values(&self) -> bool {
         match self {
             Self::Reapply { patch, theirs } => {
@@ -54,7 +54,7 @@ impl Undo {
 pub struct Theirs {
     /// The field manager who gets them back.
     pub manager: String,
-    /// RFC 7396; null in the local file for Secrets.
+    /// Merge patch (RFC 7396); null in the local file for Secrets.
     pub patch: Value,
 }
 
@@ -102,11 +102,11 @@ const REMOVAL: &str = "uninstall";
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Journal {
-    /// Random.
+    /// Random id of the run.
     pub run: String,
-    /// What it does: `install`, `uninstall`.
+    /// Command of the run: `install`, `uninstall`.
     pub command: String,
-    /// When it began, RFC 3339.
+    /// Time at which it began, RFC 3339.
     pub started: String,
     /// The install uid, which the record may not have yet.
     pub install_uid: String,
@@ -120,7 +120,7 @@ pub struct Journal {
     /// since: an undo by it deletes no data.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_copy: bool,
-    /// What the run installs, as far as it is known.
+    /// Release that the run installs, as far as it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub release: Option<Release>,
     /// The writes, the first first.

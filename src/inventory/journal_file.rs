@@ -55,7 +55,7 @@ impl LocalJournal {
         Ok(local)
     }
 
-    /// What a copy tells of the runs in it that were not closed; nothing where there is no file, or no step in it.
+    /// Reads the journal of the runs in a copy that were not closed; none where there is no file, or no step in it.
     ///
     /// A line that was interrupted in the middle was written for a step that was never made.
     pub(crate) fn read(path: &Path) -> Result<Option<Journal>, Error> {

@@ -1,4 +1,4 @@
-//! Whose objects these are: the owner's names, and the labels that mark its objects.
+//! Owner of an installation: its names, and the labels that mark its objects.
 
 use std::collections::BTreeSet;
 
@@ -14,17 +14,17 @@ pub const NAMESPACE_CREATED_ANNOTATION: &str = "fleet-scheduler.io/namespace-cre
 pub use crate::api::labels::LABEL_KEEP as KEEP_ANNOTATION;
 /// The label on the parent of an ApplySet: its id.
 pub const APPLYSET_ID_LABEL: &str = "applyset.kubernetes.io/id";
-/// The annotation on the parent: which tool writes the set.
+/// The annotation on the parent: the tool that writes the set.
 pub const APPLYSET_TOOLING: &str = "applyset.kubernetes.io/tooling";
 /// The annotation on the parent: the sorted kinds of the members.
 pub const APPLYSET_KINDS: &str = "applyset.kubernetes.io/contains-group-kinds";
 /// The annotation on the parent: namespaces of members beside the parent's own.
 pub const APPLYSET_NAMESPACES: &str = "applyset.kubernetes.io/additional-namespaces";
 
-/// An installation: what kind of thing is installed, under which name, in which namespace.
+/// An installation: the kind of thing that is installed, its name and its namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// What is installed, a DNS label such as `control-plane` or `agent`.
+    /// Kind of thing that is installed, a DNS label such as `control-plane` or `agent`.
     pub kind: String,
     /// Its name.
     pub name: String,

@@ -26,7 +26,7 @@ const FORMAT: u32 = 1;
 const LOCK_ANNOTATION: &str = "fleet-scheduler.io/lock";
 const WRITE_ANNOTATION: &str = "fleet-scheduler.io/write";
 
-/// True if the objects are there.
+/// Phase of an installation: whether its objects are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
@@ -86,17 +86,17 @@ fn is_delete(policy: &Policy) -> bool {
 pub struct Record {
     /// The format; a newer one is refused, not guessed at.
     pub format: u32,
-    /// Whose record it is.
+    /// Owner of the installation.
     pub owner: Owner,
-    /// Random, made at the first install and kept over re-installs.
+    /// Random id, made at the first install and kept over re-installs.
     pub install_uid: String,
     /// Installed, or removed with something kept.
     pub phase: Phase,
-    /// What is installed.
+    /// Release that is installed.
     pub release: Release,
     /// True if we made the namespace.
     pub namespace_created: bool,
-    /// When it was last written, RFC 3339.
+    /// Time at which the record was made, RFC 3339.
     pub written: String,
     /// Our objects, sorted.
     pub inventory: Vec<Item>,
@@ -137,11 +137,11 @@ pub struct Holder {
     pub host: String,
     /// The process.
     pub pid: u32,
-    /// Where that number means that process: this start of this machine, and its namespace of processes. Empty where the
+    /// Scope in which `pid` means that process: the machine, its boot and the namespace of processes. Empty where the
     /// system does not tell.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub machine: String,
-    /// Since when, RFC 3339.
+    /// Time since which it is at work, RFC 3339.
     pub since: String,
     /// Random, so that a process recognises its own lock.
     pub nonce: String,
@@ -173,9 +173,9 @@ impl std::fmt::Display for Holder {
 /// A lock with its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lock {
-    /// Who.
+    /// Holder of the lock.
     pub holder: Holder,
-    /// When it ends unless renewed, RFC 3339.
+    /// Time at which it ends unless renewed, RFC 3339.
     pub expires: String,
 }
 
@@ -248,9 +248,9 @@ fn hash_into(value: &Value, hasher: &mut Sha256) {
 pub struct State {
     /// The last completed state; none before the first install is complete.
     pub record: Option<Record>,
-    /// What a run under way, or one that was interrupted, has begun.
+    /// Journal of a run under way, or of one that was interrupted.
     pub journal: Option<Journal>,
-    /// Who is at work.
+    /// Lock of the run that is at work.
     pub lock: Option<Lock>,
     /// The last runs.
     pub history: History,
@@ -263,7 +263,7 @@ pub struct State {
 }
 
 impl State {
-    /// Returns whether anything is known of the installation.
+    /// Returns whether nothing is known of the installation: there is neither record nor journal.
     pub fn is_empty(&self) -> bool {
         self.record.is_none() && self.journal.is_none()
     }
@@ -273,7 +273,7 @@ impl State {
         self.uid.is_empty() == self.version.is_empty()
     }
 
-    /// How many bytes record, journal and history take in the Secret.
+    /// Returns the number of bytes that record, journal and history take in the Secret.
     pub fn size(&self) -> usize {
         let record = self.record.as_ref().and_then(|record| serde_json::to_vec(record).ok());
         let journal = self.journal.as_ref().and_then(|journal| serde_json::to_vec(journal).ok());

@@ -15,8 +15,8 @@ pub struct Release {
     pub version: String,
     /// A digest of the merged values, without the values.
     pub values_digest: String,
-    /// What the user's values change in those of the chart: RFC 7396, without secrets. None where it is not known, in records
-    /// of older versions and where it is too large.
+    /// Merge patch (RFC 7396) from the chart's values to the user's, without secrets. None where it is not known, in
+    /// records of older versions and where it is too large.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values: Option<Value>,
     /// Small facts to find again, such as the chosen exposure. Never a secret.

@@ -39,7 +39,7 @@ const LAST_WORD: Duration = Duration::from_secs(30);
 pub(crate) struct LockOptions<'a> {
     /// Time to wait for another run's lock.
     pub(crate) wait: Duration,
-    /// Who the lock says is at work; each run puts a fresh nonce into it.
+    /// Holder that is written into the lock; each run puts a fresh nonce into it.
     pub(crate) holder: &'a Holder,
     /// Set from the first write on, when there may be something of this run.
     pub(crate) begun: &'a AtomicBool,
@@ -53,7 +53,7 @@ pub(crate) struct Store {
     holder: Holder,
     /// The resource version of the Secret as the lock was taken over it; empty where there was none.
     pub(crate) found: String,
-    /// What is in the cluster.
+    /// State in the cluster, as this run last read or wrote it.
     pub(crate) state: State,
 }
 
@@ -277,7 +277,7 @@ impl Store {
         }
     }
 
-    /// One write. False when the Secret is not the one that was read.
+    /// Writes the Secret once. Returns false when it is not the one that was read.
     async fn write(&mut self, mut next: State) -> Result<bool, Error> {
         next.write = random_id();
         let target = reference(&self.owner);
@@ -335,7 +335,7 @@ impl Store {
     }
 }
 
-/// Nulls delete in a merge patch, but have no place in a new object.
+/// Removes nulls, which delete in a merge patch but have no place in a new object.
 fn drop_nulls(value: &mut Value) {
     if let Some(map) = value.as_object_mut() {
         map.retain(|_, value| !value.is_null());

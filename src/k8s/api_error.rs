@@ -1,4 +1,4 @@
-//! What a Kubernetes API server (or the way to it) answers when it does not do what was asked.
+//! Errors of a Kubernetes API server, or of the way to it, when it does not do what was asked.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -32,7 +32,7 @@ pub struct ApiError {
     pub message: String,
     /// Details.
     pub causes: Vec<Cause>,
-    /// What the server asked to wait.
+    /// Wait that the server asked for (`Retry-After`).
     pub retry_after: Option<Duration>,
     /// Number of tries so far.
     pub tries: u32,
@@ -205,8 +205,8 @@ impl ApiError {
     }
 }
 
-/// What an error and all those behind it say, the outermost first, made visible. Of a server's answer that is its sentence,
-/// not every field of it.
+/// Returns the messages of an error and of all those behind it, the outermost first, made visible. Of a server's answer
+/// that is its sentence, not every field of it.
 pub fn sentences(error: &(dyn StdError + 'static)) -> Vec<String> {
     let mut said = Vec::new();
     let mut link = Some(error);

@@ -27,14 +27,14 @@ pub const MANAGER: &str = TOOL;
 
 /// Time that one request may take before it counts as lost.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// Objects a page of a list.
+/// Number of objects in one page of a list.
 const PAGE: u32 = 500;
 const METADATA_OF_ONE: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
 /// Decides before each write whether it may be sent; the lock of an installation is one.
 pub(crate) trait WriteGuard: Send + Sync {
-    /// Fails with what the write then fails with.
+    /// Checks that a write may be sent; it fails with the error that the write then fails with.
     fn check(&self) -> Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send + '_>>;
 }
 
@@ -69,7 +69,7 @@ pub struct Written {
     pub warnings: Vec<String>,
 }
 
-/// Which objects of a kind.
+/// Selection of objects of one kind.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Selection<'a> {
     /// One namespace, or the whole cluster.
@@ -87,12 +87,13 @@ pub struct Selection<'a> {
 pub struct ApplyOptions {
     /// Takes fields from other managers instead of refusing.
     pub force: bool,
-    /// Has the server answer as if, and store nothing.
+    /// Has the server answer as if it had applied the object, and store nothing (dry run).
     pub dry_run: bool,
 }
 
 impl Server {
-    /// A cluster behind a client that leaves it to this room to send again; that is reported to `events`.
+    /// Builds the API of a cluster on a client that does not retry: requests are sent again here, and that is reported
+    /// to `events`.
     pub fn new(client: Client, events: Events) -> Self {
         Self { client, events, deadline: None, request_timeout: REQUEST_TIMEOUT, clock: Clock::default(), guard: None }
     }
@@ -115,7 +116,7 @@ impl Server {
         Self { guard: Some(guard), ..self.clone() }
     }
 
-    /// Where it reports to.
+    /// Returns the receiver of its events.
     pub(crate) fn events(&self) -> &Events {
         &self.events
     }

@@ -1,4 +1,4 @@
-//! Which hop of the way to the control plane fails.
+//! The hop of the way to the control plane at which a call fails.
 
 use std::error::Error as _;
 
@@ -35,7 +35,7 @@ impl Hop {
     }
 }
 
-/// Where a call failed.
+/// Returns the hop at which a call failed.
 pub fn hop(error: &CallError) -> Hop {
     match (error, error.code()) {
         (CallError::TimedOut, _) => Hop::Tcp,

@@ -28,7 +28,7 @@ pub(crate) type Builder = ClientBuilder<BoxService<Request<Body>, Response<Box<D
 /// The client of a configuration, without layers of a program's own. A log-in plugin may run.
 ///
 /// # Errors
-/// What cannot be used of the configuration; no credential is in it.
+/// The part of the configuration that cannot be used; no credential is in it.
 pub(crate) fn client(config: Config, fields: Fields) -> Result<Client, BoxError> {
     Ok(builder(config, fields)?.build())
 }

@@ -1,4 +1,4 @@
-//! Who asks: the header of each request that says so, made anew when a token's time is over.
+//! Credentials of requests: the header by which each request says who asks, made anew when a token's time is over.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -32,10 +32,10 @@ pub(crate) struct Identity {
     pub(super) key: String,
 }
 
-/// What a request is sent with.
+/// Source of the credential that requests are sent with.
 #[derive(Clone)]
 enum Source {
-    /// Nothing.
+    /// No credential.
     Nobody,
     /// The same header for ever.
     Fixed(HeaderValue),

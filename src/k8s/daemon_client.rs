@@ -13,10 +13,10 @@ use super::server_identity::Fields;
 use crate::api::init_kubeconfig::Init;
 use crate::api::kubeconfig_check::{self, ReadError};
 
-/// No single call may take longer; watches are exempt.
+/// Time that a single call may take; watches are exempt.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why there is no client.
+/// Reason that no client could be built.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonClientError {
     /// The file cannot be read.
@@ -24,7 +24,7 @@ pub enum DaemonClientError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the read.
         #[source]
         source: std::io::Error,
     },
@@ -33,7 +33,7 @@ pub enum DaemonClientError {
     Parse {
         /// The file.
         path: PathBuf,
-        /// Why, without any line of it.
+        /// Reason that the text is none, without any line of it.
         #[source]
         source: ReadError,
     },
@@ -42,7 +42,7 @@ pub enum DaemonClientError {
     Use {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Reason that it cannot be used.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -97,7 +97,7 @@ pub fn in_cluster() -> anyhow::Result<Client> {
 /// A client that may ask a control plane for a certificate.
 ///
 /// # Errors
-/// An address or a token that is none.
+/// The address or the token is invalid.
 pub fn token_client(init: &Init) -> kube::Result<Client> {
     connection::client(init.token_config()?, Fields::default()).map_err(kube::Error::Service)
 }
@@ -105,7 +105,7 @@ pub fn token_client(init: &Init) -> kube::Result<Client> {
 /// A client of a control plane with an identity. Each has a connection of its own.
 ///
 /// # Errors
-/// An address, a certificate or a key that is none.
+/// The address, the certificate or the key is invalid.
 pub fn identity_client(init: &Init, certificate: &str, key: &str) -> kube::Result<Client> {
     connection::client(init.identity_config(certificate, key)?, Fields::default()).map_err(kube::Error::Service)
 }

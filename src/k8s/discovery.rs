@@ -11,7 +11,8 @@ use super::client::{Selection, Server, versions_of_group};
 use super::object::list;
 use crate::api::kinds::Kind;
 
-/// What is never worth looking at: made by the cluster itself, short-lived, or a view of something else.
+/// Kinds, as group and kind, whose objects are never worth looking at: made by the cluster itself, short-lived, or a
+/// view of something else. `*` stands for every kind of the group.
 const IGNORED: &[(&str, &str)] =
     &[("", "Event"), ("events.k8s.io", "Event"), ("", "ComponentStatus"), ("metrics.k8s.io", "*")];
 

@@ -28,20 +28,20 @@ pub enum Done {
     Kept,
 }
 
-/// One happening.
+/// An event of the engine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 pub enum Event {
     /// One object was written or deleted.
     Object {
-        /// Which.
+        /// The object that was written or deleted.
         object: ObjectRef,
         /// Action that was taken.
         done: Done,
     },
     /// The server warned about an object (Pod Security, a deprecated version), or it or a field of it is left as it is.
     Warning {
-        /// Which object.
+        /// The object that the warning is about.
         object: ObjectRef,
         /// The server's sentence, or what is left, and why.
         message: String,
@@ -49,21 +49,21 @@ pub enum Event {
     /// An object is waited for, and its state has changed, or what keeps it. Of one object never sent twice in a row with
     /// the same text.
     Waiting {
-        /// Which object.
+        /// The object that is waited for.
         object: ObjectRef,
-        /// What keeps it, if that is known, else its state in a few words, such as `0 of 1 pods ready`, with the latest
-        /// warning that came since the wait began.
+        /// Cause that keeps it, if that is known, else its state in a few words, such as `0 of 1 pods ready`, with the
+        /// latest warning that came since the wait began.
         message: String,
         /// Seconds since the wait began.
         seconds: u64,
     },
     /// An object that was waited for is there.
     Ready {
-        /// Which object.
+        /// The object that was waited for.
         object: ObjectRef,
         /// Seconds since the wait began.
         seconds: u64,
-        /// That it exists is all that is known about it, for want of a rule for its kind.
+        /// Note on an object of which nothing is known but that it exists, for want of a rule for its kind.
         #[serde(skip_serializing_if = "Option::is_none")]
         note: Option<String>,
     },
@@ -73,7 +73,7 @@ pub enum Event {
         request: String,
         /// Number of tries so far.
         tries: u32,
-        /// What the last try gave.
+        /// Error of the last try.
         error: String,
     },
     /// Another run holds the lock and is waited for, or a dead one's lock was taken over.
@@ -85,12 +85,12 @@ pub enum Event {
     },
     /// Neither a record nor a journal of the installation is there, and objects of it are.
     RecordLost {
-        /// How many were found, by their labels.
+        /// Number of objects found by their labels.
         found: usize,
     },
-    /// What keeps an object from going away.
+    /// Something keeps an object from going away.
     Stuck {
-        /// Which object.
+        /// The object that is to go away.
         object: ObjectRef,
         /// The finalizer, or the condition of the namespace.
         message: String,
@@ -98,7 +98,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Returns whether somebody should know it however little he wants to hear: what is told as a warning.
+    /// Returns whether the event is told as a warning, which is shown however little output is wanted.
     pub const fn is_warning(&self) -> bool {
         matches!(
             self,
@@ -123,7 +123,7 @@ pub struct Numbered {
 
 type Sink = dyn Fn(Numbered) + Send + Sync;
 
-/// Where events go. Clones share one sequence.
+/// Receiver of events. Clones share one sequence.
 #[derive(Clone)]
 pub struct Events {
     sink: Arc<Sink>,

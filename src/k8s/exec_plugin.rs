@@ -13,7 +13,7 @@ use serde_json::json;
 use super::credential::Identity;
 use crate::api::text::visible;
 
-/// Why a log-in failed. No variant holds an argument, the environment or the output of a plugin.
+/// Reason that a log-in failed. No variant holds an argument, the environment or the output of a plugin.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LogInError {
     /// A plugin cannot be started; with what its kubeconfig says to that.
@@ -35,7 +35,7 @@ pub(crate) enum LogInError {
         "the log-in plugin `{command}` answers in the version {found}, and is asked for {wanted} by `exec.apiVersion` of its user"
     )]
     OtherVersion { command: String, found: String, wanted: String },
-    /// What the kubeconfig asks for is not to be had.
+    /// The credential that the kubeconfig asks for cannot be had.
     #[error("{0}")]
     Unusable(String),
 }
@@ -48,12 +48,12 @@ fn hinted(hint: &str) -> String {
     if hint.is_empty() { String::new() } else { format!("; the kubeconfig says: {hint}") }
 }
 
-/// What a plugin gave.
+/// Credential that a plugin gave.
 #[derive(Clone)]
 pub(crate) struct Given {
     pub(super) token: Option<String>,
     pub(super) identity: Option<Identity>,
-    /// When it has to be asked again.
+    /// Time at which the plugin has to be asked again (its `expirationTimestamp`); `None` where it named none.
     pub(super) until: Option<Timestamp>,
 }
 

@@ -1,4 +1,4 @@
-//! What an API server says of kinds that an operator added to those that can be placed.
+//! Discovery of the kinds that an operator added to those that can be placed, as an API server serves them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::daemon_client::{CallError, call};
 use crate::api::extra_kind::ExtraKind;
 use crate::api::placeable::{Kinds, Placeable};
 
-/// What has to be possible with objects of a kind before copies of them can be kept.
+/// Verbs that a kind has to support before copies of its objects can be kept.
 const VERBS: [&str; 6] = ["get", "list", "watch", "create", "patch", "delete"];
 
 /// Kinds as one API server serves them.

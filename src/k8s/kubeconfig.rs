@@ -26,7 +26,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// Number of requests that may wait for a connection before senders have to.
 const IN_FLIGHT: usize = 1024;
 
-/// Where to connect and as whom.
+/// Choice of the server to connect to and of the user to connect as.
 #[derive(Debug, Clone, Default)]
 pub struct Target {
     /// Kubeconfig files given by flag; instead of them `KUBECONFIG` (a list), then `~/.kube/config`, then the pod.
@@ -46,7 +46,7 @@ pub struct Connected {
     pub server: String,
     /// The namespace of the context, `default` if it names none.
     pub namespace: String,
-    /// Why it is not known to be this server that answers, where that is so.
+    /// Reason that it is not known to be this server that answers; `None` where it is known.
     pub unverified: Option<&'static str>,
 }
 
@@ -59,14 +59,14 @@ impl std::fmt::Debug for Connected {
     }
 }
 
-/// Why there is no client.
+/// Reason that no client could be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
     /// No file, no pod.
     #[error("no kubeconfig was found: {looked}")]
     NoKubeconfig {
-        /// Where was looked.
+        /// Places that were looked at, as text.
         looked: String,
     },
     /// A file that cannot be read or is no kubeconfig.
@@ -279,8 +279,8 @@ async fn finish(
     Ok(Connected { client, context, server, namespace, unverified })
 }
 
-/// Why it is not known to be this server that answers. To this machine itself, as to `kubectl proxy` or a tunnel, nobody is on
-/// the way.
+/// Returns the reason that it is not known to be this server that answers; `None` where it is known. To this machine
+/// itself, as to `kubectl proxy` or a tunnel, nobody is on the way.
 fn unverified(config: &Config) -> Option<&'static str> {
     let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']);
     let is_own = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());

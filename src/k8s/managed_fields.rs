@@ -1,4 +1,4 @@
-//! Which fields are ours: reading `managedFields` (the `fieldsV1` format of structured-merge-diff).
+//! Ownership of fields: reading `managedFields` (the `fieldsV1` format of structured-merge-diff).
 //!
 //! The server takes a field out of our entry when anyone else changes it. So "all that we would apply is in our entry"
 //! means that nobody has touched it since, without comparing values that the server may have normalised.
@@ -59,14 +59,14 @@ fn managers_by(object: &Value, is_wanted: impl Fn(&str) -> bool) -> Vec<String> 
 /// The field that an autoscaler holds.
 pub(crate) const REPLICAS: &str = ".spec.replicas";
 
-/// The subresource by way of which others set it.
+/// The subresource by which others set [`REPLICAS`].
 const SCALE: &str = "scale";
 
 /// The manager as which the autoscalers of Kubernetes write.
 pub(crate) const AUTOSCALERS: &str = "kube-controller-manager";
 
-/// Who has taken `spec.replicas` of an object, and not with kubectl: by way of subresource `scale`, as a
-/// HorizontalPodAutoscaler does. A rollback gives back to one without it.
+/// Returns the manager, other than kubectl, that has taken `spec.replicas` of an object: by way of the subresource
+/// `scale`, as a HorizontalPodAutoscaler does, or as [`AUTOSCALERS`] without it, as a rollback gives the field back.
 pub(crate) fn scaled_by(object: &Value) -> Option<&str> {
     let scales = |entry: &&Value| {
         (text(entry, "/subresource") == Some(SCALE) || text(entry, "/manager") == Some(AUTOSCALERS))
@@ -103,7 +103,7 @@ pub(crate) fn held(object: &Value) -> u32 {
     fields.map_or(0, count) + u32::from(scaled_by(object).is_some() && !has_replicas)
 }
 
-/// Names an object and is not owned by anybody.
+/// Returns whether a field names the object: no manager owns these.
 fn identity(path: &str, key: &str) -> bool {
     matches!((path, key), ("", "apiVersion" | "kind") | (".metadata", "name" | "namespace"))
 }
@@ -153,7 +153,8 @@ fn has(fields: &Map<String, Value>, prefix: &str) -> bool {
     fields.keys().any(|key| key.starts_with(prefix))
 }
 
-/// The server drops empty maps and lists here and there, so they are never in an entry.
+/// Returns whether a value is empty: the server drops empty maps and lists here and there, so they are never in an
+/// entry.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -8,7 +8,7 @@ use crate::api::remedy::{Action, Command, Place, Remedy, Subject};
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {doing}")]
 pub struct RequestError {
-    /// What was being done, as `apply StatefulSet fleet/etcd`.
+    /// Action that failed, as `apply StatefulSet fleet/etcd`.
     pub doing: String,
     /// The object, when it was about one.
     pub object: Option<Box<ObjectRef>>,

@@ -13,7 +13,7 @@ use tower::{BoxError, Layer, Service};
 /// Number of bytes that an answer may have. A fleet of a thousand clusters that report much stays well below.
 const MAX_BYTES: usize = 128 << 20;
 
-/// An answer that was interrupted.
+/// Error of an answer that was cut off because it is larger than the limit, which it holds, in bytes.
 #[derive(Debug, thiserror::Error)]
 #[error("the server's answer has more than {} MiB", .0 >> 20)]
 struct TooLarge(usize);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use http::HeaderMap;
 use jiff::{SignedDuration, Timestamp};
 
-/// Answers tell whole seconds: it may be this much later there than they say.
+/// Precision of the `Date` of an answer, which tells whole seconds: it may be this much later there than it says.
 const TOLD: SignedDuration = SignedDuration::from_secs(1);
 
 /// Lead of the server's clock over ours, in milliseconds. Shared by all copies.
@@ -31,7 +31,7 @@ impl Clock {
         }
     }
 
-    /// The time there.
+    /// Returns the time by the server's clock.
     pub(crate) fn now(&self) -> Timestamp {
         let before = SignedDuration::from_millis(self.0.load(Ordering::Relaxed));
         Timestamp::now().checked_add(before).unwrap_or_else(|_| Timestamp::now())

@@ -1,4 +1,5 @@
-//! Why a server, or a client, was not believed to be who it says; told by the field of the kubeconfig that decides it.
+//! Reasons that a server, or a client, was not believed to be who it says, told by the field of the kubeconfig that
+//! decides it.
 
 use std::error::Error as StdError;
 use std::io;
@@ -11,7 +12,7 @@ use super::exec_plugin::LogInError;
 use super::tls::TlsError;
 use crate::api::text::visible_cell;
 
-/// Where a kubeconfig says whom a server is known by, for errors.
+/// Fields of a kubeconfig that say by what a server is known, and by what its client, for errors.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fields {
     files: String,
@@ -128,7 +129,7 @@ impl Fields {
     }
 }
 
-/// Whether no trusted certificate has signed one; one of the same name with another key counts as none.
+/// Returns whether no trusted certificate has signed one; one of the same name with another key counts as none.
 fn is_unknown(why: &CertificateError) -> bool {
     matches!(why, CertificateError::UnknownIssuer | CertificateError::BadSignature)
         || matches!(why, CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. })
@@ -143,7 +144,7 @@ fn trusted(cluster: &Cluster) -> Option<&'static str> {
     is_given(&cluster.certificate_authority).then_some("certificate-authority")
 }
 
-/// What is wrong with a certificate, by an error or one behind it.
+/// Returns what is wrong with a certificate, by an error or one behind it; `None` where neither is about a certificate.
 fn certificate_error<'e>(error: &'e (dyn StdError + 'static)) -> Option<&'e CertificateError> {
     let mut link = Some(error);
     while let Some(cause) = link {

@@ -14,13 +14,13 @@ use rustls::{ClientConfig, Error};
 use super::credential::Identity;
 use super::trust;
 
-/// Why a connection cannot be set up.
+/// Reason that a connection cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TlsError {
-    /// The certificate of a client is not one.
+    /// The certificate of a client cannot be used.
     #[error("the client's certificate cannot be used: {0}")]
     Certificate(String),
-    /// Its key is not one, or belongs to another certificate.
+    /// Its key cannot be used, or belongs to another certificate.
     #[error("the client's key cannot be used: {0}")]
     Key(String),
     /// The system's certificates cannot be read.

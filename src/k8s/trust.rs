@@ -1,4 +1,4 @@
-//! Which servers are believed: those that Go believes, for that is what kubectl is built on.
+//! Trust in servers: those are believed that Go believes, for that is what kubectl is built on.
 //!
 //! A certificate that is itself among the trusted ones is accepted, whoever has signed it; and a server may show one that
 //! says of itself that it is a CA, as `openssl req -x509` makes them. Everything else is left to webpki.
@@ -31,7 +31,7 @@ const SIGNATURES: usize = 100;
 /// Time after which a file of trusted certificates is read again.
 const FILE_AGE: Duration = Duration::from_secs(60);
 
-/// What checks the certificate of the server of a configuration.
+/// Returns the verifier of the server's certificate for a configuration.
 ///
 /// # Errors
 /// The system's certificates, where they are needed and cannot be had.
@@ -55,7 +55,8 @@ pub(super) fn verifier(
     })
 }
 
-/// Where Go reads the system's certificates from files, it takes the variables SSL_CERT_FILE and SSL_CERT_DIR, too.
+/// Returns the verifier by the system's certificates. Where Go reads them from files, it takes the variables
+/// SSL_CERT_FILE and SSL_CERT_DIR, too, and so does this.
 #[cfg(all(unix, not(target_vendor = "apple")))]
 #[expect(clippy::unnecessary_wraps, reason = "where the system has an interface for it, that can fail")]
 fn of_system(provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
@@ -85,7 +86,7 @@ impl Trusted {
         Self { certificates, chains }
     }
 
-    /// Whether a certificate was signed by a trusted one, over CAs that the server showed.
+    /// Returns whether a certificate was signed by a trusted one, over CAs that the server showed.
     fn has_issued(
         &self,
         certificate: &X509Certificate<'_>,
@@ -112,8 +113,8 @@ impl Trusted {
     }
 }
 
-/// Whether a CA may sign, with this many CAs between it and the server's certificate. One whose names are constrained is
-/// left to webpki.
+/// Returns whether a CA may sign, with this many CAs between it and the server's certificate. One whose names are
+/// constrained is left to webpki.
 fn may_issue(issuer: &X509Certificate<'_>, between: usize) -> bool {
     let Ok(Some(constraints)) = issuer.basic_constraints() else { return false };
     let is_long_enough = |length: u32| usize::try_from(length).is_ok_and(|length| length >= between);
@@ -208,7 +209,7 @@ impl Renewed {
     }
 }
 
-/// Which servers are believed.
+/// Rule by which servers are believed.
 #[derive(Debug)]
 enum Rule {
     /// All: `insecure-skip-tls-verify`.
@@ -268,7 +269,7 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// Whether the error is that a CA is shown as a server. Its type is webpki's own.
+/// Returns whether the error is that a CA is shown as a server. Its type is webpki's own.
 fn is_about_a_ca(error: &Error) -> bool {
     matches!(error, Error::InvalidCertificate(CertificateError::Other(OtherError(other))) if format!("{other:?}") == "CaUsedAsEndEntity")
 }

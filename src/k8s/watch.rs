@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// A watch that ends sooner and brought nothing was closed by the server, or by a proxy that lets none through.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
-/// What a follower saw.
+/// Message of a follower: objects that it saw, or an error.
 #[derive(Debug)]
 pub(crate) enum Update {
     /// Everything there is.
@@ -44,7 +44,7 @@ pub(crate) enum Update {
     Failed(ApiError),
 }
 
-/// Why one watch ended.
+/// Reason that one watch ended.
 enum End {
     /// Its time was up, or the connection broke: go on from this version.
     Again(String),

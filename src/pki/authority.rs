@@ -95,15 +95,15 @@ impl Drop for PrivateKey {
     }
 }
 
-/// What a control plane keeps: three authorities, the pair that signs service-account tokens and the key for
-/// encryption at rest. A value of this type has been checked: nothing missing, keys fitting, nothing expired.
+/// Key material that a control plane keeps: three authorities, the pair that signs service-account tokens and the key
+/// for encryption at rest. A value of this type has been checked: nothing missing, keys fitting, nothing expired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authorities {
     files: Files,
 }
 
 impl Authorities {
-    /// Makes all of it.
+    /// Makes a new set.
     pub fn generate(now: Timestamp, lifetimes: &Lifetimes) -> Result<Self, PkiError> {
         let mut files = Files::new();
         for kind in AuthorityKind::ALL {

@@ -7,7 +7,7 @@ use x509_parser::pem::parse_x509_pem;
 
 use super::{Files, Kubeconfig, PkiError, San};
 
-/// What a certificate says of itself. Nothing here is secret.
+/// Facts that a certificate states of itself. Nothing here is secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateFacts {
     /// The common name (CN), a user name for clients.
@@ -38,7 +38,7 @@ impl CertificateFacts {
         parsed(entry, pem, |certificate| Ok(Self::of(certificate)))
     }
 
-    /// What there is to know of one parsed certificate.
+    /// Reads the facts of one parsed certificate.
     pub(super) fn of(certificate: &X509Certificate<'_>) -> Self {
         let usage = certificate.extended_key_usage().ok().flatten();
         let mut sans: Vec<San> = certificate

@@ -11,7 +11,8 @@ use super::{PkiError, SecretText};
 /// The file name of the configuration.
 pub(super) const ENCRYPTION_FILE: &str = "encryption.yaml";
 
-/// Schedules carry copies of Secrets, so they are encrypted like Secrets. API servers encrypt custom resources from 1.26 on.
+/// Resources that are encrypted. Schedules carry copies of Secrets, so they are encrypted like Secrets. API servers
+/// encrypt custom resources from 1.26 on.
 const RESOURCES: [&str; 2] = ["secrets", "schedules.cluster.fleet-scheduler.io"];
 
 /// A new configuration with a random key. `identity` comes last, so that what was written before

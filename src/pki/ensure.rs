@@ -8,7 +8,7 @@ use super::{
     Renewal, San, SecretText, issue, still_good,
 };
 
-/// The names of etcd's members are in its certificates ahead of time, so that a cluster can grow to this size
+/// Number of etcd's members whose names are in its certificates ahead of time, so that a cluster can grow to this size
 /// without a new certificate.
 const ETCD_MEMBERS: usize = 5;
 
@@ -19,9 +19,9 @@ pub struct Subject {
     pub control_plane: String,
     /// Its namespace in the hosting cluster.
     pub namespace: String,
-    /// Where operators reach its API server.
+    /// Address at which operators reach its API server.
     pub public: Endpoint,
-    /// Where components in the same namespace reach it; usually [`Subject::internal_endpoint`].
+    /// Address at which components in the same namespace reach it; usually [`Subject::internal_endpoint`].
     pub internal: Endpoint,
     /// Further addresses that its API server answers for.
     pub extra_sans: Vec<San>,

@@ -1,22 +1,22 @@
-//! What can be wrong with keys and certificates. No variant carries key material.
+//! Errors of keys and certificates. No variant carries key material.
 
 use jiff::Timestamp;
 
-/// Why a set of keys and certificates cannot be used or made. The `entry` is a file name of [`super::Files`].
+/// Reason that a set of keys and certificates cannot be used or made. The `entry` is a file name of [`super::Files`].
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
     /// Part of a kept set is gone. It is never made anew silently: everything that trusts it would break.
     #[error("`{entry}` is missing from the kept set of keys")]
     Missing {
-        /// What is missing.
+        /// The entry that is missing.
         entry: String,
     },
     /// The text is not what its name says.
     #[error("`{entry}` is not {expected}")]
     Unreadable {
-        /// What cannot be read.
+        /// The entry that cannot be read.
         entry: String,
-        /// What it should be, as a noun phrase.
+        /// Content that it should have, as a noun phrase.
         expected: &'static str,
     },
     /// A kubeconfig has a field that none of a control plane's has.
@@ -41,7 +41,7 @@ pub enum PkiError {
         /// The certificate.
         entry: String,
     },
-    /// Past its last day.
+    /// A certificate is past its last day.
     #[error("`{entry}` expired at {not_after}")]
     Expired {
         /// The certificate.
@@ -60,13 +60,13 @@ pub enum PkiError {
     /// An address that no certificate can carry.
     #[error("`{text}` is neither an IP address nor a DNS name")]
     Address {
-        /// What was given.
+        /// The address that was given.
         text: String,
     },
     /// The moment given as now lies outside what certificates can express.
     #[error("the time {now} cannot be written into a certificate")]
     Time {
-        /// What was given.
+        /// The time that was given.
         now: Timestamp,
     },
     /// The system's random numbers cannot be had.
@@ -75,7 +75,7 @@ pub enum PkiError {
     /// The certificate library refused.
     #[error("cannot make `{entry}`")]
     Make {
-        /// What was to be made.
+        /// The entry that was to be made.
         entry: String,
         /// The library's reason.
         #[source]
@@ -84,7 +84,7 @@ pub enum PkiError {
     /// A kubeconfig or an encryption configuration cannot be written.
     #[error("cannot write `{entry}` as YAML")]
     Write {
-        /// What was to be written.
+        /// The entry that was to be written.
         entry: String,
     },
 }

@@ -87,7 +87,7 @@ impl Files {
         self.0.extend(other.0);
     }
 
-    /// How many files there are.
+    /// Returns the number of files.
     pub fn len(&self) -> usize {
         self.0.len()
     }

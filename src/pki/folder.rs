@@ -9,7 +9,7 @@ use super::{Files, SecretText};
 pub use crate::api::file::FileError as FolderError;
 use crate::api::file::{self, PRIVATE, PRIVATE_FOLDER, failed, kind};
 
-/// A file larger than this is none of ours.
+/// Size of a file, in bytes, beyond which it is none of ours.
 const LARGEST: u64 = 1024 * 1024;
 
 /// Writes one file, 0600, into a folder, 0700: complete or not at all.

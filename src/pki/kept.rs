@@ -17,13 +17,13 @@ use crate::api::digest::full;
 /// Whoever can write it can write the keys too, so it gives nobody a power that he has not got.
 const NOTE: &str = ".checked";
 
-/// Why a set in a folder cannot be used.
+/// Reason that a set in a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeptError {
-    /// The folder or a file in it.
+    /// An error of the folder or of a file in it.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// What is in it.
+    /// An error of the keys and certificates in it.
     #[error(transparent)]
     Keys(#[from] PkiError),
 }
@@ -72,12 +72,13 @@ pub fn ensure_kept(
     Ok(completed)
 }
 
-/// What was found good, and for which time.
+/// Record of a set that was found good, and of the time for which it is.
 #[derive(Debug, PartialEq, Eq)]
 struct Note {
     /// SHA-256, in hexadecimal, of the set and of what was asked of it.
     digest: String,
-    /// From when to when, in seconds since 1970. A clock that was set back behind the beginning asks for a new judgement.
+    /// Start of that time, in seconds since 1970; `until` is its end. A clock that was set back behind the start asks
+    /// for a new judgement.
     since: i64,
     until: i64,
 }
@@ -99,7 +100,8 @@ impl Note {
     }
 }
 
-/// The program's version is in it too: another one may ask for more.
+/// Returns the digest of a set and of what is asked of it. The program's version is in it too: another one may ask for
+/// more.
 fn digest(files: &Files, subject: &Subject, lifetimes: &Lifetimes) -> String {
     let mut all = format!("{} {subject:?} {lifetimes:?}", env!("CARGO_PKG_VERSION"));
     for (name, text) in files.expose() {

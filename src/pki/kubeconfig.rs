@@ -10,7 +10,7 @@ use zeroize::Zeroize;
 use super::{Leaf, PkiError, SecretText};
 use crate::api::text::visible_cell;
 
-/// How the user of a kubeconfig proves who it is.
+/// Credential by which the user of a kubeconfig proves who it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KubeconfigUser {
     /// By a client certificate.
@@ -35,7 +35,7 @@ pub struct Kubeconfig {
     pub authority: String,
     /// The name of the user entry.
     pub user: String,
-    /// How that user proves who it is.
+    /// Credential of that user.
     pub credential: KubeconfigUser,
 }
 
@@ -170,7 +170,7 @@ struct Part<'v> {
 }
 
 impl<'v> Part<'v> {
-    /// What kubectl writes into any part, and what means nothing to a client.
+    /// Fields that kubectl writes into any part, and that mean nothing to a client.
     const MEANINGLESS: [&'static str; 2] = ["preferences", "extensions"];
 
     fn unreadable(&self) -> PkiError {

@@ -15,7 +15,7 @@ use super::kubeconfig::admin_user;
 /// The lists of a kubeconfig, each with the key under which an entry has its content.
 const LISTS: [(&str, &str); 3] = [("clusters", "cluster"), ("users", "user"), ("contexts", "context")];
 
-/// Why a kubeconfig is left as it is. No variant carries a value of the file.
+/// Reason that a kubeconfig is left as it is. No variant carries a value of the file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
     /// It cannot be read, or is written in a way that cannot be edited.
@@ -31,7 +31,7 @@ pub enum EditError {
     },
 }
 
-/// Outcome of a kubeconfig.
+/// Result of an edit of a kubeconfig.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edited {
     /// The whole text.

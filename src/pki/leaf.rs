@@ -13,7 +13,7 @@ use crate::api::digest;
 
 const DAY: u64 = 24 * 60 * 60;
 
-/// From how many days before its end a leaf is issued anew by an install.
+/// Number of days before its end from which an install issues a leaf anew.
 pub const RENEW_DAYS: u64 = 60;
 
 /// Validity of certificates, and the time before its end at which a leaf is replaced.
@@ -38,7 +38,7 @@ impl Default for Lifetimes {
     }
 }
 
-/// What a certificate may be used for.
+/// Use of a certificate (extended key usage).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
     /// To stand for a server.
@@ -49,7 +49,7 @@ pub enum Usage {
     Peer,
 }
 
-/// Where a leaf's certificate and key are stored.
+/// Place in which a leaf's certificate and key are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeafStore {
     /// In two files.
@@ -158,7 +158,7 @@ impl Leaf {
         }
     }
 
-    /// Where it is stored.
+    /// Returns the place in which it is stored.
     pub const fn store(self) -> LeafStore {
         match self {
             Self::ApiServer => LeafStore::Pair { certificate: "apiserver.crt", key: "apiserver.key" },
@@ -200,9 +200,9 @@ impl Leaf {
 /// A certificate that is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeafSpec {
-    /// What it is called in errors: the file it is stored in.
+    /// Name of the certificate in errors: the file it is stored in.
     pub entry: String,
-    /// Who issues it.
+    /// Authority that issues it.
     pub authority: AuthorityKind,
     /// Its one use.
     pub usage: Usage,
@@ -225,7 +225,7 @@ impl LeafSpec {
     }
 }
 
-/// Why a leaf is issued anew.
+/// Reason that a leaf is issued anew.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Renewal {
     /// There was none.

@@ -2,7 +2,7 @@
 
 use super::{AUTHORITY_FILES, Files, Leaf, LeafStore};
 
-/// What stands in place of every key and certificate.
+/// Text that stands in place of every key and certificate.
 pub const PLACEHOLDER: &str = "<generated at install>";
 
 /// A set with the names of a real one and [`PLACEHOLDER`] as every text. It is always the same.

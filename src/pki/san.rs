@@ -16,7 +16,7 @@ pub enum San {
 }
 
 impl San {
-    /// The kind of value that rcgen wants.
+    /// Returns the name as rcgen takes it.
     pub(super) fn to_rcgen(&self) -> Result<rcgen::SanType, PkiError> {
         Ok(match self {
             Self::Ip(ip) => rcgen::SanType::IpAddress(*ip),
@@ -61,7 +61,7 @@ impl fmt::Display for San {
     }
 }
 
-/// Where an API server is reached: host and port.
+/// Address at which an API server is reached: host and port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// A DNS name or an IP address.

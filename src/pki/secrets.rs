@@ -1,4 +1,4 @@
-//! Which Secret of the hosting cluster holds which file of the key set: how a running control plane is read back.
+//! Places of the files of the key set in Secrets of the hosting cluster: how a running control plane is read back.
 
 use super::Files;
 
@@ -20,7 +20,7 @@ const fn entry(secret: &'static str, key: &'static str, file: &'static str) -> S
 /// The Secret that stays when a control plane is uninstalled.
 pub const KEPT_SECRET: &str = "fleet-pki";
 
-/// What the names of etcd's claims begin with; the number of the member follows.
+/// Prefix of the names of etcd's PersistentVolumeClaims; the number of the member follows.
 pub const ETCD_CLAIM: &str = "etcd-data-etcd-";
 
 /// The Secret with the operator's kubeconfig, under the key `kubeconfig`.

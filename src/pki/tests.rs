@@ -1,4 +1,4 @@
-//! What a whole set promises: chains, uses, addresses, and that a working set is never made anew.
+//! Promises of a whole set: chains, uses, addresses, and that a working set is never made anew.
 
 use std::collections::BTreeSet;
 use std::process::Command;

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::canonical::canonical;
 
-/// What one cluster reports of its copy.
+/// Report of one cluster on its copy.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CopyStatus {
     /// The cluster.
@@ -40,7 +40,7 @@ impl CopyStatus {
         self.condition(kind).is_some_and(|condition| condition["status"] == "True")
     }
 
-    /// Whether the controller there has seen the newest generation.
+    /// Returns whether the controller there has seen the newest generation.
     fn has_observed(&self) -> bool {
         self.applied
             && self.get("observedGeneration").and_then(Value::as_i64).is_some_and(|seen| seen >= self.generation)
@@ -58,7 +58,7 @@ pub struct Source<'a> {
     pub duplicate: bool,
     /// Replicas that no cluster gets.
     pub withheld: i64,
-    /// One for each target.
+    /// Reports on the copies, one for each target.
     pub copies: &'a [CopyStatus],
 }
 

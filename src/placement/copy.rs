@@ -61,7 +61,7 @@ pub enum Share {
 /// One copy, ready to be recorded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Copy {
-    /// What the agent applies; of a Secret without its data.
+    /// Manifest that the agent applies; of a Secret without its data.
     pub manifest: Value,
     /// `data` and `stringData` of a Secret, which never enter a Schedule.
     pub payload: Option<Map<String, Value>>,
@@ -147,7 +147,7 @@ fn take_payload(manifest: &mut Value) -> Option<Map<String, Value>> {
     Some(parts.filter_map(|part| Some((part.to_owned(), object.remove(part)?))).collect())
 }
 
-/// What the API server keeps in the metadata, and what belongs to the source alone.
+/// Fields of the metadata that the API server keeps, or that belong to the source alone.
 const METADATA: [&str; 11] = [
     "uid",
     "resourceVersion",
@@ -218,7 +218,7 @@ fn strip(manifest: &mut Value) {
     }
 }
 
-/// Addresses and ports that the control plane gave; a headless Service stays headless.
+/// Removes addresses and ports that the control plane gave; a headless Service stays headless.
 fn strip_service(manifest: &mut Value) {
     if manifest.pointer("/spec/clusterIP").and_then(Value::as_str) != Some("None") {
         remove(manifest.get_mut("spec"), &["clusterIP", "clusterIPs"]);
@@ -231,7 +231,7 @@ fn strip_service(manifest: &mut Value) {
     }
 }
 
-/// The node, and the volumes of tokens that the API server added.
+/// Removes the node, and the volumes of tokens that the API server added.
 fn strip_pod(manifest: &mut Value) {
     remove(manifest.get_mut("spec"), &["nodeName"]);
     let is_token = |volume: &Value| {

@@ -1,4 +1,4 @@
-//! How far one copy is, as its Schedule says.
+//! State of one copy, as its Schedule says.
 
 use super::explain;
 use super::live;
@@ -9,13 +9,13 @@ use crate::api::schedule::{applied, conditions, deleted};
 /// State of a copy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CopyState {
-    /// It is as the Schedule says now.
+    /// Whether it is as the Schedule says now.
     pub applied: bool,
-    /// And it is available, by the rules of its kind.
+    /// Whether it is also available, by the rules of its kind.
     pub available: bool,
-    /// What keeps it from being both, in words; empty where nothing was reported.
+    /// Reason that it is not both, in words; empty where nothing was reported.
     pub problem: String,
-    /// What is worth knowing of a copy that is applied: fields that were dropped, changes that were undone.
+    /// Notes on a copy that is applied: fields that were dropped, changes that were undone.
     pub note: String,
 }
 
@@ -49,7 +49,7 @@ pub fn read(schedule: &Schedule, cluster: &str) -> CopyState {
     state
 }
 
-/// What became of a copy that its owner may have to act upon.
+/// Event about a copy, upon which its owner may have to act.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct News {
     /// Whether something has to be done.

@@ -7,7 +7,7 @@ use super::facts::{Facts, ObjectKey, Reference};
 pub struct Missing {
     /// The object whose pods name it.
     pub user: ObjectKey,
-    /// What they name.
+    /// Object that they name.
     pub reference: Reference,
     /// The cluster.
     pub cluster: String,

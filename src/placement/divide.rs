@@ -12,13 +12,13 @@ pub struct Domain<'a> {
     pub value: &'a str,
     /// Its part, in the same unit as that of the others; 0 gets none.
     pub weight: i64,
-    /// What it has.
+    /// Replicas that it has.
     pub prev: i64,
     /// The most that it can have.
     pub cap: Option<i64>,
 }
 
-/// What decides between domains that have the same claim.
+/// Rule that decides between domains that have the same claim.
 #[derive(Debug, Clone, Copy)]
 pub enum Ties<'a> {
     /// A hash of the domain and this text, so that the odd replicas of many objects do not all go to one domain.
@@ -30,9 +30,9 @@ pub enum Ties<'a> {
 /// Replicas by domain, in the order in which the domains were given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Division {
-    /// By domain.
+    /// Replicas of each domain.
     pub replicas: Vec<i64>,
-    /// What no domain has room for.
+    /// Replicas that no domain has room for.
     pub withheld: i64,
 }
 
@@ -46,7 +46,7 @@ fn hash(domain: &str, seed: &str) -> u64 {
     u64::from_be_bytes(std::array::from_fn(|i| digest[i]))
 }
 
-/// What a domain would get exactly, times the sum of weights; its limits; and what decides ties.
+/// Replicas that a domain would get exactly, times the sum of weights; its limits; and what decides ties.
 struct Open {
     quota: i128,
     cap: i64,

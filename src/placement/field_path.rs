@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::api::labels::OWN_KEY_PREFIX;
 
-/// Why a path cannot be used.
+/// Reason that a path cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// It is no path.
@@ -15,7 +15,7 @@ pub enum PathError {
     Bad {
         /// The path.
         path: String,
-        /// What is wrong.
+        /// Reason that it is no path.
         reason: &'static str,
     },
     /// It names a field that overrides may not touch.
@@ -91,7 +91,7 @@ impl FieldPath {
         }
     }
 
-    /// Whether it names a new element instead of one that is there.
+    /// Returns whether it names a new element instead of one that is there.
     pub fn appends(&self) -> bool {
         self.steps.last() == Some(&Step::Append)
     }

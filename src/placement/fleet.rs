@@ -119,7 +119,7 @@ impl Fleet {
         self.clusters.len()
     }
 
-    /// Whether there is no cluster.
+    /// Returns whether there is no cluster.
     pub fn is_empty(&self) -> bool {
         self.clusters.is_empty()
     }

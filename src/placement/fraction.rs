@@ -19,7 +19,7 @@ impl Fraction {
         (whole > 0).then_some(Self { over: part.into(), under: whole.into() })
     }
 
-    /// Whether it is larger than another by at least a tenth.
+    /// Returns whether it is larger than another by at least a tenth.
     pub fn exceeds_by_a_tenth(self, other: Self) -> bool {
         // a/b − c/d ≥ 1/10, in floating point only where the exact numbers would not fit.
         let left = self.over.checked_mul(other.under).zip(other.over.checked_mul(self.under));

@@ -18,7 +18,7 @@ use crate::api::labels::TAINT_DRAINING;
 use crate::api::schedule::{ScheduleShare, SourceRef};
 use crate::api::{ClusterReport, Schedule, ScheduleGroupStatus};
 
-/// Whether a Cluster is Ready.
+/// Returns whether a Cluster is Ready.
 pub fn is_ready(cluster: &crate::api::Cluster) -> bool {
     has(cluster, conditions::READY)
 }
@@ -28,13 +28,13 @@ fn has(cluster: &crate::api::Cluster, type_: &str) -> bool {
     status.and_then(|status| find(&status.conditions, type_)).is_some_and(Condition::is_true)
 }
 
-/// Whether a Cluster is being deleted, or its agent asked to leave.
+/// Returns whether a Cluster is being deleted, or its agent asked to leave.
 pub fn is_leaving(cluster: &crate::api::Cluster) -> bool {
     let asked = cluster.status.as_ref().and_then(|status| status.leave_requested);
     cluster.metadata.deletion_timestamp.is_some() || asked == Some(true)
 }
 
-/// Whether the agent of a Cluster asks that what is placed there moves.
+/// Returns whether the agent of a Cluster asks that what is placed there moves.
 pub fn is_drained(cluster: &crate::api::Cluster) -> bool {
     cluster.status.as_ref().and_then(|status| status.drain_requested) == Some(true)
 }
@@ -113,7 +113,7 @@ fn resource(schedule: &Schedule) -> Value {
     text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
-/// Whether a Job or a bare Pod is over.
+/// Returns whether a Job or a bare Pod is over.
 fn is_finished(resource: &Value) -> bool {
     let over = |condition: &Value| {
         condition["status"] == "True" && (condition["type"] == "Complete" || condition["type"] == "Failed")
@@ -123,7 +123,7 @@ fn is_finished(resource: &Value) -> bool {
         || resource["phase"] == "Failed"
 }
 
-/// Whether the copy of a Job or of a bare Pod has started and is not over.
+/// Returns whether the copy of a Job or of a bare Pod has started and is not over.
 pub fn has_begun(schedule: &Schedule, facts: &Facts) -> bool {
     let resource = resource(schedule);
     facts.workload.runs_once() && !resource["startTime"].is_null() && !is_finished(&resource)
@@ -138,8 +138,8 @@ pub fn share(facts: &Facts, share: &ScheduleShare) -> Option<Share> {
     })
 }
 
-/// What a cluster has promised to a copy and does not count yet; nothing where all of it is counted, and for what runs no
-/// pods or is over. Jobs that a CronJob may start are not promised.
+/// Returns the promise of a cluster to the pods of a copy that it does not count yet; `None` where all of them are
+/// counted, and for what runs no pods or is over. Jobs that a CronJob may start are not promised.
 pub fn promise(schedule: &Schedule, facts: &Facts) -> Option<Promise> {
     let shape = facts.shape.clone()?;
     let daemon = facts.workload == Workload::DaemonSet;
@@ -172,7 +172,7 @@ pub fn promises<'a>(copies: impl Iterator<Item = (&'a Schedule, &'a Facts)>) -> 
     copies.iter().filter_map(|(schedule, facts)| promise(schedule, facts)).collect()
 }
 
-/// Where a group is, by the Schedules of its members and by what it last recorded.
+/// Returns the clusters where a group is, by the Schedules of its members and by what it last recorded.
 ///
 /// A group is where most of its demand has Schedules, so that objects which change their group bring their clusters
 /// along; while it moves, the recorded target is.
@@ -216,7 +216,8 @@ pub fn current<'a>(
     current
 }
 
-/// Whether an object has a copy in a target of its group: what cannot be divided goes to one target of a divided group.
+/// Returns whether an object has a copy in a target of its group: what cannot be divided goes to one target of a
+/// divided group.
 pub fn takes(target: &Target, facts: &Facts) -> bool {
     let is_divided = target.domain.is_some() && !(target.replicas.is_empty() && target.whole.is_empty());
     !is_divided || !facts.workload.is_undividable() || target.whole.contains(&facts.key)

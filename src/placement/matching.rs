@@ -1,4 +1,4 @@
-//! Which policy decides about an object.
+//! Search for the policy that decides about an object.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::api::{SchedulePolicy, digest};
 pub struct Policy {
     /// Name.
     pub name: String,
-    /// When it was created; absent for one that is not in the control plane yet, which counts as the youngest.
+    /// Time of its creation; absent for one that is not in the control plane yet, which counts as the youngest.
     pub created: Option<Timestamp>,
     /// As it was written.
     pub spec: SchedulePolicySpec,
@@ -54,16 +54,16 @@ impl Clause {
     }
 }
 
-/// What an annotation of the object decides.
+/// Placement that an annotation of the object asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Direct {
-    /// One cluster.
+    /// One cluster, by the annotation `cluster`.
     Cluster(String),
-    /// Several.
+    /// Several clusters, by the annotation `spread-onto`.
     SpreadOnto(SpreadOnto),
 }
 
-/// Who decides about an object.
+/// Party that decides about an object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Match<'a> {
     /// Nobody: it is never placed.
@@ -75,7 +75,7 @@ pub enum Match<'a> {
     },
     /// The object's own annotation.
     Annotation {
-        /// What it asks for.
+        /// Placement that it asks for.
         direct: Direct,
         /// Policies that would match, in the order in which they would decide.
         losers: Vec<&'a Policy>,
@@ -169,7 +169,7 @@ pub struct Policies {
 }
 
 impl Policies {
-    /// Sorts policies.
+    /// Sorts policies into the order in which they decide.
     pub fn new(mut policies: Vec<Policy>) -> Self {
         // Without a time, a policy is younger than all others.
         let key = |p: &Policy| (Reverse(p.spec.priority), p.created.is_none(), p.created);
@@ -177,7 +177,8 @@ impl Policies {
         Self { all: policies, denies_direct: false }
     }
 
-    /// Has annotations of objects count for nothing, except that an empty `cluster` keeps an object in the control plane.
+    /// Sets whether annotations of objects count for nothing; an empty `cluster` keeps an object in the control plane
+    /// all the same.
     #[must_use]
     pub fn with_direct_placement_denied(self, denied: bool) -> Self {
         Self { denies_direct: denied, ..self }

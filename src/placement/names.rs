@@ -4,7 +4,7 @@ use super::facts::{Facts, ObjectKey};
 use super::matching::Policy;
 use crate::api::digest;
 
-/// What makes a group: a label value, or one object alone.
+/// Key of a group: a label value, or one object alone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupKey(String);
 
@@ -28,7 +28,7 @@ impl GroupKey {
         self.0.replace('\0', "/")
     }
 
-    /// Whether it is of objects with one label value, which may still grow.
+    /// Returns whether it is of objects with one label value, which may still grow.
     pub fn is_by_label(&self) -> bool {
         self.0.starts_with("label\0")
     }

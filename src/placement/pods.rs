@@ -1,4 +1,4 @@
-//! What pods request: of a live pod and of a template alike.
+//! Requests of pods: of a live pod and of a template alike.
 
 use std::collections::BTreeMap;
 

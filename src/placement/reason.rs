@@ -1,11 +1,11 @@
-//! Why a cluster does not take a group.
+//! Reasons that a cluster does not take a group.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::facts::ObjectKey;
 
-/// Why a cluster does not take a group: the first that holds, in this order.
+/// Reason that a cluster does not take a group: the first that holds, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reason {
     /// Its agent is being uninstalled.
@@ -30,9 +30,9 @@ pub enum Reason {
     Insufficient {
         /// The resource.
         resource: Arc<str>,
-        /// What is asked, in thousandths.
+        /// Amount that is asked, in thousandths.
         asked: i64,
-        /// What is free where the pods may run, in thousandths.
+        /// Amount that is free where the pods may run, in thousandths.
         free: i64,
     },
     /// No node has the labels that an object's pods ask for, or each has a taint that they do not tolerate.
@@ -47,18 +47,18 @@ pub enum Reason {
     Tight,
 }
 
-/// What does not fit although enough is free in all.
+/// Pods that do not fit although enough is free in all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fragmented {
     /// The object whose pods do not fit.
     pub object: ObjectKey,
     /// The resource that runs out on the node with most of it.
     pub resource: Arc<str>,
-    /// What one pod asks of it, in thousandths.
+    /// Amount that one pod asks of it, in thousandths.
     pub asked: i64,
     /// The most that is free of it on one node, in thousandths.
     pub most: i64,
-    /// What is free of it in all, in thousandths.
+    /// Amount that is free of it in all, in thousandths.
     pub free: i64,
 }
 
@@ -93,7 +93,7 @@ impl Reason {
         }
     }
 
-    /// Whether work that is there stays, because the cluster may still run it.
+    /// Returns whether work that is there stays, because the cluster may still run it.
     pub(super) fn holds(&self) -> bool {
         matches!(self, Self::NotReady | Self::NotAccepted | Self::ApiMissing(_) | Self::Tainted(_))
     }

@@ -18,7 +18,7 @@ pub enum SelectorError {
     /// An operator that selectors do not have.
     #[error("`{operator}` is not an operator of a label selector; In, NotIn, Exists and DoesNotExist are")]
     Operator {
-        /// What was given.
+        /// Operator that was given.
         operator: String,
     },
     /// `In` or `NotIn` without a value.
@@ -31,7 +31,7 @@ pub enum SelectorError {
     },
 }
 
-/// How a label's value is compared.
+/// Comparison of a label's value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum Test {
     In(Vec<String>),
@@ -52,7 +52,7 @@ pub struct Requirement {
 }
 
 impl Requirement {
-    /// Whether a label with this value, or without one, satisfies the condition.
+    /// Returns whether a label with this value, or without one, satisfies the condition.
     fn holds(&self, value: Option<&str>) -> bool {
         let number = || value.and_then(|text| text.parse::<i64>().ok());
         match &self.test {
@@ -129,7 +129,7 @@ impl Selector {
         Ok(Self { all })
     }
 
-    /// Whether the labels that `get` returns by key satisfy every condition.
+    /// Returns whether the labels that `get` returns by key satisfy every condition.
     pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.failing(get).is_none()
     }
@@ -156,7 +156,7 @@ impl Selector {
     }
 }
 
-/// Which nodes a pod may run on: its `nodeSelector` and required node affinity.
+/// Nodes that a pod may run on, by its `nodeSelector` and required node affinity.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeSelector {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -203,12 +203,12 @@ impl NodeSelector {
         Self { labels: equal.collect(), terms }
     }
 
-    /// Whether every node will do.
+    /// Returns whether every node will do.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.terms.is_none()
     }
 
-    /// Whether a node's own name decides, besides its labels.
+    /// Returns whether a node's own name decides, besides its labels.
     pub fn asks_names(&self) -> bool {
         let terms = self.terms.iter().flatten();
         self.keys().any(|key| key == HOSTNAME) || terms.into_iter().any(|term| !term.fields.is_empty())
@@ -220,7 +220,7 @@ impl NodeSelector {
         self.labels.iter().chain(terms).map(|requirement| requirement.key.as_str())
     }
 
-    /// Whether a node of this name, with the labels that `get` returns by key, will do.
+    /// Returns whether a node of this name, with the labels that `get` returns by key, will do.
     pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>, node: &'a str) -> bool {
         let get = |key: &str| if key == HOSTNAME { Some(node) } else { get(key) };
         self.labels.iter().all(|r| r.holds(get(&r.key)))
@@ -228,7 +228,7 @@ impl NodeSelector {
     }
 }
 
-/// What keeps a taint from keeping something away.
+/// Toleration of a pod or of a policy: it keeps the taints that it matches from keeping something away.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Toleration {
     key: String,
@@ -264,7 +264,7 @@ impl Toleration {
         (!matches!(self.operator.as_str(), "" | "Equal" | "Exists")).then_some(&self.operator)
     }
 
-    /// Whether it tolerates a taint: an empty key with `Exists` is every key, an empty effect every effect.
+    /// Returns whether it tolerates a taint: an empty key with `Exists` is every key, an empty effect every effect.
     pub fn tolerates(&self, taint: &Taint) -> bool {
         let key = if self.key.is_empty() { self.operator == "Exists" } else { self.key == taint.key };
         let value = match self.operator.as_str() {
@@ -282,7 +282,7 @@ pub fn untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Optio
     taints.iter().filter(repels).find(|taint| !tolerations.iter().any(|t| t.tolerates(taint)))
 }
 
-/// Whether a taint with this effect is not tolerated.
+/// Returns whether a taint with this effect is not tolerated.
 pub fn has_untolerated(taints: &[Taint], tolerations: &[Toleration], effect: &str) -> bool {
     let mut of_effect = taints.iter().filter(|taint| taint.effect == effect);
     of_effect.any(|taint| !tolerations.iter().any(|t| t.tolerates(taint)))

@@ -22,9 +22,9 @@ use crate::k8s::backoff::jittered;
 use crate::k8s::daemon_client::{CallError, call};
 use crate::k8s::resource_version::is_before;
 
-/// A Lease is free when it has not changed for this long.
+/// Time without a change after which a Lease is free.
 const DURATION: Duration = Duration::from_secs(15);
-/// A leader that could not renew for this long stops writing.
+/// Time without a renewal after which a leader stops writing.
 const RENEW_WITHIN: Duration = Duration::from_secs(10);
 /// Time between two attempts to acquire or renew the Lease.
 const RETRY: Duration = Duration::from_secs(2);

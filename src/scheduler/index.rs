@@ -368,7 +368,7 @@ impl Index {
     }
 }
 
-/// Whether a copy is of a kind that runs pods, and has not been scaled to none.
+/// Returns whether a copy is of a kind that runs pods, and has not been scaled to none.
 fn runs_pods(schedule: &Schedule) -> bool {
     let source = &schedule.spec.source_ref;
     let pods = schedule.status.as_ref().and_then(|status| status.pods.as_ref());

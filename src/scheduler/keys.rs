@@ -25,7 +25,7 @@ use crate::k8s::daemon_client;
 use crate::pki::secrets::{self, ETCD_CLAIM, KEPT_SECRET, SCHEDULER_SECRET, SECRET_ENTRIES, SERVER_FILE, SecretEntry};
 use crate::pki::{self, Endpoint, Files, Leaf, Lifetimes, PkiError, San, Subject};
 
-/// How often it begins again where somebody else wrote meanwhile.
+/// Number of attempts; another one is made where somebody else wrote meanwhile.
 const ATTEMPTS: usize = 5;
 /// Time between two looks at the Service whose address is awaited.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -65,13 +65,13 @@ pub struct KeysArgs {
     pub sans: Vec<San>,
 }
 
-/// Why there are no keys.
+/// Reason that the keys could not be completed.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
     /// The hosting cluster does not answer or refuses.
     #[error("the hosting cluster refuses")]
     Api(#[from] kube::Error),
-    /// What is there cannot be used.
+    /// The keys that are there cannot be used.
     #[error(
         "the keys that are there cannot be used; restore them from a backup, because new ones would lock every agent out"
     )]
@@ -90,7 +90,7 @@ pub enum KeysError {
     Contended,
 }
 
-/// What was done.
+/// Secrets that a run wrote.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct KeysDone {
     /// Secrets that were made.
@@ -249,7 +249,7 @@ fn subject(args: &KeysArgs, host: &San) -> Subject {
     }
 }
 
-/// What a Secret has to hold.
+/// Returns the data that a Secret has to hold.
 fn data_of(name: &str, files: &Files, args: &KeysArgs, host: &San) -> BTreeMap<String, ByteString> {
     let text = |file: &str| ByteString(files.get(file).unwrap_or_default().as_bytes().to_vec());
     let own = SECRET_ENTRIES.iter().filter(|entry| entry.secret == name);

@@ -21,10 +21,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// Time for which it has to be of one minor before that is recorded.
 const STEADY: Duration = Duration::from_secs(300);
 
-/// What is known of the API server.
+/// Minor version that the API server is known to serve.
 #[derive(Debug, Default)]
 struct Served {
-    /// Its minor, and since when it is.
+    /// Its minor, and the time since which it has been of that.
     serves: Option<(KubeMinor, Instant)>,
 }
 

@@ -203,7 +203,7 @@ impl Settings {
     }
 }
 
-/// What is wrong with a URL for agents.
+/// Checks a URL for agents; the error says what is wrong with it.
 fn check_url(url: &str) -> Result<(), String> {
     let uri: http::Uri = url.parse().map_err(|_| format!("`{url}` is not a URL"))?;
     if uri.scheme_str() != Some("https") || uri.host().is_none_or(str::is_empty) {

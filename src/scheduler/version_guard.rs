@@ -49,7 +49,7 @@ pub struct GuardArgs {
     pub etcd_key_file: PathBuf,
 }
 
-/// How long etcd may not answer before the guard fails. An API server takes about as long.
+/// Time for which etcd may not answer before the guard fails. An API server takes about as long.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
 
 /// Runs `fleet-scheduler guard`: returns once the API server may start.

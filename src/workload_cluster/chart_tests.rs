@@ -1,4 +1,4 @@
-//! What the agent charts promise, seen in the objects that they render.
+//! Promises of the agent charts, seen in the objects that they render.
 
 use std::collections::{BTreeMap, BTreeSet};
 

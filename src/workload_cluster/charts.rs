@@ -1,4 +1,4 @@
-//! What the charts of all lines can render for an agent, and its recorded release rendered again.
+//! Objects that the charts of all lines can render for an agent, and its recorded release rendered again.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -20,7 +20,7 @@ use crate::install::renderable::{SecretEntry, objects_of, secret_values};
 use crate::inventory::Release;
 use crate::k8s::ObjectRef;
 
-/// Where the secret value of a release is in the cluster.
+/// Entry of a Secret in the cluster that holds the secret value of a release.
 pub const SECRET_VALUES: [SecretEntry; 1] =
     [SecretEntry { secret: "fleet-registry", key: ".dockerconfigjson", value: "/registryCredentials" }];
 

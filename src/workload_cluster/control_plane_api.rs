@@ -17,7 +17,7 @@ use crate::k8s::kubeconfig::Target;
 pub struct Hub {
     /// Its name.
     pub name: String,
-    /// How it is reached, for commands that are shown.
+    /// Way in which it is reached, for commands that are shown.
     pub access: Access,
     /// A client of its API.
     pub client: Client,
@@ -30,7 +30,7 @@ impl std::fmt::Debug for Hub {
 }
 
 impl Hub {
-    /// How a control plane is reached, where that is known.
+    /// Returns the way in which a control plane is reached; [`Access::Unknown`] without one.
     pub fn access_to(hub: Option<&Self>) -> Access {
         hub.map_or(Access::Unknown, |hub| hub.access.clone())
     }

@@ -36,7 +36,7 @@ impl PlacedObject {
         Self { namespace, kind: kind.kind, name, group: kind.group, uid }
     }
 
-    /// Whether it is a namespace: one that is there for what is in it needs nobody's decision.
+    /// Returns whether it is a namespace: one that is there for what is in it needs nobody's decision.
     pub fn is_namespace(&self) -> bool {
         self.group.is_empty() && self.kind == "Namespace"
     }

@@ -11,7 +11,7 @@ use crate::check::Report;
 use crate::install::recorded_values::ValuesForgotten;
 use crate::install::session::Stopped;
 
-/// Why an install ended without success.
+/// Reason that an install ended without success.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     /// Preflight refused; nothing was written.
@@ -28,7 +28,7 @@ pub enum InstallError {
     Hub {
         /// Its name.
         name: String,
-        /// Why.
+        /// Error of the request.
         #[source]
         source: kube::Error,
     },
@@ -37,7 +37,7 @@ pub enum InstallError {
     HubSilent {
         /// Its name.
         name: String,
-        /// How long it was waited for.
+        /// Time that its answer was waited for.
         waited: Duration,
     },
     /// The control plane that was named has no init Secret.
@@ -49,9 +49,9 @@ pub enum InstallError {
     /// The agent's pod does not become ready; with what the agent last said.
     #[error("the agent does not connect")]
     NotConnected {
-        /// What the engine met.
+        /// Step during which the engine stopped, with its error.
         stopped: Stopped,
-        /// The agent's word.
+        /// Registration as the agent last reported it.
         said: Option<Registration>,
     },
     /// The chart cannot be rendered with these values.

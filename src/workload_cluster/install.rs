@@ -37,7 +37,7 @@ use crate::k8s::ObjectRef;
 /// The identifier by which `--skip-preflight` leaves the probe out.
 pub const PROBE: &str = "probe";
 
-/// Where an agent goes, and what it starts from.
+/// Control plane that an agent goes to and starts from, and the home on this machine.
 #[derive(Debug)]
 pub struct Place<'a> {
     /// The control plane, if the caller named it: its init Secret is copied where there is none.
@@ -53,7 +53,7 @@ pub struct Installed {
     pub unchanged: bool,
     /// The control plane, where it is known by name.
     pub control_plane: Option<Hub>,
-    /// Its address, as the agent uses it.
+    /// Address of the control plane, as the agent uses it.
     pub server: String,
 }
 
@@ -76,7 +76,7 @@ pub async fn install(
     drive(&engine, options, progress, deadline, interrupted, new).await
 }
 
-/// What an install of `plan` would change, by reads and dry runs.
+/// Returns the changes that an install of `plan` would make, found by reads and dry runs.
 ///
 /// # Errors
 /// Whatever an install would refuse before its first write, and what the server refuses.
@@ -132,16 +132,16 @@ struct Source {
     hub: Option<Hub>,
 }
 
-/// What was found, and what is to be done about it.
+/// Result of the preparation: the facts that were found, and the plan that follows from them.
 struct Prepared {
     facts: WorkloadFacts,
-    /// The chart.
+    /// The rendered objects of the chart.
     rendered: Vec<Object>,
-    /// Namespace, perhaps the Secret, and the chart.
+    /// The objects to apply: the namespace, perhaps the init Secret, and those of the chart.
     objects: Vec<Planned>,
-    /// The Secret is among them.
+    /// The init Secret is among them.
     copied: bool,
-    /// The same as the engine goes about it.
+    /// The engine's plan for these objects.
     whole: apply::Plan,
     server: String,
     hub: Option<Hub>,

@@ -1,4 +1,4 @@
-//! What it means to install, check and remove an agent in a workload cluster.
+//! Installs, checks and removes an agent in a workload cluster.
 
 pub mod charts;
 pub mod control_plane_api;

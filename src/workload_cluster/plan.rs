@@ -95,7 +95,7 @@ impl Plan {
         self.package.manifests(&self.values, json!({}), &pki::Files::new(), |_| ())
     }
 
-    /// Where a field of an object comes from: `deployment/fleet-agent#spec.replicas`.
+    /// Explains the origin of a field of an object, named as in `deployment/fleet-agent#spec.replicas`.
     ///
     /// # Errors
     /// A field that is not there, or values that the templates cannot be rendered with.
@@ -115,12 +115,12 @@ impl Plan {
         all
     }
 
-    /// What the record says about this install.
+    /// Returns the release of this install for the record; `server` is the address of the control plane.
     pub fn release(&self, server: &str) -> Release {
         self.package.release(BTreeMap::from([("server".to_owned(), server.to_owned())]))
     }
 
-    /// What the plan asks of the workload cluster; `objects` are the rendered chart.
+    /// Returns the requirements of the plan on the workload cluster; `objects` are the rendered chart.
     pub fn wanted(&self, objects: &[Object]) -> WantedAgent {
         let table = chart::versions();
         let line = self.package.line();
@@ -140,7 +140,7 @@ impl Plan {
     }
 }
 
-/// What is given for the agent's pods.
+/// Returns the values that are given for the agent's pods.
 fn pods(values: &AgentValues) -> PodFields<'_> {
     PodFields {
         labels: &values.pod_labels,

@@ -20,12 +20,12 @@ pub const LIMIT: Duration = Duration::from_secs(90);
 /// Time that the pod may live, in seconds, whatever becomes of us.
 const LIFE: i64 = 120;
 
-/// What came of a probe.
+/// Result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Probed {
     /// The pod ran, and says this.
     Said(Outcome),
-    /// It did not run, or is of an image that has no probe. Why, as a clause.
+    /// It did not run, or is of an image that has no probe; with the reason, as a clause.
     Unknown(String),
 }
 

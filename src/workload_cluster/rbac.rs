@@ -13,7 +13,7 @@ use crate::chart::{Diagnostics, Object};
 use crate::install::session::is_awaited;
 use crate::{apply, check};
 
-/// What it takes.
+/// Rights that installing and removing an agent takes.
 #[derive(Debug, Clone)]
 pub struct Rights {
     /// Every right of our own requests, each once.

@@ -1,4 +1,4 @@
-//! What the agent says of its registration, waited for at its identity Secret.
+//! Registration of an agent as it reports it, waited for at its identity Secret.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -31,14 +31,14 @@ impl std::fmt::Debug for Identity {
     }
 }
 
-/// What the identity Secret shows, without what is secret.
+/// Contents of the identity Secret, without what is secret.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The Secret is there.
     pub exists: bool,
     /// The control plane has issued a certificate.
     pub registered: bool,
-    /// What tells which control plane that is, and at which address.
+    /// Digest that tells that control plane and its address from others.
     pub hub: String,
     /// An uninstall has asked the agent to leave.
     pub leaving: bool,
@@ -46,7 +46,7 @@ pub struct Seen {
     pub placed_by: Option<String>,
     /// Kinds of those copies beside the ones that can always be placed.
     pub extra_kinds: BTreeSet<ExtraKind>,
-    /// The agent's word.
+    /// Registration as the agent last reported it.
     pub said: Option<Registration>,
 }
 
@@ -63,7 +63,7 @@ fn seen(secret: &Secret) -> Seen {
     }
 }
 
-/// Whether a text can be looked for as a value of [`LABEL_PLACED_BY`].
+/// Returns whether a text can be looked for as a value of [`LABEL_PLACED_BY`].
 fn is_label(value: &str) -> bool {
     (1..=63).contains(&value.len()) && value.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }

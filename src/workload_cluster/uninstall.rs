@@ -24,7 +24,7 @@ use crate::install::progress::Progress;
 use crate::k8s::daemon_client::CallError;
 use crate::k8s::extra_kinds;
 
-/// How long an agent may take to leave: it looks every 5 s, and the control plane forgets a cluster within seconds.
+/// Time that an agent may take to leave: it looks every 5 s, and the control plane forgets a cluster within seconds.
 pub const LEAVING: Duration = Duration::from_secs(60);
 
 /// Time between two looks at what is left while the cluster is drained.
@@ -33,14 +33,14 @@ const DRAIN_POLL: Duration = Duration::from_secs(2);
 /// An agent that is to go.
 pub type Target<'a> = install::installed::Target<'a, ClusterName>;
 
-/// How the cluster stands with its control plane after it was asked to leave.
+/// Standing of the cluster with its control plane after it was asked to leave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Leave {
     /// The control plane has forgotten the cluster.
     Left,
     /// It never was registered from here.
     NotRegistered,
-    /// The control plane may still know it; why, as a clause.
+    /// The control plane may still know it; with the reason, as a clause.
     Stays(String),
 }
 
@@ -50,7 +50,7 @@ fn has_asked(said: &Registration) -> bool {
     said.is(state::REGISTERING) || said.is(state::BLOCKED) && said.reason == LEAVE_FAILED
 }
 
-/// How a drain ended.
+/// Outcome of a drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Drain {
     /// Nothing that was placed is here any more.
@@ -168,7 +168,7 @@ impl Target<'_> {
         leave(self.client, self.namespace.as_str(), LEAVING.min(self.timeout)).await
     }
 
-    /// What a removal would do, by reads alone.
+    /// Plans a removal by reads alone.
     ///
     /// # Errors
     /// What would keep the engine from removing it.

@@ -12,7 +12,7 @@ use kube::ResourceExt as _;
 pub struct UnboundPod {
     /// UID of its controller; its own where it has none.
     pub owner: String,
-    /// Since when the scheduler has found no node for it.
+    /// Time since which the scheduler has found no node for it.
     pub unschedulable_since: Option<Timestamp>,
 }
 
@@ -24,7 +24,7 @@ pub type PodsByOwner = BTreeMap<String, i64>;
 pub struct OwnedPods {
     /// Those with a node.
     pub bound: PodsByOwner,
-    /// Those without one: how many, and the earliest time since when one is unschedulable.
+    /// Those without one: their number, and the earliest time since which one is unschedulable.
     pub unbound: BTreeMap<String, (i64, Option<Timestamp>)>,
     /// Those in the inventory that was published last.
     pub published: Arc<PodsByOwner>,

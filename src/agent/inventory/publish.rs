@@ -15,7 +15,7 @@ use crate::k8s::backoff::Backoff;
 const MIN_INTERVAL: Duration = Duration::from_secs(60);
 /// Longest time between two reports.
 pub(super) const MAX_INTERVAL: Duration = Duration::from_secs(300);
-/// A report that is later than this was delayed, and so, most likely, were those of other agents.
+/// Delay beyond which a report counts as late: then, most likely, those of other agents were delayed, too.
 const LATE: Duration = Duration::from_secs(30);
 /// Longest time to the next attempt after the first failure.
 const RETRY: Duration = Duration::from_secs(5);

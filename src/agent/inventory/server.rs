@@ -35,7 +35,7 @@ impl ServerFacts {
     }
 }
 
-/// The cluster autoscaler keeps its state in this ConfigMap wherever it runs.
+/// Returns whether there is a cluster autoscaler, which keeps its state in this ConfigMap wherever it runs.
 async fn is_autoscaled(local: &Client) -> bool {
     let api: Api<ConfigMap> = Api::namespaced(local.clone(), "kube-system");
     matches!(call(api.get_metadata_opt("cluster-autoscaler-status")).await, Ok(Some(_)))

@@ -71,7 +71,7 @@ impl Context {
     }
 }
 
-/// What has to be applied.
+/// A copy that has to be applied.
 #[derive(Debug, Clone)]
 pub struct Job {
     /// The Schedule.
@@ -100,7 +100,7 @@ pub struct Applied {
 /// Applies a copy.
 ///
 /// # Errors
-/// Why it is not as its Schedule says.
+/// The reason that it is not as its Schedule says.
 pub async fn apply(context: &Context, mut job: Job) -> Result<Applied, Problem> {
     let target = job.task.target.clone().map_err(|unusable| Problem::of_manifest(&unusable))?;
     if let Some(uid) = &job.replaced {

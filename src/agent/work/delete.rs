@@ -17,7 +17,7 @@ use crate::k8s::daemon_client::{CallError, call};
 use crate::k8s::object::{annotation, is_terminating, uid};
 use crate::k8s::pages::all_pages;
 
-/// How far a deletion is.
+/// Progress of a deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Removal {
     /// The object is gone.
@@ -26,7 +26,7 @@ pub enum Removal {
     Waiting(String),
 }
 
-/// How far the removal of a copy is.
+/// Progress of the removal of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Removed {
     /// The Schedule may go.
@@ -49,7 +49,7 @@ impl Removed {
 /// Removes the copy of a Schedule, whose UID may be known.
 ///
 /// # Errors
-/// Why it cannot be removed.
+/// The reason that it cannot be removed.
 pub async fn remove(context: &Context, task: &Task, known: Option<&str>) -> Result<Removed, Problem> {
     let Ok(target) = &task.target else { return Ok(Removed::done(deleted::DELETED, "nothing was applied")) };
     let key = &target.key;
@@ -136,7 +136,7 @@ async fn release(context: &Context, target: &Target, found: &Value) -> Result<()
     }
 }
 
-/// What is in a namespace, without what Kubernetes puts into each and what a listed object owns.
+/// Objects in a namespace, without those that Kubernetes puts into each and those that a listed object owns.
 #[derive(Debug, Default)]
 struct Contents {
     own: Vec<String>,

@@ -56,7 +56,7 @@ pub struct Entry {
     pub adopted: bool,
     /// Paths that the API server does not know.
     pub dropped: Vec<String>,
-    /// When it is worked on next.
+    /// Time at which it is worked on next.
     pub next: Option<Instant>,
     /// It is being worked on.
     pub running: bool,
@@ -64,7 +64,7 @@ pub struct Entry {
     pub again: bool,
     /// Nothing is left to do but to wait until the Schedule goes.
     pub removed: bool,
-    /// When the status is written: the earliest and the latest time.
+    /// Earliest time at which the status is written; the latest is `write_by`.
     pub write_at: Option<Instant>,
     write_by: Option<Instant>,
     /// The status is being written.

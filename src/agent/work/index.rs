@@ -34,7 +34,7 @@ pub struct Seen {
     pub managers: BTreeMap<String, String>,
     /// The part of its status that is reported.
     pub resource: Option<Map<String, Value>>,
-    /// Whether it is available, by the rules of its kind.
+    /// Its availability, by the rules of its kind.
     pub status: Status,
     /// It ran to its end.
     pub finished: bool,

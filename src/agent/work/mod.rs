@@ -53,7 +53,7 @@ pub struct Work {
     pub observed: Observed,
     /// Metrics.
     pub metrics: Metrics,
-    /// Where an uninstall finds by which label the copies are known.
+    /// Store in which an uninstall finds the label by which the copies are known.
     pub store: IdentityStore,
     /// Kinds that are placed beside those of the table, as far as the cluster serves them.
     pub extra_kinds: Vec<ExtraKind>,

@@ -59,7 +59,7 @@ pub async fn copies(context: &Context) -> Result<Vec<Copy>, CallError> {
     Ok(copies)
 }
 
-/// Since when copies have had no Schedule.
+/// Times since which copies have had no Schedule, by the UID of the copy.
 #[derive(Debug, Default)]
 pub struct Orphans {
     since: BTreeMap<String, Instant>,

@@ -58,7 +58,7 @@ pub struct Count {
     pub unbound: i64,
     /// Pods of the inventory that was published last.
     pub counted: i64,
-    /// Since when one is unschedulable.
+    /// Earliest time since which one is unschedulable.
     pub unschedulable_since: Option<Timestamp>,
 }
 

@@ -1,4 +1,4 @@
-//! Why a copy is not as its Schedule says: the reason, what to do about it, and when it is tried again.
+//! Problem of a copy that is not as its Schedule says: the reason, what to do about it, and when it is tried again.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::k8s::daemon_client::CallError;
 /// Time to the next attempt where nothing but a change of objects helps.
 pub const LATE: Duration = Duration::from_secs(300);
 
-/// When an attempt is repeated.
+/// Time after which an attempt is repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Again {
     /// With a back-off from 1 s to 60 s.
@@ -19,14 +19,14 @@ pub enum Again {
     Late,
 }
 
-/// Why a copy could not be applied or removed.
+/// Reason that a copy could not be applied or removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// One of [`applied`].
     pub reason: &'static str,
     /// For people.
     pub message: String,
-    /// When it is tried again.
+    /// Time of the next attempt.
     pub again: Again,
 }
 
@@ -101,7 +101,8 @@ fn is_missing_namespace(error: &CallError) -> bool {
     status.details.as_ref().is_some_and(|details| details.kind == "namespaces")
 }
 
-/// Beyond what the engine has to know: the kinds that users have.
+/// Returns whether an answer says that a field cannot be changed; for the kinds that users have, beyond those that the
+/// engine has to know.
 fn is_immutable(answer: &ApiError) -> bool {
     let says = |text: &str| {
         ["may not change", "may not be changed", "cannot be changed", "updates to "]

@@ -1,4 +1,4 @@
-//! What of a copy's status is reported: the fields that the control plane adds up or shows, at most 8 KB.
+//! The part of a copy's status that is reported: the fields that the control plane adds up or shows, at most 8 KB.
 
 use serde_json::{Map, Value};
 

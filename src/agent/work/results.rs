@@ -1,4 +1,4 @@
-//! What follows from the end of an operation, and the count of pods.
+//! Consequences of the end of an operation, and the count of pods.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -57,7 +57,7 @@ impl fmt::Display for CopyKey {
     }
 }
 
-/// Where a copy is applied.
+/// Object as which a copy is applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// The object.
@@ -68,7 +68,7 @@ pub struct Target {
     pub api_version: String,
 }
 
-/// Why a manifest cannot be applied anywhere.
+/// Reason that a manifest cannot be applied anywhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unusable {
     /// It is no object.
@@ -90,13 +90,13 @@ pub struct Task {
     pub content: String,
     /// The object to apply, as JSON text.
     pub manifest: Arc<str>,
-    /// What the manifest is of.
+    /// Object that the manifest describes, or the reason that it cannot be applied.
     pub target: Result<Target, Unusable>,
     /// UID of the source.
     pub source_uid: String,
     /// Generation of the source.
     pub source_generation: i64,
-    /// How it is applied.
+    /// Policy by which it is applied.
     pub policy: ApplyPolicy,
     /// The Schedule is being deleted, whoever it still waits for.
     pub deleting: bool,

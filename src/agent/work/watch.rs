@@ -16,7 +16,7 @@ use crate::api::placeable::Placeable;
 use crate::api::schedule::ScheduleStatus;
 use crate::daemon::log::OnChange;
 
-/// What a watch brought.
+/// Change that a watch brought.
 #[derive(Debug)]
 pub enum Change<T> {
     /// Everything there is.
@@ -27,7 +27,7 @@ pub enum Change<T> {
     Gone(T),
 }
 
-/// What happened.
+/// Message of a watch to the receiver.
 #[derive(Debug)]
 pub enum Input {
     /// Schedules.

@@ -59,13 +59,13 @@ pub struct Worker {
     pub(super) logged: OnChange,
     pub(super) observed: Observed,
     pub(super) owners: Owners,
-    /// When pods are counted next.
+    /// Time of the next count of pods.
     pub(super) count_at: Instant,
     /// State of the pods that were counted last; `None` where copies or owners changed since.
     pub(super) counted: Option<u64>,
     pub(super) orphans: Orphans,
     pub(super) orphan_grace: Duration,
-    /// When copies are listed to find those without a Schedule.
+    /// Time at which copies are listed next to find those without a Schedule; `None` until the Schedules are known.
     pub(super) list_at: Option<Instant>,
     /// The first list of Schedules is complete.
     pub(super) synced: bool,

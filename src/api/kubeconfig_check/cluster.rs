@@ -19,7 +19,8 @@ pub(super) fn check_placeholders(cluster: &Cluster) -> Result<(), Wrong> {
     cluster.certificate_authority_data.as_deref().map_or(Ok(()), |text| omitted(AUTHORITY[1], text))
 }
 
-/// Checks the certificates that a server is known by; afterwards they are data of that field, or none.
+/// Checks the certificates that a server is known by; afterwards they are in `certificate-authority-data`, or there are
+/// none.
 pub(super) fn check_certificates(cluster: &mut Cluster) -> Result<(), Wrong> {
     let given = take_bytes(AUTHORITY, &mut cluster.certificate_authority, &mut cluster.certificate_authority_data)?;
     // An empty file is none.
@@ -57,7 +58,7 @@ fn certificates(pem: &[u8]) -> (String, bool) {
     (trusted, expired)
 }
 
-/// Checks where the server is, and how it is reached.
+/// Checks the address of the server, the name that its certificate is checked for, and the proxy.
 pub(super) fn check(cluster: &mut Cluster, user: &AuthInfo) -> Result<(), Wrong> {
     cluster.tls_server_name.take_if(|name| name.is_empty());
     if cluster.tls_server_name.as_ref().is_some_and(|name| ServerName::try_from(name.as_str()).is_err()) {

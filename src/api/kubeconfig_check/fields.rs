@@ -11,7 +11,7 @@ use super::FieldError;
 /// Name of the field that holds a mode of interaction that does not exist; only a user that is used is refused for it.
 pub(super) const UNKNOWN_MODE: &str = "unknown-interactive-mode";
 
-/// What a field holds.
+/// Type of a field's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldShape {
     /// A string.
@@ -24,7 +24,7 @@ pub enum FieldShape {
     Map,
     /// Lists of strings by name.
     Lists,
-    /// Whatever its owner likes.
+    /// Any value that its owner likes.
     Any,
 }
 

@@ -27,7 +27,7 @@ pub use user::{is_sendable, read_token};
 /// Number of bytes that a kubeconfig may have, and each file that it names.
 pub const MAX_BYTES: usize = 4 << 20;
 
-/// What `kubectl config view` prints for data and for secrets, without `--raw`.
+/// Placeholders that `kubectl config view` prints for data and for secrets, without `--raw`.
 const OMITTED: [&str; 2] = ["DATA+OMITTED", "REDACTED"];
 
 /// A field of a kubeconfig that cannot be used.
@@ -46,13 +46,13 @@ impl FieldError {
     }
 }
 
-/// Why a file is no kubeconfig. No line of it is in the error.
+/// Reason that a file is no kubeconfig. No line of the file is in the error.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The file cannot be read, or is too large.
     #[error(transparent)]
     Read(#[from] io::Error),
-    /// It is not YAML; with the place.
+    /// The text is not YAML, with the place, or YAML of something else than a kubeconfig.
     #[error("{0}")]
     Syntax(String),
     /// A field has the wrong type.
@@ -63,7 +63,7 @@ pub enum ReadError {
 /// Reads a file to its end, unless it has more than [`MAX_BYTES`]: devices and pipes need not have an end.
 ///
 /// # Errors
-/// Whatever the file system refuses, and a file that is too large.
+/// Errors of the file system, and `FileTooLarge` for a file that is too large.
 pub fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
@@ -121,7 +121,7 @@ pub fn read(path: &Path) -> Result<Kubeconfig, ReadError> {
 /// the last one.
 ///
 /// # Errors
-/// What is no kubeconfig, with its place or its field; the lines around it are not in the error.
+/// A text that is no kubeconfig, with the place or the field; the lines around it are not in the error.
 pub fn parse(text: &str) -> Result<Kubeconfig, ReadError> {
     let last = serde_saphyr::DuplicateKeyPolicy::LastWins;
     let options = serde_saphyr::options! { with_snippet: false, duplicate_keys: last };
@@ -132,7 +132,7 @@ pub fn parse(text: &str) -> Result<Kubeconfig, ReadError> {
     serde_json::from_value(file).map_err(|_| ReadError::Syntax("it is not a kubeconfig".to_owned()))
 }
 
-/// Checks what a context leads to, and gives it as the client library takes it.
+/// Checks the cluster and the user that a context leads to, and returns the kubeconfig as the client library takes it.
 ///
 /// # Errors
 /// The first field that cannot be used.
@@ -180,7 +180,7 @@ pub fn checked(mut kubeconfig: Kubeconfig, context: &str) -> Result<Kubeconfig, 
 /// A field's own name, and what is wrong with it.
 type Wrong = (&'static str, String);
 
-/// A name in an error.
+/// Makes a name fit for an error.
 fn shown(name: &str) -> Cow<'_, str> {
     visible_cell(name)
 }
@@ -199,7 +199,8 @@ fn omitted(field: &'static str, text: &str) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Data in a field or in the file that another names, read once; both fields are without a value afterwards.
+/// Takes the data in a field or in the file that another field names, read once; both fields are without a value
+/// afterwards.
 ///
 /// Line breaks in base64 do not count, and empty data are none, as kubectl has it.
 fn take_bytes(

@@ -12,10 +12,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::fields::UNKNOWN_MODE;
 use super::{MAX_BYTES, Wrong, is_given, omitted, read_bounded, take_bytes};
 
-/// The version of the protocol of plugins, and the one before it.
+/// Versions of the protocol of `exec` plugins: the current one, and the one before it.
 const PLUGIN_VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
 
-/// Providers that Kubernetes had, and what came after them.
+/// Auth providers that Kubernetes no longer has, and what takes their place.
 const GONE: [(&str, &str); 3] = [
     ("gcp", "the `exec` plugin gke-gcloud-auth-plugin: `gcloud container clusters get-credentials` writes it"),
     ("azure", "the `exec` plugin kubelogin: `kubelogin convert-kubeconfig` writes it"),
@@ -103,7 +103,7 @@ pub fn is_sendable(token: &str) -> bool {
     HeaderValue::try_from(format!("Bearer {token}")).is_ok()
 }
 
-/// A file counts before a token, as long as it can be read.
+/// Checks the token file, which counts before a token as long as it can be read.
 fn check_token_file(user: &mut AuthInfo) -> Result<(), Wrong> {
     user.token_file.take_if(|file| file.is_empty());
     let Some(file) = &user.token_file else { return Ok(()) };

@@ -15,7 +15,7 @@ use serde_json::{Map, Number, Value};
 use crate::api::cluster::{NodeLabels, Taint};
 use crate::api::schedule::PodCounts;
 
-/// What is read only if it has the right shape.
+/// Type that is read only from a value of the right shape; any other value is read over and gives `None`.
 pub(crate) trait Shape: Sized {
     fn text(_: &str) -> Option<Self> {
         None
@@ -141,7 +141,7 @@ impl Shape for NodeLabels {
     }
 }
 
-/// The names in an object, without what is in them.
+/// The names in a JSON object, without their values.
 pub(crate) struct Names(pub(crate) Vec<String>);
 
 impl Shape for Names {
@@ -204,12 +204,12 @@ impl<'de, T: Shape> Visitor<'de> for Any<T> {
     }
 }
 
-/// A field that is absent when it has the wrong shape.
+/// Reads a field; `None` when it has the wrong shape.
 pub(crate) fn field<'de, T: Shape, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     Maybe::deserialize(deserializer).map(|read| read.0)
 }
 
-/// A field that is empty when it has the wrong shape.
+/// Reads a field; empty when it has the wrong shape.
 pub(crate) fn or_empty<'de, T: Shape + Default, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     Maybe::deserialize(deserializer).map(|read| read.0.unwrap_or_default())
 }

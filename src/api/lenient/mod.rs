@@ -34,7 +34,7 @@ use field::{Names, field, or_empty};
 /// Names of fields as managed fields have them, as deep as labels are.
 type Fields = BTreeMap<String, BTreeMap<String, Names>>;
 
-/// What one manager set.
+/// Entry of the managed fields: the fields that one manager set.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Managed {
@@ -48,7 +48,7 @@ struct Managed {
     fields: Fields,
 }
 
-/// Of the managed fields, those that the scheduler applied.
+/// Reads, of the managed fields, those that the scheduler applied.
 fn applied<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<ManagedFieldsEntry>>, D::Error> {
     let all = Option::<Vec<Managed>>::deserialize(deserializer)?.unwrap_or_default();
     let ours = all.into_iter().filter(|entry| {

@@ -1,4 +1,5 @@
-//! Which steps of a journal may be undone, and from what: the journal lies in a Secret, and on disk, and may be forged.
+//! Check of the steps of a journal: whether each may be undone, and the source of the former state. The journal lies in
+//! a Secret, and on disk, and may be forged.
 //!
 //! A step has to name an object that some chart renders for this owner, and nothing in it may lead to another one. Former
 //! values are taken from it for a closed list of kinds only. What grants rights or runs programs is rendered again from the
@@ -34,10 +35,10 @@ const FROM_JOURNAL: [(&str, &str); 5] = [
 /// The most steps that an undo looks at. A run writes one an object, and the largest chart has some thirty.
 const MOST_STEPS: usize = 1000;
 
-/// How many refused steps an error names.
+/// Number of refused steps that an error names.
 const NAMED: usize = 5;
 
-/// A step that is not undone, and why.
+/// A step that is not undone, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedStep {
     /// The object that it names, which may be any text.
@@ -57,14 +58,14 @@ pub(crate) fn join_refused(steps: &[RefusedStep]) -> String {
     first_of(steps, NAMED, "; ")
 }
 
-/// Where the former state of an object is taken from.
+/// Source of the former state of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// The journal.
     Journal,
     /// The recorded release, rendered again.
     Release,
-    /// Nowhere: our fields go, and former values that others had there do not come back.
+    /// No source: our fields go, and former values that others had there do not come back.
     Nothing,
 }
 
@@ -84,7 +85,8 @@ impl JournalStep {
         self.undo != Undo::Delete && self.source() != Source::Journal
     }
 
-    /// Why nothing of it can be undone, as a clause; nothing for a step that a run of this owner may have written.
+    /// Returns the reason that nothing of the step can be undone, as a clause; none for a step that a run of this owner
+    /// may have written.
     fn refusal(&self, owner: &Owner, renderable: &crate::apply::Renderable) -> Option<String> {
         let object = &self.object;
         if let Some(why) = renderable.refusal(object) {
@@ -200,10 +202,10 @@ fn of_this_machine(path: &Path) -> Option<Journal> {
     LocalJournal::read(path).ok().flatten()
 }
 
-/// Why an object that a journal names stays as it is: it is none of this installation.
+/// Reason that an object named by a journal stays as it is: it does not belong to this installation.
 pub(crate) const FOREIGN: &str = "it is not of this installation, so nothing of it is changed";
 
-/// Why an object stays that a journal says was made, or adopted, by its run.
+/// Reason that an object stays although the journal says that its run made, or adopted, it.
 pub(crate) const RECORDED: &str = "the record had it before that run, so that run has not made it";
 
 impl State {

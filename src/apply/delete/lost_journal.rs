@@ -66,7 +66,7 @@ impl Engine {
     }
 }
 
-/// Why a step cannot be undone whose former values are not in the copy.
+/// Returns the reason that a step cannot be undone: the former values of its object are not in the copy.
 pub(crate) fn values_lost(object: &ObjectRef) -> String {
     format!("the former values of {object} were in the cluster's journal only, which is lost")
 }

@@ -38,7 +38,7 @@ impl Engine {
 
     /// Deletes the owner's namespace with what is left of us in it, and waits until it is gone.
     ///
-    /// Returns why it stays, or nothing when it is gone. Without a store there must be no record.
+    /// Returns the reason that it stays; none when it is gone. Without a store there must be no record.
     pub(crate) async fn delete_namespace(
         &self,
         server: &Server,
@@ -70,7 +70,8 @@ impl Engine {
         Ok(None)
     }
 
-    /// What is in our namespace and not ours, in words; nothing when it is empty but for ourselves.
+    /// Describes the objects in our namespace that are not ours, or the kinds that gave no answer, as a clause; none
+    /// when it is empty but for ourselves.
     async fn strangers(&self, server: &Server) -> Result<Option<String>, Error> {
         let (kinds, silent) = discovery::kinds(server, self.options.parallel)
             .await

@@ -1,4 +1,4 @@
-//! What carries our labels and was made by others: it stays, and so do the pods and the claims that it makes.
+//! Objects that carry our labels and were made by others: they stay, and so do the pods and the claims that they make.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,9 +19,9 @@ const WORKLOADS: [(&str, &str); 5] =
 /// The objects with the owner's labels, those of dependents apart.
 #[derive(Debug, Default)]
 pub(crate) struct Labelled {
-    /// By the record, or by our fields in them.
+    /// Objects that are ours by the record, or by our fields in them.
     pub(crate) ours: Vec<Found>,
-    /// What others made: a copy of one of ours, or manifests that somebody else has applied.
+    /// Objects that others made: a copy of one of ours, or manifests that somebody else has applied.
     pub(crate) others: Vec<Found>,
 }
 
@@ -99,7 +99,7 @@ impl Standing {
         }
     }
 
-    /// Returns whether what an object comes from, at the upper end, stands.
+    /// Returns whether the uppermost controller that an object comes from stands.
     fn holds(&self, object: &Value) -> bool {
         let mut above = controller(object);
         while let Some(uid) = above {

@@ -15,18 +15,18 @@ use crate::k8s::object::{ObjectRef, text};
 /// The level of Pod Security that a namespace enforces.
 const ENFORCE: &str = "/metadata/labels/pod-security.kubernetes.io~1enforce";
 
-/// The objects of the recorded release as they were applied; or why they are not known.
+/// The objects of the recorded release as they were applied, or the reason that they are not known.
 #[derive(Debug, Default)]
 pub(crate) struct Former {
     version: String,
     objects: BTreeMap<ObjectRef, Value>,
-    /// What keeps an object, or all of them, from being restored.
+    /// Reasons that single objects cannot be restored; `why` is the reason for all of them.
     refused: BTreeMap<ObjectRef, String>,
     why: Option<String>,
 }
 
 impl Former {
-    /// The manifest of an object, which is `live` so.
+    /// Returns the former manifest of an object, which is `live` now.
     ///
     /// # Errors
     /// [`Error::NotRendered`], with the reason.
@@ -44,8 +44,9 @@ impl Former {
     }
 }
 
-/// Why a namespace is not taken back to a record's level of Pod Security: that would be a way for whoever writes the record
-/// to lift what holds the pods of the namespace.
+/// Returns the reason that a namespace is not taken back to a record's level of Pod Security, as a clause; none where
+/// that level is not lower. A lower one would be a way for whoever writes the record to lift what holds the pods of the
+/// namespace.
 fn weaker(live: &Value, manifest: &Value) -> Option<String> {
     let rank = |object: &Value| match text(object, ENFORCE) {
         Some("restricted") => 2,

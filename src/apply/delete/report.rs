@@ -7,10 +7,10 @@ use crate::k8s::object::ObjectRef;
 /// An object with the reason for which it is there, or is reported.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ObjectReason {
-    /// Which.
+    /// The object.
     pub object: ObjectRef,
-    /// Why it is retained, how it was recognised as one that should be gone, or the finalizer or condition that holds it:
-    /// half a sentence.
+    /// Reason that it is retained, sign by which it was recognised as one that should be gone, or finalizer or
+    /// condition that holds it: half a sentence.
     pub reason: String,
 }
 

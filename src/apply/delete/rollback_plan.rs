@@ -18,24 +18,24 @@ use crate::k8s::object::{ObjectRef, uid};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Deed {
-    /// The run made it.
+    /// Deletes an object that the run made.
     Delete,
-    /// The run changed it.
+    /// Gives its former fields back to an object that the run changed.
     Restore,
-    /// The run deleted it.
+    /// Makes anew an object that the run deleted.
     Recreate,
-    /// The run adopted it.
+    /// Gives back, to its former managers, an object that the run adopted.
     GiveBack,
 }
 
 /// One object of an undo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedUndo {
-    /// Which.
+    /// The object.
     pub object: ObjectRef,
     /// Action on it.
     pub deed: Deed,
-    /// Where its former state is taken from; none where it is deleted.
+    /// Source of its former state; none where it is deleted.
     pub source: Option<Source>,
 }
 
@@ -62,7 +62,7 @@ impl UndoPlan {
 }
 
 impl Engine {
-    /// What [`Engine::rollback_of`] would do with this state, and the copy of its journal.
+    /// Plans what [`Engine::rollback_of`] would do with this state, and with the copy of its journal, by reads alone.
     ///
     /// # Errors
     /// [`Error::JournalRefused`] where no run can have written the journal, and what the server refuses to read.

@@ -29,11 +29,11 @@ use crate::k8s::object::{ObjectRef, annotation, is_terminating, uid};
 /// Options of a removal.
 #[derive(Debug, Clone, Default)]
 pub struct Removal {
-    /// Also what cannot be made again: volume claims, keys. Definitions of kinds stay even then.
+    /// Deletes also what cannot be made again: volume claims, keys. Definitions of kinds stay even then.
     pub delete_data: bool,
     /// Skips the search of the whole cluster for left-overs.
     pub skip_search: bool,
-    /// The version that the data is of by now, where that is not the recorded one.
+    /// Service version that the data is of by now, where that is not the recorded one.
     pub data_version: Option<String>,
 }
 
@@ -41,9 +41,10 @@ pub struct Removal {
 struct Removing<'a> {
     server: &'a Server,
     removal: &'a Removal,
-    /// As it was at the first look.
+    /// Metadata of the owner's namespace as it was at the first look; none where it is not there.
     namespace: Option<Value>,
-    /// None where the namespace goes already, and nothing can be written in it.
+    /// The record, with the lock held. None where the namespace is missing, or goes already, so that nothing can be
+    /// written in it.
     store: Option<LockedStore>,
     state: State,
     install_uid: String,
@@ -292,7 +293,8 @@ impl Engine {
         Ok(true)
     }
 
-    /// What is remembered of what stays; or nothing, and then the namespace goes too if we made it.
+    /// Ends the removal: records what stays. Where nothing does, the record is removed, and the namespace too if we
+    /// made it.
     async fn close_removal(&self, removing: Removing<'_>, kept: Vec<Found>, result: &mut Removed) -> Result<(), Error> {
         let Removing { server, removal, namespace, store, state, install_uid, end } = removing;
         // The namespace itself tells, too, where the record that did is lost.
@@ -340,7 +342,7 @@ impl Engine {
     }
 }
 
-/// What a removal does with an object, before it is known whether there is data.
+/// Treatment of an object by a removal, before it is known whether there is data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Goes,

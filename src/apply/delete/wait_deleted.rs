@@ -14,7 +14,7 @@ use crate::k8s::client::{Selection, Server};
 use crate::k8s::event::Event;
 use crate::k8s::object::{ObjectRef, list, text, uid};
 
-/// After how long an object that is still there is explained.
+/// Time after which an object that is still there is explained.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(10);
 /// Interval of the polls.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
@@ -78,7 +78,7 @@ impl Engine {
     }
 }
 
-/// What holds an object; of a volume claim that pods mount, these pods.
+/// Returns what holds an object, as a clause; for a PersistentVolumeClaim that pods mount, these pods.
 async fn why_held(server: &Server, object: &ObjectRef, live: &Value) -> String {
     let because = holds(live);
     if !object.is("", "PersistentVolumeClaim") {

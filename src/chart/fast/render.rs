@@ -1,4 +1,4 @@
-//! The quick way from the engine's output to objects: a document whose text has been there before is not parsed again.
+//! The quick path from the engine's output to objects: a document whose text has been there before is not parsed again.
 //! Saves 3.3 of 12.7 ms of CPU of `template control-plane`, and more the more objects a loop makes.
 //!
 //! Values are tokens in the text and never part of it, so every run of a loop's body gives the same text but for the
@@ -16,11 +16,11 @@ use crate::chart::yaml::scalar::{Meaning, plain};
 use crate::chart::render::filters::{NoData, scalar_text};
 use crate::chart::render::template::{END, LINE, SLOT};
 
-/// The values behind the tokens, each with the number of places that it is still to come to.
+/// The values behind the tokens, each with the number of places that it is still to be put into.
 struct SlotValues(Vec<(Result<Value, NoData>, usize)>);
 
 impl SlotValues {
-    /// Nothing if a token has no value.
+    /// Counts the tokens of each value; `None` if a token has no value.
     fn of(values: Vec<Result<Value, NoData>>, numbers: &[usize]) -> Option<Self> {
         let mut slots: Vec<_> = values.into_iter().map(|value| (value, 0)).collect();
         for number in numbers {
@@ -33,7 +33,7 @@ impl SlotValues {
         self.0.get(number)?.0.as_ref().ok()
     }
 
-    /// The value itself where it is the last that is asked for, else a copy.
+    /// Returns the value itself at the last place that it is put into, else a copy.
     fn take(&mut self, number: usize) -> Option<Value> {
         let (value, left) = self.0.get_mut(number)?;
         *left -= 1;
@@ -69,7 +69,7 @@ enum HoledPart {
     Slot(usize),
 }
 
-/// The document of a piece of text, if it has one, and how many tokens there are in it.
+/// The document of a piece of text, if it has one, and the number of tokens in it.
 #[derive(Debug)]
 struct Skeleton {
     document: Option<HoledNode>,
@@ -80,7 +80,8 @@ struct Skeleton {
 type TextOrigin = (usize, usize);
 
 /// Gives the objects of the engine's output, with the values that it printed, to `take`, each with the place in the
-/// templates that it begins at. Nothing, where a closer look is needed; what was given by then is worth nothing either.
+/// templates that it begins at. Returns `None` where the careful path is needed; objects given by then are to be
+/// discarded.
 pub(crate) fn objects(
     output: Plain,
     values: Vec<Result<Value, NoData>>,
@@ -115,7 +116,7 @@ pub(crate) fn objects(
     rest.is_empty().then_some(())
 }
 
-/// A piece of text, how often it is still to come, and its document once that is known.
+/// A piece of text, the number of times that it is still to come, and its document once that is parsed.
 struct TextPiece<'t> {
     text: &'t str,
     left: usize,
@@ -144,18 +145,18 @@ impl<'t> Different<'t> {
     }
 }
 
-/// The engine's output without what differs from one run of a loop to the next.
+/// The engine's output without the marks and the numbers of tokens, which differ from one run of a loop to the next.
 pub(crate) struct Plain {
     /// YAML, in which the first character of a token stands for all of it.
     text: String,
     /// The numbers of the tokens.
     numbers: Vec<usize>,
-    /// Where in the text the marked lines begin.
+    /// Byte offset in `text` at which each marked line begins, and the line of the template that it comes from.
     lines: Vec<(usize, TextOrigin)>,
 }
 
 impl Plain {
-    /// Nothing where a closer look is needed.
+    /// Takes the marks out of the engine's output; `None` where the careful path is needed.
     pub(crate) fn of(output: &str) -> Option<Self> {
         let mut plain = Self { text: String::with_capacity(output.len()), numbers: Vec::new(), lines: Vec::new() };
         let mut rest = output;
@@ -181,7 +182,7 @@ impl Plain {
     }
 }
 
-/// The first of our characters: three bytes, of which the first is rare.
+/// Returns the offset of the first character of a mark or token: three bytes, of which the first is rare.
 fn find_mark(text: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut from = 0;
@@ -358,8 +359,8 @@ impl<'t> SkeletonReader<'t> {
 }
 
 impl HoledNode {
-    /// The value, its holes filled. `own` are the numbers of the piece's tokens; the last time, what is fixed is given
-    /// away.
+    /// Returns the value with its holes filled. `own` are the numbers of the piece's tokens; if it is the `last` time,
+    /// fixed values are moved out instead of copied.
     fn fill(&mut self, own: &[usize], slots: &mut SlotValues, last: bool) -> Option<Value> {
         match self {
             Self::Fixed(value) => Some(if last { std::mem::take(value) } else { value.clone() }),

@@ -7,11 +7,11 @@ use std::collections::HashMap;
 use regex_lite::Regex;
 use serde_json::Value;
 
-/// How deep references and alternatives are followed.
+/// Greatest depth to which references and alternatives are followed.
 const MAX_DEPTH: usize = 64;
 
-/// Whether a value fits a schema; nothing where a closer look is needed. `right` is one that is known to fit: text that is
-/// the same in both is not held against its pattern again, since that takes longest.
+/// Returns whether a value fits a schema; `None` where the library has to decide. `right` is a value that is known to
+/// fit: text that is the same in both is not held against its pattern again, since that takes longest.
 pub(crate) fn fits(schema: &Value, value: &Value, right: Option<&Value>) -> Option<bool> {
     Fit { root: schema, patterns: RefCell::default() }.fits(schema, value, right, 0)
 }
@@ -22,7 +22,7 @@ struct Fit<'s> {
     patterns: RefCell<HashMap<String, Option<Regex>>>,
 }
 
-/// True if all are; unknown if any is, since a certain "no" is of no use to anyone.
+/// Returns whether all are true; `None` if any is unknown, even beside a certain "no", which is of no use to anyone.
 fn all(answers: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
     answers.into_iter().try_fold(true, |so_far, answer| Some(so_far & answer?))
 }

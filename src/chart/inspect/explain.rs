@@ -1,7 +1,7 @@
-//! Where a field of an object comes from: the template's place, and for each part of it the values that decide it.
+//! Origin of a field of an object: the template's place, and for each part of it the values that decide it.
 //!
-//! Which values decide a part is not guessed from the template's text. Rendering is pure, so every input is changed once
-//! and what changes with it is seen: through macros, loops and conditions alike.
+//! The values that decide a part are not guessed from the template's text. Rendering is pure, so every input is changed
+//! once and the changes in the objects are compared: that works through macros, loops and conditions alike.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ use crate::chart::render::{Leaf, Piece, RenderInput, Trace};
 use crate::chart::values::{MASK, OriginOf, ValuesTree, plain_json};
 use crate::chart::yaml::node::show_path;
 
-/// What cannot be explained.
+/// Reason that a field cannot be explained.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
     /// Not `kind/name#path`.
@@ -25,7 +25,7 @@ pub enum ExplainError {
     /// No object of that name.
     #[error("nothing rendered is called `{asked}`; there are {known}")]
     NoObject {
-        /// What was asked for.
+        /// The `kind/name` that was asked for.
         asked: String,
         /// All objects, for people.
         known: String,
@@ -39,7 +39,7 @@ pub enum ExplainError {
         path: String,
         /// The deepest part of the path that exists.
         above: String,
-        /// What there is below that, for people.
+        /// Keys or number of entries below that, for people.
         known: String,
     },
     /// The chart does not render.
@@ -47,19 +47,19 @@ pub enum ExplainError {
     Render(#[from] Diagnostics),
 }
 
-/// An input that decides something.
+/// An input that decides a part of a field, its presence, or a fact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Input {
     /// Its name in templates: `values.images.etcd.tag`, `release.namespace`.
     pub name: String,
-    /// Where it was given, for values.
+    /// Place at which it was given, and what it overrode; only for values.
     pub origin: Option<OriginOf>,
     /// The values that decide it, for facts; a cluster may have a say in them too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub decided_by: Vec<Self>,
 }
 
-/// Which values decide a fact: its path below `facts`, and theirs below `values`, both as written: `exposure.host`.
+/// The values that decide a fact: its path below `facts`, and theirs below `values`, both as written: `exposure.host`.
 pub type DecidedBy = (&'static str, &'static [&'static str]);
 
 /// A part of a field: text of the template, or an expression.
@@ -67,13 +67,13 @@ pub type DecidedBy = (&'static str, &'static [&'static str]);
 pub struct PartOf {
     /// The text that it gives, masked if it comes from a secret.
     pub text: String,
-    /// The expression as written, and where; nothing for text of the template.
+    /// The expression as written, and its place; `None` for text of the template.
     pub expression: Option<(String, Place)>,
     /// The inputs that decide it.
     pub inputs: Vec<Input>,
 }
 
-/// Where one field comes from.
+/// Origin of one field: its template, the inputs that decide it, and the patches that change it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
     /// `deployment/fleet-scheduler`.
@@ -84,7 +84,7 @@ pub struct Explanation {
     pub value: Value,
     /// The line of the template that it stands on.
     pub template: Option<Place>,
-    /// What it is made of.
+    /// Parts that the value is made of, in order.
     pub parts: Vec<PartOf>,
     /// The inputs that decide whether it is there at all.
     pub presence: Vec<Input>,
@@ -139,7 +139,7 @@ fn describe(text: &mut String, inputs: &[Input], indent: usize) {
     }
 }
 
-/// Reads `spec.containers[0].image` and `metadata.labels["a.b/c"]`.
+/// Parses a path such as `spec.containers[0].image` or `metadata.labels["a.b/c"]`; `None` if it is malformed.
 pub(crate) fn parse_path(text: &str) -> Option<Vec<String>> {
     let mut parts = Vec::new();
     let mut rest = text;
@@ -220,7 +220,7 @@ struct ChangedInput {
     changed: RenderInput,
 }
 
-/// The value, but different; text stays text, a number a number.
+/// Returns a value that differs; text stays text, and a number stays a number.
 fn different(value: &Value) -> Value {
     match value {
         Value::Null => Value::String("changed".to_owned()),
@@ -265,7 +265,7 @@ pub(crate) fn replace(value: &mut Value, path: &[String], with: Value) {
     }
 }
 
-/// The values that decide a fact, those that were given.
+/// Returns the values that decide a fact, as far as they are in `values`.
 fn deciding(fact: &[String], decided_by: &[DecidedBy], values: &ValuesTree) -> Vec<Input> {
     let named = |path: &str| parse_path(path).unwrap_or_default();
     let rules = decided_by.iter().filter(|(name, _)| fact.starts_with(&named(name)));
@@ -422,7 +422,7 @@ fn places(explained: &mut Explanation) -> impl Iterator<Item = &mut Place> {
     explained.template.iter_mut().chain(expressions.map(|(_, place)| place))
 }
 
-/// Names a template by the line that is rendered, as `show templates` prints it, wherever that has it from.
+/// Names a template by the chart line that is rendered, as `show templates` does, also where it lies in an older line.
 fn in_line(chart: &Chart, place: &mut Place) {
     let rest = place.source.strip_prefix(&format!("charts/{}/", chart.kind())).and_then(|rest| rest.split_once('/'));
     if let Some((_, name)) = rest {

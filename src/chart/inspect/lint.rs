@@ -1,4 +1,4 @@
-//! What can be known about rendered objects without a cluster: kinds that a server would refuse, objects that collide,
+//! Checks of rendered objects that need no cluster: kinds that a server would refuse, objects that collide,
 //! names and labels that are not allowed, selectors that match nothing.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What can be said about a chart without a cluster: explanations, values as YAML, documentation, lint.
+//! Inspection of a chart without a cluster: explanations, values as YAML, documentation, lint.
 
 pub mod explain;
 pub mod lint;

@@ -8,10 +8,10 @@ use crate::chart::load::Chart;
 use crate::chart::values::{Schema, Views, plain_json};
 use crate::chart::{Preset, Row};
 
-/// How deep the schema is followed.
+/// Greatest depth to which the schema is followed, in keys.
 const MAX_DEPTH: usize = 8;
 
-/// What a readme is made of.
+/// Input of [`readme`].
 #[derive(Debug, Clone, Copy)]
 pub struct Readme<'r> {
     /// The chart.

@@ -1,4 +1,4 @@
-//! What a chart can tell about itself: its values as commented YAML, and the images that its objects run.
+//! A chart's values as commented YAML, and the images that its objects run.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -12,19 +12,19 @@ use crate::chart::output;
 use crate::chart::render::{Object, Rendered};
 use crate::chart::values::{Schema, Views};
 
-/// How wide a line of a comment may get, in characters.
+/// Width of a line of a comment, in characters.
 const WIDTH: usize = 100;
 
-/// How the default values are printed.
+/// Settings for printing the default values.
 #[derive(Debug, Clone)]
 pub struct Commented<'c> {
     /// The schema of the values.
     pub schema: &'c Value,
-    /// Where editors find the schema, for the first line.
+    /// Location at which editors find the schema, for the first line.
     pub schema_location: &'c str,
     /// The command that writes the schema there.
     pub schema_command: &'c str,
-    /// The line; values that it does not know yet are left out.
+    /// The service line; values that came after it are left out.
     pub line: Option<ServiceLine>,
     /// Paths of the values that the service version decides, such as `etcd.image`: they are printed as comments, so that
     /// a file made of the output does not hold on to the images of its version.

@@ -1,4 +1,5 @@
-//! What no patch may change: what an object is and whose, by what it is found and selected, and what is secret.
+//! Fields that no patch may change: identity and ownership of an object, the labels and selectors by which it is found,
+//! and the data of Secrets.
 
 use serde_json::{Map, Value};
 
@@ -25,10 +26,10 @@ const OF_SERVER: [&str; 7] = [
     "/status",
 ];
 
-/// Fields of a Secret with what is secret.
+/// Fields of a Secret that no patch may change, its data first of all.
 const SECRET: [&str; 4] = ["/data", "/stringData", "/type", "/immutable"];
 
-/// Compares an object before and after a patch.
+/// Returns the changes from `before` to `after` that no patch may make.
 pub(super) fn check(before: &Value, after: &Value) -> Vec<Wrong> {
     let mut found = Vec::new();
     if !after.is_object() {
@@ -67,7 +68,8 @@ pub(super) fn check(before: &Value, after: &Value) -> Vec<Wrong> {
     found
 }
 
-/// Labels and annotations that are ours.
+/// Reports changes of this program's own labels and annotations, and of those of ApplySets, in the metadata at a
+/// pointer.
 fn own_keys(before: &Value, after: &Value, metadata: &str, found: &mut Vec<Wrong>) {
     let empty = Map::new();
     for field in ["labels", "annotations"] {

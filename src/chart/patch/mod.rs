@@ -25,7 +25,7 @@ pub use source::PatchedBy;
 /// Code of an operation that cannot be applied to what is rendered.
 pub const NOT_APPLIED: &str = "patch-not-applied";
 
-/// What every code of a problem with a patch begins with.
+/// Prefix of the code of every problem with a patch.
 pub const CODES: &str = "patch-";
 
 /// Patches in the order in which they are applied.
@@ -40,9 +40,9 @@ pub struct Patches {
 #[derive(Debug, Clone)]
 struct Patch {
     target: Target,
-    /// Which document of its file, from 1.
+    /// Number of the document in its file, from 1.
     document: usize,
-    /// What is to change, with its places.
+    /// The change as it is written, with its places.
     node: Node,
     change: Change,
 }
@@ -66,7 +66,7 @@ enum Change {
     Operations(Vec<(PatchOperation, Origin)>),
 }
 
-/// Something wrong with a patch that was applied: the path in the object that it is about, and what.
+/// A problem of a patch that was applied: the path in the object that it is about, and the diagnostic.
 struct Wrong {
     path: Vec<String>,
     diagnostic: Diagnostic,
@@ -81,20 +81,20 @@ impl Target {
 }
 
 impl Patches {
-    /// Reads the files, each with its name for people and its bytes, or why it could not be read.
+    /// Reads the files, each given as its name for people and its bytes, or the reason that it could not be read.
     ///
     /// # Errors
-    /// Everything that is wrong with their form, each at its place.
+    /// Everything that is wrong with their form, each problem at its place; also files that could not be read.
     pub fn read(files: impl IntoIterator<Item = (String, Result<Vec<u8>, Diagnostic>)>) -> Result<Self, Diagnostics> {
         read::read(files)
     }
 
-    /// Returns whether there is none.
+    /// Returns whether there are no patches.
     pub fn is_empty(&self) -> bool {
         self.documents.is_empty()
     }
 
-    /// The SHA-256 of what is to change, in hexadecimal; none without patches.
+    /// Returns the SHA-256 of targets and changes, in hexadecimal; `None` without patches.
     pub fn digest(&self) -> Option<String> {
         let of = |patch: &Patch| {
             let Target { group, kind, namespace, name, .. } = &patch.target;
@@ -110,15 +110,16 @@ impl Patches {
         (!self.is_empty()).then(|| crate::api::digest::full(canonical(&all).as_bytes()))
     }
 
-    /// The files' names and the digest, for a record: `web.yaml, hosts.yaml sha256:…`; none without patches.
+    /// Returns the files' names and the digest, for a record: `web.yaml, hosts.yaml sha256:…`; `None` without patches.
     pub fn summary(&self) -> Option<String> {
         Some(format!("{} sha256:{}", self.files.join(", "), self.digest()?))
     }
 
-    /// The patches of a recorded release, whose record says `summary` of them: these, if they are the same.
+    /// Returns the patches of a recorded release, whose record holds their `summary`: these, if they have the same
+    /// digest, and none if the record has no summary.
     ///
     /// # Errors
-    /// A clause that says that the release was made with others.
+    /// A clause for people: the release was made with other patches, which are not recorded.
     pub fn of_record(&self, summary: Option<&String>) -> Result<Self, String> {
         let Some(summary) = summary else { return Ok(Self::default()) };
         let is_same = self.digest().is_some_and(|digest| summary.ends_with(&format!(" sha256:{digest}")));
@@ -126,7 +127,8 @@ impl Patches {
         if is_same { Ok(self.clone()) } else { Err(other()) }
     }
 
-    /// The digest of values together with that of the patches, in hexadecimal; the same without patches.
+    /// Returns the digest of `values` (a digest) together with that of the patches, in hexadecimal; `values` itself
+    /// without patches.
     pub fn digest_with(&self, values: &str) -> String {
         let both = |patches| crate::api::digest::full(format!("{values} {patches}").as_bytes());
         self.digest().map_or_else(|| values.to_owned(), both)

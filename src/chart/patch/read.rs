@@ -9,7 +9,7 @@ use crate::chart::yaml::read;
 
 use super::{Change, Patch, Patches, Target, strategic};
 
-/// What a document has to be, for people.
+/// Forms that a document may have, as advice for people.
 const FORM: &str = "write a part of an object with `kind` and `metadata.name`, or `{target: {kind, name}, patch: [{op, path, value}]}`";
 
 pub(super) fn read(

@@ -14,14 +14,14 @@ use super::Patches;
 /// A patch that changes a field.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PatchedBy {
-    /// Where the patch says it.
+    /// Place in the patch that changes the field.
     pub place: Place,
-    /// The value before it; none where the field was not there.
+    /// Value before the patch; `None` where the field was not there.
     pub before: Option<Value>,
 }
 
 impl Patches {
-    /// Adds to what the templates say about a field what patches make of it; `objects` are those without patches.
+    /// Adds the patches that change a field to its explanation by the templates; `objects` are those without patches.
     ///
     /// # Errors
     /// A field that is not there with the patches either, and patches that cannot be applied.

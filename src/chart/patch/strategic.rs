@@ -7,7 +7,7 @@ use crate::chart::diagnostic::Diagnostic;
 
 use super::Wrong;
 
-/// The directive that says what a part does: `delete` or `replace`.
+/// Key of the directive that says what a part does: `delete` or `replace`.
 const DIRECTIVE: &str = "$patch";
 
 /// Lists that are merged item by item, wherever they are: the field, and the key of its items. As the API has them.
@@ -23,8 +23,8 @@ const LISTS: [(&str, &str); 9] = [
     ("topologySpreadConstraints", "topologyKey"),
 ];
 
-/// The key of the items of the list at a path, which is without the indexes of lists; none where the list is replaced as a
-/// whole.
+/// Returns the merge key of the list at a path, which is given without indexes of lists; `None` where the list is
+/// replaced as a whole.
 pub(in crate::chart) fn merge_key(kind: &str, path: &[&str]) -> Option<&'static str> {
     match path {
         ["spec", "ports"] if kind == "Service" => Some("port"),
@@ -35,7 +35,7 @@ pub(in crate::chart) fn merge_key(kind: &str, path: &[&str]) -> Option<&'static 
     }
 }
 
-/// Returns whether some list has it as the key of its items.
+/// Returns whether some list has this field as its merge key.
 pub(super) fn is_key(field: &str) -> bool {
     ["port", "containerPort"].contains(&field) || LISTS.iter().any(|(_, key)| *key == field)
 }
@@ -50,7 +50,7 @@ struct Merger<'p> {
     kind: &'p str,
     /// Keys, and keys of items or indexes in lists: for places.
     path: Vec<String>,
-    /// The same without lists.
+    /// The same path without the keys and indexes of list items, for finding merge keys.
     fields: Vec<&'p str>,
 }
 
@@ -141,7 +141,7 @@ impl<'p> Merger<'p> {
     }
 }
 
-/// What a part says about itself.
+/// Returns the directive of a part: the text of its `$patch`.
 fn directive(part: &Map<String, Value>) -> Option<&str> {
     part.get(DIRECTIVE).and_then(Value::as_str)
 }

@@ -16,17 +16,17 @@ use super::text::Text;
 pub(in crate::chart) enum Piece {
     /// Text of the template.
     Text(String),
-    /// A value, and the expression that gave it.
+    /// A value, and the site of the expression that gave it.
     Value(Value, Option<usize>),
 }
 
-/// A leaf of an object and what it is made of.
+/// A leaf of an object, and the pieces that it is made of.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::chart) struct Leaf {
-    /// Keys and list indexes.
+    /// Path in the object: keys and list indexes.
     pub(in crate::chart) path: Vec<String>,
     pub(in crate::chart) pieces: Vec<Piece>,
-    /// The template and line that it stands on.
+    /// The template and the line in it that the leaf is on.
     pub(in crate::chart) origin: Option<(usize, usize)>,
 }
 
@@ -44,7 +44,7 @@ struct Binder<'t> {
     text: &'t Text,
     marks: bool,
     path: Vec<String>,
-    /// Nothing unless somebody wants to know where leaves come from.
+    /// The leaves so far with their origins; `None` if these are not asked for.
     leaves: Option<Vec<Leaf>>,
 }
 
@@ -75,7 +75,7 @@ pub(super) fn bind(renderer: &Renderer, text: &Text, marks: bool, trace: bool) -
 }
 
 impl<'t> Binder<'t> {
-    /// An error at a line of the text, said at the line of the template.
+    /// Returns an error for a line of the text, placed at the line of the template that it comes from.
     fn error_at(&self, line: usize, message: impl Into<String>) -> Diagnostic {
         let place = self.text.origin(line).map(|(template, line)| self.renderer.line_place(template, line));
         Diagnostic::error("template-yaml", message).at(place)
@@ -85,7 +85,7 @@ impl<'t> Binder<'t> {
         self.error_at(span.start.line(), message)
     }
 
-    /// An error at the expression that printed a slot.
+    /// Returns an error placed at the expression that printed a slot.
     fn slot_error(&self, slot: usize, code: &'static str, message: impl Into<String>) -> Diagnostic {
         let site = self.text.slots.get(slot).and_then(|slot| slot.1);
         Diagnostic::error(code, message)
@@ -274,7 +274,7 @@ impl<'t> Binder<'t> {
         Ok(value)
     }
 
-    /// Text with values in it.
+    /// Returns text with values put into it.
     fn splice(&mut self, tokens: &[Token<'_>], span: Span) -> BindResult<Value> {
         let mut whole = String::new();
         let trace = self.leaves.is_some();
@@ -335,7 +335,7 @@ enum Token<'t> {
     Slot(usize),
 }
 
-/// Takes a scalar apart.
+/// Splits a scalar into text and tokens.
 fn tokens(text: &str) -> Vec<Token<'_>> {
     let mut found = Vec::new();
     let mut rest = text;

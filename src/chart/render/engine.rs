@@ -21,15 +21,15 @@ use super::text::{Text, clean};
 use super::{Object, RenderInput, Rendered};
 use crate::chart::fast::render;
 
-/// How many steps of the engine one template may take. The largest of ours takes some thousand.
+/// Number of steps of the engine that one template may take. Our largest takes some thousand.
 const FUEL: u64 = 5_000_000;
 
-/// A file to render, and where its objects belong.
+/// A file to render, and the stage that its objects belong to.
 #[derive(Debug, Clone)]
 pub(in crate::chart) struct Part {
     /// `templates/x.yaml` or `bootstrap/x.yaml`.
     pub(in crate::chart) file: String,
-    /// The stage's place and name; nothing for bootstrap files.
+    /// Index and name of the stage; `None` for bootstrap files.
     pub(in crate::chart) stage: Option<(usize, String)>,
 }
 
@@ -42,16 +42,16 @@ pub(super) struct Template {
     pub(super) path: String,
     pub(super) text: Cow<'static, str>,
     prepared: Prepared,
-    /// Its documents, if nothing has to be rendered for them, and no place is asked for.
+    /// Its documents, if nothing has to be rendered for them and no place is asked for.
     documents: Option<Documents>,
 }
 
 /// The values that one render has printed.
 #[derive(Debug, Default)]
 struct Slots {
-    /// As data, by the number in their tokens.
+    /// The values as data, or the reasons that they are none, by the number in their tokens.
     printed: Vec<Result<Json, NoData>>,
-    /// Whether the input holds one of our characters itself.
+    /// Whether the input itself holds a character of marks and tokens; `None` until that was looked up.
     marks: Option<bool>,
 }
 
@@ -60,7 +60,7 @@ struct Slots {
 pub(in crate::chart) struct Renderer(Arc<Inner>);
 
 struct Inner {
-    /// What was marked in the templates.
+    /// The marks that the templates were prepared with.
     marks: Marks,
     /// The files, and the same templates with every place marked: made when a place is asked for, most of all that of a
     /// mistake.
@@ -135,7 +135,7 @@ impl Renderer {
         Self::marked(files, parts, Marks::Objects)
     }
 
-    /// The same templates with a site for every branch: nothing can be rendered with it, but seen which are taken.
+    /// Returns the same templates with a site for every branch: they give no objects, but show which are taken.
     ///
     /// # Errors
     /// Everything that is wrong in their syntax.
@@ -191,7 +191,7 @@ impl Renderer {
         self.0.env.templates().flat_map(|(_, template)| template.undeclared_variables(true)).collect()
     }
 
-    /// The same templates with every place marked.
+    /// Returns the same templates with every place marked.
     pub(in crate::chart) fn careful(&self) -> &Self {
         if self.0.marks != Marks::Objects {
             return self;
@@ -202,7 +202,7 @@ impl Renderer {
         })
     }
 
-    /// Renders everything: the quick way if it goes through, else the one that can say what is wrong.
+    /// Renders everything: by the quick path if that succeeds, else by the careful one, which can say what is wrong.
     pub(in crate::chart) fn render(&self, input: &RenderInput) -> Result<Rendered, Diagnostics> {
         match self.render_quickly(input) {
             Some(rendered) => Ok(rendered),
@@ -210,8 +210,8 @@ impl Renderer {
         }
     }
 
-    /// What `make` makes of each object, in order; an object is gone before the next one of its file is made. What
-    /// belongs inside the control plane is only text among them.
+    /// Gives each object to `make` and returns what it made, in order; an object is gone before the next one of its
+    /// file is made. Objects that are applied inside the control plane occur only as text among them.
     pub(in crate::chart) fn render_each<T>(
         &self,
         input: &RenderInput,
@@ -223,14 +223,14 @@ impl Renderer {
         }
     }
 
-    /// Nothing, if there is anything out of the ordinary.
+    /// Renders everything by the quick path; `None` if there is anything out of the ordinary, an error above all.
     pub(in crate::chart) fn render_quickly(&self, input: &RenderInput) -> Option<Rendered> {
         let mut bootstrap = Vec::new();
         let objects = self.each_quickly(input, Some(&mut bootstrap), &|object| object)?;
         Some(Rendered { objects, bootstrap })
     }
 
-    /// The quick way. What belongs `inside` the control plane need not be given as objects.
+    /// The quick path. Objects that are applied inside the control plane go into `inside`, and are not needed without.
     fn each_quickly<T>(
         &self,
         input: &RenderInput,
@@ -263,12 +263,12 @@ impl Renderer {
         Some(made)
     }
 
-    /// The template of a file, and its number.
+    /// Returns the template of a file, and its index.
     fn template(&self, file: &str) -> Option<(usize, &Template)> {
         self.0.templates.iter().enumerate().find(|(_, template)| template.name == file)
     }
 
-    /// What `make` makes of each object of a file.
+    /// Gives each object of a file to `make` and returns what it made; `None` where the careful path is needed.
     fn each_of<T>(
         &self,
         part: &Part,
@@ -337,7 +337,7 @@ impl Renderer {
         Ok(reached)
     }
 
-    /// Where an expression stands.
+    /// Returns the place of an expression.
     pub(in crate::chart) fn site_place(&self, site: usize) -> Place {
         let Site { template, start, end } = self.careful().0.sites[site];
         let template = &self.0.templates[template];
@@ -407,7 +407,7 @@ impl Renderer {
         if problems.is_empty() { Ok(outcomes) } else { Err(Diagnostics(problems)) }
     }
 
-    /// What `read` makes of the engine's output, marks and all, and of the values that it printed.
+    /// Renders a template; returns what `read` makes of the output, marks included, and of the values printed in it.
     fn captured<T>(
         &self,
         name: &str,
@@ -430,7 +430,7 @@ impl Renderer {
     }
 }
 
-/// What templates see, but `bootstrap`.
+/// Returns the variables that templates see, all but `bootstrap`.
 fn context(input: &RenderInput, marks: bool) -> BTreeMap<&'static str, Value> {
     BTreeMap::from([
         ("values", Value::from(Serde(&input.values))),
@@ -446,7 +446,7 @@ fn holds_marks_anywhere(input: &RenderInput) -> bool {
         || input.pki.iter().any(|(name, text)| has_mark(name) || has_mark(text))
 }
 
-/// Whether a value holds one of our characters.
+/// Returns whether a value holds a character of marks and tokens.
 fn holds_marks(value: &Json) -> bool {
     match value {
         Json::String(text) => has_mark(text),
@@ -456,7 +456,7 @@ fn holds_marks(value: &Json) -> bool {
     }
 }
 
-/// The innermost error of the engine that has a place, as one that points at the template.
+/// Turns the innermost error of the engine into a diagnostic that points at the template, if it has a place.
 fn locate(templates: &[Template], error: &Error) -> Diagnostic {
     let mut innermost = error;
     let mut source = std::error::Error::source(error);

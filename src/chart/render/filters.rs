@@ -1,4 +1,4 @@
-//! What templates may do with values. Everything works on values, before they become tokens; what is handed a token
+//! Filters, functions and tests of templates. All work on values, before they become tokens; what is handed a token
 //! (the outcome of a macro) refuses it, because text functions would take the token for the text.
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use serde_json::{Map, Number, Value as Json};
 
 use super::template::has_mark;
 
-/// The name of the hidden variable that says whether an input holds one of our characters itself.
+/// Name of the hidden variable that says whether the input itself holds a character of marks and tokens.
 pub(super) const MARKS_IN_INPUT: &str = "__marks";
 
 /// The deepest value that is taken out of a template.
@@ -21,7 +21,7 @@ fn refuse(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, message.into())
 }
 
-/// Why a value of a template is no data.
+/// Reason that a value of a template is not data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::chart) enum NoData {
     Undefined,
@@ -45,7 +45,8 @@ impl NoData {
     }
 }
 
-/// A template's value as JSON. `marks` says that the input itself holds our characters, so that finding them means nothing.
+/// Converts a template's value to JSON. `marks` says that the input itself holds characters of marks and tokens, so
+/// that finding them proves nothing.
 pub(super) fn to_json(value: &Value, marks: bool) -> Result<Json, NoData> {
     convert(value, marks, 0)
 }
@@ -84,7 +85,7 @@ fn convert(value: &Value, marks: bool, depth: usize) -> Result<Json, NoData> {
     }
 }
 
-/// Whether it is a macro, a module or a loop: the engine lets them look like mappings.
+/// Returns whether it is a macro, a module or a loop, which the engine presents as mappings.
 fn is_engines_own(value: &Value) -> bool {
     value.as_object().is_some_and(|object| object.type_name().starts_with("minijinja::vm::"))
 }
@@ -97,7 +98,7 @@ fn number(value: &Value) -> Option<Json> {
     Number::from_f64(f64::try_from(value.clone()).ok()?).map(Json::Number)
 }
 
-/// The value as data, or an error that says why it is none.
+/// Converts a value to data, or returns an error with the reason that it is none.
 fn data(state: &State<'_, '_>, value: &Value) -> Result<Json, Error> {
     let marks = state.lookup(MARKS_IN_INPUT).is_some_and(|value| value.is_true());
     to_json(value, marks).map_err(|why| {
@@ -112,7 +113,7 @@ fn text(state: &State<'_, '_>, value: &Value) -> Result<String, Error> {
         .ok_or_else(|| refuse(format!("text is needed here, not a value of type {}", value.kind())))
 }
 
-/// How a scalar reads inside other text; nothing for null, lists and mappings.
+/// Returns a scalar as it reads inside other text; `None` for null, lists and mappings.
 pub(in crate::chart) fn scalar_text(value: &Json) -> Option<String> {
     match value {
         Json::String(text) => Some(text.clone()),
@@ -203,7 +204,7 @@ fn indent(value: &Value, width: usize) -> Result<Value, Error> {
     Ok(Value::from_safe_string(moved))
 }
 
-/// Adds all of it to an environment that has nothing yet.
+/// Adds the filters, functions and tests to an empty environment.
 pub(super) fn add_to(env: &mut Environment<'static>) {
     use minijinja::{functions, tests};
 

@@ -1,11 +1,11 @@
-//! What rendering gives: objects in the order in which they are applied.
+//! Outcome of rendering: objects in the order in which they are applied.
 
 use serde_json::Value;
 
 /// A Kubernetes object out of a template.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Object {
-    /// The place of its stage among the stages, from 0; those of `bootstrap/` have none and are all 0.
+    /// Index of its stage among the stages, from 0; objects of `bootstrap/` have no stage, and 0 here.
     pub stage: usize,
     /// The name of its stage; empty for those of `bootstrap/`.
     pub stage_name: String,
@@ -22,32 +22,32 @@ impl Object {
         self.json.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// `apps/v1`.
+    /// Returns the `apiVersion`: `apps/v1`.
     pub fn api_version(&self) -> &str {
         self.text("/apiVersion")
     }
 
-    /// `Deployment`.
+    /// Returns the kind: `Deployment`.
     pub fn kind(&self) -> &str {
         self.text("/kind")
     }
 
-    /// The name.
+    /// Returns `metadata.name`.
     pub fn name(&self) -> &str {
         self.text("/metadata/name")
     }
 
-    /// The namespace, if it says one.
+    /// Returns `metadata.namespace`, if it is given.
     pub fn namespace(&self) -> Option<&str> {
         self.json.pointer("/metadata/namespace").and_then(Value::as_str)
     }
 
-    /// The API group: empty for the core group.
+    /// Returns the API group; empty for the core group.
     pub fn group(&self) -> &str {
         self.api_version().split_once('/').map_or("", |(group, _)| group)
     }
 
-    /// `deployment/fleet-scheduler`, as kubectl writes it.
+    /// Returns kind and name as kubectl writes them: `deployment/fleet-scheduler`.
     pub fn id(&self) -> String {
         format!("{}/{}", self.kind().to_lowercase(), self.name())
     }
@@ -56,9 +56,9 @@ impl Object {
 /// The outcome of a render.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Rendered {
-    /// What is applied to the cluster, in order.
+    /// Objects that are applied to the cluster, in order.
     pub objects: Vec<Object>,
-    /// What the control plane applies inside its own API. It is part of `objects` already, as text of a ConfigMap.
+    /// Objects that the control plane applies inside its own API. `objects` holds them too, as text of a ConfigMap.
     pub bootstrap: Vec<Object>,
 }
 

@@ -10,12 +10,12 @@ pub(in crate::chart) const END: char = '\u{e001}';
 pub(super) const SITE: char = '\u{e002}';
 pub(in crate::chart) const LINE: char = '\u{e003}';
 
-/// Whether a character is one of ours.
+/// Returns whether a character is one that marks and tokens are made of.
 pub(super) fn is_mark(c: char) -> bool {
     ('\u{e000}'..='\u{e003}').contains(&c)
 }
 
-/// Whether a text holds one of our characters.
+/// Returns whether a text holds a character that marks and tokens are made of.
 pub(super) fn has_mark(text: &str) -> bool {
     // Their first byte is in hardly any text.
     memchr::memchr(0xee, text.as_bytes()).is_some() && text.contains(is_mark)
@@ -24,7 +24,7 @@ pub(super) fn has_mark(text: &str) -> bool {
 /// An expression of a template: `{{ values.x }}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::chart) struct Site {
-    /// The template: its place among the renderer's templates.
+    /// Index of the template among the renderer's templates.
     pub(in crate::chart) template: usize,
     /// The bytes of the expression in the template's own source, braces included.
     pub(in crate::chart) start: usize,
@@ -40,7 +40,7 @@ pub(in crate::chart) struct Prepared {
 }
 
 impl Prepared {
-    /// The offset in the template's own source of an offset in the prepared one.
+    /// Converts an offset in the prepared source to one in the template's own.
     pub(super) fn original(&self, offset: usize) -> usize {
         let index = self.inserted.partition_point(|&(at, _)| at < offset);
         let shift = if index == 0 { 0 } else { self.inserted[index - 1].1 };
@@ -57,21 +57,21 @@ struct Scan<'t> {
     inserted: Vec<(usize, usize)>,
     total: usize,
     line: usize,
-    /// Nothing but spaces so far on this line.
+    /// Whether this line has held nothing but spaces so far.
     fresh: bool,
     marks: Marks,
     /// For each open tag whether it has an `else`; kept if branches are to be marked.
     open: Vec<bool>,
 }
 
-/// What is marked in a source.
+/// Places that are marked in a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::chart) enum Marks {
     /// The lines that objects begin with, and no more: the least that the engine has to carry around.
     Objects,
     /// Every expression and every line, so that everything that comes out is known by its place.
     Places,
-    /// The same and every branch: its text cannot be bound, but says which were taken.
+    /// The same and every branch: the text that comes out cannot be bound, but says which branches were taken.
     Branches,
 }
 
@@ -94,7 +94,7 @@ impl Scan<'_> {
         self.at = end;
     }
 
-    /// Where a tag that begins at `self.at` ends: after its closing braces, quotes skipped.
+    /// Returns the end of the tag that begins at `self.at`: the offset after its closing braces, quoted text skipped.
     fn end_of_tag(&self, close: &str) -> Result<usize, Diagnostic> {
         let bytes = self.text.as_bytes();
         let mut at = self.at + 2;

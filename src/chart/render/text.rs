@@ -1,23 +1,23 @@
-//! What a template gave, for the careful way: YAML with tokens, each line and each value with where it comes from.
+//! Output of a template, for the careful path: YAML with tokens, each line and each value with its origin.
 
 use serde_json::Value as Json;
 
 use super::filters::NoData;
 use super::template::{END, LINE, SITE, SLOT, is_mark};
 
-/// What a template gave, its marks taken away.
+/// Output of a template, its marks taken out.
 #[derive(Debug, Default)]
 pub(super) struct Text {
     /// YAML with tokens.
     pub(super) clean: String,
-    /// For a line of `clean` (from 1): the template and its line.
+    /// Lines of `clean` (from 1) with their origins: the index of the template, and the line there.
     pub(super) lines: Vec<(usize, usize, usize)>,
-    /// The value behind each token, and the expression that printed it.
+    /// The value behind each token, and the site of the expression that printed it, if it is known.
     pub(super) slots: Vec<(Result<Json, NoData>, Option<usize>)>,
 }
 
 impl Text {
-    /// The template and line that a line of the clean text comes from.
+    /// Returns the template and line that a line of the clean text comes from.
     pub(super) fn origin(&self, line: usize) -> Option<(usize, usize)> {
         let index = self.lines.partition_point(|&(clean, ..)| clean <= line);
         let &(_, template, line) = self.lines.get(index.checked_sub(1)?)?;
@@ -25,7 +25,7 @@ impl Text {
     }
 }
 
-/// Takes the marks out of the engine's output and notes what they say. Nothing if one of them is damaged.
+/// Takes the marks out of the engine's output and notes what they say; `None` if one of them is damaged.
 pub(super) fn clean(output: &str, slots: Vec<Result<Json, NoData>>) -> Option<Text> {
     let mut text = Text { clean: String::with_capacity(output.len()), ..Text::default() };
     text.slots = slots.into_iter().map(|value| (value, None)).collect();

@@ -1,4 +1,4 @@
-//! Which branches of a chart's templates and which of its values are reached by a set of inputs: for tests, so that
+//! Branches of a chart's templates, and values of it, that a set of inputs reaches: for tests, so that
 //! nothing ships that no fixture has ever rendered.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use crate::chart::values::{Schema, Views};
 use crate::chart::yaml::node::show_path;
 use crate::chart::{Chart, Diagnostics};
 
-/// How deep the schema is followed; recursive schemas have no end.
+/// Greatest depth to which the schema is followed, in keys; recursive schemas have no end.
 const MAX_DEPTH: usize = 12;
 
 /// The branches and expressions of a chart, and which of them have been reached.
@@ -24,7 +24,7 @@ pub(crate) struct Coverage {
 }
 
 impl Coverage {
-    /// Nothing reached yet.
+    /// Returns the coverage of a chart of which nothing has been reached yet.
     ///
     /// # Errors
     /// Mistakes in the templates.

@@ -15,7 +15,8 @@ macro_rules! snapshot {
 }
 pub(crate) use snapshot;
 
-/// What changes from one set to the other, a line for each leaf.
+/// Returns the changes from one set of objects to the other: a line for each leaf that differs, whole objects that are
+/// new, and the names of those that are gone.
 pub(crate) fn changes(plain: &[Object], objects: &[Object]) -> String {
     let mut changes = Vec::new();
     for object in objects {

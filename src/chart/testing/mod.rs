@@ -1,4 +1,4 @@
-//! What tests ask of charts: golden files, values that nothing reads, branches that no fixture reaches.
+//! Helpers for tests of charts: golden files, values that nothing reads, branches that no fixture reaches.
 
 pub(crate) mod coverage;
 pub(crate) mod golden;

@@ -1,4 +1,4 @@
-//! Which values the templates use, held against the schema: a path that nobody defined, or a value that nobody uses.
+//! Values that the templates use, compared with the schema: paths that nobody defined, and values that nobody uses.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use crate::chart::diagnostic::Diagnostics;
 use crate::chart::values::{Schema, Views};
 use crate::chart::yaml::node::show_path;
 
-/// How deep the schema is followed; recursive schemas have no end.
+/// Greatest depth to which the schema is followed, in keys; recursive schemas have no end.
 const MAX_DEPTH: usize = 12;
 
-/// What does not match between templates and schema. Paths read `etcd.replicas`.
+/// Paths that do not match between templates and schema, in the form `etcd.replicas`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Usage {
     /// Used by a template, but not in the schema.

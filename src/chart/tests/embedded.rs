@@ -1,4 +1,4 @@
-//! What every chart that comes with the program has to be, whatever it installs.
+//! Requirements on every chart that comes with the program, whatever it installs.
 
 use super::*;
 use crate::api::kinds;

@@ -161,7 +161,7 @@ fn what_one_source_has_wrong_hides_nothing_of_the_others() {
     assert!(!shown(missing).contains("missing"));
 }
 
-/// How long this thread has been computing; on a busy machine time by the clock says nothing.
+/// Returns the CPU time of this thread; on a busy machine time by the clock says nothing.
 fn busy() -> Duration {
     let of_thread = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
     let nanoseconds = of_thread.and_then(|text| text.split_whitespace().next()?.parse().ok());

@@ -7,7 +7,7 @@ use super::hostile::hostile;
 use super::*;
 use crate::chart::yaml::node::{Node, Origin, Sources, merge};
 
-/// How many strings one render takes: most of a render's cost is the same for one and for many.
+/// Number of strings that one render takes: most of a render's cost is the same for one and for many.
 const BATCH: u32 = 50;
 
 /// A configuration for so many cases in all, each of which holds a batch.
@@ -134,7 +134,7 @@ fn tree() -> impl Strategy<Value = Value> {
     leaf.prop_recursive(4, 24, 4, |inner| prop::collection::btree_map("[a-d]", inner, 0..4).prop_map(|map| json!(map)))
 }
 
-/// What merging means, said again without origins: nulls delete, mappings merge, all else replaces.
+/// Merges as the code under test does, without origins: nulls delete, mappings merge, all else replaces.
 fn model(below: &Value, above: &Value) -> Value {
     let (Value::Object(under), Value::Object(over)) = (below, above) else { return strip(above) };
     let mut merged = under.clone();

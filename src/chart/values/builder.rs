@@ -16,7 +16,7 @@ use super::images::{self, VersionImage};
 use super::tree::ValuesTree;
 use super::validate::{self, Layer};
 
-/// Which of the four flags an argument belongs to.
+/// Flag that an argument belongs to, one of four.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetKind {
     /// `--set a.b=1`: a YAML scalar, or a list as `{x,y}`.
@@ -89,7 +89,7 @@ pub struct ValuesBuilder {
     images: Vec<VersionImage>,
 }
 
-/// What errors and explanations call the source of recorded values.
+/// Name of the source of recorded values in errors and explanations.
 pub(super) const RECORDED: &str = "the recorded values";
 
 fn whole(source: u32) -> Origin {
@@ -97,8 +97,8 @@ fn whole(source: u32) -> Origin {
 }
 
 impl ValuesBuilder {
-    /// Without any defaults; a chart's own builder is made by [`Chart::values`](crate::chart::Chart::values).
-    /// `line` is the service line that values have to be known to.
+    /// Returns a builder without defaults; a chart's own is made by [`Chart::values`](crate::chart::Chart::values).
+    /// `line` is the service line that has to know the values: those of newer lines are refused.
     pub fn new(line: Option<ServiceLine>) -> Self {
         Self {
             line,
@@ -160,7 +160,7 @@ impl ValuesBuilder {
         self
     }
 
-    /// Holds the user's images against those of the service version.
+    /// Has the user's images checked against those of the service version.
     #[must_use]
     pub(in crate::chart) fn images(mut self, images: Vec<VersionImage>) -> Self {
         self.images = images;
@@ -177,7 +177,7 @@ impl ValuesBuilder {
         self.clone().finish(None, false)
     }
 
-    /// Takes any image, for values that have been installed already.
+    /// Accepts any image, for values that have been installed already.
     #[must_use]
     pub fn any_image(self) -> Self {
         self.images(Vec::new())
@@ -206,7 +206,7 @@ impl ValuesBuilder {
         self
     }
 
-    /// Adds the outcome of [`read_file`]: its content, or why it could not be read.
+    /// Adds the outcome of [`read_file`]: the content of the file, or the reason that it could not be read.
     #[must_use]
     pub fn file_result(mut self, name: &str, read: Result<Vec<u8>, Diagnostic>) -> Self {
         match read {
@@ -225,7 +225,7 @@ impl ValuesBuilder {
         self.set_with(kind, argument, &read_file)
     }
 
-    /// The same with another way to read the files of `--set-file`.
+    /// Adds an argument as [`ValuesBuilder::set`] does, and reads the files of `--set-file` with `read`.
     #[must_use]
     pub fn set_with(
         mut self,
@@ -290,7 +290,8 @@ impl ValuesBuilder {
         self.finish(checked.then(schema), true)
     }
 
-    /// The same, always checked against the schema.
+    /// Lays the layers over one another as [`ValuesBuilder::build`] does, and always checks all of it against the
+    /// schema.
     ///
     /// # Errors
     /// Everything that is wrong.
@@ -314,10 +315,10 @@ impl ValuesBuilder {
         self.clone().finish(None, false)?.text(&[key.to_owned()])
     }
 
-    /// The same with the place where it was given.
+    /// Returns the text as [`ValuesBuilder::peek_text`] does, with the place at which it was given.
     ///
     /// # Errors
-    /// The same.
+    /// As [`ValuesBuilder::peek_text`].
     pub fn peek_at(&self, key: &str) -> Result<Option<(String, Place)>, Diagnostics> {
         let path = [key.to_owned()];
         let tree = self.clone().finish(None, false)?;
@@ -405,7 +406,8 @@ fn take_back(node: &mut Node, default: &Node, recorded: &Node) {
     }
 }
 
-/// A flag's argument is text where text is wanted; `--replicas 3` is a number where one is wanted.
+/// Returns a flag's argument as data: the schema takes it as text where it wants text, and `--replicas 3` as a number
+/// where it wants one.
 fn flag_data(value: &str) -> Data {
     match Node::plain(value, Origin::default()).data {
         Data::Null => Data::Text(value.to_owned()),

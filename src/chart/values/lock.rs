@@ -30,7 +30,7 @@ impl ImageLock {
     /// Reads a lock: YAML or JSON with `images`, a mapping from references to digests.
     ///
     /// # Errors
-    /// What is no lock, at its place.
+    /// Text that is not a lock, at its place.
     pub fn read(name: &str, bytes: &[u8]) -> Result<Self, Diagnostics> {
         let mut sources = Sources::default();
         let source = sources.add(name, read::text(name, bytes)?);

@@ -30,7 +30,7 @@ const OS: &str = "kubernetes.io/os";
 /// The variables that are made of the values `proxy`.
 const PROXY_VARIABLES: [&str; 3] = ["HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"];
 
-/// What is given for the pods of one component.
+/// Values that are given for the pods of one component.
 #[derive(Debug, Clone, Copy)]
 pub struct PodFields<'v> {
     /// `podLabels`.
@@ -49,7 +49,7 @@ pub struct PodFields<'v> {
     pub proxy: Option<&'v ProxyValues>,
 }
 
-/// Checks what is given at `path` for the pods of a component; `tree` knows where.
+/// Checks the values that are given at `path` for the pods of a component; `tree` knows their places.
 pub fn check_pods(path: &[&str], fields: PodFields<'_>, tree: &ValuesTree) -> Vec<Diagnostic> {
     let mut check = PodFieldCheck { path, tree, found: Vec::new() };
     for (key, value) in fields.labels {

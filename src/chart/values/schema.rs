@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::api::version::ServiceLine;
 
-/// How many references and alternatives are followed at one place.
+/// Largest number of references and alternatives that are followed at one place.
 const MAX_VIEWS: usize = 64;
 
 /// A JSON Schema as schemars writes it: `$ref` into itself, `anyOf` and `oneOf` for options and enums.
@@ -34,7 +34,7 @@ impl<'s> Schema<'s> {
         Views::of(self.root, [self.root])
     }
 
-    /// The schemas at a path, or none.
+    /// Returns the schemas at a path; `None` if there are none.
     pub(in crate::chart) fn at(self, path: &[String]) -> Option<Views<'s>> {
         path.iter().try_fold(self.views(), |views, part| views.child(part))
     }
@@ -111,7 +111,7 @@ impl<'s> Views<'s> {
         maps.flat_map(|map| map.keys().map(String::as_str)).collect()
     }
 
-    /// Whether a JSON type is allowed; everything is where no schema names one.
+    /// Returns whether a JSON type is allowed; all types are where no schema names one.
     pub(in crate::chart) fn allows(&self, name: &str) -> bool {
         let types = self.types();
         types.is_empty() || types.contains(name)
@@ -150,12 +150,12 @@ impl<'s> Views<'s> {
         self.all.iter().flat_map(listed).filter(|value| !value.is_null()).collect()
     }
 
-    /// What it is for.
+    /// Returns the description: what the value is for.
     pub(in crate::chart) fn description(&self) -> Option<&'s str> {
         self.all.iter().find_map(|schema| schema.get("description")?.as_str())
     }
 
-    /// The first sentence of what it is for.
+    /// Returns the first sentence of the description.
     pub(in crate::chart) fn sentence(&self) -> Option<String> {
         let text = self.description()?;
         let paragraph = text.split("\n\n").next().unwrap_or(text).replace('\n', " ");
@@ -165,22 +165,22 @@ impl<'s> Views<'s> {
         })
     }
 
-    /// Whether it must never be shown.
+    /// Returns whether the value must never be shown (`x-secret`).
     pub(in crate::chart) fn is_secret(&self) -> bool {
         self.all.iter().any(|schema| schema.get("x-secret") == Some(&Value::Bool(true)))
     }
 
-    /// The line that brought it.
+    /// Returns the service line that introduced the value (`x-since`).
     pub(in crate::chart) fn since(&self) -> Option<ServiceLine> {
         self.all.iter().find_map(|schema| schema.get("x-since")?.as_str()?.parse().ok())
     }
 
-    /// The default.
+    /// Returns the default.
     pub(in crate::chart) fn default(&self) -> Option<&'s Value> {
         self.all.iter().find_map(|schema| schema.get("default"))
     }
 
-    /// What may stand here, for people: `a string`, `an integer from 1 to 5`, `one of A, B`.
+    /// Returns the allowed values, for people: `a string`, `an integer from 1 to 5`, `one of A, B`.
     pub(in crate::chart) fn expected(&self) -> String {
         let options: Vec<String> = self.options().iter().map(|value| format!("`{}`", plain_json(value))).collect();
         if !options.is_empty() {

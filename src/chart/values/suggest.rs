@@ -1,6 +1,6 @@
 //! "Did you mean": the known word nearest to one that is not known.
 
-/// How many letters must be added, left out, changed or swapped to make one word of the other.
+/// Returns the number of letters to add, leave out, change or swap with their neighbour to make one word of the other.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before: Vec<usize> = Vec::new();
@@ -24,7 +24,7 @@ fn folded(word: &str) -> String {
     word.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect()
 }
 
-/// The candidate that was probably meant, if one is near enough.
+/// Returns the candidate that was probably meant, if one is near enough.
 pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     const LONGEST: usize = 64;
     if word.chars().count() > LONGEST {

@@ -15,23 +15,23 @@ pub struct ValuesTree {
     root: Node,
     sources: Sources,
     schema: Option<Value>,
-    /// The first source that is not the chart's.
+    /// Number of the first source that is not the chart's.
     user_from: u32,
     warnings: Vec<Diagnostic>,
 }
 
-/// Where a value comes from.
+/// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct OriginOf {
     /// The path of the value: `images.etcd.tag`.
     pub path: String,
-    /// Where it was given; the line is that of the source, secrets masked.
+    /// Place at which it was given; the line is that of the source, secrets masked.
     pub place: Place,
-    /// What it overrode, in the order in which it was given.
+    /// Places of the values that it overrode, in the order in which those were given.
     pub overrode: Vec<Place>,
 }
 
-/// What stands for a secret wherever values are shown.
+/// Text that stands for a secret wherever values are shown.
 pub(in crate::chart) const MASK: &str = "********";
 
 impl ValuesTree {
@@ -60,33 +60,34 @@ impl ValuesTree {
         value
     }
 
-    /// The values as a type.
+    /// Returns the values as a type.
     ///
     /// # Errors
-    /// Where the type asks for something that its schema does not say; a mistake in the program, not of the user.
+    /// Values that fit the schema but not the type; a mistake in the program, not of the user.
     pub fn deserialize<T: DeserializeOwned>(&self) -> Result<T, Diagnostics> {
         serde_json::from_value(self.to_json()).map_err(|error| {
             Diagnostic::error("values-type", format!("the values do not fit their type: {error}")).into()
         })
     }
 
-    /// Things that were accepted but are worth a word, such as `yes` for a boolean.
+    /// Returns the warnings about values that were accepted, such as `yes` for a boolean.
     pub fn warnings(&self) -> &[Diagnostic] {
         &self.warnings
     }
 
-    /// Adds what is worth a word.
+    /// Adds a warning, if there is one.
     pub fn warn(&mut self, warning: Option<Diagnostic>) {
         self.warnings.extend(warning);
     }
 
-    /// Where the value at a path comes from: the path's parts are keys and list indexes.
+    /// Returns the origin of the value at a path, whose parts are keys and list indexes; `None` if there is no such
+    /// value.
     pub fn origin(&self, path: &[String]) -> Option<OriginOf> {
         let node = self.root.at(path)?;
         Some(self.origin_of(path, node))
     }
 
-    /// A problem of the value at a path, with the place where that was given.
+    /// Gives a diagnostic the path of a value and the place at which that was given, if there is such a value.
     pub fn blame(&self, path: &[&str], diagnostic: Diagnostic) -> Diagnostic {
         let path: Vec<String> = path.iter().map(|&part| part.to_owned()).collect();
         match self.origin(&path) {
@@ -120,7 +121,7 @@ impl ValuesTree {
         }
     }
 
-    /// Whether the schema says that the value at a path must never be shown. Without a schema nothing is known.
+    /// Returns whether the schema says that the value at a path must never be shown; false where there is no schema.
     pub fn is_secret(&self, path: &[String]) -> bool {
         let Some(schema) = &self.schema else { return false };
         (0..=path.len()).any(|depth| Schema::new(schema).at(&path[..depth]).is_some_and(|views| views.is_secret()))
@@ -179,7 +180,7 @@ impl ValuesTree {
         (!given.is_empty()).then_some(Value::Object(given))
     }
 
-    /// Returns whether the user said what is at a path, or that nothing is to be there.
+    /// Returns whether the user gave the value at a path, or said that nothing is to be there.
     pub fn is_given(&self, path: &[String]) -> bool {
         (0..=path.len()).any(|depth| {
             let node = self.root.at(&path[..depth]);

@@ -14,7 +14,7 @@ use super::schema::{Schema, Views, plain_json};
 use super::suggest::nearest;
 use crate::chart::fast::schema::fits;
 
-/// How many errors are shown in one run.
+/// Largest number of problems that are shown in one run.
 const MAX_SHOWN: usize = 50;
 
 /// One layer of values, before merging.
@@ -62,9 +62,9 @@ struct ValueCheck<'c> {
     /// Sources from this number on are the user's.
     user_from: u32,
     found: Vec<(Origin, Diagnostic)>,
-    /// How many more there are.
+    /// Number of unknown keys that were found but not kept.
     left_out: usize,
-    /// Paths about which everything has been said.
+    /// Paths of which a problem is reported already; no more is reported of them, or below them.
     done: Vec<Vec<String>>,
 }
 
@@ -102,7 +102,7 @@ pub(super) fn validate(
     check.diagnostics()
 }
 
-/// What to write where a null deleted what has to be there.
+/// Returns advice on what to write where a null deleted a required value.
 fn instead_of_null(wanted: &Views<'_>) -> &'static str {
     match (wanted.types().contains("array"), wanted.types().contains("object")) {
         (true, _) => "for an empty list write `[]`, in `--set` `{}`; leave it out for the default",
@@ -116,7 +116,8 @@ impl ValueCheck<'_> {
         self.found.push((origin, diagnostic));
     }
 
-    /// What was found, in order, each once, with its place; only the first of a great many.
+    /// Returns the problems in the order of their places, each once, with its place; only the first [`MAX_SHOWN`], and
+    /// the number of the others.
     fn diagnostics(mut self) -> Vec<Diagnostic> {
         self.found.sort_by_key(|(origin, _)| (origin.source, origin.start));
         self.found.dedup();
@@ -343,7 +344,7 @@ impl ValueCheck<'_> {
         }
     }
 
-    /// The path that was meant where a key with dots, such as `kubernetes.io/os`, was taken for several keys.
+    /// Returns the path that was meant where a key with dots, such as `kubernetes.io/os`, was taken for several keys.
     fn dotted_key(&self, path: &[String], node: &Node, views: Option<&Views<'_>>) -> Option<String> {
         let is_set = self.sources.get(node.origin).name.starts_with("--set");
         let (first, above) = path.split_last()?;
@@ -360,7 +361,7 @@ impl ValueCheck<'_> {
         Some(if above.is_empty() { key } else { format!("{}.{key}", show_path(above)) })
     }
 
-    /// Where to put the caret for a whole node: a collection shows its first character only.
+    /// Returns the span of the caret for a whole node: only the first character of a collection.
     #[allow(clippy::unused_self)]
     fn head(&self, node: &Node) -> Origin {
         match node.data {
@@ -410,7 +411,8 @@ impl ValueCheck<'_> {
         self.wrong(path, node.origin, diagnostic, views);
     }
 
-    /// None of several alternatives fits: what is wrong with the one that was most likely meant is said.
+    /// Reports a value that fits none of several alternatives, by what is wrong with the one that was most likely
+    /// meant.
     fn alternatives(
         &mut self,
         root: &Node,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::chart::Kind;
 
-/// Where the schemas are known under; nothing is fetched from there.
+/// Prefix of the `$id` of the schemas; nothing is fetched from there.
 const ID: &str = "https://fleet-scheduler.io/schemas";
 
 /// The schema of a file of values, out of that of the merged values.

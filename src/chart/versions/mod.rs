@@ -69,7 +69,7 @@ pub struct Row {
     /// have in common stand once in the table, and are in every row that was read from it.
     #[serde(default)]
     pub images: BTreeMap<String, Image>,
-    /// Why it should no longer be used, and what to use.
+    /// Reason that it should no longer be used, and what to use instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<String>,
     /// A note for people.
@@ -83,7 +83,7 @@ impl Row {
         self.images.get(API_SERVER)?.tag.parse().ok()
     }
 
-    /// Whether this line supports a cluster of that Kubernetes minor.
+    /// Returns whether this line supports a cluster of that Kubernetes minor.
     pub fn supports(&self, minor: KubeMinor) -> bool {
         self.kubernetes.contains(&minor)
     }
@@ -106,7 +106,7 @@ impl Row {
     }
 }
 
-/// What is wrong with a table.
+/// Error of a table of versions.
 #[derive(Debug, thiserror::Error)]
 pub enum VersionsError {
     /// There is no file.
@@ -120,7 +120,7 @@ pub enum VersionsError {
     Row {
         /// The line of the row.
         line: ServiceLine,
-        /// What is wrong, as a sentence without a full stop.
+        /// The problem, as a sentence without a full stop.
         problem: String,
     },
     /// It has no rows.
@@ -273,7 +273,8 @@ impl Versions {
         self.rows.iter().find(|row| row.supports(minor))
     }
 
-    /// How many lines lie between two lines, 0 for the same one; nothing if one of them is not in the table.
+    /// Returns the distance of two lines in rows of the table: 0 for the same line, 1 for neighbours; `None` if one of
+    /// them is not in the table.
     pub fn distance(&self, a: ServiceLine, b: ServiceLine) -> Option<usize> {
         let place = |line| self.rows.iter().position(|row| row.version == line);
         Some(place(a)?.abs_diff(place(b)?))
@@ -306,7 +307,7 @@ fn alone(text: &str, index: usize, count: usize) -> String {
     kept
 }
 
-/// The table compiled into this program.
+/// Returns the table compiled into this program.
 ///
 /// # Panics
 /// If `charts/versions.yaml` is missing or wrong; a test holds that it is not.
@@ -322,7 +323,7 @@ fn table() -> &'static Arc<Versions> {
     })
 }
 
-/// The same, for charts to keep.
+/// Returns the table compiled into this program, shared, for charts to keep.
 pub(super) fn shared() -> Arc<Versions> {
     Arc::clone(table())
 }

@@ -1,4 +1,5 @@
-//! Which service version to install: `--version`, else `--image-tag`, else the default; and whether a cluster supports it.
+//! Choice of the service version to install: `--version`, else `--image-tag`, else the default; with `--version auto`,
+//! the newest that the cluster supports. Also the skew that agent and control plane may have.
 
 use crate::api::version::{KubeMinor, ServiceLine, ServiceVersion};
 
@@ -8,7 +9,7 @@ use crate::chart::values::version_of_tag;
 /// The version that is installed when nothing is asked for (the specification's default).
 pub const DEFAULT_VERSION: &str = "v0.6.1";
 
-/// What the user asked for, as typed.
+/// Version that the user asked for, as typed, and the Kubernetes minor of the cluster.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Request<'a> {
     /// `--version`: a line (`v0.6`), a version (`v0.6.1`) or `auto`.
@@ -19,7 +20,7 @@ pub struct Request<'a> {
     pub server: Option<KubeMinor>,
 }
 
-/// What decided the row.
+/// Input that decided the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SelectedBy {
     /// `--version`.
@@ -39,11 +40,12 @@ pub struct Selection<'t> {
     pub row: &'t Row,
     /// The version: as asked for, or the newest patch of the line.
     pub version: ServiceVersion,
-    /// What decided it.
+    /// Input that decided the row.
     pub by: SelectedBy,
 }
 
-/// Why no version could be chosen. All of them are usage errors, except [`SelectError::NoneSupports`] (a preflight one).
+/// Reason that no version could be chosen. All are usage errors, except [`SelectError::NoneSupports`] (a preflight
+/// one).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SelectError {
     /// `--version` cannot be read.
@@ -51,15 +53,15 @@ pub enum SelectError {
         "`--version {text}` is not a service version: use a line such as `v0.6`, a version such as `v0.6.1`, or `auto`"
     )]
     NotAVersion {
-        /// What was given.
+        /// Argument of `--version`.
         text: String,
     },
-    /// `--version` has what no tag of an image can have.
+    /// `--version` has a `+`, which no tag of an image can have.
     #[error("`--version {text}` cannot be the tag of an image, which has no `+`: use a version such as `{without}`")]
     NoTag {
-        /// What was given.
+        /// Argument of `--version`.
         text: String,
-        /// The same as far as the `+`.
+        /// The part of it before the `+`.
         without: String,
     },
     /// The line is not in the table.
@@ -88,7 +90,7 @@ pub enum SelectError {
         /// Its line.
         tag_line: ServiceLine,
     },
-    /// A tag that says nothing about the version.
+    /// `--image-tag` names no service version, and there is no `--version`.
     #[error(
         "`--image-tag {image_tag}` does not name a service version: add `--version`, for example `--version {example}`"
     )]
@@ -157,7 +159,7 @@ fn auto(table: &Versions, server: Option<KubeMinor>) -> Result<&Row, SelectError
 
 /// Chooses the row: that of `--version`, else that of `--image-tag`, else that of [`DEFAULT_VERSION`].
 ///
-/// Whether the cluster supports it is for a check before the first write to say.
+/// It does not check that the cluster supports the version; a check before the first write does.
 ///
 /// # Errors
 /// [`SelectError`]: a version that cannot be read or is unknown, flags that disagree, a tag that names no version.

@@ -8,11 +8,11 @@ use serde_json::{Map, Value};
 
 use crate::chart::depth::MAX_DEPTH;
 
-/// A value.
+/// A value of JSON, with what a reader of plain values does not notice.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Json {
     pub(crate) value: Value,
-    /// The path of the first key that its object has twice.
+    /// The path of the first key that its object has twice, if any.
     pub(crate) twice: Option<Vec<String>>,
     /// Whether something nests deeper than [`MAX_DEPTH`]; it is missing in `value`.
     pub(crate) is_too_deep: bool,

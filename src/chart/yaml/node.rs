@@ -11,11 +11,11 @@ use crate::chart::diagnostic::Place;
 /// A source of values: its name for people and its text.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
-    /// `values.yaml`, `--set`, `chart defaults` …
+    /// Name for people: `values.yaml`, `--set`, `chart defaults` …
     pub(crate) name: String,
     /// The text that spans point into.
     pub(crate) text: String,
-    /// The same with secrets replaced, byte for byte, if there are any: what is shown.
+    /// The same text with secrets replaced byte for byte, which is shown in its place; `None` without secrets.
     masked: Option<String>,
 }
 
@@ -38,7 +38,7 @@ impl Sources {
         &self.0[origin.source as usize]
     }
 
-    /// Where an origin is, with the line it is on.
+    /// Returns the place of an origin, with the line it is on.
     pub(crate) fn place(&self, origin: Origin) -> Place {
         let source = self.get(origin);
         let (start, end) = (origin.start as usize, origin.end as usize);
@@ -50,7 +50,7 @@ impl Sources {
         }
     }
 
-    /// Replaces what is at these origins wherever a place is shown from now on.
+    /// Masks the text at these origins wherever a place is shown from now on.
     pub(crate) fn mask(&mut self, origins: &[Origin]) {
         for (number, source) in self.0.iter_mut().enumerate() {
             let own = || origins.iter().filter(|origin| origin.source as usize == number);
@@ -108,7 +108,7 @@ pub(crate) struct Entry {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Mapping {
     pub(crate) entries: BTreeMap<String, Entry>,
-    /// It stands where something else than a mapping stood before, so what lies below it must not shine through.
+    /// Whether it replaces something other than a mapping, so that it must not be merged with what lies below.
     pub(crate) replaces: bool,
 }
 
@@ -119,7 +119,7 @@ pub(crate) struct Node {
     /// The text of a plain scalar as written: `1.10` of the number 1.1.
     pub(crate) raw: Option<Box<str>>,
     pub(crate) origin: Origin,
-    /// What it overrode, latest last.
+    /// Origins of the values that it overrode, latest last.
     pub(crate) overrode: Vec<Origin>,
 }
 
@@ -161,7 +161,7 @@ impl Node {
         Self::new(data, origin)
     }
 
-    /// The same tree with all its places in another source.
+    /// Returns the tree with all its places in another source.
     #[must_use]
     pub(crate) fn in_source(mut self, source: u32) -> Self {
         self.origin.source = source;
@@ -220,7 +220,7 @@ impl Node {
         })
     }
 
-    /// What it is, for people.
+    /// Returns its type, for people.
     pub(crate) fn type_name(&self) -> &'static str {
         match &self.data {
             Data::Null => "null",

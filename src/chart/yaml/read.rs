@@ -13,13 +13,13 @@ use crate::chart::depth;
 use crate::chart::depth::MAX_DEPTH;
 use crate::chart::diagnostic::{Diagnostic, Place};
 
-/// How many bytes a source may have. A Kubernetes object cannot hold more either.
+/// Largest size of a source, in bytes. A Kubernetes object cannot hold more either.
 pub(crate) const MAX_BYTES: usize = 1 << 20;
 
-/// How many nodes aliases may add up to before the source is taken for a bomb.
+/// Number of nodes that aliases may add up to before the source is taken for a bomb.
 const MAX_ALIASED_NODES: usize = 20_000;
 
-/// How many errors are noted in one source.
+/// Largest number of errors that are noted in one source.
 const MAX_PROBLEMS: usize = 50;
 
 struct YamlReader<'t> {
@@ -27,7 +27,7 @@ struct YamlReader<'t> {
     text: &'t str,
     name: &'t str,
     source: u32,
-    /// How many collections the next node lies in.
+    /// Number of collections that the next node lies in.
     depth: usize,
     anchors: HashMap<usize, (Node, usize)>,
     aliased: usize,
@@ -50,7 +50,7 @@ impl<'t> YamlReader<'t> {
         place
     }
 
-    /// Notes an error after which reading goes on. Beyond a number of them only that there are more matters.
+    /// Notes an error after which reading goes on; those beyond [`MAX_PROBLEMS`] are dropped.
     fn report(&mut self, origin: Origin, diagnostic: impl FnOnce() -> Diagnostic) {
         if self.problems.len() < MAX_PROBLEMS {
             let place = self.place(origin);
@@ -349,7 +349,7 @@ pub(crate) fn text(name: &str, bytes: &[u8]) -> Result<String, Diagnostic> {
 
 /// Reads a source that has been added to `sources` as number `source`.
 ///
-/// The root is nothing for an empty document.
+/// The root is `None` for an empty document.
 ///
 /// # Errors
 /// Everything that is wrong, up to the first syntax error.
@@ -386,8 +386,8 @@ fn reader(sources: &Sources, source: u32) -> YamlReader<'_> {
     YamlReader { parser, text, name, source, depth: 0, anchors: HashMap::new(), aliased: 0, problems: Vec::new() }
 }
 
-/// The same for who wants to look at the rest too: what could be read, without what is wrong, and everything that is wrong.
-/// After a syntax error nothing could be read.
+/// Reads a source as [`read`] does, and returns both what could be read, without what is wrong, and everything that is
+/// wrong. After a syntax error the root is `None`.
 pub(crate) fn read_on(sources: &Sources, source: u32) -> (Option<Node>, Vec<Diagnostic>) {
     let whole = Origin { source, start: 0, end: 0 };
     let mut reader = reader(sources, source);

@@ -2,7 +2,7 @@
 
 use crate::chart::diagnostic::Place;
 
-/// Masks what stands behind a key that sounds like a secret, on a line that cannot be read and so has no schema.
+/// Masks everything after a key that sounds like a secret, on a line that cannot be read and so has no schema.
 pub(crate) fn hide_behind_secret_key(place: &mut Place) {
     let Some(word) = first_secret_word(&place.text) else { return };
     let Some(colon) = place.text[word..].find([':', '=']).map(|at| word + at) else { return };
@@ -23,7 +23,7 @@ pub(crate) fn hide_behind_secret_key(place: &mut Place) {
     place.text = masked;
 }
 
-/// Where the first word stands that sounds like the key of a secret; for places where no schema says so.
+/// Returns the offset of the first word that sounds like the key of a secret; for places where no schema says so.
 fn first_secret_word(line: &str) -> Option<usize> {
     let line = line.to_ascii_lowercase();
     ["secret", "passw", "token", "key", "credential", "auth"].iter().filter_map(|word| line.find(word)).min()

@@ -1,4 +1,4 @@
-//! What a plain YAML scalar means, and where readers of YAML disagree about it.
+//! Meaning of plain YAML scalars, also of those about which readers of YAML disagree.
 //!
 //! Kubernetes' reader follows YAML 1.1 (`yes` is a boolean, `010` is 8), others YAML 1.2. Where all agree the meaning
 //! is taken; where they do not, the text is kept and the schema decides: a string keeps it, anything else is an error.
@@ -20,7 +20,7 @@ pub(crate) enum Meaning {
     Unclear(Unclear),
 }
 
-/// Why the meaning of a plain scalar is not clear.
+/// Reason that the meaning of a plain scalar is not clear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unclear {
     /// `yes`, `on`, `y` and so on: a boolean in YAML 1.1, text in YAML 1.2.
@@ -36,7 +36,7 @@ pub(crate) enum Unclear {
 }
 
 impl Unclear {
-    /// What is wrong with it where a value of another type is wanted, and what to write.
+    /// Returns the problem where a value of another type is wanted, and advice on what to write.
     pub(crate) fn explain(self, raw: &str) -> (String, String) {
         match self {
             Self::Bool(value) => (

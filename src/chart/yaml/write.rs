@@ -30,7 +30,7 @@ fn indent(text: &mut String, depth: usize) {
     }
 }
 
-/// The entries; the first one goes on where the line is if it has `begun`.
+/// Appends the entries of a mapping; the first continues the current line if that has `begun`.
 fn mapping(text: &mut String, map: &serde_json::Map<String, Value>, depth: usize, mut begun: bool) {
     for (key, value) in map {
         if !std::mem::take(&mut begun) {
@@ -56,7 +56,7 @@ fn mapping(text: &mut String, map: &serde_json::Map<String, Value>, depth: usize
     }
 }
 
-/// The items, each behind a dash.
+/// Appends the items of a list, each behind a dash; the first continues the current line if that has `begun`.
 fn list(text: &mut String, items: &[Value], depth: usize, mut begun: bool) {
     for item in items {
         if !std::mem::take(&mut begun) {
@@ -88,7 +88,7 @@ fn scalar(text: &mut String, value: &Value) {
     }
 }
 
-/// Where a byte may stand in text without quotes.
+/// Positions at which a byte may stand in text without quotes.
 #[derive(Clone, Copy)]
 enum PlainAt {
     Always,
@@ -96,7 +96,7 @@ enum PlainAt {
     Never,
 }
 
-/// Of every byte; this is asked of all that is printed.
+/// [`PlainAt`] of every byte; a table, because it is looked up for all text that is printed.
 static PLAIN: [PlainAt; 256] = {
     let mut all = [PlainAt::Never; 256];
     let mut byte = 0_u8;
@@ -112,7 +112,8 @@ static PLAIN: [PlainAt; 256] = {
     all
 };
 
-/// Text that stays text without quotes: it begins like a word, a path or a flag, and nothing in it means anything.
+/// Returns whether text stays text without quotes: it begins like a word, a path or a flag, and nothing in it means
+/// anything to YAML.
 fn is_plain(value: &str) -> bool {
     let bytes = value.as_bytes();
     let start = match bytes {

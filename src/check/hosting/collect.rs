@@ -184,7 +184,8 @@ async fn inside(client: &Client, wanted: &Wanted, learning: &Learning<'_>) {
     });
 }
 
-/// How far the server's clock is ahead of the local one, by the `Date` of an answer; whole seconds.
+/// Returns the whole seconds by which the server's clock is ahead of the local one, by the `Date` of an answer; `None`
+/// where it told no time.
 async fn clock_ahead(client: &Client) -> Option<i64> {
     let request = http::Request::get("/version").body(kube::client::Body::empty()).ok()?;
     let answer = client.send(request).await.ok()?;

@@ -32,7 +32,7 @@ pub mod read {
     pub const NAMES: &str = "names";
 }
 
-/// What the plan of an install asks of the cluster; together with what the cluster is, it decides the checks.
+/// Requirements of the plan of an install on the cluster; together with what the cluster is, they decide the checks.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
     /// The Kubernetes versions that the line supports.
@@ -47,13 +47,14 @@ pub struct Wanted {
     pub claims: Vec<String>,
     /// A fixed node port, when one was asked for.
     pub node_port: Option<u16>,
-    /// What must be allowed: API group, resource, whether it lives in the namespace.
+    /// Writes that must be allowed: API group, resource, whether it lives in the namespace.
     pub writes: Vec<(String, String, bool)>,
     /// True if a Service of type LoadBalancer is planned.
     pub load_balancer: bool,
     /// True if network policies are planned.
     pub network_policies: bool,
-    /// What the objects take from the quotas of the namespace. Whoever plans the install takes out what is there already.
+    /// Amounts that the objects take from the quotas of the namespace. Whoever plans the install takes out what is
+    /// there already.
     pub taken: Taken,
     /// CPU architectures for which there are images.
     pub architectures: Vec<String>,
@@ -66,9 +67,9 @@ pub struct ClassFacts {
     pub name: String,
     /// True if claims without a class get it.
     pub is_default: bool,
-    /// Who makes its volumes.
+    /// Provisioner that makes its volumes.
     pub provisioner: String,
-    /// When it was made, in seconds since 1970.
+    /// Time of its creation, in seconds since 1970.
     pub created: i64,
 }
 
@@ -77,7 +78,7 @@ pub struct ClassFacts {
 pub struct NodeFacts {
     /// Its name.
     pub name: String,
-    /// Ready and not cordoned.
+    /// Whether it is ready and not cordoned.
     pub usable: bool,
     /// CPU architecture, e.g. `amd64`.
     pub architecture: String,
@@ -85,16 +86,16 @@ pub struct NodeFacts {
     pub provider_id: String,
     /// Addresses under which it is reached: external ones first.
     pub addresses: Vec<String>,
-    /// Its annotations name a network that enforces no network policies, and nothing beside it that would.
+    /// Whether its annotations name a network that enforces no network policies, with nothing beside it that would.
     pub ignores_policies: bool,
 }
 
 /// The namespace as it is now.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NamespaceFacts {
-    /// It is there.
+    /// Whether it is there.
     pub exists: bool,
-    /// It is being deleted.
+    /// Whether it is being deleted.
     pub terminating: bool,
     /// Names of control planes whose components live in it.
     pub control_planes: Vec<String>,
@@ -117,16 +118,16 @@ pub struct NamespaceFacts {
 pub struct Collision {
     /// `Kind/name`.
     pub object: String,
-    /// Who made it, as far as its managed fields tell; or the installation that it belongs to.
+    /// Maker of the object, as far as its managed fields tell; or the installation that it belongs to.
     pub owner: String,
     /// True if it belongs to another installation, and so is never taken over.
     pub installed: bool,
 }
 
-/// What was read from a hosting cluster, and what is wanted of it.
+/// Facts that were read from a hosting cluster, and what is wanted of it.
 #[derive(Debug, Clone, Default)]
 pub struct HostingFacts {
-    /// What the plan asks for.
+    /// Requirements of the plan.
     pub wanted: Wanted,
     /// `gitVersion` of the API server.
     pub git_version: String,
@@ -138,7 +139,7 @@ pub struct HostingFacts {
     pub namespace: NamespaceFacts,
     /// Writes that the user may not do: `create secrets in namespace fleet`.
     pub forbidden: Vec<String>,
-    /// What only a fully managed cluster has: an API group, names of nodes.
+    /// Signs that only a fully managed cluster has: an API group, names of nodes.
     pub autopilot_evidence: Vec<String>,
     /// The node port of an earlier install that the API server gets again, where none is asked for.
     pub former_node_port: Option<u16>,

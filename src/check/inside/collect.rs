@@ -1,4 +1,4 @@
-//! What the checks of a control plane's health look at, read from both sides.
+//! Facts that the checks of a control plane's health look at, read from both sides.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::api::partial_list::{self, Age};
 use crate::api::rbac::{Right, Scope};
 use crate::api::{Cluster, ScheduleGroup, SchedulePolicy};
 
-/// How the names of the API groups end that an install brings.
+/// Suffix of the names of the API groups that an install brings.
 const GROUPS: &str = ".fleet-scheduler.io";
 
 fn selector_text(selector: &LabelSelector) -> String {
@@ -40,7 +40,7 @@ fn pod_trouble(pod: &Pod) -> Option<String> {
     Some(format!("{word} (pod {})", pod.name_any()))
 }
 
-/// Of a workload, what [`Component`] counts.
+/// Parts of a workload from which a [`Component`] is made.
 struct Counted {
     selector: LabelSelector,
     wanted: Option<i32>,
@@ -123,7 +123,7 @@ pub fn rights() -> Vec<Right> {
     .concat()
 }
 
-/// What of a CustomResourceDefinition tells whether its kind is there: not its schema.
+/// Part of a CustomResourceDefinition that tells whether its kind is there; without its schema.
 #[derive(Debug, Deserialize)]
 struct Definition {
     spec: DefinitionSpec,
@@ -157,7 +157,7 @@ struct Condition {
     reason: String,
 }
 
-/// What of a Cluster makes a [`Member`]: not what is free on each of its nodes.
+/// Part of a Cluster from which a [`Member`] is made; without what is free on each of its nodes.
 #[derive(Debug, Deserialize)]
 struct Registered {
     metadata: Named,
@@ -208,7 +208,7 @@ fn member(cluster: Registered) -> Member {
     }
 }
 
-/// What is read of a ScheduleGroup.
+/// Part of a ScheduleGroup that is read.
 #[derive(Debug, Default, Deserialize)]
 struct Placed {
     #[serde(default)]

@@ -78,7 +78,7 @@ fn init_secret(facts: &HealthFacts) -> CheckResult {
     }
 }
 
-/// How many clusters that are not ready are named.
+/// Number of clusters that are named at most, of those that are not ready.
 const NAMED: usize = 5;
 
 fn clusters(facts: &HealthFacts) -> CheckResult {

@@ -13,7 +13,7 @@ pub(super) use judge::tests::examples;
 /// One component as its controller and pods show it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Component {
-    /// The object is there.
+    /// Whether the object is there.
     pub installed: bool,
     /// Replicas asked for.
     pub wanted: i32,
@@ -76,7 +76,7 @@ pub struct Groups {
     pub unplaced: BTreeMap<String, usize>,
 }
 
-/// What the control plane's own API holds.
+/// State of a control plane as its own API holds it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inside {
     /// Definitions by kind: established or not.
@@ -85,17 +85,17 @@ pub struct Inside {
     pub members: Vec<Member>,
     /// Number of SchedulePolicies.
     pub policies: usize,
-    /// What they place.
+    /// ScheduleGroups, which the policies place.
     pub groups: Groups,
     /// The server to which the Secret leads that agents start from, empty where that cannot be read; none without it.
     pub init_secret: Option<String>,
-    /// What the scheduler says it could not apply.
+    /// Message of the scheduler on what it could not apply.
     pub bootstrap_trouble: Option<String>,
     /// The version of the API server, in full.
     pub kubernetes_version: Option<String>,
 }
 
-/// From where a control plane is seen.
+/// Sides from which a control plane is seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum View {
     /// From the hosting cluster and by its own API.
@@ -120,7 +120,7 @@ pub struct HealthFacts {
 }
 
 impl HealthFacts {
-    /// From where the facts are.
+    /// Returns the sides from which the facts are.
     pub fn view(&self) -> View {
         match (&self.components, &self.inside) {
             (Ok(_), Ok(_)) => View::Both,

@@ -1,4 +1,4 @@
-//! What the LimitRanges of a namespace refuse, as the API server's admission decides it.
+//! Objects that the LimitRanges of a namespace refuse, as the API server's admission decides it.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use super::needs::{Amounts, ClaimNeeds, ContainerNeeds, PodNeeds};
 use crate::api::quantity::{self, Milli};
 
-/// What a LimitRange is about.
+/// Objects that an item of a LimitRange is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitedBy {
     /// Each container.
@@ -25,7 +25,7 @@ pub enum LimitedBy {
 pub struct LimitFacts {
     /// Name of the LimitRange.
     pub name: String,
-    /// What it is about.
+    /// Objects that it is about.
     pub by: LimitedBy,
     /// The least that may be asked for.
     pub min: Amounts,
@@ -224,7 +224,7 @@ pub(super) fn print(resource: &str, amount: Milli) -> String {
     unit.map_or_else(|| quantity::print(resource, amount), |(suffix, size)| format!("{}{suffix}", amount / size))
 }
 
-/// What an item of a LimitRange refuses of these amounts.
+/// Returns the ways in which an item of a LimitRange refuses these amounts.
 fn refused(range: &LimitFacts, requests: &Amounts, limits: &Amounts) -> Vec<String> {
     let mut found = Vec::new();
     for (resource, min) in &range.min {

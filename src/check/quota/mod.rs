@@ -1,4 +1,4 @@
-//! What the ResourceQuotas and LimitRanges of a namespace leave for objects that an install makes.
+//! Room that the ResourceQuotas and LimitRanges of a namespace leave for objects that an install makes.
 
 pub mod limits;
 pub mod needs;
@@ -15,29 +15,29 @@ use super::CheckResult;
 use crate::api::rbac::{Right, Scope};
 use crate::api::remedy::{Flag, Remedy};
 
-/// What a namespace allows.
+/// ResourceQuotas and LimitRanges of a namespace: what it allows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Allowance {
     /// Its ResourceQuotas.
     pub quotas: Vec<QuotaFacts>,
     /// Its LimitRanges.
     pub limits: Vec<LimitFacts>,
-    /// Why the ResourceQuotas could not be read.
+    /// Reason that the ResourceQuotas could not be read.
     pub quotas_unread: Option<String>,
-    /// Why the LimitRanges could not be read.
+    /// Reason that the LimitRanges could not be read.
     pub limits_unread: Option<String>,
 }
 
-/// What an install takes of it.
+/// Part of an [`Allowance`] that an install takes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// What it makes.
+    /// Needs of the objects that it makes.
     pub needs: Needs,
     /// Pods of workloads that are there and will be replaced.
     pub replaced: Vec<PodNeeds>,
 }
 
-/// What decides beside that.
+/// Facts of the namespace and the cluster that decide beside [`Taken`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place<'a> {
     /// The namespace.

@@ -1,4 +1,4 @@
-//! What a set of objects takes from the quotas of a namespace.
+//! Amounts that a set of objects takes from the quotas of a namespace.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::api::quantity::{self, Milli};
 /// Amounts by resource, e.g. `cpu`, in thousandths of its unit.
 pub(super) type Amounts = BTreeMap<String, Milli>;
 
-/// What objects take of the quotas of a namespace.
+/// Amounts that objects take from the quotas of a namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Objects by the resource that counts them, e.g. `secrets`, `replicasets.apps`, `services.nodeports`; in thousandths.
@@ -66,8 +66,8 @@ pub struct ClaimNeeds {
     pub class: Option<String>,
 }
 
-/// What `objects` take: pods with their requests and limits, claims with their sizes, and the objects themselves, with those
-/// that controllers make of them.
+/// Returns the amounts that `objects` take: pods with their requests and limits, claims with their sizes, and the
+/// objects themselves, with those that controllers make of them.
 pub fn of<'o>(objects: impl IntoIterator<Item = &'o Value>) -> Needs {
     let mut needs = Needs::default();
     for object in objects {

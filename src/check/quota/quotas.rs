@@ -1,4 +1,4 @@
-//! What the ResourceQuotas of a namespace refuse, as the API server's admission decides it.
+//! Objects that the ResourceQuotas of a namespace refuse, as the API server's admission decides it.
 
 use k8s_openapi::api::core::v1::ResourceQuota;
 use kube::ResourceExt as _;
@@ -12,9 +12,9 @@ use crate::api::quantity::{self, Milli};
 pub struct QuotaFacts {
     /// Its name.
     pub name: String,
-    /// It counts only the pods to which all of these apply.
+    /// Scopes; the quota counts only the pods to which all of these apply.
     pub scopes: Vec<ScopeFacts>,
-    /// What it limits. Some have two names, and may be limited by both.
+    /// Resources that it limits. Some have two names, and may be limited by both.
     pub resources: Vec<ResourceFacts>,
 }
 
@@ -36,11 +36,11 @@ pub struct ResourceFacts {
     pub name: String,
     /// The most that is allowed, in thousandths.
     pub hard: Milli,
-    /// What is used already, in thousandths.
+    /// Amount that is used already, in thousandths.
     pub used: Milli,
 }
 
-/// What a quota stands in the way with.
+/// Limit or demand of a quota that stands in the way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct QuotaProblem {
     /// The quota with what it leaves or demands.
@@ -84,7 +84,7 @@ fn canonical(resource: &str) -> String {
     }
 }
 
-/// What is asked of the quotas.
+/// Needs that are held against the quotas, and what decides beside them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked<'a> {
     /// The objects by number, and the claims.
@@ -99,7 +99,7 @@ pub(super) struct Asked<'a> {
     pub defaults_unread: bool,
 }
 
-/// What these quotas stand in the way with.
+/// Returns the limits and demands with which these quotas stand in the way.
 pub(super) fn problems(quotas: &[QuotaFacts], asked: Asked<'_>) -> Vec<QuotaProblem> {
     let mut found = Vec::new();
     for quota in quotas {
@@ -175,7 +175,8 @@ fn demands(side: &str, of: &str) -> bool {
     ["requests", "limits"].contains(&side) && ["cpu", "memory"].contains(&of)
 }
 
-/// What all pods take of a resource such as `limits.cpu`.
+/// Returns the amount that all pods take of a resource such as `limits.cpu`, in thousandths; 0 for a resource of
+/// another kind.
 fn of_pods<'p>(resource: &str, pods: impl Iterator<Item = &'p PodNeeds>) -> Milli {
     let Some((side, of)) = resource.split_once('.') else { return 0 };
     let amounts = |pod: &PodNeeds| -> Amounts {
@@ -188,9 +189,10 @@ fn of_pods<'p>(resource: &str, pods: impl Iterator<Item = &'p PodNeeds>) -> Mill
     pods.map(|pod| pod.replicas * amounts(pod).get(of).copied().unwrap_or_default()).sum()
 }
 
-/// What the claims that are not there yet take, if a quota's resource is about claims.
+/// Returns the amount that the claims that are not there yet take, in thousandths; `None` if a quota's resource is not
+/// about claims.
 fn of_claims(resource: &str, asked: Asked<'_>) -> Option<Milli> {
-    /// Stands between the name of a StorageClass and what is limited of it.
+    /// Separator between the name of a StorageClass and the resource that is limited of it.
     const OF_CLASS: &str = ".storageclass.storage.k8s.io/";
     let (class, what) = match resource.split_once(OF_CLASS) {
         Some((class, what)) => (Some(class), what),

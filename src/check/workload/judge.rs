@@ -96,8 +96,8 @@ fn short_way(facts: &WorkloadFacts) -> Remedy {
     Remedy::new("or let this program copy it: ").flag(copy_flag(facts))
 }
 
-/// How a Secret that is here already comes to be another. Over the former one it cannot be applied: what is printed in the
-/// control plane carries the UID and the version that it has there.
+/// Returns the remedy that puts another Secret in the place of one that is here already. It cannot be applied over the
+/// former one: what is printed in the control plane carries the UID and the version that it has there.
 fn copy_again(facts: &WorkloadFacts) -> Remedy {
     if facts.wanted.copies {
         return Remedy::new("let this program copy it again: ")

@@ -16,7 +16,7 @@ pub use judge::CHECKS;
 #[cfg(test)]
 pub(super) use judge::tests::examples;
 
-/// What the plan of an install asks of the cluster.
+/// Requirements of the plan of an install on the cluster.
 #[derive(Debug, Clone, Default)]
 pub struct WantedAgent {
     /// The Kubernetes versions that the agent's line supports.
@@ -27,15 +27,16 @@ pub struct WantedAgent {
     pub name: String,
     /// Namespace of the agent.
     pub namespace: String,
-    /// What must be allowed: API group, resource, whether it lives in the namespace.
+    /// Writes that must be allowed: API group, resource, whether it lives in the namespace.
     pub writes: Vec<(String, String, bool)>,
-    /// What a first install takes from the quotas of the namespace.
+    /// Amounts that a first install takes from the quotas of the namespace.
     pub needs: Needs,
-    /// The control plane's init Secret is at hand, and is copied together with its namespace where they are missing.
+    /// Whether the control plane's init Secret is at hand, and is copied together with its namespace where they are
+    /// missing.
     pub copies: bool,
     /// The control plane's name, where it is known, for commands that are shown.
     pub control_plane: Option<String>,
-    /// How the control plane is reached; none where it is not known.
+    /// Access to the control plane; `None` where it is not known.
     pub hub: Option<Access>,
 }
 
@@ -45,29 +46,29 @@ pub enum InitFacts {
     /// There is none, here or to be copied.
     #[default]
     Missing,
-    /// It is not what a control plane wrote; what it lacks.
+    /// It is not what a control plane wrote. Holds what it lacks.
     Malformed(String),
-    /// It leads to another control plane than the one that was named; the address that it has.
+    /// It leads to another control plane than the one that was named. Holds the address that it has.
     Elsewhere(String),
     /// It can be used.
     Usable {
-        /// What is in it.
+        /// Content of the Secret.
         init: Box<Init>,
         /// Service version of the control plane when it was copied, where it says so.
         version: Option<String>,
-        /// What the control plane says to its token.
+        /// Answer of the control plane to its token.
         token: TokenFacts,
     },
 }
 
-/// What the control plane says to an init token.
+/// Answer of the control plane to an init token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenFacts {
-    /// It takes it.
+    /// It accepts the token.
     Accepted,
-    /// It does not: expired, revoked, or another control plane's.
+    /// It refuses the token: expired, revoked, or another control plane's.
     Refused,
-    /// It was not reached from here.
+    /// The control plane was not reached from here, for this reason.
     Unreached(String),
 }
 
@@ -89,18 +90,18 @@ pub struct MemberFacts {
     pub id: String,
 }
 
-/// What was read, and what is wanted.
+/// Facts that were read, and what is wanted.
 #[derive(Debug, Clone, Default)]
 pub struct WorkloadFacts {
-    /// What the plan asks for.
+    /// Requirements of the plan.
     pub wanted: WantedAgent,
     /// `gitVersion` of the API server.
     pub git_version: String,
-    /// What only a fully managed cluster has: an API group, names of nodes.
+    /// Signs that only a fully managed cluster has: an API group, names of nodes.
     pub autopilot_evidence: Vec<String>,
-    /// The namespace is there.
+    /// Whether the namespace is there.
     pub namespace_exists: bool,
-    /// It is being deleted.
+    /// Whether it is being deleted.
     pub namespace_terminating: bool,
     /// UID of the namespace `kube-system`, by which the control plane knows the cluster.
     pub cluster_id: String,
@@ -108,7 +109,8 @@ pub struct WorkloadFacts {
     pub init: InitFacts,
     /// Agents that are installed in the cluster.
     pub agents: Vec<AgentFacts>,
-    /// Which control plane issued the certificate of the agent that is here; empty for none.
+    /// Control plane that issued the certificate of the agent that is here, as a digest of its address and CA; empty
+    /// for none.
     pub registered_with: String,
     /// The authority that the Secret to start from names has issued it: that is the same control plane, whatever its address.
     pub same_authority: bool,
@@ -123,7 +125,7 @@ pub struct WorkloadFacts {
 }
 
 impl WorkloadFacts {
-    /// What the agent will start from, if that can be used.
+    /// Returns the content of the Secret that the agent will start from, if that can be used.
     pub fn init(&self) -> Option<&Init> {
         match &self.init {
             InitFacts::Usable { init, .. } => Some(init),

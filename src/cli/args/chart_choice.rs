@@ -1,4 +1,4 @@
-//! Which chart a command is about: that of the control plane or of the agent, and the service version.
+//! Choice of the chart that a command is about: that of the control plane or of the agent, and the service version.
 
 use clap::Args;
 
@@ -25,7 +25,7 @@ pub(crate) struct ChartArgs {
 }
 
 impl ChartArgs {
-    /// Which chart, the control plane's if none is named.
+    /// Returns the kind of the chart, the control plane's if none is named.
     pub(crate) fn kind(&self) -> Kind {
         self.chart.unwrap_or(Kind::ControlPlane)
     }

@@ -27,7 +27,7 @@ pub(crate) fn without_empty(tree: Command) -> Command {
     flags.fold(tree, |tree, (flag, _)| tree.mut_arg(flag, |arg| arg.env(None::<&str>)))
 }
 
-/// What the end of `--help` says about them.
+/// Text about the variables at the end of `--help`.
 pub(crate) const HELP: &str = "\
 Environment; a flag goes before it, and for values so do --values and --set:
   FLEET_CONTEXT, FLEET_NAMESPACE   as --context and --namespace
@@ -75,7 +75,7 @@ fn documents(set: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
     found
 }
 
-/// What to say about variables named `FLEET_…` that nothing reads.
+/// Returns a remark on each variable named `FLEET_…` that nothing reads.
 pub(crate) fn unknown() -> Vec<String> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     names.filter(|name| is_meant_for_us(name)).filter_map(|name| remark(&name)).collect()

@@ -17,7 +17,7 @@ use crate::cli::output::terminal::Ui;
 use crate::install::recorded_values::{RecordedRelease, next_version};
 use crate::install::release_spec::{LARGEST_VALUES, Package, PackageError, load_chart};
 
-/// What the flags are laid over.
+/// Base that the flags are laid over.
 #[derive(Debug)]
 pub(crate) enum Base {
     /// The chart alone.

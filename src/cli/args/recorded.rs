@@ -18,7 +18,7 @@ pub(crate) struct RecordedArgs {
 }
 
 impl RecordedArgs {
-    /// What the flags say.
+    /// Returns the choice that the flags make.
     pub(crate) const fn choice(self) -> Recorded {
         match (self.reuse_values, self.reset_values) {
             (true, _) => Recorded::Reuse,

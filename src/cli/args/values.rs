@@ -42,7 +42,7 @@ pub(crate) struct ValuesArgs {
     pub(crate) files: Vec<PathBuf>,
     /// `--set…` flags in order, across their kinds.
     pub(crate) sets: Vec<(SetKind, String)>,
-    /// What has been read: standard input can be read only once.
+    /// Files that have been read: standard input can be read only once.
     read: Arc<OnceLock<ReadValues>>,
 }
 

@@ -107,7 +107,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &AcceptArgs) -> Result<E
     Ok(Exit::Ok)
 }
 
-/// Who asks, for people.
+/// Describes the cluster that asks to be let in, for people.
 fn who(cluster: &Cluster, key: &str) -> String {
     let shown = |text: &str| if text.is_empty() { "none".to_owned() } else { visible_cell(text).into_owned() };
     let made = cluster.creation_timestamp().map(|made| made.0);

@@ -169,7 +169,7 @@ struct Printer<'u> {
     format: CheckFormat,
     rows: Rows<'u>,
     printed: usize,
-    /// Why stdout takes no more.
+    /// Error with which stdout failed; nothing is written to it after that.
     failed: Option<io::Error>,
 }
 
@@ -190,7 +190,7 @@ impl<'u> Printer<'u> {
         }
     }
 
-    /// Shows what a report has more by now.
+    /// Shows the verdicts that a report has gained since the last call.
     fn go_on(&mut self, report: &Report) {
         self.print(report.judged.get(self.printed..).unwrap_or_default());
     }

@@ -88,7 +88,8 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: DeleteCommand) -> Res
     Ok(Exit::Ok)
 }
 
-/// Everything of a cluster in the control plane is owned by its Cluster; the namespace is the last of it.
+/// Waits until a cluster is gone. Everything of it in the control plane is owned by its Cluster; the namespace is the
+/// last of it.
 async fn gone(hub: &Client, cluster: &Cluster) {
     let name = cluster.name_any();
     until_other(&Api::<Lenient<Cluster>>::all(hub.clone()), &name, cluster.uid()).await;
@@ -99,7 +100,7 @@ async fn gone(hub: &Client, cluster: &Cluster) {
     }
 }
 
-/// Ends when the object is gone, or another one has its name.
+/// Waits until the object is gone, or another one has its name.
 async fn until_other<K: Resource + Clone + DeserializeOwned + Debug>(api: &Api<K>, name: &str, uid: Option<String>) {
     while until_read(api, name).await.is_some_and(|found| found.uid() == uid) {
         tokio::time::sleep(PAUSE).await;

@@ -41,7 +41,7 @@ const EXAMPLES: &str = "fleetctl diff control-plane demo
 const AGENT_EXAMPLES: &str = "fleetctl diff agent west --context west
   fleetctl diff agent west --context west --version v1.1 -o json";
 
-/// What both comparisons say of themselves, then the examples of one.
+/// Builds the end of the help of a comparison: the text that both share, then the examples of the one.
 fn help(examples: &str) -> String {
     format!(
         "The comparison is the server's own, by dry runs; values of Secrets are shown as hashes.\n\

@@ -37,7 +37,7 @@ pub(crate) struct HistoryArgs {
 struct HistoryEntry<'r> {
     #[serde(flatten)]
     run: &'r Revision,
-    /// The same as in the table.
+    /// The status that the table shows.
     status: &'static str,
 }
 
@@ -59,7 +59,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &HistoryArgs) -> Result<
     Ok(Exit::Ok)
 }
 
-/// How a run ended; one that has not, and whose lock nobody holds, was killed.
+/// Returns the status of a run: how it ended; one that has not ended, and whose lock nobody holds, was killed.
 const fn status(outcome: Outcome, is_locked: bool) -> &'static str {
     match outcome {
         Outcome::Started if is_locked => "running",
@@ -70,7 +70,7 @@ const fn status(outcome: Outcome, is_locked: bool) -> &'static str {
     }
 }
 
-/// How much of a digest is shown: enough to tell ten apart.
+/// Number of characters of a digest that are shown: enough to tell ten apart.
 const DIGEST: usize = 12;
 
 fn table(entries: &[HistoryEntry<'_>]) -> String {

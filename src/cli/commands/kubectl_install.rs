@@ -155,7 +155,7 @@ pub(crate) fn no_rights(error: &std::io::Error, plugin: &Path, ui: &Ui) -> CliEr
     failed
 }
 
-/// What kubectl finds on PATH.
+/// Result of kubectl's search for the plugin on PATH.
 #[derive(Debug, PartialEq, Eq)]
 enum OnPath {
     /// The plugin of this folder, or the same program.

@@ -64,7 +64,7 @@ enum LintFormat {
     Yaml,
 }
 
-/// What was found with one service version.
+/// Problems that were found with one service version.
 #[derive(Debug, Serialize)]
 struct Outcome {
     chart: Kind,

@@ -69,7 +69,7 @@ fn made(text: &str) -> String {
     }
 }
 
-/// What scripts may count on.
+/// Builds the page of exit codes, on which scripts may count.
 fn exit_codes() -> String {
     let mut text = format!("# Exit codes\n\n{MADE}| Code | Meaning | What to do |\n|---|---|---|\n");
     for (exit, meaning, then) in EXITS {

@@ -124,7 +124,7 @@ fn shown(name: &str, started: &str, plan: &UndoPlan) -> String {
     text
 }
 
-/// What a record has of values, which decide what is run: as `--set` has them, a line each.
+/// Lists the values of a record, which decide what is run: as `--set` takes them, a line each.
 fn values_of(values: &Value) -> String {
     let mut lines = Vec::new();
     leaves(values, &mut String::new(), &mut lines);
@@ -189,7 +189,7 @@ fn stopped(name: &ControlPlaneName, error: &apply::Error) -> CliError {
 #[derive(Debug, Serialize)]
 struct RollbackDocument<'r> {
     name: &'r str,
-    /// When the interrupted run began, where there was one.
+    /// Time at which the interrupted run began, where there was one.
     started: Option<&'r str>,
     undone: &'r [ObjectRef],
     /// Data and keys that stay; left out where none do.
@@ -292,7 +292,7 @@ pub(crate) fn told(
     }
 }
 
-/// What stays of data and keys, and how it is deleted.
+/// Lists data and keys that stay, with the command that deletes them; empty where none do.
 fn kept(ui: &Ui, name: &ControlPlaneName, kept: &[ObjectReason]) -> String {
     if kept.is_empty() {
         return String::new();

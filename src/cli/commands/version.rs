@@ -22,7 +22,7 @@ use crate::cli::output::format::Format;
 use crate::cli::output::terminal::Ui;
 use crate::control_plane::{find_keys, health};
 
-/// How long each cluster may take: a version is asked for when something is wrong, too.
+/// Time that each cluster may take to answer: a version is asked for when something is wrong, too.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Print the versions of this program, of control planes and of agents
@@ -59,9 +59,9 @@ struct VersionDocument {
     client: ClientVersion,
     control_planes: Vec<Installed>,
     agents: Vec<Installed>,
-    /// What does not fit together.
+    /// Agents and control planes that do not fit together, a clause for each pair.
     skew: Vec<String>,
-    /// Why something is missing above.
+    /// Reasons that something is missing above.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     not_asked: Vec<String>,
 }
@@ -141,7 +141,7 @@ async fn registered(hosting: &Client, namespace: &str, name: &str) -> Result<Vec
     Ok(known.filter(|agent| !agent.version.is_empty()).collect())
 }
 
-/// What does not fit: an agent is of its control plane's line or of a neighbouring one.
+/// Returns the pairs that do not fit: an agent has to be of its control plane's line or of a neighbouring one.
 fn skew(control_planes: &[Installed], agents: &[Installed]) -> Vec<String> {
     let line = |installed: &Installed| installed.version.parse::<ServiceVersion>().ok().map(|version| version.line());
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! How reports of checks look: the preflight's problems, and the blocks of `status`.
+//! Texts of reports of checks: the preflight's problems, and the blocks of `status`.
 
 use std::fmt::Write as _;
 

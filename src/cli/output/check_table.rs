@@ -1,4 +1,4 @@
-//! How the verdicts of checks look: a table by category, one line a problem, entries for programs, a JUnit report.
+//! Formats of the verdicts of checks: a table by category, one line a problem, entries for programs, a JUnit report.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ pub(crate) struct Entry<'r> {
     title: &'r str,
     /// `passed`, `failed`, `warned` or `skipped`.
     verdict: &'static str,
-    /// What was seen, what is wrong, or which check kept this one from being judged.
+    /// The observation, the problem, or the check that kept this one from being judged.
     message: &'r str,
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,

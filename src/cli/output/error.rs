@@ -1,4 +1,4 @@
-//! What a command can fail with: a headline, its causes, what to do next, and the exit code.
+//! Error that a command fails with: a headline, its causes, what to do next, and the exit code.
 
 use std::error::Error as StdError;
 use std::fmt::Write as _;
@@ -41,15 +41,15 @@ pub(crate) struct CliError {
     pub(crate) exit: Exit,
     /// A stable identifier of the reason, for scripts.
     pub(crate) reason: &'static str,
-    /// What failed, without a full stop.
+    /// The failure in one sentence, without a full stop.
     pub(crate) headline: String,
-    /// Why, outermost first; each line adds something to the one before.
+    /// Causes, outermost first; each line adds something to the one before.
     pub(crate) causes: Vec<String>,
     /// The things that the headline counts, one line each.
     pub(crate) details: Box<[String]>,
-    /// What to do next.
+    /// Advice on what to do next.
     pub(crate) hints: Vec<Remedy>,
-    /// What is wrong with values, each with its code and place; shown like a compiler's errors between causes and hints.
+    /// Problems with values, each with its code and place; shown like a compiler's errors between causes and hints.
     pub(crate) problems: Option<Box<Diagnostics>>,
 }
 
@@ -104,7 +104,7 @@ impl CliError {
         self
     }
 
-    /// Adds what to do next.
+    /// Adds advice on what to do next.
     pub(crate) fn hint(mut self, remedy: impl Into<Remedy>) -> Self {
         self.hints.push(remedy.into());
         self
@@ -118,7 +118,7 @@ impl CliError {
         }
     }
 
-    /// Adds where the reason is explained.
+    /// Adds the hint to the page that explains the reason.
     pub(crate) fn hint_of_reason(self) -> Self {
         let hint = format!("explain it: `fleetctl explain {}`", self.reason);
         self.hint(hint)

@@ -1,4 +1,4 @@
-//! How an install ends badly: the first error as headline, its cause chain and remedy, then what became of the changes.
+//! Errors of installs: the first error as headline, its cause chain and remedy, then the outcome of the changes.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What `--verbose` and `RUST_LOG` show on stderr: above all the requests, never their bodies.
+//! Log that `--verbose` and `RUST_LOG` show on stderr: above all the requests, never their bodies.
 
 use std::io;
 

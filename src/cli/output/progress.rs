@@ -1,4 +1,4 @@
-//! How a run is shown as it goes: a live view on a terminal, plain lines elsewhere, events under `-o json`.
+//! Display of a run as it goes: a live view on a terminal, plain lines elsewhere, events under `-o json`.
 //!
 //! What is awaited tells of itself in words of API servers and pods, so every line is made visible here.
 
@@ -14,7 +14,7 @@ use crate::api::text::{visible_lines, visible_list};
 use crate::install::progress::{Progress, tell};
 use crate::k8s::{Event, ObjectRef};
 
-/// How often a line is drawn again for the time that it shows.
+/// Time after which a line is drawn again for the elapsed time that it shows.
 const TICK: Duration = Duration::from_millis(120);
 
 /// Shows the steps of a run: on a terminal the step under way, and below it a line for each object that is still waited
@@ -32,7 +32,7 @@ struct Step {
     bar: ProgressBar,
     started: Instant,
     last: String,
-    /// It undoes what the steps before it did.
+    /// Whether it undoes what the steps before it did.
     undoes: bool,
 }
 
@@ -100,7 +100,7 @@ impl Display {
         self.ui.note(&line);
     }
 
-    /// What an object that is waited for is like now.
+    /// Shows the present state of an object that is waited for.
     fn waiting(&self, object: &ObjectRef, message: &str) {
         let text = format!("{object}: {message}");
         if !self.ui.live {

@@ -1,4 +1,4 @@
-//! How remedies are written: the program's name, its commands and flags, and the flags that lead to the same place.
+//! Texts of remedies: the program's name, its commands and flags, and the flags that lead to the same place.
 
 use std::fmt::Write as _;
 

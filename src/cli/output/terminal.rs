@@ -17,7 +17,7 @@ use super::style::{BAD, CAUTION, DOUBTFUL, END, GOOD, painted, plain};
 use crate::api::text::{escaped, escaped_json};
 use crate::cli::args::global::Global;
 
-/// How a line of a report is marked.
+/// Mark of a line of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mark {
     /// As it should be.
@@ -28,7 +28,7 @@ pub(crate) enum Mark {
     Bad,
 }
 
-/// Where a command writes, and how much.
+/// Output of a command: the streams that it writes to, and how much it writes.
 #[derive(Debug, Clone)]
 pub(crate) struct Ui {
     /// The name under which the user started the program.
@@ -214,7 +214,7 @@ impl Ui {
     }
 }
 
-/// What has to be confirmed.
+/// Action that has to be confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Question {
     DeleteData,

@@ -1,5 +1,5 @@
-//! What was meant by a word that is no command here: a command that stands elsewhere in the tree, or what other programs
-//! call it.
+//! Suggestions for a word that is no command here: a command that stands elsewhere in the tree, or one that other
+//! programs call so.
 
 use std::ffi::OsString;
 
@@ -7,7 +7,7 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
-/// What Helm, kubectl and others call what is done here by another command.
+/// Words of Helm, kubectl and others for what is done here by another command, each with that command.
 const ELSEWHERE: [(&str, &str); 17] = [
     ("apply", "install"),
     ("create", "install"),
@@ -28,7 +28,7 @@ const ELSEWHERE: [(&str, &str); 17] = [
     ("update", "upgrade"),
 ];
 
-/// What flags of Helm are called here, or why there is no such flag.
+/// Flags of Helm, each with its counterpart here or the reason that there is none.
 const FLAGS: [(&str, &str); 46] = [
     ("--atomic", "'--rollback' undoes an install that fails"),
     ("--rollback-on-failure", "'--rollback' undoes an install that fails"),
@@ -90,7 +90,7 @@ const FLAGS: [(&str, &str); 46] = [
 /// The end of a name that a file of values has.
 const FILES: [&str; 3] = [".yaml", ".yml", ".json"];
 
-/// What was meant by an argument that is not known.
+/// Returns the tip on what was meant by an argument that is not known.
 fn argument_tip(argument: &str) -> Option<String> {
     let flag = argument.split_once('=').map_or(argument, |(flag, _)| flag);
     let known = FLAGS.iter().find(|(theirs, _)| *theirs == flag).map(|(_, ours)| (*ours).to_owned());
@@ -104,7 +104,7 @@ fn with_tip(mut error: Error, tip: String) -> Error {
     error
 }
 
-/// How many commands of the same name are named.
+/// Largest number of commands of the same name that are named; of more, none is.
 const NAMED: usize = 5;
 
 /// The error with the command that was meant, where that is known better than by the spelling.

@@ -1,4 +1,4 @@
-//! What a command takes is described only once the command is asked for.
+//! Lazy descriptions of commands: the arguments of a command are described only once the command is asked for.
 //!
 //! The descriptions of all commands are a quarter of what `--version` does. Help shows the flags of every command below
 //! those that are its own, which clap only does where all is described at once; so whatever is not simply a command that

@@ -1,4 +1,4 @@
-//! What clap does not do by itself: lazy subcommands, grouped help, the program's name, suggestions.
+//! Additions to clap: lazy subcommands, grouped help, the program's name, suggestions.
 
 pub(in crate::cli) mod did_you_mean;
 pub(in crate::cli) mod help_groups;

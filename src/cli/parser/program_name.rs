@@ -3,7 +3,7 @@
 use clap::builder::StyledStr;
 use clap::{Arg, Command};
 
-/// How the texts of the tree are written.
+/// Name of the program in the texts of the tree as they are written.
 const WRITTEN: &str = "fleetctl";
 
 /// The tree with its texts as the user of `name` has to type what they show.

@@ -1,4 +1,4 @@
-//! The audit log of the API server: what it says and what it leaves out.
+//! The audit log of the API server: what it records and what it leaves out.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What the control-plane charts promise, seen in the objects that they render: for every line and every preset.
+//! Promises of the control-plane charts, seen in the objects that they render: for every line and every preset.
 
 mod audit;
 mod covered;

@@ -1,4 +1,4 @@
-//! What users give for pods, their nodes and their way out, seen in the objects of every line.
+//! Values that users give for pods, their nodes and their way out, seen in the objects of every line.
 
 use proptest::prelude::*;
 

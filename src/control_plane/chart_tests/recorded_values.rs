@@ -1,4 +1,4 @@
-//! What an install of a control plane remembers of the values of the one before.
+//! Values that an install of a control plane remembers of the one before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ fn recorded(package: &Package, secrets: Value) -> RecordedRelease {
     RecordedRelease { version: release.version, phase: Phase::Installed, values: release.values, secrets }
 }
 
-/// What an install of `now` would reset of what `before` was installed with.
+/// Returns the values of `before` that an install of `now` would reset, a clause each.
 fn forgotten(before: &Package, secrets: Value, now: &Package) -> Vec<String> {
     let release = before.release(BTreeMap::new());
     let found = ValuesForgotten::compare(now, &release, &recorded(before, secrets));

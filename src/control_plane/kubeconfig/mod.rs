@@ -19,7 +19,7 @@ use crate::inventory::{self, Owner};
 use crate::pki::secrets::ADMIN_SECRET;
 use crate::pki::{self, FolderError, Kubeconfig, PkiError, SecretText, Subject};
 
-/// Where a kubeconfig came from.
+/// Origin of a kubeconfig.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// The Secret in the hosting cluster.
@@ -30,17 +30,17 @@ pub enum Source {
     Folder,
 }
 
-/// Why there is no kubeconfig.
+/// Reason that there is no kubeconfig.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigError {
-    /// Nothing was found, neither there nor here.
+    /// No kubeconfig was found, neither in the hosting cluster nor on this machine.
     #[error("there is no kubeconfig of control plane {name}: neither in namespace {namespace} nor in {}", folder.display())]
     NotFound {
         /// The control plane.
         name: ControlPlaneName,
-        /// Where it was looked in the cluster.
+        /// Namespace of the hosting cluster that was searched.
         namespace: NamespaceName,
-        /// Where it was looked on this machine.
+        /// Folder of this machine that was searched.
         folder: PathBuf,
     },
     /// The hosting cluster refuses the read.
@@ -109,7 +109,7 @@ pub async fn find(
     })
 }
 
-/// Where the record says that the API is reached; nothing when nothing is installed.
+/// Returns the recorded endpoint of the API; nothing when nothing is installed.
 async fn recorded_endpoint(
     client: &Client,
     name: &ControlPlaneName,
@@ -125,8 +125,8 @@ async fn recorded_endpoint(
     Ok(port.parse().ok().map(|port| host.parse().map(|host| pki::Endpoint { host, port })).transpose()?)
 }
 
-/// Beside the keys that `template` keeps: the digest of the kubeconfig that it wrote. A name with a dot in front is no part
-/// of a set of keys.
+/// Name of the file, beside the keys that `template` keeps, with the digest of the kubeconfig that it wrote. A name
+/// with a dot in front is no part of a set of keys.
 pub const TEMPLATE_MARK: &str = ".kubeconfig-of-template";
 
 /// A kubeconfig in its place.
@@ -134,20 +134,21 @@ pub const TEMPLATE_MARK: &str = ".kubeconfig-of-template";
 pub struct Placed {
     /// The file.
     pub file: PathBuf,
-    /// Where the one is kept that was there and is of another control plane.
+    /// Path under which the former file is kept, where that was of another control plane.
     pub aside: Option<PathBuf>,
 }
 
 impl Placed {
-    /// What is to be said of the one that was there.
+    /// Returns the warning that the former file was of another control plane and where it is kept; nothing where none
+    /// was put aside.
     pub fn warning(&self) -> Option<String> {
         let kept = self.aside.as_ref()?.display();
         Some(format!("{} was of another control plane; it is kept as {kept}", self.file.display()))
     }
 }
 
-/// Writes it to the folder of the control plane. A file that trusts another authority is put aside: it is of a control
-/// plane of this name that is gone, or that is in another cluster.
+/// Writes the kubeconfig to the folder of the control plane. A file that trusts another authority is put aside: it is
+/// of a control plane of this name that is gone, or that is in another cluster.
 ///
 /// # Errors
 /// A file that cannot be written or put aside; what was there is then there still.
@@ -202,7 +203,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Its text.
+    /// Text of a kubeconfig that trusts this authority.
     pub(crate) fn kubeconfig(authority: &str, server: &str) -> String {
         trusting(authority, server).to_yaml(ADMIN_KUBECONFIG).unwrap().expose().to_owned()
     }

@@ -10,7 +10,7 @@ use fs_err as fs;
 use crate::api::file::{self, PRIVATE};
 use crate::pki::EditError;
 
-/// Why the file was left as it is.
+/// Reason that the file was left as it is.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// Another program is changing it.
@@ -26,7 +26,7 @@ pub enum FileError {
     Edit {
         /// The kubeconfig.
         file: PathBuf,
-        /// Why.
+        /// Reason that the content cannot be edited.
         #[source]
         source: EditError,
     },
@@ -38,7 +38,7 @@ pub enum FileError {
     Io {
         /// The kubeconfig.
         file: PathBuf,
-        /// Why.
+        /// Error of the file system.
         #[source]
         source: io::Error,
     },
@@ -95,7 +95,7 @@ pub fn listed(named: Option<&Path>, own: &Path) -> Vec<PathBuf> {
     listed
 }
 
-/// Where new entries go, as kubectl has it: the first of the files that exists, else the last.
+/// Returns the file that new entries go to, as kubectl chooses it: the first of the files that exists, else the last.
 pub fn target(listed: &[PathBuf]) -> Option<&PathBuf> {
     listed.iter().find(|path| path.exists()).or(listed.last())
 }
@@ -116,7 +116,7 @@ pub fn text(file: &Path) -> Result<String, FileError> {
     }
 }
 
-/// Who may read a file after a change.
+/// Users who may read a file after a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readers {
     /// Whoever could before.
@@ -125,16 +125,17 @@ pub enum Readers {
     OwnerOnly,
 }
 
-/// What a change did besides.
+/// Side effects of a change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// Where the former text is kept, when there was one and it changed.
+    /// Path of the backup with the former text, when there was one and it changed.
     pub backup: Option<PathBuf>,
     /// Whether others could read the file before and no longer can.
     pub closed: bool,
 }
 
-/// Changes the file by `edit`, from its text (empty where there is none) to its new text; nothing leaves it alone.
+/// Changes the file by `edit`, from its text (empty where there is none) to its new text; an `edit` that gives none
+/// leaves the file alone.
 ///
 /// # Errors
 /// [`FileError`]; the file is then as it was, and nothing was made beside it where it is no file to write to.
@@ -174,7 +175,7 @@ pub fn change(
     Ok(Changed { backup: before.map(|_| backup), closed: closed.is_some() })
 }
 
-/// As many links as Linux follows.
+/// Number of symbolic links in one path that Linux follows at most.
 const MOST_LINKS: usize = 40;
 
 /// The file that a path leads to through links, whether it exists or not.
@@ -190,15 +191,15 @@ fn behind_links(file: &Path) -> Result<PathBuf, FileError> {
     Err(FileError::Io { file: file.to_owned(), source: io::Error::other("too many symbolic links") })
 }
 
-/// Where the former text of a file is kept.
+/// Returns the path of the backup that keeps the former text of a file.
 fn backup_of(file: &Path) -> PathBuf {
     let mut backup = file.as_os_str().to_owned();
     backup.push(".before-fleetctl");
     PathBuf::from(backup)
 }
 
-/// Puts a file whose place another one takes where [`change`] keeps a former text, under a name that is not taken yet;
-/// gives the place.
+/// Moves a file that another one is to replace to where [`change`] keeps a former text, under a name that is not taken
+/// yet; returns its new path.
 ///
 /// # Errors
 /// Refusals of the file system; the file is then as it was.

@@ -29,7 +29,7 @@ pub enum State {
 pub struct Status {
     /// The state.
     pub state: State,
-    /// Such as `0 of 1 pods ready`.
+    /// Message, such as `0 of 1 pods ready`.
     pub message: String,
 }
 

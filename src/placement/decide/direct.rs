@@ -10,7 +10,7 @@ use crate::placement::matching::Direct;
 use crate::placement::reason::Reason;
 use crate::placement::selector::untolerated;
 
-/// Why a named cluster gets nothing.
+/// Reason that a named cluster gets nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Blocked {
     /// No cluster has this name.
@@ -47,7 +47,7 @@ pub struct DirectTarget {
     pub share: Option<Share>,
 }
 
-/// Where an object goes by its own annotation.
+/// Targets of an object by its own annotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectDecision {
     /// The object.

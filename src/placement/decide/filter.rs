@@ -1,4 +1,4 @@
-//! Which clusters may take a group at all, before anything is said about room.
+//! Clusters that may take a group at all, before anything is said about room.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::placement::matching::Policy;
 use crate::placement::reason::Reason;
 use crate::placement::selector::{has_untolerated, untolerated};
 
-/// What is asked of a cluster, and what the last one served.
+/// Conditions on a cluster, and the APIs that the last one served.
 pub(super) struct Filter<'a> {
     policy: &'a Policy,
     group: &'a Group<'a>,
@@ -76,12 +76,12 @@ impl<'a> Filter<'a> {
         missing
     }
 
-    /// Whether a cluster's work has to leave.
+    /// Returns whether a cluster's work has to leave.
     pub(super) fn is_drained(&self, cluster: &Cluster) -> bool {
         has_untolerated(&cluster.taints, &self.policy.tolerations, "NoExecute")
     }
 
-    /// Whether a cluster comes after all that have no such taint.
+    /// Returns whether a cluster comes after all that have no such taint.
     pub(super) fn is_last(&self, cluster: &Cluster) -> bool {
         has_untolerated(&cluster.taints, &self.policy.tolerations, "PreferNoSchedule")
     }

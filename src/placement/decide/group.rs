@@ -80,7 +80,7 @@ impl<'a> Group<'a> {
         self.members.len()
     }
 
-    /// Whether there is no object.
+    /// Returns whether there is no object.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
@@ -90,17 +90,17 @@ impl<'a> Group<'a> {
         self.members.iter().map(|member| member.facts)
     }
 
-    /// Whether it holds data that does not move along.
+    /// Returns whether it holds data that does not move along.
     pub fn has_volumes(&self) -> bool {
         self.members.iter().any(|member| member.facts.volumes)
     }
 
-    /// Whether its volumes keep it from moving.
+    /// Returns whether its volumes keep it from moving.
     pub(super) fn is_held(&self) -> bool {
         self.members.iter().any(|member| member.facts.volumes && !member.facts.asks.allow_volume_move)
     }
 
-    /// What the group needs in a cluster beyond what runs there: all of it, or a target's part.
+    /// Returns the needs of the group in a cluster beyond what runs there: of all of it, or of a target's part.
     pub(crate) fn needs(&self, fleet: &Fleet, current: &Current, cluster: &str, target: Option<&Target>) -> Needs<'a> {
         let each = self.members.iter().filter_map(|member| {
             if !self.runs_in(member, target) {
@@ -111,7 +111,8 @@ impl<'a> Group<'a> {
         Needs::new(&fleet.resources, each.collect())
     }
 
-    /// Whether an object is copied to a target at all. Undividable ones of a divided group run in one of its targets.
+    /// Returns whether an object is copied to a target at all. Undividable ones of a divided group run in one of its
+    /// targets.
     fn runs_in(&self, member: &Member<'_>, target: Option<&Target>) -> bool {
         let undividable = self.divides && member.facts.workload.is_undividable();
         !undividable || target.is_none_or(|target| target.whole.contains(member.key()))
@@ -123,7 +124,7 @@ impl<'a> Group<'a> {
         needs.sums.iter().filter(|sum| sum.amount > 0).map(|sum| (sum.name.clone(), sum.amount)).collect()
     }
 
-    /// What is promised to the group in a target; Jobs that a CronJob may start are not.
+    /// Returns the promises to the group in a target; Jobs that a CronJob may start are not promised.
     pub(crate) fn promises(&self, target: &Target, current: &Current) -> Vec<Promise> {
         let of = |member: &Member<'a>| {
             let shape = member.shape()?.clone();

@@ -26,7 +26,7 @@ use super::reason::Reason;
 /// Most members of a group.
 pub const LARGEST_GROUP: usize = 1000;
 
-/// Why a decision is made again.
+/// Reason that a decision is made again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Something about the objects or the clusters changed.
@@ -40,7 +40,7 @@ pub enum Mode {
     Failover,
 }
 
-/// Where a group is now, and what is known of it there.
+/// Clusters where a group is now, and what is known of it there.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Current {
     /// The recorded targets.
@@ -49,7 +49,7 @@ pub struct Current {
     pub counted: BTreeMap<String, BTreeMap<ObjectKey, i64>>,
     /// Pods with a node, by cluster and object, where others have found none for long. Spread groups only.
     pub bound: BTreeMap<String, BTreeMap<ObjectKey, i64>>,
-    /// Why the decision is made.
+    /// Reason that the decision is made.
     pub mode: Mode,
     /// Clusters that are left out for a while, and why.
     pub excluded: BTreeMap<String, String>,
@@ -76,7 +76,7 @@ pub struct Target {
     pub whole: Vec<ObjectKey>,
 }
 
-/// What became of a decision.
+/// Result of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
     /// All of the group has a target.
@@ -107,7 +107,7 @@ impl Outcome {
     }
 }
 
-/// How the targets were found.
+/// Way in which the targets were found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum How {
     /// There is room.
@@ -153,7 +153,7 @@ impl How {
     }
 }
 
-/// Why a cluster was chosen before others.
+/// Reason that a cluster was chosen before others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chosen {
     /// The scarcest resource there, and the share of it that stays free.
@@ -162,14 +162,14 @@ pub struct Chosen {
     pub with_room: usize,
 }
 
-/// Where a group goes.
+/// Targets of a group, and the reasons for them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
     /// Whether it has a place that is its own; `false` while it merely stays where it may not be.
     pub scheduled: bool,
-    /// What became of it.
+    /// Result of the decision.
     pub outcome: Outcome,
-    /// How the targets were found; absent without any.
+    /// Way in which the targets were found; absent without any.
     pub how: Option<How>,
     /// The targets, in the order of their domains.
     pub targets: Vec<Target>,
@@ -181,9 +181,9 @@ pub struct Decision {
     pub moving_from: Vec<String>,
     /// Domains without a target, and why.
     pub domains: BTreeMap<String, Outcome>,
-    /// Recorded and not carried out.
+    /// Whether the decision is recorded and not carried out.
     pub suspended: bool,
-    /// Why the target was chosen; groups in one cluster only.
+    /// Reason that the target was chosen; groups in one cluster only.
     pub chosen: Option<Chosen>,
 }
 

@@ -14,13 +14,13 @@ pub(super) struct Candidate<'a> {
     pub(super) cluster: &'a Cluster,
     /// Position in the policy's order, one number an expression.
     pub(super) rank: Vec<u32>,
-    /// Before all others of its rank.
+    /// Whether it comes before all others of its rank.
     pub(super) first: bool,
-    /// After all others of its rank.
+    /// Whether it comes after all others of its rank.
     pub(super) last: bool,
 }
 
-/// What a group needs in a cluster, and the room there without what is promised to the group itself.
+/// Needs of a group in a cluster, and the room there without what is promised to the group itself.
 pub(super) struct Site<'s, 'a> {
     pub(super) room: &'s Room,
     pub(super) needs: &'s Needs<'a>,
@@ -39,7 +39,7 @@ struct Ranked<'a> {
     candidate: Candidate<'a>,
     left: Option<Fraction>,
     resource: ResourceId,
-    /// Why its totals do not suffice.
+    /// Reason that its totals do not suffice.
     lacking: Option<Reason>,
 }
 

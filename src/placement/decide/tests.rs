@@ -78,7 +78,7 @@ fn clusters(decision: &Decision) -> Vec<&str> {
     decision.targets.iter().map(|target| target.cluster.as_str()).collect()
 }
 
-/// What each target gets of the one divided object.
+/// Returns the part of the one divided object that each target gets.
 fn numbers(decision: &Decision) -> Vec<(&str, i64)> {
     let number = |share: &Share| match share {
         Share::Replicas(replicas) => *replicas,

@@ -168,7 +168,7 @@ fn search<'a>(
     decision
 }
 
-/// Whether a rebalancing that was asked for gains enough to move.
+/// Returns whether a rebalancing that was asked for gains enough to move.
 fn is_worth_it(found: &Pick<'_>, here: &Here<'_>) -> bool {
     if found.cluster.name == here.cluster.name || found.how != How::Room {
         return false;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// Whether a resource is counted in bytes.
+/// Returns whether a resource is counted in bytes.
 fn is_bytes(resource: &str) -> bool {
     ["memory", "ephemeral-storage", "storage"].contains(&resource) || resource.starts_with("hugepages-")
 }

@@ -1,4 +1,4 @@
-//! Why each cluster does not take a group, as a table.
+//! Reasons that clusters do not take a group, as a table.
 
 use std::sync::Arc;
 
@@ -108,7 +108,7 @@ fn detail(policy: &Policy, fleet: &Fleet, name: &Arc<str>, reason: &Reason) -> S
     text.unwrap_or_default()
 }
 
-/// What is asked, what is free, and to whom a part of that is promised.
+/// Returns the amounts that are asked and free, and to whom a part of the free one is promised.
 fn insufficient(cluster: Option<&Cluster>, resource: &str, asked: i64, free: i64) -> String {
     let promises = cluster.map(|cluster| cluster.room.promises()).unwrap_or_default();
     let of = |promise: &crate::placement::room::Promise| promise.shape.request(resource).saturating_mul(promise.pods);

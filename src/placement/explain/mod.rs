@@ -137,7 +137,7 @@ pub fn sentence(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decision: &De
     shorten(format!("{prefix}{text}"))
 }
 
-/// A group in one cluster.
+/// Returns the sentence for a group in one cluster.
 fn single(decision: &Decision) -> String {
     let cluster = quoted(decision.targets.iter().map(|target| &target.cluster));
     let not = match rejections(&decision.rejected, false).as_str() {
@@ -171,7 +171,7 @@ fn single(decision: &Decision) -> String {
     text + &not
 }
 
-/// A group over several domains.
+/// Returns the sentence for a group over several domains.
 fn spread(decision: &Decision) -> String {
     let shares = |target: &Target| {
         let one = |share: &Share| match share {
@@ -204,7 +204,7 @@ fn spread(decision: &Decision) -> String {
     }
 }
 
-/// No cluster at all, why, and what can be done.
+/// Returns the sentence for a group without any cluster: the reasons, and what can be done.
 fn nowhere(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decision: &Decision) -> String {
     let mut steps: Vec<String> = next::steps(policy, decision).into_iter().take(2).collect();
     if let Some(facts) = group.objects().next() {

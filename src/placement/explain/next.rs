@@ -1,4 +1,4 @@
-//! What can be done about a group that has no place.
+//! Steps that can be taken for a group that has no place.
 
 use std::collections::BTreeMap;
 

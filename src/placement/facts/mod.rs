@@ -38,12 +38,12 @@ pub enum FactsError {
     Pods {
         /// The object.
         object: ObjectKey,
-        /// Why.
+        /// Reason that they cannot be read.
         reason: String,
     },
 }
 
-/// What placement knows of one object.
+/// Properties of one object that placement knows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Facts {
     /// Group, kind, namespace and name.
@@ -56,51 +56,51 @@ pub struct Facts {
     /// Generation; 0 for kinds without one.
     #[serde(default)]
     pub generation: i64,
-    /// When it was created.
+    /// Time of its creation.
     #[serde(default)]
     pub created: Option<Timestamp>,
     /// Its labels, without those of the service.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// What its annotations ask for.
+    /// Requests of its annotations.
     #[serde(default)]
     pub asks: Asks,
-    /// How many pods it runs.
+    /// Number of pods that it runs, and the kind of its controller.
     #[serde(default)]
     pub workload: Workload,
-    /// What one of its pods asks for; absent for kinds without pods.
+    /// Demands of one of its pods; absent for kinds without pods.
     #[serde(default, serialize_with = "shape::write", deserialize_with = "shape::read")]
     pub shape: Option<Arc<Shape>>,
     /// Whether it holds data that does not move along: a PersistentVolumeClaim, or templates of them.
     #[serde(default)]
     pub volumes: bool,
-    /// What it scales, if it is a HorizontalPodAutoscaler.
+    /// Target that it scales, if it is a HorizontalPodAutoscaler.
     #[serde(default)]
     pub scales: Option<Scales>,
     /// Objects that its pods need.
     #[serde(default)]
     pub references: Vec<Reference>,
-    /// Why it is never placed, if so.
+    /// Reason that it is never placed, if there is one.
     #[serde(default)]
     pub never: Option<Never>,
     /// Digest of what a copy and a decision depend on: the same digest, nothing to do.
     pub hash: String,
 }
 
-/// What the annotations of an object ask for.
+/// Requests of the annotations of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asks {
     /// The one cluster to place onto; empty keeps the object in the control plane.
     pub cluster: Option<String>,
     /// The clusters to spread over.
     pub spread_onto: Option<SpreadOnto>,
-    /// Adopt an object that is there already.
+    /// Whether an object that is there already is adopted.
     pub adopt: bool,
     /// Fields that are left to others in the workload cluster.
     pub leave_fields: Vec<String>,
-    /// Retain the copies when the source is deleted.
+    /// Whether the copies are retained when the source is deleted.
     pub keep_on_delete: bool,
-    /// Its volumes do not keep the group from moving.
+    /// Whether the group may move although the object has volumes.
     pub allow_volume_move: bool,
 }
 
@@ -109,7 +109,7 @@ pub struct Asks {
 pub struct SpreadOnto {
     /// Clusters, the preferred first, each once.
     pub clusters: Vec<String>,
-    /// Copies instead of dividing.
+    /// Whether each cluster gets a whole copy, instead of dividing.
     pub duplicate: bool,
 }
 
@@ -130,7 +130,7 @@ impl SpreadOnto {
     }
 }
 
-/// How many pods an object runs, and of which kind of controller.
+/// Number of pods that an object runs, and the kind of its controller.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Workload {
     /// No pods.
@@ -144,7 +144,7 @@ pub enum Workload {
         completions: Option<i64>,
         /// Pods at a time.
         parallelism: i64,
-        /// Each completion has a number.
+        /// Whether each completion has a number.
         indexed: bool,
     },
     /// A CronJob whose Jobs run so many pods at a time.
@@ -170,12 +170,12 @@ impl Workload {
         }
     }
 
-    /// Whether its pods can be divided over clusters.
+    /// Returns whether its pods can be divided over clusters.
     pub fn is_dividable(self) -> bool {
         matches!(self, Self::Replicas(_) | Self::Job { completions: Some(_), indexed: false, .. })
     }
 
-    /// Whether it runs pods and goes to one cluster whole.
+    /// Returns whether it runs pods and goes to one cluster whole.
     pub fn is_undividable(self) -> bool {
         match self {
             Self::Job { .. } => !self.is_dividable(),
@@ -184,13 +184,13 @@ impl Workload {
         }
     }
 
-    /// Whether it begins anew when it moves.
+    /// Returns whether it begins anew when it moves.
     pub fn runs_once(self) -> bool {
         matches!(self, Self::Job { .. } | Self::Pod)
     }
 }
 
-/// What a HorizontalPodAutoscaler scales.
+/// Target that a HorizontalPodAutoscaler scales.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scales {
     /// API group of the target, if it is given.
@@ -204,7 +204,7 @@ pub struct Scales {
 }
 
 impl Scales {
-    /// Whether an object in the autoscaler's namespace is its target.
+    /// Returns whether an object in the autoscaler's namespace is its target.
     pub fn is_target(&self, key: &ObjectKey) -> bool {
         key.kind() == self.kind
             && key.name() == self.name

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{ObjectKey, text};
 use crate::api::labels::{CLUSTER_NAMESPACE_PREFIX, is_own_group};
 
-/// Why an object is never placed.
+/// Reason that an object is never placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Never {
     /// A namespace of Kubernetes or of the service, or something in it.

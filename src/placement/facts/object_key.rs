@@ -46,7 +46,7 @@ impl ObjectKey {
         self.part(3)
     }
 
-    /// Whether it is of this group and kind.
+    /// Returns whether it is of this group and kind.
     pub fn is(&self, group: &str, kind: &str) -> bool {
         self.group() == group && self.kind() == kind
     }

@@ -25,7 +25,7 @@ fn reference(kind: &str, name: &str) -> Reference {
     Reference { kind: kind.to_owned(), name: name.to_owned() }
 }
 
-/// One that is there and not optional.
+/// Returns a reference if a name is given and it is not optional.
 fn required(kind: &str, name: Option<&str>, optional: Option<bool>) -> Option<Reference> {
     name.filter(|name| !name.is_empty() && optional != Some(true)).map(|name| reference(kind, name))
 }

@@ -1,4 +1,4 @@
-//! What one pod of an object asks of a node.
+//! Demands of one pod of an object on a node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::{ObjectKey, strings};
 use crate::placement::pods::pod_requests;
 use crate::placement::selector::{HOSTNAME, NodeSelector, Selector, Toleration};
 
-/// What one pod asks of a node.
+/// Demands of one pod on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
     /// Requests by resource in thousandths, with `pods: 1`; cpu, memory and pods first, then by name; none is 0.
@@ -22,10 +22,10 @@ pub struct Shape {
     /// Nodes that it may run on.
     #[serde(default)]
     pub nodes: NodeSelector,
-    /// No two of them on one node.
+    /// Whether no two of them may run on one node.
     #[serde(default)]
     pub one_per_node: bool,
-    /// What else it asks for, and placement does not regard.
+    /// Other demands, which placement does not regard.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignored: Vec<Ignored>,
 }
@@ -39,7 +39,7 @@ pub enum Ignored {
     PodAntiAffinity,
     /// Topology spread constraints.
     TopologySpread,
-    /// Where its volumes can be attached.
+    /// Zones in which its volumes can be attached.
     VolumeZones,
     /// A toleration with an operator that tolerates nothing here.
     TolerationOperator(String),
@@ -140,7 +140,7 @@ fn takes_host_port(spec: &PodSpec) -> bool {
     ports.any(|port| network || port.host_port.is_some_and(|port| port > 0))
 }
 
-/// Whether a term keeps pods with these labels off the nodes of one another.
+/// Returns whether a term keeps pods with these labels off the nodes of one another.
 fn keeps_itself_apart(term: &PodAffinityTerm, labels: &BTreeMap<String, String>, namespace: &str) -> bool {
     let selector = term.label_selector.as_ref().and_then(|selector| Selector::new(selector).ok());
     let namespaces = term.namespaces.iter().flatten().collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! What is free in one cluster: nodes in numbers, less what is promised.
+//! Room in one cluster: nodes in numbers, less what is promised.
 
 mod need;
 mod pack;
@@ -51,9 +51,9 @@ impl Resources {
 pub struct Node {
     /// Name.
     pub name: String,
-    /// What there is, by resource in thousandths.
+    /// Capacity, by resource in thousandths.
     pub capacity: BTreeMap<String, i64>,
-    /// What is free.
+    /// Amounts that are free, by resource in thousandths.
     pub available: BTreeMap<String, i64>,
     /// Its labels; absent if the cluster does not report them.
     pub labels: Option<BTreeMap<String, String>>,
@@ -82,7 +82,7 @@ pub fn nodes(capacity: &NodeResources, available: &NodeResources, taints: &BTree
     capacity.iter().map(node).collect()
 }
 
-/// What nodes have in common.
+/// Properties that nodes have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct NodeKind {
     capacity: Vec<i64>,
@@ -97,9 +97,9 @@ pub struct Promise {
     pub group: Arc<str>,
     /// The object.
     pub object: ObjectKey,
-    /// What one asks for.
+    /// Demands of one pod.
     pub shape: Arc<Shape>,
-    /// How many; one a node if `daemon`.
+    /// Number of pods; one a node if `daemon`.
     pub pods: i64,
     /// Whether it is a DaemonSet.
     pub daemon: bool,
@@ -110,7 +110,7 @@ pub struct Promise {
 pub struct Room {
     /// Resources of the columns, by number.
     columns: Vec<ResourceId>,
-    /// In byte order.
+    /// Names of the nodes, in byte order.
     names: Vec<Box<str>>,
     kind_of: Vec<u16>,
     kinds: Vec<NodeKind>,
@@ -296,7 +296,7 @@ impl Room {
         self.totals(needs).0.left
     }
 
-    /// Whether the pods may run on a node of a kind, by taints and labels alone.
+    /// Returns whether the pods may run on a node of a kind, by taints and labels alone.
     fn kind_is_eligible(&self, kind: &NodeKind, shape: &Shape, name: &str) -> bool {
         let repelled = ["NoSchedule", "NoExecute"]
             .iter()
@@ -306,13 +306,13 @@ impl Room {
         !repelled && (shape.nodes.is_empty() || (!self.lacks_labels(kind, shape) && shape.nodes.matches(get, name)))
     }
 
-    /// Whether a shape asks for labels that nodes of a kind do not report.
+    /// Returns whether a shape asks for labels that nodes of a kind do not report.
     fn lacks_labels(&self, kind: &NodeKind, shape: &Shape) -> bool {
         let mut keys = shape.nodes.keys().filter(|key| *key != HOSTNAME);
         keys.any(|key| kind.labels.is_none() || self.dropped_keys.iter().any(|dropped| dropped == key))
     }
 
-    /// Whether any node has too few labels to know whether a shape may run there.
+    /// Returns whether any node has too few labels to know whether a shape may run there.
     fn labels_are_unknown(&self, shape: &Shape) -> bool {
         !shape.nodes.is_empty() && self.kinds.iter().any(|kind| self.lacks_labels(kind, shape))
     }
@@ -337,7 +337,7 @@ impl Room {
     }
 }
 
-/// What stays free of the scarcest resource.
+/// Share that stays free of the scarcest resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Scarcest {
     /// Absent for a cluster without capacity.

@@ -1,4 +1,4 @@
-//! What pods need, with resources by number.
+//! Needs of pods, with resources by number.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::placement::facts::{ObjectKey, Shape};
 pub struct Need<'a> {
     /// The object.
     pub key: &'a ObjectKey,
-    /// What one pod asks for.
+    /// Demands of one pod.
     pub shape: &'a Shape,
     /// Pods that need room.
     pub pods: i64,
@@ -36,13 +36,13 @@ impl<'a> Need<'a> {
         Self { key, shape, pods: pods.max(0), counted, daemon, requests }
     }
 
-    /// Whether any room is needed.
+    /// Returns whether any room is needed.
     pub(super) fn is_open(&self) -> bool {
         if self.daemon { self.counted == 0 } else { self.pods > 0 }
     }
 }
 
-/// What is asked of one resource in sum.
+/// Amount that is asked of one resource in sum.
 #[derive(Debug, Clone)]
 pub(crate) struct Sum {
     pub(crate) id: Option<ResourceId>,
@@ -50,12 +50,13 @@ pub(crate) struct Sum {
     pub(crate) amount: i64,
 }
 
-/// What all objects of a group need in one cluster.
+/// Needs of all objects of a group in one cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Needs<'a> {
-    /// By object, in the order of their keys.
+    /// Needs by object, in the order of their keys.
     pub(super) each: Vec<Need<'a>>,
-    /// By resource: cpu, memory, pods, then by name. DaemonSets are not in it, for their number of pods is not known.
+    /// Sums by resource: cpu, memory, pods, then by name. DaemonSets are not in them, for their number of pods is not
+    /// known.
     pub(crate) sums: Vec<Sum>,
 }
 
@@ -82,7 +83,7 @@ impl<'a> Needs<'a> {
         Self { each, sums }
     }
 
-    /// By object, in the order of their keys.
+    /// Returns the needs by object, in the order of their keys.
     pub fn iter(&self) -> impl Iterator<Item = &Need<'a>> {
         self.each.iter()
     }

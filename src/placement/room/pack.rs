@@ -9,16 +9,16 @@ use crate::placement::reason::{Fragmented, Reason};
 /// Whether needs have room in a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fit {
-    /// Yes.
+    /// They have room.
     Fits,
-    /// Yes, but perhaps not the way in which the cluster's own scheduler packs.
+    /// They have room, but perhaps not the way in which the cluster's own scheduler packs.
     Tight,
-    /// No.
+    /// They have no room, for this reason.
     No(Reason),
 }
 
 impl Room {
-    /// How many pods go onto one node.
+    /// Returns the number of pods that go onto one node.
     fn goes_onto(&self, need: &Need<'_>, row: &[i64]) -> i64 {
         let mut most = if need.shape.one_per_node { 1 } else { i64::MAX };
         for (id, request) in need.requests.iter().filter(|(_, request)| *request > 0) {
@@ -77,7 +77,7 @@ impl Room {
         (nodes == 0 || placed > 0).then_some(())
     }
 
-    /// Whether all needs have room: totals, then both packings.
+    /// Returns whether all needs have room: totals, then both packings.
     pub fn fit(&self, resources: &Resources, needs: &Needs<'_>) -> Fit {
         match self.totals(needs).1 {
             Some(lacking) => Fit::No(lacking),
@@ -85,7 +85,7 @@ impl Room {
         }
     }
 
-    /// Whether needs whose totals are there can be packed.
+    /// Returns whether needs whose totals are there can be packed.
     pub(crate) fn fit_exactly(&self, resources: &Resources, needs: &Needs<'_>) -> Fit {
         let mut free = self.free.clone();
         if let Err(reason) = self.place_daemons(resources, needs, &mut free) {
@@ -127,7 +127,7 @@ impl Room {
         Ok(())
     }
 
-    /// What is free on the eligible nodes, by column.
+    /// Returns the amounts that are free on the eligible nodes, by column.
     fn sums(&self, eligible: &Eligible, free: &[i64]) -> Vec<i64> {
         let mut sums = vec![0_i64; self.width()];
         for (_, row) in free.chunks_exact(self.width().max(1)).enumerate().filter(|(node, _)| eligible.is(*node)) {
@@ -138,7 +138,7 @@ impl Room {
         sums
     }
 
-    /// Why pods have no nodes at all, or too little on those that they have.
+    /// Returns the reason that pods have no nodes at all, or too little on those that they have.
     fn lacks_nodes(
         &self,
         resources: &Resources,
@@ -261,7 +261,7 @@ impl Room {
         true
     }
 
-    /// What would stay free of cpu and memory on a node, in thousandths of its capacity.
+    /// Returns what would stay free of cpu and memory on a node, each in thousandths of its capacity, added up.
     fn score(&self, need: &Need<'_>, node: usize, row: &[i64]) -> i128 {
         let capacity = &self.kinds[usize::from(self.kind_of[node])].capacity;
         let of = |id: u16| {
@@ -273,7 +273,7 @@ impl Room {
         [0, 1].into_iter().filter_map(of).sum()
     }
 
-    /// Whether every pod would fit an empty node like one that is there; true of a cluster without nodes.
+    /// Returns whether every pod would fit an empty node like one that is there; true of a cluster without nodes.
     pub(crate) fn fits_empty_nodes(&self, needs: &Needs<'_>) -> bool {
         self.nodes() == 0
             || needs.each.iter().filter(|need| need.is_open()).all(|need| {

@@ -145,7 +145,7 @@ pub async fn clear(client: &Client, name: &str) -> Result<(), CallError> {
     remove_finalizers(client, name).await
 }
 
-/// Whether a namespace was made for a cluster of that name, or labelled so that it is taken over.
+/// Returns whether a namespace was made for a cluster of that name, or labelled so that it is taken over.
 fn is_made_for<K: Resource>(namespace: &K, name: &str) -> bool {
     let is_cluster = |owner: &OwnerReference| owner.kind == Cluster::kind(&()) && owner.name == name;
     namespace.labels().get(LABEL_CLUSTER).is_some_and(|of| of == name)

@@ -40,7 +40,7 @@ pub(super) struct Objects {
     pub(super) cluster_role_binding: ClusterRoleBinding,
     pub(super) role: Role,
     pub(super) role_binding: RoleBinding,
-    /// How many objects the agent may make.
+    /// Limit of the number of objects that the agent may make.
     pub(super) quota: ResourceQuota,
     /// Without a spec, which the agent writes. The monitor finds it by name and namespace: its labels are the agent's to
     /// write as well.

@@ -20,8 +20,8 @@ use crate::k8s::api_error::ApiError;
 /// Maximum length of a field of the spec, in characters.
 const LONGEST: usize = 63;
 
-/// What was observed, as far as the spec takes it: nothing of a text with control characters, which an agent wrote before
-/// the API server refused them. One that is refused would fail the whole update.
+/// Returns an observed text as far as the spec takes it: nothing of one with control characters, which an agent wrote
+/// before the API server refused them. One that is refused would fail the whole update.
 fn taken(text: &str) -> String {
     if text.chars().any(char::is_control) { String::new() } else { text.to_owned() }
 }
@@ -111,7 +111,7 @@ pub fn update(cluster: &Cluster) -> Option<Value> {
     }))
 }
 
-/// Whether somebody else has set a label.
+/// Returns whether somebody else has set a label.
 fn is_operators_label(cluster: &Cluster, label: &str) -> bool {
     cluster.labels().contains_key(label) && !is_owned(cluster, &["metadata", "labels", label])
 }

@@ -12,14 +12,14 @@ use crate::api::condition::find;
 
 /// Losses within this time belong together.
 const WINDOW: Duration = Duration::from_secs(40);
-/// Fewer than this is never a mass.
+/// Smallest number of losses that count as a mass.
 const AT_LEAST: usize = 3;
 
 /// Clusters that are registered and Ready for less than this count neither as lost nor as ready: whoever has an init token
 /// registers as many as it likes, and their silence must not freeze the others.
 const STEADY: SignedDuration = SignedDuration::from_mins(10);
 
-/// Whether a cluster that is Ready has been so, and registered, for long enough to count.
+/// Returns whether a cluster that is Ready has been so, and registered, for long enough to count.
 pub fn counts(cluster: &Cluster, now: Timestamp) -> bool {
     let status = cluster.status.as_ref();
     let ready = status.and_then(|status| find(&status.conditions, conditions::READY));

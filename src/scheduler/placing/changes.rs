@@ -1,4 +1,4 @@
-//! What changes the state: what watches and the answers to reads and writes say.
+//! Changes of the state: what watches and the answers to reads and writes say.
 
 use std::collections::BTreeMap;
 

@@ -31,7 +31,7 @@ fn left(state: &State, members: &[&ObjectKey], decided: Option<&Decided>) -> BTr
         .collect()
 }
 
-/// What the pods of a group name and no Schedule brings to its clusters.
+/// Returns the objects that the pods of a group name and that no Schedule brings to its clusters.
 fn missing(state: &State, members: &[&ObjectKey], decided: &Decided) -> Vec<Missing> {
     let mut missing = Vec::new();
     for target in &decided.targets {
@@ -47,7 +47,7 @@ fn missing(state: &State, members: &[&ObjectKey], decided: &Decided) -> Vec<Miss
     missing
 }
 
-/// Sets them; those that do not apply are absent.
+/// Sets the conditions; those that do not apply are absent.
 pub(super) fn set(
     state: &State,
     members: &[&ObjectKey],

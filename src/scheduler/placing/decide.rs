@@ -126,7 +126,8 @@ impl Clusters {
         }
     }
 
-    /// When [`Clusters::refresh`] has something to do at the latest.
+    /// Returns the latest time at which [`Clusters::refresh`] has something to do; `None` where nothing waits for room
+    /// that may be there.
     pub(super) fn next(&self) -> Option<Instant> {
         (self.grown && !self.waiting.is_empty()).then(|| self.waited + WAITING_INTERVAL)
     }
@@ -188,7 +189,7 @@ impl Clusters {
         }
     }
 
-    /// All that a group decided is written.
+    /// Records that all that a group decided is written.
     pub(super) fn written(&mut self, group: &str) {
         self.pending.remove(group);
     }
@@ -253,7 +254,7 @@ impl Clusters {
     }
 }
 
-/// What decides whether a cluster may be chosen.
+/// Returns the facts that decide whether a cluster may be chosen: UID, labels, states, and taints with APIs.
 fn eligibility(cluster: &Cluster) -> (Option<&str>, BTreeMap<String, String>, [bool; 4], String) {
     let taints = serde_json::to_string(&cluster.spec.taints).unwrap_or_default();
     let states = [live::is_ready(cluster), cluster.spec.accepted, live::is_leaving(cluster), live::is_drained(cluster)];

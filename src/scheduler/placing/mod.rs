@@ -66,7 +66,7 @@ struct Placing {
     backoffs: BTreeMap<Unit, Backoff>,
 }
 
-/// What placement is told by its operator.
+/// Settings of placement that its operator makes.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Annotations of objects do not place them.

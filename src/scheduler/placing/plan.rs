@@ -25,10 +25,11 @@ use crate::placement::live::{self, source_key};
 use crate::placement::matching::Policy;
 use crate::placement::names::{GroupKey, policy_label, schedule_name};
 
-/// Changes when the same source has to give another copy than it did with an earlier program.
+/// Version of the way in which copies are made: another one when the same source has to give another copy than it did
+/// with an earlier program.
 const FORMAT: u32 = 1;
 
-/// What has to happen for one unit.
+/// Work that is due for one unit.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) stages: Stages,
@@ -40,7 +41,7 @@ pub(super) struct Plan {
     pub(super) faults: BTreeMap<ObjectKey, BTreeMap<&'static str, String>>,
 }
 
-/// What one object has to have in one cluster.
+/// Copy that one object has to have in one cluster.
 struct Wanted<'a> {
     source: &'a Source,
     cluster: &'a str,
@@ -110,13 +111,13 @@ pub(super) fn object(state: &State, key: &ObjectKey, direct: Option<&DirectDecis
     if is_direct { plan.with_label(source, target) } else { plan }
 }
 
-/// That an annotation does not count here.
+/// Returns the reason and message that say that an annotation does not count here; `None` where that is not so.
 fn denied(state: &State, key: &ObjectKey) -> Option<(&'static str, String)> {
     let text = "its annotation names clusters, and this control plane lets policies alone place objects";
     state.is_denied(key).then(|| ("DirectPlacementDenied", text.to_owned()))
 }
 
-/// Why clusters that an annotation names get nothing.
+/// Returns the reasons that clusters that an annotation names get nothing, each with its message.
 fn blocked(direct: &DirectDecision) -> BTreeMap<&'static str, String> {
     let mut faults: BTreeMap<&'static str, String> = BTreeMap::new();
     for (name, why) in &direct.blocked {

@@ -1,4 +1,4 @@
-//! What a policy says of itself: whether it can be applied, and how much of what it matches has a place.
+//! The status of a policy: whether it can be applied, and how much of what it matches has a place.
 
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -16,7 +16,7 @@ const VALID: &str = "Valid";
 const SCHEDULED: &str = "Scheduled";
 const SUSPENDED: &str = "Suspended";
 
-/// Why a policy cannot be applied as it is: the reason and what is wrong.
+/// Returns the fault that keeps a policy from being applied as it is: the reason and what is wrong; `None` without one.
 fn fault(state: &State, policy: &SchedulePolicy) -> Option<(&'static str, String)> {
     let policy = match Policy::read(policy) {
         Ok(policy) => policy,
@@ -98,7 +98,7 @@ pub(super) fn plan(state: &State, name: &str, now: Timestamp) -> Plan {
     Plan { stages, ..Plan::default() }
 }
 
-/// Whether two states say the same, whenever they were written.
+/// Returns whether two states say the same, whenever they were written.
 fn same(old: &SchedulePolicyStatus, new: &SchedulePolicyStatus) -> bool {
     let rest = |status: &SchedulePolicyStatus| SchedulePolicyStatus { conditions: Vec::new(), ..status.clone() };
     condition::same(&old.conditions, &new.conditions) && rest(old) == rest(new)

@@ -1,4 +1,4 @@
-//! What has to be planned, and when.
+//! Queue of the units that have to be planned, by the time at which they are due.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::placement::facts::ObjectKey;
 
-/// What is planned as one: its writes are made one after the other.
+/// Unit that is planned as one: its writes are made one after the other.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Unit {
     /// A group.
@@ -20,10 +20,10 @@ pub(super) enum Unit {
     Policy(String),
 }
 
-/// Where a unit is among those that are due first.
+/// Order of a unit among those that are due: the least first, and `None` before all others.
 type Rank = Option<i64>;
 
-/// When a unit is planned.
+/// Time at which a unit is planned.
 #[derive(Debug, Clone, Copy)]
 struct Due {
     at: Instant,
@@ -83,7 +83,7 @@ impl Queue {
         self.units.len()
     }
 
-    /// When the next unit is due.
+    /// Returns the time at which the next unit that is free is due; `None` where there is no such unit.
     pub(super) fn next(&self, is_free: impl Fn(&Unit) -> bool) -> Option<Instant> {
         let is_free = &is_free;
         let ready = self.ready.iter().map(|(_, unit)| unit).find(|unit| is_free(unit));

@@ -25,7 +25,7 @@ const PAGE: u32 = 500;
 /// Namespace and name; the namespace of an object without one is empty.
 pub(super) type Place = (String, String);
 
-/// What one watch saw.
+/// Observation of one watch.
 #[derive(Debug)]
 pub(super) enum Seen<K> {
     /// An object as it is now.
@@ -121,7 +121,7 @@ where
     }
 }
 
-/// Where an object is.
+/// Returns the namespace and name of an object.
 pub(super) fn place<K: Resource>(object: &K) -> Place {
     (object.namespace().unwrap_or_default(), object.name_any())
 }

@@ -1,5 +1,5 @@
-//! What placement knows: sources, policies, groups and Schedules as the watches deliver them, with the indexes that are
-//! asked for, and what is due because of a change.
+//! The knowledge of placement: sources, policies, groups and Schedules as the watches deliver them, with the indexes
+//! that are asked for, and what is due because of a change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const QUIET_MAX: Duration = Duration::from_secs(1);
 const STATUS_DEBOUNCE: Duration = Duration::from_millis(500);
 const STATUS_MAX: Duration = Duration::from_secs(2);
 
-/// Who decides about an object.
+/// Assignment of an object to what decides about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Assignment {
     /// Nothing is to be done, and nothing is there.
@@ -64,7 +64,7 @@ pub(super) struct State {
     users: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
     /// Events about sources that are to be written with their statuses.
     news: BTreeMap<ObjectKey, Vec<Write>>,
-    /// What was last said of objects that cannot be placed as they ask, by reason.
+    /// Faults that were last told of objects that cannot be placed as they ask, by reason.
     told: BTreeMap<ObjectKey, BTreeMap<&'static str, String>>,
     pub(super) queue: Queue,
     /// Parts of inventories, and the clusters of which one changed.
@@ -78,7 +78,7 @@ pub(super) struct State {
     pub(super) added: Vec<(String, String)>,
     /// Groups that have to be decided, not only brought up to date.
     pub(super) undecided: BTreeSet<String>,
-    /// What was listed once: kinds by group and plural, and the service's own by plural.
+    /// Kinds of which the first list is complete: by group and plural, and the service's own by plural.
     pub(super) listed: BTreeSet<(&'static str, &'static str)>,
     /// The kinds that are watched.
     pub(super) kinds: Kinds,
@@ -185,7 +185,7 @@ impl State {
         Some(self.order.evaluate(&source.facts, self.namespace_labels(key.namespace())))
     }
 
-    /// Whether an object names clusters in an annotation that does not count.
+    /// Returns whether an object names clusters in an annotation that does not count.
     pub(super) fn is_denied(&self, key: &ObjectKey) -> bool {
         self.facts(key).is_some_and(|facts| self.order.denies(facts))
     }
@@ -232,7 +232,7 @@ impl State {
         }
     }
 
-    /// Whether copies are in a namespace of a cluster.
+    /// Returns whether copies are in a namespace of a cluster.
     pub(super) fn is_inhabited(&self, cluster: &str, namespace: &str) -> bool {
         self.schedules_of(&cluster_namespace(cluster))
             .any(|schedule| schedule.spec.source_ref.namespace.as_deref() == Some(namespace))
@@ -279,7 +279,7 @@ impl State {
         }
     }
 
-    /// Whether more members may come: its policy groups by label.
+    /// Returns whether more members may come: its policy groups by label.
     fn group_waits_for_members(&self, group: &str) -> bool {
         let Some(member) = self.members.get(group).and_then(|members| members.first()) else { return false };
         let Some(source) = self.sources.get(member) else { return false };
@@ -400,7 +400,7 @@ impl State {
         }
     }
 
-    /// What a cluster promises to a copy; nothing where its source is not known.
+    /// Returns the promise of a cluster to a copy; nothing where its source is not known.
     pub(super) fn promise(&self, schedule: &Schedule) -> Option<Promise> {
         live::promise(schedule, self.facts(&live::source_key(&schedule.spec.source_ref))?)
     }

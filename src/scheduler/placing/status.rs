@@ -1,4 +1,4 @@
-//! What a group says of itself: where its members went, how far their copies are, and why nothing better was found.
+//! The status of a group: where its members went, how far their copies are, and why nothing better was found.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ const MEMBERS: usize = 1000;
 /// Fields of a source's status that are taken back when no copy has them any more.
 const TAKEN_BACK: [&str; 4] = ["observedGeneration", "conditions", "startTime", "completionTime"];
 
-/// How far the copies of a group are in one cluster.
+/// Progress of the copies of a group in one cluster.
 #[derive(Default)]
 struct GroupProgress {
     objects: i32,
@@ -71,7 +71,7 @@ impl GroupProgress {
     }
 }
 
-/// Whether every member of a group is available in every cluster that it was decided for.
+/// Returns whether every member of a group is available in every cluster that it was decided for.
 pub(super) fn all_available(state: &State, members: &[&ObjectKey], decided: Option<&Decided>) -> bool {
     decided.is_some_and(|decided| {
         decided.targets.iter().all(|target| {
@@ -82,7 +82,7 @@ pub(super) fn all_available(state: &State, members: &[&ObjectKey], decided: Opti
     })
 }
 
-/// Whether an object is available in each of these clusters, and in at least one.
+/// Returns whether an object is available in each of these clusters, and in at least one.
 pub(super) fn is_available_in(state: &State, key: &ObjectKey, clusters: &[&str]) -> bool {
     let is_there = |cluster: &&str| {
         let mut there = state.copies_of(key).filter(|(at, _)| cluster_of(at) == *cluster);
@@ -208,7 +208,7 @@ fn same_decision(old: &DecisionRecord, new: &DecisionRecord) -> bool {
     old == *new
 }
 
-/// Whether two states of a status say the same, whenever they were written.
+/// Returns whether two states of a status say the same, whenever they were written.
 pub(super) fn same(old: Option<&ScheduleGroupStatus>, new: &ScheduleGroupStatus) -> bool {
     let Some(old) = old else { return false };
     let conditions = condition::same(&old.conditions, &new.conditions);
@@ -251,7 +251,8 @@ pub(super) fn source(state: &State, key: &ObjectKey) -> Plan {
     Plan { stages: vec![vec![Write::Status(source.address.clone(), new)]], ..Plan::default() }
 }
 
-/// What a Schedule reports of its copy; applied counts only for the newest generation of the source.
+/// Returns the state that a Schedule reports of its copy; `applied` counts only for the newest generation of the
+/// source.
 fn copy_status(cluster: &str, schedule: &Schedule, facts: &Facts) -> CopyStatus {
     let status = schedule.status.as_ref();
     let resource = status.and_then(|status| status.resource.as_deref());
@@ -264,7 +265,7 @@ fn copy_status(cluster: &str, schedule: &Schedule, facts: &Facts) -> CopyStatus 
     }
 }
 
-/// Whether everything in `new` is in `old` already.
+/// Returns whether everything in `new` is in `old` already.
 fn is_within(new: &Value, old: &Value) -> bool {
     match (new, old) {
         (Value::Object(new), Value::Object(old)) => {

@@ -88,7 +88,7 @@ pub(super) enum Write {
 }
 
 impl Write {
-    /// What is written, for metrics.
+    /// Returns the kind of the write, for metrics.
     const fn kind(&self) -> &'static str {
         match self {
             Self::Schedule(..) => "schedule",
@@ -104,7 +104,7 @@ impl Write {
     }
 }
 
-/// What a write left behind.
+/// Result of a write: the object, or the marks of a source, as they are now.
 #[derive(Debug)]
 pub(super) enum Written {
     Schedule(Schedule),

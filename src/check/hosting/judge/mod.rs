@@ -123,9 +123,9 @@ const STORAGE_CLASS: &str = "etcd.storage.storageClass";
 /// The value that chooses the node port.
 const NODE_PORT: &str = "exposure.nodePort";
 
-/// Certificates are valid from five minutes before the local clock's time on.
+/// Seconds before the local clock's time from which certificates are valid: five minutes.
 const CLOCK_ALLOWANCE: i64 = 5 * 60;
-/// What the resolution of the `Date` header and a slow answer can make of equal clocks, in seconds.
+/// Seconds by which equal clocks can seem to differ, for the resolution of the `Date` header and a slow answer.
 const CLOCK_NOISE: i64 = 5;
 
 fn clock(facts: &HostingFacts) -> CheckResult {
@@ -291,12 +291,13 @@ fn storage(facts: &HostingFacts) -> CheckResult {
     }
 }
 
-/// Whether an API server refuses claims without a class where several are the default one; later ones take the newest.
+/// Returns whether an API server refuses claims without a class where several are the default one; later ones take the
+/// newest.
 fn refuses_two_defaults(git_version: &str) -> bool {
     git_version.parse::<KubeMinor>().is_ok_and(|version| (version.major, version.minor) < (1, 26))
 }
 
-/// What an API server takes node ports from when its `--service-node-port-range` says nothing else.
+/// Range from which an API server takes node ports when its `--service-node-port-range` says nothing else.
 pub const USUAL_NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
 
 fn node_port(facts: &HostingFacts) -> CheckResult {

@@ -1,4 +1,4 @@
-//! What a word of the command line could be: contexts, namespaces, names, versions, presets, paths of values.
+//! Candidates for a word of the command line: contexts, namespaces, names, versions, presets, paths of values.
 //!
 //! Files and compiled-in tables are always asked; a cluster only for [`PATIENCE`], since a user waits for the key press.
 
@@ -29,7 +29,7 @@ use crate::install::fleet_home::Home;
 use crate::k8s::Target;
 use crate::workload_cluster::install::PROBE;
 
-/// How long a cluster may take to answer. With the start of the program this stays below 300 ms.
+/// Time that a cluster may take to answer. With the start of the program this stays below 300 ms.
 const PATIENCE: Duration = Duration::from_millis(220);
 
 /// The flags in the words before the cursor that say whom to ask, and about which version.
@@ -184,7 +184,7 @@ fn value_paths(agent: bool) -> Vec<Candidate> {
     found
 }
 
-/// What the chart of the version in the words renders by its defaults.
+/// Renders the chart of the version in the words by its defaults; nothing where that fails.
 fn rendered(agent: bool, words: &Words) -> Vec<Object> {
     let kind = if agent { chart::Kind::Agent } else { chart::Kind::ControlPlane };
     let found = || {

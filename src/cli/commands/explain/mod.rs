@@ -71,7 +71,7 @@ fn entry(page: Page, whole: bool) -> PageEntry {
     PageEntry { id: page.id, kinds: page.kinds(), summary: page.summary(), text: whole.then_some(page.text) }
 }
 
-/// What the pages are about, with the title of each list.
+/// Kinds of pages, with the title of the list of each.
 const KINDS: [(&str, &str); 4] = [
     ("check", "CHECKS"),
     ("cause", "CAUSES OF A FAILED WAIT"),

@@ -57,13 +57,13 @@ fn node_rows(cluster: &Cluster) -> Vec<[String; 4]> {
     vec![node_row(&format!("all {} nodes together", observed.node_count.unwrap_or_default()), &totals)]
 }
 
-/// What is said of rows beyond [`ROWS`].
+/// Returns the line that counts the rows beyond [`ROWS`]; none where there are none.
 fn more(count: usize) -> Option<String> {
     let beyond = count.saturating_sub(ROWS);
     (beyond > 0).then(|| format!("and {beyond} more (`-o json` gives all)"))
 }
 
-/// How many nodes a cluster reports by name.
+/// Returns the number of nodes that a cluster reports by name.
 fn node_count(cluster: &Cluster) -> usize {
     let available = cluster.status.as_ref().and_then(|status| status.available_resources.as_ref());
     available.map_or(0, BTreeMap::len)

@@ -170,7 +170,7 @@ fn wide(cluster: &Cluster) -> Vec<String> {
     ])
 }
 
-/// What is there first, then each cluster as it changes. Ends only with an error or by a signal.
+/// Shows the clusters that are there, then each one as it changes. Ends only with an error or by a signal.
 async fn watch(ui: &Ui, hub: &Client, args: &GetClustersArgs, found: &[Cluster]) -> Result<Exit, CliError> {
     let rows: Vec<Vec<String>> = std::iter::once(titles()).chain(found.iter().map(wide)).collect();
     let columns = Columns::of(&rows);

@@ -65,7 +65,7 @@ pub(in crate::cli) struct PreparedAgent {
     pub(in crate::cli) plan: Plan,
     pub(in crate::cli) workload: Connected,
     pub(in crate::cli) hub: Option<Hub>,
-    /// How the control plane is reached.
+    /// Connection to the control plane.
     hub_server: Option<Connected>,
     pub(in crate::cli) home: Home,
     /// The version of the last install, where its values are taken.
@@ -73,7 +73,7 @@ pub(in crate::cli) struct PreparedAgent {
 }
 
 impl PreparedAgent {
-    /// Where the agent goes.
+    /// Returns the place that the agent goes to.
     pub(in crate::cli) fn place(&self) -> Place<'_> {
         Place { hub: self.hub.as_ref(), home: &self.home }
     }
@@ -143,7 +143,7 @@ impl InstallAgentArgs {
     }
 }
 
-/// What `install` and `upgrade` are asked for.
+/// Arguments of `install` and `upgrade` for an agent.
 pub(crate) struct AgentRequest<'a> {
     pub(in crate::cli) what: &'a AgentArgs,
     pub(crate) dry_run: &'a DryRunArgs,
@@ -200,9 +200,9 @@ async fn control_plane(global: &Global, name: &str) -> Result<(Hub, Connected), 
 struct AgentInstallDocument<'r> {
     #[serde(flatten)]
     done: Done<'r>,
-    /// Its name, where it is known.
+    /// Name of the control plane, where it is known.
     control_plane: Option<&'r str>,
-    /// Its address, as the agent uses it.
+    /// Address of the control plane, as the agent uses it.
     server: &'r str,
 }
 

@@ -77,7 +77,7 @@ impl InstallControlPlaneArgs {
     }
 }
 
-/// What `install` and `upgrade` are asked for.
+/// Arguments of `install` and `upgrade` for a control plane.
 pub(crate) struct Request<'a> {
     pub(crate) plan: &'a PlanArgs,
     pub(crate) dry_run: &'a DryRunArgs,

@@ -93,7 +93,7 @@ impl WriteArgs {
     }
 }
 
-/// Which command brings an installation about, and what it does with the values of the last one.
+/// Command that brings an installation about, and its treatment of the values of the last one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Way {
     recorded: Recorded,
@@ -118,7 +118,8 @@ impl Way {
         self.recorded == Recorded::Reuse
     }
 
-    /// What the flags are laid over, for the installation of `owner` whose name was given as an argument.
+    /// Returns the base that the flags are laid over, for the installation of `owner` whose name was given as an
+    /// argument.
     async fn base(self, client: &Client, owner: Owner, secrets: &[SecretEntry]) -> Result<Base, CliError> {
         if !self.asks_cluster() {
             return Ok(Base::Chart);
@@ -151,7 +152,7 @@ impl Way {
     }
 }
 
-/// What is said before a run begins.
+/// Builds the line that is shown before a run begins.
 fn opening(way: Way, what: &str, package: &Package, former: Option<&str>, context: &str) -> String {
     let context = visible_cell(context);
     let (version, namespace) = (&package.version, &package.namespace);
@@ -208,7 +209,7 @@ enum DryRun {
     Server,
 }
 
-/// What every install says of itself to programs.
+/// Fields of the result of every install, as programs read it.
 #[derive(Debug, Serialize)]
 struct Done<'r> {
     name: &'r str,

@@ -33,7 +33,7 @@ pub(crate) struct Seen {
     pub(crate) health: Health,
     /// The verdicts about the installation itself.
     pub(crate) installation: Installation,
-    /// Why components do not run, the root first.
+    /// Reasons that components do not run, the root first.
     pub(super) causes: Vec<Diagnosis>,
     /// The hosting cluster, where it answers.
     pub(super) hosting: Option<Client>,
@@ -42,7 +42,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Nothing but warnings.
+    /// Returns whether nothing fails; warnings do not count.
     pub(crate) fn is_sound(&self) -> bool {
         self.health.is_healthy() && self.installation.report.failures().next().is_none()
     }
@@ -53,7 +53,7 @@ impl Seen {
         Report { judged: all.cloned().collect() }
     }
 
-    /// From where it is seen.
+    /// Returns the sides from which it is seen.
     pub(super) fn view(&self) -> View {
         self.health.facts.view()
     }
@@ -199,7 +199,7 @@ async fn from_hosting(
     Ok(Seen { name, health, installation, causes, hosting: Some(hosting.clone()), inside })
 }
 
-/// What can be judged from inside; `why` says why the hosting cluster was not looked at.
+/// Judges what can be judged from inside; `why` is the reason that the hosting cluster was not looked at.
 async fn from_inside(global: &Global, name: ControlPlaneName, hub: &Client, why: String) -> Result<Seen, CliError> {
     let health = health::look(Err(why), Ok(hub), global.namespace.as_str(), None).await;
     let health = health.map_err(|error| request_failed("cannot read the control plane", &error))?;

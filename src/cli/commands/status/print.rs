@@ -1,4 +1,5 @@
-//! How a control plane's status looks: the blocks of the specification, every check with its id, documents for programs.
+//! Formats of a control plane's status: the blocks of the specification, every check with its id, documents for
+//! programs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -34,7 +35,7 @@ impl<'s> CauseEntry<'s> {
     }
 }
 
-/// What is known of a control plane, as programs read it.
+/// Status of a control plane, as programs read it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct StatusDocument<'s> {
@@ -154,7 +155,7 @@ fn document<'s>(
     }
 }
 
-/// What was seen from where; in the plain status only where something was not seen.
+/// Returns the line on the sides that were seen; in the plain status only where one was not.
 fn view(ui: &Ui, seen: &Seen) -> String {
     let facts = &seen.health.facts;
     let why = |missing: Option<&String>| missing.map(|why| visible_list(why).into_owned()).unwrap_or_default();
@@ -212,7 +213,8 @@ fn wide(ui: &Ui, global: &Global, seen: &Seen) -> String {
     text
 }
 
-/// Why components do not run: the chain from the component to the root, the last words of its log, and what to do.
+/// Describes the reasons that components do not run: the chain from the component to the root, the last words of its
+/// log, and the remedy.
 fn causes(ui: &Ui, causes: &[Diagnosis]) -> String {
     let mut text = String::new();
     for cause in causes {

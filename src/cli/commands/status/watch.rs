@@ -1,5 +1,5 @@
-//! What tells that a control plane may look different now: watches on both of its sides; where they are forbidden or
-//! have broken, the passing of time.
+//! Signals that a control plane may look different now: watches on both of its sides; where they are forbidden or have
+//! broken, the passing of time.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -25,17 +25,18 @@ use crate::api::{Cluster, SchedulePolicy};
 pub(super) const POLL: Duration = Duration::from_secs(3);
 /// Time between two looks of which no event tells that they are due: that a certificate ends, that a record was lost.
 const SELDOM: Duration = Duration::from_secs(30);
-/// Changes come in groups; so long the rest of one is waited for.
+/// Time that the rest of a group of changes is waited for.
 const SETTLE: Duration = Duration::from_millis(300);
-/// After a look so many times its own duration nothing is looked at: a control plane with a thousand agents changes all
-/// the time, and must not be kept busy by being looked at.
+/// Rest after a look, in multiples of the look's own duration: a control plane with a thousand agents changes all the
+/// time, and must not be kept busy by being looked at.
 const REST: u32 = 4;
-/// At most so long, for one that took its time because something did not answer.
+/// Longest rest, for a look that took its time because something did not answer.
 const LONGEST_REST: Duration = Duration::from_secs(5);
-/// How long one watch lives before it is opened anew, in seconds. Shorter than the read time-out of a connection.
+/// Life of one watch before it is opened anew, in seconds. Shorter than the read time-out of a connection.
 const WATCH: u32 = 40;
 
-/// What is watched: on the hosting cluster the components, inside the control plane what a status tells of it.
+/// Kinds that are watched: on the hosting cluster those of the components, inside the control plane those that a status
+/// tells of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Watched {
     Deployments,
@@ -114,7 +115,7 @@ impl Changes {
     }
 }
 
-/// Tells of each change until the watch breaks; whether that is so because it is forbidden.
+/// Tells of each change until the watch breaks. Returns whether it broke because it is forbidden.
 async fn watch<K>(api: Api<Meta<K>>, heard: Arc<Notify>) -> bool
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,

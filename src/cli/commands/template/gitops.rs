@@ -12,7 +12,7 @@ use crate::cli::output::error::CliError;
 const SYNC_WAVE: &str = "argocd.argoproj.io/sync-wave";
 /// Argo CD: how an object is applied and removed.
 const SYNC_OPTIONS: &str = "argocd.argoproj.io/sync-options";
-/// What neither a sync nor the deletion of an Application removes.
+/// Sync options of an object that neither a sync nor the deletion of an Application removes.
 const KEPT: &str = "Prune=false,Delete=false";
 /// Flux: `disabled` on an object that stays when it leaves the repository.
 const FLUX_PRUNE: &str = "kustomize.toolkit.fluxcd.io/prune";
@@ -51,7 +51,7 @@ impl GitOps {
     }
 }
 
-/// Private keys would stay in the history of a repository.
+/// The error of an output with private keys, which would stay in the history of a repository.
 pub(super) fn keys_in_git() -> CliError {
     CliError::usage("KeysInGit", "the output would hold private keys, and Git never forgets them")
         .hint("have them made in the cluster: `--set pki.source=InCluster`")
@@ -74,9 +74,9 @@ fn set(object: &mut Value, annotations: &[(&str, &str)]) {
     }
 }
 
-/// Has Argo CD leave alone the claims that a StatefulSet makes, and with them the data. Each gets the labels of the selector, and
-/// with them the one by which Argo CD before version 3 knows its own objects: where the Application has the name of the control
-/// plane, a claim whose StatefulSet went would count as an object that has left the repository.
+/// Has Argo CD leave alone the claims that a StatefulSet makes, and with them the data. Each gets the labels of the
+/// selector, and with them the one by which Argo CD before version 3 knows its own objects: where the Application has
+/// the name of the control plane, a claim whose StatefulSet went would count as an object that has left the repository.
 fn keep_claims(object: &mut Value) {
     let claims = object.pointer_mut("/spec/volumeClaimTemplates").and_then(Value::as_array_mut);
     for claim in claims.into_iter().flatten() {

@@ -37,7 +37,7 @@ pub(super) struct KeysArgs {
 /// The keys of a run.
 pub(super) struct Keys {
     pub(super) files: Files,
-    /// What to say about them.
+    /// Remark about them for the user.
     note: String,
 }
 
@@ -184,7 +184,7 @@ impl KeysArgs {
     }
 }
 
-/// How the Secret with the keys in a folder is made.
+/// Returns the instruction to make the Secret with the keys in a folder.
 fn from_folder(plan: &Plan, folder: &impl fmt::Display) -> String {
     let secret = plan.values.pki.existing_secret.as_deref().unwrap_or_default();
     format!(

@@ -1,4 +1,4 @@
-//! Which of the rendered objects are printed, in which shape, and where to.
+//! Output of rendered objects: the selection that is printed, its format, and the place that it is written to.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -103,7 +103,7 @@ impl OutputArgs {
         Ok(())
     }
 
-    /// Prints where a field comes from.
+    /// Prints the origin of a field.
     pub(crate) fn explained(
         &self,
         ui: &Ui,

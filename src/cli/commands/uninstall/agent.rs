@@ -28,7 +28,7 @@ use crate::install::progress::Progress;
 use crate::workload_cluster::copies::{PlacedObject, names};
 use crate::workload_cluster::uninstall::{Drain, Leave};
 
-/// How long an interrupted run may take to take back what it asked for.
+/// Time that an interrupted run may take to take back the drain that it asked for.
 const TAKE_BACK: Duration = Duration::from_secs(5);
 
 pub(super) const EXAMPLES: &str = "\
@@ -169,13 +169,13 @@ struct AgentUninstallDocument<'r> {
     name: &'r str,
     /// Whether the control plane knows nothing of the cluster any more.
     left: bool,
-    /// What was placed here, runs on and is managed by nobody.
+    /// Objects that were placed here, run on and are managed by nobody.
     workloads_kept: &'r [PlacedObject],
     #[serde(flatten)]
     removed: &'r Removed,
 }
 
-/// What the control plane still has of a cluster that could not leave.
+/// Names the objects that the control plane still has of a cluster that could not leave.
 fn left_there(name: &ClusterName) -> String {
     format!("Cluster {name}, its namespace {} and its credentials", cluster_namespace(name.as_str()))
 }

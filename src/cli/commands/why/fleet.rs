@@ -1,4 +1,5 @@
-//! What the scheduler knows, read once from the control plane's API: enough to decide about one object as it does.
+//! State that the scheduler decides by, read once from the control plane's API: enough to decide about one object as it
+//! does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -29,15 +30,15 @@ use crate::placement::matching::{Policies, Policy};
 /// Requests under way at a time.
 const IN_FLIGHT: usize = 16;
 
-/// What the scheduler said of itself.
+/// Facts that the scheduler publishes about itself.
 pub(super) struct Said {
-    /// Annotations do not place.
+    /// Whether annotations do not place objects.
     denies_direct: bool,
     /// The kinds that it places.
     pub(super) kinds: Kinds,
 }
 
-/// All of it.
+/// State of the control plane that every decision depends on.
 pub(super) struct Known {
     pub(super) kinds: Kinds,
     pub(super) policies: Policies,
@@ -116,8 +117,8 @@ impl Known {
     }
 }
 
-/// What the scheduler said of itself. Its namespace is not known here: the first of that name is its own, for it is there
-/// before anybody else can make objects.
+/// Reads the facts that the scheduler publishes about itself in a ConfigMap. Its namespace is not known here: the
+/// oldest ConfigMap of that name is its own, for it is there before anybody else can make objects.
 pub(super) async fn said(client: &Client) -> Result<Said, CliError> {
     let maps: Api<ConfigMap> = Api::all(client.clone());
     let params = ListParams::default().fields(&format!("metadata.name={BOOTSTRAP_STATUS}"));

@@ -122,7 +122,7 @@ async fn explained(client: &Client, known: &Known, facts: &Facts) -> Result<Repo
     Ok(report)
 }
 
-/// What an annotation of the object's own decides.
+/// Adds to the report the decision of an annotation of the object's own.
 async fn by_annotation(
     client: &Client,
     known: &Known,
@@ -153,7 +153,7 @@ async fn by_annotation(
     Ok(())
 }
 
-/// What a policy decides.
+/// Adds to the report the decision of a policy.
 async fn by_policy(
     client: &Client,
     known: &Known,
@@ -203,7 +203,7 @@ async fn by_policy(
     Ok(())
 }
 
-/// What the scheduler last recorded of a group.
+/// Returns the decision that the scheduler last recorded of a group.
 fn said(status: &ScheduleGroupStatus) -> Option<report::Recorded> {
     let condition = condition::find(&status.conditions, "Scheduled")?;
     let time = status.decision.as_ref().and_then(|decision| decision.time.as_ref()).map(|time| time.0);
@@ -234,7 +234,7 @@ fn copies(known: &Known, key: &ObjectKey) -> Vec<Copy> {
     copies.collect()
 }
 
-/// What is said of a Deployment that no cluster takes, for its page.
+/// Returns the report on a Deployment that no cluster takes, for its page.
 #[cfg(test)]
 pub(crate) fn example() -> String {
     use crate::placement::decide::Current;

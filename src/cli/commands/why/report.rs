@@ -1,4 +1,4 @@
-//! What `why` found, for people and for programs.
+//! Result of `why`, for people and for programs.
 
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
@@ -16,22 +16,22 @@ pub(super) struct Report {
     pub(super) placed: bool,
     /// Whether every copy is as the control plane has it.
     pub(super) applied: bool,
-    /// Who decides about it, and who else would.
+    /// Policy that decides about it, and the other policies that match.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) policy: Option<String>,
     /// Its group, and what that asks for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) group: Option<String>,
-    /// Why nobody decides about it, or why it is where it is.
+    /// Reasons that nobody decides about it, or that it is where it is.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) why: Vec<String>,
-    /// What placement did not regard.
+    /// Remarks, such as on what placement did not regard.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) notes: Vec<String>,
-    /// What the scheduler last recorded.
+    /// Decision that the scheduler last recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) recorded: Option<Recorded>,
-    /// What would be decided now.
+    /// Decision that would be made now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) now: Option<Now>,
     /// The copies that there are.
@@ -70,7 +70,7 @@ pub(super) struct Copy {
     pub(super) cluster: String,
     pub(super) applied: bool,
     pub(super) available: bool,
-    /// The cluster is not Ready: this is what it last said.
+    /// Whether the cluster is not Ready, so that this is what it last said.
     pub(super) stale: bool,
     pub(super) message: String,
 }

@@ -19,7 +19,7 @@ use crate::placement::matching::Policy;
 use crate::placement::reason::Reason;
 use crate::placement::room::{Needs, Room};
 
-/// What may happen to a copy that is there.
+/// Changes that may happen to a copy that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hold {
     /// It may grow.
@@ -65,7 +65,7 @@ struct Spread<'a> {
     fleet: &'a Fleet,
     current: &'a Current,
     rejected: Vec<(Arc<str>, Reason)>,
-    /// By topology value.
+    /// Clusters by topology value.
     sites: BTreeMap<String, Territory<'a>>,
 }
 
@@ -176,12 +176,12 @@ impl<'a> Spread<'a> {
         self.current.targets.iter().find(of_domain)
     }
 
-    /// What a domain has of an object, as recorded.
+    /// Returns the replicas or completions of an object that a domain has, as recorded.
     fn recorded(&self, domain: &str, key: &ObjectKey) -> i64 {
         self.old_target(domain).and_then(|target| target.replicas.get(key)).map_or(0, |share| amount(*share))
     }
 
-    /// What a division starts from: nothing where it is made afresh.
+    /// Returns the replicas or completions that a division starts from: 0 where it is made afresh.
     fn start(&self, domain: &str, key: &ObjectKey) -> i64 {
         match self.current.mode {
             Mode::PolicyEdit | Mode::Rebalance => 0,
@@ -194,7 +194,7 @@ impl<'a> Spread<'a> {
         member.need(self.fleet, pods, self.current.counted(&cluster.name, member.key()))
     }
 
-    /// What a target's copies need in a cluster.
+    /// Returns the needs of a target's copies in a cluster.
     fn needs(&self, cluster: &Cluster, target: &Target) -> Needs<'a> {
         self.group.needs(self.fleet, self.current, &cluster.name, Some(target))
     }

@@ -1,4 +1,4 @@
-//! What the program prints for each id, held against the example on its page.
+//! Output of the program for each id, held against the example on its page.
 //!
 //! `UPDATE_EXAMPLES=1` writes what is printed into the pages, as `cargo bed goldens` does. A page whose example begins with
 //! `$ ` is a whole run of the program, which the tests of the command line repeat.
@@ -47,7 +47,7 @@ fn object(group: &str, kind: &str, name: &str) -> ObjectRef {
     ObjectRef::new(&Kind::known(group, kind), Some("fleet"), name)
 }
 
-/// What a server answers: the code, and the `Status` that comes with it.
+/// Builds the answer of a server: the code, and the `Status` that comes with it.
 fn answer(code: u16, status: &serde_json::Value) -> ApiError {
     ApiError::answer(code, &http::HeaderMap::new(), status.to_string().as_bytes())
 }
@@ -278,7 +278,7 @@ fn of_installs() -> Vec<CliError> {
     ]
 }
 
-/// What an install that was given nothing would reset.
+/// Builds the values that an install which was given nothing would reset.
 fn forgotten() -> ValuesForgotten {
     let value = |path: &str, recorded: Option<&str>, now: Option<&str>| Forgotten {
         path: path.to_owned(),
@@ -293,7 +293,7 @@ fn forgotten() -> ValuesForgotten {
     ValuesForgotten { values, found: Vec::new() }
 }
 
-/// What a control plane placed into a workload cluster.
+/// Builds the objects that a control plane placed into a workload cluster.
 fn placed() -> Vec<PlacedObject> {
     let object = |group: &str, kind: &str, namespace: Option<&str>, name: &str| {
         let kind = placeable::find(group, kind).expect("it can be placed");

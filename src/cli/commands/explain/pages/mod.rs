@@ -22,7 +22,7 @@ impl Page {
         self.text.lines().skip(1).find(|line| !line.is_empty()).unwrap_or_default()
     }
 
-    /// What the id is: `check`, `cause`, `placement` or `error`; an id can be a check and a cause.
+    /// Returns the kinds of the id: `check`, `cause`, `placement` or `error`; an id can be a check and a cause.
     pub(crate) fn kinds(&self) -> Vec<&'static str> {
         let check = check_ids().any(|id| id == self.id);
         let cause = CauseId::ALL.iter().any(|cause| cause.id() == self.id);
