@@ -76,6 +76,9 @@ pub enum KeysError {
         "the keys that are there cannot be used; restore them from a backup, because new ones would lock every agent out"
     )]
     Damaged(#[from] PkiError),
+    /// The Service has an address that no certificate can name.
+    #[error("the load balancer gave Service apiserver an address that no certificate can name")]
+    Address(#[source] PkiError),
     /// The authorities are gone, and something that was made with them is not.
     #[error(
         "Secret {KEPT_SECRET} is gone, and {0} is still there; restore it from a backup, because with new keys neither the data \
@@ -146,7 +149,7 @@ async fn load_balancer(client: &Client, namespace: &str) -> Result<San, KeysErro
         let ingress = service.and_then(|service| service.status?.load_balancer?.ingress).unwrap_or_default();
         let address = ingress.into_iter().find_map(|one| one.hostname.filter(|name| !name.is_empty()).or(one.ip));
         match address {
-            Some(address) => return Ok(address.parse()?),
+            Some(address) => return address.parse().map_err(KeysError::Address),
             None => tracing::info!("waiting for the address of Service apiserver"),
         }
         tokio::time::sleep(LOOK_EVERY).await;
