@@ -15,8 +15,9 @@ pub(crate) fn cause(lines: &[String]) -> Option<(CauseId, &str)> {
     if latest.0 != CauseId::ComponentFailing {
         return Some(latest);
     }
-    let known = |(cause, line): &(CauseId, &str)| *cause != CauseId::ComponentFailing && task(line) == task(latest.1);
-    Some(causes.find(known).unwrap_or(latest))
+    // Beyond a line about something else, it had got further.
+    let mut tries = causes.take_while(|(_, line)| task(line) == task(latest.1));
+    Some(tries.find(|(cause, _)| *cause != CauseId::ComponentFailing).unwrap_or(latest))
 }
 
 /// Returns what a line says that a program cannot do, without the detail: `etcd does not answer`.
@@ -157,6 +158,8 @@ mod tests {
         let refused = "WARN fleet-scheduler is not ready: etcd does not answer: received fatal alert: UnknownCA";
         assert_eq!(found(&[refused, closed]).as_deref(), Some("certificate-untrusted"), "the same, tried again");
         assert_eq!(found(&[refused, failing]).as_deref(), Some("component-failing"), "it has got further since");
+        let since = [refused, failing, closed];
+        assert_eq!(found(&since).as_deref(), Some("component-failing"), "it had got further in between");
         assert_eq!(found(&["somebody is not ready: yet"]), None, "what other programs say");
         assert_eq!(
             found(&["certificate has expired", "lookup a on b: no such host"]).as_deref(),

@@ -33,7 +33,7 @@ pub enum DaemonClientError {
     Parse {
         /// The file.
         path: PathBuf,
-        /// Reason that the text is none, without any line of it.
+        /// Reason that the text is no kubeconfig; no line of it is in the reason.
         #[source]
         source: ReadError,
     },

@@ -142,13 +142,7 @@ fn with_certificate(site: &Site, make: impl FnOnce(&Files) -> (String, pki::Secr
     ]);
     let patch = format!(r#"{{"data":{made}}}"#);
     site.kubectl(&["-n", "fleet", "patch", "secret", "apiserver-certs", "--type", "merge", "-p", &patch]);
-    let output = child.wait_with_output().unwrap();
-    Ran {
-        code: output.status.code(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-        took: began.elapsed(),
-    }
+    Ran::of(child.wait_with_output().unwrap(), began)
 }
 
 #[test]

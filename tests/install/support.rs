@@ -59,7 +59,7 @@ pub(crate) struct Ran {
 }
 
 impl Ran {
-    fn of(output: Output, began: Instant) -> Self {
+    pub(crate) fn of(output: Output, began: Instant) -> Self {
         Self {
             code: output.status.code(),
             stdout: String::from_utf8(output.stdout).unwrap(),

@@ -1,7 +1,10 @@
 //! Results of a removal: objects that are deleted, kept, or left over.
 
+use std::fmt;
+
 use serde::Serialize;
 
+use crate::api::text::visible;
 use crate::k8s::object::ObjectRef;
 
 /// An object with the reason for which it is there, or is reported.
@@ -12,6 +15,12 @@ pub struct ObjectReason {
     /// Reason that it is retained, sign by which it was recognised as one that should be gone, or finalizer or
     /// condition that holds it: half a sentence.
     pub reason: String,
+}
+
+impl fmt::Display for ObjectReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.object, visible(&self.reason))
+    }
 }
 
 /// Result of a removal.

@@ -297,7 +297,7 @@ fn kept(ui: &Ui, name: &ControlPlaneName, kept: &[ObjectReason]) -> String {
     if kept.is_empty() {
         return String::new();
     }
-    let lines: String = kept.iter().map(|kept| format!("  {}: {}\n", kept.object, visible(&kept.reason))).collect();
+    let lines: String = kept.iter().map(|kept| format!("  {kept}\n")).collect();
     format!(
         "Kept, for it is not known to be of that run alone:\n{lines}\
          To delete data for good: `{}`\n",

@@ -238,7 +238,7 @@ fn summary(
     if !removed.kept.is_empty() {
         text.push_str("\nKept:\n");
         for kept in &removed.kept {
-            let _ = writeln!(text, "  {}: {}", kept.object, visible(&kept.reason));
+            let _ = writeln!(text, "  {kept}");
         }
     }
     if !workloads.is_empty() {

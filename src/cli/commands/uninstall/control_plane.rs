@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{elsewhere, leftovers};
 use crate::api::names::ControlPlaneName;
-use crate::api::text::{visible, visible_cell, visible_list};
+use crate::api::text::{visible_cell, visible_list};
 use crate::apply::{Removal, Removed};
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
@@ -210,7 +210,7 @@ fn summary(name: &ControlPlaneName, global: &Global, removed: &Removed, context:
     if !removed.kept.is_empty() {
         text.push_str("\nKept:\n");
         for kept in &removed.kept {
-            let _ = writeln!(text, "  {}: {}", kept.object, visible(&kept.reason));
+            let _ = writeln!(text, "  {kept}");
         }
     }
     let data = removed.kept.iter().any(|kept| matches!(kept.object.kind.as_str(), "PersistentVolumeClaim" | "Secret"));

@@ -5,7 +5,7 @@ pub(crate) mod control_plane;
 
 use clap::Subcommand;
 
-use crate::api::text::{visible, visible_list};
+use crate::api::text::visible_list;
 use crate::apply::Removed;
 use crate::cli::args::global::Global;
 use crate::cli::output::error::{CliError, Exit};
@@ -58,7 +58,7 @@ pub(crate) fn leftovers(removed: &Removed) -> Result<Exit, CliError> {
     };
     let mut error = CliError::new(Exit::PartDone, "LeftoversFound", headline);
     for leftover in &removed.leftovers {
-        error = error.cause(format!("{}: {}", leftover.object, visible(&leftover.reason)));
+        error = error.cause(leftover.to_string());
     }
     Err(error.hint("look at them and delete what is not needed"))
 }

@@ -15,13 +15,14 @@ use object::macho::{CPU_TYPE_ARM64, LC_CODE_SIGNATURE, LinkeditDataCommand, Mach
 use object::read::macho::MachHeader as _;
 use sha2::{Digest as _, Sha256};
 
+use super::programs::linker_variable;
 use crate::parts::cache::remove_tree;
 use crate::run;
 
 /// The oldest macOS that the programs run on: the one that zig's C library is of where nothing else is asked for.
 const OLDEST: &str = "13.0";
 
-/// Where each library is on every macOS; a program that asks for another one would not start.
+/// Paths of libraries that every macOS has; a program that loads another one would not start.
 const LIBRARIES: [&str; 4] = [
     "/System/Library/Frameworks/CoreFoundation.framework/Versions/A/CoreFoundation",
     "/System/Library/Frameworks/Security.framework/Versions/A/Security",
@@ -57,7 +58,7 @@ pub(super) fn link(build: &mut Command, triple: &str, python: &Path, folder: &Pa
         write(&format!("usr/lib/lib{name}.tbd"), &system)?;
     }
     build.env("SDKROOT", folder).env("MACOSX_DEPLOYMENT_TARGET", OLDEST);
-    build.env(format!("CARGO_TARGET_{}_LINKER", triple.replace('-', "_").to_uppercase()), "rust-lld");
+    build.env(linker_variable(triple), "rust-lld");
     Ok(())
 }
 

@@ -40,12 +40,7 @@ const TARGETS: [(&str, &str); 5] = [
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Programs to build, such as `linux-amd64`
-    #[arg(
-        long,
-        value_name = "NAME",
-        value_delimiter = ',',
-        default_value = "linux-amd64,linux-arm64,linux-386,darwin-amd64,darwin-arm64"
-    )]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_values = TARGETS.map(|(name, _)| name))]
     targets: Vec<String>,
     /// Folder for the files; what is in it goes
     #[arg(long, value_name = "FOLDER", default_value = "target/release-files")]

@@ -66,6 +66,11 @@ fn installed(cache: &Cache, name: &str, install: impl Fn(&Path) -> Result<String
     Ok(folder.join("bin"))
 }
 
+/// The variable that tells cargo the linker for a target.
+pub(super) fn linker_variable(triple: &str) -> String {
+    format!("CARGO_TARGET_{}_LINKER", triple.replace('-', "_").to_uppercase())
+}
+
 /// Where the sources are, and what their build depends on beside them.
 #[derive(Debug)]
 pub(super) struct Build<'a> {
@@ -109,7 +114,7 @@ impl Build<'_> {
         }
         let mut command = self.cargo(&triple, &["-C", "target-feature=+crt-static"])?;
         command.env(format!("CC_{}", triple.replace('-', "_")), &compiler);
-        command.env(format!("CARGO_TARGET_{}_LINKER", triple.replace('-', "_").to_uppercase()), &compiler);
+        command.env(linker_variable(&triple), &compiler);
         command.args(["build", "--features", "daemons", "--target", &triple]);
         command.args(PROGRAMS.iter().flat_map(|program| ["--bin", program]));
         let folder = self.run(command, &format!("{cpu}, static"), &triple, "images")?;
