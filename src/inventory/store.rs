@@ -18,9 +18,9 @@ use super::record::{Holder, Lock, State};
 use super::release::random_id;
 use crate::api::kinds::Kind;
 use crate::k8s::api_error::ApiError;
-use crate::k8s::client::{Server, WriteGuard};
+use crate::k8s::client::{Server, WriteGuard, Written};
 use crate::k8s::event::Event;
-use crate::k8s::object::ObjectRef;
+use crate::k8s::object::{ObjectRef, is_terminating};
 use crate::k8s::request_error::RequestError;
 
 /// The most that record and journal may take, in bytes; the API server refuses Secrets from 1 MiB on.
@@ -31,6 +31,11 @@ const LOCK_LIFE: Duration = Duration::from_secs(30);
 const RENEW_EVERY: Duration = Duration::from_secs(10);
 /// Interval at which a lock that is waited for is polled.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Time in which an API server sees a namespace that was made anew; it takes milliseconds.
+const NEW_NAMESPACE: Duration = Duration::from_secs(10);
+/// Interval at which that is polled.
+const ASK_EVERY: Duration = Duration::from_millis(100);
 
 /// Time that the last write of a run may take, even when its deadline has passed.
 const LAST_WORD: Duration = Duration::from_secs(30);
@@ -277,6 +282,26 @@ impl Store {
         }
     }
 
+    /// Creates the Secret.
+    ///
+    /// Where the namespace was deleted and made anew a moment ago, the API server may still have the former one in its
+    /// cache, and refuses it as one that is being deleted: it is asked again until it has seen the new one.
+    async fn create(&self, secret: &Value) -> Result<Written, ApiError> {
+        let end = Instant::now() + NEW_NAMESPACE;
+        let namespaces = Kind::known("", "Namespace");
+        loop {
+            let answer = self.server.create(&secrets(), secret).await;
+            if !answer.as_ref().is_err_and(ApiError::is_namespace_terminating) || Instant::now() >= end {
+                return answer;
+            }
+            let live = self.server.get_metadata(&namespaces, None, &self.owner.namespace).await?;
+            if live.is_none_or(|live| is_terminating(&live)) {
+                return answer;
+            }
+            tokio::time::sleep(ASK_EVERY).await;
+        }
+    }
+
     /// Writes the Secret once. Returns false when it is not the one that was read.
     async fn write(&mut self, mut next: State) -> Result<bool, Error> {
         next.write = random_id();
@@ -298,7 +323,7 @@ impl Store {
         }
         let answer = if next.uid.is_empty() {
             drop_nulls(&mut secret);
-            self.server.create(&secrets(), &secret).await
+            self.create(&secret).await
         } else {
             // The type of a Secret cannot be changed, and need not be said again.
             if let Some(map) = secret.as_object_mut() {
@@ -355,6 +380,7 @@ mod tests {
     use crate::k8s::client::ApplyOptions;
     use crate::k8s::event::Events;
     use crate::k8s::server_clock::tests::dated;
+    use crate::k8s::test_api;
 
     /// A server on which another run takes the lock over as soon as the time there is an hour later, which an answer to
     /// `/late` says. Counts what is applied.
@@ -435,5 +461,47 @@ mod tests {
         let target = ObjectRef::new(&kind, Some("fleet"), "config");
         assert_eq!(Error::on("apply", &target, refused).reason(), "LockLost");
         assert_eq!(applied.load(Ordering::SeqCst), 0);
+    }
+
+    /// Takes the lock where the namespace has this deletion time, or none, and the first two creations are refused as in
+    /// one that is being deleted. Returns the result and the number of creations.
+    async fn in_a_namespace(deletion: Value) -> (Result<Store, Error>, usize) {
+        let created = Arc::new(AtomicUsize::new(0));
+        let creations = Arc::clone(&created);
+        let client = test_api::api(move |uri, brought| {
+            if !uri.path().ends_with("/secrets") {
+                return match uri.path() {
+                    "/api/v1/namespaces/fleet" => {
+                        json!({"kind": "Namespace", "metadata": {"name": "fleet", "deletionTimestamp": deletion.clone()}})
+                    }
+                    _ => test_api::failure(404),
+                };
+            }
+            if creations.fetch_add(1, Ordering::SeqCst) >= 2 {
+                return brought;
+            }
+            let mut refused = test_api::failure(403);
+            refused["details"] = json!({"causes": [{"reason": "NamespaceTerminating"}]});
+            refused
+        });
+        let server = Server::new(client, Events::none());
+        let options = LockOptions { wait: Duration::ZERO, holder: &Holder::current(), begun: &AtomicBool::new(false) };
+        let owner = Owner::new("control-plane", "demo", "fleet");
+        let store = Store::acquire(&server, &owner, options, &State::default(), |_| {}).await;
+        (store, created.load(Ordering::SeqCst))
+    }
+
+    #[tokio::test]
+    async fn a_namespace_that_was_made_anew_is_waited_for_until_the_api_server_has_seen_it() {
+        let (store, creations) = in_a_namespace(Value::Null).await;
+        store.unwrap();
+        assert_eq!(creations, 3);
+    }
+
+    #[tokio::test]
+    async fn a_namespace_that_is_being_deleted_takes_no_lock() {
+        let (store, creations) = in_a_namespace("2026-01-01T00:00:00Z".into()).await;
+        assert_eq!(store.unwrap_err().reason(), "NamespaceTerminating");
+        assert_eq!(creations, 1);
     }
 }
