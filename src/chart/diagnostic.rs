@@ -143,6 +143,11 @@ impl Diagnostic {
         }
     }
 
+    /// The last of many: the number of errors of the same kind that are not shown. None for 0.
+    pub(super) fn more(errors: usize) -> Option<Self> {
+        (errors > 0).then(|| Self::error("more-errors", format!("{errors} more errors like these")))
+    }
+
     /// A warning without a place yet.
     pub fn warning(code: &'static str, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(code, message) }

@@ -72,22 +72,28 @@ fn judge(files: &Files, plan: &Plan, now: Timestamp) -> Vec<String> {
     issued.chain(rewritten).collect()
 }
 
-/// The key set of a control plane that runs with keys of others: the pods of etcd say in which Secret they are. Empty where
-/// there is no such control plane.
+/// A Secret of the user's own, with the key set that it holds.
+pub(super) struct InUse {
+    pub(super) secret: String,
+    pub(super) files: Files,
+}
+
+/// The key set of a control plane that runs with keys of others: the pods of etcd say in which Secret they are. None where
+/// there is no such control plane, or where the Secret is gone.
 ///
 /// # Errors
 /// An API that does not answer or refuses.
-pub(super) async fn in_use(client: &Client, namespace: &str, name: &str) -> Result<Files, kube::Error> {
+pub(super) async fn in_use(client: &Client, namespace: &str, name: &str) -> Result<Option<InUse>, kube::Error> {
     let sets: Api<StatefulSet> = Api::namespaced(client.clone(), namespace);
-    let Some(set) = sets.get_opt("etcd").await? else { return Ok(Files::new()) };
-    if set.labels().get(LABEL_INSTALL).map(String::as_str) != Some(name) {
-        return Ok(Files::new());
-    }
+    let set = sets.get_opt("etcd").await?;
+    let Some(set) = set.filter(|set| set.labels().get(LABEL_INSTALL).map(String::as_str) == Some(name)) else {
+        return Ok(None);
+    };
     let volumes = set.spec.and_then(|spec| spec.template.spec?.volumes).unwrap_or_default();
     let certs = volumes.into_iter().find(|volume| volume.name == "certs").and_then(|volume| volume.secret?.secret_name);
-    let Some(secret) = certs else { return Ok(Files::new()) };
+    let Some(secret) = certs else { return Ok(None) };
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    Ok(api.get_opt(&secret).await?.map(|secret| files_of(&secret)).unwrap_or_default())
+    Ok(api.get_opt(&secret).await?.map(|found| InUse { secret, files: files_of(&found) }))
 }
 
 #[cfg(test)]

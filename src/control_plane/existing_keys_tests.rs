@@ -1,10 +1,17 @@
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+
 use super::*;
 use crate::chart::versions::select::{Request, select};
 use crate::chart::{self, SetKind};
 use crate::control_plane::exposure::Endpoint;
+use crate::control_plane::kubeconfig::KubeconfigError;
+use crate::install::fleet_home::Home;
 use crate::install::release_spec;
+use crate::k8s::test_api;
 use crate::pki::Leaf;
 use crate::pki::secrets::ADMIN_SECRET;
 
@@ -103,4 +110,41 @@ fn every_file_of_the_set_is_read_under_its_own_name() {
     let secret = Secret { data: Some(data.collect()), ..Secret::default() };
     assert_eq!(files_of(&secret), files);
     assert!(SECRET_ENTRIES.iter().any(|entry| entry.secret == ADMIN_SECRET && files.get(entry.file).is_some()));
+}
+
+/// A cluster in which etcd of control plane `demo` reads Secret `mine`, with this text as the operator's kubeconfig.
+fn cluster_of(kubeconfig: &'static str) -> Client {
+    test_api::api(move |uri, _| match uri.path() {
+        "/apis/apps/v1/namespaces/fleet/statefulsets/etcd" => json!({
+            "apiVersion": "apps/v1", "kind": "StatefulSet",
+            "metadata": {"name": "etcd", "labels": {LABEL_INSTALL: "demo"}},
+            "spec": {"selector": {}, "serviceName": "etcd", "template": {"spec": {
+                "containers": [], "volumes": [{"name": "certs", "secret": {"secretName": "mine"}}],
+            }}},
+        }),
+        "/api/v1/namespaces/fleet/secrets/mine" => json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "mine"},
+            "data": {"admin.kubeconfig": STANDARD.encode(kubeconfig)},
+        }),
+        "/api/v1/namespaces/fleet/secrets" => json!({
+            "apiVersion": "v1", "kind": "SecretList", "metadata": {}, "items": [],
+        }),
+        _ => test_api::failure(404),
+    })
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_is_refused_is_named_by_the_secret_that_it_lies_in() {
+    let refused = find_keys::admin_kubeconfig(&cluster_of("kind: Config\n"), "fleet", "demo").await.unwrap_err();
+    let told = refused.to_string();
+    assert!(told.starts_with("Secret fleet/mine is not used: "), "{told}");
+    assert!(told.ends_with("; control plane demo runs with the keys in it, which no install writes"), "{told}");
+    let home = tempfile::tempdir().unwrap();
+    let home = Home::at(home.path());
+    let (name, namespace) = ("demo".parse().unwrap(), "fleet".parse().unwrap());
+    let client = cluster_of("kind: Config\n");
+    let refused = crate::control_plane::kubeconfig::find(Some(&client), &home, &name, &namespace).await.unwrap_err();
+    assert!(matches!(refused, KubeconfigError::Changed { is_existing: true, .. }), "{refused:?}");
+    let source = std::error::Error::source(&refused).unwrap().to_string();
+    assert!(source.contains("Secret fleet/mine"), "{source}");
 }

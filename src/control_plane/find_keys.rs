@@ -32,6 +32,15 @@ pub const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
 /// Only Secrets that carry the control plane's name are read, or the one that its own pods read; entries that are not there
 /// are left out.
 pub async fn from_cluster(client: &Client, namespace: &str, name: &str) -> Result<Files, kube::Error> {
+    Ok(from_secrets(client, namespace, name).await?.0)
+}
+
+/// As [`from_cluster`], with the name of the Secret of the user's own where the keys are in one.
+pub(super) async fn from_secrets(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<(Files, Option<String>), kube::Error> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let ours = ListParams::default().labels(&format!("{LABEL_INSTALL}={name},{LABEL_PART_OF}=fleet"));
     let list = api.list(&ours).await?;
@@ -39,7 +48,11 @@ pub async fn from_cluster(client: &Client, namespace: &str, name: &str) -> Resul
         let secret = list.iter().find(|secret| secret.name_any() == entry.secret)?;
         Some(secret.data.as_ref()?.get(entry.key)?.0.as_slice())
     });
-    if files.names().next().is_none() { existing_keys::in_use(client, namespace, name).await } else { Ok(files) }
+    if files.names().next().is_some() {
+        return Ok((files, None));
+    }
+    let found = existing_keys::in_use(client, namespace, name).await?;
+    Ok(found.map(|found| (found.files, Some(found.secret))).unwrap_or_default())
 }
 
 /// Reason that the operator's kubeconfig cannot be had from the cluster.
@@ -49,17 +62,47 @@ pub enum AdminKubeconfigError {
     #[error(transparent)]
     Api(#[from] kube::Error),
     /// It is not what an install writes. Whoever may write Secrets in the namespace can have changed it.
-    #[error(
-        "Secret {namespace}/{ADMIN_SECRET} is not used: {source}; an install of control plane {name} writes it anew"
-    )]
+    #[error("Secret {secret} is not used: {source}; {remedy}")]
     Refused {
-        /// The namespace of the control plane.
-        namespace: String,
-        /// The control plane.
-        name: String,
+        /// The Secret, as `NAMESPACE/NAME`.
+        secret: String,
+        /// The remedy, a clause.
+        remedy: String,
         /// The problem with it.
         source: PkiError,
     },
+}
+
+/// The operator's kubeconfig in a namespace, unread.
+struct AdminEntry {
+    /// The Secret, as `NAMESPACE/NAME`.
+    secret: String,
+    /// Its text; None where the Secret has none that is text.
+    text: Option<String>,
+    /// Whether an install writes it, and not whoever makes the keys.
+    is_installed: bool,
+}
+
+impl AdminEntry {
+    /// Finds it: what an install of this control plane wrote, else what its own pods read. None where there is neither.
+    ///
+    /// # Errors
+    /// An API that does not answer or refuses.
+    async fn find(client: &Client, namespace: &str, name: &str) -> Result<Option<Self>, kube::Error> {
+        let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+        let written = secrets.get_opt(ADMIN_SECRET).await?;
+        let written = written.filter(|secret| secret.labels().get(LABEL_INSTALL).is_some_and(|whose| whose == name));
+        if let Some(written) = written {
+            let bytes = written.data.and_then(|mut data| data.remove("kubeconfig"));
+            let text = bytes.and_then(|bytes| String::from_utf8(bytes.0).ok());
+            return Ok(Some(Self { secret: format!("{namespace}/{ADMIN_SECRET}"), text, is_installed: true }));
+        }
+        Ok(existing_keys::in_use(client, namespace, name).await?.map(|found| Self {
+            secret: format!("{namespace}/{}", found.secret),
+            text: found.files.get(ADMIN_KUBECONFIG).map(str::to_owned),
+            is_installed: false,
+        }))
+    }
 }
 
 /// Reads the operator's kubeconfig that an installed control plane keeps in its namespace.
@@ -71,20 +114,16 @@ pub async fn admin_kubeconfig(
     namespace: &str,
     name: &str,
 ) -> Result<Option<Kubeconfig>, AdminKubeconfigError> {
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let secret = secrets.get_opt(ADMIN_SECRET).await?;
-    let secret = secret.filter(|secret| secret.labels().get(LABEL_INSTALL).is_some_and(|whose| whose == name));
-    let text = match secret {
-        Some(secret) => {
-            let bytes = secret.data.and_then(|mut data| data.remove("kubeconfig"));
-            bytes.and_then(|bytes| String::from_utf8(bytes.0).ok())
-        }
-        None => existing_keys::in_use(client, namespace, name).await?.get(ADMIN_KUBECONFIG).map(str::to_owned),
-    };
-    let Some(text) = text else { return Ok(None) };
-    let refused =
-        |source| AdminKubeconfigError::Refused { namespace: namespace.to_owned(), name: name.to_owned(), source };
-    Kubeconfig::parse("kubeconfig", &text).map(|read| Some(read.of_control_plane(name))).map_err(refused)
+    let Some(entry) = AdminEntry::find(client, namespace, name).await? else { return Ok(None) };
+    let Some(text) = &entry.text else { return Ok(None) };
+    Kubeconfig::parse("kubeconfig", text).map(|read| Some(read.of_control_plane(name))).map_err(|source| {
+        let remedy = if entry.is_installed {
+            format!("an install of control plane {name} writes it anew")
+        } else {
+            format!("control plane {name} runs with the keys in it, which no install writes")
+        };
+        AdminKubeconfigError::Refused { secret: entry.secret, remedy, source }
+    })
 }
 
 /// Reads the key set that `template` keeps in a local folder; empty where there is none.

@@ -125,8 +125,7 @@ impl ValueCheck<'_> {
         self.found.truncate(MAX_SHOWN);
         let sources = self.sources;
         let placed = self.found.into_iter().map(|(origin, diagnostic)| diagnostic.at(sources.place(origin)));
-        let rest = (more > 0).then(|| Diagnostic::error("more-errors", format!("{more} more errors like these")));
-        placed.chain(rest).collect()
+        placed.chain(Diagnostic::more(more)).collect()
     }
 
     fn wrong(&mut self, path: &[String], origin: Origin, diagnostic: Diagnostic, views: Option<&Views<'_>>) {

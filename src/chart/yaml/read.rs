@@ -32,6 +32,8 @@ struct YamlReader<'t> {
     anchors: HashMap<usize, (Node, usize)>,
     aliased: usize,
     problems: Vec<Diagnostic>,
+    /// Number of problems beyond [`MAX_PROBLEMS`].
+    left_out: usize,
 }
 
 /// A syntax error, or an error after which reading on makes no sense.
@@ -50,12 +52,19 @@ impl<'t> YamlReader<'t> {
         place
     }
 
-    /// Notes an error after which reading goes on; those beyond [`MAX_PROBLEMS`] are dropped.
+    /// Notes an error after which reading goes on; those beyond [`MAX_PROBLEMS`] are counted.
     fn report(&mut self, origin: Origin, diagnostic: impl FnOnce() -> Diagnostic) {
         if self.problems.len() < MAX_PROBLEMS {
             let place = self.place(origin);
             self.problems.push(diagnostic().at(place));
+        } else {
+            self.left_out += 1;
         }
+    }
+
+    /// Returns all problems, with the one that ended the reading, if there was one.
+    fn problems(self, last: Option<Diagnostic>) -> Vec<Diagnostic> {
+        self.problems.into_iter().chain(Diagnostic::more(self.left_out)).chain(last).collect()
     }
 
     fn origin(&self, span: Span) -> Origin {
@@ -366,11 +375,8 @@ pub(crate) fn read_all(sources: &Sources, source: u32) -> Result<Vec<Node>, Vec<
     let mut reader = reader(sources, source);
     match reader.documents() {
         Ok(documents) if reader.problems.is_empty() => Ok(documents),
-        Ok(_) => Err(reader.problems),
-        Err(Stop(last)) => {
-            reader.problems.push(last);
-            Err(reader.problems)
-        }
+        Ok(_) => Err(reader.problems(None)),
+        Err(Stop(last)) => Err(reader.problems(Some(last))),
     }
 }
 
@@ -383,7 +389,17 @@ fn reader(sources: &Sources, source: u32) -> YamlReader<'_> {
     };
     let parser = Parser::new_from_str_with_options(&whole.text, options);
     let (name, text) = (whole.name.as_str(), whole.text.as_str());
-    YamlReader { parser, text, name, source, depth: 0, anchors: HashMap::new(), aliased: 0, problems: Vec::new() }
+    YamlReader {
+        parser,
+        text,
+        name,
+        source,
+        depth: 0,
+        anchors: HashMap::new(),
+        aliased: 0,
+        problems: Vec::new(),
+        left_out: 0,
+    }
 }
 
 /// Reads a source as [`read`] does, and returns both what could be read, without what is wrong, and everything that is
@@ -393,7 +409,7 @@ pub(crate) fn read_on(sources: &Sources, source: u32) -> (Option<Node>, Vec<Diag
     let mut reader = reader(sources, source);
     let text = reader.text;
     match reader.document() {
-        Ok(root) => (root, reader.problems),
+        Ok(root) => (root, reader.problems(None)),
         Err(Stop(first)) => {
             // A few JSON texts are not YAML.
             if text.trim_start().starts_with('{')
@@ -407,8 +423,7 @@ pub(crate) fn read_on(sources: &Sources, source: u32) -> (Option<Node>, Vec<Diag
                 let message = format!("the key `{}` is given twice", shorten(&show_path(&path)));
                 return (None, vec![Diagnostic::error("duplicate-key", message).at(reader.place(whole))]);
             }
-            reader.problems.push(first);
-            (None, reader.problems)
+            (None, reader.problems(Some(first)))
         }
     }
 }
@@ -461,6 +476,17 @@ mod tests {
         let bomb = bomb.concat();
         assert_eq!(code(&bomb), "alias-bomb");
         assert_eq!(code(&"[".repeat(5000)), "too-deep");
+    }
+
+    #[test]
+    fn errors_beyond_the_limit_are_counted() {
+        let twice = "a: 1\n".repeat(MAX_PROBLEMS + 8);
+        let problems = value(&twice).unwrap_err();
+        assert_eq!(problems.len(), MAX_PROBLEMS + 1);
+        assert_eq!(problems.last().unwrap().message, "7 more errors like these");
+        // A syntax error after them is shown all the same.
+        let problems = value(&format!("{twice}b: [\n")).unwrap_err();
+        assert_eq!(problems.last().unwrap().code, "yaml-syntax");
     }
 
     #[test]

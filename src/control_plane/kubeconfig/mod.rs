@@ -51,7 +51,12 @@ pub enum KubeconfigError {
     Record(#[from] apply::Error),
     /// The kubeconfig is not what an install writes.
     #[error("the kubeconfig of the control plane is not used")]
-    Changed(#[source] PkiError),
+    Changed {
+        /// The problem with it.
+        source: PkiError,
+        /// Whether it lies in a Secret of the user's own, which no install writes.
+        is_existing: bool,
+    },
     /// The keys are damaged.
     #[error("the keys of the control plane cannot be used")]
     Keys(#[from] PkiError),
@@ -71,10 +76,12 @@ pub async fn find(
     namespace: &NamespaceName,
 ) -> Result<(Kubeconfig, Source), KubeconfigError> {
     if let Some(client) = hosting {
-        let files = find_keys::from_cluster(client, namespace.as_str(), name.as_str()).await?;
+        let (files, existing) = find_keys::from_secrets(client, namespace.as_str(), name.as_str()).await?;
         if let Some(text) = files.get(ADMIN_KUBECONFIG) {
-            let entry = format!("Secret {namespace}/{ADMIN_SECRET}");
-            let read = Kubeconfig::parse(&entry, text).map_err(KubeconfigError::Changed)?;
+            let entry = format!("Secret {namespace}/{}", existing.as_deref().unwrap_or(ADMIN_SECRET));
+            let is_existing = existing.is_some();
+            let read = Kubeconfig::parse(&entry, text);
+            let read = read.map_err(|source| KubeconfigError::Changed { source, is_existing })?;
             return Ok((read.of_control_plane(name.as_str()), Source::Cluster));
         }
         if pki::Authorities::any_in(&files)
@@ -101,7 +108,9 @@ pub async fn find(
         }
         None => admin_access::written(home, name),
     };
-    let found = found.map_err(KubeconfigError::Changed)?.map(|kubeconfig| (kubeconfig, Source::Folder));
+    let found = found
+        .map_err(|source| KubeconfigError::Changed { source, is_existing: false })?
+        .map(|kubeconfig| (kubeconfig, Source::Folder));
     found.ok_or_else(|| KubeconfigError::NotFound {
         name: name.clone(),
         namespace: namespace.clone(),

@@ -107,7 +107,10 @@ fn failed(error: &KubeconfigError) -> CliError {
         )),
         KubeconfigError::Cluster(error) => crate::cli::connect::request_failed("cannot read the hosting cluster", error),
         KubeconfigError::Record(error) => engine_error("cannot read the record of the control plane", error),
-        KubeconfigError::Changed(_) => shown("KubeconfigChanged").hint(
+        KubeconfigError::Changed { is_existing: true, .. } => shown("KubeconfigChanged").hint(
+            "see who has changed it: the Secret is one of your own (`pki.existingSecret`), which no install writes",
+        ),
+        KubeconfigError::Changed { .. } => shown("KubeconfigChanged").hint(
             "see who has changed it; then `fleetctl install control-plane` with the values of before writes it anew",
         ),
         KubeconfigError::Keys(_) => shown("BadKeys")
