@@ -78,12 +78,6 @@ impl Allowance {
 
     /// Judges whether an install gets what it takes.
     pub(super) fn judge(&self, taken: &Taken, place: Place<'_>) -> CheckResult {
-        if let Some(error) = &self.quotas_unread {
-            return CheckResult::warned(
-                format!("quotas could not be listed: {error}"),
-                "allow `list` on resourcequotas",
-            );
-        }
         let name = place.namespace;
         let judged = |problems: Vec<String>, sure: bool, mend: String| {
             let remedy = Remedy::new(format!("{mend}, or choose another namespace with ")).flag(Flag::Namespace(None));
@@ -123,10 +117,21 @@ impl Allowance {
                 unsure = Some(judged(what, false, mend()));
             }
         }
-        unsure.or_else(|| self.rollout(taken, place)).unwrap_or_else(|| {
+        unsure.or_else(|| self.rollout(taken, place)).or_else(|| self.unread()).unwrap_or_else(|| {
             let none = self.quotas.is_empty() && self.limits.is_empty();
             CheckResult::Passed(if none { "none" } else { "leaves enough" }.to_owned())
         })
+    }
+
+    /// What could not be read, and so was not judged.
+    fn unread(&self) -> Option<CheckResult> {
+        let (what, error, resource) = match (&self.quotas_unread, &self.limits_unread) {
+            (Some(error), _) => ("quotas", error, "resourcequotas"),
+            (None, Some(error)) => ("LimitRanges", error, "limitranges"),
+            (None, None) => return None,
+        };
+        let remedy = format!("allow `list` on {resource}");
+        Some(CheckResult::warned(format!("{what} could not be listed: {error}"), remedy))
     }
 
     fn refused(&self, needs: &Needs, pods: &[PodNeeds], place: Place<'_>) -> Vec<QuotaProblem> {

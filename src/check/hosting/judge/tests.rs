@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::api::version::KubeMinor;
 use crate::check::hosting::{ClassFacts, Collision, NodeFacts};
+use crate::check::quota::Allowance;
 use crate::check::quota::limits::{LimitFacts, LimitedBy};
 use crate::check::quota::needs::{ContainerNeeds, Needs, PodNeeds};
 use crate::check::quota::quotas::{QuotaFacts, ResourceFacts, ScopeFacts};
@@ -328,7 +329,24 @@ fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
     };
     facts.namespace.allowance.limits_unread = Some("forbidden".to_owned());
     assert!(warned(&facts).contains("whether a LimitRange does so could not be read"));
+    // What was not read was not judged, whatever else is enough.
+    let quotas = std::mem::take(&mut facts.namespace.allowance.quotas);
+    assert!(warned(&facts).contains("LimitRanges could not be listed: forbidden"));
     facts.namespace.allowance.limits_unread = None;
+    facts.namespace.allowance.quotas_unread = Some("forbidden".to_owned());
+    assert!(warned(&facts).contains("quotas could not be listed: forbidden"));
+    let low = [("memory".to_owned(), 1_000_000)].into();
+    facts.namespace.allowance.limits = vec![LimitFacts {
+        name: "range".to_owned(),
+        by: LimitedBy::Container,
+        min: BTreeMap::new(),
+        max: low,
+        ratio: BTreeMap::new(),
+        default: BTreeMap::new(),
+        default_request: BTreeMap::new(),
+    }];
+    assert!(failure(&facts).1.contains("range"), "a LimitRange is judged without the quotas: {}", failure(&facts).1);
+    facts.namespace.allowance = Allowance { quotas, ..Allowance::default() };
     facts.namespace.allowance.quotas[0].scopes =
         vec![ScopeFacts { name: "PriorityClass".to_owned(), ..ScopeFacts::default() }];
     assert!(warned(&facts).contains("small demands"));
