@@ -75,7 +75,10 @@ pub enum KeysError {
     #[error(
         "the keys that are there cannot be used; restore them from a backup, because new ones would lock every agent out"
     )]
-    Damaged(#[from] PkiError),
+    Damaged(#[source] PkiError),
+    /// Nothing is wrong with the keys that are there, but new ones cannot be made.
+    #[error("keys and certificates cannot be made")]
+    NotMade(#[source] PkiError),
     /// The Service has an address that no certificate can name.
     #[error("the load balancer gave Service apiserver an address that no certificate can name")]
     Address(#[source] PkiError),
@@ -91,6 +94,15 @@ pub enum KeysError {
     /// Others write at the same time, again and again.
     #[error("others write the Secrets at the same time")]
     Contended,
+}
+
+impl From<PkiError> for KeysError {
+    fn from(error: PkiError) -> Self {
+        match error {
+            PkiError::Random | PkiError::Make { .. } | PkiError::Time { .. } => Self::NotMade(error),
+            _ => Self::Damaged(error),
+        }
+    }
 }
 
 /// Secrets that a run wrote.
