@@ -18,11 +18,8 @@ pub(super) fn compare(checkout: &Path, args: &Args, time: &str, first: &Path) ->
     let cache = Cache::here()?;
     let work = tempfile::Builder::new().prefix("release-again-").tempdir()?;
     let (sources, home) = (work.path().join("sources"), work.path().join("home"));
-    fs::create_dir_all(&sources)?;
     fs::create_dir_all(&home)?;
-    let copy = "git ls-files -z --cached --others --exclude-standard | tar --null --files-from=- --create | \
-                (umask 077 && tar --extract --no-same-permissions --directory=\"$0\")";
-    run::output_of(Command::new("sh").args(["-ec", copy]).arg(&sources).current_dir(checkout))?;
+    copy(checkout, &sources)?;
     say(format!("building it again in {}", sources.display()));
     let rustup = std::env::var_os("RUSTUP_HOME").map(Into::into);
     let rustup =
@@ -56,6 +53,16 @@ pub(super) fn compare(checkout: &Path, args: &Args, time: &str, first: &Path) ->
     bail!("the second build, which is in {}, has other bytes in {}", kept.display(), found.join(", "))
 }
 
+/// Copies a checkout as it is, with what is not committed yet. The history comes with it, for programs say of which commit
+/// they are.
+fn copy(checkout: &Path, to: &Path) -> Result<()> {
+    run::output_of(Command::new("git").args(["clone", "--quiet", "--no-checkout"]).arg(checkout).arg(to))?;
+    let files = "git ls-files -z --cached --others --exclude-standard | tar --null --files-from=- --create | \
+                 (umask 077 && tar --extract --no-same-permissions --directory=\"$0\")";
+    run::output_of(Command::new("sh").args(["-ec", files]).arg(to).current_dir(checkout))?;
+    Ok(())
+}
+
 fn names(folder: &Path) -> Result<BTreeSet<String>> {
     fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
 }
@@ -75,6 +82,27 @@ fn differences(first: &Path, second: &Path) -> Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_copy_has_what_is_not_committed_and_the_commit() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let (checkout, to) = (folder.path().join("checkout"), folder.path().join("copy"));
+        let git = |at: &Path, args: &[&str]| {
+            let user = ["-c", "user.name=a", "-c", "user.email=a@example.com"];
+            run::output_of(Command::new("git").arg("-C").arg(at).args(user).args(args)).unwrap()
+        };
+        fs::create_dir(&checkout).unwrap();
+        git(&checkout, &["init", "--quiet"]);
+        fs::write(checkout.join("a"), "1").unwrap();
+        git(&checkout, &["add", "a"]);
+        git(&checkout, &["commit", "--quiet", "--message", "a"]);
+        fs::write(checkout.join("a"), "2").unwrap();
+        fs::write(checkout.join("b"), "3").unwrap();
+        copy(&checkout, &to).unwrap();
+        assert_eq!(fs::read_to_string(to.join("a")).unwrap() + &fs::read_to_string(to.join("b")).unwrap(), "23");
+        let commit = ["rev-parse", "HEAD"];
+        assert_eq!(git(&to, &commit), git(&checkout, &commit));
+    }
 
     #[test]
     fn a_file_with_other_bytes_and_one_that_is_in_one_folder_alone_are_named() {
