@@ -6,6 +6,7 @@ mod error;
 pub(crate) mod history;
 pub(crate) mod journal;
 pub(crate) mod journal_file;
+pub(crate) mod locked_store;
 pub(crate) mod owner;
 pub(crate) mod record;
 pub(crate) mod release;

@@ -232,3 +232,10 @@ async fn a_secret_of_somebody_else_is_left_alone() {
     assert!(matches!(&refused, KeysError::NotOurs(name) if name == "etcd-certs"), "{refused}");
     assert_eq!(namespace.lock().unwrap().objects.len(), 1);
 }
+
+#[test]
+fn keys_that_cannot_be_made_are_not_told_as_damaged_ones() {
+    assert!(matches!(KeysError::from(PkiError::Random), KeysError::NotMade(_)));
+    let missing = PkiError::Missing { entry: "ca.crt".to_owned() };
+    assert!(matches!(KeysError::from(missing), KeysError::Damaged(_)));
+}

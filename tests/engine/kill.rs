@@ -290,6 +290,12 @@ async fn install_whole(case: &Case) {
     furnished(case).await;
 }
 
+/// Installs over what a killed run left; nothing is left to do then.
+async fn install_after_all(case: &Case, place: &str) {
+    case.install(&objects(case)).await.unwrap_or_else(|e| panic!("{place}: {e}"));
+    assert!(case.engine.plan(&release(), &objects(case)).await.unwrap().is_noop(), "{place}");
+}
+
 async fn after_a_killed_uninstall(k: usize, sent: bool, install: bool) {
     let place = format!("uninstall killed after write {k} (next one sent: {sent}), then install: {install}");
     let case = Case::new("remove").await;
@@ -298,8 +304,7 @@ async fn after_a_killed_uninstall(k: usize, sent: bool, install: bool) {
     assert!(!until_dead(&case, k, sent, wipe(&case)).await, "{place}: it was not killed");
     let case = case.reborn().await;
     if install {
-        case.install(&objects(&case)).await.unwrap_or_else(|e| panic!("{place}: {e}"));
-        assert!(case.engine.plan(&release(), &objects(&case)).await.unwrap().is_noop(), "{place}");
+        install_after_all(&case, &place).await;
     }
     wipe(&case).await.unwrap_or_else(|e| panic!("{place}: {e}"));
     assert_eq!(dump(&case).await, before, "{place}");
@@ -371,8 +376,7 @@ async fn after_a_killed_rollback(k: usize, sent: bool, then: Then) {
     let case = case.reborn().await;
     match then {
         Then::Install => {
-            case.install(&objects(&case)).await.unwrap_or_else(|e| panic!("{place}: {e}"));
-            assert!(case.engine.plan(&release(), &objects(&case)).await.unwrap().is_noop(), "{place}");
+            install_after_all(&case, &place).await;
             wipe(&case).await.unwrap_or_else(|e| panic!("{place}: {e}"));
         }
         Then::Rollback => undo(&case).await.unwrap_or_else(|e| panic!("{place}: {e}")),

@@ -4,7 +4,7 @@
 #![expect(clippy::print_stderr, reason = "how long each cause took is worth reading")]
 
 use std::process::Stdio;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fleetctl::pki::{self, Authorities, Files, Leaf, Lifetimes};
 use jiff::Timestamp;
@@ -221,5 +221,5 @@ fn a_node_that_is_stopped() {
     refused.fails(3, &["(nodes)", "the only node is not ready", "hint: "]);
     let skipped = site.install(&["--skip-preflight", "nodes", "--set", "exposure.type=NodePort"]);
     skipped.fails(4, &["no usable node has an address", "--set exposure.host=HOST", "hint: see which nodes are ready"]);
-    assert!(refused.took.as_secs() < TOLD, "{:?}", refused.took);
+    assert!(refused.took < Duration::from_secs(10), "{:?}", refused.took);
 }

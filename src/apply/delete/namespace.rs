@@ -9,7 +9,7 @@ use crate::api::kinds::Kind;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
 use crate::apply::plan::is_made;
-use crate::inventory::store::LockedStore;
+use crate::inventory::locked_store::LockedStore;
 use crate::k8s::client::{Selection, Server};
 use crate::k8s::discovery;
 use crate::k8s::event::{Done, Event};

@@ -23,10 +23,11 @@ use crate::inventory;
 use crate::inventory::history::{Outcome, ROLLBACK};
 use crate::inventory::journal::{Journal, JournalStep, Undo};
 use crate::inventory::journal_file::{LocalJournal, remove_file};
+use crate::inventory::locked_store::LockedStore;
 use crate::inventory::owner::KEEP_ANNOTATION;
 use crate::inventory::record::State;
 use crate::inventory::release::Policy;
-use crate::inventory::store::{LockedStore, Store};
+use crate::inventory::store::Store;
 use crate::k8s::client::Server;
 use crate::k8s::object::{ObjectRef, annotation, is_terminating, uid};
 

@@ -125,13 +125,13 @@ impl Allowance {
 
     /// What could not be read, and so was not judged.
     fn unread(&self) -> Option<CheckResult> {
-        let (what, error, resource) = match (&self.quotas_unread, &self.limits_unread) {
-            (Some(error), _) => ("quotas", error, "resourcequotas"),
-            (None, Some(error)) => ("LimitRanges", error, "limitranges"),
-            (None, None) => return None,
-        };
-        let remedy = format!("allow `list` on {resource}");
-        Some(CheckResult::warned(format!("{what} could not be listed: {error}"), remedy))
+        let parts =
+            [("quotas", "resourcequotas", &self.quotas_unread), ("LimitRanges", "limitranges", &self.limits_unread)];
+        let unread = parts.iter().filter_map(|(what, resource, error)| Some((what, resource, error.as_ref()?)));
+        let (what, resources): (Vec<String>, Vec<&str>) =
+            unread.map(|(what, resource, error)| (format!("{what} could not be listed: {error}"), *resource)).unzip();
+        let remedy = format!("allow `list` on {}", resources.join(" and "));
+        (!what.is_empty()).then(|| CheckResult::warned(what.join("; "), remedy))
     }
 
     fn refused(&self, needs: &Needs, pods: &[PodNeeds], place: Place<'_>) -> Vec<QuotaProblem> {

@@ -332,6 +332,8 @@ fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
     // What was not read was not judged, whatever else is enough.
     let quotas = std::mem::take(&mut facts.namespace.allowance.quotas);
     assert!(warned(&facts).contains("LimitRanges could not be listed: forbidden"));
+    facts.namespace.allowance.quotas_unread = Some("refused".to_owned());
+    assert!(warned(&facts).contains("quotas could not be listed: refused; LimitRanges could not be listed: forbidden"));
     facts.namespace.allowance.limits_unread = None;
     facts.namespace.allowance.quotas_unread = Some("forbidden".to_owned());
     assert!(warned(&facts).contains("quotas could not be listed: forbidden"));
