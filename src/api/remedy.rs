@@ -46,6 +46,8 @@ pub enum Action {
     Uninstall(Subject),
     /// `diff`, of one installation or of whatever is installed.
     Diff(Option<Subject>),
+    /// `template`, which asks no cluster.
+    Template(Subject),
     /// `show rbac`.
     ShowRbac(Subject),
     /// `rollback NAME`.

@@ -27,6 +27,7 @@ mod adopt;
 mod applied;
 mod autoscaler;
 mod charts;
+mod claim_templates;
 mod conflict;
 mod delete;
 mod diff;

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::autoscaler::{self, Scaler};
 use super::charts::Planned;
+use super::claim_templates;
 use super::conflict;
 use super::delete::journal_check::RefusedStep;
 use super::delete::wait_deleted::PendingDeletion;
@@ -283,6 +284,12 @@ impl Engine {
                 .unwrap_or_default();
             let intact = managed_fields::ours(live).is_some() && step.drift.is_empty();
             step.action = if same && intact { Action::Unchanged } else { Action::Change };
+        }
+        for step in steps.iter_mut().filter(|step| matches!(step.action, Action::Adopt | Action::Change)) {
+            let recorded = state.record.as_ref().and_then(|record| record.item(&step.target));
+            if recorded.is_none_or(|item| item.origin == Origin::Adopted) {
+                claim_templates::keep_metadata(&server, step).await?;
+            }
         }
         steps.sort_by_key(|step| step.stage);
         Ok(Plan {

@@ -373,9 +373,15 @@ impl Run {
         record.inventory = kept.cloned().chain(remaining).collect();
         for (object, Applied { item, .. }) in &self.applied {
             let known = former.and_then(|r| r.item(object)).filter(|known| known.uid == item.uid);
-            // What an interrupted run made is ours by creation, though this run found it there.
-            let made = journal.as_ref().is_some_and(|journal| journal.created(object));
-            let origin = known.map_or(if made { Origin::Created } else { item.origin }, |known| known.origin);
+            // What an interrupted run made is ours by creation, and what it took over is adopted, though this run found
+            // both there as ours.
+            let noted = journal.as_ref().and_then(|journal| journal.step(object));
+            let noted = noted.and_then(|step| match step.undo {
+                Undo::Delete => Some(Origin::Created),
+                Undo::Release { .. } => Some(Origin::Adopted),
+                _ => None,
+            });
+            let origin = known.map(|known| known.origin).or(noted).unwrap_or(item.origin);
             record.inventory.push(Item { origin, ..item.clone() });
         }
         record.inventory.sort_by(|a, b| a.object.cmp(&b.object));

@@ -25,8 +25,8 @@ pub struct Expiry {
 pub struct InstalledFacts {
     /// The control plane's name.
     pub name: String,
-    /// The recorded service version and number of objects; none where the record is lost, else why it could not be read.
-    pub recorded: Result<Option<(String, usize)>, String>,
+    /// Who installed it.
+    pub installed_by: InstalledBy,
     /// The version of what is installed, by the record or else by the labels; none where it is not known.
     pub version: Option<ServiceVersion>,
     /// Objects that strayed, one clause each; or the reason that they could not be found out.
@@ -45,10 +45,28 @@ pub struct InstalledFacts {
     pub renewed_by: RenewedBy,
 }
 
+/// Who installed a control plane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InstalledBy {
+    /// fleetctl, by its record.
+    Fleetctl {
+        /// The recorded service version.
+        version: String,
+        /// The number of recorded objects.
+        objects: usize,
+    },
+    /// Others, such as Argo CD, Flux or kubectl, by the field managers of its objects; fleetctl has no record of those.
+    Others(Vec<String>),
+    /// It is not known: the record is lost.
+    Unknown,
+    /// It is not known, for this reason.
+    Unread(String),
+}
+
 /// Party that issues the certificates of a control plane anew.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RenewedBy {
-    /// An install or an upgrade.
+    /// An install or an upgrade; `template`, where others apply what it prints.
     #[default]
     Install,
     /// The CronJob in the hosting cluster.
@@ -66,12 +84,32 @@ impl InstalledFacts {
     /// Returns the remedy by which certificates are issued anew; `verb` says what an upgrade does with them.
     fn renewed(&self, verb: &str) -> Remedy {
         match self.renewed_by {
+            RenewedBy::Install if matches!(self.installed_by, InstalledBy::Others(_)) => Remedy::default()
+                .command(self.as_it_is(Action::Template))
+                .text(format!(", {VALUES}, {verb}, and says which Secret to delete before its output is applied")),
             RenewedBy::Install => Remedy::default().command(self.as_it_is(Action::Upgrade)).text(format!(" {verb}")),
             RenewedBy::CronJob => {
                 "CronJob `fleet-keys` renews them every week: the log of its last Job says why it has not".into()
             }
             RenewedBy::Others => "they are in a Secret that others keep: put renewed ones there".into(),
         }
+    }
+
+    /// Returns the remedy for images that are not those of the version.
+    fn own_images(&self) -> Remedy {
+        let value = Flag::set("COMPONENT.image.tag", "null");
+        if matches!(self.installed_by, InstalledBy::Others(_)) {
+            return Remedy::default()
+                .command(self.as_it_is(Action::Template))
+                .text(format!(", {VALUES}, prints those of the version; if the values set another, add "))
+                .flag(value);
+        }
+        Remedy::default()
+            .command(self.as_it_is(Action::Upgrade))
+            .text(" runs those of the version; if the values set another (")
+            .command(Command::here(Action::GetValues(self.name.clone())))
+            .text("), add ")
+            .flag(value)
     }
 
     /// Returns a command that makes what is there again and not another version: it names the version, where that is
@@ -101,9 +139,13 @@ pub const VALUES: &str = "with the values that it was installed with";
 const NAMED: usize = 5;
 
 fn objects(facts: &InstalledFacts) -> CheckResult {
-    let (version, count) = match &facts.recorded {
-        Ok(Some(recorded)) => recorded,
-        Ok(None) => {
+    let (version, count) = match &facts.installed_by {
+        InstalledBy::Fleetctl { version, objects } => (version, objects),
+        InstalledBy::Others(managers) => {
+            let managers = first_of(managers, NAMED, ", ");
+            return CheckResult::Passed(format!("applied by {managers}; fleetctl has no record of them"));
+        }
+        InstalledBy::Unknown => {
             return CheckResult::failed(
                 "the record of this installation is not there",
                 Remedy::default()
@@ -111,7 +153,7 @@ fn objects(facts: &InstalledFacts) -> CheckResult {
                     .text(format!(", {VALUES}, makes it again from the labels of the objects")),
             );
         }
-        Err(why) => {
+        InstalledBy::Unread(why) => {
             return CheckResult::warned(
                 format!("the record cannot be read: {why}"),
                 "allow `get` on the Secrets of the namespace",
@@ -142,21 +184,15 @@ fn images(facts: &InstalledFacts) -> CheckResult {
     match (&facts.version, &facts.images[..]) {
         (None, _) => CheckResult::Skipped("objects"),
         (Some(version), []) => CheckResult::Passed(format!("those of service version {version}")),
-        (Some(_), other) => CheckResult::failed(
-            other.join("; "),
-            Remedy::default()
-                .command(facts.as_it_is(Action::Upgrade))
-                .text(" runs those of the version; if the values set another (")
-                .command(Command::here(Action::GetValues(facts.name.clone())))
-                .text("), add ")
-                .flag(Flag::set("COMPONENT.image.tag", "null")),
-        ),
+        (Some(_), other) => CheckResult::failed(other.join("; "), facts.own_images()),
     }
 }
 
 fn last_run(facts: &InstalledFacts) -> CheckResult {
-    if facts.recorded.is_err() {
-        return CheckResult::Skipped("objects");
+    match &facts.installed_by {
+        InstalledBy::Unread(_) => return CheckResult::Skipped("objects"),
+        InstalledBy::Others(_) => return CheckResult::Passed("none of fleetctl".to_owned()),
+        InstalledBy::Fleetctl { .. } | InstalledBy::Unknown => {}
     }
     if let Some(who) = &facts.at_work {
         return CheckResult::warned(format!("at work: {who}"), "look again when it is done");
@@ -222,7 +258,7 @@ mod tests {
     fn good() -> InstalledFacts {
         InstalledFacts {
             name: "demo".to_owned(),
-            recorded: Ok(Some(("v0.6.1".to_owned(), 23))),
+            installed_by: InstalledBy::Fleetctl { version: "v0.6.1".to_owned(), objects: 23 },
             version: Some("v0.6.1".parse().unwrap()),
             drift: Ok(Vec::new()),
             copied: false,
@@ -288,12 +324,32 @@ mod tests {
         assert!(matches!(verdict(&drifted, "objects"), CheckResult::Warned(_)));
         let text = said(&drifted, "objects");
         assert!(text.contains("and 2 more") && text.contains(r#"Diff(Some(ControlPlane("demo")))"#), "{text}");
-        let lost = InstalledFacts { recorded: Ok(None), ..good() };
+        let lost = InstalledFacts { installed_by: InstalledBy::Unknown, ..good() };
         assert!(said(&lost, "objects").contains("makes it again"));
         let cut_off =
             |command: &str| InstalledFacts { cut_off: Some((command.to_owned(), "then".to_owned())), ..good() };
         assert!(said(&cut_off("install"), "last-run").contains(r#"Rollback("demo")"#));
         assert!(said(&cut_off("uninstall"), "last-run").contains(r#"Uninstall(ControlPlane("demo"))"#));
+    }
+
+    #[test]
+    fn what_others_applied_is_changed_where_they_keep_it() {
+        let others = || InstalledFacts {
+            installed_by: InstalledBy::Others(vec!["argocd-controller".to_owned(), "kubectl".to_owned()]),
+            images: vec!["apiserver is set to a:v1, and service version v0.6.1 runs v2".to_owned()],
+            certificates: vec![expiry("apiserver.crt", 1)],
+            ..good()
+        };
+        let passed = |text: &str| CheckResult::Passed(text.to_owned());
+        let applied = "applied by argocd-controller, kubectl; fleetctl has no record of them";
+        assert_eq!(verdict(&others(), "objects"), passed(applied));
+        assert_eq!(verdict(&others(), "last-run"), passed("none of fleetctl"));
+        for id in ["images", "certificate-renewal"] {
+            let said = said(&others(), id);
+            assert!(said.contains("Template(ControlPlane") && !said.contains("Upgrade("), "{id}: {said}");
+        }
+        let renewing = InstalledFacts { renewed_by: RenewedBy::CronJob, ..others() };
+        assert!(said(&renewing, "certificate-renewal").contains("CronJob `fleet-keys`"));
     }
 
     #[test]
@@ -309,7 +365,7 @@ mod tests {
         let cut_off = |command: &str| Some((command.to_owned(), "then".to_owned()));
         let same = Some(Flag::Version("v1.1.3".to_owned()));
         for (facts, flag) in [
-            (InstalledFacts { recorded: Ok(None), ..good() }, &same),
+            (InstalledFacts { installed_by: InstalledBy::Unknown, ..good() }, &same),
             (InstalledFacts { drift: Ok(vec!["something".to_owned()]), ..good() }, &same),
             (InstalledFacts { certificates: vec![expiry("apiserver.crt", -1)], ..good() }, &same),
             (InstalledFacts { certificates: vec![expiry("apiserver.crt", 1)], ..good() }, &same),
@@ -327,14 +383,14 @@ mod tests {
             };
             assert_ne!(commands.iter().all(takes), problem.remedy.words().contains(VALUES) || flag.is_none());
         }
-        let unknown = InstalledFacts { recorded: Ok(None), version: None, ..good() };
+        let unknown = InstalledFacts { installed_by: InstalledBy::Unknown, version: None, ..good() };
         let report = run(&CHECKS, &unknown, &[]);
         assert_eq!(report.warnings().next().unwrap().1.remedy.commands()[0].flags, []);
     }
 
     #[test]
     fn a_record_that_may_not_be_read_is_a_warning_and_nothing_is_guessed_from_it() {
-        let facts = InstalledFacts { recorded: Err("secrets is forbidden".to_owned()), ..good() };
+        let facts = InstalledFacts { installed_by: InstalledBy::Unread("secrets is forbidden".to_owned()), ..good() };
         assert!(matches!(verdict(&facts, "objects"), CheckResult::Warned(_)));
         assert!(said(&facts, "objects").contains("secrets is forbidden"));
         assert_eq!(verdict(&facts, "last-run"), CheckResult::Skipped("objects"));

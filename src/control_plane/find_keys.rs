@@ -15,7 +15,7 @@ use super::local_files;
 use super::local_files::Written;
 use super::plan::Plan;
 use super::values::PkiSource;
-use crate::api::labels::{LABEL_INSTALL, LABEL_PART_OF};
+use crate::api::labels::{KEYS_MANAGER, LABEL_INSTALL, LABEL_PART_OF};
 use crate::api::names::ControlPlaneName;
 use crate::apply::{self, Engine};
 use crate::install::fleet_home::Home;
@@ -32,15 +32,22 @@ pub const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
 /// Only Secrets that carry the control plane's name are read, or the one that its own pods read; entries that are not there
 /// are left out.
 pub async fn from_cluster(client: &Client, namespace: &str, name: &str) -> Result<Files, kube::Error> {
-    Ok(from_secrets(client, namespace, name).await?.0)
+    Ok(from_secrets(client, namespace, name).await?.files)
 }
 
-/// As [`from_cluster`], with the name of the Secret of the user's own where the keys are in one.
-pub(super) async fn from_secrets(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-) -> Result<(Files, Option<String>), kube::Error> {
+/// The key set of a control plane, and who put it into its namespace.
+#[derive(Debug)]
+pub(super) struct KeysInSecrets {
+    /// The files that are there.
+    pub(super) files: Files,
+    /// Who makes and renews them.
+    pub(super) source: PkiSource,
+    /// Name of the Secret of the user's own, where they are in one.
+    pub(super) existing: Option<String>,
+}
+
+/// As [`from_cluster`], with where the keys come from.
+pub(super) async fn from_secrets(client: &Client, namespace: &str, name: &str) -> Result<KeysInSecrets, kube::Error> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let ours = ListParams::default().labels(&format!("{LABEL_INSTALL}={name},{LABEL_PART_OF}=fleet"));
     let list = api.list(&ours).await?;
@@ -49,10 +56,16 @@ pub(super) async fn from_secrets(
         Some(secret.data.as_ref()?.get(entry.key)?.0.as_slice())
     });
     if files.names().next().is_some() {
-        return Ok((files, None));
+        let mut entries = list.iter().flat_map(kube::ResourceExt::managed_fields);
+        let by_job = entries.any(|entry| entry.manager.as_deref() == Some(KEYS_MANAGER));
+        let source = if by_job { PkiSource::InCluster } else { PkiSource::Installer };
+        return Ok(KeysInSecrets { files, source, existing: None });
     }
     let found = existing_keys::in_use(client, namespace, name).await?;
-    Ok(found.map(|found| (found.files, Some(found.secret))).unwrap_or_default())
+    Ok(match found {
+        Some(found) => KeysInSecrets { files: found.files, source: PkiSource::Existing, existing: Some(found.secret) },
+        None => KeysInSecrets { files, source: PkiSource::Installer, existing: None },
+    })
 }
 
 /// Reason that the operator's kubeconfig cannot be had from the cluster.

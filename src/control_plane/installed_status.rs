@@ -17,7 +17,7 @@ use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::api::version::ServiceVersion;
 use crate::apply::{Drifted, Engine, WaitTarget};
 use crate::check::inside::{Component, HOSTING, HealthFacts};
-use crate::check::installed::{CHECKS, Expiry, InstalledFacts, RenewedBy, WARN_DAYS};
+use crate::check::installed::{CHECKS, Expiry, InstalledBy, InstalledFacts, RenewedBy, WARN_DAYS};
 use crate::check::{self, Report};
 use crate::diagnose::Diagnosis;
 use crate::inventory::{self, Owner, Phase, Release};
@@ -84,10 +84,10 @@ pub async fn labelled(client: &Client, name: &ControlPlaneName, namespace: &Name
 /// Looks at an installed control plane. Reads only; what may not be read is said so by its check.
 pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName) -> Installation {
     let engine = engine(client, name, namespace);
-    let (state, drift, files) = tokio::join!(
+    let (state, drift, keys) = tokio::join!(
         engine.state(),
         engine.drift(),
-        find_keys::from_cluster(client, namespace.as_str(), name.as_str())
+        find_keys::from_secrets(client, namespace.as_str(), name.as_str())
     );
     let (state, unread) = match state {
         Ok(state) => (state, None),
@@ -100,11 +100,21 @@ pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &Namespac
         Some(version) => Some(version.clone()),
         None => labelled(client, name, namespace).await,
     };
-    // A first install under way has no record yet, which is no loss.
-    let recorded = record.map(|record| (record.release.version.clone(), record.inventory.len())).or_else(|| {
-        let of = |journal: &inventory::Journal| if journal.is_removal() { "removed" } else { "installed" };
-        state.journal.as_ref().map(|journal| (format!("that is being {}", of(journal)), 0))
-    });
+    let installed_by = match (unread, record, &state.journal) {
+        (Some(why), ..) => InstalledBy::Unread(why),
+        (None, Some(record), _) => {
+            InstalledBy::Fleetctl { version: record.release.version.clone(), objects: record.inventory.len() }
+        }
+        // A first install under way has no record yet, which is no loss.
+        (None, None, Some(journal)) => {
+            let being = if journal.is_removal() { "removed" } else { "installed" };
+            InstalledBy::Fleetctl { version: format!("that is being {being}"), objects: 0 }
+        }
+        (None, None, None) => match inventory::applied_by(client, &engine.owner).await {
+            managers if managers.is_empty() => InstalledBy::Unknown,
+            managers => InstalledBy::Others(managers),
+        },
+    };
     let known: Option<ServiceVersion> = known.and_then(|version| version.parse().ok());
     let images = match &known {
         // While a run is at work, images are of the old version and of the new one.
@@ -115,13 +125,17 @@ pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &Namespac
         name: name.to_string(),
         version: known,
         images,
-        recorded: unread.map_or(Ok(recorded), Err),
+        installed_by,
         copied: drift.iter().flatten().any(|drift| matches!(drift.strayed, Drifted::Copied { .. })),
         drift: drift.map(|all| all.iter().map(ToString::to_string).collect()).map_err(|error| chain(&error)),
         cut_off: state.journal.filter(|_| at_work.is_none()).map(|journal| (journal.command, journal.started)),
         at_work,
-        renewed_by: record.map(|record| renewed_by(&record.release)).unwrap_or_default(),
-        certificates: files.map(|files| expiries(&files, Timestamp::now())).unwrap_or_default(),
+        renewed_by: match (record, &keys) {
+            (Some(record), _) => renewed_by(recorded_source(&record.release)),
+            (None, Ok(keys)) => renewed_by(keys.source),
+            (None, Err(_)) => RenewedBy::default(),
+        },
+        certificates: keys.map(|keys| expiries(&keys.files, Timestamp::now())).unwrap_or_default(),
     };
     Installation { version, report: check::run(&CHECKS, &facts, &[]) }
 }
@@ -153,13 +167,18 @@ pub async fn causes(
     engine(client, name, namespace).diagnose(&targets).await
 }
 
-/// Returns the party that issues certificates anew, by the recorded values.
-fn renewed_by(release: &Release) -> RenewedBy {
+/// Returns the source of the keys by the recorded values, which leave out defaults.
+fn recorded_source(release: &Release) -> PkiSource {
     let source = release.values.as_ref().and_then(|values| values.pointer("/pki/source"));
-    match source.and_then(|source| serde_json::from_value(source.clone()).ok()) {
-        Some(PkiSource::InCluster) => RenewedBy::CronJob,
-        Some(PkiSource::Existing) => RenewedBy::Others,
-        Some(PkiSource::Installer) | None => RenewedBy::Install,
+    source.and_then(|source| serde_json::from_value(source.clone()).ok()).unwrap_or(PkiSource::Installer)
+}
+
+/// Returns the party that issues certificates anew.
+fn renewed_by(source: PkiSource) -> RenewedBy {
+    match source {
+        PkiSource::InCluster => RenewedBy::CronJob,
+        PkiSource::Existing => RenewedBy::Others,
+        PkiSource::Installer => RenewedBy::Install,
     }
 }
 

@@ -18,6 +18,8 @@ pub enum Outcome {
         installed: Option<String>,
         /// Whether its record is there; without, labels tell the version.
         recorded: bool,
+        /// The field managers of what others applied, which has no record; none where fleetctl installed it.
+        applied_by: Vec<String>,
     },
     /// The run that was interrupted was an uninstall: what it deleted is gone.
     WasUninstall {
@@ -110,7 +112,9 @@ impl Target<'_> {
             Some(record) => Some(record.release.version),
         };
         if known.journal.is_none() && result.undone.is_empty() && result.problems.is_empty() {
-            return Ok(Outcome::NothingToUndo { installed, recorded });
+            let applied_by =
+                if recorded { Vec::new() } else { inventory::applied_by(self.client, &engine.owner).await };
+            return Ok(Outcome::NothingToUndo { installed, recorded, applied_by });
         }
         if result.problems.is_empty() {
             // Only what is empty by now goes: keys that `template` made, or a kubeconfig, stay.

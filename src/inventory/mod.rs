@@ -2,6 +2,7 @@
 //!
 //! One Secret per installation, [`Owner::record_name`], holds all of it; a file on this machine repeats the journal.
 
+mod applied_by;
 mod error;
 pub(crate) mod history;
 pub(crate) mod journal;
@@ -12,6 +13,7 @@ pub(crate) mod record;
 pub(crate) mod release;
 pub(crate) mod store;
 
+pub use applied_by::applied_by;
 pub use error::Error;
 pub use history::{History, Outcome, Revision};
 pub use journal::{Journal, JournalStep, Undo};

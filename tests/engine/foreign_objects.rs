@@ -6,11 +6,12 @@ use bed::Bed;
 use fleetctl::api::kinds::Kind;
 use fleetctl::api::remedy::{Flag, Remedy};
 use fleetctl::apply::{Action, Drifted, Engine, Error, Options, Planned, Removal};
-use fleetctl::inventory::{APPLYSET_TOOLING, Owner};
+
+use fleetctl::inventory::{APPLYSET_TOOLING, Origin, Owner};
 use fleetctl::k8s::{Event, Events, ObjectRef, Selection};
 use serde_json::json;
 
-use super::actors::{delete_wholly, edit, kubectl_made, wait_for_claim};
+use super::actors::{delete_wholly, edit, kubectl_made, made_by_kubectl, wait_for_claim};
 use super::kill::wipe;
 use super::support::{Case, client, dump, kubeconfig, objects, release};
 
@@ -286,6 +287,49 @@ async fn what_an_installation_of_the_same_name_in_another_namespace_has_is_never
     let of: Vec<Option<&str>> = plan.foreign.iter().map(|foreign| foreign.install.as_deref()).collect();
     assert_eq!((of, plan.adopted.len()), (vec![Some(case.namespace.as_str()); clusters.len()], 0));
     wipe(&case).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_kubectl_made_of_our_manifests_is_adopted_with_its_claim_templates_and_its_namespace_stays() {
+    let case = Case::with("claims", |options| options.adopt = true).await;
+    // As manifests with our labels that kubectl applied: none of them is made by us.
+    let mut namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": case.namespace}});
+    case.engine.owner().stamp(&mut namespace);
+    case.server().create(&Kind::versions("", "Namespace").remove(0), &namespace).await.unwrap();
+    let all = objects(&case);
+    let mut theirs = all.iter().find(|planned| planned.object["kind"] == "StatefulSet").unwrap().object.clone();
+    theirs["metadata"]["namespace"] = case.namespace.clone().into();
+    let metadata = json!({"name": "data", "annotations": {"example.com/prune": "false"}});
+    theirs["spec"]["volumeClaimTemplates"][0]["metadata"] = metadata.clone();
+    made_by_kubectl(&case, "apps", "StatefulSet", &theirs).await;
+
+    // The next run, in which the set is no other's any more, goes on with one that stopped.
+    let refused = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "not_a_name"}});
+    let mut stops: Vec<Planned> = all.clone();
+    stops.push(Planned::new(3, refused));
+    let stopped = case.install(&stops).await.unwrap_err().to_string();
+    assert!(stopped.contains("not_a_name"), "{stopped}");
+    case.install(&all).await.unwrap();
+    assert!(case.engine.plan(&release(), &all).await.unwrap().is_noop());
+    let record = case.engine.state().await.unwrap().record.unwrap();
+    let origin = |name: &str| record.inventory.iter().find(|item| item.object.name == name).unwrap().origin;
+    assert_eq!((origin("etcd"), origin("d")), (Origin::Adopted, Origin::Created));
+
+    let mut upgrade = all;
+    for planned in upgrade.iter_mut().filter(|planned| planned.object["kind"] == "StatefulSet") {
+        planned.object["spec"]["template"]["spec"]["containers"][0]["env"][0]["value"] = "2".into();
+    }
+    case.install(&upgrade).await.unwrap();
+    let spec = case.get("apps", "StatefulSet", "etcd").await.unwrap()["spec"].clone();
+    assert_eq!(spec["template"]["spec"]["containers"][0]["env"][0]["value"], "2");
+    let kept = &spec["volumeClaimTemplates"][0]["metadata"];
+    assert_eq!((&kept["name"], &kept["annotations"]), (&metadata["name"], &metadata["annotations"]));
+
+    let removed = case.engine.uninstall(Removal::default()).await.unwrap();
+    assert_eq!(removed.leftovers, []);
+    let kept: Vec<&str> = removed.kept.iter().map(|kept| kept.object.kind.as_str()).collect();
+    assert_eq!(kept, ["Secret", "Namespace"]);
+    case.sweep().await;
 }
 
 #[tokio::test]

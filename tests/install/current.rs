@@ -193,7 +193,8 @@ mod exhaustive {
         let done = repository.run("sync");
         assert!(done.len() > 20 && done.values().all(|state| state.starts_with(r#""Synced""#)), "{done:#?}");
         site.fleetctl(&["kubeconfig", "demo"]).succeeds();
-        site.fleetctl(&["status", "demo", "--wait"]).succeeds();
+        let status = site.fleetctl(&["status", "demo", "--wait"]);
+        assert!(status.succeeds().contains("objects... applied by argocd-controller"), "{status:?}");
 
         // Nothing differs, and nothing is the Application's that is not in the repository: neither claims nor keys.
         let compared = repository.run("diff");
@@ -250,7 +251,8 @@ mod exhaustive {
         let done = repository.run("apply");
         assert!(all(&done, "created"), "{done:#?}");
         site.fleetctl(&["kubeconfig", "demo"]).succeeds();
-        site.fleetctl(&["status", "demo", "--wait"]).succeeds();
+        let status = site.fleetctl(&["status", "demo", "--wait"]);
+        assert!(status.succeeds().contains("objects... applied by kustomize-controller"), "{status:?}");
 
         // Nothing differs, and what is applied again changes nothing.
         let compared = repository.run("diff");

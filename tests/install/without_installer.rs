@@ -11,6 +11,9 @@ fn applied_manifests_alone_become_a_healthy_control_plane() {
     site.apply(manifests);
 
     eventually("a healthy control plane", || site.fleetctl(&["status"]).code == Some(0));
+    let status = site.fleetctl(&["status"]);
+    assert!(status.succeeds().contains("objects... applied by kubectl"), "{status:?}");
+    site.fleetctl(&["upgrade", "cp", "demo"]).fails(6, &["was applied by kubectl", "template control-plane demo"]);
     assert!(site.hub(&["get", "crd", "-o", "name"]).contains("clusters.cluster.fleet-scheduler.io"));
     assert!(
         site.hub(&["-n", "fleet", "get", "secret", "fleet-cluster-init-kubeconfig", "-o", "name"]).contains("secret/")

@@ -15,6 +15,9 @@ use crate::k8s::discovery;
 use crate::k8s::event::{Done, Event};
 use crate::k8s::object::{ObjectRef, list, text, uid};
 
+/// Reason that a namespace stays which no install of this owner made.
+pub(super) const THERE_BEFORE: &str = "it was there before this installation";
+
 /// Number of strangers in a namespace that are named.
 const NAMED: usize = 5;
 
@@ -50,7 +53,7 @@ impl Engine {
         let live = server.get(&kind, None, &object.name).await.map_err(|e| Error::on("read", &object, e))?;
         let Some(live) = live else { return Ok(None) };
         if !self.has_made(&live) {
-            return Ok(Some("it was there before this installation".to_owned()));
+            return Ok(Some(THERE_BEFORE.to_owned()));
         }
         if text(&live, "/metadata/deletionTimestamp").is_none() {
             if let Some(reason) = self.strangers(server).await? {

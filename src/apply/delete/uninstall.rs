@@ -6,6 +6,7 @@ use futures::stream::{self, StreamExt as _};
 use serde_json::Value;
 
 use super::found::Found;
+use super::namespace::THERE_BEFORE;
 use super::orphans::Volume;
 use super::owned::{given_back, keeps_data};
 use super::owner_refs::Labelled;
@@ -300,6 +301,7 @@ impl Engine {
         let Removing { server, removal, namespace, store, state, install_uid, end } = removing;
         // The namespace itself tells, too, where the record that did is lost.
         let created = namespace.as_ref().is_some_and(|live| self.has_made(live));
+        let is_labelled = namespace.as_ref().is_some_and(|live| self.owner.labelled(live));
         for claim in kept.iter().filter(|found| found.object.is("", "PersistentVolumeClaim")) {
             self.events.send(Event::Object { object: claim.object.clone(), done: Done::Kept });
         }
@@ -314,6 +316,9 @@ impl Engine {
             }
         } else if created {
             result.kept.push(ObjectReason { object: namespace, reason: "it holds what is kept".to_owned() });
+        } else if is_labelled {
+            // Manifests that kubectl or a GitOps program applied label it as an install does.
+            result.kept.push(ObjectReason { object: namespace, reason: THERE_BEFORE.to_owned() });
         }
         let Some(store) = store else { return Ok(()) };
         let mut store = store.lock().await;

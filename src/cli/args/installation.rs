@@ -3,14 +3,17 @@
 use clap::Args;
 use kube::Client;
 
+use crate::api::first_of::first_of;
 use crate::api::names::ControlPlaneName;
+use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::apply::Engine;
 use crate::chart::Kind;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::install_error::engine_error;
-use crate::inventory::{Owner, State};
+use crate::control_plane;
+use crate::inventory::{self, Owner, State};
 
 /// The name of an installation.
 #[derive(Debug, Args)]
@@ -31,6 +34,35 @@ pub(crate) fn ambiguous(name: &str, global: &Global) -> CliError {
         .hint("say which one: `--kind control-plane` or `--kind agent`")
 }
 
+/// Number of field managers that are named at most.
+pub(crate) const MANAGERS: usize = 3;
+
+/// The error of an installation that others applied, where what fleetctl records is needed. Managers are as
+/// [`inventory::applied_by`] returns them.
+pub(crate) fn applied_by_others(owner: &Owner, managers: &[String]) -> CliError {
+    let subject = match &*owner.kind {
+        control_plane::plan::OWNER_KIND => Subject::ControlPlane(owner.name.clone()),
+        _ => Subject::Agent(owner.name.clone()),
+    };
+    let (kind, name, namespace) = (owner.kind.replace('-', " "), &owner.name, &owner.namespace);
+    let managers = first_of(managers, MANAGERS, ", ");
+    CliError::new(
+        Exit::Refused,
+        "AppliedByOthers",
+        format!("{kind} {name} in namespace {namespace} was applied by {managers}, so fleetctl has no record of it"),
+    )
+    .hint(
+        Remedy::new("change it where its manifests are kept: ")
+            .command(Command::here(Action::Template(subject.clone())))
+            .text(", with the version and values that it shall have, prints them"),
+    )
+    .hint(
+        Remedy::new("let fleetctl keep it from now on: ")
+            .command(Command::here(Action::Install(subject)).with(Flag::Adopt))
+            .text(", with the version and values that it was installed with"),
+    )
+}
+
 /// An installation with what is known of it.
 pub(crate) struct Installation {
     pub(crate) kind: Kind,
@@ -43,7 +75,7 @@ impl InstallationArgs {
     pub(crate) async fn find(&self, global: &Global, client: &Client) -> Result<Installation, CliError> {
         // Both kinds take the same names.
         let _: ControlPlaneName = self.name.parse().map_err(|error| wrong_name(&error))?;
-        let mut found = Vec::new();
+        let (mut found, mut of_others) = (Vec::new(), None);
         let kinds = [Kind::ControlPlane, Kind::Agent];
         for kind in kinds.into_iter().filter(|kind| self.kind.is_none_or(|wanted| wanted == *kind)) {
             let owner = Owner::new(kind.as_str(), &self.name, global.namespace.as_str());
@@ -52,17 +84,24 @@ impl InstallationArgs {
                 state.map_err(|error| engine_error(&format!("cannot read the record of {}", self.name), &error))?;
             if !state.is_empty() {
                 found.push(Installation { kind, owner, state });
+                continue;
+            }
+            let managers = inventory::applied_by(client, &owner).await;
+            if !managers.is_empty() {
+                of_others = Some(applied_by_others(&owner, &managers));
             }
         }
         match (found.pop(), found.pop()) {
             (Some(only), None) => Ok(only),
             (Some(_), Some(_)) => Err(ambiguous(&self.name, global)),
-            _ => Err(CliError::new(
-                Exit::Refused,
-                "NotInstalled",
-                format!("nothing that is called {} is installed in namespace {}", self.name, global.namespace),
-            )
-            .hint("give its namespace with `--namespace`, its cluster with `--context`")),
+            _ => Err(of_others.unwrap_or_else(|| {
+                CliError::new(
+                    Exit::Refused,
+                    "NotInstalled",
+                    format!("nothing that is called {} is installed in namespace {}", self.name, global.namespace),
+                )
+                .hint("give its namespace with `--namespace`, its cluster with `--context`")
+            })),
         }
     }
 }

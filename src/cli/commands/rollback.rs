@@ -8,6 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::api::first_of::first_of;
 use crate::api::names::ControlPlaneName;
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::api::shell::foreign_word;
@@ -15,6 +16,7 @@ use crate::api::text::{visible, visible_cell};
 use crate::apply::{self, Deed, ObjectReason, PlannedUndo, Source, UndoPlan};
 use crate::check::installed::VALUES;
 use crate::cli::args::global::Global;
+use crate::cli::args::installation::MANAGERS;
 use crate::cli::args::package::wrong_name;
 use crate::cli::args::run::{RunArgs, goes_on, until_stopped};
 use crate::cli::connect;
@@ -211,9 +213,14 @@ pub(crate) fn told(
         None => "Nothing is installed.".to_owned(),
     };
     match outcome {
-        Outcome::NothingToUndo { installed, recorded } => {
+        Outcome::NothingToUndo { installed, recorded, applied_by } => {
             let installed = installed.as_deref();
             let state = match installed {
+                Some(version) if !applied_by.is_empty() => format!(
+                    "By its labels service version {} is installed; it was applied by {}, and fleetctl has no record of it.",
+                    visible_cell(version),
+                    first_of(applied_by, MANAGERS, ", "),
+                ),
                 Some(version) if !recorded => format!(
                     "By its labels service version {} is installed; its record is lost, and `{}`, {VALUES}, makes it again.",
                     visible_cell(version),

@@ -88,6 +88,7 @@ fn action(action: &Action) -> String {
         Action::Upgrade(what) => format!("upgrade {}", subject(what)),
         Action::Uninstall(what) => format!("uninstall {}", subject(what)),
         Action::Diff(what) => what.as_ref().map_or_else(|| "diff".to_owned(), |what| format!("diff {}", subject(what))),
+        Action::Template(what) => format!("template {}", subject(what)),
         // A control plane is what is meant where nothing is said.
         Action::ShowRbac(Subject::ControlPlane(name)) => format!("show rbac {}", foreign_word(name)),
         Action::ShowRbac(what) => format!("show rbac {}", subject(what)),

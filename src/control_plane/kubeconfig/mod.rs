@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use kube::Client;
 
-use super::find_keys::{self, ADMIN_KUBECONFIG};
+use super::find_keys::{self, ADMIN_KUBECONFIG, KeysInSecrets};
 use super::local_files::Written;
 use super::plan::OWNER_KIND;
 use crate::api::file::failed;
@@ -76,7 +76,8 @@ pub async fn find(
     namespace: &NamespaceName,
 ) -> Result<(Kubeconfig, Source), KubeconfigError> {
     if let Some(client) = hosting {
-        let (files, existing) = find_keys::from_secrets(client, namespace.as_str(), name.as_str()).await?;
+        let KeysInSecrets { files, existing, .. } =
+            find_keys::from_secrets(client, namespace.as_str(), name.as_str()).await?;
         if let Some(text) = files.get(ADMIN_KUBECONFIG) {
             let entry = format!("Secret {namespace}/{}", existing.as_deref().unwrap_or(ADMIN_SECRET));
             let is_existing = existing.is_some();

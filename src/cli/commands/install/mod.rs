@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::api::remedy::{self, Action, Remedy, Subject};
 use crate::api::text::visible_cell;
 use crate::cli::args::global::Global;
+use crate::cli::args::installation::applied_by_others;
 use crate::cli::args::object_name::taken_fields;
 use crate::cli::args::package::Base;
 use crate::cli::args::run::RunArgs;
@@ -22,7 +23,7 @@ use crate::install::recorded_values::{ReadError, Recorded, RecordedRelease};
 use crate::install::release_spec::Package;
 use crate::install::renderable::SecretEntry;
 use crate::install::session::InstallOptions;
-use crate::inventory::{Owner, Phase};
+use crate::inventory::{self, Owner, Phase};
 use crate::k8s::Connected;
 
 pub(in crate::cli) use agent::{AgentArgs, AgentRequest, PreparedAgent, prepare as prepare_agent, run as run_agent};
@@ -130,7 +131,8 @@ impl Way {
             _ => Subject::Agent(owner.name.clone()),
         };
         let namespace = owner.namespace.clone();
-        let read = RecordedRelease::read(client, owner, secrets).await.map_err(|error| unread(&what, &error))?;
+        let read =
+            RecordedRelease::read(client, owner.clone(), secrets).await.map_err(|error| unread(&what, &error))?;
         let missing = |why: String| {
             CliError::new(Exit::Refused, "NotInstalled", why)
                 .hint(Remedy::new("install it: ").command(remedy::Command::here(Action::Install(install.clone()))))
@@ -139,7 +141,12 @@ impl Way {
             Some(release) if release.phase == Phase::Removed && self.is_upgrade() => {
                 Err(missing(format!("{what} was uninstalled, and only what it keeps is in namespace {namespace}")))
             }
-            None => Err(missing(format!("{what} is not installed in namespace {namespace}, or its record is lost"))),
+            None => match inventory::applied_by(client, &owner).await {
+                managers if managers.is_empty() => {
+                    Err(missing(format!("{what} is not installed in namespace {namespace}, or its record is lost")))
+                }
+                managers => Err(applied_by_others(&owner, &managers)),
+            },
             Some(RecordedRelease { values: None, .. }) => Err(CliError::new(
                 Exit::Refused,
                 "ValuesForgotten",

@@ -22,7 +22,7 @@ use crate::chart::versions::select::{Request, SelectedBy, Selection, select};
 use crate::chart::{self, ValuesBuilder};
 use crate::check::{self, Report};
 use crate::cli::args::chart_choice;
-use crate::cli::args::installation::ambiguous;
+use crate::cli::args::installation::{ambiguous, applied_by_others};
 use crate::cli::args::package::too_large;
 use crate::cli::commands::get::values::unknown;
 use crate::cli::commands::{kubectl_install, rollback, uninstall, why};
@@ -236,6 +236,7 @@ fn of_installs() -> Vec<CliError> {
             FailureOutcome::NothingWritten,
         ),
         ambiguous("demo", &global),
+        applied_by_others(&inventory::Owner::new("control-plane", "demo", "fleet"), &["argocd-controller".to_owned()]),
         too_large(70 * 1024),
         unknown("demo", "its install has not ended yet"),
         of_control_plane(forgotten().into(), FailureOutcome::NothingWritten),

@@ -1,0 +1,73 @@
+//! The claim templates of a StatefulSet that others made. No API server lets them be changed, so what those wrote into
+//! their metadata stays, such as the annotation by which Argo CD leaves the claims alone.
+
+use serde_json::Value;
+
+use super::error::Error;
+use super::plan::Step;
+use crate::k8s::client::Server;
+use crate::k8s::object::{is_terminating, list, text};
+
+const TEMPLATES: &str = "/spec/volumeClaimTemplates";
+
+/// Takes labels and annotations of the claim templates from the StatefulSet that is there, which is read for it.
+///
+/// # Errors
+/// A read that the server refuses.
+pub(super) async fn keep_metadata(server: &Server, step: &mut Step) -> Result<(), Error> {
+    let is_there = step.live.as_ref().is_some_and(|live| !is_terminating(live));
+    if !is_there || step.kind.kind != "StatefulSet" || list(&step.manifest, TEMPLATES).is_empty() {
+        return Ok(());
+    }
+    let live = server.get(&step.kind, step.target.namespace.as_deref(), &step.target.name).await;
+    let live = live.map_err(|error| Error::on("read", &step.target, error))?;
+    if let Some(live) = live {
+        take_metadata(&mut step.manifest, &live);
+    }
+    Ok(())
+}
+
+/// Gives each claim template the labels and annotations of its namesake.
+fn take_metadata(manifest: &mut Value, live: &Value) {
+    let templates = manifest.pointer_mut(TEMPLATES).and_then(Value::as_array_mut);
+    for template in templates.into_iter().flatten() {
+        let name = text(template, "/metadata/name");
+        let Some(namesake) = list(live, TEMPLATES).iter().find(|live| text(live, "/metadata/name") == name) else {
+            continue;
+        };
+        let Some(metadata) = template["metadata"].as_object_mut() else { continue };
+        for key in ["annotations", "labels"] {
+            match namesake["metadata"].get(key) {
+                Some(theirs) => metadata.insert(key.to_owned(), theirs.clone()),
+                None => metadata.remove(key),
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_template_keeps_its_spec_and_takes_the_metadata_of_its_namesake() {
+        let set = |data: Value, spec: &str| {
+            json!({"spec": {"volumeClaimTemplates": [
+                {"metadata": {"name": "other", "labels": {"a": spec}}},
+                {"metadata": data, "spec": {"size": spec}},
+            ]}})
+        };
+        let mut manifest = set(json!({"name": "data", "labels": {"a": "ours", "b": "ours"}}), "ours");
+        let mut live =
+            set(json!({"name": "data", "labels": {"a": "theirs"}, "annotations": {"c": "theirs"}}), "theirs");
+        live["spec"]["volumeClaimTemplates"][0]["metadata"]["name"] = "strange".into();
+        take_metadata(&mut manifest, &live);
+        let metadata = json!({"name": "data", "labels": {"a": "theirs"}, "annotations": {"c": "theirs"}});
+        assert_eq!(manifest, set(metadata, "ours"), "what has no namesake stays");
+        live["spec"]["volumeClaimTemplates"][1]["metadata"] = json!({"name": "data"});
+        take_metadata(&mut manifest, &live);
+        assert_eq!(manifest, set(json!({"name": "data"}), "ours"));
+    }
+}
