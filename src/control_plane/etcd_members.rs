@@ -93,7 +93,7 @@ mod tests {
         .unwrap();
         let record: Record = serde_json::from_value(json!({"format": 1, "installUid": "u", "phase": "installed",
             "owner": {"kind": "control-plane", "name": "demo", "namespace": "fleet"}, "namespaceCreated": true,
-            "written": "", "inventory": [], "release": release("1")}))
+            "inventory": [], "release": release("1")}))
         .unwrap();
         assert_eq!(recorded(&State::default()), None);
         let mut state = State { journal: Some(journal), ..State::default() };

@@ -226,3 +226,36 @@ fn the_keys_of_another_control_plane_on_this_machine_do_not_replace_lost_ones() 
         assert_eq!(lost, !own, "{ran:?}");
     }
 }
+
+/// Argo CD has applied it, over what an uninstall keeps of it or where none ever was.
+#[test]
+fn what_others_applied_is_known_by_its_managers_and_not_by_what_is_kept_of_it() {
+    for record in [None, Some(record(&release(&json!({}))))] {
+        let sandbox = Sandbox::new();
+        let entry = |manager: &str, operation: &str, subresource: &str| {
+            json!({"manager": manager, "operation": operation, "subresource": subresource, "apiVersion": "apps/v1",
+                "time": "2026-01-31T12:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": {}})
+        };
+        let labels = json!({"fleet-scheduler.io/install": "demo", "app.kubernetes.io/version": "v0.7.1"});
+        let managers = [entry("argocd\u{1b}[2J", "Apply", ""), entry("kube-controller-manager", "Update", "status")];
+        let deployment = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+            "metadata": {"name": "apiserver", "namespace": "fleet", "uid": "u", "labels": labels, "managedFields": managers}});
+        let server = serve(move |_, path| match path.split_once('?').unwrap_or((path, "")) {
+            (path, _) if path.ends_with("/secrets/fleetctl.demo") => {
+                record.clone().map_or_else(not_found, |record| (200, record))
+            }
+            (path, _) if path.ends_with("/deployments/apiserver") => (200, deployment.clone()),
+            (path, query) if path.ends_with("/fleet/deployments") && query.contains("control-plane") => {
+                list(&[deployment.clone()])
+            }
+            _ => not_found(),
+        });
+        use_cluster(&sandbox, &server);
+        for command in [&["upgrade", "cp", "demo"][..], &["get", "values", "demo"]] {
+            let refused = sandbox.run(command);
+            refused.fails(6, &["was applied by argocd\\u{1b}[2J", "template control-plane demo", "--adopt"]);
+        }
+        let rollback = sandbox.run(&["rollback", "demo"]);
+        assert!(rollback.succeeds().contains("it was applied by argocd\\u{1b}[2J"), "{rollback:?}");
+    }
+}

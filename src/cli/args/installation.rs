@@ -37,6 +37,12 @@ pub(crate) fn ambiguous(name: &str, global: &Global) -> CliError {
 /// Number of field managers that are named at most.
 pub(crate) const MANAGERS: usize = 3;
 
+/// Refuses an installation that others applied, where there is no record of it, or only that of a removal before.
+pub(crate) async fn not_applied_by_others(client: &Client, owner: &Owner) -> Result<(), CliError> {
+    let managers = inventory::applied_by(client, owner).await;
+    if managers.is_empty() { Ok(()) } else { Err(applied_by_others(owner, &managers)) }
+}
+
 /// The error of an installation that others applied, where what fleetctl records is needed. Managers are as
 /// [`inventory::applied_by`] returns them.
 pub(crate) fn applied_by_others(owner: &Owner, managers: &[String]) -> CliError {
@@ -86,10 +92,7 @@ impl InstallationArgs {
                 found.push(Installation { kind, owner, state });
                 continue;
             }
-            let managers = inventory::applied_by(client, &owner).await;
-            if !managers.is_empty() {
-                of_others = Some(applied_by_others(&owner, &managers));
-            }
+            of_others = not_applied_by_others(client, &owner).await.err().or(of_others);
         }
         match (found.pop(), found.pop()) {
             (Some(only), None) => Ok(only),

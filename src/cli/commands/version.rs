@@ -86,7 +86,6 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &VersionArgs) -> Result<
             Ok(Err(why)) => found.not_asked.push(why),
             Err(_) => found.not_asked.push(format!("no answer within {} s", 2 * PATIENCE.as_secs())),
         }
-        found.skew = skew(&found.control_planes, &found.agents);
     }
     ui.out(&match args.output {
         Some(format) => format.of(&found),
@@ -119,7 +118,12 @@ async fn ask(global: &Global, found: &mut VersionDocument) -> Result<(), String>
     if let Some(control_plane) = found.control_planes.first() {
         let agents = tokio::time::timeout(PATIENCE, registered(&hosting.client, namespace, &control_plane.name)).await;
         match agents.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
-            Ok(agents) => found.agents.extend(agents),
+            Ok(agents) => {
+                // An agent of this namespace may be registered elsewhere, with a control plane of its own line.
+                found.skew = skew(control_plane, &agents);
+                found.agents.retain(|here| !agents.contains(here));
+                found.agents.extend(agents);
+            }
             Err(why) => found.not_asked.push(format!("control plane {}: {why}", visible_cell(&control_plane.name))),
         }
     }
@@ -141,20 +145,15 @@ async fn registered(hosting: &Client, namespace: &str, name: &str) -> Result<Vec
     Ok(known.filter(|agent| !agent.version.is_empty()).collect())
 }
 
-/// Returns the pairs that do not fit: an agent has to be of its control plane's line or of a neighbouring one.
-fn skew(control_planes: &[Installed], agents: &[Installed]) -> Vec<String> {
+/// Returns a clause for each registered agent that does not fit: it has to be of its control plane's line or of a neighbouring one.
+fn skew(control_plane: &Installed, agents: &[Installed]) -> Vec<String> {
     let line = |installed: &Installed| installed.version.parse::<ServiceVersion>().ok().map(|version| version.line());
-    let mut found = Vec::new();
-    for control_plane in control_planes {
-        for agent in agents {
-            let (Some(ours), Some(theirs)) = (line(control_plane), line(agent)) else { continue };
-            if let Err(apart) = select::check_skew(chart::versions(), ours, theirs) {
-                let (agent, control_plane) = (visible_cell(&agent.name), visible_cell(&control_plane.name));
-                found.push(format!("agent {agent} and control plane {control_plane}: {apart}"));
-            }
-        }
-    }
-    found
+    let of_agent = |agent: &Installed| {
+        let apart = select::check_skew(chart::versions(), line(control_plane)?, line(agent)?).err()?;
+        let (agent, control_plane) = (visible_cell(&agent.name), visible_cell(&control_plane.name));
+        Some(format!("agent {agent} and control plane {control_plane}: {apart}"))
+    };
+    agents.iter().filter_map(of_agent).collect()
 }
 
 fn text(ui: &Ui, found: &VersionDocument) -> String {
@@ -183,7 +182,7 @@ mod tests {
     fn agents_that_are_more_than_one_line_away_are_named() {
         let one = |name: &str, version: &str| Installed { name: name.to_owned(), version: version.to_owned() };
         let agents = [one("near", "v1.0.0"), one("far", "v0.7.1"), one("odd", "main")];
-        let found = skew(&[one("demo", "v1.1.0")], &agents);
+        let found = skew(&one("demo", "v1.1.0"), &agents);
         assert_eq!(found.len(), 1);
         assert!(found[0].starts_with("agent far and control plane demo: "), "{found:?}");
     }

@@ -8,7 +8,7 @@ use crate::chart::versions::select::{Request, select};
 use crate::chart::{self, Kind, ValuesTree};
 use crate::cli::args::chart_choice::schema;
 use crate::cli::args::global::Global;
-use crate::cli::args::installation::{Installation, InstallationArgs};
+use crate::cli::args::installation::{Installation, InstallationArgs, not_applied_by_others};
 use crate::cli::args::package::wrong_values;
 use crate::cli::connect;
 use crate::cli::output::error::{CliError, Exit};
@@ -16,6 +16,7 @@ use crate::cli::output::format::Format;
 use crate::cli::output::terminal::Ui;
 use crate::install::recorded_values::RecordedRelease;
 use crate::install::release_spec::load_chart;
+use crate::inventory::Phase;
 use crate::{control_plane, workload_cluster};
 
 pub(super) const EXAMPLES: &str = "Secret values are left out; with `--all` they are masked.
@@ -45,6 +46,9 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &GetValuesArgs) -> Resul
     let Installation { kind, owner, state } = args.installation.find(global, &client).await?;
     let unknown = |why: &str| unknown(&owner.name, why);
     let Some(record) = &state.record else { return Err(unknown("its install has not ended yet")) };
+    if record.phase == Phase::Removed {
+        not_applied_by_others(&client, &owner).await?;
+    }
     let values = if args.all {
         let secrets: &[_] = match kind {
             Kind::ControlPlane => &control_plane::charts::SECRET_VALUES,

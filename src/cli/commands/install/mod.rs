@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::api::remedy::{self, Action, Remedy, Subject};
 use crate::api::text::visible_cell;
 use crate::cli::args::global::Global;
-use crate::cli::args::installation::applied_by_others;
+use crate::cli::args::installation::not_applied_by_others;
 use crate::cli::args::object_name::taken_fields;
 use crate::cli::args::package::Base;
 use crate::cli::args::run::RunArgs;
@@ -23,7 +23,7 @@ use crate::install::recorded_values::{ReadError, Recorded, RecordedRelease};
 use crate::install::release_spec::Package;
 use crate::install::renderable::SecretEntry;
 use crate::install::session::InstallOptions;
-use crate::inventory::{self, Owner, Phase};
+use crate::inventory::{Owner, Phase};
 use crate::k8s::Connected;
 
 pub(in crate::cli) use agent::{AgentArgs, AgentRequest, PreparedAgent, prepare as prepare_agent, run as run_agent};
@@ -139,14 +139,13 @@ impl Way {
         };
         match read {
             Some(release) if release.phase == Phase::Removed && self.is_upgrade() => {
+                not_applied_by_others(client, &owner).await?;
                 Err(missing(format!("{what} was uninstalled, and only what it keeps is in namespace {namespace}")))
             }
-            None => match inventory::applied_by(client, &owner).await {
-                managers if managers.is_empty() => {
-                    Err(missing(format!("{what} is not installed in namespace {namespace}, or its record is lost")))
-                }
-                managers => Err(applied_by_others(&owner, &managers)),
-            },
+            None => {
+                not_applied_by_others(client, &owner).await?;
+                Err(missing(format!("{what} is not installed in namespace {namespace}, or its record is lost")))
+            }
             Some(RecordedRelease { values: None, .. }) => Err(CliError::new(
                 Exit::Refused,
                 "ValuesForgotten",
