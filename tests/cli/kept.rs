@@ -246,7 +246,7 @@ fn what_others_applied_is_known_by_its_managers_and_not_by_what_is_kept_of_it() 
             }
             (path, _) if path.ends_with("/deployments/apiserver") => (200, deployment.clone()),
             (path, query) if path.ends_with("/fleet/deployments") && query.contains("control-plane") => {
-                list(&[deployment.clone()])
+                list(std::slice::from_ref(&deployment))
             }
             _ => not_found(),
         });

@@ -145,7 +145,7 @@ async fn registered(hosting: &Client, namespace: &str, name: &str) -> Result<Vec
     Ok(known.filter(|agent| !agent.version.is_empty()).collect())
 }
 
-/// Returns a clause for each registered agent that does not fit: it has to be of its control plane's line or of a neighbouring one.
+/// Returns a clause for each registered agent that is neither of its control plane's line nor of a neighbouring one.
 fn skew(control_plane: &Installed, agents: &[Installed]) -> Vec<String> {
     let line = |installed: &Installed| installed.version.parse::<ServiceVersion>().ok().map(|version| version.line());
     let of_agent = |agent: &Installed| {
