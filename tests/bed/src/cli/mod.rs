@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::dev::steps::on_interrupt;
-use crate::dev::{demo, goldens, newcomer, pictures, release, test};
+use crate::dev::{demo, goldens, newcomer, pictures, release, released, test};
 use crate::say::{print, say};
 use crate::{Bed, Unfit, bench};
 
@@ -109,6 +109,9 @@ enum Task {
         /// With empty caches too, as on a new machine: everything is fetched and built
         #[arg(long)]
         cold: bool,
+        /// Without a checkout and Rust: in an empty Debian, from a folder that `cargo bed release --images` has filled
+        #[arg(long, value_name = "FOLDER", conflicts_with = "cold")]
+        released: Option<PathBuf>,
     },
     /// Draw a terminal in which an install is at work, and the same when it has failed, for the README
     Pictures {
@@ -225,7 +228,8 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Build => bed.build()?,
         Task::Clean => say(format!("{} given back", status::size(bed.clean()?))),
         Task::Demo { picture } => demo::run(&bed, picture.as_deref())?,
-        Task::Newcomer { cold } => newcomer::run(&bed, cold)?,
+        Task::Newcomer { released: Some(release), .. } => released::run(&bed, &release)?,
+        Task::Newcomer { cold, .. } => newcomer::run(&bed, cold)?,
         Task::Pictures { folder } => pictures::run(&bed, &folder)?,
         Task::Test { exhaustive, quick, changed, args } => {
             test::run(&bed, test::Choice { exhaustive, quick, changed }, &args)?;

@@ -7,5 +7,6 @@ pub(crate) mod newcomer;
 pub(crate) mod picture;
 pub(crate) mod pictures;
 pub(crate) mod release;
+pub(crate) mod released;
 pub(crate) mod steps;
 pub(crate) mod test;

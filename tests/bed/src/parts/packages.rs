@@ -42,6 +42,11 @@ pub(crate) fn shells() -> Result<()> {
     install("tests of completion need", SHELLS.iter())
 }
 
+/// Sees to it that a Debian can be made in a folder.
+pub(crate) fn debian() -> Result<()> {
+    install("a Debian in a folder needs", std::iter::once(&("debootstrap", "debootstrap")))
+}
+
 /// Installs what is missing, after saying so; where that cannot be done, says how the user can.
 fn install<'p>(purpose: &str, needed: impl Iterator<Item = &'p (&'p str, &'p str)>) -> Result<()> {
     let missing: Vec<_> = needed.filter(|(_, file)| !present(file)).map(|(package, _)| *package).collect();
