@@ -38,7 +38,7 @@ pub struct InstalledFacts {
     /// Holder of a run under way.
     pub at_work: Option<String>,
     /// Command and start of a run that was interrupted.
-    pub cut_off: Option<(String, String)>,
+    pub interrupted: Option<(String, String)>,
     /// All certificates that could be read.
     pub certificates: Vec<Expiry>,
     /// Party that issues the certificates anew.
@@ -197,7 +197,7 @@ fn last_run(facts: &InstalledFacts) -> CheckResult {
     if let Some(who) = &facts.at_work {
         return CheckResult::warned(format!("at work: {who}"), "look again when it is done");
     }
-    match &facts.cut_off {
+    match &facts.interrupted {
         None => CheckResult::Passed("ended well".to_owned()),
         Some((command, started)) if command == "uninstall" => CheckResult::failed(
             format!("an uninstall that began {started} was interrupted"),
@@ -265,7 +265,7 @@ mod tests {
             certificates: vec![expiry("ca.crt", 3650), expiry("apiserver.crt", 364)],
             images: Vec::new(),
             at_work: None,
-            cut_off: None,
+            interrupted: None,
             renewed_by: RenewedBy::Install,
         }
     }
@@ -276,7 +276,7 @@ mod tests {
 
     pub(in crate::check) fn examples() -> Vec<Judged> {
         let strayed = "fields of Deployment fleet/apiserver were changed, last by kubectl-edit".to_owned();
-        let cut_off = Some(("install".to_owned(), "2026-01-31T12:00:00Z".to_owned()));
+        let interrupted = Some(("install".to_owned(), "2026-01-31T12:00:00Z".to_owned()));
         let images = vec![
             "fleet-scheduler is set to fleetscheduler/fleet-scheduler:v0.5.9, and service version v0.6.1 runs v0.6.1"
                 .to_owned(),
@@ -285,7 +285,7 @@ mod tests {
         [
             ("objects", InstalledFacts { drift: Ok(vec![strayed]), ..good() }),
             ("images", InstalledFacts { images, ..good() }),
-            ("last-run", InstalledFacts { cut_off, ..good() }),
+            ("last-run", InstalledFacts { interrupted, ..good() }),
             ("certificates", InstalledFacts { certificates: ends(-1), ..good() }),
             ("certificate-renewal", InstalledFacts { certificates: ends(30), ..good() }),
         ]
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn drift_a_lost_record_and_a_run_that_was_cut_off_are_warnings_with_the_command_that_mends() {
+    fn drift_a_lost_record_and_a_run_that_was_interrupted_are_warnings_with_the_command_that_mends() {
         let drifted =
             InstalledFacts { drift: Ok(vec!["fields of ConfigMap fleet/a were changed".to_owned(); 7]), ..good() };
         assert!(matches!(verdict(&drifted, "objects"), CheckResult::Warned(_)));
@@ -326,10 +326,10 @@ mod tests {
         assert!(text.contains("and 2 more") && text.contains(r#"Diff(Some(ControlPlane("demo")))"#), "{text}");
         let lost = InstalledFacts { installed_by: InstalledBy::Unknown, ..good() };
         assert!(said(&lost, "objects").contains("makes it again"));
-        let cut_off =
-            |command: &str| InstalledFacts { cut_off: Some((command.to_owned(), "then".to_owned())), ..good() };
-        assert!(said(&cut_off("install"), "last-run").contains(r#"Rollback("demo")"#));
-        assert!(said(&cut_off("uninstall"), "last-run").contains(r#"Uninstall(ControlPlane("demo"))"#));
+        let interrupted =
+            |command: &str| InstalledFacts { interrupted: Some((command.to_owned(), "then".to_owned())), ..good() };
+        assert!(said(&interrupted("install"), "last-run").contains(r#"Rollback("demo")"#));
+        assert!(said(&interrupted("uninstall"), "last-run").contains(r#"Uninstall(ControlPlane("demo"))"#));
     }
 
     #[test]
@@ -362,15 +362,15 @@ mod tests {
     #[test]
     fn every_command_is_about_this_installation() {
         let version: Option<ServiceVersion> = Some("v1.1.3".parse().unwrap());
-        let cut_off = |command: &str| Some((command.to_owned(), "then".to_owned()));
+        let interrupted = |command: &str| Some((command.to_owned(), "then".to_owned()));
         let same = Some(Flag::Version("v1.1.3".to_owned()));
         for (facts, flag) in [
             (InstalledFacts { installed_by: InstalledBy::Unknown, ..good() }, &same),
             (InstalledFacts { drift: Ok(vec!["something".to_owned()]), ..good() }, &same),
             (InstalledFacts { certificates: vec![expiry("apiserver.crt", -1)], ..good() }, &same),
             (InstalledFacts { certificates: vec![expiry("apiserver.crt", 1)], ..good() }, &same),
-            (InstalledFacts { cut_off: cut_off("install"), ..good() }, &None),
-            (InstalledFacts { cut_off: cut_off("uninstall"), ..good() }, &None),
+            (InstalledFacts { interrupted: interrupted("install"), ..good() }, &None),
+            (InstalledFacts { interrupted: interrupted("uninstall"), ..good() }, &None),
         ] {
             let report = run(&CHECKS, &InstalledFacts { version: version.clone(), ..facts }, &[]);
             let (judged, problem) = report.failures().chain(report.warnings()).next().unwrap();

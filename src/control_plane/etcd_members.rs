@@ -85,7 +85,7 @@ mod tests {
     use crate::inventory::{Journal, Record};
 
     #[test]
-    fn the_number_of_a_first_install_that_was_cut_off_is_that_of_its_journal() {
+    fn the_number_of_a_first_install_that_was_interrupted_is_that_of_its_journal() {
         let release =
             |members: &str| json!({"chart": "", "version": "", "valuesDigest": "", "facts": {MEMBERS: members}});
         let journal: Journal = serde_json::from_value(json!({"run": "", "command": "install", "started": "",
@@ -93,7 +93,7 @@ mod tests {
         .unwrap();
         let record: Record = serde_json::from_value(json!({"format": 1, "installUid": "u", "phase": "installed",
             "owner": {"kind": "control-plane", "name": "demo", "namespace": "fleet"}, "namespaceCreated": true,
-            "inventory": [], "release": release("1")}))
+            "written": "", "inventory": [], "release": release("1")}))
         .unwrap();
         assert_eq!(recorded(&State::default()), None);
         let mut state = State { journal: Some(journal), ..State::default() };

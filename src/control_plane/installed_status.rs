@@ -128,7 +128,7 @@ pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &Namespac
         installed_by,
         copied: drift.iter().flatten().any(|drift| matches!(drift.strayed, Drifted::Copied { .. })),
         drift: drift.map(|all| all.iter().map(ToString::to_string).collect()).map_err(|error| chain(&error)),
-        cut_off: state.journal.filter(|_| at_work.is_none()).map(|journal| (journal.command, journal.started)),
+        interrupted: state.journal.filter(|_| at_work.is_none()).map(|journal| (journal.command, journal.started)),
         at_work,
         renewed_by: match (record, &keys) {
             (Some(record), _) => renewed_by(recorded_source(&record.release)),

@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(goes(&[("fleet-kubeconfig", "clusters: [\n")], Some("one"), None), None);
         // A removal that was interrupted after the keys, or lost them before: what there is must not say otherwise.
         assert_eq!(goes(&own, None, Some(SERVER)), Some(false));
-        assert_eq!(goes(&own, None, None), None, "a first install that was cut off has written none");
+        assert_eq!(goes(&own, None, None), None, "a first install that was interrupted has written none");
         assert_eq!(goes(&own, None, Some("https://192.0.2.10:32223")), None);
         // Of an install that was interrupted, or of `template`.
         assert_eq!(goes(&[("journal", "")], Some("one"), None), Some(false));

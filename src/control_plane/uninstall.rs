@@ -145,7 +145,7 @@ impl Target<'_> {
         }
     }
 
-    /// Removes the control plane and searches the cluster for left-overs.
+    /// Removes the control plane and searches the cluster for leftovers.
     pub async fn remove(&self, removal: Removal, progress: &Arc<dyn Progress>) -> Result<Removed, apply::Error> {
         let engine = self.worker(progress);
         let state = engine.state().await?;
@@ -176,7 +176,7 @@ mod tests {
     fn data_of_which_nothing_is_recorded_counts_as_that_of_a_complete_control_plane() {
         let recorded = |phase: &str| -> Record {
             serde_json::from_value(json!({"format": 1, "installUid": "u", "phase": phase, "namespaceCreated": true,
-                "owner": {"kind": OWNER_KIND, "name": "demo", "namespace": "fleet"}, "inventory": [],
+                "owner": {"kind": OWNER_KIND, "name": "demo", "namespace": "fleet"}, "written": "", "inventory": [],
                 "release": {"chart": "", "version": "", "valuesDigest": ""}}))
             .unwrap()
         };

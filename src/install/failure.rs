@@ -281,7 +281,7 @@ mod tests {
     }
 
     /// Outcome of a run that is to be undone, and was interrupted while its last write was on its way; with what was told.
-    async fn cut_off_at_the_end(kept: bool) -> (FailureOutcome, Vec<String>, Option<Value>) {
+    async fn interrupted_at_the_end(kept: bool) -> (FailureOutcome, Vec<String>, Option<Value>) {
         let cluster = Arc::new(Cluster { kept, ..Cluster::default() });
         let told = Arc::new(Told::default());
         let progress: Arc<dyn Progress> = told.clone();
@@ -304,7 +304,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_run_that_was_recorded_before_it_could_be_undone_is_not_called_undone() {
-        let (aftermath, steps, secret) = cut_off_at_the_end(true).await;
+        let (aftermath, steps, secret) = interrupted_at_the_end(true).await;
         assert!(matches!(aftermath, FailureOutcome::Recorded), "{aftermath:?}");
         assert_eq!(steps, ["Checking the control plane"]);
         assert!(secret.is_some_and(|secret| secret["data"]["record"].is_string()));
@@ -312,7 +312,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_run_whose_record_did_not_arrive_is_undone_in_a_step_of_its_own() {
-        let (aftermath, steps, secret) = cut_off_at_the_end(false).await;
+        let (aftermath, steps, secret) = interrupted_at_the_end(false).await;
         assert!(matches!(aftermath, FailureOutcome::RolledBack), "{aftermath:?}");
         assert_eq!(steps, ["Checking the control plane", "failed", UNDOING, "done"]);
         assert_eq!(secret, None);

@@ -96,6 +96,8 @@ pub struct Record {
     pub release: Release,
     /// True if we made the namespace.
     pub namespace_created: bool,
+    /// Time at which the record was made, RFC 3339.
+    pub written: String,
     /// Our objects, sorted.
     pub inventory: Vec<Item>,
 }
@@ -110,6 +112,7 @@ impl Record {
             phase: Phase::Installed,
             release,
             namespace_created: false,
+            written: jiff::Timestamp::now().to_string(),
             inventory: Vec::new(),
         }
     }

@@ -176,12 +176,12 @@ impl Target<'_> {
         self.worker(progress).plan_removal(Removal::default()).await
     }
 
-    /// Removes everything of the agent and searches the cluster for left-overs. A namespace that an operator made stays.
+    /// Removes everything of the agent and searches the cluster for leftovers. A namespace that an operator made stays.
     ///
     /// # Errors
     /// What the engine meets.
     pub async fn remove(&self, progress: &Arc<dyn Progress>) -> Result<Removed, apply::Error> {
-        // One may be left of an install that was cut off; its life is limited all the same.
+        // One may be left of an install that was interrupted; its life is limited all the same.
         let _ = probe::remove(self.client, self.namespace.as_str()).await;
         self.worker(progress).uninstall(Removal::default()).await
     }

@@ -56,7 +56,7 @@ async fn a_rollback_keeps_the_data_of_a_set_that_was_deleted_before_the_run() {
 }
 
 #[tokio::test]
-async fn a_removal_that_was_cut_off_is_no_installation_and_no_undoing_takes_its_data() {
+async fn a_removal_that_was_interrupted_is_no_installation_and_no_undoing_takes_its_data() {
     let case = Case::new("cut").await;
     case.install(&objects(&case)).await.unwrap();
     bind(&case, CLAIM).await;
@@ -131,7 +131,7 @@ async fn leaves_data(after: usize) -> bool {
 }
 
 #[tokio::test]
-async fn an_undoing_that_is_cut_off_leaves_no_data_without_its_keys() {
+async fn an_undoing_that_is_interrupted_leaves_no_data_without_its_keys() {
     let outcomes = stream::iter((1..20).step_by(3)).map(leaves_data).buffered(kill::TOGETHER).collect::<Vec<_>>();
     let left = outcomes.await.into_iter().filter(|left| *left).count();
     assert!(left > 2, "{left} of them have left data");
@@ -481,7 +481,7 @@ async fn who_is_refused_for_a_plan_that_is_out_of_date_leaves_no_record_where_th
 }
 
 #[tokio::test]
-async fn what_is_kept_of_an_install_that_was_cut_off_is_known_by_its_release() {
+async fn what_is_kept_of_an_install_that_was_interrupted_is_known_by_its_release() {
     let case = Case::new("release").await;
     applied(&case).await.release().await.unwrap();
     bind(&case, CLAIM).await;

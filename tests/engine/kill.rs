@@ -59,7 +59,7 @@ async fn put_away(case: &Case) -> Result<(), Error> {
 }
 
 /// An install that applies everything and is cut off before its end.
-pub(crate) async fn cut_off(case: &Case) -> Result<(), Error> {
+pub(crate) async fn interrupted(case: &Case) -> Result<(), Error> {
     let mut run = case.engine.begin(case.engine.plan(&release(), &objects(case)).await?).await?;
     run.apply().await?;
     run.release().await
@@ -176,7 +176,7 @@ async fn after_a_killed_install(k: usize, sent: bool, then: Then, adopting: bool
         Then::Rollback => {
             let result = case.engine.rollback().await.unwrap_or_else(|e| panic!("{place}: {e}"));
             assert!(result.problems.is_empty(), "{place}: {:?}", result.problems);
-            // After its last write the run was complete, and nothing that was cut off.
+            // After its last write the run was complete, and nothing that was interrupted.
             if case.engine.state().await.unwrap().record.is_some() {
                 assert!(result.undone.is_empty(), "{place}: {:?}", result.undone);
                 assert!(is_whole().await, "{place}");
@@ -239,7 +239,7 @@ async fn after_a_killed_change(k: usize, sent: bool, then: Then) {
             assert!(case.engine.plan(&release(), &next).await.unwrap().is_noop(), "{place}");
         }
         Then::Rollback => {
-            // After its last write the change was complete, and nothing that was cut off.
+            // After its last write the change was complete, and nothing that was interrupted.
             let complete = case.engine.state().await.unwrap().journal.is_none() && k > 0;
             let result = case.engine.rollback().await.unwrap_or_else(|e| panic!("{place}: {e}"));
             assert!(result.problems.is_empty(), "{place}: {:?}", result.problems);
@@ -362,8 +362,8 @@ async fn a_plain_uninstall_killed_after_some_of_its_writes_keeps_keys_and_data_f
 }
 
 /// Everything that a rollback of a first install has to undo, the claims of its sets included.
-async fn cut_off_whole(case: &Case) {
-    cut_off(case).await.unwrap();
+async fn interrupted_whole(case: &Case) {
+    interrupted(case).await.unwrap();
     furnished(case).await;
 }
 
@@ -371,7 +371,7 @@ async fn after_a_killed_rollback(k: usize, sent: bool, then: Then) {
     let place = format!("rollback killed after write {k} (next one sent: {sent}), then {then:?}");
     let case = Case::new("undo").await;
     let before = dump(&case).await;
-    cut_off_whole(&case).await;
+    interrupted_whole(&case).await;
     assert!(!until_dead(&case, k, sent, undo(&case)).await, "{place}: it was not killed");
     let case = case.reborn().await;
     match then {
@@ -386,7 +386,7 @@ async fn after_a_killed_rollback(k: usize, sent: bool, then: Then) {
 }
 
 async fn kills_of_a_rollback() -> Vec<(usize, bool, Then)> {
-    kills_then(writes_of_removal(cut_off_whole, undo).await)
+    kills_then(writes_of_removal(interrupted_whole, undo).await)
 }
 
 #[tokio::test]

@@ -70,7 +70,7 @@ async fn who_lost_the_lock_writes_nothing_more_and_undoes_nothing() {
     assert_eq!(run.apply_stage(2).await.unwrap_err().reason(), "LockLost");
     assert_eq!(run.rollback().await.unwrap_err().reason(), "LockLost");
     assert!(second.engine.plan(&release(), &objects(&second)).await.unwrap().is_noop());
-    // The same where the journal knows every step already, because the run goes on with one that was cut off.
+    // The same where the journal knows every step already, because the run goes on with one that was interrupted.
     let record = second.engine.owner().record_name();
     delete(&second, "", "Secret", &record).await;
     let whole = first.engine.plan(&release(), &objects(&first)).await.unwrap();

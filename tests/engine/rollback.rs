@@ -9,7 +9,7 @@ use super::data_retention::{CLAIM, applied, is_bound, wipe};
 use super::support::{Case, objects, release};
 
 #[tokio::test]
-async fn what_a_cut_off_install_took_over_is_given_back_by_an_uninstall() {
+async fn what_an_interrupted_install_took_over_is_given_back_by_an_uninstall() {
     let case = Case::with("given", |options| options.adopt = true).await;
     case.install(&objects(&case)[..1]).await.unwrap();
     let data = json!({"a": "theirs", "old": "x"});
@@ -41,7 +41,7 @@ async fn value_of_a(case: &Case) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn the_former_values_come_back_after_a_change_that_was_cut_off() {
+async fn the_former_values_come_back_after_a_change_that_was_interrupted() {
     let case = Case::new("former").await;
     case.install(&objects(&case)).await.unwrap();
     let plan = case.engine.plan(&release(), &with_a(&case, "2")).await.unwrap();
@@ -104,7 +104,7 @@ async fn a_workload_that_was_taken_over_is_given_back_as_it_was() {
     let undone = run.rollback().await.unwrap();
     assert!(undone.problems.is_empty(), "{:?}", undone.problems);
     assert_eq!(spec().await, before);
-    // The same by an uninstall, of a run that was cut off.
+    // The same by an uninstall, of a run that was interrupted.
     applied(&case).await.release().await.unwrap();
     let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
     assert!(removed.leftovers.is_empty(), "{removed:?}");
@@ -146,7 +146,7 @@ async fn what_another_applied_server_side_is_its_own_again_after_an_undoing() {
 }
 
 #[tokio::test]
-async fn what_others_made_in_the_place_of_what_a_cut_off_run_had_made_outlives_its_undoing() {
+async fn what_others_made_in_the_place_of_what_an_interrupted_run_had_made_outlives_its_undoing() {
     let case = Case::with("replaced", |options| options.adopt = true).await;
     applied(&case).await.release().await.unwrap();
     bind(&case, CLAIM).await;
@@ -163,7 +163,7 @@ async fn what_others_made_in_the_place_of_what_a_cut_off_run_had_made_outlives_i
     assert!(case.get("", "ConfigMap", "config").await.is_some(), "it was not this run's");
     assert!(case.get("apps", "StatefulSet", "etcd").await.is_some(), "it was not this run's");
     assert!(is_bound(&case).await, "the data is gone");
-    // Nor does an uninstall of a run that was cut off take the data of a set that it gives back.
+    // Nor does an uninstall of a run that was interrupted take the data of a set that it gives back.
     applied(&case).await.release().await.unwrap();
     case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
     assert!(case.get("apps", "StatefulSet", "etcd").await.is_some(), "it was there before");

@@ -1,4 +1,4 @@
-//! What others do to our objects, and what holds them: drift, left-overs without labels, finalizers, a full journal.
+//! What others do to our objects, and what holds them: drift, leftovers without labels, finalizers, a full journal.
 
 use std::time::{Duration, Instant};
 

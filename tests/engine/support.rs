@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tower::{Layer, Service};
 
-/// A search for left-overs sees the whole cluster: a test that leaves some must be alone.
+/// A search for leftovers sees the whole cluster: a test that leaves some must be alone.
 static CLUSTER: RwLock<()> = RwLock::const_new(());
 
 /// The turn of a test that leaves nothing that others would find. It may take several.

@@ -11,7 +11,7 @@ use fleetctl::apply::{Error, Removal};
 use fleetctl::k8s::{Done, Event};
 use futures::stream::{self, StreamExt as _};
 
-use super::kill::{TOGETHER, cut_off, sampled, some, undo};
+use super::kill::{TOGETHER, interrupted, sampled, some, undo};
 use super::support::{Case, cluster, dump, furnished, objects, release};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +131,7 @@ async fn finished(case: &Case, place: &str) {
 enum Away {
     /// The removal of one that is complete.
     Uninstall,
-    /// The undoing of one that was cut off.
+    /// The undoing of one that was interrupted.
     Rollback,
 }
 
@@ -140,7 +140,7 @@ impl Away {
     async fn prepare(self, case: &Case) {
         match self {
             Self::Uninstall => case.install(&objects(case)).await.unwrap(),
-            Self::Rollback => cut_off(case).await.unwrap(),
+            Self::Rollback => interrupted(case).await.unwrap(),
         }
         furnished(case).await;
     }

@@ -33,7 +33,7 @@ use crate::k8s::object::{ObjectRef, annotation, is_terminating, uid};
 pub struct Removal {
     /// Deletes also what cannot be made again: volume claims, keys. Definitions of kinds stay even then.
     pub delete_data: bool,
-    /// Skips the search of the whole cluster for left-overs.
+    /// Skips the search of the whole cluster for leftovers.
     pub skip_search: bool,
     /// Service version that the data is of by now, where that is not the recorded one.
     pub data_version: Option<String>,
@@ -78,7 +78,7 @@ impl Engine {
         })
     }
 
-    /// Removes the installation, waits until it is gone, and searches the cluster for left-overs.
+    /// Removes the installation, waits until it is gone, and searches the cluster for leftovers.
     ///
     /// Safe to repeat, and to go on with after it was interrupted anywhere.
     ///

@@ -90,7 +90,7 @@ const EXITS: [(Exit, &str, &str); 9] = [
     (Exit::Usage, "wrong arguments or values", "correct the command line or the values; nothing was written"),
     (Exit::Preflight, "preflight refused; nothing was written", "`fleetctl check --pre` lists every reason"),
     (Exit::TimedOut, "timed out", "run the same command again; it goes on where it stopped"),
-    (Exit::PartDone, "left part-done, or left-overs were found", "the error says how to go on or undo"),
+    (Exit::PartDone, "left part-done, or leftovers were found", "the error says how to go on or undo"),
     (Exit::Refused, "refused for safety", "the error names the flag that goes on all the same"),
     (Exit::Unhealthy, "not healthy", "`fleetctl check NAME` lists every check with its remedy"),
     (Exit::Interrupted, "interrupted", "run the same command again, or `fleetctl rollback NAME`"),

@@ -24,7 +24,7 @@ pub(crate) enum Exit {
     Preflight = 3,
     /// A wait ran out of time.
     TimedOut = 4,
-    /// Left part-done, or left-overs were found.
+    /// Left part-done, or leftovers were found.
     PartDone = 5,
     /// Refused because it could destroy something.
     Refused = 6,

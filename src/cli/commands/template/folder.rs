@@ -40,7 +40,7 @@ pub(super) fn write(folder: &Path, objects: &[Object], format: Format) -> Result
         )
         .hint("give a new folder, or move this file away"));
     }
-    // Known before they are there, so that a run that is cut off leaves nothing unknown.
+    // Known before they are there, so that a run that is interrupted leaves nothing unknown.
     let known: BTreeSet<&String> = own.iter().chain(&names).collect();
     write_index(folder, known)?;
     let mut written = String::new();

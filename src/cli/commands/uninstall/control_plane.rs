@@ -118,7 +118,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneAr
     }
     if !removed.unsearched.is_empty() {
         ui.warn(&format!(
-            "the search for left-overs got no answer about {}; with more rights it would",
+            "the search for leftovers got no answer about {}; with more rights it would",
             visible_list(&removed.unsearched.join(", "))
         ));
     }

@@ -221,7 +221,7 @@ fn of_installs() -> Vec<CliError> {
         result: RolledBack { problems: vec![problem], ..RolledBack::default() },
         installed: None,
     };
-    let cut_off =
+    let interrupted =
         Undone::WasUninstall { started: "2026-01-31T12:00:00Z".to_owned(), version: Some("v0.6.1".to_owned()) };
     let rolled_back = |outcome| rollback::told(&ui, &plan.name, &global, None, outcome).unwrap_err();
     let unreached = "the control plane at https://192.0.2.10:32222 cannot be reached: connection timed out";
@@ -273,7 +273,7 @@ fn of_installs() -> Vec<CliError> {
             &global,
         ),
         rolled_back(undone),
-        rolled_back(cut_off),
+        rolled_back(interrupted),
         check_report::preflight_refused(&Report { judged: preflight }, true),
         kubectl_install::no_rights(&io::Error::from_raw_os_error(13), Path::new("/usr/local/bin/kubectl-fleet"), &ui),
     ]
