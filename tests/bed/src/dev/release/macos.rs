@@ -22,6 +22,10 @@ use crate::run;
 /// The oldest macOS that the programs run on: the one that zig's C library is of where nothing else is asked for.
 const OLDEST: &str = "13.0";
 
+/// Options of rustc for a program: the linker makes its UUID of its bytes and of the name of its file, to which cargo adds a
+/// digest of the folder that it builds in.
+pub(super) const NAMED: [&str; 4] = ["-C", "link-arg=-final_output", "-C", "link-arg=fleetctl"];
+
 /// Paths of libraries that every macOS has; a program that loads another one would not start.
 const LIBRARIES: [&str; 4] = [
     "/System/Library/Frameworks/CoreFoundation.framework/Versions/A/CoreFoundation",

@@ -85,10 +85,10 @@ impl Build<'_> {
     /// Builds `fleetctl` for a target as cargo-zigbuild takes it; gives where it is.
     pub(super) fn fleetctl(&self, target: &str) -> Result<PathBuf> {
         let triple = super::triple(target);
-        let mut command = self.cargo(triple, &[])?;
+        let is_macos = triple.ends_with("apple-darwin");
+        let mut command = self.cargo(triple, if is_macos { &macos::NAMED } else { &[] })?;
         command.env("CARGO_ZIGBUILD_PYTHON_PATH", self.tools.zig.join("python"));
         command.args(["zigbuild", "--bin", "fleetctl", "--target", target]);
-        let is_macos = triple.ends_with("apple-darwin");
         if is_macos {
             let names = self.checkout.join("target/release-build/macos");
             macos::link(&mut command, triple, &self.tools.zig.join("python"), &names)?;
