@@ -13,8 +13,8 @@ use crate::api::text::visible_word;
 use crate::k8s::client::MANAGER;
 use crate::k8s::managed_fields::AUTOSCALERS;
 
-/// Returns the field managers of an installation's Deployments that is not fleetctl's, in alphabetical order, bounded and
-/// with control characters made visible: those that apply it, also over what fleetctl has left, else all that wrote to it.
+/// Returns the field managers of an installation's Deployments, in alphabetical order, bounded and with control characters
+/// made visible: those other than fleetctl that apply them, else, where fleetctl does not, all that wrote to them.
 /// None where fleetctl installed it, where there is no Deployment, and where they may not be read.
 pub async fn applied_by(client: &Client, owner: &Owner) -> Vec<String> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), &owner.namespace);

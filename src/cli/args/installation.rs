@@ -43,13 +43,18 @@ pub(crate) async fn not_applied_by_others(client: &Client, owner: &Owner) -> Res
     if managers.is_empty() { Ok(()) } else { Err(applied_by_others(owner, &managers)) }
 }
 
+/// Returns the installation of an owner as a command names it.
+pub(crate) fn subject(owner: &Owner) -> Subject {
+    match &*owner.kind {
+        control_plane::plan::OWNER_KIND => Subject::ControlPlane(owner.name.clone()),
+        _ => Subject::Agent(owner.name.clone()),
+    }
+}
+
 /// The error of an installation that others applied, where what fleetctl records is needed. Managers are as
 /// [`inventory::applied_by`] returns them.
 pub(crate) fn applied_by_others(owner: &Owner, managers: &[String]) -> CliError {
-    let subject = match &*owner.kind {
-        control_plane::plan::OWNER_KIND => Subject::ControlPlane(owner.name.clone()),
-        _ => Subject::Agent(owner.name.clone()),
-    };
+    let subject = subject(owner);
     let (kind, name, namespace) = (owner.kind.replace('-', " "), &owner.name, &owner.namespace);
     let managers = first_of(managers, MANAGERS, ", ");
     CliError::new(

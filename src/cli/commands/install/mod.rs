@@ -7,10 +7,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use kube::Client;
 use serde::Serialize;
 
-use crate::api::remedy::{self, Action, Remedy, Subject};
+use crate::api::remedy::{self, Action, Remedy};
 use crate::api::text::visible_cell;
 use crate::cli::args::global::Global;
-use crate::cli::args::installation::not_applied_by_others;
+use crate::cli::args::installation::{not_applied_by_others, subject};
 use crate::cli::args::object_name::taken_fields;
 use crate::cli::args::package::Base;
 use crate::cli::args::run::RunArgs;
@@ -18,7 +18,6 @@ use crate::cli::connect;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::install_error::engine_error;
 use crate::cli::output::terminal::Ui;
-use crate::control_plane::plan as control_plane_plan;
 use crate::install::recorded_values::{ReadError, Recorded, RecordedRelease};
 use crate::install::release_spec::Package;
 use crate::install::renderable::SecretEntry;
@@ -126,10 +125,7 @@ impl Way {
             return Ok(Base::Chart);
         }
         let what = format!("{} {}", owner.kind.replace('-', " "), owner.name);
-        let install = match &*owner.kind {
-            control_plane_plan::OWNER_KIND => Subject::ControlPlane(owner.name.clone()),
-            _ => Subject::Agent(owner.name.clone()),
-        };
+        let install = subject(&owner);
         let namespace = owner.namespace.clone();
         let read =
             RecordedRelease::read(client, owner.clone(), secrets).await.map_err(|error| unread(&what, &error))?;
