@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::Cluster;
-use crate::cluster::certs::{Authority, Use, write_service_account_keys};
+use crate::cluster::certs::{Authority, CLUSTER, Use, write_service_account_keys};
 use crate::cluster::kubeconfig;
 use crate::parts::ETCD;
 
@@ -26,7 +26,7 @@ impl Cluster {
     /// Certificates and kubeconfigs of everyone who talks to this API.
     pub(super) fn write_identities(&self) -> Result<()> {
         let dir = self.dir().join("pki");
-        let ca = Authority::in_folder(&dir)?;
+        let ca = Authority::in_folder(&dir, CLUSTER)?;
         write_service_account_keys(&dir)?;
         let own = self.ip();
         let names =
@@ -39,7 +39,7 @@ impl Cluster {
         ca.issue("kube-apiserver", &[], &names, Use::Server)?.write(&dir, "apiserver")?;
         ca.issue("kube-apiserver-kubelet-client", &["system:masters"], &[], Use::Client)?
             .write(&dir, "kubelet-client")?;
-        let front = Authority::in_folder(&dir.join("front-proxy"))?;
+        let front = Authority::in_folder(&dir.join("front-proxy"), "front-proxy-ca")?;
         front.issue("front-proxy-client", &[], &[], Use::Client)?.write(&dir, "front-proxy-client")?;
         let server = format!("https://{own}:6443");
         let admin = ca.issue("kubernetes-admin", &["system:masters"], &[], Use::Client)?;

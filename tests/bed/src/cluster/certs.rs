@@ -28,7 +28,10 @@ pub(crate) enum Use {
     Client,
 }
 
-/// The authority of one cluster.
+/// The name of the authority of a cluster.
+pub(crate) const CLUSTER: &str = "kubernetes";
+
+/// An authority of one cluster.
 #[derive(Debug)]
 pub(crate) struct Authority {
     /// Its certificate, PEM.
@@ -37,12 +40,15 @@ pub(crate) struct Authority {
 }
 
 impl Authority {
-    /// Reads `ca.crt` and `ca.key` of a folder, or makes them.
-    pub(crate) fn in_folder(dir: &Path) -> Result<Self> {
+    /// Reads `ca.crt` and `ca.key` of a folder, or makes them for an authority of this name.
+    ///
+    /// Two authorities that one server trusts need two names: Go tries the key of each that bears the issuer's name, and
+    /// kube-apiserver verifies the client's certificate at every request.
+    pub(crate) fn in_folder(dir: &Path, common_name: &str) -> Result<Self> {
         let (cert_file, key_file) = (dir.join("ca.crt"), dir.join("ca.key"));
         if !cert_file.exists() {
             let key = KeyPair::generate()?;
-            let mut params = params("kubernetes", &[])?;
+            let mut params = params(common_name, &[])?;
             params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
             params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign];
             fs::create_dir_all(dir)?;

@@ -31,6 +31,10 @@ use crate::parts::{self, Part};
 use crate::place::Place;
 use crate::say::{say, seconds};
 
+/// How the Go programs of a cluster collect garbage: less often than by default, which takes a tenth less CPU (kube-apiserver
+/// 1.36 until half a minute after its start: 2.5 s instead of 2.8 s) for half as much memory again, up to a limit.
+const GARBAGE_COLLECTION: [(&str, &str); 2] = [("GOGC", "400"), ("GOMEMLIMIT", "1GiB")];
+
 /// One cluster of the file, started or not.
 #[derive(Debug, Clone)]
 pub struct Cluster {
@@ -186,8 +190,9 @@ impl Cluster {
     fn start(&self, component: &str, program: &Path, args: Vec<String>) -> Result<()> {
         let mut argv = vec![program.display().to_string()];
         argv.extend(args);
+        let env = GARBAGE_COLLECTION.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         self.supervisor()
-            .start(component, Record { argv, env: BTreeMap::new(), inside: true, process: None })
+            .start(component, Record { argv, env, inside: true, process: None })
             .with_context(|| format!("in cluster `{}`", self.name))
     }
 

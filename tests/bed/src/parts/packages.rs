@@ -29,6 +29,19 @@ const FOR_NODES: &[(&str, &str)] = &[
 /// The shells that completion is tried in, beside bash, and what gives them a terminal.
 const SHELLS: &[(&str, &str)] = &[("bsdutils", "script"), ("fish", "fish"), ("zsh", "zsh")];
 
+/// What links programs for arm64 against a static C library.
+const CROSS_LINKER: &[(&str, &str)] = &[
+    ("gcc-aarch64-linux-gnu", "aarch64-linux-gnu-gcc"),
+    ("libc6-dev-arm64-cross", "/usr/aarch64-linux-gnu/lib/libc.a"),
+];
+
+/// What runs programs for arm64 and for 32-bit x86, with their C libraries.
+const EMULATORS: &[(&str, &str)] = &[
+    ("libc6-arm64-cross", "/usr/aarch64-linux-gnu/lib/ld-linux-aarch64.so.1"),
+    ("libc6-i386", "/lib/ld-linux.so.2"),
+    ("qemu-user-static", "qemu-aarch64-static"),
+];
+
 /// The shell of the images that need one.
 pub(crate) const BUSYBOX: &str = "/bin/busybox";
 
@@ -45,6 +58,18 @@ pub(crate) fn shells() -> Result<()> {
 /// Sees to it that a Debian can be made in a folder.
 pub(crate) fn debian() -> Result<()> {
     install("a Debian in a folder needs", std::iter::once(&("debootstrap", "debootstrap")))
+}
+
+/// Sees to it that images for arm64 can be linked, with the C library inside.
+pub(crate) fn cross_linker() -> Result<()> {
+    install("images for arm64 need", CROSS_LINKER.iter())
+}
+
+/// Sees to it that programs for the other architectures of Linux run; what cannot be installed is told, and nothing more.
+pub(crate) fn emulators() {
+    if let Err(error) = install("programs for other architectures need", EMULATORS.iter()) {
+        say(format!("some programs will be built and not run: {error:#}"));
+    }
 }
 
 /// Installs what is missing, after saying so; where that cannot be done, says how the user can.

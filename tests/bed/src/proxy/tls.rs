@@ -10,7 +10,7 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, version};
 
 use crate::cluster::Cluster;
-use crate::cluster::certs::{Authority, Pair, Use};
+use crate::cluster::certs::{Authority, CLUSTER, Pair, Use};
 
 /// What the proxy shows to its clients and to the server.
 pub(super) struct Identity {
@@ -25,7 +25,7 @@ pub(super) struct Identity {
 impl Identity {
     pub(super) fn of(cluster: &Cluster, kubeconfig: &Path) -> Result<Self> {
         let folder = kubeconfig.parent().context("a kubeconfig is in a folder")?.join("pki");
-        let authority = Authority::in_folder(&folder)?;
+        let authority = Authority::in_folder(&folder, CLUSTER)?;
         let names = ["127.0.0.1", "localhost", &cluster.ip()].map(str::to_owned);
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(authority.cert.as_bytes())?)?;
@@ -60,7 +60,7 @@ impl Identity {
 /// A server of the same names whose authority nobody knows.
 pub(super) fn stranger() -> Result<Arc<ServerConfig>> {
     let folder = tempfile::tempdir()?;
-    let authority = Authority::in_folder(folder.path())?;
+    let authority = Authority::in_folder(folder.path(), CLUSTER)?;
     server_of(&authority.issue("bed-proxy", &[], &["127.0.0.1", "localhost"].map(str::to_owned), Use::Server)?)
 }
 

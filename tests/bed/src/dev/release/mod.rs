@@ -22,6 +22,7 @@ use fs_err as fs;
 use sha2::{Digest as _, Sha256};
 
 use crate::parts::cache::{Cache, remove_tree};
+use crate::parts::packages;
 use crate::run;
 use crate::say::say;
 use programs::{Build, Tools};
@@ -69,6 +70,10 @@ const SHELLS: [(&str, &str); 3] = [("bash", "fleetctl"), ("zsh", "_fleetctl"), (
 pub(crate) fn make(checkout: &Path, args: &Args) -> Result<()> {
     let checkout = args.checkout.as_deref().unwrap_or(checkout);
     let targets: Vec<(&str, &str)> = args.targets.iter().map(|name| target(name)).collect::<Result<_>>()?;
+    if args.images {
+        packages::cross_linker()?;
+    }
+    packages::emulators();
     let tools = Tools::install(&Cache::here()?, checkout)?;
     let out = checkout.join(&args.out);
     remove_tree(&out)?;
