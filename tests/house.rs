@@ -105,7 +105,7 @@ fn no_room_below_the_command_line_writes_commands_or_flags() {
             continue;
         }
         let text = fs::read_to_string(&path).unwrap();
-        let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+        let code = without_tests(&text);
         let lines = code.lines().map(str::trim_start).filter(|line| !line.starts_with("//"));
         let tells = |line: &&str| line.contains("`fleetctl ") || line.contains("`--") && !line.contains("#[");
         found.extend(lines.filter(tells).map(|line| format!("{name}: {line}")));
@@ -113,9 +113,28 @@ fn no_room_below_the_command_line_writes_commands_or_flags() {
     assert_eq!(found, Vec::<String>::new());
 }
 
+/// A source text without its modules of tests, wherever in it they are.
+fn without_tests(text: &str) -> String {
+    let mut parts = text.split("#[cfg(test)]\nmod ");
+    let mut code = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        // A declaration ends with its line, a module with the first brace at the left edge.
+        let end = if part.lines().next().is_some_and(|line| line.ends_with(';')) { "\n" } else { "\n}\n" };
+        code.push_str(part.split_once(end).map_or("", |(_, rest)| rest));
+    }
+    code
+}
+
+#[test]
+fn code_behind_a_module_of_tests_is_read() {
+    let text =
+        "struct A;\n#[cfg(test)]\nmod tests;\nstruct B;\n#[cfg(test)]\nmod more {\n    struct C;\n}\n\nstruct D;\n";
+    assert_eq!(types(text), ["A", "B", "D"]);
+}
+
 /// The names of the types that a source text defines outside of functions and of its tests.
-fn types(text: &str) -> Vec<&str> {
-    let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+fn types(text: &str) -> Vec<String> {
+    let code = without_tests(text);
     let of_line = |line: &'_ str| -> Option<(usize, usize)> {
         // At the left edge, behind `pub` or `pub(…)` alone.
         let start =
@@ -127,7 +146,7 @@ fn types(text: &str) -> Vec<&str> {
         let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
         is_whole.then_some((from, from + end))
     };
-    code.lines().filter_map(|line| of_line(line).map(|(from, to)| &line[from..to])).collect()
+    code.lines().filter_map(|line| of_line(line).map(|(from, to)| line[from..to].to_owned())).collect()
 }
 
 #[test]
