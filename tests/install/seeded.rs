@@ -63,9 +63,9 @@ fn a_bad_image() {
 
 #[test]
 fn a_bad_pull_secret() {
-    let site = Site::alone();
-    let _open = Mend(|| site.bed.unlock_registry().unwrap());
-    site.bed.lock_registry().unwrap();
+    let site = Site::on("host");
+    let _open = Mend(|| site.bed.unlock_registry(site.cluster).unwrap());
+    site.bed.lock_registry(site.cluster).unwrap();
     // A tag that no node has, so that it has to be pulled.
     let tag = ["--image-tag", "v0.6.67"];
     site.kubectl(&["create", "namespace", "fleet"]);

@@ -108,11 +108,6 @@ impl Site {
         })
     }
 
-    /// `host`, for a test that changes what all clusters share: the registry.
-    pub(crate) fn alone() -> Self {
-        Self::of(TURNS.take(&[&["host", "host-2", "new", "current", "member-1", "member-2"]]))
-    }
-
     fn of(turn: Turn) -> Self {
         let bed = bed();
         bed.up(turn.clusters).unwrap();

@@ -209,27 +209,16 @@ impl Bed {
         Ok(())
     }
 
-    /// Has the registry ask everybody for a password that nobody has.
-    pub fn lock_registry(&self) -> Result<()> {
-        let hub = self.hub();
-        let (config, users) = (hub.dir.join("registry.yaml"), hub.dir.join("registry.users"));
-        let open = fs::read_to_string(&config)?;
-        fs::write(&users, "")?;
-        if !open.contains("htpasswd") {
-            fs::write(&config, format!("{open}auth: {{htpasswd: {{realm: bed, path: '{}'}}}}\n", users.display()))?;
-        }
-        self.restart("hub", "registry")?;
-        registry::wait(&self.registry()?)
+    /// Has a cluster's node pull from a registry that asks for a password which nobody has.
+    pub fn lock_registry(&self, cluster: &str) -> Result<()> {
+        let endpoint = registry::up_locked(&self.hub(), self.place.known_subnet()?)?;
+        registry::point(&self.unit(cluster)?.dir.join("conf"), &endpoint)
     }
 
-    /// Opens the registry again.
-    pub fn unlock_registry(&self) -> Result<()> {
-        let config = self.hub().dir.join("registry.yaml");
-        let locked = fs::read_to_string(&config)?;
-        let open: Vec<&str> = locked.lines().filter(|line| !line.starts_with("auth:")).collect();
-        fs::write(&config, open.join("\n") + "\n")?;
-        self.restart("hub", "registry")?;
-        registry::wait(&self.registry()?)
+    /// Has it pull from the bed's registry again.
+    pub fn unlock_registry(&self, cluster: &str) -> Result<()> {
+        registry::point(&self.unit(cluster)?.dir.join("conf"), &self.registry()?)?;
+        registry::down_locked(&self.hub())
     }
 
     /// Fills a namespace's quota: nothing more of these resources (`pods`, `persistentvolumeclaims`, `secrets` …) can
@@ -292,21 +281,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_locked_registry_asks_for_a_password_until_it_is_opened() {
+    fn a_locked_registry_asks_for_a_password_beside_one_that_does_not() {
         let bed = Bed::here().unwrap();
-        let (_lock, endpoint) = bed.open_registry().unwrap();
-        let status = || {
-            let mut stream = TcpStream::connect(&endpoint).unwrap();
+        let (_lock, open) = bed.open_registry().unwrap();
+        let status = |endpoint: &str| {
+            let mut stream = TcpStream::connect(endpoint).unwrap();
             stream.write_all(b"GET /v2/ HTTP/1.0\r\n\r\n").unwrap();
             let mut answer = String::new();
             stream.read_to_string(&mut answer).unwrap();
             answer.split_whitespace().nth(1).unwrap_or_default().to_owned()
         };
-        assert_eq!(status(), "200");
-        let locked = bed.lock_registry().map(|()| status());
-        bed.unlock_registry().unwrap();
-        assert_eq!(locked.unwrap(), "401");
-        assert_eq!(status(), "200");
+        let locked = registry::up_locked(&bed.hub(), bed.place.known_subnet().unwrap()).unwrap();
+        let statuses = [&locked, &open].map(|endpoint| status(endpoint));
+        registry::down_locked(&bed.hub()).unwrap();
+        assert_eq!(statuses, ["401", "200"]);
+        assert!(TcpStream::connect(&locked).is_err(), "it is gone");
     }
 
     #[test]

@@ -27,14 +27,8 @@ impl Cluster {
         make_cgroup(&self.place.cgroup(&self.name))?;
         let conf = self.dir().join("conf");
         fs::create_dir_all(conf.join("cni"))?;
-        fs::create_dir_all(conf.join("certs.d/_default"))?;
         fs::write(conf.join("cni/10-bridge.conflist"), cni().to_string())?;
-        let endpoint = registry::endpoint(self.subnet);
-        // The `server` line keeps containerd from going on to the public registry after a 404.
-        let hosts = format!(
-            "server = \"http://{endpoint}\"\n[host.\"http://{endpoint}\"]\n  capabilities = [\"pull\", \"resolve\"]\n"
-        );
-        fs::write(conf.join("certs.d/_default/hosts.toml"), hosts)?;
+        registry::point(&conf, &registry::endpoint(self.subnet))?;
         fs::write(conf.join("containerd.toml"), self.containerd(&conf))?;
         fs::write(conf.join("kubelet.yaml"), self.kubelet().to_string())?;
         let config = conf.join("containerd.toml").display().to_string();

@@ -17,6 +17,11 @@ use crate::run;
 /// The port, at the hub's address.
 const PORT: u16 = 5000;
 
+/// The port of a second registry, which asks everybody for a password that nobody has.
+const LOCKED_PORT: u16 = 5001;
+/// The name of that one, as a component of the hub.
+const LOCKED: &str = "registry-locked";
+
 /// Where the bed's registry listens.
 pub(crate) fn endpoint(subnet: u8) -> String {
     format!("{}:{PORT}", network::address(subnet, network::HUB))
@@ -39,11 +44,45 @@ pub(crate) fn up(place: &Place, cache: &Cache, hub: &Supervisor, subnet: u8) -> 
     if hub.state("registry") != State::Running {
         let config = hub.dir.join("registry.yaml");
         fs::write(&config, configuration(&root, &endpoint))?;
-        let program = hub.dir.join("cache/bin").join(parts::REGISTRY.key()).join("registry");
-        let argv = vec![program.display().to_string(), "serve".to_owned(), config.display().to_string()];
-        hub.start("registry", Record { argv, env: quiet(), inside: true, process: None })?;
+        serve(hub, "registry", &config)?;
     }
     wait(&endpoint).with_context(|| format!("see {}", hub.log("registry").display()))
+}
+
+/// Starts the second registry, beside the first and over the same images; gives where it listens.
+pub(crate) fn up_locked(hub: &Supervisor, subnet: u8) -> Result<String> {
+    let endpoint = format!("{}:{LOCKED_PORT}", network::address(subnet, network::HUB));
+    let (config, users) = (hub.dir.join("registry-locked.yaml"), hub.dir.join("registry.users"));
+    fs::write(&users, "")?;
+    let open = configuration(&hub.dir.join("registry"), &endpoint);
+    fs::write(&config, format!("{open}auth: {{htpasswd: {{realm: bed, path: '{}'}}}}\n", users.display()))?;
+    serve(hub, LOCKED, &config)?;
+    wait(&endpoint).with_context(|| format!("see {}", hub.log(LOCKED).display()))?;
+    Ok(endpoint)
+}
+
+/// Ends the second registry.
+pub(crate) fn down_locked(hub: &Supervisor) -> Result<()> {
+    hub.stop(LOCKED, Duration::from_secs(10))
+}
+
+/// Runs a registry with a configuration as a component of the hub.
+fn serve(hub: &Supervisor, component: &str, config: &Path) -> Result<()> {
+    let program = hub.dir.join("cache/bin").join(parts::REGISTRY.key()).join("registry");
+    let argv = vec![program.display().to_string(), "serve".to_owned(), config.display().to_string()];
+    hub.start(component, Record { argv, env: quiet(), inside: true, process: None })
+}
+
+/// Has a node pull every image from a registry, by the folder of its configuration; containerd reads it at each pull.
+pub(crate) fn point(conf: &Path, endpoint: &str) -> Result<()> {
+    let folder = conf.join("certs.d/_default");
+    fs::create_dir_all(&folder)?;
+    // The `server` line keeps containerd from going on to the public registry after a 404.
+    let hosts = format!(
+        "server = \"http://{endpoint}\"\n[host.\"http://{endpoint}\"]\n  capabilities = [\"pull\", \"resolve\"]\n"
+    );
+    fs::write(folder.join("hosts.toml"), hosts)?;
+    Ok(())
 }
 
 /// The folder that holds a tag in the bed's registry.
