@@ -22,9 +22,11 @@ use crate::run;
 /// The oldest macOS that the programs run on: the one that zig's C library is of where nothing else is asked for.
 const OLDEST: &str = "13.0";
 
-/// Options of rustc for a program: the linker makes its UUID of its bytes and of the name of its file, to which cargo adds a
-/// digest of the folder that it builds in.
-pub(super) const NAMED: [&str; 4] = ["-C", "link-arg=-final_output", "-C", "link-arg=fleetctl"];
+/// Options of rustc that keep the folder of a build out of a program. Its UUID is made by the linker, of the name of the file,
+/// to which cargo adds a digest of that folder, and of all bytes, those that rustc takes away only afterwards among them: symbols,
+/// and where the objects of C code with their debugging information are.
+pub(super) const FOLDERLESS: [&str; 8] =
+    ["-C", "link-arg=-final_output", "-C", "link-arg=fleetctl", "-C", "link-arg=-S", "-C", "link-arg=-x"];
 
 /// Paths of libraries that every macOS has; a program that loads another one would not start.
 const LIBRARIES: [&str; 4] = [

@@ -86,7 +86,7 @@ impl Build<'_> {
     pub(super) fn fleetctl(&self, target: &str) -> Result<PathBuf> {
         let triple = super::triple(target);
         let is_macos = triple.ends_with("apple-darwin");
-        let mut command = self.cargo(triple, if is_macos { &macos::NAMED } else { &[] })?;
+        let mut command = self.cargo(triple, if is_macos { &macos::FOLDERLESS } else { &[] })?;
         command.env("CARGO_ZIGBUILD_PYTHON_PATH", self.tools.zig.join("python"));
         command.args(["zigbuild", "--bin", "fleetctl", "--target", target]);
         if is_macos {
