@@ -85,9 +85,10 @@ fn interrupted(site: &Site, signal: &str, more: &[&str], at: &[&str]) -> (Option
 
 #[test]
 fn a_second_install_at_the_same_time_is_refused_and_undoes_nothing_of_the_first() {
-    let site = Site::on("host");
+    let site = Site::on("current");
     let before = site.dump();
-    let mut first = site.command(&["install", "cp", "demo"]).spawn().unwrap();
+    let install = [&["install", "cp", "demo"], site.version()].concat();
+    let mut first = site.command(&install).spawn().unwrap();
     let lines = BufReader::new(first.stderr.take().unwrap()).lines().map(Result::unwrap);
     let (mut tried, mut third) = (false, None);
     for line in lines {
@@ -97,7 +98,7 @@ fn a_second_install_at_the_same_time_is_refused_and_undoes_nothing_of_the_first(
             let second = site.install(&["--rollback"]);
             second.fails(6, &["another run", "nothing was written"]);
             // One that waits goes on from what the first has made, and finds nothing to do.
-            third = Some(site.command(&["install", "cp", "demo", "--lock-wait", "5m"]).spawn().unwrap());
+            third = Some(site.command(&[&install[..], &["--lock-wait", "5m"]].concat()).spawn().unwrap());
             assert!(
                 !second.stderr.contains("undone") && !second.stderr.contains("to remove what is left"),
                 "{second:?}"
@@ -154,7 +155,7 @@ fn an_interrupted_install_says_how_to_go_on_and_is_resumed_or_undone() {
 
 #[test]
 fn a_component_that_fails_in_something_is_heard() {
-    let site = Site::on("host");
+    let site = Site::on("current");
     let before = site.dump();
     site.install(&["--set", "exposure.type=NodePort"]).succeeds();
     // As with an API server of another minor than the chart is made for: a kind that it does not serve.

@@ -118,11 +118,12 @@ fn keys_that_the_cluster_makes_are_made_once_and_never_leave_it() {
 
 #[test]
 fn keys_that_are_there_beforehand_are_judged_before_anything_is_written_and_stay() {
-    let site = Site::on("host");
+    let site = Site::on("current");
     let host = site.bed.node_ip(site.cluster).unwrap();
     let host = format!("exposure.host={host}");
     let flags =
         ["--preset", "nodeport", "--set", &host, "--set", "pki.source=Existing", "--set", "pki.existingSecret=my-keys"];
+    let flags = [&flags[..], site.version()].concat();
     let folder = site.home().join("keys").display().to_string();
     site.kubectl(&["create", "namespace", "fleet"]);
     let before = site.dump();

@@ -1,5 +1,7 @@
 //! What commonly breaks an install, seeded one at a time on real nodes: each is named by the id of its cause, long before
 //! the time-out. Pod Security's refusal needs no node and is tested with the engine.
+//!
+//! They are spread over the clusters: what an API server, a kubelet and etcd say of a fault is to be known whatever their minor is.
 
 #![expect(clippy::print_stderr, reason = "how long each cause took is worth reading")]
 
@@ -77,7 +79,7 @@ fn a_bad_pull_secret() {
 
 #[test]
 fn a_full_quota() {
-    let site = Site::on("host");
+    let site = Site::on("new");
     site.kubectl(&["create", "namespace", "fleet"]);
     site.bed.fill_quota(site.cluster, "fleet", &["pods"]).unwrap();
     site.install(&[]).fails(3, &["quota"]);
@@ -87,7 +89,7 @@ fn a_full_quota() {
 
 #[test]
 fn a_taint() {
-    let site = Site::on("host");
+    let site = Site::on("new");
     site.kubectl(&["taint", "nodes", "--all", "example.com/broken=yes:NoSchedule", "--overwrite"]);
     let _untaint = Mend(|| drop(site.kubectl(&["taint", "nodes", "--all", "example.com/broken-"])));
     named(&site, &["--skip-preflight", "nodes"], "unschedulable");
@@ -95,7 +97,7 @@ fn a_taint() {
 
 #[test]
 fn a_dns_that_is_down() {
-    let site = Site::on("host");
+    let site = Site::on("new");
     let scale = |replicas: &str| {
         site.kubectl(&["-n", "kube-system", "scale", "deployment", "coredns", "--replicas", replicas]);
     };
@@ -113,7 +115,8 @@ fn a_dns_that_is_down() {
 /// Installs, and puts another client certificate for etcd into the API server's Secret before its pod is made.
 fn with_certificate(site: &Site, make: impl FnOnce(&Files) -> (String, pki::SecretText)) -> Ran {
     let began = Instant::now();
-    let mut command = site.command(&["install", "cp", "demo", "--timeout", &format!("{TIMEOUT}s")]);
+    let mut command =
+        site.command(&[&["install", "cp", "demo", "--timeout", &format!("{TIMEOUT}s")], site.version()].concat());
     let child = command.stdin(Stdio::null()).spawn().unwrap();
     eventually("the StatefulSet etcd", || {
         site.bed
@@ -147,7 +150,7 @@ fn with_certificate(site: &Site, make: impl FnOnce(&Files) -> (String, pki::Secr
 
 #[test]
 fn a_certificate_of_a_wrong_authority() {
-    let site = Site::on("host");
+    let site = Site::on("current");
     let ran = with_certificate(&site, |_| {
         let now = Timestamp::now();
         let stranger = Authorities::generate(now, &Lifetimes::default()).unwrap();
@@ -161,7 +164,7 @@ fn a_certificate_of_a_wrong_authority() {
 
 #[test]
 fn a_certificate_that_has_expired() {
-    let site = Site::on("host");
+    let site = Site::on("current");
     let ran = with_certificate(&site, |kept| {
         let authorities = Authorities::from_map(kept, Timestamp::now()).unwrap();
         let past = Timestamp::now() - jiff::SignedDuration::from_hours(24 * 365 * 3);
@@ -174,7 +177,7 @@ fn a_certificate_that_has_expired() {
 
 #[test]
 fn a_port_that_is_taken() {
-    let site = Site::on("host");
+    let site = Site::on("current");
     site.kubectl(&["create", "service", "nodeport", "taken", "--tcp=80:80", "--node-port=32111"]);
     let _free = Mend(|| drop(site.kubectl(&["delete", "service", "taken"])));
     let refused = site.install(&["--set", "exposure.type=NodePort", "--set", "exposure.nodePort=32111"]);
