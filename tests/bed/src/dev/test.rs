@@ -32,8 +32,9 @@ const PACKAGERS: &str = "api-current";
 /// How many tests of a target run side by side. Most of them wait: for pods, for time-outs, for a turn at a cluster.
 fn threads(target: &str) -> &'static str {
     match target {
-        // Of installs, one for each hosting cluster, and those without one.
-        INSTALL | ENGINE => "4",
+        // One for each hosting cluster, and one that waits for its turn at one of them.
+        INSTALL => "5",
+        ENGINE => "4",
         // With two, the three targets together keep two cores so busy that tests of the runtime ran out of their two minutes.
         // The runtime has a second pair of servers for those who run it alone; its tests start it.
         _ => "1",
