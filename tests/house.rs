@@ -161,7 +161,7 @@ fn no_name_of_a_type_stands_for_two_things_in_one_room() {
             continue;
         }
         for of_type in types(&fs::read_to_string(&path).unwrap()) {
-            defined.entry((room.clone(), of_type.to_owned())).or_default().push(name.clone());
+            defined.entry((room.clone(), of_type)).or_default().push(name.clone());
         }
     }
     assert!(defined.len() > 500, "types are found: {}", defined.len());
