@@ -84,7 +84,7 @@ fn a_load_balancer_gives_the_address_and_the_access_key_stays_secret() {
 #[test]
 fn a_cluster_ip_is_reached_from_inside_only_and_is_installed_all_the_same() {
     let site = Site::on("current");
-    let ran = site.install(&["--set", "exposure.type=ClusterIP"]);
+    let ran = site.install(&[&["--set", "exposure.type=ClusterIP"], site.version()].concat());
     assert!(ran.succeeds().contains("scheduler status... Running"), "{ran:?}");
     let server = site.kubectl(&["-n", "fleet", "get", "service", "apiserver", "-o", "jsonpath={.spec.clusterIP}"]);
     assert!(names(&site.secret("apiserver-certs")["apiserver.crt"]).contains(&server));

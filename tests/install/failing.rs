@@ -95,7 +95,7 @@ fn a_second_install_at_the_same_time_is_refused_and_undoes_nothing_of_the_first(
         // It waits for its first object.
         if line.starts_with("  ") && !tried {
             tried = true;
-            let second = site.install(&["--rollback"]);
+            let second = site.install(&[&["--rollback"], site.version()].concat());
             second.fails(6, &["another run", "nothing was written"]);
             // One that waits goes on from what the first has made, and finds nothing to do.
             third = Some(site.command(&[&install[..], &["--lock-wait", "5m"]].concat()).spawn().unwrap());
@@ -157,7 +157,7 @@ fn an_interrupted_install_says_how_to_go_on_and_is_resumed_or_undone() {
 fn a_component_that_fails_in_something_is_heard() {
     let site = Site::on("current");
     let before = site.dump();
-    site.install(&["--set", "exposure.type=NodePort"]).succeeds();
+    site.install(&[&["--set", "exposure.type=NodePort"], site.version()].concat()).succeeds();
     // As with an API server of another minor than the chart is made for: a kind that it does not serve.
     let flow =
         r#"[{"apiVersion":"flowcontrol.apiserver.k8s.io/v1beta9","kind":"FlowSchema","metadata":{"name":"of-old"}}]"#;

@@ -149,7 +149,7 @@ fn keys_that_are_there_beforehand_are_judged_before_anything_is_written_and_stay
     std::fs::remove_file(site.hub_kubeconfig()).unwrap();
     site.fleetctl(&["kubeconfig", "demo"]).succeeds();
     assert!(site.hub(&["get", "crd", "-o", "name"]).contains("clusters.cluster.fleet-scheduler.io"));
-    let again = site.install(&["--reuse-values"]);
+    let again = site.install(&[&["--reuse-values"], site.version()].concat());
     assert!(again.succeeds().contains("Nothing had to be changed"), "{again:?}");
     // Manifests with the keys of another machine are the same manifests.
     let elsewhere = site.home().join("elsewhere").display().to_string();

@@ -30,7 +30,7 @@ impl<F: FnMut()> Drop for Mend<F> {
 /// Installs with a long time-out; the cause must be told early, with its id and what to do.
 #[track_caller]
 fn named(site: &Site, args: &[&str], cause: &str) {
-    let ran = site.install(&[&["--timeout", &format!("{TIMEOUT}s")], args].concat());
+    let ran = site.install(&[&["--timeout", &format!("{TIMEOUT}s")], args, site.version()].concat());
     tells(&ran, cause);
 }
 
@@ -53,7 +53,7 @@ fn no_storage_class() {
 #[test]
 fn no_load_balancer() {
     let site = Site::on("new");
-    let args = ["--version", "auto", "--set", "exposure.type=LoadBalancer", "--skip-preflight", "load-balancer"];
+    let args = ["--set", "exposure.type=LoadBalancer", "--skip-preflight", "load-balancer"];
     named(&site, &args, "load-balancer-unanswered");
 }
 
@@ -82,7 +82,7 @@ fn a_full_quota() {
     let site = Site::on("new");
     site.kubectl(&["create", "namespace", "fleet"]);
     site.bed.fill_quota(site.cluster, "fleet", &["pods"]).unwrap();
-    site.install(&[]).fails(3, &["quota"]);
+    site.install(site.version()).fails(3, &["quota"]);
     named(&site, &["--skip-preflight", "quota,pod-security"], "quota-exceeded");
     site.kubectl(&["delete", "namespace", "fleet"]);
 }
@@ -159,7 +159,7 @@ fn a_certificate_of_a_wrong_authority() {
     });
     tells(&ran, "certificate-untrusted");
     // What the hint says.
-    site.install(&[]).succeeds();
+    site.install(site.version()).succeeds();
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn a_certificate_that_has_expired() {
         pki::issue(&authorities, &leaf, past, &Lifetimes::default()).unwrap()
     });
     tells(&ran, "certificate-expired");
-    site.install(&[]).succeeds();
+    site.install(site.version()).succeeds();
 }
 
 #[test]
@@ -180,16 +180,10 @@ fn a_port_that_is_taken() {
     let site = Site::on("current");
     site.kubectl(&["create", "service", "nodeport", "taken", "--tcp=80:80", "--node-port=32111"]);
     let _free = Mend(|| drop(site.kubectl(&["delete", "service", "taken"])));
-    let refused = site.install(&["--set", "exposure.type=NodePort", "--set", "exposure.nodePort=32111"]);
-    refused.fails(3, &["(node-port)", "default/taken", "hint: "]);
-    let skipped = site.install(&[
-        "--set",
-        "exposure.type=NodePort",
-        "--set",
-        "exposure.nodePort=32111",
-        "--skip-preflight",
-        "node-port",
-    ]);
+    let port = ["--set", "exposure.type=NodePort", "--set", "exposure.nodePort=32111"];
+    let port = [&port[..], site.version()].concat();
+    site.install(&port).fails(3, &["(node-port)", "default/taken", "hint: "]);
+    let skipped = site.install(&[&port[..], &["--skip-preflight", "node-port"]].concat());
     skipped.fails(1, &["Finding the address of the API server failed", "32111", "already allocated"]);
 }
 
