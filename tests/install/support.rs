@@ -212,7 +212,7 @@ impl Site {
         self.outputs.lock().unwrap_or_else(PoisonError::into_inner).push_str(text);
     }
 
-    /// The flag for a service version that this cluster is in the row of; on `host` that of none is.
+    /// Flags for a service version that supports this cluster; none on `host`, which the default version supports.
     pub(crate) fn version(&self) -> &'static [&'static str] {
         if self.cluster.starts_with("host") { &[] } else { &["--version", "v1.2"] }
     }
