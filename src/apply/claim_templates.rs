@@ -10,7 +10,8 @@ use crate::k8s::object::{is_terminating, list, text};
 
 const TEMPLATES: &str = "/spec/volumeClaimTemplates";
 
-/// Takes labels and annotations of the claim templates from the StatefulSet that is there, which is read for it.
+/// Takes labels and annotations of the claim templates from the StatefulSet that is there, which is read for it. The step
+/// then says which ones of the manifest are lost by it.
 ///
 /// # Errors
 /// A read that the server refuses.
@@ -22,27 +23,34 @@ pub(super) async fn keep_metadata(server: &Server, step: &mut Step) -> Result<()
     let live = server.get(&step.kind, step.target.namespace.as_deref(), &step.target.name).await;
     let live = live.map_err(|error| Error::on("read", &step.target, error))?;
     if let Some(live) = live {
-        take_metadata(&mut step.manifest, &live);
+        step.unset = take_metadata(&mut step.manifest, &live);
     }
     Ok(())
 }
 
-/// Gives each claim template the labels and annotations of its namesake.
-fn take_metadata(manifest: &mut Value, live: &Value) {
+/// Gives each claim template the labels and annotations of its namesake. Returns those that it had and that have another
+/// value there or none, a noun phrase each.
+fn take_metadata(manifest: &mut Value, live: &Value) -> Vec<String> {
+    let mut unset = Vec::new();
     let templates = manifest.pointer_mut(TEMPLATES).and_then(Value::as_array_mut);
     for template in templates.into_iter().flatten() {
-        let name = text(template, "/metadata/name");
+        let name = text(template, "/metadata/name").map(str::to_owned);
+        let name = name.as_deref();
         let Some(namesake) = list(live, TEMPLATES).iter().find(|live| text(live, "/metadata/name") == name) else {
             continue;
         };
         let Some(metadata) = template["metadata"].as_object_mut() else { continue };
-        for key in ["annotations", "labels"] {
+        for (key, one) in [("annotations", "annotation"), ("labels", "label")] {
+            let wanted = metadata.get(key).and_then(Value::as_object).into_iter().flatten();
+            let lost = wanted.filter(|(label, value)| namesake["metadata"][key].get(label.as_str()) != Some(value));
+            unset.extend(lost.map(|(label, _)| format!("{one} `{label}` of `{}`", name.unwrap_or_default())));
             match namesake["metadata"].get(key) {
                 Some(theirs) => metadata.insert(key.to_owned(), theirs.clone()),
                 None => metadata.remove(key),
             };
         }
     }
+    unset
 }
 
 #[cfg(test)]
@@ -63,11 +71,13 @@ mod tests {
         let mut live =
             set(json!({"name": "data", "labels": {"a": "theirs"}, "annotations": {"c": "theirs"}}), "theirs");
         live["spec"]["volumeClaimTemplates"][0]["metadata"]["name"] = "strange".into();
-        take_metadata(&mut manifest, &live);
+        let unset = take_metadata(&mut manifest, &live);
+        assert_eq!(unset, ["label `a` of `data`", "label `b` of `data`"]);
         let metadata = json!({"name": "data", "labels": {"a": "theirs"}, "annotations": {"c": "theirs"}});
         assert_eq!(manifest, set(metadata, "ours"), "what has no namesake stays");
         live["spec"]["volumeClaimTemplates"][1]["metadata"] = json!({"name": "data"});
-        take_metadata(&mut manifest, &live);
+        assert_eq!(take_metadata(&mut manifest, &live), ["annotation `c` of `data`", "label `a` of `data`"]);
         assert_eq!(manifest, set(json!({"name": "data"}), "ours"));
+        assert_eq!(take_metadata(&mut manifest, &live), [""; 0]);
     }
 }

@@ -367,6 +367,7 @@ mod tests {
             live: None,
             digest: String::new(),
             scaler: None,
+            unset: Vec::new(),
         }
     }
 

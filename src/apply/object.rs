@@ -78,7 +78,7 @@ impl Engine {
                 Err(error) => return Err(Failure::Error(Error::on("apply", &step.target, error))),
             }
         };
-        for message in written.warnings.iter().cloned().chain(step.left()) {
+        for message in written.warnings.iter().cloned().chain(step.notes()) {
             self.events.send(Event::Warning { object: step.target.clone(), message });
         }
         let before = step.live.as_ref().and_then(|live| text(live, "/metadata/resourceVersion"));

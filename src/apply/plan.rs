@@ -68,15 +68,21 @@ pub struct Step {
     pub(crate) digest: String,
     /// Owner of the replicas, where somebody has scaled them; none where we set none, or the user wants them back.
     pub(crate) scaler: Option<Scaler>,
+    /// Labels and annotations that the manifest asked for in claim templates which cannot be changed, a noun phrase each.
+    pub(crate) unset: Vec<String>,
 }
 
 impl Step {
-    /// Returns a note that tells who the replicas are left to, and the field to take to hold them; none where they are
-    /// ours.
-    pub(crate) fn left(&self) -> Option<String> {
-        let keeper = self.scaler.as_ref()?.keeper()?;
-        let flag = conflict::flag(&self.target, managed_fields::REPLICAS);
-        Some(format!("replicas are left to {keeper}; to hold them, take the field `{flag}`"))
+    /// Returns notes on what the object will not have of the manifest: replicas that are left to somebody, with the field to
+    /// take to hold them, and metadata of claim templates that cannot be changed.
+    pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
+        let keeper = self.scaler.as_ref().and_then(Scaler::keeper);
+        let left = keeper.map(|keeper| {
+            let flag = conflict::flag(&self.target, managed_fields::REPLICAS);
+            format!("replicas are left to {keeper}; to hold them, take the field `{flag}`")
+        });
+        let unset = self.unset.iter().map(|what| format!("{what} is not set: claim templates cannot be changed"));
+        left.into_iter().chain(unset)
     }
 }
 
@@ -129,10 +135,10 @@ impl Plan {
         if self.state.record.is_none() { self.steps.iter().filter(ours).count() } else { 0 }
     }
 
-    /// Returns notes on what is left to others, for people.
+    /// Returns notes on what objects will not have of their manifests, for people.
     pub fn notes(&self) -> Vec<String> {
-        let left = self.steps.iter().filter_map(|step| Some((&step.target, step.left()?)));
-        left.map(|(object, left)| format!("{object}: {left}")).collect()
+        let of = |step: &'_ Step| step.notes().map(|note| format!("{}: {note}", step.target)).collect::<Vec<_>>();
+        self.steps.iter().flat_map(of).collect()
     }
 
     /// The same plan, made of what was read from an earlier look on: [`Engine::begin`] refuses it when the record was written
@@ -371,6 +377,7 @@ impl Engine {
                 live: None,
                 digest: String::new(),
                 scaler: None,
+                unset: Vec::new(),
             });
         }
         Ok(steps)

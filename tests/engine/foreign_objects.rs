@@ -318,12 +318,18 @@ async fn what_kubectl_made_of_our_manifests_is_adopted_with_its_claim_templates_
     let mut upgrade = all;
     for planned in upgrade.iter_mut().filter(|planned| planned.object["kind"] == "StatefulSet") {
         planned.object["spec"]["template"]["spec"]["containers"][0]["env"][0]["value"] = "2".into();
+        planned.object["spec"]["volumeClaimTemplates"][0]["metadata"]["labels"] = json!({"team": "ours"});
     }
+    let notes = case.engine.plan(&release(), &upgrade).await.unwrap().notes();
+    let [note] = notes.as_slice() else { panic!("{notes:?}") };
+    assert!(note.ends_with("etcd: label `team` of `data` is not set: claim templates cannot be changed"), "{note}");
     case.install(&upgrade).await.unwrap();
+    assert!(case.engine.plan(&release(), &upgrade).await.unwrap().is_noop());
     let spec = case.get("apps", "StatefulSet", "etcd").await.unwrap()["spec"].clone();
     assert_eq!(spec["template"]["spec"]["containers"][0]["env"][0]["value"], "2");
     let kept = &spec["volumeClaimTemplates"][0]["metadata"];
     assert_eq!((&kept["name"], &kept["annotations"]), (&metadata["name"], &metadata["annotations"]));
+    assert_eq!(kept["labels"], Value::Null);
 
     let removed = case.engine.uninstall(Removal::default()).await.unwrap();
     assert_eq!(removed.leftovers, []);
