@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use bed::Bed;
 use fleetctl::api::kinds::Kind;
+use fleetctl::api::labels::{LABEL_INSTALL, LABEL_INSTALL_KIND};
 use fleetctl::api::remedy::{Flag, Remedy};
 use fleetctl::apply::{Action, Drifted, Engine, Error, Options, Planned, Removal};
 
@@ -321,8 +322,12 @@ async fn what_kubectl_made_of_our_manifests_is_adopted_with_its_claim_templates_
         planned.object["spec"]["volumeClaimTemplates"][0]["metadata"]["labels"] = json!({"team": "ours"});
     }
     let notes = case.engine.plan(&release(), &upgrade).await.unwrap().notes();
-    let [note] = notes.as_slice() else { panic!("{notes:?}") };
-    assert!(note.ends_with("etcd: label `team` of `data` is not set: claim templates cannot be changed"), "{note}");
+    let of = |label: &str| format!("etcd: label `{label}` of `data` is not set: claim templates cannot be changed");
+    let labels = [LABEL_INSTALL, LABEL_INSTALL_KIND, "team"];
+    assert_eq!(notes.len(), labels.len(), "{notes:?}");
+    for (note, label) in notes.iter().zip(labels) {
+        assert!(note.ends_with(&of(label)), "{note}");
+    }
     case.install(&upgrade).await.unwrap();
     assert!(case.engine.plan(&release(), &upgrade).await.unwrap().is_noop());
     let spec = case.get("apps", "StatefulSet", "etcd").await.unwrap()["spec"].clone();
