@@ -73,7 +73,9 @@ fn keys_that_the_cluster_makes_are_made_once_and_never_leave_it() {
     assert_eq!(site.apply_on_server(manifests), "");
     assert!(keys(&site) == made, "keys were replaced");
     // An install goes on with what manifests have made.
-    site.install(&[&flags[..], &["--adopt"]].concat()).succeeds();
+    let adopting = site.install(&[&flags[..], &["--adopt"]].concat());
+    adopting.succeeds();
+    assert!(!adopting.stderr.contains("claim templates"), "manifests and installs have the same: {}", adopting.stderr);
     let again = site.install(&flags);
     assert!(again.succeeds().contains("Nothing had to be changed"), "{again:?}");
     assert!(keys(&site) == made, "keys were replaced");
