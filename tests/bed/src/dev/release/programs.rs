@@ -81,6 +81,10 @@ pub(super) struct Build<'a> {
     pub(super) time: &'a str,
 }
 
+/// The `MARK` of `src/cli/commands/kubectl_install.rs`. A compiler may turn a comparison with a text into numbers, and did so
+/// for arm64.
+const MARK: &[u8] = b"fleet-scheduler.io/this-file-is-fleetctl";
+
 impl Build<'_> {
     /// Builds `fleetctl` for a target as cargo-zigbuild takes it; gives where it is.
     pub(super) fn fleetctl(&self, target: &str) -> Result<PathBuf> {
@@ -96,6 +100,9 @@ impl Build<'_> {
         let program = self.run(command, target, triple, "programs")?.join("fleetctl");
         if is_macos {
             macos::check(&program)?;
+        }
+        if !fs::read(&program)?.windows(MARK.len()).any(|bytes| bytes == MARK) {
+            bail!("{} does not contain the text by which `kubectl-install` knows a copy of it", program.display());
         }
         Ok(program)
     }
