@@ -137,7 +137,7 @@ impl Plan {
 
     /// Returns notes on what objects will not have of their manifests, for people.
     pub fn notes(&self) -> Vec<String> {
-        let of = |step: &'_ Step| step.notes().map(|note| format!("{}: {note}", step.target)).collect::<Vec<_>>();
+        let of = |step| Step::notes(step).map(move |note| format!("{}: {note}", step.target));
         self.steps.iter().flat_map(of).collect()
     }
 

@@ -109,7 +109,7 @@ fn is_ours(plugin: &Path, program: &Path) -> Result<bool, CliError> {
         let target = plugin.parent().unwrap_or(Path::new("/")).join(target);
         return Ok(target == program || target.file_name() == program.file_name());
     }
-    // Without it, an optimised program for arm64 compares with numbers and does not contain the text itself.
+    // Without `black_box`, an optimised program for arm64 compares with numbers and does not contain the text itself.
     let mark = std::hint::black_box(MARK.as_bytes());
     Ok(meta.is_file() && fs_err::read(plugin)?.windows(mark.len()).any(|window| window == mark))
 }
