@@ -406,7 +406,7 @@ fn apply_set(case: &Case, more: &[&str]) -> std::process::Output {
     let file = case.folder.path().join("one.yaml");
     std::fs::write(&file, one.to_string()).unwrap();
     // That of the oldest Kubernetes has no sets yet.
-    let kubectl = Bed::here().unwrap().kubectl_of("api").unwrap();
+    let kubectl = Bed::here().unwrap().kubectl_of("plane").unwrap();
     assert!(kubectl.is_file(), "`cargo bed build` first: there is no {}", kubectl.display());
     let mut command = std::process::Command::new(kubectl);
     command.env("KUBECTL_APPLYSET", "true").args(["apply", "--namespace", &case.namespace, "--prune"]);

@@ -211,7 +211,7 @@ fn what_is_missing_refused_or_unreachable_is_said_and_nothing_is_left() {
 
 #[test]
 fn the_short_way_registers_a_cluster_of_the_newest_line_and_takes_its_namespace_back() {
-    let site = Site::with("new", "member-2");
+    let site = Site::with("current", "member-2");
     site.install(&["--version", "v1.2", "--set", "scheduler.registration=Manual"]).succeeds();
     let member = Member::beside(&site, "member-2");
     let before = member.dump();
@@ -268,7 +268,7 @@ fn the_short_way_registers_a_cluster_of_the_newest_line_and_takes_its_namespace_
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{stderr}");
     assert!(stderr.contains("Creating namespace fleet and copying the init Secret"), "{stderr}");
-    assert_eq!((member.row()["READY"].as_str(), member.row()["K8S-VERSION"].as_str()), ("True", "1.31"));
+    assert_eq!((member.row()["READY"].as_str(), member.row()["K8S-VERSION"].as_str()), ("True", "1.36"));
 
     // It says that it is of the line that was installed, which is not the line of this tree.
     let asked = site.fleetctl(&["version", "-o", "json"]);
@@ -349,7 +349,7 @@ fn two_agents<'s>(site: &'s Site, member: &'s Member<'s>) -> impl Fn(&[&str]) ->
 
 #[test]
 fn two_agents_of_one_cluster_are_ready_together() {
-    let site = Site::with("new", "member-2");
+    let site = Site::with("current", "member-2");
     let member = Member::beside(&site, "member-2");
     two_agents(&site, &member)(&[]).succeeds();
     let ready = "jsonpath={.items[*].status.readyReplicas}";
@@ -363,7 +363,7 @@ mod exhaustive {
 
     #[test]
     fn a_rollback_takes_back_what_connects_and_does_not_become_ready() {
-        let site = Site::with("new", "member-2");
+        let site = Site::with("current", "member-2");
         let member = Member::beside(&site, "member-2");
         let install = two_agents(&site, &member);
         install(&[]).succeeds();

@@ -72,12 +72,12 @@ fn page(file: &str) -> String {
 
 #[test]
 fn the_operator_workflow_leads_from_the_decision_to_the_removal() {
-    let site = Site::with("new", "member-2");
+    let site = Site::with("current", "member-2");
     let _member = Member::beside(&site, "member-2");
     let before = site.dump();
     let scripts = scripts(&page("docs/operator-workflow.md"));
     assert!(scripts.len() >= 12, "{scripts:#?}");
-    follow(&site, &["new", "member-2"], &scripts, &[("HOSTING", "new"), ("WORKLOAD", "member-2")]);
+    follow(&site, &[site.cluster, "member-2"], &scripts, &[("HOSTING", site.cluster), ("WORKLOAD", "member-2")]);
     site.assert_same_as(&before);
 }
 
@@ -133,10 +133,10 @@ mod exhaustive {
 
     #[test]
     fn the_quick_start_leads_to_a_control_plane_and_back() {
-        let site = Site::on("new");
+        let site = Site::on("current");
         let scripts = scripts(&page("docs/quick-start.md"));
         assert!(scripts.len() >= 5, "{scripts:#?}");
-        follow(&site, &["new"], &scripts, &[("HOSTING", "new")]);
+        follow(&site, &[site.cluster], &scripts, &[("HOSTING", site.cluster)]);
     }
 
     #[test]

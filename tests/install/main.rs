@@ -1,6 +1,6 @@
 //! What a user sees of installing, checking and removing a control plane, on real clusters.
 //!
-//! The tests share the clusters `host`, `host-2`, `new`, `current`, `member-1` and `member-2`. Those of one cluster run one after another,
+//! The tests share the clusters `host`, `host-2`, `current`, `current-2`, `member-1` and `member-2`. Those of one cluster run one after another,
 //! the others side by side; each begins and ends with a clean cluster. `--show-output` tells how long each command took.
 
 mod agents;

@@ -52,7 +52,7 @@ fn no_storage_class() {
 
 #[test]
 fn no_load_balancer() {
-    let site = Site::on("new");
+    let site = Site::on("current");
     let args = ["--set", "exposure.type=LoadBalancer", "--skip-preflight", "load-balancer"];
     named(&site, &args, "load-balancer-unanswered");
 }
@@ -79,7 +79,7 @@ fn a_bad_pull_secret() {
 
 #[test]
 fn a_full_quota() {
-    let site = Site::on("new");
+    let site = Site::on("current");
     site.kubectl(&["create", "namespace", "fleet"]);
     site.bed.fill_quota(site.cluster, "fleet", &["pods"]).unwrap();
     site.install(site.version()).fails(3, &["quota"]);
@@ -89,7 +89,7 @@ fn a_full_quota() {
 
 #[test]
 fn a_taint() {
-    let site = Site::on("new");
+    let site = Site::on("current");
     site.kubectl(&["taint", "nodes", "--all", "example.com/broken=yes:NoSchedule", "--overwrite"]);
     let _untaint = Mend(|| drop(site.kubectl(&["taint", "nodes", "--all", "example.com/broken-"])));
     named(&site, &["--skip-preflight", "nodes"], "unschedulable");
@@ -97,7 +97,7 @@ fn a_taint() {
 
 #[test]
 fn a_dns_that_is_down() {
-    let site = Site::on("new");
+    let site = Site::on("current");
     let scale = |replicas: &str| {
         site.kubectl(&["-n", "kube-system", "scale", "deployment", "coredns", "--replicas", replicas]);
     };

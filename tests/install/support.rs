@@ -86,15 +86,16 @@ impl Ran {
 }
 
 impl Site {
-    /// A running cluster without any trace of an earlier test. `host` stands for either of two that are the same.
+    /// A running cluster without any trace of an earlier test. `host` and `current` stand for either of two that are the same.
     pub(crate) fn on(cluster: &'static str) -> Self {
         Self::of(match cluster {
             "host" => TURNS.take(&[&["host-2"], &["host"]]),
-            "new" => TURNS.take(&[&["new"]]),
-            "current" => TURNS.take(&[&["current"]]),
+            "current" => TURNS.take(&[&["current-2"], &["current"]]),
             "minor-29" => TURNS.take(&[&["minor-29"]]),
+            "minor-31" => TURNS.take(&[&["minor-31"]]),
             "minor-33" => TURNS.take(&[&["minor-33"]]),
             "minor-35" => TURNS.take(&[&["minor-35"]]),
+            "minor-37" => TURNS.take(&[&["minor-37"]]),
             other => panic!("no control plane is installed in {other}"),
         })
     }
@@ -103,7 +104,7 @@ impl Site {
     pub(crate) fn with(cluster: &'static str, member: &'static str) -> Self {
         Self::of(match (cluster, member) {
             ("host", "member-1") => TURNS.take(&[&["host", "member-1"], &["host-2", "member-1"]]),
-            ("new", "member-2") => TURNS.take(&[&["new", "member-2"]]),
+            ("current", "member-2") => TURNS.take(&[&["current", "member-2"], &["current-2", "member-2"]]),
             other => panic!("no test has {other:?}"),
         })
     }

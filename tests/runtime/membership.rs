@@ -216,7 +216,7 @@ async fn an_agent_makes_its_cluster_ready_and_leaves_without_a_trace() {
     scene.until_ready().await;
     let cluster = scene.clusters().get(&scene.name).await.unwrap();
     let spec = &cluster.spec;
-    assert_eq!((spec.kubernetesversion.as_str(), spec.kubernetescluster.as_str()), ("1.31", "under"));
+    assert_eq!((spec.kubernetesversion.as_str(), spec.kubernetescluster.as_str()), ("1.36", "under"));
     assert_eq!((spec.provider.as_str(), spec.region.as_str(), spec.zone.as_str()), ("kind", "r1", "z1"));
     assert_eq!(cluster.labels()["fleet-scheduler.io/cluster.region"], "r1");
     let status = cluster.status.unwrap();

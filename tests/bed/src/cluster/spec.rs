@@ -122,7 +122,7 @@ mod tests {
     fn the_file_of_this_checkout_is_valid_and_ordered() {
         let spec = Spec::parse(include_str!("../../clusters.yaml")).expect("clusters.yaml is valid");
         assert_eq!(spec.get("host").expect("host is there").0, 0);
-        assert!(spec.get("new").is_ok_and(|(_, new)| new.storage && !new.load_balancer));
+        assert!(spec.get("current").is_ok_and(|(_, current)| current.storage && !current.load_balancer));
         assert!(spec.get("nope").unwrap_err().to_string().contains("it has host, member-1"));
     }
 

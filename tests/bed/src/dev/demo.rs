@@ -2,7 +2,7 @@
 //! runs on both, from nothing.
 //!
 //! The control plane is of the default version. `member-2` is not registered: no agent line both supports its Kubernetes
-//! 1.31 and may join a control plane of that line.
+//! 1.36 and may join a control plane of that line.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

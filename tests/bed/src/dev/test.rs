@@ -17,17 +17,31 @@ const LEFT: &str = "clusters may still run: `cargo bed status` shows them, `carg
 const DENY: &str = "0.20.2";
 
 /// The test targets that need clusters; plain `cargo test` leaves them out.
-const ON_CLUSTERS: [&str; 4] = [INSTALL, ENGINE, "packager", RUNTIME];
+const ON_CLUSTERS: [&str; 4] = [INSTALL, ENGINE, PACKAGER, RUNTIME];
 const INSTALL: &str = "install";
 const ENGINE: &str = "engine";
+const PACKAGER: &str = "packager";
 const RUNTIME: &str = "runtime";
 
-/// The clusters of those targets. They are started together: a test that started one of them would keep the others waiting.
-/// One that idles takes 3 to 5 % of a core, so there are none that nobody takes.
-const CLUSTERS: [&str; 10] =
-    ["host", "host-2", "new", "current", "member-1", "member-2", "api-old", "api", PACKAGERS, "plane"];
-/// The one that nobody but the packager takes.
-const PACKAGERS: &str = "api-current";
+/// The clusters that the tests of a target take. They are started together: a test that started one of them would keep the
+/// others waiting. One that idles takes 3 to 5 % of a core, so there are none that nobody takes.
+fn clusters(target: &str) -> &'static [&'static str] {
+    match target {
+        INSTALL => &["host", "host-2", "current", "current-2", "member-1", "member-2"],
+        ENGINE => &["api-old"],
+        RUNTIME => &["plane", "api"],
+        // The packager's are those of the engine and of the runtime.
+        _ => &["api-old", "plane"],
+    }
+}
+
+/// The clusters of these targets, each once.
+fn clusters_of(targets: &[&str]) -> Vec<&'static str> {
+    let mut all: Vec<_> = targets.iter().flat_map(|target| clusters(target)).copied().collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
 
 /// How many tests of a target run side by side. Most of them wait: for pods, for time-outs, for a turn at a cluster.
 fn threads(target: &str) -> &'static str {
@@ -102,14 +116,14 @@ pub(crate) struct Choice {
 const TOUCHED: [(&str, &[&str]); 12] = [
     ("src/api/", &ON_CLUSTERS),
     ("src/k8s/", &ON_CLUSTERS),
-    ("src/inventory/", &[INSTALL, "engine"]),
-    ("src/diagnose/", &[INSTALL, "engine"]),
-    ("src/apply/", &[INSTALL, "engine"]),
-    ("src/chart/", &[INSTALL, "packager"]),
-    ("charts/", &[INSTALL, "packager"]),
-    ("src/scheduler/", &[INSTALL, "runtime"]),
-    ("src/agent/", &[INSTALL, "runtime"]),
-    ("src/daemon/", &["runtime"]),
+    ("src/inventory/", &[INSTALL, ENGINE]),
+    ("src/diagnose/", &[INSTALL, ENGINE]),
+    ("src/apply/", &[INSTALL, ENGINE]),
+    ("src/chart/", &[INSTALL, PACKAGER]),
+    ("charts/", &[INSTALL, PACKAGER]),
+    ("src/scheduler/", &[INSTALL, RUNTIME]),
+    ("src/agent/", &[INSTALL, RUNTIME]),
+    ("src/daemon/", &[RUNTIME]),
     ("tests/bed/", &ON_CLUSTERS),
     ("src/", &[INSTALL]),
 ];
@@ -158,7 +172,7 @@ fn some(bed: &Bed, choice: Choice, args: &[String], steps: &mut Steps) -> Result
         return Ok(());
     }
     steps.run("build the images of this project", || bed.images(PROFILE, &TESTED.map(str::to_owned)).map(drop))?;
-    steps.run("start the clusters", || bed.up(&CLUSTERS))?;
+    steps.run("start the clusters", || bed.up(&clusters_of(&targets)))?;
     for target in targets {
         steps.program(&format!("tests on clusters: {target}"), &mut on_clusters(bed, target, false, args))?;
     }
@@ -210,13 +224,9 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
     let mut build = cargo(bed, &["test", "--package", "fleetctl", "--no-run"]);
     steps.program("build the tests on clusters", build.args(DAEMONS).args(targets(&ON_CLUSTERS)))?;
     let tests = |target| (format!("tests on clusters: {target}"), on_clusters(bed, target, exhaustive, args));
-    steps.run("start the clusters", || bed.up(&CLUSTERS))?;
-    // Each has servers of its own, but for the packager's, which are those of the engine and of a runtime test.
-    let mut stop = Command::new(std::env::current_exe()?);
-    stop.args(["down", PACKAGERS]).current_dir(bed.checkout());
-    let stop = (format!("stop {PACKAGERS}"), stop);
-    let mut beside =
-        vec![Beside::start(vec![tests(ENGINE)])?, Beside::start(vec![tests("packager"), stop, tests(RUNTIME)])?];
+    steps.run("start the clusters", || bed.up(&clusters_of(&ON_CLUSTERS)))?;
+    // Each has servers of its own, but for the packager.
+    let mut beside = vec![Beside::start(vec![tests(ENGINE)])?, Beside::start(vec![tests(PACKAGER), tests(RUNTIME)])?];
     if deny_later {
         beside.push(Beside::start(vec![("licence checker".to_owned(), deny.install(bed))])?);
     }

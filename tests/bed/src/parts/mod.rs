@@ -79,25 +79,22 @@ pub(crate) const KREW: Part =
 pub(crate) const HELM: Part =
     Part { name: "helm", version: "4.3.1", module: "helm", programs: &[("helm", "helm.sh/helm/v4/cmd/helm")] };
 
-/// Kubernetes by minor. The patch is the last one of that minor whose modules can all be had.
-pub(crate) const KUBERNETES: &[Part] = &[
-    Part { name: "kube", version: "1.25.4", module: "kube-1.25", programs: KUBE_PROGRAMS },
-    Part { name: "kube", version: "1.31.4", module: "kube-1.31", programs: KUBE_PROGRAMS },
-    Part { name: "kube", version: "1.37.2", module: "kube-1.37", programs: KUBE_PROGRAMS },
-    HUB,
-];
+/// Kubernetes by minor, what CI runs on: the default version's, and that of control planes. The patch is the last one of that
+/// minor whose modules can all be had.
+pub(crate) const KUBERNETES: [Part; 2] =
+    [Part { name: "kube", version: "1.25.4", module: "kube-1.25", programs: KUBE_PROGRAMS }, HUB];
 
 /// Kubernetes of further minors, for the exhaustive tests alone: built when a cluster of one is asked for.
 pub(crate) const FURTHER: &[Part] = &[
     Part { name: "kube", version: "1.29.15", module: "kube-1.29", programs: KUBE_PROGRAMS },
+    Part { name: "kube", version: "1.31.4", module: "kube-1.31", programs: KUBE_PROGRAMS },
     Part { name: "kube", version: "1.33.13", module: "kube-1.33", programs: KUBE_PROGRAMS },
     Part { name: "kube", version: "1.35.4", module: "kube-1.35", programs: KUBE_PROGRAMS },
+    Part { name: "kube", version: "1.37.2", module: "kube-1.37", programs: KUBE_PROGRAMS },
 ];
 
-/// The Kubernetes of the API servers that control planes bring, of the version in the table `charts/versions.yaml`. It
-/// has no programs for nodes, so a cluster of it has none.
-pub(crate) const HUB: Part =
-    Part { name: "kube", version: "1.36.3", module: "kube-1.36", programs: KUBE_PROGRAMS.split_at(3).0 };
+/// The Kubernetes of the API servers that control planes bring, of the version in the table `charts/versions.yaml`.
+pub(crate) const HUB: Part = Part { name: "kube", version: "1.36.3", module: "kube-1.36", programs: KUBE_PROGRAMS };
 
 /// Kubernetes of a minor, `1.25`.
 pub(crate) fn kubernetes(minor: &str) -> Result<Part> {
@@ -110,8 +107,8 @@ pub(crate) fn kubernetes(minor: &str) -> Result<Part> {
 
 /// Every part, in the order in which someone who waits needs them.
 pub(crate) fn all() -> Vec<Part> {
-    let [old, newer @ .., hub] = KUBERNETES else { return Vec::new() };
-    [ETCD, *old, REGISTRY, COREDNS, LOCAL_PATH, *hub, YAML_READER].into_iter().chain(newer.iter().copied()).collect()
+    let [old, hub] = KUBERNETES;
+    vec![ETCD, old, REGISTRY, COREDNS, LOCAL_PATH, hub, YAML_READER]
 }
 
 impl Part {
