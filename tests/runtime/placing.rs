@@ -1,6 +1,7 @@
 //! The scheduler places objects: Schedules, groups, labels, events and the status that comes back, on a real hub.
 
 mod added_kinds;
+mod attacks;
 mod conditions;
 mod copy_reasons;
 mod denied;
