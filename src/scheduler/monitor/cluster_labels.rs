@@ -2,7 +2,7 @@
 //! other label that a policy selects by.
 //!
 //! What somebody else has set stays: an operator who says where a cluster is knows better than its agent, which may be
-//! anybody with an init token.
+//! anybody with an init token. So a field of the spec that an operator has set makes the label, too.
 
 use std::collections::BTreeMap;
 
@@ -95,7 +95,8 @@ pub fn update(cluster: &Cluster) -> Option<Value> {
             }
         }
         if !label.is_empty() && !is_operators_label(cluster, label) {
-            let wanted = fits_label(&value).then_some(value);
+            let said = if is_operators { value_of(&cluster.spec, field).to_owned() } else { value };
+            let wanted = fits_label(&said).then_some(said);
             same &= cluster.labels().get(label) == wanted.as_ref();
             labels.extend(wanted.map(|value| (label, value)));
         }
@@ -116,12 +117,20 @@ fn is_operators_label(cluster: &Cluster, label: &str) -> bool {
     cluster.labels().contains_key(label) && !is_owned(cluster, &["metadata", "labels", label])
 }
 
-/// Takes the fields out of an [`update`] that others have set, too, as the answer to it said.
-pub fn leave_out(update: &mut Value, conflict: &ApiError) {
+/// Takes the fields out of an [`update`] that others have set, too, as the answer to it said. The label of such a field has
+/// their value.
+pub fn leave_out(update: &mut Value, cluster: &Cluster, conflict: &ApiError) {
     let is_held = |path: String| conflict.causes.iter().any(|cause| cause.field == path);
     for (place, of) in [("/spec", ".spec"), ("/metadata/labels", ".metadata.labels")] {
         if let Some(fields) = update.pointer_mut(place).and_then(Value::as_object_mut) {
             fields.retain(|field, _| !is_held(format!("{of}.{field}")));
+        }
+    }
+    let Some(labels) = update.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) else { return };
+    for (field, label, _) in fields(cluster).into_iter().flatten() {
+        if is_held(format!(".spec.{field}")) && labels.remove(label).is_some() {
+            let theirs = Some(value_of(&cluster.spec, field)).filter(|value| fits_label(value));
+            labels.extend(theirs.map(|value| (label.to_owned(), json!(value))));
         }
     }
 }
@@ -200,10 +209,38 @@ mod tests {
         set.metadata.labels = Some([label(LABEL_NAME, "a"), label(LABEL_REGION, "us-1")].into());
         let all = update(&set).unwrap();
         assert_eq!(all["spec"], json!({"name": "a", "region": "eu-1"}));
-        assert_eq!(all["metadata"]["labels"], json!({LABEL_NAME: "a", LABEL_PROVIDER: "gce"}));
+        assert_eq!(all["metadata"]["labels"], json!({LABEL_NAME: "a", LABEL_PROVIDER: "aws", LABEL_ZONE: "z"}));
         set.spec.region = "eu-1".to_owned();
-        set.metadata.labels.as_mut().unwrap().extend([label(LABEL_PROVIDER, "gce")]);
+        set.metadata.labels.as_mut().unwrap().extend([label(LABEL_PROVIDER, "aws"), label(LABEL_ZONE, "z")]);
         assert_eq!(update(&set), None, "applying it would change nothing, again and again");
+    }
+
+    #[test]
+    fn what_an_operator_set_makes_the_label() {
+        let observed = Observed {
+            git_version: "v1.29.4".to_owned(),
+            provider: "gce".to_owned(),
+            region: "eu-1".to_owned(),
+            zones: vec!["eu-1-a".to_owned()],
+            ..Observed::default()
+        };
+        let mut set = cluster(observed);
+        let labels = json!({format!("f:{LABEL_REGION}"): {}, format!("f:{LABEL_ZONE}"): {}});
+        // As it is after the operator's edit: what was applied before is the operator's now, and the labels are ours.
+        applied(&mut set, &json!({"f:spec": {"f:provider": {}}, "f:metadata": {"f:labels": labels}}));
+        let theirs = ("us-1".to_owned(), "us-1-b".to_owned(), "1.30".to_owned());
+        (set.spec.region, set.spec.zone, set.spec.kubernetesversion) = theirs;
+        set.spec.provider = "gce".to_owned();
+        let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        set.metadata.labels = Some([label(LABEL_REGION, "eu-1"), label(LABEL_ZONE, "eu-1-a")].into());
+        let all = update(&set).unwrap();
+        assert_eq!(all["spec"], json!({"name": "a", "provider": "gce"}));
+        let wanted = json!({LABEL_NAME: "a", LABEL_REGION: "us-1", LABEL_ZONE: "us-1-b", LABEL_VERSION: "1.30",
+            LABEL_PROVIDER: "gce"});
+        assert_eq!(all["metadata"]["labels"], wanted);
+        set.spec.region = "not a label".to_owned();
+        let all = update(&set).unwrap();
+        assert_eq!(all["metadata"]["labels"].get(LABEL_REGION), None, "the agent's word is no better");
     }
 
     #[test]
@@ -222,14 +259,17 @@ mod tests {
     #[test]
     fn what_others_applied_too_is_left_to_them() {
         let observed = Observed { provider: "gce".to_owned(), region: "eu-1".to_owned(), ..Observed::default() };
-        let mut update = update(&cluster(observed)).unwrap();
+        let mut held = cluster(observed);
+        held.spec.provider = "aws".to_owned();
+        applied(&mut held, &json!({"f:spec": {"f:provider": {}}}));
+        let mut update = update(&held).unwrap();
         let field = |field: String| json!({"reason": "FieldManagerConflict", "message": "conflict", "field": field});
         let causes = [field(".spec.provider".to_owned()), field(format!(".metadata.labels.{LABEL_REGION}"))];
         let status = json!({"code": 409, "reason": "Conflict", "message": "m", "details": {"causes": causes}});
         let status = serde_json::from_value(status).unwrap();
-        leave_out(&mut update, &ApiError::of_status(&status));
+        leave_out(&mut update, &held, &ApiError::of_status(&status));
         assert_eq!(update["spec"], json!({"name": "a", "region": "eu-1"}));
-        assert_eq!(update["metadata"]["labels"], json!({LABEL_NAME: "a", LABEL_PROVIDER: "gce"}));
+        assert_eq!(update["metadata"]["labels"], json!({LABEL_NAME: "a", LABEL_PROVIDER: "aws"}));
     }
 
     #[test]

@@ -156,7 +156,7 @@ impl Monitor {
             return self.deregister(&cluster).await;
         }
         let cluster = match cluster_labels::update(&cluster) {
-            Some(update) => match self.copy_observed(&name, update).await {
+            Some(update) => match self.copy_observed(&cluster, update).await {
                 Ok(written) => {
                     self.index.put(written.clone());
                     Arc::new(written)
@@ -195,14 +195,15 @@ impl Monitor {
     }
 
     /// Writes what was observed of a cluster, but for the fields that others applied as well.
-    async fn copy_observed(&self, name: &str, mut update: serde_json::Value) -> Result<Cluster, CallError> {
+    async fn copy_observed(&self, cluster: &Cluster, mut update: serde_json::Value) -> Result<Cluster, CallError> {
+        let name = &cluster.name_any();
         let api: Api<Lenient<Cluster>> = Api::all(self.client.clone());
         let params = PatchParams::apply(SCHEDULER_MANAGER);
         let refused = match call(api.patch(name, &params, &Patch::Apply(&update))).await {
             Err(error) => error.answer().filter(ApiError::is_conflict_with_manager).ok_or(error)?,
             Ok(written) => return Ok(written.0),
         };
-        cluster_labels::leave_out(&mut update, &refused);
+        cluster_labels::leave_out(&mut update, cluster, &refused);
         Ok(call(api.patch(name, &params, &Patch::Apply(&update))).await?.0)
     }
 
