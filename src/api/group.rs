@@ -35,7 +35,7 @@ use super::crd_schema;
 pub struct ScheduleGroupSpec {
     /// The policy that made the group.
     pub policy: PolicyRef,
-    /// What the end of the group's name is a hash of: `label/KEY/VALUE`, or `object/GROUP/KIND/NAMESPACE/NAME`.
+    /// What is hashed at the end of the group's name: `label/KEY/VALUE[/NAMESPACE]`, or `object/GROUP/KIND/NAMESPACE/NAME`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 1024))]
     pub key: String,

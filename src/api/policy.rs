@@ -30,7 +30,7 @@ use super::labels::LABEL_NAME;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SchedulePolicySpec {
-    /// Namespaces whose objects are placed; `{}` is all. Objects without a namespace are picked by labels alone.
+    /// Namespaces that are placed, with their objects; `{}` is all. What else has no namespace is placed if `kinds` names it.
     #[schemars(schema_with = "crd_schema::label_selector")]
     pub namespace_selector: LabelSelector,
     /// Objects that are placed.
@@ -71,7 +71,7 @@ pub struct ResourceSelectors {
     /// One of these has to match; an empty selector matches everything.
     #[schemars(schema_with = "crd_schema::label_selectors")]
     pub label_selectors: Vec<LabelSelector>,
-    /// Only these kinds; absent is every kind that can be placed.
+    /// Only these kinds; absent is every kind with a namespace that can be placed, and Namespace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub kinds: Vec<KindSelector>,
@@ -122,9 +122,12 @@ fn equal() -> String {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct GroupBy {
-    /// Objects with the same value of this label are one group.
+    /// Objects of one namespace with the same value of this label are one group.
     #[schemars(length(min = 1, max = 317))]
     pub label_key: String,
+    /// Objects of all namespaces with the same value are one group.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub across_namespaces: bool,
 }
 
 /// How a group is spread.

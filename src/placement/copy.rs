@@ -27,6 +27,14 @@ pub enum CopyError {
         /// Its size as JSON.
         bytes: usize,
     },
+    /// The name of its Schedule belongs to the copy of another object.
+    #[error("the Schedule {schedule} is of {object}; delete that Schedule, and this object gets it")]
+    ScheduleTaken {
+        /// Name of the Schedule.
+        schedule: String,
+        /// The object that it is a copy of.
+        object: String,
+    },
 }
 
 impl CopyError {
@@ -35,6 +43,7 @@ impl CopyError {
         match self {
             Self::Override(error) => error.code(),
             Self::TooLarge { .. } => "TooLarge",
+            Self::ScheduleTaken { .. } => "ScheduleTaken",
         }
     }
 

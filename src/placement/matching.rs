@@ -9,7 +9,7 @@ use serde_json::json;
 use super::canonical::canonical;
 use super::facts::{Facts, Never, SpreadOnto};
 use super::selector::{Selector, SelectorError, Toleration};
-use crate::api::labels::LABEL_NAME;
+use crate::api::labels::{LABEL_INSTALL_KIND, LABEL_NAME};
 use crate::api::policy::SchedulePolicySpec;
 use crate::api::{SchedulePolicy, digest};
 
@@ -140,9 +140,12 @@ impl Policy {
         digest::short(canonical(&parts).as_bytes())
     }
 
-    /// Returns the first clause that an object in a namespace with these labels does not satisfy.
+    /// Returns the first clause that an object in a namespace with these labels does not satisfy. A Namespace lies in
+    /// itself; any other object without a namespace is matched only by a policy that names its kind.
     fn failing(&self, facts: &Facts, namespace: &BTreeMap<String, String>) -> Option<Clause> {
-        let name = facts.key.namespace();
+        let is_namespace = facts.key.is("", "Namespace");
+        let (name, namespace) =
+            if is_namespace { (facts.key.name(), &facts.labels) } else { (facts.key.namespace(), namespace) };
         let of_namespace = |key: &str| {
             if key == LABEL_NAME { Some(name) } else { namespace.get(key).map(String::as_str) }
         };
@@ -150,6 +153,9 @@ impl Policy {
             return Some(Clause::NamespaceSelector);
         }
         let kinds = &self.spec.resource_selectors.kinds;
+        if name.is_empty() && kinds.is_empty() {
+            return Some(Clause::Kinds);
+        }
         let is_of = |group: &str, version: &str, kind: &str| {
             facts.key.is(group, kind) && (version.is_empty() || version == facts.version)
         };
@@ -166,6 +172,7 @@ impl Policy {
 pub struct Policies {
     all: Vec<Policy>,
     denies_direct: bool,
+    own_namespace: Option<String>,
 }
 
 impl Policies {
@@ -174,7 +181,7 @@ impl Policies {
         // Without a time, a policy is younger than all others.
         let key = |p: &Policy| (Reverse(p.spec.priority), p.created.is_none(), p.created);
         policies.sort_by(|a, b| key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name)));
-        Self { all: policies, denies_direct: false }
+        Self { all: policies, ..Self::default() }
     }
 
     /// Sets whether annotations of objects count for nothing; an empty `cluster` keeps an object in the control plane
@@ -182,6 +189,24 @@ impl Policies {
     #[must_use]
     pub fn with_direct_placement_denied(self, denied: bool) -> Self {
         Self { denies_direct: denied, ..self }
+    }
+
+    /// Sets the namespace in which the control plane keeps what is its own, whatever it is called: nothing of it is placed.
+    #[must_use]
+    pub fn with_own_namespace(self, namespace: Option<String>) -> Self {
+        Self { own_namespace: namespace, ..self }
+    }
+
+    /// Returns why an object in a namespace with these labels is never placed, whatever asks for it; `None` where it may be.
+    pub fn never(&self, facts: &Facts, namespace: &BTreeMap<String, String>) -> Option<Never> {
+        let is_namespace = facts.key.is("", "Namespace");
+        let name = if is_namespace { facts.key.name() } else { facts.key.namespace() };
+        let is_own = self.own_namespace.as_deref() == Some(name) || namespace.contains_key(LABEL_INSTALL_KIND);
+        match facts.never {
+            // In an own namespace all is taken back, whatever else keeps it from being placed.
+            never if is_own && never.is_none_or(|never| !never.is_taken_back()) => Some(Never::SystemNamespace),
+            never => never,
+        }
     }
 
     /// Returns whether an object names clusters in an annotation that does not count.
@@ -202,7 +227,7 @@ impl Policies {
 
     /// Finds who decides about an object, by the labels of its namespace; nothing is remembered from one call to the next.
     pub fn evaluate(&self, facts: &Facts, namespace: &BTreeMap<String, String>) -> Match<'_> {
-        if let Some(never) = facts.never {
+        if let Some(never) = self.never(facts, namespace) {
             return Match::Never(never);
         }
         let (mut matching, mut failing) = (Vec::new(), Vec::new());
@@ -261,6 +286,34 @@ mod tests {
         assert_ne!(hash(|spec| spec["clusterSelector"] = json!({ "matchLabels": { "a": "b" } })), plain);
         assert_ne!(hash(|spec| spec["clusterTolerations"] = json!([{ "operator": "Exists" }])), plain);
         assert_ne!(hash(|spec| spec["spreadConstraints"]["spreadMode"] = json!("Duplicate")), plain);
+    }
+
+    #[test]
+    fn what_groups_are_made_of_changes_no_hash() {
+        let plain = hash(|_| {});
+        assert_eq!(hash(|spec| spec["groupBy"] = json!({ "labelKey": "app" })), plain);
+        assert_eq!(hash(|spec| spec["groupBy"] = json!({ "labelKey": "app", "acrossNamespaces": true })), plain);
+    }
+
+    #[test]
+    fn nothing_of_the_own_namespace_is_placed() {
+        let spec = json!({ "namespaceSelector": {}, "resourceSelectors": { "labelSelectors": [{}] } });
+        let policy = Policy::new("p".to_owned(), None, serde_json::from_value(spec).unwrap()).unwrap();
+        let policies = Policies::new(vec![policy]).with_own_namespace(Some("bugs-cp".to_owned()));
+        let facts = |kind: &str, namespace: Option<&str>, name: &str| {
+            let mut metadata = json!({ "name": name, "annotations": { "fleet-scheduler.io/cluster": "east" } });
+            if let Some(namespace) = namespace {
+                metadata["namespace"] = json!(namespace);
+            }
+            Facts::read(&json!({ "apiVersion": "v1", "kind": kind, "metadata": metadata })).unwrap()
+        };
+        let none = BTreeMap::new();
+        for own in [facts("Secret", Some("bugs-cp"), "a"), facts("Namespace", None, "bugs-cp")] {
+            assert_eq!(policies.evaluate(&own, &none), Match::Never(Never::SystemNamespace), "whatever asks for it");
+        }
+        for other in [facts("Secret", Some("shop"), "bugs-cp"), facts("Namespace", None, "bugs-cp-2")] {
+            assert!(matches!(policies.evaluate(&other, &none), Match::Annotation { .. }), "{}", other.key);
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::facts::{Facts, ObjectKey};
 use super::matching::Policy;
 use crate::api::digest;
 
-/// Key of a group: a label value, or one object alone.
+/// Key of a group: a label value in one namespace or in all, or one object alone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupKey(String);
 
@@ -13,9 +13,17 @@ impl GroupKey {
     pub fn new(facts: &Facts, policy: &Policy) -> Self {
         let by_label = policy.spec.group_by.as_ref().and_then(|by| {
             let value = facts.labels.get(&by.label_key)?;
-            Some(format!("label\0{}\0{value}", by.label_key))
+            let over_all = format!("label\0{}\0{value}", by.label_key);
+            Some(if by.across_namespaces { over_all } else { format!("{over_all}\0{}", facts.key.namespace()) })
         });
         Self(by_label.unwrap_or_else(|| format!("object\0{}", joined(&facts.key))))
+    }
+
+    /// Returns the key over all namespaces of a label value in one of them, as all groups by label had it once; `None` of any
+    /// other key.
+    pub fn across_namespaces(&self) -> Option<Self> {
+        let (over_all, _) = self.0.strip_prefix("label\0")?.rsplit_once('\0')?;
+        over_all.contains('\0').then(|| Self(format!("label\0{over_all}")))
     }
 
     /// The key as it is hashed, its parts separated by NUL.
@@ -36,9 +44,14 @@ impl GroupKey {
     /// Returns the name of the group: the policy's and 8 digits of the key's digest; 12 or 16 where a shorter name is taken by
     /// another key.
     pub fn group_name(&self, policy: &str, is_taken: impl Fn(&str) -> bool) -> String {
+        let [names @ .., last] = self.group_names(policy);
+        names.into_iter().find(|name| !is_taken(name)).unwrap_or(last)
+    }
+
+    /// Returns the names that the group may have, the first first.
+    pub fn group_names(&self, policy: &str) -> [String; 3] {
         let digest = digest::short(self.0.as_bytes());
-        let name = |digits: usize| format!("{}-{}", cut(policy, 244), &digest[..digits]);
-        [8, 12].map(name).into_iter().find(|name| !is_taken(name)).unwrap_or_else(|| name(16))
+        [8, 12, 16].map(|digits| format!("{}-{}", cut(policy, 244), &digest[..digits]))
     }
 }
 
@@ -61,13 +74,15 @@ pub fn policy_label(policy: &str) -> String {
     format!("{}-{}", cut(policy, 54), &digest::short(policy.as_bytes())[..8])
 }
 
-/// Returns the name of an object's Schedule, which is the same in the namespace of every cluster.
+/// Returns the name of a new Schedule of an object, which is the same in the namespace of every cluster: what the object is
+/// called, cut to 54 bytes, and 32 digits, so that nobody makes two objects of one name. It has at most 87 bytes, of the 253
+/// that names of objects may have; no label or annotation holds it.
 pub fn schedule_name(key: &ObjectKey) -> String {
     let full = [key.kind(), key.namespace(), key.name()].join(".").to_lowercase();
     let plain: String = full.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect();
     let parts: Vec<&str> =
         plain.split('.').map(|part| part.trim_matches('-')).filter(|part| !part.is_empty()).collect();
-    format!("{}-{}", cut(&parts.join("."), 54), &digest::short(joined(key).as_bytes())[..8])
+    format!("{}-{}", cut(&parts.join("."), 54), &digest::full(joined(key).as_bytes())[..32])
 }
 
 #[cfg(test)]
@@ -84,8 +99,23 @@ mod tests {
                     && !part.ends_with('-')
                     && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
             };
-            assert!(schedule.len() <= 63 && schedule.split('.').all(is_valid), "{name}: {schedule}");
+            assert!(schedule.len() <= 87 && schedule.split('.').all(is_valid), "{name}: {schedule}");
         }
+    }
+
+    #[test]
+    fn names_of_copies_that_had_the_same_32_bits_differ() {
+        let name = |secret: &str| schedule_name(&ObjectKey::new("", "Secret", "shop", secret));
+        // A second object whose digest begins with the same 8 digits is found in seconds.
+        let of = |number: u32| name(&format!("{}-{number}", "x".repeat(60)));
+        let mut seen = std::collections::BTreeMap::new();
+        let twins = (0..400_000).find_map(|number| {
+            let name = of(number);
+            let start = name[..name.len() - 24].to_owned();
+            seen.insert(start, name.clone()).map(|before| (before, name))
+        });
+        let (one, other) = twins.expect("two of so many share 32 bits");
+        assert_ne!(one, other);
     }
 
     #[test]
@@ -96,5 +126,9 @@ mod tests {
         assert_eq!(key.group_name("shop", |_| true), "shop-6719e33a46ffd46e");
         assert_eq!(key.group_name(&format!("{}-", "p".repeat(243)), |_| false).len(), 252);
         assert_eq!(key.printed(), "label/app/web");
+        assert_eq!(key.across_namespaces(), None);
+        assert_eq!(GroupKey("label\0app\0web\0shop".to_owned()).across_namespaces(), Some(key.clone()));
+        assert_eq!(GroupKey("label\0app\0web\0".to_owned()).across_namespaces(), Some(key));
+        assert_eq!(GroupKey("object\0\0ConfigMap\0shop\0web".to_owned()).across_namespaces(), None);
     }
 }

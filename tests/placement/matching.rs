@@ -32,5 +32,5 @@ fn run(_: &str, case: &Value) -> Value {
 
 #[test]
 fn match_cases() {
-    check("match.json", 13, run);
+    check("match.json", 17, run);
 }

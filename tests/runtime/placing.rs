@@ -9,6 +9,7 @@ mod documented;
 mod late;
 mod measured;
 mod reasons;
+mod upgrade;
 mod whole;
 
 use std::collections::BTreeMap;
@@ -267,7 +268,6 @@ async fn what_is_placed_runs_in_the_member_and_ends_with_its_source() {
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": place, "labels": {"team": place}}});
     let namespaces: Api<Namespace> = Api::all(hub.clone());
     namespaces.create(&PostParams::default(), &serde_json::from_value(namespace).unwrap()).await.unwrap();
-    // With all kinds it would select the namespaces of other tests too: they have no namespace that could be selected.
     let kinds = json!([{"group": "", "kind": "ConfigMap"}, {"group": "", "kind": "Secret"}]);
     let spec = json!({"namespaceSelector": {"matchLabels": {"team": place}},
         "resourceSelectors": {"labelSelectors": [{}], "kinds": kinds}, "groupBy": {"labelKey": "app"},

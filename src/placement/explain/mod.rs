@@ -65,14 +65,21 @@ pub fn matched(policy: &Policy, losers: &[&Policy]) -> String {
 pub fn added(group: &str, policy: &Policy, facts: &Facts) -> String {
     let by = policy.spec.group_by.as_ref().and_then(|by| {
         let value = facts.labels.get(&by.label_key)?;
-        Some(format!(" by {}={value}", by.label_key))
+        let reach = if by.across_namespaces { " over all namespaces" } else { "" };
+        Some(format!(" by {}={value}{reach}", by.label_key))
     });
     format!("In ScheduleGroup {group:?}{}", by.unwrap_or_else(|| " alone".to_owned()))
 }
 
 /// Returns what keeps policies from an object: each with its first clause that fails.
 pub fn unmatched(failing: &[(&Policy, Clause)]) -> Vec<String> {
-    failing.iter().map(|(policy, clause)| format!("{}: {} does not match", policy.name, clause.name())).collect()
+    let why = |policy: &Policy, clause: Clause| match clause {
+        Clause::Kinds if policy.spec.resource_selectors.kinds.is_empty() => {
+            "kinds has to name a kind without a namespace".to_owned()
+        }
+        _ => format!("{} does not match", clause.name()),
+    };
+    failing.iter().map(|(policy, clause)| format!("{}: {}", policy.name, why(policy, *clause))).collect()
 }
 
 /// Returns what a copy lacks whose pods find no node.

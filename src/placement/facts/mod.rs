@@ -22,7 +22,7 @@ pub use shape::{Ignored, Shape};
 
 use crate::api::labels::{
     ANNOTATION_ADOPT, ANNOTATION_ALLOW_VOLUME_MOVE, ANNOTATION_CLUSTER, ANNOTATION_LEAVE_FIELDS, ANNOTATION_ON_DELETE,
-    ANNOTATION_SPREAD_ONTO, ANNOTATION_TARGET_CLUSTERS, OWN_KEY_PREFIX,
+    ANNOTATION_SPREAD_ONTO, ANNOTATION_TARGET_CLUSTERS, LABEL_INSTALL_KIND, OWN_KEY_PREFIX,
 };
 use crate::api::{digest, kinds};
 use crate::placement::canonical::canonical;
@@ -59,7 +59,7 @@ pub struct Facts {
     /// Time of its creation.
     #[serde(default)]
     pub created: Option<Timestamp>,
-    /// Its labels, without those of the service.
+    /// Its labels, without those of the service; of these a Namespace keeps the one that says that it is an installation's.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// Requests of its annotations.
@@ -237,7 +237,8 @@ impl Facts {
         let spec = pods.map(shape::pod_spec).transpose();
         let spec = spec.map_err(|reason| FactsError::Pods { object: key.clone(), reason })?;
         let mut labels = strings(manifest.pointer("/metadata/labels"));
-        labels.retain(|key, _| !key.starts_with(OWN_KEY_PREFIX));
+        let is_namespace = key.is("", "Namespace");
+        labels.retain(|key, _| !key.starts_with(OWN_KEY_PREFIX) || is_namespace && key == LABEL_INSTALL_KIND);
         let templates = manifest.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array);
         let volumes = key.is("", "PersistentVolumeClaim") || templates.is_some_and(|templates| !templates.is_empty());
         let shape =

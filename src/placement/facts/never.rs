@@ -4,7 +4,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{ObjectKey, text};
-use crate::api::labels::{CLUSTER_NAMESPACE_PREFIX, is_own_group};
+use crate::api::labels::{
+    BOOTSTRAP_STATUS, CLUSTER_NAMESPACE_PREFIX, INIT_SECRET, INIT_SECRET_KEY, LABEL_INSTALL_KIND, LABEL_PART_OF,
+    is_own_group,
+};
 
 /// Reason that an object is never placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +24,10 @@ pub enum Never {
     EveryCluster,
     /// A Secret that is worth something only in the cluster that made it.
     Secret,
+    /// The Secret with the token by which workload clusters join, or a copy of it under another name.
+    JoinToken,
+    /// A part of an installation of the service, or what it says of itself.
+    Installation,
 }
 
 impl Never {
@@ -33,7 +40,15 @@ impl Never {
             Self::OwnApi => "it belongs to the service's own API",
             Self::EveryCluster => "every cluster makes its own",
             Self::Secret => "a Secret of this type is of use only in the cluster that made it",
+            Self::JoinToken => "it holds the token by which clusters join the control plane",
+            Self::Installation => "it is a part of an installation of the service itself",
         }
+    }
+
+    /// Returns whether copies of such an object are taken back: earlier versions made them, and they give away what the
+    /// service keeps for itself. Whatever else is never placed had no copies, or has got the reason since, and what runs stays.
+    pub fn is_taken_back(self) -> bool {
+        matches!(self, Self::SystemNamespace | Self::JoinToken | Self::Installation)
     }
 }
 
@@ -51,6 +66,23 @@ pub(super) fn never(key: &ObjectKey, manifest: &Value) -> Option<Never> {
     let secret_types = ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token", "helm.sh/release.v1"];
     if is_system(key.namespace()) || is_namespace && is_system(key.name()) {
         return Some(Never::SystemNamespace);
+    }
+    let labels = manifest.pointer("/metadata/labels");
+    let label = |key: &str| labels.and_then(|all| all.get(key)).and_then(Value::as_str);
+    if label(LABEL_INSTALL_KIND).is_some() {
+        return Some(if is_namespace { Never::SystemNamespace } else { Never::Installation });
+    }
+    if key.is("", "Secret") {
+        // Its labels go along with every copy that somebody makes of it.
+        let holds_kubeconfig = ["/data", "/stringData"]
+            .into_iter()
+            .any(|data| manifest.pointer(data).and_then(|data| data.get(INIT_SECRET_KEY)).is_some());
+        if key.name() == INIT_SECRET || label(LABEL_PART_OF) == Some("fleet") && holds_kubeconfig {
+            return Some(Never::JoinToken);
+        }
+    }
+    if key.is("", "ConfigMap") && key.name() == BOOTSTRAP_STATUS {
+        return Some(Never::Installation);
     }
     if is_namespace && key.name() == "default" {
         return Some(Never::DefaultNamespace);

@@ -129,7 +129,17 @@ fn what_is_never_placed_says_why() {
     let mut secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s", "namespace": "a" } });
     secret["type"] = json!("helm.sh/release.v1");
     assert_eq!(facts(&secret).never, Some(Never::Secret));
+    assert_eq!(of("v1", "Secret", "bugs-cp", "fleet-cluster-init-kubeconfig"), Some(Never::JoinToken));
+    assert_eq!(of("v1", "ConfigMap", "bugs-cp", "fleet-bootstrap-status"), Some(Never::Installation));
+    // A copy under another name, as `kubectl` makes it; others may call their product so.
+    let ours = json!({ "app.kubernetes.io/part-of": "fleet" });
+    let mut token = json!({ "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": { "name": "mine", "namespace": "a", "labels": ours }, "data": { "kubeconfig": "eA==" } });
+    assert_eq!(facts(&token).never, Some(Never::JoinToken));
+    token["data"] = json!({ "password": "eA==" });
+    assert_eq!(facts(&token).never, None);
     let rbac = "rbac.authorization.k8s.io/v1";
+    let of_installation = json!({ "fleet-scheduler.io/install-kind": "agent" });
     let definition = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
     for (api, kind, name, labels, never) in [
         (definition.0, definition.1, "clusters.cluster.fleet-scheduler.io", json!({}), Some(Never::OwnApi)),
@@ -144,6 +154,8 @@ fn what_is_never_placed_says_why() {
             Some(Never::EveryCluster),
         ),
         (rbac, "ClusterRole", "edit", json!({}), None),
+        ("v1", "Namespace", "any", of_installation.clone(), Some(Never::SystemNamespace)),
+        ("apps/v1", "Deployment", "any", of_installation, Some(Never::Installation)),
     ] {
         let object = json!({ "apiVersion": api, "kind": kind, "metadata": { "name": name, "labels": labels } });
         assert_eq!(facts(&object).never, never, "{object}");

@@ -110,13 +110,24 @@ fn start_tasks(leader: &Leader, settings: &watch::Receiver<Option<Settings>>, ta
     tasks.spawn(index::watch(client.clone(), leader.heartbeats.clone(), index.clone()));
     let registrar = Registrar::new(client.clone(), index.clone(), settings.clone(), metrics.clone(), recorder.clone());
     tasks.spawn(registrar.run());
+    tasks.spawn(place(leader.clone(), settings.clone(), index.clone(), recorder.clone()));
+    tasks.spawn(kubernetes_record::run(client.clone()));
+    tasks.spawn(Monitor { client, index, metrics, recorder }.run());
+}
+
+/// Places, as soon as the configuration says which namespace is the service's own: nothing of it may be placed.
+async fn place(leader: Leader, mut settings: watch::Receiver<Option<Settings>>, index: Arc<Index>, recorder: Recorder) {
+    let namespace = match settings.wait_for(Option::is_some).await.as_deref() {
+        Ok(Some(settings)) => settings.namespace.clone(),
+        // The term ends.
+        _ => return,
+    };
     let options = placing::Options {
+        namespace,
         denies_direct: leader.args.direct_placement == DirectPlacement::Deny,
         extra_kinds: leader.args.added_kinds(),
     };
-    tasks.spawn(placing::run(client.clone(), index.clone(), metrics.clone(), recorder.clone(), options));
-    tasks.spawn(kubernetes_record::run(client.clone()));
-    tasks.spawn(Monitor { client, index, metrics, recorder }.run());
+    placing::run(leader.client, index, leader.metrics, recorder, options).await;
 }
 
 async fn apply(leader: &Leader, inputs: &Inputs) -> Progress {

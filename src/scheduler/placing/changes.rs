@@ -136,7 +136,12 @@ impl State {
         if old.is_some_and(|old| old.version.zip(source.version).is_some_and(|(old, new)| new < old)) {
             return;
         }
-        let same = old.is_some_and(|old| old.facts.hash == source.facts.hash && old.address.uid == source.address.uid);
+        let same = old.is_some_and(|old| {
+            old.facts.hash == source.facts.hash
+                && old.address.uid == source.address.uid
+                // Labels of the service say it, and are no part of what is copied.
+                && old.facts.never == source.facts.never
+        });
         let relabelled_by_others = old.is_some_and(|old| old.target != source.target);
         let observed =
             old.is_none_or(|old| old.status != source.status || old.facts.generation != source.facts.generation);
@@ -210,7 +215,9 @@ impl State {
             }
         }
         let policies = self.policies.values().filter_map(|known| Policy::read(known).ok()).collect();
-        self.order = Policies::new(policies).with_direct_placement_denied(self.denies_direct);
+        self.order = Policies::new(policies)
+            .with_direct_placement_denied(self.denies_direct)
+            .with_own_namespace(self.own_namespace.clone());
         if self.is_complete() {
             self.mark_all(now);
         }
@@ -248,6 +255,7 @@ impl State {
         if known.is_some_and(|known| is_before(&group, known)) {
             return;
         }
+        let is_new = known.is_none();
         let same = known.is_some_and(|known| {
             known.spec == group.spec
                 && known.status == group.status
@@ -258,6 +266,10 @@ impl State {
         self.tally.count(&group, 1);
         if let Some(old) = self.groups.insert(name.clone(), group) {
             self.tally.count(&old, -1);
+        }
+        if is_new && let Some(before) = self.predecessor(&name).map(|(before, _)| before.to_owned()) {
+            // It has taken over, so the one before may go.
+            self.mark(Unit::Group(before), now);
         }
         if !same {
             self.mark_policy(policy, now);
@@ -319,11 +331,15 @@ impl State {
             old.spec != new.spec || old.metadata.deletion_timestamp != new.metadata.deletion_timestamp
         });
         let deleting = new.metadata.deletion_timestamp.is_some();
+        let left = old.as_ref().filter(|old| old.spec.group != new.spec.group).and_then(|old| old.spec.group.clone());
         let (is_new, news) = (old.is_none(), old.as_ref().map(|old| events::of_copy(old, new)).unwrap_or_default());
         if let Some(before) = old.map(|old| source_key(&old.spec.source_ref)).filter(|before| *before != key) {
             self.forget_copy(&before, &at);
         }
         self.copies.entry(key.clone()).or_default().insert(at);
+        if let Some(left) = left {
+            self.mark(Unit::Group(left), now);
+        }
         for event in news {
             self.announce(&key, event, now);
         }
@@ -350,10 +366,12 @@ impl State {
         if let Some(group) = &schedule.spec.group {
             self.mark(Unit::Group(group.clone()), now);
         }
-        if self.drained.contains(cluster_of(at))
-            && let Some(namespace) = &schedule.spec.source_ref.namespace
-        {
-            self.mark_owner(&ObjectKey::new("", "Namespace", "", namespace), now);
+        if let Some(namespace) = &schedule.spec.source_ref.namespace {
+            let namespace = ObjectKey::new("", "Namespace", "", namespace);
+            let is_withdrawn = self.assignments.get(&namespace) == Some(&Assignment::Withdrawn);
+            if is_withdrawn || self.drained.contains(cluster_of(at)) {
+                self.mark_owner(&namespace, now);
+            }
         }
         self.mark_owner(&key, now);
     }

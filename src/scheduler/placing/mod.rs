@@ -12,11 +12,14 @@ mod events;
 mod plan;
 mod policies;
 mod queue;
+mod regroup;
 mod source;
 mod sources;
 mod state;
 mod status;
 mod tally;
+#[cfg(test)]
+mod upgrade_tests;
 mod writer;
 
 use std::collections::BTreeMap;
@@ -69,6 +72,8 @@ struct Placing {
 /// Settings of placement that its operator makes.
 #[derive(Debug, Clone)]
 pub struct Options {
+    /// Namespace of the service in the control plane's API, of which nothing is placed.
+    pub namespace: String,
     /// Annotations of objects do not place them.
     pub denies_direct: bool,
     /// Kinds that are placed beside those of the table, as far as the control plane's API serves them.
@@ -79,7 +84,7 @@ pub struct Options {
 pub async fn run(client: Client, index: Arc<Index>, metrics: Metrics, recorder: Recorder, options: Options) {
     loop {
         let kinds = extra_kinds::kinds(&client, &options.extra_kinds).await;
-        let state = State::new(kinds.clone(), options.denies_direct);
+        let state = State::new(kinds.clone(), options.denies_direct).with_own_namespace(options.namespace.clone());
         let placing = Placing::new(client.clone(), index.clone(), metrics.clone(), recorder.clone(), state);
         tokio::select! {
             () = placing.run() => return,
@@ -182,25 +187,11 @@ impl Placing {
     fn begin(&mut self, unit: Unit, writes: &mut JoinSet<Done>) {
         let wall = Timestamp::now();
         let plan = match &unit {
-            Unit::Group(name) => {
-                if self.state.undecided.remove(name) {
-                    let began = Instant::now();
-                    match self.clusters.group(&self.state, name, wall) {
-                        Some(decided) => {
-                            self.count(&decided, began.elapsed());
-                            let now = decided.withheld;
-                            let before = self.decided.insert(name.clone(), decided);
-                            self.state.tally.withhold(before.map_or(0, |before| before.withheld), now);
-                        }
-                        None => {
-                            self.clusters.forget(name);
-                            let before = self.decided.remove(name);
-                            self.state.tally.withhold(before.map_or(0, |before| before.withheld), 0);
-                        }
-                    }
-                }
+            // What changes its group has to be in it before that is decided: a decision lifts the promises of the group.
+            Unit::Group(name) => regroup::plan(&self.state, name).unwrap_or_else(|| {
+                self.decide(name, wall);
                 plan::group(&self.state, name, self.decided.get(name), wall)
-            }
+            }),
             Unit::Object(key) => {
                 let direct = self.clusters.direct(&self.state, key);
                 plan::object(&self.state, key, direct.as_ref())
@@ -238,6 +229,27 @@ impl Placing {
             let (written, failure) = writer.execute(plan.stages).await;
             Done { unit, written, fetched, failure }
         });
+    }
+
+    /// Decides a group where that is due.
+    fn decide(&mut self, name: &str, wall: Timestamp) {
+        if !self.state.undecided.remove(name) {
+            return;
+        }
+        let began = Instant::now();
+        match self.clusters.group(&self.state, name, wall) {
+            Some(decided) => {
+                self.count(&decided, began.elapsed());
+                let now = decided.withheld;
+                let before = self.decided.insert(name.to_owned(), decided);
+                self.state.tally.withhold(before.map_or(0, |before| before.withheld), now);
+            }
+            None => {
+                self.clusters.forget(name);
+                let before = self.decided.remove(name);
+                self.state.tally.withhold(before.map_or(0, |before| before.withheld), 0);
+            }
+        }
     }
 
     /// Returns the events about objects that cannot be placed as they ask, which were not said before.

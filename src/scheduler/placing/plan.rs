@@ -20,9 +20,9 @@ use crate::api::schedule::{self, ApplyPolicy, OnDelete, ScheduleShare, SourceRef
 use crate::api::{Schedule, ScheduleGroup, ScheduleGroupSpec, ScheduleSpec, condition};
 use crate::placement::copy::{self, CopyError, Share};
 use crate::placement::decide::{Blocked, DirectDecision, Target};
-use crate::placement::facts::{Facts, ObjectKey};
+use crate::placement::facts::{Facts, Never, ObjectKey};
 use crate::placement::live::{self, source_key};
-use crate::placement::matching::Policy;
+use crate::placement::matching::{Match, Policy};
 use crate::placement::names::{GroupKey, policy_label, schedule_name};
 
 /// Version of the way in which copies are made: another one when the same source has to give another copy than it did
@@ -72,6 +72,9 @@ pub(super) fn object(state: &State, key: &ObjectKey, direct: Option<&DirectDecis
     };
     match state.assignments.get(key) {
         Some(Assignment::Withdrawn) => {
+            if let Some(Match::Never(never)) = state.evaluate(key) {
+                return draft.take_back(state, source, never);
+            }
             return draft.remove_all(state, key, false).with_label(source, TargetMark::default());
         }
         Some(Assignment::Direct) => {
@@ -105,8 +108,9 @@ pub(super) fn object(state: &State, key: &ObjectKey, direct: Option<&DirectDecis
         draft.remove_others(state, key, status::is_available_in(state, key, &targets));
     }
     let target = TargetMark::of(targets.iter().copied().filter(|_| is_direct));
+    let fault = draft.faults.remove(key).map(|fault| (fault.code(), fault.to_string()));
     let mut plan = draft.finish();
-    let faults = direct.map(blocked).unwrap_or_default().into_iter().chain(denied(state, key));
+    let faults = direct.map(blocked).unwrap_or_default().into_iter().chain(denied(state, key)).chain(fault);
     plan.faults.insert(key.clone(), faults.collect());
     if is_direct { plan.with_label(source, target) } else { plan }
 }
@@ -136,9 +140,8 @@ pub(super) fn group(state: &State, name: &str, decided: Option<&Decided>, now: T
     let members: Vec<&ObjectKey> = state.members.get(name).into_iter().flatten().collect();
     let known = state.groups.get(name);
     if members.is_empty() {
-        let holds = |schedule: &&Schedule| schedule.spec.group.as_deref() == Some(name);
         let mut plan = Plan::default();
-        if let Some(group) = known.filter(|_| !state.schedules.values().any(|schedule| holds(&schedule))) {
+        if let Some(group) = known.filter(|group| !state.is_needed(name, group)) {
             let uid = group.uid().unwrap_or_default();
             plan.stages.push(vec![Write::RemoveGroup { name: name.to_owned(), uid }]);
         }
@@ -286,7 +289,10 @@ impl Draft {
 
     fn want_namespace(&mut self, state: &State, name: &str, cluster: &str) {
         let key = ObjectKey::new("", "Namespace", "", name);
-        let Some(source) = state.sources.get(&key).filter(|source| source.facts.never.is_none()) else { return };
+        let Some(source) = state.sources.get(&key) else { return };
+        if state.order.never(&source.facts, &source.facts.labels).is_some() {
+            return;
+        }
         let is_there = state.copies_of(&key).any(|(at, _)| cluster_of(at) == cluster);
         if !is_there && self.wanted.insert((cluster.to_owned(), key)) {
             let wanted = Wanted { source, cluster, share: None, policy: None, group: None, is_scaled: false };
@@ -299,8 +305,17 @@ impl Draft {
     /// Returns the write of a Schedule that is missing or differs.
     fn schedule(&mut self, state: &State, wanted: &Wanted<'_>) -> Option<Write> {
         let facts = &wanted.source.facts;
-        let place = (cluster_namespace(wanted.cluster), schedule_name(&facts.key));
-        let known = state.schedules.get(&place);
+        let found = state.copy_in(&facts.key, wanted.cluster);
+        let named = || (cluster_namespace(wanted.cluster), schedule_name(&facts.key));
+        // One that is there keeps the name that an earlier version gave it.
+        let (place, known) = found.map_or_else(|| (named(), None), |(at, known)| (at.clone(), Some(known)));
+        if known.is_none()
+            && let Some(other) = state.schedules.get(&place)
+        {
+            let object = source_key(&other.spec.source_ref).title();
+            self.faults.insert(facts.key.clone(), CopyError::ScheduleTaken { schedule: place.1, object });
+            return None;
+        }
         if known.is_some_and(|known| known.metadata.deletion_timestamp.is_some()) {
             // It is made again when it is gone.
             return None;
@@ -399,6 +414,24 @@ impl Draft {
         });
         let writes: Vec<Write> = others.map(|(at, schedule)| remove(at, schedule, None)).collect();
         self.plan.stages.extend((!writes.is_empty()).then_some(writes));
+    }
+
+    /// Takes back what earlier versions have copied: a Namespace when nothing else is in it in a cluster any more. What holds
+    /// data stays.
+    fn take_back(mut self, state: &State, source: &Source, never: Never) -> Plan {
+        let key = &source.facts.key;
+        let is_namespace = key.is("", "Namespace");
+        let there = state.copies_of(key).filter(|(at, schedule)| {
+            let is_kept = source.facts.volumes || is_namespace && state.is_inhabited(cluster_of(at), key.name());
+            schedule.metadata.deletion_timestamp.is_none() && !is_kept
+        });
+        let writes: Vec<Write> = there.map(|(at, schedule)| remove(at, schedule, None)).collect();
+        if !writes.is_empty() {
+            let text = format!("its copies are taken back: it is never placed, because {}", never.because());
+            let event = events::event(source.address.reference(), true, "NeverPlaced", &text);
+            self.plan.stages.extend([writes, vec![event]]);
+        }
+        if source.facts.volumes { self.plan } else { self.plan.with_label(source, TargetMark::default()) }
     }
 
     /// Removes every Schedule of an object.

@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::queue::{Queue, Unit};
-use super::source::Source;
+use super::source::{Source, TargetMark};
 use super::sources::{Place, watches};
 use super::tally::Tally;
 use super::writer::Write;
@@ -51,6 +51,8 @@ pub(super) struct State {
     pub(super) policies: BTreeMap<String, SchedulePolicy>,
     /// Annotations of objects do not place them.
     pub(super) denies_direct: bool,
+    /// Namespace of the service, of which nothing is placed.
+    pub(super) own_namespace: Option<String>,
     pub(super) order: Policies,
     pub(super) groups: BTreeMap<String, ScheduleGroup>,
     pub(super) schedules: BTreeMap<Place, Schedule>,
@@ -90,6 +92,7 @@ impl State {
     pub(super) fn new(kinds: Kinds, denies_direct: bool) -> Self {
         Self {
             denies_direct,
+            own_namespace: None,
             kinds,
             sources: BTreeMap::new(),
             policies: BTreeMap::new(),
@@ -113,6 +116,12 @@ impl State {
             listed: BTreeSet::new(),
             gone: BTreeMap::new(),
         }
+    }
+
+    /// Sets the namespace of the service, of which nothing is placed.
+    pub(super) fn with_own_namespace(self, namespace: String) -> Self {
+        let own_namespace = Some(namespace);
+        Self { order: self.order.with_own_namespace(own_namespace.clone()), own_namespace, ..self }
     }
 
     /// The entry of an object's kind, where it is watched.
@@ -152,8 +161,16 @@ impl State {
             }
             Assignment::Unplaced
                 if old == Assignment::Unplaced && !self.copies.contains_key(key) && !self.is_denied(key) => {}
+            // So are all objects of the service, such as the data of copied Secrets.
+            Assignment::Withdrawn if self.has_nowhere_to_leave(key) => {}
             _ => self.mark(Unit::Object(key.clone()), now),
         }
+    }
+
+    /// Returns whether an object has neither a copy nor a mark that says where it went.
+    fn has_nowhere_to_leave(&self, key: &ObjectKey) -> bool {
+        let is_unmarked = self.sources.get(key).is_none_or(|source| source.target == TargetMark::default());
+        is_unmarked && !self.copies.contains_key(key)
     }
 
     pub(super) fn leave(&mut self, group: &str, key: &ObjectKey) {
@@ -171,6 +188,7 @@ impl State {
             Match::Nowhere { .. } => Assignment::Withdrawn,
             Match::Annotation { .. } => Assignment::Direct,
             Match::Policy { policy, .. } => Assignment::Group(self.group_name(&source.facts, policy)),
+            Match::Never(never) if never.is_taken_back() => Assignment::Withdrawn,
             // What runs stays, also where it would not be placed again.
             Match::Never(_) | Match::Nothing { .. } => {
                 let copy = self.copies.get(key).into_iter().flatten().find_map(|at| self.schedules.get(at));
@@ -354,6 +372,15 @@ impl State {
     /// Schedules of an object, with their places.
     pub(super) fn copies_of(&self, key: &ObjectKey) -> impl Iterator<Item = (&Place, &Schedule)> {
         self.copies.get(key).into_iter().flatten().filter_map(|at| self.schedules.get_key_value(at))
+    }
+
+    /// The Schedule of an object for a cluster, whatever it is called; of several, one that is being deleted.
+    pub(super) fn copy_in(&self, key: &ObjectKey, cluster: &str) -> Option<(&Place, &Schedule)> {
+        let namespace = cluster_namespace(cluster);
+        let places = self.copies.get(key)?.range((namespace.clone(), String::new())..);
+        let there = places.take_while(|at| at.0 == namespace).filter_map(|at| self.schedules.get_key_value(at));
+        // The first by name of those that are equal.
+        there.min_by_key(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none())
     }
 
     /// Keeps an event about a source until its status is written.

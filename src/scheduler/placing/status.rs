@@ -202,6 +202,11 @@ fn references(state: &State, members: &[&ObjectKey]) -> Vec<ObjectRef> {
         .collect()
 }
 
+/// The key of a member as a group's status names it.
+pub(super) fn key_of(one: &ObjectRef) -> ObjectKey {
+    ObjectKey::new(&one.group, &one.kind, one.namespace.as_deref().unwrap_or_default(), &one.name)
+}
+
 fn same_decision(old: &DecisionRecord, new: &DecisionRecord) -> bool {
     let mut old = old.clone();
     old.time.clone_from(&new.time);

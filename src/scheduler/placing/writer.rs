@@ -71,6 +71,8 @@ pub(super) enum Write {
     Schedule(Box<Schedule>, Option<Map<String, Value>>),
     /// Deletes a Schedule; where its source is believed gone, only if it is.
     RemoveSchedule { cluster: String, name: String, uid: String, gone: Option<Address> },
+    /// Puts a Schedule into another group, and leaves the rest of it as it is.
+    Regroup { cluster: String, name: String, uid: String, group: String },
     /// Lets a Schedule go whose copy is gone.
     Release { cluster: String, name: String, uid: String },
     /// A group with its status, as above.
@@ -93,6 +95,7 @@ impl Write {
         match self {
             Self::Schedule(..) => "schedule",
             Self::RemoveSchedule { .. } => "schedule-deletion",
+            Self::Regroup { .. } => "schedule-group",
             Self::Release { .. } => "finalizer",
             Self::Group(_) => "group",
             Self::RemoveGroup { .. } => "group-deletion",
@@ -208,6 +211,7 @@ impl Writer {
                 let schedules: Api<Lenient<Schedule>> = self.schedules(&cluster);
                 delete(&schedules, &name, &uid).await.map(|()| None)
             }
+            Write::Regroup { cluster, name, uid, group } => self.regroup(&cluster, &name, &uid, &group).await,
             Write::Release { cluster, name, uid } => self.release(&cluster, &name, &uid).await.map(|()| None),
             Write::Group(group) => self.group(&group).await.map(|written| Some(Written::Group(written))),
             Write::RemoveGroup { name, uid } => {
@@ -268,6 +272,15 @@ impl Writer {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &schedule.namespace().unwrap_or_default());
         let params = PatchParams::apply(SCHEDULER_MANAGER).force();
         call(secrets.patch(&schedule.name_any(), &params, &Patch::Apply(&body))).await.map(drop)
+    }
+
+    async fn regroup(&self, cluster: &str, name: &str, uid: &str, group: &str) -> Result<Option<Written>, CallError> {
+        let schedules: Api<Lenient<Schedule>> = self.schedules(cluster);
+        let change = json!({ "metadata": { "uid": uid }, "spec": { "group": group } });
+        match call(schedules.patch(name, &params(), &Patch::Merge(&change))).await {
+            Ok(written) => Ok(Some(Written::Schedule(written.0))),
+            Err(error) => ignore_gone(Err(error)).map(|()| None),
+        }
     }
 
     async fn release(&self, cluster: &str, name: &str, uid: &str) -> Result<(), CallError> {

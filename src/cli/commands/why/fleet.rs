@@ -34,6 +34,8 @@ const IN_FLIGHT: usize = 16;
 pub(super) struct Said {
     /// Whether annotations do not place objects.
     denies_direct: bool,
+    /// Its own namespace, of which nothing is placed.
+    namespace: Option<String>,
     /// The kinds that it places.
     pub(super) kinds: Kinds,
 }
@@ -63,7 +65,9 @@ impl Known {
         let policies = policies.iter().filter_map(|policy| Policy::read(policy).ok()).collect();
         Ok(Self {
             kinds: said.kinds,
-            policies: Policies::new(policies).with_direct_placement_denied(said.denies_direct),
+            policies: Policies::new(policies)
+                .with_direct_placement_denied(said.denies_direct)
+                .with_own_namespace(said.namespace),
             namespaces: namespaces.into_iter().map(|one| (one.key.name().to_owned(), one.labels)).collect(),
             clusters: clusters.into_iter().map(|one| (one.name_any(), one)).collect(),
             groups: groups.into_iter().map(|one| (one.name_any(), one)).collect(),
@@ -124,6 +128,7 @@ pub(super) async fn said(client: &Client) -> Result<Said, CliError> {
     let params = ListParams::default().fields(&format!("metadata.name={BOOTSTRAP_STATUS}"));
     let found = pages(&maps, params).await.map_err(|error| list_failed("configmaps", &error))?;
     let first = found.into_iter().min_by(|a, b| a.metadata.creation_timestamp.cmp(&b.metadata.creation_timestamp));
+    let namespace = first.as_ref().and_then(kube::ResourceExt::namespace);
     let data = first.and_then(|map| map.data).unwrap_or_default();
     let added: Vec<ExtraKind> =
         data.get(EXTRA_KINDS).map(|list| extra_kind::list(list)).into_iter().flatten().collect();
@@ -132,6 +137,7 @@ pub(super) async fn said(client: &Client) -> Result<Said, CliError> {
     })?;
     Ok(Said {
         denies_direct: data.get(DIRECT_PLACEMENT).is_some_and(|value| value == DENY),
+        namespace,
         kinds: Kinds::with(served.kinds),
     })
 }

@@ -173,6 +173,7 @@ async fn by_policy(
         members.retain(|one| {
             let found = known.policies.evaluate(one, &known.labels(&one.key));
             matches!(found, Match::Policy { policy: other, .. } if other.name == policy.name)
+                && GroupKey::new(one, policy) == group_key
         });
     }
     let own: BTreeSet<ObjectKey> = members.iter().map(|one| one.key.clone()).collect();

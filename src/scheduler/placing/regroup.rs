@@ -1,0 +1,101 @@
+//! Change of the group of what has copies already: the copies are relabelled, and a new group takes over what another one
+//! has recorded, before anything is decided.
+//!
+//! Groups by label were once made over all namespaces. Each of the groups that are made of one now, a group for each
+//! namespace, has the record of the old group before that goes; no copy is written anew because of it.
+
+use std::collections::BTreeSet;
+
+use kube::ResourceExt as _;
+use kube::api::ObjectMeta;
+
+use super::plan::Plan;
+use super::state::{Assignment, State, cluster_of};
+use super::status;
+use super::writer::Write;
+use crate::api::group::{ObjectRef, PolicyRef};
+use crate::api::{Schedule, ScheduleGroup, ScheduleGroupSpec, ScheduleGroupStatus};
+use crate::placement::facts::ObjectKey;
+use crate::placement::matching::Match;
+use crate::placement::names::GroupKey;
+
+/// Plans what has to be written before a group is decided; `None` where that is nothing.
+pub(super) fn plan(state: &State, name: &str) -> Option<Plan> {
+    let is_decided = |key: &&ObjectKey| matches!(state.assignments.get(*key), Some(Assignment::Group(_)));
+    let members: Vec<&ObjectKey> = state.members.get(name).into_iter().flatten().filter(is_decided).collect();
+    let record = taken_over(state, name, &members).map(|group| vec![Write::Group(Box::new(group))]);
+    let copies = members.iter().flat_map(|key| state.copies_of(key)).filter(|(_, schedule)| {
+        schedule.metadata.deletion_timestamp.is_none() && schedule.spec.group.as_deref() != Some(name)
+    });
+    let relabelled: Vec<Write> = copies
+        .map(|(at, schedule)| Write::Regroup {
+            cluster: cluster_of(at).to_owned(),
+            name: at.1.clone(),
+            uid: schedule.uid().unwrap_or_default(),
+            group: name.to_owned(),
+        })
+        .collect();
+    let relabelled = Some(relabelled).filter(|stage| !stage.is_empty());
+    // The record first: the old group stays until it is there.
+    let stages: Vec<_> = record.into_iter().chain(relabelled).collect();
+    (!stages.is_empty()).then(|| Plan { stages, ..Plan::default() })
+}
+
+/// Returns a group that is not there yet, with the record of the one that it takes over from.
+fn taken_over(state: &State, name: &str, members: &[&ObjectKey]) -> Option<ScheduleGroup> {
+    if state.groups.contains_key(name) {
+        return None;
+    }
+    let (_, old) = state.predecessor(name)?;
+    let policy = state.policy_of(name)?;
+    let key = GroupKey::new(state.facts(members.first()?)?, policy).printed();
+    let metadata = ObjectMeta {
+        name: Some(name.to_owned()),
+        labels: old.metadata.labels.clone(),
+        annotations: old.metadata.annotations.clone(),
+        ..ObjectMeta::default()
+    };
+    let mine: BTreeSet<&ObjectKey> = members.iter().copied().collect();
+    let is_mine = |one: &ObjectRef| mine.contains(&status::key_of(one));
+    let status = old.status.clone().map(|status| ScheduleGroupStatus {
+        object_refs: status.object_refs.iter().filter(|one| is_mine(one)).cloned().collect(),
+        ..status
+    });
+    let policy = PolicyRef { name: policy.name.clone(), namespace: None };
+    Some(ScheduleGroup { metadata, spec: ScheduleGroupSpec { policy, key }, status })
+}
+
+impl State {
+    /// Returns the group over all namespaces that a group of one namespace takes over from, where that is there.
+    pub(super) fn predecessor(&self, name: &str) -> Option<(&str, &ScheduleGroup)> {
+        let is_decided = |key: &&ObjectKey| matches!(self.assignments.get(*key), Some(Assignment::Group(_)));
+        let member = self.members.get(name)?.iter().find(is_decided)?;
+        let Some(Match::Policy { policy, .. }) = self.evaluate(member) else { return None };
+        let before = GroupKey::new(self.facts(member)?, policy).across_namespaces()?;
+        let printed = before.printed();
+        let is_it = |group: &ScheduleGroup| group.spec.key == printed && group.spec.policy.name == policy.name;
+        let names = before.group_names(&policy.name);
+        names
+            .iter()
+            .find_map(|name| self.groups.get_key_value(name).filter(|(_, group)| is_it(group)))
+            .map(|(name, group)| (name.as_str(), group))
+    }
+
+    /// Returns whether a group without members is still needed: copies name it, or a group that takes over from it is not
+    /// recorded yet.
+    pub(super) fn is_needed(&self, name: &str, group: &ScheduleGroup) -> bool {
+        let holds = |schedule: &Schedule| schedule.spec.group.as_deref() == Some(name);
+        let recorded = group.status.iter().flat_map(|status| &status.object_refs).map(status::key_of);
+        let mut next = BTreeSet::new();
+        for key in recorded {
+            if self.copies_of(&key).any(|(_, schedule)| holds(schedule)) {
+                return true;
+            }
+            if let Some(Assignment::Group(group)) = self.assignments.get(&key) {
+                next.extend((!self.groups.contains_key(group)).then_some(group));
+            }
+        }
+        next.into_iter().any(|next| self.predecessor(next).is_some_and(|(before, _)| before == name))
+            || self.schedules.values().any(holds)
+    }
+}
