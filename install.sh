@@ -3,11 +3,12 @@
 # place as a whole or not at all. It asks for no rights and changes nothing else.
 #
 #   FLEETCTL_URL      folder of the release: https://…, or a path; default: the folder of this script, if it holds a release
+#                     and is run by its path: `sh ./install.sh`
 #   FLEETCTL_VERSION  folder below it, such as v1.2.0, where there is one for each version
 #   FLEETCTL_BIN_DIR  where the program goes; default: /usr/local/bin if it can be written to, else ~/.local/bin
 #   FLEETCTL_KEY      public key of minisign: the signature of SHA256SUMS has to be of this key then
 #
-# It needs a POSIX shell; curl or wget; and sha256sum, shasum or openssl.
+# It needs a POSIX shell; curl, GNU wget, or with FLEETCTL_KEY any wget; and sha256sum, shasum or openssl.
 
 # Everything is in functions, and the last line calls them: of a script that was cut on its way nothing runs.
 set -eu
@@ -56,18 +57,74 @@ fetch() {
         ;;
     esac
     if has curl; then
-        curl --fail --silent --show-error --location --proto '=http,https' --proto-redir '=https' \
+        curl --fail --silent --show-error --location --max-redirs 10 --proto '=http,https' --proto-redir '=https' \
             --connect-timeout 30 --output "$2" -- "$from/$1" || fail "$from/$1 cannot be downloaded"
     elif has wget; then
-        # GNU's tries twenty times by itself; others have no such option.
-        case $(wget --help 2>&1) in
-        *--tries*) wget -q --tries=1 --timeout=30 -O "$2" -- "$from/$1" ;;
-        *) wget -q -O "$2" "$from/$1" ;;
-        esac || fail "$from/$1 cannot be downloaded (wget)"
+        fetch_by_wget "$from/$1" "$2" "$work/answer"
     else
         fail "there is neither curl nor wget" \
             "install one, or download the files of the release and run this beside them"
     fi
+}
+
+# fetch_by_wget URL FILE ANSWER: GNU's wget follows https to http, so redirects are followed here, one request each. Those of
+# BusyBox and others do so too, and may take any certificate: what they bring needs a signature.
+fetch_by_wget() {
+    case $(wget --help 2>&1) in
+    *BusyBox*) knows_https= ;;
+    *--max-redirect*) knows_https=1 ;;
+    *) knows_https= ;;
+    esac
+    if [ -z "$knows_https" ]; then
+        if [ -z "${FLEETCTL_KEY:-}" ]; then
+            fail "this wget may not check certificates, so the program could be changed on the way" \
+                "install curl or GNU wget, or give FLEETCTL_KEY, the key that the release is signed with"
+        fi
+        wget -q -O "$2" "$1" || fail "$1 cannot be downloaded (wget)"
+        return
+    fi
+    next=$1
+    for _ in 1 2 3 4 5 6 7 8 9 10 11; do
+        # It tries twenty times by itself.
+        ended=0
+        wget -q --server-response --tries=1 --timeout=30 --max-redirect=0 -O "$2" -- "$next" 2>"$3" || ended=$?
+        status=
+        location=
+        while read -r word value _ || [ -n "$word" ]; do
+            case $word in
+            HTTP/*)
+                status=$value
+                location=
+                ;;
+            [Ll][Oo][Cc][Aa][Tt][Ii][Oo][Nn]:) if [ -z "$location" ]; then location=${value%"$(printf '\r')"}; fi ;;
+            esac
+        done <"$3"
+        case $status in
+        30[12378]) ;;
+        *)
+            [ "$ended" -eq 0 ] || fail "$1 cannot be downloaded (wget)" "it ended with status $ended${status:+ after HTTP $status}"
+            return
+            ;;
+        esac
+        case $location in
+        "") fail "$1 cannot be downloaded" "its server answers HTTP $status without a place" ;;
+        //*) next=${next%%://*}:$location ;;
+        *://*) next=$location ;;
+        /*)
+            host=${next#*://}
+            next=${next%%://*}://${host%%/*}$location
+            ;;
+        *)
+            next=${next%%[?#]*}
+            next=${next%/*}/$location
+            ;;
+        esac
+        case $next in
+        https://*) ;;
+        *) fail "$1 is redirected to what is not https://" ;;
+        esac
+    done
+    fail "$1 is redirected too often"
 }
 
 # The SHA-256 of a file.
@@ -110,13 +167,31 @@ check_signature() {
     minisign -Vqm "$1" -P "$FLEETCTL_KEY" || fail "the signature of SHA256SUMS is not of that key"
 }
 
+# Whether this script was run by its path. Read from a pipe, it knows no folder of its own: the current one may be anybody's.
+is_run_by_path() {
+    case $0 in
+    */*) [ -f "$0" ] || return 1 ;;
+    *) return 1 ;;
+    esac
+    first=
+    second=
+    { read -r first && read -r second; } <"$0" || return 1
+    case $first-$second in
+    "#!/bin/sh-# Installs fleetctl from the files of a release:"*) ;;
+    *) return 1 ;;
+    esac
+}
+
 # Where the release is: as it is said, else beside this script.
 source_of() {
     from=${FLEETCTL_URL:-}
     if [ -z "$from" ]; then
         beside=$(dirname -- "$0")
-        [ -f "$beside/SHA256SUMS" ] || fail "it is not known where the release is" \
-            "give its folder: FLEETCTL_URL=https://… sh install.sh"
+        if ! is_run_by_path || ! [ -f "$beside/SHA256SUMS" ]; then
+            fail "it is not known where the release is" \
+                "give its folder: FLEETCTL_URL=https://… sh install.sh" \
+                "or run the script of a release by its path: sh ./install.sh"
+        fi
         from=$beside
     fi
     from=${from%/}

@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
+
+use crate::server::{Said, ca, serve_as_it_is};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/install.sh");
 
@@ -70,8 +73,13 @@ impl Machine {
 
     /// Says of itself what it is.
     fn is(&self, system: &str, processor: &str) {
-        let file = self.folder.path().join("tools/uname");
-        std::fs::write(&file, format!("#!/bin/sh\n[ \"$1\" = -s ] && echo {system} || echo {processor}\n")).unwrap();
+        self.has_tool("uname", &format!("[ \"$1\" = -s ] && echo {system} || echo {processor}"));
+    }
+
+    /// Gets a program that does what these lines say.
+    fn has_tool(&self, name: &str, lines: &str) {
+        let file = self.folder.path().join("tools").join(name);
+        std::fs::write(&file, format!("#!/bin/sh\n{lines}\n")).unwrap();
         std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
     }
 
@@ -97,11 +105,21 @@ impl Machine {
     }
 
     fn install_with(&self, script: &Path, environment: &[(&str, &str)]) -> Ran {
+        let mut command = self.shell();
+        Self::ran(command.arg(script).envs(environment.iter().copied()))
+    }
+
+    /// The shell on this machine.
+    fn shell(&self) -> Command {
         let mut command = Command::new(&self.shell[0]);
-        command.args(&self.shell[1..]).arg(script).env_clear();
+        command.args(&self.shell[1..]).env_clear();
         command.env("PATH", self.folder.path().join("tools")).env("HOME", self.folder.path());
         command.env("FLEETCTL_URL", &self.address).env("FLEETCTL_BIN_DIR", self.target());
-        let ended = command.envs(environment.iter().copied()).output().unwrap();
+        command
+    }
+
+    fn ran(command: &mut Command) -> Ran {
+        let ended = command.output().unwrap();
         let text = format!("{}{}", String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
         Ran { code: ended.status.code(), text }
     }
@@ -305,4 +323,123 @@ fn a_folder_with_a_release_is_enough() {
     std::fs::copy(SCRIPT, folder.join("install.sh")).unwrap();
     std::fs::remove_dir_all(machine.target()).unwrap();
     machine.succeeds(&machine.install_with(&folder.join("install.sh"), &[("FLEETCTL_URL", "")]), "v1.2.0 linux-amd64");
+}
+
+#[test]
+fn a_script_from_a_pipe_takes_no_release_of_the_current_folder() {
+    let machine = Machine::usual();
+    let hostile = machine.folder.path().join("hostile");
+    std::fs::create_dir(&hostile).unwrap();
+    for (name, bytes) in &*machine.files.lock().unwrap() {
+        std::fs::write(hostile.join(name), bytes).unwrap();
+    }
+    // What the shell calls itself is there, too, and looks like the script.
+    for name in ["sh", "install.sh"] {
+        std::fs::copy(SCRIPT, hostile.join(name)).unwrap();
+    }
+    let run = |words: &[&str], script: Option<&str>| {
+        let mut command = machine.shell();
+        command.arg0("sh").args(words).current_dir(&hostile).env("FLEETCTL_URL", "");
+        if let Some(script) = script {
+            command.stdin(std::fs::File::open(script).unwrap());
+        }
+        Machine::ran(&mut command)
+    };
+    let unknown = ["not known where the release is", "by its path: sh ./install.sh"];
+    machine.fails(&run(&[], Some(SCRIPT)), &unknown);
+    machine.fails(&run(&["-s", "./install.sh"], Some(SCRIPT)), &unknown);
+    machine.fails(&run(&["install.sh"], None), &unknown);
+    let text = std::fs::read_to_string(SCRIPT).unwrap();
+    std::fs::write(hostile.join("other"), "#!/bin/sh\n").unwrap();
+    machine.fails(&run(&["-c", &text, "./other"], None), &unknown);
+    machine.succeeds(&run(&["./install.sh"], None), "v1.2.0 linux-amd64");
+}
+
+/// A server that redirects what is below `/to-http` to itself without TLS, below `/to-https` with it, below `/relative` to a
+/// place without a host, and below `/for-ever` to itself; every other file it has.
+fn redirecting(files: Arc<Mutex<BTreeMap<String, Vec<u8>>>>) -> String {
+    let own: Arc<Mutex<String>> = Arc::default();
+    let known = Arc::clone(&own);
+    let server = serve_as_it_is(move |asked| {
+        let own = known.lock().unwrap().clone();
+        let (folder, name) = asked.path.rsplit_once('/').unwrap_or_default();
+        let to = match folder {
+            "/to-http" => format!("http://{own}/{name}"),
+            "/to-https" => format!("https://{own}/relative/{name}"),
+            "/relative" => format!("/sibling/{name}"),
+            "/sibling" => format!("x/../../{name}"),
+            "/for-ever" => format!("https://{own}/for-ever/{name}"),
+            _ => String::new(),
+        };
+        let body = files.lock().unwrap().get(name).cloned().filter(|_| to.is_empty());
+        match (to.as_str(), body) {
+            ("", None) => Said { status: 404, head: b"x: y".to_vec(), body: Vec::new() },
+            ("", Some(body)) => Said { status: 200, head: b"x: y".to_vec(), body },
+            (to, _) => Said { status: 302, head: format!("location: {to}").into_bytes(), body: b"elsewhere".to_vec() },
+        }
+    });
+    let address = server.trim_start_matches("http://").to_owned();
+    own.lock().unwrap().clone_from(&address);
+    address
+}
+
+#[test]
+fn a_redirect_is_followed_to_https_alone_and_not_for_ever() {
+    for get in ["curl", "wget"] {
+        let machine = Machine::with(&[get, "sha256sum"], &["sh"]);
+        let address = redirecting(Arc::clone(&machine.files));
+        let authority = machine.folder.path().join("ca.pem");
+        std::fs::write(&authority, ca()).unwrap();
+        let authority = authority.display().to_string();
+        std::fs::write(machine.folder.path().join(".wgetrc"), format!("ca_certificate = {authority}\n")).unwrap();
+        let from = |url: &str| {
+            machine.install_with(Path::new(SCRIPT), &[("FLEETCTL_URL", url), ("CURL_CA_BUNDLE", &authority)])
+        };
+        for folder in ["https://ADDRESS/to-http", "http://ADDRESS/to-http", "https://ADDRESS/for-ever"] {
+            machine.fails(&from(&folder.replace("ADDRESS", &address)), &["SHA256SUMS"]);
+        }
+        machine.fails(&from(&format!("http://{address}/relative")), &["SHA256SUMS"]);
+        for folder in ["https://ADDRESS", "https://ADDRESS/to-https", "http://ADDRESS/to-https"] {
+            machine.succeeds(&from(&folder.replace("ADDRESS", &address)), "v1.2.0 linux-amd64");
+        }
+        std::fs::remove_dir_all(machine.target()).unwrap();
+        // Whose certificate nobody vouches for is not believed.
+        let unknown = machine
+            .install_with(Path::new(SCRIPT), &[("FLEETCTL_URL", &format!("https://{address}")), ("HOME", "/nowhere")]);
+        machine.fails(&unknown, &["SHA256SUMS cannot be downloaded"]);
+    }
+}
+
+#[test]
+fn a_wget_that_may_check_no_certificate_brings_only_what_is_signed() {
+    for help in
+        ["BusyBox v1.35.0 (Debian 1:1.35.0-4) multi-call binary.\n--max-redirect", "Usage: wget [-q] [-O FILE] URL"]
+    {
+        let machine = Machine::with(&["sha256sum"], &["sh"]);
+        let release = machine.folder.path().join("release");
+        std::fs::create_dir(&release).unwrap();
+        for (name, bytes) in &*machine.files.lock().unwrap() {
+            std::fs::write(release.join(name), bytes).unwrap();
+        }
+        std::fs::write(release.join("SHA256SUMS.minisig"), "signed").unwrap();
+        let asked = machine.folder.path().join("asked");
+        machine.has_tool(
+            "wget",
+            &format!(
+                "if [ \"$1\" = --help ]; then echo '{help}' >&2; exit 1; fi\n\
+                 echo \"$4\" >>'{}'\ncp -- '{}'/\"${{4##*/}}\" \"$3\"",
+                asked.display(),
+                release.display()
+            ),
+        );
+        let url = "https://fleet.example.com/r";
+        let install =
+            |key: &str| machine.install_with(Path::new(SCRIPT), &[("FLEETCTL_URL", url), ("FLEETCTL_KEY", key)]);
+        machine.fails(&install(""), &["may not check certificates", "curl or GNU wget", "FLEETCTL_KEY"]);
+        assert!(!asked.exists(), "the server was asked");
+        machine.has_tool("minisign", "exit 1");
+        machine.fails(&install("RWQ"), &["is not of that key"]);
+        machine.has_tool("minisign", "[ \"$4\" = RWQ ]");
+        machine.succeeds(&install("RWQ"), "v1.2.0 linux-amd64");
+    }
 }

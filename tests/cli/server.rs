@@ -30,6 +30,11 @@ static TLS: LazyLock<(Arc<ServerConfig>, String)> = LazyLock::new(|| {
     (Arc::new(config), ca)
 });
 
+/// The CA that has signed the certificate of every server here, as PEM.
+pub(crate) fn ca() -> &'static str {
+    &TLS.1
+}
+
 /// The first byte of what a client sends who talks TLS: a handshake (RFC 8446, 5.1).
 const HANDSHAKE: u8 = 22;
 
