@@ -1,11 +1,12 @@
-//! Writing files: whole or not at all, and never over anything but a regular file of the user's own.
+//! Writing files: whole or not at all, and never over anything but a regular file of the user's own. Reading small ones from
+//! folders in which others may put something else.
 //!
 //! Everything that is written on the operator's machine goes through here: keys, kubeconfigs, rendered objects and the
 //! local journal. Whoever may make names in the same folder (a link to another file, a device, somebody else's file) gets
 //! nothing written through them.
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
@@ -119,6 +120,41 @@ pub fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), FileError> {
     }
     fresh.write_all(bytes).and_then(|()| fresh.as_file().sync_all()).map_err(wrap)?;
     fresh.persist(path).map(drop).map_err(|error| wrap(error.error))
+}
+
+/// Reads a regular file of at most `largest` bytes without following a link or waiting for a pipe; `None` where there is nothing.
+///
+/// # Errors
+/// [`FileError::Unexpected`] for links, folders, devices, pipes, sockets and larger files; errors of the file system.
+pub fn read(path: &Path, largest: u64) -> Result<Option<Vec<u8>>, FileError> {
+    let refused = |found| FileError::Unexpected { path: path.to_owned(), found, expected: "a small regular file" };
+    match look(path)? {
+        None => return Ok(None),
+        Some(metadata) if !metadata.is_file() => return Err(refused(kind(&metadata))),
+        Some(_) => {}
+    }
+    let mut options = OpenOptions::new();
+    // Somebody may put something else into its place between the look and the opening.
+    options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let file = options.open(path).map_err(failed("read", path))?;
+    let opened = file.metadata().map_err(failed("read", path))?;
+    if !opened.is_file() {
+        return Err(refused(kind(&opened)));
+    }
+    // With its size known, and a byte to see its end, it takes two calls of the system.
+    let expected = usize::try_from(opened.len().min(largest)).unwrap_or_default();
+    let mut bytes = Vec::with_capacity(expected + 1);
+    file.take(largest + 1).read_to_end(&mut bytes).map_err(failed("read", path))?;
+    if bytes.len() as u64 > largest { Err(refused("a very large file")) } else { Ok(Some(bytes)) }
+}
+
+/// Reads the text of a file as [`read`] does.
+///
+/// # Errors
+/// Those of [`read`], and a file that is not UTF-8.
+pub fn read_text(path: &Path, largest: u64) -> Result<Option<String>, FileError> {
+    let text = |bytes| String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error));
+    read(path, largest)?.map(text).transpose().map_err(failed("read", path))
 }
 
 /// Opens a file for appending, made [`PRIVATE`] where it is new and closed to others where it is not.
@@ -236,6 +272,27 @@ mod tests {
         assert!(matches!(write(Path::new("/dev/null"), b"key", PRIVATE), Err(FileError::Unexpected { .. })));
         assert_eq!(names(folder.path()), before, "nothing is left beside what is refused");
         assert_eq!(std::fs::read_to_string(at("target")).unwrap(), "theirs");
+    }
+
+    #[test]
+    fn only_a_small_regular_file_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("small"), "1234").unwrap();
+        std::fs::write(at("large"), "12345").unwrap();
+        std::fs::File::create(at("sparse")).unwrap().set_len(1 << 40).unwrap();
+        symlink(at("small"), at("link")).unwrap();
+        symlink("/dev/zero", at("device")).unwrap();
+        std::fs::create_dir(at("folder")).unwrap();
+        let _socket = UnixListener::bind(at("socket")).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
+        assert_eq!(read_text(&at("small"), 4).unwrap().as_deref(), Some("1234"));
+        assert_eq!(read_text(&at("nothing"), 4).unwrap(), None);
+        for name in ["large", "sparse", "link", "device", "folder", "socket", "pipe"] {
+            let found = read_text(&at(name), 4);
+            assert!(matches!(found, Err(FileError::Unexpected { .. })), "{name}: {found:?}");
+        }
+        assert!(matches!(read(Path::new("/dev/zero"), 4), Err(FileError::Unexpected { .. })));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The folder on disk that holds a set: 0700, its files 0600, each replaced as a whole.
 
 use std::fs::Permissions;
-use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::{Files, SecretText};
@@ -101,36 +101,13 @@ pub fn read_file(folder: &Path, name: &str) -> Result<Option<SecretText>, Folder
 
 /// Reads a regular file without following a link; `None` where there is nothing.
 pub(super) fn read_regular(path: &Path) -> Result<Option<String>, FolderError> {
-    let seen = match std::fs::symlink_metadata(path) {
-        Ok(metadata) if metadata.is_file() => metadata,
-        Ok(metadata) => {
-            return Err(FolderError::Unexpected {
-                path: path.to_owned(),
-                found: kind(&metadata),
-                expected: "a regular file",
-            });
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(failed("look at", path)(error)),
-    };
-    let file = std::fs::File::open(path).map_err(failed("read", path))?;
-    let opened = file.metadata().map_err(failed("read", path))?;
-    // Between the two looks somebody may have put a link there.
-    if (opened.dev(), opened.ino()) != (seen.dev(), seen.ino()) || opened.len() > LARGEST {
-        return Err(FolderError::Unexpected {
-            path: path.to_owned(),
-            found: "another or a very large file",
-            expected: "a small regular file",
-        });
-    }
-    // With its size known, and a byte to see its end, it takes two calls of the system.
-    let mut text = String::with_capacity(usize::try_from(opened.len()).unwrap_or_default() + 1);
-    file.take(LARGEST).read_to_string(&mut text).map_err(failed("read", path))?;
-    Ok(Some(text))
+    file::read_text(path, LARGEST)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use super::*;
 
     fn mode(path: &Path) -> u32 {

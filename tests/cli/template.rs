@@ -345,6 +345,20 @@ fn keys_are_written_through_no_link_into_no_open_file_and_into_no_open_folder() 
     into(&open).fails(6, &["a folder that other users may write", "does not exist yet"]);
     assert_eq!(fs::read_dir(&open).unwrap().count(), 0);
     template(&sandbox, &["--output-dir", open.to_str().unwrap(), "--exclude-kind", "Secret"]).succeeds();
+
+    // Nor is an index read that is no small file: a device and a pipe have no end.
+    let index = open.join(".fleetctl-index");
+    let in_its_place: [(&str, &dyn Fn()); 3] = [
+        ("a symbolic link", &|| std::os::unix::fs::symlink("/dev/zero", &index).unwrap()),
+        ("a named pipe", &|| assert!(std::process::Command::new("mkfifo").arg(&index).status().unwrap().success())),
+        ("a very large file", &|| fs::File::create(&index).unwrap().set_len(1 << 40).unwrap()),
+    ];
+    for (found, put) in in_its_place {
+        fs::remove_file(&index).unwrap();
+        put();
+        template(&sandbox, &["--output-dir", open.to_str().unwrap(), "--exclude-kind", "Secret"])
+            .fails(6, &[".fleetctl-index` is", found]);
+    }
 }
 
 #[test]

@@ -12,6 +12,8 @@ use crate::cli::output::format::Format;
 
 /// The file with the names of what was written here, a line each. kubectl and kustomize do not read it.
 const INDEX: &str = ".fleetctl-index";
+/// Largest size of an index, in bytes. The folder may be one that others write.
+const LARGEST_INDEX: u64 = 1024 * 1024;
 
 /// Writes the objects and gives the paths of their files, a line each. Files of an earlier output that are no longer
 /// among it are removed; all others stay.
@@ -66,11 +68,8 @@ pub(super) fn write(folder: &Path, objects: &[Object], format: Format) -> Result
 
 /// The names of earlier outputs. Only plain names count: whatever else an index says was not written here.
 fn index(folder: &Path) -> Result<BTreeSet<String>, CliError> {
-    let text = match fs::read_to_string(folder.join(INDEX)) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
-        Err(error) => return Err(error.into()),
-    };
+    let text = file::read_text(&folder.join(INDEX), LARGEST_INDEX).map_err(|error| refused(&error))?;
+    let text = text.unwrap_or_default();
     let is_plain = |name: &&str| !name.starts_with('.') && !name.contains(['/', '\\', '\0']) && is_manifest(name);
     Ok(text.lines().filter(is_plain).map(str::to_owned).collect())
 }
