@@ -7,8 +7,13 @@ use super::text::visible_cell;
 
 /// A text as one word of a POSIX shell: in quotes, unless every character stands for itself.
 pub fn word(text: &str) -> Cow<'_, str> {
+    if is_plain(text) { Cow::Borrowed(text) } else { Cow::Owned(quoted(text)) }
+}
+
+/// Returns whether a text is one word of a POSIX shell without quotes: every character stands for itself.
+pub fn is_plain(text: &str) -> bool {
     let harmless = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
-    if !text.is_empty() && text.chars().all(harmless) { Cow::Borrowed(text) } else { Cow::Owned(quoted(text)) }
+    !text.is_empty() && text.chars().all(harmless)
 }
 
 /// A text as one word of a POSIX shell, in quotes.

@@ -14,7 +14,7 @@ use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use k8s_openapi::api::core::v1::Namespace;
 use serde_json::Value;
 
-use crate::api::text::is_harmful;
+use crate::api::shell::is_plain;
 use crate::api::{Cluster, partial_list};
 use crate::chart::patch::Patches;
 use crate::chart::versions::select::{Request, select};
@@ -122,16 +122,21 @@ fn completed(arg: Arg, words: &Words, parent: &str, command: &str) -> Arg {
             .rsplit_once(',')
             .filter(|_| lists)
             .map_or((String::new(), &*start), |(list, last)| (format!("{list},"), last));
-        // Kubeconfigs and clusters give names: one on which a terminal or the shell's script would act is no candidate.
-        let fitting = found()
-            .into_iter()
-            .filter(|candidate| candidate.word.starts_with(start) && !candidate.word.chars().any(is_harmful));
+        let fitting =
+            found().into_iter().filter(|candidate| candidate.word.starts_with(start) && is_safe(&candidate.word));
         fitting
             .map(|found| {
                 CompletionCandidate::new(format!("{before}{}", found.word)).help(found.help.map(StyledStr::from))
             })
             .collect()
     }))
+}
+
+/// Returns whether a word can be put into a command line: shells insert it without quotes, and kubeconfigs, folders and
+/// clusters give names such as `a$(reboot)b`. One that begins with a dash would be a flag, and `=ls` is a path for zsh.
+fn is_safe(word: &str) -> bool {
+    // What is explained ends in a `#`, which begins a comment at the start of a word only.
+    is_plain(word.strip_suffix('#').unwrap_or(word)) && !word.starts_with(['-', '='])
 }
 
 /// One word that could stand there, with what it means.
@@ -264,6 +269,45 @@ mod tests {
         let found = Words::of(&words);
         assert_eq!(found.context.as_deref(), Some("two"));
         assert_eq!(found.kubeconfig, Some(PathBuf::from("/a")));
+    }
+
+    #[test]
+    fn a_name_on_which_a_shell_would_act_is_no_candidate() {
+        for safe in ["kubernetes-admin@kubernetes", "arn:aws:eks:eu-1:1:cluster/west", "Deployment/apiserver#", "a.b="]
+        {
+            assert!(is_safe(safe), "{safe}");
+        }
+        for acted_on in [
+            "a$(touch PWN)b",
+            "a`b`",
+            "a b",
+            "a;b",
+            "a&b",
+            "a|b",
+            "a>b",
+            "~x",
+            "*",
+            "#",
+            "a#b",
+            "'",
+            "\\",
+            "",
+            "-x",
+            "=ls",
+            "a\nb",
+            "é",
+        ] {
+            assert!(!is_safe(acted_on), "{acted_on}");
+        }
+    }
+
+    #[test]
+    fn all_that_the_program_itself_offers_is_a_candidate() {
+        let words = Words::default();
+        let own = [versions(), presets(), value_paths(false), value_paths(true), objects(false, &words, "#")];
+        let own = own.into_iter().chain([objects(true, &words, ""), kinds(false, &words)]).flatten();
+        let left_out: Vec<Candidate> = own.filter(|candidate| !is_safe(&candidate.word)).collect();
+        assert_eq!(left_out, []);
     }
 
     #[test]
