@@ -249,3 +249,21 @@ fn errors_of_all_sources_come_at_once_and_in_order() {
     assert_eq!(codes[2]["code"], "unknown-key");
     assert_eq!(codes[2]["place"]["line"], 1);
 }
+
+#[test]
+fn an_unknown_key_without_a_value_is_unknown_all_the_same() {
+    for text in ["root:*:20:0:\n", "zzz: null\n", "zzz: ~\n", "etcd: {replica: null}\n", "etcd: {replica: }\n"] {
+        assert!(from_file(text).starts_with("error[unknown-key]"), "{text}");
+    }
+    assert!(from_set(SetKind::Value, "zzz=null").starts_with("error[unknown-key]"));
+    assert!(from_set(SetKind::Json, r#"etcd={"replica": null}"#).starts_with("error[unknown-key]"));
+    // A null that takes something back is right: what another source gave, or a key of a mapping whose keys are free.
+    let taken_back = build(|values| values.file("a.yaml", b"zzz: 1\n").file("b.yaml", b"zzz: null\n"));
+    assert!(shown(taken_back).starts_with("ACCEPTED"));
+    assert!(from_file("etcd: {labels: {a: null}}\n").starts_with("ACCEPTED"));
+    // Recorded ones may be of a value that an earlier line had.
+    assert!(shown(build(|values| values.recorded(&json!({"zzz": null})))).starts_with("ACCEPTED"));
+    let many: String = (0..20_000).map(|number| format!("k{number}:\n")).collect();
+    let errors = build(|values| values.file("a.yaml", many.as_bytes())).unwrap_err();
+    assert_eq!((errors.0.len(), errors.0.last().unwrap().message.contains("19950")), (51, true), "{errors}");
+}

@@ -111,6 +111,11 @@ impl<'s> Views<'s> {
         maps.flat_map(|map| map.keys().map(String::as_str)).collect()
     }
 
+    /// Returns whether no other keys are allowed.
+    pub(in crate::chart) fn is_closed(&self) -> bool {
+        self.all.iter().any(|schema| schema.get("additionalProperties") == Some(&Value::Bool(false)))
+    }
+
     /// Returns whether a JSON type is allowed; all types are where no schema names one.
     pub(in crate::chart) fn allows(&self, name: &str) -> bool {
         let types = self.types();

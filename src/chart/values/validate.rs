@@ -10,6 +10,7 @@ use crate::chart::yaml::node::{Data, Entry, Node, Origin, Sources, show_path};
 use crate::chart::yaml::scalar::{Unclear, shorten};
 
 use super::assign::Assignment;
+use super::builder::RECORDED;
 use super::schema::{Schema, Views, plain_json};
 use super::suggest::nearest;
 use crate::chart::fast::schema::fits;
@@ -150,6 +151,7 @@ impl ValueCheck<'_> {
             self.wrong(path, node.origin, diagnostic, None);
             return;
         }
+        self.unknown_nulls(node, views, path);
         match &mut node.data {
             Data::Map(map) => {
                 for (key, entry) in &mut map.entries {
@@ -208,6 +210,28 @@ impl ValueCheck<'_> {
             let message = format!("`{shown}` is not written as an integer");
             let diagnostic = Diagnostic::error("wrong-type", message).label(format!("expected {}", views.expected()));
             self.wrong(path, node.origin, diagnostic, Some(views));
+        }
+    }
+
+    /// Reports unknown keys whose value is null, which no validator sees. One that deletes what another source has given is
+    /// right, and so are recorded ones, which may be of values that an earlier line had.
+    fn unknown_nulls(&mut self, node: &Node, views: &Views<'_>, path: &[String]) {
+        let Data::Map(map) = &node.data else { return };
+        if !views.is_closed() {
+            return;
+        }
+        let known = views.keys();
+        for (key, Entry { node: null, .. }) in &map.entries {
+            let takes_back = null.overrode.iter().any(|origin| origin.source != null.origin.source);
+            let is_new = null.data == Data::Null && !takes_back && null.origin.source >= self.user_from;
+            if !is_new || known.contains(key.as_str()) || self.sources.get(null.origin).name == RECORDED {
+                continue;
+            }
+            if self.found.len() < 4 * MAX_SHOWN {
+                self.unknown_key(node, path, key, Some(views));
+            } else {
+                self.left_out += 1;
+            }
         }
     }
 
