@@ -10,6 +10,7 @@ pub mod inside;
 pub mod installed;
 pub mod pulls;
 pub mod quota;
+pub mod secret_readers;
 pub mod support;
 pub mod workload;
 

@@ -14,6 +14,7 @@ use crate::api::rbac::{Right, Scope};
 use crate::check::access::forbidden;
 use crate::check::autopilot;
 use crate::check::quota::Allowance;
+use crate::check::secret_readers::SecretReaders;
 
 /// The label of a namespace by which pods below a level of the Pod Security Standards are refused.
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
@@ -144,9 +145,10 @@ async fn inside(client: &Client, wanted: &Wanted, learning: &Learning<'_>) {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &wanted.namespace);
     let stateful: Api<StatefulSet> = Api::namespaced(client.clone(), &wanted.namespace);
-    let (namespace, allowance, claims, stateful) = tokio::join!(
+    let (namespace, allowance, readers, claims, stateful) = tokio::join!(
         namespaces.get_opt(&wanted.namespace),
         Allowance::of(client, &wanted.namespace),
+        SecretReaders::of(client, &wanted.namespace),
         claims.list(&all),
         stateful.list(&all),
     );
@@ -161,6 +163,7 @@ async fn inside(client: &Client, wanted: &Wanted, learning: &Learning<'_>) {
             Err(error) => drop(facts.unread.insert(read::NAMESPACE, error.to_string())),
         }
         facts.namespace.allowance = allowance;
+        facts.namespace.readers = readers;
         for claim in claims.iter().flatten() {
             facts.namespace.claims.push(claim.name_any());
             if let Some(owner) = claim.labels().get(LABEL_INSTALL).filter(|_| wanted.claims.contains(&claim.name_any()))
@@ -203,6 +206,7 @@ pub fn rights() -> Vec<Right> {
         Right::optional(Scope::Cluster, "", "services", &["list"]),
         Right::optional(Scope::Namespace, "", "persistentvolumeclaims", &["list"]),
         Allowance::rights(),
+        SecretReaders::rights(),
         Right::optional(Scope::Namespace, "apps", "statefulsets", &["list"]),
     ]
     .concat()

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::labels::DEFAULT_CLASS_ANNOTATIONS as DEFAULT_CLASS;
 use crate::check::quota::{Allowance, Taken};
+use crate::check::secret_readers::SecretReaders;
 use crate::check::support::Support;
 
 pub use collect::rights;
@@ -109,6 +110,8 @@ pub struct NamespaceFacts {
     pub data_of: BTreeMap<String, String>,
     /// Its quotas and LimitRanges.
     pub allowance: Allowance,
+    /// Others who may read its Secrets.
+    pub readers: SecretReaders,
     /// The level of the Pod Security Standards that it enforces, as labelled.
     pub pod_security: Option<String>,
 }

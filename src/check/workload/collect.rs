@@ -18,6 +18,7 @@ use crate::api::registration::{IDENTITY_CERTIFICATE, IDENTITY_HUB, IDENTITY_SECR
 use crate::check::access::forbidden;
 use crate::check::autopilot;
 use crate::check::quota::Allowance;
+use crate::check::secret_readers::SecretReaders;
 use crate::k8s::daemon_client::token_client;
 
 /// Time that the control plane may take to answer from here.
@@ -85,7 +86,7 @@ impl WorkloadFacts {
         // One such node is evidence enough.
         let nodes: Api<Node> = Api::all(client.clone());
         let some = ListParams::default().limit(100);
-        let (groups, nodes, namespace, system, agents, identity, members, allowance, forbidden) = tokio::join!(
+        let (groups, nodes, namespace, system, agents, identity, members, allowance, readers, forbidden) = tokio::join!(
             client.list_api_groups(),
             nodes.list_metadata(&some),
             namespaces.get_opt(&wanted.namespace),
@@ -100,6 +101,7 @@ impl WorkloadFacts {
             secrets.get_opt(IDENTITY_SECRET),
             members(hub),
             Allowance::of(client, &wanted.namespace),
+            SecretReaders::of(client, &wanted.namespace),
             forbidden(client, &wanted.namespace, &wanted.writes),
         );
         let nodes: Vec<String> = nodes.iter().flatten().map(ResourceExt::name_any).collect();
@@ -125,6 +127,7 @@ impl WorkloadFacts {
         }
         facts.members = members;
         facts.allowance = allowance;
+        facts.readers = readers;
         facts.forbidden = forbidden?;
         facts.wanted = wanted;
         Ok(facts)
@@ -146,6 +149,7 @@ pub fn rights() -> Vec<Right> {
         Right::optional(Scope::Cluster, "apps", "deployments", &["list"]),
         Right::optional(Scope::Namespace, "", "secrets", &["get"]),
         Allowance::rights(),
+        SecretReaders::rights(),
     ]
     .concat()
 }

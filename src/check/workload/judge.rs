@@ -9,13 +9,16 @@ use crate::check::quota::{Place as QuotaPlace, Taken};
 use crate::check::{Check, CheckResult, access, autopilot};
 
 /// The preflight checks of an agent install, in the order in which they are shown.
-pub const CHECKS: [Check<WorkloadFacts>; 11] = [
+pub const CHECKS: [Check<WorkloadFacts>; 12] = [
     Check::required("kubernetes-version", "Kubernetes version", "cluster", &[], |facts| {
         facts.wanted.support.judge(&facts.git_version)
     }),
     Check::required("autopilot", "managed mode", "cluster", &[], |facts| autopilot::judge(&facts.autopilot_evidence)),
     Check::required("access", "rights", "access", &[], rights),
     Check::required("namespace", "namespace", "namespace", &[], namespace),
+    Check::advised("secret-readers", "readers of Secrets", "namespace", &["namespace"], |facts| {
+        facts.readers.judge(&facts.wanted.namespace)
+    }),
     Check::required("quota", "quota", "namespace", &["namespace"], quota),
     Check::required("init-secret", "init Secret", "control plane", &["namespace"], init_secret),
     Check::required("init-token", "init token", "control plane", &["namespace", "init-secret"], init_token),
@@ -297,6 +300,7 @@ pub(super) mod tests {
     use crate::check::quota::Allowance;
     use crate::check::quota::needs::PodNeeds;
     use crate::check::quota::quotas::{QuotaFacts, ResourceFacts};
+    use crate::check::secret_readers::SecretReader;
     use crate::check::support::Support;
     use crate::check::workload::{AgentFacts, MemberFacts, WantedAgent};
     use crate::check::{CheckResult, Judged, only_failure, run, unfit};
@@ -370,6 +374,11 @@ pub(super) mod tests {
             token,
         };
         let full = |facts: &mut WorkloadFacts| facts.allowance = full();
+        let reader = || SecretReader {
+            subject: "Group developers".to_owned(),
+            binding: "team".to_owned(),
+            role: "edit".to_owned(),
+        };
         let agent = |name: &str| vec![AgentFacts { name: name.to_owned(), namespace: "fleet".to_owned() }];
         let member = |id: &str| vec![MemberFacts { name: "m".to_owned(), id: id.to_owned() }];
         [
@@ -377,6 +386,7 @@ pub(super) mod tests {
             ("autopilot", changed(&|facts| facts.autopilot_evidence = vec!["API group auto.gke.io".to_owned()])),
             ("access", changed(&|facts| facts.forbidden = vec!["create clusterroles".to_owned()])),
             ("namespace", changed(&|facts| facts.namespace_exists = false)),
+            ("secret-readers", changed(&|facts| facts.readers.found = vec![reader()])),
             ("quota", changed(&full)),
             ("init-secret", changed(&|facts| facts.init = InitFacts::Missing)),
             ("init-token", changed(&|facts| facts.init = usable("v0.7.1", TokenFacts::Refused))),

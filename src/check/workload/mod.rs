@@ -9,6 +9,7 @@ use crate::api::init_kubeconfig::Init;
 use crate::api::remedy::Access;
 use crate::check::quota::Allowance;
 use crate::check::quota::needs::Needs;
+use crate::check::secret_readers::SecretReaders;
 use crate::check::support::Support;
 
 pub use collect::rights;
@@ -118,6 +119,8 @@ pub struct WorkloadFacts {
     pub members: Option<Vec<MemberFacts>>,
     /// The quotas and LimitRanges of the namespace.
     pub allowance: Allowance,
+    /// Others who may read the Secrets of the namespace.
+    pub readers: SecretReaders,
     /// Writes that the user may not do.
     pub forbidden: Vec<String>,
     /// Reads that failed: what, and why.

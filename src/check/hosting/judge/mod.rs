@@ -10,7 +10,7 @@ use crate::check::quota::Place;
 use crate::check::{Check, CheckResult, access, autopilot};
 
 /// The preflight checks of a control plane install, in the order in which they are shown.
-pub const CHECKS: [Check<HostingFacts>; 17] = [
+pub const CHECKS: [Check<HostingFacts>; 18] = [
     Check::required("kubernetes-version", "Kubernetes version", "cluster", &[], version),
     Check::required("autopilot", "managed mode", "cluster", &[], mode).after(&[read::NODES]),
     Check::required("clock", "clock", "cluster", &[], clock).after(&[read::CLOCK]),
@@ -20,6 +20,8 @@ pub const CHECKS: [Check<HostingFacts>; 17] = [
     Check::required("access", "rights", "namespace", &[], rights).after(&[read::RIGHTS]),
     Check::required("namespace", "namespace", "namespace", &[], namespace).after(&[read::NAMESPACE]),
     Check::required("pod-security", "Pod Security", "namespace", &["namespace"], pod_security)
+        .after(&[read::NAMESPACE]),
+    Check::advised("secret-readers", "readers of Secrets", "namespace", &["namespace"], readers)
         .after(&[read::NAMESPACE]),
     Check::required("existing", "existing installation", "namespace", &["namespace"], existing)
         .after(&[read::NAMESPACE]),
@@ -85,6 +87,10 @@ fn namespace(facts: &HostingFacts) -> CheckResult {
         NamespaceFacts { exists: true, .. } => CheckResult::Passed(format!("{name} exists")),
         _ => CheckResult::Passed(format!("{name} will be created")),
     }
+}
+
+fn readers(facts: &HostingFacts) -> CheckResult {
+    facts.namespace.readers.judge(&facts.wanted.namespace)
 }
 
 fn existing(facts: &HostingFacts) -> CheckResult {

@@ -9,6 +9,7 @@ use crate::check::quota::Allowance;
 use crate::check::quota::limits::{LimitFacts, LimitedBy};
 use crate::check::quota::needs::{ContainerNeeds, Needs, PodNeeds};
 use crate::check::quota::quotas::{QuotaFacts, ResourceFacts, ScopeFacts};
+use crate::check::secret_readers::SecretReader;
 use crate::check::support::Support;
 use crate::check::{CheckResult, Judged, only_failure, run, unfit};
 
@@ -44,7 +45,7 @@ fn failure(facts: &HostingFacts) -> (&'static str, String, Remedy) {
 }
 
 /// For each check facts for which it does not hold.
-fn unfit_facts() -> [(&'static str, HostingFacts); 17] {
+fn unfit_facts() -> [(&'static str, HostingFacts); 18] {
     let changed = |change: &dyn Fn(&mut HostingFacts)| {
         let mut facts = fit();
         change(&mut facts);
@@ -75,6 +76,16 @@ fn unfit_facts() -> [(&'static str, HostingFacts); 17] {
         ("access", changed(&|facts| facts.forbidden = vec!["create secrets in namespace fleet".to_owned()])),
         ("namespace", changed(&|facts| facts.namespace.terminating = true)),
         ("pod-security", changed(&|facts| facts.namespace.pod_security = Some("strict".to_owned()))),
+        (
+            "secret-readers",
+            changed(&|facts| {
+                facts.namespace.readers.found = vec![SecretReader {
+                    subject: "Group developers".to_owned(),
+                    binding: "team".to_owned(),
+                    role: "edit".to_owned(),
+                }]
+            }),
+        ),
         ("existing", changed(&|facts| facts.namespace.control_planes = vec!["other".to_owned()])),
         (
             "leftovers",

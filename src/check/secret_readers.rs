@@ -1,0 +1,196 @@
+//! Who may read the Secrets of a namespace by role bindings that no installation has made: whoever prepared it may have left
+//! some. What is installed keeps its keys there.
+
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role, RoleBinding, RoleRef, Subject};
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt};
+
+use super::CheckResult;
+use crate::api::first_of::first_of;
+use crate::api::labels::LABEL_INSTALL;
+use crate::api::rbac::{Right, Scope};
+use crate::api::remedy::{Flag, Remedy};
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// ClusterRoles that every cluster has and that read Secrets.
+const WELL_KNOWN: [&str; 3] = ["admin", "cluster-admin", "edit"];
+
+/// Most role bindings that are looked at.
+const LARGEST: u32 = 500;
+
+/// Number of subjects that are named at most.
+const NAMED: usize = 5;
+
+/// A subject that may read Secrets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SecretReader {
+    /// Its kind and name: `User ann`, `ServiceAccount ci/deployer`.
+    pub subject: String,
+    /// Name of the RoleBinding.
+    pub binding: String,
+    /// Name of the role.
+    pub role: String,
+}
+
+/// Subjects that may read the Secrets of a namespace by role bindings in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SecretReaders {
+    /// Those of bindings of others.
+    pub found: Vec<SecretReader>,
+    /// Reason that the bindings could not be listed.
+    pub unread: Option<String>,
+}
+
+impl SecretReaders {
+    /// Reads the bindings of a namespace, and the roles that they name. A role that may not be read is taken for one that
+    /// reads no Secrets, but for those that every cluster has.
+    pub(super) async fn of(client: &Client, namespace: &str) -> Self {
+        let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), namespace);
+        let list = match bindings.list(&ListParams::default().limit(LARGEST)).await {
+            Ok(list) => list,
+            Err(error) => return Self { unread: Some(error.to_string()), ..Self::default() },
+        };
+        let mut found = Vec::new();
+        for binding in list.iter().filter(|binding| !is_own(binding, namespace)) {
+            if !reads_secrets(client, namespace, &binding.role_ref).await {
+                continue;
+            }
+            found.extend(binding.subjects.iter().flatten().map(|subject| SecretReader {
+                subject: named(subject, namespace),
+                binding: binding.name_any(),
+                role: binding.role_ref.name.clone(),
+            }));
+        }
+        Self { found, unread: None }
+    }
+
+    /// The rights of [`Self::of`].
+    pub(super) fn rights() -> Vec<Right> {
+        [
+            Right::optional(Scope::Namespace, RBAC, "rolebindings", &["list"]),
+            Right::optional(Scope::Namespace, RBAC, "roles", &["get"]),
+            Right::optional(Scope::Cluster, RBAC, "clusterroles", &["get"]),
+        ]
+        .concat()
+    }
+
+    /// Judges whether others than the installation read its Secrets.
+    pub(super) fn judge(&self, namespace: &str) -> CheckResult {
+        if let Some(error) = &self.unread {
+            return CheckResult::Passed(format!("not known: role bindings could not be listed: {error}"));
+        }
+        if self.found.is_empty() {
+            return CheckResult::Passed(format!("nobody else by role bindings in namespace {namespace}"));
+        }
+        let reader =
+            |reader: &SecretReader| format!("{} by RoleBinding {} to {}", reader.subject, reader.binding, reader.role);
+        CheckResult::warned(
+            format!(
+                "others may read the Secrets of namespace {namespace}, with the keys of what is installed there: {}",
+                first_of(self.found.iter().map(reader), NAMED, ", ")
+            ),
+            Remedy::new("delete the RoleBindings, unless they are meant, or choose another namespace with ")
+                .flag(Flag::Namespace(None)),
+        )
+    }
+}
+
+/// Returns whether an installation has made the binding, for its own service accounts.
+fn is_own(binding: &RoleBinding, namespace: &str) -> bool {
+    let is_account = |subject: &Subject| {
+        subject.kind == "ServiceAccount" && subject.namespace.as_deref().is_none_or(|other| other == namespace)
+    };
+    binding.labels().contains_key(LABEL_INSTALL) && binding.subjects.iter().flatten().all(is_account)
+}
+
+/// Returns the kind and name of a subject.
+fn named(subject: &Subject, namespace: &str) -> String {
+    match subject.kind.as_str() {
+        "ServiceAccount" => {
+            format!("ServiceAccount {}/{}", subject.namespace.as_deref().unwrap_or(namespace), subject.name)
+        }
+        kind => format!("{kind} {}", subject.name),
+    }
+}
+
+/// Returns whether a role is known to read Secrets.
+async fn reads_secrets(client: &Client, namespace: &str, role: &RoleRef) -> bool {
+    if role.kind == "ClusterRole" {
+        if WELL_KNOWN.contains(&role.name.as_str()) {
+            return true;
+        }
+        let roles: Api<ClusterRole> = Api::all(client.clone());
+        let read = roles.get_opt(&role.name).await.ok().flatten();
+        return read.is_some_and(|role| role.rules.iter().flatten().any(reads));
+    }
+    let roles: Api<Role> = Api::namespaced(client.clone(), namespace);
+    let read = roles.get_opt(&role.name).await.ok().flatten();
+    read.is_some_and(|role| role.rules.iter().flatten().any(reads))
+}
+
+/// Returns whether a rule reads Secrets, be it some by their names.
+fn reads(rule: &PolicyRule) -> bool {
+    let has = |list: Option<&Vec<String>>, wanted: &[&str]| {
+        list.into_iter().flatten().any(|entry| wanted.contains(&entry.as_str()))
+    };
+    has(rule.api_groups.as_ref(), &["", "*"])
+        && has(rule.resources.as_ref(), &["secrets", "*"])
+        && has(Some(&rule.verbs), &["get", "list", "watch", "*"])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn binding(labels: &Value, subjects: &Value) -> RoleBinding {
+        serde_json::from_value(json!({
+            "metadata": {"name": "b", "labels": labels},
+            "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": "r"},
+            "subjects": subjects,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_binding_is_the_installations_own_only_for_its_own_service_accounts() {
+        let own = json!({LABEL_INSTALL: "demo"});
+        let account = json!({"kind": "ServiceAccount", "name": "fleet-keys", "namespace": "fleet"});
+        let user = json!({"kind": "User", "name": "eve", "apiGroup": RBAC});
+        let elsewhere = json!({"kind": "ServiceAccount", "name": "fleet-keys", "namespace": "other"});
+        assert!(is_own(&binding(&own, &json!([account])), "fleet"));
+        assert!(!is_own(&binding(&json!({}), &json!([account])), "fleet"));
+        for other in [user, elsewhere] {
+            assert!(!is_own(&binding(&own, &json!([account, other])), "fleet"), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_rule_that_reads_secrets_is_found_however_it_is_written() {
+        let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| {
+            let rule = json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
+            reads(&serde_json::from_value(rule).unwrap())
+        };
+        assert!(rule(&[""], &["secrets"], &["get"]) && rule(&["*"], &["*"], &["*"]));
+        assert!(rule(&["apps", ""], &["configmaps", "secrets"], &["create", "watch"]));
+        assert!(!rule(&[""], &["configmaps"], &["get"]) && !rule(&["apps"], &["secrets"], &["get"]));
+        assert!(!rule(&[""], &["secrets"], &["create", "patch"]));
+    }
+
+    #[test]
+    fn readers_are_warned_of_and_what_cannot_be_read_is_not() {
+        let reader = |number: usize| SecretReader {
+            subject: format!("User ann-{number}"),
+            binding: "team".to_owned(),
+            role: "edit".to_owned(),
+        };
+        let readers = SecretReaders { found: (0..7).map(reader).collect(), unread: None };
+        let CheckResult::Warned(problem) = readers.judge("fleet") else { panic!("{readers:?}") };
+        assert!(problem.what.contains("User ann-0 by RoleBinding team to edit") && problem.what.contains("ann-4"));
+        assert!(!problem.what.contains("ann-5"), "{}", problem.what);
+        let unread = SecretReaders { found: Vec::new(), unread: Some("forbidden".to_owned()) };
+        assert!(matches!(unread.judge("fleet"), CheckResult::Passed(seen) if seen.contains("forbidden")));
+        assert!(matches!(SecretReaders::default().judge("fleet"), CheckResult::Passed(_)));
+    }
+}
