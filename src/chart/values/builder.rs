@@ -390,6 +390,7 @@ fn take_back(node: &mut Node, default: &Node, recorded: &Node) {
         (_, Data::Null) => {}
         (Data::Null, _) => {
             node.data = default.data.clone();
+            node.raw.clone_from(&default.raw);
             if let Data::Map(map) = &mut node.data {
                 map.replaces = true;
             }
