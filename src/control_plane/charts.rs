@@ -18,6 +18,7 @@ use crate::api::text::visible;
 use crate::apply::{Charts, Renderable, Rendering};
 use crate::chart::patch::Patches;
 use crate::chart::{self, Row};
+use crate::install::recorded_use::Ordinary;
 use crate::install::recorded_values::PATCHES;
 use crate::install::release_spec::{self, planned};
 use crate::install::renderable::{SecretEntry, objects_of, secret_values};
@@ -29,6 +30,47 @@ pub const SECRET_VALUES: [SecretEntry; 2] = [
     SecretEntry { secret: "fleet-cloud-credentials", key: "access-key.json", value: "/cloud/accessKey" },
     SecretEntry { secret: "fleet-registry", key: ".dockerconfigjson", value: "/registryCredentials" },
 ];
+
+/// Values that give no rights to whoever forges them in the record, which he can write who may edit the namespace. What they
+/// change is in the namespace and his to edit as it is: Deployments and their images, the StatefulSet of etcd, Services,
+/// service accounts, network policies, Secrets with keys.
+///
+/// All others have to be given again: `namespace` (its Pod Security level is the limit of what runs there), `placement` and
+/// `scheduler.registration` (what reaches workload clusters, and which of them take part), `apiserver.allowPrivileged`, lifetimes
+/// of credentials, the audit log, and arguments and variables, by which components can be told all of this as well. So has what
+/// later versions add, until it stands here.
+pub const ORDINARY_VALUES: Ordinary = Ordinary {
+    paths: &[
+        "imageRegistry",
+        "imagePullPolicy",
+        "imagePullSecrets",
+        "registryCredentials",
+        "nodeSelector",
+        "tolerations",
+        "priorityClassName",
+        "spread",
+        "serviceAccount",
+        "proxy",
+        "networkPolicy",
+        "pki",
+        "exposure",
+        "cloud",
+        "etcd.storage",
+        "etcd.quotaBytes",
+        "*.image",
+        "*.replicas",
+        "*.resources",
+        "*.podLabels",
+        "*.podAnnotations",
+        "*.nodeSelector",
+        "*.tolerations",
+        "*.affinity",
+        "*.topologySpreadConstraints",
+        "*.priorityClassName",
+    ],
+    // Nobody gets more by it.
+    values: &[("scheduler.registration", "Manual")],
+};
 
 /// The charts for one control plane.
 pub struct ControlPlaneCharts {

@@ -53,6 +53,16 @@ impl Home {
         self.root.join(".agents").join(name.as_str())
     }
 
+    /// The values of the last install of a control plane from this machine.
+    pub fn values(&self, name: &ControlPlaneName) -> PathBuf {
+        self.control_plane(name).join("values")
+    }
+
+    /// The values of the last install of an agent from this machine. No cluster's name begins with a dot.
+    pub fn agent_values(&self, name: &ClusterName) -> PathBuf {
+        self.root.join(".agents").join(".values").join(name.as_str())
+    }
+
     /// The local journal of a control plane's installs.
     pub fn journal(&self, name: &ControlPlaneName) -> PathBuf {
         self.control_plane(name).join("journal")

@@ -273,7 +273,7 @@ fn forget_locks(values: &mut Value, chart: &Chart, recorded: &str, next: &Servic
 }
 
 /// The leaves of a tree of mappings with their paths; an empty mapping says nothing.
-fn leaves(value: &Value) -> Vec<(Vec<String>, Value)> {
+pub(super) fn leaves(value: &Value) -> Vec<(Vec<String>, Value)> {
     fn walk(value: &Value, path: &mut Vec<String>, found: &mut Vec<(Vec<String>, Value)>) {
         let Value::Object(map) = value else {
             found.push((path.clone(), value.clone()));

@@ -244,11 +244,10 @@ impl Package {
     }
 
     /// The user's values as the record keeps them: an RFC 7396 patch of the chart's, without secrets, name and version.
-    pub(crate) fn given(&self) -> Value {
-        let defaults = self.chart.values_of(&self.version).build(|| Value::Null);
+    pub fn given(&self) -> Value {
         // What a `null` and a mapping over it have deleted; none where the chart has no defaults that could be.
-        let mut given =
-            defaults.map_or_else(|_| json!({}), |defaults| merge_diff(&defaults.to_json(), &self.tree.to_json()));
+        let defaults = self.defaults();
+        let mut given = if defaults.is_null() { json!({}) } else { merge_diff(&defaults, &self.tree.to_json()) };
         for path in self.tree.leaves().iter().filter(|path| self.tree.is_secret(path)) {
             remove_at(&mut given, path);
         }
@@ -257,6 +256,11 @@ impl Package {
             remove_at(&mut given, &[chosen.to_owned()]);
         }
         given
+    }
+
+    /// The values of the chart alone; `null` where they are none.
+    pub(super) fn defaults(&self) -> Value {
+        self.chart.values_of(&self.version).build(|| Value::Null).map_or(Value::Null, |defaults| defaults.to_json())
     }
 
     /// The size of the user's values in a record, in bytes, where that is more than a record takes.

@@ -11,8 +11,12 @@ use crate::chart::testing::coverage::{Coverage, constant_values};
 use crate::chart::testing::golden;
 use crate::chart::testing::usage::usage;
 use crate::chart::values::written_schema;
+use crate::chart::versions::select::{Request, select};
 use crate::chart::{Chart, Kind, Object, Preset, RenderInput, Rendered, SetKind, ValuesBuilder, presets, versions};
+use crate::install::recorded_use::RecordedUse;
+use crate::install::release_spec::{Package, load_chart};
 use crate::k8s::ObjectRef;
+use crate::workload_cluster::charts::ORDINARY_VALUES;
 
 fn charts() -> Vec<Chart> {
     let lines = versions().rows().iter().filter(|row| row.charts.contains_key(&Kind::Agent));
@@ -314,4 +318,33 @@ fn the_agent_is_limited_to_what_is_said() {
         assert_eq!(ingress[0]["from"], json!([{"namespaceSelector": {"matchLabels": {"team": "watch"}}}]));
         assert_eq!(egress, json!([{"to": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]}]));
     }
+}
+
+#[test]
+fn a_recorded_value_that_gives_the_agent_rights_is_used_only_where_it_is_known() {
+    let chart = charts().remove(0);
+    let selection = select(versions(), Request { version: Some("v1.2"), ..Request::default() }).unwrap();
+    let used = |record: &Value, sets: &[&str], local: Option<&Value>| {
+        let values = chart.values_of(&selection.version).recorded(record);
+        let values = sets.iter().fold(values, |values, set| values.set(SetKind::Value, set));
+        let tree = values.build_checked(AgentValues::schema()).unwrap_or_else(|error| panic!("{error}"));
+        let namespace = "fleet".parse().unwrap();
+        let package = Package::new("west", namespace, &selection, load_chart(Kind::Agent, &selection).unwrap(), tree);
+        let refused = RecordedUse::of(&package, local, ORDINARY_VALUES).unconfirmed;
+        refused.into_iter().map(|value| value.path).collect::<Vec<_>>()
+    };
+    let kinds = json!([{"group": "example.com", "version": "v1", "kind": "Thing", "resource": "things"}]);
+    let rbac = json!({"placement": {"allowRBACKinds": true}});
+    let arguments = json!({"extraArgs": ["--v=4"], "extraEnv": [{"name": "A", "value": "b"}]});
+    assert_eq!(used(&rbac, &[], None), ["placement.allowRBACKinds"]);
+    assert_eq!(used(&rbac, &["placement.allowRBACKinds=true"], None), [""; 0]);
+    assert_eq!(used(&rbac, &[], Some(&rbac)), [""; 0]);
+    assert_eq!(
+        used(&json!({"placement": {"extraKinds": kinds}}), &[], Some(&rbac)).last().unwrap(),
+        "placement.allowRBACKinds"
+    );
+    assert_eq!(used(&arguments, &[], None), ["extraArgs", "extraEnv"]);
+    let ordinary =
+        json!({"cluster": {"region": "eu-1"}, "replicas": 2, "image": {"tag": "v1.2.0"}, "nodeSelector": {"a": "b"}});
+    assert_eq!(used(&ordinary, &[], None), [""; 0]);
 }

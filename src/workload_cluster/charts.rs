@@ -14,6 +14,7 @@ use crate::api::text::visible;
 use crate::apply::{Charts, Renderable, Rendering};
 use crate::chart::patch::Patches;
 use crate::chart::{self, Row};
+use crate::install::recorded_use::Ordinary;
 use crate::install::recorded_values::PATCHES;
 use crate::install::release_spec;
 use crate::install::renderable::{SecretEntry, objects_of, secret_values};
@@ -23,6 +24,36 @@ use crate::k8s::ObjectRef;
 /// Entry of a Secret in the cluster that holds the secret value of a release.
 pub const SECRET_VALUES: [SecretEntry; 1] =
     [SecretEntry { secret: "fleet-registry", key: ".dockerconfigjson", value: "/registryCredentials" }];
+
+/// Values that give no rights to whoever forges them in the record, which he can write who may edit the namespace. What they
+/// change is in the namespace and his to edit as it is, such as the Deployment and its image: he can run what he likes as the
+/// agent, with its rights.
+///
+/// All others have to be given again: `placement`, which is the agent's rights in the whole cluster, and arguments and variables,
+/// by which the agent can be told to keep to less of its limits. So has what later versions add, until it stands here.
+pub const ORDINARY_VALUES: Ordinary = Ordinary {
+    paths: &[
+        "imageRegistry",
+        "imagePullPolicy",
+        "imagePullSecrets",
+        "registryCredentials",
+        "image",
+        "nodeSelector",
+        "tolerations",
+        "priorityClassName",
+        "replicas",
+        "networkPolicy",
+        "cluster",
+        "resources",
+        "podLabels",
+        "podAnnotations",
+        "affinity",
+        "topologySpreadConstraints",
+        "serviceAccount",
+        "proxy",
+    ],
+    values: &[],
+};
 
 /// The charts for one agent.
 pub struct AgentCharts {

@@ -259,3 +259,90 @@ fn what_others_applied_is_known_by_its_managers_and_not_by_what_is_kept_of_it() 
         assert!(rollback.succeeds().contains("it was applied by argocd\\u{1b}[2J"), "{rollback:?}");
     }
 }
+
+/// Serves the record of an installation with these values, as somebody may have written it who may edit Secrets, and notes
+/// every request that would change something.
+fn recorded_with(sandbox: &Sandbox, kind: &str, name: &str, values: &Value) -> Arc<Mutex<Vec<String>>> {
+    let owner = json!({"kind": kind, "name": name, "namespace": "fleet"});
+    let release = json!({"chart": format!("{kind}/v0.6"), "version": "v0.6.1", "valuesDigest": "d", "values": values});
+    let record = json!({"format": 1, "owner": owner, "installUid": "u", "phase": "installed", "release": release,
+        "namespaceCreated": true, "written": "2026-01-31T12:00:00Z", "inventory": []});
+    let record = STANDARD.encode(record.to_string());
+    let writes: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = Arc::clone(&writes);
+    let server = serve(move |method, path| {
+        if method != "GET" && !path.contains("selfsubject") && !path.contains("dryRun=All") {
+            seen.lock().unwrap().push(format!("{method} {path}"));
+        }
+        let path = path.split('?').next().unwrap_or_default();
+        match path.strip_prefix("/api/v1/namespaces/fleet/secrets/fleetctl.") {
+            Some(name) => (
+                200,
+                json!({"apiVersion": "v1", "kind": "Secret", "data": {"record": record},
+                "metadata": {"name": format!("fleetctl.{name}"), "uid": "u", "resourceVersion": "1"}}),
+            ),
+            None => empty(method, path),
+        }
+    });
+    use_cluster(sandbox, &server);
+    writes
+}
+
+#[test]
+fn recorded_values_are_shown_and_asked_for_before_they_are_used() {
+    let sandbox = Sandbox::new();
+    let values = json!({"nodeSelector": {"disk": "fast\u{1b}[2J"}, "exposure": {"host": "192.0.2.10"}});
+    let writes = recorded_with(&sandbox, "control-plane", "demo", &values);
+    let upgrade = ["upgrade", "cp", "demo", "--version", "v0.6.1"];
+    let install = ["install", "cp", "demo", "--version", "v0.6.1", "--reuse-values"];
+    let shown = "These values are taken from the record of control plane demo:\n  \
+                 exposure.host=\"192.0.2.10\"\n  nodeSelector.disk=\"fast\\u001b[2J\"\n";
+    for command in [&upgrade[..], &install] {
+        let asked = sandbox.run(command);
+        asked.fails(6, &[shown, "using recorded values has to be confirmed, and nobody can be asked", "give `--yes`"]);
+        let said = sandbox.run(&[command, &["--yes"]].concat());
+        assert!(said.stderr.contains(shown) && !said.stderr.contains("has to be confirmed"), "{said:?}");
+        // What is given again is not asked for.
+        let given = ["--set", "exposure.host=192.0.2.10", "--set", "nodeSelector.disk=fast"];
+        let said = sandbox.run(&[command, &given].concat());
+        assert!(!said.stderr.contains("taken from the record") && !said.stderr.contains("confirmed"), "{said:?}");
+        // A comparison shows them and asks nothing.
+        let dry = sandbox.run(&[command, &["--dry-run=server"]].concat());
+        assert!(dry.stderr.contains(shown) && !dry.stderr.contains("confirmed"), "{dry:?}");
+    }
+    assert_eq!(*writes.lock().unwrap(), [""; 0]);
+    let sandbox = Sandbox::new();
+    recorded_with(&sandbox, "control-plane", "demo", &json!({}));
+    let said = sandbox.run(&upgrade);
+    assert!(!said.stderr.contains("taken from the record") && !said.stderr.contains("confirmed"), "{said:?}");
+}
+
+#[test]
+fn a_forged_record_gives_the_agent_no_rights() {
+    let sandbox = Sandbox::new();
+    let values = json!({"placement": {"allowRBACKinds": true}, "cluster": {"region": "eu-1"}});
+    let writes = recorded_with(&sandbox, "agent", "west", &values);
+    let refusal = "placement.allowRBACKinds: the record has true";
+    for command in [
+        &["upgrade", "agent", "west", "--version", "v0.6.1", "--yes"][..],
+        &["upgrade", "agent", "west", "--yes"],
+        &["install", "agent", "west", "--reuse-values", "--yes"],
+    ] {
+        let refused = sandbox.run(command);
+        refused.fails(6, &[refusal, "`--set-json placement.allowRBACKinds=true`", "nothing was written"]);
+        let last: Value =
+            serde_json::from_str(sandbox.run(&[command, &["-o", "json"]].concat()).stderr.lines().last().unwrap())
+                .unwrap();
+        assert_eq!(last["error"]["reason"], "RightsNotConfirmed");
+    }
+    // Given again, either way, it is the operator's word.
+    for value in ["true", "false", "null"] {
+        let set = format!("placement.allowRBACKinds={value}");
+        let said = sandbox.run(&["upgrade", "agent", "west", "--version", "v0.6.1", "--yes", "--set", &set]);
+        assert!(said.code != 0 && !said.stderr.contains("may give rights"), "{said:?}");
+    }
+    // A comparison names it and writes nothing.
+    let dry = sandbox.run(&["diff", "agent", "west", "--version", "v0.6.1", "--reuse-values"]);
+    assert!(dry.stderr.contains("has to be given again: placement.allowRBACKinds"), "{dry:?}");
+    assert_eq!(*writes.lock().unwrap(), [""; 0]);
+}

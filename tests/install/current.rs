@@ -82,6 +82,7 @@ mod exhaustive {
             "upgrade",
             "cp",
             "demo",
+            "--yes",
             "--version",
             "v1.2",
             "--set",

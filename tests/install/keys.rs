@@ -101,7 +101,7 @@ fn keys_that_the_cluster_makes_are_made_once_and_never_leave_it() {
     // The keys stay when somebody else makes them from now on.
     for source in ["Installer", "InCluster"] {
         let set = format!("pki.source={source}");
-        site.install(&["--reuse-values", "--set", &set, "--adopt"]).succeeds();
+        site.install(&["--reuse-values", "--yes", "--set", &set, "--adopt"]).succeeds();
         assert_eq!(
             site.kubectl(&["-n", "fleet", "get", "jobs,cronjobs", "-o", "name"]).is_empty(),
             source == "Installer"
@@ -151,7 +151,7 @@ fn keys_that_are_there_beforehand_are_judged_before_anything_is_written_and_stay
     std::fs::remove_file(site.hub_kubeconfig()).unwrap();
     site.fleetctl(&["kubeconfig", "demo"]).succeeds();
     assert!(site.hub(&["get", "crd", "-o", "name"]).contains("clusters.cluster.fleet-scheduler.io"));
-    let again = site.install(&[&["--reuse-values"], site.version()].concat());
+    let again = site.install(&[&["--reuse-values", "--yes"], site.version()].concat());
     assert!(again.succeeds().contains("Nothing had to be changed"), "{again:?}");
     // Manifests with the keys of another machine are the same manifests.
     let elsewhere = site.home().join("elsewhere").display().to_string();

@@ -148,7 +148,9 @@ fn the_values_of_the_first_install_last_through_every_line() {
     assert!(checked.stdout.contains("would be reset: ") && checked.stdout.contains("exposure.nodePort: 32345"));
     site.fleetctl(&["diff", "cp", "demo"]).fails(6, &forgets);
     assert_eq!(version(), untouched);
-    let same = site.install(&["--reuse-values"]);
+    let asked = site.install(&["--reuse-values"]);
+    asked.fails(6, &["exposure.nodePort=32345\n", "cloud.accessKey=(a secret)\n", "give `--yes`"]);
+    let same = site.install(&["--reuse-values", "--yes"]);
     assert!(same.succeeds().contains("Nothing had to be changed"), "{same:?}");
 
     // Through every line, as documented; the cluster is older than the newer lines support.
@@ -163,7 +165,7 @@ fn the_values_of_the_first_install_last_through_every_line() {
     let first_api_server = api_server();
     stores_secrets_and_schedules_encrypted(&site, from);
     for to in lines {
-        let upgraded = site.fleetctl(&[&["upgrade", "control-plane", "demo"], &outside[..]].concat());
+        let upgraded = site.fleetctl(&[&["upgrade", "control-plane", "demo", "--yes"], &outside[..]].concat());
         assert!(upgraded.succeeds().contains("Control plane demo is healthy"), "{upgraded:?}");
         assert!(upgraded.stderr.contains(&format!("from service version {from} to {to}")), "{upgraded:?}");
         assert_eq!(site.fleetctl(&["get", "values", "demo"]).succeeds(), given, "{to}");
@@ -179,7 +181,7 @@ fn the_values_of_the_first_install_last_through_every_line() {
     assert!(site.secret("fleet-cloud-credentials")["access-key.json"].contains("canary-of-the-cloud"));
 
     // One value more keeps the others; one that is null goes back to the default.
-    let newest = ["upgrade", "cp", "demo", "--version", "v1.2"];
+    let newest = ["upgrade", "cp", "demo", "--yes", "--version", "v1.2"];
     let more =
         site.fleetctl(&[&newest[..], &outside, &["--set", "spread=None", "--set", "cloud.projectId=null"]].concat());
     more.succeeds();
@@ -231,18 +233,18 @@ mod exhaustive {
         let skipped = ["of Kubernetes v1.31, and would become v1.36", "first to v1.32", "nothing was written"];
         install(&["--reset-values"]).fails(3, &skipped);
         site.fleetctl(&["diff", "cp", "demo", "--version", "v1.0", "--reset-values"]).fails(3, &skipped);
-        site.fleetctl(&[&["upgrade", "cp", "demo"], &NEWEST[..]].concat()).fails(3, &skipped);
+        site.fleetctl(&[&["upgrade", "cp", "demo", "--yes"], &NEWEST[..]].concat()).fails(3, &skipped);
         assert_eq!(api_server(), old);
 
         // A line up with the same API server is no change of it.
-        let upgraded = site.fleetctl(&["upgrade", "cp", "demo"]);
+        let upgraded = site.fleetctl(&["upgrade", "cp", "demo", "--yes"]);
         assert!(upgraded.succeeds().contains("Control plane demo is healthy"), "{upgraded:?}");
         assert!(api_server().contains(":v1.31.4 "), "{}", api_server());
 
         // Its data is still that of 1.31 when nothing but that is left.
         site.fleetctl(&["uninstall", "cp", "demo"]).succeeds();
         site.install(&["--version", "v1.1", "--reset-values"]).fails(3, &skipped);
-        site.install(&["--version", "v1.1", "--reuse-values"]).succeeds();
+        site.install(&["--version", "v1.1", "--reuse-values", "--yes"]).succeeds();
         assert_eq!(site.hub(&["get", "configmap", "keep-me", "-o", "jsonpath={.data.a}"]), "b");
         site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
         site.assert_same_as(&before);

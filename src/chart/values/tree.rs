@@ -7,6 +7,7 @@ use crate::chart::diagnostic::{Diagnostic, Diagnostics, Place};
 use crate::chart::yaml::node::{Data, Node, Origin, Sources, show_path};
 
 use super::Schema;
+use super::builder::RECORDED;
 use crate::api::digest::full;
 
 /// Merged and checked values.
@@ -194,18 +195,59 @@ impl ValuesTree {
 
     /// Returns whether a node, or any in it, is of a source that is not the chart's.
     fn is_users(&self, node: &Node) -> bool {
-        node.origin.source >= self.user_from
-            || match &node.data {
-                Data::List(items) => items.iter().any(|item| self.is_users(item)),
-                Data::Map(map) => map.entries.values().any(|entry| self.is_users(&entry.node)),
-                _ => false,
+        has_source(node, &|source| source >= self.user_from)
+    }
+
+    /// The paths of the values that come from the record of an installation, in order: also of a list with a single entry of it,
+    /// and of a `null` in it, which deletes a default. Lists are not gone into.
+    pub fn recorded(&self) -> Vec<Vec<String>> {
+        fn walk(node: &Node, record: u32, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
+            match &node.data {
+                Data::Map(map) if !map.entries.is_empty() => {
+                    for (key, entry) in &map.entries {
+                        path.push(key.clone());
+                        walk(&entry.node, record, path, found);
+                        path.pop();
+                    }
+                }
+                _ if has_source(node, &|source| source == record) => found.push(path.clone()),
+                _ => {}
             }
+        }
+        let mut found = Vec::new();
+        if let Some(record) = self.sources.named(RECORDED) {
+            walk(&self.root, record, &mut Vec::new(), &mut found);
+        }
+        found
+    }
+
+    /// The value at a path with what is secret in it masked; none where all of it is secret, or there is no such value.
+    pub fn masked_at(&self, path: &[String]) -> Option<Value> {
+        if self.is_secret(path) {
+            return None;
+        }
+        let mut value = self.root.at(path)?.to_json();
+        let views = self.schema.as_ref().and_then(|schema| Schema::new(schema).at(path));
+        if let Some(views) = views {
+            mask(&mut value, &views);
+        }
+        Some(value)
     }
 
     /// The SHA-256 of the values as canonical JSON, in hexadecimal: the same values, the same digest, however they were given.
     pub fn digest(&self) -> String {
         digest(&self.to_json())
     }
+}
+
+/// Returns whether a node, or any in it, is of such a source.
+fn has_source(node: &Node, is_one: &dyn Fn(u32) -> bool) -> bool {
+    is_one(node.origin.source)
+        || match &node.data {
+            Data::List(items) => items.iter().any(|item| has_source(item, is_one)),
+            Data::Map(map) => map.entries.values().any(|entry| has_source(&entry.node, is_one)),
+            _ => false,
+        }
 }
 
 /// The SHA-256 of a value as JSON with sorted keys and no spaces, in hexadecimal.

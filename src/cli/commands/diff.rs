@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::install::{AgentArgs, Prepared, PreparedAgent, Way, WriteArgs, prepare, prepare_agent};
+use super::install::{AgentArgs, Prepared, PreparedAgent, Way, WriteArgs, prepare, prepare_agent, show_recorded};
 use crate::api::shell::quoted;
 use crate::api::text::{visible, visible_list};
 use crate::apply::{Change, Difference};
@@ -112,7 +112,8 @@ pub(crate) async fn comparison(
     write: &WriteArgs,
     way: Way,
 ) -> Result<Comparison, CliError> {
-    let Prepared { plan, hosting, home, options, .. } = prepare(ui, global, plan, write, way).await?;
+    let Prepared { plan, hosting, home, options, used, .. } = prepare(ui, global, plan, write, way).await?;
+    show_recorded(ui, &format!("control plane {}", plan.name), &used);
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
     let compared = Box::pin(compare(&plan, &hosting.client, &home, &options, &progress)).await;
@@ -132,7 +133,8 @@ pub(crate) async fn agent_comparison(
     way: Way,
 ) -> Result<Comparison, CliError> {
     let prepared = prepare_agent(ui, global, what, write, way).await?;
-    let PreparedAgent { plan, workload, .. } = &prepared;
+    let PreparedAgent { plan, workload, used, .. } = &prepared;
+    show_recorded(ui, &format!("workload cluster {}", plan.name), used);
     let options = write.options(global.rollback, way);
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();

@@ -19,14 +19,18 @@ use crate::cli::args::global::Global;
 use crate::cli::args::installation::MANAGERS;
 use crate::cli::args::package::wrong_name;
 use crate::cli::args::run::{RunArgs, goes_on, until_stopped};
+use crate::cli::commands::install::unconfirmed;
 use crate::cli::connect;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::format::Format;
 use crate::cli::output::install_error::engine_error;
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::{Question, Ui};
+use crate::control_plane::charts::ORDINARY_VALUES;
 use crate::control_plane::rollback::{Outcome, Prospect, Undo};
+use crate::install::local_values::LocalValues;
 use crate::install::progress::Progress;
+use crate::install::recorded_use::RecordedUse;
 use crate::inventory::{self, Release};
 use crate::k8s::ObjectRef;
 
@@ -68,7 +72,8 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: RollbackArgs) -> Result<
             Prospect::Ends(outcome) => break outcome,
             Prospect::Undo(undo) => *undo,
         };
-        confirm(ui, &args, &undo)?;
+        let known = LocalValues::read(&home.values(&name), &hosting.server, global.namespace.as_str());
+        confirm(ui, &args, &undo, known.as_ref())?;
         progress.step(&format!("Undoing what an interrupted run of control plane {name} left"));
         match until_stopped(ui, &display, "the rollback", target.undo(undo, &progress)).await? {
             // A run that held the lock until now has gone on since: what there is to undo by now is another plan.
@@ -80,9 +85,24 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: RollbackArgs) -> Result<
 }
 
 /// Shows what will be undone, and asks unless `--yes` is given: by a question, so on a terminal only.
-fn confirm(ui: &Ui, args: &RollbackArgs, undo: &Undo) -> Result<(), CliError> {
+///
+/// Values of the recorded release that may give rights are refused either way, where this machine has not installed with them.
+fn confirm(ui: &Ui, args: &RollbackArgs, undo: &Undo, known: Option<&Value>) -> Result<(), CliError> {
     if undo.plan.is_empty() {
         return Ok(());
+    }
+    if let Some(values) = undo.plan.release.as_ref().and_then(|release| release.values.as_ref()) {
+        let refused = RecordedUse::unconfirmed_in(values, known, ORDINARY_VALUES);
+        if !refused.is_empty() {
+            let name = Subject::ControlPlane(args.name.clone());
+            return Err(unconfirmed(&format!("control plane {}", args.name), &refused)
+                .hint(
+                    Remedy::new("undo it on the machine that has installed with them, or go on from what there is: ")
+                        .command(Command::here(Action::Install(name)))
+                        .text(format!(", {VALUES}")),
+                )
+                .hint("nothing was written to the cluster"));
+        }
     }
     ui.err(&shown(&args.name, &undo.started, &undo.plan));
     if args.yes {

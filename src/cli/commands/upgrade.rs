@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::install::{
-    AgentArgs, AgentRequest, DryRunArgs, REPOSITORY_HELP, Request, TAG_HELP, Way, WriteArgs, run_agent,
+    AgentArgs, AgentRequest, ConfirmArgs, DryRunArgs, REPOSITORY_HELP, Request, TAG_HELP, Way, WriteArgs, run_agent,
     run_control_plane,
 };
 use crate::cli::args::control_plane::PlanArgs;
@@ -66,6 +66,9 @@ pub(crate) struct UpgradeControlPlaneArgs {
     #[command(flatten)]
     write: WriteArgs,
 
+    #[command(flatten)]
+    confirm: ConfirmArgs,
+
     /// Output format [default: text]; with `json` the progress on stderr is JSON too
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
@@ -83,6 +86,9 @@ pub(crate) struct UpgradeAgentArgs {
     #[command(flatten)]
     write: WriteArgs,
 
+    #[command(flatten)]
+    confirm: ConfirmArgs,
+
     /// Output format [default: text]; with `json` the progress on stderr is JSON too
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
@@ -92,12 +98,13 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: UpgradeCommand) -> Re
     let way = Way::UPGRADE;
     match command {
         UpgradeCommand::ControlPlane(args) => {
-            let UpgradeControlPlaneArgs { plan, dry_run, write, output } = &*args;
-            run_control_plane(ui, global, &Request { plan, dry_run, write, way, output: *output }).await
+            let UpgradeControlPlaneArgs { plan, dry_run, write, confirm, output } = &*args;
+            run_control_plane(ui, global, &Request { plan, dry_run, write, way, confirm: *confirm, output: *output })
+                .await
         }
         UpgradeCommand::Agent(args) => {
-            let UpgradeAgentArgs { what, dry_run, write, output } = &*args;
-            run_agent(ui, global, &AgentRequest { what, dry_run, write, way, output: *output }).await
+            let UpgradeAgentArgs { what, dry_run, write, confirm, output } = &*args;
+            run_agent(ui, global, &AgentRequest { what, dry_run, write, way, confirm: *confirm, output: *output }).await
         }
     }
 }

@@ -194,6 +194,7 @@ impl Ui {
             Question::DeleteData | Question::DeleteCluster => "deleted",
             Question::Accept => "accepted",
             Question::Undo => "undone",
+            Question::UseRecorded => "written",
         };
         Err(not_confirmed(question, &format!("not confirmed; nothing was {done}")))
     }
@@ -221,6 +222,7 @@ pub(crate) enum Question {
     DeleteCluster,
     Accept,
     Undo,
+    UseRecorded,
 }
 
 fn not_confirmed(question: Question, headline: &str) -> CliError {
@@ -230,6 +232,9 @@ fn not_confirmed(question: Question, headline: &str) -> CliError {
             "give `--key FINGERPRINT` to accept that agent alone, or `--yes` to accept whoever is there"
         }
         Question::Undo => "give `--yes` to undo it without being asked",
+        Question::UseRecorded => {
+            "give `--yes` to use them without being asked, or give the values again, with `--values FILE`"
+        }
     };
     CliError::new(Exit::Refused, "NotConfirmed", headline).hint(hint)
 }
@@ -241,6 +246,7 @@ pub(crate) fn nobody_asked(question: Question) -> CliError {
         Question::DeleteCluster => "deleting a cluster",
         Question::Accept => "accepting a cluster",
         Question::Undo => "undoing a run",
+        Question::UseRecorded => "using recorded values",
     };
     not_confirmed(question, &format!("{what} has to be confirmed, and nobody can be asked"))
 }

@@ -4,6 +4,7 @@ mod audit;
 mod covered;
 mod golden;
 mod pods;
+mod recorded_use;
 mod recorded_values;
 mod security;
 mod shape;

@@ -21,7 +21,7 @@ use crate::inventory::{Item, Origin, Phase, Policy, Record, Release};
 use crate::k8s::ObjectRef;
 use crate::pki::placeholders;
 
-fn package(version: &str, lay: impl FnOnce(ValuesBuilder, &Chart) -> ValuesBuilder) -> Package {
+pub(super) fn package(version: &str, lay: impl FnOnce(ValuesBuilder, &Chart) -> ValuesBuilder) -> Package {
     let selection = select(versions(), Request { version: Some(version), ..Request::default() }).unwrap();
     let chart = load_chart(Kind::ControlPlane, &selection).unwrap();
     let values = lay(chart.values_of(&selection.version), &chart);
@@ -29,11 +29,11 @@ fn package(version: &str, lay: impl FnOnce(ValuesBuilder, &Chart) -> ValuesBuild
     Package::new("demo", "fleet".parse().unwrap(), &selection, chart, tree)
 }
 
-fn given(version: &str, sets: &[&str]) -> Package {
+pub(super) fn given(version: &str, sets: &[&str]) -> Package {
     package(version, |values, _| sets.iter().fold(values, |values, set| values.set(SetKind::Value, set)))
 }
 
-fn recorded(package: &Package, secrets: Value) -> RecordedRelease {
+pub(super) fn recorded(package: &Package, secrets: Value) -> RecordedRelease {
     let release = package.release(BTreeMap::new());
     RecordedRelease { version: release.version, phase: Phase::Installed, values: release.values, secrets }
 }
@@ -90,9 +90,17 @@ fn a_value_is_forgotten_only_where_it_would_change_without_a_word() {
 
 #[test]
 fn a_null_takes_back_what_was_recorded_and_brings_the_default() {
-    let before = given("v0.8.0", &["nodeSelector.disk=fast", "scheduler.replicas=2", "exposure.host=192.0.2.1"]);
+    let before = given(
+        "v0.8.0",
+        &[
+            "nodeSelector.disk=fast",
+            "scheduler.replicas=2",
+            "exposure.host=192.0.2.1",
+            "namespace.podSecurity=baseline",
+        ],
+    );
     let release = recorded(&before, json!({}));
-    let sets = ["nodeSelector=null", "scheduler.replicas=null", "exposure.host=null"];
+    let sets = ["nodeSelector=null", "scheduler.replicas=null", "exposure.host=null", "namespace.podSecurity=null"];
     let again = package("v0.8.0", |values, chart| {
         let values = values.recorded(&release.values_for(chart));
         sets.iter().fold(values, |values, set| values.set(SetKind::Value, set))

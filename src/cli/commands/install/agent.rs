@@ -5,7 +5,10 @@ use std::sync::Arc;
 use clap::Args;
 use serde::Serialize;
 
-use super::{Done, DryRun, DryRunArgs, Way, WriteArgs, check_ids, name_is_needed, opening, values_need_cluster};
+use super::{
+    ConfirmArgs, Done, DryRun, DryRunArgs, Way, WriteArgs, check_ids, name_is_needed, opening, recorded,
+    values_need_cluster,
+};
 use crate::check::workload::CHECKS;
 use crate::cli::args::agent::AgentPlanArgs;
 use crate::cli::args::global::Global;
@@ -24,9 +27,10 @@ use crate::cli::output::terminal::Ui;
 use crate::cli::signals::interrupted;
 use crate::install::fleet_home::Home;
 use crate::install::progress::Progress;
+use crate::install::recorded_use::RecordedUse;
 use crate::inventory::Owner;
 use crate::k8s::Connected;
-use crate::workload_cluster::charts::SECRET_VALUES;
+use crate::workload_cluster::charts::{ORDINARY_VALUES, SECRET_VALUES};
 use crate::workload_cluster::control_plane_api::Hub;
 use crate::workload_cluster::install::{Installed, PROBE, Place, install};
 use crate::workload_cluster::plan::{OWNER_KIND, Plan};
@@ -70,6 +74,8 @@ pub(in crate::cli) struct PreparedAgent {
     pub(in crate::cli) home: Home,
     /// The version of the last install, where its values are taken.
     pub(in crate::cli) former: Option<String>,
+    /// Those of its values that are taken.
+    pub(in crate::cli) used: RecordedUse,
 }
 
 impl PreparedAgent {
@@ -113,7 +119,8 @@ pub(in crate::cli) async fn prepare(
         None => what.plan.plan_over(ui, global, server, &base)?,
     };
     let former = base.recorded().map(|release| release.version.clone());
-    Ok(PreparedAgent { plan, workload, hub, hub_server, home, former })
+    let used = recorded::used(&plan.package, &home.agent_values(&plan.name), &workload, ORDINARY_VALUES);
+    Ok(PreparedAgent { plan, workload, hub, hub_server, home, former, used })
 }
 
 /// Install the agent in the cluster of `--context` and register that cluster
@@ -131,6 +138,9 @@ pub(crate) struct InstallAgentArgs {
     #[command(flatten)]
     recorded: RecordedArgs,
 
+    #[command(flatten)]
+    confirm: ConfirmArgs,
+
     /// Output format [default: text, YAML with `--dry-run`]; with `json` the progress on stderr is JSON too
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
@@ -138,8 +148,8 @@ pub(crate) struct InstallAgentArgs {
 
 impl InstallAgentArgs {
     pub(super) fn request(&self) -> AgentRequest<'_> {
-        let Self { what, dry_run, write, recorded, output } = self;
-        AgentRequest { what, dry_run, write, way: Way::install(recorded.choice()), output: *output }
+        let Self { what, dry_run, write, recorded, confirm, output } = self;
+        AgentRequest { what, dry_run, write, way: Way::install(recorded.choice()), confirm: *confirm, output: *output }
     }
 }
 
@@ -149,6 +159,7 @@ pub(crate) struct AgentRequest<'a> {
     pub(crate) dry_run: &'a DryRunArgs,
     pub(crate) write: &'a WriteArgs,
     pub(crate) way: Way,
+    pub(crate) confirm: ConfirmArgs,
     pub(crate) output: Option<Format>,
 }
 
@@ -174,6 +185,7 @@ async fn agent(ui: &Ui, global: &Global, args: &AgentRequest<'_>) -> Result<Exit
     let what = format!("the agent of workload cluster {}", plan.name);
     let context = context.unwrap_or("in-cluster");
     ui.note(&opening(args.way, &what, &plan.package, prepared.former.as_deref(), context));
+    recorded::confirm(ui, ("workload cluster", plan.name.as_str()), &prepared.used, args.confirm.yes)?;
     let place = prepared.place();
     let options = args.write.options(global.rollback, args.way);
     let display = Arc::new(Display::new(ui));
@@ -183,7 +195,10 @@ async fn agent(ui: &Ui, global: &Global, args: &AgentRequest<'_>) -> Result<Exit
     let outcome = Box::pin(run).await;
     display.close(outcome.is_ok());
     match outcome {
-        Ok(installed) => finished(ui, args.output, plan, &installed),
+        Ok(installed) => {
+            recorded::remember(ui, &plan.package, &prepared.home.agent_values(&plan.name), workload);
+            finished(ui, args.output, plan, &installed)
+        }
         Err(failure) => Err(agent_failed(plan, failure, global, prepared.hub.as_ref())),
     }
 }

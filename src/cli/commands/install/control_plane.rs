@@ -6,7 +6,10 @@ use std::sync::Arc;
 use clap::Args;
 use serde::Serialize;
 
-use super::{Done, DryRun, DryRunArgs, Way, WriteArgs, check_ids, name_is_needed, opening, values_need_cluster};
+use super::{
+    ConfirmArgs, Done, DryRun, DryRunArgs, Way, WriteArgs, check_ids, name_is_needed, opening, recorded,
+    values_need_cluster,
+};
 use crate::api::names::ControlPlaneName;
 use crate::api::text::visible_cell;
 use crate::check::hosting::CHECKS;
@@ -24,13 +27,14 @@ use crate::cli::output::terminal::Ui;
 use crate::cli::output::{check_report, check_table, manifests};
 use crate::cli::signals::interrupted;
 use crate::cli::{connect, render_offline};
-use crate::control_plane::charts::SECRET_VALUES;
+use crate::control_plane::charts::{ORDINARY_VALUES, SECRET_VALUES};
 use crate::control_plane::exposure::Endpoint;
 use crate::control_plane::install::{Installed, install};
 use crate::control_plane::plan::{OWNER_KIND, Plan};
 use crate::install::admin_access;
 use crate::install::fleet_home::Home;
 use crate::install::progress::Progress;
+use crate::install::recorded_use::RecordedUse;
 use crate::install::session::InstallOptions;
 use crate::inventory::Owner;
 use crate::k8s::{Connected, Target};
@@ -65,6 +69,9 @@ pub(crate) struct InstallControlPlaneArgs {
     #[command(flatten)]
     recorded: RecordedArgs,
 
+    #[command(flatten)]
+    confirm: ConfirmArgs,
+
     /// Output format [default: text, YAML with `--dry-run`]; with `json` the progress on stderr is JSON too
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Format>,
@@ -72,8 +79,8 @@ pub(crate) struct InstallControlPlaneArgs {
 
 impl InstallControlPlaneArgs {
     pub(super) fn request(&self) -> Request<'_> {
-        let Self { plan, dry_run, write, recorded, output } = self;
-        Request { plan, dry_run, write, way: Way::install(recorded.choice()), output: *output }
+        let Self { plan, dry_run, write, recorded, confirm, output } = self;
+        Request { plan, dry_run, write, way: Way::install(recorded.choice()), confirm: *confirm, output: *output }
     }
 }
 
@@ -83,6 +90,7 @@ pub(crate) struct Request<'a> {
     pub(crate) dry_run: &'a DryRunArgs,
     pub(crate) write: &'a WriteArgs,
     pub(crate) way: Way,
+    pub(crate) confirm: ConfirmArgs,
     pub(crate) output: Option<Format>,
 }
 
@@ -106,6 +114,8 @@ pub(crate) struct Prepared {
     pub(crate) options: InstallOptions,
     /// The version of the last install, where its values are taken.
     pub(crate) former: Option<String>,
+    /// Those of its values that are taken.
+    pub(crate) used: RecordedUse,
 }
 
 /// Reads the arguments and connects.
@@ -118,7 +128,8 @@ pub(crate) async fn prepare(
 ) -> Result<Prepared, CliError> {
     let home = connect::home()?;
     let (plan, hosting, former) = planned(ui, global, plan_args, &write.skip_preflight, way).await?;
-    Ok(Prepared { plan, hosting, home, options: write.options(global.rollback, way), former })
+    let used = recorded::used(&plan.package, &home.values(&plan.name), &hosting, ORDINARY_VALUES);
+    Ok(Prepared { plan, hosting, home, options: write.options(global.rollback, way), former, used })
 }
 
 /// The plan, the cluster, and the version of the last install where its values are taken. What is wrong on the command
@@ -145,11 +156,12 @@ pub(crate) async fn planned(
 }
 
 async fn control_plane(ui: &Ui, global: &Global, args: &Request<'_>) -> Result<Exit, CliError> {
-    let Prepared { plan, hosting, home, options, former } =
+    let Prepared { plan, hosting, home, options, former, used } =
         prepare(ui, global, args.plan, args.write, args.way).await?;
     args.write.verified(&hosting)?;
     let context = hosting.context.as_deref().unwrap_or("in-cluster");
     ui.note(&opening(args.way, &format!("control plane {}", plan.name), &plan.package, former.as_deref(), context));
+    recorded::confirm(ui, ("control plane", plan.name.as_str()), &used, args.confirm.yes)?;
     warn_of_context(ui, global, &home, &plan.name);
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
@@ -160,6 +172,7 @@ async fn control_plane(ui: &Ui, global: &Global, args: &Request<'_>) -> Result<E
     match outcome {
         Ok(installed) => {
             display.close(true);
+            recorded::remember(ui, &plan.package, &home.values(&plan.name), &hosting);
             finished(ui, args.output, &plan, &installed)
         }
         Err(failure) => {

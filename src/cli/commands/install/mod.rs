@@ -2,6 +2,7 @@
 
 mod agent;
 mod control_plane;
+mod recorded;
 
 use clap::{Args, Subcommand, ValueEnum};
 use kube::Client;
@@ -28,6 +29,7 @@ use crate::k8s::Connected;
 pub(in crate::cli) use agent::{AgentArgs, AgentRequest, PreparedAgent, prepare as prepare_agent, run as run_agent};
 pub(crate) use control_plane::{Prepared, Request, planned, prepare, run as run_control_plane};
 pub(crate) use control_plane::{REPOSITORY_HELP, TAG_HELP};
+pub(crate) use recorded::{ConfirmArgs, show as show_recorded, unconfirmed};
 
 /// Install a control plane or an agent
 #[derive(Debug, Subcommand)]
@@ -240,3 +242,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: InstallCommand) -> Re
         InstallCommand::Agent(args) => agent::run(ui, global, &args.request()).await,
     }
 }
+
+/// For the example on the page of its reason.
+#[cfg(test)]
+pub(crate) use recorded::refused as rights_refused;

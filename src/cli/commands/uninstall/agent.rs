@@ -24,6 +24,7 @@ use crate::cli::output::format::Format;
 use crate::cli::output::install_error::engine_error;
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
+use crate::install::local_values::LocalValues;
 use crate::install::progress::Progress;
 use crate::workload_cluster::copies::{PlacedObject, names};
 use crate::workload_cluster::uninstall::{Drain, Leave};
@@ -150,6 +151,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
     }
     let (leave, removed, kept) = outcome??;
     elsewhere("agent", name.as_str(), global, &removed)?;
+    LocalValues::remove(&home.agent_values(&name));
     ui.out(&match args.output {
         Some(format) => format.of(&AgentUninstallDocument {
             name: name.as_str(),

@@ -25,6 +25,7 @@ use crate::cli::args::chart_choice;
 use crate::cli::args::installation::{ambiguous, applied_by_others};
 use crate::cli::args::package::too_large;
 use crate::cli::commands::get::values::unknown;
+use crate::cli::commands::install::rights_refused;
 use crate::cli::commands::{kubectl_install, rollback, uninstall, why};
 use crate::cli::output::error::CliError;
 use crate::cli::output::install_error::{agent_failed, control_plane_failed, stopped};
@@ -37,6 +38,7 @@ use crate::control_plane::upgrade::UpgradeRefused;
 use crate::control_plane::{self, upgrade};
 use crate::diagnose::{Diagnosis, WaitFailure, workload};
 use crate::install::failure::{Failure, FailureOutcome};
+use crate::install::recorded_use::UnconfirmedValue;
 use crate::install::recorded_values::{Forgotten, ValuesForgotten};
 use crate::install::session::Stopped;
 use crate::k8s::{ApiError, ObjectRef};
@@ -240,6 +242,7 @@ fn of_installs() -> Vec<CliError> {
         too_large(70 * 1024),
         unknown("demo", "its install has not ended yet"),
         of_control_plane(forgotten().into(), FailureOutcome::NothingWritten),
+        rights_refused("workload cluster west", &unconfirmed_values()),
         of_control_plane(C::Members { now: 1, wanted: 3 }, FailureOutcome::NothingWritten),
         of_control_plane(
             C::Volume {
@@ -292,6 +295,16 @@ fn forgotten() -> ValuesForgotten {
         value("registryCredentials", None, None),
     ];
     ValuesForgotten { values, found: Vec::new() }
+}
+
+/// Builds the recorded values that an upgrade on another machine is to be given again.
+fn unconfirmed_values() -> Vec<UnconfirmedValue> {
+    let value = |path: &str, recorded: &str, local: Option<&str>| UnconfirmedValue {
+        path: path.to_owned(),
+        recorded: Some(recorded.to_owned()),
+        local: local.map(str::to_owned),
+    };
+    vec![value("extraArgs", r#"["--v=4"]"#, Some(r#"["--v=2"]"#)), value("placement.allowRBACKinds", "true", None)]
 }
 
 /// Builds the objects that a control plane placed into a workload cluster.

@@ -1,0 +1,105 @@
+//! Recorded values before they are used: they are shown and asked for, and what may give rights is refused.
+
+use std::path::Path;
+
+use clap::Args;
+
+use crate::api::shell::foreign_word;
+use crate::api::text::visible;
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::terminal::{Question, Ui};
+use crate::install::local_values::LocalValues;
+use crate::install::recorded_use::{Ordinary, RecordedUse, UnconfirmedValue};
+use crate::install::release_spec::Package;
+use crate::k8s::Connected;
+
+/// Whether recorded values are asked for.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(crate) struct ConfirmArgs {
+    /// Do not ask before values of the last install are used
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}
+
+/// Shows the recorded values of an installation, as `control plane demo`, that a run uses, and returns those that it would
+/// refuse.
+pub(crate) fn show(ui: &Ui, what: &str, used: &RecordedUse) {
+    if used.values.is_empty() && used.unconfirmed.is_empty() {
+        return;
+    }
+    if !used.values.is_empty() {
+        ui.note(&listed(what, used));
+    }
+    if !used.unconfirmed.is_empty() {
+        let paths: Vec<&str> = used.unconfirmed.iter().map(|value| value.path.as_str()).collect();
+        ui.warn(&format!("an install or upgrade has to be given again: {}", visible(&paths.join(", "))));
+    }
+}
+
+/// Shows the recorded values that a run uses, and asks unless `yes` is given: by a question, so on a terminal only. Values that
+/// may give rights are refused either way, where this machine has not recorded them.
+pub(crate) fn confirm(ui: &Ui, (what, name): (&str, &str), used: &RecordedUse, yes: bool) -> Result<(), CliError> {
+    let installation = format!("{what} {name}");
+    if !used.unconfirmed.is_empty() {
+        return Err(refused(&installation, &used.unconfirmed));
+    }
+    if used.values.is_empty() {
+        return Ok(());
+    }
+    ui.err(&listed(&installation, used));
+    if yes { Ok(()) } else { ui.confirm_by_name(Question::UseRecorded, what, name) }
+}
+
+/// Lists the values, a line each, as `--set-json` takes them.
+fn listed(what: &str, used: &RecordedUse) -> String {
+    let lines: Vec<String> = used.values.iter().map(|value| visible(&value.to_string()).into_owned()).collect();
+    format!("These values are taken from the record of {what}:\n  {}", lines.join("\n  "))
+}
+
+/// The error of recorded values that may give rights and that this machine has not installed.
+pub(crate) fn unconfirmed(what: &str, values: &[UnconfirmedValue]) -> CliError {
+    let headline = match values.len() {
+        1 => format!("a recorded value of {what} may give rights, and this machine has not installed with it"),
+        n => format!("{n} recorded values of {what} may give rights, and this machine has not installed with them"),
+    };
+    let lines = values.iter().map(|value| visible(&value.to_string()).into_owned()).collect();
+    CliError::new(Exit::Refused, "RightsNotConfirmed", headline).details(lines)
+}
+
+/// The error of an install or upgrade that uses such values.
+pub(crate) fn refused(what: &str, values: &[UnconfirmedValue]) -> CliError {
+    unconfirmed(what, values).hint(give_again(values)).hint("nothing was written to the cluster")
+}
+
+/// The advice to give values again.
+fn give_again(values: &[UnconfirmedValue]) -> String {
+    // A path that `--set-json` takes as it is, and a value that is no page.
+    let short = |value: &&UnconfirmedValue| {
+        let text = value.recorded.as_ref().or(value.local.as_ref());
+        text.is_some_and(|text| text.len() <= LONGEST_EXAMPLE) && !value.path.contains('[')
+    };
+    let flag = values.iter().find(short).map_or_else(String::new, |value| {
+        let text = value.recorded.as_ref().or(value.local.as_ref()).map_or("", String::as_str);
+        format!(", or as `--set-json {}`", foreign_word(&format!("{}={text}", value.path)))
+    });
+    format!(
+        "give each value again as it shall be, in a file with `--values FILE`{flag}; `null` is the default of the chart"
+    )
+}
+
+/// Length of the longest value that is an example of a flag.
+const LONGEST_EXAMPLE: usize = 80;
+
+/// Returns the recorded values that the values of `package` still hold. What this machine has installed with is in `file`.
+pub(crate) fn used(package: &Package, file: &Path, cluster: &Connected, ordinary: Ordinary) -> RecordedUse {
+    let local = LocalValues::read(file, &cluster.server, package.namespace.as_str());
+    RecordedUse::of(package, local.as_ref(), ordinary)
+}
+
+/// Remembers the values of an install that has ended well, for the next run. Without them the next one asks for more.
+pub(crate) fn remember(ui: &Ui, package: &Package, file: &Path, cluster: &Connected) {
+    let (server, namespace) = (cluster.server.clone(), package.namespace.to_string());
+    if let Err(error) = (LocalValues { server, namespace, values: package.given() }).write(file) {
+        ui.warn(&format!("the values cannot be kept on this machine: {error}"));
+    }
+}

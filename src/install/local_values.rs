@@ -1,0 +1,84 @@
+//! The values that this machine has installed with, which the record of an installation in its cluster is compared with.
+//!
+//! Whoever may edit Secrets in the namespace can write the record; nobody writes this file through the cluster. It has no secrets.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::release_spec::LARGEST_VALUES;
+use crate::api::file::{self, FileError, PRIVATE};
+
+/// Largest size of the file, in bytes.
+const LARGEST: u64 = LARGEST_VALUES as u64 + 4096;
+
+/// Values of the last install of one installation from this machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LocalValues {
+    /// Address of the API server of its cluster: others may have an installation of this name.
+    pub server: String,
+    /// Namespace of its components.
+    pub namespace: String,
+    /// The values, as a record keeps them: an RFC 7396 patch of the chart's, without secrets.
+    pub values: Value,
+}
+
+impl LocalValues {
+    /// Reads the values of the installation at this place. None where there is no such file, it cannot be read, or is about
+    /// another place: what is recorded is then confirmed by nothing.
+    pub fn read(file: &Path, server: &str, namespace: &str) -> Option<Value> {
+        let text = file::read_text(file, LARGEST).ok().flatten()?;
+        let read: Self = serde_json::from_str(&text).ok()?;
+        (read.server == server && read.namespace == namespace).then_some(read.values)
+    }
+
+    /// Writes the file as a whole, for its owner alone.
+    ///
+    /// # Errors
+    /// [`FileError`]; the file is then as it was.
+    pub fn write(&self, file: &Path) -> Result<(), FileError> {
+        if let Some(folder) = file.parent() {
+            file::private_folder(folder)?;
+        }
+        let text = serde_json::to_string(self).unwrap_or_default();
+        file::write(file, text.as_bytes(), PRIVATE)
+    }
+
+    /// Removes the file, where there is one.
+    pub fn remove(file: &Path) {
+        let _ = std::fs::remove_file(file);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn values_are_read_back_of_the_same_place_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("demo").join("values");
+        let of = |server: &str| LocalValues {
+            server: server.to_owned(),
+            namespace: "fleet".to_owned(),
+            values: json!({"placement": {"allowRBACKinds": true}}),
+        };
+        let read = |server, namespace| LocalValues::read(&file, server, namespace);
+        assert_eq!(read("https://a", "fleet"), None);
+        of("https://a").write(&file).unwrap();
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(read("https://a", "fleet"), Some(of("").values));
+        assert_eq!((read("https://b", "fleet"), read("https://a", "other")), (None, None));
+        of("https://b").write(&file).unwrap();
+        assert_eq!(read("https://a", "fleet"), None);
+        std::fs::write(&file, "{").unwrap();
+        assert_eq!(read("https://b", "fleet"), None);
+        LocalValues::remove(&file);
+        assert!(!file.exists());
+    }
+}
