@@ -87,6 +87,12 @@ async fn groups_of_before_are_renamed_once_and_nothing_is_decided_or_rolled() {
         webs().await.iter().map(|(namespace, one)| (namespace.clone(), essence(one))).collect();
 
     fleet.control_plane = ControlPlane::start_with(&fleet.stage, "", &[]).await;
+    wait("the copy of the token is taken back", async || {
+        schedules.get(&token.name_any()).await.unwrap().metadata.deletion_timestamp.is_some()
+    })
+    .await;
+    fleet.report_deleted(&token).await;
+    wait("its Schedule is gone", async || schedules.get_opt(&token.name_any()).await.unwrap().is_none()).await;
     wait("the old group is gone", async || {
         fleet.groups(&policy).await.iter().all(|group| group.name_any() != old.name_any())
     })
@@ -111,12 +117,6 @@ async fn groups_of_before_are_renamed_once_and_nothing_is_decided_or_rolled() {
         before
     );
     assert!(!fleet.copies(&east.name).await.contains_key("Deployment web"));
-    wait("the copy of the token is taken back", async || {
-        schedules.get(&token.name_any()).await.unwrap().metadata.deletion_timestamp.is_some()
-    })
-    .await;
-    fleet.report_deleted(&token).await;
-    wait("its Schedule is gone", async || schedules.get_opt(&token.name_any()).await.unwrap().is_none()).await;
     namespaces.delete(&second, &DeleteParams::default()).await.unwrap();
     fleet.end(&[policy]).await;
 }
