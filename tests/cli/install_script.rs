@@ -79,8 +79,10 @@ impl Machine {
     /// Gets a program that does what these lines say.
     fn has_tool(&self, name: &str, lines: &str) {
         let file = self.folder.path().join("tools").join(name);
-        std::fs::write(&file, format!("#!/bin/sh\n{lines}\n")).unwrap();
-        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+        // Written by another process: a child that another test forks meanwhile would keep it open, and so busy.
+        let mut write = Command::new("/bin/sh");
+        write.args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$2\" >\"$1\" && chmod 755 \"$1\"", "sh"]).arg(&file).arg(lines);
+        assert!(write.status().unwrap().success());
     }
 
     /// Puts a release onto the server.

@@ -18,6 +18,8 @@ pub(crate) type Answer = (u16, Value);
 /// How a server talks TLS, and the CA that has signed its certificate, as PEM.
 static TLS: LazyLock<(Arc<ServerConfig>, String)> = LazyLock::new(|| {
     let mut params = rcgen::CertificateParams::default();
+    // Other than that of the certificate, which would be taken for a self-signed one.
+    params.distinguished_name.push(rcgen::DnType::CommonName, "the CA of these tests");
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let key = rcgen::KeyPair::generate().unwrap();
     let ca = params.self_signed(&key).unwrap().pem();
