@@ -291,19 +291,19 @@ fn recorded_with(sandbox: &Sandbox, kind: &str, name: &str, values: &Value) -> A
 #[test]
 fn recorded_values_are_shown_and_asked_for_before_they_are_used() {
     let sandbox = Sandbox::new();
-    let values = json!({"nodeSelector": {"disk": "fast\u{1b}[2J"}, "exposure": {"host": "192.0.2.10"}});
+    let values = json!({"exposure": {"annotations": {"disk": "fast\u{1b}[2J"}, "host": "192.0.2.10"}});
     let writes = recorded_with(&sandbox, "control-plane", "demo", &values);
     let upgrade = ["upgrade", "cp", "demo", "--version", "v0.6.1"];
     let install = ["install", "cp", "demo", "--version", "v0.6.1", "--reuse-values"];
     let shown = "These values are taken from the record of control plane demo:\n  \
-                 exposure.host=\"192.0.2.10\"\n  nodeSelector.disk=\"fast\\u001b[2J\"\n";
+                 exposure.annotations.disk=\"fast\\u001b[2J\"\n  exposure.host=\"192.0.2.10\"\n";
     for command in [&upgrade[..], &install] {
         let asked = sandbox.run(command);
         asked.fails(6, &[shown, "using recorded values has to be confirmed, and nobody can be asked", "give `--yes`"]);
         let said = sandbox.run(&[command, &["--yes"]].concat());
         assert!(said.stderr.contains(shown) && !said.stderr.contains("has to be confirmed"), "{said:?}");
         // What is given again is not asked for.
-        let given = ["--set", "exposure.host=192.0.2.10", "--set", "nodeSelector.disk=fast"];
+        let given = ["--set", "exposure.host=192.0.2.10", "--set", "exposure.annotations.disk=fast"];
         let said = sandbox.run(&[command, &given].concat());
         assert!(!said.stderr.contains("taken from the record") && !said.stderr.contains("confirmed"), "{said:?}");
         // A comparison shows them and asks nothing.
