@@ -198,6 +198,11 @@ fn every_shell_and_every_tool_installs_the_program_and_replaces_an_older_one() {
                 // It is a script of its own language.
                 tools.extend((sum == "shasum").then_some("perl"));
                 let machine = Machine::with(&tools, shell);
+                if (shell[0], get) == ("busybox", "wget") {
+                    // Debian's takes its own wget before that of the PATH.
+                    machine.fails(&machine.install(), &["may not check certificates"]);
+                    continue;
+                }
                 machine.succeeds(&machine.install(), "v1.2.0 linux-amd64");
                 machine.releases("v1.3.0", &["linux-amd64", "linux-arm64"]);
                 machine.succeeds(&machine.install(), "v1.3.0 linux-amd64");
