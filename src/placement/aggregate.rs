@@ -1,7 +1,9 @@
 //! The status of a source from the statuses of its copies.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::canonical::canonical;
@@ -20,8 +22,15 @@ pub struct CopyStatus {
 }
 
 impl CopyStatus {
-    fn number(&self, field: &str) -> i64 {
-        self.get(field).and_then(Value::as_i64).unwrap_or_default()
+    /// A count as the API server takes it: 0 to 2³¹ − 1, and not more than the count that it is a part of.
+    fn number(&self, kind: &str, field: &str) -> i64 {
+        let own = self.get(field).and_then(Value::as_i64).unwrap_or_default().clamp(0, MOST);
+        whole(kind, field).map_or(own, |whole| own.min(self.number(kind, whole)))
+    }
+
+    /// A time as Kubernetes writes times.
+    fn time(&self, field: &str) -> Option<&str> {
+        self.text(field).filter(|text| text.len() <= 64 && text.parse::<Timestamp>().is_ok())
     }
 
     fn get(&self, field: &str) -> Option<&Value> {
@@ -45,6 +54,72 @@ impl CopyStatus {
         self.applied
             && self.get("observedGeneration").and_then(Value::as_i64).is_some_and(|seen| seen >= self.generation)
     }
+}
+
+/// Largest count of Kubernetes.
+const MOST: i64 = i32::MAX as i64;
+/// Most addresses of a source, and most Jobs of a CronJob.
+const LIST: usize = 100;
+
+/// Returns the count that another is a part of.
+fn whole(kind: &str, field: &str) -> Option<&'static str> {
+    match (kind, field) {
+        ("Job", "ready") => Some("active"),
+        ("Deployment" | "StatefulSet" | "ReplicaSet", "availableReplicas") => Some("readyReplicas"),
+        (
+            "Deployment" | "StatefulSet" | "ReplicaSet",
+            "updatedReplicas" | "readyReplicas" | "currentReplicas" | "fullyLabeledReplicas",
+        ) => Some("replicas"),
+        _ => None,
+    }
+}
+
+/// Returns the fields of an address that the API server takes; `None` for one that is none.
+fn address(found: &Value) -> Option<Value> {
+    let text = |field: &str| found.get(field).and_then(Value::as_str);
+    let mut address = Map::new();
+    if let Some(ip) = text("ip").filter(|ip| ip.parse::<IpAddr>().is_ok()) {
+        address.insert("ip".to_owned(), ip.into());
+        let mode = text("ipMode").filter(|mode| ["VIP", "Proxy"].contains(mode));
+        address.extend(mode.map(|mode| ("ipMode".to_owned(), mode.into())));
+    }
+    if let Some(host) = text("hostname").filter(|host| is_host(host)) {
+        address.insert("hostname".to_owned(), host.into());
+    }
+    if address.is_empty() {
+        return None;
+    }
+    let port = |port: &Value| {
+        let number = port.get("port").and_then(Value::as_i64).filter(|number| (1..=65535).contains(number))?;
+        let protocol = port.get("protocol").and_then(Value::as_str);
+        let protocol = protocol.filter(|protocol| ["TCP", "UDP", "SCTP"].contains(protocol))?;
+        Some(json!({ "port": number, "protocol": protocol }))
+    };
+    let ports: Vec<Value> =
+        found.get("ports").and_then(Value::as_array).into_iter().flatten().filter_map(port).take(LIST).collect();
+    if !ports.is_empty() {
+        address.insert("ports".to_owned(), ports.into());
+    }
+    Some(Value::Object(address))
+}
+
+/// Returns whether a text is a name of a host, as Kubernetes takes it.
+fn is_host(text: &str) -> bool {
+    let is_label = |label: &str| {
+        let edge = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+        let bytes = label.as_bytes();
+        edge(bytes.first())
+            && edge(bytes.last())
+            && bytes.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-')
+    };
+    text.len() <= 253 && text.split('.').all(is_label) && text.parse::<IpAddr>().is_err()
+}
+
+/// Returns the texts of a reference to a Job.
+fn reference(found: &Value) -> Option<Value> {
+    let fields = ["apiVersion", "kind", "namespace", "name", "uid", "resourceVersion"];
+    let text = |field: &str| Some((field.to_owned(), Value::from(found.get(field)?.as_str()?)));
+    found.is_object().then(|| fields.into_iter().filter_map(text).collect::<Map<_, _>>().into())
 }
 
 /// A source and its copies.
@@ -124,8 +199,9 @@ impl Source<'_> {
 
     fn sum(&self, fields: &[&str], status: &mut Map<String, Value>) {
         for field in fields {
-            let numbers = self.copies.iter().map(|copy| copy.number(field));
-            status.insert((*field).to_owned(), numbers.fold(0, i64::saturating_add).into());
+            let numbers = self.copies.iter().map(|copy| copy.number(self.kind, field));
+            let sum = numbers.fold(0, i64::saturating_add).min(MOST);
+            status.insert((*field).to_owned(), sum.into());
         }
     }
 
@@ -134,7 +210,7 @@ impl Source<'_> {
         self.sum(fields, status);
         if self.duplicate {
             for field in fields {
-                let numbers = self.copies.iter().map(|copy| copy.number(field));
+                let numbers = self.copies.iter().map(|copy| copy.number(self.kind, field));
                 let worst =
                     if ["replicas", "unavailableReplicas"].contains(field) { numbers.max() } else { numbers.min() };
                 status.insert((*field).to_owned(), worst.unwrap_or_default().into());
@@ -142,7 +218,7 @@ impl Source<'_> {
         }
         if self.withheld > 0 && fields.contains(&"unavailableReplicas") {
             let missing = status["unavailableReplicas"].as_i64().unwrap_or_default().saturating_add(self.withheld);
-            status.insert("unavailableReplicas".to_owned(), missing.into());
+            status.insert("unavailableReplicas".to_owned(), missing.min(MOST).into());
         }
         let conditions = self.conditions();
         if !conditions.is_empty() {
@@ -180,7 +256,7 @@ impl Source<'_> {
 
     /// Earliest start; Failed if one is, Complete with the latest completion if all are.
     fn job(&self, status: &mut Map<String, Value>) {
-        let times = |field: &'static str| self.copies.iter().filter_map(move |copy| copy.text(field));
+        let times = |field: &'static str| self.copies.iter().filter_map(move |copy| copy.time(field));
         if let Some(start) = times("startTime").min() {
             status.insert("startTime".to_owned(), start.into());
         }
@@ -199,9 +275,9 @@ impl Source<'_> {
 
     fn cron_job(&self, status: &mut Map<String, Value>) {
         let active = self.copies.iter().filter_map(|copy| copy.get("active")?.as_array()).flatten();
-        status.insert("active".to_owned(), active.cloned().collect());
+        status.insert("active".to_owned(), active.filter_map(reference).take(LIST).collect());
         for field in ["lastScheduleTime", "lastSuccessfulTime"] {
-            if let Some(latest) = self.copies.iter().filter_map(|copy| copy.text(field)).max() {
+            if let Some(latest) = self.copies.iter().filter_map(|copy| copy.time(field)).max() {
                 status.insert(field.to_owned(), latest.into());
             }
         }
@@ -224,13 +300,13 @@ impl Source<'_> {
     fn addresses(&self, status: &mut Map<String, Value>) {
         let of = |copy: &CopyStatus| {
             let ingress = copy.status.as_ref().and_then(|status| status.pointer("/loadBalancer/ingress"));
-            ingress.and_then(Value::as_array).cloned().unwrap_or_default()
+            ingress.and_then(Value::as_array).into_iter().flatten().filter_map(address).collect::<Vec<_>>()
         };
         let mut seen = BTreeSet::new();
         let mut all: Vec<(String, Value)> = self.copies.iter().flat_map(of).map(|one| (canonical(&one), one)).collect();
         all.sort_by(|(a, _), (b, _)| a.cmp(b));
         all.retain(|(text, _)| seen.insert(text.clone()));
-        let ingress: Vec<Value> = all.into_iter().map(|(_, address)| address).collect();
+        let ingress: Vec<Value> = all.into_iter().map(|(_, address)| address).take(LIST).collect();
         status.insert("loadBalancer".to_owned(), json!({ "ingress": ingress }));
     }
 }
@@ -280,6 +356,43 @@ mod tests {
             (Some("Pending"), Some("True"))
         );
         assert_eq!(status("Pod", 0, &[])["conditions"][0]["status"], "False");
+    }
+
+    #[test]
+    fn one_agents_nonsense_leaves_a_status_that_the_api_server_takes() {
+        let good = || copy("a", json!({ "replicas": 2, "readyReplicas": 2, "availableReplicas": 2 }));
+        let most = i64::from(i32::MAX);
+        for (bad, replicas, ready, available) in [
+            (json!({ "replicas": -7, "readyReplicas": -1 }), 2, 2, 2),
+            (json!({ "replicas": 9_000_000_000_000_000_000_i64, "readyReplicas": i64::MAX }), most, most, 2),
+            (json!({ "replicas": 1, "readyReplicas": 5, "availableReplicas": 9 }), 3, 3, 3),
+            (json!({ "replicas": "x", "readyReplicas": { "a": 1 } }), 2, 2, 2),
+        ] {
+            for kind in ["Deployment", "StatefulSet", "ReplicaSet"] {
+                let found = status(kind, 0, &[good(), copy("b", bad.clone())]);
+                let of = |field: &str| found[field].as_i64().unwrap();
+                let numbers = [of("replicas"), of("readyReplicas"), of("availableReplicas")];
+                assert_eq!(numbers, [replicas, ready, available], "{kind} {bad}");
+            }
+        }
+        let lost = status("Deployment", i64::MAX, &[copy("b", json!({ "unavailableReplicas": 5 }))]);
+        assert_eq!(lost["unavailableReplicas"], most);
+        let job = json!({ "ready": 9, "active": 2, "failed": -3, "startTime": "never", "succeeded": 1e30 });
+        assert_eq!(
+            status("Job", 0, &[copy("b", job)]),
+            json!({ "ready": 2, "active": 2, "failed": 0, "succeeded": 0 })
+        );
+        let ingress = json!([{ "ip": "6.6.6.6", "x": 1 }, { "ip": "no" }, { "hostname": "a..b" }, 5, { "ip": 5 },
+            { "hostname": "lb.example.com", "ports": [{ "port": 80, "protocol": "TCP" }, { "port": 99999 }] }]);
+        let found = status("Service", 0, &[copy("b", json!({ "loadBalancer": { "ingress": ingress } }))]);
+        let expected = json!([{ "hostname": "lb.example.com", "ports": [{ "port": 80, "protocol": "TCP" }] },
+            { "ip": "6.6.6.6" }]);
+        assert_eq!(found["loadBalancer"]["ingress"], expected);
+        let many: Vec<Value> = (0..500).map(|n| json!({ "ip": format!("10.0.{}.{}", n / 250, n % 250) })).collect();
+        let found = status("Service", 0, &[copy("b", json!({ "loadBalancer": { "ingress": many } }))]);
+        assert_eq!(found["loadBalancer"]["ingress"].as_array().unwrap().len(), 100);
+        let active = json!({ "active": [5, { "name": "j", "uid": 3 }], "lastScheduleTime": "9999-99-99" });
+        assert_eq!(status("CronJob", 0, &[copy("b", active)]), json!({ "active": [{ "name": "j" }] }));
     }
 
     #[test]
