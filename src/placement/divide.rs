@@ -1,5 +1,8 @@
 //! Replicas over domains, exactly.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use sha2::{Digest as _, Sha256};
 
 use super::copy::Share;
@@ -74,16 +77,34 @@ pub fn divide(n: i64, domains: &[Domain<'_>], ties: Ties<'_>) -> Division {
     jump(n, whole, &mut open);
     let mut sum: i64 = open.iter().map(|one| one.replicas).fold(0, i64::saturating_add);
     let rank = |one: &Open| (i128::from(one.replicas) * whole - one.quota, one.replicas, one.tie);
-    while sum < n {
-        let growing = open.iter_mut().filter(|one| one.takes && one.replicas < one.cap);
-        let Some(next) = growing.min_by_key(|one| rank(one)) else { break };
-        next.replicas += 1;
+    let may_grow = |one: &Open| one.takes && one.replicas < one.cap;
+    // A step changes the claim of one domain alone, which takes its place among the others again.
+    let mut growing: BinaryHeap<_> = open
+        .iter()
+        .enumerate()
+        .filter(|(_, one)| sum < n && may_grow(one))
+        .map(|(at, one)| Reverse((rank(one), at)))
+        .collect();
+    while sum < n
+        && let Some(Reverse((_, at))) = growing.pop()
+    {
+        open[at].replicas += 1;
         sum += 1;
+        growing.extend(may_grow(&open[at]).then(|| Reverse((rank(&open[at]), at))));
     }
-    while sum > n {
-        let Some(next) = open.iter_mut().filter(|one| one.replicas > 0).max_by_key(|one| rank(one)) else { break };
-        next.replicas -= 1;
+    let may_shrink = |one: &Open| one.replicas > 0;
+    let mut shrinking: BinaryHeap<_> = open
+        .iter()
+        .enumerate()
+        .filter(|(_, one)| sum > n && may_shrink(one))
+        .map(|(at, one)| (rank(one), at))
+        .collect();
+    while sum > n
+        && let Some((_, at)) = shrinking.pop()
+    {
+        open[at].replicas -= 1;
         sum -= 1;
+        shrinking.extend(may_shrink(&open[at]).then(|| (rank(&open[at]), at)));
     }
     Division { replicas: open.into_iter().map(|one| one.replicas).collect(), withheld: (n - sum).max(0) }
 }
@@ -94,27 +115,29 @@ fn quotas(n: i64, domains: &[Domain<'_>]) -> (Vec<i128>, i128) {
     let cap = |domain: &Domain<'_>| i128::from(domain.cap.unwrap_or(i64::MAX).max(0));
     let mut capped = vec![false; domains.len()];
     let mut rest = i128::from(n);
-    loop {
-        let is_open = |(at, domain): &(usize, &Domain<'_>)| domain.weight > 0 && !capped[*at];
-        let whole: i128 = domains.iter().enumerate().filter(is_open).map(|(_, one)| i128::from(one.weight)).sum();
-        let over = |(at, domain): (usize, &Domain<'_>)| {
-            (is_open(&(at, domain)) && cap(domain) * whole < rest * i128::from(domain.weight)).then_some(at)
-        };
-        let over: Vec<usize> = domains.iter().enumerate().filter_map(over).collect();
-        if over.is_empty() {
-            let whole = whole.max(1);
-            let quota = |(at, domain): (usize, &Domain<'_>)| match (domain.weight > 0, capped[at]) {
-                (false, _) => 0,
-                (true, true) => cap(domain) * whole,
-                (true, false) => rest * i128::from(domain.weight),
-            };
-            return (domains.iter().enumerate().map(quota).collect(), whole);
+    let mut whole: i128 = domains.iter().map(|one| i128::from(one.weight.max(0))).sum();
+    // The one with the least cap for its weight exceeds it first; each that has its cap leaves more to the others.
+    let mut by_cap: Vec<usize> = (0..domains.len()).filter(|at| domains[*at].weight > 0).collect();
+    by_cap.sort_by(|a, b| {
+        let (a, b) = (&domains[*a], &domains[*b]);
+        (cap(a) * i128::from(b.weight)).cmp(&(cap(b) * i128::from(a.weight)))
+    });
+    for at in by_cap {
+        let domain = &domains[at];
+        if cap(domain) * whole >= rest * i128::from(domain.weight) {
+            break;
         }
-        for at in over {
-            capped[at] = true;
-            rest -= cap(&domains[at]);
-        }
+        capped[at] = true;
+        rest -= cap(domain);
+        whole -= i128::from(domain.weight);
     }
+    let whole = whole.max(1);
+    let quota = |(at, domain): (usize, &Domain<'_>)| match (domain.weight > 0, capped[at]) {
+        (false, _) => 0,
+        (true, true) => cap(domain) * whole,
+        (true, false) => rest * i128::from(domain.weight),
+    };
+    (domains.iter().enumerate().map(quota).collect(), whole)
 }
 
 /// Does in one step what the single steps would do in any case, until at most a few for each domain are left.
@@ -199,6 +222,22 @@ mod tests {
         shrinking[0].prev = 1_000_000_000;
         assert_eq!(divide(10, &shrinking, Ties::Listed).replicas, [10, 0], "nothing grows while something shrinks");
         assert_eq!(divide(i64::MAX, &of(&[1, 1]), Ties::Listed).withheld, 0);
+    }
+
+    #[test]
+    fn many_domains_with_caps_and_claims_are_divided_exactly() {
+        let names: Vec<String> = (0..20_000).map(|n| format!("d{n}")).collect();
+        let of = |at: usize| i64::try_from(at).unwrap();
+        let domains: Vec<Domain<'_>> = names
+            .iter()
+            .enumerate()
+            .map(|(at, value)| Domain { value, weight: 1 + of(at % 7), prev: of(at % 3), cap: Some(of(at % 50)) })
+            .collect();
+        for n in [0, 1, 19_999, 250_000, 1_000_000] {
+            let division = divide(n, &domains, Ties::Listed);
+            assert_eq!(division.replicas.iter().sum::<i64>() + division.withheld, n);
+            assert!(division.replicas.iter().zip(&domains).all(|(has, one)| Some(*has) <= one.cap));
+        }
     }
 
     #[test]
