@@ -1,11 +1,11 @@
 //! The manifest of one copy: the source without what only the control plane needs, with its share and its overrides.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
 use super::canonical::canonical;
-use super::facts::{Facts, LOCAL_ANNOTATIONS};
+use super::facts::{Facts, InvalidAsk, LEAVE_FIELDS, LOCAL_ANNOTATIONS};
 use super::field_path::{FieldPath, PathError};
 use super::matching::Policy;
 use crate::api::digest;
@@ -21,6 +21,9 @@ pub enum CopyError {
     /// An override that does not go with the object.
     #[error(transparent)]
     Override(#[from] PathError),
+    /// An annotation that asks for more than there can be.
+    #[error("{0}")]
+    Ask(InvalidAsk),
     /// More than an object of the control plane's API can hold.
     #[error("the object has {bytes} bytes; at most {LARGEST} can be copied")]
     TooLarge {
@@ -42,6 +45,7 @@ impl CopyError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Override(error) => error.code(),
+            Self::Ask(_) => "Invalid",
             Self::TooLarge { .. } => "TooLarge",
             Self::ScheduleTaken { .. } => "ScheduleTaken",
         }
@@ -133,13 +137,19 @@ pub fn path_errors(policy: &Policy) -> Vec<PathError> {
 
 /// Returns the fields of a copy that are left to others in the workload cluster: what the source asks for, and the
 /// replicas of what an autoscaler that is placed too scales.
-pub fn leave_fields(facts: &Facts, is_scaled: bool) -> Vec<String> {
+///
+/// # Errors
+/// An annotation of the source that asks for more than there can be.
+pub fn leave_fields(facts: &Facts, is_scaled: bool) -> Result<Vec<String>, CopyError> {
+    if let Some(invalid) = facts.asks.invalid {
+        return Err(CopyError::Ask(invalid));
+    }
     let mut fields = facts.asks.leave_fields.clone();
     let replicas = "spec.replicas";
     if is_scaled && !fields.iter().any(|field| field == replicas) {
         fields.push(replicas.to_owned());
     }
-    fields
+    if fields.len() > LEAVE_FIELDS { Err(CopyError::Ask(InvalidAsk::LeaveFields)) } else { Ok(fields) }
 }
 
 /// Returns the manifest of a namespace that copies need, with the labels of the source.
@@ -249,12 +259,14 @@ fn strip_pod(manifest: &mut Value) {
             && sources.is_some_and(|sources| sources.iter().any(|one| one.get("serviceAccountToken").is_some()))
     };
     let Some(volumes) = manifest.pointer_mut("/spec/volumes").and_then(Value::as_array_mut) else { return };
-    let names: Vec<Value> = volumes.iter().filter(|one| is_token(one)).map(|volume| volume["name"].clone()).collect();
-    volumes.retain(|volume| !names.contains(&volume["name"]));
+    let name = |value: &Value| value["name"].as_str().map(str::to_owned);
+    let names: BTreeSet<String> = volumes.iter().filter(|one| is_token(one)).filter_map(name).collect();
+    let is_kept = |value: &Value| value["name"].as_str().is_none_or(|name| !names.contains(name));
+    volumes.retain(is_kept);
     for list in ["/spec/containers", "/spec/initContainers", "/spec/ephemeralContainers"] {
         let containers = manifest.pointer_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
         for mounts in containers.filter_map(|one| one.get_mut("volumeMounts")?.as_array_mut()) {
-            mounts.retain(|mount| !names.contains(&mount["name"]));
+            mounts.retain(is_kept);
         }
     }
 }

@@ -61,7 +61,8 @@ impl Cluster {
 pub struct Fleet {
     pub(super) resources: Resources,
     clusters: Vec<Cluster>,
-    apis: Vec<Arc<BTreeSet<String>>>,
+    /// Lists of APIs that clusters serve, each once.
+    apis: BTreeSet<Arc<BTreeSet<String>>>,
 }
 
 impl Fleet {
@@ -77,22 +78,24 @@ impl Fleet {
 
     /// Adds a cluster, or replaces the one of the same name. Clusters that serve the same APIs share one list of them.
     pub fn set(&mut self, mut cluster: Cluster) {
+        // What nobody serves any more is known here alone.
+        self.apis.retain(|apis| Arc::strong_count(apis) > 1);
         if let Some(apis) = &mut cluster.apis {
-            match self.apis.iter().find(|one| *one == apis) {
+            match self.apis.get(apis) {
                 Some(known) => *apis = known.clone(),
-                None => self.apis.push(apis.clone()),
+                None => drop(self.apis.insert(apis.clone())),
             }
         }
         match self.clusters.binary_search_by(|one| one.name.cmp(&cluster.name)) {
-            Ok(at) => self.clusters[at] = cluster,
+            Ok(at) => std::mem::replace(&mut self.clusters[at], cluster).room.release(&mut self.resources),
             Err(at) => self.clusters.insert(at, cluster),
         }
     }
 
-    /// Removes a cluster; returns it if it was there.
-    pub fn remove(&mut self, name: &str) -> Option<Cluster> {
-        let at = self.position(name)?;
-        Some(self.clusters.remove(at))
+    /// Removes a cluster; returns whether it was there.
+    pub fn remove(&mut self, name: &str) -> bool {
+        let found = self.position(name).map(|at| self.clusters.remove(at));
+        found.map(|cluster| cluster.room.release(&mut self.resources)).is_some()
     }
 
     fn position(&self, name: &str) -> Option<usize> {
@@ -112,6 +115,12 @@ impl Fleet {
     /// Returns the clusters in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = &Cluster> {
         self.clusters.iter()
+    }
+
+    /// Number of lists of APIs that are kept.
+    #[cfg(test)]
+    pub(crate) fn known_apis(&self) -> usize {
+        self.apis.len()
     }
 
     /// Number of clusters.

@@ -10,13 +10,14 @@ use super::copy::Share;
 use super::decide::{Current, Mode, Target};
 use super::facts::{Facts, ObjectKey, Workload};
 use super::fleet::{Cluster, Fleet};
+use super::inventory::{self, Inventory};
 use super::matching::Policy;
-use super::room::{Node, Promise, nodes};
-use crate::api::cluster::{NodeLabels, Taint, conditions};
+use super::room::Promise;
+use crate::api::cluster::{Taint, conditions, reasons};
 use crate::api::condition::{Condition, find};
 use crate::api::labels::TAINT_DRAINING;
 use crate::api::schedule::{ScheduleShare, SourceRef};
-use crate::api::{ClusterReport, Schedule, ScheduleGroupStatus};
+use crate::api::{Schedule, ScheduleGroupStatus};
 
 /// Returns whether a Cluster is Ready.
 pub fn is_ready(cluster: &crate::api::Cluster) -> bool {
@@ -39,42 +40,18 @@ pub fn is_drained(cluster: &crate::api::Cluster) -> bool {
     cluster.status.as_ref().and_then(|status| status.drain_requested) == Some(true)
 }
 
-/// Nodes, and label keys of which the values are not known.
-pub type Inventory = (Vec<Node>, Vec<String>);
-
-/// Reads the nodes of a Cluster and of its reports.
-pub fn inventory<'a>(cluster: &crate::api::Cluster, reports: impl Iterator<Item = &'a ClusterReport>) -> Inventory {
-    let (mut all, mut dropped) = (Vec::new(), Vec::new());
-    let mut add = |mut nodes: Vec<Node>, labels: Option<&NodeLabels>| {
-        if let Some(labels) = labels {
-            nodes.sort_by(|a, b| a.name.cmp(&b.name));
-            for (node, set) in nodes.iter_mut().zip(&labels.of) {
-                node.labels = usize::try_from(*set).ok().and_then(|set| labels.sets.get(set)).cloned();
-            }
-            dropped.extend(labels.dropped_keys.iter().cloned());
-        }
-        all.extend(nodes);
-    };
-    if let Some(status) = &cluster.status {
-        let (none, untainted) = (BTreeMap::new(), BTreeMap::new());
-        let capacity = status.capacity_resources.as_ref().unwrap_or(&none);
-        let available = status.available_resources.as_ref().unwrap_or(&none);
-        let taints = status.node_taints.as_ref().unwrap_or(&untainted);
-        add(nodes(capacity, available, taints), status.node_labels.as_ref());
-    }
-    for report in reports {
-        let spec = &report.spec;
-        add(nodes(&spec.capacity_resources, &spec.available_resources, &spec.node_taints), spec.node_labels.as_ref());
-    }
-    dropped.sort();
-    dropped.dedup();
-    (all, dropped)
+/// Returns whether the nodes of a Cluster are read: it is accepted, and its agent has reported and renewed its Lease.
+pub fn is_read(cluster: &crate::api::Cluster) -> bool {
+    let status = cluster.status.as_ref();
+    let ready = status.and_then(|status| find(&status.conditions, conditions::READY));
+    cluster.spec.accepted
+        && ready.is_some_and(|ready| ![reasons::NEVER_UPDATED, reasons::NOT_ACCEPTED].contains(&&*ready.reason))
 }
 
 /// Reads a Cluster with its nodes.
-pub fn cluster(fleet: &mut Fleet, cluster: &crate::api::Cluster, (nodes, dropped): Inventory) -> Cluster {
+pub fn cluster(fleet: &mut Fleet, cluster: &crate::api::Cluster, inventory: Inventory) -> Cluster {
     let name = cluster.metadata.name.clone().unwrap_or_default();
-    let mut read = Cluster::new(&name, fleet.room(nodes, dropped));
+    let mut read = Cluster::new(&name, fleet.room(inventory.nodes, inventory.dropped_keys));
     update(&mut read, cluster);
     read
 }
@@ -91,9 +68,7 @@ pub fn update(known: &mut Cluster, cluster: &crate::api::Cluster) {
     known.accepted = cluster.spec.accepted;
     known.leaving = is_leaving(cluster);
     known.standby = has(cluster, conditions::STANDBY);
-    let observed = cluster.status.as_ref().and_then(|status| status.observed.as_ref());
-    let apis = observed.map(|observed| &observed.apis).filter(|apis| !apis.is_empty());
-    known.apis = apis.map(|apis| Arc::new(apis.iter().cloned().collect()));
+    known.apis = inventory::apis(cluster).map(Arc::new);
     known.autoscaled = cluster.status.as_ref().and_then(|status| status.autoscaled).unwrap_or_default();
 }
 

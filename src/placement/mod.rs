@@ -4,7 +4,7 @@
 //! the command line ask the same code, and the same input always gives the same answer.
 //!
 //! [`facts`] reduces a manifest to what is asked, [`matching`] finds the policy that decides, [`names`] makes the names
-//! of groups and copies. [`fleet`] holds the clusters, each with its [`room`]; [`decide`] finds the targets of a group,
+//! of groups and copies. [`fleet`] holds the clusters, each with its [`room`] from an [`inventory`]; [`decide`] finds the targets of a group,
 //! [`divide`] its shares. [`copy`] writes the manifest of one copy, [`copy_state`] reads how far it is, [`dependencies`]
 //! finds what it lacks, [`aggregate`] makes the status of a source, and [`explain`] says a decision in words.
 
@@ -20,6 +20,7 @@ pub mod facts;
 pub mod field_path;
 pub mod fleet;
 pub mod fraction;
+pub mod inventory;
 pub mod live;
 pub mod matching;
 pub mod names;

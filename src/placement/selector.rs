@@ -66,6 +66,13 @@ impl Requirement {
         }
     }
 
+    fn values(&self) -> &[String] {
+        match &self.test {
+            Test::In(values) | Test::NotIn(values) => values,
+            _ => &[],
+        }
+    }
+
     fn label(key: &str, operator: &str, values: &[String]) -> Result<Self, SelectorError> {
         let some = || match values {
             [] => Err(SelectorError::NoValues { key: key.to_owned(), operator: operator.to_owned() }),
@@ -208,6 +215,23 @@ impl NodeSelector {
         self.labels.is_empty() && self.terms.is_none()
     }
 
+    fn requirements(&self) -> impl Iterator<Item = &Requirement> {
+        let terms = self.terms.iter().flatten().flat_map(|term| term.labels.iter().chain(&term.fields));
+        self.labels.iter().chain(terms)
+    }
+
+    /// Number of values that a node is compared with at most.
+    pub(crate) fn size(&self) -> usize {
+        self.requirements().map(|requirement| 1 + requirement.values().len()).sum()
+    }
+
+    /// Number of bytes that its texts have.
+    pub(crate) fn bytes(&self) -> usize {
+        let values =
+            |requirement: &Requirement| requirement.values().iter().map(|value| value.len() + 24).sum::<usize>();
+        self.requirements().map(|requirement| requirement.key.len() + 48 + values(requirement)).sum()
+    }
+
     /// Returns whether a node's own name decides, besides its labels.
     pub fn asks_names(&self) -> bool {
         let terms = self.terms.iter().flatten();
@@ -247,6 +271,11 @@ impl Toleration {
             effect: t.effect.clone().unwrap_or_default(),
         };
         spec.tolerations.iter().flatten().map(one).collect()
+    }
+
+    /// Number of bytes that its texts have.
+    pub(crate) fn bytes(&self) -> usize {
+        self.key.len() + self.operator.len() + self.value.len() + self.effect.len() + 96
     }
 
     /// Reads a toleration of a policy.

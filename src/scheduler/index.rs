@@ -25,6 +25,8 @@ use crate::k8s::resource_version::is_before;
 /// Timeout of a watch of Leases, in seconds; the next one resumes where it ended. A server that disappeared is noticed when
 /// the end of the watch does not come, and that must be well before the Leases count as expired.
 const LEASES_WATCH: u32 = 15;
+/// Objects of a page of a list: an answer with as many of the largest ones stays below the limit of an answer.
+const PAGE: u32 = 50;
 /// Timeout of the other watches, in seconds.
 pub const OTHERS_WATCH: u32 = 30;
 /// Read timeout of the connection for the watch of Leases, also before the first answer.
@@ -81,6 +83,8 @@ struct IndexState {
     deleted: BTreeSet<String>,
     /// Rights as this leader last wrote them, by cluster; those of the others are unknown.
     rights: BTreeMap<String, Rights>,
+    /// What is left out of the inventories of clusters that report too much, in words.
+    left_out: BTreeMap<String, String>,
     /// Watches that have delivered their first complete list.
     synced: [bool; 3],
 }
@@ -112,6 +116,7 @@ impl IndexState {
         self.inventories.remove(&name);
         self.known_since.remove(&name);
         self.rights.remove(&name);
+        self.left_out.remove(&name);
         self.deleted.insert(name);
     }
 }
@@ -140,6 +145,7 @@ impl Default for Index {
             known_since: BTreeMap::new(),
             deleted: BTreeSet::new(),
             rights: BTreeMap::new(),
+            left_out: BTreeMap::new(),
             synced: [false; 3],
         };
         let names = tokio::sync::Mutex::default();
@@ -268,6 +274,28 @@ impl Index {
         self.with(|inner| inner.rights.get(name).cloned())
     }
 
+    /// Records what is left out of the inventory of a cluster that is known.
+    pub fn record_left_out(&self, name: &str, what: Option<String>) {
+        let changed = self.with(|inner| {
+            let what = what.filter(|_| inner.clusters.contains_key(name));
+            let before = inner.left_out.get(name).cloned();
+            let changed = before != what;
+            match what {
+                Some(what) => drop(inner.left_out.insert(name.to_owned(), what)),
+                None => drop(inner.left_out.remove(name)),
+            }
+            changed
+        });
+        if changed {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Returns what is left out of the inventory of a cluster.
+    pub fn left_out(&self, name: &str) -> Option<String> {
+        self.with(|inner| inner.left_out.get(name).cloned())
+    }
+
     /// Makes the rights of one cluster unknown.
     pub fn forget_rights(&self, name: &str) {
         self.with(|inner| inner.rights.remove(name));
@@ -392,7 +420,8 @@ fn strip(mut cluster: Cluster) -> Cluster {
 
 /// Watches until dropped, Leases by a client of their own. A broken watch is resumed with a back-off.
 pub async fn watch(client: Client, heartbeats: Client, index: Arc<Index>) {
-    let config = watcher::Config::default().any_semantic().timeout(OTHERS_WATCH);
+    // Lists of any state are not paged, and all clusters or Schedules together may be more than an answer can hold.
+    let config = watcher::Config::default().page_size(PAGE).timeout(OTHERS_WATCH);
     let clusters = async {
         let mut relist = BTreeSet::new();
         let mut stream = std::pin::pin!(

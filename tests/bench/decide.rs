@@ -4,9 +4,9 @@
 
 mod numbers;
 
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::Write as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fleetctl::api::policy::SchedulePolicySpec;
@@ -14,7 +14,7 @@ use fleetctl::placement::decide::{Current, Group, decide};
 use fleetctl::placement::facts::Facts;
 use fleetctl::placement::fleet::{Cluster, Fleet};
 use fleetctl::placement::matching::Policy;
-use fleetctl::placement::room::Node;
+use fleetctl::placement::room::{Amounts, Node};
 use numbers::Numbers;
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ fn fleet(clusters: usize) -> Fleet {
         let used = 300 + i64::try_from(numbers.below(600)).unwrap_or_default();
         let node = |at: usize| {
             let cores = [8, 16, 32][at % 3];
-            let of = |share: i64| -> BTreeMap<String, i64> {
+            let of = |share: i64| -> Amounts {
                 let amounts = [
                     ("cpu", cores * 1000),
                     ("memory", (cores << 32) * 1000),
@@ -50,8 +50,8 @@ fn fleet(clusters: usize) -> Fleet {
                 name: format!("node-{at:03}"),
                 capacity: of(1000),
                 available: of(1000 - used),
-                labels: Some(zone.into()),
-                taints: Vec::new(),
+                labels: Some(Arc::new(zone.into())),
+                taints: Arc::default(),
             }
         };
         let nodes = (0..NODES).map(node).collect();

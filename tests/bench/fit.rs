@@ -9,6 +9,7 @@ mod numbers;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::Write as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fleetctl::api::policy::SchedulePolicySpec;
@@ -55,7 +56,7 @@ impl Fake {
     /// The same as an agent reports it.
     fn room(&self) -> room::Node {
         let ((cpu, memory), (used_cpu, used_memory)) = (self.amounts(100), self.amounts(self.used));
-        let of = |cpu: u64, memory: u64, pods: u64| -> BTreeMap<String, i64> {
+        let of = |cpu: u64, memory: u64, pods: u64| -> room::Amounts {
             let amounts = [("cpu", cpu), ("memory", (memory << 20) * 1000), ("pods", pods * 1000)];
             amounts.map(|(name, amount)| (name.to_owned(), i64::try_from(amount).unwrap_or(i64::MAX))).into()
         };
@@ -63,8 +64,8 @@ impl Fake {
             name: self.name.clone(),
             capacity: of(cpu, memory, 110),
             available: of(cpu - used_cpu, memory - used_memory, 109),
-            labels: Some(BTreeMap::new()),
-            taints: Vec::new(),
+            labels: Some(Arc::default()),
+            taints: Arc::default(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use fleetctl::api::cluster::Taint;
 use fleetctl::placement::copy::Share;
 use fleetctl::placement::decide::{Current, Decision, Group, How, Target, decide};
 use fleetctl::placement::divide::{Domain, Ties, divide, fill};
@@ -89,8 +90,14 @@ fn fleet<'a>(clusters: impl IntoIterator<Item = (&'a str, &'a Vec<NodePart>)>) -
                 [("cpu", cpu * 1000), ("memory", 1 << 40), ("pods", 20_000)].map(|(k, v)| (k.to_owned(), v)).into()
             };
             let taint = json!([{ "key": "k", "effect": "NoSchedule" }]);
-            let taints = if *tainted { serde_json::from_value(taint).unwrap() } else { Vec::new() };
-            Node { name: format!("n{at}"), capacity: of(*whole), available: of(*free), labels: None, taints }
+            let taints: Vec<Taint> = if *tainted { serde_json::from_value(taint).unwrap() } else { Vec::new() };
+            Node {
+                name: format!("n{at}"),
+                capacity: of(*whole),
+                available: of(*free),
+                labels: None,
+                taints: taints.into(),
+            }
         };
         let room = fleet.room(nodes.iter().enumerate().map(node).collect(), Vec::new());
         fleet.set(Cluster::new(name, room));
@@ -233,7 +240,7 @@ proptest! {
         let first = decide(&policy, &group, &fleet, &Current::default());
         for name in NAMES {
             let mut without = fleet.clone();
-            if first.targets.iter().any(|target| target.cluster == name) || without.remove(name).is_none() {
+            if first.targets.iter().any(|target| target.cluster == name) || !without.remove(name) {
                 continue;
             }
             let again = decide(&policy, &group, &without, &Current::default());

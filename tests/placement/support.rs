@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use fleetctl::api::SchedulePolicy;
+use fleetctl::api::cluster::Taint;
 use fleetctl::placement::facts::Facts;
 use fleetctl::placement::fleet::Fleet;
 use fleetctl::placement::matching::{Policies, Policy};
@@ -48,12 +50,15 @@ pub(crate) fn namespace(case: &Value, name: &str) -> BTreeMap<String, String> {
 /// The nodes of a case's cluster and what is reserved of them.
 pub(crate) fn room(fleet: &mut Fleet, cluster: &Value) -> Room {
     let amounts = |value: &Value| amounts(&serde_json::from_value(value.clone()).unwrap());
+    let taints = |node: &Value| -> Vec<Taint> {
+        node.get("taints").map(|taints| serde_json::from_value(taints.clone()).unwrap()).unwrap_or_default()
+    };
     let node = |node: &Value| Node {
         name: node["name"].as_str().unwrap().to_owned(),
         capacity: amounts(&node["capacity"]),
         available: amounts(node.get("available").unwrap_or(&node["capacity"])),
-        labels: node.get("labels").map(|labels| serde_json::from_value(labels.clone()).unwrap()),
-        taints: node.get("taints").map(|taints| serde_json::from_value(taints.clone()).unwrap()).unwrap_or_default(),
+        labels: node.get("labels").map(|labels| Arc::new(serde_json::from_value(labels.clone()).unwrap())),
+        taints: taints(node).into(),
     };
     let nodes = cluster["nodes"].as_array().unwrap().iter().map(node).collect();
     let mut room = fleet.room(nodes, Vec::new());

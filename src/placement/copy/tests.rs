@@ -114,3 +114,17 @@ fn what_is_too_large_is_refused() {
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m" }, "data": { "k": "x".repeat(LARGEST) } });
     assert_eq!(make(&map, None, &[]).unwrap_err().code(), "TooLarge");
 }
+
+#[test]
+fn fields_are_left_to_others_as_far_as_a_schedule_holds_them() {
+    let facts = |count: usize| {
+        let fields: Vec<String> = (0..count).map(|n| format!("spec.f{n}")).collect();
+        Facts::read(&json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web",
+            "annotations": { "fleet-scheduler.io/leave-fields": fields.join(",") } } }))
+        .unwrap()
+    };
+    assert_eq!(leave_fields(&facts(32), false).unwrap().len(), 32);
+    let with_autoscaler = leave_fields(&facts(32), true).unwrap_err();
+    assert_eq!((with_autoscaler.code(), leave_fields(&facts(33), false).unwrap_err().code()), ("Invalid", "Invalid"));
+    assert!(with_autoscaler.to_string().contains("more than 32 fields"), "{with_autoscaler}");
+}

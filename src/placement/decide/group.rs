@@ -1,12 +1,13 @@
 //! Objects that are decided about together.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::{Current, Target};
 use crate::placement::copy::Share;
-use crate::placement::facts::{Facts, ObjectKey, Shape, Workload};
+use crate::placement::facts::{Facts, ObjectKey, Scales, Shape, Workload};
 use crate::placement::fleet::Fleet;
 use crate::placement::matching::Policy;
 use crate::placement::room::{Need, Needs, Promise};
@@ -56,12 +57,14 @@ impl<'a> Group<'a> {
     pub fn new(name: &str, policy: &Policy, objects: impl IntoIterator<Item = &'a Facts>) -> Self {
         let mut facts: Vec<&Facts> = objects.into_iter().collect();
         facts.sort_by(|a, b| a.key.cmp(&b.key));
+        let mut scalers: BTreeMap<(&str, &str, &str), Vec<&Scales>> = BTreeMap::new();
+        for (key, scales) in facts.iter().filter_map(|one| Some((&one.key, one.scales.as_ref()?))) {
+            scalers.entry((key.namespace(), &scales.kind, &scales.name)).or_default().push(scales);
+        }
         let least = |of: &Facts| {
-            let scalers = facts.iter().filter(|one| one.key.namespace() == of.key.namespace());
-            scalers
-                .filter_map(|one| one.scales.as_ref().filter(|scales| scales.is_target(&of.key)))
-                .map(|s| s.min_replicas)
-                .max()
+            let scalers = scalers.get(&(of.key.namespace(), of.key.kind(), of.key.name()));
+            let scalers = scalers.into_iter().flatten().filter(|scales| scales.is_target(&of.key));
+            scalers.map(|scales| scales.min_replicas).max()
         };
         let pods = |of: &Facts| match of.workload {
             Workload::Replicas(replicas) if replicas > 0 => replicas.max(least(of).unwrap_or_default()),

@@ -22,6 +22,7 @@ use super::fleet::Fleet;
 use super::fraction::Fraction;
 use super::matching::Policy;
 use super::reason::Reason;
+use super::room::Steps;
 
 /// Most members of a group.
 pub const LARGEST_GROUP: usize = 1000;
@@ -206,18 +207,23 @@ impl Decision {
 
 /// Decides where a group goes.
 pub fn decide(policy: &Policy, group: &Group<'_>, fleet: &Fleet, current: &Current) -> Decision {
+    decide_within(policy, group, fleet, current, &Steps::default())
+}
+
+/// The same within so many steps.
+fn decide_within(policy: &Policy, group: &Group<'_>, fleet: &Fleet, current: &Current, steps: &Steps) -> Decision {
     let mut decision = if group.len() > LARGEST_GROUP {
         let mut decision = Decision::new(Outcome::GroupTooLarge, Some(How::Kept), current.targets.clone());
         decision.how = decision.how.filter(|_| !current.targets.is_empty());
         decision
     } else if let Some(constraints) = &policy.spec.spread_constraints {
-        spread::decide(policy, constraints, group, fleet, current)
+        spread::decide(policy, constraints, group, fleet, current, steps)
     } else {
-        unspread::decide(policy, group, fleet, current)
+        unspread::decide(policy, group, fleet, current, steps)
     };
     if decision.scheduled {
-        let targets = &decision.targets;
-        decision.rejected.retain(|(name, _)| !targets.iter().any(|target| *target.cluster == **name));
+        let targets: BTreeSet<&str> = decision.targets.iter().map(|target| target.cluster.as_str()).collect();
+        decision.rejected.retain(|(name, _)| !targets.contains(&**name));
     }
     decision.rejected.sort_by(|(a, _), (b, _)| a.cmp(b));
     decision.suspended = policy.spec.suspend;

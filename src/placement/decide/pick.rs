@@ -7,7 +7,7 @@ use super::{Chosen, How};
 use crate::placement::fleet::{Cluster, Fleet};
 use crate::placement::fraction::Fraction;
 use crate::placement::reason::Reason;
-use crate::placement::room::{Fit, Needs, ResourceId, Room};
+use crate::placement::room::{Fit, Needs, ResourceId, Room, Steps};
 
 /// A cluster that may be chosen.
 pub(super) struct Candidate<'a> {
@@ -61,6 +61,7 @@ pub(super) fn best<'a: 's, 's, 'n: 's>(
     candidates: Vec<Candidate<'a>>,
     site: impl Fn(&'a Cluster) -> Site<'s, 'n>,
     rejected: &mut Vec<(Arc<str>, Reason)>,
+    steps: &Steps,
 ) -> Option<Pick<'a>> {
     let (mut ready, mut others) = (Vec::with_capacity(candidates.len()), Vec::new());
     for candidate in candidates {
@@ -89,7 +90,7 @@ pub(super) fn best<'a: 's, 's, 'n: 's>(
         }
         let cluster = ready[at].candidate.cluster;
         let Site { room, needs } = site(cluster);
-        match room.fit_exactly(&fleet.resources, needs) {
+        match room.fit_exactly(&fleet.resources, needs, steps) {
             Fit::Fits => return Some(picked(fleet, ready.swap_remove(at), How::Room, with_room)),
             Fit::Tight => {
                 rejected.push((cluster.name.clone(), Reason::Tight));
@@ -110,7 +111,7 @@ pub(super) fn best<'a: 's, 's, 'n: 's>(
         let would_grow = |one: &Ranked<'a>| {
             let cluster = one.candidate.cluster;
             let Site { room, needs } = site(cluster);
-            cluster.standby == sleeps && (sleeps || cluster.autoscaled) && room.fits_empty_nodes(needs)
+            cluster.standby == sleeps && (sleeps || cluster.autoscaled) && room.fits_empty_nodes(needs, steps)
         };
         if let Some(at) = others.iter().position(would_grow) {
             return Some(picked(fleet, others.swap_remove(at), how, with_room));
@@ -119,7 +120,7 @@ pub(super) fn best<'a: 's, 's, 'n: 's>(
     let asleep = others.into_iter().filter(|one| one.candidate.cluster.standby);
     rejected.extend(asleep.map(|one| {
         let Site { room, needs } = site(one.candidate.cluster);
-        let reason = match room.fit(&fleet.resources, needs) {
+        let reason = match room.fit_within(&fleet.resources, needs, steps) {
             Fit::No(reason) => reason,
             Fit::Fits | Fit::Tight => Reason::NotReady,
         };

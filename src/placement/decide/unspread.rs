@@ -7,7 +7,7 @@ use crate::placement::copy::Share;
 use crate::placement::fleet::{Cluster, Fleet};
 use crate::placement::matching::Policy;
 use crate::placement::reason::Reason;
-use crate::placement::room::{Fit, Needs, Room};
+use crate::placement::room::{Fit, Needs, Room, Steps};
 
 /// The cluster where the group is.
 struct Here<'a> {
@@ -27,7 +27,7 @@ impl Here<'_> {
     }
 }
 
-pub(super) fn decide(policy: &Policy, group: &Group<'_>, fleet: &Fleet, current: &Current) -> Decision {
+pub(super) fn decide(policy: &Policy, group: &Group<'_>, fleet: &Fleet, current: &Current, steps: &Steps) -> Decision {
     let recorded = recorded(group, current);
     let mut filter = Filter::new(policy, group, current, None);
     let here = recorded.and_then(|name| fleet.get(name)).map(|cluster| {
@@ -41,10 +41,10 @@ pub(super) fn decide(policy: &Policy, group: &Group<'_>, fleet: &Fleet, current:
             needs: group.needs(fleet, current, &cluster.name, None),
         }
     });
-    if let Some(decision) = stays(group, fleet, current, recorded.is_some(), here.as_ref()) {
+    if let Some(decision) = stays(group, fleet, current, recorded.is_some(), here.as_ref(), steps) {
         return decision;
     }
-    search(group, fleet, current, &mut filter, here.as_ref())
+    search(group, fleet, current, &mut filter, here.as_ref(), steps)
 }
 
 /// The cluster that holds most of the group's pods, where several are recorded; of equals the first name.
@@ -75,6 +75,7 @@ fn stays(
     current: &Current,
     is_recorded: bool,
     here: Option<&Here<'_>>,
+    steps: &Steps,
 ) -> Option<Decision> {
     let is_leaving = |here: &Here<'_>| here.cluster.leaving;
     if is_recorded && here.is_none_or(is_leaving) && group.has_volumes() {
@@ -96,9 +97,11 @@ fn stays(
     if holds && current.mode != Mode::Failover {
         return keep(How::Kept);
     }
-    let fits = || match here.room().fit(&fleet.resources, &here.needs) {
+    let fits = || match here.room().fit_within(&fleet.resources, &here.needs, steps) {
         Fit::Fits | Fit::Tight => true,
-        Fit::No(_) => here.cluster.standby || (here.cluster.autoscaled && here.room().fits_empty_nodes(&here.needs)),
+        Fit::No(_) => {
+            here.cluster.standby || (here.cluster.autoscaled && here.room().fits_empty_nodes(&here.needs, steps))
+        }
     };
     if is_eligible && current.mode == Mode::Routine && fits() {
         return keep(How::Kept);
@@ -113,6 +116,7 @@ fn search<'a>(
     current: &Current,
     filter: &mut Filter<'_>,
     here: Option<&Here<'_>>,
+    steps: &Steps,
 ) -> Decision {
     let needs = group.needs(fleet, current, "", None);
     let without_here = matches!(current.mode, Mode::Routine | Mode::Failover);
@@ -133,7 +137,7 @@ fn search<'a>(
         Some(here) => Site { room: here.room(), needs: &here.needs },
         None => Site { room: &cluster.room, needs: &needs },
     };
-    let found = best(fleet, candidates, site, &mut rejected);
+    let found = best(fleet, candidates, site, &mut rejected, steps);
     let eligible_here = here.filter(|here| here.why.is_none());
     let stays_better = |found: &Pick<'_>| {
         eligible_here.is_some_and(|here| current.mode == Mode::Rebalance && !is_worth_it(found, here))
@@ -154,11 +158,12 @@ fn search<'a>(
         (None, None) => Decision::new(outcome, None, Vec::new()),
     };
     if let Some(here) = here.filter(|here| without_here && here.why.is_none())
-        && let Fit::No(reason) = here.room().fit(&fleet.resources, &here.needs)
+        && let Fit::No(reason) = here.room().fit_within(&fleet.resources, &here.needs, steps)
     {
         rejected.push((here.cluster.name.clone(), reason));
     }
     let left = current.targets.iter().map(|old| &old.cluster);
+    // A group that is not spread has one target.
     let is_target = |name: &str| decision.targets.iter().any(|target| target.cluster == name);
     if decision.scheduled {
         let moving = left.filter(|name| !is_target(name) && fleet.get(name).is_some()).cloned().collect();

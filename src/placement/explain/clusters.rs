@@ -1,5 +1,6 @@
 //! Reasons that clusters do not take a group, as a table.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{amount, amount_of};
@@ -68,9 +69,11 @@ pub(super) fn numbers(reason: &Reason) -> Option<String> {
 /// Returns a row for each reason and detail, in the order of the first cluster that has it by room, then by filter.
 pub fn rows(policy: &Policy, fleet: &Fleet, decision: &Decision) -> Vec<Row> {
     let mut rows: Vec<(bool, Row)> = Vec::new();
+    let mut known: BTreeMap<(String, String), usize> = BTreeMap::new();
     for (name, reason) in &decision.rejected {
         let (code, detail) = (reason.to_string(), detail(policy, fleet, name, reason));
-        match rows.iter_mut().find(|(_, row)| row.reason == code && row.detail == detail) {
+        let at = *known.entry((code.clone(), detail.clone())).or_insert(rows.len());
+        match rows.get_mut(at) {
             Some((_, row)) => row.clusters.push(name.to_string()),
             None => {
                 let row = Row { clusters: vec![name.to_string()], reason: code, detail };

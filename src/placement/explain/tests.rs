@@ -25,7 +25,7 @@ fn node(name: &str, free_cpu: i64) -> Node {
     let of = |cpu: i64| {
         [("cpu", cpu * 1000), ("memory", (16 << 30) * 1000), ("pods", 110_000)].map(|(k, v)| (k.to_owned(), v)).into()
     };
-    Node { name: name.to_owned(), capacity: of(8), available: of(free_cpu), labels: None, taints: Vec::new() }
+    Node { name: name.to_owned(), capacity: of(8), available: of(free_cpu), ..Node::default() }
 }
 
 /// Clusters with nodes that have so many CPUs free.

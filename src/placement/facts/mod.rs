@@ -2,6 +2,7 @@
 //!
 //! [`Facts::read`] is the only reader of manifests; everything else in this room works on what it returns.
 
+mod asks;
 mod never;
 mod object_key;
 mod references;
@@ -14,18 +15,19 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use asks::{Asks, InvalidAsk, LEAVE_FIELDS, SpreadOnto};
 pub use never::Never;
 pub use object_key::ObjectKey;
 pub use references::Reference;
 pub(crate) use shape::resource_order;
 pub use shape::{Ignored, Shape};
 
-use crate::api::labels::{
-    ANNOTATION_ADOPT, ANNOTATION_ALLOW_VOLUME_MOVE, ANNOTATION_CLUSTER, ANNOTATION_LEAVE_FIELDS, ANNOTATION_ON_DELETE,
-    ANNOTATION_SPREAD_ONTO, ANNOTATION_TARGET_CLUSTERS, LABEL_INSTALL_KIND, OWN_KEY_PREFIX,
-};
+use crate::api::labels::{ANNOTATION_TARGET_CLUSTERS, LABEL_INSTALL_KIND, OWN_KEY_PREFIX};
 use crate::api::{digest, kinds};
 use crate::placement::canonical::canonical;
+
+/// Most bytes of the labels, the references and the shape of an object that is placed.
+const LARGEST: usize = 64 << 10;
 
 /// An object that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -85,49 +87,6 @@ pub struct Facts {
     pub never: Option<Never>,
     /// Digest of what a copy and a decision depend on: the same digest, nothing to do.
     pub hash: String,
-}
-
-/// Requests of the annotations of an object.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asks {
-    /// The one cluster to place onto; empty keeps the object in the control plane.
-    pub cluster: Option<String>,
-    /// The clusters to spread over.
-    pub spread_onto: Option<SpreadOnto>,
-    /// Whether an object that is there already is adopted.
-    pub adopt: bool,
-    /// Fields that are left to others in the workload cluster.
-    pub leave_fields: Vec<String>,
-    /// Whether the copies are retained when the source is deleted.
-    pub keep_on_delete: bool,
-    /// Whether the group may move although the object has volumes.
-    pub allow_volume_move: bool,
-}
-
-/// The annotation `spread-onto`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SpreadOnto {
-    /// Clusters, the preferred first, each once.
-    pub clusters: Vec<String>,
-    /// Whether each cluster gets a whole copy, instead of dividing.
-    pub duplicate: bool,
-}
-
-impl SpreadOnto {
-    fn read(text: &str) -> Self {
-        let (list, duplicate) = match text.trim().rsplit_once("::") {
-            Some((list, "Duplicate")) => (list, true),
-            Some((list, "Divide")) => (list, false),
-            _ => (text, false),
-        };
-        let mut clusters: Vec<String> = Vec::new();
-        for name in list.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-            if !clusters.iter().any(|one| one == name) {
-                clusters.push(name.to_owned());
-            }
-        }
-        Self { clusters, duplicate }
-    }
 }
 
 /// Number of pods that an object runs, and the kind of its controller.
@@ -243,13 +202,13 @@ impl Facts {
         let volumes = key.is("", "PersistentVolumeClaim") || templates.is_some_and(|templates| !templates.is_empty());
         let shape =
             spec.as_ref().zip(pods).map(|(spec, pods)| Arc::new(Shape::new(spec, pods, key.namespace(), volumes)));
-        Ok(Self {
+        let facts = Self {
             version: version.to_owned(),
             uid: text(manifest, "/metadata/uid").unwrap_or_default().to_owned(),
             generation: manifest.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default(),
             created: text(manifest, "/metadata/creationTimestamp").and_then(|time| time.parse().ok()),
             labels,
-            asks: asks(manifest),
+            asks: Asks::read(manifest),
             workload: workload(&key, manifest),
             shape,
             volumes,
@@ -258,7 +217,21 @@ impl Facts {
             never: never::never(&key, manifest),
             hash: hash(manifest),
             key,
-        })
+        };
+        Ok(facts.bounded())
+    }
+
+    /// Returns the same without what makes it large where it is larger than any that is placed.
+    fn bounded(mut self) -> Self {
+        let labels = self.labels.iter().map(|(key, value)| key.len() + value.len());
+        let references = self.references.iter().map(|one| one.kind.len() + one.name.len());
+        let shape = self.shape.as_ref().map_or(0, |shape| shape.bytes());
+        if labels.chain(references).sum::<usize>() + shape > LARGEST {
+            self.never.get_or_insert(Never::Oversized);
+            (self.labels, self.references) = (BTreeMap::new(), Vec::new());
+            (self.shape, self.workload) = (None, Workload::None);
+        }
+        self
     }
 
     /// Returns the API version: `v1`, or `apps/v1`.
@@ -267,23 +240,11 @@ impl Facts {
     }
 }
 
-fn asks(manifest: &Value) -> Asks {
-    let annotations = manifest.pointer("/metadata/annotations");
-    let get = |key: &str| annotations.and_then(|all| all.get(key)).and_then(Value::as_str);
-    let is_true = |key: &str| get(key) == Some("true");
-    let fields = get(ANNOTATION_LEAVE_FIELDS).unwrap_or_default().split(',').map(str::trim);
-    Asks {
-        cluster: get(ANNOTATION_CLUSTER).map(|name| name.trim().to_owned()),
-        spread_onto: get(ANNOTATION_SPREAD_ONTO).map(SpreadOnto::read),
-        adopt: is_true(ANNOTATION_ADOPT),
-        leave_fields: fields.filter(|path| !path.is_empty()).map(str::to_owned).collect(),
-        keep_on_delete: get(ANNOTATION_ON_DELETE) == Some("keep"),
-        allow_volume_move: is_true(ANNOTATION_ALLOW_VOLUME_MOVE),
-    }
-}
-
 fn workload(key: &ObjectKey, manifest: &Value) -> Workload {
-    let number = |pointer: &str| manifest.pointer(pointer).and_then(Value::as_i64).map(|number| number.max(0));
+    // Kubernetes counts pods in 32 bits.
+    let number = |pointer: &str| {
+        manifest.pointer(pointer).and_then(Value::as_i64).map(|number| number.clamp(0, i32::MAX.into()))
+    };
     let pods = |spec: &str| {
         let completions = number(&format!("{spec}/completions"));
         let parallelism = number(&format!("{spec}/parallelism"));
@@ -319,7 +280,10 @@ fn scales(key: &ObjectKey, manifest: &Value) -> Option<Scales> {
         group: api_version.map(|version| kinds::split_api_version(version).0.to_owned()),
         kind: text(manifest, "/spec/scaleTargetRef/kind")?.to_owned(),
         name: text(manifest, "/spec/scaleTargetRef/name")?.to_owned(),
-        min_replicas: manifest.pointer("/spec/minReplicas").and_then(Value::as_i64).unwrap_or(1),
+        min_replicas: manifest
+            .pointer("/spec/minReplicas")
+            .and_then(Value::as_i64)
+            .map_or(1, |least| least.clamp(0, i32::MAX.into())),
     })
 }
 

@@ -28,6 +28,8 @@ pub enum Never {
     JoinToken,
     /// A part of an installation of the service, or what it says of itself.
     Installation,
+    /// Its labels, the objects that its pods name, or the demands of its pods are too large to be kept.
+    Oversized,
 }
 
 impl Never {
@@ -42,6 +44,7 @@ impl Never {
             Self::Secret => "a Secret of this type is of use only in the cluster that made it",
             Self::JoinToken => "it holds the token by which clusters join the control plane",
             Self::Installation => "it is a part of an installation of the service itself",
+            Self::Oversized => "its labels, its references and the demands of its pods have more than 64 KiB",
         }
     }
 

@@ -110,6 +110,14 @@ impl Shape {
         }
     }
 
+    /// Number of bytes that its texts have.
+    pub(super) fn bytes(&self) -> usize {
+        let requests = self.requests.iter().map(|(name, _)| name.len() + 8);
+        let tolerations = self.tolerations.iter().map(Toleration::bytes);
+        let ignored = self.ignored.iter().map(|one| one.name().len());
+        requests.chain(tolerations).chain(ignored).sum::<usize>() + self.nodes.bytes()
+    }
+
     /// Returns the request of a resource; 0 if it asks for none.
     pub fn request(&self, resource: &str) -> i64 {
         self.requests.iter().find(|(name, _)| name == resource).map_or(0, |(_, amount)| *amount)

@@ -187,3 +187,42 @@ fn an_object_that_is_none_is_refused() {
     pod["spec"] = json!({});
     assert!(Facts::read(&pod).is_ok());
 }
+
+#[test]
+fn an_annotation_names_so_many_clusters_and_fields() {
+    let asks = |annotation: &str, text: String| {
+        deployment(|m| m["metadata"]["annotations"] = json!({ format!("fleet-scheduler.io/{annotation}"): text })).asks
+    };
+    let names = |count: usize| (0x1000..0x1000 + count).map(|n| format!("{n:x}")).collect::<Vec<_>>().join(",");
+    let thousand = asks("spread-onto", format!("{0},{0}::Duplicate", names(1_000)));
+    let onto = thousand.spread_onto.unwrap();
+    assert_eq!((onto.clusters.len(), onto.duplicate, thousand.invalid), (1_000, true, None));
+    let many = asks("spread-onto", names(43_000));
+    assert_eq!((many.spread_onto.unwrap().clusters.len(), many.invalid), (0, Some(InvalidAsk::SpreadOnto)));
+    assert_eq!(asks("spread-onto", "x".repeat(200_000)).spread_onto.unwrap().clusters[0].len(), 64);
+    assert_eq!(asks("cluster", "ä".repeat(100_000)).cluster.unwrap().len(), 64);
+    assert_eq!(asks("leave-fields", names(32)).leave_fields.len(), 32);
+    let fields = asks("leave-fields", names(33));
+    assert_eq!((fields.leave_fields.len(), fields.invalid), (0, Some(InvalidAsk::LeaveFields)));
+    assert_eq!(asks("leave-fields", "x".repeat(2_000)).invalid, Some(InvalidAsk::LongPath));
+}
+
+#[test]
+fn an_object_that_is_larger_than_its_facts_may_be_is_never_placed() {
+    let labels = |count: usize| {
+        deployment(|m| {
+            let labels = (0..count).map(|n| (format!("label-{n}"), json!("x".repeat(60))));
+            m["metadata"]["labels"] = labels.collect::<serde_json::Map<_, _>>().into();
+        })
+    };
+    assert_eq!((labels(500).never, labels(500).labels.len()), (None, 500));
+    let large = labels(1_000);
+    assert_eq!((large.never, large.labels.len(), large.shape.is_none()), (Some(Never::Oversized), 0, true));
+    let tolerations = deployment(|m| {
+        let one = json!({ "key": "k", "operator": "Exists" });
+        m["spec"]["template"]["spec"]["tolerations"] = vec![one; 10_000].into();
+    });
+    assert_eq!(tolerations.never, Some(Never::Oversized));
+    let replicas = deployment(|m| m["spec"]["replicas"] = json!(i64::MAX));
+    assert_eq!(replicas.workload.pods(), i64::from(i32::MAX));
+}

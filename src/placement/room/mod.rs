@@ -1,93 +1,69 @@
 //! Room in one cluster: nodes in numbers, less what is promised.
 
 mod need;
+mod node;
 mod pack;
+mod resources;
+mod steps;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use need::{Need, Needs};
+pub use node::{Amounts, Labels, Node, amounts};
 pub use pack::Fit;
+pub(crate) use resources::ResourceId;
+pub use resources::Resources;
+pub(crate) use steps::Steps;
 
 use super::facts::{ObjectKey, Shape};
 use super::fraction::Fraction;
 use super::reason::Reason;
 use super::selector::{HOSTNAME, has_untolerated};
-use crate::api::cluster::{NodeResources, Taint};
-use crate::api::quantity;
-
-/// Number of a resource in a [`Resources`].
-pub(crate) type ResourceId = u16;
-
-/// The resources of all clusters by number: cpu 0, memory 1, pods 2, then as they come.
-#[derive(Debug, Clone)]
-pub struct Resources(Vec<Arc<str>>);
-
-impl Default for Resources {
-    fn default() -> Self {
-        Self(["cpu", "memory", "pods"].map(Arc::from).to_vec())
-    }
-}
-
-impl Resources {
-    /// Returns the number of a resource that some cluster has.
-    pub(crate) fn find(&self, name: &str) -> Option<ResourceId> {
-        self.0.iter().position(|one| &**one == name).and_then(|at| ResourceId::try_from(at).ok())
-    }
-
-    /// Returns the number of a resource, a new one if need be; `None` after 65,536 of them.
-    fn intern(&mut self, name: &str) -> Option<ResourceId> {
-        if let Some(found) = self.find(name) {
-            return Some(found);
-        }
-        let id = ResourceId::try_from(self.0.len()).ok()?;
-        self.0.push(name.into());
-        Some(id)
-    }
-}
-
-/// One node, as it is reported.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Node {
-    /// Name.
-    pub name: String,
-    /// Capacity, by resource in thousandths.
-    pub capacity: BTreeMap<String, i64>,
-    /// Amounts that are free, by resource in thousandths.
-    pub available: BTreeMap<String, i64>,
-    /// Its labels; absent if the cluster does not report them.
-    pub labels: Option<BTreeMap<String, String>>,
-    /// Its taints.
-    pub taints: Vec<Taint>,
-}
-
-/// Reads amounts as a Cluster's status holds them; what is no quantity is left out.
-pub fn amounts(quantities: &BTreeMap<String, String>) -> BTreeMap<String, i64> {
-    let one = |(name, text): (&String, &String)| {
-        let milli = quantity::parse(text)?;
-        Some((name.clone(), i64::try_from(milli).unwrap_or(if milli < 0 { i64::MIN } else { i64::MAX })))
-    };
-    quantities.iter().filter_map(one).collect()
-}
-
-/// Reads the nodes of a Cluster's status, without labels.
-pub fn nodes(capacity: &NodeResources, available: &NodeResources, taints: &BTreeMap<String, Vec<Taint>>) -> Vec<Node> {
-    let node = |(name, quantities): (&String, &BTreeMap<String, String>)| Node {
-        name: name.clone(),
-        capacity: amounts(quantities),
-        available: available.get(name).map(amounts).unwrap_or_default(),
-        labels: None,
-        taints: taints.get(name).cloned().unwrap_or_default(),
-    };
-    capacity.iter().map(node).collect()
-}
+use crate::api::cluster::Taint;
 
 /// Properties that nodes have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct NodeKind {
     capacity: Vec<i64>,
-    taints: Vec<Taint>,
-    labels: Option<BTreeMap<String, String>>,
+    taints: Arc<[Taint]>,
+    labels: Option<Arc<Labels>>,
+}
+
+/// Kinds of nodes by what they have in common; of labels the number of the set, as sets are large and few.
+#[derive(Default)]
+struct Kinds {
+    found: BTreeMap<(Vec<i64>, Arc<[Taint]>, Option<usize>), u16>,
+    kinds: Vec<NodeKind>,
+    /// Numbers of sets of labels, by what they hold and by where they are.
+    sets: BTreeMap<Arc<Labels>, usize>,
+    at: BTreeMap<usize, usize>,
+}
+
+impl Kinds {
+    fn set(&mut self, labels: &Arc<Labels>) -> usize {
+        let address = Arc::as_ptr(labels).addr();
+        if let Some(known) = self.at.get(&address) {
+            return *known;
+        }
+        let next = self.sets.len();
+        let number = *self.sets.entry(labels.clone()).or_insert(next);
+        self.at.insert(address, number);
+        number
+    }
+
+    /// Returns the number of a kind. More of them than fit are as good as none: they count as the last.
+    fn number(&mut self, capacity: Vec<i64>, taints: Arc<[Taint]>, labels: Option<Arc<Labels>>) -> u16 {
+        let set = labels.as_ref().map(|labels| self.set(labels));
+        let next = u16::try_from(self.kinds.len()).unwrap_or(u16::MAX);
+        let (found, kinds) = (&mut self.found, &mut self.kinds);
+        *found.entry((capacity, taints, set)).or_insert_with_key(|(capacity, taints, _)| {
+            if kinds.len() <= usize::from(u16::MAX) {
+                kinds.push(NodeKind { capacity: capacity.clone(), taints: taints.clone(), labels });
+            }
+            next
+        })
+    }
 }
 
 /// Pods that will run in the cluster and are not in its inventory yet.
@@ -130,28 +106,33 @@ pub struct Room {
 
 impl Room {
     /// Takes over an inventory.
-    pub fn new(resources: &mut Resources, mut nodes: Vec<Node>, dropped_keys: Vec<String>) -> Self {
+    pub fn new(resources: &mut Resources, mut nodes: Vec<Node>, mut dropped_keys: Vec<String>) -> Self {
         nodes.sort_by(|a, b| a.name.cmp(&b.name));
-        let all = nodes.iter().flat_map(|node| node.capacity.keys().chain(node.available.keys()));
-        let mut columns: Vec<ResourceId> = all.filter_map(|name| resources.intern(name)).collect();
-        columns.sort_unstable();
-        columns.dedup();
-        let row = |amounts: &BTreeMap<String, i64>| -> Vec<i64> {
-            let amount = |id: &ResourceId| amounts.get(&*resources.0[usize::from(*id)]).copied().unwrap_or_default();
-            columns.iter().map(amount).collect()
+        dropped_keys.sort();
+        let all = nodes.iter().flat_map(|node| node.capacity.iter().chain(node.available.iter()));
+        let names: BTreeSet<Arc<str>> = all.map(|(name, _)| name.clone()).collect();
+        let mut acquired: Vec<(ResourceId, Arc<str>)> =
+            names.into_iter().filter_map(|name| Some((resources.acquire(&name)?, name))).collect();
+        acquired.sort_unstable();
+        let column_of: BTreeMap<&str, usize> =
+            acquired.iter().enumerate().map(|(column, (_, name))| (&**name, column)).collect();
+        let columns: Vec<ResourceId> = acquired.iter().map(|(id, _)| *id).collect();
+        let row = |amounts: &Amounts| -> Vec<i64> {
+            let mut row = vec![0; columns.len()];
+            for (name, amount) in amounts.iter() {
+                if let Some(column) = column_of.get(&**name) {
+                    row[*column] = amount;
+                }
+            }
+            row
         };
-        let (mut names, mut kind_of, mut kinds, mut reported) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut names, mut kind_of, mut kinds, mut reported) = (Vec::new(), Vec::new(), Kinds::default(), Vec::new());
         for node in nodes {
             reported.extend(row(&node.available));
-            let kind = NodeKind { capacity: row(&node.capacity), taints: node.taints, labels: node.labels };
-            let known = kinds.iter().position(|one| *one == kind).unwrap_or_else(|| {
-                kinds.push(kind);
-                kinds.len() - 1
-            });
-            // More kinds than fit are as good as none: those nodes count as the last kind.
-            kind_of.push(u16::try_from(known).unwrap_or(u16::MAX));
+            kind_of.push(kinds.number(row(&node.capacity), node.taints, node.labels));
             names.push(node.name.into_boxed_str());
         }
+        let kinds = kinds.kinds;
         let untainted = kinds.iter().all(|kind| !repels(&kind.taints));
         let mut room = Self {
             capacity: vec![0; columns.len()],
@@ -176,9 +157,20 @@ impl Room {
         room
     }
 
+    /// Frees the numbers of its resources, as nobody asks it any more.
+    pub(super) fn release(self, resources: &mut Resources) {
+        resources.release(&self.columns);
+    }
+
     /// Number of nodes.
     pub fn nodes(&self) -> usize {
         self.names.len()
+    }
+
+    /// Number of amounts that are kept of the nodes.
+    #[cfg(test)]
+    pub(crate) fn numbers(&self) -> usize {
+        self.reported.len() + self.free.len() + self.kinds.iter().map(|kind| kind.capacity.len()).sum::<usize>()
     }
 
     /// Promises in the order in which they were made.
@@ -198,7 +190,7 @@ impl Room {
     }
 
     fn column(&self, id: ResourceId) -> Option<usize> {
-        self.columns.iter().position(|one| *one == id)
+        self.columns.binary_search(&id).ok()
     }
 
     fn sum_up(&mut self) {
@@ -211,7 +203,12 @@ impl Room {
     }
 
     /// Promises room to pods of one group, packed in the order in which [`Room::fit`] packs them; as many as fit take it.
-    pub fn promise(&mut self, resources: &Resources, mut promises: Vec<Promise>) {
+    pub fn promise(&mut self, resources: &Resources, promises: Vec<Promise>) {
+        self.pack(resources, promises);
+        self.sum_up();
+    }
+
+    fn pack(&mut self, resources: &Resources, mut promises: Vec<Promise>) {
         let mut free = std::mem::take(&mut self.free);
         let needs: Vec<(Need<'_>, Eligible)> = promises
             .iter()
@@ -233,7 +230,6 @@ impl Room {
         }
         self.free = free;
         self.promises.append(&mut promises);
-        self.sum_up();
     }
 
     /// Returns the room as it is without the promises to a group; `None` if there are none.
@@ -250,16 +246,18 @@ impl Room {
         self.free.clone_from(&self.reported);
         self.promises = Vec::with_capacity(promises.len());
         let mut groups: Vec<Vec<Promise>> = Vec::new();
+        let mut known: BTreeMap<Arc<str>, usize> = BTreeMap::new();
         for promise in promises {
-            match groups.iter_mut().find(|group| group[0].group == promise.group) {
+            let at = *known.entry(promise.group.clone()).or_insert(groups.len());
+            match groups.get_mut(at) {
                 Some(group) => group.push(promise),
                 None => groups.push(vec![promise]),
             }
         }
-        self.sum_up();
         for group in groups {
-            self.promise(resources, group);
+            self.pack(resources, group);
         }
+        self.sum_up();
     }
 
     /// Returns the scarcest share that stays free, before any packing: of cpu, memory, pods and what is asked; and the first
@@ -309,7 +307,9 @@ impl Room {
     /// Returns whether a shape asks for labels that nodes of a kind do not report.
     fn lacks_labels(&self, kind: &NodeKind, shape: &Shape) -> bool {
         let mut keys = shape.nodes.keys().filter(|key| *key != HOSTNAME);
-        keys.any(|key| kind.labels.is_none() || self.dropped_keys.iter().any(|dropped| dropped == key))
+        keys.any(|key| {
+            kind.labels.is_none() || self.dropped_keys.binary_search_by(|dropped| dropped.as_str().cmp(key)).is_ok()
+        })
     }
 
     /// Returns whether any node has too few labels to know whether a shape may run there.
@@ -344,13 +344,6 @@ pub(crate) struct Scarcest {
     pub(crate) left: Option<Fraction>,
     /// Number of the resource.
     pub(crate) resource: ResourceId,
-}
-
-impl Resources {
-    /// Returns the name of a resource.
-    pub(crate) fn name(&self, id: ResourceId) -> &Arc<str> {
-        &self.0[usize::from(id)]
-    }
 }
 
 fn repels(taints: &[Taint]) -> bool {

@@ -1,5 +1,6 @@
 //! Needs of pods, with resources by number.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{ResourceId, Resources};
@@ -36,6 +37,11 @@ impl<'a> Need<'a> {
         Self { key, shape, pods: pods.max(0), counted, daemon, requests }
     }
 
+    /// Returns the amounts that all of its pods take, of resources that some cluster has.
+    pub(crate) fn amounts(&self) -> impl Iterator<Item = (ResourceId, i64)> {
+        self.requests.iter().filter_map(|(id, request)| Some(((*id)?, request.saturating_mul(self.pods))))
+    }
+
     /// Returns whether any room is needed.
     pub(super) fn is_open(&self) -> bool {
         if self.daemon { self.counted == 0 } else { self.pods > 0 }
@@ -65,10 +71,12 @@ impl<'a> Needs<'a> {
     pub fn new(resources: &Resources, mut each: Vec<Need<'a>>) -> Self {
         each.sort_by(|a, b| a.key.cmp(b.key));
         let mut sums: Vec<Sum> = Vec::new();
+        let mut known: BTreeMap<&str, usize> = BTreeMap::new();
         for need in &each {
             for ((name, request), (id, _)) in need.shape.requests.iter().zip(&need.requests) {
                 let amount = if need.daemon { 0 } else { request.saturating_mul(need.pods) };
-                match sums.iter_mut().find(|sum| &*sum.name == name) {
+                let at = *known.entry(name).or_insert(sums.len());
+                match sums.get_mut(at) {
                     Some(sum) => sum.amount = sum.amount.saturating_add(amount),
                     None => {
                         let name = id.map_or_else(|| name.as_str().into(), |id| resources.name(id).clone());

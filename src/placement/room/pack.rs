@@ -1,10 +1,14 @@
 //! Packing: whether pods go onto nodes, first in a way that wastes least, then in the way of the cluster's own scheduler.
 
 use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use super::{Eligible, Need, Needs, Resources, Room};
+use super::{Eligible, Need, Needs, ResourceId, Resources, Room, Steps};
 use crate::placement::reason::{Fragmented, Reason};
+
+/// Steps that one pod takes that is put onto the best of all nodes.
+const POD: usize = 8;
 
 /// Whether needs have room in a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,52 +83,88 @@ impl Room {
 
     /// Returns whether all needs have room: totals, then both packings.
     pub fn fit(&self, resources: &Resources, needs: &Needs<'_>) -> Fit {
+        self.fit_within(resources, needs, &Steps::default())
+    }
+
+    /// The same within what a decision may do.
+    pub(crate) fn fit_within(&self, resources: &Resources, needs: &Needs<'_>, steps: &Steps) -> Fit {
         match self.totals(needs).1 {
             Some(lacking) => Fit::No(lacking),
-            None => self.fit_exactly(resources, needs),
+            None => self.fit_exactly(resources, needs, steps),
         }
     }
 
-    /// Returns whether needs whose totals are there can be packed.
-    pub(crate) fn fit_exactly(&self, resources: &Resources, needs: &Needs<'_>) -> Fit {
-        let mut free = self.free.clone();
-        if let Err(reason) = self.place_daemons(resources, needs, &mut free) {
-            return Fit::No(reason);
+    /// Returns whether needs whose totals are there can be packed; [`Fit::Tight`] where that takes too many steps.
+    pub(crate) fn fit_exactly(&self, resources: &Resources, needs: &Needs<'_>, steps: &Steps) -> Fit {
+        if steps.are_spent() {
+            return Fit::Tight;
         }
-        let open = needs.each.iter().filter(|need| !need.daemon && need.is_open());
-        let mut shapes: Vec<(usize, &Need<'_>, Eligible)> = open
-            .map(|need| {
-                let eligible = self.eligible(need);
-                (eligible.count(self.nodes()), need, eligible)
-            })
-            .collect();
+        let mut free = self.free.clone();
+        if let Err(reason) = self.place_daemons(resources, needs, &mut free, steps) {
+            return reason.map_or(Fit::Tight, Fit::No);
+        }
+        let open: Vec<&Need<'_>> = needs.each.iter().filter(|need| !need.daemon && need.is_open()).collect();
+        let mut shapes: Vec<(usize, &Need<'_>, Eligible)> = Vec::with_capacity(open.len());
+        for need in open {
+            let Some(eligible) = self.eligible_within(need, steps) else { return Fit::Tight };
+            shapes.push((eligible.count(self.nodes()), need, eligible));
+        }
         shapes.sort_by(|(a_nodes, a, _), (b_nodes, b, _)| self.packing_order((*a_nodes, a), (*b_nodes, b)));
         let after_daemons = (shapes.len() >= 2).then(|| free.clone());
+        let mut all = self.sums(&Eligible::All, &free);
         for (nodes, need, eligible) in &shapes {
-            if let Some(reason) = self.lacks_nodes(resources, need, eligible, *nodes, &free) {
+            if !steps.take(self.nodes()) {
+                return Fit::Tight;
+            }
+            let sums = match eligible {
+                Eligible::All => all.clone(),
+                Eligible::Nodes(_) => self.sums(eligible, &free),
+            };
+            if let Some(reason) = self.lacks_nodes(resources, need, *nodes, &sums) {
                 return Fit::No(reason);
             }
-            let sums = self.sums(eligible, &free);
             if self.fill(need, eligible, &mut free) < need.pods {
                 return Fit::No(self.why_not_packed(resources, need, *nodes, eligible, &free, &sums));
             }
+            self.take(need, &mut all, need.pods);
         }
-        let spreads = after_daemons.is_none_or(|mut free| self.spreads(&mut shapes, &mut free));
+        let spreads = after_daemons.is_none_or(|mut free| self.spreads(&mut shapes, &mut free, steps));
         if spreads { Fit::Fits } else { Fit::Tight }
     }
 
-    fn place_daemons(&self, resources: &Resources, needs: &Needs<'_>, free: &mut [i64]) -> Result<(), Reason> {
+    /// Takes what DaemonSets need.
+    ///
+    /// # Errors
+    /// The reason that one has no room; nothing where that takes too many steps.
+    fn place_daemons(
+        &self,
+        resources: &Resources,
+        needs: &Needs<'_>,
+        free: &mut [i64],
+        steps: &Steps,
+    ) -> Result<(), Option<Reason>> {
         for need in needs.each.iter().filter(|need| need.daemon && need.is_open()) {
-            let eligible = self.eligible(need);
+            if !steps.take(self.nodes()) {
+                return Err(None);
+            }
+            let eligible = self.eligible_within(need, steps).ok_or(None)?;
             if eligible.count(self.nodes()) == 0 && self.labels_are_unknown(need.shape) {
-                return Err(Reason::NodeLabelsUnknown(Box::new(need.key.clone())));
+                return Err(Some(Reason::NodeLabelsUnknown(Box::new(need.key.clone()))));
             }
             let sums = self.sums(&eligible, free);
             if self.place_daemon(need, &eligible, free).is_none() {
-                return Err(self.fragmented(resources, need, &eligible, free, &sums));
+                return Err(Some(self.fragmented(resources, need, &eligible, free, &sums)));
             }
         }
         Ok(())
+    }
+
+    /// The nodes on which pods may run; `None` where that takes too many steps.
+    fn eligible_within(&self, need: &Need<'_>, steps: &Steps) -> Option<Eligible> {
+        let nodes = if need.shape.nodes.asks_names() { self.nodes() } else { self.kinds.len() };
+        let asked = 1 + need.shape.nodes.size() + need.shape.tolerations.len();
+        let is_free = self.untainted && need.shape.nodes.is_empty();
+        (is_free || steps.take(nodes.saturating_mul(asked) / 8 + 1)).then(|| self.eligible(need))
     }
 
     /// Returns the amounts that are free on the eligible nodes, by column.
@@ -139,32 +179,17 @@ impl Room {
     }
 
     /// Returns the reason that pods have no nodes at all, or too little on those that they have.
-    fn lacks_nodes(
-        &self,
-        resources: &Resources,
-        need: &Need<'_>,
-        eligible: &Eligible,
-        nodes: usize,
-        free: &[i64],
-    ) -> Option<Reason> {
-        let key = || Box::new(need.key.clone());
+    fn lacks_nodes(&self, resources: &Resources, need: &Need<'_>, nodes: usize, sums: &[i64]) -> Option<Reason> {
         if nodes == 0 {
+            let key = Box::new(need.key.clone());
             let unknown = self.labels_are_unknown(need.shape);
-            return Some(if unknown { Reason::NodeLabelsUnknown(key()) } else { Reason::NoNodeMatches(key()) });
+            return Some(if unknown { Reason::NodeLabelsUnknown(key) } else { Reason::NoNodeMatches(key) });
         }
-        if matches!(eligible, Eligible::All) && self.daemons_took_nothing(free) {
-            // The totals of all nodes were compared before.
-            return None;
-        }
-        self.insufficient(resources, need, &self.sums(eligible, free))
-    }
-
-    fn daemons_took_nothing(&self, free: &[i64]) -> bool {
-        free == self.free
+        self.insufficient(resources, need, sums)
     }
 
     fn insufficient(&self, resources: &Resources, need: &Need<'_>, sums: &[i64]) -> Option<Reason> {
-        let lacking = |(id, request): &(Option<u16>, i64)| {
+        let lacking = |(id, request): &(Option<ResourceId>, i64)| {
             let id = (*id)?;
             let free = self.column(id).map_or(0, |column| sums[column]);
             let asked = request.saturating_mul(need.pods);
@@ -202,7 +227,7 @@ impl Room {
         sums: &[i64],
     ) -> Reason {
         let rows = || free.chunks_exact(self.width().max(1)).enumerate().filter(|(node, _)| eligible.is(*node));
-        let of = |(id, request): &(Option<u16>, i64)| {
+        let of = |(id, request): &(Option<ResourceId>, i64)| {
             let id = (*id)?;
             let column = self.column(id)?;
             let most = rows().map(|(_, row)| row[column]).max().unwrap_or_default();
@@ -224,7 +249,7 @@ impl Room {
     /// Compares by the largest part of the cluster's capacity that one pod takes.
     pub(crate) fn by_share(&self, a: &Need<'_>, b: &Need<'_>) -> Ordering {
         let share = |need: &Need<'_>| {
-            let of = |(id, request): &(Option<u16>, i64)| {
+            let of = |(id, request): &(Option<ResourceId>, i64)| {
                 let column = id.and_then(|id| self.column(id))?;
                 crate::placement::fraction::Fraction::new(*request, self.capacity[column])
             };
@@ -233,28 +258,30 @@ impl Room {
         share(a).cmp(&share(b))
     }
 
-    /// Packs smallest first, each pod onto the node where most stays free.
-    fn spreads(&self, shapes: &mut [(usize, &Need<'_>, Eligible)], free: &mut [i64]) -> bool {
+    /// Packs smallest first, each pod onto the node where most stays free; false also where that takes too many steps.
+    fn spreads(&self, shapes: &mut [(usize, &Need<'_>, Eligible)], free: &mut [i64], steps: &Steps) -> bool {
         shapes.sort_by(|(_, a, _), (_, b, _)| self.by_share(a, b).then_with(|| a.key.cmp(b.key)));
         let width = self.width().max(1);
         for (nodes, need, eligible) in shapes.iter() {
-            let mut used = vec![false; if need.shape.one_per_node { self.nodes() } else { 0 }];
             let nodes = i64::try_from(*nodes).unwrap_or(i64::MAX);
             if need.shape.one_per_node && need.pods.saturating_add(need.counted) > nodes {
                 return false;
             }
+            if !steps.take(self.nodes()) {
+                return false;
+            }
+            let scored = |node: usize, row: &[i64]| {
+                let fits = eligible.is(node) && self.goes_onto(need, row) > 0;
+                fits.then(|| (self.score(need, node, row), Reverse(node)))
+            };
+            let rows = free.chunks_exact(width).enumerate();
+            let mut best: BinaryHeap<_> = rows.filter_map(|(node, row)| scored(node, row)).collect();
             for _ in 0..need.pods {
-                let fits = |node: &usize| {
-                    eligible.is(*node)
-                        && !used.get(*node).copied().unwrap_or(false)
-                        && self.goes_onto(need, &free[node * width..(node + 1) * width]) > 0
-                };
-                let score = |node: &usize| self.score(need, *node, &free[node * width..(node + 1) * width]);
-                let best = (0..self.nodes()).filter(fits).max_by_key(|node| (score(node), Reverse(*node)));
-                let Some(node) = best else { return false };
-                self.take(need, &mut free[node * width..(node + 1) * width], 1);
-                if let Some(used) = used.get_mut(node) {
-                    *used = true;
+                let Some((_, Reverse(node))) = best.pop().filter(|_| steps.take(POD)) else { return false };
+                let row = &mut free[node * width..(node + 1) * width];
+                self.take(need, row, 1);
+                if !need.shape.one_per_node {
+                    best.extend(scored(node, row));
                 }
             }
         }
@@ -264,7 +291,7 @@ impl Room {
     /// Returns what would stay free of cpu and memory on a node, each in thousandths of its capacity, added up.
     fn score(&self, need: &Need<'_>, node: usize, row: &[i64]) -> i128 {
         let capacity = &self.kinds[usize::from(self.kind_of[node])].capacity;
-        let of = |id: u16| {
+        let of = |id: ResourceId| {
             let column = self.column(id)?;
             let request = need.requests.iter().find(|(one, _)| *one == Some(id)).map_or(0, |(_, request)| *request);
             let whole = i128::from(capacity[column]);
@@ -274,10 +301,11 @@ impl Room {
     }
 
     /// Returns whether every pod would fit an empty node like one that is there; true of a cluster without nodes.
-    pub(crate) fn fits_empty_nodes(&self, needs: &Needs<'_>) -> bool {
+    pub(crate) fn fits_empty_nodes(&self, needs: &Needs<'_>, steps: &Steps) -> bool {
         self.nodes() == 0
             || needs.each.iter().filter(|need| need.is_open()).all(|need| {
-                let eligible = self.eligible(need);
+                let eligible = self.eligible_within(need, steps).filter(|_| steps.take(self.nodes()));
+                let Some(eligible) = eligible else { return false };
                 (0..self.nodes()).any(|node| {
                     let capacity = &self.kinds[usize::from(self.kind_of[node])].capacity;
                     eligible.is(node) && self.goes_onto(need, capacity) > 0
@@ -285,26 +313,60 @@ impl Room {
             })
     }
 
-    /// Returns how many pods of one need go in beside all of the others, or why these do not.
-    pub(crate) fn most(&self, resources: &Resources, beside: &Needs<'_>, need: &Need<'_>) -> Result<i64, Reason> {
+    /// Returns how many pods of one need go in beside all of the others, or why these do not; by totals alone where more
+    /// takes too many steps.
+    pub(crate) fn most(
+        &self,
+        resources: &Resources,
+        beside: &Needs<'_>,
+        need: &Need<'_>,
+        steps: &Steps,
+    ) -> Result<i64, Reason> {
         if let Some(lacking) = self.totals(beside).1 {
             return Err(lacking);
         }
+        let asked = beside.sums.iter().filter_map(|sum| Some((sum.id?, sum.amount)));
+        let by_totals = || Ok(self.most_by_totals(asked.clone(), need));
         let mut free = self.free.clone();
-        self.place_daemons(resources, beside, &mut free)?;
+        match self.place_daemons(resources, beside, &mut free, steps) {
+            Err(Some(reason)) => return Err(reason),
+            Err(None) => return by_totals(),
+            Ok(()) => {}
+        }
         let mut shapes: Vec<&Need<'_>> = beside.each.iter().filter(|one| !one.daemon && one.is_open()).collect();
         shapes.sort_by(|a, b| self.by_share(b, a).then_with(|| a.key.cmp(b.key)));
         for one in shapes {
-            let eligible = self.eligible(one);
+            let eligible = self.eligible_within(one, steps).filter(|_| steps.take(self.nodes()));
+            let Some(eligible) = eligible else { return by_totals() };
             let (nodes, sums) = (eligible.count(self.nodes()), self.sums(&eligible, &free));
-            if let Some(reason) = self.lacks_nodes(resources, one, &eligible, nodes, &free) {
+            if let Some(reason) = self.lacks_nodes(resources, one, nodes, &sums) {
                 return Err(reason);
             }
             if self.fill(one, &eligible, &mut free) < one.pods {
                 return Err(self.why_not_packed(resources, one, nodes, &eligible, &free, &sums));
             }
         }
+        let Some(eligible) = self.eligible_within(need, steps) else { return by_totals() };
         let endless = Need { pods: i64::MAX, ..need.clone() };
-        Ok(self.fill(&endless, &self.eligible(need), &mut free))
+        Ok(self.fill(&endless, &eligible, &mut free))
+    }
+
+    /// Returns how many pods of a need go in by totals, where so much of each resource is asked for besides.
+    pub(crate) fn most_by_totals(&self, asked: impl Iterator<Item = (ResourceId, i64)>, need: &Need<'_>) -> i64 {
+        let mut left = self.free_sums.clone();
+        for (id, amount) in asked {
+            if let Some(column) = self.column(id) {
+                left[column] = left[column].saturating_sub(amount);
+            }
+        }
+        let requests = need.requests.iter().filter(|(_, request)| *request > 0);
+        let fits = requests
+            .map(|(id, request)| id.and_then(|id| self.column(id)).map_or(0, |column| left[column].max(0) / request));
+        let nodes = i64::try_from(self.nodes()).unwrap_or(i64::MAX).saturating_sub(need.counted).max(0);
+        fits.min().unwrap_or(i64::MAX).min(if need.shape.one_per_node { nodes } else { i64::MAX })
     }
 }
+
+#[cfg(test)]
+#[path = "pack_tests.rs"]
+mod tests;

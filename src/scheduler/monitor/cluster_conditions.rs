@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use crate::api::cluster::{conditions, reasons};
 use crate::api::condition::{self, find};
 use crate::api::protocol::{LEASE_DURATION, LEASE_RENEW_INTERVAL};
+use crate::api::text::visible;
 use crate::api::{Cluster, Condition};
 use crate::scheduler::agent_clock::Reading;
 use crate::scheduler::index::Renewal;
@@ -42,24 +43,33 @@ pub fn lease_status(renewal: Option<&Renewal>, watching_since: Instant, now: Ins
 
 /// Facts about a cluster beside its object.
 #[derive(Debug, Clone, Copy)]
-pub struct Evidence {
+pub struct Evidence<'a> {
     /// Status of its agent's Lease.
     pub lease: LeaseStatus,
     /// Its agent's clock; `None` while it is unknown.
     pub clock: Option<Reading>,
     /// Workloads are placed there.
     pub has_work: bool,
+    /// What is left out of its agent's report; `None` where all of it is read.
+    pub left_out: Option<&'a str>,
 }
 
 /// Types of the conditions that the scheduler writes.
-const OWNED: [&str; 5] =
-    [conditions::READY, conditions::IDLE, conditions::STANDBY, conditions::ACCEPTED, conditions::CLOCK_SKEW];
+const OWNED: [&str; 6] = [
+    conditions::READY,
+    conditions::IDLE,
+    conditions::STANDBY,
+    conditions::ACCEPTED,
+    conditions::CLOCK_SKEW,
+    conditions::INVENTORY_TRUNCATED,
+];
 
 /// Returns the conditions that the scheduler writes.
-pub fn evaluate(cluster: &Cluster, evidence: Evidence, now: Timestamp) -> Vec<Condition> {
+pub fn evaluate(cluster: &Cluster, evidence: Evidence<'_>, now: Timestamp) -> Vec<Condition> {
     let status = cluster.status.clone().unwrap_or_default();
     let mut all: Vec<_> = status.conditions.iter().filter(|c| OWNED.contains(&c.type_.as_str())).cloned().collect();
     let clock = clock(find(&all, conditions::CLOCK_SKEW), evidence.clock);
+    let was_truncated = find(&all, conditions::INVENTORY_TRUNCATED).is_some();
     // An agent may write any time; the server refuses those before the year 0.
     let reported = status.last_update_time.clone().filter(|time| time.0 >= Timestamp::UNIX_EPOCH);
     let mut set = |type_: &str, holds: bool, reason: &str, message: &str| {
@@ -83,6 +93,13 @@ pub fn evaluate(cluster: &Cluster, evidence: Evidence, now: Timestamp) -> Vec<Co
     set(conditions::STANDBY, false, "Awake", "the cluster is not in standby");
     if let Some((off, reason, message)) = clock {
         set(conditions::CLOCK_SKEW, off, reason, &message);
+    }
+    match evidence.left_out {
+        Some(what) => set(conditions::INVENTORY_TRUNCATED, true, "TooMuchReported", what),
+        None if was_truncated => {
+            set(conditions::INVENTORY_TRUNCATED, false, "AllRead", "all that the agent reports is read");
+        }
+        None => {}
     }
     all.sort_by(|a, b| a.type_.cmp(&b.type_));
     all
@@ -135,7 +152,7 @@ fn ready(cluster: &Cluster, lease: LeaseStatus) -> Option<(bool, &'static str, S
         LeaseStatus::Unknown => Some((false, reasons::NEVER_UPDATED, "waiting for the agent".to_owned())),
         LeaseStatus::Valid => match healthy {
             Some(condition) if condition.is_true() => Some((true, reasons::READY, "the cluster takes work".to_owned())),
-            Some(condition) => Some((false, reasons::NOT_READY, condition.message.clone())),
+            Some(condition) => Some((false, reasons::NOT_READY, visible(&condition.message).into_owned())),
             None => Some((false, reasons::NOT_READY, "the agent has not judged its API server yet".to_owned())),
         },
     }
@@ -162,8 +179,8 @@ mod tests {
         cluster
     }
 
-    fn evidence(lease: LeaseStatus) -> Evidence {
-        Evidence { lease, clock: None, has_work: false }
+    fn evidence(lease: LeaseStatus) -> Evidence<'static> {
+        Evidence { lease, clock: None, has_work: false, left_out: None }
     }
 
     fn ready_of(cluster: &Cluster, lease: LeaseStatus) -> (String, String) {
@@ -238,6 +255,22 @@ mod tests {
         let types: Vec<_> = all.into_iter().map(|c| (c.type_, c.status)).collect();
         let expected = [("Accepted", "True"), ("Idle", "False"), ("Ready", "False"), ("Standby", "False")];
         assert_eq!(types, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
+    }
+
+    #[test]
+    fn an_inventory_that_is_too_large_is_told_until_it_is_not() {
+        let mut cluster = cluster(true);
+        let mut evaluated = |left_out| {
+            let all = evaluate(&cluster, Evidence { left_out, ..evidence(LeaseStatus::Valid) }, at(1));
+            let found = find(&all, conditions::INVENTORY_TRUNCATED).map(|c| (c.status.clone(), c.message.clone()));
+            let conditions = &mut cluster.status.as_mut().unwrap().conditions;
+            conditions.truncate(1);
+            conditions.extend(all);
+            found
+        };
+        assert_eq!(evaluated(None), None, "nothing is written about the many that are read whole");
+        assert_eq!(evaluated(Some("nodes")), Some(("True".to_owned(), "nodes".to_owned())));
+        assert_eq!(evaluated(None).map(|(status, _)| status), Some("False".to_owned()));
     }
 
     #[test]

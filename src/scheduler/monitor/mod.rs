@@ -170,10 +170,12 @@ impl Monitor {
             },
             None => cluster,
         };
+        let left_out = self.index.left_out(&name);
         let evidence = cluster_conditions::Evidence {
             lease: self.lease_status(&name, now),
             clock: self.index.renewal(&name).and_then(|renewal| renewal.clock.reported()),
             has_work: self.index.has_work(&name),
+            left_out: left_out.as_deref(),
         };
         let all = cluster_conditions::evaluate(&cluster, evidence, Timestamp::now());
         let before = cluster.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::events;
 use super::queue::Unit;
-use super::source::{Source, TargetMark};
+use super::source::{Read, Source, TargetMark};
 use super::sources::{Change, Place, Seen, place};
 use super::state::{Assignment, State, cluster_of, key_of};
 use super::writer::{Address, Written};
@@ -16,6 +16,7 @@ use crate::api::placeable::Placeable;
 use crate::api::{ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
 use crate::k8s::resource_version::is_before;
 use crate::placement::facts::ObjectKey;
+use crate::placement::inventory::Part;
 use crate::placement::live::source_key;
 use crate::placement::matching::{Policies, Policy};
 
@@ -35,7 +36,7 @@ impl State {
         match seen {
             Seen::There(report) => {
                 self.reported.insert(cluster_of(&place(&report)).to_owned());
-                self.reports.insert(place(&report), report);
+                self.reports.insert(place(&report), Part::of_report(&report.spec));
             }
             Seen::Gone(report) => {
                 self.reported.insert(cluster_of(&place(&report)).to_owned());
@@ -56,7 +57,8 @@ impl State {
     pub(super) fn on_written(&mut self, written: Written, now: Instant) {
         match written {
             Written::Schedule(mut schedule) if !self.is_gone(&schedule) => {
-                schedule.spec.manifest.clear();
+                schedule.spec.manifest = String::new();
+                self.forget_object(&source_key(&schedule.spec.source_ref));
                 self.put_schedule(schedule, now);
             }
             Written::Group(group) if !self.is_gone(&group) => self.put_group(group, now),
@@ -81,7 +83,9 @@ impl State {
     /// Applies the answer to a read of a source, unless the watch said meanwhile that the source is gone.
     pub(super) fn on_fetched(&mut self, kind: &'static Placeable, raw: Raw, now: Instant) {
         if !self.is_gone(&raw) {
-            self.on_source(kind, Seen::There(raw), now);
+            if let Some(source) = Read::whole(kind, raw).source {
+                self.put_source(source, true, now);
+            }
         }
     }
 
@@ -97,16 +101,16 @@ impl State {
         object.meta().uid.as_ref().is_some_and(|uid| self.gone.contains_key(uid))
     }
 
-    fn on_source(&mut self, kind: &'static Placeable, seen: Seen<Raw>, now: Instant) {
+    fn on_source(&mut self, kind: &'static Placeable, seen: Seen<Read>, now: Instant) {
         match seen {
-            Seen::There(raw) => {
-                if let Some(source) = Source::read(kind, raw) {
-                    self.put_source(source, now);
+            Seen::There(read) => {
+                if let Some(source) = read.source {
+                    self.put_source(source, false, now);
                 }
             }
-            Seen::Gone(raw) => {
-                let key = key_of(kind, &place(&raw));
-                if self.sources.get(&key).is_some_and(|known| Some(&known.address.uid) == raw.metadata.uid.as_ref()) {
+            Seen::Gone(read) => {
+                let key = key_of(kind, &read.place);
+                if self.sources.get(&key).is_some_and(|known| Some(&known.address.uid) == read.uid.as_ref()) {
                     self.drop_source(&key, now);
                 }
             }
@@ -130,7 +134,8 @@ impl State {
         }
     }
 
-    fn put_source(&mut self, source: Source, now: Instant) {
+    /// Records a source. A whole one that a plan `asked` for is kept until its copies are written.
+    fn put_source(&mut self, mut source: Source, asked: bool, now: Instant) {
         let key = source.facts.key.clone();
         let old = self.sources.get(&key);
         if old.is_some_and(|old| old.version.zip(source.version).is_some_and(|(old, new)| new < old)) {
@@ -147,6 +152,9 @@ impl State {
             old.is_none_or(|old| old.status != source.status || old.facts.generation != source.facts.generation);
         let is_namespace = key.is("", "Namespace");
         let relabelled = is_namespace && old.is_none_or(|old| old.facts.labels != source.facts.labels);
+        let whole = old.filter(|_| same).and_then(|old| old.object.clone());
+        let is_used = !same || whole.is_some();
+        source.object = source.object.or(whole);
         let old = self.sources.insert(key.clone(), source).map(|old| old.facts);
         if !same {
             let new = self.sources[&key].facts.clone();
@@ -162,9 +170,14 @@ impl State {
             if relabelled_by_others {
                 self.mark_owner(&key, now);
             }
-            return;
+        } else {
+            self.assign(&key, now);
         }
-        self.assign(&key, now);
+        if asked || is_used && self.may_keep_whole(&key) {
+            self.whole.insert(key.clone());
+        } else {
+            self.forget_object(&key);
+        }
         if relabelled {
             let inside: Vec<_> = self.sources.keys().filter(|one| one.namespace() == key.name()).cloned().collect();
             for one in inside {
@@ -174,6 +187,7 @@ impl State {
     }
 
     fn drop_source(&mut self, key: &ObjectKey, now: Instant) {
+        self.whole.remove(key);
         if let Some(source) = self.sources.remove(key) {
             if source.facts.shape.is_some() {
                 self.touch(key);
@@ -314,7 +328,11 @@ impl State {
         }
         let key = source_key(&schedule.spec.source_ref);
         let promised = self.promise(&schedule);
+        self.count_copy(&schedule, true);
         let old = self.schedules.insert(at.clone(), schedule);
+        if let Some(old) = &old {
+            self.count_copy(old, false);
+        }
         let new = &self.schedules[&at];
         match &old {
             Some(old) if self.promise(old) != promised => {
@@ -356,6 +374,7 @@ impl State {
 
     fn drop_schedule(&mut self, at: &Place, now: Instant) {
         let Some(schedule) = self.schedules.remove(at) else { return };
+        self.count_copy(&schedule, false);
         self.gone.extend(schedule.uid().map(|uid| (uid, now)));
         if self.promise(&schedule).is_some() {
             self.touched.insert(cluster_of(at).to_owned());
@@ -413,10 +432,10 @@ mod tests {
     fn an_answer_does_not_bring_back_what_is_gone() {
         let kind = placeable::find("", "ConfigMap").unwrap();
         let (mut state, now) = (State::new(Kinds::default(), false), Instant::now());
-        state.apply(Change::Source(kind, Seen::There(config_map("5"))), now);
+        state.apply(Change::Source(kind, Seen::There(Read::watched(kind, config_map("5")))), now);
         state.apply(Change::Schedule(Seen::There(schedule("6", "a"))), now);
         // A read and a write are under way while the watches say that both are gone.
-        state.apply(Change::Source(kind, Seen::Gone(config_map("7"))), now);
+        state.apply(Change::Source(kind, Seen::Gone(Read::watched(kind, config_map("7")))), now);
         state.apply(Change::Schedule(Seen::Gone(schedule("8", "a"))), now);
         state.on_fetched(kind, config_map("5"), now);
         state.on_written(Written::Schedule(schedule("6", "a")), now);
@@ -425,6 +444,50 @@ mod tests {
         assert_eq!(state.gone.len(), 2, "a request is older");
         state.forget_gone(None);
         assert!(state.gone.is_empty());
+    }
+
+    #[test]
+    fn objects_without_a_place_are_kept_as_facts() {
+        let kind = placeable::find("", "ConfigMap").unwrap();
+        let (mut state, now) = (State::new(Kinds::default(), false), Instant::now());
+        let key = ObjectKey::new("", "ConfigMap", "shop", "page");
+        let watched = |state: &mut State, version: &str, annotation: &str, bytes: usize| {
+            let raw = json!({"metadata": {"name": "page", "namespace": "shop", "uid": "u1", "resourceVersion": version,
+                "annotations": {"fleet-scheduler.io/cluster": annotation}}, "data": {"a": "x".repeat(bytes)}});
+            let mut raw: Raw = serde_json::from_value(raw).unwrap();
+            if annotation == "-" {
+                raw.object["metadata"].as_object_mut().unwrap().remove("annotations");
+            }
+            state.apply(Change::Source(kind, Seen::There(Read::watched(kind, raw))), now);
+            state.sources[&key].object.is_some()
+        };
+        assert!(!watched(&mut state, "1", "-", 100), "no policy");
+        assert!(!watched(&mut state, "2", "", 100), "withdrawn");
+        assert!(watched(&mut state, "3", "east", 100), "a copy is made of it");
+        state.forget_object(&key);
+        assert!(!watched(&mut state, "4", "east", 100), "nothing of it changed");
+        assert!(!watched(&mut state, "5", "east", 900_000), "a plan reads it again");
+        state.on_fetched(kind, config_map("6"), now);
+        assert!(state.sources[&key].object.is_some(), "a plan asked for it");
+        assert_eq!(state.whole.len(), 1);
+        let secret = placeable::find("", "Secret").unwrap();
+        let raw = || {
+            serde_json::from_value::<Raw>(json!({"metadata": {"name": "s", "namespace": "shop", "uid": "u2",
+            "annotations": {"fleet-scheduler.io/cluster": "east"}}, "data": {"a": "eA=="}}))
+            .unwrap()
+        };
+        state.apply(Change::Source(secret, Seen::There(Read::watched(secret, raw()))), now);
+        assert!(state.sources[&ObjectKey::new("", "Secret", "shop", "s")].object.is_none());
+    }
+
+    #[test]
+    fn an_emptied_group_is_known_by_its_copies() {
+        let (mut state, now) = (State::new(Kinds::default(), false), Instant::now());
+        state.apply(Change::Schedule(Seen::There(schedule("6", "a"))), now);
+        state.apply(Change::Schedule(Seen::There(schedule("7", "b"))), now);
+        assert!(state.has_copies("g") && !state.has_copies("h"));
+        state.apply(Change::Schedule(Seen::Gone(schedule("8", "b"))), now);
+        assert!(!state.has_copies("g"));
     }
 
     #[test]

@@ -17,6 +17,9 @@ pub(super) const MOVING: &str = "Moving";
 const MOVE_BLOCKED: &str = "MoveBlocked";
 const DEPENDENCIES_PLACED: &str = "DependenciesPlaced";
 
+/// Number of missing objects after which no further cluster is looked at: the message names three.
+const MISSING: usize = 1_000;
+
 /// Clusters with copies of a group that is placed elsewhere by now.
 fn left(state: &State, members: &[&ObjectKey], decided: Option<&Decided>) -> BTreeSet<String> {
     let Some(decided) = decided.filter(|decided| decided.scheduled && !decided.suspended) else {
@@ -25,10 +28,8 @@ fn left(state: &State, members: &[&ObjectKey], decided: Option<&Decided>) -> BTr
     let copies = members.iter().flat_map(|key| state.copies_of(key));
     let clusters = copies.filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none());
     let clusters = clusters.map(|(at, _)| cluster_of(at));
-    clusters
-        .filter(|cluster| decided.targets.iter().all(|target| target.cluster != *cluster))
-        .map(ToOwned::to_owned)
-        .collect()
+    let targets: BTreeSet<&str> = decided.targets.iter().map(|target| target.cluster.as_str()).collect();
+    clusters.filter(|cluster| !targets.contains(cluster)).map(ToOwned::to_owned).collect()
 }
 
 /// Returns the objects that the pods of a group name and that no Schedule brings to its clusters.
@@ -37,12 +38,13 @@ fn missing(state: &State, members: &[&ObjectKey], decided: &Decided) -> Vec<Miss
     for target in &decided.targets {
         let there = members.iter().filter_map(|key| state.facts(key)).filter(|facts| live::takes(target, facts));
         let there: Vec<&Facts> = there.collect();
-        let is_placed = |key: &ObjectKey| {
-            // Those of the group may not be written yet.
-            there.iter().any(|facts| facts.key == *key)
-                || state.copies_of(key).any(|(at, _)| cluster_of(at) == target.cluster)
-        };
+        let own: BTreeSet<&ObjectKey> = there.iter().map(|facts| &facts.key).collect();
+        // Those of the group may not be written yet.
+        let is_placed = |key: &ObjectKey| own.contains(key) || state.copy_in(key, &target.cluster).is_some();
         missing.extend(dependencies::missing(there.iter().copied(), &target.cluster, is_placed));
+        if missing.len() > MISSING {
+            break;
+        }
     }
     missing
 }

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::queue::Unit;
 use super::state::{Assignment, State, cluster_of};
+use crate::api::cluster::Taint;
 use crate::api::group::{ClusterRow, DecisionRecord};
 use crate::api::labels::cluster_namespace;
 use crate::api::{Cluster, Schedule};
@@ -18,6 +19,7 @@ use crate::placement::decide::{self, Current, Decision, DirectDecision, Group, H
 use crate::placement::explain;
 use crate::placement::facts::ObjectKey;
 use crate::placement::fleet::Fleet;
+use crate::placement::inventory::{self, Part};
 use crate::placement::live;
 use crate::placement::matching::{Match, Policy};
 use crate::scheduler::index::Index;
@@ -101,7 +103,10 @@ impl Clusters {
                 status.is_some_and(|s| s.target_clusters.iter().any(|target| changed.contains(target)))
             };
             let concerned: Vec<String> = state.members.keys().filter(|name| is_concerned(name)).cloned().collect();
-            let is_direct = |(_, assignment): &(&ObjectKey, &Assignment)| **assignment == Assignment::Direct;
+            let is_direct = |(key, assignment): &(&ObjectKey, &Assignment)| {
+                **assignment == Assignment::Direct
+                    && state.facts(key).is_some_and(|facts| facts.asks.names_any(&changed))
+            };
             let direct: Vec<ObjectKey> =
                 state.assignments.iter().filter(is_direct).map(|(key, _)| key.clone()).collect();
             for name in concerned {
@@ -138,9 +143,7 @@ impl Clusters {
         let mut renew = std::mem::take(&mut state.reported);
         for (name, cluster) in index.take_inventories() {
             let namespace = cluster_namespace(&name);
-            let nodes = live::inventory(&cluster, state.reports_of(&namespace));
-            let read = live::cluster(&mut self.fleet, &cluster, nodes);
-            self.fleet.set(read);
+            self.take(&cluster, &name, index, state.reports_of(&namespace));
             renew.remove(&name);
             state.touched.insert(name.clone());
             let stripped = index.cluster(&name).unwrap_or_else(|| Arc::new(cluster));
@@ -151,10 +154,8 @@ impl Clusters {
         }
         // The nodes of a cluster that is large enough for reports are all in them.
         for name in renew {
-            if let Some(cluster) = self.known.get(&name) {
-                let nodes = live::inventory(cluster, state.reports_of(&cluster_namespace(&name)));
-                let read = live::cluster(&mut self.fleet, cluster, nodes);
-                self.fleet.set(read);
+            if let Some(cluster) = self.known.get(&name).cloned() {
+                self.take(&cluster, &name, index, state.reports_of(&cluster_namespace(&name)));
                 state.touched.insert(name);
             }
         }
@@ -165,6 +166,14 @@ impl Clusters {
             changed.insert(name);
         }
         changed
+    }
+
+    /// Takes over a cluster with its inventory, and tells the monitor what is left out of it.
+    fn take<'a>(&mut self, cluster: &Cluster, name: &str, index: &Index, reports: impl Iterator<Item = &'a Part>) {
+        let inventory = inventory::read(cluster, reports);
+        index.record_left_out(name, inventory.left_out());
+        let read = live::cluster(&mut self.fleet, cluster, inventory);
+        self.fleet.set(read);
     }
 
     /// Makes the promises of the clusters anew whose Schedules changed: what is in Schedules, then what is decided and
@@ -254,13 +263,14 @@ impl Clusters {
     }
 }
 
-/// Returns the facts that decide whether a cluster may be chosen: UID, labels, states, and taints with APIs.
-fn eligibility(cluster: &Cluster) -> (Option<&str>, BTreeMap<String, String>, [bool; 4], String) {
-    let taints = serde_json::to_string(&cluster.spec.taints).unwrap_or_default();
+/// Facts that decide whether a cluster may be chosen: UID, states, labels, taints and APIs.
+type Eligibility<'a> = (Option<&'a str>, [bool; 4], &'a BTreeMap<String, String>, &'a [Taint], Option<&'a [String]>);
+
+fn eligibility(cluster: &Cluster) -> Eligibility<'_> {
     let states = [live::is_ready(cluster), cluster.spec.accepted, live::is_leaving(cluster), live::is_drained(cluster)];
-    let apis = cluster.status.as_ref().and_then(|status| status.observed.as_ref()).map(|observed| &observed.apis);
-    let taints = format!("{taints}{}", serde_json::to_string(&apis).unwrap_or_default());
-    (cluster.metadata.uid.as_deref(), cluster.labels().clone(), states, taints)
+    let observed = cluster.status.as_ref().and_then(|status| status.observed.as_ref());
+    let apis = observed.map(|observed| observed.apis.as_slice());
+    (cluster.metadata.uid.as_deref(), states, cluster.labels(), &cluster.spec.taints, apis)
 }
 
 impl Clusters {

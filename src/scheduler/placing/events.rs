@@ -1,5 +1,6 @@
 //! Events about decisions: once a change, and never more than the API server should hold.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -10,9 +11,8 @@ use super::conditions::MOVING;
 use super::decide::Decided;
 use super::source::Source;
 use super::state::{State, cluster_of};
-use super::status::SCHEDULED;
+use super::status::{SCHEDULED, key_of};
 use super::writer::Write;
-use crate::api::group::ObjectRef;
 use crate::api::labels::cluster_of_namespace;
 use crate::api::{Schedule, ScheduleGroup, ScheduleGroupStatus, condition, kinds};
 use crate::placement::copy_state;
@@ -113,7 +113,8 @@ pub(super) fn of_group(
     new: &ScheduleGroupStatus,
 ) -> Vec<Write> {
     let mut events = Vec::new();
-    let is_known = |key: &ObjectKey| old.is_some_and(|old| old.object_refs.iter().any(|one| is_reference(one, key)));
+    let known: BTreeSet<ObjectKey> = old.into_iter().flat_map(|old| &old.object_refs).map(key_of).collect();
+    let is_known = |key: &ObjectKey| known.contains(key);
     for key in members.iter().filter(|key| !is_known(key)) {
         let (Some(source), Some(Match::Policy { policy, losers })) = (state.sources.get(*key), state.evaluate(key))
         else {
@@ -173,12 +174,6 @@ fn restarted(state: &State, members: &[&ObjectKey], decided: &Decided) -> Vec<Wr
         }
     }
     events
-}
-
-fn is_reference(one: &ObjectRef, key: &ObjectKey) -> bool {
-    key.is(&one.group, &one.kind)
-        && key.namespace() == one.namespace.as_deref().unwrap_or_default()
-        && key.name() == one.name
 }
 
 #[cfg(test)]

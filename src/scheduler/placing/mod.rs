@@ -29,6 +29,7 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::events::Recorder;
 use kube::{Api, Client};
+use tokio::runtime::RuntimeFlavor;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -51,6 +52,8 @@ use writer::{Address, Events, Write, Writer, Written};
 const CHANGES: usize = 1024;
 /// Units whose writes are under way at a time.
 const UNITS: usize = 64;
+/// Bytes of sources after which a plan that reads many has read enough at a time.
+const FETCHED: usize = 2 << 20;
 /// Longest time between two looks at what is due.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -142,9 +145,7 @@ impl Placing {
                         return;
                     }
                     let now = Instant::now();
-                    for change in batch.drain(..) {
-                        self.state.apply(change, now);
-                    }
+                    aside(|| batch.drain(..).for_each(|change| self.state.apply(change, now)));
                 }
                 Some(done) = writes.join_next(), if !writes.is_empty() => {
                     match done {
@@ -162,7 +163,7 @@ impl Placing {
                 continue;
             }
             let now = Instant::now();
-            self.clusters.refresh(&self.index, &mut self.state, now);
+            aside(|| self.clusters.refresh(&self.index, &mut self.state, now));
             #[allow(clippy::cast_precision_loss)] // A count of units.
             self.metrics.gauge(
                 "fleet_placement_queue_length",
@@ -177,7 +178,7 @@ impl Placing {
                 for (unit, waited) in due {
                     let help = "Time from the first change until a group, object or status is planned.";
                     self.metrics.observe_short("fleet_placement_queue_seconds", help, waited);
-                    self.begin(unit, &mut writes);
+                    aside(|| self.begin(unit, &mut writes));
                 }
             }
         }
@@ -220,9 +221,17 @@ impl Placing {
         let (writer, client) = (self.writer.clone(), self.client.clone());
         writes.spawn(async move {
             let mut fetched = Vec::new();
+            let mut bytes = 0;
             for address in &plan.fetch {
+                if bytes > FETCHED {
+                    // The next plan writes what these give, and reads more.
+                    break;
+                }
                 match fetch(&client, address).await {
-                    Ok(raw) => fetched.extend(raw.map(|raw| (address.kind, raw))),
+                    Ok(raw) => {
+                        bytes += raw.as_ref().map_or(0, |raw| raw.object.values().map(source::weight).sum());
+                        fetched.extend(raw.map(|raw| (address.kind, raw)));
+                    }
                     Err(error) => return Done { unit, written: Vec::new(), fetched, failure: Some(error) },
                 }
             }
@@ -298,6 +307,12 @@ impl Placing {
             self.state.mark(unit, now);
         }
     }
+}
+
+/// Does work that takes a while in such a way that everything else goes on meanwhile: probes, watches and Leases.
+fn aside<T>(work: impl FnOnce() -> T) -> T {
+    let can_move = tokio::runtime::Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+    if can_move { tokio::task::block_in_place(work) } else { work() }
 }
 
 /// Reads a source whose copy has to be made.

@@ -12,6 +12,7 @@ use super::state::{Assignment, State, cluster_of};
 use super::status;
 use super::writer::{Address, Stages, Write};
 use crate::api::digest;
+use crate::api::first_of::first_of;
 use crate::api::group::PolicyRef;
 use crate::api::labels::{
     ANNOTATION_TARGET_CLUSTERS, FINALIZER_AGENT_CLEANUP, LABEL_MATCHING_POLICY, LABEL_TARGET_CLUSTER, cluster_namespace,
@@ -20,7 +21,7 @@ use crate::api::schedule::{self, ApplyPolicy, OnDelete, ScheduleShare, SourceRef
 use crate::api::{Schedule, ScheduleGroup, ScheduleGroupSpec, ScheduleSpec, condition};
 use crate::placement::copy::{self, CopyError, Share};
 use crate::placement::decide::{Blocked, DirectDecision, Target};
-use crate::placement::facts::{Facts, Never, ObjectKey};
+use crate::placement::facts::{Facts, Never, ObjectKey, Scales};
 use crate::placement::live::{self, source_key};
 use crate::placement::matching::{Match, Policy};
 use crate::placement::names::{GroupKey, policy_label, schedule_name};
@@ -29,12 +30,19 @@ use crate::placement::names::{GroupKey, policy_label, schedule_name};
 /// with an earlier program.
 const FORMAT: u32 = 1;
 
+/// Most clusters that a message names.
+const NAMED: usize = 5;
+/// Bytes of manifests after which a plan writes what it has before it makes more.
+const BYTES: usize = 2 << 20;
+
 /// Work that is due for one unit.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) stages: Stages,
     /// Sources whose whole object has to be read first; then nothing else is planned.
     pub(super) fetch: Vec<Address>,
+    /// Copies are left for the next plan.
+    pub(super) is_partial: bool,
     /// Sources whose copies will be as they have to be.
     pub(super) written: Vec<ObjectKey>,
     /// Objects that cannot be placed as they ask, with the reasons of the events that say so.
@@ -60,6 +68,12 @@ struct Draft {
     schedules: Vec<Write>,
     wanted: BTreeSet<(String, ObjectKey)>,
     faults: BTreeMap<ObjectKey, CopyError>,
+    /// Sources that have to be read.
+    fetching: BTreeSet<ObjectKey>,
+    /// Bytes of the manifests that are made.
+    bytes: usize,
+    /// Copies are left for the next plan, as their sources have to be read or their manifests are large.
+    partial: bool,
 }
 
 /// Plans the copies of an object that no group holds: placed by annotation, withdrawn, gone, or a namespace.
@@ -90,10 +104,11 @@ pub(super) fn object(state: &State, key: &ObjectKey, direct: Option<&DirectDecis
     let is_direct = state.assignments.get(key) == Some(&Assignment::Direct);
     let targets: Vec<&str> =
         direct.iter().flat_map(|direct| &direct.targets).map(|target| target.cluster.as_str()).collect();
+    let pinned: BTreeSet<&str> = targets.iter().copied().collect();
     let is_namespace = key.is("", "Namespace");
     for (at, schedule) in state.copies_of(key) {
         let cluster = cluster_of(at);
-        let pinned = targets.contains(&cluster);
+        let pinned = pinned.contains(cluster);
         if is_namespace && !pinned && state.drained.contains(cluster) && !state.is_inhabited(cluster, key.name()) {
             if schedule.metadata.deletion_timestamp.is_none() {
                 draft.plan.stages.push(vec![remove(at, schedule, None)]);
@@ -108,10 +123,11 @@ pub(super) fn object(state: &State, key: &ObjectKey, direct: Option<&DirectDecis
         draft.remove_others(state, key, status::is_available_in(state, key, &targets));
     }
     let target = TargetMark::of(targets.iter().copied().filter(|_| is_direct));
-    let fault = draft.faults.remove(key).map(|fault| (fault.code(), fault.to_string()));
+    let of_copy = draft.faults.get(key).map(|fault| (fault.code(), fault.to_string()));
     let mut plan = draft.finish();
-    let faults = direct.map(blocked).unwrap_or_default().into_iter().chain(denied(state, key)).chain(fault);
-    plan.faults.insert(key.clone(), faults.collect());
+    let invalid = source.facts.asks.invalid.filter(|_| is_direct).map(|invalid| ("Invalid", invalid.to_string()));
+    let faults = direct.map(blocked).unwrap_or_default().into_iter().chain(denied(state, key));
+    plan.faults.insert(key.clone(), faults.chain(of_copy).chain(invalid).collect());
     if is_direct { plan.with_label(source, target) } else { plan }
 }
 
@@ -123,16 +139,32 @@ fn denied(state: &State, key: &ObjectKey) -> Option<(&'static str, String)> {
 
 /// Returns the reasons that clusters that an annotation names get nothing, each with its message.
 fn blocked(direct: &DirectDecision) -> BTreeMap<&'static str, String> {
-    let mut faults: BTreeMap<&'static str, String> = BTreeMap::new();
+    let mut texts: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
     for (name, why) in &direct.blocked {
-        let text = match why {
+        texts.entry(why.code()).or_default().push(match why {
             Blocked::ClusterUnknown => format!("the annotation names {name:?}, and there is no such cluster"),
             Blocked::Fenced(reason) => format!("the annotation names {name:?}, which takes nothing: {reason}"),
-        };
-        let of_reason = faults.entry(why.code()).or_default();
-        *of_reason = if of_reason.is_empty() { text } else { format!("{of_reason}; {text}") };
+        });
     }
-    faults
+    texts.into_iter().map(|(code, texts)| (code, first_of(texts, NAMED, "; "))).collect()
+}
+
+/// Autoscalers by the namespace, the kind and the name of what they scale.
+struct Scaled<'a>(BTreeMap<(&'a str, &'a str, &'a str), Vec<&'a Scales>>);
+
+impl<'a> Scaled<'a> {
+    fn of(members: impl Iterator<Item = &'a Facts>) -> Self {
+        let mut scalers: BTreeMap<_, Vec<&Scales>> = BTreeMap::new();
+        for (key, scales) in members.filter_map(|facts| Some((&facts.key, facts.scales.as_ref()?))) {
+            scalers.entry((key.namespace(), scales.kind.as_str(), scales.name.as_str())).or_default().push(scales);
+        }
+        Self(scalers)
+    }
+
+    fn is(&self, key: &ObjectKey) -> bool {
+        let scalers = self.0.get(&(key.namespace(), key.kind(), key.name()));
+        scalers.into_iter().flatten().any(|scales| scales.is_target(key))
+    }
 }
 
 /// Plans a group as it was decided: its Schedules, its object, its members' labels.
@@ -149,14 +181,12 @@ pub(super) fn group(state: &State, name: &str, decided: Option<&Decided>, now: T
     }
     let mut draft = Draft::default();
     let policy = state.policy_of(name);
+    let scaled = Scaled::of(members.iter().filter_map(|key| state.facts(key)));
     for key in &members {
         draft.releases(state, key);
         let Some(source) = state.sources.get(*key) else { continue };
         let is_left = matches!(state.assignments.get(*key), Some(Assignment::Left(_)));
-        let is_scaled = members.iter().filter_map(|one| state.sources.get(*one)).any(|one| {
-            one.facts.key.namespace() == key.namespace()
-                && one.facts.scales.as_ref().is_some_and(|scales| scales.is_target(key))
-        });
+        let is_scaled = scaled.is(key);
         let Some(decided) = decided.filter(|decided| !is_left && !decided.suspended) else {
             // Its copies stay where they are, and edits reach them.
             for (at, schedule) in state.copies_of(key) {
@@ -188,7 +218,7 @@ pub(super) fn group(state: &State, name: &str, decided: Option<&Decided>, now: T
     }
     let faults = std::mem::take(&mut draft.faults);
     let mut plan = draft.finish();
-    if !plan.fetch.is_empty() {
+    if plan.is_partial {
         return plan;
     }
     for key in &members {
@@ -293,7 +323,7 @@ impl Draft {
         if state.order.never(&source.facts, &source.facts.labels).is_some() {
             return;
         }
-        let is_there = state.copies_of(&key).any(|(at, _)| cluster_of(at) == cluster);
+        let is_there = state.copy_in(&key, cluster).is_some();
         if !is_there && self.wanted.insert((cluster.to_owned(), key)) {
             let wanted = Wanted { source, cluster, share: None, policy: None, group: None, is_scaled: false };
             if let Some(write) = self.schedule(state, &wanted) {
@@ -322,9 +352,16 @@ impl Draft {
         }
         let domain = wanted.share.as_ref().map_or(wanted.cluster, |share| share.domain.as_str());
         let edits = wanted.policy.map(|policy| copy::overrides(policy, domain, facts)).unwrap_or_default();
+        let leave_fields = match copy::leave_fields(facts, wanted.is_scaled) {
+            Ok(fields) => fields,
+            Err(error) => {
+                self.faults.insert(facts.key.clone(), error);
+                return None;
+            }
+        };
         let apply_policy = ApplyPolicy {
             adopt: facts.asks.adopt,
-            leave_fields: copy::leave_fields(facts, wanted.is_scaled),
+            leave_fields,
             on_delete: if facts.asks.keep_on_delete { OnDelete::Keep } else { OnDelete::Delete },
         };
         let apply_policy = (apply_policy != ApplyPolicy::default()).then_some(apply_policy);
@@ -355,8 +392,16 @@ impl Draft {
         if same {
             return None;
         }
+        if self.bytes >= BYTES {
+            self.partial = true;
+            return None;
+        }
         let Some(object) = &wanted.source.object else {
-            self.plan.fetch.push(wanted.source.address.clone());
+            self.partial = true;
+            // Once for all of its clusters.
+            if self.fetching.insert(facts.key.clone()) {
+                self.plan.fetch.push(wanted.source.address.clone());
+            }
             return None;
         };
         let share = wanted.share.as_ref().and_then(|share| live::share(facts, share));
@@ -377,6 +422,7 @@ impl Draft {
         }
         metadata.managed_fields = None;
         let manifest = made.manifest.to_string();
+        self.bytes += manifest.len();
         let share = wanted.share.clone();
         let spec = ScheduleSpec { manifest, hash, group, source_ref, share, apply_policy };
         let schedule = Schedule { metadata, spec, status: None };
@@ -448,8 +494,11 @@ impl Draft {
     }
 
     fn finish(mut self) -> Plan {
-        if !self.plan.fetch.is_empty() {
-            return Plan { fetch: self.plan.fetch, ..Plan::default() };
+        if self.partial {
+            let stages: Stages = [self.namespaces, self.schedules].into_iter().filter(|one| !one.is_empty()).collect();
+            // What is at hand is written, and let go of, before more is read.
+            let fetch = if stages.is_empty() { self.plan.fetch } else { Vec::new() };
+            return Plan { stages, fetch, is_partial: true, ..Plan::default() };
         }
         let mut stages: Stages = Vec::new();
         stages.extend([self.namespaces, self.schedules].into_iter().filter(|stage| !stage.is_empty()));
@@ -462,7 +511,7 @@ impl Draft {
 
 impl Plan {
     fn with_label(mut self, source: &Source, target: TargetMark) -> Self {
-        if self.fetch.is_empty() && source.target != target {
+        if !self.is_partial && source.target != target {
             self.stages.push(vec![Write::Label(source.address.clone(), target)]);
         }
         self
@@ -487,4 +536,26 @@ fn address_of(state: &State, schedule: &Schedule) -> Option<Address> {
         name: source.name.clone(),
         uid: source.uid.clone(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placement::decide::decide_direct;
+    use crate::placement::facts::SpreadOnto;
+    use crate::placement::fleet::Fleet;
+    use crate::placement::matching::Direct;
+
+    #[test]
+    fn a_message_names_five_clusters_of_a_thousand() {
+        let facts =
+            Facts::read(&serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}));
+        let clusters = (0..1_000).map(|n| format!("c{n:04}")).collect();
+        let direct = Direct::SpreadOnto(SpreadOnto { clusters, duplicate: true });
+        let decision = decide_direct(&facts.unwrap(), &direct, &Fleet::default(), &BTreeMap::new());
+        let faults = blocked(&decision);
+        let message = &faults["ClusterUnknown"];
+        let one = |n: usize| format!("the annotation names \"c{n:04}\", and there is no such cluster");
+        assert_eq!(*message, format!("{}; and 995 more", (0..5).map(one).collect::<Vec<_>>().join("; ")));
+    }
 }

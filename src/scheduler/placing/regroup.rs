@@ -96,6 +96,6 @@ impl State {
             }
         }
         next.into_iter().any(|next| self.predecessor(next).is_some_and(|(before, _)| before == name))
-            || self.schedules.values().any(holds)
+            || self.has_copies(name)
     }
 }

@@ -4,11 +4,29 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::sources::{Place, place};
 use super::writer::Address;
 use crate::api::labels::{ANNOTATION_TARGET_CLUSTERS, LABEL_TARGET_CLUSTER};
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::Placeable;
 use crate::placement::facts::Facts;
+
+/// Largest object that is kept whole as a watch brought it, in bytes: a plan reads a larger one itself.
+const LARGEST: usize = 16 << 10;
+/// Largest status of a source that is kept, in bytes.
+const LARGEST_STATUS: usize = 16 << 10;
+/// Longest list of clusters that is kept, in bytes: a thousand names.
+const LONGEST_MARK: usize = 64 << 10;
+
+/// Returns about as many bytes as a value has as JSON.
+pub(super) fn weight(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
+        Value::String(text) => 8 + text.len(),
+        Value::Array(items) => 8 + items.iter().map(weight).sum::<usize>(),
+        Value::Object(map) => 8 + map.iter().map(|(key, value)| 8 + key.len() + weight(value)).sum::<usize>(),
+    }
+}
 
 /// The label and the annotation that say where an object went.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,6 +71,7 @@ impl Source {
         object["apiVersion"] = kind.api_version().into();
         object["kind"] = kind.kind.into();
         let status = object.get_mut("status").map(Value::take).unwrap_or_default();
+        let status = if weight(&status) > LARGEST_STATUS { Value::Null } else { status };
         if let Some(map) = object.as_object_mut() {
             map.remove("status");
         }
@@ -66,7 +85,10 @@ impl Source {
         let meta = raw.metadata;
         let target = TargetMark {
             label: meta.labels.and_then(|mut labels| labels.remove(LABEL_TARGET_CLUSTER)),
-            clusters: meta.annotations.and_then(|mut annotations| annotations.remove(ANNOTATION_TARGET_CLUSTERS)),
+            clusters: meta
+                .annotations
+                .and_then(|mut annotations| annotations.remove(ANNOTATION_TARGET_CLUSTERS))
+                .map(|names| if names.len() > LONGEST_MARK { String::new() } else { names }),
         };
         Some(Self {
             address: Address { kind, namespace: meta.namespace, name: meta.name?, uid: meta.uid? },
@@ -76,5 +98,31 @@ impl Source {
             status,
             version: meta.resource_version.and_then(|version| version.parse().ok()),
         })
+    }
+}
+
+/// An object as it was read.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) place: Place,
+    pub(super) uid: Option<String>,
+    /// What is kept of it; absent where it cannot be placed whatever is done.
+    pub(super) source: Option<Source>,
+}
+
+impl Read {
+    /// Reads an object that a plan asked for, and keeps all of it.
+    pub(super) fn whole(kind: &'static Placeable, raw: Raw) -> Self {
+        Self { place: place(&raw), uid: raw.metadata.uid.clone(), source: Source::read(kind, raw) }
+    }
+
+    /// Reads an object that a watch brought. Of a large one, and of a Secret, only the facts are kept.
+    pub(super) fn watched(kind: &'static Placeable, raw: Raw) -> Self {
+        let mut read = Self::whole(kind, raw);
+        let is_secret = kind.group.is_empty() && kind.kind == "Secret";
+        if let Some(source) = &mut read.source {
+            source.object.take_if(|object| is_secret || weight(object) > LARGEST);
+        }
+        read
     }
 }

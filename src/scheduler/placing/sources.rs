@@ -12,15 +12,24 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::Sender;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::source::Read;
 use crate::api::lenient::Lenient;
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::{Kinds, Placeable};
 use crate::api::{ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
 use crate::scheduler::index::OTHERS_WATCH;
 
-/// Objects of a page of a list.
-const PAGE: u32 = 500;
+/// Objects of a page of a list of sources: an answer with so many of the largest ones, of which JSON may write each byte
+/// as six, stays below the limit of an answer.
+const SOURCES_PAGE: u32 = 20;
+/// The same of the service's own objects, which may be as large as a request to etcd.
+const PAGE: u32 = 50;
+/// The same of reports, each of which a single agent may make that large.
+const REPORTS_PAGE: u32 = 10;
+/// Lists of sources under way at a time.
+const LISTS: usize = 2;
 
 /// Namespace and name; the namespace of an object without one is empty.
 pub(super) type Place = (String, String);
@@ -40,7 +49,7 @@ pub(super) enum Seen<K> {
 #[derive(Debug)]
 pub(super) enum Change {
     /// An object that could be placed, of the kind.
-    Source(&'static Placeable, Seen<Raw>),
+    Source(&'static Placeable, Seen<Read>),
     /// A policy.
     Policy(Seen<SchedulePolicy>),
     /// A group.
@@ -58,60 +67,80 @@ pub(super) fn watches(kinds: &Kinds) -> usize {
 
 /// Watches until dropped, or until nobody receives.
 pub(super) async fn watch(client: Client, kinds: Kinds, changes: Sender<Change>) {
+    let lists = Semaphore::new(LISTS);
     let sources = join_all(kinds.iter().map(|kind| {
         let api: Api<Raw> = kind.api(&client, None);
-        let changes = &changes;
-        let send = move |seen| changes.send(Change::Source(kind, seen));
-        follow(api, kind.plural, send)
+        let (changes, lists) = (&changes, &lists);
+        let send = move |seen: Seen<Raw>| changes.send(Change::Source(kind, seen.map(|raw| Read::watched(kind, raw))));
+        follow(api, kind.plural, SOURCES_PAGE, Some(lists), send)
     }));
-    let policies = follow(Api::<Lenient<SchedulePolicy>>::all(client.clone()), "schedulepolicies", |seen| {
-        changes.send(Change::Policy(inner(seen)))
+    let policies =
+        follow(Api::<Lenient<SchedulePolicy>>::all(client.clone()), "schedulepolicies", PAGE, None, |seen| {
+            changes.send(Change::Policy(seen.map(|read| read.0)))
+        });
+    let groups = follow(Api::<Lenient<ScheduleGroup>>::all(client.clone()), "schedulegroups", PAGE, None, |seen| {
+        changes.send(Change::Group(seen.map(|read| read.0)))
     });
-    let groups = follow(Api::<Lenient<ScheduleGroup>>::all(client.clone()), "schedulegroups", |seen| {
-        changes.send(Change::Group(inner(seen)))
+    let schedules = follow(Api::<Lenient<Schedule>>::all(client.clone()), "schedules", PAGE, None, |seen| {
+        changes.send(Change::Schedule(seen.map(|read| read.0)))
     });
-    let schedules = follow(Api::<Lenient<Schedule>>::all(client.clone()), "schedules", |seen| {
-        changes.send(Change::Schedule(inner(seen)))
-    });
-    let reports = follow(Api::<Lenient<ClusterReport>>::all(client.clone()), "clusterreports", |seen| {
-        changes.send(Change::Report(inner(seen)))
-    });
+    let reports =
+        follow(Api::<Lenient<ClusterReport>>::all(client.clone()), "clusterreports", REPORTS_PAGE, None, |seen| {
+            changes.send(Change::Report(seen.map(|read| read.0)))
+        });
     tokio::join!(sources, policies, groups, schedules, reports);
 }
 
-fn inner<K>(seen: Seen<Lenient<K>>) -> Seen<K> {
-    match seen {
-        Seen::There(object) => Seen::There(object.0),
-        Seen::Gone(object) => Seen::Gone(object.0),
-        Seen::Listed(places) => Seen::Listed(places),
+impl<K> Seen<K> {
+    fn map<L>(self, read: impl FnOnce(K) -> L) -> Seen<L> {
+        match self {
+            Self::There(object) => Seen::There(read(object)),
+            Self::Gone(object) => Seen::Gone(read(object)),
+            Self::Listed(places) => Seen::Listed(places),
+        }
     }
 }
 
-async fn follow<K, F, E>(api: Api<K>, what: &'static str, send: impl Fn(Seen<K>) -> F)
-where
+/// Follows all objects of a kind. Where `lists` are given, one of them is taken for as long as they are listed.
+async fn follow<K, F, E>(
+    api: Api<K>,
+    what: &'static str,
+    page: u32,
+    lists: Option<&Semaphore>,
+    send: impl Fn(Seen<K>) -> F,
+) where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     F: Future<Output = Result<(), E>>,
 {
     // Lists are of the newest state: what an old one does not name would look gone.
-    let config = watcher::Config::default().timeout(OTHERS_WATCH).page_size(PAGE);
+    let config = watcher::Config::default().timeout(OTHERS_WATCH).page_size(page);
     let mut stream = pin!(watcher::watcher(api, config).default_backoff());
     let mut listed = BTreeSet::new();
+    let mut list: Option<SemaphorePermit<'_>> = None;
     loop {
         let seen = match stream.try_next().await {
             Ok(Some(Event::Init)) => {
                 listed.clear();
+                if let Some(lists) = lists {
+                    list = lists.acquire().await.ok();
+                }
                 continue;
             }
             Ok(Some(Event::InitApply(object))) => {
                 listed.insert(place(&object));
                 Seen::There(object)
             }
-            Ok(Some(Event::InitDone)) => Seen::Listed(std::mem::take(&mut listed)),
+            Ok(Some(Event::InitDone)) => {
+                drop(list.take());
+                Seen::Listed(std::mem::take(&mut listed))
+            }
             Ok(Some(Event::Apply(object))) => Seen::There(object),
             Ok(Some(Event::Delete(object))) => Seen::Gone(object),
             Ok(None) => return,
             Err(error) => {
                 tracing::debug!(%error, what, "watch failed");
+                // A kind that cannot be listed keeps no other from it.
+                drop(list.take());
                 continue;
             }
         };

@@ -16,8 +16,9 @@ use super::writer::Write;
 use crate::api::labels::cluster_namespace;
 use crate::api::labels::cluster_of_namespace;
 use crate::api::placeable::{Kinds, Placeable};
-use crate::api::{ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
+use crate::api::{Schedule, ScheduleGroup, SchedulePolicy};
 use crate::placement::facts::{Facts, ObjectKey};
+use crate::placement::inventory::Part;
 use crate::placement::live;
 use crate::placement::matching::{Match, Policies, Policy};
 use crate::placement::names::GroupKey;
@@ -29,6 +30,9 @@ const QUIET_MAX: Duration = Duration::from_secs(1);
 /// Changes of the status of copies within this time are written together, at most this late.
 const STATUS_DEBOUNCE: Duration = Duration::from_millis(500);
 const STATUS_MAX: Duration = Duration::from_secs(2);
+
+/// Most sources of which the whole object is kept, each of at most 16 KiB, until their copies are made.
+const MOST_WHOLE: usize = 2048;
 
 /// Assignment of an object to what decides about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +66,10 @@ pub(super) struct State {
     pub(super) tally: Tally,
     /// Schedules by the object that they are copies of.
     pub(super) copies: BTreeMap<ObjectKey, BTreeSet<Place>>,
+    /// Number of Schedules by group.
+    of_group: BTreeMap<String, usize>,
+    /// Sources of which the whole object is kept.
+    pub(super) whole: BTreeSet<ObjectKey>,
     /// Sources by the objects that their pods name.
     users: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
     /// Events about sources that are to be written with their statuses.
@@ -70,7 +78,7 @@ pub(super) struct State {
     told: BTreeMap<ObjectKey, BTreeMap<&'static str, String>>,
     pub(super) queue: Queue,
     /// Parts of inventories, and the clusters of which one changed.
-    pub(super) reports: BTreeMap<Place, ClusterReport>,
+    pub(super) reports: BTreeMap<Place, Part>,
     pub(super) reported: BTreeSet<String>,
     /// Clusters that are being drained.
     pub(super) drained: BTreeSet<String>,
@@ -103,6 +111,8 @@ impl State {
             members: BTreeMap::new(),
             tally: Tally::default(),
             copies: BTreeMap::new(),
+            of_group: BTreeMap::new(),
+            whole: BTreeSet::new(),
             users: BTreeMap::new(),
             news: BTreeMap::new(),
             told: BTreeMap::new(),
@@ -257,7 +267,7 @@ impl State {
     }
 
     /// Returns the parts of an inventory in a namespace.
-    pub(super) fn reports_of(&self, namespace: &str) -> impl Iterator<Item = &ClusterReport> {
+    pub(super) fn reports_of(&self, namespace: &str) -> impl Iterator<Item = &Part> {
         let first = (namespace.to_owned(), String::new());
         let namespace = namespace.to_owned();
         self.reports.range(first..).take_while(move |(at, _)| at.0 == namespace).map(|(_, report)| report)
@@ -383,6 +393,21 @@ impl State {
         there.min_by_key(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none())
     }
 
+    /// Returns whether any Schedule is of a group.
+    pub(super) fn has_copies(&self, group: &str) -> bool {
+        self.of_group.contains_key(group)
+    }
+
+    /// Counts a Schedule that came, or one that went.
+    pub(super) fn count_copy(&mut self, schedule: &Schedule, came: bool) {
+        let Some(group) = &schedule.spec.group else { return };
+        let count = self.of_group.entry(group.clone()).or_default();
+        *count = if came { *count + 1 } else { count.saturating_sub(1) };
+        if *count == 0 {
+            self.of_group.remove(group);
+        }
+    }
+
     /// Keeps an event about a source until its status is written.
     pub(super) fn announce(&mut self, key: &ObjectKey, event: Write, now: Instant) {
         self.news.entry(key.clone()).or_default().push(event);
@@ -447,8 +472,16 @@ impl State {
         }
     }
 
+    /// Returns whether the whole object of a source may be kept until its copies are made: where something places it, and
+    /// while not too many others are. A plan that needs another one reads it.
+    pub(super) fn may_keep_whole(&self, key: &ObjectKey) -> bool {
+        let is_placed = matches!(self.assignments.get(key), Some(Assignment::Direct | Assignment::Group(_)));
+        is_placed && (self.whole.len() < MOST_WHOLE || self.whole.contains(key))
+    }
+
     /// Drops the whole object of a source: its copies are written.
     pub(super) fn forget_object(&mut self, key: &ObjectKey) {
+        self.whole.remove(key);
         if let Some(source) = self.sources.get_mut(key) {
             source.object = None;
         }

@@ -51,7 +51,7 @@ fn progress(
         if let Some(fault) = faults.get(*key) {
             progress.note(key, &format!("{}: {fault}", fault.code()));
         }
-        let Some((_, schedule)) = state.copies_of(key).find(|(at, _)| cluster_of(at) == cluster) else { continue };
+        let Some((_, schedule)) = state.copy_in(key, cluster) else { continue };
         let copy = copy_state::read(schedule, cluster);
         progress.applied += i32::from(copy.applied);
         progress.available += i32::from(copy.available);
@@ -85,8 +85,7 @@ pub(super) fn all_available(state: &State, members: &[&ObjectKey], decided: Opti
 /// Returns whether an object is available in each of these clusters, and in at least one.
 pub(super) fn is_available_in(state: &State, key: &ObjectKey, clusters: &[&str]) -> bool {
     let is_there = |cluster: &&str| {
-        let mut there = state.copies_of(key).filter(|(at, _)| cluster_of(at) == *cluster);
-        there.any(|(_, schedule)| copy_state::read(schedule, cluster).available)
+        state.copy_in(key, cluster).is_some_and(|(_, schedule)| copy_state::read(schedule, cluster).available)
     };
     !clusters.is_empty() && clusters.iter().all(is_there)
 }

@@ -36,7 +36,8 @@ impl Hub {
         body["metadata"]["uid"] = json!(format!("{}-{}", kind.kind, body["metadata"]["name"].as_str().unwrap()));
         body["metadata"]["resourceVersion"] = json!("1");
         let raw: Raw = serde_json::from_value(body).unwrap();
-        self.state.apply(Change::Source(kind, Seen::There(raw)), self.now);
+        // As a plan reads it: of what has no place yet a watch keeps the facts alone.
+        self.state.on_fetched(kind, raw, self.now);
     }
 
     fn config_map(&mut self, namespace: &str, name: &str, labels: &Value) {

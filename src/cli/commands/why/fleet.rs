@@ -24,6 +24,7 @@ use crate::k8s::extra_kinds;
 use crate::k8s::pages::all_pages;
 use crate::placement::facts::{Facts, ObjectKey};
 use crate::placement::fleet::Fleet;
+use crate::placement::inventory::{self, Part};
 use crate::placement::live;
 use crate::placement::matching::{Policies, Policy};
 
@@ -48,7 +49,8 @@ pub(super) struct Known {
     pub(super) clusters: BTreeMap<String, Cluster>,
     pub(super) groups: BTreeMap<String, ScheduleGroup>,
     pub(super) schedules: Vec<Schedule>,
-    reports: Vec<ClusterReport>,
+    /// Nodes in ClusterReports, by namespace.
+    reports: BTreeMap<String, Vec<Part>>,
 }
 
 impl Known {
@@ -62,6 +64,10 @@ impl Known {
             all::<ClusterReport>(client, "clusterreports"),
             sources(client, namespace_kind(), None),
         )?;
+        let mut parts: BTreeMap<String, Vec<Part>> = BTreeMap::new();
+        for report in reports {
+            parts.entry(report.namespace().unwrap_or_default()).or_default().push(Part::of_report(&report.spec));
+        }
         let policies = policies.iter().filter_map(|policy| Policy::read(policy).ok()).collect();
         Ok(Self {
             kinds: said.kinds,
@@ -72,7 +78,7 @@ impl Known {
             clusters: clusters.into_iter().map(|one| (one.name_any(), one)).collect(),
             groups: groups.into_iter().map(|one| (one.name_any(), one)).collect(),
             schedules,
-            reports,
+            reports: parts,
         })
     }
 
@@ -92,8 +98,7 @@ impl Known {
         let mut fleet = Fleet::default();
         for (name, cluster) in &self.clusters {
             let namespace = cluster_namespace(name);
-            let reports = self.reports.iter().filter(|report| report.namespace().as_deref() == Some(&namespace));
-            let inventory = live::inventory(cluster, reports);
+            let inventory = inventory::read(cluster, self.reports.get(&namespace).into_iter().flatten());
             let read = live::cluster(&mut fleet, cluster, inventory);
             fleet.set(read);
         }

@@ -244,9 +244,7 @@ pub(crate) fn example() -> String {
     use serde_json::json;
     let node = |cpu: i64| {
         let amounts = [("cpu", cpu * 1000), ("memory", (64 << 30) * 1000), ("pods", 110_000)];
-        let of: std::collections::BTreeMap<String, i64> =
-            amounts.map(|(name, amount)| (name.to_owned(), amount)).into();
-        Node { name: format!("n{cpu}"), capacity: of.clone(), available: of, labels: None, taints: Vec::new() }
+        Node { name: format!("n{cpu}"), capacity: amounts.into(), available: amounts.into(), ..Node::default() }
     };
     let mut fleet = Fleet::default();
     for (name, cpus) in [("east", &[4][..]), ("north", &[3, 5]), ("west", &[16])] {

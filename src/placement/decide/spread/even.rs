@@ -13,6 +13,14 @@ fn preferred((a, a_left): (&Seat<'_>, Option<Fraction>), (b, b_left): (&Seat<'_>
     order.then_with(|| a.value.cmp(&b.value))
 }
 
+/// Pods that run at the same time.
+fn pods(share: Share) -> i64 {
+    match share {
+        Share::Replicas(replicas) => replicas,
+        Share::Job { parallelism, .. } => parallelism,
+    }
+}
+
 impl<'a> Spread<'a> {
     pub(super) fn evenly(&mut self) -> Decision {
         let mut seats = self.seats();
@@ -26,14 +34,22 @@ impl<'a> Spread<'a> {
         for member in self.undividable() {
             let at = self.home(member, &seats, &targets);
             targets[at].whole.push(member.key().clone());
+            if let Some(need) = self.need(member, seats[at].cluster, member.facts.workload.pods()) {
+                seats[at].ask(&need);
+            }
         }
         let mut members: Vec<&Member<'a>> = self.divided().collect();
-        members.sort_by(|a, b| self.by_share(b, a, &seats).then_with(|| a.key().cmp(b.key())));
+        let largest =
+            seats.iter().max_by(|a, b| a.room().nodes().cmp(&b.room().nodes()).then_with(|| b.value.cmp(&a.value)));
+        members.sort_by(|a, b| self.by_share(b, a, largest).then_with(|| a.key().cmp(b.key())));
         let fills = self.policy.order.is_some();
         for member in members {
             let (shares, withheld) = self.divide_evenly(member, &seats, &targets, fills);
             decision.withheld += withheld;
-            for (target, share) in targets.iter_mut().zip(shares) {
+            for ((seat, target), share) in seats.iter_mut().zip(&mut targets).zip(shares) {
+                if let Some(need) = self.need(member, seat.cluster, pods(share)) {
+                    seat.ask(&need);
+                }
                 target.replicas.insert(member.key().clone(), share);
             }
         }
@@ -100,6 +116,10 @@ impl<'a> Spread<'a> {
         if let Some(old) = seats.iter().position(has) {
             return old;
         }
+        if !self.steps.take(seats.len().saturating_mul(self.group.len())) {
+            // The best before anything else is looked at.
+            return 0;
+        }
         let mut all: Vec<_> = Vec::with_capacity(seats.len());
         for (at, (seat, target)) in seats.iter().zip(targets).enumerate() {
             let mut target = target.clone();
@@ -110,15 +130,14 @@ impl<'a> Spread<'a> {
         all.sort_by(|(a, a_left, _), (b, b_left, _)| preferred((&seats[*a], *a_left), (&seats[*b], *b_left)));
         let has_room = |(at, _, needs): &&(usize, Option<Fraction>, Needs<'a>)| {
             let seat = &seats[*at];
-            seat.hold == Hold::Free && !matches!(seat.room().fit(&self.fleet.resources, needs), Fit::No(_))
+            seat.hold == Hold::Free
+                && !matches!(seat.room().fit_within(&self.fleet.resources, needs, self.steps), Fit::No(_))
         };
         all.iter().find(has_room).or(all.first()).map_or(0, |(at, ..)| *at)
     }
 
     /// Compares members by the largest part of all domains' capacity that one of their pods takes.
-    fn by_share(&self, a: &Member<'a>, b: &Member<'a>, seats: &[Seat<'a>]) -> Ordering {
-        let largest =
-            seats.iter().max_by(|a, b| a.room().nodes().cmp(&b.room().nodes()).then_with(|| b.value.cmp(&a.value)));
+    fn by_share(&self, a: &Member<'a>, b: &Member<'a>, largest: Option<&Seat<'a>>) -> Ordering {
         let Some(seat) = largest else { return Ordering::Equal };
         match (self.need(a, seat.cluster, 1), self.need(b, seat.cluster, 1)) {
             (Some(a), Some(b)) => seat.room().by_share(&a, &b),
@@ -147,7 +166,7 @@ impl<'a> Spread<'a> {
             let need = self.need(member, seat.cluster, 1).map(|need| Needs::new(&self.fleet.resources, vec![need]));
             seat.hold == Hold::Free
                 && seat.cluster.autoscaled
-                && need.is_some_and(|need| seat.room().fits_empty_nodes(&need))
+                && need.is_some_and(|need| seat.room().fits_empty_nodes(&need, self.steps))
         };
         let grows: Vec<bool> = seats.iter().map(grow).collect();
         if withheld == 0 || !grows.contains(&true) {
@@ -178,10 +197,13 @@ impl<'a> Spread<'a> {
         }
         let counted = self.current.counted(&seat.cluster.name, member.key());
         let Some(need) = self.need(member, seat.cluster, 0) else { return i64::MAX };
-        let mut others = target.clone();
-        others.replicas.insert(member.key().clone(), Share::Replicas(0));
-        let beside = self.needs(seat.cluster, &others);
-        let more = seat.room().most(&self.fleet.resources, &beside, &need).unwrap_or_default();
+        let more = if self.steps.take(self.group.len()) {
+            // The share of the member itself is none until it is divided.
+            let beside = self.needs(seat.cluster, target);
+            seat.room().most(&self.fleet.resources, &beside, &need, self.steps).unwrap_or_default()
+        } else {
+            seat.room().most_by_totals(seat.asked.iter().map(|(id, amount)| (*id, *amount)), &need)
+        };
         let most = counted.max(0).saturating_add(more);
         match member.facts.workload {
             // A Job's completions need no room at the same time: a domain with room for one pod can run all of them.

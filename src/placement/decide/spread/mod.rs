@@ -3,7 +3,7 @@
 mod even;
 mod percent;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::filter::Filter;
@@ -17,7 +17,7 @@ use crate::placement::facts::{ObjectKey, Workload};
 use crate::placement::fleet::{Cluster, Fleet};
 use crate::placement::matching::Policy;
 use crate::placement::reason::Reason;
-use crate::placement::room::{Needs, Room};
+use crate::placement::room::{Need, Needs, ResourceId, Room, Steps};
 
 /// Changes that may happen to a copy that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,11 +49,20 @@ struct Seat<'a> {
     last: bool,
     /// The cluster's room without what is promised to the group.
     lifted: Option<Room>,
+    /// Amounts that are given to members already, by resource.
+    asked: BTreeMap<ResourceId, i64>,
 }
 
 impl Seat<'_> {
     fn room(&self) -> &Room {
         self.lifted.as_ref().unwrap_or(&self.cluster.room)
+    }
+
+    fn ask(&mut self, need: &Need<'_>) {
+        for (id, amount) in need.amounts() {
+            let sum = self.asked.entry(id).or_default();
+            *sum = sum.saturating_add(amount);
+        }
     }
 }
 
@@ -67,6 +76,9 @@ struct Spread<'a> {
     rejected: Vec<(Arc<str>, Reason)>,
     /// Clusters by topology value.
     sites: BTreeMap<String, Territory<'a>>,
+    /// The recorded targets by domain.
+    old: BTreeMap<&'a str, &'a Target>,
+    steps: &'a Steps,
 }
 
 pub(super) fn decide(
@@ -75,9 +87,19 @@ pub(super) fn decide(
     group: &Group<'_>,
     fleet: &Fleet,
     current: &Current,
+    steps: &Steps,
 ) -> Decision {
-    let mut spread =
-        Spread { policy, constraints, group, fleet, current, rejected: Vec::new(), sites: BTreeMap::new() };
+    let mut spread = Spread {
+        policy,
+        constraints,
+        group,
+        fleet,
+        current,
+        rejected: Vec::new(),
+        sites: BTreeMap::new(),
+        old: old_targets(constraints, fleet, current),
+        steps,
+    };
     spread.survey();
     let has_candidates = spread.sites.values().any(|site| site.has.is_some() || !site.candidates.is_empty());
     let mut decision = if constraints.spread_mode == "Duplicate" {
@@ -104,6 +126,22 @@ pub(super) fn decide(
     decision
 }
 
+/// Returns the recorded targets by their domains, of several the first.
+fn old_targets<'a>(
+    constraints: &SpreadConstraints,
+    fleet: &'a Fleet,
+    current: &'a Current,
+) -> BTreeMap<&'a str, &'a Target> {
+    let mut targets = BTreeMap::new();
+    for target in &current.targets {
+        let of_label = || fleet.get(&target.cluster).and_then(|one| one.label(&constraints.topology_key));
+        if let Some(domain) = target.domain.as_deref().or_else(of_label) {
+            targets.entry(domain).or_insert(target);
+        }
+    }
+    targets
+}
+
 /// Replicas, or completions of a Job.
 fn amount(share: Share) -> i64 {
     match share {
@@ -119,9 +157,10 @@ impl<'a> Spread<'a> {
         let is_percent = self.by_percent();
         let held = self.group.is_held();
         let mut filter = Filter::new(self.policy, self.group, self.current, Some(key));
+        let there: BTreeSet<&str> = self.current.targets.iter().map(|target| target.cluster.as_str()).collect();
         for cluster in self.fleet.iter() {
             let checked = filter.check(cluster);
-            let old = self.current.targets.iter().find(|target| target.cluster == *cluster.name);
+            let old = there.get(&*cluster.name);
             let Some(value) = cluster.label(key) else {
                 self.rejected.extend(checked.err().map(|reason| (cluster.name.clone(), reason)));
                 continue;
@@ -166,14 +205,7 @@ impl<'a> Spread<'a> {
     }
 
     fn old_target(&self, domain: &str) -> Option<&'a Target> {
-        let of_domain = |target: &&Target| match &target.domain {
-            Some(own) => own == domain,
-            None => {
-                self.fleet.get(&target.cluster).and_then(|one| one.label(&self.constraints.topology_key))
-                    == Some(domain)
-            }
-        };
-        self.current.targets.iter().find(of_domain)
+        self.old.get(domain).copied()
     }
 
     /// Returns the replicas or completions of an object that a domain has, as recorded.
@@ -190,7 +222,7 @@ impl<'a> Spread<'a> {
     }
 
     /// A need for so many pods of a member, less those that are counted.
-    fn need(&self, member: &Member<'a>, cluster: &Cluster, pods: i64) -> Option<crate::placement::room::Need<'a>> {
+    fn need(&self, member: &Member<'a>, cluster: &Cluster, pods: i64) -> Option<Need<'a>> {
         member.need(self.fleet, pods, self.current.counted(&cluster.name, member.key()))
     }
 
@@ -202,7 +234,7 @@ impl<'a> Spread<'a> {
     fn seat(&self, value: &str, cluster: &'a Cluster, hold: Hold, old: bool, rank: Vec<u32>) -> Seat<'a> {
         let last = super::filter::Filter::new(self.policy, self.group, self.current, None).is_last(cluster);
         let lifted = cluster.room.without(&self.fleet.resources, &self.group.name);
-        Seat { value: value.to_owned(), cluster, hold, old, rank, last, lifted }
+        Seat { value: value.to_owned(), cluster, hold, old, rank, last, lifted, asked: BTreeMap::new() }
     }
 
     /// Gives a domain to the cluster that has it, else to the best that has room for the target; `Err` if none has.
@@ -220,7 +252,7 @@ impl<'a> Spread<'a> {
         let is_empty = candidates.is_empty();
         let needs = self.group.needs(self.fleet, self.current, "", Some(target));
         let site = |cluster: &'a Cluster| Site { room: &cluster.room, needs: &needs };
-        match (best(self.fleet, candidates, site, &mut self.rejected), has) {
+        match (best(self.fleet, candidates, site, &mut self.rejected, self.steps), has) {
             (Some(Pick { cluster, rank, .. }), _) => Ok(self.seat(value, cluster, Hold::Free, false, rank)),
             (None, Some((cluster, hold))) => Ok(self.seat(value, cluster, hold, true, site_rank)),
             (None, None) => Err(if is_empty { Outcome::NoCandidates } else { Outcome::NoFit }),
@@ -280,14 +312,17 @@ impl<'a> Spread<'a> {
 
     /// Clusters that the group leaves while something elsewhere has to come up first. Where it only shrinks, nothing has to.
     fn moving_from(&self, targets: &[Target]) -> Vec<String> {
+        let mut before: BTreeMap<&str, &Target> = BTreeMap::new();
+        for old in &self.current.targets {
+            before.entry(&old.cluster).or_insert(old);
+        }
         let grows = targets.iter().any(|target| {
-            let old = self.current.targets.iter().find(|old| old.cluster == target.cluster);
+            let old = before.get(target.cluster.as_str());
             let has = |key: &ObjectKey| old.and_then(|old| old.replicas.get(key)).map_or(0, |share| amount(*share));
             old.is_none() || target.replicas.iter().any(|(key, share)| amount(*share) > has(key))
         });
-        let is_left = |old: &&Target| {
-            self.fleet.get(&old.cluster).is_some() && !targets.iter().any(|target| target.cluster == old.cluster)
-        };
+        let after: BTreeSet<&str> = targets.iter().map(|target| target.cluster.as_str()).collect();
+        let is_left = |old: &&Target| self.fleet.get(&old.cluster).is_some() && !after.contains(old.cluster.as_str());
         let left = self.current.targets.iter().filter(is_left).map(|old| old.cluster.clone());
         if grows { left.collect() } else { Vec::new() }
     }

@@ -1,0 +1,37 @@
+//! Work that one decision may do.
+
+use std::cell::Cell;
+
+/// Steps of one decision: nodes that are looked at for one need, and the like. Nobody waits for a decision longer than
+/// these take, some ten milliseconds; what is not examined by then counts as [`super::Fit::Tight`].
+#[derive(Debug)]
+pub(crate) struct Steps(Cell<usize>);
+
+/// Most steps of a decision.
+const MOST: usize = 1_000_000;
+
+impl Default for Steps {
+    fn default() -> Self {
+        Self(Cell::new(MOST))
+    }
+}
+
+impl Steps {
+    /// Takes so many; returns false where they are not left, and then takes all that are.
+    pub(crate) fn take(&self, steps: usize) -> bool {
+        let left = self.0.get().checked_sub(steps);
+        self.0.set(left.unwrap_or_default());
+        left.is_some()
+    }
+
+    /// Returns whether none is left.
+    pub(crate) fn are_spent(&self) -> bool {
+        self.0.get() == 0
+    }
+
+    /// Number that was taken.
+    #[cfg(test)]
+    pub(crate) fn taken(&self) -> usize {
+        MOST - self.0.get()
+    }
+}
