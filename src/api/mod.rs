@@ -7,6 +7,7 @@
 // Each printer column of a kind is one more attribute with the same keys.
 #![allow(clippy::duplicated_attributes)]
 
+pub mod admission;
 pub mod applyset;
 pub mod bootstrap_token;
 pub mod cluster;

@@ -8,8 +8,9 @@ use std::time::Duration;
 use super::exposure::endpoint_from_values;
 use super::recorded_minor;
 use super::values::{
-    ControlPlaneValues, EtcdValues, ExposureType, ExposureValues, Lifetime, PkiSource, SMALLEST_QUOTA,
+    ApiServerValues, ControlPlaneValues, EtcdValues, ExposureType, ExposureValues, Lifetime, PkiSource, SMALLEST_QUOTA,
 };
+use crate::api::admission::{self, WEBHOOK_PLUGINS};
 use crate::api::lifetime::{self, CERTIFICATE_AT_LEAST, TOKEN_AT_LEAST};
 use crate::api::pod_values::Resources;
 use crate::api::version::KubeMinor;
@@ -36,6 +37,7 @@ pub(super) fn check(values: &ControlPlaneValues, tree: &ValuesTree) -> Result<()
     check.quota(&values.etcd);
     check.keys(values);
     check.minors(values);
+    check.admission(&values.apiserver);
     let scheduler = &values.scheduler;
     check.lifetime("initTokenTTL", &scheduler.init_token_ttl, TOKEN_AT_LEAST);
     check.lifetime("agentCertificateTTL", &scheduler.agent_certificate_ttl, CERTIFICATE_AT_LEAST);
@@ -138,6 +140,24 @@ impl Check<'_> {
         let help =
             format!("give both: `--set apiserver.image.tag={server},controllerManager.image.tag={server}`; or neither");
         self.wrong(&path, Diagnostic::error("version-skew", message).help(help));
+    }
+
+    /// Checks that no argument enables an admission plugin that the chart disables: an API server that is given both does
+    /// not start.
+    fn admission(&mut self, apiserver: &ApiServerValues) {
+        if apiserver.allow_admission_webhooks {
+            return;
+        }
+        for (index, argument) in apiserver.extra_args.iter().enumerate() {
+            let enabled = admission::enabled_plugins(&argument.0).find(|plugin| WEBHOOK_PLUGINS.contains(plugin));
+            let Some(plugin) = enabled else { continue };
+            let message =
+                format!("`apiserver.extraArgs` enables the admission plugin {plugin}, which is off by default");
+            let help =
+                "leave it out of the argument; or have webhooks called: `--set apiserver.allowAdmissionWebhooks=true`";
+            let diagnostic = Diagnostic::error("disabled-plugin", message).help(help);
+            self.wrong(&["apiserver", "extraArgs", &index.to_string()], diagnostic);
+        }
     }
 
     /// Checks that a Secret that is there beforehand is named, and that values say the address of the API server, which
@@ -299,6 +319,16 @@ mod tests {
         }
         for (a, b) in [("v1.35.4", "v1.36.3"), ("v1.36.3", "v1.34.4"), (&*format!("v1.36.3@{digest}"), "v1.37.2")] {
             assert_eq!(both(a, b), [format!("{manager} version-skew")], "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn an_admission_plugin_that_the_chart_disables_is_not_enabled_by_an_argument() {
+        let argument = |plugins: &str| format!(r"apiserver.extraArgs[0]=--enable-admission-plugins={plugins}");
+        assert_eq!(found(&[&argument("NodeRestriction")]), [""; 0]);
+        for plugin in ["MutatingAdmissionWebhook", r"NodeRestriction\,ValidatingAdmissionWebhook"] {
+            assert_eq!(found(&[&argument(plugin)]), ["apiserver.extraArgs[0] disabled-plugin"], "{plugin}");
+            assert_eq!(found(&[&argument(plugin), "apiserver.allowAdmissionWebhooks=true"]), [""; 0], "{plugin}");
         }
     }
 

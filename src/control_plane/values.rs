@@ -288,6 +288,10 @@ pub struct ApiServerValues {
     pub image: ImageValues,
     /// Whether privileged pods may be stored, to be run in workload clusters.
     pub allow_privileged: bool,
+    /// Whether this API server calls the admission webhooks that are stored in it. Without it, webhooks are stored for
+    /// workload clusters and not called here. With it, a webhook whose Service runs in a workload cluster cannot be called,
+    /// and with `failurePolicy: Fail` every request that it matches is refused: those of the scheduler and of the agents too.
+    pub allow_admission_webhooks: bool,
     /// The record of who did what.
     pub audit: AuditValues,
     /// Resources of each replica.

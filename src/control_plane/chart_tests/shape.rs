@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::admission::{WEBHOOK_PLUGINS, is_disabled};
 use crate::api::pod_values::current;
 use crate::chart::testing::usage::usage;
 use crate::chart::values::written_schema;
@@ -251,6 +252,22 @@ fn further_arguments_come_last() {
                 "etcd" => assert_eq!(last, Some("--log-level=debug")),
                 _ => {}
             }
+        }
+    }
+}
+
+#[test]
+fn admission_webhooks_are_called_only_where_a_value_says_so() {
+    for chart in charts() {
+        for (sets, is_called) in [(&[][..], false), (&["apiserver.allowAdmissionWebhooks=true"][..], true)] {
+            let rendered = render_with(chart, None, sets, &placeholders());
+            let (_, pod) = pods(&rendered).into_iter().find(|(object, _)| object.name() == "apiserver").unwrap();
+            let command: Vec<&str> =
+                pod["containers"][0]["command"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+            for plugin in WEBHOOK_PLUGINS {
+                assert_ne!(is_disabled(command.iter().copied(), plugin), is_called, "{} {plugin}", chart.line());
+            }
+            assert!(is_disabled(command.iter().copied(), "ServiceAccount"), "{}", chart.line());
         }
     }
 }
