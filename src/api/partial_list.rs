@@ -61,9 +61,20 @@ where
     K: Resource<DynamicType = ()>,
     T: DeserializeOwned + Send + 'static,
 {
+    list_at(client, &K::url_path(&(), None), age).await
+}
+
+/// Returns all objects of the cluster-wide kind with this path, such as `/apis/apps/v1/deployments`, each read as `T`.
+///
+/// # Errors
+/// Errors of the request: 404 where the kind is not served.
+pub async fn list_at<T>(client: &Client, path: &str, age: Age) -> Result<Vec<T>, kube::Error>
+where
+    T: DeserializeOwned + Send + 'static,
+{
     let params = ListParams::default();
     let params = if age == Age::InMemory { params.match_any() } else { params };
-    let request = Request::new(K::url_path(&(), None)).list(&params).map_err(kube::Error::BuildRequest)?;
+    let request = Request::new(path).list(&params).map_err(kube::Error::BuildRequest)?;
     let body = Blocking { body: Box::pin(client.request_stream(request).await?), runtime: Handle::current() };
     let read = tokio::task::spawn_blocking(move || serde_json::from_reader(io::BufReader::new(body)));
     let list: List<T> =

@@ -161,6 +161,44 @@ fn with_both_sides_in_reach_every_format_tells_the_same() {
 }
 
 #[test]
+fn what_acts_on_the_control_planes_api_server_is_named_with_what_to_type() {
+    let sandbox = Sandbox::new();
+    let rule = json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"]}]);
+    let hub = serve(move |_, path| match path.split('?').next().unwrap().trim_start_matches("/apis/") {
+        "admissionregistration.k8s.io/v1/validatingwebhookconfigurations" => list(&[json!({
+            "metadata": {"name": "everything"},
+            "webhooks": [{"name": "a.example.com", "clientConfig": {"service": {"namespace": "n", "name": "s"}}, "rules": rule}],
+        })]),
+        "admissionregistration.k8s.io/v1/validatingadmissionpolicies" => {
+            list(&[json!({"metadata": {"name": "all"}, "spec": {"matchConstraints": {"resourceRules": rule}}})])
+        }
+        "admissionregistration.k8s.io/v1/validatingadmissionpolicybindings" => {
+            list(&[json!({"metadata": {"name": "deny"}, "spec": {"policyName": "all", "validationActions": ["Deny"]}})])
+        }
+        "apiregistration.k8s.io/v1/apiservices" => list(&[
+            json!({"metadata": {"name": "v1.apps"}, "spec": {"group": "apps", "version": "v1"}}),
+            json!({"metadata": {"name": "v1.x.example"}, "spec": {"service": {"namespace": "n", "name": "s"}}}),
+        ]),
+        _ => inside(path),
+    });
+    // The API server of this control plane has no arguments, as one of an earlier version.
+    use_cluster(&sandbox, &serve(move |_, path| hosting(path, &hub, 1)));
+    let ran = sandbox.run(&["status"]);
+    let shown = ran.succeeds();
+    let block = shown.split_once("Checking what acts on the control plane's API server\n").expect("the block").1;
+    for part in [
+        "ValidatingWebhookConfiguration everything (every request of every kind) ‼",
+        "--set apiserver.allowAdmissionWebhooks=false`",
+        "v1.x.example (Service n/s) ‼",
+        "delete apiservice v1.x.example`",
+        "ValidatingAdmissionPolicyBinding deny (policy all, leases.coordination.k8s.io) ‼",
+    ] {
+        assert!(block.contains(part), "`{part}` is not in:\n{shown}");
+    }
+    assert!(!block.contains("v1.apps"), "{shown}");
+}
+
+#[test]
 fn a_component_that_does_not_run_comes_with_its_cause_and_exit_code_7() {
     let sandbox = Sandbox::new();
     let hub = serve(|_, path| inside(path));

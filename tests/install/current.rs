@@ -1,5 +1,6 @@
 //! Kubernetes newer than the default version supports: what `--version auto` takes, and what others who apply manifests do.
 
+use crate::published::{self, PLACED, PLACED_THERE};
 use crate::support::{Site, bed, eventually};
 
 /// Installs a control plane and an agent by `--version auto` in one cluster, has them run what is placed, and removes both.
@@ -8,18 +9,22 @@ fn auto_installs_what_runs_placed_work(cluster: &'static str, minor: &str, versi
     let site = Site::on(cluster);
     let _ = site.bed.kubectl(site.cluster, &["delete", "namespace", "fleet-agent", "shop", "--ignore-not-found"]);
     let before = site.dump();
-    let installed = site.install(&["--version", "auto"]);
+    let kinds = format!("placement.extraKinds={PLACED}");
+    let installed = site.install(&["--version", "auto", "--set-json", &kinds]);
     assert!(installed.succeeds().contains("Control plane demo is healthy"), "{installed:?}");
     let chosen = format!("service version {version}");
     assert!(installed.stderr.contains(&chosen), "{installed:?}");
     // The name of the workload cluster, the namespace of its agent, and the cluster itself.
     let west = ["west", "--namespace", "fleet-agent", "--context", site.cluster];
-    let agent =
-        site.both(&[&["install", "agent"], &west[..], &["--control-plane", "demo", "--version", "auto"]].concat());
+    let kinds = format!("placement.extraKinds={PLACED_THERE}");
+    let values = ["--control-plane", "demo", "--version", "auto", "--set-json", &kinds];
+    let agent = site.both(&[&["install", "agent"], &west[..], &values].concat());
     assert!(agent.succeeds().contains("west is registered with control plane demo and Ready"), "{agent:?}");
     assert!(agent.stderr.contains(&chosen), "{agent:?}");
     let reported = ["get", "cluster", "west", "-o", "jsonpath={.spec.kubernetesversion}"];
     assert_eq!(site.hub(&reported), minor);
+
+    published::acts_on_nothing(&site);
 
     // What the example of the documentation places.
     let example = |file: &str| format!("{}/examples/place-workloads/{file}", env!("CARGO_MANIFEST_DIR"));

@@ -15,6 +15,7 @@ mod killed;
 mod lifecycle;
 mod limited;
 mod member;
+mod published;
 mod seeded;
 mod shells;
 mod specification;

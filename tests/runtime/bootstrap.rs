@@ -5,16 +5,21 @@ use std::time::Duration;
 
 use fleetctl::api::condition::find;
 use fleetctl::api::labels::{BOOTSTRAP_STATUS, INIT_SECRET, SCHEDULER_MANAGER};
+use fleetctl::check::inside;
 use fleetctl::scheduler::bootstrap::status;
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::Kubeconfig;
 use kube::core::{DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt as _};
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::applicant::fresh;
 use crate::support::{Program, Stage, Wire, client_of, wait};
 
 /// Resource versions of everything that the scheduler keeps, by kind and name.
@@ -28,6 +33,8 @@ async fn versions(client: &Client) -> BTreeMap<String, String> {
         ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding"),
         ("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema"),
         ("flowcontrol.apiserver.k8s.io", "v1", "PriorityLevelConfiguration"),
+        ("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy"),
+        ("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicyBinding"),
     ];
     let mut versions = BTreeMap::new();
     for (group, version, kind) in kinds {
@@ -37,7 +44,8 @@ async fn versions(client: &Client) -> BTreeMap<String, String> {
         for object in all.list(&ListParams::default()).await.unwrap() {
             let name = object.name_any();
             if name.contains("fleet") || name.starts_with("bootstrap-token") {
-                let version = if kind == "FlowSchema" { written(&object) } else { object.resource_version().unwrap() };
+                let has_status = ["FlowSchema", "ValidatingAdmissionPolicy"].contains(&kind);
+                let version = if has_status { written(&object) } else { object.resource_version().unwrap() };
                 versions.insert(format!("{kind}/{name}"), version);
             }
         }
@@ -77,6 +85,8 @@ async fn a_second_start_writes_nothing_and_sigterm_frees_the_lease() {
     for kept in [
         "CustomResourceDefinition/clusters.cluster.fleet-scheduler.io",
         "Secret/fleet-cluster-init-kubeconfig",
+        "ValidatingAdmissionPolicyBinding/fleet-apiservices",
+        "ValidatingAdmissionPolicyBinding/fleet-conversions",
         &report,
     ] {
         assert!(before.contains_key(kept), "{kept}: {before:?}");
@@ -90,6 +100,90 @@ async fn a_second_start_writes_nothing_and_sigterm_frees_the_lease() {
     let took = second.ready(Duration::from_secs(40)).await;
     assert!(took < Duration::from_secs(10), "a freed lease needs no waiting: {took:?}");
     assert_eq!(versions(&stage.hub.client).await, before);
+}
+
+/// A definition of which objects are stored in one version and served in two, with a Service that converts them.
+fn converted(group: &str, storage: &str) -> Value {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let version = |name: &str| json!({"name": name, "served": true, "storage": name == storage, "schema": schema});
+    let service = json!({"namespace": "operators", "name": "converter"});
+    let webhook = json!({"conversionReviewVersions": ["v1"], "clientConfig": {"service": service}});
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("deeds.{group}")},
+        "spec": {"group": group, "scope": "Namespaced", "versions": [version("v1beta1"), version("v1")],
+            "names": {"kind": "Deed", "plural": "deeds", "singular": "deed"},
+            "conversion": {"strategy": "Webhook", "webhook": webhook}}})
+}
+
+#[tokio::test]
+async fn what_a_service_has_to_answer_for_is_refused_and_named_where_it_is_there_already() {
+    let stage = Stage::hub().await;
+    let client = stage.hub.client.clone();
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let services: Api<APIService> = Api::all(client.clone());
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
+    let definition = |group: &str, storage: &str| -> CustomResourceDefinition {
+        serde_json::from_value(converted(group, storage)).unwrap()
+    };
+    let aggregated = |group: &str| {
+        serde_json::from_value::<APIService>(json!({"metadata": {"name": format!("v1beta1.gauge.{group}")},
+            "spec": {"group": format!("gauge.{group}"), "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100,
+                "insecureSkipTLSVerify": true, "service": {"namespace": "gauge", "name": "adapter"}}}))
+        .unwrap()
+    };
+    // An API server on which no scheduler has been yet accepts both.
+    for name in ["fleet-apiservices", "fleet-conversions"] {
+        let _ = bindings.delete(name, &DeleteParams::default()).await;
+    }
+    let (before, later) = (format!("{}.example.com", fresh("before")), format!("{}.example.com", fresh("later")));
+    wait("a definition of before", async || {
+        definitions.create(&PostParams::default(), &definition(&before, "v1beta1")).await.is_ok()
+    })
+    .await;
+    wait("an APIService of before", async || {
+        services.create(&PostParams::default(), &aggregated(&before)).await.is_ok()
+    })
+    .await;
+
+    let mut scheduler = Program::scheduler(&stage.hub.kubeconfig, &format!("agentEndpoint: {}", stage.hub.url), "one");
+    scheduler.ready(Duration::from_secs(40)).await;
+    let refused = async |made: Result<(), kube::Error>| match made {
+        Err(kube::Error::Api(status)) if status.code == 403 => Some(status.message),
+        _ => None,
+    };
+    wait("the policies act", async || {
+        let params = PostParams { dry_run: true, ..PostParams::default() };
+        let service = services.create(&params, &aggregated(&later)).await.map(drop);
+        let older = definitions.create(&params, &definition(&later, "v1beta1")).await.map(drop);
+        refused(service).await.is_some_and(|why| why.contains("Service gauge/adapter cannot answer"))
+            && refused(older).await.is_some_and(|why| why.contains("cannot convert objects that are stored in v1beta1"))
+    })
+    .await;
+    // One that needs no conversion when it is listed is accepted, and what has objects of an older version is not.
+    definitions.create(&PostParams::default(), &definition(&later, "v1")).await.unwrap();
+    let moved = json!({"spec": {"versions": definition(&before, "v1").spec.versions}});
+    let moved = definitions.patch(&format!("deeds.{before}"), &PatchParams::default(), &Patch::Merge(&moved)).await;
+    let why = refused(moved.map(drop)).await.expect("refused");
+    assert!(why.contains("as status.storedVersions says"), "{why}");
+
+    // What is there already is named, can be labelled, put right and deleted.
+    wait("both are named", async || {
+        let inside = inside::inside(&client, "fleet").await.unwrap();
+        let names = |found: &[inside::Served]| found.iter().map(|one| one.name.clone()).collect::<Vec<_>>();
+        names(&inside.conversions) == [format!("deeds.{before}")]
+            && names(&inside.own_api.api_services) == [format!("v1beta1.gauge.{before}")]
+    })
+    .await;
+    let label = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
+    services.patch(&format!("v1beta1.gauge.{before}"), &PatchParams::default(), &label).await.unwrap();
+    let none = json!({"spec": {"conversion": {"strategy": "None", "webhook": null}}});
+    definitions.patch(&format!("deeds.{before}"), &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
+    services.delete(&format!("v1beta1.gauge.{before}"), &DeleteParams::default()).await.unwrap();
+    let inside = inside::inside(&client, "fleet").await.unwrap();
+    assert_eq!((inside.conversions, inside.own_api.unread), (Vec::new(), None));
+    for group in [before, later] {
+        definitions.delete(&format!("deeds.{group}"), &DeleteParams::default()).await.unwrap();
+    }
 }
 
 #[tokio::test]

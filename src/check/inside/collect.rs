@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, PodSpec, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::{Api, ListParams};
@@ -11,6 +11,7 @@ use kube::{Client, ResourceExt};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::own_api::{self, Definition};
 use super::{COMPONENTS, Component, DEFINITIONS, Groups, Inside, Member};
 use crate::api::cluster::conditions::READY;
 use crate::api::init_kubeconfig::Init;
@@ -50,10 +51,17 @@ struct Counted {
     all: i32,
     /// The controller has seen the newest template.
     is_observed: bool,
+    arguments: Vec<String>,
+}
+
+/// Command and arguments of the first container.
+fn arguments(pod: Option<PodSpec>) -> Vec<String> {
+    let container = pod.and_then(|pod| pod.containers.into_iter().next()).unwrap_or_default();
+    container.command.into_iter().flatten().chain(container.args.into_iter().flatten()).collect()
 }
 
 async fn component(pods: &Api<Pod>, counted: Counted) -> Result<Component, kube::Error> {
-    let Counted { selector, wanted, ready, updated, all, is_observed } = counted;
+    let Counted { selector, wanted, ready, updated, all, is_observed, arguments } = counted;
     let (wanted, updated) = (wanted.unwrap_or(1), updated.unwrap_or(0));
     let mut component = Component {
         installed: true,
@@ -61,6 +69,7 @@ async fn component(pods: &Api<Pod>, counted: Counted) -> Result<Component, kube:
         ready: ready.unwrap_or(0),
         updated: is_observed && updated >= wanted && all <= updated,
         trouble: None,
+        arguments,
     };
     if !component.is_rolled_out() {
         let list = pods.list(&ListParams::default().labels(&selector_text(&selector))).await?;
@@ -87,6 +96,7 @@ pub async fn components(hosting: &Client, namespace: &str) -> Result<BTreeMap<&'
                         updated: status.updated_replicas,
                         all: status.replicas,
                         is_observed: status.observed_generation >= set.metadata.generation,
+                        arguments: arguments(spec.template.spec),
                     }
                 })
             } else {
@@ -99,6 +109,7 @@ pub async fn components(hosting: &Client, namespace: &str) -> Result<BTreeMap<&'
                         updated: status.updated_replicas,
                         all: status.replicas.unwrap_or(0),
                         is_observed: status.observed_generation >= deployment.metadata.generation,
+                        arguments: arguments(spec.template.spec),
                     }
                 })
             };
@@ -123,36 +134,17 @@ pub fn rights() -> Vec<Right> {
     .concat()
 }
 
-/// Part of a CustomResourceDefinition that tells whether its kind is there; without its schema.
-#[derive(Debug, Deserialize)]
-struct Definition {
-    spec: DefinitionSpec,
-    #[serde(default)]
-    status: Conditions,
-}
-
-#[derive(Debug, Deserialize)]
-struct DefinitionSpec {
-    group: String,
-    names: Names,
-}
-
-#[derive(Debug, Deserialize)]
-struct Names {
-    kind: String,
-}
-
 #[derive(Debug, Default, Deserialize)]
-struct Conditions {
+pub(super) struct Conditions {
     #[serde(default)]
-    conditions: Vec<Condition>,
+    pub(super) conditions: Vec<Condition>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Condition {
+pub(super) struct Condition {
     #[serde(rename = "type")]
-    type_: String,
-    status: String,
+    pub(super) type_: String,
+    pub(super) status: String,
     #[serde(default)]
     reason: String,
 }
@@ -168,8 +160,8 @@ struct Registered {
 }
 
 #[derive(Debug, Deserialize)]
-struct Named {
-    name: String,
+pub(super) struct Named {
+    pub(super) name: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -236,7 +228,7 @@ impl Groups {
 }
 
 /// An answer of which 404 means that the kind is not defined yet.
-fn if_defined<T>(answer: Result<Vec<T>, kube::Error>) -> Result<Vec<T>, kube::Error> {
+pub(super) fn if_defined<T>(answer: Result<Vec<T>, kube::Error>) -> Result<Vec<T>, kube::Error> {
     match answer {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
         answer => answer,
@@ -258,7 +250,7 @@ pub async fn members(hub: &Client, age: Age) -> Result<Vec<Member>, kube::Error>
 pub async fn inside(hub: &Client, namespace: &str) -> Result<Inside, kube::Error> {
     let secrets: Api<Secret> = Api::namespaced(hub.clone(), namespace);
     let reports: Api<ConfigMap> = Api::namespaced(hub.clone(), namespace);
-    let (definitions, members, policies, groups, secret, report, version) = tokio::join!(
+    let (definitions, members, policies, groups, secret, report, version, own_api) = tokio::join!(
         partial_list::list::<CustomResourceDefinition, Definition>(hub, Age::Now),
         members(hub, Age::InMemory),
         partial_list::list::<SchedulePolicy, IgnoredAny>(hub, Age::Now),
@@ -266,6 +258,7 @@ pub async fn inside(hub: &Client, namespace: &str) -> Result<Inside, kube::Error
         secrets.get_opt(INIT_SECRET),
         reports.get_opt(BOOTSTRAP_STATUS),
         hub.apiserver_version(),
+        own_api::own_api(hub),
     );
     let definitions = definitions?;
     let found = |kind: &str| {
@@ -277,6 +270,8 @@ pub async fn inside(hub: &Client, namespace: &str) -> Result<Inside, kube::Error
         members: members?,
         policies: if_defined(policies)?.len(),
         groups: Groups::of(&if_defined(groups)?),
+        own_api,
+        conversions: own_api::conversions(&definitions),
         init_secret: secret?.map(|secret| Init::of(&secret).map(|init| init.server).unwrap_or_default()),
         bootstrap_trouble: report?.as_ref().and_then(bootstrap_trouble),
         kubernetes_version: version.ok().map(|version| version.git_version),

@@ -1,6 +1,6 @@
 //! The health checks: pure judgements over what was read of a control plane.
 
-use super::{HOSTING, HealthFacts};
+use super::{HOSTING, HealthFacts, OWN_API, own_api};
 use crate::api::first_of::first_of;
 use crate::api::labels::INIT_SECRET;
 use crate::api::remedy::{Action, Command, Flag, Place, Remedy, Subject};
@@ -34,7 +34,7 @@ fn definition_check(facts: &HealthFacts, kind: &str) -> CheckResult {
 }
 
 /// The health checks of a control plane, in the order in which they are shown.
-pub const CHECKS: [Check<HealthFacts>; 11] = [
+pub const CHECKS: [Check<HealthFacts>; 15] = [
     Check::advised(HOSTING, "hosting cluster", "components", &[], hosting),
     Check::required("apiserver", "API server", "components", &[], |f| component_check(f, "apiserver")),
     Check::required("controller-manager", "kube-controller-manager", "components", &[], |f| {
@@ -50,6 +50,10 @@ pub const CHECKS: [Check<HealthFacts>; 11] = [
         definition_check(f, "ScheduleGroup")
     }),
     Check::required("init-secret", "agents' init Secret", "definitions", &["definition-cluster"], init_secret),
+    Check::advised("hub-webhooks", "admission webhooks", OWN_API, &[], own_api::webhooks),
+    Check::advised("hub-conversions", "conversion webhooks", OWN_API, &[], own_api::conversion_webhooks),
+    Check::advised("hub-apiservices", "APIServices", OWN_API, &[], own_api::api_services),
+    Check::advised("hub-admission-policies", "admission policies", OWN_API, &[], own_api::admission_policies),
     Check::advised("clusters", "workload clusters", "fleet", &["definition-cluster"], clusters),
     Check::advised("policies", "schedule policies", "fleet", &["definition-schedulepolicy"], policies),
 ];
@@ -136,11 +140,45 @@ fn policies(facts: &HealthFacts) -> CheckResult {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::check::inside::{COMPONENTS, Component, DEFINITIONS, Groups, Inside, Member, View};
+    use crate::check::inside::{
+        COMPONENTS, Component, DEFINITIONS, Groups, Inside, Member, OwnApi, PolicyBinding, Served, View, Webhook,
+    };
     use crate::check::{CheckResult, Judged, run, unfit};
 
+    const ARGUMENTS: [&str; 2] =
+        ["kube-apiserver", "--disable-admission-plugins=MutatingAdmissionWebhook,ValidatingAdmissionWebhook"];
+
+    fn webhook(configuration: &str) -> Webhook {
+        Webhook {
+            kind: "ValidatingWebhookConfiguration",
+            plugin: "ValidatingAdmissionWebhook",
+            configuration: configuration.to_owned(),
+            requests: "CREATE, UPDATE of ingresses.networking.k8s.io".to_owned(),
+        }
+    }
+
+    fn served(name: &str, service: &str) -> Served {
+        Served { name: name.to_owned(), service: service.to_owned() }
+    }
+
+    fn binding() -> PolicyBinding {
+        PolicyBinding {
+            kind: "ValidatingAdmissionPolicyBinding",
+            name: "deny-all".to_owned(),
+            policy: "deny-all".to_owned(),
+            matches: "leases.coordination.k8s.io".to_owned(),
+        }
+    }
+
     fn healthy() -> HealthFacts {
-        let running = Component { installed: true, wanted: 1, ready: 1, updated: true, trouble: None };
+        let running = Component {
+            installed: true,
+            wanted: 1,
+            ready: 1,
+            updated: true,
+            trouble: None,
+            arguments: ARGUMENTS.map(str::to_owned).into(),
+        };
         let inside = Inside {
             definitions: DEFINITIONS.iter().map(|kind| ((*kind).to_owned(), true)).collect(),
             members: vec![Member {
@@ -152,6 +190,8 @@ pub(super) mod tests {
             }],
             policies: 1,
             groups: Groups::default(),
+            own_api: OwnApi::default(),
+            conversions: Vec::new(),
             init_secret: Some("https://hub:1".to_owned()),
             bootstrap_trouble: None,
             kubernetes_version: Some("v1.25.4".to_owned()),
@@ -177,6 +217,7 @@ pub(super) mod tests {
                     ready: 0,
                     updated: true,
                     trouble: Some(trouble.to_owned()),
+                    arguments: Vec::new(),
                 };
                 facts.components.as_mut().unwrap().insert(workload, component);
             })
@@ -202,6 +243,24 @@ pub(super) mod tests {
             ("init-secret", inside(&|inside| inside.init_secret = None)),
             ("clusters", unready),
             ("policies", inside(&|inside| inside.policies = 0)),
+            (
+                "hub-webhooks",
+                change(&|facts| {
+                    facts.components.as_mut().unwrap().get_mut("apiserver").unwrap().arguments.clear();
+                    facts.inside.as_mut().unwrap().own_api.webhooks = vec![webhook("ingress-nginx-admission")];
+                }),
+            ),
+            (
+                "hub-conversions",
+                inside(&|inside| inside.conversions = vec![served("widgets.example.com", "operators/widgets")]),
+            ),
+            (
+                "hub-apiservices",
+                inside(&|inside| {
+                    inside.own_api.api_services = vec![served("v1beta1.metrics.k8s.io", "kube-system/metrics-server")];
+                }),
+            ),
+            ("hub-admission-policies", inside(&|inside| inside.own_api.policies = vec![binding()])),
         ]
         .map(|(id, facts)| unfit(&CHECKS, id, &facts))
         .into()
@@ -232,6 +291,43 @@ pub(super) mod tests {
             said,
             [("policies", "1 schedule policy defined; 3 of 5 groups have no place: 1 NoCandidates, 2 NoFit")]
         );
+    }
+
+    #[test]
+    fn webhooks_hurt_where_they_are_called_alone() {
+        let mut facts = healthy();
+        facts.inside.as_mut().unwrap().own_api.webhooks = vec![webhook("a"), webhook("b")];
+        let result = |facts: &HealthFacts| {
+            let mut judged = run(&CHECKS, facts, &[]).judged.into_iter();
+            judged.find(|judged| judged.id == "hub-webhooks").unwrap().result
+        };
+        let stored = "2 configurations are stored for workload clusters, and not called here";
+        assert_eq!(result(&facts), CheckResult::Passed(stored.to_owned()));
+
+        // One of the two plugins is on.
+        let server = facts.components.as_mut().unwrap().get_mut("apiserver").unwrap();
+        server.arguments = vec!["--disable-admission-plugins=MutatingAdmissionWebhook".to_owned()];
+        let CheckResult::Warned(problem) = result(&facts) else { panic!("{:?}", result(&facts)) };
+        assert!(problem.what.contains("ValidatingWebhookConfiguration a (CREATE, UPDATE of"), "{problem:?}");
+
+        // Whether they are called is not known.
+        facts.components = Err("no route to host".to_owned());
+        assert_eq!(result(&facts), CheckResult::Skipped(HOSTING));
+        facts.inside.as_mut().unwrap().own_api = OwnApi::default();
+        assert!(matches!(result(&facts), CheckResult::Passed(_)));
+    }
+
+    #[test]
+    fn what_acts_on_the_api_server_and_cannot_be_listed_is_no_failure() {
+        let mut facts = healthy();
+        facts.inside.as_mut().unwrap().own_api.unread = Some("forbidden".to_owned());
+        let report = run(&CHECKS, &facts, &[]);
+        let warned: Vec<_> = report.warnings().map(|(judged, _)| judged.id).collect();
+        assert_eq!(warned, ["hub-webhooks", "hub-apiservices", "hub-admission-policies"]);
+        facts.inside = Err("connection refused".to_owned());
+        let report = run(&CHECKS, &facts, &[]);
+        let skipped = report.judged.iter().filter(|judged| judged.category == OWN_API);
+        assert!(skipped.into_iter().all(|judged| judged.result == CheckResult::Skipped("definition-cluster")));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod collect;
 mod judge;
+mod own_api;
 
 use std::collections::BTreeMap;
 
@@ -9,6 +10,7 @@ pub use collect::{components, inside, members, rights};
 pub use judge::CHECKS;
 #[cfg(test)]
 pub(super) use judge::tests::examples;
+pub use own_api::{OwnApi, PolicyBinding, Served, Webhook};
 
 /// One component as its controller and pods show it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub struct Component {
     pub updated: bool,
     /// The worst thing a pod of it says: a waiting reason or a phase, with the pod's name.
     pub trouble: Option<String>,
+    /// Command and arguments of its first container.
+    pub arguments: Vec<String>,
 }
 
 impl Component {
@@ -87,6 +91,10 @@ pub struct Inside {
     pub policies: usize,
     /// ScheduleGroups, which the policies place.
     pub groups: Groups,
+    /// What acts on the API server.
+    pub own_api: OwnApi,
+    /// Definitions of which objects have to be converted by a Service when they are listed.
+    pub conversions: Vec<Served>,
     /// The server to which the Secret leads that agents start from, empty where that cannot be read; none without it.
     pub init_secret: Option<String>,
     /// Message of the scheduler on what it could not apply.
@@ -133,6 +141,9 @@ impl HealthFacts {
 
 /// The check that says whether the hosting cluster was looked at.
 pub const HOSTING: &str = "hosting-cluster";
+
+/// Category of the checks of what acts on the control plane's own API server.
+pub const OWN_API: &str = "own API";
 
 /// Workload names of the components, in the order in which they are reported, with their titles.
 pub const COMPONENTS: [(&str, &str); 4] = [

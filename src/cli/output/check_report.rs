@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::error::{CliError, Exit};
 use super::terminal::{Mark, Ui};
 use crate::api::text::visible_cell;
-use crate::check::inside::HealthFacts;
+use crate::check::inside::{HOSTING, HealthFacts, OWN_API};
 use crate::check::{CheckResult, Judged, Report};
 
 /// The error of a refused preflight: every reason at once, each with its remedy; nothing was written.
@@ -95,7 +95,26 @@ pub(crate) fn health(ui: &Ui, name: &str, report: &Report, facts: &HealthFacts) 
         0 => writeln!(text, "All custom resource definitions are installed {}", ui.mark(Mark::Good)),
         n => writeln!(text, "{n} of 3 custom resource definitions are missing or unknown {}", ui.mark(Mark::Bad)),
     };
+    own_api(&mut text, ui, report);
     text
+}
+
+/// The block about what acts on the control plane's own API server; nothing where that is well or was not looked at.
+fn own_api(text: &mut String, ui: &Ui, report: &Report) {
+    let is_reported = |judged: &&Judged| match judged.result {
+        CheckResult::Passed(_) => false,
+        CheckResult::Skipped(needed) => needed == HOSTING,
+        CheckResult::Warned(_) | CheckResult::Failed(_) => true,
+    };
+    let reported: Vec<&Judged> =
+        report.judged.iter().filter(|judged| judged.category == OWN_API).filter(is_reported).collect();
+    if reported.is_empty() {
+        return;
+    }
+    text.push_str("\nChecking what acts on the control plane's API server\n\n");
+    for judged in reported {
+        line(text, ui, judged, judged.title);
+    }
 }
 
 /// The block about the installation itself, the worst first.

@@ -1,0 +1,124 @@
+//! Checks of what acts on the API server of a control plane: pure judgements, each with what to type.
+
+use super::{OwnApi, PolicyBinding, Served, Webhook};
+use crate::api::admission;
+use crate::api::first_of::first_of;
+use crate::api::remedy::{Action, Command, Flag, Place, Remedy, Subject};
+use crate::api::shell::foreign_word;
+use crate::check::CheckResult;
+use crate::check::inside::{HOSTING, HealthFacts};
+
+/// Number of objects that are named at most.
+const NAMED: usize = 3;
+/// The check that says whether the control plane's own API was looked at.
+const INSIDE: &str = "definition-cluster";
+/// The component whose arguments say which admission plugins are on.
+const API_SERVER: &str = "apiserver";
+
+/// What acts on the API server, or the result where that is not known.
+fn read(facts: &HealthFacts) -> Result<&OwnApi, CheckResult> {
+    let Ok(inside) = &facts.inside else { return Err(CheckResult::Skipped(INSIDE)) };
+    match &inside.own_api.unread {
+        Some(why) => Err(CheckResult::warned(
+            format!("not looked at: {why}"),
+            "use the kubeconfig of an administrator of the control plane",
+        )),
+        None => Ok(&inside.own_api),
+    }
+}
+
+/// A command that deletes an object from the control plane.
+fn delete(remedy: Remedy, kind: &str, name: &str) -> Remedy {
+    let arguments = format!(" delete {} {}`", kind.to_lowercase(), foreign_word(name));
+    remedy.text("`").kubectl(Place::Context("CONTROL_PLANE")).text(arguments)
+}
+
+/// Judges admission webhooks that have to answer, while they are called.
+pub(in crate::check::inside) fn webhooks(facts: &HealthFacts) -> CheckResult {
+    let found = match read(facts) {
+        Ok(found) => &found.webhooks,
+        Err(result) => return result,
+    };
+    let stored = found.len();
+    if stored == 0 {
+        return CheckResult::Passed("none that could stop a request".to_owned());
+    }
+    let Ok(components) = &facts.components else { return CheckResult::Skipped(HOSTING) };
+    let arguments = components.get(API_SERVER).map(|component| component.arguments.as_slice()).unwrap_or_default();
+    let is_called = |webhook: &&Webhook| !admission::is_disabled(arguments.iter().map(String::as_str), webhook.plugin);
+    let called: Vec<&Webhook> = found.iter().filter(is_called).collect();
+    let Some(first) = called.first() else {
+        let are = if stored == 1 { "1 configuration is" } else { &format!("{stored} configurations are") };
+        return CheckResult::Passed(format!("{are} stored for workload clusters, and not called here"));
+    };
+    let named = called.iter().map(|one| format!("{} {} ({})", one.kind, one.configuration, one.requests));
+    let named = first_of(named, NAMED, "; ");
+    let off = Command::here(Action::Upgrade(Subject::ControlPlane("NAME".to_owned())))
+        .with(Flag::Version("INSTALLED".to_owned()))
+        .with(Flag::set("apiserver.allowAdmissionWebhooks", "false"));
+    let remedy = Remedy::new("have no webhook called here: ").command(off).text("; or delete the object: ");
+    CheckResult::failed(
+        format!("the API server asks webhooks whose Services no pod of the control plane answers for: {named}"),
+        delete(remedy, first.kind, &first.configuration),
+    )
+}
+
+fn names(found: &[Served]) -> String {
+    first_of(found.iter().map(|one| format!("{} (Service {})", one.name, one.service)), NAMED, ", ")
+}
+
+/// Judges definitions of which objects cannot be listed.
+pub(in crate::check::inside) fn conversion_webhooks(facts: &HealthFacts) -> CheckResult {
+    let Ok(inside) = &facts.inside else { return CheckResult::Skipped(INSIDE) };
+    let Some(first) = inside.conversions.first() else {
+        return CheckResult::Passed("none that keeps objects from being listed".to_owned());
+    };
+    let patch = r#"--type=merge --patch='{"spec":{"conversion":{"strategy":"None","webhook":null}}}'"#;
+    CheckResult::failed(
+        format!(
+            "objects of these definitions cannot be listed, for no Service of the control plane converts them, and as \
+             long as there is one, no namespace can be deleted: {}",
+            names(&inside.conversions)
+        ),
+        Remedy::new("convert them by their version alone: `")
+            .kubectl(Place::Context("CONTROL_PLANE"))
+            .text(format!(" patch customresourcedefinition {} {patch}`", foreign_word(&first.name))),
+    )
+}
+
+/// Judges APIServices whose Service does not answer.
+pub(in crate::check::inside) fn api_services(facts: &HealthFacts) -> CheckResult {
+    let found = match read(facts) {
+        Ok(found) => &found.api_services,
+        Err(result) => return result,
+    };
+    let Some(first) = found.first() else { return CheckResult::Passed("none without an answer".to_owned()) };
+    let remedy = Remedy::new("delete it here, and apply it to workload clusters themselves: ");
+    CheckResult::failed(
+        format!("no namespace can be deleted, for APIServices do not answer: {}", names(found)),
+        delete(remedy, "APIService", &first.name),
+    )
+}
+
+/// Judges admission policies that may refuse requests of the service itself.
+pub(in crate::check::inside) fn admission_policies(facts: &HealthFacts) -> CheckResult {
+    let found = match read(facts) {
+        Ok(found) => &found.policies,
+        Err(result) => return result,
+    };
+    let Some(first) = found.first() else {
+        return CheckResult::Passed("none that matches requests of the service".to_owned());
+    };
+    let text = |one: &PolicyBinding| format!("{} {} (policy {}, {})", one.kind, one.name, one.policy, one.matches);
+    let remedy = Remedy::new(
+        "leave them out by `excludeResourceRules` of the policy's `matchConstraints`: groups `*.fleet-scheduler.io`, \
+         `coordination.k8s.io` and `certificates.k8s.io`, resources `*/*`; or delete the binding: ",
+    );
+    CheckResult::failed(
+        format!(
+            "admission policies match requests of the scheduler and the agents, and may refuse them: {}",
+            first_of(found.iter().map(text), NAMED, "; ")
+        ),
+        delete(remedy, first.kind, &first.name),
+    )
+}
