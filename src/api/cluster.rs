@@ -82,7 +82,7 @@ fn yes() -> bool {
 }
 
 /// A taint, of a cluster or of a node.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "camelCase")]
 pub struct Taint {
     /// Key.
@@ -108,7 +108,7 @@ impl Cluster {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
-    /// `Ready`, `Idle`, `Standby`, `Accepted`, `ClockSkew` by the scheduler; `ClusterHealthy` by the agent.
+    /// `Ready`, `Idle`, `Standby`, `Accepted`, `ClockSkew`, `InventoryTruncated` by the scheduler; `ClusterHealthy` by the agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crd_schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -117,15 +117,15 @@ pub struct ClusterStatus {
     pub observed: Option<Observed>,
     /// What is free, by node and resource, as quantities.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
-    #[schemars(schema_with = "crd_schema::opaque_map")]
+    #[schemars(schema_with = "crd_schema::nodes_of_cluster")]
     pub available_resources: Option<NodeResources>,
     /// What there is, by node and resource, as quantities.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
-    #[schemars(schema_with = "crd_schema::opaque_map")]
+    #[schemars(schema_with = "crd_schema::nodes_of_cluster")]
     pub capacity_resources: Option<NodeResources>,
     /// Taints by node; nodes without taints are left out.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
-    #[schemars(schema_with = "crd_schema::opaque_map")]
+    #[schemars(schema_with = "crd_schema::nodes_of_cluster")]
     pub node_taints: Option<BTreeMap<String, Vec<Taint>>>,
     /// Labels of the nodes.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
@@ -184,7 +184,7 @@ pub struct Observed {
     pub region: String,
     /// Every zone that has a node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 100))]
+    #[schemars(length(max = 100), inner(length(max = 253)))]
     pub zones: Vec<String>,
     /// Service version that the agent was installed as.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -199,7 +199,7 @@ pub struct Observed {
     pub node_count: Option<i32>,
     /// API versions that are served, such as `v1` and `apps/v1`; empty where they are unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 400))]
+    #[schemars(length(max = 400), inner(length(max = 317)))]
     pub apis: Vec<String>,
     /// Sums over all nodes, when the maps by node are left out because the cluster is large.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
@@ -219,6 +219,8 @@ pub mod conditions {
     pub const ACCEPTED: &str = "Accepted";
     /// The agent's clock is far from the scheduler's. Absent while it never was.
     pub const CLOCK_SKEW: &str = "ClockSkew";
+    /// The agent reports more than is read of it. Absent while it never did.
+    pub const INVENTORY_TRUNCATED: &str = "InventoryTruncated";
     /// The agent's own view of its API server.
     pub const HEALTHY: &str = "ClusterHealthy";
 }

@@ -17,6 +17,27 @@ pub(super) fn opaque_map(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// A map by node of what a Cluster holds: agents from before there were ClusterReports write all nodes, of which
+/// Kubernetes is made for 5,000.
+pub(super) fn nodes_of_cluster(_: &mut SchemaGenerator) -> Schema {
+    nodes(5_000)
+}
+
+/// A map by node of what a ClusterReport holds.
+pub(super) fn nodes_of_report(_: &mut SchemaGenerator) -> Schema {
+    nodes(200)
+}
+
+/// An [`opaque_map`] with so many entries at most.
+fn nodes(most: u32) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": most,
+        "x-kubernetes-map-type": "atomic",
+        "x-kubernetes-preserve-unknown-fields": true,
+    })
+}
+
 /// Any value at all.
 pub(super) fn anything(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "x-kubernetes-preserve-unknown-fields": true })
@@ -67,6 +88,7 @@ pub(super) fn conditions(generator: &mut SchemaGenerator) -> Schema {
     let item: Value = Condition::json_schema(generator).into();
     json_schema!({
         "type": "array",
+        "maxItems": 64,
         "items": item,
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],

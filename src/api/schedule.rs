@@ -250,15 +250,15 @@ pub mod deleted {
 pub struct ClusterReportSpec {
     /// What is free, by node and resource.
     #[serde(deserialize_with = "field::or_empty")]
-    #[schemars(schema_with = "crd_schema::opaque_map")]
+    #[schemars(schema_with = "crd_schema::nodes_of_report")]
     pub available_resources: NodeResources,
     /// What there is, by node and resource.
     #[serde(deserialize_with = "field::or_empty")]
-    #[schemars(schema_with = "crd_schema::opaque_map")]
+    #[schemars(schema_with = "crd_schema::nodes_of_report")]
     pub capacity_resources: NodeResources,
     /// Taints by node; nodes without taints are left out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "field::or_empty")]
-    #[schemars(schema_with = "crd_schema::opaque_map")]
+    #[schemars(schema_with = "crd_schema::nodes_of_report")]
     pub node_taints: BTreeMap<String, Vec<Taint>>,
     /// Labels of the nodes.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]

@@ -15,6 +15,11 @@ use serde_json::{Map, Number, Value};
 use crate::api::cluster::{NodeLabels, Taint};
 use crate::api::schedule::PodCounts;
 
+/// Most entries that are kept of a map, one more than any reader takes, so that it sees that there are more.
+const ENTRIES: usize = 257;
+/// Most elements that are kept of a list, likewise.
+const ELEMENTS: usize = 1_025;
+
 /// Type that is read only from a value of the right shape; any other value is read over and gives `None`.
 pub(crate) trait Shape: Sized {
     fn text(_: &str) -> Option<Self> {
@@ -57,7 +62,11 @@ impl Shape for i64 {
 impl Shape for PodCounts {
     fn map<'de, A: MapAccess<'de>>(entries: A) -> Result<Option<Self>, A::Error> {
         let found: BTreeMap<String, Value> = BTreeMap::map(entries)?.unwrap_or_default();
-        let count = |key| found.get(key).and_then(Value::as_i64).filter(|count| *count >= 0);
+        // Kubernetes counts pods in 32 bits.
+        let count = |key| {
+            let count = found.get(key).and_then(Value::as_i64).filter(|count| *count >= 0);
+            count.map(|count| count.min(i32::MAX.into()))
+        };
         let (Some(desired), Some(bound), Some(counted)) = (count("desired"), count("bound"), count("counted")) else {
             return Ok(None);
         };
@@ -92,9 +101,12 @@ impl Shape for Value {
 impl<T: Shape> Shape for Vec<T> {
     fn list<'de, A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
         let mut found = Self::new();
-        while let Some(item) = items.next_element::<Maybe<T>>()? {
+        while found.len() < ELEMENTS
+            && let Some(item) = items.next_element::<Maybe<T>>()?
+        {
             found.extend(item.0);
         }
+        while items.next_element::<IgnoredAny>()?.is_some() {}
         Ok(Some(found))
     }
 }
@@ -102,9 +114,12 @@ impl<T: Shape> Shape for Vec<T> {
 impl<T: Shape> Shape for BTreeMap<String, T> {
     fn map<'de, A: MapAccess<'de>>(mut entries: A) -> Result<Option<Self>, A::Error> {
         let mut found = Self::new();
-        while let Some((key, value)) = entries.next_entry::<String, Maybe<T>>()? {
+        while found.len() < ENTRIES
+            && let Some((key, value)) = entries.next_entry::<String, Maybe<T>>()?
+        {
             found.extend(value.0.map(|value| (key, value)));
         }
+        while entries.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
         Ok(Some(found))
     }
 }
@@ -147,9 +162,12 @@ pub(crate) struct Names(pub(crate) Vec<String>);
 impl Shape for Names {
     fn map<'de, A: MapAccess<'de>>(mut entries: A) -> Result<Option<Self>, A::Error> {
         let mut found = Vec::new();
-        while let Some((name, IgnoredAny)) = entries.next_entry()? {
+        while found.len() < ELEMENTS
+            && let Some((name, IgnoredAny)) = entries.next_entry()?
+        {
             found.push(name);
         }
+        while entries.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
         Ok(Some(Self(found)))
     }
 }
