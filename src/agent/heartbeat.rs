@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use crate::api::labels::{AGENT_LEASE, cluster_namespace};
 use crate::api::protocol::{LEASE_DURATION, LEASE_RENEW_INTERVAL};
+use crate::api::text::visible_cell;
 use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::jittered;
@@ -218,8 +219,10 @@ impl LeaseRenewer {
 
     fn passive(&self, lease: &Lease) -> LeaseStatus {
         let holder = holder(lease);
+        // Whoever has our certificate may have written anything.
+        let shown = visible_cell(holder);
         LeaseStatus::Passive {
-            holder: if holder == self.identity { format!("another {holder}") } else { holder.to_owned() },
+            holder: if holder == self.identity { format!("another {shown}") } else { shown.into_owned() },
         }
     }
 

@@ -226,3 +226,12 @@ fn only_acquisitions_are_counted() {
     last.spec.get_or_insert_default().lease_transitions = Some(i32::MAX);
     assert_eq!(renewed(&last, "me", now).spec.unwrap().lease_transitions, Some(i32::MAX));
 }
+
+#[tokio::test]
+async fn another_holder_is_shown_as_far_as_a_name_may_be_long() {
+    let renewer = renewer(test_api::api(|_, _| test_api::failure(404)));
+    let status = renewer.passive(&held_by(&format!("a\u{1b}[2J{}", "x".repeat(1_000_000))));
+    let LeaseStatus::Passive { holder } = status else { panic!("{status:?}") };
+    assert!(holder.starts_with("a\\u{1b}[2Jxxx"), "{holder}");
+    assert!(holder.chars().count() <= 254 && !holder.chars().any(char::is_control), "{}", holder.len());
+}
