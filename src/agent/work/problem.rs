@@ -59,7 +59,8 @@ impl Problem {
         let Some(answer) = error.answer() else {
             return Self::soon(applied::UNREACHABLE, format!("the API server of the cluster does not answer: {error}"));
         };
-        let answer = if key.is_core("Secret") { answer.without_values() } else { answer };
+        // Values of the object there are other people's, whatever its kind.
+        let answer = answer.without_values();
         let message = &answer.message;
         if message.contains("request is too large") || answer.code == 413 {
             return Self::late(applied::TOO_LARGE, format!("{key} is too large for the API server there: {message}"));
