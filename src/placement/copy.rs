@@ -135,16 +135,19 @@ pub fn path_errors(policy: &Policy) -> Vec<PathError> {
     edits.filter_map(|edit| FieldPath::parse(&edit.field_path).and_then(|path| path.check_allowed()).err()).collect()
 }
 
-/// Returns the fields of a copy that are left to others in the workload cluster: what the source asks for, and the
-/// replicas of what an autoscaler that is placed too scales.
+/// Returns the fields of a copy that are left to others in the workload cluster: what the source asks for, as far as no edit of
+/// the policy sets it, and the replicas of what an autoscaler that is placed too scales.
 ///
 /// # Errors
 /// An annotation of the source that asks for more than there can be.
-pub fn leave_fields(facts: &Facts, is_scaled: bool) -> Result<Vec<String>, CopyError> {
+pub fn leave_fields(facts: &Facts, edits: &[&FieldOverride], is_scaled: bool) -> Result<Vec<String>, CopyError> {
     if let Some(invalid) = facts.asks.invalid {
         return Err(CopyError::Ask(invalid));
     }
-    let mut fields = facts.asks.leave_fields.clone();
+    let parse = |path: &str| FieldPath::parse(path.trim_start_matches('.')).ok();
+    let edited: Vec<FieldPath> = edits.iter().filter_map(|edit| parse(&edit.field_path)).collect();
+    let is_edited = |field: &str| parse(field).is_some_and(|field| edited.iter().any(|edit| edit.overlaps(&field)));
+    let mut fields: Vec<String> = facts.asks.leave_fields.iter().filter(|field| !is_edited(field)).cloned().collect();
     let replicas = "spec.replicas";
     if is_scaled && !fields.iter().any(|field| field == replicas) {
         fields.push(replicas.to_owned());

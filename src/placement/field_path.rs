@@ -96,6 +96,16 @@ impl FieldPath {
         self.steps.last() == Some(&Step::Append)
     }
 
+    /// Returns whether one of two fields lies in the other, or may: elements of a list are named in several ways.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.steps.iter().zip(&other.steps).all(|(one, two)| match (one, two) {
+            (Step::Key(one), Step::Key(two)) => one == two,
+            (Step::Key(_), _) | (_, Step::Key(_)) => false,
+            (Step::Index(one), Step::Index(two)) => one == two,
+            _ => true,
+        })
+    }
+
     /// Checks that an override may set the field.
     ///
     /// # Errors

@@ -123,8 +123,26 @@ fn fields_are_left_to_others_as_far_as_a_schedule_holds_them() {
             "annotations": { "fleet-scheduler.io/leave-fields": fields.join(",") } } }))
         .unwrap()
     };
-    assert_eq!(leave_fields(&facts(32), false).unwrap().len(), 32);
-    let with_autoscaler = leave_fields(&facts(32), true).unwrap_err();
-    assert_eq!((with_autoscaler.code(), leave_fields(&facts(33), false).unwrap_err().code()), ("Invalid", "Invalid"));
+    assert_eq!(leave_fields(&facts(32), &[], false).unwrap().len(), 32);
+    let with_autoscaler = leave_fields(&facts(32), &[], true).unwrap_err();
+    assert_eq!(
+        (with_autoscaler.code(), leave_fields(&facts(33), &[], false).unwrap_err().code()),
+        ("Invalid", "Invalid")
+    );
     assert!(with_autoscaler.to_string().contains("more than 32 fields"), "{with_autoscaler}");
+}
+
+#[test]
+fn a_field_that_an_override_sets_is_not_left_to_others() {
+    let (replicas, image, paused) = ("spec.replicas", "spec.template.spec.containers[0].image", ".spec.paused");
+    let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "web", "namespace": "shop",
+        "annotations": { "fleet-scheduler.io/leave-fields": format!("{replicas},{image},{paused}") } } });
+    let facts = Facts::read(&object).unwrap();
+    let left = |path: &str, is_scaled| leave_fields(&facts, &[&edit(path, json!(1))], is_scaled).unwrap();
+    assert_eq!(left("spec.other", false), [replicas, image, paused]);
+    assert_eq!(left("spec.paused", false), [replicas, image]);
+    assert_eq!(left("spec.template.spec.containers[name=c].image", false), [replicas, paused]);
+    assert_eq!(left("spec.template", false), [replicas, paused]);
+    // What an autoscaler scales is left to it all the same.
+    assert_eq!(left(replicas, true), [image, paused, replicas]);
 }

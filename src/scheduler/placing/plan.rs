@@ -352,7 +352,7 @@ impl Draft {
         }
         let domain = wanted.share.as_ref().map_or(wanted.cluster, |share| share.domain.as_str());
         let edits = wanted.policy.map(|policy| copy::overrides(policy, domain, facts)).unwrap_or_default();
-        let leave_fields = match copy::leave_fields(facts, wanted.is_scaled) {
+        let leave_fields = match copy::leave_fields(facts, &edits, wanted.is_scaled) {
             Ok(fields) => fields,
             Err(error) => {
                 self.faults.insert(facts.key.clone(), error);
