@@ -110,6 +110,7 @@ impl Session {
             store: self.store.clone(),
             extra_kinds,
             orphan_grace: Duration::from_secs(self.args.orphan_grace_seconds),
+            namespaces: self.args.namespace_rules(),
         };
         tasks.spawn(work.run());
         tasks.spawn(report_readiness(reporter.clone(), lease.clone(), self.store.clone()));

@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use super::probe::ProbeArgs;
+use super::work::namespaces::{ExistingNamespaces, NamespaceRules};
 use crate::api::extra_kind::ExtraKind;
 use crate::api::names::ClusterName;
+use crate::api::namespace_pattern::NamespacePattern;
 use crate::api::registration::IDENTITY_SECRET;
 use crate::api::version::ServiceVersion;
 use crate::daemon::log::LogFormat;
@@ -94,6 +96,14 @@ pub struct Args {
     #[arg(long)]
     pub allow_rbac_kinds: bool,
 
+    /// Namespaces of this cluster into which nothing is placed, beside those of Kubernetes and of the service; `*` may end a name
+    #[arg(long, value_delimiter = ',', value_name = "NAMESPACE")]
+    pub protected_namespaces: Vec<NamespacePattern>,
+
+    /// Whether copies go into namespaces that were there before
+    #[arg(long, value_enum, default_value = "Allow", value_name = "ANSWER")]
+    pub existing_namespaces: ExistingNamespaces,
+
     /// Validity of the requested certificate, in seconds
     #[arg(long, default_value_t = 90 * 86_400, value_name = "SECONDS", hide = true)]
     pub certificate_seconds: i32,
@@ -109,6 +119,17 @@ pub struct Args {
     /// Format of log lines
     #[arg(long, env = "FLEET_LOG_FORMAT", value_enum, default_value = "json")]
     pub log_format: LogFormat,
+}
+
+impl Args {
+    /// Returns the rules about namespaces.
+    pub fn namespace_rules(&self) -> NamespaceRules {
+        NamespaceRules {
+            own: self.namespace.clone(),
+            protected: self.protected_namespaces.clone(),
+            existing: self.existing_namespaces,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ pub mod labels;
 pub mod lenient;
 pub mod lifetime;
 pub mod names;
+pub mod namespace_pattern;
 pub mod network_policy;
 pub mod partial_list;
 pub mod placeable;

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::namespace_pattern::NamespacePattern;
+
 /// Pattern of an API group; empty for the core group.
 const GROUP: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$";
 /// Pattern of a version of an API group.
@@ -51,6 +53,21 @@ pub struct AgentPlacementValues {
     /// place from the control plane can give any right in this cluster.
     #[serde(rename = "allowRBACKinds")]
     pub allow_rbac_kinds: bool,
+    /// Namespaces of this cluster into which nothing is placed, besides those of Kubernetes and of the service: names, or
+    /// beginnings of names followed by `*`, such as `cattle-*`. Copies that are in them already are deleted there.
+    #[schemars(length(max = 50), inner(regex(pattern = NamespacePattern::SCHEMA)))]
+    pub protected_namespaces: Vec<String>,
+    /// Whether copies go into namespaces of this cluster that no control plane made.
+    pub existing_namespaces: ExistingNamespaces,
+}
+
+/// Whether copies go into namespaces that were there before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ExistingNamespaces {
+    /// They do, and the Schedule of the namespace reports it.
+    Allow,
+    /// They do only where the Namespace in the control plane has the annotation `fleet-scheduler.io/adopt: "true"`.
+    Deny,
 }
 
 /// A kind that an agent may place.

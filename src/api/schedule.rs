@@ -205,8 +205,10 @@ pub mod applied {
     pub const KIND_NOT_SERVED: &str = "KindNotServed";
     /// An object of that name is there and is not a copy of this control plane.
     pub const ALREADY_EXISTS: &str = "AlreadyExists";
-    /// The API server refuses the change of a field that cannot be changed.
+    /// The API server refuses the change of a field that cannot be changed, or the agent an object for a protected namespace.
     pub const REFUSED: &str = "Refused";
+    /// The namespace was there before, and the copy does not go into it; with `Applied` as a note, it goes into it.
+    pub const NAMESPACE_NOT_OWNED: &str = "NamespaceNotOwned";
     /// Another manager changes the same fields again and again.
     pub const CONTESTED: &str = "Contested";
     /// The agent lacks a right.
@@ -227,7 +229,7 @@ pub mod applied {
 pub mod deleted {
     /// The copy is gone, or there was none.
     pub const DELETED: &str = "Deleted";
-    /// The copy was left, as `onDelete: Keep` says.
+    /// The copy was left, as `onDelete: Keep` says, or because it was there before.
     pub const KEPT: &str = "Kept";
     /// The namespace was left: it was there before, or foreign objects are in it.
     pub const NAMESPACE_KEPT: &str = "NamespaceKept";

@@ -130,6 +130,11 @@ impl Package {
         self.chart.line()
     }
 
+    /// The Kubernetes minors that the row of the version supports.
+    pub fn minors(&self) -> &[KubeMinor] {
+        &self.kubernetes
+    }
+
     /// Returns whether the row of the version supports a Kubernetes minor.
     pub fn supports(&self, minor: KubeMinor) -> bool {
         self.kubernetes.contains(&minor)

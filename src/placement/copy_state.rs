@@ -61,9 +61,10 @@ pub struct News {
 }
 
 /// Reasons of `Applied` that stay until somebody does something.
-const LASTING: [&str; 7] = [
+const LASTING: [&str; 8] = [
     applied::KIND_NOT_SERVED,
     applied::ALREADY_EXISTS,
+    applied::NAMESPACE_NOT_OWNED,
     applied::REFUSED,
     applied::CONTESTED,
     applied::FORBIDDEN,
@@ -72,7 +73,8 @@ const LASTING: [&str; 7] = [
 ];
 
 /// Prefixes of the notes that are events of their own.
-const NOTES: [(&str, bool); 2] = [("FieldsDropped", true), ("DriftCorrected", false)];
+const NOTES: [(&str, bool); 3] =
+    [("FieldsDropped", true), ("DriftCorrected", false), (applied::NAMESPACE_NOT_OWNED, true)];
 
 /// Returns what is new in a Schedule's status.
 pub fn news(old: &Schedule, new: &Schedule) -> Vec<News> {
@@ -181,6 +183,8 @@ mod tests {
         assert_eq!(reasons(apply("False", "Refused", "a"), apply("False", "Refused", "b")), [""; 0]);
         assert_eq!(reasons(json!({}), apply("False", "NamespaceMissing", "")), [""; 0]);
         assert_eq!(reasons(json!({}), apply("True", "Applied", "FieldsDropped: x")), ["FieldsDropped"]);
+        assert_eq!(reasons(json!({}), apply("True", "Applied", "NamespaceNotOwned: x")), ["NamespaceNotOwned"]);
+        assert_eq!(reasons(json!({}), apply("False", "NamespaceNotOwned", "x")), ["NamespaceNotOwned"]);
         assert_eq!(reasons(json!({}), json!({"message": "DriftCorrected: x"})), ["DriftCorrected"]);
         let kept = || json!({"conditions": [condition("Deleted", "True", "NamespaceKept", "x")]});
         assert_eq!(reasons(json!({}), kept()), ["NamespaceKept"]);

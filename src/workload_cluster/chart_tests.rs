@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
+use super::plan::Plan;
 use super::values::AgentValues;
 use crate::api::placeable::PLACEABLE;
 use crate::api::pod_values::current;
@@ -26,6 +27,8 @@ fn charts() -> Vec<Chart> {
 const FULL: &str = include_str!("../../tests/packager/fixtures/agent-full.yaml");
 const POLICY: &str = include_str!("../../tests/packager/fixtures/agent-policy.yaml");
 const REPLICAS: &str = "replicas: 2\n";
+/// On a cluster that serves it, whatever the version.
+const ADMISSION: &str = "admissionPolicy: Enabled\nplacement: {protectedNamespaces: [cert-manager, cattle-*]}\n";
 
 fn input(chart: &Chart, builder: ValuesBuilder) -> RenderInput {
     let tree = builder.build_checked(AgentValues::schema()).unwrap_or_else(|error| panic!("{error}"));
@@ -36,7 +39,7 @@ fn input(chart: &Chart, builder: ValuesBuilder) -> RenderInput {
             "name": "member-1", "namespace": "fleet", "line": chart.line().to_string(), "managedBy": "fleetctl",
             "version": chart.row().unwrap().default.to_string(),
         }),
-        facts: json!({}),
+        facts: json!({ "admissionPolicies": chart.line() >= "v1.2".parse().unwrap() }),
         pki: BTreeMap::new(),
     }
 }
@@ -54,8 +57,9 @@ fn inputs(chart: &Chart) -> Vec<(&'static str, RenderInput)> {
         builder.build_checked(AgentValues::schema()).is_ok()
     };
     let presets = presets().filter(takes).map(|preset| (preset.name, preset.text));
-    let fixtures =
-        [("full", FULL), ("policy", POLICY)].into_iter().chain(has_replicas.then_some(("replicas", REPLICAS)));
+    let fixtures = [("full", FULL), ("policy", POLICY), ("admission", ADMISSION)]
+        .into_iter()
+        .chain(has_replicas.then_some(("replicas", REPLICAS)));
     let all = [("", "")].into_iter().chain(presets).chain(fixtures);
     all.map(|(name, text)| (name, input(chart, chart.values().file(name, text.as_bytes())))).collect()
 }
@@ -118,7 +122,8 @@ fn the_agent_may_write_its_own_secret_and_what_can_be_placed() {
                 let (verbs, named) = (texts("verbs"), rule["resourceNames"].is_array());
                 let is_secrets = texts("resources").contains("secrets");
                 assert!(!rule.to_string().contains('*'), "{}: {rule}", role.id());
-                let own = rule["resourceNames"] == json!(["fleet-agent-identity"]);
+                let own =
+                    [json!(["fleet-agent-identity"]), json!(["fleet-agent-contents"])].contains(&rule["resourceNames"]);
                 let is_placing =
                     role.kind() == "ClusterRole" && !named && verbs == *if is_secrets { &secrets } else { &copies };
                 assert!(own || is_placing || (!is_secrets && verbs.is_subset(&reads)), "{}: {rule}", role.id());
@@ -213,6 +218,31 @@ fn values_reach_the_pod() {
 }
 
 #[test]
+fn the_admission_policy_is_there_where_the_cluster_serves_it() {
+    let kinds = |version: &str, kubernetes: Option<&str>, set: &str| -> Vec<String> {
+        let selection = select(versions(), Request { version: Some(version), ..Request::default() }).unwrap();
+        let chart = Chart::load(Kind::Agent, selection.row.version).unwrap().with_row(selection.row.clone());
+        let values = chart.values_of(&selection.version).set(SetKind::Value, set);
+        let plan = Plan::new("m".parse().unwrap(), "fleet".parse().unwrap(), &selection, chart, values).unwrap();
+        let plan = plan.with_kubernetes(kubernetes.map(|minor| minor.parse().unwrap()));
+        plan.render().unwrap().objects.iter().map(|object| object.kind().to_owned()).collect()
+    };
+    for (version, kubernetes, policy, expected) in [
+        ("v1.2", None, "Auto", true),
+        ("v1.2", Some("v1.36"), "Disabled", false),
+        ("v1.1", None, "Auto", false),
+        ("v1.1", Some("v1.29"), "Auto", false),
+        ("v1.1", Some("v1.30"), "Auto", true),
+        ("v0.6", Some("v1.25"), "Auto", false),
+        ("v0.6", Some("v1.25"), "Enabled", true),
+    ] {
+        let kinds = kinds(version, kubernetes, &format!("admissionPolicy={policy}"));
+        let found = kinds.iter().filter(|kind| kind.starts_with("ValidatingAdmissionPolicy")).count();
+        assert_eq!(found, if expected { 2 } else { 0 }, "{version} {kubernetes:?} {policy}");
+    }
+}
+
+#[test]
 fn every_branch_and_expression_of_the_templates_is_reached() {
     for chart in charts() {
         let mut coverage = Coverage::of(&chart).unwrap();
@@ -235,7 +265,9 @@ fn every_value_is_changed_by_a_preset_or_a_fixture() {
 #[test]
 fn what_the_fixtures_render_would_be_taken_by_a_server() {
     for chart in charts() {
-        for (name, input) in inputs(&chart) {
+        // What a policy forces where no supported version serves it is for its operator to know.
+        let forced = |name: &str| name == "admission" && chart.line() < "v1.2".parse().unwrap();
+        for (name, input) in inputs(&chart).into_iter().filter(|(name, _)| !forced(name)) {
             let rendered = chart.render(&input).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(crate::chart::inspect::lint::lint(&chart, &rendered, chart.row().unwrap()), [], "{name}");
         }
@@ -269,6 +301,8 @@ fn what_any_line_renders_with_any_values_is_renderable_and_nothing_else() {
         [
             "ClusterRole fleet-agent",
             "ClusterRoleBinding fleet-agent",
+            "ValidatingAdmissionPolicy fleet-agent",
+            "ValidatingAdmissionPolicyBinding fleet-agent",
             "Role kube-system/fleet-agent",
             "RoleBinding kube-system/fleet-agent"
         ]

@@ -6,7 +6,8 @@ use std::sync::{Arc, OnceLock};
 use kube::Client;
 use serde_json::json;
 
-use super::plan::{Plan, namespace};
+use super::plan::{KUBERNETES, Plan, namespace};
+use super::values::AdmissionPolicy;
 use crate::api::labels::{INIT_SECRET, LABEL_INSTALL};
 use crate::api::names::{ClusterName, NamespaceName};
 use crate::api::pod_values::SecretValue;
@@ -95,7 +96,9 @@ impl Charts for AgentCharts {
             let plan = release_spec::recorded(chart::Kind::Agent, release, secrets, |selection, chart, values| {
                 Plan::new(name, place, selection, chart, values)
             })?;
-            let plan = plan.with_patches(self.patches.of_record(release.facts.get(PATCHES))?);
+            let kubernetes = release.facts.get(KUBERNETES).and_then(|minor| minor.parse().ok());
+            let plan =
+                plan.with_patches(self.patches.of_record(release.facts.get(PATCHES))?).with_kubernetes(kubernetes);
             let rendered = plan.render().map_err(|problems| visible(&problems.to_string()).into_owned())?;
             Ok(Plan::planned(vec![namespace(self.namespace.as_str())], &rendered.objects))
         })
@@ -109,6 +112,7 @@ pub fn renderable(name: &ClusterName, namespace: &NamespaceName) -> Renderable {
         objects_of(chart::Kind::Agent, row, |selection, chart, values| {
             let mut plan = Plan::new(name.clone(), namespace.clone(), selection, chart, values)?;
             plan.values.network_policy.enabled = true;
+            plan.values.admission_policy = AdmissionPolicy::Enabled;
             plan.values.registry_credentials = Some(SecretValue(json!({}).to_string()));
             Ok(plan.render()?.objects)
         })

@@ -6,14 +6,17 @@ use std::sync::Arc;
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::values::AgentValues;
+use super::values::{AdmissionPolicy, AgentValues};
+use crate::api::kinds;
 use crate::api::names::{ClusterName, NamespaceName};
+use crate::api::namespace_pattern::NamespacePattern;
+use crate::api::version::KubeMinor;
 use crate::apply::{Charts, Planned};
 use crate::chart::inspect::explain::{ExplainError, Explanation};
 use crate::chart::patch::Patches;
 use crate::chart::values::{PodFields, check_annotations, check_peers, check_pods, check_proxy};
 use crate::chart::versions::select::{Selection, check_skew};
-use crate::chart::{self, Chart, Diagnostics, Object, Rendered, ValuesBuilder};
+use crate::chart::{self, Chart, Diagnostic, Diagnostics, Object, Rendered, ValuesBuilder, ValuesTree};
 use crate::check::quota::needs;
 use crate::check::workload::WantedAgent;
 use crate::install::release_spec::{Package, planned, writes};
@@ -27,6 +30,9 @@ pub const OWNER_KIND: &str = "agent";
 /// The variables that the chart gives to the agent.
 const OWN_ENV: [&str; 3] = ["POD_NAMESPACE", "POD_UID", "FLEET_SERVICE_VERSION"];
 
+/// Fact of a recorded release: the Kubernetes version of the workload cluster that it was rendered for.
+pub(super) const KUBERNETES: &str = "kubernetes";
+
 /// The stage of namespace and init Secret; those of the chart follow.
 pub const FIRST_STAGE: u32 = 0;
 
@@ -39,6 +45,8 @@ pub struct Plan {
     pub package: Package,
     /// The checked values.
     pub values: AgentValues,
+    /// Kubernetes version of the workload cluster, where it is known.
+    kubernetes: Option<KubeMinor>,
 }
 
 impl Plan {
@@ -58,6 +66,7 @@ impl Plan {
         let mut wrong = validate_resources::check(&[], &values.resources, &tree);
         let kinds = values.placement.extra_kinds.iter().map(|one| [&*one.group, &*one.version, &*one.kind]);
         wrong.extend(validate_extra_kinds::check(kinds, &tree));
+        wrong.extend(wrong_namespaces(&values.placement.protected_namespaces, &tree));
         let account = &values.service_account.annotations;
         wrong.extend(check_pods(&[], pods(&values), &tree));
         wrong.extend(check_annotations(&["serviceAccount", "annotations"], account, &tree));
@@ -70,7 +79,31 @@ impl Plan {
         }
         tree.warn(validate_registry::check(values.registry_credentials.as_ref(), &tree));
         let package = Package::new(name.as_str(), namespace, selection, chart, tree);
-        Ok(Self { name, package, values })
+        Ok(Self { name, package, values, kubernetes: None })
+    }
+
+    /// The same for a workload cluster of a Kubernetes version, where it is known.
+    #[must_use]
+    pub fn with_kubernetes(self, kubernetes: Option<KubeMinor>) -> Self {
+        Self { kubernetes: kubernetes.or(self.kubernetes), ..self }
+    }
+
+    /// Returns whether what is rendered depends on the Kubernetes version of the workload cluster, which is not known.
+    pub fn asks_kubernetes(&self) -> bool {
+        let minors = self.package.minors();
+        let serving = minors.iter().filter(|minor| serves_admission_policies(**minor)).count();
+        self.values.admission_policy == AdmissionPolicy::Auto
+            && self.kubernetes.is_none()
+            && (1..minors.len()).contains(&serving)
+    }
+
+    /// Returns the facts about the workload cluster that templates see.
+    fn facts(&self) -> Value {
+        let served = match self.kubernetes {
+            Some(minor) => serves_admission_policies(minor),
+            None => self.package.minors().iter().all(|minor| serves_admission_policies(*minor)),
+        };
+        facts_of(served)
     }
 
     /// The same with patches of the rendered objects.
@@ -84,7 +117,17 @@ impl Plan {
     /// # Errors
     /// Values that the templates cannot be rendered with, and patches that cannot be applied, each at its place.
     pub fn render(&self) -> Result<Rendered, Diagnostics> {
-        self.package.render(&self.values, json!({}), &pki::Files::new())
+        self.package.render(&self.values, self.facts(), &pki::Files::new())
+    }
+
+    /// Renders the chart for the newest Kubernetes version that it may be installed on, where the version is not known: with
+    /// the rights for all of that an install for any version succeeds.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn render_for_rights(&self) -> Result<Rendered, Diagnostics> {
+        let newest = self.kubernetes.or_else(|| self.package.minors().iter().max().copied());
+        self.package.render(&self.values, facts_of(newest.is_some_and(serves_admission_policies)), &pki::Files::new())
     }
 
     /// The same objects as YAML documents.
@@ -92,7 +135,7 @@ impl Plan {
     /// # Errors
     /// The same.
     pub fn manifests(&self) -> Result<Vec<String>, Diagnostics> {
-        self.package.manifests(&self.values, json!({}), &pki::Files::new(), |_| ())
+        self.package.manifests(&self.values, self.facts(), &pki::Files::new(), |_| ())
     }
 
     /// Explains the origin of a field of an object, named as in `deployment/fleet-agent#spec.replicas`.
@@ -100,7 +143,7 @@ impl Plan {
     /// # Errors
     /// A field that is not there, or values that the templates cannot be rendered with.
     pub fn explain(&self, field: &str) -> Result<Vec<Explanation>, ExplainError> {
-        self.package.explain(&self.values, json!({}), &pki::Files::new(), &[], field)
+        self.package.explain(&self.values, self.facts(), &pki::Files::new(), &[], field)
     }
 
     /// The charts as an engine sees them.
@@ -117,7 +160,8 @@ impl Plan {
 
     /// Returns the release of this install for the record; `server` is the address of the control plane.
     pub fn release(&self, server: &str) -> Release {
-        self.package.release(BTreeMap::from([("server".to_owned(), server.to_owned())]))
+        let kubernetes = self.kubernetes.map(|minor| (KUBERNETES.to_owned(), minor.to_string()));
+        self.package.release([("server".to_owned(), server.to_owned())].into_iter().chain(kubernetes).collect())
     }
 
     /// Returns the requirements of the plan on the workload cluster; `objects` are the rendered chart.
@@ -153,7 +197,29 @@ fn pods(values: &AgentValues) -> PodFields<'_> {
     }
 }
 
-/// The namespace of an agent, as it is made where it is missing.
+fn facts_of(admission_policies: bool) -> Value {
+    json!({ "admissionPolicies": admission_policies })
+}
+
+/// Returns whether a Kubernetes version serves admission policies.
+fn serves_admission_policies(kubernetes: KubeMinor) -> bool {
+    let served = kinds::check("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", kubernetes.minor);
+    served.is_ok()
+}
+
+/// Checks `placement.protectedNamespaces`; `tree` knows where each was given.
+fn wrong_namespaces(patterns: &[String], tree: &ValuesTree) -> Vec<Diagnostic> {
+    let wrong = patterns.iter().enumerate().filter_map(|(index, text)| {
+        let error = text.parse::<NamespacePattern>().err()?;
+        let diagnostic = Diagnostic::error("wrong-namespace", error.to_string());
+        Some(tree.blame(&["placement", "protectedNamespaces", &index.to_string()], diagnostic))
+    });
+    wrong.collect()
+}
+
+/// The namespace of an agent, as it is made where it is missing: the agent's pods keep to the strictest level of Pod Security.
 pub(super) fn namespace(name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    let levels = ["enforce", "warn", "audit"].map(|mode| (format!("pod-security.kubernetes.io/{mode}"), "restricted"));
+    let labels: BTreeMap<String, &str> = levels.into_iter().collect();
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
 }

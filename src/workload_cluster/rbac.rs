@@ -29,7 +29,7 @@ pub struct Rights {
 /// # Errors
 /// Values with which the chart cannot be rendered.
 pub fn rights(plan: &Plan) -> Result<Rights, Diagnostics> {
-    let objects = plan.render()?.objects;
+    let objects = plan.render_for_rights()?.objects;
     let own = plan.package.namespace.as_str();
     let is_elsewhere = |object: &&Object| namespace(object).is_some_and(|namespace| namespace != own);
     let (there, here): (Vec<&Object>, Vec<&Object>) = objects.iter().partition(is_elsewhere);

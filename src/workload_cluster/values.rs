@@ -60,6 +60,8 @@ pub struct AgentValues {
     pub cluster: ClusterValues,
     /// What is placed into the cluster.
     pub placement: AgentPlacementValues,
+    /// Whether a ValidatingAdmissionPolicy limits what the agent's service account may write, whoever uses it.
+    pub admission_policy: AdmissionPolicy,
     /// Resources of the agent.
     pub resources: Resources,
     /// Further arguments, which win over the chart's.
@@ -78,6 +80,18 @@ pub struct AgentValues {
     pub service_account: ServiceAccountValues,
     /// The way of the agent to the control plane.
     pub proxy: ProxyValues,
+}
+
+/// Whether the chart brings an admission policy for the agent's service account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AdmissionPolicy {
+    /// Where the cluster serves such policies, which is from Kubernetes 1.30 on. Where its version is not known, where all
+    /// versions do that the service version supports.
+    Auto,
+    /// Always.
+    Enabled,
+    /// Never.
+    Disabled,
 }
 
 /// What is reported of the cluster; found by the agent where it is left out.

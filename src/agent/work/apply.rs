@@ -8,6 +8,7 @@ use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use super::adoption;
 use super::delete::{self, Removal};
 use super::fields;
 use super::index::owned_fields;
@@ -15,7 +16,7 @@ use super::problem::Problem;
 use super::task::{CopyKey, Target, Task};
 use crate::api::Schedule;
 use crate::api::labels::{
-    AGENT_MANAGER, ANNOTATION_ADOPT, ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY,
+    AGENT_MANAGER, ANNOTATION_ADOPT, ANNOTATION_SCHEDULE_UID, LABEL_INSTALL_KIND, LABEL_PLACED_BY,
 };
 use crate::api::placeable::{Kinds, Placeable};
 use crate::api::schedule::applied;
@@ -80,8 +81,8 @@ pub struct Job {
     pub uid: Option<String>,
     /// UID of a finished or running copy of an earlier source of the same name, which is replaced.
     pub replaced: Option<String>,
-    /// The copy was there before, and was adopted.
-    pub adopted: bool,
+    /// Nothing is known yet of the copy but its Schedule's status.
+    pub is_first: bool,
     /// Paths that the API server does not know.
     pub dropped: Vec<String>,
 }
@@ -153,6 +154,9 @@ async fn attempt(context: &Context, job: &Job, target: &Target, manifest: &Value
     };
     if let Some(uid) = &job.uid {
         hand_over(context, job, target).await.map_err(|error| failed(&error))?;
+        if job.is_first && job.task.policy.adopt {
+            adoption::keep_mark(context, target).await.map_err(|error| failed(&error))?;
+        }
         match send(context, target, manifest, ("uid", uid), true).await {
             Ok(object) => return Ok((object, false)),
             // It was deleted, or another object has its name.
@@ -175,21 +179,19 @@ async fn attempt(context: &Context, job: &Job, target: &Target, manifest: &Value
         let message = format!("{} is there and is being deleted", target.key);
         return Err(Failure::Problem(Problem::soon(applied::ALREADY_EXISTS, message)));
     }
-    let mut manifest = manifest.clone();
     let made_for_us = annotation(&found, ANNOTATION_SCHEDULE_UID) == Some(job.task.uid.as_str());
-    if context.is_own(&found) || made_for_us || job.uid.as_deref() == Some(uid(&found)) {
-        if annotation(&found, ANNOTATION_ADOPTED) == Some("true") {
-            annotate(&mut manifest, ANNOTATION_ADOPTED, "true");
-        }
-    } else if job.task.policy.adopt {
-        annotate(&mut manifest, ANNOTATION_ADOPTED, "true");
-    } else if target.key.is_core("Namespace") {
+    let owned = context.is_own(&found) || made_for_us || job.uid.as_deref() == Some(uid(&found));
+    if label(&found, LABEL_INSTALL_KIND).is_some() {
+        return Err(Failure::Problem(of_service(&target.key)));
+    } else if !owned && job.task.policy.adopt {
+        adoption::mark(context, target, &found).await.map_err(|error| failed(&error))?;
+    } else if !owned && target.key.is_core("Namespace") {
         return Ok((found, true));
-    } else {
+    } else if !owned {
         return Err(Failure::Problem(already_exists(&target.key, &found)));
     }
     let found_uid = uid(&found).to_owned();
-    let object = send(context, target, &manifest, ("uid", &found_uid), true).await.map_err(|error| failed(&error))?;
+    let object = send(context, target, manifest, ("uid", &found_uid), true).await.map_err(|error| failed(&error))?;
     Ok((object, false))
 }
 
@@ -238,6 +240,12 @@ fn already_exists(key: &CopyKey, found: &Value) -> Problem {
             "{key} is there already and {of}. Delete it there, or annotate the source with {ANNOTATION_ADOPT}=true to adopt it"
         ),
     )
+}
+
+fn of_service(key: &CopyKey) -> Problem {
+    let message =
+        format!("{key} is a part of an installation of the service, and no copy takes its place: use another name");
+    Problem::late(applied::REFUSED, message)
 }
 
 /// Sends an apply with a precondition in the object's metadata.
@@ -301,9 +309,6 @@ async fn manifest(context: &Context, job: &Job, target: &Target) -> Result<Value
     }
     mark(&mut object, "labels", LABEL_PLACED_BY, &context.placed_by);
     annotate(&mut object, ANNOTATION_SCHEDULE_UID, &task.uid);
-    if job.adopted {
-        annotate(&mut object, ANNOTATION_ADOPTED, "true");
-    }
     Ok(object)
 }
 

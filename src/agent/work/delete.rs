@@ -1,21 +1,20 @@
 //! Removing a copy whose Schedule is being deleted: deleted by its UID, or released where it is to be kept.
 
 use kube::Api;
-use kube::ResourceExt as _;
-use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions, PropagationPolicy};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy};
 use serde_json::{Value, json};
 
+use super::adoption;
 use super::apply::{Context, value};
+use super::contents::{Contents, contents, stop_counting};
 use super::problem::Problem;
-use super::task::{CopyKey, Target, Task};
-use crate::api::first_of::first_of;
-use crate::api::labels::{ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
-use crate::api::placeable::{self, Kinds, Placeable};
+use super::task::{Target, Task};
+use crate::api::labels::{ANNOTATION_SCHEDULE_UID, LABEL_INSTALL_KIND};
+use crate::api::placeable::{self, Placeable};
 use crate::api::schedule::{OnDelete, applied, deleted};
 use crate::diagnose::kstatus::holds;
 use crate::k8s::daemon_client::{CallError, call};
-use crate::k8s::object::{annotation, is_terminating, uid};
-use crate::k8s::pages::all_pages;
+use crate::k8s::object::{annotation, is_terminating, label, uid};
 
 /// Progress of a deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,11 +45,20 @@ impl Removed {
     }
 }
 
-/// Removes the copy of a Schedule, whose UID may be known.
+/// Facts about the place of a copy that is removed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// Reason that its namespace is protected, as a clause.
+    pub protected: Option<String>,
+    /// Names of the copied Secrets in it, where it is a namespace: they cannot be listed.
+    pub secrets: Vec<String>,
+}
+
+/// Removes the copy of a Schedule. An object without a mark of this control plane is no copy.
 ///
 /// # Errors
 /// The reason that it cannot be removed.
-pub async fn remove(context: &Context, task: &Task, known: Option<&str>) -> Result<Removed, Problem> {
+pub async fn remove(context: &Context, task: &Task, place: &Surroundings) -> Result<Removed, Problem> {
     let Ok(target) = &task.target else { return Ok(Removed::done(deleted::DELETED, "nothing was applied")) };
     let key = &target.key;
     let found = match call(context.copies(target).get_opt(&key.name)).await {
@@ -61,11 +69,11 @@ pub async fn remove(context: &Context, task: &Task, known: Option<&str>) -> Resu
     };
     let Some(found) = found else { return Ok(Removed::done(deleted::DELETED, "")) };
     let found = value(target, &found);
-    let owned = context.is_own(&found)
-        || annotation(&found, ANNOTATION_SCHEDULE_UID) == Some(task.uid.as_str())
-        || known == Some(uid(&found));
+    let is_namespace = key.is_core("Namespace");
+    let retained = if is_namespace { deleted::NAMESPACE_KEPT } else { deleted::KEPT };
+    let owned = context.is_own(&found) || annotation(&found, ANNOTATION_SCHEDULE_UID) == Some(task.uid.as_str());
     if !owned {
-        let reason = if key.is_core("Namespace") { deleted::NAMESPACE_KEPT } else { deleted::DELETED };
+        let reason = if is_namespace { deleted::NAMESPACE_KEPT } else { deleted::DELETED };
         return Ok(Removed::done(reason, format!("{key} is no copy of this control plane")));
     }
     if task.policy.on_delete == OnDelete::Keep {
@@ -76,25 +84,42 @@ pub async fn remove(context: &Context, task: &Task, known: Option<&str>) -> Resu
     if is_terminating(&found) {
         return Ok(Removed::Waiting(holds(&found)));
     }
-    if key.is_core("Namespace") {
-        if annotation(&found, ANNOTATION_ADOPTED) == Some("true") {
-            release(context, target, &found).await?;
-            return Ok(Removed::done(deleted::NAMESPACE_KEPT, format!("{key} was there before")));
-        }
-        let contents = Contents::of(context, &key.name).await.map_err(|error| Problem::of_answer(key, &error))?;
-        if !contents.foreign.is_empty() {
-            release(context, target, &found).await?;
-            let message =
-                format!("{key} was kept, because foreign objects are in it: {}", first_of(&contents.foreign, 3, ", "));
-            return Ok(Removed::done(deleted::NAMESPACE_KEPT, message));
-        }
-        if !contents.own.is_empty() {
-            return Ok(Removed::Waiting(format!("copies are still in {key}: {}", first_of(&contents.own, 3, ", "))));
+    if label(&found, LABEL_INSTALL_KIND).is_some() {
+        release(context, target, &found).await?;
+        return Ok(Removed::done(retained, format!("{key} is a part of an installation of the service")));
+    }
+    if let Some(why) = place.protected.as_ref().filter(|_| is_namespace || adoption::is_adopted(&found)) {
+        release(context, target, &found).await?;
+        return Ok(Removed::done(retained, format!("{key} was kept: its namespace is protected, because {why}")));
+    }
+    if adoption::is_adopted(&found) {
+        adoption::end(context, target, &found).await?;
+        return Ok(Removed::done(retained, format!("{key} was there before")));
+    }
+    if is_namespace {
+        match contents(context, &key.name, &place.secrets).await.map_err(|error| Problem::of_answer(key, &error))? {
+            Contents::Nothing => {}
+            Contents::Waiting(what) => return Ok(Removed::Waiting(what)),
+            Contents::Foreign(what) => {
+                stop_counting(context, &key.name).await.map_err(|error| Problem::of_answer(key, &error))?;
+                release(context, target, &found).await?;
+                return Ok(Removed::done(deleted::NAMESPACE_KEPT, format!("{key} was kept, because {what}")));
+            }
         }
     }
     match remove_object(context, target, uid(&found)).await? {
         Removal::Gone => Ok(Removed::done(deleted::DELETED, "")),
         Removal::Waiting(what) => Ok(Removed::Waiting(what)),
+    }
+}
+
+/// Takes back what an earlier agent placed into a namespace that is protected now; with the reason that nothing is placed there.
+pub async fn take_back(context: &Context, task: &Task, place: &Surroundings, refused: Problem) -> Problem {
+    let refused_with = |more: String| Problem::soon(refused.reason, format!("{}. {more}", refused.message));
+    match remove(context, task, place).await {
+        Ok(Removed::Done { .. }) => refused,
+        Ok(Removed::Waiting(what)) => refused_with(format!("What was placed there before is being deleted: {what}")),
+        Err(problem) => refused_with(format!("What was placed there before is not deleted: {}", problem.message)),
     }
 }
 
@@ -136,58 +161,9 @@ async fn release(context: &Context, target: &Target, found: &Value) -> Result<()
     }
 }
 
-/// Objects in a namespace, without those that Kubernetes puts into each and those that a listed object owns.
-#[derive(Debug, Default)]
-struct Contents {
-    own: Vec<String>,
-    foreign: Vec<String>,
-}
-
-impl Contents {
-    /// Lists the kinds that can be placed; Secrets may not be listed.
-    async fn of(context: &Context, namespace: &str) -> Result<Self, CallError> {
-        let mut contents = Self::default();
-        for kind in context.kinds.iter().filter(|kind| kind.namespaced && is_listed(kind)) {
-            let api: Api<DynamicObject> = kind.api(&context.local, Some(namespace));
-            let listed = all_pages(ListParams::default(), |page| {
-                let api = api.clone();
-                async move { call(api.list_metadata(&page)).await }
-            });
-            let found = match listed.await {
-                Ok(found) => found,
-                Err(error) if error.is_not_found() => continue,
-                Err(error) => return Err(error),
-            };
-            for object in &found {
-                let own = object.labels().get(LABEL_PLACED_BY) == Some(&context.placed_by);
-                let key = CopyKey::new(kind, Some(namespace), &object.name_any());
-                if own {
-                    contents.own.push(key.to_string());
-                } else if !is_made_by_kubernetes(&key) && !has_listed_owner(&context.kinds, object.owner_references()) {
-                    contents.foreign.push(key.to_string());
-                }
-            }
-        }
-        Ok(contents)
-    }
-}
-
 /// Returns true for kinds that the agent may list and watch.
 pub fn is_listed(kind: &Placeable) -> bool {
     !(kind.group.is_empty() && kind.kind == "Secret")
-}
-
-fn is_made_by_kubernetes(key: &CopyKey) -> bool {
-    (key.is_core("ConfigMap") && key.name == "kube-root-ca.crt")
-        || (key.is_core("ServiceAccount") && key.name == "default")
-}
-
-/// Returns true where the controller of an object is of a kind that is listed as well.
-fn has_listed_owner(kinds: &Kinds, owners: &[k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference]) -> bool {
-    owners.iter().filter(|owner| owner.controller == Some(true)).any(|owner| {
-        let group = crate::api::kinds::split_api_version(&owner.api_version).0;
-        kinds.find(group, &owner.kind).is_some_and(is_listed)
-    })
 }
 
 #[cfg(test)]

@@ -52,8 +52,6 @@ pub struct Entry {
     pub baseline: Option<Baseline>,
     /// The copy ran to its end.
     pub finished: bool,
-    /// The copy was there before, and was adopted.
-    pub adopted: bool,
     /// Paths that the API server does not know.
     pub dropped: Vec<String>,
     /// Time at which it is worked on next.
@@ -92,7 +90,6 @@ impl Entry {
             tried: false,
             baseline: None,
             finished,
-            adopted: false,
             dropped: Vec::new(),
             next: Some(now),
             running: false,
@@ -171,7 +168,6 @@ impl Entry {
                     managers: seen.managers.clone(),
                 });
                 if let Some(seen) = seen {
-                    self.adopted = seen.adopted;
                     self.finished = seen.finished;
                 }
                 status::applied(&mut self.status, task, seen, &self.dropped, wall);

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::resource::{self, desired_pods, is_finished};
 use super::task::CopyKey;
 use crate::api::digest;
-use crate::api::labels::{AGENT_MANAGER, ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
+use crate::api::labels::{AGENT_MANAGER, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
 use crate::diagnose::kstatus::{Status, evaluate};
 use crate::k8s::object::{annotation, is_terminating, label, list, number, text, uid};
 
@@ -26,8 +26,6 @@ pub struct Seen {
     pub placed_by: Option<String>,
     /// UID of its Schedule.
     pub schedule_uid: Option<String>,
-    /// It was there before.
-    pub adopted: bool,
     /// Digest of the set of fields that the agent owns; it changes when somebody takes or removes one.
     pub fields: String,
     /// The other field managers, each with a digest of its fields and of the time at which it changed them.
@@ -53,7 +51,6 @@ impl Seen {
             terminating: is_terminating(object),
             placed_by: label(object, LABEL_PLACED_BY).map(str::to_owned),
             schedule_uid: annotation(object, ANNOTATION_SCHEDULE_UID).map(str::to_owned),
-            adopted: annotation(object, ANNOTATION_ADOPTED) == Some("true"),
             fields: digest::short(owned_fields(object).map(Value::to_string).unwrap_or_default().as_bytes()),
             managers: other_managers(object),
             resource: resource::part(object),

@@ -3,12 +3,15 @@
 //! A Schedule is applied, its copy is watched, and what becomes of it is reported in the Schedule's status. What was applied
 //! stays when the control plane does not answer.
 
+pub mod adoption;
 pub mod apply;
+pub mod contents;
 pub mod delete;
 pub mod drift;
 pub mod entry;
 pub mod fields;
 pub mod index;
+pub mod namespaces;
 pub mod orphans;
 pub mod pods;
 pub mod problem;
@@ -36,6 +39,7 @@ use crate::k8s::backoff::Backoff;
 use crate::k8s::daemon_client::call;
 use crate::k8s::extra_kinds;
 use apply::Context;
+use namespaces::{NamespaceRules, Namespaces};
 use worker::Worker;
 
 /// Clients of the work, and the Lease: only its holder works.
@@ -59,6 +63,8 @@ pub struct Work {
     pub extra_kinds: Vec<ExtraKind>,
     /// Time after which copies without a Schedule are deleted.
     pub orphan_grace: Duration,
+    /// Rules about namespaces.
+    pub namespaces: NamespaceRules,
 }
 
 impl Work {
@@ -73,8 +79,11 @@ impl Work {
             let kinds = context.kinds.clone();
             let mut lease = self.lease.clone();
             let passive = async { lease.wait_for(|lease| matches!(lease, LeaseStatus::Passive { .. })).await.is_err() };
+            let namespaces = Namespaces::new(self.namespaces.clone(), &context.placed_by);
+            let worker =
+                Worker::new(context, namespaces, self.observed.clone(), self.metrics.clone(), self.orphan_grace);
             tokio::select! {
-                () = Worker::new(context, self.observed.clone(), self.metrics.clone(), self.orphan_grace).run() => {}
+                () = worker.run() => {}
                 closed = passive => if closed { return },
                 () = extra_kinds::more(&self.local, &self.extra_kinds, &kinds) => {}
             }

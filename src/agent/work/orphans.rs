@@ -10,7 +10,7 @@ use kube::{Api, ResourceExt as _};
 use tokio::time::Instant;
 
 use super::apply::Context;
-use super::delete::{Removed, is_listed, remove};
+use super::delete::{Removed, Surroundings, is_listed, remove};
 use super::task::{CopyKey, Target, Task};
 use crate::api::labels::{ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
 use crate::api::placeable::Placeable;
@@ -29,6 +29,9 @@ pub struct Copy {
     /// UID of its Schedule.
     pub schedule_uid: String,
 }
+
+/// A copy without a Schedule, and what is known of its place.
+pub type Orphan = (Copy, Surroundings);
 
 /// Lists all copies of this control plane; Secrets may not be listed.
 ///
@@ -82,7 +85,7 @@ impl Orphans {
 ///
 /// # Errors
 /// The control plane cannot be asked, is another one, or does not know this cluster.
-pub async fn delete(context: &Context, mut orphans: Vec<Copy>) -> anyhow::Result<Vec<CopyKey>> {
+pub async fn delete(context: &Context, mut orphans: Vec<Orphan>) -> anyhow::Result<Vec<CopyKey>> {
     let namespaces: Api<Namespace> = Api::all(context.control_plane.clone());
     let found = call(namespaces.get_metadata("kube-system")).await?;
     anyhow::ensure!(found.uid().as_ref() == Some(&context.control_plane_uid), "this is another control plane");
@@ -90,13 +93,13 @@ pub async fn delete(context: &Context, mut orphans: Vec<Copy>) -> anyhow::Result
     let cluster = call(clusters.get_metadata(&context.cluster)).await?;
     anyhow::ensure!(cluster.metadata.deletion_timestamp.is_none(), "the Cluster is being deleted");
     let known = schedule_uids(context).await?;
-    orphans.retain(|copy| !known.contains(&copy.schedule_uid));
+    orphans.retain(|(copy, _)| !known.contains(&copy.schedule_uid));
     let kind_of = |copy: &Copy| context.kinds.find(copy.key.group, copy.key.kind);
-    orphans.sort_by_key(|copy| std::cmp::Reverse(kind_of(copy).map(|kind| kind.wave)));
+    orphans.sort_by_key(|(copy, _)| std::cmp::Reverse(kind_of(copy).map(|kind| kind.wave)));
     let mut deleted = Vec::new();
-    for copy in orphans {
+    for (copy, place) in orphans {
         let Some(task) = kind_of(&copy).map(|kind| task(&copy, kind)) else { continue };
-        match remove(context, &task, Some(&copy.uid)).await {
+        match remove(context, &task, &place).await {
             Ok(Removed::Done { .. }) => deleted.push(copy.key),
             Ok(Removed::Waiting(why)) => tracing::debug!(copy = %copy.key, why, "an orphaned copy is not gone yet"),
             Err(problem) => {
@@ -186,7 +189,8 @@ mod tests {
     async fn nothing_is_deleted_unless_the_control_plane_is_certain() {
         let orphan = |schedule: &str| {
             let key = CopyKey { group: "", kind: "ConfigMap", namespace: Some("n".to_owned()), name: "a".to_owned() };
-            vec![Copy { key, uid: "copy".to_owned(), schedule_uid: schedule.to_owned() }]
+            let copy = Copy { key, uid: "copy".to_owned(), schedule_uid: schedule.to_owned() };
+            vec![(copy, Surroundings::default())]
         };
         for (uid, leaving, schedule, expected) in [
             ("0a1b2c3d-1", false, "unknown", Some(1)),

@@ -8,8 +8,9 @@ use tokio::time::Instant;
 
 use super::apply::Applied;
 use super::delete::is_listed;
+use super::entry::Entry;
 use super::index::Seen;
-use super::orphans::{self, Copy};
+use super::orphans::{self, Copy, Orphan};
 use super::pods;
 use super::problem::Problem;
 use super::status;
@@ -45,6 +46,11 @@ impl Worker {
                     |copy: &Copy| !known.contains(copy.schedule_uid.as_str()) && !self.by_key.contains_key(&copy.key);
                 let orphans = copies.into_iter().filter(has_none).collect();
                 let due = self.orphans.due(orphans, self.orphan_grace, now);
+                let with_place = |copy: Copy| {
+                    let place = self.surroundings(&copy.key);
+                    (copy, place)
+                };
+                let due: Vec<Orphan> = due.into_iter().map(with_place).collect();
                 if !due.is_empty() {
                     let context = self.context.clone();
                     self.operations.spawn(async move { Done::OrphansDeleted(orphans::delete(&context, due).await) });
@@ -75,6 +81,7 @@ impl Worker {
     fn on_applied(&mut self, name: &str, task: &Task, result: Result<Applied, Problem>, now: Instant) {
         let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.task.uid == task.uid) else { return };
         let before = entry.reason().to_owned();
+        let is_left = result.as_ref().is_ok_and(|applied| applied.left);
         let result = result.map(|applied| {
             entry.dropped = applied.dropped;
             let seen = Seen::of(&applied.object);
@@ -90,6 +97,10 @@ impl Worker {
             Err(_) => None,
         };
         entry.applied(result.as_ref().map(Option::as_ref).map_err(Clone::clone), task, now, Timestamp::now());
+        if is_left && let Some(key) = task.key() {
+            status::not_owned(&mut entry.status, &key.name, Timestamp::now());
+            entry.changed(now);
+        }
         if before != entry.reason() {
             let message = find(&entry.status.conditions, conditions::APPLIED).map(|c| c.message.as_str());
             tracing::info!(schedule = name, reason = entry.reason(), message, "copy");
@@ -119,6 +130,29 @@ impl Worker {
         for entry in self.entries.values_mut() {
             let is_inside = entry.task.key().and_then(|key| key.namespace.as_deref()) == Some(namespace);
             if is_inside && !entry.task.deleting && entry.reason() == applied::NAMESPACE_MISSING {
+                entry.work_at(now);
+            }
+        }
+    }
+
+    /// Has the copies of namespaces about which something else is decided now tried again.
+    pub(super) fn on_namespaces(&mut self, changed: &[String]) {
+        let now = Instant::now();
+        let is_about = |key: &CopyKey| {
+            let name = if key.is_core("Namespace") { Some(&key.name) } else { key.namespace.as_ref() };
+            name.is_some_and(|name| changed.contains(name))
+        };
+        let waits = [applied::NAMESPACE_MISSING, applied::NAMESPACE_NOT_OWNED, applied::REFUSED];
+        let is_concerned = |entry: &&Entry| {
+            entry.tried
+                && !entry.task.deleting
+                && entry.task.key().is_some_and(is_about)
+                && (waits.contains(&entry.reason()) || self.objection(&entry.task).is_some())
+        };
+        let all = self.entries.values().filter(|_| !changed.is_empty());
+        let concerned: Vec<String> = all.filter(is_concerned).map(|entry| entry.task.name.clone()).collect();
+        for name in concerned {
+            if let Some(entry) = self.entries.get_mut(&name) {
                 entry.work_at(now);
             }
         }

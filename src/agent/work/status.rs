@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::apply::Context;
 use super::index::Seen;
+use super::namespaces;
 use super::problem::Problem;
 use super::task::Task;
 use crate::api::Condition;
@@ -47,6 +48,11 @@ pub fn applied(status: &mut ScheduleStatus, task: &Task, seen: Option<&Seen>, dr
         status.applied_uid = Some(copy.uid.clone());
         self::seen(status, copy, wall);
     }
+}
+
+/// Records that a namespace was there before and is used as it is.
+pub fn not_owned(status: &mut ScheduleStatus, name: &str, wall: Timestamp) {
+    condition(status, conditions::APPLIED, true, reasons::APPLIED, &namespaces::not_owned(name), wall);
 }
 
 /// Records why a copy is not as its Schedule says.

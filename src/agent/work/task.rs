@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::api::kinds::split_api_version;
 use crate::api::placeable::{Kinds, Placeable};
 use crate::api::schedule::{ApplyPolicy, ScheduleStatus};
+use crate::api::text::visible_cell;
 use crate::api::{Schedule, digest};
 use crate::k8s::object::text;
 
@@ -134,6 +135,14 @@ impl Task {
     }
 }
 
+/// Returns whether a name stays one part of a path, as API servers ask of every name.
+fn is_path_part(name: &str) -> bool {
+    let is_separator = |character: char| {
+        matches!(character, '/' | '%' | '?' | '#' | '\\') || character.is_control() || character.is_whitespace()
+    };
+    !name.is_empty() && !matches!(name, "." | "..") && !name.contains(is_separator)
+}
+
 fn target(kinds: &Kinds, manifest: &str) -> Result<Target, Unusable> {
     let object: Value = serde_json::from_str(manifest)
         .map_err(|error| Unusable::Invalid(format!("the manifest is not JSON: {error}")))?;
@@ -150,6 +159,10 @@ fn target(kinds: &Kinds, manifest: &str) -> Result<Target, Unusable> {
     let namespace = text(&object, "/metadata/namespace");
     if row.namespaced && namespace.is_none() {
         return Err(Unusable::Invalid("the manifest lacks `metadata.namespace`".to_owned()));
+    }
+    // Both become parts of a path: a request must not reach another object than the one that is judged.
+    if let Some(wrong) = [Some(name), namespace].into_iter().flatten().find(|name| !is_path_part(name)) {
+        return Err(Unusable::Invalid(format!("{} cannot be the name of an object", visible_cell(wrong))));
     }
     Ok(Target { key: CopyKey::new(row, namespace, name), kind: row, api_version: api_version.to_owned() })
 }
@@ -181,6 +194,9 @@ mod tests {
             "[]",
             r#"{"apiVersion":"v1","kind":"Pod"}"#,
             r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#,
+            r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"kube-system?b="}}"#,
+            r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a/../../../kube-system/pods/b","namespace":"c"}}"#,
+            r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":".."}}"#,
         ] {
             assert!(matches!(target(&Kinds::default(), text), Err(Unusable::Invalid(_))), "{text}");
         }

@@ -1,6 +1,8 @@
 //! Watches of Schedules in the control plane and of copies in the workload cluster, as messages to one receiver.
 
 use futures::{Stream, TryStreamExt as _};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DynamicObject, PartialObjectMeta};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Config, Event, watcher};
@@ -9,9 +11,10 @@ use tokio::sync::mpsc::Sender;
 
 use super::apply::{Context, complete};
 use super::index::Seen;
+use super::namespaces::SeenNamespace;
 use super::task::{CopyKey, Task};
 use crate::api::Schedule;
-use crate::api::labels::{API_VERSION, CLUSTER_GROUP, LABEL_PLACED_BY};
+use crate::api::labels::{API_VERSION, CLUSTER_GROUP, LABEL_INSTALL_KIND, LABEL_PLACED_BY};
 use crate::api::placeable::Placeable;
 use crate::api::schedule::ScheduleStatus;
 use crate::daemon::log::OnChange;
@@ -36,6 +39,10 @@ pub enum Input {
     Copies(&'static Placeable, Box<Change<(CopyKey, Seen)>>),
     /// UIDs of objects of one kind that have pods, each with the UID of its controller.
     Owners(&'static str, Change<(String, Option<String>)>),
+    /// Namespaces of the workload cluster.
+    Namespaces(Change<(String, SeenNamespace)>),
+    /// UIDs of the workloads of installations of the service, each with its namespace.
+    Installations(Change<(String, String)>),
 }
 
 /// Follows objects until dropped. Those that `read` cannot read are left out.
@@ -130,4 +137,20 @@ pub async fn owners(context: Context, kind: &'static Placeable, inputs: Sender<I
     let api: Api<PartialObjectMeta<DynamicObject>> = kind.api(&context.local, None);
     let stream = watcher(api, Config::default().any_semantic());
     follow(stream, kind.plural, read, inputs, |change| Input::Owners(kind.plural, change)).await;
+}
+
+/// Follows the labels of all namespaces of the workload cluster.
+pub async fn namespaces(context: Context, inputs: Sender<Input>) {
+    let api: Api<PartialObjectMeta<Namespace>> = Api::all(context.local.clone());
+    let read = |object: PartialObjectMeta<Namespace>| Some((object.name_any(), SeenNamespace::of(object.labels())));
+    follow(watcher(api, Config::default().any_semantic()), "namespaces", read, inputs, Input::Namespaces).await;
+}
+
+/// Follows the workloads of installations of the service: each of them has a Deployment, also in a namespace that its operator
+/// made and that has no label.
+pub async fn installations(context: Context, inputs: Sender<Input>) {
+    let api: Api<PartialObjectMeta<Deployment>> = Api::all(context.local.clone());
+    let config = Config::default().labels(LABEL_INSTALL_KIND).any_semantic();
+    let read = |object: PartialObjectMeta<Deployment>| Some((object.uid()?, object.namespace()?));
+    follow(watcher(api, config), "installations", read, inputs, Input::Installations).await;
 }

@@ -9,9 +9,10 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::apply::{Applied, Context, Job, apply};
-use super::delete::{Removed, is_listed, remove};
+use super::delete::{Removed, Surroundings, is_listed, remove, take_back};
 use super::entry::Entry;
 use super::index::{Index, Seen};
+use super::namespaces::{NamespaceSource, Namespaces};
 use super::orphans::{self, Copy, Orphans};
 use super::pods::Owners;
 use super::problem::Problem;
@@ -41,9 +42,18 @@ pub(super) enum Done {
     Written { name: String, uid: String, status: ScheduleStatus, result: Result<(), CallError> },
 }
 
+/// Reason that a copy is not applied.
+pub(super) enum Objection {
+    /// Its namespace is protected: what an earlier agent has placed there is taken back.
+    Protected(Problem),
+    /// Its namespace was there before.
+    NotOwned(Problem),
+}
+
 /// All Schedules and copies.
 pub struct Worker {
     pub(super) context: Context,
+    pub(super) namespaces: Namespaces,
     pub(super) metrics: Metrics,
     pub(super) inputs: (Sender<Input>, Receiver<Input>),
     pub(super) entries: BTreeMap<String, Entry>,
@@ -75,9 +85,16 @@ pub struct Worker {
 
 impl Worker {
     /// Creates a worker that knows nothing yet.
-    pub fn new(context: Context, observed: Observed, metrics: Metrics, orphan_grace: Duration) -> Self {
+    pub fn new(
+        context: Context,
+        namespaces: Namespaces,
+        observed: Observed,
+        metrics: Metrics,
+        orphan_grace: Duration,
+    ) -> Self {
         Self {
             context,
+            namespaces,
             metrics,
             inputs: channel(256),
             entries: BTreeMap::new(),
@@ -104,6 +121,8 @@ impl Worker {
     /// Works until dropped.
     pub async fn run(mut self) {
         self.watches.spawn(watch::schedules(self.context.clone(), self.inputs.0.clone()));
+        self.watches.spawn(watch::namespaces(self.context.clone(), self.inputs.0.clone()));
+        self.watches.spawn(watch::installations(self.context.clone(), self.inputs.0.clone()));
         loop {
             let now = Instant::now();
             self.start_work(now);
@@ -118,6 +137,14 @@ impl Worker {
                     Some(Input::Owners(kind, change)) => {
                         self.owners.take(kind, change);
                         self.counted = None;
+                    }
+                    Some(Input::Namespaces(change)) => {
+                        let changed = self.namespaces.take(change);
+                        self.on_namespaces(&changed);
+                    }
+                    Some(Input::Installations(change)) => {
+                        let changed = self.namespaces.take_installations(change);
+                        self.on_namespaces(&changed);
                     }
                     None => return,
                 },
@@ -286,7 +313,7 @@ impl Worker {
 
     /// Starts what is due.
     fn start_work(&mut self, now: Instant) {
-        if !self.synced {
+        if !self.synced || !self.namespaces.are_known() {
             return;
         }
         // At first those that others need are tried: a wave begins when all of the one before were.
@@ -305,7 +332,38 @@ impl Worker {
         }
     }
 
+    /// Returns why a copy is not applied, whatever the workload cluster would answer.
+    pub(super) fn objection(&self, task: &Task) -> Option<Objection> {
+        let target = task.target.as_ref().ok()?;
+        if let Some(problem) = self.namespaces.refusal(target, &task.manifest) {
+            return Some(Objection::Protected(problem));
+        }
+        let source = self.namespace_source(&target.key);
+        self.namespaces.objection(target, source).map(Objection::NotOwned)
+    }
+
+    /// The source of the namespace that an object is, or lies in.
+    fn namespace_source(&self, key: &CopyKey) -> Option<NamespaceSource> {
+        let name = if key.is_core("Namespace") { &key.name } else { key.namespace.as_ref()? };
+        let task = &self.entries.get(self.by_key.get(&CopyKey::namespace(name))?)?.task;
+        Some(NamespaceSource::of(&task.manifest, task.policy.adopt))
+    }
+
+    /// Returns what is known of the place of a copy that is removed.
+    pub(super) fn surroundings(&self, key: &CopyKey) -> Surroundings {
+        let protected = self.namespaces.protects(key).map(|(_, why)| why);
+        let is_in_it = |entry: &&Entry| {
+            let inner = entry.task.key().filter(|inner| inner.is_core("Secret") && !entry.removed);
+            inner.is_some_and(|inner| inner.namespace.as_ref() == Some(&key.name))
+        };
+        let secrets = self.entries.values().filter(|_| key.is_core("Namespace")).filter(is_in_it);
+        Surroundings { protected, secrets: secrets.filter_map(|entry| Some(entry.task.key()?.name.clone())).collect() }
+    }
+
     fn start(&mut self, name: &str, now: Instant) {
+        let Some(task) = self.entries.get(name).map(|entry| entry.task.clone()) else { return };
+        let objection = self.objection(&task).filter(|_| !task.deleting);
+        let place = task.key().map(|key| self.surroundings(key)).unwrap_or_default();
         let Some(entry) = self.entries.get_mut(name) else { return };
         entry.next = None;
         let wall = Timestamp::now();
@@ -315,13 +373,23 @@ impl Worker {
             return;
         }
         let context = self.context.clone();
-        let (name, task) = (name.to_owned(), entry.task.clone());
+        let name = name.to_owned();
         if entry.task.deleting {
             (entry.running, entry.again) = (true, false);
-            let known = entry.uid().map(str::to_owned);
             self.operations.spawn(async move {
-                let result = remove(&context, &task, known.as_deref()).await;
+                let result = remove(&context, &task, &place).await;
                 Done::Removed { name, uid: task.uid, result }
+            });
+        } else if let Some(Objection::NotOwned(problem)) = objection {
+            entry.applied(Err(problem), &task, now, wall);
+            return;
+        } else if let Some(Objection::Protected(problem)) = objection {
+            (entry.running, entry.again, entry.baseline) = (true, false, None);
+            status::missing(&mut entry.status, wall);
+            self.operations.spawn(async move {
+                let started = Instant::now();
+                let problem = take_back(&context, &task, &place, problem).await;
+                Done::Applied { name, task, took: started.elapsed(), result: Err(problem) }
             });
         } else if entry.is_over() {
             let seen = task.key().and_then(|key| self.index.get(key));
@@ -331,7 +399,8 @@ impl Worker {
             (entry.running, entry.again) = (true, false);
             let replaced = entry.status.applied_uid.clone().filter(|_| entry.is_replaced());
             let uid = entry.uid().map(str::to_owned).filter(|_| replaced.is_none());
-            let job = Job { task, uid, replaced, adopted: entry.adopted, dropped: entry.dropped.clone() };
+            let is_first = entry.baseline.is_none();
+            let job = Job { task, uid, replaced, is_first, dropped: entry.dropped.clone() };
             self.operations.spawn(async move {
                 let started = Instant::now();
                 let task = job.task.clone();

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ResourceQuota, Secret};
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
@@ -96,7 +97,8 @@ async fn a_namespace_is_deleted_only_by_whom_it_was_made_and_empty() {
     // One that is there is left as it is.
     site.make_place().await;
     site.schedule("theirs", &manifest(&site.place), json!({})).await;
-    site.until("theirs", "Applied").await;
+    let message = site.until("theirs", "Applied").await;
+    assert!(message.starts_with("NamespaceNotOwned: "), "{message}");
     let found = namespaces.get(&site.place).await.unwrap();
     assert!(!found.labels().contains_key("of-the-source"));
     wait("it is available", async || site.condition("theirs", "Available").await.0 == "True").await;
@@ -122,6 +124,83 @@ async fn a_namespace_is_deleted_only_by_whom_it_was_made_and_empty() {
     let kept = namespaces.get(&ours).await.unwrap();
     assert!(kept.metadata.deletion_timestamp.is_none() && !kept.labels().contains_key("fleet-scheduler.io/placed-by"));
     namespaces.delete(&ours, &DeleteParams::default()).await.unwrap();
+    // What the agent may not list is counted: a Secret and a RoleBinding.
+    let ours = format!("{}-more", site.place);
+    site.schedule("more", &manifest(&ours), json!({})).await;
+    site.until("more", "Applied").await;
+    let secret: Secret = serde_json::from_value(json!({ "metadata": { "name": "own" } })).unwrap();
+    Api::namespaced(site.member(), &ours).create(&PostParams::default(), &secret).await.unwrap();
+    let binding: RoleBinding = serde_json::from_value(json!({ "metadata": { "name": "own" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view" } }))
+    .unwrap();
+    Api::namespaced(site.member(), &ours).create(&PostParams::default(), &binding).await.unwrap();
+    let (reason, message) = site.delete("more").await;
+    assert!(reason == "NamespaceKept" && message.contains("1 secrets"), "{reason} {message}");
+    assert!(message.contains("1 rolebindings.rbac.authorization.k8s.io"), "{message}");
+    let quotas: Api<ResourceQuota> = Api::namespaced(site.member(), &ours);
+    assert!(quotas.list(&ListParams::default()).await.unwrap().items.is_empty(), "nothing of the count is left");
+    assert!(namespaces.get(&ours).await.unwrap().metadata.deletion_timestamp.is_none());
+    namespaces.delete(&ours, &DeleteParams::default()).await.unwrap();
+    site.leave().await;
+}
+
+#[tokio::test]
+async fn nothing_is_placed_into_a_protected_namespace() {
+    let site = Site::set_with(&["--protected-namespaces", "cattle-*"]).await;
+    let namespaces: Api<Namespace> = Api::all(site.member());
+    let manifest = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": site.place } });
+    site.schedule("place", &manifest, json!({})).await;
+    site.schedule("conf", &site.config_map("conf", &json!({ "a": "1" })), json!({})).await;
+    site.until("conf", "Applied").await;
+    let map = |namespace: &str| json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "x", "namespace": namespace } });
+    for (name, namespace) in [("system", "kube-system"), ("own", "fleet"), ("named", "cattle-system")] {
+        site.schedule(name, &map(namespace), json!({ "adopt": true })).await;
+        let message = site.until(name, "Refused").await;
+        assert!(message.contains(namespace), "{message}");
+        let maps: Api<ConfigMap> = Api::namespaced(site.member(), namespace);
+        assert!(maps.get_opt("x").await.unwrap().is_none(), "{namespace}");
+        assert_eq!(site.delete(name).await.0, "Deleted");
+    }
+    // A control plane is installed into a namespace that has copies: they are taken back, and nothing else is.
+    let maps: Api<ConfigMap> = site.in_place();
+    maps.create(&PostParams::default(), &serde_json::from_value(json!({ "metadata": { "name": "others" } })).unwrap())
+        .await
+        .unwrap();
+    let label = |value: Option<&str>| json!({ "metadata": { "labels": { "fleet-scheduler.io/install-kind": value } } });
+    let install = Patch::Merge(label(Some("control-plane")));
+    namespaces.patch(&site.place, &PatchParams::default(), &install).await.unwrap();
+    site.until("conf", "Refused").await;
+    wait("the copy is taken back", async || maps.get_opt("conf").await.unwrap().is_none()).await;
+    assert!(maps.get_opt("others").await.unwrap().is_some());
+    site.until("place", "Refused").await;
+    let there = namespaces.get(&site.place).await.unwrap();
+    assert!(
+        there.metadata.deletion_timestamp.is_none() && !there.labels().contains_key("fleet-scheduler.io/placed-by")
+    );
+    for name in ["conf", "place"] {
+        site.delete(name).await;
+    }
+    assert!(namespaces.get(&site.place).await.unwrap().metadata.deletion_timestamp.is_none());
+    site.leave().await;
+}
+
+#[tokio::test]
+async fn where_they_are_denied_an_existing_namespace_takes_copies_when_it_is_adopted() {
+    let site = Site::set_with(&["--existing-namespaces=Deny"]).await;
+    site.make_place().await;
+    let manifest = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": site.place } });
+    site.schedule("place", &manifest, json!({})).await;
+    site.schedule("conf", &site.config_map("conf", &json!({ "a": "1" })), json!({})).await;
+    let message = site.until("conf", "NamespaceNotOwned").await;
+    assert!(message.contains("fleet-scheduler.io/adopt=true"), "{message}");
+    site.until("place", "NamespaceNotOwned").await;
+    let maps: Api<ConfigMap> = site.in_place();
+    assert!(maps.get_opt("conf").await.unwrap().is_none());
+    site.schedule("place", &manifest, json!({ "adopt": true })).await;
+    site.until("conf", "Applied").await;
+    for name in ["conf", "place"] {
+        site.delete(name).await;
+    }
     site.leave().await;
 }
 

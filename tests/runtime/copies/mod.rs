@@ -213,7 +213,7 @@ async fn a_copy_is_applied_reported_edited_and_deleted() {
 
 #[tokio::test]
 async fn a_foreign_object_is_left_alone_until_it_may_be_adopted() {
-    let site = Site::set().await;
+    let mut site = Site::set().await;
     site.make_place().await;
     let maps: Api<ConfigMap> = site.in_place();
     let foreign = site.config_map("theirs", &json!({ "a": "1", "b": "2" }));
@@ -237,5 +237,25 @@ async fn a_foreign_object_is_left_alone_until_it_may_be_adopted() {
     assert_eq!(site.delete("theirs").await.0, "Kept");
     let kept = maps.get("theirs").await.unwrap();
     assert!(kept.uid() == found.uid() && kept.labels().is_empty() && kept.annotations().is_empty(), "{kept:?}");
+
+    // Without `keep` it is kept too, by an agent that began in between: what it had before, and what others have added.
+    let manifest = site.config_map("theirs", &json!({ "a": "new", "mine": "1" }));
+    site.schedule("theirs", &manifest, json!({ "adopt": true })).await;
+    site.until("theirs", "Applied").await;
+    let more = json!({ "data": { "c": "3" } });
+    maps.patch("theirs", &PatchParams::default(), &Patch::Merge(&more)).await.unwrap();
+    drop(site.agent.take());
+    site.start(&[]).await;
+    site.schedule(
+        "theirs",
+        &site.config_map("theirs", &json!({ "a": "newer", "mine": "1" })),
+        json!({ "adopt": true }),
+    )
+    .await;
+    wait("the edit arrives", async || maps.get("theirs").await.unwrap().data.unwrap()["a"] == "newer").await;
+    assert_eq!(site.delete("theirs").await.0, "Kept");
+    let kept = maps.get("theirs").await.unwrap();
+    assert_eq!((kept.uid(), kept.data.clone()), (found.uid(), data(&[("a", "newer"), ("b", "2"), ("c", "3")])));
+    assert!(kept.labels().is_empty() && kept.annotations().is_empty(), "{kept:?}");
     site.leave().await;
 }

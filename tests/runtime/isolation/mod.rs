@@ -6,6 +6,7 @@
 
 mod service_account;
 mod table;
+mod tenant;
 
 use std::collections::BTreeMap;
 

@@ -2,15 +2,16 @@
 
 use std::process::Command;
 
+use fleetctl::api::placeable;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::config::{AuthInfo, Kubeconfig};
 
 use super::table::{Credential, grants};
 use super::{Trial, served};
-use crate::support::{Stage, client_of};
+use crate::support::{Stage, client_of, wait};
 
 /// Kinds of the chart that say who may do what, with the namespace that they are in.
 const RIGHTS: [&str; 6] = ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
@@ -59,5 +60,53 @@ async fn an_agents_service_account_may_do_in_its_cluster_what_the_page_says() {
         admin: member.client.clone(),
     };
     trial.run().await;
+
+    // What no role can tell apart, with the admission policy of the chart and without.
+    let policies: Vec<_> = list["items"].as_array().unwrap().iter().filter(|one| is_policy(one)).cloned().collect();
+    assert_eq!(policies.len(), 2, "the version is served everywhere");
+    let policies = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": policies});
+    kubectl(
+        &["apply"],
+        &serde_json::json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fleet-agent-identity",
+        "namespace": "fleet", "labels": {"fleet-scheduler.io/install-kind": "agent"}}}),
+    );
+    let writes = |namespace: &'static str, body: serde_json::Value| {
+        let api: Api<DynamicObject> = Api::namespaced_with(trial.client.clone(), namespace, &resource_of(&body));
+        async move {
+            let params = PostParams { dry_run: true, ..PostParams::default() };
+            match api.create(&params, &serde_json::from_value(body).unwrap()).await {
+                Ok(_) => 201,
+                Err(kube::Error::Api(status)) => status.code,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    let token = || {
+        serde_json::json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+            "metadata": {"name": "pwn", "annotations": {"kubernetes.io/service-account.name": "default"}}})
+    };
+    let map = || serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}});
+    for namespace in ["default", "kube-system", "fleet"] {
+        assert_eq!(writes(namespace, map()).await, 201, "{namespace}");
+    }
+    assert_eq!(writes("default", token()).await, 201);
+    kubectl(&["apply"], &policies);
+    wait("the policy is in force", async || writes("kube-system", token()).await == 403).await;
+    for namespace in ["kube-system", "fleet"] {
+        assert_eq!(writes(namespace, map()).await, 403, "{namespace}");
+    }
+    assert_eq!((writes("default", map()).await, writes("default", token()).await), (201, 403));
+    let identity: Api<Secret> = Api::namespaced(trial.client.clone(), "fleet");
+    let change = serde_json::json!({"metadata": {"annotations": {"a": "b"}}});
+    identity.patch("fleet-agent-identity", &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+    kubectl(&["delete", "--ignore-not-found"], &policies);
     kubectl(&["delete", "--ignore-not-found"], &bound);
+}
+
+fn is_policy(object: &serde_json::Value) -> bool {
+    object["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy"))
+}
+
+fn resource_of(object: &serde_json::Value) -> ApiResource {
+    placeable::find("", object["kind"].as_str().unwrap()).unwrap().resource()
 }

@@ -26,6 +26,11 @@ pub(super) struct Grant {
 }
 
 impl Grant {
+    /// A grant on all objects of a resource, in one namespace or everywhere.
+    pub(super) fn new(title: String, namespace: Option<&str>, verbs: Vec<String>) -> Self {
+        Self { title, namespace: namespace.map(str::to_owned), name: None, verbs }
+    }
+
     pub(super) fn covers(&self, verb: &str, title: &str, namespace: &str, name: Option<&str>) -> bool {
         self.title == title
             && self.namespace.as_ref().is_none_or(|own| own == namespace)

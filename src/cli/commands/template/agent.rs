@@ -26,7 +26,8 @@ pub(crate) struct TemplateAgentArgs {
     #[command(flatten)]
     plan: AgentPlanArgs,
 
-    /// Kubernetes version of the workload cluster, checked against the table, and asked by `--version auto`
+    /// Kubernetes version of the workload cluster, checked against the table, and asked by `--version auto` and
+    /// `admissionPolicy: Auto`
     #[arg(long, value_name = "VERSION")]
     kube_version: Option<KubeMinor>,
 
@@ -36,7 +37,7 @@ pub(crate) struct TemplateAgentArgs {
 
 pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateAgentArgs) -> Result<Exit, CliError> {
     args.output.check()?;
-    let plan = args.plan.plan(ui, global, args.kube_version)?;
+    let plan = args.plan.plan(ui, global, args.kube_version)?.with_kubernetes(args.kube_version);
     outside_row(&plan.package, args.kube_version)?;
     if let Some(field) = &args.output.explain {
         return args.output.explained(ui, plan.explain(&explained_field(field)));

@@ -1,0 +1,123 @@
+//! Which namespaces are protected, and what goes into those that were there before.
+
+use serde_json::json;
+
+use super::*;
+use crate::api::placeable::{self, Placeable};
+
+fn namespaces(existing: ExistingNamespaces) -> Namespaces {
+    let protected = ["cert-manager", "cattle-*"].map(|text| text.parse().unwrap()).to_vec();
+    let rules = NamespaceRules { own: "fleet-agent".to_owned(), protected, existing };
+    let mut namespaces = Namespaces::new(rules, "0a1b2c3d");
+    assert!(!namespaces.are_known());
+    let seen = |name: &str, labels: &[(&str, &str)]| {
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        (name.to_owned(), SeenNamespace::of(&labels))
+    };
+    namespaces.take(Change::All(vec![
+        seen("prod-cp", &[(LABEL_INSTALL_KIND, "control-plane")]),
+        seen("helm-cp", &[(LABEL_PART_OF, "fleet")]),
+        seen("trucks", &[(LABEL_PART_OF, "fleet"), (LABEL_PLACED_BY, "0a1b2c3d")]),
+        seen("shop", &[(LABEL_PLACED_BY, "0a1b2c3d")]),
+        seen("others", &[(LABEL_PLACED_BY, "ffffffff"), (ENFORCE, "baseline")]),
+        seen("old", &[]),
+    ]));
+    namespaces.take_installations(Change::All(vec![("uid".to_owned(), "by-hand".to_owned())]));
+    assert!(namespaces.are_known());
+    namespaces
+}
+
+fn target(kind: &'static Placeable, namespace: &str, name: &str) -> Target {
+    Target { key: CopyKey::new(kind, Some(namespace), name), kind, api_version: kind.api_version() }
+}
+
+fn of(group: &str, kind: &str, namespace: &str) -> Target {
+    target(placeable::find(group, kind).unwrap(), namespace, "x")
+}
+
+#[test]
+fn nothing_is_placed_into_a_protected_namespace() {
+    let namespaces = namespaces(ExistingNamespaces::Allow);
+    let refused = |target: &Target| namespaces.refusal(target, "{}").map(|problem| problem.reason);
+    for place in
+        ["kube-system", "kube-public", "fleet-agent", "cert-manager", "cattle-system", "prod-cp", "helm-cp", "by-hand"]
+    {
+        assert_eq!(refused(&of("", "ConfigMap", place)), Some(applied::REFUSED), "{place}");
+        let itself = target(placeable::find("", "Namespace").unwrap(), "", place);
+        assert_eq!(refused(&itself), Some(applied::REFUSED), "{place}");
+    }
+    for place in ["shop", "trucks", "others", "old", "new", "default", "cattle", "kube"] {
+        assert_eq!(refused(&of("", "ConfigMap", place)), None, "{place}");
+    }
+}
+
+#[test]
+fn rights_for_a_protected_namespace_are_refused() {
+    static BINDING: Placeable = Placeable {
+        group: "rbac.authorization.k8s.io",
+        version: "v1",
+        kind: "ClusterRoleBinding",
+        plural: "clusterrolebindings",
+        namespaced: false,
+        wave: placeable::WAVE_RIGHTS,
+    };
+    let namespaces = namespaces(ExistingNamespaces::Allow);
+    let binding = target(&BINDING, "", "x");
+    let refused = |place: &str| {
+        let manifest = json!({"subjects": [{"kind": "User", "name": "u"},
+            {"kind": "ServiceAccount", "name": "fleet-agent", "namespace": place}]});
+        namespaces.refusal(&binding, &manifest.to_string()).is_some()
+    };
+    assert!(refused("fleet-agent") && refused("kube-system") && !refused("shop"));
+}
+
+#[test]
+fn a_namespace_that_is_labelled_later_is_protected_from_then_on() {
+    let mut namespaces = namespaces(ExistingNamespaces::Allow);
+    let labels = BTreeMap::from([(LABEL_INSTALL_KIND.to_owned(), "agent".to_owned())]);
+    let labelled = || Change::One(("old".to_owned(), SeenNamespace::of(&labels)));
+    assert_eq!(namespaces.take(labelled()), ["old"]);
+    assert_eq!(namespaces.take(labelled()), [""; 0], "nothing has changed");
+    assert!(namespaces.refusal(&of("", "ConfigMap", "old"), "{}").is_some());
+    assert_eq!(namespaces.take_installations(Change::One(("2".to_owned(), "shop".to_owned()))), ["shop"]);
+    assert!(namespaces.refusal(&of("", "ConfigMap", "shop"), "{}").is_some());
+    assert_eq!(namespaces.take_installations(Change::Gone(("2".to_owned(), "shop".to_owned()))), [""; 0]);
+    assert!(namespaces.refusal(&of("", "ConfigMap", "shop"), "{}").is_none());
+}
+
+#[test]
+fn a_namespace_that_was_there_before_takes_no_pods_that_its_source_would_refuse() {
+    let namespaces = namespaces(ExistingNamespaces::Allow);
+    let source =
+        |level: &str| NamespaceSource::of(&json!({"metadata": {"labels": {ENFORCE: level}}}).to_string(), false);
+    let refused =
+        |target: &Target, level: &str| namespaces.objection(target, Some(source(level))).map(|problem| problem.reason);
+    for (place, level, expected) in [
+        ("old", "restricted", true),
+        ("old", "baseline", true),
+        ("old", "privileged", false),
+        ("others", "restricted", true),
+        ("others", "baseline", false),
+        ("shop", "restricted", false),
+        ("new", "restricted", false),
+    ] {
+        let reason = expected.then_some(applied::NAMESPACE_NOT_OWNED);
+        assert_eq!(refused(&of("apps", "Deployment", place), level), reason, "{place} {level}");
+        assert_eq!(refused(&of("", "ConfigMap", place), level), None, "it runs no pods");
+    }
+    assert!(namespaces.objection(&of("apps", "Deployment", "old"), None).is_none());
+}
+
+#[test]
+fn where_they_are_denied_nothing_goes_into_existing_namespaces_that_were_not_adopted() {
+    let namespaces = namespaces(ExistingNamespaces::Deny);
+    let refused = |target: &Target, adopt| {
+        namespaces.objection(target, Some(NamespaceSource::of("{}", adopt))).map(|problem| problem.reason)
+    };
+    let itself = target(placeable::find("", "Namespace").unwrap(), "", "old");
+    assert_eq!(refused(&itself, false), Some(applied::NAMESPACE_NOT_OWNED));
+    assert_eq!(refused(&itself, true), None, "it is adopted, and what lies in it follows");
+    for (place, expected) in [("old", true), ("others", true), ("shop", false), ("new", false)] {
+        assert_eq!(refused(&of("", "ConfigMap", place), true).is_some(), expected, "{place}");
+    }
+}

@@ -1,0 +1,63 @@
+//! Names of namespaces as an operator lists them: one name, or a prefix that ends in `*`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::names::is_label;
+
+/// Longest name of a namespace.
+const LONGEST: usize = 63;
+
+/// A name of a namespace, or the beginning of several names followed by `*`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NamespacePattern(String);
+
+/// Reason that a text is no pattern.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not the name of a namespace, nor the beginning of one with `*` at its end, such as `cattle-*`")]
+pub struct PatternError(String);
+
+impl NamespacePattern {
+    /// Pattern of the text in a schema.
+    pub const SCHEMA: &'static str = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$|^[a-z0-9][-a-z0-9]{0,61}\*$";
+
+    /// Returns whether it stands for a namespace.
+    pub fn matches(&self, namespace: &str) -> bool {
+        self.0.strip_suffix('*').map_or(self.0 == namespace, |prefix| namespace.starts_with(prefix))
+    }
+}
+
+impl FromStr for NamespacePattern {
+    type Err = PatternError;
+
+    fn from_str(text: &str) -> Result<Self, PatternError> {
+        let is_valid = match text.strip_suffix('*') {
+            // A prefix may end in a dash: a letter behind it makes the name.
+            Some(prefix) => prefix.len() < LONGEST && !prefix.is_empty() && is_label(&format!("{prefix}x")),
+            None => text.len() <= LONGEST && is_label(text),
+        };
+        if is_valid { Ok(Self(text.to_owned())) } else { Err(PatternError(text.to_owned())) }
+    }
+}
+
+impl fmt::Display for NamespacePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_is_a_name_or_a_prefix() {
+        let matches = |pattern: &str, name: &str| pattern.parse::<NamespacePattern>().unwrap().matches(name);
+        assert!(matches("cert-manager", "cert-manager") && !matches("cert-manager", "cert-manager-2"));
+        assert!(matches("cattle-*", "cattle-system") && !matches("cattle-*", "cattle"));
+        assert!(matches("a*", "a") && !matches("a*", "b"));
+        for text in ["", "*", "-*", "A", "a/b", "a*b", "a**", "a'", "a-", &"a".repeat(64)] {
+            assert!(text.parse::<NamespacePattern>().is_err(), "{text}");
+        }
+    }
+}
