@@ -136,12 +136,13 @@ fn judge(hard: &BTreeMap<String, Quantity>, used: &BTreeMap<String, Quantity>) -
     let (mut foreign, mut uncounted) = (Vec::new(), Vec::new());
     for key in hard.keys() {
         let kind = key.trim_start_matches("count/");
-        let number = used.get(key).and_then(|used| used.0.parse::<u64>().ok());
         // The quota itself is there.
         let own = u64::from(kind == "resourcequotas");
-        match number {
-            Some(number) if number <= own => {}
-            Some(number) => foreign.push(format!("{} {kind}", number - own)),
+        // Large numbers have a unit.
+        match used.get(key).map(|used| (used.0.parse::<u64>(), &used.0)) {
+            Some((Ok(number), _)) if number <= own => {}
+            Some((Ok(number), _)) => foreign.push(format!("{} {kind}", number - own)),
+            Some((Err(_), many)) => foreign.push(format!("{many} {kind}")),
             None => uncounted.push(kind.to_owned()),
         }
     }
@@ -204,11 +205,11 @@ impl Listed {
                 Err(error) => return Err(error),
             };
             for object in &found {
-                let own = object.labels().get(LABEL_PLACED_BY) == Some(&context.placed_by);
                 let key = CopyKey::new(kind, Some(namespace), &object.name_any());
-                if own {
+                let own = object.labels().get(LABEL_PLACED_BY) == Some(&context.placed_by);
+                if own && !is_incidental(&key) {
                     listed.own.push(key.to_string());
-                } else if !is_made_by_kubernetes(&key) && !has_listed_owner(&context.kinds, object.owner_references()) {
+                } else if !is_incidental(&key) && !has_listed_owner(&context.kinds, object.owner_references()) {
                     listed.foreign.push(key.to_string());
                 }
             }
@@ -217,9 +218,11 @@ impl Listed {
     }
 }
 
-fn is_made_by_kubernetes(key: &CopyKey) -> bool {
+/// Returns true for what Kubernetes puts into each namespace, and for the quota that counts, where quotas are placed as well.
+fn is_incidental(key: &CopyKey) -> bool {
     (key.is_core("ConfigMap") && key.name == "kube-root-ca.crt")
         || (key.is_core("ServiceAccount") && key.name == "default")
+        || (key.is_core("ResourceQuota") && key.name == QUOTA)
 }
 
 /// Returns true where the controller of an object is of a kind that is listed as well.
@@ -244,9 +247,9 @@ mod tests {
         let empty =
             counts(&[("count/secrets", "0"), ("count/resourcequotas", "1"), ("count/widgets.example.com", "0")]);
         assert_eq!(judge(&hard, &empty), (Vec::new(), Vec::new()));
-        let full = counts(&[("count/secrets", "2"), ("count/resourcequotas", "2")]);
+        let full = counts(&[("count/secrets", "2k"), ("count/resourcequotas", "2")]);
         let (foreign, uncounted) = judge(&hard, &full);
-        assert_eq!(foreign, ["1 resourcequotas", "2 secrets"]);
+        assert_eq!(foreign, ["1 resourcequotas", "2k secrets"]);
         assert_eq!(uncounted, ["widgets.example.com"]);
     }
 }
