@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::live::is_read;
-use super::room::{Amounts, Labels, Node};
+use super::room::{Labels, Node, NodeAmounts};
 use crate::api::cluster::{NodeLabels, NodeResources, Taint};
 use crate::api::{Cluster, ClusterReportSpec, quantity};
 
@@ -117,7 +117,7 @@ impl Reading<'_> {
         self.part.left_out.insert(what);
     }
 
-    fn amounts(&mut self, quantities: &BTreeMap<String, String>) -> Amounts {
+    fn amounts(&mut self, quantities: &BTreeMap<String, String>) -> NodeAmounts {
         let first = FIRST.iter().filter_map(|name| quantities.get_key_value(*name));
         let others = quantities.iter().filter(|(name, _)| !FIRST.contains(&name.as_str()));
         let mut amounts: Vec<(Arc<str>, i64)> = Vec::new();
@@ -266,7 +266,7 @@ pub fn read<'a>(cluster: &Cluster, reports: impl Iterator<Item = &'a Part>) -> I
     let kept = frequent(resources.map(|(name, _)| &**name), most);
     if let Some(kept) = kept.map(|kept| kept.into_iter().map(str::to_owned).collect::<BTreeSet<String>>()) {
         all.left_out.insert("resources beyond 64 of a node or 256 of the cluster");
-        let only = |amounts: &Amounts| -> Amounts {
+        let only = |amounts: &NodeAmounts| -> NodeAmounts {
             amounts
                 .iter()
                 .filter(|(name, _)| kept.contains(&***name))

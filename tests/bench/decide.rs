@@ -14,7 +14,7 @@ use fleetctl::placement::decide::{Current, Group, decide};
 use fleetctl::placement::facts::Facts;
 use fleetctl::placement::fleet::{Cluster, Fleet};
 use fleetctl::placement::matching::Policy;
-use fleetctl::placement::room::{Amounts, Node};
+use fleetctl::placement::room::{Node, NodeAmounts};
 use numbers::Numbers;
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ fn fleet(clusters: usize) -> Fleet {
         let used = 300 + i64::try_from(numbers.below(600)).unwrap_or_default();
         let node = |at: usize| {
             let cores = [8, 16, 32][at % 3];
-            let of = |share: i64| -> Amounts {
+            let of = |share: i64| -> NodeAmounts {
                 let amounts = [
                     ("cpu", cores * 1000),
                     ("memory", (cores << 32) * 1000),

@@ -56,7 +56,7 @@ impl Fake {
     /// The same as an agent reports it.
     fn room(&self) -> room::Node {
         let ((cpu, memory), (used_cpu, used_memory)) = (self.amounts(100), self.amounts(self.used));
-        let of = |cpu: u64, memory: u64, pods: u64| -> room::Amounts {
+        let of = |cpu: u64, memory: u64, pods: u64| -> room::NodeAmounts {
             let amounts = [("cpu", cpu), ("memory", (memory << 20) * 1000), ("pods", pods * 1000)];
             amounts.map(|(name, amount)| (name.to_owned(), i64::try_from(amount).unwrap_or(i64::MAX))).into()
         };

@@ -3,7 +3,7 @@ use crate::api::policy::SchedulePolicySpec;
 use crate::placement::facts::Facts;
 use crate::placement::fleet::Cluster;
 use crate::placement::matching::Direct;
-use crate::placement::room::{Amounts, Node};
+use crate::placement::room::{Node, NodeAmounts};
 use serde_json::{Value, json};
 
 fn policy(spec: Value) -> Policy {
@@ -44,7 +44,7 @@ fn claim() -> Facts {
 fn fleet(clusters: &[(&str, i64)]) -> Fleet {
     let mut fleet = Fleet::default();
     for (name, cpus) in clusters {
-        let amounts: Amounts =
+        let amounts: NodeAmounts =
             [("cpu", cpus * 1000), ("pods", 110_000)].map(|(name, amount)| (name.to_owned(), amount)).into();
         let node = Node { name: "n".to_owned(), capacity: amounts.clone(), available: amounts, ..Node::default() };
         let room = fleet.room(vec![node], Vec::new());

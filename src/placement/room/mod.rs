@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use need::{Need, Needs};
-pub use node::{Amounts, Labels, Node, amounts};
+pub use node::{Labels, Node, NodeAmounts, amounts};
 pub use pack::Fit;
 pub(crate) use resources::ResourceId;
 pub use resources::Resources;
@@ -90,9 +90,9 @@ pub struct Room {
     names: Vec<Box<str>>,
     kind_of: Vec<u16>,
     kinds: Vec<NodeKind>,
-    /// Amounts by node and column: as reported.
+    /// NodeAmounts by node and column: as reported.
     reported: Vec<i64>,
-    /// Amounts by node and column: less the promises.
+    /// NodeAmounts by node and column: less the promises.
     free: Vec<i64>,
     /// Sums by column.
     capacity: Vec<i64>,
@@ -117,7 +117,7 @@ impl Room {
         let column_of: BTreeMap<&str, usize> =
             acquired.iter().enumerate().map(|(column, (_, name))| (&**name, column)).collect();
         let columns: Vec<ResourceId> = acquired.iter().map(|(id, _)| *id).collect();
-        let row = |amounts: &Amounts| -> Vec<i64> {
+        let row = |amounts: &NodeAmounts| -> Vec<i64> {
             let mut row = vec![0; columns.len()];
             for (name, amount) in amounts.iter() {
                 if let Some(column) = column_of.get(&**name) {

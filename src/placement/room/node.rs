@@ -6,25 +6,25 @@ use std::sync::Arc;
 use crate::api::cluster::Taint;
 use crate::api::quantity;
 
-/// Amounts by resource in thousandths, in the order of the names. Cheap to clone.
+/// NodeAmounts by resource in thousandths, in the order of the names. Cheap to clone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Amounts(Arc<[(Arc<str>, i64)]>);
+pub struct NodeAmounts(Arc<[(Arc<str>, i64)]>);
 
-impl Amounts {
+impl NodeAmounts {
     /// Returns the resources with their amounts.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, i64)> {
         self.0.iter().map(|(name, amount)| (name, *amount))
     }
 }
 
-impl<N: Into<Arc<str>>> FromIterator<(N, i64)> for Amounts {
+impl<N: Into<Arc<str>>> FromIterator<(N, i64)> for NodeAmounts {
     fn from_iter<I: IntoIterator<Item = (N, i64)>>(amounts: I) -> Self {
         let sorted: BTreeMap<Arc<str>, i64> = amounts.into_iter().map(|(name, amount)| (name.into(), amount)).collect();
         Self(sorted.into_iter().collect())
     }
 }
 
-impl<N: Into<Arc<str>>, const LEN: usize> From<[(N, i64); LEN]> for Amounts {
+impl<N: Into<Arc<str>>, const LEN: usize> From<[(N, i64); LEN]> for NodeAmounts {
     fn from(amounts: [(N, i64); LEN]) -> Self {
         amounts.into_iter().collect()
     }
@@ -39,9 +39,9 @@ pub struct Node {
     /// Name.
     pub name: String,
     /// Capacity.
-    pub capacity: Amounts,
-    /// Amounts that are free.
-    pub available: Amounts,
+    pub capacity: NodeAmounts,
+    /// NodeAmounts that are free.
+    pub available: NodeAmounts,
     /// Its labels, which nodes share; absent if the cluster does not report them.
     pub labels: Option<Arc<Labels>>,
     /// Its taints, which nodes share.
@@ -49,7 +49,7 @@ pub struct Node {
 }
 
 /// Reads amounts as a Cluster's status holds them; what is no quantity is left out.
-pub fn amounts(quantities: &BTreeMap<String, String>) -> Amounts {
+pub fn amounts(quantities: &BTreeMap<String, String>) -> NodeAmounts {
     let read = quantities.iter().filter_map(|(name, text)| {
         let milli = quantity::parse(text)?;
         Some((name.as_str(), i64::try_from(milli).unwrap_or(if milli < 0 { i64::MIN } else { i64::MAX })))

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::super::{Amounts, Node};
+use super::super::{Node, NodeAmounts};
 use super::*;
 use crate::placement::facts::Facts;
 
@@ -15,7 +15,7 @@ fn deployment(name: &str, replicas: i64, cpu: &str) -> Facts {
 
 /// Nodes with so many CPUs and pods each.
 fn room(resources: &mut Resources, nodes: usize, cpus: i64, pods: i64) -> Room {
-    let amounts: Amounts = [("cpu", cpus * 1000), ("pods", pods * 1000)].into();
+    let amounts: NodeAmounts = [("cpu", cpus * 1000), ("pods", pods * 1000)].into();
     let node =
         |at| Node { name: format!("n{at}"), capacity: amounts.clone(), available: amounts.clone(), ..Node::default() };
     Room::new(resources, (0..nodes).map(node).collect(), Vec::new())
