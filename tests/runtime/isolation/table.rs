@@ -31,6 +31,12 @@ impl Grant {
         Self { title, namespace: namespace.map(str::to_owned), name: None, verbs }
     }
 
+    /// The same on one namespace by its name, where it is about namespaces.
+    pub(super) fn on_namespace(&self, name: &str) -> Option<Self> {
+        let is_about = ["namespaces", "namespaces/status"].contains(&self.title.as_str());
+        is_about.then(|| Self { namespace: None, name: Some(name.to_owned()), ..self.clone() })
+    }
+
     pub(super) fn covers(&self, verb: &str, title: &str, namespace: &str, name: Option<&str>) -> bool {
         self.title == title
             && self.namespace.as_ref().is_none_or(|own| own == namespace)
