@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -44,6 +45,17 @@ pub(crate) fn gently(command: &Command) -> Command {
         nice.current_dir(folder);
     }
     nice
+}
+
+/// The CPU that a running program has taken, with that of the programs that it has waited for.
+pub(crate) fn cpu_of(pid: u32) -> Option<Duration> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // After the name, which may hold anything: the fields from the third on.
+    let (_, fields) = text.rsplit_once(')')?;
+    let ticks = fields.split_whitespace().skip(11).take(4).map(str::parse::<u64>);
+    let ticks = ticks.sum::<Result<u64, _>>().ok()?;
+    // Linux counts in hundredths there, on every machine.
+    Some(Duration::from_millis(ticks * 10))
 }
 
 /// The last `count` lines of a text: what a reader needs of a long log.

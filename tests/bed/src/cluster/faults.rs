@@ -211,7 +211,7 @@ impl Bed {
 
     /// Has a cluster's node pull from a registry that asks for a password which nobody has.
     pub fn lock_registry(&self, cluster: &str) -> Result<()> {
-        let endpoint = registry::up_locked(&self.hub(), self.place.known_subnet()?)?;
+        let endpoint = registry::up_locked(&self.cache, &self.hub(), self.place.known_subnet()?)?;
         registry::point(&self.unit(cluster)?.dir.join("conf"), &endpoint)
     }
 
@@ -291,7 +291,7 @@ mod tests {
             stream.read_to_string(&mut answer).unwrap();
             answer.split_whitespace().nth(1).unwrap_or_default().to_owned()
         };
-        let locked = registry::up_locked(&bed.hub(), bed.place.known_subnet().unwrap()).unwrap();
+        let locked = registry::up_locked(&bed.cache, &bed.hub(), bed.place.known_subnet().unwrap()).unwrap();
         let statuses = [&locked, &open].map(|endpoint| status(endpoint));
         registry::down_locked(&bed.hub()).unwrap();
         assert_eq!(statuses, ["401", "200"]);

@@ -9,7 +9,6 @@ use fs_err as fs;
 
 use crate::cluster::network;
 use crate::cluster::process::{Record, State, Supervisor};
-use crate::parts;
 use crate::parts::cache::Cache;
 use crate::place::Place;
 use crate::run;
@@ -44,19 +43,19 @@ pub(crate) fn up(place: &Place, cache: &Cache, hub: &Supervisor, subnet: u8) -> 
     if hub.state("registry") != State::Running {
         let config = hub.dir.join("registry.yaml");
         fs::write(&config, configuration(&root, &endpoint))?;
-        serve(hub, "registry", &config)?;
+        serve(cache, hub, "registry", &config)?;
     }
     wait(&endpoint).with_context(|| format!("see {}", hub.log("registry").display()))
 }
 
 /// Starts the second registry, beside the first and over the same images; gives where it listens.
-pub(crate) fn up_locked(hub: &Supervisor, subnet: u8) -> Result<String> {
+pub(crate) fn up_locked(cache: &Cache, hub: &Supervisor, subnet: u8) -> Result<String> {
     let endpoint = format!("{}:{LOCKED_PORT}", network::address(subnet, network::HUB));
     let (config, users) = (hub.dir.join("registry-locked.yaml"), hub.dir.join("registry.users"));
     fs::write(&users, "")?;
     let open = configuration(&hub.dir.join("registry"), &endpoint);
     fs::write(&config, format!("{open}auth: {{htpasswd: {{realm: bed, path: '{}'}}}}\n", users.display()))?;
-    serve(hub, LOCKED, &config)?;
+    serve(cache, hub, LOCKED, &config)?;
     wait(&endpoint).with_context(|| format!("see {}", hub.log(LOCKED).display()))?;
     Ok(endpoint)
 }
@@ -67,8 +66,8 @@ pub(crate) fn down_locked(hub: &Supervisor) -> Result<()> {
 }
 
 /// Runs a registry with a configuration as a component of the hub.
-fn serve(hub: &Supervisor, component: &str, config: &Path) -> Result<()> {
-    let program = hub.dir.join("cache/bin").join(parts::REGISTRY.key()).join("registry");
+fn serve(cache: &Cache, hub: &Supervisor, component: &str, config: &Path) -> Result<()> {
+    let program = hub.dir.join("cache/bin").join(cache.registry_folder()).join("registry");
     let argv = vec![program.display().to_string(), "serve".to_owned(), config.display().to_string()];
     hub.start(component, Record { argv, env: quiet(), inside: true, process: None })
 }
@@ -168,7 +167,7 @@ mod tests {
             let (path, tag) = path_and_tag(image);
             format!("{path} {tag}")
         };
-        assert_eq!(of("registry.k8s.io/coredns/coredns:v1.11.3"), "coredns/coredns v1.11.3");
+        assert_eq!(of("registry.k8s.io/coredns/coredns:v1.13.2"), "coredns/coredns v1.13.2");
         assert_eq!(of("docker.io/fleetscheduler/fleet-agent:v0.6.1"), "fleetscheduler/fleet-agent v0.6.1");
         assert_eq!(of("rancher/local-path-provisioner:v0.0.30"), "rancher/local-path-provisioner v0.0.30");
         assert_eq!(of("busybox"), "library/busybox latest");

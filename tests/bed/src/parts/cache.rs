@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use fs_err as fs;
 
-use crate::parts::Part;
+use crate::parts::{self, Part};
 use crate::say::say;
 
 /// The cache of the user who runs the bed.
@@ -49,6 +49,18 @@ impl Cache {
     /// One program.
     pub(crate) fn program(&self, part: &Part, name: &str) -> PathBuf {
         self.programs(part).join(name)
+    }
+
+    /// Where the registry of Debian is unpacked.
+    pub(crate) fn registry_of_debian(&self) -> PathBuf {
+        self.root.join("bin/registry-debian")
+    }
+
+    /// The folder below `bin` that has the registry: Debian's, or the one that is built where that cannot be had.
+    pub(crate) fn registry_folder(&self) -> String {
+        let debian = self.registry_of_debian();
+        let found = debian.is_dir().then(|| debian.file_name()).flatten();
+        found.map_or_else(|| parts::REGISTRY.key(), |name| name.to_string_lossy().into_owned())
     }
 
     /// Whether a part is built.

@@ -10,9 +10,9 @@ use anyhow::{Context, Result, bail};
 use fs_err as fs;
 
 use crate::cluster::registry;
+use crate::parts::Part;
 use crate::parts::cache::{Cache, remove_tree};
 use crate::parts::packages::BUSYBOX;
-use crate::parts::{self, Part};
 use crate::run;
 use crate::say::say;
 
@@ -213,7 +213,7 @@ impl Temporary {
         let endpoint = format!("127.0.0.1:{port}");
         let config = work.join("registry.yaml");
         fs::write(&config, registry::configuration(&work.join("registry"), &endpoint))?;
-        let child = Command::new(cache.program(&parts::REGISTRY, "registry"))
+        let child = Command::new(cache.root().join("bin").join(cache.registry_folder()).join("registry"))
             .arg("serve")
             .arg(&config)
             .envs(registry::quiet())

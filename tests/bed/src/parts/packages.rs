@@ -1,11 +1,13 @@
 //! The system's own programs that nodes need: installed on Debian, asked for elsewhere.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use fs_err as fs;
 
 use crate::Unfit;
+use crate::parts::cache::remove_tree;
 use crate::run;
 use crate::say::say;
 
@@ -70,6 +72,22 @@ pub(crate) fn emulators() {
     if let Err(error) = install("programs for other architectures need", EMULATORS.iter()) {
         say(format!("some programs will be built and not run: {error:#}"));
     }
+}
+
+/// Puts the registry of Debian into a folder, as `registry`. It is unpacked and not installed: that would also start it, as a
+/// service of this machine.
+pub(crate) fn unpack_registry(folder: &Path) -> Result<()> {
+    let staged = folder.with_extension("part");
+    remove_tree(&staged)?;
+    fs::create_dir_all(&staged)?;
+    let script = "apt-get download -q docker-registry || { apt-get update -q && apt-get download -q docker-registry; }
+        dpkg-deb --extract docker-registry_*.deb unpacked
+        mv unpacked/usr/bin/docker-registry registry
+        ./registry --version
+        rm -r unpacked docker-registry_*.deb";
+    run::output_of(Command::new("sh").args(["-ec", script]).current_dir(&staged))?;
+    fs::rename(&staged, folder)?;
+    Ok(())
 }
 
 /// Installs what is missing, after saying so; where that cannot be done, says how the user can.
