@@ -100,17 +100,9 @@ impl Bed {
         }
         network::allow_watches()?;
         let clusters = names.iter().map(|name| self.cluster(name)).collect::<Result<Vec<_>>>()?;
-        let mut parts: Vec<parts::Part> = Vec::new();
-        for part in clusters.iter().map(Cluster::parts).collect::<Result<Vec<_>>>()?.concat() {
-            if !parts.iter().any(|known| known.key() == part.key()) {
-                parts.push(part);
-            }
-        }
-        let nodes = clusters.iter().any(|cluster| cluster.spec.node);
-        go::build(&self.place, &self.cache, &parts)?;
+        self.build_for(names)?;
         let hub = self.start_hub()?;
-        if nodes {
-            images::build(&self.cache, &parts)?;
+        if clusters.iter().any(|cluster| cluster.spec.node) {
             self.start_registry()?;
         }
         let program = if clusters.iter().any(|cluster| cluster.spec.load_balancer) {
@@ -119,6 +111,21 @@ impl Bed {
             PathBuf::new()
         };
         in_parallel(&clusters, |cluster| cluster.up(hub, &program))
+    }
+
+    /// Builds what the cache lacks of these clusters, and starts nothing.
+    pub(crate) fn build_for(&self, names: &[&str]) -> Result<()> {
+        let specs = names.iter().map(|name| Ok(self.spec.get(name)?.1)).collect::<Result<Vec<_>>>()?;
+        let nodes = specs.iter().any(|spec| spec.node);
+        self.packages(nodes)?;
+        let mut parts: Vec<parts::Part> = Vec::new();
+        for part in specs.iter().map(|spec| spec.parts()).collect::<Result<Vec<_>>>()?.concat() {
+            if !parts.iter().any(|known| known.key() == part.key()) {
+                parts.push(part);
+            }
+        }
+        go::build(&self.place, &self.cache, &parts)?;
+        if nodes { images::build(&self.cache, &parts) } else { Ok(()) }
     }
 
     /// Whether the clusters run, all of them.
@@ -140,6 +147,11 @@ impl Bed {
         let programs = product::compile(&self.place, profile)?;
         let (_lock, endpoint) = self.open_registry()?;
         product::push(&self.place, &programs, tags, &endpoint)
+    }
+
+    /// Builds the programs of those images, and no image.
+    pub(crate) fn compile(&self, profile: &str) -> Result<()> {
+        product::compile(&self.place, profile).map(drop)
     }
 
     /// Puts the images of a docker-archive into the bed's registry, which is started if need be; returns their names.

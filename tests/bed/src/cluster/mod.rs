@@ -88,19 +88,6 @@ impl Cluster {
         parts::kubernetes(&self.spec.kubernetes)
     }
 
-    /// What must be built before it can start.
-    pub fn parts(&self) -> Result<Vec<Part>> {
-        let mut parts = vec![parts::ETCD, self.part()?];
-        if self.spec.node {
-            parts.extend([parts::REGISTRY, parts::COREDNS]);
-        }
-        if self.spec.storage {
-            // Control planes go where there are volumes.
-            parts.extend([parts::LOCAL_PATH, parts::HUB]);
-        }
-        Ok(parts)
-    }
-
     /// Whether it came up completely and nothing of it has ended since.
     pub fn is_up(&self) -> bool {
         let supervisor = self.supervisor();

@@ -4,6 +4,7 @@ use anyhow::{Context, Result, bail};
 use fs_err as fs;
 use serde::Deserialize;
 
+use crate::parts::{self, Part};
 use crate::place::Place;
 
 /// What one cluster is made of.
@@ -24,6 +25,21 @@ pub struct ClusterSpec {
     /// What the node says of its cloud.
     #[serde(default, rename = "providerID")]
     pub provider_id: Option<String>,
+}
+
+impl ClusterSpec {
+    /// What must be built before such a cluster can start.
+    pub(crate) fn parts(&self) -> Result<Vec<Part>> {
+        let mut parts = vec![parts::ETCD, parts::kubernetes(&self.kubernetes)?];
+        if self.node {
+            parts.extend([parts::REGISTRY, parts::COREDNS]);
+        }
+        if self.storage {
+            // Control planes go where there are volumes.
+            parts.extend([parts::LOCAL_PATH, parts::HUB]);
+        }
+        Ok(parts)
+    }
 }
 
 /// How many clusters there may be, for the addresses between [`crate::cluster::network::FIRST_CLUSTER`] and those of load balancers.

@@ -1,14 +1,14 @@
 //! `cargo bed demo`: a control plane in one real cluster, two workload clusters registered with it, and a Deployment that
 //! runs on both, from nothing.
 //!
-//! The control plane is of the default version. `member-2` is not registered: no agent line both supports its Kubernetes
-//! 1.36 and may join a control plane of that line.
+//! All of it runs one Kubernetes, that of the control plane's own API server, with the newest service version: what
+//! `--version auto` gives on a current cluster. A second one would take as long to build as all the rest.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use fs_err as fs;
 
 use crate::dev::picture;
@@ -20,16 +20,31 @@ use crate::{Bed, PROFILE};
 
 const LEFT: &str = "a cluster may still run: `cargo bed status` shows it, `cargo bed down` removes everything";
 
+/// The hosting cluster, and a workload cluster.
+const HOST: &str = "current";
+const MEMBER: &str = "member-2";
+/// The service version that `--version auto` takes there.
+const VERSION: &str = "v1.2.0";
+
 /// The steps, in order. With `picture` what the commands print is also drawn into that file.
 pub(crate) fn run(bed: &Bed, picture: Option<&Path>) -> Result<()> {
     let mut steps = Steps::new(LEFT);
-    steps.run("build the images of this project", || bed.images(PROFILE, &["v0.6.1".to_owned()]).map(drop))?;
-    let fleetctl = steps.run("build fleetctl", || build(bed))?;
-    steps.run("start the clusters `host` and `member-1`", || bed.up(&["host", "member-1"]))?;
+    crate::require_root()?;
+    let fleetctl = steps.run("build Kubernetes and, beside it, this project", || {
+        std::thread::scope(|scope| {
+            // Neither keeps two cores busy all the time: a program is linked on one.
+            let clusters = scope.spawn(|| bed.build_for(&[HOST, MEMBER]));
+            let fleetctl = build(bed).and_then(|fleetctl| bed.compile(PROFILE).map(|()| fleetctl));
+            clusters.join().map_err(|_| anyhow!("the build of Kubernetes panicked"))??;
+            fleetctl
+        })
+    })?;
+    steps.run("push the images of this project", || bed.images(PROFILE, &[VERSION.to_owned()]).map(drop))?;
+    steps.run(&format!("start the clusters `{HOST}` and `{MEMBER}`"), || bed.up(&[HOST, MEMBER]))?;
 
     let home = bed.home();
     fs::create_dir_all(&home)?;
-    let kubeconfigs = [bed.kubeconfig("host")?, bed.kubeconfig("member-1")?];
+    let kubeconfigs = [bed.kubeconfig(HOST)?, bed.kubeconfig(MEMBER)?];
     let file = home.join(".fleet/demo/fleet-kubeconfig");
     let all = std::env::join_paths(kubeconfigs.iter().chain([&file])).context("paths without a colon")?;
     let mut shown = Transcript { picture: picture.is_some(), text: String::new() };
@@ -38,16 +53,19 @@ pub(crate) fn run(bed: &Bed, picture: Option<&Path>) -> Result<()> {
     let (path, folder) = (vec![folder, kubectl], bed.checkout().to_owned());
     let environment = Environment { path, home: home.clone(), kubeconfig: all, folder };
     steps.run("install a control plane", || {
-        shown.command(&environment, "fleetctl install control-plane demo --context host")?;
-        shown.command(&environment, "kubectl --context host --namespace fleet get pods")?;
+        shown.command(&environment, "fleetctl install control-plane demo --context current --version auto")?;
+        shown.command(&environment, "kubectl --context current --namespace fleet get pods")?;
         shown.command(&environment, "kubectl --context demo get customresourcedefinitions")
     })?;
     steps.run("register two workload clusters", || {
-        shown.command(&environment, "fleetctl install agent member-1 --context member-1 --control-plane demo")?;
+        shown.command(
+            &environment,
+            "fleetctl install agent member-2 --context member-2 --control-plane demo --version auto",
+        )?;
         // The hosting cluster can carry workloads too. Its agent keeps out of the control plane's namespace.
         shown.command(
             &environment,
-            "fleetctl install agent host --context host --namespace fleet-agent --control-plane demo",
+            "fleetctl install agent current --context current --namespace fleet-agent --control-plane demo --version auto",
         )?;
         shown.command(&environment, "kubectl --context demo get clusters")?;
         shown.command(&environment, "fleetctl get clusters --context demo")
@@ -58,7 +76,7 @@ pub(crate) fn run(bed: &Bed, picture: Option<&Path>) -> Result<()> {
         let rollout = "kubectl --context demo -n shop rollout status deployment/web --timeout=120s";
         shown.command(&environment, rollout)?;
         shown.command(&environment, "fleetctl get deployments --context demo -n shop")?;
-        shown.command(&environment, "kubectl --context member-1 -n shop get pods")?;
+        shown.command(&environment, "kubectl --context member-2 -n shop get pods")?;
         shown.command(&environment, "fleetctl why deployment/web -n shop --context demo")
     })?;
     if let Some(file) = picture {
@@ -70,8 +88,8 @@ pub(crate) fn run(bed: &Bed, picture: Option<&Path>) -> Result<()> {
     }
     steps.summary();
     say(format!(
-        "\nLook around:\n  export KUBECONFIG={}\n  kubectl --context demo get clusters\n  kubectl --context host get pods --all-namespaces\n  \
-         HOME={} {} status --context host\nStop, and leave nothing:\n  cargo bed down",
+        "\nLook around:\n  export KUBECONFIG={}\n  kubectl --context demo get clusters\n  kubectl --context {HOST} get pods --all-namespaces\n  \
+         HOME={} {} status --context {HOST}\nStop, and leave nothing:\n  cargo bed down",
         environment.kubeconfig.display(),
         home.display(),
         fleetctl.display(),
