@@ -80,6 +80,16 @@ impl Kinds {
         Self { added }
     }
 
+    /// Adds a kind.
+    pub fn add(&mut self, kind: &'static Placeable) {
+        self.added.push(kind);
+    }
+
+    /// Returns those beside the table.
+    pub fn added(&self) -> &[&'static Placeable] {
+        &self.added
+    }
+
     /// Returns all of them, those of the table first.
     pub fn iter(&self) -> impl Iterator<Item = &'static Placeable> + Clone + '_ {
         PLACEABLE.iter().chain(self.added.iter().copied())

@@ -44,8 +44,9 @@ pub async fn kinds(client: &Client, wanted: &[ExtraKind]) -> Kinds {
     }
 }
 
-/// Waits until the API server serves a kind of `wanted` that is not in `known`; for ever where there is none.
-pub async fn more(client: &Client, wanted: &[ExtraKind], known: &Kinds) {
+/// Waits until the API server serves kinds of `wanted` that are not in `known`, and returns them; waits for ever where
+/// there are none.
+pub async fn more(client: &Client, wanted: &[ExtraKind], known: &Kinds) -> Vec<&'static Placeable> {
     let is_known = |kind: &ExtraKind| known.find(&kind.group, &kind.kind).is_some();
     let missing: Vec<ExtraKind> = wanted.iter().filter(|kind| !is_known(kind)).cloned().collect();
     if missing.is_empty() {
@@ -56,8 +57,8 @@ pub async fn more(client: &Client, wanted: &[ExtraKind], known: &Kinds) {
         if let Ok(served) = look(client, &missing).await
             && let Some(kind) = served.kinds.first()
         {
-            tracing::info!(kind = kind.kind, "a further kind can be placed: beginning anew");
-            return;
+            tracing::info!(kind = kind.kind, "a further kind can be placed");
+            return served.kinds;
         }
     }
 }

@@ -14,6 +14,10 @@ use crate::api::policy::FieldOverride;
 
 /// Largest manifest that is copied, in bytes.
 pub const LARGEST: usize = 1 << 20;
+/// Largest manifest as the store of an API server has it, as a text within the JSON of a Schedule. etcd takes requests of
+/// 1.5 MiB; what is left is for the rest of the Schedule: 8 KiB that the agent reports of the copy and 4 KiB of
+/// messages, paths of fields that are left to others, metadata, and who manages which fields.
+pub const LARGEST_STORED: usize = 1_400_000;
 
 /// A copy that cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -38,6 +42,23 @@ pub enum CopyError {
         /// The object that it is a copy of.
         object: String,
     },
+    /// More than a Schedule can hold.
+    #[error(
+        "the object has {bytes} bytes as a text in a Schedule, where quotes, backslashes and angle brackets take \
+         several; at most {LARGEST_STORED} can be stored"
+    )]
+    TooLargeStored {
+        /// Its size as the text of a Schedule.
+        bytes: usize,
+    },
+    /// The control plane's API server does not take the Schedule.
+    #[error("the control plane's API server refuses it: {message}")]
+    Refused {
+        /// Reason as conditions name it.
+        code: &'static str,
+        /// Its answer.
+        message: String,
+    },
 }
 
 impl CopyError {
@@ -46,8 +67,9 @@ impl CopyError {
         match self {
             Self::Override(error) => error.code(),
             Self::Ask(_) => "Invalid",
-            Self::TooLarge { .. } => "TooLarge",
+            Self::TooLarge { .. } | Self::TooLargeStored { .. } => "TooLarge",
             Self::ScheduleTaken { .. } => "ScheduleTaken",
+            Self::Refused { code, .. } => code,
         }
     }
 
@@ -111,7 +133,24 @@ pub fn make(source: &Value, share: Option<Share>, overrides: &[&FieldOverride]) 
         return Err(CopyError::TooLarge { bytes: text.len() });
     }
     let hash = digest::full(text.as_bytes());
-    Ok(Copy { payload: take_payload(&mut manifest), manifest, hash })
+    let payload = take_payload(&mut manifest);
+    let bytes = stored_bytes(&manifest.to_string());
+    if bytes > LARGEST_STORED {
+        return Err(CopyError::TooLargeStored { bytes });
+    }
+    Ok(Copy { payload, manifest, hash })
+}
+
+/// Returns the length of a text in JSON as API servers write it: besides quotes, backslashes and control characters they
+/// escape what HTML and JavaScript would read.
+fn stored_bytes(text: &str) -> usize {
+    text.chars()
+        .map(|char| match char {
+            '"' | '\\' | '\n' | '\r' | '\t' => 2,
+            '<' | '>' | '&' | '\0'..='\u{1f}' | '\u{2028}' | '\u{2029}' => 6,
+            char => char.len_utf8(),
+        })
+        .sum()
 }
 
 /// Returns the edits of a policy for an object in a domain, in the order in which they are written.

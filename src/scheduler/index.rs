@@ -87,12 +87,15 @@ struct IndexState {
     left_out: BTreeMap<String, String>,
     /// Watches that have delivered their first complete list.
     synced: [bool; 3],
+    /// Number of changes of clusters so far.
+    revision: u64,
 }
 
 impl IndexState {
     /// Updates a cluster. Another one of its name, or one that was accepted only now, has a new grace.
     fn take(&mut self, cluster: Cluster) {
         let name = cluster.name_any();
+        self.revision += 1;
         let begins = self.clusters.get(&name).is_none_or(|known| {
             known.metadata.uid != cluster.metadata.uid || cluster.spec.accepted && !known.spec.accepted
         });
@@ -112,6 +115,7 @@ impl IndexState {
     }
 
     fn drop_deleted(&mut self, name: String) {
+        self.revision += 1;
         self.clusters.remove(&name);
         self.inventories.remove(&name);
         self.known_since.remove(&name);
@@ -147,6 +151,7 @@ impl Default for Index {
             rights: BTreeMap::new(),
             left_out: BTreeMap::new(),
             synced: [false; 3],
+            revision: 0,
         };
         let names = tokio::sync::Mutex::default();
         Self { inner: Mutex::new(inner), changed: Notify::new(), placement: Notify::new(), names }
@@ -173,6 +178,11 @@ impl Index {
         self.with(|inner| inner.synced.iter().all(|s| *s))
     }
 
+    /// Returns a number that is another one after each change of a cluster.
+    pub fn revision(&self) -> u64 {
+        self.with(|inner| inner.revision)
+    }
+
     /// Returns all clusters, without their inventories.
     pub fn clusters(&self) -> Vec<Arc<Cluster>> {
         self.with(|inner| inner.clusters.values().cloned().collect())
@@ -188,7 +198,8 @@ impl Index {
         self.with(|inner| inner.clusters.values().filter(is_silent).cloned().collect())
     }
 
-    /// Returns the clusters that changed since the last call, with their inventories.
+    /// Returns the clusters that changed since the last call, with their inventories. There is one caller: nobody else gets
+    /// to see what it has taken.
     pub fn take_inventories(&self) -> BTreeMap<String, Cluster> {
         self.with(|inner| std::mem::take(&mut inner.inventories))
     }
@@ -424,9 +435,11 @@ pub async fn watch(client: Client, heartbeats: Client, index: Arc<Index>) {
     let config = watcher::Config::default().page_size(PAGE).timeout(OTHERS_WATCH);
     let clusters = async {
         let mut relist = BTreeSet::new();
-        let mut stream = std::pin::pin!(
-            watcher::watcher(Api::<Lenient<Cluster>>::all(client.clone()), config.clone()).default_backoff()
-        );
+        // The list is of the newest state: a cluster that an old one does not name would count as deleted, and what is
+        // placed there would go elsewhere.
+        let config = watcher::Config::default().timeout(OTHERS_WATCH);
+        let api = Api::<Lenient<Cluster>>::all(client.clone());
+        let mut stream = std::pin::pin!(watcher::watcher(api, config).default_backoff());
         loop {
             match stream.try_next().await {
                 Ok(Some(event)) => index.on_cluster(map(event, |read| read.0), &mut relist),

@@ -6,9 +6,12 @@ mod conditions;
 mod copy_reasons;
 mod denied;
 mod documented;
+mod fair;
 mod late;
 mod measured;
 mod reasons;
+mod refused;
+mod served_later;
 mod upgrade;
 mod whole;
 

@@ -85,7 +85,7 @@ impl Work {
             tokio::select! {
                 () = worker.run() => {}
                 closed = passive => if closed { return },
-                () = extra_kinds::more(&self.local, &self.extra_kinds, &kinds) => {}
+                _ = extra_kinds::more(&self.local, &self.extra_kinds, &kinds) => {}
             }
         }
     }

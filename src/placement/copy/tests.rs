@@ -146,3 +146,20 @@ fn a_field_that_an_override_sets_is_not_left_to_others() {
     // What an autoscaler scales is left to it all the same.
     assert_eq!(left(replicas, true), [image, paused, replicas]);
 }
+
+#[test]
+fn a_copy_is_measured_as_a_schedule_stores_it() {
+    let of = |text: String| {
+        let map =
+            json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m" }, "data": { "k": text } });
+        make(&map, None, &[]).map_err(|error| error.code())
+    };
+    assert!(of("x".repeat(1_000_000)).is_ok(), "letters take one byte each");
+    for text in ["\\".repeat(395_000), "&".repeat(300_000), "<".repeat(250_000), "\"".repeat(500_000)] {
+        assert_eq!(of(text.clone()), Err("TooLarge"), "{}", &text[..1]);
+    }
+    assert!(of("<r a=\"1\"/>".repeat(30_000)).is_ok());
+    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s" },
+        "stringData": { "k": "\"".repeat(500_000) } });
+    assert!(make(&secret, None, &[]).is_ok(), "the data of a Secret is in no Schedule");
+}

@@ -6,7 +6,7 @@ use kube::ResourceExt as _;
 use tokio::time::Instant;
 
 use super::events;
-use super::queue::Unit;
+use super::queue::{Cause, Unit};
 use super::source::{Read, Source, TargetMark};
 use super::sources::{Change, Place, Seen, place};
 use super::state::{Assignment, State, cluster_of, key_of};
@@ -23,12 +23,35 @@ use crate::placement::matching::{Policies, Policy};
 impl State {
     /// Applies a change, and marks what has to be planned because of it.
     pub(super) fn apply(&mut self, change: Change, now: Instant) {
+        let was_complete = self.is_complete();
         match change {
-            Change::Source(kind, seen) => self.on_source(kind, seen, now),
+            Change::Source(kind, seen) => {
+                for seen in self.arriving.hold(kind, seen) {
+                    self.on_source(kind, seen, now);
+                }
+            }
+            Change::Kind(kind) => self.on_kind(kind, now),
+            Change::Failed(kind) => self.arriving.fail(kind),
             Change::Policy(seen) => self.on_policy(seen, now),
             Change::Group(seen) => self.on_group(seen, now),
             Change::Schedule(seen) => self.on_schedule(seen, now),
             Change::Report(seen) => self.on_report(seen),
+        }
+        // Whoever decides about an object could not be known before.
+        if !was_complete && self.is_complete() {
+            self.mark_all(now);
+        }
+    }
+
+    /// Begins to know a kind that is served now: policies that name it can be applied, and nothing else changes before its
+    /// objects are listed.
+    fn on_kind(&mut self, kind: &'static Placeable, now: Instant) {
+        if self.kind_of(&key_of(kind, &Place::default())).is_none() {
+            self.kinds.add(kind);
+            self.arriving.add(kind);
+            for name in self.policies.keys().cloned().collect::<Vec<_>>() {
+                self.mark(Unit::Policy(name), Cause::Review, now);
+            }
         }
     }
 
@@ -91,14 +114,22 @@ impl State {
 
     /// Forgets what was gone before the oldest request under way began: no answer can bring it back.
     pub(super) fn forget_gone(&mut self, oldest: Option<Instant>) {
-        match oldest {
-            Some(oldest) => self.gone.retain(|_, since| *since >= oldest),
-            None => self.gone.clear(),
+        while self.gone_since.front().is_some_and(|(since, _)| oldest.is_none_or(|oldest| *since < oldest))
+            && let Some((_, uid)) = self.gone_since.pop_front()
+        {
+            self.gone.remove(&uid);
+        }
+    }
+
+    /// Records that an object is gone.
+    fn bury(&mut self, uid: String, now: Instant) {
+        if self.gone.insert(uid.clone()) {
+            self.gone_since.push_back((now, uid));
         }
     }
 
     fn is_gone<K: kube::Resource>(&self, object: &K) -> bool {
-        object.meta().uid.as_ref().is_some_and(|uid| self.gone.contains_key(uid))
+        object.meta().uid.as_ref().is_some_and(|uid| self.gone.contains(uid))
     }
 
     fn on_source(&mut self, kind: &'static Placeable, seen: Seen<Read>, now: Instant) {
@@ -125,11 +156,9 @@ impl State {
                 let orphans: Vec<_> =
                     self.copies.keys().filter(|key| of_kind(key) && !is_listed(key)).cloned().collect();
                 for key in orphans {
-                    self.mark(Unit::Object(key), now);
+                    self.mark(Unit::Object(key), Cause::Review, now);
                 }
-                if self.listed.insert((kind.group, kind.plural)) && self.is_complete() {
-                    self.mark_all(now);
-                }
+                self.listed.insert((kind.group, kind.plural));
             }
         }
     }
@@ -168,10 +197,11 @@ impl State {
         }
         if same {
             if relabelled_by_others {
-                self.mark_owner(&key, now);
+                self.mark_owner(&key, Cause::Change, now);
             }
         } else {
-            self.assign(&key, now);
+            self.refusals.forget(&key);
+            self.assign(&key, Cause::Change, now);
         }
         if asked || is_used && self.may_keep_whole(&key) {
             self.whole.insert(key.clone());
@@ -179,9 +209,8 @@ impl State {
             self.forget_object(&key);
         }
         if relabelled {
-            let inside: Vec<_> = self.sources.keys().filter(|one| one.namespace() == key.name()).cloned().collect();
-            for one in inside {
-                self.assign(&one, now);
+            for one in self.sources_in(key.name()) {
+                self.assign(&one, Cause::Change, now);
             }
         }
     }
@@ -193,18 +222,21 @@ impl State {
                 self.touch(key);
             }
             self.index_references(key, Some(&source.facts), None);
-            self.gone.insert(source.address.uid, now);
+            self.bury(source.address.uid, now);
         }
         self.tell(key, BTreeMap::new());
+        self.take_news(key);
+        self.refusals.forget(key);
         if let Some(Assignment::Group(group) | Assignment::Left(Some(group))) = self.assignments.remove(key) {
             self.leave(&group, key);
             self.undecided.insert(group.clone());
-            self.mark(Unit::Group(group), now);
+            self.mark(Unit::Group(group), Cause::Change, now);
         }
-        self.mark(Unit::Object(key.clone()), now);
+        self.mark(Unit::Object(key.clone()), Cause::Change, now);
     }
 
     fn on_policy(&mut self, seen: Seen<SchedulePolicy>, now: Instant) {
+        let mut is_first_list = false;
         match seen {
             Seen::There(policy) => {
                 let name = policy.name_any();
@@ -215,24 +247,21 @@ impl State {
                 if same {
                     return;
                 }
-                self.mark(Unit::Policy(name), now);
+                self.mark(Unit::Policy(name), Cause::Change, now);
             }
             Seen::Gone(policy) => {
                 self.policies.remove(&policy.name_any());
             }
             Seen::Listed(places) => {
                 self.policies.retain(|name, _| places.contains(&(String::new(), name.clone())));
-                if self.listed.insert(("", "schedulepolicies")) && self.is_complete() {
-                    self.mark_all(now);
-                    return;
-                }
+                is_first_list = self.listed.insert(("", "schedulepolicies"));
             }
         }
         let policies = self.policies.values().filter_map(|known| Policy::read(known).ok()).collect();
         self.order = Policies::new(policies)
             .with_direct_placement_denied(self.denies_direct)
             .with_own_namespace(self.own_namespace.clone());
-        if self.is_complete() {
+        if !is_first_list && self.is_complete() {
             self.mark_all(now);
         }
     }
@@ -256,9 +285,7 @@ impl State {
                 for name in gone {
                     self.drop_group(&name, now);
                 }
-                if self.listed.insert(("", "schedulegroups")) && self.is_complete() {
-                    self.mark_all(now);
-                }
+                self.listed.insert(("", "schedulegroups"));
             }
         }
     }
@@ -283,20 +310,20 @@ impl State {
         }
         if is_new && let Some(before) = self.predecessor(&name).map(|(before, _)| before.to_owned()) {
             // It has taken over, so the one before may go.
-            self.mark(Unit::Group(before), now);
+            self.mark(Unit::Group(before), Cause::Report, now);
         }
         if !same {
             self.mark_policy(policy, now);
-            self.mark(Unit::Group(name), now);
+            self.mark(Unit::Group(name), Cause::Report, now);
         }
     }
 
     fn drop_group(&mut self, name: &str, now: Instant) {
         let Some(group) = self.groups.remove(name) else { return };
         self.tally.count(&group, -1);
-        self.gone.extend(group.uid().map(|uid| (uid, now)));
+        self.bury(group.uid().unwrap_or_default(), now);
         self.mark_policy(group.spec.policy.name, now);
-        self.mark(Unit::Group(name.to_owned()), now);
+        self.mark(Unit::Group(name.to_owned()), Cause::Report, now);
     }
 
     fn on_schedule(&mut self, seen: Seen<Schedule>, now: Instant) {
@@ -313,9 +340,7 @@ impl State {
                 for at in gone {
                     self.drop_schedule(&at, now);
                 }
-                if self.listed.insert(("", "schedules")) && self.is_complete() {
-                    self.mark_all(now);
-                }
+                self.listed.insert(("", "schedules"));
             }
         }
     }
@@ -356,7 +381,7 @@ impl State {
         }
         self.copies.entry(key.clone()).or_default().insert(at);
         if let Some(left) = left {
-            self.mark(Unit::Group(left), now);
+            self.mark(Unit::Group(left), Cause::Report, now);
         }
         for event in news {
             self.announce(&key, event, now);
@@ -368,14 +393,14 @@ impl State {
             self.mark_status(&key, now);
         }
         if spec || deleting {
-            self.mark_owner(&key, now);
+            self.mark_owner(&key, Cause::Report, now);
         }
     }
 
     fn drop_schedule(&mut self, at: &Place, now: Instant) {
         let Some(schedule) = self.schedules.remove(at) else { return };
         self.count_copy(&schedule, false);
-        self.gone.extend(schedule.uid().map(|uid| (uid, now)));
+        self.bury(schedule.uid().unwrap_or_default(), now);
         if self.promise(&schedule).is_some() {
             self.touched.insert(cluster_of(at).to_owned());
         }
@@ -383,16 +408,16 @@ impl State {
         self.forget_copy(&key, at);
         self.mark_users(&key, now);
         if let Some(group) = &schedule.spec.group {
-            self.mark(Unit::Group(group.clone()), now);
+            self.mark(Unit::Group(group.clone()), Cause::Report, now);
         }
         if let Some(namespace) = &schedule.spec.source_ref.namespace {
             let namespace = ObjectKey::new("", "Namespace", "", namespace);
             let is_withdrawn = self.assignments.get(&namespace) == Some(&Assignment::Withdrawn);
             if is_withdrawn || self.drained.contains(cluster_of(at)) {
-                self.mark_owner(&namespace, now);
+                self.mark_owner(&namespace, Cause::Report, now);
             }
         }
-        self.mark_owner(&key, now);
+        self.mark_owner(&key, Cause::Report, now);
     }
 
     fn forget_copy(&mut self, key: &ObjectKey, at: &Place) {
@@ -409,8 +434,13 @@ impl State {
 mod tests {
     use serde_json::{Value, json};
 
+    use std::time::Duration;
+
     use super::*;
     use crate::api::placeable::{self, Kinds};
+
+    /// Longer than anything is postponed.
+    const QUIET_ENOUGH: Duration = Duration::from_secs(10);
 
     fn config_map(version: &str) -> Raw {
         serde_json::from_value(json!({"metadata": {"name": "page", "namespace": "shop", "uid": "u1",
@@ -443,7 +473,81 @@ mod tests {
         state.forget_gone(Some(now));
         assert_eq!(state.gone.len(), 2, "a request is older");
         state.forget_gone(None);
-        assert!(state.gone.is_empty());
+        assert!(state.gone.is_empty() && state.gone_since.is_empty());
+    }
+
+    fn listed<K>(names: &[&str]) -> Seen<K> {
+        Seen::Listed(names.iter().map(|name| ("shop".to_owned(), (*name).to_owned())).collect())
+    }
+
+    static WIDGET: Placeable = Placeable {
+        group: "example.com",
+        version: "v1",
+        kind: "Widget",
+        plural: "widgets",
+        namespaced: true,
+        wave: placeable::WAVE_REST,
+    };
+
+    fn widget(name: &str) -> Read {
+        let raw =
+            json!({"metadata": {"name": name, "namespace": "shop", "uid": name, "resourceVersion": "1"}, "spec": {}});
+        Read::watched(&WIDGET, serde_json::from_value(raw).unwrap())
+    }
+
+    fn complete(kinds: Kinds) -> State {
+        let (mut state, now) = (State::new(kinds, false), Instant::now());
+        for kind in placeable::PLACEABLE {
+            assert!(!state.is_complete());
+            state.apply(Change::Source(kind, listed(&[])), now);
+        }
+        state.apply(Change::Policy(listed(&[])), now);
+        state.apply(Change::Group(listed(&[])), now);
+        state.apply(Change::Schedule(listed(&[])), now);
+        state.apply(Change::Report(listed(&[])), now);
+        state
+    }
+
+    #[test]
+    fn a_kind_that_begins_to_be_served_is_known_all_at_once_and_marks_nothing_else() {
+        let (mut state, now) = (complete(Kinds::default()), Instant::now());
+        assert!(state.is_complete());
+        let mut copy = schedule("1", "a");
+        copy.spec.source_ref.kind = "ConfigMap".to_owned();
+        let maps = placeable::find("", "ConfigMap").unwrap();
+        state.apply(Change::Source(maps, Seen::There(Read::watched(maps, config_map("5")))), now);
+        state.apply(Change::Schedule(Seen::There(copy)), now);
+        while let Some(taken) = state.take_due(now + QUIET_ENOUGH) {
+            state.queue.finish(&taken.unit);
+        }
+        state.apply(Change::Kind(&WIDGET), now);
+        assert!(state.is_complete(), "nothing else waits for it");
+        state.apply(Change::Source(&WIDGET, Seen::There(widget("one"))), now);
+        state.apply(Change::Source(&WIDGET, Seen::There(widget("two"))), now);
+        state.apply(Change::Source(&WIDGET, Seen::Gone(widget("two"))), now);
+        assert_eq!((state.sources.len(), state.queue.len()), (1, 0), "not all of them are known");
+        state.apply(Change::Source(&WIDGET, listed(&["one"])), now);
+        assert_eq!(
+            (state.sources.len(), state.queue.len()),
+            (2, 0),
+            "nobody places them, and nothing else is concerned"
+        );
+        assert!(state.is_complete());
+    }
+
+    #[test]
+    fn an_added_kind_is_waited_for_unless_it_cannot_be_listed() {
+        let mut state = complete(Kinds::with(vec![&WIDGET]));
+        assert!(!state.is_complete());
+        state.apply(Change::Failed(&WIDGET), Instant::now());
+        assert!(state.is_complete(), "somebody's conversion webhook stops nobody else");
+        state.apply(Change::Source(&WIDGET, listed(&[])), Instant::now());
+        assert!(state.is_complete());
+        let mut state = complete(Kinds::with(vec![&WIDGET]));
+        state.apply(Change::Source(&WIDGET, Seen::There(widget("one"))), Instant::now());
+        assert!(!state.is_complete() && state.sources.is_empty());
+        state.apply(Change::Source(&WIDGET, listed(&["one"])), Instant::now());
+        assert!(state.is_complete() && state.sources.len() == 1);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use tokio::time::Instant;
 
-use super::queue::Unit;
+use super::queue::{Cause, Unit};
 use super::state::{Assignment, State, cluster_of};
 use crate::api::cluster::Taint;
 use crate::api::group::{ClusterRow, DecisionRecord};
@@ -53,6 +53,10 @@ pub(super) struct Decided {
 pub(super) struct Clusters {
     fleet: Fleet,
     known: BTreeMap<String, Arc<Cluster>>,
+    /// State of the index that was read last.
+    revision: Option<u64>,
+    /// Clusters of the index that take part, and of which nothing is known here.
+    unknown: BTreeSet<String>,
     /// Groups that are decided and whose Schedules may not all be written yet.
     pending: BTreeMap<String, Decision>,
     /// Clusters that promise what a decision no longer asks for.
@@ -70,6 +74,8 @@ impl Clusters {
         Self {
             fleet: Fleet::default(),
             known: BTreeMap::new(),
+            revision: None,
+            unknown: BTreeSet::new(),
             pending: BTreeMap::new(),
             stale: BTreeSet::new(),
             waiting: BTreeSet::new(),
@@ -105,7 +111,8 @@ impl Clusters {
             let concerned: Vec<String> = state.members.keys().filter(|name| is_concerned(name)).cloned().collect();
             let is_direct = |(key, assignment): &(&ObjectKey, &Assignment)| {
                 **assignment == Assignment::Direct
-                    && state.facts(key).is_some_and(|facts| facts.asks.names_any(&changed))
+                    && (state.copies_of(key).any(|(at, _)| changed.contains(cluster_of(at)))
+                        || state.facts(key).is_some_and(|facts| facts.asks.names_any(&changed)))
             };
             let direct: Vec<ObjectKey> =
                 state.assignments.iter().filter(is_direct).map(|(key, _)| key.clone()).collect();
@@ -113,7 +120,7 @@ impl Clusters {
                 state.decide(name, now);
             }
             for key in direct {
-                state.mark(Unit::Object(key), now);
+                state.mark(Unit::Object(key), Cause::Review, now);
             }
         }
         let due = self.grown && now.duration_since(self.waited) >= WAITING_INTERVAL;
@@ -141,6 +148,7 @@ impl Clusters {
     fn read(&mut self, index: &Index, state: &mut State) -> BTreeSet<String> {
         let mut changed = BTreeSet::new();
         let mut renew = std::mem::take(&mut state.reported);
+        let revision = index.revision();
         for (name, cluster) in index.take_inventories() {
             let namespace = cluster_namespace(&name);
             self.take(&cluster, &name, index, state.reports_of(&namespace));
@@ -159,11 +167,9 @@ impl Clusters {
                 state.touched.insert(name);
             }
         }
-        let gone: Vec<String> = self.known.keys().filter(|name| index.cluster(name).is_none()).cloned().collect();
-        for name in gone {
-            self.known.remove(&name);
-            self.fleet.remove(&name);
-            changed.insert(name);
+        if self.revision != Some(revision) {
+            self.revision = Some(revision);
+            changed.append(&mut self.compare(&index.clusters()));
         }
         changed
     }
@@ -174,6 +180,29 @@ impl Clusters {
         index.record_left_out(name, inventory.left_out());
         let read = live::cluster(&mut self.fleet, cluster, inventory);
         self.fleet.set(read);
+    }
+
+    /// Forgets clusters that are not among `all`, and returns them; finds those of which nothing is known.
+    fn compare(&mut self, all: &[Arc<Cluster>]) -> BTreeSet<String> {
+        let names: BTreeSet<String> = all.iter().map(|cluster| cluster.name_any()).collect();
+        let gone: BTreeSet<String> = self.known.keys().filter(|name| !names.contains(*name)).cloned().collect();
+        for name in &gone {
+            self.known.remove(name);
+            self.fleet.remove(name);
+        }
+        let takes_part = |cluster: &&Arc<Cluster>| cluster.spec.accepted && live::is_ready(cluster);
+        let unknown = all.iter().filter(takes_part).map(|cluster| cluster.name_any());
+        let unknown = unknown.filter(|name| !self.known.contains_key(name)).collect();
+        let before = std::mem::replace(&mut self.unknown, unknown);
+        if self.unknown != before && !self.unknown.is_empty() {
+            tracing::warn!(clusters = ?self.unknown, "nothing is placed before these clusters are read");
+        }
+        gone
+    }
+
+    /// Returns whether every cluster that takes part is known: a decision without one would take from it what it has.
+    pub(super) fn is_complete(&self) -> bool {
+        self.unknown.is_empty()
     }
 
     /// Makes the promises of the clusters anew whose Schedules changed: what is in Schedules, then what is decided and
@@ -301,5 +330,42 @@ impl Clusters {
             Some((cluster_of(at).to_owned(), written.completions.or(written.replicas)?))
         });
         Some(decide::decide_direct(facts, &direct, &self.fleet, &shares.collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::placeable::Kinds;
+
+    #[test]
+    fn nothing_is_decided_while_a_ready_cluster_is_unknown() {
+        let cluster = |name: &str, version: &str, ready: &str| -> Cluster {
+            serde_json::from_value(json!({"apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster",
+                "metadata": {"name": name, "uid": name, "resourceVersion": version}, "spec": {"name": name, "accepted": true},
+                "status": {"conditions": [{"type": "Ready", "status": ready, "reason": "R", "message": ""}]}}))
+            .unwrap()
+        };
+        let (index, now) = (Index::complete(), Instant::now());
+        let mut state = State::new(Kinds::default(), false);
+        let mut first = Clusters::new(now);
+        index.put(cluster("east", "1", "True"));
+        first.refresh(&index, &mut state, now);
+        assert!(first.is_complete() && first.fleet.get("east").is_some());
+        // Whoever comes later is told of no inventory before the agent reports again.
+        let mut second = Clusters::new(now);
+        second.refresh(&index, &mut state, now);
+        assert!(!second.is_complete());
+        index.put(cluster("west", "2", "True"));
+        second.refresh(&index, &mut state, now);
+        assert!(!second.is_complete(), "one of them is not all");
+        index.put(cluster("east", "3", "True"));
+        second.refresh(&index, &mut state, now);
+        assert!(second.is_complete());
+        index.forget(&cluster("east", "3", "True"));
+        second.refresh(&index, &mut state, now);
+        assert!(second.is_complete() && second.fleet.get("east").is_none(), "a deleted one is not waited for");
     }
 }

@@ -1,11 +1,9 @@
-//! Events about decisions: once a change, and never more than the API server should hold.
+//! Events about decisions and copies: once a change.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource as _;
-use tokio::time::Instant;
 
 use super::conditions::MOVING;
 use super::decide::Decided;
@@ -21,35 +19,9 @@ use crate::placement::facts::ObjectKey;
 use crate::placement::live;
 use crate::placement::matching::Match;
 
-/// Events in a burst, and after it in a second.
-const BURST: f64 = 200.0;
-const RATE: f64 = 20.0;
-
-/// Limits the rate of events; what is above it is lost.
-#[derive(Debug)]
-pub(super) struct Limit(Mutex<(f64, Instant)>);
-
-impl Default for Limit {
-    fn default() -> Self {
-        Self(Mutex::new((BURST, Instant::now())))
-    }
-}
-
-impl Limit {
-    /// Takes one event out of the allowance.
-    pub(super) fn take(&self, now: Instant) -> bool {
-        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (left, at) = *inner;
-        let left = (left + RATE * now.saturating_duration_since(at).as_secs_f64()).min(BURST);
-        let taken = left >= 1.0;
-        *inner = (if taken { left - 1.0 } else { left }, now);
-        taken
-    }
-}
-
 /// An event about an object.
 pub(super) fn event(about: ObjectReference, warning: bool, reason: &'static str, message: &str) -> Write {
-    Write::Event { about, warning, reason, message: explain::shorten(message.to_owned()) }
+    Write::Event { about, warning, reason, message: explain::shorten(message.to_owned()), agent: None }
 }
 
 fn reference(group: &str) -> ObjectReference {
@@ -75,8 +47,14 @@ pub(super) fn of_copy(old: &Schedule, new: &Schedule) -> Vec<Write> {
     let namespace = new.metadata.namespace.as_deref().unwrap_or_default();
     let cluster = cluster_of_namespace(namespace).unwrap_or_default();
     let news = copy_state::news(old, new).into_iter();
-    news.map(|news| event(about.clone(), news.warning, news.reason, &format!("On {cluster:?}: {}", news.message)))
-        .collect()
+    news.map(|news| Write::Event {
+        about: about.clone(),
+        warning: news.warning,
+        reason: news.reason,
+        message: explain::shorten(format!("On {cluster:?}: {}", news.message)),
+        agent: Some(cluster.to_owned()),
+    })
+    .collect()
 }
 
 /// The events about members that do not do in several clusters what they do in one.
@@ -174,21 +152,4 @@ fn restarted(state: &State, members: &[&ObjectKey], decided: &Decided) -> Vec<Wr
         }
     }
     events
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn a_burst_of_events_is_cut_to_the_rate() {
-        let limit = Limit::default();
-        let start = Instant::now();
-        let count = |at: Instant| (0..1000).filter(|_| limit.take(at)).count();
-        assert_eq!(count(start + Duration::from_secs(1)), 200);
-        assert_eq!(count(start + Duration::from_secs(2)), 20);
-        assert_eq!(count(start + Duration::from_secs(60)), 200);
-    }
 }

@@ -3,26 +3,32 @@
 //!
 //! One task owns the state. Watches and the answers to writes change it; what is due because of a change is decided by the
 //! pure functions of [`crate::placement`] and written by tasks of its own, one at a time for a unit. The Schedules are the
-//! truth about which copies there are: after a restart everything is read from them.
+//! truth about which copies there are: after a restart everything is read from them. Namespaces take turns in all of it, so
+//! that none has to wait for another one's thousands.
 
+mod arriving;
 mod changes;
 mod conditions;
 mod decide;
+mod event_queue;
 mod events;
 mod plan;
 mod policies;
 mod queue;
+mod refusals;
 mod regroup;
 mod source;
 mod sources;
 mod state;
 mod status;
 mod tally;
+mod tenant;
+mod turns;
 #[cfg(test)]
 mod upgrade_tests;
 mod writer;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,14 +50,17 @@ use crate::k8s::daemon_client::{CallError, call};
 use crate::k8s::extra_kinds;
 use crate::placement::facts::ObjectKey;
 use decide::{Clusters, Decided};
-use queue::Unit;
+use plan::Plan;
+use queue::{Cause, Taken, Unit};
+use refusals::{Refusal, Subject};
 use state::State;
-use writer::{Address, Events, Write, Writer, Written};
+use tenant::Tenant;
+use writer::{Address, Events, Outcome, Write, Writer};
 
-/// Changes that wait for the task that owns the state.
-const CHANGES: usize = 1024;
-/// Units whose writes are under way at a time.
-const UNITS: usize = 64;
+/// Changes that wait for the task that owns the state, each of up to an object of 1 MiB.
+const CHANGES: usize = 128;
+/// Time for which changes are applied, and then units planned, before it is looked at the other again.
+const SLICE: Duration = Duration::from_millis(20);
 /// Bytes of sources after which a plan that reads many has read enough at a time.
 const FETCHED: usize = 2 << 20;
 /// Longest time between two looks at what is due.
@@ -67,8 +76,7 @@ struct Placing {
     state: State,
     clusters: Clusters,
     decided: BTreeMap<String, Decided>,
-    /// Units whose writes are under way, with their beginnings.
-    busy: BTreeMap<Unit, Instant>,
+    extra_kinds: Vec<ExtraKind>,
     backoffs: BTreeMap<Unit, Backoff>,
 }
 
@@ -83,31 +91,33 @@ pub struct Options {
     pub extra_kinds: Vec<ExtraKind>,
 }
 
-/// Places until dropped; anew, with all that is recorded, when a further kind begins to be served.
+/// Places until dropped.
 pub async fn run(client: Client, index: Arc<Index>, metrics: Metrics, recorder: Recorder, options: Options) {
-    loop {
-        let kinds = extra_kinds::kinds(&client, &options.extra_kinds).await;
-        let state = State::new(kinds.clone(), options.denies_direct).with_own_namespace(options.namespace.clone());
-        let placing = Placing::new(client.clone(), index.clone(), metrics.clone(), recorder.clone(), state);
-        tokio::select! {
-            () = placing.run() => return,
-            () = extra_kinds::more(&client, &options.extra_kinds, &kinds) => {}
-        }
-    }
+    let kinds = extra_kinds::kinds(&client, &options.extra_kinds).await;
+    let state = State::new(kinds, options.denies_direct).with_own_namespace(options.namespace);
+    Placing::new(client, index, metrics, recorder, state, options.extra_kinds).run().await;
 }
 
 /// The end of a unit's writes.
 struct Done {
     unit: Unit,
-    written: Vec<Written>,
+    tenant: Tenant,
+    cause: Cause,
+    outcome: Outcome,
     /// Sources whose whole objects were read.
     fetched: Vec<(&'static Placeable, Raw)>,
-    failure: Option<CallError>,
 }
 
 impl Placing {
     /// Creates a placement that has seen nothing.
-    fn new(client: Client, index: Arc<Index>, metrics: Metrics, recorder: Recorder, state: State) -> Self {
+    fn new(
+        client: Client,
+        index: Arc<Index>,
+        metrics: Metrics,
+        recorder: Recorder,
+        state: State,
+        extra_kinds: Vec<ExtraKind>,
+    ) -> Self {
         let (writer, events) = Writer::new(client.clone(), recorder, metrics.clone());
         Self {
             writer,
@@ -118,34 +128,38 @@ impl Placing {
             state,
             clusters: Clusters::new(Instant::now()),
             decided: BTreeMap::new(),
-            busy: BTreeMap::new(),
+            extra_kinds,
             backoffs: BTreeMap::new(),
         }
+    }
+
+    /// Returns whether all is known that a decision depends on.
+    fn is_complete(&self) -> bool {
+        self.state.is_complete() && self.index.is_complete() && self.clusters.is_complete()
     }
 
     async fn run(mut self) {
         let (sender, mut changes) = mpsc::channel(CHANGES);
         let mut tasks = JoinSet::new();
-        tasks.spawn(sources::watch(self.client.clone(), self.state.kinds.clone(), sender));
+        let (kinds, wanted) = (self.state.kinds.clone(), std::mem::take(&mut self.extra_kinds));
+        tasks.spawn(sources::watch(self.client.clone(), kinds, wanted, sender));
         if let Some(events) = self.events.take() {
             tasks.spawn(events.write());
         }
         let mut writes: JoinSet<Done> = JoinSet::new();
-        let mut batch = Vec::new();
+        let (mut batch, mut pending) = (Vec::new(), VecDeque::new());
         loop {
             // Before everything is listed, and while no further unit may be written, nothing that is due can begin.
-            let is_complete = self.state.is_complete() && self.index.is_complete();
-            let begins = is_complete && writes.len() < UNITS;
-            let next = begins.then(|| self.state.queue.next(|unit| !self.busy.contains_key(unit))).flatten();
-            let next = next.into_iter().chain(self.clusters.next().filter(|_| is_complete));
+            let is_complete = self.is_complete();
+            let next = self.state.queue.next().into_iter().chain(self.clusters.next()).filter(|_| is_complete);
+            let next = next.chain((!pending.is_empty()).then(Instant::now));
             let wake = next.fold(Instant::now() + TICK, Instant::min);
             tokio::select! {
-                count = changes.recv_many(&mut batch, CHANGES) => {
+                count = changes.recv_many(&mut batch, CHANGES), if pending.is_empty() => {
                     if count == 0 {
                         return;
                     }
-                    let now = Instant::now();
-                    aside(|| batch.drain(..).for_each(|change| self.state.apply(change, now)));
+                    pending.extend(batch.drain(..));
                 }
                 Some(done) = writes.join_next(), if !writes.is_empty() => {
                     match done {
@@ -158,36 +172,105 @@ impl Placing {
                 () = self.index.placement.notified() => {}
                 () = tokio::time::sleep_until(wake) => {}
             }
-            self.state.forget_gone(self.busy.values().min().copied());
+            if !pending.is_empty() {
+                aside(|| self.apply(&mut pending));
+            }
+            self.state.forget_gone(self.state.queue.oldest());
             if !self.state.is_complete() || !self.index.is_complete() {
                 continue;
             }
-            let now = Instant::now();
-            aside(|| self.clusters.refresh(&self.index, &mut self.state, now));
-            #[allow(clippy::cast_precision_loss)] // A count of units.
-            self.metrics.gauge(
-                "fleet_placement_queue_length",
-                "Groups, objects and statuses that wait to be planned.",
-                &[],
-                self.state.queue.len() as f64,
-            );
-            self.state.tally.publish(&self.metrics);
-            let free = UNITS.saturating_sub(writes.len());
-            if free > 0 {
-                let due = self.state.take_due(now, free, |unit| !self.busy.contains_key(unit));
-                for (unit, waited) in due {
-                    let help = "Time from the first change until a group, object or status is planned.";
-                    self.metrics.observe_short("fleet_placement_queue_seconds", help, waited);
-                    aside(|| self.begin(unit, &mut writes));
-                }
+            self.plan_due(&mut writes);
+        }
+    }
+
+    /// Applies changes, for a while.
+    fn apply(&mut self, pending: &mut VecDeque<sources::Change>) {
+        let now = Instant::now();
+        while let Some(change) = pending.pop_front() {
+            self.state.apply(change, now);
+            if now.elapsed() >= SLICE {
+                return;
+            }
+        }
+    }
+
+    /// Plans what is due, for a while.
+    fn plan_due(&mut self, writes: &mut JoinSet<Done>) {
+        let now = Instant::now();
+        aside(|| self.clusters.refresh(&self.index, &mut self.state, now));
+        #[allow(clippy::cast_precision_loss)] // A count of units.
+        self.metrics.gauge(
+            "fleet_placement_queue_length",
+            "Groups, objects and statuses that wait to be planned.",
+            &[],
+            self.state.queue.len() as f64,
+        );
+        self.state.tally.publish(&self.metrics);
+        if !self.clusters.is_complete() {
+            return;
+        }
+        for unit in self.state.refusals.take_due(now) {
+            self.state.mark(unit, Cause::Report, now);
+        }
+        while let Some(taken) = self.state.take_due(now) {
+            let help = "Time from the first change until a group, object or status is planned.";
+            self.metrics.observe_short("fleet_placement_queue_seconds", help, taken.waited);
+            aside(|| self.begin(taken, writes));
+            if now.elapsed() >= SLICE {
+                return;
             }
         }
     }
 
     /// Plans a unit and starts its writes.
-    fn begin(&mut self, unit: Unit, writes: &mut JoinSet<Done>) {
+    fn begin(&mut self, taken: Taken, writes: &mut JoinSet<Done>) {
+        let Taken { unit, tenant, cause, .. } = taken;
+        let mut plan = self.plan(&unit);
+        plan.stages.extend(self.faults(std::mem::take(&mut plan.faults)));
+        for refusal in std::mem::take(&mut plan.refused) {
+            self.state.refusals.record(refusal, unit.clone(), Instant::now());
+        }
+        self.state.refusals.hold_back(&mut plan.stages);
+        if plan.fetch.is_empty() && plan.stages.is_empty() {
+            self.backoffs.remove(&unit);
+            if let Unit::Group(name) = &unit {
+                self.clusters.written(name);
+            }
+            for key in &plan.written {
+                self.state.forget_object(key);
+            }
+            self.state.queue.finish(&unit);
+            return;
+        }
+        let (writer, client) = (self.writer.clone(), self.client.clone());
+        writes.spawn(async move {
+            let mut fetched = Vec::new();
+            let mut bytes = 0;
+            for address in &plan.fetch {
+                if bytes > FETCHED {
+                    // The next plan writes what these give, and reads more.
+                    break;
+                }
+                match fetch(&client, address).await {
+                    Ok(raw) => {
+                        bytes += raw.as_ref().map_or(0, |raw| raw.object.values().map(source::weight).sum());
+                        fetched.extend(raw.map(|raw| (address.kind, raw)));
+                    }
+                    Err(error) => {
+                        let outcome = Outcome { failure: Some(error), ..Outcome::default() };
+                        return Done { unit, tenant, cause, outcome, fetched };
+                    }
+                }
+            }
+            let outcome = writer.execute(plan.stages, &tenant).await;
+            Done { unit, tenant, cause, outcome, fetched }
+        });
+    }
+
+    /// Plans a unit; a group is decided first, if it has to be.
+    fn plan(&mut self, unit: &Unit) -> Plan {
         let wall = Timestamp::now();
-        let plan = match &unit {
+        match unit {
             // What changes its group has to be in it before that is decided: a decision lifts the promises of the group.
             Unit::Group(name) => regroup::plan(&self.state, name).unwrap_or_else(|| {
                 self.decide(name, wall);
@@ -204,40 +287,7 @@ impl Placing {
                 plan
             }
             Unit::Policy(name) => policies::plan(&self.state, name, wall),
-        };
-        let mut plan = plan;
-        plan.stages.extend(self.faults(std::mem::take(&mut plan.faults)));
-        if plan.fetch.is_empty() && plan.stages.is_empty() {
-            self.backoffs.remove(&unit);
-            if let Unit::Group(name) = &unit {
-                self.clusters.written(name);
-            }
-            for key in &plan.written {
-                self.state.forget_object(key);
-            }
-            return;
         }
-        self.busy.insert(unit.clone(), Instant::now());
-        let (writer, client) = (self.writer.clone(), self.client.clone());
-        writes.spawn(async move {
-            let mut fetched = Vec::new();
-            let mut bytes = 0;
-            for address in &plan.fetch {
-                if bytes > FETCHED {
-                    // The next plan writes what these give, and reads more.
-                    break;
-                }
-                match fetch(&client, address).await {
-                    Ok(raw) => {
-                        bytes += raw.as_ref().map_or(0, |raw| raw.object.values().map(source::weight).sum());
-                        fetched.extend(raw.map(|raw| (address.kind, raw)));
-                    }
-                    Err(error) => return Done { unit, written: Vec::new(), fetched, failure: Some(error) },
-                }
-            }
-            let (written, failure) = writer.execute(plan.stages).await;
-            Done { unit, written, fetched, failure }
-        });
     }
 
     /// Decides a group where that is due.
@@ -282,14 +332,17 @@ impl Placing {
 
     fn finish(&mut self, done: Done) {
         let now = Instant::now();
-        let Done { unit, written, fetched, failure } = done;
-        self.busy.remove(&unit);
-        let moved = !written.is_empty() || !fetched.is_empty();
+        let Done { unit, tenant, cause, outcome: Outcome { written, refused, failure }, fetched } = done;
+        self.state.queue.finish(&unit);
+        let moved = !written.is_empty() || !fetched.is_empty() || !refused.is_empty();
         for one in written {
             self.state.on_written(one, now);
         }
         for (kind, raw) in fetched {
             self.state.on_fetched(kind, raw, now);
+        }
+        for refusal in refused {
+            self.refuse(refusal, &unit, &tenant, now);
         }
         if let Some(error) = failure {
             let backoff = self.backoffs.entry(unit.clone());
@@ -301,10 +354,28 @@ impl Placing {
             } else {
                 tracing::warn!(?unit, %error, ?wait, "placing failed");
             }
-            self.state.queue.retry(unit, now, wait);
+            self.state.queue.retry(unit, cause, now, wait);
         } else if moved {
             // Whether anything is left to do is seen with the answers.
-            self.state.mark(unit, now);
+            self.state.mark(unit, cause, now);
+        }
+    }
+
+    /// Records a write that was refused. What is refused of a copy is said with the plan of its object; the rest here, once.
+    fn refuse(&mut self, refusal: Refusal, unit: &Unit, tenant: &Tenant, now: Instant) {
+        let (subject, error) = (refusal.subject.clone(), refusal.error.clone());
+        if !self.state.refusals.record(refusal, unit.clone(), now) {
+            return;
+        }
+        tracing::warn!(?subject, %error, "a write is refused, and is tried again in minutes");
+        let (key, reason, what) = match &subject {
+            Subject::Mark(key) => (key, "LabelRefused", "the label that says where it went"),
+            Subject::Status(key) => (key, "StatusRefused", "the status that its copies have"),
+            Subject::Copy(..) | Subject::Other(..) => return,
+        };
+        if let Some(source) = self.state.sources.get(key) {
+            let message = format!("{what} cannot be written: {error}");
+            self.writer.publish(events::event(source.address.reference(), true, reason, &message), tenant);
         }
     }
 }

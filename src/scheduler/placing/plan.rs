@@ -7,6 +7,7 @@ use kube::ResourceExt;
 
 use super::decide::Decided;
 use super::events;
+use super::refusals::{self, Refusal, Subject};
 use super::source::{Source, TargetMark};
 use super::state::{Assignment, State, cluster_of};
 use super::status;
@@ -47,6 +48,8 @@ pub(super) struct Plan {
     pub(super) written: Vec<ObjectKey>,
     /// Objects that cannot be placed as they ask, with the reasons of the events that say so.
     pub(super) faults: BTreeMap<ObjectKey, BTreeMap<&'static str, String>>,
+    /// Copies that cannot be made.
+    pub(super) refused: Vec<Refusal>,
 }
 
 /// Copy that one object has to have in one cluster.
@@ -123,12 +126,20 @@ pub(super) fn object(state: &State, key: &ObjectKey, direct: Option<&DirectDecis
         draft.remove_others(state, key, status::is_available_in(state, key, &targets));
     }
     let target = TargetMark::of(targets.iter().copied().filter(|_| is_direct));
-    let of_copy = draft.faults.get(key).map(|fault| (fault.code(), fault.to_string()));
+    let fault = draft.faults.get(key).map(said);
     let mut plan = draft.finish();
+    if plan.is_partial {
+        return plan;
+    }
     let invalid = source.facts.asks.invalid.filter(|_| is_direct).map(|invalid| ("Invalid", invalid.to_string()));
     let faults = direct.map(blocked).unwrap_or_default().into_iter().chain(denied(state, key));
-    plan.faults.insert(key.clone(), faults.chain(of_copy).chain(invalid).collect());
+    plan.faults.insert(key.clone(), faults.chain(fault).chain(invalid).collect());
     if is_direct { plan.with_label(source, target) } else { plan }
+}
+
+/// Returns the reason of the event that says that a copy cannot be made, and its message.
+fn said(fault: &CopyError) -> (&'static str, String) {
+    (if fault.is_override() { "OverrideFailed" } else { fault.code() }, fault.to_string())
 }
 
 /// Returns the reason and message that say that an annotation does not count here; `None` where that is not so.
@@ -208,7 +219,7 @@ pub(super) fn group(state: &State, name: &str, decided: Option<&Decided>, now: T
         }
     }
     let moved = decided.is_some_and(|decided| !decided.suspended && !decided.targets.is_empty())
-        && status::all_available(state, &members, decided);
+        && status::all_available(state, &members, decided, &draft.faults);
     if moved {
         for key in &members {
             if !matches!(state.assignments.get(*key), Some(Assignment::Left(_))) {
@@ -222,8 +233,7 @@ pub(super) fn group(state: &State, name: &str, decided: Option<&Decided>, now: T
         return plan;
     }
     for key in &members {
-        let event = |fault: &CopyError| if fault.is_override() { "OverrideFailed" } else { fault.code() };
-        let of_member = faults.get(*key).map(|fault| (event(fault), fault.to_string()));
+        let of_member = faults.get(*key).map(said);
         plan.faults.insert((*key).clone(), of_member.into_iter().chain(denied(state, key)).collect());
     }
     let spec = group_spec(state, members[0], policy, known);
@@ -392,6 +402,15 @@ impl Draft {
         if same {
             return None;
         }
+        let subject = Subject::Copy(facts.key.clone(), wanted.cluster.to_owned());
+        let content = refusals::content(&hash, wanted.group, wanted.share.as_ref(), apply_policy.as_ref());
+        if let Some((error, waits)) = state.refusals.find(&subject, &content) {
+            // It is said until the copy is written.
+            self.faults.insert(facts.key.clone(), error.clone());
+            if waits {
+                return None;
+            }
+        }
         if self.bytes >= BYTES {
             self.partial = true;
             return None;
@@ -408,7 +427,8 @@ impl Draft {
         let made = match copy::make(object, share, &edits) {
             Ok(made) => made,
             Err(error) => {
-                self.faults.insert(facts.key.clone(), error);
+                self.faults.insert(facts.key.clone(), error.clone());
+                self.plan.refused.push(Refusal { subject, content, error });
                 return None;
             }
         };
@@ -498,7 +518,7 @@ impl Draft {
             let stages: Stages = [self.namespaces, self.schedules].into_iter().filter(|one| !one.is_empty()).collect();
             // What is at hand is written, and let go of, before more is read.
             let fetch = if stages.is_empty() { self.plan.fetch } else { Vec::new() };
-            return Plan { stages, fetch, is_partial: true, ..Plan::default() };
+            return Plan { stages, fetch, is_partial: true, refused: self.plan.refused, ..Plan::default() };
         }
         let mut stages: Stages = Vec::new();
         stages.extend([self.namespaces, self.schedules].into_iter().filter(|stage| !stage.is_empty()));

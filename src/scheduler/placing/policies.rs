@@ -3,6 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 
+use super::events;
 use super::plan::Plan;
 use super::state::State;
 use super::writer::Write;
@@ -92,7 +93,7 @@ pub(super) fn plan(state: &State, name: &str, now: Timestamp) -> Plan {
     }
     if let Some((reason, message)) = fault.filter(|_| is_news) {
         let about = kube::Resource::object_ref(policy, &());
-        stage.push(Write::Event { about, warning: true, reason, message });
+        stage.push(events::event(about, true, reason, &message));
     }
     let stages = if stage.is_empty() { Vec::new() } else { vec![stage] };
     Plan { stages, ..Plan::default() }

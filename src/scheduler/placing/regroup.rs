@@ -34,6 +34,8 @@ pub(super) fn plan(state: &State, name: &str) -> Option<Plan> {
             uid: schedule.uid().unwrap_or_default(),
             group: name.to_owned(),
         })
+        // One copy that cannot be relabelled does not keep the group waiting.
+        .filter(|write| !state.refusals.holds(write))
         .collect();
     let relabelled = Some(relabelled).filter(|stage| !stage.is_empty());
     // The record first: the old group stays until it is there.

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
-use std::future::Future;
 use std::pin::pin;
 
 use futures::TryStreamExt as _;
-use futures::future::join_all;
+use futures::stream::{FuturesUnordered, StreamExt as _};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource, ResourceExt as _};
@@ -15,10 +14,12 @@ use tokio::sync::mpsc::Sender;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::source::Read;
+use crate::api::extra_kind::ExtraKind;
 use crate::api::lenient::Lenient;
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::{Kinds, Placeable};
 use crate::api::{ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
+use crate::k8s::extra_kinds;
 use crate::scheduler::index::OTHERS_WATCH;
 
 /// Objects of a page of a list of sources: an answer with so many of the largest ones, of which JSON may write each byte
@@ -50,6 +51,10 @@ pub(super) enum Seen<K> {
 pub(super) enum Change {
     /// An object that could be placed, of the kind.
     Source(&'static Placeable, Seen<Read>),
+    /// A further kind is served, and watched.
+    Kind(&'static Placeable),
+    /// A watch of a kind fails.
+    Failed(&'static Placeable),
     /// A policy.
     Policy(Seen<SchedulePolicy>),
     /// A group.
@@ -65,30 +70,51 @@ pub(super) fn watches(kinds: &Kinds) -> usize {
     kinds.iter().count() + 4
 }
 
-/// Watches until dropped, or until nobody receives.
-pub(super) async fn watch(client: Client, kinds: Kinds, changes: Sender<Change>) {
+/// Watches until dropped, or until nobody receives; also the kinds of `wanted` that begin to be served.
+pub(super) async fn watch(client: Client, kinds: Kinds, wanted: Vec<ExtraKind>, changes: Sender<Change>) {
+    let all = client.clone();
+    let policies = Api::<Lenient<SchedulePolicy>>::all(all.clone());
+    let groups = Api::<Lenient<ScheduleGroup>>::all(all.clone());
+    let schedules = Api::<Lenient<Schedule>>::all(all.clone());
+    let reports = Api::<Lenient<ClusterReport>>::all(all);
+    tokio::join!(
+        watch_sources(&client, kinds, &wanted, &changes),
+        follow(policies, None, PAGE, &changes, |seen| Change::Policy(seen.map(|read| read.0))),
+        follow(groups, None, PAGE, &changes, |seen| Change::Group(seen.map(|read| read.0))),
+        follow(schedules, None, PAGE, &changes, |seen| Change::Schedule(seen.map(|read| read.0))),
+        follow(reports, None, REPORTS_PAGE, &changes, |seen| Change::Report(seen.map(|read| read.0))),
+    );
+}
+
+/// Watches the objects that could be placed. A kind that begins to be served is watched from then on, and nothing else
+/// begins anew because of it; the watch of one that is served no more fails until it is served again.
+async fn watch_sources(client: &Client, mut kinds: Kinds, wanted: &[ExtraKind], changes: &Sender<Change>) {
     let lists = Semaphore::new(LISTS);
-    let sources = join_all(kinds.iter().map(|kind| {
-        let api: Api<Raw> = kind.api(&client, None);
-        let (changes, lists) = (&changes, &lists);
-        let send = move |seen: Seen<Raw>| changes.send(Change::Source(kind, seen.map(|raw| Read::watched(kind, raw))));
-        follow(api, kind.plural, SOURCES_PAGE, Some(lists), send)
-    }));
-    let policies =
-        follow(Api::<Lenient<SchedulePolicy>>::all(client.clone()), "schedulepolicies", PAGE, None, |seen| {
-            changes.send(Change::Policy(seen.map(|read| read.0)))
-        });
-    let groups = follow(Api::<Lenient<ScheduleGroup>>::all(client.clone()), "schedulegroups", PAGE, None, |seen| {
-        changes.send(Change::Group(seen.map(|read| read.0)))
-    });
-    let schedules = follow(Api::<Lenient<Schedule>>::all(client.clone()), "schedules", PAGE, None, |seen| {
-        changes.send(Change::Schedule(seen.map(|read| read.0)))
-    });
-    let reports =
-        follow(Api::<Lenient<ClusterReport>>::all(client.clone()), "clusterreports", REPORTS_PAGE, None, |seen| {
-            changes.send(Change::Report(seen.map(|read| read.0)))
-        });
-    tokio::join!(sources, policies, groups, schedules, reports);
+    let watch_kind = |kind: &'static Placeable| {
+        let api: Api<Raw> = kind.api(client, None);
+        let read = move |seen: Seen<Raw>| Change::Source(kind, seen.map(|raw| Read::watched(kind, raw)));
+        follow(api, Some((kind, &lists)), SOURCES_PAGE, changes, read)
+    };
+    let mut watches: FuturesUnordered<_> = kinds.iter().map(watch_kind).collect();
+    loop {
+        let found = {
+            let mut more = pin!(extra_kinds::more(client, wanted, &kinds));
+            loop {
+                tokio::select! {
+                    found = &mut more => break found,
+                    // All end when nobody receives any more.
+                    ended = watches.next() => if ended.is_none() { return },
+                }
+            }
+        };
+        for kind in found {
+            if changes.send(Change::Kind(kind)).await.is_err() {
+                return;
+            }
+            kinds.add(kind);
+            watches.push(watch_kind(kind));
+        }
+    }
 }
 
 impl<K> Seen<K> {
@@ -101,16 +127,15 @@ impl<K> Seen<K> {
     }
 }
 
-/// Follows all objects of a kind. Where `lists` are given, one of them is taken for as long as they are listed.
-async fn follow<K, F, E>(
+/// Watches one kind and sends what is seen. Of sources it lists only so many kinds at a time as there are permits.
+async fn follow<K>(
     api: Api<K>,
-    what: &'static str,
+    source: Option<(&'static Placeable, &Semaphore)>,
     page: u32,
-    lists: Option<&Semaphore>,
-    send: impl Fn(Seen<K>) -> F,
+    changes: &Sender<Change>,
+    change: impl Fn(Seen<K>) -> Change,
 ) where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-    F: Future<Output = Result<(), E>>,
 {
     // Lists are of the newest state: what an old one does not name would look gone.
     let config = watcher::Config::default().timeout(OTHERS_WATCH).page_size(page);
@@ -121,30 +146,32 @@ async fn follow<K, F, E>(
         let seen = match stream.try_next().await {
             Ok(Some(Event::Init)) => {
                 listed.clear();
-                if let Some(lists) = lists {
+                if let Some((_, lists)) = source {
                     list = lists.acquire().await.ok();
                 }
                 continue;
             }
             Ok(Some(Event::InitApply(object))) => {
                 listed.insert(place(&object));
-                Seen::There(object)
+                change(Seen::There(object))
             }
             Ok(Some(Event::InitDone)) => {
                 drop(list.take());
-                Seen::Listed(std::mem::take(&mut listed))
+                change(Seen::Listed(std::mem::take(&mut listed)))
             }
-            Ok(Some(Event::Apply(object))) => Seen::There(object),
-            Ok(Some(Event::Delete(object))) => Seen::Gone(object),
+            Ok(Some(Event::Apply(object))) => change(Seen::There(object)),
+            Ok(Some(Event::Delete(object))) => change(Seen::Gone(object)),
             Ok(None) => return,
             Err(error) => {
-                tracing::debug!(%error, what, "watch failed");
+                let of = source.map(|(kind, _)| kind.plural);
+                tracing::debug!(%error, kind = std::any::type_name::<K>(), of, "watch failed");
                 // A kind that cannot be listed keeps no other from it.
                 drop(list.take());
-                continue;
+                let Some((kind, _)) = source else { continue };
+                Change::Failed(kind)
             }
         };
-        if send(seen).await.is_err() {
+        if changes.send(seen).await.is_err() {
             return;
         }
     }

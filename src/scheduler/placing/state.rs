@@ -1,14 +1,15 @@
 //! The knowledge of placement: sources, policies, groups and Schedules as the watches deliver them, with the indexes
 //! that are asked for, and what is due because of a change.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::queue::{Queue, Unit};
+use super::arriving::Arriving;
+use super::queue::{Cause, Queue, Unit};
+use super::refusals::Refusals;
 use super::source::{Source, TargetMark};
 use super::sources::{Place, watches};
 use super::tally::Tally;
@@ -30,6 +31,8 @@ const QUIET_MAX: Duration = Duration::from_secs(1);
 /// Changes of the status of copies within this time are written together, at most this late.
 const STATUS_DEBOUNCE: Duration = Duration::from_millis(500);
 const STATUS_MAX: Duration = Duration::from_secs(2);
+/// Events about a source that wait for its status; what comes on top is lost.
+const NEWS: usize = 16;
 
 /// Most sources of which the whole object is kept, each of at most 16 KiB, until their copies are made.
 const MOST_WHOLE: usize = 2048;
@@ -77,6 +80,8 @@ pub(super) struct State {
     /// Faults that were last told of objects that cannot be placed as they ask, by reason.
     told: BTreeMap<ObjectKey, BTreeMap<&'static str, String>>,
     pub(super) queue: Queue,
+    /// Writes that were refused, and copies that cannot be made.
+    pub(super) refusals: Refusals,
     /// Parts of inventories, and the clusters of which one changed.
     pub(super) reports: BTreeMap<Place, Part>,
     pub(super) reported: BTreeSet<String>,
@@ -92,8 +97,12 @@ pub(super) struct State {
     pub(super) listed: BTreeSet<(&'static str, &'static str)>,
     /// The kinds that are watched.
     pub(super) kinds: Kinds,
-    /// UIDs of objects that are gone, and since when: the answer to a request that was under way may still hold them.
-    pub(super) gone: BTreeMap<String, Instant>,
+    /// Added kinds of which the first list is not complete.
+    pub(super) arriving: Arriving,
+    /// UIDs of objects that are gone: the answer to a request that was under way may still hold them.
+    pub(super) gone: BTreeSet<String>,
+    /// The same in the order of time.
+    pub(super) gone_since: VecDeque<(Instant, String)>,
 }
 
 impl State {
@@ -101,7 +110,9 @@ impl State {
         Self {
             denies_direct,
             own_namespace: None,
+            arriving: Arriving::new(kinds.added()),
             kinds,
+            refusals: Refusals::default(),
             sources: BTreeMap::new(),
             policies: BTreeMap::new(),
             order: Policies::default().with_direct_placement_denied(denies_direct),
@@ -124,7 +135,8 @@ impl State {
             added: Vec::new(),
             undecided: BTreeSet::new(),
             listed: BTreeSet::new(),
-            gone: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            gone_since: VecDeque::new(),
         }
     }
 
@@ -139,21 +151,27 @@ impl State {
         self.kinds.find(key.group(), key.kind())
     }
 
-    /// Returns true once every watch has delivered its first list.
+    /// Returns true once every watch has delivered its first list; that of a kind that begins to be served later, or that
+    /// cannot be listed, is not waited for.
     pub(super) fn is_complete(&self) -> bool {
-        self.listed.len() == watches(&self.kinds)
+        self.listed.len() + self.arriving.alone() == watches(&self.kinds)
     }
 
-    /// Marks what plans the copies of an object.
-    pub(super) fn mark_owner(&mut self, key: &ObjectKey, now: Instant) {
+    /// Returns the unit that plans the copies of an object.
+    pub(super) fn owner(&self, key: &ObjectKey) -> Unit {
         match self.assignments.get(key) {
-            Some(Assignment::Group(group)) => self.mark(Unit::Group(group.clone()), now),
-            _ => self.mark(Unit::Object(key.clone()), now),
+            Some(Assignment::Group(group)) => Unit::Group(group.clone()),
+            _ => Unit::Object(key.clone()),
         }
     }
 
+    /// Marks what plans the copies of an object.
+    pub(super) fn mark_owner(&mut self, key: &ObjectKey, cause: Cause, now: Instant) {
+        self.mark(self.owner(key), cause, now);
+    }
+
     /// Finds out who decides about an object.
-    pub(super) fn assign(&mut self, key: &ObjectKey, now: Instant) {
+    pub(super) fn assign(&mut self, key: &ObjectKey, cause: Cause, now: Instant) {
         let new = self.assignment(key);
         let old = self.assignments.insert(key.clone(), new.clone()).unwrap_or(Assignment::Unplaced);
         if let Assignment::Group(group) | Assignment::Left(Some(group)) = &old
@@ -161,19 +179,19 @@ impl State {
         {
             self.leave(group, key);
             self.undecided.insert(group.clone());
-            self.mark(Unit::Group(group.clone()), now);
+            self.mark(Unit::Group(group.clone()), cause, now);
         }
         match &new {
             Assignment::Group(group) | Assignment::Left(Some(group)) => {
                 let grown = self.members.entry(group.clone()).or_default().insert(key.clone());
                 self.undecided.insert(group.clone());
-                self.mark_group(group, grown, now);
+                self.mark_group(group, grown, cause, now);
             }
             Assignment::Unplaced
                 if old == Assignment::Unplaced && !self.copies.contains_key(key) && !self.is_denied(key) => {}
             // So are all objects of the service, such as the data of copied Secrets.
             Assignment::Withdrawn if self.has_nowhere_to_leave(key) => {}
-            _ => self.mark(Unit::Object(key.clone()), now),
+            _ => self.mark(Unit::Object(key.clone()), cause, now),
         }
     }
 
@@ -256,7 +274,7 @@ impl State {
         let namespaces =
             self.copies.iter().filter(|(key, places)| key.is("", "Namespace") && places.iter().any(|at| is_new(&at)));
         for key in namespaces.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
-            self.mark_owner(&key, now);
+            self.mark_owner(&key, Cause::Review, now);
         }
     }
 
@@ -276,7 +294,7 @@ impl State {
     /// Marks a group to be decided.
     pub(super) fn decide(&mut self, group: String, now: Instant) {
         self.undecided.insert(group.clone());
-        self.mark(Unit::Group(group), now);
+        self.mark(Unit::Group(group), Cause::Review, now);
     }
 
     /// Returns the labels of a namespace.
@@ -296,14 +314,14 @@ impl State {
         })
     }
 
-    fn mark_group(&mut self, group: &str, grown: bool, now: Instant) {
+    fn mark_group(&mut self, group: &str, grown: bool, cause: Cause, now: Instant) {
         let by_label =
             self.members.get(group).is_some_and(|members| members.len() > 1) || self.group_waits_for_members(group);
         let unit = Unit::Group(group.to_owned());
         if grown && by_label {
-            self.queue.postpone(unit, now, QUIET, QUIET_MAX);
+            self.queue.postpone(unit, cause, now, QUIET, QUIET_MAX);
         } else {
-            self.mark(unit, now);
+            self.mark(unit, cause, now);
         }
     }
 
@@ -320,19 +338,19 @@ impl State {
     }
 
     pub(super) fn mark_status(&mut self, key: &ObjectKey, now: Instant) {
-        self.queue.postpone(Unit::Status(key.clone()), now, STATUS_DEBOUNCE, STATUS_MAX);
+        self.queue.postpone(Unit::Status(key.clone()), Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
         if let Some(Assignment::Group(group) | Assignment::Left(Some(group))) = self.assignments.get(key) {
-            self.queue.postpone(Unit::Group(group.clone()), now, STATUS_DEBOUNCE, STATUS_MAX);
+            self.queue.postpone(Unit::Group(group.clone()), Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
         }
     }
 
     pub(super) fn mark_policy(&mut self, name: String, now: Instant) {
-        self.queue.postpone(Unit::Policy(name), now, STATUS_DEBOUNCE, STATUS_MAX);
+        self.queue.postpone(Unit::Policy(name), Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
     }
 
     /// Marks a unit as due now.
-    pub(super) fn mark(&mut self, unit: Unit, now: Instant) {
-        self.queue.mark(unit, now);
+    pub(super) fn mark(&mut self, unit: Unit, cause: Cause, now: Instant) {
+        self.queue.mark(unit, cause, now);
     }
 
     /// Marks everything: after the first lists, and after a change of the policies.
@@ -341,42 +359,33 @@ impl State {
         for key in &keys {
             let before = self.assignments.get(key).cloned();
             if before.as_ref() != Some(&self.assignment(key)) || before == Some(Assignment::Direct) {
-                self.assign(key, now);
+                self.assign(key, Cause::Review, now);
             }
         }
         let orphans: Vec<_> = self.copies.keys().filter(|key| !self.sources.contains_key(*key)).cloned().collect();
         for key in orphans {
-            self.mark(Unit::Object(key), now);
+            self.mark(Unit::Object(key), Cause::Review, now);
         }
         let groups: BTreeSet<_> = self.groups.keys().chain(self.members.keys()).cloned().collect();
         for name in groups {
             self.undecided.insert(name.clone());
-            self.mark(Unit::Group(name), now);
+            self.mark(Unit::Group(name), Cause::Review, now);
         }
         let policies: Vec<_> = self.policies.keys().cloned().collect();
         for name in policies {
-            self.mark(Unit::Policy(name), now);
+            self.mark(Unit::Policy(name), Cause::Review, now);
         }
     }
 
-    /// Takes units that are due, at most so many, the groups in the order in which their oldest members were created; each with
-    /// the time since it was first marked.
-    pub(super) fn take_due(
-        &mut self,
-        now: Instant,
-        most: usize,
-        is_free: impl Fn(&Unit) -> bool,
-    ) -> Vec<(Unit, Duration)> {
-        let mut queue = std::mem::take(&mut self.queue);
-        let taken = queue.take(now, most, is_free, |unit| self.age(unit));
-        self.queue = queue;
-        taken
-    }
-
-    fn age(&self, unit: &Unit) -> Option<i64> {
-        let Unit::Group(name) = unit else { return None };
-        let created = |key: &ObjectKey| self.sources.get(key)?.facts.created.map(Timestamp::as_second);
-        Some(self.members.get(name).into_iter().flatten().filter_map(created).min().unwrap_or(i64::MAX))
+    /// Returns the objects in a namespace.
+    pub(super) fn sources_in(&self, namespace: &str) -> Vec<ObjectKey> {
+        let mut found = Vec::new();
+        for kind in self.kinds.iter().filter(|kind| kind.namespaced) {
+            let first = ObjectKey::new(kind.group, kind.kind, namespace, "");
+            let all = self.sources.range(first.clone()..).map(|(key, _)| key);
+            found.extend(all.take_while(|key| key.as_str().starts_with(first.as_str())).cloned());
+        }
+        found
     }
 
     /// Schedules of an object, with their places.
@@ -410,8 +419,11 @@ impl State {
 
     /// Keeps an event about a source until its status is written.
     pub(super) fn announce(&mut self, key: &ObjectKey, event: Write, now: Instant) {
-        self.news.entry(key.clone()).or_default().push(event);
-        self.queue.postpone(Unit::Status(key.clone()), now, STATUS_DEBOUNCE, STATUS_MAX);
+        let news = self.news.entry(key.clone()).or_default();
+        if news.len() < NEWS {
+            news.push(event);
+        }
+        self.queue.postpone(Unit::Status(key.clone()), Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
     }
 
     /// Takes the events about a source.
@@ -467,7 +479,7 @@ impl State {
     pub(super) fn mark_users(&mut self, key: &ObjectKey, now: Instant) {
         for user in self.users.get(key).cloned().unwrap_or_default() {
             if let Some(Assignment::Group(group)) = self.assignments.get(&user) {
-                self.queue.postpone(Unit::Group(group.clone()), now, STATUS_DEBOUNCE, STATUS_MAX);
+                self.queue.postpone(Unit::Group(group.clone()), Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
             }
         }
     }

@@ -71,13 +71,20 @@ impl GroupProgress {
     }
 }
 
-/// Returns whether every member of a group is available in every cluster that it was decided for.
-pub(super) fn all_available(state: &State, members: &[&ObjectKey], decided: Option<&Decided>) -> bool {
+/// Returns whether every member of a group is available in every cluster that it was decided for. One that cannot be
+/// copied and that is nowhere is not waited for.
+pub(super) fn all_available(
+    state: &State,
+    members: &[&ObjectKey],
+    decided: Option<&Decided>,
+    faults: &BTreeMap<ObjectKey, CopyError>,
+) -> bool {
+    let is_nowhere = |key: &ObjectKey| faults.contains_key(key) && state.copies_of(key).next().is_none();
     decided.is_some_and(|decided| {
         decided.targets.iter().all(|target| {
             let mut members =
                 members.iter().filter(|key| state.facts(key).is_some_and(|facts| live::takes(target, facts)));
-            members.all(|key| is_available_in(state, key, &[&target.cluster]))
+            members.all(|key| is_nowhere(key) || is_available_in(state, key, &[&target.cluster]))
         })
     })
 }

@@ -3,8 +3,6 @@
 //! An object is created by POST and changed by PUT with the version that was read, so what another writer changed
 //! meanwhile is seen first. Nothing here decides anything.
 
-use std::sync::Arc;
-
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -13,12 +11,13 @@ use kube::core::DynamicObject;
 use kube::runtime::events::{EventType, Recorder};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde_json::{Map, Value, json};
-use tokio::sync::Semaphore;
-use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::Instant;
 
-use super::events::Limit;
+use super::event_queue::EventQueue;
+use super::refusals::{self, Refusal};
 use super::source::TargetMark;
+use super::tenant::Tenant;
+use super::turns::Permits;
 use crate::api::labels::{
     ANNOTATION_TARGET_CLUSTERS, FINALIZER_AGENT_CLEANUP, LABEL_TARGET_CLUSTER, SCHEDULER_MANAGER, cluster_namespace,
 };
@@ -32,8 +31,6 @@ use crate::scheduler::events::{NewEvent, publish};
 
 /// Requests under way at a time, of all plans together.
 const IN_FLIGHT: usize = 32;
-/// Events that wait to be written; what is above it is lost.
-const EVENTS: usize = 256;
 
 /// A source object, as a request addresses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,8 +82,8 @@ pub(super) enum Write {
     Status(Address, Value),
     /// The status of a policy.
     PolicyStatus { name: String, uid: String, status: Box<SchedulePolicyStatus> },
-    /// An event.
-    Event { about: ObjectReference, warning: bool, reason: &'static str, message: String },
+    /// An event; with the cluster whose agent reports it.
+    Event { about: ObjectReference, warning: bool, reason: &'static str, message: String, agent: Option<String> },
 }
 
 impl Write {
@@ -123,23 +120,32 @@ pub(super) type Stages = Vec<Vec<Write>>;
 #[derive(Clone)]
 pub(super) struct Writer {
     client: Client,
-    permits: Arc<Semaphore>,
-    limit: Arc<Limit>,
-    events: Sender<Write>,
+    permits: Permits,
+    events: EventQueue<Write>,
     metrics: Metrics,
+}
+
+/// What became of a plan.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub(super) written: Vec<Written>,
+    /// Writes that the API server refuses as they are.
+    pub(super) refused: Vec<Refusal>,
+    /// The first failure that may be none the next time.
+    pub(super) failure: Option<CallError>,
 }
 
 /// Events that are to be written: one after the other, beside everything else, which waits for none of them.
 pub(super) struct Events {
     recorder: Recorder,
-    waiting: Receiver<Write>,
+    waiting: EventQueue<Write>,
 }
 
 impl Events {
     /// Writes them until dropped.
-    pub(super) async fn write(mut self) {
-        while let Some(write) = self.waiting.recv().await {
-            if let Write::Event { about, warning, reason, message } = write {
+    pub(super) async fn write(self) {
+        loop {
+            if let Write::Event { about, warning, reason, message, .. } = self.waiting.next().await {
                 let type_ = if warning { EventType::Warning } else { EventType::Normal };
                 publish(&self.recorder, &about, NewEvent { type_, action: "Scheduling", reason, message: &message })
                     .await;
@@ -150,42 +156,62 @@ impl Events {
 
 impl Writer {
     pub(super) fn new(client: Client, recorder: Recorder, metrics: Metrics) -> (Self, Events) {
-        let (events, waiting) = channel(EVENTS);
-        let permits = Arc::new(Semaphore::new(IN_FLIGHT));
-        (Self { client, permits, limit: Arc::default(), events, metrics }, Events { recorder, waiting })
+        let (permits, events) = (Permits::new(IN_FLIGHT), EventQueue::default());
+        let waiting = events.clone();
+        (Self { client, permits, events, metrics }, Events { recorder, waiting })
     }
 
-    /// Executes a plan up to the first stage in which a write failed. Returns what was written and the first failure.
-    pub(super) async fn execute(&self, stages: Stages) -> (Vec<Written>, Option<CallError>) {
-        let mut written = Vec::new();
+    /// Executes a plan of a tenant. What is refused or answered otherwise of one object holds up nothing else; the plan ends
+    /// with a stage in which the API server did not answer, or the group itself could not be written: its events come after
+    /// it.
+    pub(super) async fn execute(&self, stages: Stages, tenant: &Tenant) -> Outcome {
+        let mut outcome = Outcome::default();
         for stage in stages {
-            let answers: Vec<_> = futures::stream::iter(stage.into_iter().map(|write| self.write(write)))
-                .buffer_unordered(IN_FLIGHT)
-                .collect()
-                .await;
-            let mut failure = None;
-            for answer in answers {
-                match answer {
-                    Ok(object) => written.extend(object),
-                    Err(error) => failure = failure.or(Some(error)),
+            let writes = stage.into_iter().map(async |write| {
+                let answer = self.write(&write, tenant).await;
+                (write, answer)
+            });
+            let mut answers = futures::stream::iter(writes).buffer_unordered(IN_FLIGHT);
+            let mut ends = false;
+            while let Some((write, answer)) = answers.next().await {
+                let error = match answer {
+                    Ok(written) => {
+                        outcome.written.extend(written);
+                        continue;
+                    }
+                    Err(error) => error,
+                };
+                ends |= matches!(write, Write::Group(_));
+                if let Some(refusal) = refusals::of(&write, &error) {
+                    outcome.refused.push(refusal);
+                } else {
+                    ends |= matches!(error.code(), None | Some(401 | 429 | 503 | 504));
+                    outcome.failure.get_or_insert(error);
                 }
             }
-            if failure.is_some() {
-                return (written, failure);
+            if ends {
+                break;
             }
         }
-        (written, None)
+        outcome
     }
 
-    async fn write(&self, write: Write) -> Result<Option<Written>, CallError> {
+    /// Has an event written, beside everything else.
+    pub(super) fn publish(&self, event: Write, tenant: &Tenant) {
+        let Write::Event { agent, .. } = &event else { return };
+        let (kind, agent) = (event.kind(), agent.clone());
+        let is_kept = self.events.push(event, tenant, agent.as_deref(), Instant::now());
+        let labels = [("kind", kind), ("code", if is_kept { "ok" } else { "lost" })];
+        self.metrics.count("fleet_placement_writes_total", "Writes of placement, by what is written.", &labels);
+    }
+
+    async fn write(&self, write: &Write, tenant: &Tenant) -> Result<Option<Written>, CallError> {
         let kind = write.kind();
         if matches!(write, Write::Event { .. }) {
-            let is_kept = self.limit.take(Instant::now()) && self.events.try_send(write).is_ok();
-            let labels = [("kind", kind), ("code", if is_kept { "ok" } else { "lost" })];
-            self.metrics.count("fleet_placement_writes_total", "Writes of placement, by what is written.", &labels);
+            self.publish(write.clone(), tenant);
             return Ok(None);
         }
-        let _permit = self.permits.acquire().await;
+        let _permit = self.permits.acquire(tenant).await;
         let answer = self.request(write).await;
         let code = match &answer {
             Ok(_) => "ok".to_owned(),
@@ -196,31 +222,31 @@ impl Writer {
         answer
     }
 
-    async fn request(&self, write: Write) -> Result<Option<Written>, CallError> {
+    async fn request(&self, write: &Write) -> Result<Option<Written>, CallError> {
         match write {
             Write::Schedule(schedule, secret) => {
-                self.schedule(&schedule, secret).await.map(|written| Some(Written::Schedule(written)))
+                self.schedule(schedule, secret.as_ref()).await.map(|written| Some(Written::Schedule(written)))
             }
             Write::RemoveSchedule { cluster, name, uid, gone } => {
                 if let Some(source) = gone
-                    && self.exists(&source).await?
+                    && self.exists(source).await?
                 {
                     tracing::warn!(?source, "a source that a list did not name is there, and its copies stay");
                     return Ok(None);
                 }
-                let schedules: Api<Lenient<Schedule>> = self.schedules(&cluster);
-                delete(&schedules, &name, &uid).await.map(|()| None)
+                let schedules: Api<Lenient<Schedule>> = self.schedules(cluster);
+                delete(&schedules, name, uid).await.map(|()| None)
             }
-            Write::Regroup { cluster, name, uid, group } => self.regroup(&cluster, &name, &uid, &group).await,
-            Write::Release { cluster, name, uid } => self.release(&cluster, &name, &uid).await.map(|()| None),
-            Write::Group(group) => self.group(&group).await.map(|written| Some(Written::Group(written))),
+            Write::Regroup { cluster, name, uid, group } => self.regroup(cluster, name, uid, group).await,
+            Write::Release { cluster, name, uid } => self.release(cluster, name, uid).await.map(|()| None),
+            Write::Group(group) => self.group(group).await.map(|written| Some(Written::Group(written))),
             Write::RemoveGroup { name, uid } => {
                 let groups: Api<Lenient<ScheduleGroup>> = Api::all(self.client.clone());
-                delete(&groups, &name, &uid).await.map(|()| None)
+                delete(&groups, name, uid).await.map(|()| None)
             }
             Write::Label(source, mark) => self.label(source, mark).await,
-            Write::Status(source, status) => self.status(&source, &status).await.map(|()| None),
-            Write::PolicyStatus { name, uid, status } => self.policy_status(&name, &uid, &status).await.map(|()| None),
+            Write::Status(source, status) => self.status(source, status).await.map(|()| None),
+            Write::PolicyStatus { name, uid, status } => self.policy_status(name, uid, status).await.map(|()| None),
             // They are written beside all this.
             Write::Event { .. } => Ok(None),
         }
@@ -235,18 +261,18 @@ impl Writer {
 
     /// Writes a Schedule and the Secret with what its manifest must not hold. A new Schedule is written first, as it owns
     /// the Secret; the agent waits for that.
-    async fn schedule(&self, schedule: &Schedule, secret: Option<Map<String, Value>>) -> Result<Schedule, CallError> {
+    async fn schedule(&self, schedule: &Schedule, secret: Option<&Map<String, Value>>) -> Result<Schedule, CallError> {
         let namespace = schedule.namespace().unwrap_or_default();
         let api: Api<Schedule> = Api::namespaced(self.client.clone(), &namespace);
         if schedule.metadata.resource_version.is_none() {
             let written = call(api.create(&post(), schedule)).await?;
             if let Some(data) = secret {
-                self.payload(&written, &data).await?;
+                self.payload(&written, data).await?;
             }
             return Ok(written);
         }
         if let Some(data) = secret {
-            self.payload(schedule, &data).await?;
+            self.payload(schedule, data).await?;
         }
         call(api.replace(&schedule.name_any(), &post(), schedule)).await
     }
@@ -311,7 +337,7 @@ impl Writer {
     }
 
     /// A merge patch, since a server-side apply would create what has been deleted meanwhile.
-    async fn label(&self, source: Address, target: TargetMark) -> Result<Option<Written>, CallError> {
+    async fn label(&self, source: &Address, target: &TargetMark) -> Result<Option<Written>, CallError> {
         let metadata = json!({ "uid": source.uid, "labels": { LABEL_TARGET_CLUSTER: target.label },
             "annotations": { ANNOTATION_TARGET_CLUSTERS: target.clusters } });
         let change = json!({ "metadata": metadata });
@@ -319,7 +345,7 @@ impl Writer {
         match call(api.patch_metadata(&source.name, &params(), &Patch::Merge(&change))).await {
             Ok(written) => {
                 let version = written.resource_version().and_then(|version| version.parse().ok());
-                Ok(Some(Written::Label(source, target, version)))
+                Ok(Some(Written::Label(source.clone(), target.clone(), version)))
             }
             Err(error) => ignore_gone(Err(error)).map(|()| None),
         }
@@ -377,4 +403,59 @@ where
 {
     let this = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
     ignore_gone(call(api.delete(name, &DeleteParams::background().preconditions(this))).await.map(drop))
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::events::Reporter;
+
+    use super::*;
+    use crate::api::placeable;
+    use crate::k8s::test_api;
+
+    fn schedule(name: &str) -> Write {
+        let schedule = json!({"apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Schedule",
+            "metadata": {"name": name, "namespace": "fleet-cluster-east"},
+            "spec": {"manifest": "{}", "hash": "a", "sourceRef": {"group": "", "version": "v1", "kind": "ConfigMap",
+                "namespace": "shop", "name": name, "uid": "u", "generation": 0}}});
+        Write::Schedule(Box::new(serde_json::from_value(schedule).unwrap()), None)
+    }
+
+    fn group(name: &str) -> Write {
+        let group = json!({"apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "ScheduleGroup",
+            "metadata": {"name": name}, "spec": {"policy": {"name": "p"}}});
+        Write::Group(Box::new(serde_json::from_value(group).unwrap()))
+    }
+
+    fn label() -> Write {
+        let kind = placeable::find("", "ConfigMap").unwrap();
+        let source = Address { kind, namespace: Some("shop".to_owned()), name: "page".to_owned(), uid: "u".to_owned() };
+        Write::Label(source, TargetMark::default())
+    }
+
+    /// Numbers of what was written and refused, and whether something failed.
+    async fn execute(stages: Stages) -> (usize, usize, bool) {
+        let client = test_api::api(|uri, body| match body["metadata"]["name"].as_str() {
+            Some("refused") => test_api::failure(422),
+            Some("conflict") => test_api::failure(409),
+            Some("overloaded") => test_api::failure(503),
+            _ if uri.path().ends_with("/page") => json!({"metadata": {"name": "page", "resourceVersion": "7"}}),
+            _ => body,
+        });
+        let reporter = Reporter { controller: "test".to_owned(), instance: None };
+        let (writer, _events) = Writer::new(client.clone(), Recorder::new(client, reporter), Metrics::default());
+        let outcome = writer.execute(stages, &Tenant::Namespace("shop".to_owned())).await;
+        (outcome.written.len(), outcome.refused.len(), outcome.failure.is_some())
+    }
+
+    #[tokio::test]
+    async fn what_is_refused_of_one_object_holds_up_nothing_else() {
+        let both = |name: &str| vec![vec![schedule(name), schedule("whole")], vec![label()]];
+        assert_eq!(execute(both("refused")).await, (2, 1, false));
+        assert_eq!(execute(both("conflict")).await, (2, 0, true), "somebody who is faster each time holds up nothing");
+        assert_eq!(execute(both("overloaded")).await, (1, 0, true), "the API server is not asked for more");
+        // What is said of a group is said once it is recorded.
+        assert_eq!(execute(vec![vec![group("refused")], vec![label()]]).await, (0, 1, false));
+        assert_eq!(execute(vec![vec![group("whole")], vec![label()]]).await, (2, 0, false));
+    }
 }

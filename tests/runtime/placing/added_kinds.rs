@@ -9,13 +9,13 @@ use crate::copies::rights;
 use crate::support::Program;
 
 /// A custom resource of a group that nobody else uses.
-struct Widgets {
-    group: String,
+pub(super) struct Widgets {
+    pub(super) group: String,
     resource: ApiResource,
 }
 
 impl Widgets {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let group = format!("{}.example.com", fresh("added"));
         let resource = ApiResource {
             group: group.clone(),
@@ -27,11 +27,11 @@ impl Widgets {
         Self { group, resource }
     }
 
-    fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         format!("widgets.{}", self.group)
     }
 
-    fn definition(&self) -> CustomResourceDefinition {
+    pub(super) fn definition(&self) -> CustomResourceDefinition {
         let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         serde_json::from_value(json!({"metadata": {"name": self.name()}, "spec": {
             "group": self.group, "scope": "Namespaced",
@@ -41,12 +41,12 @@ impl Widgets {
         .unwrap()
     }
 
-    fn object(&self, namespace: &str, size: i32) -> Value {
+    pub(super) fn object(&self, namespace: &str, size: i32) -> Value {
         json!({"apiVersion": self.resource.api_version, "kind": "Widget",
             "metadata": {"name": "one", "namespace": namespace}, "spec": {"size": size}})
     }
 
-    fn of(&self, client: &Client, namespace: &str) -> Api<DynamicObject> {
+    pub(super) fn of(&self, client: &Client, namespace: &str) -> Api<DynamicObject> {
         Api::namespaced_with(client.clone(), namespace, &self.resource)
     }
 }

@@ -22,10 +22,15 @@ const STEADY: usize = 400;
 const EVERY: Duration = Duration::from_millis(50);
 
 /// When something was first seen, by name.
-type Seen = Arc<Mutex<BTreeMap<String, Instant>>>;
+pub(super) type Seen = Arc<Mutex<BTreeMap<String, Instant>>>;
 
 /// Records when `name_of` an object first has a name.
-fn record<K>(watches: &mut JoinSet<()>, api: Api<K>, config: watcher::Config, name_of: fn(&K) -> Option<String>) -> Seen
+pub(super) fn record<K>(
+    watches: &mut JoinSet<()>,
+    api: Api<K>,
+    config: watcher::Config,
+    name_of: fn(&K) -> Option<String>,
+) -> Seen
 where
     K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
 {
@@ -44,7 +49,7 @@ where
     seen
 }
 
-async fn until(seen: &Seen, count: usize) {
+pub(super) async fn until(seen: &Seen, count: usize) {
     let began = Instant::now();
     while seen.lock().unwrap().len() < count {
         assert!(began.elapsed() < Duration::from_secs(120), "{} of {count}", seen.lock().unwrap().len());
@@ -53,7 +58,7 @@ async fn until(seen: &Seen, count: usize) {
 }
 
 /// Milliseconds within which half, and 99 of 100, are seen.
-fn quantiles(created: &BTreeMap<String, Instant>, seen: &Seen) -> Value {
+pub(super) fn quantiles(created: &BTreeMap<String, Instant>, seen: &Seen) -> Value {
     let seen = seen.lock().unwrap();
     let mut all: Vec<f64> = created
         .iter()
@@ -75,7 +80,7 @@ fn writes(metrics: &str) -> BTreeMap<String, f64> {
 }
 
 /// The time within which a share of a histogram's durations lie, in milliseconds: the bound of their bucket.
-fn bound(metrics: &str, name: &str, share: f64) -> f64 {
+pub(super) fn bound(metrics: &str, name: &str, share: f64) -> f64 {
     let buckets: Vec<(f64, f64)> = metrics
         .lines()
         .filter_map(|line| line.strip_prefix(name)?.strip_prefix("_bucket{le=\"")?.split_once("\"} "))

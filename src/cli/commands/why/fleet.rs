@@ -188,18 +188,35 @@ pub(super) async fn with_label(client: &Client, kinds: &Kinds, label: &str) -> R
     Ok(found)
 }
 
-/// An object by its key; none where it is not there, or cannot be placed at all.
+/// The facts of an object by its key; none where it is not there, or cannot be placed at all.
 pub(super) async fn find(client: &Client, kinds: &Kinds, key: &ObjectKey) -> Result<Option<Facts>, CliError> {
+    Ok(find_object(client, kinds, key).await?.map(|(facts, _)| facts))
+}
+
+/// The same with the whole object.
+pub(super) async fn find_object(
+    client: &Client,
+    kinds: &Kinds,
+    key: &ObjectKey,
+) -> Result<Option<(Facts, Value)>, CliError> {
     let Some(kind) = kinds.find(key.group(), key.kind()) else { return Ok(None) };
     let api: Api<Raw> = kind.api(client, Some(key.namespace()));
     let found = api.get_opt(key.name()).await;
     let found = found.map_err(|error| request_failed(&format!("cannot read {}", key.title()), &error))?;
-    Ok(found.and_then(|raw| facts(kind, raw)))
+    Ok(found.and_then(|raw| {
+        let object = complete(kind, raw);
+        Some((Facts::read(&object).ok()?, object))
+    }))
 }
 
 fn facts(kind: &Placeable, raw: Raw) -> Option<Facts> {
+    Facts::read(&complete(kind, raw)).ok()
+}
+
+/// An object with its kind, which lists leave out.
+fn complete(kind: &Placeable, raw: Raw) -> Value {
     let mut object = Value::Object(raw.object);
     object["apiVersion"] = kind.api_version().into();
     object["kind"] = kind.kind.into();
-    Facts::read(&object).ok()
+    object
 }

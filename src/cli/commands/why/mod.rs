@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use clap::{Args, ValueEnum};
 use kube::Client;
+use serde_json::Value;
 
 use crate::api::{ScheduleGroupStatus, condition};
 use crate::chart::output;
@@ -15,6 +16,7 @@ use crate::cli::args::global::Global;
 use crate::cli::connect::hub;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
+use crate::placement::copy::{self, CopyError};
 use crate::placement::copy_state;
 use crate::placement::decide::{self, Group};
 use crate::placement::dependencies::{self, Missing};
@@ -61,12 +63,12 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &WhyArgs) -> Result<Exit
     // The default is where the service's own components are, which is not where workloads are.
     let namespace = if global.namespace_given { global.namespace.to_string() } else { there.namespace.clone() };
     let key = ObjectKey::new(kind.group, kind.kind, if kind.namespaced { &namespace } else { "" }, name);
-    let Some(facts) = fleet::find(&there.client, &said.kinds, &key).await? else {
+    let Some((facts, object)) = fleet::find_object(&there.client, &said.kinds, &key).await? else {
         return Err(CliError::new(Exit::Failed, "NoSuchObject", format!("there is no {}", key.title()))
             .hint("name its namespace with `--namespace`, and the control plane with `--context`"));
     };
     let known = Known::read(&there.client, said).await?;
-    let report = explained(&there.client, &known, &facts).await?;
+    let report = explained(&there.client, &known, &facts, &object).await?;
     let text = match args.output {
         Some(WhyFormat::Json) => output::json(&report),
         Some(WhyFormat::Yaml) => output::yaml(&report),
@@ -76,7 +78,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &WhyArgs) -> Result<Exit
     Ok(if report.placed && report.applied { Exit::Ok } else { Exit::Unhealthy })
 }
 
-async fn explained(client: &Client, known: &Known, facts: &Facts) -> Result<Report, CliError> {
+async fn explained(client: &Client, known: &Known, facts: &Facts, object: &Value) -> Result<Report, CliError> {
     let labels = known.labels(&facts.key);
     let mut report = Report::of(facts);
     report.copies = copies(known, &facts.key);
@@ -102,7 +104,11 @@ async fn explained(client: &Client, known: &Known, facts: &Facts) -> Result<Repo
                 .why
                 .push("its annotation fleet-scheduler.io/cluster is empty: it stays in the control plane".to_owned());
         }
-        Match::Annotation { direct, .. } => by_annotation(client, known, facts, &direct, &mut report).await?,
+        Match::Annotation { direct, .. } => {
+            by_annotation(client, known, facts, &direct, &mut report).await?;
+            let made = copy::leave_fields(facts, &[], false).and_then(|_| copy::make(object, None, &[]));
+            report.notes.extend(made.err().map(|error| said_of_copy(&error)));
+        }
         Match::Nothing { failing } if report.copies.is_empty() => {
             report.why.extend(explain::unmatched(&failing));
             if failing.is_empty() {
@@ -116,7 +122,7 @@ async fn explained(client: &Client, known: &Known, facts: &Facts) -> Result<Repo
         }
         Match::Policy { policy, losers } => {
             report.policy = Some(explain::matched(policy, &losers));
-            by_policy(client, known, facts, policy, &mut report).await?;
+            by_policy(client, known, (facts, object), policy, &mut report).await?;
         }
     }
     Ok(report)
@@ -157,7 +163,7 @@ async fn by_annotation(
 async fn by_policy(
     client: &Client,
     known: &Known,
-    facts: &Facts,
+    (facts, object): (&Facts, &Value),
     policy: &Policy,
     report: &mut Report,
 ) -> Result<(), CliError> {
@@ -189,10 +195,22 @@ async fn by_policy(
     report.placed = decision.scheduled && decision.withheld == 0 && !decision.suspended;
     report.recorded = recorded.and_then(said);
     // What cannot be copied has no Schedule that could say so.
+    let is_scaled = is_scaled(facts, &members);
+    let mut failing = BTreeSet::new();
+    for target in decision.targets.iter().filter(|target| live::takes(target, facts)) {
+        let edits = copy::overrides(policy, target.domain.as_ref().unwrap_or(&target.cluster), facts);
+        let made = copy::leave_fields(facts, &edits, is_scaled).and_then(|_| copy::make(object, None, &edits));
+        if let Err(error) = made {
+            report.notes.push(format!("on {}, {}", target.cluster, said_of_copy(&error)));
+            failing.insert(target.cluster.as_str());
+        }
+    }
     let rows = recorded.iter().flat_map(|status| &status.clusters);
     let silent = rows.filter(|row| row.state == "Target" && !row.message.is_empty());
     let silent = silent.filter(|row| report.copies.iter().all(|copy| copy.cluster != row.name));
-    report.notes.extend(silent.map(|row| format!("on {}, {}", row.name, row.message)));
+    let silent = silent.filter(|row| !failing.contains(row.name.as_str()));
+    let silent: Vec<String> = silent.map(|row| format!("on {}, {}", row.name, row.message)).collect();
+    report.notes.extend(silent);
     let rows = explain::rows(policy, &fleet, &decision);
     report.now = Some(Now {
         decision: explain::sentence(policy, &group, &fleet, &decision),
@@ -202,6 +220,19 @@ async fn by_policy(
             .collect(),
     });
     Ok(())
+}
+
+/// Returns whether an autoscaler of its group scales an object.
+fn is_scaled(facts: &Facts, members: &[Facts]) -> bool {
+    members.iter().any(|one| {
+        one.key.namespace() == facts.key.namespace()
+            && one.scales.as_ref().is_some_and(|scales| scales.is_target(&facts.key))
+    })
+}
+
+/// Returns why a copy cannot be made, as rows of groups say it.
+fn said_of_copy(error: &CopyError) -> String {
+    format!("{}: {error}", error.code())
 }
 
 /// Returns the decision that the scheduler last recorded of a group.
