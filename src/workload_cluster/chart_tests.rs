@@ -299,10 +299,10 @@ fn what_any_line_renders_with_any_values_is_renderable_and_nothing_else() {
     assert_eq!(
         shared,
         [
-            "ClusterRole fleet-agent",
-            "ClusterRoleBinding fleet-agent",
             "ValidatingAdmissionPolicy fleet-agent",
             "ValidatingAdmissionPolicyBinding fleet-agent",
+            "ClusterRole fleet-agent",
+            "ClusterRoleBinding fleet-agent",
             "Role kube-system/fleet-agent",
             "RoleBinding kube-system/fleet-agent"
         ]
