@@ -28,3 +28,7 @@ pub mod pods;
 pub mod reason;
 pub mod room;
 pub mod selector;
+
+#[cfg(test)]
+#[path = "hostile_tests.rs"]
+mod hostile;

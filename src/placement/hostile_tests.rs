@@ -1,0 +1,223 @@
+//! What agents and tenants may write, at random: whatever it is, it is read within bounds, and decided about.
+//!
+//! `PROPTEST_CASES=100000 cargo test --release --lib placement::hostile` goes on for minutes.
+
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+
+use super::aggregate::{CopyStatus, Source};
+use super::copy;
+use super::decide::{Current, Group, decide, decide_direct};
+use super::facts::Facts;
+use super::fleet::Fleet;
+use super::inventory::{Part, read};
+use super::live;
+use super::matching::{Direct, Policy};
+use crate::api::lenient::Lenient;
+use crate::api::{Cluster, ClusterReport, Schedule};
+
+/// Most cases of a test, but for `PROPTEST_CASES`.
+fn config() -> ProptestConfig {
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { ProptestConfig::default().cases } else { 24 };
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+/// Few, as many as are read, or more.
+fn count() -> impl Strategy<Value = usize> + Clone {
+    prop_oneof![4 => 0_usize..4, 2 => 60_usize..70, 1 => 195_usize..205, 1 => 250_usize..300, 1 => Just(2_000)]
+}
+
+fn text() -> impl Strategy<Value = String> + Clone {
+    prop_oneof![
+        Just("cpu".to_owned()),
+        Just("memory".to_owned()),
+        Just("pods".to_owned()),
+        "[a-z./]{0,6}",
+        any::<String>(),
+        Just("x".repeat(300)),
+        Just("k".repeat(9_000)),
+        Just("NoSchedule".to_owned()),
+        Just("NoExecute".to_owned()),
+    ]
+}
+
+fn scalar() -> impl Strategy<Value = Value> + Clone {
+    prop_oneof![
+        4 => prop_oneof![Just("1"), Just("-5"), Just("100m"), Just("1E"), Just("9e99"), Just("1000000000"), Just("64Gi"),
+            Just("110"), Just("999999999999999999999999999999")].prop_map(Value::from),
+        1 => any::<i64>().prop_map(Value::from),
+        1 => prop::num::f64::NORMAL.prop_map(Value::from),
+        1 => text().prop_map(Value::from),
+        1 => Just(Value::Null),
+        1 => Just(json!([{ "a": [] }])),
+    ]
+}
+
+/// A map with so many keys of a few beginnings.
+fn map(count: usize, keys: &[String], values: &[Value]) -> Value {
+    let key = |at: usize| {
+        if at < keys.len() { keys[at].clone() } else { format!("{}{at}", keys.first().map_or("", String::as_str)) }
+    };
+    (0..count)
+        .map(|at| (key(at), values.get(at % values.len().max(1)).cloned().unwrap_or_default()))
+        .collect::<Map<_, _>>()
+        .into()
+}
+
+fn maps() -> impl Strategy<Value = Value> + Clone {
+    let keys = prop::collection::vec(text(), 0..5);
+    (count(), keys, prop::collection::vec(scalar(), 1..4)).prop_map(|(count, keys, values)| map(count, &keys, &values))
+}
+
+/// A map of a few maps again and again.
+fn nodes() -> impl Strategy<Value = Value> + Clone {
+    let inner = prop::collection::vec(prop_oneof![9 => maps(), 1 => scalar()], 1..3);
+    (count(), prop::collection::vec(text(), 0..3), inner).prop_map(|(count, keys, values)| {
+        // Large in one direction only: an object has a megabyte.
+        let entries = values.iter().map(|value| value.as_object().map_or(1, Map::len)).max().unwrap_or(1);
+        map(count.min(40_000 / entries.max(1)), &keys, &values)
+    })
+}
+
+fn taints() -> impl Strategy<Value = Value> + Clone {
+    let one = (text(), text(), text())
+        .prop_map(|(key, value, effect)| json!({ "key": key, "value": value, "effect": effect }));
+    let list = (one, count()).prop_map(|(one, count)| Value::from(vec![one; count.min(70)]));
+    (count(), prop::collection::vec(list, 1..3)).prop_map(|(count, values)| map(count.min(300), &[], &values))
+}
+
+fn labels() -> impl Strategy<Value = Value> + Clone {
+    let of = prop::collection::vec(prop_oneof![Just(0), Just(1), any::<i64>()], 0..5);
+    (prop::collection::vec(maps(), 0..4), of, count()).prop_map(|(sets, of, count)| {
+        json!({ "sets": sets, "of": of.iter().cycle().take(if of.is_empty() { 0 } else { count }).collect::<Vec<_>>(),
+            "droppedKeys": (0..count).map(|n| format!("key-{n}")).collect::<Vec<_>>() })
+    })
+}
+
+fn part() -> impl Strategy<Value = Value> + Clone {
+    (nodes(), nodes(), taints(), labels()).prop_map(|(capacity, available, taints, labels)| {
+        json!({ "capacityResources": capacity, "availableResources": available, "nodeTaints": taints,
+            "nodeLabels": labels })
+    })
+}
+
+fn object(name: &str, replicas: &Value, cpu: &Value, annotations: &Value) -> Value {
+    json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name, "namespace": "n",
+            "annotations": annotations },
+        "spec": { "replicas": replicas, "template": { "spec": { "containers": [
+            { "name": "c", "resources": { "requests": { "cpu": cpu } } }] } } } })
+}
+
+fn policy(mode: u8) -> Policy {
+    let mut spec = json!({ "namespaceSelector": {}, "resourceSelectors": { "labelSelectors": [{}] } });
+    match mode {
+        0 => {}
+        1 => spec["spreadConstraints"] = json!({ "spreadMode": "Divide" }),
+        _ => spec["spreadConstraints"] = json!({ "spreadMode": "Duplicate" }),
+    }
+    Policy::new("p".to_owned(), None, serde_json::from_value(spec).unwrap()).unwrap()
+}
+
+/// Checks that all numbers of a status are such as Kubernetes takes, and its lists short.
+fn check_status(value: &Value) {
+    match value {
+        Value::Number(number) => {
+            assert!(number.as_i64().is_some_and(|n| (0..=i64::from(i32::MAX)).contains(&n)), "{number}")
+        }
+        Value::Array(items) => {
+            assert!(items.len() <= 100, "{}", items.len());
+            items.iter().for_each(check_status);
+        }
+        Value::Object(map) => map.values().for_each(check_status),
+        _ => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn a_report_is_read_within_bounds_and_decided_about(
+        own in part(), reports in prop::collection::vec(part(), 0..3), replicas in scalar(), cpu in scalar(), mode in 0_u8..3,
+    ) {
+        let mut status = own;
+        status["conditions"] = json!([{ "type": "Ready", "status": "True", "reason": "ClusterReady" }]);
+        let cluster = json!({ "metadata": { "name": "evil" }, "spec": { "name": "evil" }, "status": status }).to_string();
+        let cluster = serde_json::from_str::<Lenient<Cluster>>(&cluster).unwrap().0;
+        let part = |spec: Value| {
+            let report = json!({ "metadata": { "name": "r" }, "spec": spec }).to_string();
+            Part::of_report(&serde_json::from_str::<Lenient<ClusterReport>>(&report).unwrap().0.spec)
+        };
+        let parts: Vec<Part> = reports.into_iter().map(part).collect();
+        let inventory = read(&cluster, parts.iter());
+        prop_assert!(inventory.nodes.len() <= 200 * (1 + parts.len()) && inventory.dropped_keys.len() <= 1_000 * 3);
+        for node in &inventory.nodes {
+            prop_assert!(node.name.len() <= 253 && node.taints.len() <= 64);
+            prop_assert!(node.capacity.iter().count() <= 64 && node.available.iter().count() <= 64);
+            prop_assert!(node.capacity.iter().all(|(name, amount)| name.len() <= 317 && amount >= 0));
+            let bytes = node.labels.iter().flat_map(|labels| labels.iter()).map(|(key, value)| key.len() + value.len());
+            prop_assert!(bytes.sum::<usize>() <= 8 << 10);
+        }
+        let mut fleet = Fleet::default();
+        let read = live::cluster(&mut fleet, &cluster, inventory);
+        fleet.set(read);
+        prop_assert!(fleet.resources().len() <= 259 && fleet.get("evil").unwrap().room.numbers() <= 3 * 600 * 256);
+        let policy = policy(mode);
+        let objects: Vec<Facts> = ["a", "b"]
+            .iter()
+            .filter_map(|name| Facts::read(&object(name, &replicas, &cpu, &Value::Null)).ok())
+            .collect();
+        let group = Group::new("g", &policy, &objects);
+        let decision = decide(&policy, &group, &fleet, &Current::default());
+        fleet.promise(&group, &decision, &Current::default());
+        let current = Current { targets: decision.targets.clone(), ..Current::default() };
+        let again = decide(&policy, &group, &fleet, &current);
+        prop_assert!(again.targets.len() <= 1);
+    }
+
+    #[test]
+    fn annotations_ask_for_so_much(list in prop::collection::vec(text(), 0..40), times in count(), extra: bool) {
+        let text = (0..times).map(|n| format!("{}{}", list.get(n % list.len().max(1)).map_or("", String::as_str), if extra { n } else { 0 }));
+        let text = text.collect::<Vec<_>>().join(",");
+        let annotations = json!({ "fleet-scheduler.io/spread-onto": text, "fleet-scheduler.io/leave-fields": text,
+            "fleet-scheduler.io/cluster": text });
+        let facts = Facts::read(&object("a", &json!(3), &json!("1"), &annotations)).unwrap();
+        let onto = facts.asks.spread_onto.clone().unwrap();
+        prop_assert!(onto.clusters.len() <= 1_000 && onto.clusters.iter().all(|name| name.len() <= 64));
+        prop_assert!(facts.asks.leave_fields.len() <= 32 && facts.asks.cluster.as_ref().unwrap().len() <= 64);
+        let decision = decide_direct(&facts, &Direct::SpreadOnto(onto), &Fleet::default(), &std::collections::BTreeMap::new());
+        prop_assert!(decision.targets.is_empty());
+        prop_assert!(copy::leave_fields(&facts, &[], true).map_or(true, |fields| fields.len() <= 32));
+    }
+
+    #[test]
+    fn the_status_of_a_source_is_such_as_the_api_server_takes(
+        fields in prop::collection::vec((0_usize..24, prop_oneof![3 => scalar(), 1 => maps(), 1 => prop::collection::vec(maps(), 0..3).prop_map(Value::from)]), 0..12),
+        kind in 0_usize..9,
+    ) {
+        let names = ["replicas", "readyReplicas", "availableReplicas", "updatedReplicas", "unavailableReplicas", "active", "ready",
+            "succeeded", "failed", "startTime", "completionTime", "lastScheduleTime", "phase", "conditions", "loadBalancer",
+            "numberReady", "currentHealthy", "currentReplicas", "desiredReplicas", "observedGeneration", "numberMisscheduled",
+            "fullyLabeledReplicas", "expectedPods", "lastSuccessfulTime"];
+        let mut resource: Value = fields.into_iter().map(|(at, value)| (names[at].to_owned(), value)).collect::<Map<_, _>>().into();
+        let ingress = resource.get_mut("loadBalancer").map(Value::take);
+        if let Some(ingress) = ingress {
+            resource["loadBalancer"] = json!({ "ingress": [ingress, { "ip": ingress }, { "hostname": ingress }] });
+        }
+        let schedule = json!({ "metadata": { "name": "s" }, "spec": { "hash": "h" },
+            "status": { "resource": resource.to_string(), "pods": { "desired": resource["replicas"], "bound": 1, "counted": 1 } } });
+        let schedule = serde_json::from_str::<Lenient<Schedule>>(&schedule.to_string()).unwrap().0.status.unwrap();
+        let said = schedule.resource.and_then(|text| serde_json::from_str(&text).ok());
+        let good = json!({ "replicas": 2, "readyReplicas": 2, "active": 1 });
+        let copy = |cluster: &str, status: Option<Value>| CopyStatus { cluster: cluster.to_owned(), applied: true, generation: 1, status };
+        let copies = [copy("a", Some(good)), copy("b", said)];
+        let kinds = ["Deployment", "StatefulSet", "ReplicaSet", "DaemonSet", "Job", "CronJob", "Service", "HorizontalPodAutoscaler", "PodDisruptionBudget"];
+        for duplicate in [false, true] {
+            let source = Source { kind: kinds[kind], generation: 1, duplicate, withheld: i64::MAX, copies: &copies };
+            let status = Value::from(source.status());
+            check_status(&status);
+            let of = |field: &str| status[field].as_i64().unwrap_or_default();
+            prop_assert!(of("readyReplicas") <= of("replicas") && of("ready") <= of("active"));
+        }
+    }
+}
