@@ -138,7 +138,7 @@ pub fn make(source: &Value, share: Option<Share>, overrides: &[&FieldOverride]) 
     if bytes > LARGEST_STORED {
         return Err(CopyError::TooLargeStored { bytes });
     }
-    Ok(Copy { payload, manifest, hash })
+    Ok(Copy { manifest, payload, hash })
 }
 
 /// Returns the length of a text in JSON as API servers write it: besides quotes, backslashes and control characters they

@@ -122,7 +122,7 @@ fn policy(mode: u8) -> Policy {
 fn check_status(value: &Value) {
     match value {
         Value::Number(number) => {
-            assert!(number.as_i64().is_some_and(|n| (0..=i64::from(i32::MAX)).contains(&n)), "{number}")
+            assert!(number.as_i64().is_some_and(|n| (0..=i64::from(i32::MAX)).contains(&n)), "{number}");
         }
         Value::Array(items) => {
             assert!(items.len() <= 100, "{}", items.len());

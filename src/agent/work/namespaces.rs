@@ -195,8 +195,8 @@ impl Namespaces {
             return None;
         }
         let object: serde_json::Value = serde_json::from_str(manifest).ok()?;
-        let places = list(&object, "/subjects").iter().filter_map(|subject| text(subject, "/namespace"));
-        let (namespace, why) = places.filter_map(|place| Some((place, self.protection(place)?))).next()?;
+        let mut places = list(&object, "/subjects").iter().filter_map(|subject| text(subject, "/namespace"));
+        let (namespace, why) = places.find_map(|place| Some((place, self.protection(place)?)))?;
         let message = format!(
             "{key} gives rights to a service account of namespace {namespace}, into which nothing is placed, because {why}"
         );

@@ -30,11 +30,14 @@ struct NodeKind {
     labels: Option<Arc<Labels>>,
 }
 
-/// Kinds of nodes by what they have in common; of labels the number of the set, as sets are large and few.
+/// What decides about the kind of a node; of labels the number of the set, as sets are large and few.
+type KindKey = (Vec<i64>, Arc<[Taint]>, Option<usize>);
+
+/// Kinds of nodes by what they have in common.
 #[derive(Default)]
 struct Kinds {
-    found: BTreeMap<(Vec<i64>, Arc<[Taint]>, Option<usize>), u16>,
-    kinds: Vec<NodeKind>,
+    found: BTreeMap<KindKey, u16>,
+    all: Vec<NodeKind>,
     /// Numbers of sets of labels, by what they hold and by where they are.
     sets: BTreeMap<Arc<Labels>, usize>,
     at: BTreeMap<usize, usize>,
@@ -55,11 +58,11 @@ impl Kinds {
     /// Returns the number of a kind. More of them than fit are as good as none: they count as the last.
     fn number(&mut self, capacity: Vec<i64>, taints: Arc<[Taint]>, labels: Option<Arc<Labels>>) -> u16 {
         let set = labels.as_ref().map(|labels| self.set(labels));
-        let next = u16::try_from(self.kinds.len()).unwrap_or(u16::MAX);
-        let (found, kinds) = (&mut self.found, &mut self.kinds);
+        let next = u16::try_from(self.all.len()).unwrap_or(u16::MAX);
+        let (found, all) = (&mut self.found, &mut self.all);
         *found.entry((capacity, taints, set)).or_insert_with_key(|(capacity, taints, _)| {
-            if kinds.len() <= usize::from(u16::MAX) {
-                kinds.push(NodeKind { capacity: capacity.clone(), taints: taints.clone(), labels });
+            if u16::try_from(all.len()).is_ok() {
+                all.push(NodeKind { capacity: capacity.clone(), taints: taints.clone(), labels });
             }
             next
         })
@@ -132,7 +135,7 @@ impl Room {
             kind_of.push(kinds.number(row(&node.capacity), node.taints, node.labels));
             names.push(node.name.into_boxed_str());
         }
-        let kinds = kinds.kinds;
+        let kinds = kinds.all;
         let untainted = kinds.iter().all(|kind| !repels(&kind.taints));
         let mut room = Self {
             capacity: vec![0; columns.len()],

@@ -105,10 +105,10 @@ impl State {
 
     /// Applies the answer to a read of a source, unless the watch said meanwhile that the source is gone.
     pub(super) fn on_fetched(&mut self, kind: &'static Placeable, raw: Raw, now: Instant) {
-        if !self.is_gone(&raw) {
-            if let Some(source) = Read::whole(kind, raw).source {
-                self.put_source(source, true, now);
-            }
+        if !self.is_gone(&raw)
+            && let Some(source) = Read::whole(kind, raw).source
+        {
+            self.put_source(source, true, now);
         }
     }
 

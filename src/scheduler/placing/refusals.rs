@@ -264,7 +264,7 @@ mod tests {
         assert!(refusals.record(refusal(), unit.clone(), start));
         assert!(refusals.holds(&write) && !refusals.holds(&status("ConfigMap", "b")));
         assert!(refusals.take_due(start + AGAIN - Duration::from_secs(1)).is_empty());
-        assert_eq!(refusals.take_due(start + AGAIN), [unit.clone()]);
+        assert_eq!(refusals.take_due(start + AGAIN), std::slice::from_ref(&unit));
         assert!(!refusals.holds(&write), "it is tried");
         assert!(!refusals.record(refusal(), unit, start + AGAIN), "nothing new is said");
         assert!(refusals.holds(&write));

@@ -11,29 +11,29 @@ use super::tenant::Tenant;
 #[derive(Debug)]
 pub(super) struct Turns<T> {
     order: BTreeSet<(u64, T)>,
-    turns: BTreeMap<T, u64>,
+    numbers: BTreeMap<T, u64>,
     last: u64,
 }
 
 impl<T> Default for Turns<T> {
     fn default() -> Self {
-        Self { order: BTreeSet::new(), turns: BTreeMap::new(), last: 0 }
+        Self { order: BTreeSet::new(), numbers: BTreeMap::new(), last: 0 }
     }
 }
 
 impl<T: Ord + Clone> Turns<T> {
     /// Adds somebody behind all that wait, unless they wait already.
     pub(super) fn enter(&mut self, who: &T) {
-        if !self.turns.contains_key(who) {
+        if !self.numbers.contains_key(who) {
             self.last += 1;
-            self.turns.insert(who.clone(), self.last);
+            self.numbers.insert(who.clone(), self.last);
             self.order.insert((self.last, who.clone()));
         }
     }
 
     /// Removes somebody who waits for nothing.
     pub(super) fn leave(&mut self, who: &T) {
-        if let Some(turn) = self.turns.remove(who) {
+        if let Some(turn) = self.numbers.remove(who) {
             self.order.remove(&(turn, who.clone()));
         }
     }

@@ -45,7 +45,7 @@ fn failure(facts: &HostingFacts) -> (&'static str, String, Remedy) {
 }
 
 /// For each check facts for which it does not hold.
-fn unfit_facts() -> [(&'static str, HostingFacts); 18] {
+fn unfit_facts() -> Vec<(&'static str, HostingFacts)> {
     let changed = |change: &dyn Fn(&mut HostingFacts)| {
         let mut facts = fit();
         change(&mut facts);
@@ -67,7 +67,7 @@ fn unfit_facts() -> [(&'static str, HostingFacts); 18] {
         facts.wanted.node_port = Some(32222);
         facts.node_port_holders = vec!["web/front".to_owned()];
     });
-    [
+    vec![
         ("kubernetes-version", other_minor),
         ("autopilot", changed(&|facts| facts.autopilot_evidence = vec!["API group auto.gke.io".to_owned()])),
         ("clock", changed(&|facts| facts.clock_ahead = Some(-400))),
@@ -83,7 +83,7 @@ fn unfit_facts() -> [(&'static str, HostingFacts); 18] {
                     subject: "Group developers".to_owned(),
                     binding: "team".to_owned(),
                     role: "edit".to_owned(),
-                }]
+                }];
             }),
         ),
         ("existing", changed(&|facts| facts.namespace.control_planes = vec!["other".to_owned()])),
@@ -113,7 +113,7 @@ fn unfit_facts() -> [(&'static str, HostingFacts); 18] {
 }
 
 pub(in crate::check) fn examples() -> Vec<Judged> {
-    unfit_facts().map(|(id, facts)| unfit(&CHECKS, id, &facts)).into()
+    unfit_facts().into_iter().map(|(id, facts)| unfit(&CHECKS, id, &facts)).collect()
 }
 
 /// The facts as they are while these reads have not ended.
@@ -157,7 +157,7 @@ fn no_check_looks_at_what_it_does_not_wait_for() {
     };
     for check in &CHECKS {
         let others: Vec<&str> = reads.into_iter().filter(|read| !check.reads.contains(read)).collect();
-        for facts in unfit_facts().map(|(_, facts)| facts).into_iter().chain([fit(), unread()]) {
+        for facts in unfit_facts().into_iter().map(|(_, facts)| facts).chain([fit(), unread()]) {
             assert_eq!((check.evaluate)(&before(&others, &facts)), (check.evaluate)(&facts), "{}", check.id);
         }
     }
