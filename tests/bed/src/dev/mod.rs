@@ -1,6 +1,7 @@
 //! What a developer runs besides clusters: all tests, goldens, the demo, the walk of a newcomer, pictures.
 
 pub(crate) mod advisories;
+mod changed;
 pub(crate) mod demo;
 pub(crate) mod goldens;
 pub(crate) mod newcomer;

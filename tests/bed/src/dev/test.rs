@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::dev::advisories;
+use crate::dev::changed::touched;
 use crate::dev::steps::{Beside, Steps};
 use crate::parts::product::DAEMONS;
 use crate::run;
@@ -17,11 +18,11 @@ const LEFT: &str = "clusters may still run: `cargo bed status` shows them, `carg
 const DENY: &str = "0.20.2";
 
 /// The test targets that need clusters; plain `cargo test` leaves them out.
-const ON_CLUSTERS: [&str; 4] = [INSTALL, ENGINE, PACKAGER, RUNTIME];
-const INSTALL: &str = "install";
-const ENGINE: &str = "engine";
-const PACKAGER: &str = "packager";
-const RUNTIME: &str = "runtime";
+pub(super) const ON_CLUSTERS: [&str; 4] = [INSTALL, ENGINE, PACKAGER, RUNTIME];
+pub(super) const INSTALL: &str = "install";
+pub(super) const ENGINE: &str = "engine";
+pub(super) const PACKAGER: &str = "packager";
+pub(super) const RUNTIME: &str = "runtime";
 
 /// The clusters that the tests of a target take. They are started together: a test that started one of them would keep the
 /// others waiting. One that idles takes 3 to 5 % of a core, so there are none that nobody takes.
@@ -110,33 +111,6 @@ pub(crate) struct Choice {
     pub(crate) quick: bool,
     /// On clusters, only the targets that the change touches.
     pub(crate) changed: bool,
-}
-
-/// The targets on clusters that exercise a part of the sources.
-const TOUCHED: [(&str, &[&str]); 12] = [
-    ("src/api/", &ON_CLUSTERS),
-    ("src/k8s/", &ON_CLUSTERS),
-    ("src/inventory/", &[INSTALL, ENGINE]),
-    ("src/diagnose/", &[INSTALL, ENGINE]),
-    ("src/apply/", &[INSTALL, ENGINE]),
-    ("src/chart/", &[INSTALL, PACKAGER]),
-    ("charts/", &[INSTALL, PACKAGER]),
-    ("src/scheduler/", &[INSTALL, RUNTIME]),
-    ("src/agent/", &[INSTALL, RUNTIME]),
-    ("src/daemon/", &[RUNTIME]),
-    ("tests/bed/", &ON_CLUSTERS),
-    ("src/", &[INSTALL]),
-];
-
-/// The targets on clusters for changed files, each once.
-fn touched<'f>(files: impl IntoIterator<Item = &'f str>) -> Vec<&'static str> {
-    let mut found: Vec<&'static str> = Vec::new();
-    for file in files {
-        let of_target = ON_CLUSTERS.into_iter().filter(|target| file.starts_with(&format!("tests/{target}/")));
-        let of_room = TOUCHED.iter().find(|(part, _)| file.starts_with(part)).map_or(&[][..], |(_, targets)| targets);
-        found.extend(of_target.chain(of_room.iter().copied()));
-    }
-    ON_CLUSTERS.into_iter().filter(|target| found.contains(target)).collect()
 }
 
 /// The files that differ from `main`, committed or not.
@@ -247,17 +221,4 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
         crate::say::say("the tests of many minutes were left out; they run with `cargo bed test --exhaustive`");
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_change_chooses_targets_by_room() {
-        assert_eq!(touched(["docs/security.md", "CHANGELOG.md"]), [""; 0]);
-        assert_eq!(touched(["src/cli/signals.rs"]), [INSTALL]);
-        assert_eq!(touched(["src/scheduler/events.rs", "tests/packager/main.rs"]), [INSTALL, "packager", "runtime"]);
-        assert_eq!(touched(["src/k8s/retry.rs"]), ON_CLUSTERS);
-    }
 }
