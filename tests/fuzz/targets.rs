@@ -48,7 +48,7 @@ pub(crate) fn values(data: &[u8]) {
     let input = RenderInput {
         values: serde_json::to_value(typed).expect("values are JSON"),
         release: json!({"name": "x", "namespace": "fleet", "line": "v1.1", "managedBy": "fleetctl", "version": "v1.1.0"}),
-        facts: json!({}),
+        facts: json!({"admissionPolicies": true}),
         pki: BTreeMap::new(),
     };
     let rendered = chart.render(&input).expect("valid values render");

@@ -55,7 +55,7 @@ use queue::{Cause, Taken, Unit};
 use refusals::{Refusal, Subject};
 use state::State;
 use tenant::Tenant;
-use writer::{Address, Events, Outcome, Write, Writer};
+use writer::{Address, Events, Write, WriteOutcome, Writer};
 
 /// Changes that wait for the task that owns the state, each of up to an object of 1 MiB.
 const CHANGES: usize = 128;
@@ -103,7 +103,7 @@ struct Done {
     unit: Unit,
     tenant: Tenant,
     cause: Cause,
-    outcome: Outcome,
+    outcome: WriteOutcome,
     /// Sources whose whole objects were read.
     fetched: Vec<(&'static Placeable, Raw)>,
 }
@@ -257,7 +257,7 @@ impl Placing {
                         fetched.extend(raw.map(|raw| (address.kind, raw)));
                     }
                     Err(error) => {
-                        let outcome = Outcome { failure: Some(error), ..Outcome::default() };
+                        let outcome = WriteOutcome { failure: Some(error), ..WriteOutcome::default() };
                         return Done { unit, tenant, cause, outcome, fetched };
                     }
                 }
@@ -332,7 +332,7 @@ impl Placing {
 
     fn finish(&mut self, done: Done) {
         let now = Instant::now();
-        let Done { unit, tenant, cause, outcome: Outcome { written, refused, failure }, fetched } = done;
+        let Done { unit, tenant, cause, outcome: WriteOutcome { written, refused, failure }, fetched } = done;
         self.state.queue.finish(&unit);
         let moved = !written.is_empty() || !fetched.is_empty() || !refused.is_empty();
         for one in written {

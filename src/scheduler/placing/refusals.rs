@@ -47,7 +47,7 @@ pub(super) struct Refusal {
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownRefusal {
     refusal: Refusal,
     /// Unit that makes the write again.
     unit: Unit,
@@ -58,7 +58,7 @@ struct Known {
 /// What was refused, until the object changes.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    known: BTreeMap<Subject, Known>,
+    known: BTreeMap<Subject, KnownRefusal>,
     due: BTreeSet<(Instant, Subject)>,
 }
 
@@ -93,7 +93,7 @@ impl Refusals {
     pub(super) fn record(&mut self, refusal: Refusal, unit: Unit, now: Instant) -> bool {
         let subject = refusal.subject.clone();
         let until = now + AGAIN;
-        let known = Known { refusal, unit, until: Some(until) };
+        let known = KnownRefusal { refusal, unit, until: Some(until) };
         let error = known.refusal.error.clone();
         let before = self.known.insert(subject.clone(), known);
         if let Some(at) = before.as_ref().and_then(|before| before.until) {
@@ -126,7 +126,7 @@ impl Refusals {
         let subjects: Vec<Subject> =
             copies.cloned().chain([Subject::Mark(key.clone()), Subject::Status(key.clone())]).collect();
         for subject in subjects {
-            if let Some(Known { until: Some(at), .. }) = self.known.remove(&subject) {
+            if let Some(KnownRefusal { until: Some(at), .. }) = self.known.remove(&subject) {
                 self.due.remove(&(at, subject));
             }
         }

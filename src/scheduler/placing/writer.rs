@@ -127,7 +127,7 @@ pub(super) struct Writer {
 
 /// What became of a plan.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
+pub(super) struct WriteOutcome {
     pub(super) written: Vec<Written>,
     /// Writes that the API server refuses as they are.
     pub(super) refused: Vec<Refusal>,
@@ -164,8 +164,8 @@ impl Writer {
     /// Executes a plan of a tenant. What is refused or answered otherwise of one object holds up nothing else; the plan ends
     /// with a stage in which the API server did not answer, or the group itself could not be written: its events come after
     /// it.
-    pub(super) async fn execute(&self, stages: Stages, tenant: &Tenant) -> Outcome {
-        let mut outcome = Outcome::default();
+    pub(super) async fn execute(&self, stages: Stages, tenant: &Tenant) -> WriteOutcome {
+        let mut outcome = WriteOutcome::default();
         for stage in stages {
             let writes = stage.into_iter().map(async |write| {
                 let answer = self.write(&write, tenant).await;

@@ -253,16 +253,23 @@ mod tests {
     #[test]
     fn tens_of_thousands_of_rows_are_cut_and_counted() {
         let names = || (0..40_000).map(|at| format!("{at:05}-{}", "n".repeat(300)));
-        let nodes: BTreeMap<_, _> = names().map(|name| (name, json!({"cpu": "1"}))).collect();
-        let taint = json!([{"key": "k".repeat(70_000), "effect": "NoSchedule"}]);
-        let taints: BTreeMap<_, _> = names().take(20).map(|name| (name, taint.clone())).collect();
-        let shown = framed(&cluster("large", json!({"availableResources": nodes, "nodeTaints": taints})));
+        let cpu = BTreeMap::from([("cpu".to_owned(), "1".to_owned())]);
+        let taint = |key: String| Taint { key, value: "v".to_owned(), effect: "NoSchedule".to_owned() };
+        // More than is read of one object: the nodes of many reports come together.
+        let mut large = cluster("large", json!({}));
+        let status = large.status.get_or_insert_default();
+        status.available_resources = Some(names().map(|name| (name, cpu.clone())).collect());
+        let taints = names().take(20).map(|name| (name, vec![taint("k".repeat(70_000))]));
+        status.node_taints = Some(taints.collect());
+        let shown = framed(&large);
         assert!(shown.contains("| and 35000 more (`-o json` gives all) "), "{}", &shown[..4000]);
         assert!(shown.lines().count() < ROWS + 60 && shown.len() < 4 << 20, "{}", shown.len());
 
-        let taint = json!({"key": "k", "value": "v", "effect": "NoSchedule"});
-        let taints = json!({"a": vec![taint.clone(); 30_000], "b": [taint]});
-        let shown = framed(&cluster("tainted", json!({"nodeTaints": taints})));
+        let mut tainted = cluster("tainted", json!({}));
+        let taint = || taint("k".to_owned());
+        let taints = [("a".to_owned(), vec![taint(); 30_000]), ("b".to_owned(), vec![taint()])];
+        tainted.status.get_or_insert_default().node_taints = Some(taints.into());
+        let shown = framed(&tainted);
         assert!(shown.contains("| and 25003 more (`-o json` gives all) "), "{}", shown.lines().count());
     }
 
