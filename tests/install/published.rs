@@ -65,7 +65,7 @@ spec:
 "#;
 
 /// A webhook that a cluster is to have as it is, and that no object there matches.
-const PLACED_WEBHOOK: &str = r#"
+const PLACED_WEBHOOK: &str = "
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
 metadata:
@@ -80,10 +80,10 @@ webhooks:
   objectSelector: {matchLabels: {doorman.example.com/nobody: nobody}}
   rules:
   - {apiGroups: [networking.k8s.io], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [ingresses]}
-"#;
+";
 
 /// The API of a metrics server.
-const API_SERVICE: &str = r#"
+const API_SERVICE: &str = "
 apiVersion: apiregistration.k8s.io/v1
 kind: APIService
 metadata: {name: v1beta1.custom.metrics.k8s.io}
@@ -94,19 +94,21 @@ spec:
   versionPriority: 100
   insecureSkipTLSVerify: true
   service: {name: gauge-adapter, namespace: gauge}
-"#;
+";
 
 /// Objects of many kinds that such webhooks would refuse.
-const TRIED: &str = r#"
-{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: one, namespace: tried},
- spec: {defaultBackend: {service: {name: one, port: {number: 80}}}}}
+const TRIED: &str = "
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: one, namespace: tried}
+spec: {defaultBackend: {service: {name: one, port: {number: 80}}}}
 ---
 {apiVersion: notary.example.com/v1, kind: Deed, metadata: {name: one, namespace: tried}, spec: {}}
 ---
 {apiVersion: v1, kind: Service, metadata: {name: one, namespace: tried}, spec: {ports: [{port: 80}]}}
 ---
 {apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: one, namespace: tried}, rules: []}
-"#;
+";
 
 fn file(site: &Site, name: &str, text: &str) -> String {
     let file = site.home().join(name);
