@@ -228,6 +228,15 @@ impl Kind {
         TABLE.iter().filter(is_newest_of_all).map(Self::row).collect()
     }
 
+    /// Every kind that only newer minors serve, in the newest version.
+    pub fn newer() -> Vec<Self> {
+        let is_newer = |row: &&Served| {
+            let needed = needed(split_api_version(row.api_version).0, row.kind);
+            needed[0] == *row && row.until.is_none() && needed.last().is_some_and(|oldest| oldest.from > OLDEST)
+        };
+        TABLE.iter().filter(is_newer).map(Self::row).collect()
+    }
+
     /// Returns whether a controller makes objects of the kind for a Service, with its labels; `Endpoints` are not even
     /// owned by it.
     pub(crate) fn mirrors_a_service(&self) -> bool {
@@ -332,6 +341,9 @@ mod tests {
         for kind in ["ValidatingAdmissionPolicy.admissionregistration.k8s.io", "PodSecurityPolicy.policy"] {
             assert!(!all.contains(&kind.to_owned()), "{kind}");
         }
+        let newer: Vec<String> = Kind::newer().iter().map(Kind::group_kind).collect();
+        let policies = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
+        assert_eq!(newer, policies.map(|kind| format!("{kind}.admissionregistration.k8s.io")));
         for kind in ["FlowSchema.flowcontrol.apiserver.k8s.io", "HorizontalPodAutoscaler.autoscaling", "Secret"] {
             assert_eq!(all.iter().filter(|name| *name == kind).count(), 1, "{kind}");
         }

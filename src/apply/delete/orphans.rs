@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use futures::stream::{self, StreamExt as _};
 use serde_json::Value;
 
+use super::owned::everywhere_or_newer;
 use super::owner_refs::controlling_owner;
 use super::report::ObjectReason;
 use super::wait_deleted::PendingDeletion;
@@ -134,8 +135,7 @@ impl Engine {
         let namespace = self.owner.namespace.as_str();
         let there = server.get_metadata(&Kind::known("", "Namespace"), None, namespace).await;
         let there = there.is_ok_and(|found| found.is_some());
-        let kinds: Vec<Kind> = Kind::all()
-            .into_iter()
+        let kinds: Vec<Kind> = everywhere_or_newer()
             // Pods and what else controllers make is never applied by us.
             .filter(|kind| {
                 let made = ["Node", "Pod", "Event", "ReplicaSet", "ControllerRevision", "Lease"];

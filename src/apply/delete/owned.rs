@@ -15,6 +15,11 @@ use crate::inventory::record::State;
 use crate::k8s::client::{Selection, Server};
 use crate::k8s::object::{ObjectRef, is_terminating, text};
 
+/// The kinds that an installation may have objects of, whichever minor its cluster is of.
+pub(super) fn everywhere_or_newer() -> impl Iterator<Item = Kind> {
+    Kind::all().into_iter().chain(Kind::newer())
+}
+
 impl Engine {
     /// The objects of this installation; refused where all that there is was made by others: without a record, and with one
     /// whose objects others have put back, since the removal would forget the record and remove nothing.
@@ -50,7 +55,7 @@ impl Engine {
     /// Everything in the cluster that carries our labels, but for the namespace, the record and what controllers make.
     pub(crate) async fn find_labelled(&self, server: &Server, state: &State) -> Result<Labelled, Error> {
         let mut kinds: BTreeMap<(String, String), Kind> =
-            Kind::all().into_iter().map(|kind| ((kind.group.to_string(), kind.kind.to_string()), kind)).collect();
+            everywhere_or_newer().map(|kind| ((kind.group.to_string(), kind.kind.to_string()), kind)).collect();
         let recorded = state.record.iter().flat_map(|record| record.inventory.iter().map(|item| &item.object));
         let begun = state
             .journal
@@ -93,8 +98,8 @@ impl Engine {
         for (kind, answer) in answers {
             let objects = match answer {
                 Ok(objects) => objects,
-                // A kind of which nothing is recorded need not be readable.
-                Err(error) if error.is_forbidden() && !recorded(kind) => continue,
+                // A kind of which nothing is recorded need not be readable, nor one that newer clusters have be served.
+                Err(error) if (error.is_forbidden() || error.is_not_found()) && !recorded(kind) => continue,
                 Err(error) => return Err(Error::api(format!("list {}", kind.plural), error)),
             };
             for live in objects {
