@@ -122,7 +122,7 @@ fn agent(selection: &Selection<'_>, text: &str) -> Option<Rendered> {
             "name": "member-1", "namespace": "fleet", "line": chart.line().to_string(), "managedBy": "fleetctl",
             "version": selection.version.to_string(),
         }),
-        facts: json!({}),
+        facts: json!({ "admissionPolicies": selection.row.kubernetes.iter().all(|minor| minor.minor >= 30) }),
         pki: BTreeMap::new(),
     };
     Some(chart.render(&input).unwrap_or_else(|error| panic!("{error}")))

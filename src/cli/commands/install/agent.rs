@@ -122,7 +122,8 @@ pub(in crate::cli) async fn prepare(
     let kubernetes = if plan.asks_kubernetes() { Some(connect::server_version(&workload.client).await?) } else { None };
     let plan = plan.with_kubernetes(kubernetes);
     let former = base.recorded().map(|release| release.version.clone());
-    let used = recorded::used(&plan.package, &home.agent_values(&plan.name), &workload, ORDINARY_VALUES);
+    let used =
+        recorded::used(former.as_deref(), &plan.package, &home.agent_values(&plan.name), &workload, ORDINARY_VALUES);
     Ok(PreparedAgent { plan, workload, hub, hub_server, home, former, used })
 }
 

@@ -128,7 +128,7 @@ pub(crate) async fn prepare(
 ) -> Result<Prepared, CliError> {
     let home = connect::home()?;
     let (plan, hosting, former) = planned(ui, global, plan_args, &write.skip_preflight, way).await?;
-    let used = recorded::used(&plan.package, &home.values(&plan.name), &hosting, ORDINARY_VALUES);
+    let used = recorded::used(former.as_deref(), &plan.package, &home.values(&plan.name), &hosting, ORDINARY_VALUES);
     Ok(Prepared { plan, hosting, home, options: write.options(global.rollback, way), former, used })
 }
 

@@ -90,8 +90,18 @@ fn give_again(values: &[UnconfirmedValue]) -> String {
 /// Length of the longest value that is an example of a flag.
 const LONGEST_EXAMPLE: usize = 80;
 
-/// Returns the recorded values that the values of `package` still hold. What this machine has installed with is in `file`.
-pub(crate) fn used(package: &Package, file: &Path, cluster: &Connected, ordinary: Ordinary) -> RecordedUse {
+/// Returns the recorded values that the values of `package` still hold: none where those of the last install, of the version
+/// `former`, are not taken. What this machine has installed with is in `file`.
+pub(crate) fn used(
+    former: Option<&str>,
+    package: &Package,
+    file: &Path,
+    cluster: &Connected,
+    ordinary: Ordinary,
+) -> RecordedUse {
+    if former.is_none() {
+        return RecordedUse::default();
+    }
     let local = LocalValues::read(file, &cluster.server, package.namespace.as_str());
     RecordedUse::of(package, local.as_ref(), ordinary)
 }
