@@ -9,7 +9,7 @@ pub(crate) type ResourceId = u32;
 /// Resources that have their numbers for ever: cpu 0, memory 1, pods 2.
 const FIRST: [&str; 3] = ["cpu", "memory", "pods"];
 
-/// The resources of all clusters by number, those of [`FIRST`] first. A number is free again when no cluster has the
+/// The resources of all clusters by number, CPU, memory and pods first. A number is free again when no cluster has the
 /// resource any more, so that names which one cluster makes up take nothing from the others.
 #[derive(Debug, Clone)]
 pub struct Resources {
