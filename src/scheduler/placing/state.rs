@@ -339,9 +339,13 @@ impl State {
 
     pub(super) fn mark_status(&mut self, key: &ObjectKey, now: Instant) {
         self.queue.postpone(Unit::Status(key.clone()), Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
-        if let Some(Assignment::Group(group) | Assignment::Left(Some(group))) = self.assignments.get(key) {
-            self.queue.postpone(Unit::Group(group.clone()), Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
-        }
+        let owner = match self.assignments.get(key) {
+            Some(Assignment::Group(group) | Assignment::Left(Some(group))) => Unit::Group(group.clone()),
+            // Its old copies go once the new ones are available.
+            Some(Assignment::Direct) => Unit::Object(key.clone()),
+            _ => return,
+        };
+        self.queue.postpone(owner, Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
     }
 
     pub(super) fn mark_policy(&mut self, name: String, now: Instant) {
