@@ -19,12 +19,12 @@ use tokio::time::Instant;
 
 use crate::api::labels::{AGENT_LEASE, cluster_namespace};
 use crate::api::protocol::{LEASE_DURATION, LEASE_RENEW_INTERVAL};
-use crate::api::text::visible_cell;
+use crate::api::util::text::visible_cell;
 use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::jittered;
-use crate::k8s::connect_error::{Hop, hop};
-use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::connect::connect_error::{Hop, hop};
+use crate::k8s::connect::daemon_client::{CallError, call};
 use crate::k8s::resource_version::is_before;
 
 /// Part of the Lease's duration that may have passed unobserved: by what clocks claim, or while requests failed. The rest,

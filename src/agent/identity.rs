@@ -23,7 +23,7 @@ use crate::api::registration::{
     ANNOTATION_DRAIN, ANNOTATION_LEAVE, ANNOTATION_STATE, IDENTITY_CERTIFICATE as CERTIFICATE, IDENTITY_HUB as ISSUER,
     Registration, is_asked,
 };
-use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call};
 
 /// Keys of the Secret; the other two are known to installers as well.
 const KEY: &str = "tls.key";

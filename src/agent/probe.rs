@@ -11,10 +11,10 @@ use clap::Args;
 use k8s_openapi::jiff::{self, Timestamp};
 use tokio::net::TcpStream;
 
-use crate::api::init_kubeconfig::Init;
 use crate::api::probe::Outcome;
-use crate::k8s::connect_error::{Hop, hop};
-use crate::k8s::daemon_client::{CallError, call, token_client};
+use crate::k8s::connect::connect_error::{Hop, hop};
+use crate::k8s::connect::daemon_client::{CallError, call, token_client};
+use crate::k8s::connect::init_kubeconfig::Init;
 
 /// Timeout of one hop.
 const HOP: Duration = Duration::from_secs(5);

@@ -17,7 +17,7 @@ use crate::api::labels::{ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID};
 use crate::api::protocol::{ANNOTATION_REJOIN, SIGNER, USAGES, key_fingerprint, user_name};
 use crate::api::registration::{ANNOTATION_LEAVE, gone, validity};
 use crate::k8s::backoff::jittered;
-use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call};
 
 /// Time between two reads of the request.
 const POLL: Duration = Duration::from_millis(if cfg!(test) { 15 } else { 1500 });

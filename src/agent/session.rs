@@ -19,13 +19,13 @@ use super::settings::Args;
 use super::status_writer::{Deregistration, Reporter};
 use super::work::Work;
 use crate::api::extra_kind;
-use crate::api::init_kubeconfig::Init;
 use crate::api::registration::{LEAVE_FAILED, state as phase};
 use crate::daemon::metrics::Metrics;
 use crate::daemon::stop::Stop;
 use crate::k8s::backoff::Backoff;
-use crate::k8s::connect_error::hop;
-use crate::k8s::daemon_client::{CallError, identity_client};
+use crate::k8s::connect::connect_error::hop;
+use crate::k8s::connect::daemon_client::{CallError, identity_client};
+use crate::k8s::connect::init_kubeconfig::Init;
 
 /// Time between two reads of Secret and file.
 const POLL: Duration = Duration::from_secs(5);

@@ -21,17 +21,17 @@ use super::inventory::publish::{Publisher, Snapshot};
 use super::inventory::server::ServerFacts;
 use super::inventory::shards::NODES;
 use super::inventory::watch::Observed;
-use crate::api::cluster::conditions::{HEALTHY, READY};
-use crate::api::condition::find;
+use crate::api::crd::cluster::conditions::{HEALTHY, READY};
+use crate::api::crd::condition::find;
 use crate::api::extra_kind::ExtraKind;
 use crate::api::labels::{AGENT_MANAGER, API_VERSION, CLUSTER_GROUP};
-use crate::api::text::escape_status;
+use crate::api::util::text::escape_status;
 use crate::api::version::ServiceVersion;
 use crate::api::{Cluster, Condition};
 use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::jittered;
-use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call};
 use crate::k8s::extra_kinds::LOOK_AGAIN;
 
 /// Time between two checks of the inventory.

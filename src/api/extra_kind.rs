@@ -101,7 +101,7 @@ impl FromStr for ExtraKind {
     type Err = ExtraKindError;
 
     fn from_str(text: &str) -> Result<Self, ExtraKindError> {
-        let form = || ExtraKindError::Form(super::text::visible(text).into_owned());
+        let form = || ExtraKindError::Form(super::util::text::visible(text).into_owned());
         let (group, version, kind) = match text.split('/').collect::<Vec<_>>()[..] {
             [version, kind] => ("", version, kind),
             [group, version, kind] if group.is_empty() || is_group(group) => (group, version, kind),

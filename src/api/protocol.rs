@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::digest;
+use super::util::digest;
 
 /// Signer of the control plane that issues client certificates.
 pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";

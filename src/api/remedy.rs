@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use super::text::visible_lines;
+use super::util::text::visible_lines;
 
 /// Words with commands and flags among them, in the order in which they are read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use super::text::visible_cell;
+use super::util::text::visible_cell;
 
 /// A text as one word of a POSIX shell: in quotes, unless every character stands for itself.
 pub fn word(text: &str) -> Cow<'_, str> {

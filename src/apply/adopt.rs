@@ -11,10 +11,10 @@ use super::error::Error;
 use super::plan::Step;
 use crate::api::kinds::Kind;
 use crate::inventory::owner::INSTALL_LABEL;
-use crate::k8s::api_error::ApiError;
-use crate::k8s::client::{MANAGER, Server};
 use crate::k8s::managed_fields;
 use crate::k8s::object::{ObjectRef, list, text};
+use crate::k8s::request::api_error::ApiError;
+use crate::k8s::request::server::{MANAGER, Server};
 
 /// Number of times that an object is read again that was changed in between.
 const TRIES: u32 = 20;

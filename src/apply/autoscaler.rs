@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::api::kinds::Kind;
-use crate::k8s::client::{Selection, Server};
 use crate::k8s::managed_fields;
 use crate::k8s::managed_fields::AUTOSCALERS;
 use crate::k8s::object::{ObjectRef, text};
+use crate::k8s::request::server::{Selection, Server};
 
 /// Present owner of the replicas of an object, which somebody other than a person with kubectl has taken.
 #[derive(Debug, Clone, PartialEq, Eq)]

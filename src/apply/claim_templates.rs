@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::error::Error;
 use super::plan::Step;
-use crate::k8s::client::Server;
 use crate::k8s::object::{is_terminating, list, text};
+use crate::k8s::request::server::Server;
 
 const TEMPLATES: &str = "/spec/volumeClaimTemplates";
 

@@ -4,9 +4,9 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::api::text::{visible, visible_cell};
-use crate::k8s::api_error::ApiError;
+use crate::api::util::text::{visible, visible_cell};
 use crate::k8s::object::{ObjectRef, list, text};
+use crate::k8s::request::api_error::ApiError;
 
 /// Most characters of a value in a message.
 const SHOWN: usize = 60;
@@ -160,7 +160,7 @@ fn selects(selector: &str, item: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::k8s::api_error::Cause;
+    use crate::k8s::request::api_error::Cause;
     use serde_json::json;
 
     fn error(field: &str) -> ApiError {

@@ -14,8 +14,8 @@ use super::error::Error;
 use super::plan::{Action, Plan, Step};
 use super::prune::{THEIRS, Unplanned};
 use crate::inventory::record::{Item, digest};
-use crate::k8s::client::{ApplyOptions, Server};
 use crate::k8s::object::{ObjectRef, text};
+use crate::k8s::request::server::{ApplyOptions, Server};
 
 /// The namespace that every cluster has, where objects are checked whose own namespace is not there yet.
 const STAND_IN: &str = "default";

@@ -9,9 +9,9 @@ use super::autoscaler::{Scaler, scalers};
 use super::engine::Engine;
 use super::error::Error;
 use crate::inventory::record::{Item, Phase};
-use crate::k8s::client::{MANAGER, Selection, Server};
 use crate::k8s::managed_fields;
 use crate::k8s::object::{ObjectRef, uid};
+use crate::k8s::request::server::{MANAGER, Selection, Server};
 
 /// Drift of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,9 +14,9 @@ use crate::inventory::owner::Owner;
 use crate::inventory::record::{Holder, Lock, State};
 use crate::inventory::store;
 use crate::inventory::store::LockOptions;
-use crate::k8s::client::Server;
 use crate::k8s::event::Events;
 use crate::k8s::object::ObjectRef;
+use crate::k8s::request::server::Server;
 
 /// Options of a caller.
 #[derive(Debug, Clone)]
@@ -69,7 +69,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine. The client must have its own retries off, as those of [`crate::k8s::kubeconfig`] have.
+    /// An engine. The client must have its own retries off, as those of [`crate::k8s::connect::kubeconfig`] have.
     pub fn new(client: Client, owner: Owner, options: Options, events: Events) -> Self {
         Self { server: Server::new(client, events.clone()), owner, options, events, begun: Arc::default() }
     }

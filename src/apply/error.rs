@@ -5,13 +5,13 @@ use super::delete::journal_check::{RefusedStep, join_refused};
 use super::delete::report::ObjectReason;
 use crate::api::first_of::first_of;
 use crate::api::remedy::{Flag, Remedy};
-use crate::api::text::{visible, visible_cell};
+use crate::api::util::text::{visible, visible_cell};
 use crate::diagnose::diagnosis::WaitFailure;
 use crate::inventory;
-use crate::k8s::api_error::ApiError;
-use crate::k8s::kubeconfig::ClientError;
+use crate::k8s::connect::kubeconfig::ClientError;
 use crate::k8s::object::ObjectRef;
-use crate::k8s::request_error::RequestError;
+use crate::k8s::request::api_error::ApiError;
+use crate::k8s::request::request_error::RequestError;
 
 /// Reason that the engine stopped. No variant carries a Secret's value.
 #[derive(Debug, thiserror::Error)]

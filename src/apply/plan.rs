@@ -23,9 +23,9 @@ use crate::inventory::journal::{JournalStep, Undo};
 use crate::inventory::owner::{INSTALL_LABEL, KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
 use crate::inventory::record::{Item, Origin, Phase, Record, State, digest};
 use crate::inventory::release::{Policy, Release, random_id};
-use crate::k8s::client::{Selection, Server};
 use crate::k8s::managed_fields;
 use crate::k8s::object::{ObjectRef, annotation, label, text, uid};
+use crate::k8s::request::server::{Selection, Server};
 
 /// Time that a namespace that is being deleted is waited for.
 const TERMINATING: Duration = Duration::from_secs(90);

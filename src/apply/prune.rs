@@ -11,11 +11,11 @@ use super::run::Run;
 use crate::api::kinds::Kind;
 use crate::inventory::journal::{JournalStep, Undo};
 use crate::inventory::record::Item;
-use crate::k8s::api_error::ApiError;
-use crate::k8s::client::Server;
 use crate::k8s::event::{Done, Event};
 use crate::k8s::managed_fields;
 use crate::k8s::object::{ObjectRef, uid};
+use crate::k8s::request::api_error::ApiError;
+use crate::k8s::request::server::Server;
 
 /// Reason that an object which was ours and is planned no more stays: someone made another one of that name, or took
 /// our labels off.

@@ -21,9 +21,9 @@ use crate::inventory::locked_store::LockedStore;
 use crate::inventory::record::{Item, Origin, Phase, Record, State};
 use crate::inventory::release::{Policy, Release};
 use crate::inventory::store::Store;
-use crate::k8s::client::Server;
 use crate::k8s::event::{Done, Event};
 use crate::k8s::object::{ObjectRef, uid};
+use crate::k8s::request::server::Server;
 
 /// A run that holds the lock. End it with [`Run::commit`], [`Run::rollback`] or [`Run::release`]; a run that is merely
 /// dropped leaves its journal, and its lock until that expires.

@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::engine::Engine;
 use super::error::Error;
 use crate::api::kinds::Kind;
-use crate::k8s::client::Selection;
 use crate::k8s::event::Event;
 use crate::k8s::object::{ObjectRef, condition, label, list, number, text, uid};
+use crate::k8s::request::server::Selection;
 
 /// Time that the controller may take to see a change.
 const SEEN_WITHIN: Duration = Duration::from_secs(10);

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::values::MASK;
 use super::yaml::write;
-use crate::api::text::{escaped_json, is_clean};
+use crate::api::util::text::{escaped_json, is_clean};
 
 /// One value of any type as YAML, its fields in their own order, ending with a line break.
 ///

@@ -17,7 +17,7 @@ pub mod workload;
 use std::collections::BTreeSet;
 
 use crate::api::remedy::Remedy;
-use crate::api::text::visible_list;
+use crate::api::util::text::visible_list;
 
 /// Consequence of a check that does not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use super::output::error::{CliError, Exit};
 use crate::api::names::ControlPlaneName;
 use crate::api::remedy::Access;
-use crate::api::text::visible_cell;
+use crate::api::util::text::visible_cell;
 use crate::api::version::{KubeMinor, VersionError};
 use crate::cli::args::global::Global;
 use crate::install::admin_access;

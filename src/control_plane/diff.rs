@@ -8,12 +8,14 @@ use k8s_openapi::api::core::v1::{Service, ServicePort};
 use kube::Client;
 use kube::api::Api;
 
+use super::endpoint::exposure;
+use super::endpoint::exposure::{Endpoint, unknown};
 use super::error::InstallError;
-use super::exposure::{self, Endpoint, unknown};
+use super::etcd;
+use super::keys::find_keys;
 use super::plan::Plan;
 use super::precheck::{Precheck, precheck};
 use super::values::PkiSource;
-use super::{etcd_members, find_keys};
 use crate::api::remedy::Remedy;
 use crate::install::diff::Comparison;
 use crate::install::fleet_home::Home;
@@ -50,7 +52,7 @@ pub async fn compare(
     let rendered = plan.render(&endpoint, &keys)?;
     let whole = plan.compared(&engine, &plan.release(&endpoint), &release_spec::planned(&rendered.objects)).await;
     let whole = whole.map_err(session.stopped())?;
-    if let Some(refused) = etcd_members::changed(&engine, &whole).await.map_err(session.stopped())? {
+    if let Some(refused) = etcd::members::changed(&engine, &whole).await.map_err(session.stopped())? {
         return Err(refused);
     }
     let differences = engine.diff(&whole).await.map_err(session.stopped())?;

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::exposure::NotYet;
+use super::endpoint::exposure::NotYet;
 use super::health::Health;
-use super::upgrade::UpgradeRefused;
+use super::version::upgrade::UpgradeRefused;
 use crate::api::version::KubeMinor;
 use crate::chart::Diagnostics;
 use crate::check::Report;

@@ -8,15 +8,19 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
 use kube::Client;
 
+use super::endpoint::exposure;
+use super::endpoint::exposure::{Decision, Endpoint, Known, NotYet, unknown};
 use super::error::InstallError;
-use super::exposure::{self, Decision, Endpoint, Known, NotYet, unknown};
-use super::find_keys::{self, ADMIN_KUBECONFIG};
+use super::etcd;
 use super::health::{self, Health};
+use super::keys::find_keys;
+use super::keys::find_keys::ADMIN_KUBECONFIG;
+use super::kubeconfig;
 use super::plan::{FIRST_STAGES, Plan};
 use super::precheck::{Precheck, precheck};
 use super::values::{ExposureType, PkiSource};
-use super::{etcd_members, kubeconfig, kubernetes_downgrade};
-use crate::api::text::visible_cell;
+use super::version::kubernetes_downgrade;
+use crate::api::util::text::visible_cell;
 use crate::check::hosting::HostingFacts;
 use crate::install::drive::{InstallFailure, InstallSteps, drive};
 use crate::install::failure::{Failure, FailureOutcome};
@@ -111,7 +115,7 @@ impl InstallSteps for Installer<'_> {
         let whole =
             self.plan.compared(self.session.engine, &release, &objects).await.map_err(self.session.stopped())?;
         if let Some(refused) =
-            etcd_members::changed(self.session.engine, &whole).await.map_err(self.session.stopped())?
+            etcd::members::changed(self.session.engine, &whole).await.map_err(self.session.stopped())?
         {
             return Err(refused);
         }

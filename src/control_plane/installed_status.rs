@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
 
-use super::find_keys;
 use super::health::chain;
+use super::keys::find_keys;
 use super::plan::OWNER_KIND;
-use super::running_images;
 use super::values::PkiSource;
+use super::version::running_images;
 use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTALL};
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::api::version::ServiceVersion;

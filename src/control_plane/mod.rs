@@ -2,30 +2,23 @@
 
 pub mod charts;
 pub mod diff;
+pub mod endpoint;
 pub mod error;
-mod etcd_members;
-mod etcd_volume;
-mod existing_keys;
-pub mod exposure;
-pub mod find_keys;
+pub mod etcd;
 pub mod health;
 pub mod install;
 pub mod installed_status;
+pub mod keys;
 pub mod kubeconfig;
-mod kubernetes_downgrade;
-pub mod local_files;
 pub mod plan;
 pub mod precheck;
 pub mod preflight;
 pub mod rbac;
-mod recorded_endpoint;
-mod recorded_minor;
 pub mod rollback;
-mod running_images;
 pub mod uninstall;
-pub mod upgrade;
 mod validate;
 pub mod values;
+pub mod version;
 
 #[cfg(test)]
 mod chart_tests;

@@ -7,9 +7,12 @@ use std::sync::Arc;
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::exposure::{self, Endpoint};
+use super::endpoint::exposure;
+use super::endpoint::exposure::Endpoint;
+use super::endpoint::recorded_endpoint;
+use super::validate;
 use super::values::{ControlPlaneValues, ExposureType, PkiSource};
-use super::{recorded_endpoint, recorded_minor, validate};
+use super::version::recorded_minor;
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::api::remedy::Remedy;
 use crate::apply::{self, Charts, Engine, Planned};

@@ -6,12 +6,14 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
 use kube::{Client, ResourceExt as _};
 
+use super::endpoint::exposure;
+use super::endpoint::exposure::{Decision, Known, unknown};
 use super::error::InstallError;
-use super::exposure::{self, Decision, Known, unknown};
+use super::etcd;
 use super::plan::Plan;
 use super::preflight::{self, Compared};
 use super::values::ExposureType;
-use super::{etcd_members, etcd_volume, kubernetes_downgrade, upgrade};
+use super::version::{kubernetes_downgrade, upgrade};
 use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTALL};
 use crate::api::version::KubeMinor;
 use crate::apply::{self, Engine};
@@ -121,10 +123,10 @@ async fn refusal(
             return Ok(Some(InstallError::Upgrade { refused, cluster: None }));
         }
     }
-    if let Some(refused) = etcd_volume::changed(plan, engine, facts, objects).await? {
+    if let Some(refused) = etcd::volume::changed(plan, engine, facts, objects).await? {
         return Ok(Some(refused));
     }
-    etcd_members::beside_data(plan, engine, state, facts).await
+    etcd::members::beside_data(plan, engine, state, facts).await
 }
 
 /// The version of what is installed or kept: as recorded, else as the objects say, because a record can be lost. One that

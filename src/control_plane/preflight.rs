@@ -5,9 +5,9 @@ use kube::Client;
 use kube::api::Api;
 
 use super::charts::SECRET_VALUES;
+use super::endpoint::{exposure, recorded_endpoint};
 use super::plan::Plan;
 use super::values::ExposureType;
-use super::{exposure, recorded_endpoint};
 use crate::apply::{self, Action, Engine, Foreign};
 use crate::chart::Object;
 use crate::check::hosting::{Collision, HostingFacts, read};

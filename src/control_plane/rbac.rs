@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::exposure;
-use super::exposure::unknown;
+use super::endpoint::exposure;
+use super::endpoint::exposure::unknown;
 use super::plan::Plan;
 use super::values::ExposureType;
 use crate::api::kinds::Kind;

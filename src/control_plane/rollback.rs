@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use super::installed_status;
 use super::uninstall::Target;
-use super::upgrade::UpgradeRefused;
-use super::{installed_status, kubernetes_downgrade};
+use super::version::kubernetes_downgrade;
+use super::version::upgrade::UpgradeRefused;
 use crate::apply::{self, RolledBack, UndoPlan};
 use crate::install::progress::Progress;
 use crate::inventory::{self, Journal, State};

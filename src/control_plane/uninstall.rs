@@ -4,9 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::local_files::{self, Folder};
+use super::health;
+use super::keys::find_keys;
+use super::keys::local_files;
+use super::keys::local_files::Folder;
 use super::plan::OWNER_KIND;
-use super::{find_keys, health, kubernetes_downgrade};
+use super::version::kubernetes_downgrade;
 use crate::api::names::ControlPlaneName;
 use crate::api::partial_list::Age;
 use crate::apply::{self, Engine, Removal, Removed};

@@ -5,14 +5,15 @@
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
-use super::exposure::endpoint_from_values;
-use super::recorded_minor;
+use super::endpoint::exposure::endpoint_from_values;
 use super::values::{
     ApiServerValues, ControlPlaneValues, EtcdValues, ExposureType, ExposureValues, Lifetime, PkiSource, SMALLEST_QUOTA,
 };
+use super::version::recorded_minor;
 use crate::api::admission::{self, WEBHOOK_PLUGINS};
-use crate::api::lifetime::{self, CERTIFICATE_AT_LEAST, TOKEN_AT_LEAST};
-use crate::api::pod_values::Resources;
+use crate::api::values::lifetime;
+use crate::api::values::lifetime::{CERTIFICATE_AT_LEAST, TOKEN_AT_LEAST};
+use crate::api::values::pod_values::Resources;
 use crate::api::version::KubeMinor;
 use crate::chart::values::{
     PodFields, check_annotations, check_node_selector, check_peers, check_pods, check_proxy, is_range,

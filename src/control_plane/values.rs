@@ -8,15 +8,15 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::network_policy::ControlPlanePolicies;
-pub use crate::api::placement_values::PlacementValues;
-use crate::api::pod_scheduling::{Affinity, TopologySpreadConstraint};
-use crate::api::pod_values::REGISTRY;
-pub use crate::api::pod_values::{
+use crate::api::quantity;
+use crate::api::values::network_policy::ControlPlanePolicies;
+pub use crate::api::values::placement_values::PlacementValues;
+use crate::api::values::pod_scheduling::{Affinity, TopologySpreadConstraint};
+use crate::api::values::pod_values::REGISTRY;
+pub use crate::api::values::pod_values::{
     Argument, EnvVar, ImagePullPolicy, ImageValues, ProxyValues, Quantity, Resources, SecretName, SecretValue,
     ServiceAccountValues, TaintEffect, Toleration, TolerationOperator,
 };
-use crate::api::quantity;
 
 /// Values of a control plane.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use tracing_subscriber::EnvFilter;
 
-use crate::api::text::{escaped_json, escaped_log};
+use crate::api::util::text::{escaped_json, escaped_log};
 
 /// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

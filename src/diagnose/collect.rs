@@ -13,8 +13,8 @@ use super::pod::containers_with_logs;
 use super::pvc::is_bound;
 use super::typed::{Typed as _, read_list};
 use crate::api::kinds::Kind;
-use crate::k8s::client::{Selection, Server};
 use crate::k8s::object::ObjectRef;
+use crate::k8s::request::server::{Selection, Server};
 
 /// Older events are of former tries, by the server's clock, except those about Services and those of [`IN_PROGRESS`]:
 /// the controller of a load balancer, a node or a volume writes one once, and may take longer for the work.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::api::remedy::Remedy;
-use crate::api::text::{visible_cell, visible_lines, visible_list};
+use crate::api::util::text::{visible_cell, visible_lines, visible_list};
 use crate::k8s::object::ObjectRef;
 
 /// The root cause. The ids are stable: tests, documentation and programs name them.

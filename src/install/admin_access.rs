@@ -5,7 +5,7 @@
 
 use super::fleet_home::Home;
 use crate::api::names::ControlPlaneName;
-use crate::k8s::kubeconfig::connect_with;
+use crate::k8s::connect::kubeconfig::connect_with;
 use crate::k8s::{Connected, sentences};
 use crate::pki::{Kubeconfig, PkiError, SecretText};
 

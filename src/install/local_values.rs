@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::release_spec::LARGEST_VALUES;
-use crate::api::file::{self, FileError, PRIVATE};
+use crate::api::util::file;
+use crate::api::util::file::{FileError, PRIVATE};
 
 /// Largest size of the file, in bytes.
 const LARGEST: u64 = LARGEST_VALUES as u64 + 4096;

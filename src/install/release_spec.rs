@@ -6,10 +6,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::recorded_values::PATCHES;
-use crate::api::digest::short;
 use crate::api::kinds::Kind;
 use crate::api::names::NamespaceName;
-use crate::api::text::visible;
+use crate::api::util::digest::short;
+use crate::api::util::text::visible;
 use crate::api::version::{KubeMinor, ServiceLine, ServiceVersion};
 use crate::apply::Planned;
 use crate::chart::inspect::explain::{DecidedBy, ExplainError, Explanation, explain};

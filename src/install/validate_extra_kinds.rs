@@ -20,7 +20,7 @@ mod tests {
     use schemars::{JsonSchema, schema_for};
     use serde::Deserialize;
 
-    use crate::api::placement_values::AgentPlacementValues;
+    use crate::api::values::placement_values::AgentPlacementValues;
     use crate::chart::{Chart, Kind};
 
     #[derive(Deserialize, JsonSchema)]

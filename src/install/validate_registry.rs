@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::api::pod_values::SecretValue;
+use crate::api::values::pod_values::SecretValue;
 use crate::chart::{Diagnostic, ValuesTree};
 
 /// The warning about `registryCredentials` that no node can log in with; it shows no part of them.

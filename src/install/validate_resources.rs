@@ -1,8 +1,8 @@
 //! Check of the requests and limits of containers for what Kubernetes would refuse and what is surely meant otherwise:
 //! found where it was given, before anything is written.
 
-use crate::api::pod_values::Resources;
 use crate::api::quantity::{Milli, parse};
+use crate::api::values::pod_values::Resources;
 use crate::chart::{Diagnostic, ValuesTree};
 
 /// The resources of a container whose names have no domain, besides huge pages.

@@ -9,9 +9,9 @@ use kube::Client;
 use kube::api::{Api, ListParams};
 
 use super::Owner;
-use crate::api::text::visible_word;
-use crate::k8s::client::MANAGER;
+use crate::api::util::text::visible_word;
 use crate::k8s::managed_fields::AUTOSCALERS;
+use crate::k8s::request::server::MANAGER;
 
 /// Returns the field managers of an installation's Deployments, in alphabetical order, bounded and with control characters
 /// made visible: those other than fleetctl that apply them, else, where fleetctl does not, all that wrote to them.

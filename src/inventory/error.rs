@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use crate::api::file::FileError;
 use crate::api::remedy::{Flag, Remedy};
-use crate::api::text::{visible, visible_cell};
-use crate::k8s::api_error::ApiError;
+use crate::api::util::file::FileError;
+use crate::api::util::text::{visible, visible_cell};
 use crate::k8s::object::ObjectRef;
-use crate::k8s::request_error::RequestError;
+use crate::k8s::request::api_error::ApiError;
+use crate::k8s::request::request_error::RequestError;
 
 /// Reason of a write that was not sent because the lock was lost; the message is who holds it.
 pub(crate) const LOCK_LOST: &str = "LockLost";

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::error::Error;
 use super::journal::{Journal, JournalStep, Undo};
-use crate::api::file;
+use crate::api::util::file;
 
 /// The first line of a run in the copy on this machine.
 #[derive(Debug, Serialize, Deserialize)]

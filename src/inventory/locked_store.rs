@@ -8,8 +8,8 @@ use tokio::task::JoinHandle;
 
 use super::error::{Error, LOCK_LOST};
 use super::store::{RENEW_EVERY, Store};
-use crate::k8s::api_error::ApiError;
-use crate::k8s::client::WriteGuard;
+use crate::k8s::request::api_error::ApiError;
+use crate::k8s::request::server::WriteGuard;
 
 /// A store shared with the task that renews the lock.
 #[derive(Debug)]
@@ -82,10 +82,10 @@ mod tests {
     use crate::inventory::owner::Owner;
     use crate::inventory::record::{Holder, Lock, State};
     use crate::inventory::store::{LOCK_LIFE, LockOptions};
-    use crate::k8s::client::{ApplyOptions, Server};
     use crate::k8s::event::Events;
     use crate::k8s::object::ObjectRef;
-    use crate::k8s::server_clock::tests::dated;
+    use crate::k8s::request::server::{ApplyOptions, Server};
+    use crate::k8s::request::server_clock::tests::dated;
 
     /// A server on which another run takes the lock over as soon as the time there is an hour later, which an answer to
     /// `/late` says. Counts what is applied.

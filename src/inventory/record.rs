@@ -17,9 +17,9 @@ use super::owner::{
     OWNER_KIND_LABEL, Owner,
 };
 use super::release::{Policy, Release, random_id};
-use crate::api::text::visible;
-use crate::k8s::client::MANAGER;
+use crate::api::util::text::visible;
 use crate::k8s::object::{ObjectRef, annotation, text};
+use crate::k8s::request::server::MANAGER;
 
 /// The newest format that this version writes and reads.
 const FORMAT: u32 = 1;

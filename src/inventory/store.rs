@@ -13,11 +13,11 @@ use super::owner::Owner;
 use super::record::{Holder, Lock, State};
 use super::release::random_id;
 use crate::api::kinds::Kind;
-use crate::k8s::api_error::ApiError;
-use crate::k8s::client::{Server, Written};
 use crate::k8s::event::Event;
 use crate::k8s::object::{ObjectRef, is_terminating};
-use crate::k8s::request_error::RequestError;
+use crate::k8s::request::api_error::ApiError;
+use crate::k8s::request::request_error::RequestError;
+use crate::k8s::request::server::{Server, Written};
 
 /// The most that record and journal may take, in bytes; the API server refuses Secrets from 1 MiB on.
 const LARGEST: usize = 1_000 * 1024;

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use futures::stream::{self, StreamExt as _};
 use serde_json::Value;
 
-use super::api_error::ApiError;
-use super::client::{Selection, Server, versions_of_group};
 use super::object::list;
+use super::request::api_error::ApiError;
+use super::request::server::{Selection, Server, versions_of_group};
 use crate::api::kinds::Kind;
 
 /// Kinds, as group and kind, whose objects are never worth looking at: made by the cluster itself, short-lived, or a

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource;
 use kube::Client;
 
 use super::backoff::Backoff;
-use super::daemon_client::{CallError, call};
+use super::connect::daemon_client::{CallError, call};
 use crate::api::extra_kind::ExtraKind;
 use crate::api::placeable::{Kinds, Placeable};
 

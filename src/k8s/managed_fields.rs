@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use super::client::MANAGER;
 use super::object::{list, text};
+use super::request::server::MANAGER;
 use crate::api::labels::KEYS_MANAGER;
 
 /// Our `Apply` entry in an object's `managedFields`, if there is one.

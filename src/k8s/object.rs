@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::api::kinds::{Kind, split_api_version};
-use crate::api::text::visible_cell;
+use crate::api::util::text::visible_cell;
 
 /// The name of one object in a cluster: everything but the version, which may change between servers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

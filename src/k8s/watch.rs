@@ -7,9 +7,9 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::api_error::ApiError;
-use super::client::{Selection, Server};
 use super::object::text;
+use super::request::api_error::ApiError;
+use super::request::server::{Selection, Server};
 use crate::api::kinds::Kind;
 
 /// Time that one watch lives before it is opened anew. Shorter than the read time-out of a connection.

@@ -6,8 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::{Files, SecretText};
-pub use crate::api::file::FileError as FolderError;
-use crate::api::file::{self, PRIVATE, PRIVATE_FOLDER, failed, kind};
+use crate::api::util::file;
+pub use crate::api::util::file::FileError as FolderError;
+use crate::api::util::file::{PRIVATE, PRIVATE_FOLDER, failed, kind};
 
 /// Size of a file, in bytes, beyond which it is none of ours.
 const LARGEST: u64 = 1024 * 1024;

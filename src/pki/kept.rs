@@ -10,7 +10,7 @@ use super::{
     Authorities, Completed, Files, FolderError, Lifetimes, PkiError, Subject, ensure, facts_of, read_folder,
     write_file, write_folder,
 };
-use crate::api::digest::full;
+use crate::api::util::digest::full;
 
 /// The file of the note. A name with a dot in front is no part of a set.
 ///

@@ -8,7 +8,7 @@ use serde_json::Value;
 use zeroize::Zeroize;
 
 use super::{Leaf, PkiError, SecretText};
-use crate::api::text::visible_cell;
+use crate::api::util::text::visible_cell;
 
 /// Credential by which the user of a kubeconfig proves who it is.
 #[derive(Debug, Clone, PartialEq, Eq)]

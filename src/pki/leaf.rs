@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use super::authority::{PrivateKey, distinguished_name, validity};
 use super::certificate::{parsed, signed_by};
 use super::{Authorities, AuthorityKind, CertificateFacts, PkiError, San, SecretText};
-use crate::api::digest;
+use crate::api::util::digest;
 
 const DAY: u64 = 24 * 60 * 60;
 

@@ -8,9 +8,9 @@ use super::canonical::canonical;
 use super::facts::{Facts, InvalidAsk, LEAVE_FIELDS, LOCAL_ANNOTATIONS};
 use super::field_path::{FieldPath, PathError};
 use super::matching::Policy;
-use crate::api::digest;
+use crate::api::crd::policy::FieldOverride;
 use crate::api::labels::OWN_KEY_PREFIX;
-use crate::api::policy::FieldOverride;
+use crate::api::util::digest;
 
 /// Largest manifest that is copied, in bytes.
 pub const LARGEST: usize = 1 << 20;

@@ -3,8 +3,8 @@
 use super::explain;
 use super::live;
 use crate::api::Schedule;
-use crate::api::condition::{Condition, find};
-use crate::api::schedule::{applied, conditions, deleted};
+use crate::api::crd::condition::{Condition, find};
+use crate::api::crd::schedule::{applied, conditions, deleted};
 
 /// State of a copy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::decide::{Current, Decision, Group};
 use super::room::{Node, Promise, Resources, Room};
-use crate::api::cluster::Taint;
+use crate::api::crd::cluster::Taint;
 use crate::api::labels::LABEL_NAME;
 
 /// One workload cluster.

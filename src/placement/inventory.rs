@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::live::is_read;
 use super::room::{Labels, Node, NodeAmounts};
-use crate::api::cluster::{NodeLabels, NodeResources, Taint};
+use crate::api::crd::cluster::{NodeLabels, NodeResources, Taint};
 use crate::api::{Cluster, ClusterReportSpec, quantity};
 
 /// Most nodes of one object; agents report more in several.

@@ -13,10 +13,10 @@ use super::fleet::{Cluster, Fleet};
 use super::inventory::{self, Inventory};
 use super::matching::Policy;
 use super::room::Promise;
-use crate::api::cluster::{Taint, conditions, reasons};
-use crate::api::condition::{Condition, find};
+use crate::api::crd::cluster::{Taint, conditions, reasons};
+use crate::api::crd::condition::{Condition, find};
+use crate::api::crd::schedule::{ScheduleShare, SourceRef};
 use crate::api::labels::TAINT_DRAINING;
-use crate::api::schedule::{ScheduleShare, SourceRef};
 use crate::api::{Schedule, ScheduleGroupStatus};
 
 /// Returns whether a Cluster is Ready.

@@ -9,9 +9,10 @@ use serde_json::json;
 use super::canonical::canonical;
 use super::facts::{Facts, Never, SpreadOnto};
 use super::selector::{Selector, SelectorError, Toleration};
+use crate::api::SchedulePolicy;
+use crate::api::crd::policy::SchedulePolicySpec;
 use crate::api::labels::{LABEL_INSTALL_KIND, LABEL_NAME};
-use crate::api::policy::SchedulePolicySpec;
-use crate::api::{SchedulePolicy, digest};
+use crate::api::util::digest;
 
 /// A policy, its selectors ready to be evaluated.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,7 +2,7 @@
 
 use super::facts::{Facts, ObjectKey};
 use super::matching::Policy;
-use crate::api::digest;
+use crate::api::util::digest;
 
 /// Key of a group: a label value in one namespace or in all, or one object alone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::{NodeSelectorTerm, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::{Deserialize, Serialize};
 
-use crate::api::cluster::Taint;
-use crate::api::policy::ClusterToleration;
+use crate::api::crd::cluster::Taint;
+use crate::api::crd::policy::ClusterToleration;
 
 /// Label of a node that is read as the node's name.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";

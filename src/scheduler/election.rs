@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::daemon::log::OnChange;
 use crate::daemon::stop::Stop;
 use crate::k8s::backoff::jittered;
-use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call};
 use crate::k8s::resource_version::is_before;
 
 /// Time without a change after which a Lease is free.

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder};
 
-use crate::k8s::daemon_client::call;
+use crate::k8s::connect::daemon_client::call;
 
 /// An event to write.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ mod tests {
     use kube::runtime::events::Reporter;
 
     use super::*;
-    use crate::k8s::daemon_client::CALL_TIMEOUT;
+    use crate::k8s::connect::daemon_client::CALL_TIMEOUT;
 
     #[tokio::test]
     async fn an_unanswered_event_times_out() {

@@ -183,7 +183,7 @@ fn work_is_retained_during_a_relist() {
     let mut scaled = schedule("four");
     index.on_schedule(Event::Apply(scaled.clone()));
     assert!(index.has_work("a"));
-    let pods = Some(crate::api::schedule::PodCounts::default());
+    let pods = Some(crate::api::crd::schedule::PodCounts::default());
     scaled.status = Some(crate::api::ScheduleStatus { pods, ..Default::default() });
     index.on_schedule(Event::Apply(scaled));
     assert!(!index.has_work("a"), "it was scaled to none");

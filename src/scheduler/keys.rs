@@ -21,7 +21,7 @@ use crate::api::applyset;
 use crate::api::labels::{KEYS_MANAGER, LABEL_APP_VERSION, LABEL_INSTALL, LABEL_KEEP, LABEL_PART_OF};
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::daemon::log::{self, LogFormat};
-use crate::k8s::daemon_client;
+use crate::k8s::connect::daemon_client;
 use crate::pki::secrets::{self, ETCD_CLAIM, KEPT_SECRET, SCHEDULER_SECRET, SECRET_ENTRIES, SERVER_FILE, SecretEntry};
 use crate::pki::{self, Endpoint, Files, Leaf, Lifetimes, PkiError, San, Subject};
 
@@ -341,7 +341,7 @@ async fn roll(client: &Client, args: &KeysArgs, done: &KeysDone, files: &Files) 
             continue;
         }
         let pki::LeafStore::Kubeconfig(file) = leaf.store() else { continue };
-        let digest = crate::api::digest::full(files.get(file).unwrap_or_default().as_bytes());
+        let digest = crate::api::util::digest::full(files.get(file).unwrap_or_default().as_bytes());
         let annotations = json!({ KEYS_ANNOTATION: digest });
         let patch = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
         match deployments.patch(deployment, &PatchParams::default(), &Patch::Merge(&patch)).await {

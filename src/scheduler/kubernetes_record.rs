@@ -14,7 +14,7 @@ use crate::api::kubernetes_record::{self, KEY, NAME, NAMESPACE};
 use crate::api::labels::SCHEDULER_MANAGER;
 use crate::api::version::KubeMinor;
 use crate::daemon::log::OnChange;
-use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call};
 
 /// Time between two looks at the version of the API server.
 const LOOK_EVERY: Duration = Duration::from_secs(30);

@@ -7,13 +7,13 @@
 //! Its client certificate is in `system:masters`: it creates the first RBAC binding, so there can be none for itself.
 
 pub mod agent_clock;
-pub mod bootstrap;
 pub mod cluster_rbac;
 pub mod election;
 mod events;
 pub mod index;
 pub mod keys;
 mod kubernetes_record;
+pub mod leader;
 pub mod monitor;
 pub mod placing;
 pub mod readyz;
@@ -34,9 +34,9 @@ use crate::daemon::admin::Admin;
 use crate::daemon::log;
 use crate::daemon::metrics::Metrics;
 use crate::daemon::stop::Stop;
-use crate::k8s::daemon_client;
-use bootstrap::Leader;
+use crate::k8s::connect::daemon_client;
 use election::Role;
+use leader::Leader;
 use readyz::Readiness;
 use settings::Args;
 
@@ -65,7 +65,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         args.identity.clone().unwrap_or_else(|| format!("fleet-scheduler-{:08x}", rand::rng().random::<u32>()));
     tracing::info!(version = env!("CARGO_PKG_VERSION"), identity, admin = %address, "starting");
     let args = Arc::new(args);
-    let started_with = bootstrap::inputs::kubeconfig_digest(&args);
+    let started_with = leader::inputs::kubeconfig_digest(&args);
     let client = daemon_client::client(&args.kubeconfig).await?;
     let heartbeats = daemon_client::client_that_tires(&args.kubeconfig, index::LEASES_READ_TIMEOUT).await?;
     let (role_sender, role) = watch::channel(Role::Starting);
@@ -98,7 +98,7 @@ async fn follow(leader: Leader, mut role: watch::Receiver<Role>) {
         leader.state.set_role(now);
         if leads && term.is_none() {
             let mut tasks = tokio::task::JoinSet::new();
-            tasks.spawn(bootstrap::run(leader.clone()));
+            tasks.spawn(leader::run(leader.clone()));
             term = Some(tasks);
         }
         if role.changed().await.is_err() {
@@ -111,7 +111,7 @@ async fn follow(leader: Leader, mut role: watch::Receiver<Role>) {
 async fn new_kubeconfig(args: &Args, started_with: Option<String>) {
     loop {
         tokio::time::sleep(Duration::from_secs(10)).await;
-        let now = bootstrap::inputs::kubeconfig_digest(args);
+        let now = leader::inputs::kubeconfig_digest(args);
         // A file that is missing for a moment is being replaced.
         if now.is_some() && now != started_with {
             return;

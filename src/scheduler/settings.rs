@@ -8,7 +8,8 @@ use clap::{Parser, ValueEnum};
 use serde::{Deserialize, Deserializer};
 
 use crate::api::extra_kind::{self, ExtraKind};
-use crate::api::{lifetime, protocol};
+use crate::api::protocol;
+use crate::api::values::lifetime;
 use crate::daemon::log::LogFormat;
 
 /// Runs the inside of a control plane: its definitions, the registration of workload clusters, their health.

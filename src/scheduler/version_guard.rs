@@ -23,7 +23,7 @@ use crate::api::version::KubeMinor;
 use crate::daemon::log::{self, LogFormat, OnChange};
 use crate::daemon::stop::Stop;
 use crate::k8s::backoff::Backoff;
-use crate::k8s::daemon_client::{CALL_TIMEOUT, with_causes};
+use crate::k8s::connect::daemon_client::{CALL_TIMEOUT, with_causes};
 
 /// The API server that is about to start, and the etcd that it stores in.
 #[derive(Debug, Clone, Args)]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::plan::Plan;
 use super::values::AgentValues;
 use crate::api::placeable::PLACEABLE;
-use crate::api::pod_values::current;
+use crate::api::values::pod_values::current;
 use crate::chart::testing::coverage::{Coverage, constant_values};
 use crate::chart::testing::golden;
 use crate::chart::testing::usage::usage;

@@ -4,13 +4,13 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 
-use crate::api::init_kubeconfig::Init;
 use crate::api::labels::INIT_SECRET;
 use crate::api::names::ControlPlaneName;
 use crate::api::remedy::Access;
 use crate::install::admin_access;
 use crate::install::fleet_home::Home;
-use crate::k8s::kubeconfig::Target;
+use crate::k8s::connect::init_kubeconfig::Init;
+use crate::k8s::connect::kubeconfig::Target;
 
 /// A control plane that can be asked.
 #[derive(Clone)]

@@ -10,8 +10,8 @@ use serde_json::json;
 use crate::api::first_of::first_of;
 use crate::api::labels::LABEL_PLACED_BY;
 use crate::api::placeable::{self, Kinds, Placeable};
-use crate::k8s::api_error::ApiError;
-use crate::k8s::pages::all_pages;
+use crate::k8s::request::api_error::ApiError;
+use crate::k8s::request::pages::all_pages;
 
 /// An object that was placed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::api::labels::INIT_SECRET;
 use crate::api::probe::Outcome;
 use crate::api::registration::Registration;
-use crate::api::text::visible_cell;
+use crate::api::util::text::visible_cell;
 use crate::chart::Diagnostics;
 use crate::check::Report;
 use crate::install::recorded_values::ValuesForgotten;

@@ -15,11 +15,10 @@ use super::plan::{FIRST_STAGE, Plan, namespace};
 use super::probe::{self, Probed};
 use super::registration::{Identity, Seen};
 use super::uninstall::{LEAVING, Leave, leave};
-use crate::api::init_kubeconfig::Init;
 use crate::api::labels::{INIT_SECRET, INIT_SECRET_KEY, LABEL_APP_VERSION, LABEL_INSTANCE, LABEL_PART_OF};
 use crate::api::registration::{Registration, state};
 use crate::api::remedy::{self, Action, Command, Remedy};
-use crate::api::text::{visible, visible_cell};
+use crate::api::util::text::{visible, visible_cell};
 use crate::apply;
 use crate::apply::Planned;
 use crate::chart::Object;
@@ -33,6 +32,7 @@ use crate::install::progress::{Progress, preview_adoption, record_lost};
 use crate::install::recorded_values::{Recorded, ValuesForgotten};
 use crate::install::session::{InstallOptions, Session, Stopped};
 use crate::k8s::ObjectRef;
+use crate::k8s::connect::init_kubeconfig::Init;
 
 /// The identifier by which `--skip-preflight` leaves the probe out.
 pub const PROBE: &str = "probe";

@@ -16,12 +16,12 @@ use crate::api::labels::LABEL_INSTALL;
 use crate::api::names::ClusterName;
 use crate::api::placeable::Kinds;
 use crate::api::registration::{LEAVE_FAILED, Registration, state};
-use crate::api::text::visible;
+use crate::api::util::text::visible;
 use crate::apply::{self, Engine, Removal, Removed};
 use crate::chart::patch::Patches;
 use crate::install;
 use crate::install::progress::Progress;
-use crate::k8s::daemon_client::CallError;
+use crate::k8s::connect::daemon_client::CallError;
 use crate::k8s::extra_kinds;
 
 /// Time that an agent may take to leave: it looks every 5 s, and the control plane forgets a cluster within seconds.

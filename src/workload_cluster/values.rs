@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::network_policy::AgentPolicies;
-use crate::api::placement_values::AgentPlacementValues;
-use crate::api::pod_scheduling::{Affinity, TopologySpreadConstraint};
-use crate::api::pod_values::{
+use crate::api::values::network_policy::AgentPolicies;
+use crate::api::values::placement_values::AgentPlacementValues;
+use crate::api::values::pod_scheduling::{Affinity, TopologySpreadConstraint};
+use crate::api::values::pod_values::{
     Argument, EnvVar, ImagePullPolicy, ImageValues, ProxyValues, REGISTRY, Resources, SecretName, SecretValue,
     ServiceAccountValues, Toleration,
 };

@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fleetctl::api::policy::SchedulePolicySpec;
+use fleetctl::api::crd::policy::SchedulePolicySpec;
 use fleetctl::placement::decide::{Current, Group, decide};
 use fleetctl::placement::facts::Facts;
 use fleetctl::placement::fleet::{Cluster, Fleet};

@@ -239,7 +239,7 @@ fn the_page_on_kubeconfigs_has_a_row_for_each_field_and_names_only_cases_that_th
     let rows = fields.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
     let rows: Vec<(&str, &str)> = rows.collect();
     let named: Vec<&str> = rows.iter().map(|(field, _)| *field).collect();
-    assert_eq!(named, fleetctl::api::kubeconfig_check::FIELDS.map(|(field, _)| field));
+    assert_eq!(named, fleetctl::k8s::connect::kubeconfig_check::FIELDS.map(|(field, _)| field));
     let sources = std::fs::read_dir(root().join("tests/engine/kubeconfigs/cases")).unwrap();
     let cases: String = sources.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()).collect();
     for (field, rest) in rows {

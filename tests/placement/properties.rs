@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fleetctl::api::cluster::Taint;
+use fleetctl::api::crd::cluster::Taint;
 use fleetctl::placement::copy::Share;
 use fleetctl::placement::decide::{Current, Decision, Group, How, Target, decide};
 use fleetctl::placement::divide::{Domain, Ties, divide, fill};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fleetctl::api::SchedulePolicy;
-use fleetctl::api::cluster::Taint;
+use fleetctl::api::crd::cluster::Taint;
 use fleetctl::placement::facts::Facts;
 use fleetctl::placement::fleet::Fleet;
 use fleetctl::placement::matching::{Policies, Policy};

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fleetctl::api::condition::find;
+use fleetctl::api::crd::condition::find;
 use fleetctl::api::labels::{BOOTSTRAP_STATUS, INIT_SECRET, SCHEDULER_MANAGER};
 use fleetctl::check::inside;
-use fleetctl::scheduler::bootstrap::status;
+use fleetctl::scheduler::leader::status;
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use fleetctl::api::Cluster;
-use fleetctl::api::condition::find;
+use fleetctl::api::crd::condition::find;
 use fleetctl::daemon::metrics::Metrics;
-use fleetctl::k8s::daemon_client;
+use fleetctl::k8s::connect::daemon_client;
 use futures::future::join_all;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};

@@ -5,7 +5,7 @@ use std::time::Instant;
 use fleetctl::api::ClusterReport;
 use fleetctl::api::labels::{AGENT_LEASE, AGENTS_GROUP, ANNOTATION_CLUSTER_ID};
 use fleetctl::api::protocol::SIGNER;
-use fleetctl::k8s::daemon_client;
+use fleetctl::k8s::connect::daemon_client;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use k8s_openapi::api::coordination::v1::Lease;

@@ -1,7 +1,7 @@
 //! What an agent writes into its own objects, however wrong, is its own trouble and nobody else's.
 
 use fleetctl::api::Cluster;
-use fleetctl::api::condition::find;
+use fleetctl::api::crd::condition::find;
 use fleetctl::api::labels::LABEL_CLUSTER;
 use fleetctl::api::lenient::Lenient;
 use fleetctl::daemon::metrics::Metrics;

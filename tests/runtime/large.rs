@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use fleetctl::api::init_kubeconfig::Init;
 use fleetctl::api::{Cluster, ClusterReport};
 use fleetctl::daemon::metrics::Metrics;
+use fleetctl::k8s::connect::init_kubeconfig::Init;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client, ResourceExt as _};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fleetctl::api::Cluster;
-use fleetctl::api::condition::find;
+use fleetctl::api::crd::condition::find;
 use fleetctl::api::labels::LABEL_PLACED_BY;
 use fleetctl::api::lenient::Lenient;
 use fleetctl::api::registration::{ANNOTATION_DRAIN, ANNOTATION_LEAVE, ANNOTATION_STATE, IDENTITY_SECRET};

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use fleetctl::api::bootstrap_token;
-use fleetctl::api::init_kubeconfig::Init;
+use fleetctl::k8s::connect::init_kubeconfig::Init;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::Api;

@@ -20,7 +20,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use fleetctl::api::condition::find;
+use fleetctl::api::crd::condition::find;
 use fleetctl::api::labels::{FINALIZER_AGENT_CLEANUP, LABEL_TARGET_CLUSTER, cluster_namespace};
 use fleetctl::api::{Condition, Schedule, ScheduleGroup, SchedulePolicy};
 use fleetctl::daemon::metrics::Metrics;

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use fleetctl::api::Cluster;
-use fleetctl::api::condition::find;
+use fleetctl::api::crd::condition::find;
 use fleetctl::daemon::metrics::{Durations, Metrics};
 use futures::StreamExt as _;
 use futures::future::join_all;

@@ -1,8 +1,9 @@
 //! Requests for certificates with every wrong subject, sent to the real thing: all refused, each with a reason.
 
+use fleetctl::api::Cluster;
 use fleetctl::api::labels::{ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID};
-use fleetctl::api::{Cluster, digest};
-use fleetctl::k8s::daemon_client;
+use fleetctl::api::util::digest;
+use fleetctl::k8s::connect::daemon_client;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use kube::api::{ListParams, ObjectMeta, PostParams};

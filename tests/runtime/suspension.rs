@@ -7,12 +7,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use base64::Engine as _;
-use fleetctl::api::condition::find;
-use fleetctl::api::init_kubeconfig::Init;
+use fleetctl::api::crd::condition::find;
 use fleetctl::api::labels::BOOTSTRAP_STATUS;
-use fleetctl::api::{Cluster, digest, registration};
-use fleetctl::k8s::daemon_client;
-use fleetctl::scheduler::bootstrap::status;
+use fleetctl::api::util::digest;
+use fleetctl::api::{Cluster, registration};
+use fleetctl::k8s::connect::daemon_client;
+use fleetctl::k8s::connect::init_kubeconfig::Init;
+use fleetctl::scheduler::leader::status;
 use futures::FutureExt as _;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;

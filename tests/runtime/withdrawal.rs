@@ -9,7 +9,7 @@ use fleetctl::agent::register::{Validity, withdraw};
 use fleetctl::agent::settings::Cli;
 use fleetctl::api::Cluster;
 use fleetctl::api::registration::{ANNOTATION_LEAVE, IDENTITY_CERTIFICATE, IDENTITY_SECRET};
-use fleetctl::k8s::daemon_client;
+use fleetctl::k8s::connect::daemon_client;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{DeleteParams, ListParams};

@@ -16,7 +16,7 @@ use super::publish::Snapshot;
 use super::shards::{NODES, Shards};
 use crate::api::labels::{AGENT_MANAGER, cluster_namespace};
 use crate::api::{ClusterReport, ClusterReportSpec};
-use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call};
 
 /// Prefix of the names of the reports; a number follows.
 const PREFIX: &str = "nodes-";

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::api::cluster::NodeLabels;
+use crate::api::crd::cluster::NodeLabels;
 
 /// Labels by node.
 pub type Labels = BTreeMap<String, Arc<BTreeMap<String, String>>>;

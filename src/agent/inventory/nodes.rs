@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 
 use super::pods::owner;
-use crate::api::cluster::{NodeResources, Taint};
+use crate::api::crd::cluster::{NodeResources, Taint};
 use crate::api::quantity::{Milli, print};
 pub use crate::placement::pods::Amounts;
 use crate::placement::pods::{add, amounts, pod_requests};

@@ -8,7 +8,7 @@ use super::node_labels::Labels;
 use super::nodes::Amounts;
 use super::pods::PodsByOwner;
 use super::server::ServerFacts;
-use crate::api::cluster::Taint;
+use crate::api::crd::cluster::Taint;
 use crate::k8s::backoff::Backoff;
 
 /// Shortest time between two reports, unless the API server serves more than before: objects wait for that.

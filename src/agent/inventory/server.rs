@@ -6,7 +6,7 @@ use kube::{Api, Client};
 use crate::api::extra_kind::ExtraKind;
 use crate::api::kinds::split_api_version;
 use crate::api::placeable::PLACEABLE;
-use crate::k8s::daemon_client::call;
+use crate::k8s::connect::daemon_client::call;
 
 /// Largest number of API versions that are reported.
 const MOST_APIS: usize = 400;

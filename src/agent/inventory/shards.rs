@@ -114,7 +114,7 @@ fn copy<T: Clone>(node: &str, from: &BTreeMap<String, T>, to: &mut BTreeMap<Stri
 mod tests {
     use super::*;
     use crate::agent::inventory::nodes::Amounts;
-    use crate::api::cluster::Taint;
+    use crate::api::crd::cluster::Taint;
 
     fn name(i: usize) -> String {
         format!("n{i:04}")

@@ -13,10 +13,10 @@ use super::apply::{Context, value};
 use super::index::owned_fields;
 use super::problem::Problem;
 use super::task::Target;
+use crate::api::crd::schedule::applied;
 use crate::api::labels::{AGENT_MANAGER, ANNOTATION_ADOPTED, OWN_KEY_PREFIX};
 use crate::api::placeable;
-use crate::api::schedule::applied;
-use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call};
 use crate::k8s::managed_fields::extract;
 use crate::k8s::object::{annotation, list, text, uid};
 

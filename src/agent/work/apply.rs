@@ -15,12 +15,12 @@ use super::index::owned_fields;
 use super::problem::Problem;
 use super::task::{CopyKey, Target, Task};
 use crate::api::Schedule;
+use crate::api::crd::schedule::applied;
 use crate::api::labels::{
     AGENT_MANAGER, ANNOTATION_ADOPT, ANNOTATION_SCHEDULE_UID, LABEL_INSTALL_KIND, LABEL_PLACED_BY,
 };
 use crate::api::placeable::{Kinds, Placeable};
-use crate::api::schedule::applied;
-use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call};
 use crate::k8s::managed_fields::{extract, merge};
 use crate::k8s::object::{annotation, is_terminating, label, uid};
 

@@ -21,8 +21,8 @@ use crate::api::first_of::first_of;
 use crate::api::kinds::split_api_version;
 use crate::api::labels::{AGENT_MANAGER, LABEL_PLACED_BY};
 use crate::api::placeable::Kinds;
-use crate::k8s::daemon_client::{CallError, call};
-use crate::k8s::pages::all_pages;
+use crate::k8s::connect::daemon_client::{CallError, call};
+use crate::k8s::request::pages::all_pages;
 
 /// Name of the quota that counts.
 const QUOTA: &str = "fleet-agent-contents";

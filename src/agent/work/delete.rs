@@ -9,11 +9,11 @@ use super::apply::{Context, value};
 use super::contents::{Contents, contents, stop_counting};
 use super::problem::Problem;
 use super::task::{Target, Task};
+use crate::api::crd::schedule::{OnDelete, applied, deleted};
 use crate::api::labels::{ANNOTATION_SCHEDULE_UID, LABEL_INSTALL_KIND};
 use crate::api::placeable::{self, Placeable};
-use crate::api::schedule::{OnDelete, applied, deleted};
 use crate::diagnose::kstatus::holds;
-use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call};
 use crate::k8s::object::{annotation, is_terminating, label, uid};
 
 /// Progress of a deletion.

@@ -13,8 +13,8 @@ use super::problem::{Again, LATE, Problem};
 use super::resource::is_finished;
 use super::status;
 use super::task::Task;
-use crate::api::condition::{Condition, find};
-use crate::api::schedule::{ScheduleStatus, applied, conditions};
+use crate::api::crd::condition::{Condition, find};
+use crate::api::crd::schedule::{ScheduleStatus, applied, conditions};
 use crate::k8s::backoff::{Backoff, jittered};
 
 /// Time between two applies of a copy that is not watched.
@@ -205,7 +205,7 @@ impl Entry {
             }
             Ok(Removed::Waiting(what)) => {
                 self.next = Some(now + self.backoff.next_wait());
-                status::deleted(&mut self.status, false, crate::api::schedule::deleted::WAITING, what, wall);
+                status::deleted(&mut self.status, false, crate::api::crd::schedule::deleted::WAITING, what, wall);
             }
             Err(problem) => {
                 self.next = Some(now + self.backoff.next_wait());

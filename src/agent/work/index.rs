@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 
 use super::resource::{self, desired_pods, is_finished};
 use super::task::CopyKey;
-use crate::api::digest;
 use crate::api::labels::{AGENT_MANAGER, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
+use crate::api::util::digest;
 use crate::diagnose::kstatus::{Status, evaluate};
 use crate::k8s::object::{annotation, is_terminating, label, list, number, text, uid};
 

@@ -36,7 +36,7 @@ use crate::api::labels::cluster_namespace;
 use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::Backoff;
-use crate::k8s::daemon_client::call;
+use crate::k8s::connect::daemon_client::call;
 use crate::k8s::extra_kinds;
 use apply::Context;
 use namespaces::{NamespaceRules, Namespaces};

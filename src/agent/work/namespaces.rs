@@ -10,9 +10,9 @@ use clap::ValueEnum;
 use super::problem::Problem;
 use super::task::{CopyKey, Target};
 use super::watch::Change;
+use crate::api::crd::schedule::applied;
 use crate::api::labels::{ANNOTATION_ADOPT, LABEL_INSTALL_KIND, LABEL_PART_OF, LABEL_PLACED_BY};
 use crate::api::namespace_pattern::NamespacePattern;
-use crate::api::schedule::applied;
 use crate::k8s::object::{label, list, text};
 
 /// Prefix of the namespaces of Kubernetes.

@@ -12,12 +12,12 @@ use tokio::time::Instant;
 use super::apply::Context;
 use super::delete::{Removed, Surroundings, is_listed, remove};
 use super::task::{CopyKey, Target, Task};
+use crate::api::crd::schedule::ApplyPolicy;
 use crate::api::labels::{ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
 use crate::api::placeable::Placeable;
-use crate::api::schedule::ApplyPolicy;
 use crate::api::{Cluster, Schedule};
-use crate::k8s::daemon_client::{CallError, call};
-use crate::k8s::pages::all_pages;
+use crate::k8s::connect::daemon_client::{CallError, call};
+use crate::k8s::request::pages::all_pages;
 
 /// A copy, as a list of metadata shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]

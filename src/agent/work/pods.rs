@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::watch::Change;
 use crate::agent::inventory::pods::OwnedPods;
-use crate::api::schedule::PodCounts;
+use crate::api::crd::schedule::PodCounts;
 
 /// Longest chain that is followed: pod, Job, CronJob, and one to spare.
 const LONGEST: usize = 3;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::task::{CopyKey, Unusable};
-use crate::api::schedule::applied;
+use crate::api::crd::schedule::applied;
 use crate::k8s::ApiError;
-use crate::k8s::daemon_client::CallError;
+use crate::k8s::connect::daemon_client::CallError;
 
 /// Time to the next attempt where nothing but a change of objects helps.
 pub const LATE: Duration = Duration::from_secs(300);

@@ -16,8 +16,8 @@ use super::problem::Problem;
 use super::status;
 use super::task::{CopyKey, Task};
 use super::worker::{Done, Worker, entry_of};
-use crate::api::condition::find;
-use crate::api::schedule::{applied, conditions};
+use crate::api::crd::condition::find;
+use crate::api::crd::schedule::{applied, conditions};
 
 /// Time between two counts of pods.
 const COUNT: Duration = Duration::from_secs(2);

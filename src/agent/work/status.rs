@@ -10,12 +10,12 @@ use super::namespaces;
 use super::problem::Problem;
 use super::task::Task;
 use crate::api::Condition;
-use crate::api::condition::{find, set};
+use crate::api::crd::condition::{find, set};
+use crate::api::crd::schedule::{ScheduleStatus, applied as reasons, conditions};
 use crate::api::labels::{AGENT_MANAGER, API_VERSION, CLUSTER_GROUP};
-use crate::api::schedule::{ScheduleStatus, applied as reasons, conditions};
-use crate::api::text::{escape_status, escaped_json};
+use crate::api::util::text::{escape_status, escaped_json};
 use crate::diagnose::kstatus::State;
-use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call};
 
 /// Longest message.
 const MESSAGE: usize = 1024;

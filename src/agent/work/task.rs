@@ -6,11 +6,12 @@ use std::sync::Arc;
 use kube::ResourceExt as _;
 use serde_json::Value;
 
+use crate::api::Schedule;
+use crate::api::crd::schedule::{ApplyPolicy, ScheduleStatus};
 use crate::api::kinds::split_api_version;
 use crate::api::placeable::{Kinds, Placeable};
-use crate::api::schedule::{ApplyPolicy, ScheduleStatus};
-use crate::api::text::visible_cell;
-use crate::api::{Schedule, digest};
+use crate::api::util::digest;
+use crate::api::util::text::visible_cell;
 use crate::k8s::object::text;
 
 /// The object that a copy is: its kind and name in the workload cluster.

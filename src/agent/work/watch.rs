@@ -14,9 +14,9 @@ use super::index::Seen;
 use super::namespaces::SeenNamespace;
 use super::task::{CopyKey, Task};
 use crate::api::Schedule;
+use crate::api::crd::schedule::ScheduleStatus;
 use crate::api::labels::{API_VERSION, CLUSTER_GROUP, LABEL_INSTALL_KIND, LABEL_PLACED_BY};
 use crate::api::placeable::Placeable;
-use crate::api::schedule::ScheduleStatus;
 use crate::daemon::log::OnChange;
 
 /// Change that a watch brought.

@@ -20,13 +20,13 @@ use super::status;
 use super::task::{CopyKey, Task};
 use super::watch::{self, Change, Input};
 use crate::agent::inventory::watch::Observed;
-use crate::api::condition::{Condition, find};
+use crate::api::crd::condition::{Condition, find};
+use crate::api::crd::schedule::{ScheduleStatus, conditions};
 use crate::api::placeable::{self, Placeable};
-use crate::api::schedule::{ScheduleStatus, conditions};
 use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::jittered;
-use crate::k8s::daemon_client::CallError;
+use crate::k8s::connect::daemon_client::CallError;
 
 /// Number of copies that are applied or removed at once.
 const AT_ONCE: usize = 16;

@@ -12,8 +12,8 @@ use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Number, Value};
 
-use crate::api::cluster::{NodeLabels, Taint};
-use crate::api::schedule::PodCounts;
+use crate::api::crd::cluster::{NodeLabels, Taint};
+use crate::api::crd::schedule::PodCounts;
 
 /// Most entries that are kept of a map, one more than any reader takes, so that it sees that there are more.
 const ENTRIES: usize = 257;

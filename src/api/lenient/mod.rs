@@ -23,8 +23,8 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
+use super::crd::schedule::{ApplyPolicy, ScheduleShare, SourceRef};
 use super::labels::SCHEDULER_MANAGER;
-use super::schedule::{ApplyPolicy, ScheduleShare, SourceRef};
 use super::{
     Cluster, ClusterReport, ClusterReportSpec, ClusterSpec, ClusterStatus, Schedule, ScheduleGroup, ScheduleGroupSpec,
     ScheduleGroupStatus, SchedulePolicy, SchedulePolicySpec, SchedulePolicyStatus, ScheduleSpec, ScheduleStatus,

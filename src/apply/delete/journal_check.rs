@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::api::first_of::first_of;
 use crate::api::kinds::{Kind, split_api_version};
-use crate::api::text::{visible, visible_cell};
+use crate::api::util::text::{visible, visible_cell};
 use crate::apply::adopt;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;

@@ -13,8 +13,8 @@ use crate::inventory::journal::{Journal, Undo};
 use crate::inventory::journal_file::LocalJournal;
 use crate::inventory::owner::NAMESPACE_CREATED_ANNOTATION;
 use crate::inventory::record::State;
-use crate::k8s::client::Server;
 use crate::k8s::object::{ObjectRef, annotation, condition, is_terminating, number, text};
+use crate::k8s::request::server::Server;
 
 impl Engine {
     /// The copy on this machine of the journal of a run that was interrupted, where the cluster has lost journal and record: it is

@@ -10,10 +10,10 @@ use crate::apply::engine::Engine;
 use crate::apply::error::Error;
 use crate::apply::plan::is_made;
 use crate::inventory::locked_store::LockedStore;
-use crate::k8s::client::{Selection, Server};
 use crate::k8s::discovery;
 use crate::k8s::event::{Done, Event};
 use crate::k8s::object::{ObjectRef, list, text, uid};
+use crate::k8s::request::server::{Selection, Server};
 
 /// Reason that a namespace stays which no install of this owner made.
 pub(super) const THERE_BEFORE: &str = "it was there before this installation";

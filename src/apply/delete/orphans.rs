@@ -18,8 +18,8 @@ use crate::api::shell::foreign_word;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
 use crate::inventory::owner::INSTALL_LABEL;
-use crate::k8s::client::{Selection, Server};
 use crate::k8s::object::{ObjectRef, is_terminating, label, list, text, uid};
+use crate::k8s::request::server::{Selection, Server};
 use crate::k8s::{discovery, managed_fields};
 
 /// Time that the garbage collector may take before what it should have collected counts as left over.

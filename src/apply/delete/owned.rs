@@ -12,8 +12,8 @@ use crate::apply::engine::Engine;
 use crate::apply::error::Error;
 use crate::inventory::journal::{JournalStep, Undo};
 use crate::inventory::record::State;
-use crate::k8s::client::{Selection, Server};
 use crate::k8s::object::{ObjectRef, is_terminating, text};
+use crate::k8s::request::server::{Selection, Server};
 
 /// The kinds that an installation may have objects of, whichever minor its cluster is of.
 pub(super) fn everywhere_or_newer() -> impl Iterator<Item = Kind> {

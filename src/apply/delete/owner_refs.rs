@@ -8,9 +8,9 @@ use super::found::Found;
 use crate::api::kinds::{Kind, split_api_version};
 use crate::apply::engine::Engine;
 use crate::apply::error::{Error, Foreign};
-use crate::k8s::client::{Selection, Server};
 use crate::k8s::managed_fields;
 use crate::k8s::object::{list, text, uid};
+use crate::k8s::request::server::{Selection, Server};
 
 /// Kinds that make pods, by themselves or by one another.
 const WORKLOADS: [(&str, &str); 5] =

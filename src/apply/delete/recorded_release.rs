@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::api::text::visible;
+use crate::api::util::text::visible;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
 use crate::inventory::owner::NAMESPACE_CREATED_ANNOTATION;
 use crate::inventory::record::{Item, Record, State, digest};
-use crate::k8s::client::Server;
 use crate::k8s::object::{ObjectRef, text};
+use crate::k8s::request::server::Server;
 
 /// The level of Pod Security that a namespace enforces.
 const ENFORCE: &str = "/metadata/labels/pod-security.kubernetes.io~1enforce";

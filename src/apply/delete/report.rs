@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::api::text::visible;
+use crate::api::util::text::visible;
 use crate::k8s::object::ObjectRef;
 
 /// An object with the reason for which it is there, or is reported.

@@ -28,8 +28,8 @@ use crate::inventory::owner::KEEP_ANNOTATION;
 use crate::inventory::record::State;
 use crate::inventory::release::Policy;
 use crate::inventory::store::Store;
-use crate::k8s::client::Server;
 use crate::k8s::object::{ObjectRef, annotation, is_terminating, uid};
+use crate::k8s::request::server::Server;
 
 /// Time that a rollback waits for what it deleted.
 const GONE_WITHIN: Duration = Duration::from_secs(60);

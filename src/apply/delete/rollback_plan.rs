@@ -10,9 +10,9 @@ use crate::apply::plan::metadata_of;
 use crate::inventory::journal::{Journal, JournalStep, Undo};
 use crate::inventory::record::State;
 use crate::inventory::release::Release;
-use crate::k8s::client::Server;
 use crate::k8s::managed_fields;
 use crate::k8s::object::{ObjectRef, uid};
+use crate::k8s::request::server::Server;
 
 /// Action on an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

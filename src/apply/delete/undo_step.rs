@@ -15,10 +15,10 @@ use crate::apply::error::Error;
 use crate::apply::object::bare;
 use crate::inventory::journal::{JournalStep, Theirs, Undo};
 use crate::inventory::record::State;
-use crate::k8s::client::{ApplyOptions, Server};
 use crate::k8s::event::{Done, Event};
 use crate::k8s::managed_fields;
 use crate::k8s::object::{ObjectRef, is_terminating, label, text, uid};
+use crate::k8s::request::server::{ApplyOptions, Server};
 
 /// Outcome of undoing a step.
 pub(crate) enum StepOutcome {

@@ -24,9 +24,9 @@ use crate::inventory::owner::{KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
 use crate::inventory::record::{Item, Origin, Phase, Record, State};
 use crate::inventory::release::Policy;
 use crate::inventory::store::Store;
-use crate::k8s::client::Server;
 use crate::k8s::event::{Done, Event};
 use crate::k8s::object::{ObjectRef, annotation, is_terminating, uid};
+use crate::k8s::request::server::Server;
 
 /// Options of a removal.
 #[derive(Debug, Clone, Default)]

@@ -10,9 +10,9 @@ use crate::api::kinds::Kind;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
 use crate::diagnose::kstatus::holds;
-use crate::k8s::client::{Selection, Server};
 use crate::k8s::event::Event;
 use crate::k8s::object::{ObjectRef, list, text, uid};
+use crate::k8s::request::server::{Selection, Server};
 
 /// Time after which an object that is still there is explained.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(10);

@@ -15,8 +15,8 @@ use crate::diagnose::collect;
 use crate::diagnose::diagnosis::Diagnosis;
 use crate::diagnose::kstatus::{Status, evaluate, has_rule};
 use crate::diagnose::workload::diagnose;
-use crate::k8s::api_error::ApiError;
 use crate::k8s::object::ObjectRef;
+use crate::k8s::request::api_error::ApiError;
 use crate::k8s::watch::Update;
 use wait_loop::WaitLoop;
 

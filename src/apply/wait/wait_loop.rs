@@ -22,9 +22,9 @@ use crate::diagnose::diagnosis::{Diagnosis, WaitFailure};
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::give_up::Grace;
 use crate::diagnose::workload::{slow, warning};
-use crate::k8s::client::Server;
 use crate::k8s::event::Events;
 use crate::k8s::object::{ObjectRef, text};
+use crate::k8s::request::server::Server;
 use crate::k8s::watch::{Update, follow};
 
 /// The pause between two polls for causes while something is not current.

@@ -13,7 +13,7 @@ mod strategic;
 use json_patch::PatchOperation;
 use serde_json::Value;
 
-use crate::api::text::visible;
+use crate::api::util::text::visible;
 use crate::chart::diagnostic::{Diagnostic, Diagnostics, Place};
 use crate::chart::output::canonical;
 use crate::chart::render::Object;
@@ -107,7 +107,7 @@ impl Patches {
             serde_json::json!([group, kind, namespace, name, change])
         };
         let all: Value = self.documents.iter().map(of).collect();
-        (!self.is_empty()).then(|| crate::api::digest::full(canonical(&all).as_bytes()))
+        (!self.is_empty()).then(|| crate::api::util::digest::full(canonical(&all).as_bytes()))
     }
 
     /// Returns the files' names and the digest, for a record: `web.yaml, hosts.yaml sha256:…`; `None` without patches.
@@ -130,7 +130,7 @@ impl Patches {
     /// Returns the digest of `values` (a digest) together with that of the patches, in hexadecimal; `values` itself
     /// without patches.
     pub fn digest_with(&self, values: &str) -> String {
-        let both = |patches| crate::api::digest::full(format!("{values} {patches}").as_bytes());
+        let both = |patches| crate::api::util::digest::full(format!("{values} {patches}").as_bytes());
         self.digest().map_or_else(|| values.to_owned(), both)
     }
 

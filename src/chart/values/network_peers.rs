@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::ValuesTree;
-use crate::api::network_policy::NetworkPeer;
+use crate::api::values::network_policy::NetworkPeer;
 use crate::chart::diagnostic::Diagnostic;
 
 /// Returns whether it is a range of addresses, as a Service of type LoadBalancer takes it.

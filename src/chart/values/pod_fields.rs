@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::labels::OWN_KEY_PREFIX;
-use crate::api::pod_scheduling::TopologySpreadConstraint;
-use crate::api::pod_values::{EnvVar, ProxyValues};
+use crate::api::values::pod_scheduling::TopologySpreadConstraint;
+use crate::api::values::pod_values::{EnvVar, ProxyValues};
 use crate::chart::diagnostic::{Diagnostic, Place};
 
 use super::ValuesTree;

@@ -8,7 +8,7 @@ use crate::chart::yaml::node::{Data, Node, Origin, Sources, show_path};
 
 use super::Schema;
 use super::builder::RECORDED;
-use crate::api::digest::full;
+use crate::api::util::digest::full;
 
 /// Merged and checked values.
 #[derive(Debug, Clone)]

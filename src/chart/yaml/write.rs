@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::api::text::is_harmful;
+use crate::api::util::text::is_harmful;
 
 /// Words that some reader takes for a boolean or null, in lower case.
 const WORDS: [&str; 8] = ["y", "n", "yes", "no", "on", "off", "true", "false"];

@@ -13,12 +13,12 @@ use serde::de::IgnoredAny;
 
 use super::own_api::{self, Definition};
 use super::{COMPONENTS, Component, DEFINITIONS, Groups, Inside, Member};
-use crate::api::cluster::conditions::READY;
-use crate::api::init_kubeconfig::Init;
+use crate::api::crd::cluster::conditions::READY;
 use crate::api::labels::{BOOTSTRAP_STATUS, INIT_SECRET};
 use crate::api::partial_list::{self, Age};
 use crate::api::rbac::{Right, Scope};
 use crate::api::{Cluster, ScheduleGroup, SchedulePolicy};
+use crate::k8s::connect::init_kubeconfig::Init;
 
 /// Suffix of the names of the API groups that an install brings.
 const GROUPS: &str = ".fleet-scheduler.io";

@@ -10,7 +10,6 @@ use kube::{Client, ResourceExt};
 
 use super::{AgentFacts, InitFacts, MemberFacts, TokenFacts, WantedAgent, WorkloadFacts};
 use crate::api::Cluster;
-use crate::api::init_kubeconfig::Init;
 use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTALL};
 use crate::api::lenient::Lenient;
 use crate::api::rbac::{Right, Scope};
@@ -19,7 +18,8 @@ use crate::check::access::forbidden;
 use crate::check::autopilot;
 use crate::check::quota::Allowance;
 use crate::check::secret_readers::SecretReaders;
-use crate::k8s::daemon_client::token_client;
+use crate::k8s::connect::daemon_client::token_client;
+use crate::k8s::connect::init_kubeconfig::Init;
 
 /// Time that the control plane may take to answer from here.
 const ASKING: Duration = Duration::from_secs(5);

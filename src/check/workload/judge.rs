@@ -294,7 +294,6 @@ fn cluster_name(facts: &WorkloadFacts) -> CheckResult {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::api::init_kubeconfig::Init;
     use crate::api::remedy::Part;
     use crate::api::version::KubeMinor;
     use crate::check::quota::Allowance;
@@ -304,6 +303,7 @@ pub(super) mod tests {
     use crate::check::support::Support;
     use crate::check::workload::{AgentFacts, MemberFacts, WantedAgent};
     use crate::check::{CheckResult, Judged, only_failure, run, unfit};
+    use crate::k8s::connect::init_kubeconfig::Init;
 
     fn init() -> Init {
         Init::parse(

@@ -5,12 +5,12 @@ mod judge;
 
 use std::collections::BTreeMap;
 
-use crate::api::init_kubeconfig::Init;
 use crate::api::remedy::Access;
 use crate::check::quota::Allowance;
 use crate::check::quota::needs::Needs;
 use crate::check::secret_readers::SecretReaders;
 use crate::check::support::Support;
+use crate::k8s::connect::init_kubeconfig::Init;
 
 pub use collect::rights;
 pub use judge::CHECKS;

@@ -14,7 +14,7 @@ use crate::cli::args::global::Global;
 use crate::cli::output::error::CliError;
 use crate::cli::output::terminal::Ui;
 use crate::cli::render_offline;
-use crate::control_plane::exposure::endpoint_from_values;
+use crate::control_plane::endpoint::exposure::endpoint_from_values;
 use crate::control_plane::plan::Plan;
 use crate::pki;
 

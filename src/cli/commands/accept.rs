@@ -11,7 +11,7 @@ use crate::api::Cluster;
 use crate::api::labels::ANNOTATION_KEY_FINGERPRINT;
 use crate::api::lenient::Lenient;
 use crate::api::names::ClusterName;
-use crate::api::text::visible_cell;
+use crate::api::util::text::visible_cell;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
 use crate::cli::connect::{hub_client, registered, request_failed};

@@ -10,8 +10,8 @@ use kube::{Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
 use crate::api::Cluster;
-use crate::api::cluster::conditions::READY;
-use crate::api::condition::find;
+use crate::api::crd::cluster::conditions::READY;
+use crate::api::crd::condition::find;
 use crate::api::labels::cluster_namespace;
 use crate::api::lenient::Lenient;
 use crate::api::names::ClusterName;

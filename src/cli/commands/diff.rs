@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::install::{AgentArgs, Prepared, PreparedAgent, Way, WriteArgs, prepare, prepare_agent, show_recorded};
 use crate::api::shell::quoted;
-use crate::api::text::{visible, visible_list};
+use crate::api::util::text::{visible, visible_list};
 use crate::apply::{Change, Difference};
 use crate::cli::args::control_plane::PlanArgs;
 use crate::cli::args::global::Global;

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde::Serialize;
 
-use crate::api::text::visible_cell;
+use crate::api::util::text::visible_cell;
 use crate::cli::args::global::Global;
 use crate::cli::args::installation::{Installation, InstallationArgs};
 use crate::cli::connect;

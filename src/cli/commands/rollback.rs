@@ -12,7 +12,7 @@ use crate::api::first_of::first_of;
 use crate::api::names::ControlPlaneName;
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::api::shell::foreign_word;
-use crate::api::text::{visible, visible_cell};
+use crate::api::util::text::{visible, visible_cell};
 use crate::apply::{self, Deed, ObjectReason, PlannedUndo, Source, UndoPlan};
 use crate::check::installed::VALUES;
 use crate::cli::args::global::Global;

@@ -11,7 +11,6 @@ use kube::ResourceExt as _;
 use kube::api::{Api, ObjectMeta, PostParams};
 
 use crate::api::bootstrap_token::{NAMESPACE, Token};
-use crate::api::init_kubeconfig::{Init, kubeconfig};
 use crate::api::labels::{INIT_SECRET, INIT_SECRET_KEY, LABEL_INSTANCE, LABEL_PART_OF};
 use crate::api::names::ClusterName;
 use crate::chart::output;
@@ -21,6 +20,7 @@ use crate::cli::args::run::duration;
 use crate::cli::connect::{hub, request_failed, verified};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
+use crate::k8s::connect::init_kubeconfig::{Init, kubeconfig};
 use crate::workload_cluster::control_plane_api::init_secret;
 
 /// Shortest and longest life of a token.

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::api::Cluster;
 use crate::api::labels::LABEL_INSTALL;
-use crate::api::text::{visible_cell, visible_list};
+use crate::api::util::text::{visible_cell, visible_list};
 use crate::api::version::ServiceVersion;
 use crate::chart;
 use crate::chart::versions::select;
@@ -20,7 +20,8 @@ use crate::cli::connect::connect;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::format::Format;
 use crate::cli::output::terminal::Ui;
-use crate::control_plane::{find_keys, health};
+use crate::control_plane::health;
+use crate::control_plane::keys::find_keys;
 
 /// Time that each cluster may take to answer: a version is asked for when something is wrong, too.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::error::{CliError, Exit};
 use super::terminal::{Mark, Ui};
-use crate::api::text::visible_cell;
+use crate::api::util::text::visible_cell;
 use crate::check::inside::{HOSTING, HealthFacts, OWN_API};
 use crate::check::{CheckResult, Judged, Report};
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::terminal::{Mark, Ui};
-use crate::api::text::is_harmful;
+use crate::api::util::text::is_harmful;
 use crate::check::{CheckResult, Judged, Report};
 
 /// One verdict as programs read it.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::terminal::Ui;
 use crate::api::remedy::Remedy;
-use crate::api::text::escaped;
+use crate::api::util::text::escaped;
 use crate::chart::Diagnostics;
 use crate::chart::values::suggest;
 use crate::k8s::sentences;

@@ -8,12 +8,12 @@ use super::remedy::way_to;
 use super::terminal::Ui;
 use crate::api::registration::{Registration, state};
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
-use crate::api::text::{visible, visible_cell, visible_lines};
+use crate::api::util::text::{visible, visible_cell, visible_lines};
 use crate::cli::args::global::Global;
+use crate::control_plane::endpoint::exposure::NotYet;
 use crate::control_plane::error::InstallError;
-use crate::control_plane::exposure::NotYet;
 use crate::control_plane::plan::Plan;
-use crate::control_plane::upgrade::UpgradeRefused;
+use crate::control_plane::version::upgrade::UpgradeRefused;
 use crate::install::failure::{Failure, FailureOutcome};
 use crate::install::recorded_values::ValuesForgotten;
 use crate::install::session::Stopped;
@@ -257,7 +257,7 @@ mod tests {
     use crate::chart::versions::select::{Request, select};
     use crate::cli::Cli;
     use crate::cli::args::chart_choice;
-    use crate::control_plane::upgrade;
+    use crate::control_plane::version::upgrade;
     use crate::k8s::ObjectRef;
 
     fn global(arguments: &str) -> Global {

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use indicatif::MultiProgress;
 use tracing_subscriber::EnvFilter;
 
-use crate::api::text::{escaped_json, escaped_log};
+use crate::api::util::text::{escaped_json, escaped_log};
 
 /// How the lines of the log look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

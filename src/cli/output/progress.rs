@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::terminal::{Mark, Ui};
 use crate::api::remedy::Remedy;
-use crate::api::text::{visible_lines, visible_list};
+use crate::api::util::text::{visible_lines, visible_list};
 use crate::install::progress::{Progress, tell};
 use crate::k8s::{Event, ObjectRef};
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::terminal::Ui;
 use crate::api::remedy::{Access, Action, Command, Flag, Part, Place, Remedy, Subject};
 use crate::api::shell::{foreign_word, kubeconfig_flag, quoted, word};
-use crate::api::text::visible_cell;
+use crate::api::util::text::visible_cell;
 use crate::cli::args::global::Global;
 
 /// The flags that lead another command to the place of this run, with a space before each.

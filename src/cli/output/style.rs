@@ -2,13 +2,13 @@
 //!
 //! A style stands in a text as a character that Unicode keeps for the use of programs among themselves (a noncharacter).
 //! So everything else in a text can be escaped when it is printed: no escape sequence of another's text is ever sent to a
-//! terminal, not even one of colour. Foreign text that was made visible ([`crate::api::text`]) has no such characters.
+//! terminal, not even one of colour. Foreign text that was made visible ([`crate::api::util::text`]) has no such characters.
 
 use std::borrow::Cow;
 
 use anstyle::{AnsiColor, Style};
 
-use crate::api::text::{escaped, is_clean};
+use crate::api::util::text::{escaped, is_clean};
 
 /// The mark of what is as it should be.
 pub(crate) const GOOD: char = '\u{fdd0}';
@@ -76,7 +76,7 @@ fn sign(mark: char, unicode: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::text::visible;
+    use crate::api::util::text::visible;
 
     #[test]
     fn styles_are_painted_and_escape_sequences_of_others_are_not() {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::api::text::visible_cell;
+use crate::api::util::text::visible_cell;
 
 /// The widths of columns; a cell that comes later and is wider moves what follows it on its own line only.
 #[derive(Debug, Clone)]
@@ -58,7 +58,7 @@ pub(crate) fn padded(cell: &str, width: usize) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::text::CELL;
+    use crate::api::util::text::CELL;
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell_and_empty_ends_leave_no_spaces() {

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::error::{CliError, Exit};
 use super::remedy::Here;
 use super::style::{BAD, CAUTION, DOUBTFUL, END, GOOD, painted, plain};
-use crate::api::text::{escaped, escaped_json};
+use crate::api::util::text::{escaped, escaped_json};
 use crate::cli::args::global::Global;
 
 /// Mark of a line of a report.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::admission::{WEBHOOK_PLUGINS, is_disabled};
-use crate::api::pod_values::current;
+use crate::api::values::pod_values::current;
 use crate::chart::testing::usage::usage;
 use crate::chart::values::written_schema;
 use crate::pki::secrets::{KEPT_SECRET, SECRET_ENTRIES};

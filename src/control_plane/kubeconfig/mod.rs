@@ -7,11 +7,12 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use kube::Client;
 
-use super::find_keys::{self, ADMIN_KUBECONFIG, KeysInSecrets};
-use super::local_files::Written;
+use super::keys::find_keys;
+use super::keys::find_keys::{ADMIN_KUBECONFIG, KeysInSecrets};
+use super::keys::local_files::Written;
 use super::plan::OWNER_KIND;
-use crate::api::file::failed;
 use crate::api::names::{ControlPlaneName, NamespaceName};
+use crate::api::util::file::failed;
 use crate::apply::{self, Engine};
 use crate::install::admin_access;
 use crate::install::fleet_home::Home;

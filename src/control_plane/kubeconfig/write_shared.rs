@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 
-use crate::api::file::{self, PRIVATE};
+use crate::api::util::file;
+use crate::api::util::file::PRIVATE;
 use crate::pki::EditError;
 
 /// Reason that the file was left as it is.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::api::policy::OverrideValue;
+use crate::api::crd::policy::OverrideValue;
 
 fn copy(source: &Value) -> Copy {
     make(source, None, &[]).unwrap()

@@ -1,5 +1,5 @@
 use super::*;
-use crate::api::policy::SchedulePolicySpec;
+use crate::api::crd::policy::SchedulePolicySpec;
 use crate::placement::facts::Facts;
 use crate::placement::fleet::Cluster;
 use crate::placement::matching::Direct;

@@ -20,7 +20,7 @@ use super::fleet::Fleet;
 use super::matching::{Clause, Policy};
 use super::reason::Reason;
 use crate::api::first_of::first_of;
-use crate::api::text::escaped;
+use crate::api::util::text::escaped;
 
 /// A cluster, and why it does not take the group.
 type Rejection = (Arc<str>, Reason);

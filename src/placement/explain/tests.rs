@@ -1,5 +1,5 @@
 use super::*;
-use crate::api::policy::SchedulePolicySpec;
+use crate::api::crd::policy::SchedulePolicySpec;
 use crate::placement::decide::{Current, decide};
 use crate::placement::facts::Reference;
 use crate::placement::fleet::Cluster;

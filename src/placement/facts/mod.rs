@@ -22,8 +22,9 @@ pub use references::Reference;
 pub(crate) use shape::resource_order;
 pub use shape::{Ignored, Shape};
 
+use crate::api::kinds;
 use crate::api::labels::{ANNOTATION_TARGET_CLUSTERS, LABEL_INSTALL_KIND, OWN_KEY_PREFIX};
-use crate::api::{digest, kinds};
+use crate::api::util::digest;
 use crate::placement::canonical::canonical;
 
 /// Most bytes of the labels, the references and the shape of an object that is placed.

@@ -20,7 +20,7 @@ use super::facts::{ObjectKey, Shape};
 use super::fraction::Fraction;
 use super::reason::Reason;
 use super::selector::{HOSTNAME, has_untolerated};
-use crate::api::cluster::Taint;
+use crate::api::crd::cluster::Taint;
 
 /// Properties that nodes have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]

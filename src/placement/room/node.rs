@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::api::cluster::Taint;
+use crate::api::crd::cluster::Taint;
 use crate::api::quantity;
 
 /// NodeAmounts by resource in thousandths, in the order of the names. Cheap to clone.

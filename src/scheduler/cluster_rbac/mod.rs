@@ -26,7 +26,7 @@ use crate::api::labels::{
 };
 use crate::api::lenient::Lenient;
 use crate::api::{Cluster, ClusterReport, Schedule, protocol};
-use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call};
 use objects::{Objects, QUOTA, ROLE, cluster_role_name};
 
 /// Number of objects of a kind whose finalizers are removed at a time, and of requests for that under way.

@@ -5,10 +5,11 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::api::cluster::{conditions, reasons};
-use crate::api::condition::{self, find};
+use crate::api::crd::cluster::{conditions, reasons};
+use crate::api::crd::condition;
+use crate::api::crd::condition::find;
 use crate::api::protocol::{LEASE_DURATION, LEASE_RENEW_INTERVAL};
-use crate::api::text::visible;
+use crate::api::util::text::visible;
 use crate::api::{Cluster, Condition};
 use crate::scheduler::agent_clock::Reading;
 use crate::scheduler::index::Renewal;

@@ -15,7 +15,7 @@ use crate::api::labels::{
 };
 use crate::api::version::KubeMinor;
 use crate::api::{Cluster, ClusterSpec};
-use crate::k8s::api_error::ApiError;
+use crate::k8s::request::api_error::ApiError;
 
 /// Maximum length of a field of the spec, in characters.
 const LONGEST: usize = 63;
@@ -139,7 +139,7 @@ pub fn leave_out(update: &mut Value, cluster: &Cluster, conflict: &ApiError) {
 mod tests {
     use super::*;
     use crate::api::ClusterStatus;
-    use crate::api::cluster::Observed;
+    use crate::api::crd::cluster::Observed;
 
     fn cluster(observed: Observed) -> Cluster {
         let mut cluster = Cluster::new("a", ClusterSpec { name: "a".to_owned(), ..ClusterSpec::default() });

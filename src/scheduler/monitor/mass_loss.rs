@@ -7,8 +7,8 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 use crate::api::Cluster;
-use crate::api::cluster::conditions;
-use crate::api::condition::find;
+use crate::api::crd::cluster::conditions;
+use crate::api::crd::condition::find;
 
 /// Losses within this time belong together.
 const WINDOW: Duration = Duration::from_secs(40);

@@ -6,7 +6,8 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::decide::Decided;
 use super::state::{State, cluster_of};
-use crate::api::{Condition, ScheduleGroupStatus, condition};
+use crate::api::crd::condition;
+use crate::api::{Condition, ScheduleGroupStatus};
 use crate::placement::dependencies::{self, Missing};
 use crate::placement::explain;
 use crate::placement::facts::{Facts, ObjectKey};

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use super::queue::{Cause, Unit};
 use super::state::{Assignment, State, cluster_of};
-use crate::api::cluster::Taint;
-use crate::api::group::{ClusterRow, DecisionRecord};
+use crate::api::crd::cluster::Taint;
+use crate::api::crd::group::{ClusterRow, DecisionRecord};
 use crate::api::labels::cluster_namespace;
 use crate::api::{Cluster, Schedule};
 use crate::placement::decide::{self, Current, Decision, DirectDecision, Group, How, Outcome, Target};

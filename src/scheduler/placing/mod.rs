@@ -46,7 +46,7 @@ use crate::api::lenient::raw::Raw;
 use crate::api::placeable::Placeable;
 use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::Backoff;
-use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call};
 use crate::k8s::extra_kinds;
 use crate::placement::facts::ObjectKey;
 use decide::{Clusters, Decided};

@@ -12,14 +12,16 @@ use super::source::{Source, TargetMark};
 use super::state::{Assignment, State, cluster_of};
 use super::status;
 use super::writer::{Address, Stages, Write};
-use crate::api::digest;
+use crate::api::crd::condition;
+use crate::api::crd::group::PolicyRef;
+use crate::api::crd::schedule;
+use crate::api::crd::schedule::{ApplyPolicy, OnDelete, ScheduleShare, SourceRef};
 use crate::api::first_of::first_of;
-use crate::api::group::PolicyRef;
 use crate::api::labels::{
     ANNOTATION_TARGET_CLUSTERS, FINALIZER_AGENT_CLEANUP, LABEL_MATCHING_POLICY, LABEL_TARGET_CLUSTER, cluster_namespace,
 };
-use crate::api::schedule::{self, ApplyPolicy, OnDelete, ScheduleShare, SourceRef};
-use crate::api::{Schedule, ScheduleGroup, ScheduleGroupSpec, ScheduleSpec, condition};
+use crate::api::util::digest;
+use crate::api::{Schedule, ScheduleGroup, ScheduleGroupSpec, ScheduleSpec};
 use crate::placement::copy::{self, CopyError, Share};
 use crate::placement::decide::{Blocked, DirectDecision, Target};
 use crate::placement::facts::{Facts, Never, ObjectKey, Scales};

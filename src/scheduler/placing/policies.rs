@@ -7,8 +7,9 @@ use super::events;
 use super::plan::Plan;
 use super::state::State;
 use super::writer::Write;
-use crate::api::policy::SchedulePolicyStatus;
-use crate::api::{Condition, SchedulePolicy, condition};
+use crate::api::crd::condition;
+use crate::api::crd::policy::SchedulePolicyStatus;
+use crate::api::{Condition, SchedulePolicy};
 use crate::placement::copy::path_errors;
 use crate::placement::matching::Policy;
 

@@ -13,7 +13,7 @@ use super::plan::Plan;
 use super::state::{Assignment, State, cluster_of};
 use super::status;
 use super::writer::Write;
-use crate::api::group::{ObjectRef, PolicyRef};
+use crate::api::crd::group::{ObjectRef, PolicyRef};
 use crate::api::{Schedule, ScheduleGroup, ScheduleGroupSpec, ScheduleGroupStatus};
 use crate::placement::facts::ObjectKey;
 use crate::placement::matching::Match;

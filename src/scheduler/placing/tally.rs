@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::conditions::MOVING;
 use super::status::SCHEDULED;
-use crate::api::{Condition, ScheduleGroup, condition};
+use crate::api::crd::condition;
+use crate::api::{Condition, ScheduleGroup};
 use crate::daemon::metrics::Metrics;
 
 /// Groups by the reason of their condition Scheduled, how many of them move, and replicas without a place.

@@ -114,7 +114,7 @@ fn placed(cluster: &str) -> Decided {
         targets: vec![Target { cluster: cluster.to_owned(), ..Target::default() }],
         withheld: 0,
         rows: Vec::new(),
-        record: crate::api::group::DecisionRecord::default(),
+        record: crate::api::crd::group::DecisionRecord::default(),
     }
 }
 

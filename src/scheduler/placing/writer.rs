@@ -18,15 +18,15 @@ use super::refusals::{self, Refusal};
 use super::source::TargetMark;
 use super::tenant::Tenant;
 use super::turns::Permits;
+use crate::api::crd::policy::SchedulePolicyStatus;
 use crate::api::labels::{
     ANNOTATION_TARGET_CLUSTERS, FINALIZER_AGENT_CLEANUP, LABEL_TARGET_CLUSTER, SCHEDULER_MANAGER, cluster_namespace,
 };
 use crate::api::lenient::Lenient;
 use crate::api::placeable::Placeable;
-use crate::api::policy::SchedulePolicyStatus;
 use crate::api::{Schedule, ScheduleGroup, SchedulePolicy};
 use crate::daemon::metrics::Metrics;
-use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call};
 use crate::scheduler::events::{NewEvent, publish};
 
 /// Requests under way at a time, of all plans together.

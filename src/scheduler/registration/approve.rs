@@ -15,7 +15,7 @@ use super::{Registrar, RequestOutcome};
 use crate::api::registration::gone::CLUSTER_LEFT;
 use crate::api::registration::validity;
 use crate::api::{Cluster, bootstrap_token};
-use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call};
 use crate::scheduler::cluster_rbac;
 use crate::scheduler::settings::Settings;
 

@@ -11,7 +11,7 @@ use crate::api::labels::{AGENTS_GROUP, ANNOTATION_AGENT_VERSION, ANNOTATION_CLUS
 use crate::api::names::ClusterName;
 use crate::api::protocol::{ANNOTATION_REJOIN, SIGNER, USAGES, is_without_key, split_user_name, user_name};
 use crate::api::registration::{ANNOTATION_LEAVE, validity};
-use crate::api::text::{visible, visible_word};
+use crate::api::util::text::{visible, visible_word};
 
 /// Denial of a request; the agent logs reason and message.
 #[derive(Debug, Clone, PartialEq, Eq)]

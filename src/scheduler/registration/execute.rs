@@ -15,7 +15,7 @@ use super::pending::BlockedOn;
 use super::{Registrar, RequestOutcome};
 use crate::api::labels::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT, LABEL_NAME, SCHEDULER_MANAGER};
 use crate::api::{Cluster, ClusterSpec};
-use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call};
 use crate::scheduler::cluster_rbac;
 use crate::scheduler::cluster_rbac::GrantError;
 use crate::scheduler::events::{NewEvent, publish};

@@ -31,7 +31,7 @@ use crate::api::Cluster;
 use crate::api::labels::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT};
 use crate::api::lenient::Lenient;
 use crate::daemon::metrics::Metrics;
-use crate::k8s::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call};
 use approve::is_answered;
 use csr::{Denial, Request, Requester};
 use decision::{Facts, Known, MAX_NEVER_REPORTED, decide};

@@ -1,6 +1,6 @@
 //! Pods of a copy, counted by their owners; and what the Cluster says of its nodes and its API.
 
-use fleetctl::api::schedule::PodCounts;
+use fleetctl::api::crd::schedule::PodCounts;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use fleetctl::api::Cluster;
 use fleetctl::api::labels::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT, INIT_SECRET};
-use fleetctl::k8s::daemon_client;
+use fleetctl::k8s::connect::daemon_client;
 use futures::StreamExt as _;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, ResourceRule, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SelfSubjectRulesReview,

@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use fleetctl::k8s::daemon_client;
+use fleetctl::k8s::connect::daemon_client;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 

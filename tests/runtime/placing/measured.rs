@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use fleetctl::api::labels::LABEL_PLACED_BY;
-use fleetctl::k8s::daemon_client;
+use fleetctl::k8s::connect::daemon_client;
 use futures::StreamExt as _;
 use kube::runtime::watcher::{self, Event as Watched};
 use tokio::task::JoinSet;

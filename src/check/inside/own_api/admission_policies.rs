@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_kinds_of_the_services_own_api_are_among_those_that_are_guarded() {
-        for definition in crate::api::crds::crds() {
+        for definition in crate::api::crd::crds::crds() {
             let word = |path: &str| definition.pointer(path).and_then(Value::as_str).unwrap();
             let (group, plural) = (word("/spec/group"), word("/spec/names/plural"));
             // The scheduler reads policies; it writes their status alone.

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use kube::ResourceExt;
 
 use crate::api::Cluster;
-use crate::api::cluster::{Taint, conditions};
-use crate::api::text::visible_cell;
+use crate::api::crd::cluster::{Taint, conditions};
+use crate::api::util::text::visible_cell;
 use crate::cli::output::table::{length, padded};
 
 const TITLES: [&str; 5] = ["CLUSTER NAME", "K8S VERSION", "CLOUD PROVIDER", "REGION", "STATUS"];

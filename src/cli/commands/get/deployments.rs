@@ -15,7 +15,7 @@ use crate::cli::connect::{hub, list_failed};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::table::{Columns, row};
 use crate::cli::output::terminal::Ui;
-use crate::k8s::pages::all_pages;
+use crate::k8s::request::pages::all_pages;
 use crate::placement::copy_state;
 
 pub(super) const EXAMPLES: &str = "\

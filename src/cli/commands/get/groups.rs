@@ -5,9 +5,10 @@ use kube::ResourceExt;
 use kube::api::Api;
 
 use super::{WideFormat, formatted, selection};
+use crate::api::ScheduleGroup;
+use crate::api::crd::condition;
 use crate::api::labels::LABEL_TARGET_CLUSTER;
-use crate::api::text::visible_cell;
-use crate::api::{ScheduleGroup, condition};
+use crate::api::util::text::visible_cell;
 use crate::cli::args::global::Global;
 use crate::cli::connect::{hub_client, list_failed};
 use crate::cli::output::error::{CliError, Exit};

@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use serde::Serialize;
 
-use crate::api::text::visible_cell;
+use crate::api::util::text::visible_cell;
 use crate::chart::output;
 use crate::cli::args::global::Global;
 use crate::cli::output::error::{CliError, Exit};

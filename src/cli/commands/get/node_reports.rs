@@ -6,7 +6,7 @@ use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 
 use crate::api::labels::cluster_namespace;
-use crate::api::text::visible_cell;
+use crate::api::util::text::visible_cell;
 use crate::api::{Cluster, ClusterReport};
 use crate::cli::output::terminal::Ui;
 use crate::control_plane::health::chain;

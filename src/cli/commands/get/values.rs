@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::api::text::visible;
+use crate::api::util::text::visible;
 use crate::chart::versions::select::{Request, select};
 use crate::chart::{self, Kind, ValuesTree};
 use crate::cli::args::chart_choice::schema;

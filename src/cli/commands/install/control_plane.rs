@@ -11,7 +11,7 @@ use super::{
     values_need_cluster,
 };
 use crate::api::names::ControlPlaneName;
-use crate::api::text::visible_cell;
+use crate::api::util::text::visible_cell;
 use crate::check::hosting::CHECKS;
 use crate::cli::args::control_plane::PlanArgs;
 use crate::cli::args::global::Global;
@@ -28,7 +28,7 @@ use crate::cli::output::{check_report, check_table, manifests};
 use crate::cli::signals::interrupted;
 use crate::cli::{connect, render_offline};
 use crate::control_plane::charts::{ORDINARY_VALUES, SECRET_VALUES};
-use crate::control_plane::exposure::Endpoint;
+use crate::control_plane::endpoint::exposure::Endpoint;
 use crate::control_plane::install::{Installed, install};
 use crate::control_plane::plan::{OWNER_KIND, Plan};
 use crate::install::admin_access;

@@ -9,7 +9,7 @@ use kube::Client;
 use serde::Serialize;
 
 use crate::api::remedy::{self, Action, Remedy};
-use crate::api::text::visible_cell;
+use crate::api::util::text::visible_cell;
 use crate::cli::args::global::Global;
 use crate::cli::args::installation::{not_applied_by_others, subject};
 use crate::cli::args::object_name::taken_fields;

@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::Args;
 
 use crate::api::shell::foreign_word;
-use crate::api::text::visible;
+use crate::api::util::text::visible;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::{Question, Ui};
 use crate::install::local_values::LocalValues;

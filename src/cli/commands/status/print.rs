@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::StatusFormat;
 use super::observe::Seen;
-use crate::api::text::{visible_cell, visible_lines, visible_list};
+use crate::api::util::text::{visible_cell, visible_lines, visible_list};
 use crate::chart::output;
 use crate::check::inside::{COMPONENTS, Component, Member, View};
 use crate::check::{Judged, Problem};

@@ -15,7 +15,7 @@ use crate::cli::args::values::with_precedence;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
 use crate::cli::{connect, render_offline};
-use crate::control_plane::exposure;
+use crate::control_plane::endpoint::exposure;
 use crate::control_plane::plan::Plan;
 use crate::control_plane::values::PkiSource;
 use crate::install::fleet_home::Home;

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use fs_err as fs;
 
-use crate::api::file::{self, FileError};
+use crate::api::util::file;
+use crate::api::util::file::FileError;
 use crate::chart::{Object, output};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::format::Format;

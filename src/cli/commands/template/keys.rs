@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use jiff::Timestamp;
 
-use crate::api::digest::full;
+use crate::api::util::digest::full;
 use crate::chart::{Object, Rendered};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::install_error::local_keys;
 use crate::cli::output::terminal::Ui;
-use crate::control_plane::exposure::Endpoint;
-use crate::control_plane::find_keys;
+use crate::control_plane::endpoint::exposure::Endpoint;
+use crate::control_plane::keys::find_keys;
 use crate::control_plane::kubeconfig::TEMPLATE_MARK;
 use crate::control_plane::plan::Plan;
 use crate::control_plane::values::PkiSource;

@@ -12,7 +12,7 @@ use crate::api::labels::cluster_namespace;
 use crate::api::names::ClusterName;
 use crate::api::remedy::{Access, Action, Command, Place, Remedy};
 use crate::api::shell::foreign_word;
-use crate::api::text::{visible, visible_cell};
+use crate::api::util::text::{visible, visible_cell};
 use crate::apply::Removed;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;

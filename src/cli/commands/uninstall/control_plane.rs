@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{elsewhere, leftovers};
 use crate::api::names::ControlPlaneName;
-use crate::api::text::{visible_cell, visible_list};
+use crate::api::util::text::{visible_cell, visible_list};
 use crate::apply::{Removal, Removed};
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
@@ -20,7 +20,7 @@ use crate::cli::output::format::Format;
 use crate::cli::output::install_error::engine_error;
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::{Question, Ui};
-use crate::control_plane::local_files::Folder;
+use crate::control_plane::keys::local_files::Folder;
 use crate::control_plane::uninstall::{Planned, Target};
 use crate::install::progress::Progress;
 

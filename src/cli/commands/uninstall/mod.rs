@@ -5,7 +5,7 @@ pub(crate) mod control_plane;
 
 use clap::Subcommand;
 
-use crate::api::text::visible_list;
+use crate::api::util::text::visible_list;
 use crate::apply::Removed;
 use crate::cli::args::global::Global;
 use crate::cli::output::error::{CliError, Exit};

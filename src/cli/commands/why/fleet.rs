@@ -21,7 +21,7 @@ use crate::api::{Cluster, ClusterReport, Schedule, ScheduleGroup, SchedulePolicy
 use crate::cli::connect::{list_failed, request_failed};
 use crate::cli::output::error::{CliError, Exit};
 use crate::k8s::extra_kinds;
-use crate::k8s::pages::all_pages;
+use crate::k8s::request::pages::all_pages;
 use crate::placement::facts::{Facts, ObjectKey};
 use crate::placement::fleet::Fleet;
 use crate::placement::inventory::{self, Part};

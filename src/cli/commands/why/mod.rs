@@ -10,7 +10,8 @@ use clap::{Args, ValueEnum};
 use kube::Client;
 use serde_json::Value;
 
-use crate::api::{ScheduleGroupStatus, condition};
+use crate::api::ScheduleGroupStatus;
+use crate::api::crd::condition;
 use crate::chart::output;
 use crate::cli::args::global::Global;
 use crate::cli::connect::hub;

@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
-use crate::api::text::visible_cell;
+use crate::api::util::text::visible_cell;
 use crate::placement::facts::Facts;
 
 /// All that is told about one object.

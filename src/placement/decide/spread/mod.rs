@@ -10,7 +10,7 @@ use super::filter::Filter;
 use super::group::Member;
 use super::pick::{Candidate, Pick, Site, best};
 use super::{Current, Decision, Group, How, Mode, Outcome, Target};
-use crate::api::policy::SpreadConstraints;
+use crate::api::crd::policy::SpreadConstraints;
 use crate::placement::copy::Share;
 use crate::placement::divide::{Division, Domain, Ties, divide, fill, job, seed};
 use crate::placement::facts::{ObjectKey, Workload};

@@ -32,10 +32,11 @@ use crate::cli::output::install_error::{agent_failed, control_plane_failed, stop
 use crate::cli::output::terminal::{Question, Ui, nobody_asked};
 use crate::cli::output::{check_report, check_table, style};
 use crate::cli::{Cli, with_page};
-use crate::control_plane::exposure::NotYet;
+use crate::control_plane;
+use crate::control_plane::endpoint::exposure::NotYet;
 use crate::control_plane::rollback::Outcome as Undone;
-use crate::control_plane::upgrade::UpgradeRefused;
-use crate::control_plane::{self, upgrade};
+use crate::control_plane::version::upgrade;
+use crate::control_plane::version::upgrade::UpgradeRefused;
 use crate::diagnose::{Diagnosis, WaitFailure, workload};
 use crate::install::failure::{Failure, FailureOutcome};
 use crate::install::recorded_use::UnconfirmedValue;

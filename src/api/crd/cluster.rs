@@ -1,0 +1,244 @@
+//! `Cluster`: a registered workload cluster, as the control plane sees it.
+
+#![allow(unreachable_pub)] // KubeSchema expands to a public item inside a function.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::condition::Condition;
+use super::crd_schema;
+use crate::api::lenient::field;
+
+/// What the control plane holds about a workload cluster.
+///
+/// Written by the scheduler and by operators, never by an agent: labels and these fields decide what is placed there.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[kube(
+    group = "cluster.fleet-scheduler.io",
+    version = "v1alpha1",
+    kind = "Cluster",
+    plural = "clusters",
+    category = "fleet",
+    status = "ClusterStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "A workload cluster that is registered with this control plane.",
+    printcolumn(name = "K8S-VERSION", type_ = "string", json_path = ".spec.kubernetesversion"),
+    printcolumn(name = "K8S-CLUSTER", type_ = "string", json_path = ".spec.kubernetescluster"),
+    printcolumn(name = "PROVIDER", type_ = "string", json_path = ".spec.provider", priority = "1"),
+    printcolumn(name = "REGION", type_ = "string", json_path = ".spec.region"),
+    printcolumn(name = "ZONE", type_ = "string", json_path = ".spec.zone"),
+    printcolumn(name = "READY", type_ = "string", json_path = r#".status.conditions[?(@.type=="Ready")].status"#),
+    printcolumn(name = "IDLE", type_ = "string", json_path = r#".status.conditions[?(@.type=="Idle")].status"#),
+    printcolumn(name = "STANDBY", type_ = "string", json_path = r#".status.conditions[?(@.type=="Standby")].status"#)
+)]
+#[x_kube(validation = Rule::new("!has(oldSelf.clusterID) || has(self.clusterID)").message("clusterID cannot be removed once set"))]
+pub struct ClusterSpec {
+    /// The registered name; the same as `metadata.name`.
+    #[schemars(length(min = 1, max = 50), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    #[x_kube(validation = Rule::new("self == oldSelf").message("name is immutable"))]
+    pub name: String,
+    /// UID of the workload cluster's `kube-system` namespace.
+    #[serde(rename = "clusterID", default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    #[x_kube(validation = Rule::new("self == oldSelf").message("clusterID is immutable once set"))]
+    pub cluster_id: Option<String>,
+    /// Whether the cluster may take part. `false` until an operator accepts it, with manual registration.
+    #[serde(default = "yes")]
+    pub accepted: bool,
+    /// Kubernetes version, as major.minor.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 63))]
+    pub kubernetesversion: String,
+    /// Name of the underlying cluster where it was made.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 253))]
+    pub kubernetescluster: String,
+    /// Short name of the cloud provider.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 63))]
+    pub provider: String,
+    /// Region, when all nodes share one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 63))]
+    pub region: String,
+    /// Zone, when all nodes share one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 63))]
+    pub zone: String,
+    /// Keeps away what does not tolerate it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub taints: Vec<Taint>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// A taint, of a cluster or of a node.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(rename_all = "camelCase")]
+pub struct Taint {
+    /// Key.
+    #[schemars(length(min = 1, max = 317))]
+    pub key: String,
+    /// Value; may be empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 63))]
+    pub value: String,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    #[schemars(schema_with = "crd_schema::taint_effect")]
+    pub effect: String,
+}
+
+impl Cluster {
+    /// Returns whether the agent of the cluster has ever reported.
+    pub fn has_reported(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| status.last_update_time.is_some())
+    }
+}
+
+/// What is observed of a workload cluster. The agent writes all of it but the conditions of the scheduler.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterStatus {
+    /// `Ready`, `Idle`, `Standby`, `Accepted`, `ClockSkew`, `InventoryTruncated` by the scheduler; `ClusterHealthy` by the agent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "crd_schema::conditions")]
+    pub conditions: Vec<Condition>,
+    /// Facts about the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed: Option<Observed>,
+    /// What is free, by node and resource, as quantities.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(schema_with = "crd_schema::nodes_of_cluster")]
+    pub available_resources: Option<NodeResources>,
+    /// What there is, by node and resource, as quantities.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(schema_with = "crd_schema::nodes_of_cluster")]
+    pub capacity_resources: Option<NodeResources>,
+    /// Taints by node; nodes without taints are left out.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(schema_with = "crd_schema::nodes_of_cluster")]
+    pub node_taints: Option<BTreeMap<String, Vec<Taint>>>,
+    /// Labels of the nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(schema_with = "crd_schema::opaque_map")]
+    pub node_labels: Option<NodeLabels>,
+    /// Whether an autoscaler adds nodes there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub autoscaled: Option<bool>,
+    /// When the agent last wrote the inventory.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(schema_with = "crd_schema::time")]
+    pub last_update_time: Option<Time>,
+    /// Set by an agent that is being uninstalled: the control plane then forgets the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leave_requested: Option<bool>,
+    /// Set by an agent whose uninstall drains the cluster: it counts as tainted `NoExecute`, so what is placed here moves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain_requested: Option<bool>,
+}
+
+/// Labels of nodes, each distinct set once. `kubernetes.io/hostname` is left out, and read as the name of the node.
+#[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeLabels {
+    /// The distinct sets of labels.
+    pub sets: Vec<BTreeMap<String, String>>,
+    /// Index into `sets` of the set that each node has, in byte order of the names of the nodes.
+    pub of: Vec<i32>,
+    /// Keys that were left out, because there would be too much: what nodes have of them is unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dropped_keys: Vec<String>,
+}
+
+/// Node name → resource name → quantity.
+pub type NodeResources = BTreeMap<String, BTreeMap<String, String>>;
+
+/// Facts that an agent reports; the scheduler mirrors them into spec and labels.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Observed {
+    /// Version of the API server, in full.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 128))]
+    pub git_version: String,
+    /// Name of the underlying cluster.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 253))]
+    pub kubernetescluster: String,
+    /// Short name of the cloud provider.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 63))]
+    pub provider: String,
+    /// Region, when all nodes share one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 63))]
+    pub region: String,
+    /// Every zone that has a node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100), inner(length(max = 253)))]
+    pub zones: Vec<String>,
+    /// Service version that the agent was installed as.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 128))]
+    pub agent_version: String,
+    /// Version of the agent's program, which can serve several lines of the service.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 128))]
+    pub agent_build: String,
+    /// Nodes in all.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    pub node_count: Option<i32>,
+    /// API versions that are served, such as `v1` and `apps/v1`; empty where they are unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 400), inner(length(max = 317)))]
+    pub apis: Vec<String>,
+    /// Sums over all nodes, when the maps by node are left out because the cluster is large.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(schema_with = "crd_schema::opaque_map")]
+    pub totals: Option<Map<String, Value>>,
+}
+
+/// Types of the conditions of a Cluster.
+pub mod conditions {
+    /// The cluster takes work.
+    pub const READY: &str = "Ready";
+    /// Nothing that consumes resources is placed there.
+    pub const IDLE: &str = "Idle";
+    /// The cluster is asleep to save cost.
+    pub const STANDBY: &str = "Standby";
+    /// The cluster may take part.
+    pub const ACCEPTED: &str = "Accepted";
+    /// The agent's clock is far from the scheduler's. Absent while it never was.
+    pub const CLOCK_SKEW: &str = "ClockSkew";
+    /// The agent reports more than is read of it. Absent while it never did.
+    pub const INVENTORY_TRUNCATED: &str = "InventoryTruncated";
+    /// The agent's own view of its API server.
+    pub const HEALTHY: &str = "ClusterHealthy";
+}
+
+/// Reasons of the condition `Ready`.
+pub mod reasons {
+    /// All is well.
+    pub const READY: &str = "ClusterReady";
+    /// The agent's Lease is out of date.
+    pub const HEARTBEAT_LOST: &str = "ClusterHeartbeatLost";
+    /// The agent lives, the API server there is not well.
+    pub const NOT_READY: &str = "ClusterNotReady";
+    /// The agent has not reported yet.
+    pub const NEVER_UPDATED: &str = "ClusterStatusNeverUpdated";
+    /// The cluster sleeps.
+    pub const STANDBY: &str = "ClusterStandby";
+    /// Nobody has accepted the cluster yet.
+    pub const NOT_ACCEPTED: &str = "ClusterNotAccepted";
+    /// Its agent asked to leave.
+    pub const LEAVING: &str = "ClusterLeaving";
+}

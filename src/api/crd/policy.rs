@@ -1,0 +1,282 @@
+//! `SchedulePolicy`: which objects are placed onto which workload clusters, and how.
+
+#![allow(unreachable_pub)] // KubeSchema expands to a public item inside a function.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::condition::Condition;
+use super::crd_schema;
+use crate::api::labels::LABEL_NAME;
+
+/// What is placed where.
+#[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[kube(
+    group = "policy.fleet-scheduler.io",
+    version = "v1alpha1",
+    kind = "SchedulePolicy",
+    plural = "schedulepolicies",
+    category = "fleet",
+    status = "SchedulePolicyStatus",
+    derive = "PartialEq",
+    doc = "A rule that places objects of this control plane onto workload clusters.",
+    printcolumn(name = "MATCHED", type_ = "integer", json_path = ".status.matchedObjects"),
+    printcolumn(name = "GROUPS", type_ = "integer", json_path = ".status.groups"),
+    printcolumn(name = "UNSCHEDULED", type_ = "integer", json_path = ".status.unscheduledGroups"),
+    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct SchedulePolicySpec {
+    /// Namespaces that are placed, with their objects; `{}` is all. What else has no namespace is placed if `kinds` names it.
+    #[schemars(schema_with = "crd_schema::label_selector")]
+    pub namespace_selector: LabelSelector,
+    /// Objects that are placed.
+    pub resource_selectors: ResourceSelectors,
+    /// Clusters that may be chosen; absent is all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crd_schema::label_selector")]
+    pub cluster_selector: Option<LabelSelector>,
+    /// Clusters in order of preference: the first with room gets the work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crd_schema::ordered_selector")]
+    pub ordered_cluster_selector: Option<LabelSelector>,
+    /// Cluster taints that this policy's objects tolerate.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub cluster_tolerations: Vec<ClusterToleration>,
+    /// Of several policies that match an object, the one with the higher priority decides; then the older one.
+    #[serde(default)]
+    pub priority: i32,
+    /// Keeps objects together; absent places each object alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_by: Option<GroupBy>,
+    /// Spreads objects over several clusters instead of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spread_constraints: Option<SpreadConstraints>,
+    /// Decides and records, and dispatches nothing.
+    #[serde(default)]
+    pub suspend: bool,
+    /// What happens when a chosen cluster is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failover: Option<Failover>,
+}
+
+/// Which objects a policy is about.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceSelectors {
+    /// One of these has to match; an empty selector matches everything.
+    #[schemars(schema_with = "crd_schema::label_selectors")]
+    pub label_selectors: Vec<LabelSelector>,
+    /// Only these kinds; absent is every kind with a namespace that can be placed, and Namespace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub kinds: Vec<KindSelector>,
+}
+
+/// A kind.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+pub struct KindSelector {
+    /// API group; empty for the core group.
+    #[serde(default)]
+    #[schemars(length(max = 253))]
+    pub group: String,
+    /// API version; empty for any.
+    #[serde(default)]
+    #[schemars(length(max = 63))]
+    pub version: String,
+    /// Kind.
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+}
+
+/// A toleration of cluster taints.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterToleration {
+    /// Key of the taint; empty with `Exists` is every key.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 317))]
+    pub key: String,
+    /// `Equal` compares the value, `Exists` does not.
+    #[serde(default = "equal")]
+    #[schemars(schema_with = "crd_schema::toleration_operator")]
+    pub operator: String,
+    /// Value of the taint.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 63))]
+    pub value: String,
+    /// Effect of the taint; absent is every effect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crd_schema::taint_effect")]
+    pub effect: Option<String>,
+}
+
+fn equal() -> String {
+    "Equal".to_owned()
+}
+
+/// What makes a group.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupBy {
+    /// Objects of one namespace with the same value of this label are one group.
+    #[schemars(length(min = 1, max = 317))]
+    pub label_key: String,
+    /// Objects of all namespaces with the same value are one group.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub across_namespaces: bool,
+}
+
+/// How a group is spread.
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct SpreadConstraints {
+    /// `Divide` splits the replicas of pod controllers and copies the rest; `Duplicate` copies everything.
+    #[serde(default = "divide")]
+    #[schemars(schema_with = "crd_schema::spread_mode")]
+    pub spread_mode: String,
+    /// Cluster label; clusters with the same value are one domain.
+    #[serde(default = "by_name")]
+    #[schemars(length(min = 1, max = 317))]
+    pub topology_key: String,
+    /// Share of the replicas by domain, each domain once; absent divides evenly.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["topologyValue"]))]
+    #[x_kube(validation = Rule::new(sums_to_100()).message("the percentages must add up to 100"))]
+    pub percentage_split: Vec<PercentageSplit>,
+    /// Edits by domain.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
+    pub overrides: Vec<DomainOverride>,
+}
+
+/// Most shares that a policy can name.
+const SHARES: usize = 32;
+
+/// The rule that the shares of a split add up to 100, term by term: API servers before 1.27 overestimate what CEL's own
+/// `sum` costs, and refuse the definition.
+fn sums_to_100() -> String {
+    fn sum(from: usize, to: usize) -> String {
+        if to - from == 1 {
+            return format!("(self.size() > {from} ? self[{from}].percentage : 0)");
+        }
+        let middle = usize::midpoint(from, to);
+        // Balanced, because the parser limits how deep an expression goes.
+        format!("({} + {})", sum(from, middle), sum(middle, to))
+    }
+    format!("self.size() == 0 || {} == 100", sum(0, SHARES))
+}
+
+fn divide() -> String {
+    "Divide".to_owned()
+}
+
+fn by_name() -> String {
+    LABEL_NAME.to_owned()
+}
+
+/// The share of one domain.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct PercentageSplit {
+    /// Value of the topology label.
+    #[schemars(length(min = 1, max = 63))]
+    pub topology_value: String,
+    /// Percent of the replicas.
+    #[schemars(range(min = 0, max = 100))]
+    pub percentage: i32,
+}
+
+/// Edits of what goes to one domain.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct DomainOverride {
+    /// Value of the topology label.
+    #[schemars(length(min = 1, max = 63))]
+    pub topology_value: String,
+    /// Objects to edit.
+    #[schemars(length(max = 100))]
+    pub resources: Vec<ResourceOverride>,
+}
+
+/// Edits of one object.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceOverride {
+    /// Kind of the object.
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+    /// API version of the object, with its group.
+    #[schemars(length(min = 1, max = 317))]
+    pub api_version: String,
+    /// Name of the object.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Namespace of the object; absent for objects without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub namespace: Option<String>,
+    /// The edits.
+    #[serde(rename = "override")]
+    #[schemars(length(max = 100))]
+    pub edits: Vec<FieldOverride>,
+}
+
+/// One edit.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct FieldOverride {
+    /// Path of the field, such as `spec.template.spec.containers[0].image` or `metadata.labels['tier']`.
+    #[schemars(length(min = 1, max = 1024))]
+    pub field_path: String,
+    /// The new value.
+    pub value: OverrideValue,
+}
+
+/// Where the value of an edit comes from.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct OverrideValue {
+    /// The value itself.
+    #[schemars(schema_with = "crd_schema::anything")]
+    pub static_value: Value,
+}
+
+/// When work leaves a lost cluster.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Failover {
+    /// Whether it ever does.
+    #[serde(default)]
+    pub enabled: bool,
+    /// How long a cluster has to be lost first.
+    #[serde(default = "five_minutes")]
+    #[schemars(range(min = 30, max = 604_800))]
+    pub after_seconds: i32,
+}
+
+fn five_minutes() -> i32 {
+    300
+}
+
+/// What became of a policy.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct SchedulePolicyStatus {
+    /// `Valid`, `Scheduled`, and `Suspended` while it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "crd_schema::conditions")]
+    pub conditions: Vec<Condition>,
+    /// Objects that the policy decides about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub matched_objects: Option<i32>,
+    /// Groups that it made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<i32>,
+    /// Groups of these that have no place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unscheduled_groups: Option<i32>,
+}

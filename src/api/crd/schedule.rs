@@ -1,0 +1,273 @@
+//! `Schedule` and `ClusterReport`: what scheduler and agent exchange in the namespace of one cluster.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::cluster::{NodeLabels, NodeResources, Taint};
+use super::condition::Condition;
+use super::crd_schema;
+use crate::api::lenient::field;
+
+/// One object that one cluster has to hold.
+#[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[kube(
+    group = "cluster.fleet-scheduler.io",
+    version = "v1alpha1",
+    kind = "Schedule",
+    plural = "schedules",
+    namespaced,
+    status = "ScheduleStatus",
+    derive = "PartialEq",
+    doc = "An object that the agent of one workload cluster applies there. Internal.",
+    printcolumn(name = "KIND", type_ = "string", json_path = ".spec.sourceRef.kind"),
+    printcolumn(name = "NAMESPACE", type_ = "string", json_path = ".spec.sourceRef.namespace"),
+    printcolumn(name = "OBJECT", type_ = "string", json_path = ".spec.sourceRef.name"),
+    printcolumn(name = "APPLIED", type_ = "string", json_path = r#".status.conditions[?(@.type=="Applied")].status"#),
+    printcolumn(
+        name = "AVAILABLE",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Available")].status"#
+    ),
+    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ScheduleSpec {
+    /// The object as it has to be applied, as JSON text: a watch cache holds parsed objects at several times their size.
+    #[schemars(length(min = 2, max = 1_048_576))]
+    pub manifest: String,
+    /// Digest of `manifest`.
+    #[schemars(length(min = 1, max = 128))]
+    pub hash: String,
+    /// Name of the ScheduleGroup that the source is a member of; absent where an annotation of the source places it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub group: Option<String>,
+    /// The object of the control plane's API that this is a copy of.
+    pub source_ref: SourceRef,
+    /// The part of the source that runs in this cluster; absent where all of it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<ScheduleShare>,
+    /// How it is applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apply_policy: Option<ApplyPolicy>,
+}
+
+/// The origin of a copy.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+pub struct SourceRef {
+    /// API group; empty for the core group.
+    #[serde(default)]
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Kind.
+    pub kind: String,
+    /// Namespace; absent for objects without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+    /// UID in the control plane's API.
+    pub uid: String,
+    /// `metadata.generation` that `manifest` was made from; 0 for kinds without one.
+    #[serde(default)]
+    #[schemars(schema_with = "crd_schema::generation")]
+    pub generation: i64,
+}
+
+/// The part of a source that one cluster runs.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+pub struct ScheduleShare {
+    /// The cluster's value of the policy's topology label.
+    #[schemars(length(max = 63))]
+    pub domain: String,
+    /// Replicas of a divided workload, or pods at a time of a divided Job; absent for what is copied whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub replicas: Option<i64>,
+    /// Pods of a divided Job that have to succeed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub completions: Option<i64>,
+}
+
+/// How a copy is applied.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ApplyPolicy {
+    /// Takes over an object that is there already.
+    #[serde(default)]
+    pub adopt: bool,
+    /// Fields that are left to others there, for example `spec.replicas` under an autoscaler.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub leave_fields: Vec<String>,
+    /// What becomes of the copy when the Schedule is deleted.
+    #[serde(default)]
+    #[schemars(schema_with = "crd_schema::on_delete")]
+    pub on_delete: OnDelete,
+}
+
+/// Treatment of a copy when its Schedule is deleted.
+#[derive(Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnDelete {
+    /// The copy is deleted.
+    #[default]
+    Delete,
+    /// The copy stays, and its labels and annotations of this control plane are removed.
+    Keep,
+}
+
+/// What became of a copy.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ScheduleStatus {
+    /// `Applied`, `Available` and `Deleted`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "crd_schema::conditions")]
+    pub conditions: Vec<Condition>,
+    /// `spec.hash` of what was last applied.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(length(max = 128))]
+    pub observed_hash: Option<String>,
+    /// `spec.sourceRef.generation` of what was last applied.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(schema_with = "crd_schema::generation")]
+    pub applied_generation: Option<i64>,
+    /// UID of the copy.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "appliedUID",
+        deserialize_with = "field::field"
+    )]
+    #[schemars(length(max = 64))]
+    pub applied_uid: Option<String>,
+    /// `spec.sourceRef.uid` of what was last applied: a Job or Pod that was made anew in the control plane is run anew.
+    #[serde(default, skip_serializing_if = "Option::is_none", rename = "sourceUID", deserialize_with = "field::field")]
+    #[schemars(length(max = 64))]
+    pub source_uid: Option<String>,
+    /// `metadata.generation` of the copy when `resource` was read; absent for kinds without one.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(schema_with = "crd_schema::generation")]
+    pub copy_generation: Option<i64>,
+    /// Pods of the copy, for kinds that run pods.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    pub pods: Option<PodCounts>,
+    /// The part of the copy's status that its kind calls for, as JSON text.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(length(max = 8192))]
+    pub resource: Option<String>,
+    /// For people.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(length(max = 4096))]
+    pub message: Option<String>,
+}
+
+/// Pods of a copy, found by the chain of owners from the pod to the copy.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct PodCounts {
+    /// Pods that the copy asks for.
+    #[schemars(range(min = 0))]
+    pub desired: i64,
+    /// Pods that have a node.
+    #[schemars(range(min = 0))]
+    pub bound: i64,
+    /// Pods whose requests are in the inventory that the agent published last.
+    #[schemars(range(min = 0))]
+    pub counted: i64,
+    /// Since when a pod of the copy has found no node.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(schema_with = "crd_schema::time")]
+    pub unschedulable_since: Option<Time>,
+}
+
+/// Types of the conditions of a Schedule.
+pub mod conditions {
+    /// The copy is as `spec.manifest` says.
+    pub const APPLIED: &str = "Applied";
+    /// The copy is available, by the rules of its kind.
+    pub const AVAILABLE: &str = "Available";
+    /// The copy is gone, or was left as `onDelete: Keep` says.
+    pub const DELETED: &str = "Deleted";
+}
+
+/// Reasons of the condition `Applied`.
+pub mod applied {
+    /// All is well.
+    pub const APPLIED: &str = "Applied";
+    /// The workload cluster does not serve the kind.
+    pub const KIND_NOT_SERVED: &str = "KindNotServed";
+    /// An object of that name is there and is not a copy of this control plane.
+    pub const ALREADY_EXISTS: &str = "AlreadyExists";
+    /// The API server refuses the change of a field that cannot be changed, or the agent an object for a protected namespace.
+    pub const REFUSED: &str = "Refused";
+    /// The namespace was there before, and the copy does not go into it; with `Applied` as a note, it goes into it.
+    pub const NAMESPACE_NOT_OWNED: &str = "NamespaceNotOwned";
+    /// Another manager changes the same fields again and again.
+    pub const CONTESTED: &str = "Contested";
+    /// The agent lacks a right.
+    pub const FORBIDDEN: &str = "Forbidden";
+    /// The API server finds the object invalid.
+    pub const INVALID: &str = "Invalid";
+    /// The object is larger than a Schedule can carry.
+    pub const TOO_LARGE: &str = "TooLarge";
+    /// The namespace of the copy does not exist there.
+    pub const NAMESPACE_MISSING: &str = "NamespaceMissing";
+    /// The API server there could not be asked; the agent tries again.
+    pub const UNREACHABLE: &str = "Unreachable";
+    /// The Secret of the control plane that holds the data of a copied Secret does not exist.
+    pub const PAYLOAD_MISSING: &str = "PayloadMissing";
+}
+
+/// Reasons of the condition `Deleted`.
+pub mod deleted {
+    /// The copy is gone, or there was none.
+    pub const DELETED: &str = "Deleted";
+    /// The copy was left, as `onDelete: Keep` says, or because it was there before.
+    pub const KEPT: &str = "Kept";
+    /// The namespace was left: it was there before, or foreign objects are in it.
+    pub const NAMESPACE_KEPT: &str = "NamespaceKept";
+    /// The copy is not gone yet.
+    pub const WAITING: &str = "Waiting";
+}
+
+/// Part of the inventory of a large cluster.
+#[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[kube(
+    group = "cluster.fleet-scheduler.io",
+    version = "v1alpha1",
+    kind = "ClusterReport",
+    plural = "clusterreports",
+    namespaced,
+    derive = "PartialEq",
+    doc = "Up to 200 nodes of a workload cluster that is too large for its Cluster object. Internal."
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterReportSpec {
+    /// What is free, by node and resource.
+    #[serde(deserialize_with = "field::or_empty")]
+    #[schemars(schema_with = "crd_schema::nodes_of_report")]
+    pub available_resources: NodeResources,
+    /// What there is, by node and resource.
+    #[serde(deserialize_with = "field::or_empty")]
+    #[schemars(schema_with = "crd_schema::nodes_of_report")]
+    pub capacity_resources: NodeResources,
+    /// Taints by node; nodes without taints are left out.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "field::or_empty")]
+    #[schemars(schema_with = "crd_schema::nodes_of_report")]
+    pub node_taints: BTreeMap<String, Vec<Taint>>,
+    /// Labels of the nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(schema_with = "crd_schema::opaque_map")]
+    pub node_labels: Option<NodeLabels>,
+    /// When the agent wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(schema_with = "crd_schema::time")]
+    pub last_update_time: Option<Time>,
+}

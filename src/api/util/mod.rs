@@ -1,0 +1,5 @@
+//! TODO.
+
+pub mod digest;
+pub mod file;
+pub mod text;

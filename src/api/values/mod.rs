@@ -1,0 +1,7 @@
+//! TODO.
+
+pub mod lifetime;
+pub mod network_policy;
+pub mod placement_values;
+pub mod pod_scheduling;
+pub mod pod_values;

@@ -1,0 +1,4 @@
+//! TODO.
+
+pub mod exposure;
+pub(super) mod recorded_endpoint;

@@ -1,0 +1,4 @@
+//! TODO.
+
+pub(super) mod members;
+pub(super) mod volume;

@@ -1,0 +1,150 @@
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
+
+use super::*;
+use crate::chart::versions::select::{Request, select};
+use crate::chart::{self, SetKind};
+use crate::control_plane::endpoint::exposure::Endpoint;
+use crate::control_plane::kubeconfig::KubeconfigError;
+use crate::install::fleet_home::Home;
+use crate::install::release_spec;
+use crate::k8s::test_api;
+use crate::pki::Leaf;
+use crate::pki::secrets::ADMIN_SECRET;
+
+const HOST: &str = "192.0.2.10";
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1_800_000_000).unwrap()
+}
+
+fn plan(host: &str) -> Plan {
+    let request = Request { version: Some("v0.7.1"), ..Request::default() };
+    let selection = select(chart::versions(), request).unwrap();
+    let chart = release_spec::load_chart(chart::Kind::ControlPlane, &selection).unwrap();
+    let host = format!("exposure.host={host}");
+    let sets =
+        ["pki.source=Existing", "pki.existingSecret=mine", "exposure.type=NodePort", "exposure.port=32222", &host];
+    let builder = chart.values_of(&selection.version);
+    let builder = sets.iter().fold(builder, |builder, set| builder.set(SetKind::Value, set));
+    let plan = Plan::new("demo".parse().unwrap(), "fleet".parse().unwrap(), &selection, chart, builder);
+    plan.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A whole set, as `template --pki` makes it.
+fn made(plan: &Plan) -> Files {
+    let endpoint: Endpoint = endpoint_from_values(&plan.values.exposure).unwrap();
+    find_keys::complete(&Files::new(), plan, &endpoint, now()).unwrap().files
+}
+
+/// The set with one file replaced, or left out.
+fn with(files: &Files, name: &str, text: Option<String>) -> Files {
+    let mut changed: Files = files
+        .expose()
+        .filter(|(known, _)| *known != name)
+        .map(|(known, text)| (known.to_owned(), text.to_owned()))
+        .collect();
+    if let Some(text) = text {
+        changed.insert(name, text);
+    }
+    changed
+}
+
+#[test]
+fn a_whole_set_of_the_plan_is_taken_until_it_has_ended() {
+    let plan = plan(HOST);
+    let files = made(&plan);
+    let day = |days: u64| now() + Duration::from_secs(days * 24 * 60 * 60);
+    assert_eq!(judge(&files, &plan, now()), [""; 0]);
+    assert_eq!(judge(&files, &plan, day(364)), [""; 0], "renewing it is the matter of whoever made it");
+    // What else is wrong is not hidden behind its end.
+    let others = with(&files, "apiserver.key", made(&plan).get("apiserver.key").map(str::to_owned));
+    assert_eq!(judge(&others, &plan, day(364)), ["`apiserver.crt`: its key does not fit"]);
+    let elsewhere = files.get("admin.kubeconfig").unwrap().replace(HOST, "192.0.2.11");
+    let found = judge(&with(&files, "admin.kubeconfig", Some(elsewhere)), &plan, day(364));
+    assert!(found.len() == 1 && found[0].contains("it leads to https://192.0.2.11:32222"), "{found:?}");
+    let ended = judge(&files, &plan, day(366));
+    assert_eq!(ended.len(), Leaf::ALL.len(), "{ended:?}");
+    assert!(ended.iter().all(|problem| problem.contains("it expired at")), "{ended:?}");
+    // Names in a kubeconfig are a matter of taste.
+    let text = files.get("admin.kubeconfig").unwrap().replace("demo", "other");
+    assert_ne!(Some(text.as_str()), files.get("admin.kubeconfig"));
+    assert_eq!(judge(&with(&files, "admin.kubeconfig", Some(text)), &plan, now()), [""; 0]);
+}
+
+#[test]
+fn what_is_wrong_with_a_set_is_named_by_its_file() {
+    let (plan, others) = (plan(HOST), made(&plan(HOST)));
+    let files = made(&plan);
+    let take = |name: &str| others.get(name).map(str::to_owned);
+    let elsewhere = files.get("admin.kubeconfig").unwrap().replace(HOST, "192.0.2.11");
+    for (name, text, expected) in [
+        ("sa.pub", None, "`sa.pub` is missing"),
+        ("apiserver.key", None, "`apiserver.key` is missing"),
+        ("ca.crt", Some("no".to_owned()), "`ca.crt`"),
+        ("ca.key", take("ca.key"), "`ca.key` is not the key of `ca.crt`"),
+        ("sa.key", take("sa.key"), "`sa.key`"),
+        ("apiserver.key", take("apiserver.key"), "`apiserver.crt`: its key does not fit"),
+        ("etcd-peer.crt", Some("no".to_owned()), "`etcd-peer.crt`: it cannot be read"),
+        ("admin.kubeconfig", take("admin.kubeconfig"), "`admin.kubeconfig`: another authority signed it"),
+        ("admin.kubeconfig", Some(elsewhere), "`admin.kubeconfig`: it leads to https://192.0.2.11:32222"),
+        ("scheduler.kubeconfig", Some("{}".to_owned()), "`scheduler.kubeconfig`: it cannot be read"),
+    ] {
+        let found = judge(&with(&files, name, text), &plan, now());
+        assert!(found.len() == 1 && found[0].contains(expected), "{name}: {found:?}");
+    }
+    let moved = judge(&files, &super::tests::plan("192.0.2.12"), now());
+    assert!(moved.iter().any(|problem| problem == "`apiserver.crt`: it does not answer for 192.0.2.12"), "{moved:?}");
+    // A pair of another authority, whole in itself.
+    let pair = with(&with(&files, "apiserver.crt", take("apiserver.crt")), "apiserver.key", take("apiserver.key"));
+    assert_eq!(judge(&pair, &plan, now()), ["`apiserver.crt`: another authority signed it"]);
+}
+
+#[test]
+fn every_file_of_the_set_is_read_under_its_own_name() {
+    let files = made(&plan(HOST));
+    let data = files.expose().map(|(name, text)| (name.to_owned(), k8s_openapi::ByteString(text.as_bytes().to_vec())));
+    let secret = Secret { data: Some(data.collect()), ..Secret::default() };
+    assert_eq!(files_of(&secret), files);
+    assert!(SECRET_ENTRIES.iter().any(|entry| entry.secret == ADMIN_SECRET && files.get(entry.file).is_some()));
+}
+
+/// A cluster in which etcd of control plane `demo` reads Secret `mine`, with this text as the operator's kubeconfig.
+fn cluster_of(kubeconfig: &'static str) -> Client {
+    test_api::api(move |uri, _| match uri.path() {
+        "/apis/apps/v1/namespaces/fleet/statefulsets/etcd" => json!({
+            "apiVersion": "apps/v1", "kind": "StatefulSet",
+            "metadata": {"name": "etcd", "labels": {LABEL_INSTALL: "demo"}},
+            "spec": {"selector": {}, "serviceName": "etcd", "template": {"spec": {
+                "containers": [], "volumes": [{"name": "certs", "secret": {"secretName": "mine"}}],
+            }}},
+        }),
+        "/api/v1/namespaces/fleet/secrets/mine" => json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "mine"},
+            "data": {"admin.kubeconfig": STANDARD.encode(kubeconfig)},
+        }),
+        "/api/v1/namespaces/fleet/secrets" => json!({
+            "apiVersion": "v1", "kind": "SecretList", "metadata": {}, "items": [],
+        }),
+        _ => test_api::failure(404),
+    })
+}
+
+#[tokio::test]
+async fn a_kubeconfig_that_is_refused_is_named_by_the_secret_that_it_lies_in() {
+    let refused = find_keys::admin_kubeconfig(&cluster_of("kind: Config\n"), "fleet", "demo").await.unwrap_err();
+    let told = refused.to_string();
+    assert!(told.starts_with("Secret fleet/mine is not used: "), "{told}");
+    assert!(told.ends_with("; control plane demo runs with the keys in it, which no install writes"), "{told}");
+    let home = tempfile::tempdir().unwrap();
+    let home = Home::at(home.path());
+    let (name, namespace) = ("demo".parse().unwrap(), "fleet".parse().unwrap());
+    let client = cluster_of("kind: Config\n");
+    let refused = crate::control_plane::kubeconfig::find(Some(&client), &home, &name, &namespace).await.unwrap_err();
+    assert!(matches!(refused, KubeconfigError::Changed { is_existing: true, .. }), "{refused:?}");
+    let source = std::error::Error::source(&refused).unwrap().to_string();
+    assert!(source.contains("Secret fleet/mine"), "{source}");
+}

@@ -1,0 +1,173 @@
+//! Owner of the local folder of a control plane: clusters that know nothing of each other can each have a control plane
+//! of its name.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::find_keys::ADMIN_KUBECONFIG;
+use crate::api::names::ControlPlaneName;
+use crate::control_plane::kubeconfig::write_shared;
+use crate::install::fleet_home::Home;
+use crate::pki::{self, AuthorityKind, Files, Kubeconfig, SecretText};
+
+/// The kubeconfig in the folder.
+#[derive(Debug)]
+pub(in crate::control_plane) enum Written {
+    /// There is no kubeconfig.
+    Nothing,
+    /// It cannot be read, and may be anybody's.
+    Unreadable,
+    /// It can be read.
+    Kubeconfig(Kubeconfig),
+}
+
+impl Written {
+    /// Reads the kubeconfig in the folder of a control plane.
+    pub(in crate::control_plane) fn of(home: &Home, name: &ControlPlaneName) -> Self {
+        let text = match fs_err::read_to_string(home.kubeconfig(name)) {
+            Ok(text) => SecretText::new(text),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Self::Nothing;
+            }
+            Err(_) => return Self::Unreadable,
+        };
+        Kubeconfig::parse(ADMIN_KUBECONFIG, text.expose()).map_or(Self::Unreadable, Self::Kubeconfig)
+    }
+
+    /// Returns whether the kubeconfig trusts this authority, given by its certificate.
+    pub(in crate::control_plane) fn trusts(&self, authority: &str) -> bool {
+        matches!(self, Self::Kubeconfig(kubeconfig) if kubeconfig.authority.trim() == authority.trim())
+    }
+}
+
+/// The folder, as a removal of a control plane with its data treats it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Folder {
+    /// There is no folder.
+    None,
+    /// The folder is removed too.
+    Goes {
+        /// Path of the folder.
+        path: PathBuf,
+        /// Whether keys are in it that `template` keeps.
+        keys: bool,
+    },
+    /// The folder stays: it may be that of a control plane in another cluster.
+    Stays(PathBuf),
+}
+
+impl Folder {
+    /// Judges the folder: it goes where it is that of the control plane with this authority, as far as the cluster
+    /// still has its certificate, and else with this server URL.
+    pub(in crate::control_plane) fn of(
+        home: &Home,
+        name: &ControlPlaneName,
+        authority: Option<&str>,
+        server: Option<&str>,
+    ) -> Self {
+        let path = home.control_plane(name);
+        if path.symlink_metadata().is_err() {
+            return Self::None;
+        }
+        let written = Written::of(home, name);
+        let others = match (&written, authority, server) {
+            (Written::Nothing, ..) => false,
+            // One that nothing in the cluster tells to be its own can be that of a namesake: an install that was interrupted
+            // before its keys has written none.
+            (Written::Unreadable, ..) | (Written::Kubeconfig(_), None, None) => true,
+            (_, Some(authority), _) => !written.trusts(authority),
+            (Written::Kubeconfig(kubeconfig), None, Some(server)) => kubeconfig.server != server,
+        };
+        let own = authority.or(match &written {
+            Written::Kubeconfig(kubeconfig) => Some(kubeconfig.authority.as_str()),
+            _ => None,
+        });
+        let keys = home.keys(name);
+        let keys_of_others = own.map_or_else(|| keys.exists(), |authority| !is_of(&keys, authority));
+        if others || keys_of_others || write_shared::has_set_aside(&home.kubeconfig(name)) {
+            return Self::Stays(path);
+        }
+        Self::Goes { path, keys: keys.exists() }
+    }
+}
+
+/// Returns whether a folder of keys holds no other authority than this one.
+pub(in crate::control_plane) fn is_of(keys: &Path, authority: &str) -> bool {
+    let kept = pki::read_file(keys, AuthorityKind::Cluster.certificate_file());
+    kept.is_ok_and(|kept| kept.is_none_or(|kept| kept.expose().trim() == authority.trim()))
+}
+
+/// The authority of a key set: its certificate, else the one that the operator's kubeconfig trusts.
+pub(in crate::control_plane) fn authority(files: &Files) -> Option<String> {
+    let certificate = files.get(AuthorityKind::Cluster.certificate_file()).map(str::to_owned);
+    certificate.or_else(|| Some(Kubeconfig::parse(ADMIN_KUBECONFIG, files.get(ADMIN_KUBECONFIG)?).ok()?.authority))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVER: &str = "https://192.0.2.10:32222";
+
+    /// A home with these files in the folder of `demo`.
+    fn home(files: &[(&str, &str)]) -> (tempfile::TempDir, Home, ControlPlaneName) {
+        let root = tempfile::tempdir().unwrap();
+        let (home, name) = (Home::at(root.path()), "demo".parse().unwrap());
+        for (file, text) in files {
+            let file = home.control_plane(&name).join(file);
+            fs_err::create_dir_all(file.parent().unwrap()).unwrap();
+            fs_err::write(file, text).unwrap();
+        }
+        (root, home, name)
+    }
+
+    fn kubeconfig(authority: &str) -> String {
+        crate::control_plane::kubeconfig::tests::kubeconfig(authority, SERVER)
+    }
+
+    #[test]
+    fn a_folder_goes_with_its_own_control_plane_and_stays_for_that_of_another_cluster() {
+        let one = kubeconfig("one\n");
+        let own = [("fleet-kubeconfig", one.as_str())];
+        let goes = |files: &[(&str, &str)], authority: Option<&str>, server: Option<&str>| {
+            let (_root, home, name) = home(files);
+            match Folder::of(&home, &name, authority, server) {
+                Folder::None => panic!("{files:?}"),
+                Folder::Goes { keys, .. } => Some(keys),
+                Folder::Stays(path) => {
+                    assert_eq!(path, home.control_plane(&name));
+                    None
+                }
+            }
+        };
+        assert_eq!(goes(&own, Some("one"), None), Some(false));
+        assert_eq!(goes(&own, Some("one"), Some("https://moved:1")), Some(false), "the keys say more than an address");
+        assert_eq!(goes(&own, Some("two"), Some(SERVER)), None);
+        assert_eq!(goes(&[("fleet-kubeconfig", "clusters: [\n")], Some("one"), None), None);
+        // A removal that was interrupted after the keys, or lost them before: what there is must not say otherwise.
+        assert_eq!(goes(&own, None, Some(SERVER)), Some(false));
+        assert_eq!(goes(&own, None, None), None, "a first install that was interrupted has written none");
+        assert_eq!(goes(&own, None, Some("https://192.0.2.10:32223")), None);
+        // Of an install that was interrupted, or of `template`.
+        assert_eq!(goes(&[("journal", "")], Some("one"), None), Some(false));
+        assert_eq!(goes(&[("journal", "")], None, None), Some(false));
+        assert_eq!(goes(&[("journal", ""), ("pki/ca.crt", "two")], None, None), None);
+        assert_eq!(goes(&[own[0], ("pki/ca.crt", "two")], None, Some(SERVER)), None);
+        // The file of another control plane was kept beside it.
+        assert_eq!(goes(&[own[0], ("fleet-kubeconfig.before-fleetctl", "")], Some("one"), None), None);
+        assert_eq!(goes(&[own[0], ("pki/ca.crt", "one")], Some("one"), None), Some(true));
+        assert_eq!(goes(&[own[0], ("pki/ca.crt", "two")], Some("one"), None), None);
+
+        let (_root, home, name) = home(&[]);
+        assert_eq!(Folder::of(&home, &name, Some("one"), None), Folder::None);
+    }
+
+    #[test]
+    fn the_authority_of_a_set_whose_kept_part_is_lost_is_the_one_that_its_kubeconfig_trusts() {
+        let of = |file: &str, text: &str| authority(&Files::from_iter([(file.to_owned(), text.to_owned())]));
+        assert_eq!(of("ca.crt", "one").as_deref(), Some("one"));
+        assert_eq!(of(ADMIN_KUBECONFIG, &kubeconfig("one")).as_deref(), Some("one"));
+        assert_eq!(of(ADMIN_KUBECONFIG, "clusters: [\n"), None);
+        assert_eq!(of("sa.pub", "one"), None);
+    }
+}

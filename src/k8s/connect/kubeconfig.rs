@@ -1,0 +1,373 @@
+//! From kubeconfig files, a context and a namespace to a client, with errors that name the file and the contexts.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kube::config::{Cluster, KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use tower::buffer::BufferLayer;
+use tower::retry::RetryLayer;
+
+use super::connection;
+use super::server_identity::Fields;
+use super::{kubeconfig_check, proxy};
+use crate::api::remedy::{Flag, Remedy};
+use crate::api::shell::foreign_word;
+use crate::api::util::text::{visible_cell, visible_list};
+use crate::k8s::request::log::Trace;
+use crate::k8s::request::response_limit::AnswerLimit;
+use crate::k8s::request::retry::OfReads;
+
+/// Time that a connection may take to come up.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time that a connection may stay silent. Longer than a request of ours and than the life of a watch of ours.
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Number of requests that may wait for a connection before senders have to.
+const IN_FLIGHT: usize = 1024;
+
+/// Choice of the server to connect to and of the user to connect as.
+#[derive(Debug, Clone, Default)]
+pub struct Target {
+    /// Kubeconfig files given by flag; instead of them `KUBECONFIG` (a list), then `~/.kube/config`, then the pod.
+    pub kubeconfig: Vec<PathBuf>,
+    /// The context, else the current one.
+    pub context: Option<String>,
+}
+
+/// A client and what it was made from.
+#[derive(Clone)]
+pub struct Connected {
+    /// The client; questions that a busy server sends away are asked again.
+    pub client: Client,
+    /// The name of the context, none inside a pod.
+    pub context: Option<String>,
+    /// The API server's address.
+    pub server: String,
+    /// The namespace of the context, `default` if it names none.
+    pub namespace: String,
+    /// Reason that it is not known to be this server that answers; `None` where it is known.
+    pub unverified: Option<&'static str>,
+}
+
+impl std::fmt::Debug for Connected {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connected")
+            .field("context", &self.context)
+            .field("server", &self.server)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Reason that no client could be built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// No file, no pod.
+    #[error("no kubeconfig was found: {looked}")]
+    NoKubeconfig {
+        /// Places that were looked at, as text.
+        looked: String,
+    },
+    /// A file that cannot be read or is no kubeconfig.
+    #[error("cannot use the kubeconfig {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The problem with it.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The context that was asked for does not exist, or none is current.
+    #[error("{} in {files}{}", missing(context.as_deref()), known(contexts))]
+    Context {
+        /// The context that was asked for; none when no context is current.
+        context: Option<String>,
+        /// The files that were read.
+        files: String,
+        /// The contexts that exist.
+        contexts: Vec<String>,
+    },
+    /// The context exists, and what it points to cannot be used.
+    #[error("the context `{}` of {files} cannot be used", visible_cell(context))]
+    Unusable {
+        /// The context.
+        context: String,
+        /// The files that were read.
+        files: String,
+        /// The problem.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+impl ClientError {
+    /// A stable id for programs.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::NoKubeconfig { .. } => "NoKubeconfig",
+            Self::File { .. } => "BadKubeconfig",
+            Self::Context { .. } => "NoSuchContext",
+            Self::Unusable { .. } => "UnusableContext",
+        }
+    }
+
+    /// The remedy.
+    pub fn remedy(&self) -> Remedy {
+        match self {
+            Self::NoKubeconfig { .. } => "set KUBECONFIG to the file of your cluster".into(),
+            Self::File { path, .. } => format!("check the file {}", path.display()).into(),
+            Self::Context { contexts, .. } if contexts.len() == 1 => {
+                Remedy::new("use ").flag(Flag::Context(Some(contexts[0].clone())))
+            }
+            Self::Context { contexts, .. } if contexts.is_empty() => {
+                "set KUBECONFIG to the file of your cluster".into()
+            }
+            Self::Context { .. } => Remedy::new("name one of them with ").flag(Flag::Context(None)),
+            Self::Unusable { context, .. } => {
+                format!("try `kubectl --context {} version` to see whether the context works", foreign_word(context))
+                    .into()
+            }
+        }
+    }
+}
+
+fn missing(context: Option<&str>) -> String {
+    context.map_or_else(
+        || "no context is current".to_owned(),
+        |context| format!("there is no context `{}`", visible_cell(context)),
+    )
+}
+
+fn known(contexts: &[String]) -> String {
+    if contexts.is_empty() { String::new() } else { format!("; there are {}", visible_list(&contexts.join(", "))) }
+}
+
+impl Target {
+    /// Makes a client. Nothing is sent yet, but an exec plugin of the kubeconfig may run.
+    ///
+    /// # Errors
+    /// [`ClientError`], with the file or the context that does not work.
+    pub async fn connect(&self) -> Result<Connected, ClientError> {
+        let paths = self.paths();
+        let Some((kubeconfig, files)) = read(&paths, !self.kubeconfig.is_empty())? else {
+            return self.connect_in_pod(&paths).await;
+        };
+        let contexts: Vec<String> = kubeconfig.contexts.iter().map(|c| c.name.clone()).collect();
+        let context = self.context.clone().or_else(|| kubeconfig.current_context.clone()).filter(|c| !c.is_empty());
+        let Some(context) = context.filter(|wanted| contexts.contains(wanted)) else {
+            let context = self.context.clone().or(kubeconfig.current_context).filter(|c| !c.is_empty());
+            return Err(ClientError::Context { context, files, contexts });
+        };
+        let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
+        let unusable = |source: Box<dyn std::error::Error + Send + Sync>| ClientError::Unusable {
+            context: context.clone(),
+            files: files.clone(),
+            source,
+        };
+        let fields = Fields::of(&kubeconfig, &context, &files);
+        let config = config_of(kubeconfig, &context, &options).await.map_err(unusable)?;
+        finish(config, fields, Some(context.clone())).await.map_err(unusable)
+    }
+
+    /// The names of all contexts; none where the files cannot be read.
+    pub fn contexts(&self) -> Vec<String> {
+        let found = read(&self.paths(), !self.kubeconfig.is_empty()).ok().flatten();
+        found.map(|(config, _)| config.contexts.into_iter().map(|context| context.name).collect()).unwrap_or_default()
+    }
+
+    /// The API server's address as the files have it; none where they cannot be read or have no such context. No plugin runs.
+    pub fn server(&self) -> Option<String> {
+        let (config, _) = read(&self.paths(), !self.kubeconfig.is_empty()).ok().flatten()?;
+        let context = self.context.as_ref().or(config.current_context.as_ref())?;
+        cluster(&config, context)?.server.clone()
+    }
+
+    fn paths(&self) -> Vec<PathBuf> {
+        if !self.kubeconfig.is_empty() {
+            return self.kubeconfig.clone();
+        }
+        let listed: Vec<PathBuf> = std::env::var_os("KUBECONFIG")
+            .map(|value| std::env::split_paths(&value).filter(|path| !path.as_os_str().is_empty()).collect())
+            .unwrap_or_default();
+        if !listed.is_empty() {
+            return listed;
+        }
+        std::env::home_dir().map(|home| home.join(".kube").join("config")).into_iter().collect()
+    }
+
+    async fn connect_in_pod(&self, paths: &[PathBuf]) -> Result<Connected, ClientError> {
+        if let Some(context) = &self.context {
+            let files = format!("{}, which does not exist", join(paths));
+            return Err(ClientError::Context { context: Some(context.clone()), files, contexts: Vec::new() });
+        }
+        let looked = format!("{} does not exist, and this is not a pod", join(paths));
+        let config = Config::incluster().map_err(|_| ClientError::NoKubeconfig { looked })?;
+        finish(config, Fields::default(), None).await.map_err(|source| ClientError::Unusable {
+            context: "in-cluster".to_owned(),
+            files: "the pod".to_owned(),
+            source,
+        })
+    }
+}
+
+/// A client of a whole kubeconfig that is at hand, such as one just written.
+///
+/// # Errors
+/// [`ClientError`] when its current context cannot be used.
+pub async fn connect_with(kubeconfig: Kubeconfig) -> Result<Connected, ClientError> {
+    let context = kubeconfig.current_context.clone().unwrap_or_default();
+    let unusable = |source: Box<dyn std::error::Error + Send + Sync>| ClientError::Unusable {
+        context: context.clone(),
+        files: "the generated kubeconfig".to_owned(),
+        source,
+    };
+    let options = KubeConfigOptions::default();
+    let fields = Fields::of(&kubeconfig, &context, "the generated kubeconfig");
+    let config = config_of(kubeconfig, &context, &options).await.map_err(unusable)?;
+    finish(config, fields, Some(context.clone())).await.map_err(unusable)
+}
+
+/// The configuration of a context, with the proxy that it is to go through.
+///
+/// That of the kubeconfig counts whatever the environment says. The library holds `NO_PROXY` against the proxy's own address,
+/// that of a kubeconfig too.
+pub(in crate::k8s) async fn config_of(
+    kubeconfig: Kubeconfig,
+    context: &str,
+    options: &KubeConfigOptions,
+) -> Result<Config, Box<dyn std::error::Error + Send + Sync>> {
+    let kubeconfig = kubeconfig_check::checked(kubeconfig, context)?;
+    let own = cluster(&kubeconfig, context).and_then(|cluster| cluster.proxy_url.clone());
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, options).await?;
+    match own.filter(|proxy| !proxy.is_empty()) {
+        // The library has read it, and refused it where it is none.
+        Some(own) => config.proxy_url = own.parse().ok().or(config.proxy_url),
+        None => config.proxy_url = proxy::of_environment(&config.cluster_url),
+    }
+    Ok(config)
+}
+
+/// The cluster of a context.
+fn cluster<'k>(kubeconfig: &'k Kubeconfig, context: &str) -> Option<&'k Cluster> {
+    let context = kubeconfig.contexts.iter().find(|named| named.name == context)?.context.as_ref()?;
+    kubeconfig.clusters.iter().find(|named| named.name == context.cluster)?.cluster.as_ref()
+}
+
+async fn finish(
+    mut config: Config,
+    fields: Fields,
+    context: Option<String>,
+) -> Result<Connected, Box<dyn std::error::Error + Send + Sync>> {
+    // The library's would take writes, too, and wait for as long as a server says.
+    config.default_retry = false;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(READ_TIMEOUT);
+    // Without it the time that a pooled connection lay idle counts against the next answer.
+    config.reset_reader_on_write = true;
+    // Audit logs and the server's own bookkeeping name clients by it.
+    let agent = http::HeaderValue::from_static(concat!("fleetctl/v", env!("CARGO_PKG_VERSION")));
+    config.headers.push((http::header::USER_AGENT, agent));
+    let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+    let namespace = config.default_namespace.clone();
+    let unverified = unverified(&config);
+    let retry = RetryLayer::new(OfReads::new()?);
+    // A log-in plugin may run here, and keep this thread waiting.
+    let builder = tokio::task::spawn_blocking(move || connection::builder(config, fields)).await??;
+    let builder = builder.with_layer(&AnswerLimit).with_layer(&Trace);
+    let client = builder.with_layer(&BufferLayer::new(IN_FLIGHT)).with_layer(&retry).build();
+    Ok(Connected { client, context, server, namespace, unverified })
+}
+
+/// Returns the reason that it is not known to be this server that answers; `None` where it is known. To this machine
+/// itself, as to `kubectl proxy` or a tunnel, nobody is on the way.
+fn unverified(config: &Config) -> Option<&'static str> {
+    let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']);
+    let is_own = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    if is_own {
+        return None;
+    }
+    if config.cluster_url.scheme_str() != Some("https") {
+        return Some("its server is not https, so that all on the way can read and change what is sent");
+    }
+    config.accept_invalid_certs.then_some("it sets `insecure-skip-tls-verify`, so that any server can pass for it")
+}
+
+/// Reads and merges files by client-go's rules. Files of a list may be missing, files given by flag may not.
+fn read(paths: &[PathBuf], required: bool) -> Result<Option<(Kubeconfig, String)>, ClientError> {
+    let mut merged: Option<Kubeconfig> = None;
+    let mut used = Vec::new();
+    for path in paths {
+        if !required && !path.exists() {
+            continue;
+        }
+        let next = kubeconfig_check::read(path);
+        let next = next.map_err(|source| ClientError::File { path: path.clone(), source: Box::new(source) })?;
+        merged = Some(match merged {
+            // Fails on nothing that can be read: both have the one kind and version that there is.
+            Some(former) => former
+                .merge(next)
+                .map_err(|source| ClientError::File { path: path.clone(), source: Box::new(source) })?,
+            None => next,
+        });
+        used.push(path.clone());
+    }
+    Ok(merged.map(|config| (config, join(&used))))
+}
+
+fn join(paths: &[PathBuf]) -> String {
+    let names: Vec<String> = paths.iter().map(|path| Path::display(path).to_string()).collect();
+    if names.is_empty() { "~/.kube/config".to_owned() } else { names.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(folder: &Path, name: &str, context: &str, current: bool) -> PathBuf {
+        let path = folder.join(name);
+        let current = if current { format!("current-context: {context}\n") } else { String::new() };
+        let text = format!(
+            "apiVersion: v1\nkind: Config\n{current}clusters:\n- name: {context}\n  cluster: {{server: \"http://127.0.0.1:1/{context}\"}}\n\
+             contexts:\n- name: {context}\n  context: {{cluster: {context}, user: u, namespace: ns-{context}}}\nusers:\n- name: u\n  user: {{}}\n"
+        );
+        fs_err::write(&path, text).unwrap();
+        path
+    }
+
+    #[tokio::test]
+    async fn a_context_is_found_in_any_file_of_the_list() {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = vec![file(folder.path(), "a", "one", true), file(folder.path(), "b", "two", false)];
+        let one = Target { kubeconfig: kubeconfig.clone(), context: None }.connect().await.unwrap();
+        assert_eq!((one.context.as_deref(), one.namespace.as_str()), (Some("one"), "ns-one"));
+        let two = Target { kubeconfig, context: Some("two".into()) }.connect().await.unwrap();
+        assert_eq!(two.server, "http://127.0.0.1:1/two");
+    }
+
+    #[tokio::test]
+    async fn a_context_that_does_not_exist_is_answered_with_those_that_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = vec![file(folder.path(), "a", "one", true)];
+        let error = Target { kubeconfig, context: Some("prod".into()) }.connect().await.unwrap_err();
+        assert_eq!(error.reason(), "NoSuchContext");
+        assert!(
+            error.to_string().contains("no context `prod`") && error.to_string().contains("there are one"),
+            "{error}"
+        );
+        assert_eq!(error.remedy().lone_flags(), [&Flag::Context(Some("one".to_owned()))]);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_broken_or_missing_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("broken");
+        fs_err::write(&path, "contexts: [").unwrap();
+        let error = Target { kubeconfig: vec![path.clone()], context: None }.connect().await.unwrap_err();
+        assert!(matches!(error, ClientError::File { .. }), "{error:?}");
+        assert!(error.to_string().contains("broken"));
+        let missing = folder.path().join("missing");
+        let error = Target { kubeconfig: vec![missing], context: None }.connect().await.unwrap_err();
+        assert!(error.to_string().contains("missing"), "{error}");
+    }
+}

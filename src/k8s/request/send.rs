@@ -1,0 +1,120 @@
+//! Sending requests: each with its own limit, tried again where that can help, reported when it takes long.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use http::{HeaderMap, Method};
+use http_body_util::BodyExt as _;
+use hyper::body::Bytes;
+use serde_json::Value;
+
+use super::api_error::ApiError;
+use super::call::Call;
+use super::retry::Retries;
+use super::server::{Server, Written};
+use crate::k8s::event::Event;
+
+/// Result of a request.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    /// It was sent more than once: what is answered may be what a former try has done.
+    pub(crate) repeated: bool,
+}
+
+impl Server {
+    pub(crate) async fn write(
+        &self,
+        method: Method,
+        path: String,
+        content_type: &'static str,
+        body: &Value,
+    ) -> Result<Written, ApiError> {
+        let versioned = body.pointer("/metadata/resourceVersion").is_some();
+        let body = serde_json::to_vec(body).map_err(|e| ApiError::synthetic(0, "Invalid", e.to_string()))?;
+        self.call(&Call { method, path, accept: "application/json", content_type: Some(content_type), body, versioned })
+            .await
+    }
+
+    pub(crate) async fn call(&self, call: &Call) -> Result<Written, ApiError> {
+        let Answer { status, headers, body, repeated } = self.send(call).await?;
+        let object = serde_json::from_slice(&body).map_err(|error| {
+            ApiError::synthetic(status, "Unreadable", format!("the server's answer is not JSON: {error}"))
+        })?;
+        let warnings = headers.get_all("warning").iter().filter_map(|w| warning_text(w.to_str().ok()?)).collect();
+        Ok(Written { object, created: status == 201, repeated, warnings })
+    }
+
+    pub(crate) async fn send(&self, call: &Call) -> Result<Answer, ApiError> {
+        let mut retries = Retries::new(self.deadline);
+        loop {
+            if let Some(guard) = self.guard.as_ref().filter(|_| call.method != Method::GET) {
+                guard.check().await?;
+            }
+            let error = match self.once(call).await {
+                Ok((status, headers, body)) => {
+                    return Ok(Answer { status, headers, body, repeated: retries.tries() > 0 });
+                }
+                Err(error) => error,
+            };
+            let final_conflict = call.versioned && error.code == 409;
+            let Some(pause) = retries.next(&error).filter(|_| !final_conflict) else {
+                return Err(error.after(retries.tries()));
+            };
+            if retries.tries() >= 2 {
+                self.events.send(Event::Retrying {
+                    request: format!("{} {}", call.method, call.path.split('?').next().unwrap_or_default()),
+                    tries: retries.tries(),
+                    error: error.to_string(),
+                });
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Sends a request one time, within its own limit and the deadline.
+    pub(crate) async fn once(&self, call: &Call) -> Result<(u16, HeaderMap, Bytes), ApiError> {
+        let left = self.deadline.map_or(self.request_timeout, |d| d.saturating_duration_since(Instant::now()));
+        let limit = left.min(self.request_timeout);
+        let request = call.request()?;
+        within(limit, async {
+            let sent = jiff::Timestamp::now();
+            let answer = self.client.send(request).await.map_err(|error| ApiError::transport(&error))?;
+            let (parts, body) = answer.into_parts();
+            self.clock.hear(&parts.headers, sent);
+            let bytes = body.collect().await.map_err(|error| ApiError::transport(&error))?.to_bytes();
+            if parts.status.is_success() {
+                Ok((parts.status.as_u16(), parts.headers, bytes))
+            } else {
+                Err(ApiError::answer(parts.status.as_u16(), &parts.headers, &bytes))
+            }
+        })
+        .await
+    }
+}
+
+async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(ApiError::timeout(limit)))
+}
+
+/// The text of a `Warning: 299 - "text"` header.
+fn warning_text(header: &str) -> Option<String> {
+    let start = header.find('"')? + 1;
+    let end = header.rfind('"').filter(|end| *end > start)?;
+    Some(header[start..end].replace("\\\"", "\"").replace("\\\\", "\\"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_header_gives_its_text() {
+        assert_eq!(
+            warning_text(r#"299 - "would violate \"restricted\"""#).as_deref(),
+            Some(r#"would violate "restricted""#)
+        );
+        assert_eq!(warning_text("299 -"), None);
+    }
+}
