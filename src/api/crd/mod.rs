@@ -1,8 +1,8 @@
-//! TODO.
+//! The custom resources of the control plane's API, and the definitions that the charts hold.
 
 pub mod cluster;
 pub mod condition;
-pub(super) mod crd_schema;
+mod crd_schema;
 pub mod crds;
 pub mod group;
 pub mod policy;

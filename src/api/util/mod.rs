@@ -1,4 +1,4 @@
-//! TODO.
+//! Text for terminals and shells, files that are written whole, digests.
 
 pub mod digest;
 pub mod file;

@@ -1,4 +1,4 @@
-//! TODO.
+//! Parts of the values that both charts share: pods, their scheduling, network policies, placement, lifetimes.
 
 pub mod lifetime;
 pub mod network_policy;

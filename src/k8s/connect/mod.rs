@@ -1,14 +1,15 @@
-//! TODO.
+//! From a kubeconfig to a client: which file and context, TLS and trust, credentials, proxies, and what a failed connection
+//! means.
 
 pub mod connect_error;
 pub(crate) mod connection;
-pub(super) mod credential;
+mod credential;
 pub mod daemon_client;
-pub(super) mod exec_plugin;
+mod exec_plugin;
 pub mod init_kubeconfig;
 pub mod kubeconfig;
 pub mod kubeconfig_check;
 pub mod proxy;
 pub(crate) mod server_identity;
-pub(super) mod tls;
-pub(super) mod trust;
+mod tls;
+mod trust;

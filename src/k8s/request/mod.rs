@@ -1,12 +1,12 @@
-//! TODO.
+//! One request and its answer: deadlines, retries, pages, the limit of an answer's size, and errors with their cause.
 
 pub(crate) mod api_error;
-pub(super) mod call;
+mod call;
 pub(super) mod log;
 pub mod pages;
 pub(crate) mod request_error;
 pub(super) mod response_limit;
 pub(super) mod retry;
-pub(super) mod send;
+mod send;
 pub(crate) mod server;
 pub(crate) mod server_clock;
