@@ -250,7 +250,7 @@ fn check_template(path: &Path, minors: &[u32], row: &str) {
         for kind in kinds {
             for &minor in minors {
                 let checks: Vec<Result<(), String>> =
-                    versions.iter().map(|version| kinds::check(version, kind, minor)).collect();
+                    versions.iter().map(|version| kinds::check_served(version, kind, minor)).collect();
                 if let (false, Some(Err(problem))) = (checks.iter().any(Result::is_ok), checks.first()) {
                     panic!("{} (service version {row}): {problem}", path.display());
                 }

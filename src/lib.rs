@@ -9,7 +9,7 @@
 //! cli, scheduler, agent → placement → api
 //! ```
 //!
-//! `check`, `chart` and `pki` import `k8s` and `api` at most. `tests/house.rs` checks this; CONTRIBUTING.md says what each
+//! `check`, `chart` and `pki` import `k8s` and `api` at most. `tests/house` checks this; CONTRIBUTING.md says what each
 //! room is for.
 
 pub mod agent;

@@ -22,9 +22,9 @@ use crate::api::protocol::{LEASE_DURATION, LEASE_RENEW_INTERVAL};
 use crate::api::util::text::visible_cell;
 use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
-use crate::k8s::backoff::jittered;
-use crate::k8s::connect::connect_error::{Hop, hop};
-use crate::k8s::connect::daemon_client::{CallError, call};
+use crate::k8s::backoff::add_jitter;
+use crate::k8s::connect::connect_error::{Hop, classify_hop};
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::k8s::resource_version::is_before;
 
 /// Part of the Lease's duration that may have passed unobserved: by what clocks claim, or while requests failed. The rest,
@@ -128,14 +128,14 @@ impl LeaseRenewer {
             let status = match renewed {
                 Ok(status) => status,
                 Err(error) => {
-                    let hop = hop(&error);
+                    let hop = classify_hop(&error);
                     let refused = matches!(hop, Hop::Unauthorized | Hop::Forbidden);
                     LeaseStatus::Failing { hop: hop.as_str(), error: error.to_string(), refused }
                 }
             };
             let next = match &status {
-                LeaseStatus::Held => jittered(LEASE_RENEW_INTERVAL, 0.1).saturating_sub(started.elapsed()),
-                _ => jittered(RETRY, 0.3),
+                LeaseStatus::Held => add_jitter(LEASE_RENEW_INTERVAL, 0.1).saturating_sub(started.elapsed()),
+                _ => add_jitter(RETRY, 0.3),
             };
             self.record(&status);
             self.status.send_replace(status);
@@ -151,13 +151,13 @@ impl LeaseRenewer {
             _ => "failed",
         };
         let passive = f64::from(u8::from(result == "passive"));
-        self.metrics.gauge("fleet_agent_identity_conflict", "Whether another agent holds the Lease.", &[], passive);
-        self.metrics.count("fleet_agent_heartbeats_total", "Renewals of the Lease.", &[("result", result)]);
+        self.metrics.set_gauge("fleet_agent_identity_conflict", "Whether another agent holds the Lease.", &[], passive);
+        self.metrics.increment_counter("fleet_agent_heartbeats_total", "Renewals of the Lease.", &[("result", result)]);
         let summary = match status {
             LeaseStatus::Failing { hop, .. } => format!("failing {hop}"),
             other => format!("{other:?}"),
         };
-        if !self.logged.changed("status", &summary) {
+        if !self.logged.record_if_changed("status", &summary) {
             return;
         }
         match status {
@@ -195,8 +195,8 @@ impl LeaseRenewer {
         let lease = renewed(&observed.lease, &self.identity, now);
         self.record_sent(now);
         let started = Instant::now();
-        let lease = call(self.api.replace(AGENT_LEASE, &PostParams::default(), &lease)).await;
-        self.metrics.observe(
+        let lease = call_with_timeout(self.api.replace(AGENT_LEASE, &PostParams::default(), &lease)).await;
+        self.metrics.observe_duration(
             "fleet_agent_heartbeat_seconds",
             "How long a renewal of the Lease took.",
             started.elapsed(),
@@ -236,7 +236,7 @@ impl LeaseRenewer {
     }
 
     async fn observe(&mut self, before: Option<RenewalObserved>) -> Result<RenewalObserved, CallError> {
-        let lease = call(self.api.get(AGENT_LEASE)).await?;
+        let lease = call_with_timeout(self.api.get(AGENT_LEASE)).await?;
         let now = Instant::now();
         let observed = match before {
             Some(observed) if observed.lease.metadata.resource_version == lease.metadata.resource_version => {
@@ -282,7 +282,7 @@ impl LeaseRenewer {
         if let Some(spec) = &mut lease.spec {
             spec.holder_identity = Some(String::new());
         }
-        if let Err(error) = call(self.api.replace(AGENT_LEASE, &PostParams::default(), &lease)).await {
+        if let Err(error) = call_with_timeout(self.api.replace(AGENT_LEASE, &PostParams::default(), &lease)).await {
             tracing::debug!(%error, "releasing the Lease failed");
         }
     }

@@ -23,7 +23,7 @@ use crate::api::registration::{
     ANNOTATION_DRAIN, ANNOTATION_LEAVE, ANNOTATION_STATE, IDENTITY_CERTIFICATE as CERTIFICATE, IDENTITY_HUB as ISSUER,
     Registration, is_asked,
 };
-use crate::k8s::connect::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 
 /// Keys of the Secret; the other two are known to installers as well.
 const KEY: &str = "tls.key";
@@ -124,7 +124,7 @@ impl IdentityStore {
 
     /// Reads the identity; creates and saves a key if there is none.
     pub async fn load(&self) -> Result<Identity, CallError> {
-        let found = call(self.api.get_opt(&self.name)).await?;
+        let found = call_with_timeout(self.api.get_opt(&self.name)).await?;
         if let Some(identity) = found.as_ref().and_then(read) {
             return Ok(identity);
         }
@@ -132,7 +132,7 @@ impl IdentityStore {
         let secret = if let Some(mut secret) = found {
             // It holds something else, or is damaged: its data is replaced.
             secret.data = Some(data);
-            call(self.api.replace(&self.name, &PostParams::default(), &secret)).await?
+            call_with_timeout(self.api.replace(&self.name, &PostParams::default(), &secret)).await?
         } else {
             let secret = Secret {
                 metadata: ObjectMeta {
@@ -146,7 +146,7 @@ impl IdentityStore {
                 ..Secret::default()
             };
             let params = PostParams { field_manager: Some(AGENT_MANAGER.to_owned()), ..PostParams::default() };
-            call(self.api.create(&params, &secret)).await?
+            call_with_timeout(self.api.create(&params, &secret)).await?
         };
         read(&secret).ok_or(CallError::TimedOut)
     }
@@ -158,12 +158,12 @@ impl IdentityStore {
     /// # Errors
     /// A call that failed, except for a conflict: the next read of the Secret shows the other write.
     pub async fn replace_key(&self, refused: &str) -> Result<(), CallError> {
-        let mut secret = call(self.api.get(&self.name)).await?;
+        let mut secret = call_with_timeout(self.api.get(&self.name)).await?;
         if read(&secret).is_none_or(|identity| identity.key != refused) {
             return Ok(());
         }
         secret.data = Some(new_key()?);
-        match call(self.api.replace(&self.name, &PostParams::default(), &secret)).await {
+        match call_with_timeout(self.api.replace(&self.name, &PostParams::default(), &secret)).await {
             Err(error) if !error.is_conflict() => Err(error),
             _ => Ok(()),
         }
@@ -188,7 +188,7 @@ impl IdentityStore {
     /// Returns true where an uninstall withdrew its deregistration request. A Secret that does not exist was deleted by an
     /// uninstall that went on.
     pub async fn is_leave_withdrawn(&self) -> bool {
-        let found = call(self.api.get_metadata_opt(&self.name)).await;
+        let found = call_with_timeout(self.api.get_metadata_opt(&self.name)).await;
         found.is_ok_and(|secret| secret.is_some_and(|secret| !is_asked(secret.annotations(), ANNOTATION_LEAVE)))
     }
 
@@ -198,8 +198,8 @@ impl IdentityStore {
     /// # Errors
     /// A call that failed.
     pub async fn report_copies(&self, placed_by: &str, extra_kinds: &[ExtraKind]) -> Result<(), CallError> {
-        let found = call(self.api.get_metadata_opt(&self.name)).await?;
-        let mut kinds = found.map(|secret| extra_kind::recorded(secret.annotations())).unwrap_or_default();
+        let found = call_with_timeout(self.api.get_metadata_opt(&self.name)).await?;
+        let mut kinds = found.map(|secret| extra_kind::read_recorded_kinds(secret.annotations())).unwrap_or_default();
         kinds.extend(extra_kinds.iter().cloned());
         let kinds: Vec<String> = kinds.iter().map(ToString::to_string).collect();
         let kinds = (!kinds.is_empty()).then(|| kinds.join(","));
@@ -219,8 +219,8 @@ impl IdentityStore {
 
     /// Returns the last report about the registration, by whichever replica.
     pub async fn last_report(&self) -> Result<Option<Registration>, CallError> {
-        let found = call(self.api.get_metadata_opt(&self.name)).await?;
-        Ok(found.and_then(|secret| Registration::read(secret.annotations())))
+        let found = call_with_timeout(self.api.get_metadata_opt(&self.name)).await?;
+        Ok(found.and_then(|secret| Registration::from_secret_annotations(secret.annotations())))
     }
 
     /// Reports the state of the registration, for an install or uninstall that waits for it.
@@ -241,7 +241,7 @@ impl IdentityStore {
     }
 
     async fn merge(&self, change: &serde_json::Value) -> Result<(), CallError> {
-        call(self.api.patch(&self.name, &PatchParams::default(), &Patch::Merge(change))).await?;
+        call_with_timeout(self.api.patch(&self.name, &PatchParams::default(), &Patch::Merge(change))).await?;
         Ok(())
     }
 }

@@ -42,9 +42,9 @@ use crate::daemon::log::{self, LogFormat};
 use crate::daemon::metrics::Metrics;
 use crate::daemon::stop::Stop;
 use crate::k8s::backoff::Backoff;
-use crate::k8s::connect::connect_error::hop;
+use crate::k8s::connect::connect_error::classify_hop;
 use crate::k8s::connect::daemon_client;
-use crate::k8s::connect::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::k8s::connect::init_kubeconfig::Init;
 use identity::{Certificate, Identity, IdentityStore};
 use inventory::watch::Observed;
@@ -62,11 +62,11 @@ const TOKEN_EXPIRED: &str = "InitTokenExpired";
 /// A failed start.
 pub fn run(cli: Cli) -> anyhow::Result<bool> {
     if let Some(Command::Probe(args)) = &cli.command {
-        log::start(LogFormat::Text);
+        log::start_logging(LogFormat::Text);
         return probe::run(args);
     }
     let args = cli.args.context("the name of the workload cluster is missing (FLEET_CLUSTER_NAME)")?;
-    log::start(args.log_format);
+    log::start_logging(args.log_format);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let result = runtime.block_on(serve(args));
     runtime.shutdown_timeout(Duration::from_millis(500));
@@ -77,12 +77,12 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let stop = Stop::default();
     stop.on_signals().context("cannot listen for signals")?;
     let metrics = Metrics::default();
-    metrics.gauge("fleet_build_info", "The running version.", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+    metrics.set_gauge("fleet_build_info", "The running version.", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
     let state = Arc::new(State::default());
     let admin =
-        Admin::bind(args.admin_address).await.with_context(|| format!("cannot listen on {}", args.admin_address))?;
-    let address = admin.address()?;
-    tokio::spawn(admin.serve(AGENT, state.clone(), metrics.clone(), stop.clone()));
+        Admin::bind_address(args.admin_address).await.with_context(|| format!("cannot listen on {}", args.admin_address))?;
+    let address = admin.local_address()?;
+    tokio::spawn(admin.serve_admin(AGENT, state.clone(), metrics.clone(), stop.clone()));
     tracing::info!(version = env!("CARGO_PKG_VERSION"), cluster = %args.cluster_name, admin = %address, "starting");
 
     let local = local_client(&args).await?;
@@ -95,7 +95,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     tokio::select! {
         () = agent.run() => {}
         // The session observes the signal itself, and releases its Lease.
-        () = async { stop.wait().await; tokio::time::sleep(Duration::from_secs(4)).await } => {}
+        () = async { stop.wait_for_stop().await; tokio::time::sleep(Duration::from_secs(4)).await } => {}
     }
     tracing::info!("stopped");
     Ok(())
@@ -103,7 +103,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
 
 async fn local_client(args: &Args) -> anyhow::Result<Client> {
     if let Some(file) = &args.kubeconfig {
-        return Ok(daemon_client::client(file).await?);
+        return Ok(daemon_client::build_daemon_client(file).await?);
     }
     daemon_client::in_cluster().context("not in a pod with a service account, and no --kubeconfig is given")
 }
@@ -137,17 +137,17 @@ impl Blocked {
 
     /// Returns the failure of a call to the control plane, with the hop.
     fn control_plane(error: &CallError) -> Self {
-        Self::new("ControlPlaneUnreachable", &format!("{}: {error}", hop(error).as_str()))
+        Self::new("ControlPlaneUnreachable", &format!("{}: {error}", classify_hop(error).as_str()))
     }
 
     fn local(error: &CallError) -> Self {
-        Self::new("WorkloadClusterUnreachable", &format!("{}: {error}", hop(error).as_str()))
+        Self::new("WorkloadClusterUnreachable", &format!("{}: {error}", classify_hop(error).as_str()))
     }
 
     /// Returns the state to report after the `last` one. A request that was pending still is: the control plane may have
     /// created a Cluster for it, which an uninstall has to know.
     fn state(&self, last: Option<&Registration>) -> &'static str {
-        let requested = last.is_some_and(|last| last.is(phase::REGISTERING));
+        let requested = last.is_some_and(|last| last.is_in_state(phase::REGISTERING));
         match self {
             Self { retry_soon: false, .. } => phase::REFUSED,
             // An uninstall waits for this answer.
@@ -161,7 +161,7 @@ impl Agent {
     /// Runs session after session, until it is time to stop.
     async fn run(&self) {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
-        while !self.stop.stopped() {
+        while !self.stop.is_stopped() {
             let blocked = match Box::pin(self.session()).await {
                 Ok(SessionEnd::Restart) => {
                     backoff.reset();
@@ -172,7 +172,7 @@ impl Agent {
                     self.state.blocked("Left", "this cluster was deregistered");
                     tokio::select! {
                         () = self.store.leave_withdrawn() => {}
-                        () = self.stop.wait() => return,
+                        () = self.stop.wait_for_stop() => return,
                     }
                     // An uninstall that did not wait for our answer, or a new install.
                     tracing::info!("registering again: the deregistration request was withdrawn");
@@ -191,7 +191,7 @@ impl Agent {
             let wait = if blocked.retry_soon { backoff.next_wait() } else { Duration::from_secs(30) };
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
-                () = self.stop.wait() => {}
+                () = self.stop.wait_for_stop() => {}
             }
         }
     }
@@ -201,11 +201,11 @@ impl Agent {
         let id = self.cluster_id().await?;
         let identity = self.store.load().await.map_err(|e| Blocked::local(&e))?;
         let init =
-            Init::read(&self.args.control_plane_kubeconfig).map_err(|e| Blocked::new("InitSecretMissing", &e))?;
+            Init::read_mounted_file(&self.args.control_plane_kubeconfig).map_err(|e| Blocked::new("InitSecretMissing", &e))?;
         let now = Timestamp::now().as_second();
         let certificate = match &identity.certificate {
             Some(certificate)
-                if identity.issuer == init.hub()
+                if identity.issuer == init.control_plane_digest()
                     && certificate.is_valid(now)
                     && self.is_own(certificate, &identity, &id) =>
             {
@@ -247,7 +247,7 @@ impl Agent {
     /// Returns the UID of the namespace `kube-system`: as old as the cluster, and different in every one.
     async fn cluster_id(&self) -> Result<String, Blocked> {
         let api: Api<Namespace> = Api::all(self.local.clone());
-        let found = call(api.get("kube-system")).await.map_err(|e| Blocked::local(&e))?;
+        let found = call_with_timeout(api.get("kube-system")).await.map_err(|e| Blocked::local(&e))?;
         found.uid().ok_or_else(|| Blocked::new("ClusterIdUnknown", "the namespace kube-system has no UID"))
     }
 
@@ -262,12 +262,12 @@ impl Agent {
         };
         match withdrawn {
             Ok(()) => {}
-            Err(RegisterError::Call(error)) if error.code() == Some(401) => {
+            Err(RegisterError::Call(error)) if error.status_code() == Some(401) => {
                 return Err(failed(
                     "401: it accepts neither a certificate of this agent nor the init token".to_owned(),
                 ));
             }
-            Err(RegisterError::Call(error)) => return Err(failed(format!("{}: {error}", hop(&error).as_str()))),
+            Err(RegisterError::Call(error)) => return Err(failed(format!("{}: {error}", classify_hop(&error).as_str()))),
             Err(error) => return Err(failed(error.to_string())),
         }
         let _ = self.store.report(phase::LEFT, "Withdrawn", "the control plane has nothing of this cluster").await;
@@ -289,8 +289,8 @@ impl Agent {
         let certificate = identity.certificate.clone().filter(|c| c.is_valid(Timestamp::now().as_second()))?;
         let control_plane = daemon_client::identity_client(init, &certificate.pem, &identity.key).ok()?;
         let leases: Api<Lease> = Api::namespaced(control_plane, &cluster_namespace(self.args.cluster_name.as_str()));
-        call(leases.get_metadata_opt(AGENT_LEASE)).await.ok()?;
-        self.store.save(&identity.key, &certificate, &init.hub()).await.ok()?;
+        call_with_timeout(leases.get_metadata_opt(AGENT_LEASE)).await.ok()?;
+        self.store.save(&identity.key, &certificate, &init.control_plane_digest()).await.ok()?;
         tracing::info!("the init token is expired, and the control plane accepts the certificate again");
         Some(certificate)
     }
@@ -316,7 +316,7 @@ impl Agent {
         let changed = async {
             loop {
                 tokio::time::sleep(Duration::from_secs(5)).await;
-                if Init::read(&self.args.control_plane_kubeconfig).is_ok_and(|now| now.digest() != init.digest()) {
+                if Init::read_mounted_file(&self.args.control_plane_kubeconfig).is_ok_and(|now| now.content_digest() != init.content_digest()) {
                     return Blocked::new("InitSecretChanged", "starting again with the new init Secret");
                 }
                 if self.store.load().await.is_ok_and(|identity| identity.leave) {
@@ -341,7 +341,7 @@ impl Agent {
                 let retry_soon = reason == gone::CLUSTER_LEFT;
                 Blocked { reason, message, retry_soon }
             }
-            RegisterError::Call(e) if e.code() == Some(401) => Blocked {
+            RegisterError::Call(e) if e.status_code() == Some(401) => Blocked {
                 reason: TOKEN_EXPIRED.to_owned(),
                 message: "the control plane does not accept the init token; copy the Secret fleet-cluster-init-kubeconfig again"
                     .to_owned(),
@@ -350,7 +350,7 @@ impl Agent {
             RegisterError::Call(e) => Blocked::control_plane(&e),
             other => Blocked::new("RegistrationFailed", &other),
         })?;
-        self.store.save(&identity.key, &certificate, &init.hub()).await.map_err(|e| Blocked::local(&e))?;
+        self.store.save(&identity.key, &certificate, &init.control_plane_digest()).await.map_err(|e| Blocked::local(&e))?;
         tracing::info!(until = certificate.until, "registered");
         Ok(certificate)
     }

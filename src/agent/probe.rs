@@ -12,8 +12,8 @@ use k8s_openapi::jiff::{self, Timestamp};
 use tokio::net::TcpStream;
 
 use crate::api::probe::Outcome;
-use crate::k8s::connect::connect_error::{Hop, hop};
-use crate::k8s::connect::daemon_client::{CallError, call, token_client};
+use crate::k8s::connect::connect_error::{Hop, classify_hop};
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout, token_client};
 use crate::k8s::connect::init_kubeconfig::Init;
 
 /// Timeout of one hop.
@@ -54,7 +54,7 @@ fn failed(hop: &str, message: impl Into<String>) -> Outcome {
 }
 
 async fn probe(args: &ProbeArgs) -> Outcome {
-    let init = match Init::read(&args.control_plane_kubeconfig) {
+    let init = match Init::read_mounted_file(&args.control_plane_kubeconfig) {
         Ok(init) => init,
         Err(error) => return failed("Secret", error.to_string()),
     };
@@ -75,7 +75,7 @@ async fn way(init: &Init) -> Result<Outcome, Outcome> {
     let (host, port) =
         host_and_port(server).ok_or_else(|| failed("Secret", format!("`{server}` is no address of a server")))?;
     // A proxy looks the name up itself, and is the only one that is dialled.
-    if init.proxy().is_none() {
+    if init.proxy_url().is_none() {
         let found = addresses(&host, port).await;
         let found = found.map_err(|why| failed("DNS", format!("{host} has no address: {why}")))?;
         connect(&found).await.map_err(|why| failed("TCP", format!("{host}:{port} does not answer: {why}")))?;
@@ -113,7 +113,7 @@ async fn authenticate(init: &Init) -> Result<Option<i64>, Outcome> {
     let client = token_client(init).map_err(|error| failed("Secret", error.to_string()))?;
     let request = http::Request::get("/apis/certificates.k8s.io/v1/certificatesigningrequests/fleet-probe");
     let request = request.body(kube::client::Body::empty()).map_err(|error| failed("Secret", error.to_string()))?;
-    let answer = match call(client.send(request)).await {
+    let answer = match call_with_timeout(client.send(request)).await {
         Ok(answer) => answer,
         Err(error) => return Err(refused(&error, &init.server)),
     };
@@ -134,7 +134,7 @@ async fn authenticate(init: &Init) -> Result<Option<i64>, Outcome> {
 fn refused(error: &CallError, server: &str) -> Outcome {
     let text = error.to_string();
     let lower = text.to_lowercase();
-    match hop(error) {
+    match classify_hop(error) {
         Hop::Tls if lower.contains("notvalidforname") || lower.contains("not valid for name") => {
             failed("TLS", format!("the control plane's certificate does not name the address in {server}: {text}"))
         }

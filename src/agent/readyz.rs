@@ -52,7 +52,7 @@ impl State {
 }
 
 impl Ready for State {
-    fn ready(&self) -> Result<String, String> {
+    fn describe_readiness(&self) -> Result<String, String> {
         match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             Stage::Connected => Ok("connected".to_owned()),
             // Otherwise a Deployment with two replicas would never be ready.
@@ -61,7 +61,7 @@ impl Ready for State {
         }
     }
 
-    fn failed(&self) -> Option<String> {
+    fn describe_failure(&self) -> Option<String> {
         match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             Stage::Blocked { reason, .. } if reason != STARTING => Some(reason.clone()),
             Stage::Blocked { .. } | Stage::Connected | Stage::Standby { .. } => None,
@@ -76,13 +76,13 @@ mod tests {
     #[test]
     fn connected_and_standby_are_ready() {
         let state = State::default();
-        assert!(state.ready().is_err() && state.failed().is_none());
+        assert!(state.describe_readiness().is_err() && state.describe_failure().is_none());
         assert!(state.set(Stage::Standby { holder: "pod-1".to_owned() }));
-        assert_eq!(state.ready(), Ok("standing by: pod-1 holds this cluster's Lease".to_owned()));
+        assert_eq!(state.describe_readiness(), Ok("standing by: pod-1 holds this cluster's Lease".to_owned()));
         assert!(state.set(Stage::Connected));
-        assert_eq!(state.ready(), Ok("connected".to_owned()));
+        assert_eq!(state.describe_readiness(), Ok("connected".to_owned()));
         assert!(state.blocked("ControlPlaneUnreachable", "tcp: refused"));
-        assert_eq!(state.ready(), Err("ControlPlaneUnreachable: tcp: refused".to_owned()));
-        assert_eq!(state.failed().as_deref(), Some("ControlPlaneUnreachable"));
+        assert_eq!(state.describe_readiness(), Err("ControlPlaneUnreachable: tcp: refused".to_owned()));
+        assert_eq!(state.describe_failure().as_deref(), Some("ControlPlaneUnreachable"));
     }
 }

@@ -16,8 +16,8 @@ use super::settings::Args;
 use crate::api::labels::{ANNOTATION_AGENT_VERSION, ANNOTATION_CLUSTER_ID};
 use crate::api::protocol::{ANNOTATION_REJOIN, SIGNER, USAGES, key_fingerprint, user_name};
 use crate::api::registration::{ANNOTATION_LEAVE, gone, validity};
-use crate::k8s::backoff::jittered;
-use crate::k8s::connect::daemon_client::{CallError, call};
+use crate::k8s::backoff::add_jitter;
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 
 /// Time between two reads of the request.
 const POLL: Duration = Duration::from_millis(if cfg!(test) { 15 } else { 1500 });
@@ -200,15 +200,15 @@ async fn answer(
 ) -> Result<Certificate, RegisterError> {
     let api: Api<CertificateSigningRequest> = Api::all(control_plane.clone());
     let name = request.name_any();
-    call(api.create(&PostParams::default(), request)).await?;
+    call_with_timeout(api.create(&PostParams::default(), request)).await?;
     waiting("RequestPosted", format!("request {name} is in")).await;
     let mut approved = false;
     loop {
-        tokio::time::sleep(jittered(POLL, 0.3)).await;
-        let found = match call(api.get_opt(&name)).await {
+        tokio::time::sleep(add_jitter(POLL, 0.3)).await;
+        let found = match call_with_timeout(api.get_opt(&name)).await {
             Ok(found) => found.ok_or(RegisterError::Withdrawn)?,
             // The request exists; an outage is no reason for another one.
-            Err(e) if e.code().is_none_or(|c| c >= 429) => continue,
+            Err(e) if e.status_code().is_none_or(|c| c >= 429) => continue,
             Err(e) => return Err(e.into()),
         };
         let annotated = found.annotations().get(validity::ANNOTATION_MAX_SECONDS).and_then(|max| max.parse().ok());
@@ -261,7 +261,7 @@ mod tests {
                 Says::ByAnnotation => {
                     (json!({ validity::ANNOTATION_MAX_SECONDS: ALLOWED.to_string() }), "too long".to_owned())
                 }
-                Says::ByMessage => (json!({}), validity::message(ALLOWED)),
+                Says::ByMessage => (json!({}), validity::format_denial_message(ALLOWED)),
             };
             let status = if too_long { denied(validity::NOT_ALLOWED, &message) } else { otherwise.clone() };
             json!({

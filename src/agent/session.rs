@@ -23,7 +23,7 @@ use crate::api::registration::{LEAVE_FAILED, state as phase};
 use crate::daemon::metrics::Metrics;
 use crate::daemon::stop::Stop;
 use crate::k8s::backoff::Backoff;
-use crate::k8s::connect::connect_error::hop;
+use crate::k8s::connect::connect_error::classify_hop;
 use crate::k8s::connect::daemon_client::{CallError, identity_client};
 use crate::k8s::connect::init_kubeconfig::Init;
 
@@ -78,7 +78,7 @@ impl Session {
         let (lease_sender, mut lease) = watch::channel(LeaseStatus::Starting);
         let mut renewer =
             LeaseRenewer::new(lease_client, &name, self.holder.clone(), lease_sender, self.metrics.clone());
-        let extra_kinds = extra_kind::all(&self.args.extra_kinds, self.args.allow_rbac_kinds);
+        let extra_kinds = extra_kind::collect_extra_kinds(&self.args.extra_kinds, self.args.allow_rbac_kinds);
         let reporter = Reporter {
             control_plane: control_plane.clone(),
             local: self.local.clone(),
@@ -122,7 +122,7 @@ impl Session {
                 () = self.follow(&mut lease) => SessionEnd::Restart,
                 () = self.init_changed() => SessionEnd::Restart,
                 () = self.keep_renewed(&control_plane) => SessionEnd::Restart,
-                () = self.stop.wait() => SessionEnd::Stopped,
+                () = self.stop.wait_for_stop() => SessionEnd::Stopped,
                 () = self.leave_requested(&drain) => SessionEnd::Left,
             }
         };
@@ -143,7 +143,7 @@ impl Session {
                 }
                 Err(error) => {
                     // Reported here, as an uninstall waits for an answer.
-                    let message = format!("{}: {error}", hop(&error).as_str());
+                    let message = format!("{}: {error}", classify_hop(&error).as_str());
                     let _ = self.store.report(phase::BLOCKED, LEAVE_FAILED, &message).await;
                     return Err(error);
                 }
@@ -206,7 +206,7 @@ impl Session {
     async fn init_changed(&self) {
         loop {
             tokio::time::sleep(POLL).await;
-            if Init::read(&self.args.control_plane_kubeconfig).is_ok_and(|now| now.hub() != self.init.hub()) {
+            if Init::read_mounted_file(&self.args.control_plane_kubeconfig).is_ok_and(|now| now.control_plane_digest() != self.init.control_plane_digest()) {
                 tracing::info!("address or CA in the init Secret changed; starting a new session");
                 return;
             }
@@ -250,7 +250,7 @@ impl Session {
         let quiet = async |_: &'static str, _: String| {};
         let (args, validity, key) = (&self.args, &self.validity, &self.identity.key);
         let certificate = register::certificate(control_plane, args, validity, &self.cluster_id, key, quiet).await?;
-        self.store.save(&self.identity.key, &certificate, &self.init.hub()).await?;
+        self.store.save(&self.identity.key, &certificate, &self.init.control_plane_digest()).await?;
         tracing::info!(until = certificate.until, "certificate renewed");
         Ok(())
     }
@@ -271,7 +271,7 @@ async fn report_readiness(reporter: Reporter, mut lease: watch::Receiver<LeaseSt
     let mut wait = READY_POLL;
     while lease.wait_for(|status| *status == LeaseStatus::Held).await.is_ok() {
         tokio::time::sleep(wait).await;
-        let mut reported = store.last_report().await.is_ok_and(|last| last.is_some_and(|last| last.is(phase::READY)));
+        let mut reported = store.last_report().await.is_ok_and(|last| last.is_some_and(|last| last.is_in_state(phase::READY)));
         if !reported
             && let Ok(Some(reason)) = reporter.ready().await
             && *lease.borrow() == LeaseStatus::Held

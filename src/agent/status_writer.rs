@@ -22,7 +22,7 @@ use super::inventory::server::ServerFacts;
 use super::inventory::shards::NODES;
 use super::inventory::watch::Observed;
 use crate::api::crd::cluster::conditions::{HEALTHY, READY};
-use crate::api::crd::condition::find;
+use crate::api::crd::condition::find_condition;
 use crate::api::extra_kind::ExtraKind;
 use crate::api::labels::{AGENT_MANAGER, API_VERSION, CLUSTER_GROUP};
 use crate::api::util::text::escape_status;
@@ -30,8 +30,8 @@ use crate::api::version::ServiceVersion;
 use crate::api::{Cluster, Condition};
 use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
-use crate::k8s::backoff::jittered;
-use crate::k8s::connect::daemon_client::{CallError, call};
+use crate::k8s::backoff::add_jitter;
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::k8s::extra_kinds::LOOK_AGAIN;
 
 /// Time between two checks of the inventory.
@@ -105,7 +105,7 @@ impl Reporter {
         let params = PatchParams::apply(manager).force();
         let mut status = status.clone();
         escape_status(&mut status);
-        call(self.api().patch_status(&self.name, &params, &Patch::Apply(self.object(&status)))).await
+        call_with_timeout(self.api().patch_status(&self.name, &params, &Patch::Apply(self.object(&status)))).await
     }
 
     /// Publishes the inventory by its rules until dropped. A passive agent does not.
@@ -149,9 +149,9 @@ impl Reporter {
             }
             let sent = Instant::now();
             let written = self.publish(snapshot, &mut reports, started.elapsed()).await;
-            self.metrics.observe("fleet_agent_report_seconds", "How long a report took.", sent.elapsed());
+            self.metrics.observe_duration("fleet_agent_report_seconds", "How long a report took.", sent.elapsed());
             let result = if written.is_ok() { "ok" } else { "failed" };
-            self.metrics.count("fleet_agent_reports_total", "Reports of the inventory.", &[("result", result)]);
+            self.metrics.increment_counter("fleet_agent_reports_total", "Reports of the inventory.", &[("result", result)]);
             let outcome = match written {
                 Ok(()) => {
                     observed.published(snapshot.pods.clone());
@@ -163,7 +163,7 @@ impl Reporter {
                     error.to_string()
                 }
             };
-            if logged.changed("inventory", &outcome) {
+            if logged.record_if_changed("inventory", &outcome) {
                 tracing::info!(outcome, "report of the inventory");
             }
         }
@@ -214,7 +214,7 @@ impl Reporter {
     async fn probe_readyz(&self) -> (bool, String) {
         let request = http::Request::get("/readyz").body(Vec::new());
         let Ok(request) = request else { return (false, "no request".to_owned()) };
-        match call(self.local.request_text(request)).await {
+        match call_with_timeout(self.local.request_text(request)).await {
             Ok(_) => (true, "the API server is ready".to_owned()),
             Err(error) => (false, format!("the API server is not ready: {error}")),
         }
@@ -224,9 +224,9 @@ impl Reporter {
         let reason = if healthy { "ApiServerReady" } else { "ApiServerNotReady" };
         let message: String = message.chars().take(1000).collect();
         let mut condition = Condition::new(HEALTHY, healthy, reason, message, Timestamp::now());
-        let found = call(self.api().get(&self.name)).await?;
+        let found = call_with_timeout(self.api().get(&self.name)).await?;
         let before = found.status.map(|s| s.conditions).unwrap_or_default();
-        if let Some(old) = find(&before, HEALTHY).filter(|old| old.status == condition.status) {
+        if let Some(old) = find_condition(&before, HEALTHY).filter(|old| old.status == condition.status) {
             condition.last_transition_time.clone_from(&old.last_transition_time);
         }
         self.patch(HEALTH_MANAGER, &json!({ "conditions": [condition] })).await?;
@@ -253,7 +253,7 @@ impl Reporter {
     }
 
     async fn request_drain(&self, wanted: bool) -> Result<(), CallError> {
-        let found = call(self.api().get(&self.name)).await?;
+        let found = call_with_timeout(self.api().get(&self.name)).await?;
         if (found.status.and_then(|status| status.drain_requested) == Some(true)) == wanted {
             return Ok(());
         }
@@ -266,9 +266,9 @@ impl Reporter {
 
     /// Returns the reason of the condition Ready, if that is True.
     pub async fn ready(&self) -> Result<Option<String>, CallError> {
-        let cluster = call(self.api().get(&self.name)).await?;
+        let cluster = call_with_timeout(self.api().get(&self.name)).await?;
         let conditions = cluster.status.map(|status| status.conditions).unwrap_or_default();
-        Ok(find(&conditions, READY).filter(|ready| ready.is_true()).map(|ready| ready.reason.clone()))
+        Ok(find_condition(&conditions, READY).filter(|ready| ready.is_true()).map(|ready| ready.reason.clone()))
     }
 
     /// Requests deregistration, and waits until the cluster is removed and our rights are revoked. It ends early when
@@ -286,7 +286,7 @@ impl Reporter {
             match self.patch(LEAVE_MANAGER, &json!({ "leaveRequested": true })).await {
                 Ok(_) => accepted = true,
                 Err(e) if e.is_not_found() => return Ok(Deregistration::Done),
-                Err(e) if [Some(401), Some(403)].contains(&e.code()) => {
+                Err(e) if [Some(401), Some(403)].contains(&e.status_code()) => {
                     return Ok(if accepted { Deregistration::Done } else { Deregistration::Refused });
                 }
                 Err(e) => return Err(e),
@@ -302,17 +302,17 @@ impl Reporter {
         for wait in [None, Some(LATE_EXECUTION)] {
             tokio::time::sleep(wait.unwrap_or_default()).await;
             while let Err(error) = self.try_withdraw().await {
-                if [Some(401), Some(403), Some(404)].contains(&error.code()) {
+                if [Some(401), Some(403), Some(404)].contains(&error.status_code()) {
                     return;
                 }
                 tracing::debug!(%error, "withdrawing the deregistration request failed; will retry");
-                tokio::time::sleep(jittered(5 * LEAVE_POLL, 0.5)).await;
+                tokio::time::sleep(add_jitter(5 * LEAVE_POLL, 0.5)).await;
             }
         }
     }
 
     async fn try_withdraw(&self) -> Result<(), CallError> {
-        let found = call(self.api().get(&self.name)).await?;
+        let found = call_with_timeout(self.api().get(&self.name)).await?;
         if found.status.and_then(|status| status.leave_requested) == Some(true) {
             // The server removes a field that its manager no longer applies.
             self.patch(LEAVE_MANAGER, &json!({})).await?;

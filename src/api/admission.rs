@@ -7,18 +7,18 @@ pub const VALIDATING_WEBHOOK: &str = "ValidatingAdmissionWebhook";
 /// Both plugins that call webhooks.
 pub const WEBHOOK_PLUGINS: [&str; 2] = [MUTATING_WEBHOOK, VALIDATING_WEBHOOK];
 
-fn plugins<'a>(argument: &'a str, flag: &str) -> impl Iterator<Item = &'a str> + use<'a> {
+fn parse_plugin_list<'a>(argument: &'a str, flag: &str) -> impl Iterator<Item = &'a str> + use<'a> {
     argument.strip_prefix(flag).into_iter().flat_map(|list| list.split(',')).map(str::trim)
 }
 
 /// Returns the plugins that one argument enables.
 pub fn enabled_plugins(argument: &str) -> impl Iterator<Item = &str> {
-    plugins(argument, "--enable-admission-plugins=")
+    parse_plugin_list(argument, "--enable-admission-plugins=")
 }
 
 /// Returns whether some of the arguments disable a plugin. A flag that is given twice adds to the list.
 pub fn is_disabled<'a>(mut arguments: impl Iterator<Item = &'a str>, plugin: &str) -> bool {
-    arguments.any(|argument| plugins(argument, "--disable-admission-plugins=").any(|one| one == plugin))
+    arguments.any(|argument| parse_plugin_list(argument, "--disable-admission-plugins=").any(|one| one == plugin))
 }
 
 #[cfg(test)]

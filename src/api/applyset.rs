@@ -35,7 +35,7 @@ pub fn applyset_id(kind: &str, name: &str, namespace: &str) -> String {
 }
 
 /// The labels of every object of an installation; the first two are on its pods and volume claims as well.
-pub fn labels(kind: &str, name: &str, namespace: &str) -> [(&'static str, String); 4] {
+pub fn installation_labels(kind: &str, name: &str, namespace: &str) -> [(&'static str, String); 4] {
     [
         (LABEL_INSTALL, name.to_owned()),
         (LABEL_INSTALL_KIND, kind.to_owned()),

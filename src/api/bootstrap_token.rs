@@ -45,7 +45,7 @@ impl std::fmt::Debug for Token {
 
 impl Token {
     /// Returns the bearer token, `ID.SECRET`.
-    pub fn bearer(&self) -> String {
+    pub fn bearer_token(&self) -> String {
         format!("{}.{}", self.id, self.secret)
     }
 
@@ -68,7 +68,7 @@ impl Token {
         if text("auth-extra-groups")? != BOOTSTRAP_GROUP || text("usage-bootstrap-authentication")? != "true" {
             return None;
         }
-        Some(Self { id: text("token-id")?, secret: text("token-secret")?, expires: expires(secret)?, only: None })
+        Some(Self { id: text("token-id")?, secret: text("token-secret")?, expires: token_expiry(secret)?, only: None })
     }
 
     /// Returns the Secret that makes the API server accept the token.
@@ -112,7 +112,7 @@ impl Token {
 }
 
 /// Time at which the token of a Secret expires, where that can be read.
-pub fn expires(secret: &Secret) -> Option<Timestamp> {
+pub fn token_expiry(secret: &Secret) -> Option<Timestamp> {
     std::str::from_utf8(&secret.data.as_ref()?.get(EXPIRATION)?.0).ok()?.parse().ok()
 }
 
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(Token::from_secret(&secret), Some(token.clone()));
         assert_eq!(text(&secret, "auth-extra-groups"), "system:bootstrappers:fleet");
         assert!(!secret.data.as_ref().unwrap().contains_key("usage-bootstrap-signing"));
-        let (id, rest) = token.bearer().split_once('.').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+        let (id, rest) = token.bearer_token().split_once('.').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
         assert!(id.len() == 6 && rest.len() == 16, "the API server takes [a-z0-9]{{6}}.[a-z0-9]{{16}}");
         assert_eq!(secret_of_user(&format!("system:bootstrap:{id}")), secret.metadata.name);
         assert_eq!(secret_of_user("system:bootstrap:../../x"), None);

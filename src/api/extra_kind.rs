@@ -59,7 +59,7 @@ pub enum ExtraKindError {
 
 impl ExtraKind {
     /// The kinds of roles and their bindings.
-    pub fn rbac() -> [Self; 4] {
+    pub fn rbac_kinds() -> [Self; 4] {
         ["ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding"].map(|kind| Self {
             group: RBAC.to_owned(),
             version: "v1".to_owned(),
@@ -71,8 +71,8 @@ impl ExtraKind {
     ///
     /// # Errors
     /// Those of [`Self::from_str`], except for roles and their bindings.
-    pub fn recorded(text: &str) -> Result<Self, ExtraKindError> {
-        Self::rbac().into_iter().find(|kind| kind.to_string() == text).map_or_else(|| text.parse(), Ok)
+    pub fn from_recorded(text: &str) -> Result<Self, ExtraKindError> {
+        Self::rbac_kinds().into_iter().find(|kind| kind.to_string() == text).map_or_else(|| text.parse(), Ok)
     }
 
     /// The API version with its group, such as `example.com/v1`.
@@ -82,7 +82,7 @@ impl ExtraKind {
 
     /// Returns the wave in which copies of the kind are first applied: definitions before all that they define, rights
     /// before what uses them.
-    pub fn wave(&self) -> u8 {
+    pub fn apply_wave(&self) -> u8 {
         match self.group.as_str() {
             "apiextensions.k8s.io" => placeable::WAVE_DEFINITIONS,
             RBAC => placeable::WAVE_RIGHTS,
@@ -101,7 +101,7 @@ impl FromStr for ExtraKind {
     type Err = ExtraKindError;
 
     fn from_str(text: &str) -> Result<Self, ExtraKindError> {
-        let form = || ExtraKindError::Form(super::util::text::visible(text).into_owned());
+        let form = || ExtraKindError::Form(super::util::text::visible_line(text).into_owned());
         let (group, version, kind) = match text.split('/').collect::<Vec<_>>()[..] {
             [version, kind] => ("", version, kind),
             [group, version, kind] if group.is_empty() || is_group(group) => (group, version, kind),
@@ -116,7 +116,7 @@ impl FromStr for ExtraKind {
         if is_own_group(group) {
             return Err(ExtraKindError::Own(group.to_owned()));
         }
-        if placeable::find(group, kind).is_some() {
+        if placeable::find_builtin_kind(group, kind).is_some() {
             return Err(ExtraKindError::Known(kind.to_owned()));
         }
         if OF_ONE_CLUSTER.contains(&(group, kind)) {
@@ -142,20 +142,20 @@ fn is_kind(text: &str) -> bool {
 }
 
 /// The kinds that an agent recorded in the annotations of its identity Secret. What is no kind is passed over.
-pub fn recorded(annotations: &BTreeMap<String, String>) -> BTreeSet<ExtraKind> {
+pub fn read_recorded_kinds(annotations: &BTreeMap<String, String>) -> BTreeSet<ExtraKind> {
     let text = annotations.get(ANNOTATION_PLACED_KINDS).map(String::as_str).unwrap_or_default();
-    list(text)
+    parse_kind_list(text)
 }
 
 /// The first hundred kinds of a list that a program recorded.
-pub fn list(text: &str) -> BTreeSet<ExtraKind> {
-    text.split(',').filter_map(|kind| ExtraKind::recorded(kind).ok()).take(MOST).collect()
+pub fn parse_kind_list(text: &str) -> BTreeSet<ExtraKind> {
+    text.split(',').filter_map(|kind| ExtraKind::from_recorded(kind).ok()).take(MOST).collect()
 }
 
 /// All kinds that a program was told to add, each once.
-pub fn all(extra_kinds: &[ExtraKind], allow_rbac_kinds: bool) -> Vec<ExtraKind> {
+pub fn collect_extra_kinds(extra_kinds: &[ExtraKind], allow_rbac_kinds: bool) -> Vec<ExtraKind> {
     let mut all = extra_kinds.to_vec();
-    all.extend(ExtraKind::rbac().into_iter().filter(|_| allow_rbac_kinds));
+    all.extend(ExtraKind::rbac_kinds().into_iter().filter(|_| allow_rbac_kinds));
     all.sort();
     all.dedup();
     all
@@ -171,10 +171,10 @@ mod tests {
             assert_eq!(text.parse::<ExtraKind>().unwrap().to_string(), text);
         }
         assert_eq!("/v1/LimitRange".parse::<ExtraKind>().unwrap().to_string(), "v1/LimitRange");
-        for kind in ExtraKind::rbac() {
-            assert_eq!(ExtraKind::recorded(&kind.to_string()), Ok(kind));
+        for kind in ExtraKind::rbac_kinds() {
+            assert_eq!(ExtraKind::from_recorded(&kind.to_string()), Ok(kind));
         }
-        assert_eq!(ExtraKind::recorded("example.com/v1/Widget").unwrap().api_version(), "example.com/v1");
+        assert_eq!(ExtraKind::from_recorded("example.com/v1/Widget").unwrap().api_version(), "example.com/v1");
     }
 
     #[test]
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn definitions_come_first_and_rights_before_what_uses_them() {
-        let wave = |text: &str| ExtraKind::recorded(text).unwrap().wave();
+        let wave = |text: &str| ExtraKind::from_recorded(text).unwrap().apply_wave();
         let definition = wave("apiextensions.k8s.io/v1/CustomResourceDefinition");
         let role = wave("rbac.authorization.k8s.io/v1/Role");
         assert!(definition < role && role < wave("example.com/v1/Widget"));

@@ -26,11 +26,11 @@ pub struct Served {
     pub until: Option<u32>,
 }
 
-const fn always(api_version: &'static str, kind: &'static str, plural: &'static str, namespaced: bool) -> Served {
+const fn always_served(api_version: &'static str, kind: &'static str, plural: &'static str, namespaced: bool) -> Served {
     Served { api_version, kind, plural, namespaced, from: 0, until: None }
 }
 
-const fn between(
+const fn served_between(
     api_version: &'static str,
     kind: &'static str,
     plural: &'static str,
@@ -43,49 +43,49 @@ const fn between(
 
 /// The table, the versions of a kind with the newest first. A kind that is not in it is not allowed in a chart.
 pub const TABLE: &[Served] = &[
-    always("v1", "ConfigMap", "configmaps", true),
-    always("v1", "Endpoints", "endpoints", true),
-    always("v1", "Event", "events", true),
-    always("v1", "LimitRange", "limitranges", true),
-    always("v1", "Namespace", "namespaces", false),
-    always("v1", "Node", "nodes", false),
-    always("v1", "PersistentVolume", "persistentvolumes", false),
-    always("v1", "PersistentVolumeClaim", "persistentvolumeclaims", true),
-    always("v1", "Pod", "pods", true),
-    always("v1", "ReplicationController", "replicationcontrollers", true),
-    always("v1", "ResourceQuota", "resourcequotas", true),
-    always("v1", "Secret", "secrets", true),
-    always("v1", "Service", "services", true),
-    always("v1", "ServiceAccount", "serviceaccounts", true),
-    always("apps/v1", "ControllerRevision", "controllerrevisions", true),
-    always("apps/v1", "DaemonSet", "daemonsets", true),
-    always("apps/v1", "Deployment", "deployments", true),
-    always("apps/v1", "ReplicaSet", "replicasets", true),
-    always("apps/v1", "StatefulSet", "statefulsets", true),
-    always("batch/v1", "CronJob", "cronjobs", true),
-    between("batch/v1beta1", "CronJob", "cronjobs", true, 0, Some(25)),
-    always("batch/v1", "Job", "jobs", true),
-    between("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true, 23, None),
-    always("autoscaling/v1", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true),
-    between("autoscaling/v2beta2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true, 0, Some(26)),
-    between("autoscaling/v2beta1", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true, 0, Some(25)),
-    always("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", true),
-    between("policy/v1beta1", "PodDisruptionBudget", "poddisruptionbudgets", true, 0, Some(25)),
-    between("policy/v1beta1", "PodSecurityPolicy", "podsecuritypolicies", false, 0, Some(25)),
-    always("networking.k8s.io/v1", "Ingress", "ingresses", true),
-    always("networking.k8s.io/v1", "IngressClass", "ingressclasses", false),
-    always("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", true),
-    always("discovery.k8s.io/v1", "EndpointSlice", "endpointslices", true),
-    between("discovery.k8s.io/v1beta1", "EndpointSlice", "endpointslices", true, 0, Some(25)),
-    always("coordination.k8s.io/v1", "Lease", "leases", true),
-    always("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", false),
-    always("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "clusterrolebindings", false),
-    always("rbac.authorization.k8s.io/v1", "Role", "roles", true),
-    always("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings", true),
-    always("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", false),
-    always("apiregistration.k8s.io/v1", "APIService", "apiservices", false),
-    always("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", false),
-    between(
+    always_served("v1", "ConfigMap", "configmaps", true),
+    always_served("v1", "Endpoints", "endpoints", true),
+    always_served("v1", "Event", "events", true),
+    always_served("v1", "LimitRange", "limitranges", true),
+    always_served("v1", "Namespace", "namespaces", false),
+    always_served("v1", "Node", "nodes", false),
+    always_served("v1", "PersistentVolume", "persistentvolumes", false),
+    always_served("v1", "PersistentVolumeClaim", "persistentvolumeclaims", true),
+    always_served("v1", "Pod", "pods", true),
+    always_served("v1", "ReplicationController", "replicationcontrollers", true),
+    always_served("v1", "ResourceQuota", "resourcequotas", true),
+    always_served("v1", "Secret", "secrets", true),
+    always_served("v1", "Service", "services", true),
+    always_served("v1", "ServiceAccount", "serviceaccounts", true),
+    always_served("apps/v1", "ControllerRevision", "controllerrevisions", true),
+    always_served("apps/v1", "DaemonSet", "daemonsets", true),
+    always_served("apps/v1", "Deployment", "deployments", true),
+    always_served("apps/v1", "ReplicaSet", "replicasets", true),
+    always_served("apps/v1", "StatefulSet", "statefulsets", true),
+    always_served("batch/v1", "CronJob", "cronjobs", true),
+    served_between("batch/v1beta1", "CronJob", "cronjobs", true, 0, Some(25)),
+    always_served("batch/v1", "Job", "jobs", true),
+    served_between("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true, 23, None),
+    always_served("autoscaling/v1", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true),
+    served_between("autoscaling/v2beta2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true, 0, Some(26)),
+    served_between("autoscaling/v2beta1", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true, 0, Some(25)),
+    always_served("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", true),
+    served_between("policy/v1beta1", "PodDisruptionBudget", "poddisruptionbudgets", true, 0, Some(25)),
+    served_between("policy/v1beta1", "PodSecurityPolicy", "podsecuritypolicies", false, 0, Some(25)),
+    always_served("networking.k8s.io/v1", "Ingress", "ingresses", true),
+    always_served("networking.k8s.io/v1", "IngressClass", "ingressclasses", false),
+    always_served("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", true),
+    always_served("discovery.k8s.io/v1", "EndpointSlice", "endpointslices", true),
+    served_between("discovery.k8s.io/v1beta1", "EndpointSlice", "endpointslices", true, 0, Some(25)),
+    always_served("coordination.k8s.io/v1", "Lease", "leases", true),
+    always_served("rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", false),
+    always_served("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "clusterrolebindings", false),
+    always_served("rbac.authorization.k8s.io/v1", "Role", "roles", true),
+    always_served("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings", true),
+    always_served("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", false),
+    always_served("apiregistration.k8s.io/v1", "APIService", "apiservices", false),
+    always_served("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", false),
+    served_between(
         "admissionregistration.k8s.io/v1",
         "ValidatingAdmissionPolicy",
         "validatingadmissionpolicies",
@@ -93,7 +93,7 @@ pub const TABLE: &[Served] = &[
         30,
         None,
     ),
-    between(
+    served_between(
         "admissionregistration.k8s.io/v1",
         "ValidatingAdmissionPolicyBinding",
         "validatingadmissionpolicybindings",
@@ -101,21 +101,21 @@ pub const TABLE: &[Served] = &[
         30,
         None,
     ),
-    always(
+    always_served(
         "admissionregistration.k8s.io/v1",
         "ValidatingWebhookConfiguration",
         "validatingwebhookconfigurations",
         false,
     ),
-    always("certificates.k8s.io/v1", "CertificateSigningRequest", "certificatesigningrequests", false),
-    always("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", false),
-    always("storage.k8s.io/v1", "CSIDriver", "csidrivers", false),
-    always("storage.k8s.io/v1", "StorageClass", "storageclasses", false),
-    between("flowcontrol.apiserver.k8s.io/v1", "FlowSchema", "flowschemas", false, 29, None),
-    between("flowcontrol.apiserver.k8s.io/v1beta3", "FlowSchema", "flowschemas", false, 26, Some(32)),
-    between("flowcontrol.apiserver.k8s.io/v1beta2", "FlowSchema", "flowschemas", false, 23, Some(29)),
-    between("flowcontrol.apiserver.k8s.io/v1beta1", "FlowSchema", "flowschemas", false, 20, Some(26)),
-    between(
+    always_served("certificates.k8s.io/v1", "CertificateSigningRequest", "certificatesigningrequests", false),
+    always_served("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", false),
+    always_served("storage.k8s.io/v1", "CSIDriver", "csidrivers", false),
+    always_served("storage.k8s.io/v1", "StorageClass", "storageclasses", false),
+    served_between("flowcontrol.apiserver.k8s.io/v1", "FlowSchema", "flowschemas", false, 29, None),
+    served_between("flowcontrol.apiserver.k8s.io/v1beta3", "FlowSchema", "flowschemas", false, 26, Some(32)),
+    served_between("flowcontrol.apiserver.k8s.io/v1beta2", "FlowSchema", "flowschemas", false, 23, Some(29)),
+    served_between("flowcontrol.apiserver.k8s.io/v1beta1", "FlowSchema", "flowschemas", false, 20, Some(26)),
+    served_between(
         "flowcontrol.apiserver.k8s.io/v1",
         "PriorityLevelConfiguration",
         "prioritylevelconfigurations",
@@ -123,7 +123,7 @@ pub const TABLE: &[Served] = &[
         29,
         None,
     ),
-    between(
+    served_between(
         "flowcontrol.apiserver.k8s.io/v1beta3",
         "PriorityLevelConfiguration",
         "prioritylevelconfigurations",
@@ -131,7 +131,7 @@ pub const TABLE: &[Served] = &[
         26,
         Some(32),
     ),
-    between(
+    served_between(
         "flowcontrol.apiserver.k8s.io/v1beta2",
         "PriorityLevelConfiguration",
         "prioritylevelconfigurations",
@@ -139,7 +139,7 @@ pub const TABLE: &[Served] = &[
         23,
         Some(29),
     ),
-    between(
+    served_between(
         "flowcontrol.apiserver.k8s.io/v1beta1",
         "PriorityLevelConfiguration",
         "prioritylevelconfigurations",
@@ -147,9 +147,9 @@ pub const TABLE: &[Served] = &[
         20,
         Some(26),
     ),
-    always("cluster.fleet-scheduler.io/v1alpha1", "Cluster", "clusters", false),
-    always("policy.fleet-scheduler.io/v1alpha1", "ScheduleGroup", "schedulegroups", true),
-    always("policy.fleet-scheduler.io/v1alpha1", "SchedulePolicy", "schedulepolicies", false),
+    always_served("cluster.fleet-scheduler.io/v1alpha1", "Cluster", "clusters", false),
+    always_served("policy.fleet-scheduler.io/v1alpha1", "ScheduleGroup", "schedulegroups", true),
+    always_served("policy.fleet-scheduler.io/v1alpha1", "SchedulePolicy", "schedulepolicies", false),
 ];
 
 /// A kind of object and where the API serves it.
@@ -168,7 +168,7 @@ pub struct Kind {
 }
 
 /// Returns the row of a kind in an API version; `None` where the table has none.
-pub fn find(api_version: &str, kind: &str) -> Option<&'static Served> {
+pub fn find_served(api_version: &str, kind: &str) -> Option<&'static Served> {
     TABLE.iter().find(|served| served.api_version == api_version && served.kind == kind)
 }
 
@@ -176,8 +176,8 @@ pub fn find(api_version: &str, kind: &str) -> Option<&'static Served> {
 ///
 /// # Errors
 /// The reason that it does not, as a sentence without a full stop, with the versions that would do.
-pub fn check(api_version: &str, kind: &str, minor: u32) -> Result<(), String> {
-    let Some(served) = find(api_version, kind) else {
+pub fn check_served(api_version: &str, kind: &str, minor: u32) -> Result<(), String> {
+    let Some(served) = find_served(api_version, kind) else {
         return Err(format!("{kind} of {api_version} is not in the table of known kinds (src/api/kinds.rs)"));
     };
     if minor >= served.from && served.until.is_none_or(|until| minor < until) {
@@ -194,7 +194,7 @@ pub fn check(api_version: &str, kind: &str, minor: u32) -> Result<(), String> {
 }
 
 impl Kind {
-    fn row(row: &Served) -> Self {
+    fn from_served(row: &Served) -> Self {
         let (group, version) = split_api_version(row.api_version);
         Self {
             group: Cow::Borrowed(group),
@@ -208,33 +208,33 @@ impl Kind {
     /// Returns the kind of an object's `apiVersion` (`v1`, `apps/v1`) and `kind`, where objects are addressed by that
     /// version; `None` for one that an older or newer version replaces on every supported server, and for kinds not in
     /// the table.
-    pub fn find(api_version: &str, kind: &str) -> Option<Self> {
+    pub fn find_known_kind(api_version: &str, kind: &str) -> Option<Self> {
         let group = split_api_version(api_version).0;
-        needed(group, kind).into_iter().find(|row| row.api_version == api_version).map(Self::row)
+        needed_rows(group, kind).into_iter().find(|row| row.api_version == api_version).map(Self::from_served)
     }
 
     /// The versions of a group and kind that are needed to reach every supported server, the newest first: one where all
     /// minors serve it.
-    pub fn versions(group: &str, kind: &str) -> Vec<Self> {
-        needed(group, kind).into_iter().map(Self::row).collect()
+    pub fn needed_versions(group: &str, kind: &str) -> Vec<Self> {
+        needed_rows(group, kind).into_iter().map(Self::from_served).collect()
     }
 
     /// Every kind that all supported minors serve, in the newest version.
-    pub fn all() -> Vec<Self> {
+    pub fn all_kinds() -> Vec<Self> {
         let is_newest_of_all = |row: &&Served| {
-            let needed = needed(split_api_version(row.api_version).0, row.kind);
+            let needed = needed_rows(split_api_version(row.api_version).0, row.kind);
             needed[0] == *row && row.until.is_none() && needed.last().is_some_and(|oldest| oldest.from <= OLDEST)
         };
-        TABLE.iter().filter(is_newest_of_all).map(Self::row).collect()
+        TABLE.iter().filter(is_newest_of_all).map(Self::from_served).collect()
     }
 
     /// Every kind that only newer minors serve, in the newest version.
-    pub fn newer() -> Vec<Self> {
+    pub fn newer_kinds() -> Vec<Self> {
         let is_newer = |row: &&Served| {
-            let needed = needed(split_api_version(row.api_version).0, row.kind);
+            let needed = needed_rows(split_api_version(row.api_version).0, row.kind);
             needed[0] == *row && row.until.is_none() && needed.last().is_some_and(|oldest| oldest.from > OLDEST)
         };
-        TABLE.iter().filter(is_newer).map(Self::row).collect()
+        TABLE.iter().filter(is_newer).map(Self::from_served).collect()
     }
 
     /// Returns whether a controller makes objects of the kind for a Service, with its labels; `Endpoints` are not even
@@ -247,8 +247,8 @@ impl Kind {
     ///
     /// # Panics
     /// When the table has no such kind, which is a mistake of the caller.
-    pub(crate) fn known(group: &str, kind: &str) -> Self {
-        Self::versions(group, kind).into_iter().next().expect("a kind of the table")
+    pub(crate) fn from_table(group: &str, kind: &str) -> Self {
+        Self::needed_versions(group, kind).into_iter().next().expect("a kind of the table")
     }
 
     /// `v1`, or `group/version` outside the core group.
@@ -262,7 +262,7 @@ impl Kind {
     }
 
     /// The path of the collection: of one namespace, or of the whole cluster without one.
-    pub fn collection(&self, namespace: Option<&str>) -> String {
+    pub fn collection_path(&self, namespace: Option<&str>) -> String {
         let root = if self.group.is_empty() {
             format!("/api/{}", self.version)
         } else {
@@ -286,7 +286,7 @@ pub fn api_version(group: &str, version: &str) -> String {
 }
 
 /// The rows of a group and kind, the newest first, up to the one that the oldest supported minor serves.
-fn needed(group: &str, kind: &str) -> Vec<&'static Served> {
+fn needed_rows(group: &str, kind: &str) -> Vec<&'static Served> {
     let mut needed = Vec::new();
     for row in TABLE.iter().filter(|row| row.kind == kind && split_api_version(row.api_version).0 == group) {
         needed.push(row);
@@ -303,12 +303,12 @@ mod tests {
 
     #[test]
     fn a_path_has_the_group_the_namespace_and_the_plural() {
-        let set = Kind::find("apps/v1", "StatefulSet").unwrap();
-        assert_eq!(set.collection(Some("fleet")), "/apis/apps/v1/namespaces/fleet/statefulsets");
-        assert_eq!(set.collection(None), "/apis/apps/v1/statefulsets");
-        let namespace = Kind::find("v1", "Namespace").unwrap();
+        let set = Kind::find_known_kind("apps/v1", "StatefulSet").unwrap();
+        assert_eq!(set.collection_path(Some("fleet")), "/apis/apps/v1/namespaces/fleet/statefulsets");
+        assert_eq!(set.collection_path(None), "/apis/apps/v1/statefulsets");
+        let namespace = Kind::find_known_kind("v1", "Namespace").unwrap();
         assert_eq!(
-            namespace.collection(Some("fleet")),
+            namespace.collection_path(Some("fleet")),
             "/api/v1/namespaces",
             "cluster-scoped kinds ignore a namespace"
         );
@@ -318,53 +318,53 @@ mod tests {
 
     #[test]
     fn a_kind_with_several_versions_lists_the_newest_first() {
-        let versions: Vec<String> = Kind::versions("flowcontrol.apiserver.k8s.io", "FlowSchema")
+        let versions: Vec<String> = Kind::needed_versions("flowcontrol.apiserver.k8s.io", "FlowSchema")
             .into_iter()
             .map(|kind| kind.version.to_string())
             .collect();
         assert_eq!(versions, ["v1", "v1beta3", "v1beta2"]);
-        assert!(Kind::find("apps/v1beta1", "Deployment").is_none());
+        assert!(Kind::find_known_kind("apps/v1beta1", "Deployment").is_none());
         // Known of charts, and never the version that an object is addressed by.
         for (api_version, kind) in [
             ("policy/v1beta1", "PodDisruptionBudget"),
             ("autoscaling/v1", "HorizontalPodAutoscaler"),
             ("flowcontrol.apiserver.k8s.io/v1beta1", "FlowSchema"),
         ] {
-            assert!(Kind::find(api_version, kind).is_none(), "{api_version}");
+            assert!(Kind::find_known_kind(api_version, kind).is_none(), "{api_version}");
         }
-        assert!(Kind::find("flowcontrol.apiserver.k8s.io/v1beta2", "FlowSchema").is_some());
+        assert!(Kind::find_known_kind("flowcontrol.apiserver.k8s.io/v1beta2", "FlowSchema").is_some());
     }
 
     #[test]
     fn a_kind_that_only_newer_minors_serve_is_not_among_those_of_all() {
-        let all: Vec<String> = Kind::all().iter().map(Kind::group_kind).collect();
+        let all: Vec<String> = Kind::all_kinds().iter().map(Kind::group_kind).collect();
         for kind in ["ValidatingAdmissionPolicy.admissionregistration.k8s.io", "PodSecurityPolicy.policy"] {
             assert!(!all.contains(&kind.to_owned()), "{kind}");
         }
-        let newer: Vec<String> = Kind::newer().iter().map(Kind::group_kind).collect();
+        let newer: Vec<String> = Kind::newer_kinds().iter().map(Kind::group_kind).collect();
         let policies = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
         assert_eq!(newer, policies.map(|kind| format!("{kind}.admissionregistration.k8s.io")));
         for kind in ["FlowSchema.flowcontrol.apiserver.k8s.io", "HorizontalPodAutoscaler.autoscaling", "Secret"] {
             assert_eq!(all.iter().filter(|name| *name == kind).count(), 1, "{kind}");
         }
-        let autoscaler = Kind::versions("autoscaling", "HorizontalPodAutoscaler");
+        let autoscaler = Kind::needed_versions("autoscaling", "HorizontalPodAutoscaler");
         assert_eq!(autoscaler.iter().map(Kind::api_version).collect::<Vec<_>>(), ["autoscaling/v2"]);
     }
 
     #[test]
     fn removed_and_unknown_kinds_are_refused_with_what_would_do() {
-        assert_eq!(check("apps/v1", "Deployment", 31), Ok(()));
-        assert_eq!(check("policy/v1beta1", "PodDisruptionBudget", 24), Ok(()));
+        assert_eq!(check_served("apps/v1", "Deployment", 31), Ok(()));
+        assert_eq!(check_served("policy/v1beta1", "PodDisruptionBudget", 24), Ok(()));
         assert_eq!(
-            check("policy/v1beta1", "PodDisruptionBudget", 25).unwrap_err(),
+            check_served("policy/v1beta1", "PodDisruptionBudget", 25).unwrap_err(),
             "Kubernetes 1.25 does not serve PodDisruptionBudget of policy/v1beta1; it has policy/v1"
         );
         assert_eq!(
-            check("flowcontrol.apiserver.k8s.io/v1beta2", "FlowSchema", 29).unwrap_err(),
+            check_served("flowcontrol.apiserver.k8s.io/v1beta2", "FlowSchema", 29).unwrap_err(),
             "Kubernetes 1.29 does not serve FlowSchema of flowcontrol.apiserver.k8s.io/v1beta2; \
              it has flowcontrol.apiserver.k8s.io/v1, flowcontrol.apiserver.k8s.io/v1beta3"
         );
-        assert!(check("extensions/v1beta1", "Ingress", 24).unwrap_err().contains("not in the table"));
+        assert!(check_served("extensions/v1beta1", "Ingress", 24).unwrap_err().contains("not in the table"));
     }
 
     #[test]

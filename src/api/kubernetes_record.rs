@@ -56,10 +56,10 @@ pub enum Held {
 ///
 /// # Errors
 /// [`Held`]
-pub fn judge(stored: KubeMinor, wanted: KubeMinor) -> Result<(), Held> {
+pub fn check_minor_change(stored: KubeMinor, wanted: KubeMinor) -> Result<(), Held> {
     if wanted < stored {
         Err(Held::Older { stored, wanted })
-    } else if wanted > stored.next() {
+    } else if wanted > stored.next_minor() {
         Err(Held::Skips { stored, wanted })
     } else {
         Ok(())
@@ -67,12 +67,12 @@ pub fn judge(stored: KubeMinor, wanted: KubeMinor) -> Result<(), Held> {
 }
 
 /// The record of a minor.
-pub fn text(minor: KubeMinor) -> String {
+pub fn format_record(minor: KubeMinor) -> String {
     format!("{}{minor}{}", String::from_utf8_lossy(BEFORE), char::from(AFTER))
 }
 
 /// Returns the minor of the first record in `bytes`: a stored ConfigMap, or the text of its one key.
-pub fn find(bytes: &[u8]) -> Option<KubeMinor> {
+pub fn find_recorded_minor(bytes: &[u8]) -> Option<KubeMinor> {
     let mut starts = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(BEFORE)).map(|at| at + BEFORE.len());
     starts.find_map(|start| of_record(&bytes[start..]))
 }
@@ -83,8 +83,8 @@ fn of_record(rest: &[u8]) -> Option<KubeMinor> {
 }
 
 /// The reason that a line of a log gives for an API server that is not started.
-pub fn held(line: &str) -> Option<String> {
-    let message = readiness_log::message(line);
+pub fn parse_held_reason(line: &str) -> Option<String> {
+    let message = readiness_log::log_message(line);
     let (_, reason) = message.split_once(HELD)?;
     Some(reason.to_owned())
 }
@@ -97,11 +97,11 @@ mod tests {
     fn a_record_is_found_among_other_bytes() {
         let minor = KubeMinor::new(1, 36);
         assert_eq!(text(minor), "kubernetes=v1.36;");
-        assert_eq!(find(text(minor).as_bytes()), Some(minor));
-        let stored = [b"k8s\0\n\x0f\x12\x04kubernetes=\xff;\x12\x11", text(minor).as_bytes(), b"\x1a\0"].concat();
-        assert_eq!(find(&stored), Some(minor));
+        assert_eq!(find_recorded_minor(text(minor).as_bytes()), Some(minor));
+        let stored = [b"k8s\0\n\x0f\x12\x04kubernetes=\xff;\x12\x11", format_record(minor).as_bytes(), b"\x1a\0"].concat();
+        assert_eq!(find_recorded_minor(&stored), Some(minor));
         for none in ["", "kubernetes=", "kubernetes=v1.36", "kubernetes=;", "kubernetes=0123456789012345678;"] {
-            assert_eq!(find(none.as_bytes()), None, "{none}");
+            assert_eq!(find_recorded_minor(none.as_bytes()), None, "{none}");
         }
         assert_eq!(ETCD_KEY, format!("/registry/configmaps/{NAMESPACE}/{NAME}"));
     }
@@ -109,9 +109,9 @@ mod tests {
     #[test]
     fn the_reason_is_read_from_both_formats_of_a_log() {
         let json = r#"{"level":"ERROR","message":"version guard: Kubernetes v1.38 is \"new\""}"#;
-        assert_eq!(held(json).as_deref(), Some("Kubernetes v1.38 is \"new\""));
-        assert_eq!(held("2026-01-01T00:00:00Z ERROR x: version guard: y").as_deref(), Some("y"));
-        assert_eq!(held(r#"{"message":"other","error":"version guard: y"}"#), None);
+        assert_eq!(parse_held_reason(json).as_deref(), Some("Kubernetes v1.38 is \"new\""));
+        assert_eq!(parse_held_reason("2026-01-01T00:00:00Z ERROR x: version guard: y").as_deref(), Some("y"));
+        assert_eq!(parse_held_reason(r#"{"message":"other","error":"version guard: y"}"#), None);
     }
 
     #[test]
@@ -122,7 +122,7 @@ mod tests {
         }
         assert_eq!(judge(at(36), at(38)), Err(Held::Skips { stored: at(36), wanted: at(38) }));
         assert_eq!(judge(at(36), at(35)), Err(Held::Older { stored: at(36), wanted: at(35) }));
-        let said = judge(at(36), at(38)).unwrap_err().to_string();
-        assert!(held(&said).is_some_and(|reason| reason.starts_with("Kubernetes v1.38")), "{said}");
+        let said = check_minor_change(at(36), at(38)).unwrap_err().to_string();
+        assert!(parse_held_reason(&said).is_some_and(|reason| reason.starts_with("Kubernetes v1.38")), "{said}");
     }
 }

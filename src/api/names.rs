@@ -57,7 +57,7 @@ fn close_label(text: &str) -> Option<String> {
 }
 
 /// Checks a DNS label (RFC 1123) of at most `limit` characters.
-fn check(what: &'static str, text: &str, limit: usize) -> Result<String, NameError> {
+fn check_label(what: &'static str, text: &str, limit: usize) -> Result<String, NameError> {
     if text.is_empty() {
         return Err(NameError::Empty { what });
     }
@@ -87,7 +87,7 @@ macro_rules! name {
             type Err = NameError;
 
             fn from_str(text: &str) -> Result<Self, NameError> {
-                check($what, text, $limit).map(Self)
+                check_label($what, text, $limit).map(Self)
             }
         }
 

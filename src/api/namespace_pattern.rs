@@ -22,7 +22,7 @@ impl NamespacePattern {
     pub const SCHEMA: &'static str = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$|^[a-z0-9][-a-z0-9]{0,61}\*$";
 
     /// Returns whether it stands for a namespace.
-    pub fn matches(&self, namespace: &str) -> bool {
+    pub fn matches_namespace(&self, namespace: &str) -> bool {
         self.0.strip_suffix('*').map_or(self.0 == namespace, |prefix| namespace.starts_with(prefix))
     }
 }
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_pattern_is_a_name_or_a_prefix() {
-        let matches = |pattern: &str, name: &str| pattern.parse::<NamespacePattern>().unwrap().matches(name);
+        let matches = |pattern: &str, name: &str| pattern.parse::<NamespacePattern>().unwrap().matches_namespace(name);
         assert!(matches("cert-manager", "cert-manager") && !matches("cert-manager", "cert-manager-2"));
         assert!(matches("cattle-*", "cattle-system") && !matches("cattle-*", "cattle"));
         assert!(matches("a*", "a") && !matches("a*", "b"));

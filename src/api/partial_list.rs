@@ -56,7 +56,7 @@ pub enum Age {
 ///
 /// # Errors
 /// Errors of the request: 404 where the kind is not defined.
-pub async fn list<K, T>(client: &Client, age: Age) -> Result<Vec<T>, kube::Error>
+pub async fn list_objects<K, T>(client: &Client, age: Age) -> Result<Vec<T>, kube::Error>
 where
     K: Resource<DynamicType = ()>,
     T: DeserializeOwned + Send + 'static,
@@ -86,7 +86,7 @@ where
 ///
 /// # Errors
 /// Errors of the request: 404 where the kind is not defined.
-pub async fn names<K: Resource<DynamicType = ()>>(client: &Client) -> Result<Vec<String>, kube::Error> {
+pub async fn list_names<K: Resource<DynamicType = ()>>(client: &Client) -> Result<Vec<String>, kube::Error> {
     let path = format!("{}?resourceVersion=0&includeObject=None", K::url_path(&(), None));
     let request = http::Request::get(path).header(http::header::ACCEPT, TABLE).body(Vec::new());
     let request =

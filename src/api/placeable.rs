@@ -34,7 +34,7 @@ pub struct Placeable {
     pub wave: u8,
 }
 
-const fn kind(
+const fn placeable_kind(
     wave: u8,
     group: &'static str,
     version: &'static str,
@@ -47,25 +47,25 @@ const fn kind(
 
 /// Kinds that can always be placed.
 pub const PLACEABLE: &[Placeable] = &[
-    kind(WAVE_DEFINITIONS, "", "v1", "Namespace", "namespaces", false),
-    kind(WAVE_DEFINITIONS, "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", false),
-    kind(WAVE_NEEDED, "", "v1", "ConfigMap", "configmaps", true),
-    kind(WAVE_NEEDED, "", "v1", "Secret", "secrets", true),
-    kind(WAVE_NEEDED, "", "v1", "ServiceAccount", "serviceaccounts", true),
-    kind(WAVE_NEEDED, "", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true),
-    kind(WAVE_NEEDED, "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true),
-    kind(WAVE_NEEDED, "networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true),
-    kind(WAVE_NEEDED, "networking.k8s.io", "v1", "IngressClass", "ingressclasses", false),
-    kind(WAVE_REST, "", "v1", "Service", "services", true),
-    kind(WAVE_REST, "", "v1", "Pod", "pods", true),
-    kind(WAVE_REST, "apps", "v1", "Deployment", "deployments", true),
-    kind(WAVE_REST, "apps", "v1", "StatefulSet", "statefulsets", true),
-    kind(WAVE_REST, "apps", "v1", "DaemonSet", "daemonsets", true),
-    kind(WAVE_REST, "apps", "v1", "ReplicaSet", "replicasets", true),
-    kind(WAVE_REST, "batch", "v1", "Job", "jobs", true),
-    kind(WAVE_REST, "batch", "v1", "CronJob", "cronjobs", true),
-    kind(WAVE_REST, "autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true),
-    kind(WAVE_REST, "networking.k8s.io", "v1", "Ingress", "ingresses", true),
+    placeable_kind(WAVE_DEFINITIONS, "", "v1", "Namespace", "namespaces", false),
+    placeable_kind(WAVE_DEFINITIONS, "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", false),
+    placeable_kind(WAVE_NEEDED, "", "v1", "ConfigMap", "configmaps", true),
+    placeable_kind(WAVE_NEEDED, "", "v1", "Secret", "secrets", true),
+    placeable_kind(WAVE_NEEDED, "", "v1", "ServiceAccount", "serviceaccounts", true),
+    placeable_kind(WAVE_NEEDED, "", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true),
+    placeable_kind(WAVE_NEEDED, "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true),
+    placeable_kind(WAVE_NEEDED, "networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true),
+    placeable_kind(WAVE_NEEDED, "networking.k8s.io", "v1", "IngressClass", "ingressclasses", false),
+    placeable_kind(WAVE_REST, "", "v1", "Service", "services", true),
+    placeable_kind(WAVE_REST, "", "v1", "Pod", "pods", true),
+    placeable_kind(WAVE_REST, "apps", "v1", "Deployment", "deployments", true),
+    placeable_kind(WAVE_REST, "apps", "v1", "StatefulSet", "statefulsets", true),
+    placeable_kind(WAVE_REST, "apps", "v1", "DaemonSet", "daemonsets", true),
+    placeable_kind(WAVE_REST, "apps", "v1", "ReplicaSet", "replicasets", true),
+    placeable_kind(WAVE_REST, "batch", "v1", "Job", "jobs", true),
+    placeable_kind(WAVE_REST, "batch", "v1", "CronJob", "cronjobs", true),
+    placeable_kind(WAVE_REST, "autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true),
+    placeable_kind(WAVE_REST, "networking.k8s.io", "v1", "Ingress", "ingresses", true),
 ];
 
 /// The kinds that a program places: those of the table, and those that its operator added and the API server serves.
@@ -76,17 +76,17 @@ pub struct Kinds {
 
 impl Kinds {
     /// Builds the kinds of the table and `added`.
-    pub fn with(added: Vec<&'static Placeable>) -> Self {
+    pub fn with_added(added: Vec<&'static Placeable>) -> Self {
         Self { added }
     }
 
     /// Adds a kind.
-    pub fn add(&mut self, kind: &'static Placeable) {
+    pub fn add_placeable(&mut self, kind: &'static Placeable) {
         self.added.push(kind);
     }
 
     /// Returns those beside the table.
-    pub fn added(&self) -> &[&'static Placeable] {
+    pub fn added_placeables(&self) -> &[&'static Placeable] {
         &self.added
     }
 
@@ -96,19 +96,19 @@ impl Kinds {
     }
 
     /// Returns the entry of a kind, whatever its version.
-    pub fn find(&self, group: &str, kind: &str) -> Option<&'static Placeable> {
+    pub fn find_placeable(&self, group: &str, kind: &str) -> Option<&'static Placeable> {
         self.iter().find(|entry| entry.group == group && entry.kind == kind)
     }
 }
 
 /// Returns the entry of a kind of the table, whatever its version.
-pub fn find(group: &str, kind: &str) -> Option<&'static Placeable> {
+pub fn find_builtin_kind(group: &str, kind: &str) -> Option<&'static Placeable> {
     PLACEABLE.iter().find(|entry| entry.group == group && entry.kind == kind)
 }
 
 /// Returns the merge patch that takes the marks of a control plane off a copy: nobody manages it from then on. `metadata`
 /// holds its preconditions, such as its UID.
-pub fn unmarked(mut metadata: Value) -> Value {
+pub fn build_unmark_patch(mut metadata: Value) -> Value {
     metadata["labels"] = json!({ LABEL_PLACED_BY: null });
     metadata["annotations"] = json!({ ANNOTATION_SCHEDULE_UID: null, ANNOTATION_ADOPTED: null });
     json!({ "metadata": metadata })
@@ -116,7 +116,7 @@ pub fn unmarked(mut metadata: Value) -> Value {
 
 impl Placeable {
     /// Returns the resource that a request for objects of this kind needs.
-    pub fn resource(&self) -> ApiResource {
+    pub fn api_resource(&self) -> ApiResource {
         ApiResource {
             group: self.group.to_owned(),
             version: self.version.to_owned(),
@@ -127,7 +127,7 @@ impl Placeable {
     }
 
     /// Returns the API of the objects of this kind: in one namespace where the kind has them and one is given, else of all.
-    pub fn api<K>(&self, client: &Client, namespace: Option<&str>) -> Api<K>
+    pub fn objects_api<K>(&self, client: &Client, namespace: Option<&str>) -> Api<K>
     where
         K: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
     {
@@ -144,7 +144,7 @@ impl Placeable {
             group: group.to_owned(),
             version: version.to_owned(),
             api_version: api_version.to_owned(),
-            ..self.resource()
+            ..self.api_resource()
         };
         match namespace.filter(|_| self.namespaced) {
             Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),

@@ -30,7 +30,7 @@ const KEY_DIGITS: usize = 16;
 
 /// Fingerprint of a public key: SHA-256 of its `SubjectPublicKeyInfo` in DER, as 64 hexadecimal digits.
 pub fn key_fingerprint(public_key_info: &[u8]) -> String {
-    digest::full(public_key_info)
+    digest::full_digest(public_key_info)
 }
 
 /// Returns whether `text` has the form of a [`key_fingerprint`]; what an operator wrote into the annotation may not.
@@ -43,7 +43,7 @@ pub fn is_fingerprint(text: &str) -> bool {
 /// Rights are bound to this name. It holds the key, so a certificate of any other key is worth nothing, whatever was
 /// registered under the cluster's name before or is registered later.
 pub fn user_name(cluster: &str, cluster_id: &str, fingerprint: &str) -> String {
-    let (id, key) = (start(cluster_id, ID_DIGITS), start(fingerprint, KEY_DIGITS));
+    let (id, key) = (take_prefix(cluster_id, ID_DIGITS), take_prefix(fingerprint, KEY_DIGITS));
     format!("{USER_PREFIX}{cluster}:{id}:{key}")
 }
 
@@ -55,10 +55,10 @@ pub fn split_user_name(user: &str) -> Option<(&str, &str)> {
 /// Returns whether the part of a user name behind the cluster is of the form without a key, which agents up to the
 /// development builds of v0.6.1 asked for.
 pub fn is_without_key(rest: &str, cluster_id: &str) -> bool {
-    rest == start(cluster_id, ID_DIGITS)
+    rest == take_prefix(cluster_id, ID_DIGITS)
 }
 
-fn start(text: &str, digits: usize) -> &str {
+fn take_prefix(text: &str, digits: usize) -> &str {
     text.get(..digits).unwrap_or(text)
 }
 

@@ -22,10 +22,10 @@ const SUFFIXES: [(&str, i128, i128); 15] = [
 ];
 
 /// Reads a quantity; `None` if it is none.
-pub fn parse(text: &str) -> Option<Milli> {
+pub fn parse_quantity(text: &str) -> Option<Milli> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '+' | '-'))).unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
-    let (multiply, divide) = scale(suffix)?;
+    let (multiply, divide) = parse_suffix_scale(suffix)?;
     let (negative, digits) = match number.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, number.strip_prefix('+').unwrap_or(number)),
@@ -42,7 +42,7 @@ pub fn parse(text: &str) -> Option<Milli> {
     Some(if negative { -rounded_up } else { rounded_up })
 }
 
-fn scale(suffix: &str) -> Option<(i128, i128)> {
+fn parse_suffix_scale(suffix: &str) -> Option<(i128, i128)> {
     if suffix.is_empty() {
         return Some((1, 1));
     }
@@ -56,7 +56,7 @@ fn scale(suffix: &str) -> Option<(i128, i128)> {
 
 /// Writes a quantity of `resource` canonically: CPU in `m` or whole, amounts of memory in `Ki` where they are whole
 /// ones, everything else plain.
-pub fn print(resource: &str, value: Milli) -> String {
+pub fn format_quantity(resource: &str, value: Milli) -> String {
     let value = value.max(0);
     if value % 1000 != 0 {
         return format!("{value}m");
@@ -89,20 +89,20 @@ mod tests {
             ("-1", -1000),
             ("+1", 1000),
         ] {
-            assert_eq!(parse(text), Some(milli), "{text}");
+            assert_eq!(parse_quantity(text), Some(milli), "{text}");
         }
         for text in ["", "m", "1x", "1 ", "--1", "1.2.3", "1e", "1Kib", "9".repeat(40).as_str()] {
-            assert_eq!(parse(text), None, "{text}");
+            assert_eq!(parse_quantity(text), None, "{text}");
         }
     }
 
     #[test]
     fn quantities_are_written_canonically() {
-        assert_eq!(print("cpu", 399), "399m");
-        assert_eq!(print("cpu", 2000), "2");
-        assert_eq!(print("memory", parse("2332068Ki").unwrap()), "2332068Ki");
-        assert_eq!(print("memory", 1_000_001_000), "1000001");
-        assert_eq!(print("nvidia.com/gpu", 2000), "2");
-        assert_eq!(print("cpu", -5), "0", "what is overcommitted is not free");
+        assert_eq!(format_quantity("cpu", 399), "399m");
+        assert_eq!(format_quantity("cpu", 2000), "2");
+        assert_eq!(format_quantity("memory", parse_quantity("2332068Ki").unwrap()), "2332068Ki");
+        assert_eq!(format_quantity("memory", 1_000_001_000), "1000001");
+        assert_eq!(format_quantity("nvidia.com/gpu", 2000), "2");
+        assert_eq!(format_quantity("cpu", -5), "0", "what is overcommitted is not free");
     }
 }

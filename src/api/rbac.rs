@@ -32,16 +32,16 @@ pub struct Right {
 
 impl Right {
     /// Rights without which the program stops.
-    pub fn needed(scope: Scope, group: &str, resource: &str, verbs: &[&'static str]) -> Vec<Self> {
-        Self::all(scope, group, resource, verbs, false)
+    pub fn needed_rights(scope: Scope, group: &str, resource: &str, verbs: &[&'static str]) -> Vec<Self> {
+        Self::expand_verbs(scope, group, resource, verbs, false)
     }
 
     /// Rights without which it explains or checks less.
-    pub fn optional(scope: Scope, group: &str, resource: &str, verbs: &[&'static str]) -> Vec<Self> {
-        Self::all(scope, group, resource, verbs, true)
+    pub fn optional_rights(scope: Scope, group: &str, resource: &str, verbs: &[&'static str]) -> Vec<Self> {
+        Self::expand_verbs(scope, group, resource, verbs, true)
     }
 
-    fn all(scope: Scope, group: &str, resource: &str, verbs: &[&'static str], optional: bool) -> Vec<Self> {
+    fn expand_verbs(scope: Scope, group: &str, resource: &str, verbs: &[&'static str], optional: bool) -> Vec<Self> {
         let one = |verb: &&'static str| Self {
             scope,
             group: group.to_owned(),
@@ -54,7 +54,7 @@ impl Right {
 }
 
 /// Returns each right once; one that anything needs is not optional.
-pub fn merged(rights: impl IntoIterator<Item = Right>) -> Vec<Right> {
+pub fn merge_rights(rights: impl IntoIterator<Item = Right>) -> Vec<Right> {
     let mut known: BTreeMap<(Scope, String, String, &'static str), bool> = BTreeMap::new();
     for right in rights {
         let optional = known.entry((right.scope, right.group, right.resource, right.verb)).or_insert(true);
@@ -67,7 +67,7 @@ pub fn merged(rights: impl IntoIterator<Item = Right>) -> Vec<Right> {
 }
 
 /// The rules of a ClusterRole or Role: resources of one group that have the same verbs share a rule.
-pub fn rules<'r>(rights: impl IntoIterator<Item = &'r Right>) -> Vec<Value> {
+pub fn build_rules<'r>(rights: impl IntoIterator<Item = &'r Right>) -> Vec<Value> {
     let mut verbs: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
     for right in rights {
         verbs.entry((&right.group, &right.resource)).or_default().insert(right.verb);
@@ -83,7 +83,7 @@ pub fn rules<'r>(rights: impl IntoIterator<Item = &'r Right>) -> Vec<Value> {
 }
 
 /// A Role with `rules`; without a namespace, a ClusterRole.
-pub fn role(name: &str, namespace: Option<&str>, rules: &Value) -> Value {
+pub fn build_role(name: &str, namespace: Option<&str>, rules: &Value) -> Value {
     let mut role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
@@ -103,17 +103,17 @@ mod tests {
 
     #[test]
     fn rights_become_few_rules_and_what_anything_needs_is_needed() {
-        let rights = merged(
+        let rights = merge_rights(
             [
-                Right::optional(Scope::Namespace, "", "secrets", &["get", "list"]),
-                Right::needed(Scope::Namespace, "", "secrets", &["get"]),
-                Right::needed(Scope::Namespace, "", "services", &["list", "get"]),
+                Right::optional_rights(Scope::Namespace, "", "secrets", &["get", "list"]),
+                Right::needed_rights(Scope::Namespace, "", "secrets", &["get"]),
+                Right::needed_rights(Scope::Namespace, "", "services", &["list", "get"]),
             ]
             .concat(),
         );
         assert_eq!(rights.iter().filter(|right| right.optional).count(), 1);
         assert_eq!(
-            rules(&rights),
+            build_rules(&rights),
             [json!({"apiGroups": [""], "resources": ["secrets", "services"], "verbs": ["get", "list"]})]
         );
     }

@@ -63,7 +63,7 @@ pub mod validity {
 
     /// Message of the denial, where at most `max` seconds are allowed. Its form stays as it is: agents that are one line
     /// older than the scheduler read the number out of it.
-    pub fn message(max: i32) -> String {
+    pub fn format_denial_message(max: i32) -> String {
         format!("expirationSeconds must be from {MIN_SECONDS} to {max}")
     }
 
@@ -91,12 +91,12 @@ pub struct Registration {
 
 impl Registration {
     /// Reads it from the annotations of the identity Secret; `None` where there is none, or none that can be read.
-    pub fn read(annotations: &BTreeMap<String, String>) -> Option<Self> {
+    pub fn from_secret_annotations(annotations: &BTreeMap<String, String>) -> Option<Self> {
         serde_json::from_str(annotations.get(ANNOTATION_STATE)?).ok()
     }
 
     /// Returns whether it is in a state.
-    pub fn is(&self, state: &str) -> bool {
+    pub fn is_in_state(&self, state: &str) -> bool {
         self.state == state
     }
 }

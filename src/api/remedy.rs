@@ -136,18 +136,18 @@ pub enum Flag {
 
 impl Command {
     /// Builds a command about the cluster and namespace of the run.
-    pub const fn here(action: Action) -> Self {
+    pub const fn at_run_place(action: Action) -> Self {
         Self { action, place: Place::Run, flags: Vec::new() }
     }
 
     /// Builds a command about another place.
-    pub const fn at(place: Place, action: Action) -> Self {
+    pub const fn at_place(place: Place, action: Action) -> Self {
         Self { action, place, flags: Vec::new() }
     }
 
     /// Adds one more flag.
     #[must_use]
-    pub fn with(mut self, flag: Flag) -> Self {
+    pub fn with_flag(mut self, flag: Flag) -> Self {
         self.flags.push(flag);
         self
     }
@@ -155,7 +155,7 @@ impl Command {
 
 impl Flag {
     /// The flag that sets the value at `path`.
-    pub fn set(path: &str, value: impl Into<String>) -> Self {
+    pub fn set_value(path: &str, value: impl Into<String>) -> Self {
         Self::Set(path.to_owned(), value.into())
     }
 }
@@ -217,7 +217,7 @@ impl Remedy {
 
     /// Makes control characters of the words visible: they may hold what a cluster says.
     #[must_use]
-    pub fn visible(self) -> Self {
+    pub fn with_visible_text(self) -> Self {
         let shown = |part| match part {
             Part::Text(text) => Part::Text(visible_lines(&text).into_owned()),
             other => other,
@@ -269,7 +269,7 @@ impl Remedy {
     }
 
     /// The words alone.
-    pub(crate) fn words(&self) -> String {
+    pub(crate) fn joined_text(&self) -> String {
         let mut words = String::new();
         for part in &self.0 {
             if let Part::Text(text) = part {

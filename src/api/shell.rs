@@ -6,8 +6,8 @@ use std::path::Path;
 use super::util::text::visible_cell;
 
 /// A text as one word of a POSIX shell: in quotes, unless every character stands for itself.
-pub fn word(text: &str) -> Cow<'_, str> {
-    if is_plain(text) { Cow::Borrowed(text) } else { Cow::Owned(quoted(text)) }
+pub fn quote_word(text: &str) -> Cow<'_, str> {
+    if is_plain(text) { Cow::Borrowed(text) } else { Cow::Owned(quote_always(text)) }
 }
 
 /// Returns whether a text is one word of a POSIX shell without quotes: every character stands for itself.
@@ -17,18 +17,18 @@ pub fn is_plain(text: &str) -> bool {
 }
 
 /// A text as one word of a POSIX shell, in quotes.
-pub fn quoted(text: &str) -> String {
+pub fn quote_always(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// A word that others chose, as the name of their object, for a command that a user is told: made visible, and quoted.
 pub fn foreign_word(text: &str) -> String {
-    word(&visible_cell(text)).into_owned()
+    quote_word(&visible_cell(text)).into_owned()
 }
 
 /// The flag by which this program and kubectl read a kubeconfig, a space before it.
 pub fn kubeconfig_flag(file: &Path) -> String {
-    format!(" --kubeconfig {}", word(&file.to_string_lossy()))
+    format!(" --kubeconfig {}", quote_word(&file.to_string_lossy()))
 }
 
 #[cfg(test)]

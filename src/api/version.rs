@@ -40,7 +40,7 @@ impl KubeMinor {
 
     /// The minor that follows.
     #[must_use]
-    pub const fn next(self) -> Self {
+    pub const fn next_minor(self) -> Self {
         Self { major: self.major, minor: self.minor + 1 }
     }
 }
@@ -80,7 +80,7 @@ impl FromStr for ServiceLine {
 
     fn from_str(text: &str) -> Result<Self, VersionError> {
         let version: ServiceVersion = text.parse()?;
-        Ok(version.line())
+        Ok(version.service_line())
     }
 }
 
@@ -100,7 +100,7 @@ pub struct ServiceVersion {
 
 impl ServiceVersion {
     /// The line that the version belongs to.
-    pub fn line(&self) -> ServiceLine {
+    pub fn service_line(&self) -> ServiceLine {
         self.line
     }
 }
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn service_versions_know_their_line() {
         let version: ServiceVersion = "v0.6.1".parse().unwrap();
-        assert_eq!(version.line().to_string(), "v0.6");
+        assert_eq!(version.service_line().to_string(), "v0.6");
         assert_eq!(version.to_string(), "v0.6.1");
         assert_eq!("1.1".parse::<ServiceVersion>().unwrap().to_string(), "v1.1");
         for text in ["", "latest", "v1", "v0.6.", "v0.6.x", "v0.6.1.2", "sha256:abc", "v0.6-rc", "v1.1.0+x"] {

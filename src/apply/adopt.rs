@@ -12,7 +12,7 @@ use super::plan::Step;
 use crate::api::kinds::Kind;
 use crate::inventory::owner::INSTALL_LABEL;
 use crate::k8s::managed_fields;
-use crate::k8s::object::{ObjectRef, list, text};
+use crate::k8s::object::{ObjectRef, items_at, text_at};
 use crate::k8s::request::api_error::ApiError;
 use crate::k8s::request::server::{MANAGER, Server};
 
@@ -29,7 +29,7 @@ impl Engine {
     /// Controllers write to the object meanwhile: where that came in between, it is read and done again.
     pub(crate) async fn take_over(&self, server: &Server, step: &Step) -> Result<(), Error> {
         let written = write_entries(server, &step.kind, &step.target, step.live.clone(), merged_entries).await;
-        written.map_err(|error| Error::on("adopt", &step.target, error))
+        written.map_err(|error| Error::for_object("adopt", &step.target, error))
     }
 
     /// Puts the entries of tools as they were in the place of all of ours, so that their next apply finds its own fields.
@@ -44,14 +44,14 @@ impl Engine {
         if entries.is_empty() {
             return Ok(());
         }
-        let failed = |error| Error::on("give back", target, error);
+        let failed = |error| Error::for_object("give back", target, error);
         let live = server.get_metadata(kind, target.namespace.as_deref(), &target.name).await.map_err(failed)?;
         write_entries(server, kind, target, live, |live| with_former(live, entries)).await.map_err(failed)
     }
 
     /// Removes our entry, so that nothing of an object is ours any more. Nothing but `managedFields` changes.
-    pub(crate) async fn disown(&self, server: &Server, kind: &Kind, target: &ObjectRef) -> Result<(), Error> {
-        let failed = |error| Error::on("give back", target, error);
+    pub(crate) async fn remove_managed_fields(&self, server: &Server, kind: &Kind, target: &ObjectRef) -> Result<(), Error> {
+        let failed = |error| Error::for_object("give back", target, error);
         let live = server.get_metadata(kind, target.namespace.as_deref(), &target.name).await.map_err(failed)?;
         write_entries(server, kind, target, live, without_ours).await.map_err(failed)
     }
@@ -68,7 +68,7 @@ async fn write_entries(
     for left in (0..TRIES).rev() {
         let Some(current) = live else { return Ok(()) };
         let Some(managed) = others(&current) else { return Ok(()) };
-        let version = text(&current, "/metadata/resourceVersion").unwrap_or_default();
+        let version = text_at(&current, "/metadata/resourceVersion").unwrap_or_default();
         let patch = json!([
             {"op": "test", "path": "/metadata/resourceVersion", "value": version},
             {"op": "replace", "path": "/metadata/managedFields", "value": managed},
@@ -78,7 +78,7 @@ async fn write_entries(
             return Err(refused);
         }
         live = server.get_metadata(kind, target.namespace.as_deref(), &target.name).await?;
-        if live.as_ref().is_some_and(|live| text(live, "/metadata/resourceVersion") == Some(version)) {
+        if live.as_ref().is_some_and(|live| text_at(live, "/metadata/resourceVersion") == Some(version)) {
             return Err(refused);
         }
     }
@@ -87,8 +87,8 @@ async fn write_entries(
 
 /// All entries but ours. An empty list would be no change to the server; an empty entry stands for none.
 fn without_ours(live: &Value) -> Option<Vec<Value>> {
-    managed_fields::ours(live)?;
-    let entries = list(live, "/metadata/managedFields").iter();
+    managed_fields::owned_entry(live)?;
+    let entries = items_at(live, "/metadata/managedFields").iter();
     let rest: Vec<Value> = entries.filter(|entry| !managed_fields::is_ours(entry)).cloned().collect();
     Some(if rest.is_empty() { vec![json!({})] } else { rest })
 }
@@ -96,14 +96,14 @@ fn without_ours(live: &Value) -> Option<Vec<Value>> {
 /// The entries with the former ones of tools in the place of ours; none where they are like that. What a tool has written
 /// since stays its own.
 fn with_former(live: &Value, former: &[Value]) -> Option<Vec<Value>> {
-    let is_our_own = |entry: &Value| is_tool(entry) && text(entry, "/manager") == Some(MANAGER);
-    let now = list(live, "/metadata/managedFields");
+    let is_our_own = |entry: &Value| is_tool(entry) && text_at(entry, "/manager") == Some(MANAGER);
+    let now = items_at(live, "/metadata/managedFields");
     let mut entries: Vec<Value> = now.iter().filter(|entry| !is_our_own(entry)).cloned().collect();
     let names = ["manager", "operation", "apiVersion"];
     for entry in former {
         let same = |known: &&mut Value| is_tool(known) && names.iter().all(|name| known.get(name) == entry.get(name));
         match (entries.iter_mut().find(same), entry.get("fieldsV1")) {
-            (Some(known), Some(fields)) => unite(&mut known["fieldsV1"], fields),
+            (Some(known), Some(fields)) => merge_field_sets(&mut known["fieldsV1"], fields),
             (Some(_), None) => {}
             (None, _) => entries.push(entry.clone()),
         }
@@ -112,8 +112,8 @@ fn with_former(live: &Value, former: &[Value]) -> Option<Vec<Value>> {
 }
 
 /// The entries of tools, where they take at most so many bytes.
-pub(crate) fn tools(live: &Value, most: usize) -> Vec<Value> {
-    let entries = list(live, "/metadata/managedFields").iter().filter(|entry| is_tool(entry)).cloned();
+pub(crate) fn find_tool_entries(live: &Value, most: usize) -> Vec<Value> {
+    let entries = items_at(live, "/metadata/managedFields").iter().filter(|entry| is_tool(entry)).cloned();
     let entries: Vec<Value> = entries.collect();
     let size: usize = entries.iter().map(|entry| entry.to_string().len()).sum();
     if size <= most { entries } else { Vec::new() }
@@ -121,15 +121,15 @@ pub(crate) fn tools(live: &Value, most: usize) -> Vec<Value> {
 
 /// Returns whether an entry is of a tool: of one that is known, or of one that has made a copy of an object of ours.
 pub(super) fn is_tool(entry: &Value) -> bool {
-    text(entry, "/subresource").unwrap_or_default().is_empty()
-        && (text(entry, "/manager").is_some_and(|manager| TOOLS.contains(&manager)) || is_copy(entry))
+    text_at(entry, "/subresource").unwrap_or_default().is_empty()
+        && (text_at(entry, "/manager").is_some_and(|manager| TOOLS.contains(&manager)) || is_copy(entry))
 }
 
 /// Returns whether an entry is of who wrote the labels of an installation, and not by applying: a tool that restores objects
 /// from a backup, under whatever name, writes whole ones.
 fn is_copy(entry: &Value) -> bool {
     let labels = entry.pointer("/fieldsV1/f:metadata/f:labels");
-    text(entry, "/operation") == Some("Update")
+    text_at(entry, "/operation") == Some("Update")
         && labels.is_some_and(|labels| labels.get(format!("f:{INSTALL_LABEL}")).is_some())
 }
 
@@ -172,14 +172,14 @@ fn drop_unset(after: &mut Value, fields: &Value, manifest: Option<&Value>, other
 
 /// The entries with those of tools in one of ours; none when there is nothing to rename or we have one already.
 fn merged_entries(live: &Value) -> Option<Vec<Value>> {
-    if managed_fields::ours(live).is_some() {
+    if managed_fields::owned_entry(live).is_some() {
         return None;
     }
     let (tools, mut rest): (Vec<Value>, Vec<Value>) =
-        list(live, "/metadata/managedFields").iter().cloned().partition(is_tool);
+        items_at(live, "/metadata/managedFields").iter().cloned().partition(is_tool);
     let mut ours = tools.first()?.clone();
     for other in &tools[1..] {
-        unite(&mut ours["fieldsV1"], other.get("fieldsV1")?);
+        merge_field_sets(&mut ours["fieldsV1"], other.get("fieldsV1")?);
     }
     ours["manager"] = MANAGER.into();
     ours["operation"] = "Apply".into();
@@ -188,11 +188,11 @@ fn merged_entries(live: &Value) -> Option<Vec<Value>> {
 }
 
 /// The union of two sets of fields: sets are trees of maps, and a leaf is an empty map.
-fn unite(into: &mut Value, other: &Value) {
+fn merge_field_sets(into: &mut Value, other: &Value) {
     let (Some(into), Some(other)) = (into.as_object_mut(), other.as_object()) else { return };
     for (key, value) in other {
         match into.get_mut(key) {
-            Some(known) => unite(known, value),
+            Some(known) => merge_field_sets(known, value),
             None => {
                 into.insert(key.clone(), value.clone());
             }
@@ -257,9 +257,9 @@ mod tests {
         let controller = entry("kube-controller-manager", "Update", &json!({"f:status": {}}));
         let helm = |fields: Value| entry("helm", "Apply", &fields);
         let before = json!({"metadata": {"managedFields": [helm(json!({"f:data": {"f:a": {}}})), controller]}});
-        let former = tools(&before, 1024);
+        let former = find_tool_entries(&before, 1024);
         assert_eq!(former, [helm(json!({"f:data": {"f:a": {}}}))]);
-        assert_eq!(tools(&before, 64), Vec::<Value>::new(), "they do not fit");
+        assert_eq!(find_tool_entries(&before, 64), Vec::<Value>::new(), "they do not fit");
         let live = |more: &[Value]| {
             let ours = [
                 controller.clone(),

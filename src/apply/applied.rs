@@ -6,7 +6,7 @@ use super::plan::Step;
 use crate::inventory::record::{Item, Origin};
 use crate::k8s::event::Done;
 use crate::k8s::managed_fields;
-use crate::k8s::object::{number, uid};
+use crate::k8s::object::{number_at, object_uid};
 
 /// An object of the run as the server has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,12 +24,12 @@ impl Applied {
     pub(crate) fn new(step: &Step, live: &Value, done: Done, origin: Origin) -> Self {
         let item = Item {
             object: step.target.clone(),
-            uid: uid(live).to_owned(),
+            uid: object_uid(live).to_owned(),
             origin,
             policy: step.policy,
             digest: step.digest.clone(),
-            fields: managed_fields::held(live),
+            fields: managed_fields::count_owned_fields(live),
         };
-        Self { item, generation: number(live, "/metadata/generation"), done }
+        Self { item, generation: number_at(live, "/metadata/generation"), done }
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::api::kinds::Kind;
 use crate::k8s::managed_fields;
 use crate::k8s::managed_fields::AUTOSCALERS;
-use crate::k8s::object::{ObjectRef, text};
+use crate::k8s::object::{ObjectRef, text_at};
 use crate::k8s::request::server::{Selection, Server};
 
 /// Present owner of the replicas of an object, which somebody other than a person with kubectl has taken.
@@ -28,12 +28,12 @@ pub(crate) enum Scaler {
 
 impl Scaler {
     /// Returns whether the replicas are left to it.
-    pub(crate) const fn keeps(&self) -> bool {
+    pub(crate) const fn is_replica_owner(&self) -> bool {
         matches!(self, Self::Autoscaler(_) | Self::Unread(_))
     }
 
     /// Returns the keeper of the replicas, in words for messages; none where they are not left to anybody.
-    pub(crate) fn keeper(&self) -> Option<String> {
+    pub(crate) fn describe_replica_owner(&self) -> Option<String> {
         match self {
             Self::Autoscaler(name) => Some(format!("the autoscaler `{name}`")),
             Self::Unread(manager) => Some(format!("`{manager}` (autoscalers cannot be listed)")),
@@ -41,10 +41,10 @@ impl Scaler {
         }
     }
 
-    fn of(target: &ObjectRef, manager: &str, autoscalers: Option<&[Value]>) -> Self {
+    fn from_autoscalers(target: &ObjectRef, manager: &str, autoscalers: Option<&[Value]>) -> Self {
         let Some(autoscalers) = autoscalers else { return Self::Unread(manager.to_owned()) };
-        match autoscalers.iter().find(|autoscaler| scales(autoscaler, target)) {
-            Some(autoscaler) => Self::Autoscaler(text(autoscaler, "/metadata/name").unwrap_or_default().to_owned()),
+        match autoscalers.iter().find(|autoscaler| is_autoscaler_of(autoscaler, target)) {
+            Some(autoscaler) => Self::Autoscaler(text_at(autoscaler, "/metadata/name").unwrap_or_default().to_owned()),
             None if manager == AUTOSCALERS => Self::Gone,
             None => Self::Other,
         }
@@ -52,16 +52,16 @@ impl Scaler {
 }
 
 /// Returns whether an autoscaler is one of this object, in whichever version it names it.
-fn scales(autoscaler: &Value, target: &ObjectRef) -> bool {
-    let of = |field: &str| text(autoscaler, &format!("/spec/scaleTargetRef/{field}")).unwrap_or_default();
+fn is_autoscaler_of(autoscaler: &Value, target: &ObjectRef) -> bool {
+    let of = |field: &str| text_at(autoscaler, &format!("/spec/scaleTargetRef/{field}")).unwrap_or_default();
     let (group, _) = of("apiVersion").split_once('/').unwrap_or_default();
-    target.is(group, of("kind")) && target.name == of("name")
+    target.is_kind(group, of("kind")) && target.name == of("name")
 }
 
 /// Finds the owners of the replicas of those of these live objects (or their metadata) that somebody has scaled.
 ///
 /// Where nobody has, nothing is read; else the autoscalers of each namespace concerned, in one list.
-pub(crate) async fn scalers<'a>(
+pub(crate) async fn find_scalers<'a>(
     server: &Server,
     live: impl IntoIterator<Item = (&'a ObjectRef, &'a Value)>,
 ) -> BTreeMap<ObjectRef, Scaler> {
@@ -70,14 +70,14 @@ pub(crate) async fn scalers<'a>(
     for (target, manager) in taken {
         places.entry(target.namespace.as_deref()).or_default().push((target, manager));
     }
-    let kind = Kind::known("autoscaling", "HorizontalPodAutoscaler");
+    let kind = Kind::from_table("autoscaling", "HorizontalPodAutoscaler");
     let mut found = BTreeMap::new();
     for (namespace, taken) in places {
         let selection = Selection { namespace, ..Selection::default() };
         // Whoever may not read them goes on as if the manager were one.
-        let autoscalers = server.list(&kind, &selection).await.ok();
+        let autoscalers = server.list_objects(&kind, &selection).await.ok();
         let judged = |(target, manager): (&ObjectRef, &str)| {
-            (target.clone(), Scaler::of(target, manager, autoscalers.as_deref()))
+            (target.clone(), Scaler::from_autoscalers(target, manager, autoscalers.as_deref()))
         };
         found.extend(taken.into_iter().map(judged));
     }
@@ -96,8 +96,8 @@ mod tests {
 
     #[test]
     fn replicas_are_an_autoscalers_only_where_one_is_for_that_object() {
-        let target = ObjectRef::new(&Kind::known("apps", "Deployment"), Some("fleet"), "d");
-        let of = |manager, autoscalers: &[Value]| Scaler::of(&target, manager, Some(autoscalers));
+        let target = ObjectRef::new(&Kind::from_table("apps", "Deployment"), Some("fleet"), "d");
+        let of = |manager, autoscalers: &[Value]| Scaler::from_autoscalers(&target, manager, Some(autoscalers));
         let its = [autoscaler("apps/v1", "Deployment", "d")];
         assert_eq!(of(AUTOSCALERS, &its), Scaler::Autoscaler("a".to_owned()));
         assert_eq!(of("oc", &its), Scaler::Autoscaler("a".to_owned()), "whoever scaled last");
@@ -114,9 +114,9 @@ mod tests {
 
     #[test]
     fn where_autoscalers_cannot_be_listed_replicas_are_left_to_who_has_them() {
-        let target = ObjectRef::new(&Kind::known("apps", "Deployment"), Some("fleet"), "d");
-        let unread = Scaler::of(&target, "oc", None);
-        assert!(unread.keeps() && unread.keeper().is_some_and(|keeper| keeper.contains("`oc`")), "{unread:?}");
-        assert!(!Scaler::Gone.keeps() && !Scaler::Other.keeps());
+        let target = ObjectRef::new(&Kind::from_table("apps", "Deployment"), Some("fleet"), "d");
+        let unread = Scaler::from_autoscalers(&target, "oc", None);
+        assert!(unread.is_replica_owner() && unread.describe_replica_owner().is_some_and(|keeper| keeper.contains("`oc`")), "{unread:?}");
+        assert!(!Scaler::Gone.is_replica_owner() && !Scaler::Other.is_replica_owner());
     }
 }

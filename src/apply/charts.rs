@@ -34,7 +34,7 @@ impl Planned {
     }
 
     /// An object that an uninstall keeps unless data is to be deleted too.
-    pub const fn kept(stage: u32, object: Value) -> Self {
+    pub const fn new_retained(stage: u32, object: Value) -> Self {
         Self { stage, object, policy: Policy::Keep }
     }
 }
@@ -53,7 +53,7 @@ impl FromIterator<ObjectRef> for Renderable {
 fn without_digest(object: &ObjectRef) -> ObjectRef {
     let is_digest = |text: &str| text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     match object.name.rsplit_once('-') {
-        Some((name, digest)) if object.is("batch", "Job") && is_digest(digest) => {
+        Some((name, digest)) if object.is_kind("batch", "Job") && is_digest(digest) => {
             ObjectRef { name: name.to_owned(), ..object.clone() }
         }
         _ => object.clone(),
@@ -72,11 +72,11 @@ impl Renderable {
     }
 
     /// Returns the reason that no chart renders an object, as a clause; none for one that some chart renders.
-    pub(crate) fn refusal(&self, object: &ObjectRef) -> Option<String> {
+    pub(crate) fn explain_not_rendered(&self, object: &ObjectRef) -> Option<String> {
         if self.contains(object) {
             return None;
         }
-        let mut same_kind = self.0.iter().filter(|known| known.is(&object.group, &object.kind)).peekable();
+        let mut same_kind = self.0.iter().filter(|known| known.is_kind(&object.group, &object.kind)).peekable();
         if same_kind.peek().is_none() {
             return Some("no chart of any line renders this kind of object".to_owned());
         }
@@ -95,14 +95,14 @@ pub type Rendering<'a> = Pin<Box<dyn Future<Output = Result<Vec<Planned>, String
 /// The compiled charts, for the owner of an engine.
 pub trait Charts: fmt::Debug + Send + Sync {
     /// Every object that the chart of some line renders, with all that values can switch on.
-    fn renderable(&self) -> &Renderable;
+    fn renderable_objects(&self) -> &Renderable;
 
     /// The objects of a recorded release, rendered again from its version and its values; those of secret values are read
     /// from the cluster.
     ///
     /// # Errors
     /// A clause that says why it cannot be rendered, such as that its values are not recorded.
-    fn recorded<'a>(&'a self, release: &'a Release) -> Rendering<'a>;
+    fn render_recorded<'a>(&'a self, release: &'a Release) -> Rendering<'a>;
 }
 
 /// The charts of an engine that was given none: it undoes nothing.
@@ -110,11 +110,11 @@ pub trait Charts: fmt::Debug + Send + Sync {
 pub(crate) struct NoCharts(Renderable);
 
 impl Charts for NoCharts {
-    fn renderable(&self) -> &Renderable {
+    fn renderable_objects(&self) -> &Renderable {
         &self.0
     }
 
-    fn recorded<'a>(&'a self, _: &'a Release) -> Rendering<'a> {
+    fn render_recorded<'a>(&'a self, _: &'a Release) -> Rendering<'a> {
         Box::pin(async { Err("no charts are at hand".to_owned()) })
     }
 }
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn an_object_is_renderable_by_kind_namespace_and_name() {
         let object = |group: &str, kind: &str, namespace: &str, name: &str| {
-            ObjectRef::new(&Kind::known(group, kind), Some(namespace), name)
+            ObjectRef::new(&Kind::from_table(group, kind), Some(namespace), name)
         };
         let rbac = "rbac.authorization.k8s.io";
         let renderable: Renderable = [
@@ -151,7 +151,7 @@ mod tests {
             (object(rbac, "ClusterRoleBinding", "", "fleet-agent"), Some("this kind")),
             (object(rbac, "Role", "fleet", "fleet-agent"), Some("in that namespace")),
         ] {
-            let why = renderable.refusal(&known);
+            let why = renderable.explain_not_rendered(&known);
             assert_eq!(why.is_none(), refused.is_none(), "{known}: {why:?}");
             assert!(refused.is_none_or(|part| why.as_ref().is_some_and(|why| why.contains(part))), "{known}: {why:?}");
         }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::error::Error;
 use super::plan::Step;
-use crate::k8s::object::{is_terminating, list, text};
+use crate::k8s::object::{is_terminating, items_at, text_at};
 use crate::k8s::request::server::Server;
 
 const TEMPLATES: &str = "/spec/volumeClaimTemplates";
@@ -17,11 +17,11 @@ const TEMPLATES: &str = "/spec/volumeClaimTemplates";
 /// A read that the server refuses.
 pub(super) async fn keep_metadata(server: &Server, step: &mut Step) -> Result<(), Error> {
     let is_there = step.live.as_ref().is_some_and(|live| !is_terminating(live));
-    if !is_there || step.kind.kind != "StatefulSet" || list(&step.manifest, TEMPLATES).is_empty() {
+    if !is_there || step.kind.kind != "StatefulSet" || items_at(&step.manifest, TEMPLATES).is_empty() {
         return Ok(());
     }
-    let live = server.get(&step.kind, step.target.namespace.as_deref(), &step.target.name).await;
-    let live = live.map_err(|error| Error::on("read", &step.target, error))?;
+    let live = server.get_object(&step.kind, step.target.namespace.as_deref(), &step.target.name).await;
+    let live = live.map_err(|error| Error::for_object("read", &step.target, error))?;
     if let Some(live) = live {
         step.unset = take_metadata(&mut step.manifest, &live);
     }
@@ -34,9 +34,9 @@ fn take_metadata(manifest: &mut Value, live: &Value) -> Vec<String> {
     let mut unset = Vec::new();
     let templates = manifest.pointer_mut(TEMPLATES).and_then(Value::as_array_mut);
     for template in templates.into_iter().flatten() {
-        let name = text(template, "/metadata/name").map(str::to_owned);
+        let name = text_at(template, "/metadata/name").map(str::to_owned);
         let name = name.as_deref();
-        let Some(namesake) = list(live, TEMPLATES).iter().find(|live| text(live, "/metadata/name") == name) else {
+        let Some(namesake) = items_at(live, TEMPLATES).iter().find(|live| text_at(live, "/metadata/name") == name) else {
             continue;
         };
         let Some(metadata) = template["metadata"].as_object_mut() else { continue };

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::api::util::text::{visible, visible_cell};
-use crate::k8s::object::{ObjectRef, list, text};
+use crate::api::util::text::{visible_line, visible_cell};
+use crate::k8s::object::{ObjectRef, items_at, text_at};
 use crate::k8s::request::api_error::ApiError;
 
 /// Most characters of a value in a message.
@@ -30,13 +30,13 @@ pub struct Conflict {
 
 impl Conflict {
     /// Argument of `--take-fields` for just this field: `Deployment/apiserver:.spec.replicas`.
-    pub fn flag(&self) -> String {
-        flag(&self.object, &self.field)
+    pub fn take_fields_flag(&self) -> String {
+        format_take_fields_flag(&self.object, &self.field)
     }
 }
 
 /// Argument of `--take-fields` for one field of one object.
-pub(crate) fn flag(object: &ObjectRef, field: &str) -> String {
+pub(crate) fn format_take_fields_flag(object: &ObjectRef, field: &str) -> String {
     format!("{}/{}:{field}", object.kind, object.name)
 }
 
@@ -46,9 +46,9 @@ impl fmt::Display for Conflict {
             f,
             "{} {}: ours {}, theirs {}, held by `{}`",
             self.object,
-            visible(&self.field),
-            visible(&self.ours),
-            visible(&self.theirs),
+            visible_line(&self.field),
+            visible_line(&self.ours),
+            visible_line(&self.theirs),
             visible_cell(&self.manager)
         )?;
         self.since.as_ref().map_or(Ok(()), |since| write!(f, " since {}", visible_cell(since)))
@@ -56,12 +56,12 @@ impl fmt::Display for Conflict {
 }
 
 /// The conflicts in a server's answer to an apply.
-pub(crate) fn read(error: &ApiError, target: &ObjectRef, manifest: &Value, live: Option<&Value>) -> Vec<Conflict> {
+pub(crate) fn parse_conflicts(error: &ApiError, target: &ObjectRef, manifest: &Value, live: Option<&Value>) -> Vec<Conflict> {
     let shown = |object: Option<&Value>, field: &str| {
         if target.is_secret() {
             return "(not shown)".to_owned();
         }
-        object.and_then(|object| at(object, field)).map_or_else(|| "(not set)".to_owned(), show)
+        object.and_then(|object| value_at_path(object, field)).map_or_else(|| "(not set)".to_owned(), format_short_value)
     };
     error
         .causes
@@ -70,10 +70,10 @@ pub(crate) fn read(error: &ApiError, target: &ObjectRef, manifest: &Value, live:
         .map(|cause| {
             let manager = cause.message.split('"').nth(1).unwrap_or("another manager").to_owned();
             let since = live.and_then(|live| {
-                list(live, "/metadata/managedFields")
+                items_at(live, "/metadata/managedFields")
                     .iter()
-                    .find(|entry| text(entry, "/manager") == Some(&manager))
-                    .and_then(|entry| text(entry, "/time"))
+                    .find(|entry| text_at(entry, "/manager") == Some(&manager))
+                    .and_then(|entry| text_at(entry, "/time"))
                     .map(str::to_owned)
             });
             Conflict {
@@ -89,7 +89,7 @@ pub(crate) fn read(error: &ApiError, target: &ObjectRef, manifest: &Value, live:
 }
 
 /// Returns whether the user allowed to take a field: a bare path allows it on every object, `Kind/name:path` on one.
-pub(crate) fn allowed(object: &ObjectRef, field: &str, take: &[String]) -> bool {
+pub(crate) fn may_take_field(object: &ObjectRef, field: &str, take: &[String]) -> bool {
     take.iter().any(|wanted| {
         let (scope, path) = wanted
             .split_once(':')
@@ -100,7 +100,7 @@ pub(crate) fn allowed(object: &ObjectRef, field: &str, take: &[String]) -> bool 
     })
 }
 
-fn show(value: &Value) -> String {
+fn format_short_value(value: &Value) -> String {
     let text = value.to_string();
     if text.chars().count() <= SHOWN {
         return text;
@@ -110,14 +110,14 @@ fn show(value: &Value) -> String {
 }
 
 /// The value at a path as the server writes it. Keys may contain dots, so the longest key that exists is taken.
-fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
+fn value_at_path<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     if path.is_empty() {
         return Some(value);
     }
     if let Some(rest) = path.strip_prefix('[') {
-        let end = closing(rest)?;
-        let item = value.as_array()?.iter().find(|item| selects(&rest[..end], item))?;
-        return at(item, &rest[end + 1..]);
+        let end = find_closing_bracket(rest)?;
+        let item = value.as_array()?.iter().find(|item| is_item_selected(&rest[..end], item))?;
+        return value_at_path(item, &rest[end + 1..]);
     }
     let rest = path.strip_prefix('.')?;
     let map = value.as_object()?;
@@ -126,12 +126,12 @@ fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     keys.into_iter().find_map(|key| {
         let after = &rest[key.len()..];
         let ends = after.is_empty() || after.starts_with(['.', '[']);
-        if ends { at(&map[key], after) } else { None }
+        if ends { value_at_path(&map[key], after) } else { None }
     })
 }
 
 /// The position of the `]` that is outside of quotes.
-fn closing(text: &str) -> Option<usize> {
+fn find_closing_bracket(text: &str) -> Option<usize> {
     let (mut quoted, mut escaped) = (false, false);
     for (index, c) in text.char_indices() {
         match c {
@@ -146,7 +146,7 @@ fn closing(text: &str) -> Option<usize> {
 }
 
 /// Returns whether `name="a",port=1` (keys) or `="a"` (a value of a set) selects a list item.
-fn selects(selector: &str, item: &Value) -> bool {
+fn is_item_selected(selector: &str, item: &Value) -> bool {
     if let Some(value) = selector.strip_prefix('=') {
         return serde_json::from_str::<Value>(value).is_ok_and(|value| value == *item);
     }
@@ -164,7 +164,7 @@ mod tests {
     use serde_json::json;
 
     fn error(field: &str) -> ApiError {
-        let mut error = ApiError::synthetic(409, "Conflict", "conflict".into());
+        let mut error = ApiError::new_synthetic(409, "Conflict", "conflict".into());
         error.causes.push(Cause {
             reason: "FieldManagerConflict".into(),
             field: field.into(),
@@ -184,32 +184,32 @@ mod tests {
     fn a_conflict_names_field_manager_time_and_both_values() {
         let field = ".spec.template.spec.containers[name=\"a\"].image";
         let target = ObjectRef::of(&deployment("x")).unwrap();
-        let conflicts = read(&error(field), &target, &deployment("ours:1"), Some(&deployment("theirs:2")));
+        let conflicts = parse_conflicts(&error(field), &target, &deployment("ours:1"), Some(&deployment("theirs:2")));
         let text = conflicts[0].to_string();
         for part in ["Deployment n/api", field, "\"ours:1\"", "\"theirs:2\"", "`kubectl-edit`", "2026-11-20T10:00:00Z"]
         {
             assert!(text.contains(part), "{part} in {text}");
         }
-        assert_eq!(conflicts[0].flag(), format!("Deployment/api:{field}"));
+        assert_eq!(conflicts[0].take_fields_flag(), format!("Deployment/api:{field}"));
     }
 
     #[test]
     fn keys_with_dots_are_found() {
-        assert_eq!(at(&deployment("x"), ".metadata.labels.app.kubernetes.io/name"), Some(&json!("x")));
+        assert_eq!(value_at_path(&deployment("x"), ".metadata.labels.app.kubernetes.io/name"), Some(&json!("x")));
     }
 
     #[test]
     fn the_value_of_a_secret_is_not_shown() {
         let secret =
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": "aHVudGVyMg=="}});
-        let conflicts = read(&error(".data.k"), &ObjectRef::of(&secret).unwrap(), &secret, Some(&secret));
+        let conflicts = parse_conflicts(&error(".data.k"), &ObjectRef::of(&secret).unwrap(), &secret, Some(&secret));
         assert!(!conflicts[0].to_string().contains("aHVudGVyMg"), "{}", conflicts[0]);
     }
 
     #[test]
     fn only_the_fields_that_were_named_may_be_taken() {
         let target = ObjectRef::of(&deployment("x")).unwrap();
-        let conflict = read(&error(".spec.replicas"), &target, &deployment("x"), None).remove(0);
+        let conflict = parse_conflicts(&error(".spec.replicas"), &target, &deployment("x"), None).remove(0);
         for (take, expected) in [
             (".spec.replicas", true),
             ("spec.replicas", true),
@@ -218,7 +218,7 @@ mod tests {
             (".spec", false),
             (".spec.paused", false),
         ] {
-            assert_eq!(allowed(&conflict.object, &conflict.field, &[take.to_owned()]), expected, "{take}");
+            assert_eq!(may_take_field(&conflict.object, &conflict.field, &[take.to_owned()]), expected, "{take}");
         }
     }
 }

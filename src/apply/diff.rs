@@ -13,8 +13,8 @@ use super::engine::Engine;
 use super::error::Error;
 use super::plan::{Action, Plan, Step};
 use super::prune::{THEIRS, Unplanned};
-use crate::inventory::record::{Item, digest};
-use crate::k8s::object::{ObjectRef, text};
+use crate::inventory::record::{Item, digest_manifest};
+use crate::k8s::object::{ObjectRef, text_at};
 use crate::k8s::request::server::{ApplyOptions, Server};
 
 /// The namespace that every cluster has, where objects are checked whose own namespace is not there yet.
@@ -70,11 +70,11 @@ impl Engine {
     ///
     /// # Errors
     /// What the server would refuse at an apply, but for conflicts, which are part of the answer.
-    pub async fn diff(&self, plan: &Plan) -> Result<Vec<Difference>, Error> {
+    pub async fn diff_plan(&self, plan: &Plan) -> Result<Vec<Difference>, Error> {
         let server = self.server();
         let answers: Vec<Result<Option<Difference>, Error>> = stream::iter(&plan.steps)
-            .filter(|step| std::future::ready(step.action.writes()))
-            .map(|step| self.difference(&server, step, &plan.install_uid))
+            .filter(|step| std::future::ready(step.action.is_write()))
+            .map(|step| self.diff_step(&server, step, &plan.install_uid))
             .buffered(self.options.parallel)
             .collect()
             .await;
@@ -83,7 +83,7 @@ impl Engine {
             differences.extend(answer?);
         }
         let pruned: Vec<Result<Option<Difference>, Error>> = stream::iter(&plan.prune)
-            .map(|item| self.deletion(&server, item))
+            .map(|item| self.diff_deletion(&server, item))
             .buffered(self.options.parallel)
             .collect()
             .await;
@@ -95,8 +95,8 @@ impl Engine {
 
     /// Returns the difference for an object that is planned no more: its deletion, or that it stays. None where it is
     /// gone.
-    async fn deletion(&self, server: &Server, item: &Item) -> Result<Option<Difference>, Error> {
-        let (change, note) = match self.unplanned(server, item).await? {
+    async fn diff_deletion(&self, server: &Server, item: &Item) -> Result<Option<Difference>, Error> {
+        let (change, note) = match self.observe_unplanned(server, item).await? {
             Unplanned::Ours(..) => (Change::Delete, None),
             Unplanned::Theirs => (Change::Keep, Some(format!("stays: {THEIRS}"))),
             Unplanned::Unread(error) => (Change::Keep, Some(format!("stays: {error}"))),
@@ -105,25 +105,25 @@ impl Engine {
         Ok(Some(Difference { object: item.object.clone(), change, fields: Vec::new(), conflicts: Vec::new(), note }))
     }
 
-    async fn difference(&self, server: &Server, step: &Step, uid: &str) -> Result<Option<Difference>, Error> {
-        let hidden = |value: &Value| format!("hash:{}", digest(uid, value));
+    async fn diff_step(&self, server: &Server, step: &Step, uid: &str) -> Result<Option<Difference>, Error> {
+        let hidden = |value: &Value| format!("hash:{}", digest_manifest(uid, value));
         let hide: Option<&dyn Fn(&Value) -> String> = if step.target.is_secret() { Some(&hidden) } else { None };
         let change = if step.action == Action::Create { Change::Create } else { Change::Update };
         let mut difference =
             Difference { object: step.target.clone(), change, fields: Vec::new(), conflicts: Vec::new(), note: None };
-        let mut live = if change == Change::Create { None } else { self.whole(server, step).await? };
+        let mut live = if change == Change::Create { None } else { self.read_step_target(server, step).await? };
         let mut options = ApplyOptions { force: false, dry_run: true };
         let mut reads_again = READS_AGAIN;
         let mut after = loop {
-            match server.apply(&step.kind, &step.manifest, options).await {
+            match server.apply_object(&step.kind, &step.manifest, options).await {
                 // What others change between the read and the dry run is no change of the apply.
-                Ok(written) if reads_again > 0 && live.as_ref().is_some_and(|live| differ(live, &written.object)) => {
+                Ok(written) if reads_again > 0 && live.as_ref().is_some_and(|live| is_other_version(live, &written.object)) => {
                     reads_again -= 1;
-                    live = self.whole(server, step).await?;
+                    live = self.read_step_target(server, step).await?;
                 }
                 Ok(written) => break written.object,
                 Err(error) if error.is_conflict_with_manager() && !options.force => {
-                    let mut found = conflict::read(&error, &step.target, &step.manifest, live.as_ref());
+                    let mut found = conflict::parse_conflicts(&error, &step.target, &step.manifest, live.as_ref());
                     found.retain(|conflict| !self.may_take(conflict, step));
                     difference.conflicts = found;
                     options.force = true;
@@ -133,15 +133,15 @@ impl Engine {
                     difference.note = Some(self.stand_in(server, step).await?);
                     break step.manifest.clone();
                 }
-                Err(error) => return Err(Error::on("check", &step.target, error)),
+                Err(error) => return Err(Error::for_object("check", &step.target, error)),
             }
         };
         if let Some(live) = live.as_ref().filter(|_| step.action == Action::Adopt) {
             adopt::drop_with(&mut after, live, &step.manifest);
         }
-        compare(
-            live.as_ref().map(comparable).as_ref(),
-            Some(&comparable(&after)),
+        compare_values(
+            live.as_ref().map(comparable_fields).as_ref(),
+            Some(&comparable_fields(&after)),
             &mut String::new(),
             hide,
             &mut difference.fields,
@@ -156,35 +156,35 @@ impl Engine {
     /// The answer is a note for people. What the server finds wrong with the object itself is an error.
     async fn stand_in(&self, server: &Server, step: &Step) -> Result<String, Error> {
         if step.target.namespace.is_none() {
-            return Ok(format!("not checked by the server: {} is not there yet", missing(step)));
+            return Ok(format!("not checked by the server: {} is not there yet", describe_missing_parent(step)));
         }
         let mut manifest = step.manifest.clone();
         manifest["metadata"]["namespace"] = STAND_IN.into();
         // A name that nothing there has, so that the answer is about an object that is made.
-        manifest["metadata"]["name"] = format!("fleetctl-check-{}", &digest("", &step.manifest.clone())[..8])
+        manifest["metadata"]["name"] = format!("fleetctl-check-{}", &digest_manifest("", &step.manifest.clone())[..8])
             .to_lowercase()
             .replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "0")
             .into();
         let options = ApplyOptions { force: false, dry_run: true };
-        match server.apply(&step.kind, &manifest, options).await {
+        match server.apply_object(&step.kind, &manifest, options).await {
             Ok(_) => {
-                Ok(format!("checked by the server as if in namespace {STAND_IN}: {} is not there yet", missing(step)))
+                Ok(format!("checked by the server as if in namespace {STAND_IN}: {} is not there yet", describe_missing_parent(step)))
             }
             // Its rights, quotas and policies are not those of the namespace that is meant.
             Err(error) if error.is_not_found() || error.is_forbidden() || error.is_denied_by_policy() => {
-                Ok(format!("not checked by the server: {} is not there yet", missing(step)))
+                Ok(format!("not checked by the server: {} is not there yet", describe_missing_parent(step)))
             }
-            Err(error) => Err(Error::on("check", &step.target, error)),
+            Err(error) => Err(Error::for_object("check", &step.target, error)),
         }
     }
 
-    async fn whole(&self, server: &Server, step: &Step) -> Result<Option<Value>, Error> {
-        let live = server.get(&step.kind, step.target.namespace.as_deref(), &step.target.name).await;
-        live.map_err(|e| Error::on("read", &step.target, e))
+    async fn read_step_target(&self, server: &Server, step: &Step) -> Result<Option<Value>, Error> {
+        let live = server.get_object(&step.kind, step.target.namespace.as_deref(), &step.target.name).await;
+        live.map_err(|e| Error::for_object("read", &step.target, e))
     }
 }
 
-fn missing(step: &Step) -> String {
+fn describe_missing_parent(step: &Step) -> String {
     step.target
         .namespace
         .as_ref()
@@ -193,13 +193,13 @@ fn missing(step: &Step) -> String {
 
 /// Returns true where the answer of a dry run is about another version of an object than the one that was read: a dry run
 /// keeps the version that it started from.
-fn differ(live: &Value, answer: &Value) -> bool {
-    let version = |object: &Value| text(object, "/metadata/resourceVersion").map(ToOwned::to_owned);
+fn is_other_version(live: &Value, answer: &Value) -> bool {
+    let version = |object: &Value| text_at(object, "/metadata/resourceVersion").map(ToOwned::to_owned);
     version(live).zip(version(answer)).is_some_and(|(live, answer)| live != answer)
 }
 
 /// The part of an object that people mean: without status and what the server counts.
-fn comparable(object: &Value) -> Value {
+fn comparable_fields(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(map) = object.as_object_mut() {
         map.remove("status");
@@ -212,7 +212,7 @@ fn comparable(object: &Value) -> Value {
     object
 }
 
-fn compare(
+fn compare_values(
     before: Option<&Value>,
     after: Option<&Value>,
     path: &mut String,
@@ -227,7 +227,7 @@ fn compare(
             for key in keys {
                 path.push('.');
                 path.push_str(key);
-                compare(before.get(key), after.get(key), path, hide, changes);
+                compare_values(before.get(key), after.get(key), path, hide, changes);
                 path.truncate(length);
             }
         }
@@ -236,7 +236,7 @@ fn compare(
             for (key, value) in after {
                 path.push('.');
                 path.push_str(key);
-                compare(None, Some(value), path, hide, changes);
+                compare_values(None, Some(value), path, hide, changes);
                 path.truncate(length);
             }
         }
@@ -244,14 +244,14 @@ fn compare(
             for (key, value) in before {
                 path.push('.');
                 path.push_str(key);
-                compare(Some(value), None, path, hide, changes);
+                compare_values(Some(value), None, path, hide, changes);
                 path.truncate(length);
             }
         }
         (Some(Value::Array(before)), Some(Value::Array(after))) => {
-            for (selector, before, after) in pairs(before, after) {
+            for (selector, before, after) in pair_list_items(before, after) {
                 path.push_str(&selector);
-                compare(before, after, path, hide, changes);
+                compare_values(before, after, path, hide, changes);
                 path.truncate(length);
             }
         }
@@ -266,11 +266,11 @@ fn compare(
 }
 
 /// Items of two lists that belong together: by name where all have one, else by position.
-fn pairs<'a>(before: &'a [Value], after: &'a [Value]) -> Vec<(String, Option<&'a Value>, Option<&'a Value>)> {
-    let have_names = |items: &[Value]| items.iter().all(|item| text(item, "/name").is_some());
+fn pair_list_items<'a>(before: &'a [Value], after: &'a [Value]) -> Vec<(String, Option<&'a Value>, Option<&'a Value>)> {
+    let have_names = |items: &[Value]| items.iter().all(|item| text_at(item, "/name").is_some());
     if have_names(before) && have_names(after) {
-        let find = |items: &'a [Value], name: &str| items.iter().find(|item| text(item, "/name") == Some(name));
-        let mut names: Vec<&str> = before.iter().chain(after).filter_map(|item| text(item, "/name")).collect();
+        let find = |items: &'a [Value], name: &str| items.iter().find(|item| text_at(item, "/name") == Some(name));
+        let mut names: Vec<&str> = before.iter().chain(after).filter_map(|item| text_at(item, "/name")).collect();
         names.sort_unstable();
         names.dedup();
         return names
@@ -293,9 +293,9 @@ mod tests {
 
     fn changes(before: &Value, after: &Value, secret: bool) -> Vec<String> {
         let mut changes = Vec::new();
-        let hidden = |value: &Value| format!("hash:{}", digest("u", value));
+        let hidden = |value: &Value| format!("hash:{}", digest_manifest("u", value));
         let hide: Option<&dyn Fn(&Value) -> String> = if secret { Some(&hidden) } else { None };
-        compare(Some(before), Some(after), &mut String::new(), hide, &mut changes);
+        compare_values(Some(before), Some(after), &mut String::new(), hide, &mut changes);
         let or = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
         changes.iter().map(|c| format!("{}: {} {}", c.path, or(&c.before), or(&c.after))).collect()
     }
@@ -349,7 +349,7 @@ mod tests {
             async { Ok::<_, std::convert::Infallible>(answer) }
         });
         let owner = crate::inventory::Owner::new("control-plane", "demo", "fleet");
-        let engine = Engine::reader(kube::Client::new(service, "default"), owner);
+        let engine = Engine::new_reader(kube::Client::new(service, "default"), owner);
         let manifest =
             json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "etcd", "namespace": "fleet"}});
         engine.stand_in(&engine.server(), &step(manifest, Action::Create)).await
@@ -359,7 +359,7 @@ mod tests {
         Step {
             stage: 0,
             target: ObjectRef::of(&manifest).unwrap(),
-            kind: crate::api::kinds::Kind::known("apps", "StatefulSet"),
+            kind: crate::api::kinds::Kind::from_table("apps", "StatefulSet"),
             manifest,
             policy: crate::inventory::Policy::Delete,
             action,
@@ -390,10 +390,10 @@ mod tests {
             async { Ok::<_, std::convert::Infallible>(http::Response::new(body)) }
         });
         let owner = crate::inventory::Owner::new("control-plane", "demo", "fleet");
-        let engine = Engine::reader(kube::Client::new(service, "default"), owner);
+        let engine = Engine::new_reader(kube::Client::new(service, "default"), owner);
         let manifest = json!({"apiVersion": "apps/v1", "kind": "StatefulSet",
             "metadata": {"name": "etcd", "namespace": "fleet"}, "spec": {"replicas": 3}});
-        let found = engine.difference(&engine.server(), &step(manifest, Action::Change), "u").await.unwrap().unwrap();
+        let found = engine.diff_step(&engine.server(), &step(manifest, Action::Change), "u").await.unwrap().unwrap();
         let paths: Vec<&str> = found.fields.iter().map(|field| field.path.as_str()).collect();
         assert_eq!(paths, [".spec.replicas"]);
     }

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use futures::stream::{self, StreamExt as _};
 use serde_json::Value;
 
-use super::autoscaler::{Scaler, scalers};
+use super::autoscaler::{Scaler, find_scalers};
 use super::engine::Engine;
 use super::error::Error;
 use crate::inventory::record::{Item, Phase};
 use crate::k8s::managed_fields;
-use crate::k8s::object::{ObjectRef, uid};
+use crate::k8s::object::{ObjectRef, object_uid};
 use crate::k8s::request::server::{MANAGER, Selection, Server};
 
 /// Drift of an object.
@@ -60,20 +60,20 @@ impl Engine {
     ///
     /// # Errors
     /// Whatever the server refuses to read.
-    pub async fn drift(&self) -> Result<Vec<Drift>, Error> {
+    pub async fn find_drift(&self) -> Result<Vec<Drift>, Error> {
         let server = self.server();
-        let state = crate::inventory::store::load(&server, &self.owner).await?;
+        let state = crate::inventory::store::load_state(&server, &self.owner).await?;
         let installed = state.record.filter(|record| record.phase == Phase::Installed);
         let mut inventory: Vec<Item> = installed.map(|record| record.inventory).unwrap_or_default();
         // A claim that an uninstall kept is its set's again, and none that takes its place is made by an install.
-        inventory.retain(|item| !item.object.is("", "PersistentVolumeClaim"));
+        inventory.retain(|item| !item.object.is_kind("", "PersistentVolumeClaim"));
         let mut groups: BTreeMap<(&str, &str, Option<&str>), Vec<&Item>> = BTreeMap::new();
         for item in &inventory {
             let object = &item.object;
             groups.entry((&object.group, &object.kind, object.namespace.as_deref())).or_default().push(item);
         }
         let looks: Vec<Result<Vec<Drift>, Error>> = stream::iter(groups)
-            .map(|(place, items)| look(&server, place, items))
+            .map(|(place, items)| find_kind_drift(&server, place, items))
             .buffered(self.options.parallel)
             .collect()
             .await;
@@ -85,17 +85,17 @@ impl Engine {
     }
 }
 
-async fn look(
+async fn find_kind_drift(
     server: &Server,
     (group, kind, namespace): (&str, &str, Option<&str>),
     items: Vec<&Item>,
 ) -> Result<Vec<Drift>, Error> {
-    let kind = server.served(group, kind).await.map_err(|e| Error::api(format!("find the kind {kind}"), e))?;
-    let failed = |e| Error::api(format!("read {}", kind.plural), e);
+    let kind = server.find_served_kind(group, kind).await.map_err(|e| Error::from_api_error(format!("find the kind {kind}"), e))?;
+    let failed = |e| Error::from_api_error(format!("read {}", kind.plural), e);
     let mut live: BTreeMap<String, Value> = BTreeMap::new();
     if namespace.is_some() && items.len() > 1 {
         let selection = Selection { namespace, metadata_only: true, ..Selection::default() };
-        let found = server.list(&kind, &selection).await.map_err(failed)?;
+        let found = server.list_objects(&kind, &selection).await.map_err(failed)?;
         live.extend(found.into_iter().filter_map(|object| Some((ObjectRef::of(&object)?.name, object))));
     } else {
         for item in &items {
@@ -104,27 +104,27 @@ async fn look(
         }
     }
     let there = items.iter().filter_map(|item| Some((&item.object, live.get(&item.object.name)?)));
-    let scalers = scalers(server, there).await;
+    let scalers = find_scalers(server, there).await;
     let judged = items.into_iter().filter_map(|item| {
-        let strayed = judge(item, live.get(&item.object.name), scalers.get(&item.object))?;
+        let strayed = evaluate_drift(item, live.get(&item.object.name), scalers.get(&item.object))?;
         Some(Drift { object: item.object.clone(), strayed })
     });
     Ok(judged.collect())
 }
 
-fn judge(item: &Item, live: Option<&Value>, scaler: Option<&Scaler>) -> Option<Drifted> {
+fn evaluate_drift(item: &Item, live: Option<&Value>, scaler: Option<&Scaler>) -> Option<Drifted> {
     let Some(live) = live else { return Some(Drifted::Missing) };
-    if uid(live) != item.uid {
-        let by = managed_fields::managers(live);
-        let applied = managed_fields::ours(live).is_some() || managed_fields::is_of_keys(live);
+    if object_uid(live) != item.uid {
+        let by = managed_fields::list_managers(live);
+        let applied = managed_fields::owned_entry(live).is_some() || managed_fields::is_of_keys(live);
         return Some(if applied || by.is_empty() { Drifted::Replaced } else { Drifted::Copied { by } });
     }
     // Replicas that are not left to whoever scaled are missing like any other field.
-    let left = scaler.is_none_or(Scaler::keeps);
+    let left = scaler.is_none_or(Scaler::is_replica_owner);
     let held =
-        if left { managed_fields::held(live) } else { managed_fields::ours(live).map_or(0, managed_fields::count) };
+        if left { managed_fields::count_owned_fields(live) } else { managed_fields::owned_entry(live).map_or(0, managed_fields::count_fields) };
     (item.fields > held).then(|| {
-        let mut by = if left { managed_fields::managers(live) } else { managed_fields::managers_and_scalers(live) };
+        let mut by = if left { managed_fields::list_managers(live) } else { managed_fields::managers_and_scalers(live) };
         by.retain(|manager| manager != MANAGER);
         Drifted::Fields { by }
     })
@@ -153,19 +153,19 @@ mod tests {
     fn an_object_strays_when_it_is_gone_or_another_or_has_fewer_fields_of_ours() {
         let item = item("", "ConfigMap");
         let whole = json!({"f:data": {".": {}, "f:a": {}, "f:b": {}}});
-        assert_eq!(judge(&item, Some(&live(&whole)), None), None);
+        assert_eq!(evaluate_drift(&item, Some(&live(&whole)), None), None);
         let by = vec!["kubectl-edit".to_owned()];
-        assert_eq!(judge(&item, Some(&live(&json!({"f:data": {"f:a": {}}}))), None), Some(Drifted::Fields { by }));
-        assert_eq!(judge(&item, None, None), Some(Drifted::Missing));
+        assert_eq!(evaluate_drift(&item, Some(&live(&json!({"f:data": {"f:a": {}}}))), None), Some(Drifted::Fields { by }));
+        assert_eq!(evaluate_drift(&item, None, None), Some(Drifted::Missing));
         let other = Item { uid: "v".into(), ..item.clone() };
-        assert_eq!(judge(&other, Some(&live(&whole)), None), Some(Drifted::Replaced));
+        assert_eq!(evaluate_drift(&other, Some(&live(&whole)), None), Some(Drifted::Replaced));
         let copy = json!({"metadata": {"name": "a", "uid": "w", "managedFields": [
             {"manager": "backup-server", "operation": "Update", "fieldsV1": {"f:data": {}}}]}});
         let by = vec!["backup-server".to_owned()];
-        assert_eq!(judge(&item, Some(&copy), None), Some(Drifted::Copied { by }));
+        assert_eq!(evaluate_drift(&item, Some(&copy), None), Some(Drifted::Copied { by }));
         let unknown = Item { fields: 0, ..item };
         assert_eq!(
-            judge(&unknown, Some(&live(&json!({"f:data": {"f:a": {}}}))), None),
+            evaluate_drift(&unknown, Some(&live(&json!({"f:data": {"f:a": {}}}))), None),
             None,
             "an older record knows no number"
         );
@@ -178,11 +178,11 @@ mod tests {
             {"manager": "oc", "operation": "Update", "subresource": "scale", "time": "2026-01-02T00:00:00Z", "fieldsV1": {"f:spec": {"f:replicas": {}}}},
             {"manager": MANAGER, "operation": "Apply", "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:spec": {"f:paused": {}}}}]}});
         for kept in [Scaler::Autoscaler("a".into()), Scaler::Unread("oc".into())] {
-            assert_eq!(judge(&item, Some(&live), Some(&kept)), None);
+            assert_eq!(evaluate_drift(&item, Some(&live), Some(&kept)), None);
         }
         for not_kept in [Scaler::Gone, Scaler::Other] {
             let by = vec!["oc".to_owned()];
-            assert_eq!(judge(&item, Some(&live), Some(&not_kept)), Some(Drifted::Fields { by }));
+            assert_eq!(evaluate_drift(&item, Some(&live), Some(&not_kept)), Some(Drifted::Fields { by }));
         }
     }
 }

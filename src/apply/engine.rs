@@ -50,7 +50,7 @@ impl Default for Options {
             take_fields: Vec::new(),
             lock_wait: Duration::ZERO,
             command: "install",
-            holder: Holder::current(),
+            holder: Holder::from_this_process(),
             parallel: 32,
             charts: Arc::new(NoCharts::default()),
         }
@@ -75,7 +75,7 @@ impl Engine {
     }
 
     /// An engine that is only asked: it has no deadline and tells nobody what it does.
-    pub fn reader(client: Client, owner: Owner) -> Self {
+    pub fn new_reader(client: Client, owner: Owner) -> Self {
         Self::new(client, owner, Options::default(), Events::none())
     }
 
@@ -104,36 +104,36 @@ impl Engine {
 
     /// The cluster, with the deadline of this engine.
     pub fn server(&self) -> Server {
-        self.server.until(self.options.deadline)
+        self.server.with_deadline(self.options.deadline)
     }
 
     /// An object as it is.
     ///
     /// # Errors
     /// Refusals of the server; an object that is not there.
-    pub async fn read(&self, object: &ObjectRef) -> Result<Value, Error> {
+    pub async fn read_object(&self, object: &ObjectRef) -> Result<Value, Error> {
         let server = self.server();
         let kind =
-            server.served(&object.group, &object.kind).await.map_err(|e| Error::on("find the kind of", object, e))?;
-        let live = server.get(&kind, object.namespace.as_deref(), &object.name).await;
-        let live = live.map_err(|e| Error::on("read", object, e))?;
+            server.find_served_kind(&object.group, &object.kind).await.map_err(|e| Error::for_object("find the kind of", object, e))?;
+        let live = server.get_object(&kind, object.namespace.as_deref(), &object.name).await;
+        let live = live.map_err(|e| Error::for_object("read", object, e))?;
         live.ok_or_else(|| Error::Input(format!("{object} is not there")))
     }
 
     /// Returns whether another run may take over a lock that was found.
     pub fn is_over(&self, lock: &Lock) -> bool {
-        lock.is_dead(self.server.now(), &Holder::current())
+        lock.is_dead(self.server.server_time(), &Holder::from_this_process())
     }
 
     pub(super) async fn state_of(&self, server: &Server) -> Result<State, Error> {
-        Ok(store::load(server, &self.owner).await?)
+        Ok(store::load_state(server, &self.owner).await?)
     }
 
     /// Record, journal and lock as the cluster has them.
     ///
     /// # Errors
     /// A record that cannot be read, or a server that refuses.
-    pub async fn state(&self) -> Result<State, Error> {
+    pub async fn read_state(&self) -> Result<State, Error> {
         self.state_of(&self.server()).await
     }
 }

@@ -5,7 +5,7 @@ use super::delete::journal_check::{RefusedStep, join_refused};
 use super::delete::report::ObjectReason;
 use crate::api::first_of::first_of;
 use crate::api::remedy::{Flag, Remedy};
-use crate::api::util::text::{visible, visible_cell};
+use crate::api::util::text::{visible_line, visible_cell};
 use crate::diagnose::diagnosis::WaitFailure;
 use crate::inventory;
 use crate::k8s::connect::kubeconfig::ClientError;
@@ -27,13 +27,13 @@ pub enum Error {
     #[error(transparent)]
     Inventory(inventory::Error),
     /// Fields that we would set are held by others.
-    #[error("{} of {} held by another manager: {}", count(conflicts.len(), "field"), if conflicts.len() == 1 { "ours is" } else { "ours are" }, join(conflicts))]
+    #[error("{} of {} held by another manager: {}", format_count(conflicts.len(), "field"), if conflicts.len() == 1 { "ours is" } else { "ours are" }, join_conflicts(conflicts))]
     Conflicts {
         /// The conflicts, one per field.
         conflicts: Vec<Conflict>,
     },
     /// Objects of our names exist and are not ours.
-    #[error("{} of that name already there, not made by this installation: {}", count(objects.len(), "object"), join_foreign(objects))]
+    #[error("{} of that name already there, not made by this installation: {}", format_count(objects.len(), "object"), join_foreign(objects))]
     NotOurs {
         /// The objects.
         objects: Vec<Foreign>,
@@ -70,10 +70,10 @@ pub enum Error {
         why: String,
     },
     /// An input object lacks what every object has.
-    #[error("an object to apply is incomplete: {}", visible(.0))]
+    #[error("an object to apply is incomplete: {}", visible_line(.0))]
     Input(String),
     /// Objects are still there at the end of the time for deleting.
-    #[error("timed out waiting for the condition: {} still there: {}", count(objects.len(), "object"), join_stuck(objects))]
+    #[error("timed out waiting for the condition: {} still there: {}", format_count(objects.len(), "object"), join_stuck(objects))]
     Stuck {
         /// The objects, each with what holds it.
         objects: Vec<ObjectReason>,
@@ -93,11 +93,11 @@ pub struct Foreign {
 
 impl Foreign {
     /// Returns the owner of the object, in words for messages: `made by kubectl-create`.
-    pub fn owner(&self) -> String {
+    pub fn describe_owner(&self) -> String {
         match (&self.install, self.managers.as_slice()) {
             (Some(install), _) => format!("of the installation `{}`", visible_cell(install)),
             (None, []) => "of unknown origin".to_owned(),
-            (None, managers) => format!("made by {}", visible(&managers.join(", "))),
+            (None, managers) => format!("made by {}", visible_line(&managers.join(", "))),
         }
     }
 }
@@ -118,12 +118,12 @@ impl From<RequestError> for Error {
 }
 
 impl Error {
-    pub(crate) fn api(doing: impl Into<String>, source: ApiError) -> Self {
+    pub(crate) fn from_api_error(doing: impl Into<String>, source: ApiError) -> Self {
         RequestError::new(doing, source).into()
     }
 
-    pub(crate) fn on(doing: &str, object: &ObjectRef, source: ApiError) -> Self {
-        RequestError::on(doing, object, source).into()
+    pub(crate) fn for_object(doing: &str, object: &ObjectRef, source: ApiError) -> Self {
+        RequestError::about_object(doing, object, source).into()
     }
 
     /// A stable id for programs.
@@ -149,7 +149,7 @@ impl Error {
             Self::Request(error) => return error.remedy(),
             Self::Inventory(error) => return error.remedy(),
             Self::Conflicts { conflicts } => {
-                let fields = conflicts.iter().map(|conflict| Flag::TakeFields(conflict.flag())).collect();
+                let fields = conflicts.iter().map(|conflict| Flag::TakeFields(conflict.take_fields_flag())).collect();
                 Remedy::new("to overwrite just these, add ").flags(fields)
             }
             Self::NotOurs { objects } if objects.iter().any(|object| object.install.is_some()) => {
@@ -177,7 +177,7 @@ impl Error {
             )
             .into(),
             Self::NotRendered { version, .. } => {
-                let version = if version.is_empty() { String::new() } else { format!(" `{}`", visible(version)) };
+                let version = if version.is_empty() { String::new() } else { format!(" `{}`", visible_line(version)) };
                 format!(
                     "install the recorded version{version} again, with the values of that time: it writes the object as its \
                      chart has it"
@@ -194,7 +194,7 @@ impl Error {
     /// The time of a run was up before the API server had answered what was asked outside of the engine.
     pub(crate) fn out_of_time() -> Self {
         let up = "the time of the run was up before the API server had answered".to_owned();
-        Self::api("read the cluster", ApiError::synthetic(0, "Timeout", up))
+        Self::from_api_error("read the cluster", ApiError::new_synthetic(0, "Timeout", up))
     }
 
     /// Returns whether time ran out, as opposed to a failure.
@@ -208,7 +208,7 @@ impl Error {
     }
 }
 
-fn count(n: usize, what: &str) -> String {
+fn format_count(n: usize, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
@@ -216,7 +216,7 @@ fn with_labels(n: usize) -> String {
     if n == 1 { "1 object carries".to_owned() } else { format!("{n} objects carry") }
 }
 
-fn join(conflicts: &[Conflict]) -> String {
+fn join_conflicts(conflicts: &[Conflict]) -> String {
     conflicts.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
@@ -231,7 +231,7 @@ fn join_first(objects: &[Foreign]) -> String {
 }
 
 fn join_stuck(objects: &[ObjectReason]) -> String {
-    objects.iter().map(|o| format!("{} ({})", o.object, visible(&o.reason))).collect::<Vec<_>>().join("; ")
+    objects.iter().map(|o| format!("{} ({})", o.object, visible_line(&o.reason))).collect::<Vec<_>>().join("; ")
 }
 
 impl std::fmt::Display for Foreign {

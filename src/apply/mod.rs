@@ -55,8 +55,8 @@ pub use drift::{Drift, Drifted};
 pub use engine::{Engine, Options};
 pub use error::{Error, Foreign};
 pub use plan::{Action, Plan, Step};
-pub use rbac::{rights, rights_elsewhere};
+pub use rbac::{engine_rights, rights_elsewhere};
 pub use run::Run;
 #[cfg(test)]
-pub(crate) use wait::target::deleted as deleted_example;
+pub(crate) use wait::target::deleted_diagnosis as deleted_example;
 pub use wait::{WaitOptions, WaitTarget};

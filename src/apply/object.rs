@@ -18,7 +18,7 @@ use crate::inventory::journal::{Theirs, Undo};
 use crate::inventory::record::Origin;
 use crate::k8s::event::{Done, Event};
 use crate::k8s::managed_fields;
-use crate::k8s::object::{is_terminating, text, uid};
+use crate::k8s::object::{is_terminating, text_at, object_uid};
 use crate::k8s::request::server::{ApplyOptions, MANAGER, Server};
 
 /// Time that the API may take to serve a kind after its definition is established.
@@ -56,15 +56,15 @@ impl Engine {
         let begun = Instant::now();
         let mut force = false;
         let written = loop {
-            match server.apply(&step.kind, &step.manifest, ApplyOptions { force, dry_run: false }).await {
+            match server.apply_object(&step.kind, &step.manifest, ApplyOptions { force, dry_run: false }).await {
                 Ok(written) => break written,
                 Err(error) if error.is_conflict_with_manager() && !force => {
                     let live = server
-                        .get(&step.kind, step.target.namespace.as_deref(), &step.target.name)
+                        .get_object(&step.kind, step.target.namespace.as_deref(), &step.target.name)
                         .await
                         .ok()
                         .flatten();
-                    let mut found = conflict::read(&error, &step.target, &step.manifest, live.as_ref());
+                    let mut found = conflict::parse_conflicts(&error, &step.target, &step.manifest, live.as_ref());
                     found.retain(|conflict| !self.may_take(conflict, step));
                     if !found.is_empty() {
                         return Err(Failure::Conflicts(found));
@@ -75,24 +75,24 @@ impl Engine {
                 Err(error) if error.is_not_found() && !is_builtin(&step.kind) && begun.elapsed() < DEFINITION_LAG => {
                     tokio::time::sleep(Duration::from_millis(250)).await;
                 }
-                Err(error) => return Err(Failure::Error(Error::on("apply", &step.target, error))),
+                Err(error) => return Err(Failure::Error(Error::for_object("apply", &step.target, error))),
             }
         };
-        for message in written.warnings.iter().cloned().chain(step.notes()) {
-            self.events.send(Event::Warning { object: step.target.clone(), message });
+        for message in written.warnings.iter().cloned().chain(step.describe_omissions()) {
+            self.events.send_event(Event::Warning { object: step.target.clone(), message });
         }
-        let before = step.live.as_ref().and_then(|live| text(live, "/metadata/resourceVersion"));
+        let before = step.live.as_ref().and_then(|live| text_at(live, "/metadata/resourceVersion"));
         // A repeated request finds what the first one made, whose answer was lost, and controllers may have written to it.
         // What a run that died had sent may have come late: nobody else has written to it then.
-        let alone = || managed_fields::managers(&written.object).iter().all(|manager| manager == MANAGER);
+        let alone = || managed_fields::list_managers(&written.object).iter().all(|manager| manager == MANAGER);
         let made = written.created || (step.action == Action::Create && (written.repeated || alone()));
         let done = match step.action {
             _ if made => Done::Created,
             Action::Adopt | Action::Create => Done::Adopted,
-            _ if before == text(&written.object, "/metadata/resourceVersion") => Done::Unchanged,
+            _ if before == text_at(&written.object, "/metadata/resourceVersion") => Done::Unchanged,
             _ => Done::Changed,
         };
-        self.events.send(Event::Object { object: step.target.clone(), done });
+        self.events.send_event(Event::Object { object: step.target.clone(), done });
         let origin = if done == Done::Adopted { Origin::Adopted } else { Origin::Created };
         Ok(Applied::new(step, &written.object, done, origin))
     }
@@ -109,7 +109,7 @@ impl Engine {
         // Keys that are ours to render again hold what was made of them in the cluster.
         let by_us = step.action == Action::Change && conflict.manager == KEYS_MANAGER;
         let left_over = step.scaler == Some(Scaler::Gone) && conflict.manager == managed_fields::AUTOSCALERS;
-        conflict::allowed(&conflict.object, &conflict.field, &self.options.take_fields)
+        conflict::may_take_field(&conflict.object, &conflict.field, &self.options.take_fields)
             || by_us
             || (left_over && conflict.field == managed_fields::REPLICAS)
             || (step.action == Action::Change && by_hand && conflict.field != managed_fields::REPLICAS)
@@ -120,7 +120,7 @@ impl Engine {
         let end = Instant::now() + TERMINATING;
         let end = self.options.deadline.map_or(end, |deadline| deadline.min(end));
         let pending =
-            PendingDeletion { kind: step.kind.clone(), object: step.target.clone(), uid: uid(live).to_owned() };
+            PendingDeletion { kind: step.kind.clone(), object: step.target.clone(), uid: object_uid(live).to_owned() };
         self.wait_gone(server, vec![pending], end).await
     }
 
@@ -129,12 +129,12 @@ impl Engine {
     pub(crate) async fn wider_undo(&self, server: &Server, step: &Step, known: &Undo) -> Result<Option<Undo>, Error> {
         // What was made is deleted, and what was taken over is given back as a whole.
         let Undo::Reapply { patch, theirs } = known else { return Ok(None) };
-        let live = server.get(&step.kind, step.target.namespace.as_deref(), &step.target.name).await;
-        let live = live.map_err(|e| Error::on("read", &step.target, e))?;
-        let Some(live) = live.as_ref().filter(|live| managed_fields::ours(live).is_some()) else { return Ok(None) };
-        let applied = managed_fields::ours(live).map(|ours| managed_fields::extract(live, ours)).unwrap_or_default();
+        let live = server.get_object(&step.kind, step.target.namespace.as_deref(), &step.target.name).await;
+        let live = live.map_err(|e| Error::for_object("read", &step.target, e))?;
+        let Some(live) = live.as_ref().filter(|live| managed_fields::owned_entry(live).is_some()) else { return Ok(None) };
+        let applied = managed_fields::owned_entry(live).map(|ours| managed_fields::extract_fields(live, ours)).unwrap_or_default();
         let mut former = applied.clone();
-        managed_fields::merge(&mut former, patch);
+        managed_fields::apply_merge_patch(&mut former, patch);
         let mut wider = patch.clone();
         managed_fields::unite_patches(&mut wider, &managed_fields::merge_diff(&step.manifest, &former));
         // What somebody has set since the run that was interrupted; what was there before it comes first.
@@ -154,11 +154,11 @@ impl Engine {
         if step.action == Action::Create {
             return Ok(Undo::Delete);
         }
-        let live = server.get(&step.kind, step.target.namespace.as_deref(), &step.target.name).await;
-        let Some(live) = live.map_err(|e| Error::on("read", &step.target, e))? else { return Ok(Undo::Delete) };
-        Ok(match managed_fields::ours(&live) {
+        let live = server.get_object(&step.kind, step.target.namespace.as_deref(), &step.target.name).await;
+        let Some(live) = live.map_err(|e| Error::for_object("read", &step.target, e))? else { return Ok(Undo::Delete) };
+        Ok(match managed_fields::owned_entry(&live) {
             Some(ours) if step.action == Action::Change => {
-                let applied = managed_fields::extract(&live, ours);
+                let applied = managed_fields::extract_fields(&live, ours);
                 Undo::Reapply {
                     patch: managed_fields::merge_diff(&step.manifest, &applied),
                     theirs: theirs_of(step, &live, &applied),
@@ -166,8 +166,8 @@ impl Engine {
             }
             // Taking over drops what the former manager set and we do not: all of it is remembered.
             _ if step.action == Action::Adopt => {
-                let patch = bare(&live);
-                let entries = adopt::tools(&live, LARGEST_STEP.saturating_sub(patch.to_string().len()));
+                let patch = strip_server_fields(&live);
+                let entries = adopt::find_tool_entries(&live, LARGEST_STEP.saturating_sub(patch.to_string().len()));
                 Undo::Release { patch, entries }
             }
             _ => Undo::Release { patch: former_values(&step.manifest, &live), entries: Vec::new() },
@@ -182,20 +182,20 @@ fn theirs_of(step: &Step, live: &Value, applied: &Value) -> Option<Theirs> {
         return None;
     }
     let managers: Vec<String> =
-        managed_fields::managers(live).into_iter().filter(|manager| manager != MANAGER).collect();
+        managed_fields::list_managers(live).into_iter().filter(|manager| manager != MANAGER).collect();
     let manager = managers.iter().find(|manager| managed_fields::by_hand(manager)).or(managers.first())?.clone();
-    let patch = beyond(&former_values(&step.manifest, live), applied)?;
+    let patch = subtract_applied_values(&former_values(&step.manifest, live), applied)?;
     Some(Theirs { manager, patch })
 }
 
 /// The values that are not in what we had applied.
-fn beyond(values: &Value, applied: &Value) -> Option<Value> {
+fn subtract_applied_values(values: &Value, applied: &Value) -> Option<Value> {
     match (values, applied) {
         (Value::Object(values), Value::Object(applied)) => {
             let rest: serde_json::Map<String, Value> = values
                 .iter()
                 .filter_map(|(key, value)| {
-                    Some((key.clone(), applied.get(key).map_or(Some(value.clone()), |known| beyond(value, known))?))
+                    Some((key.clone(), applied.get(key).map_or(Some(value.clone()), |known| subtract_applied_values(value, known))?))
                 })
                 .collect();
             (!rest.is_empty()).then_some(Value::Object(rest))
@@ -224,7 +224,7 @@ fn former_values(manifest: &Value, live: &Value) -> Value {
 }
 
 /// A live object without what the server added, to make it again.
-pub(crate) fn bare(live: &Value) -> Value {
+pub(crate) fn strip_server_fields(live: &Value) -> Value {
     let mut manifest = live.clone();
     if let Some(map) = manifest.as_object_mut() {
         map.remove("status");

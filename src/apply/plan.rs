@@ -21,10 +21,10 @@ use super::error::{Error, Foreign};
 use crate::api::kinds::Kind;
 use crate::inventory::journal::{JournalStep, Undo};
 use crate::inventory::owner::{INSTALL_LABEL, KEEP_ANNOTATION, NAMESPACE_CREATED_ANNOTATION};
-use crate::inventory::record::{Item, Origin, Phase, Record, State, digest};
+use crate::inventory::record::{Item, Origin, Phase, Record, State, digest_manifest};
 use crate::inventory::release::{Policy, Release, random_id};
 use crate::k8s::managed_fields;
-use crate::k8s::object::{ObjectRef, annotation, label, text, uid};
+use crate::k8s::object::{ObjectRef, object_annotation, object_label, text_at, object_uid};
 use crate::k8s::request::server::{Selection, Server};
 
 /// Time that a namespace that is being deleted is waited for.
@@ -75,10 +75,10 @@ pub struct Step {
 impl Step {
     /// Returns notes on what the object will not have of the manifest: replicas that are left to somebody, with the field to
     /// take to hold them, and metadata of claim templates that cannot be changed.
-    pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
-        let keeper = self.scaler.as_ref().and_then(Scaler::keeper);
+    pub(crate) fn describe_omissions(&self) -> impl Iterator<Item = String> {
+        let keeper = self.scaler.as_ref().and_then(Scaler::describe_replica_owner);
         let left = keeper.map(|keeper| {
-            let flag = conflict::flag(&self.target, managed_fields::REPLICAS);
+            let flag = conflict::format_take_fields_flag(&self.target, managed_fields::REPLICAS);
             format!("replicas are left to {keeper}; to hold them, take the field `{flag}`")
         });
         let unset = self.unset.iter().map(|what| format!("{what} is not set: claim templates cannot be changed"));
@@ -112,39 +112,39 @@ pub struct Plan {
 impl Plan {
     /// Returns whether there is nothing to write: an apply of this plan makes no write request of any kind.
     pub fn is_noop(&self) -> bool {
-        self.writes() == 0 && self.prune.is_empty() && !self.record_changes
+        self.count_writes() == 0 && self.prune.is_empty() && !self.record_changes
     }
 
     /// The number of objects that would be written.
-    pub fn writes(&self) -> usize {
-        self.steps.iter().filter(|step| step.action.writes()).count()
+    pub fn count_writes(&self) -> usize {
+        self.steps.iter().filter(|step| step.action.is_write()).count()
     }
 
     /// The number of objects with an action.
-    pub fn count(&self, action: Action) -> usize {
+    pub fn count_steps(&self, action: Action) -> usize {
         self.steps.iter().filter(|step| step.action == action).count()
     }
 
     /// The number of objects that are ours by their labels alone, because the record is lost: neither it nor the journal of
     /// a run that has begun knows of them.
     pub fn found_by_labels(&self) -> usize {
-        let journalled = |step: &Step| self.state.journal.as_ref().is_some_and(|j| j.step(&step.target).is_some());
+        let journalled = |step: &Step| self.state.journal.as_ref().is_some_and(|j| j.find_step(&step.target).is_some());
         // A namespace of ours proves no record: it is made before there is one.
         let ours =
-            |step: &&Step| step.action == Action::Change && !step.target.is("", "Namespace") && !journalled(step);
+            |step: &&Step| step.action == Action::Change && !step.target.is_kind("", "Namespace") && !journalled(step);
         if self.state.record.is_none() { self.steps.iter().filter(ours).count() } else { 0 }
     }
 
     /// Returns notes on what objects will not have of their manifests, for people.
-    pub fn notes(&self) -> Vec<String> {
-        let of = |step| Step::notes(step).map(move |note| format!("{}: {note}", step.target));
+    pub fn collect_omissions(&self) -> Vec<String> {
+        let of = |step| Step::describe_omissions(step).map(move |note| format!("{}: {note}", step.target));
         self.steps.iter().flat_map(of).collect()
     }
 
     /// The same plan, made of what was read from an earlier look on: [`Engine::begin`] refuses it when the record was written
     /// since then, and not only since the plan was made.
     #[must_use]
-    pub fn since(mut self, earlier: &State) -> Self {
+    pub fn with_base_state(mut self, earlier: &State) -> Self {
         self.state.version.clone_from(&earlier.version);
         self
     }
@@ -157,7 +157,7 @@ impl Plan {
 
 impl Action {
     /// Returns whether it sends a write.
-    pub const fn writes(self) -> bool {
+    pub const fn is_write(self) -> bool {
         matches!(self, Self::Create | Self::Change | Self::Adopt)
     }
 }
@@ -167,16 +167,16 @@ impl Engine {
     ///
     /// # Errors
     /// Inputs without kind or name, a record that cannot be read, or a read that the server refuses.
-    pub async fn plan(&self, release: &Release, objects: &[Planned]) -> Result<Plan, Error> {
-        let mut plan = self.compare(objects).await?;
+    pub async fn plan_install(&self, release: &Release, objects: &[Planned]) -> Result<Plan, Error> {
+        let mut plan = self.compare_objects(objects).await?;
         let planned: BTreeSet<&ObjectRef> = plan.steps.iter().map(|step| &step.target).collect();
         if let Some(record) = &plan.state.record {
             plan.prune =
-                record.inventory.iter().filter(|i| prunable(i) && !planned.contains(&i.object)).cloned().collect();
+                record.inventory.iter().filter(|i| is_prunable_item(i) && !planned.contains(&i.object)).cloned().collect();
         }
-        let begun = self.begun(&plan.state, &planned).await?;
+        let begun = self.find_begun_objects(&plan.state, &planned).await?;
         if plan.found_by_labels() > 0 || changes_unrecorded(&plan.state) {
-            plan.prune = self.unrecorded(&plan.state, &planned).await?;
+            plan.prune = self.find_unrecorded_objects(&plan.state, &planned).await?;
         }
         let known: BTreeSet<ObjectRef> = plan.prune.iter().map(|item| item.object.clone()).collect();
         plan.prune.extend(begun.into_iter().filter(|item| !known.contains(&item.object)));
@@ -188,22 +188,22 @@ impl Engine {
 
     /// Returns the prunable objects of an installation whose record is lost that these inputs do not hold, found by
     /// their labels.
-    async fn unrecorded(&self, state: &State, planned: &BTreeSet<&ObjectRef>) -> Result<Vec<Item>, Error> {
+    async fn find_unrecorded_objects(&self, state: &State, planned: &BTreeSet<&ObjectRef>) -> Result<Vec<Item>, Error> {
         let found = self.find_labelled(&self.server(), state).await?.ours.into_iter();
         let items = found.filter(|found| !planned.contains(&found.object)).map(|found| Item {
-            uid: uid(&found.live).to_owned(),
+            uid: object_uid(&found.live).to_owned(),
             object: found.object,
             origin: Origin::Created,
-            policy: if annotation(&found.live, KEEP_ANNOTATION).is_some() { Policy::Keep } else { Policy::Delete },
+            policy: if object_annotation(&found.live, KEEP_ANNOTATION).is_some() { Policy::Keep } else { Policy::Delete },
             digest: String::new(),
             fields: 0,
         });
-        Ok(items.filter(prunable).collect())
+        Ok(items.filter(is_prunable_item).collect())
     }
 
     /// Returns the prunable objects that an interrupted run has made and these inputs do not hold: no record knows of
     /// them yet.
-    async fn begun(&self, state: &State, planned: &BTreeSet<&ObjectRef>) -> Result<Vec<Item>, Error> {
+    async fn find_begun_objects(&self, state: &State, planned: &BTreeSet<&ObjectRef>) -> Result<Vec<Item>, Error> {
         let server = self.server();
         let made = state.journal.iter().flat_map(|journal| &journal.steps).filter(|step| step.undo == Undo::Delete);
         let mut items = Vec::new();
@@ -212,13 +212,13 @@ impl Engine {
             let Some(live) = metadata_of(&server, step).await? else { continue };
             let item = Item {
                 object: object.clone(),
-                uid: uid(&live).to_owned(),
+                uid: object_uid(&live).to_owned(),
                 origin: Origin::Created,
                 policy: step.policy,
                 digest: String::new(),
                 fields: 0,
             };
-            items.extend(Some(item).filter(|item| prunable(item) && self.is_ours(&live, object, state)));
+            items.extend(Some(item).filter(|item| is_prunable_item(item) && self.is_ours(&live, object, state)));
         }
         Ok(items)
     }
@@ -228,36 +228,36 @@ impl Engine {
     /// # Errors
     /// As [`Engine::plan`].
     pub async fn plan_part(&self, objects: &[Planned]) -> Result<Plan, Error> {
-        self.compare(objects).await
+        self.compare_objects(objects).await
     }
 
-    async fn compare(&self, objects: &[Planned]) -> Result<Plan, Error> {
+    async fn compare_objects(&self, objects: &[Planned]) -> Result<Plan, Error> {
         let server = self.server();
-        let namespaces = Kind::known("", "Namespace");
+        let namespaces = Kind::from_table("", "Namespace");
         let (state, namespace) = futures::try_join!(self.state_of(&server), async {
             let found = server.get_metadata(&namespaces, None, &self.owner.namespace).await;
-            found.map_err(|e| Error::api(format!("read Namespace {}", self.owner.namespace), e))
+            found.map_err(|e| Error::from_api_error(format!("read Namespace {}", self.owner.namespace), e))
         })?;
         let (state, namespace) = match namespace {
             // What is in it goes with it: there is nothing to compare with until it is gone.
-            Some(live) if text(&live, "/metadata/deletionTimestamp").is_some() => {
+            Some(live) if text_at(&live, "/metadata/deletionTimestamp").is_some() => {
                 self.namespace_gone(&server, &live).await?;
                 (State::default(), None)
             }
             namespace => (state, namespace),
         };
-        let refused = state.journal.as_ref().map(|journal| self.refused(journal)).unwrap_or_default();
-        let state = self.believed(state);
+        let refused = state.journal.as_ref().map(|journal| self.find_refused_steps(journal)).unwrap_or_default();
+        let state = self.discard_untrusted_steps(state);
         let install_uid =
-            known_install_uid(&state, namespace.as_ref().filter(|n| self.owner.labelled(n))).unwrap_or_else(random_id);
-        let mut steps = self.steps(&server, objects).await?;
-        let live = self.live(&server, &steps, namespace.as_ref()).await?;
-        let mut scalers = autoscaler::scalers(&server, &live).await;
+            known_install_uid(&state, namespace.as_ref().filter(|n| self.owner.has_owner_labels(n))).unwrap_or_else(random_id);
+        let mut steps = self.plan_steps(&server, objects).await?;
+        let live = self.read_live_metadata(&server, &steps, namespace.as_ref()).await?;
+        let mut scalers = autoscaler::find_scalers(&server, &live).await;
         let (mut foreign, mut adopted) = (Vec::new(), Vec::new());
         for step in &mut steps {
             step.live = live.get(&step.target).cloned();
-            if step.target.is("", "Namespace") {
-                let ours = step.live.as_ref().is_none_or(|live| self.owner.labelled(live) && is_made(live));
+            if step.target.is_kind("", "Namespace") {
+                let ours = step.live.as_ref().is_none_or(|live| self.owner.has_owner_labels(live) && is_made(live));
                 if !ours {
                     step.action = Action::Leave;
                     continue;
@@ -265,9 +265,9 @@ impl Engine {
                 step.manifest["metadata"]["annotations"][NAMESPACE_CREATED_ANNOTATION] = install_uid.clone().into();
             }
             self.let_go(step, scalers.remove(&step.target));
-            step.digest = digest(&install_uid, &step.manifest);
+            step.digest = digest_manifest(&install_uid, &step.manifest);
             let Some(live) = &step.live else { continue };
-            if text(live, "/metadata/deletionTimestamp").is_some() {
+            if text_at(live, "/metadata/deletionTimestamp").is_some() {
                 continue;
             }
             if !self.is_ours(live, &step.target, &state) {
@@ -275,24 +275,24 @@ impl Engine {
                 let install = self.other_install(live);
                 let others = install.is_some() || !self.options.adopt;
                 let list = if others { &mut foreign } else { &mut adopted };
-                list.push(Foreign { object: step.target.clone(), managers: managed_fields::managers(live), install });
+                list.push(Foreign { object: step.target.clone(), managers: managed_fields::list_managers(live), install });
                 continue;
             }
-            let recorded = state.record.as_ref().and_then(|record| record.item(&step.target));
+            let recorded = state.record.as_ref().and_then(|record| record.find_item(&step.target));
             // What a run that did not end has written, or was about to, is not what the record says.
-            let begun = state.journal.as_ref().is_some_and(|journal| journal.step(&step.target).is_some());
+            let begun = state.journal.as_ref().is_some_and(|journal| journal.find_step(&step.target).is_some());
             let same = !begun
                 && recorded.is_some_and(|item| {
-                    item.uid == uid(live) && item.digest == step.digest && item.policy == step.policy
+                    item.uid == object_uid(live) && item.digest == step.digest && item.policy == step.policy
                 });
-            step.drift = managed_fields::ours(live)
+            step.drift = managed_fields::owned_entry(live)
                 .map(|ours| managed_fields::not_owned(&step.manifest, ours))
                 .unwrap_or_default();
-            let intact = managed_fields::ours(live).is_some() && step.drift.is_empty();
+            let intact = managed_fields::owned_entry(live).is_some() && step.drift.is_empty();
             step.action = if same && intact { Action::Unchanged } else { Action::Change };
         }
         for step in steps.iter_mut().filter(|step| matches!(step.action, Action::Adopt | Action::Change)) {
-            let recorded = state.record.as_ref().and_then(|record| record.item(&step.target));
+            let recorded = state.record.as_ref().and_then(|record| record.find_item(&step.target));
             if recorded.is_none_or(|item| item.origin == Origin::Adopted) {
                 claim_templates::keep_metadata(&server, step).await?;
             }
@@ -313,31 +313,31 @@ impl Engine {
 
     /// Leaves the number of replicas to the autoscaler of the object, unless the user wants it back.
     fn let_go(&self, step: &mut Step, scaler: Option<Scaler>) {
-        let is_ours = conflict::allowed(&step.target, managed_fields::REPLICAS, &self.options.take_fields);
+        let is_ours = conflict::may_take_field(&step.target, managed_fields::REPLICAS, &self.options.take_fields);
         let Some(scaler) = scaler.filter(|_| !is_ours) else { return };
         let Some(spec) = step.manifest["spec"].as_object_mut().filter(|spec| spec.contains_key("replicas")) else {
             return;
         };
-        if scaler.keeps() {
+        if scaler.is_replica_owner() {
             spec.remove("replicas");
         }
         step.scaler = Some(scaler);
     }
 
     async fn namespace_gone(&self, server: &Server, live: &Value) -> Result<(), Error> {
-        let kind = Kind::known("", "Namespace");
+        let kind = Kind::from_table("", "Namespace");
         let object = ObjectRef::new(&kind, None, &self.owner.namespace);
         let end = Instant::now() + TERMINATING;
         let end = self.options.deadline.map_or(end, |deadline| deadline.min(end));
-        self.wait_gone(server, vec![PendingDeletion { kind, object, uid: uid(live).to_owned() }], end).await
+        self.wait_gone(server, vec![PendingDeletion { kind, object, uid: object_uid(live).to_owned() }], end).await
     }
 
-    pub(super) async fn steps(&self, server: &Server, objects: &[Planned]) -> Result<Vec<Step>, Error> {
+    pub(super) async fn plan_steps(&self, server: &Server, objects: &[Planned]) -> Result<Vec<Step>, Error> {
         let mut kinds: HashMap<(String, String), Kind> = HashMap::new();
         let mut steps = Vec::with_capacity(objects.len());
         let mut seen = BTreeSet::new();
         for planned in objects {
-            let of = |pointer: &str| text(&planned.object, pointer).unwrap_or_default().to_owned();
+            let of = |pointer: &str| text_at(&planned.object, pointer).unwrap_or_default().to_owned();
             let (api_version, name) = (of("/apiVersion"), of("/metadata/name"));
             let key = (api_version.clone(), of("/kind"));
             if api_version.is_empty() || key.1.is_empty() || name.is_empty() {
@@ -350,19 +350,19 @@ impl Engine {
                 kind.clone()
             } else {
                 let kind = server.kind_of(&key.0, &key.1).await;
-                let kind = kind.map_err(|e| Error::api(format!("find the kind {} of {}", key.1, key.0), e))?;
+                let kind = kind.map_err(|e| Error::from_api_error(format!("find the kind {} of {}", key.1, key.0), e))?;
                 kinds.insert(key, kind.clone());
                 kind
             };
             let mut manifest = planned.object.clone();
-            if kind.namespaced && text(&manifest, "/metadata/namespace").is_none() {
+            if kind.namespaced && text_at(&manifest, "/metadata/namespace").is_none() {
                 manifest["metadata"]["namespace"] = self.owner.namespace.clone().into();
             }
-            self.owner.stamp(&mut manifest);
+            self.owner.set_owner_labels(&mut manifest);
             if planned.policy == Policy::Keep {
                 manifest["metadata"]["annotations"][KEEP_ANNOTATION] = json!("true");
             }
-            let target = ObjectRef::new(&kind, text(&manifest, "/metadata/namespace"), &name);
+            let target = ObjectRef::new(&kind, text_at(&manifest, "/metadata/namespace"), &name);
             if !seen.insert(target.clone()) {
                 return Err(Error::Input(format!("{target} is there twice")));
             }
@@ -386,7 +386,7 @@ impl Engine {
     /// The metadata of what exists: one list a kind and namespace, or one read where only one object is asked for.
     ///
     /// Cluster-scoped objects are read one by one: lists of those hold everybody's.
-    async fn live(
+    async fn read_live_metadata(
         &self,
         server: &Server,
         steps: &[Step],
@@ -396,7 +396,7 @@ impl Engine {
         let mut found = BTreeMap::new();
         for step in steps {
             let place = step.target.namespace.as_deref();
-            if step.target.is("", "Namespace") && step.target.name == self.owner.namespace {
+            if step.target.is_kind("", "Namespace") && step.target.name == self.owner.namespace {
                 found.extend(namespace.map(|live| (step.target.clone(), live.clone())));
             } else if place == Some(&self.owner.namespace) && namespace.is_none() {
                 // Nothing can be in a namespace that is not there.
@@ -420,11 +420,11 @@ impl Engine {
                     }
                     None => {
                         server
-                            .list(kind, &Selection { namespace: place, metadata_only: true, ..Selection::default() })
+                            .list_objects(kind, &Selection { namespace: place, metadata_only: true, ..Selection::default() })
                             .await
                     }
                 };
-                answer.map_err(|e| Error::api(format!("read {}", kind.plural), e))
+                answer.map_err(|e| Error::from_api_error(format!("read {}", kind.plural), e))
             })
             .buffer_unordered(self.options.parallel)
             .try_collect()
@@ -441,7 +441,7 @@ impl Engine {
     /// The other installation that an object which is not ours belongs to, if it names one. Labels of this one say nothing,
     /// for `template` prints them too; those of one with the same name in another namespace name another set.
     fn other_install(&self, live: &Value) -> Option<String> {
-        let name = label(live, INSTALL_LABEL)?;
+        let name = object_label(live, INSTALL_LABEL)?;
         (name != self.owner.name || self.owner.is_of_another_set(live)).then(|| name.to_owned())
     }
 
@@ -452,9 +452,9 @@ impl Engine {
     /// elsewhere only counts where they have our apply entry and belong to no other installation: that nobody can forge who
     /// may not write them.
     pub(crate) fn is_ours(&self, live: &Value, target: &ObjectRef, state: &State) -> bool {
-        let applied = managed_fields::ours(live).is_some() || managed_fields::is_of_keys(live);
-        let labelled = self.owner.labelled(live);
-        let recorded = || state.record.as_ref().is_some_and(|record| record.has(target, uid(live)));
+        let applied = managed_fields::owned_entry(live).is_some() || managed_fields::is_of_keys(live);
+        let labelled = self.owner.has_owner_labels(live);
+        let recorded = || state.record.as_ref().is_some_and(|record| record.has_object(target, object_uid(live)));
         let here = target.namespace.as_ref() == Some(&self.owner.namespace);
         labelled && applied || (here || applied && self.other_install(live).is_none()) && recorded()
     }
@@ -467,36 +467,36 @@ pub(super) async fn metadata_of(server: &Server, step: &JournalStep) -> Result<O
         Ok(kind) => kind,
         // The definition of the kind was never made, or is gone, and its objects with it.
         Err(error) if error.is_not_found() => return Ok(None),
-        Err(error) => return Err(Error::on("find the kind of", object, error)),
+        Err(error) => return Err(Error::for_object("find the kind of", object, error)),
     };
     let live = server.get_metadata(&kind, object.namespace.as_deref(), &object.name).await;
-    live.map_err(|e| Error::on("read", object, e))
+    live.map_err(|e| Error::for_object("read", object, e))
 }
 
 /// Returns whether the run that has begun changes what no record knows of: it was lost before.
 fn changes_unrecorded(state: &State) -> bool {
-    let changed = |step: &JournalStep| matches!(step.undo, Undo::Reapply { .. }) && !step.object.is("", "Namespace");
+    let changed = |step: &JournalStep| matches!(step.undo, Undo::Reapply { .. }) && !step.object.is_kind("", "Namespace");
     state.record.is_none() && state.journal.iter().flat_map(|journal| &journal.steps).any(changed)
 }
 
 /// Returns whether an object may be pruned: never data, keys, definitions, or a namespace.
-fn prunable(item: &Item) -> bool {
+fn is_prunable_item(item: &Item) -> bool {
     item.policy == Policy::Delete
-        && !item.object.is("", "Namespace")
-        && !item.object.is("", "PersistentVolumeClaim")
-        && !item.object.is("apiextensions.k8s.io", "CustomResourceDefinition")
+        && !item.object.is_kind("", "Namespace")
+        && !item.object.is_kind("", "PersistentVolumeClaim")
+        && !item.object.is_kind("apiextensions.k8s.io", "CustomResourceDefinition")
 }
 
 fn known_install_uid(state: &State, namespace: Option<&Value>) -> Option<String> {
     let record = state.record.as_ref().map(|record: &Record| record.install_uid.clone());
     record
         .or_else(|| state.journal.as_ref().map(|journal| journal.install_uid.clone()))
-        .or_else(|| namespace.and_then(|n| annotation(n, NAMESPACE_CREATED_ANNOTATION)).map(str::to_owned))
+        .or_else(|| namespace.and_then(|n| object_annotation(n, NAMESPACE_CREATED_ANNOTATION)).map(str::to_owned))
 }
 
 /// Returns whether a namespace with our labels was made by an install of this owner. The namespace itself says so: its
 /// annotations take more rights than the record in it. Of two first installs at the same moment the annotation may name
 /// either.
 pub(crate) fn is_made(namespace: &Value) -> bool {
-    annotation(namespace, NAMESPACE_CREATED_ANNOTATION).is_some_and(|install_uid| !install_uid.is_empty())
+    object_annotation(namespace, NAMESPACE_CREATED_ANNOTATION).is_some_and(|install_uid| !install_uid.is_empty())
 }

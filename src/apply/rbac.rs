@@ -6,11 +6,11 @@ use crate::api::kinds::Kind;
 use crate::api::rbac::{Right, Scope};
 
 /// Planning, applying, waiting for, undoing and removing objects of `kinds`, of which `awaited` become ready.
-pub fn rights<'k>(kinds: impl IntoIterator<Item = &'k Kind>, awaited: impl Fn(&Kind) -> bool) -> Vec<Right> {
+pub fn engine_rights<'k>(kinds: impl IntoIterator<Item = &'k Kind>, awaited: impl Fn(&Kind) -> bool) -> Vec<Right> {
     let mut rights = Vec::new();
     for kind in kinds {
         let scope = if kind.namespaced { Scope::Namespace } else { Scope::Cluster };
-        let mut need = |verbs| rights.extend(Right::needed(scope, &kind.group, &kind.plural, verbs));
+        let mut need = |verbs| rights.extend(Right::needed_rights(scope, &kind.group, &kind.plural, verbs));
         // An apply that makes an object needs both `patch` and `create`.
         need(&["get", "create", "patch", "delete"]);
         // A removal finds its objects by their labels; its namespace it knows.
@@ -19,11 +19,11 @@ pub fn rights<'k>(kinds: impl IntoIterator<Item = &'k Kind>, awaited: impl Fn(&K
         }
         if awaited(kind) {
             // Without it the wait polls.
-            rights.extend(Right::optional(scope, &kind.group, &kind.plural, &["watch"]));
+            rights.extend(Right::optional_rights(scope, &kind.group, &kind.plural, &["watch"]));
         }
     }
-    let need = |resource, verbs| Right::needed(Scope::Namespace, "", resource, verbs);
-    let explain = |group, resource, verbs| Right::optional(Scope::Namespace, group, resource, verbs);
+    let need = |resource, verbs| Right::needed_rights(Scope::Namespace, "", resource, verbs);
+    let explain = |group, resource, verbs| Right::optional_rights(Scope::Namespace, group, resource, verbs);
     rights.extend(
         [
             // Record, journal and lock.
@@ -31,13 +31,13 @@ pub fn rights<'k>(kinds: impl IntoIterator<Item = &'k Kind>, awaited: impl Fn(&K
             // What workloads leave when they are removed.
             need("pods", &["list", "get"]),
             need("persistentvolumeclaims", &["list", "get", "delete"]),
-            Right::optional(Scope::Cluster, "", "persistentvolumes", &["get"]),
+            Right::optional_rights(Scope::Cluster, "", "persistentvolumes", &["get"]),
             // Why something does not become ready.
             explain("", "events", &["list"]),
             explain("", "pods/log", &["get"]),
             // That, and whether the workload above a pod stands.
             explain("apps", "replicasets", &["list"]),
-            Right::optional(Scope::Cluster, "storage.k8s.io", "storageclasses", &["list"]),
+            Right::optional_rights(Scope::Cluster, "storage.k8s.io", "storageclasses", &["list"]),
             // Whether the namespace is empty, before it is deleted.
             explain("*", "*", &["list"]),
         ]
@@ -49,7 +49,7 @@ pub fn rights<'k>(kinds: impl IntoIterator<Item = &'k Kind>, awaited: impl Fn(&K
 /// The same for objects of `kinds` in other namespaces than that of the installation; nothing there is waited for.
 pub fn rights_elsewhere<'k>(kinds: impl IntoIterator<Item = &'k Kind>) -> Vec<Right> {
     let of = |kind: &Kind| {
-        let need = |scope, verbs| Right::needed(scope, &kind.group, &kind.plural, verbs);
+        let need = |scope, verbs| Right::needed_rights(scope, &kind.group, &kind.plural, verbs);
         // By their labels they are found in the whole cluster or not at all.
         [need(Scope::Elsewhere, &["get", "create", "patch", "delete"]), need(Scope::Cluster, &["list"])].concat()
     };

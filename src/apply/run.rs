@@ -22,7 +22,7 @@ use crate::inventory::record::{Item, Origin, Phase, Record, State};
 use crate::inventory::release::{Policy, Release};
 use crate::inventory::store::Store;
 use crate::k8s::event::{Done, Event};
-use crate::k8s::object::{ObjectRef, uid};
+use crate::k8s::object::{ObjectRef, object_uid};
 use crate::k8s::request::server::Server;
 
 /// A run that holds the lock. End it with [`Run::commit`], [`Run::rollback`] or [`Run::release`]; a run that is merely
@@ -48,7 +48,7 @@ impl Engine {
     /// # Errors
     /// [`Error::NotOurs`] when objects are in the way, [`inventory::Error::Locked`], or whatever the server refuses. Nothing but
     /// the namespace has been written then.
-    pub async fn begin(&self, plan: Plan) -> Result<Run, Error> {
+    pub async fn begin_run(&self, plan: Plan) -> Result<Run, Error> {
         if !plan.foreign.is_empty() {
             return Err(Error::NotOurs { objects: plan.foreign });
         }
@@ -56,14 +56,14 @@ impl Engine {
         let mut fresh = Journal::new("install", &plan.install_uid);
         let mut journal = plan.state.journal.clone().unwrap_or_else(|| fresh.clone());
         "install".clone_into(&mut journal.command);
-        let mut local = self.options.journal.as_deref().map(|path| LocalJournal::open(path, &journal)).transpose()?;
+        let mut local = self.options.journal.as_deref().map(|path| LocalJournal::open_journal_file(path, &journal)).transpose()?;
         let mut applied = BTreeMap::new();
         self.begun.store(false, Ordering::SeqCst);
-        let own = |step: &&Step| step.target.is("", "Namespace") && step.target.name == self.owner.namespace;
+        let own = |step: &&Step| step.target.is_kind("", "Namespace") && step.target.name == self.owner.namespace;
         if let Some(step) = plan.steps.iter().find(own).filter(|step| step.action == Action::Create) {
-            let steps = [entry(step, Undo::Delete)];
+            let steps = [build_journal_entry(step, Undo::Delete)];
             if let Some(local) = &mut local {
-                local.append(&steps)?;
+                local.append_steps(&steps)?;
             }
             self.begun.store(true, Ordering::SeqCst);
             let done = self.apply_one(&server, step).await.map_err(Failure::into_error)?;
@@ -72,11 +72,11 @@ impl Engine {
             applied.insert(step.target.clone(), done);
         }
         let (begun, seen) = (&self.begun, &plan.state);
-        let first = plan.opening(|step| applied.contains_key(&step.target));
-        let mut store = Store::acquire(&server, &self.owner, self.lock_options(), seen, |state| {
+        let first = plan.opening_undo_steps(|step| applied.contains_key(&step.target));
+        let mut store = Store::acquire_lock(&server, &self.owner, self.lock_options(), seen, |state| {
             // Another run may have come and gone while the lock was waited for: its journal is closed then, and what
             // stood in it is not ours to undo.
-            *state = self.believed(std::mem::take(state));
+            *state = self.discard_untrusted_steps(std::mem::take(state));
             state.journal = Some(match &state.journal {
                 None => fresh.clone(),
                 Some(found) => Journal {
@@ -86,9 +86,9 @@ impl Engine {
                 },
             });
             if let Some(journal) = state.journal.as_mut().filter(|_| state.version == seen.version) {
-                journal.note(&first, plan.release.as_ref());
+                journal.add_steps(&first, plan.release.as_ref());
             }
-            state.history.begin(self.options.command, &self.options.holder, plan.release.as_ref());
+            state.history.begin_revision(self.options.command, &self.options.holder, plan.release.as_ref());
         })
         .await
         .inspect_err(|error| {
@@ -100,7 +100,7 @@ impl Engine {
         // Whatever another run wrote since then, the plan knows nothing of: what it made, or the keys that it made up.
         if store.found != plan.state.version {
             store
-                .finish(|state| {
+                .finish_run(|state| {
                     state.journal = state.journal.take().filter(|journal| !journal.steps.is_empty());
                     state.history.forget_begun();
                 })
@@ -111,15 +111,15 @@ impl Engine {
         for RefusedStep { object, why } in plan.refused.clone() {
             let message =
                 format!("no run of this installation wrote the step of the journal about it, which is dropped: {why}");
-            self.events.send(Event::Warning { object, message });
+            self.events.send_event(Event::Warning { object, message });
         }
         let opened = !first.is_empty();
         let store = LockedStore::new(store);
-        let server = server.guarded(store.guard());
+        let server = server.with_write_guard(store.write_guard());
         let mut run = Run { engine: self.clone(), server, plan, store, local, applied, opened };
-        if let Err(error) = run.local.as_mut().map_or(Ok(()), |local| local.append(&first)) {
+        if let Err(error) = run.local.as_mut().map_or(Ok(()), |local| local.append_steps(&first)) {
             // The lock expires by itself where it cannot be let go of.
-            let _ = run.release().await;
+            let _ = run.release_run().await;
             return Err(error.into());
         }
         Ok(run)
@@ -129,17 +129,17 @@ impl Engine {
 impl Plan {
     /// Returns the undo steps of the first stage, where they need no further look: all of it is new, and none of it
     /// finds data. Else there are none.
-    fn opening(&self, is_done: impl Fn(&Step) -> bool) -> Vec<JournalStep> {
+    fn opening_undo_steps(&self, is_done: impl Fn(&Step) -> bool) -> Vec<JournalStep> {
         if self.state.journal.is_some() {
             return Vec::new();
         }
-        let due = || self.steps.iter().filter(|step| step.action.writes() && !is_done(step));
+        let due = || self.steps.iter().filter(|step| step.action.is_write() && !is_done(step));
         let first = due().map(|step| step.stage).min();
         let stage = || due().filter(|step| Some(step.stage) == first);
         if stage().any(|step| step.action != Action::Create) {
             return Vec::new();
         }
-        let steps: Vec<JournalStep> = stage().map(|step| entry(step, Undo::Delete)).collect();
+        let steps: Vec<JournalStep> = stage().map(|step| build_journal_entry(step, Undo::Delete)).collect();
         if steps.iter().any(|step| step.made_set().is_some()) { Vec::new() } else { steps }
     }
 }
@@ -151,7 +151,7 @@ impl Run {
     }
 
     /// Objects applied so far, and what needed no write.
-    pub const fn applied(&self) -> &BTreeMap<ObjectRef, Applied> {
+    pub const fn applied_objects(&self) -> &BTreeMap<ObjectRef, Applied> {
         &self.applied
     }
 
@@ -161,7 +161,7 @@ impl Run {
     ///
     /// # Errors
     /// [`Error::NotOurs`] when objects are in the way.
-    pub fn extend(&mut self, mut plan: Plan) -> Result<(), Error> {
+    pub fn extend_plan(&mut self, mut plan: Plan) -> Result<(), Error> {
         if !plan.foreign.is_empty() {
             return Err(Error::NotOurs { objects: plan.foreign });
         }
@@ -180,7 +180,7 @@ impl Run {
     ///
     /// # Errors
     /// As [`Run::apply_stage`].
-    pub async fn apply(&mut self) -> Result<(), Error> {
+    pub async fn apply_all_stages(&mut self) -> Result<(), Error> {
         for stage in self.plan.stages() {
             self.apply_stage(stage).await?;
         }
@@ -207,10 +207,10 @@ impl Run {
         }
         let due: Vec<&Step> = steps
             .iter()
-            .filter(|step| step.action.writes())
+            .filter(|step| step.action.is_write())
             .filter(|step| self.applied.get(&step.target).is_none_or(|applied| applied.item.digest != step.digest))
             .collect();
-        self.journal(&due).await?;
+        self.write_undo_steps(&due).await?;
         let engine = &self.engine;
         let server = &self.server;
         let answers: Vec<(ObjectRef, Result<Applied, Failure>)> = stream::iter(due)
@@ -226,7 +226,7 @@ impl Run {
                 Ok(applied) => {
                     let met = |step: &&Step| step.target == target && step.is_met_by(&applied);
                     // What a run that was interrupted had sent may have come late.
-                    let sent_before = self.plan.state.journal.as_ref().is_some_and(|journal| journal.created(&target));
+                    let sent_before = self.plan.state.journal.as_ref().is_some_and(|journal| journal.has_created(&target));
                     theirs.extend(steps.iter().find(met).filter(|_| !sent_before));
                     self.applied.insert(target, applied);
                 }
@@ -236,9 +236,9 @@ impl Run {
         }
         // Others made them between the look and the write: to undo it is to let go of them.
         let release = || Undo::Release { patch: Value::Object(Map::new()), entries: Vec::new() };
-        let theirs: Vec<JournalStep> = theirs.into_iter().map(|step| entry(step, release())).collect();
+        let theirs: Vec<JournalStep> = theirs.into_iter().map(|step| build_journal_entry(step, release())).collect();
         if !theirs.is_empty() {
-            self.note(&theirs).await?;
+            self.append_journal_entries(&theirs).await?;
         }
         if conflicts.is_empty() { first.map_or(Ok(()), Err) } else { Err(Error::Conflicts { conflicts }) }
     }
@@ -247,18 +247,18 @@ impl Run {
     fn keep_known(&mut self, step: &Step) {
         let Some(live) = &step.live else { return };
         let record = self.plan.state.record.as_ref();
-        let origin = record.and_then(|r| r.item(&step.target)).map_or(Origin::Created, |item| item.origin);
+        let origin = record.and_then(|r| r.find_item(&step.target)).map_or(Origin::Created, |item| item.origin);
         let applied = || Applied::new(step, live, Done::Unchanged, origin);
         self.applied.entry(step.target.clone()).or_insert_with(applied);
     }
 
     /// Writes down how each step is undone, in the cluster and on disk, unless that is written already.
-    async fn journal(&mut self, due: &[&Step]) -> Result<(), Error> {
+    async fn write_undo_steps(&mut self, due: &[&Step]) -> Result<(), Error> {
         if due.is_empty() {
             return Ok(());
         }
-        let known = self.store.lock().await.state.journal.clone();
-        let known = |step: &Step| known.as_ref().and_then(|journal| journal.step(&step.target)).cloned();
+        let known = self.store.lock_store().await.state.journal.clone();
+        let known = |step: &Step| known.as_ref().and_then(|journal| journal.find_step(&step.target)).cloned();
         let (engine, server) = (&self.engine, &self.server);
         let entries: Vec<Result<Option<JournalStep>, Error>> = stream::iter(due)
             .map(|step| (*step, known(step)))
@@ -266,7 +266,7 @@ impl Run {
                 // What an interrupted run made is gone, if others have made it since: theirs is not to be deleted.
                 let known = known.filter(|known| step.action != Action::Adopt || known.undo != Undo::Delete);
                 Ok(match known {
-                    None => Some(entry(step, engine.undo_of(server, step).await?)),
+                    None => Some(build_journal_entry(step, engine.undo_of(server, step).await?)),
                     // What leads back is not taken from it, so it need not be made wider.
                     Some(known) if known.is_hearsay() => None,
                     Some(known) => {
@@ -275,7 +275,7 @@ impl Run {
                         wider.map(|undo| JournalStep {
                             uid: known.uid,
                             witnessed: known.witnessed,
-                            ..entry(step, undo)
+                            ..build_journal_entry(step, undo)
                         })
                     }
                 })
@@ -286,14 +286,14 @@ impl Run {
         let entries: Vec<JournalStep> = entries.into_iter().filter_map(Result::transpose).collect::<Result<_, _>>()?;
         let opened = std::mem::take(&mut self.opened);
         if entries.is_empty() {
-            let mut store = self.store.lock().await;
+            let mut store = self.store.lock_store().await;
             // Nothing to say, but whoever lost the lock meanwhile must not write either.
             if !(opened && store.is_fresh()) {
                 store.still_ours().await?;
             }
             return Ok(());
         }
-        self.note(&entries).await
+        self.append_journal_entries(&entries).await
     }
 
     /// The uids of the claims with which stateful sets that are to be made will find their data.
@@ -302,24 +302,24 @@ impl Run {
         if sets.is_empty() {
             return Ok(Vec::new());
         }
-        let claims = self.engine.claims(&self.server).await?.into_iter();
+        let claims = self.engine.list_persistent_volume_claims(&self.server).await?.into_iter();
         let theirs = claims.filter(|claim| sets.iter().any(|set| claim_of(&claim.object.name, set)));
-        Ok(theirs.map(|claim| uid(&claim.live).to_owned()).collect())
+        Ok(theirs.map(|claim| object_uid(&claim.live).to_owned()).collect())
     }
 
-    pub(crate) async fn note(&mut self, entries: &[JournalStep]) -> Result<(), Error> {
+    pub(crate) async fn append_journal_entries(&mut self, entries: &[JournalStep]) -> Result<(), Error> {
         let claims = self.claims_before(entries).await?;
         let release = self.plan.release.clone();
         if let Some(local) = &mut self.local {
             local.append_claims(&claims)?;
-            local.append(entries)?;
+            local.append_steps(entries)?;
         }
-        let mut store = self.store.lock().await;
+        let mut store = self.store.lock_store().await;
         store
-            .update(|state| {
+            .update_state(|state| {
                 if let Some(journal) = &mut state.journal {
                     journal.claims.extend(claims.iter().cloned());
-                    journal.note(entries, release.as_ref());
+                    journal.add_steps(entries, release.as_ref());
                 }
             })
             .await?;
@@ -332,36 +332,36 @@ impl Run {
     ///
     /// # Errors
     /// Whatever the server refuses; the journal is still open then and the run can be repeated.
-    pub async fn commit(mut self) -> Result<Record, Error> {
+    pub async fn commit_run(mut self) -> Result<Record, Error> {
         let Some(release) = self.plan.release.clone() else {
             return Err(Error::Input("a part of an installation cannot be recorded as a whole".to_owned()));
         };
         for step in self.plan.steps.clone().iter().filter(|step| step.action == Action::Unchanged) {
             self.keep_known(step);
         }
-        let remaining = self.prune().await?;
+        let remaining = self.prune_unplanned().await?;
         let record = self.new_record(release, remaining).await;
         self.store
-            .lock()
+            .lock_store()
             .await
-            .finish(|state| {
-                state.history.end(Outcome::Succeeded, Some(&record.release));
+            .finish_run(|state| {
+                state.history.end_revision(Outcome::Succeeded, Some(&record.release));
                 state.record = Some(record.clone());
                 state.journal = None;
             })
             .await?;
         if let Some(local) = self.local.take() {
-            local.close()?;
+            local.close_journal()?;
         }
         Ok(record)
     }
 
     async fn new_record(&self, release: Release, remaining: Vec<Item>) -> Record {
         let former = self.plan.state.record.as_ref();
-        let journal = self.store.lock().await.state.journal.clone();
+        let journal = self.store.lock_store().await.state.journal.clone();
         let mut record = Record::new(&self.engine.owner, self.plan.install_uid.clone(), release);
         // Where the record that knew it is lost, the namespace itself tells who made it.
-        let own = |step: &Step| step.target.is("", "Namespace") && step.target.name == self.engine.owner.namespace;
+        let own = |step: &Step| step.target.is_kind("", "Namespace") && step.target.name == self.engine.owner.namespace;
         let found = |step: &Step| own(step) && step.live.is_some() && step.action != Action::Leave;
         record.namespace_created = former.is_some_and(|r| r.namespace_created)
             || journal.as_ref().is_some_and(|j| j.namespace_created)
@@ -372,10 +372,10 @@ impl Run {
             .filter(|item| item.policy == Policy::Keep && !self.applied.contains_key(&item.object));
         record.inventory = kept.cloned().chain(remaining).collect();
         for (object, Applied { item, .. }) in &self.applied {
-            let known = former.and_then(|r| r.item(object)).filter(|known| known.uid == item.uid);
+            let known = former.and_then(|r| r.find_item(object)).filter(|known| known.uid == item.uid);
             // What an interrupted run made is ours by creation, and what it took over is adopted, though this run found
             // both there as ours.
-            let noted = journal.as_ref().and_then(|journal| journal.step(object));
+            let noted = journal.as_ref().and_then(|journal| journal.find_step(object));
             let noted = noted.and_then(|step| match step.undo {
                 Undo::Delete => Some(Origin::Created),
                 Undo::Release { .. } => Some(Origin::Adopted),
@@ -394,16 +394,16 @@ impl Run {
     ///
     /// # Errors
     /// Whatever the server refuses; the lock then expires by itself.
-    pub async fn release(self) -> Result<(), Error> {
+    pub async fn release_run(self) -> Result<(), Error> {
         let failed = |state: &mut State| {
             let release = state.journal.as_ref().and_then(|journal| journal.release.as_ref());
-            state.history.end(Outcome::Failed, release);
+            state.history.end_revision(Outcome::Failed, release);
         };
-        Ok(self.store.lock().await.finish(failed).await?)
+        Ok(self.store.lock_store().await.finish_run(failed).await?)
     }
 
     pub(crate) fn close_local(&mut self) -> Result<(), Error> {
-        self.local.take().map_or(Ok(()), |local| Ok(local.close()?))
+        self.local.take().map_or(Ok(()), |local| Ok(local.close_journal()?))
     }
 }
 
@@ -415,8 +415,8 @@ impl Step {
 }
 
 /// Builds the journal's entry of a step whose undo this process has found out itself.
-fn entry(step: &Step, undo: Undo) -> JournalStep {
-    let uid = step.live.as_ref().filter(|_| undo != Undo::Delete).map(|live| uid(live).to_owned()).unwrap_or_default();
+fn build_journal_entry(step: &Step, undo: Undo) -> JournalStep {
+    let uid = step.live.as_ref().filter(|_| undo != Undo::Delete).map(|live| object_uid(live).to_owned()).unwrap_or_default();
     let (object, api_version) = (step.target.clone(), step.kind.api_version());
     JournalStep { object, api_version, policy: step.policy, uid, witnessed: true, undo }
 }

@@ -9,7 +9,7 @@ use super::engine::Engine;
 use super::error::Error;
 use crate::api::kinds::Kind;
 use crate::k8s::event::Event;
-use crate::k8s::object::{ObjectRef, condition, label, list, number, text, uid};
+use crate::k8s::object::{ObjectRef, status_condition, object_label, items_at, number_at, text_at, object_uid};
 use crate::k8s::request::server::Selection;
 
 /// Time that the controller may take to see a change.
@@ -25,34 +25,34 @@ impl Engine {
     /// # Errors
     /// Reads that the server refuses; a pod that may not be deleted is told.
     pub async fn replace_broken_pods(&self, set: &ObjectRef) -> Result<(), Error> {
-        let (server, sets, pods) = (self.server(), Kind::known("apps", "StatefulSet"), Kind::known("", "Pod"));
+        let (server, sets, pods) = (self.server(), Kind::from_table("apps", "StatefulSet"), Kind::from_table("", "Pod"));
         let end = Instant::now() + SEEN_WITHIN;
         let live = loop {
-            let live = server.get(&sets, set.namespace.as_deref(), &set.name).await;
-            let Some(live) = live.map_err(|e| Error::on("read", set, e))? else { return Ok(()) };
-            let seen = number(&live, "/status/observedGeneration") >= number(&live, "/metadata/generation");
+            let live = server.get_object(&sets, set.namespace.as_deref(), &set.name).await;
+            let Some(live) = live.map_err(|e| Error::for_object("read", set, e))? else { return Ok(()) };
+            let seen = number_at(&live, "/status/observedGeneration") >= number_at(&live, "/metadata/generation");
             if seen || Instant::now() >= end {
                 break live;
             }
             tokio::time::sleep(LOOK_EVERY).await;
         };
-        let Some(revision) = text(&live, "/status/updateRevision") else { return Ok(()) };
-        let selector = self.owner.selector();
+        let Some(revision) = text_at(&live, "/status/updateRevision") else { return Ok(()) };
+        let selector = self.owner.owner_selector();
         let selection =
             Selection { namespace: set.namespace.as_deref(), labels: Some(&selector), ..Selection::default() };
-        let found = server.list(&pods, &selection).await.map_err(|e| Error::api("list pods", e))?;
+        let found = server.list_objects(&pods, &selection).await.map_err(|e| Error::from_api_error("list pods", e))?;
         let is_of_set = |pod: &&Value| {
-            list(pod, "/metadata/ownerReferences").iter().any(|owner| text(owner, "/uid") == Some(uid(&live)))
+            items_at(pod, "/metadata/ownerReferences").iter().any(|owner| text_at(owner, "/uid") == Some(object_uid(&live)))
         };
         let of_set: Vec<&Value> = found.iter().filter(is_of_set).collect();
         if of_set.len() < 2 || of_set.iter().any(|pod| is_ready(pod)) {
             return Ok(());
         }
-        for pod in of_set.into_iter().filter(|pod| label(pod, REVISION) != Some(revision)) {
+        for pod in of_set.into_iter().filter(|pod| object_label(pod, REVISION) != Some(revision)) {
             let Some(object) = ObjectRef::of(pod) else { continue };
-            if let Err(error) = server.delete(&pods, &object, uid(pod)).await {
+            if let Err(error) = server.delete_object(&pods, &object, object_uid(pod)).await {
                 let message = format!("it is of a former revision, and keeps the new one from its turn: {error}");
-                self.events.send(Event::Warning { object, message });
+                self.events.send_event(Event::Warning { object, message });
             }
         }
         Ok(())
@@ -60,5 +60,5 @@ impl Engine {
 }
 
 fn is_ready(pod: &Value) -> bool {
-    condition(pod, "Ready").is_some_and(|ready| text(ready, "/status") == Some("True"))
+    status_condition(pod, "Ready").is_some_and(|ready| text_at(ready, "/status") == Some("True"))
 }

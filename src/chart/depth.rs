@@ -11,14 +11,14 @@ pub(super) const MAX_DEPTH: usize = 64;
 pub(super) const CODE: &str = "too-deep";
 
 /// The first collection of a tree that is too deep where the tree itself lies below `above` mappings and lists.
-pub(super) fn beyond(node: &Node, above: usize) -> Option<Origin> {
+pub(super) fn find_too_deep(node: &Node, above: usize) -> Option<Origin> {
     let is_collection = matches!(node.data, Data::List(_) | Data::Map(_));
     if is_collection && above >= MAX_DEPTH {
         return Some(node.origin);
     }
     match &node.data {
-        Data::List(items) => items.iter().find_map(|item| beyond(item, above + 1)),
-        Data::Map(map) => map.entries.values().find_map(|entry| beyond(&entry.node, above + 1)),
+        Data::List(items) => items.iter().find_map(|item| find_too_deep(item, above + 1)),
+        Data::Map(map) => map.entries.values().find_map(|entry| find_too_deep(&entry.node, above + 1)),
         _ => None,
     }
 }
@@ -42,11 +42,11 @@ mod tests {
         let nested = |levels: usize| {
             (0..levels).fold(json!(1), |below, level| [json!([below]), json!({"a": below})][level % 2].clone())
         };
-        let found = |levels, above| beyond(&Node::from_json(&nested(levels), Origin::default()), above).is_some();
+        let found = |levels, above| find_too_deep(&Node::from_json(&nested(levels), Origin::default()), above).is_some();
         assert_eq!([found(MAX_DEPTH, 0), found(MAX_DEPTH + 1, 0)], [false, true]);
         assert_eq!([found(4, MAX_DEPTH - 4), found(4, MAX_DEPTH - 3)], [false, true]);
         assert!(
-            beyond(&Node::from_json(&Value::Null, Origin::default()), MAX_DEPTH).is_none(),
+            find_too_deep(&Node::from_json(&Value::Null, Origin::default()), MAX_DEPTH).is_none(),
             "a scalar adds no level"
         );
     }

@@ -39,14 +39,14 @@ pub struct Place {
 
 impl Place {
     /// Returns whether both are at the same line and column of the same source.
-    pub fn is(&self, other: &Self) -> bool {
+    pub fn is_same_position(&self, other: &Self) -> bool {
         (&self.source, self.line, self.column) == (&other.source, other.line, other.column)
     }
 
     /// A place in a text by its byte range; a range over several lines ends with its first.
     pub fn in_text(source: &str, text: &str, start: usize, end: usize) -> Self {
-        let start = floor(text, start);
-        let end = floor(text, end.max(start));
+        let start = floor_char_boundary(text, start);
+        let end = floor_char_boundary(text, end.max(start));
         let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
         let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
         let line_text = text[line_start..line_end].trim_end_matches('\r');
@@ -54,18 +54,18 @@ impl Place {
         let width = end.min(line_end).saturating_sub(start).min(line_text.len() - at);
         let line = text[..start].bytes().filter(|&byte| byte == b'\n').count() + 1;
         let column = line_text[..at].chars().count() + 1;
-        let (shown, start, width) = cut(line_text, at, width);
+        let (shown, start, width) = cut_line(line_text, at, width);
         Self { source: source.to_owned(), line, column, text: shown, start, width }
     }
 
     /// `file:line:column`, as compilers write it.
-    pub fn short(&self) -> String {
+    pub fn format_position(&self) -> String {
         format!("{}:{}:{}", self.source, self.line, self.column)
     }
 }
 
 /// Returns the nearest character boundary at or below a byte offset.
-fn floor(text: &str, offset: usize) -> usize {
+fn floor_char_boundary(text: &str, offset: usize) -> usize {
     let mut at = offset.min(text.len());
     while !text.is_char_boundary(at) {
         at -= 1;
@@ -75,7 +75,7 @@ fn floor(text: &str, offset: usize) -> usize {
 
 /// Cuts a long line around a place and makes control characters visible; returns the text, and offset and width of the
 /// place in it, in bytes.
-fn cut(line: &str, at: usize, width: usize) -> (String, usize, usize) {
+fn cut_line(line: &str, at: usize, width: usize) -> (String, usize, usize) {
     let from = line[..at].char_indices().rev().nth(AROUND - 1).map_or(0, |(index, _)| index);
     let to = line[at..].char_indices().nth(2 * AROUND).map_or(line.len(), |(index, _)| at + index);
     let visible = |text: &str| -> String {
@@ -144,7 +144,7 @@ impl Diagnostic {
     }
 
     /// The last of many: the number of errors of the same kind that are not shown. None for 0.
-    pub(super) fn more(errors: usize) -> Option<Self> {
+    pub(super) fn more_errors(errors: usize) -> Option<Self> {
         (errors > 0).then(|| Self::error("more-errors", format!("{errors} more errors like these")))
     }
 
@@ -189,7 +189,7 @@ impl Diagnostic {
     }
 
     /// Returns the text for people, with terminal colours if `colour`, without a line break at its end.
-    pub fn render(&self, colour: bool) -> String {
+    pub fn render_diagnostic(&self, colour: bool) -> String {
         let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
         let level = match self.severity {
             Severity::Error => Level::ERROR,
@@ -200,7 +200,7 @@ impl Diagnostic {
             Some(place) => title.element(
                 Snippet::source(place.text.as_str()).line_start(place.line).path(place.source.as_str()).annotation(
                     AnnotationKind::Primary
-                        .span(floor(&place.text, place.start)..floor(&place.text, place.start + place.width))
+                        .span(floor_char_boundary(&place.text, place.start)..floor_char_boundary(&place.text, place.start + place.width))
                         .label((!self.label.is_empty()).then_some(self.label.as_str())),
                 ),
             ),
@@ -224,8 +224,8 @@ impl Diagnostics {
     }
 
     /// Returns the text for people: all of them, with an empty line between two.
-    pub fn render(&self, colour: bool) -> String {
-        let texts: Vec<String> = self.0.iter().map(|diagnostic| diagnostic.render(colour)).collect();
+    pub fn render_diagnostics(&self, colour: bool) -> String {
+        let texts: Vec<String> = self.0.iter().map(|diagnostic| diagnostic.render_diagnostic(colour)).collect();
         texts.join("\n\n")
     }
 }
@@ -238,7 +238,7 @@ impl From<Diagnostic> for Diagnostics {
 
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.render(false))
+        f.write_str(&self.render_diagnostics(false))
     }
 }
 
@@ -251,7 +251,7 @@ mod tests {
         let text = "a: 1\nä: größe # x\nb: 2\n";
         let start = text.find("größe").unwrap();
         let place = Place::in_text("f.yaml", text, start, start + "größe".len());
-        assert_eq!((place.line, place.column, place.short().as_str()), (2, 4, "f.yaml:2:4"));
+        assert_eq!((place.line, place.column, place.format_position().as_str()), (2, 4, "f.yaml:2:4"));
         assert_eq!(&place.text[place.start..place.start + place.width], "größe");
         let end = Place::in_text("f.yaml", text, 10_000, 10_001);
         assert_eq!((end.line, end.column), (4, 1));
@@ -275,7 +275,7 @@ mod tests {
             .label("not a key of `etcd`")
             .note("`etcd` takes `replicas`")
             .help("did you mean `replicas`?");
-        insta::assert_snapshot!(error.render(false), @r"
+        insta::assert_snapshot!(error.render_diagnostic(false), @r"
         error[unknown-key]: unknown key `replica`
          --> my.yaml:2:3
           |
@@ -285,6 +285,6 @@ mod tests {
           = note: `etcd` takes `replicas`
           = help: did you mean `replicas`?
         ");
-        assert!(error.render(true).contains('\u{1b}'));
+        assert!(error.render_diagnostic(true).contains('\u{1b}'));
     }
 }

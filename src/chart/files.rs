@@ -29,10 +29,10 @@ pub struct Files {
 
 impl Files {
     /// The files of `charts/` that are embedded in this binary.
-    pub fn embedded() -> Self {
+    pub fn from_embedded() -> Self {
         let mut texts = BTreeMap::new();
         add_embedded(&CHARTS, &mut texts);
-        Self { texts, documents: documents::all().collect() }
+        Self { texts, documents: documents::embedded_documents().collect() }
     }
 
     /// Reads every `.yaml` file below a folder.
@@ -69,12 +69,12 @@ impl Files {
     }
 
     /// The documents of a file that needs no rendering, if they are known.
-    pub(super) fn documents(&self, path: &str) -> Option<Documents> {
+    pub(super) fn parsed_documents(&self, path: &str) -> Option<Documents> {
         self.documents.get(path).copied()
     }
 
     /// The paths of all files, sorted.
-    pub fn paths(&self) -> impl Iterator<Item = &str> {
+    pub fn file_paths(&self) -> impl Iterator<Item = &str> {
         self.texts.keys().map(AsRef::as_ref)
     }
 
@@ -105,7 +105,7 @@ impl Preset {
 }
 
 /// The presets embedded from `values/*.yaml`, sorted by name.
-pub fn presets() -> impl Iterator<Item = Preset> {
+pub fn embedded_presets() -> impl Iterator<Item = Preset> {
     let mut presets: Vec<Preset> = VALUES
         .files()
         .filter_map(|file| {
@@ -130,7 +130,7 @@ mod tests {
     fn what_is_compiled_in_is_what_lies_in_the_tree() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts");
         let tree = if folder.is_dir() { Files::from_dir(&folder).unwrap() } else { Files::default() };
-        assert_eq!(tree.texts, Files::embedded().texts);
+        assert_eq!(tree.texts, Files::from_embedded().texts);
     }
 
     #[test]

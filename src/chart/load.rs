@@ -16,7 +16,7 @@ use super::fast::documents::Documents;
 use super::render::{Part, Renderer};
 use super::values::{ValuesBuilder, VersionImage};
 use super::versions::{Row, Versions, VersionsError};
-use super::yaml::node::{Data, Node, Origin, Sources, merge};
+use super::yaml::node::{Data, Node, Origin, Sources, merge_nodes};
 use super::yaml::read;
 use super::{Files, render};
 
@@ -170,11 +170,11 @@ impl fmt::Debug for Compiled {
 
 impl Compiled {
     /// Defers compiling until the outcome is first asked for.
-    fn later(compile: impl FnOnce() -> Result<Renderer, Diagnostics> + Send + 'static) -> Self {
+    fn compile_lazily(compile: impl FnOnce() -> Result<Renderer, Diagnostics> + Send + 'static) -> Self {
         Self(Arc::new(LazyLock::new(Box::new(compile))))
     }
 
-    fn renderer(&self) -> Result<&Renderer, Diagnostics> {
+    fn compiled_renderer(&self) -> Result<&Renderer, Diagnostics> {
         (**self.0).as_ref().map_err(Clone::clone)
     }
 }
@@ -191,8 +191,8 @@ impl Chart {
     ///
     /// # Errors
     /// [`ChartError::Missing`] if there is none; others are mistakes in the charts.
-    pub fn load(kind: Kind, line: ServiceLine) -> Result<Self, ChartError> {
-        Ok(Self::flatten(&Files::embedded(), kind, line)?.with_table(super::versions::shared()))
+    pub fn load_embedded(kind: Kind, line: ServiceLine) -> Result<Self, ChartError> {
+        Ok(Self::flatten_files(&Files::from_embedded(), kind, line)?.with_table(super::versions::shared_table()))
     }
 
     /// Loads a chart out of a set of files, without the table of versions.
@@ -200,17 +200,17 @@ impl Chart {
     /// # Errors
     /// [`ChartError`].
     pub fn from_files(files: &Files, kind: Kind, line: ServiceLine) -> Result<Self, ChartError> {
-        let chart = Self::flatten(files, kind, line)?;
+        let chart = Self::flatten_files(files, kind, line)?;
         chart.renderer()?;
         Ok(chart)
     }
 
     /// Flattens a chart without compiling it, so that mistakes in the templates are only reported when it is rendered.
-    fn flatten(files: &Files, kind: Kind, line: ServiceLine) -> Result<Self, ChartError> {
+    fn flatten_files(files: &Files, kind: Kind, line: ServiceLine) -> Result<Self, ChartError> {
         let mut chain = Vec::new();
         let mut next = Some(line);
         while let Some(current) = next {
-            let manifest = manifest(files, kind, current)?;
+            let manifest = read_manifest(files, kind, current)?;
             let wrong =
                 |problem: String| ChartError::Manifest { path: format!("{kind}/{current}/chart.yaml"), problem };
             if let Some(below) = manifest.extends
@@ -247,15 +247,15 @@ impl Chart {
             for part in FOLDERS {
                 for (name, text) in files.in_folder(&format!("{folder}/{part}")) {
                     let path = format!("{folder}/{part}/{name}");
-                    let documents = files.documents(&path);
+                    let documents = files.parsed_documents(&path);
                     flat.insert(format!("{part}/{name}"), File { path, text: text.clone(), documents });
                 }
             }
             known_files_only(files, &folder)?;
         }
         check_stages(&format!("{kind}/{line}"), &stages, &flat)?;
-        let (templates, parts) = (flat.clone(), parts(&stages, &flat));
-        let compiled = Compiled::later(move || Renderer::new(templates.iter(), parts));
+        let (templates, parts) = (flat.clone(), collect_parts(&stages, &flat));
+        let compiled = Compiled::compile_lazily(move || Renderer::new(templates.iter(), parts));
         Ok(Self {
             kind,
             line,
@@ -291,8 +291,8 @@ impl Chart {
     }
 
     /// Returns its row of the table of versions; `None` for a chart without a table.
-    pub fn row(&self) -> Option<&Row> {
-        self.table.as_ref()?.row(self.service_line)
+    pub fn version_row(&self) -> Option<&Row> {
+        self.table.as_ref()?.find_row(self.service_line)
     }
 
     /// Gives it a table of versions: the images of its row there become defaults of the values.
@@ -306,27 +306,27 @@ impl Chart {
     #[must_use]
     pub fn with_row(self, row: Row) -> Self {
         let service_line = row.version;
-        let known = self.table.as_ref().is_some_and(|table| table.row(service_line) == Some(&row));
-        let chart = if known { self } else { self.with_table(Arc::new(Versions::of(row))) };
+        let known = self.table.as_ref().is_some_and(|table| table.find_row(service_line) == Some(&row));
+        let chart = if known { self } else { self.with_table(Arc::new(Versions::from_row(row))) };
         Self { service_line, ..chart }
     }
 
     /// The flattened files, by name in the chart: `templates/etcd.yaml`; each with where it lies below `charts/` and its text.
-    pub fn files(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+    pub fn flattened_files(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         self.files.iter().map(|(name, file)| (name.as_str(), file.path.as_str(), &*file.text))
     }
 
     /// The images of the table that it uses: name, and the path of the value that takes it.
     pub fn image_paths(&self) -> Vec<(String, String)> {
         let all = || {
-            let names = self.row().into_iter().flat_map(|row| row.images.keys());
+            let names = self.version_row().into_iter().flat_map(|row| row.images.keys());
             names.map(|name| (name.clone(), format!("images.{name}"))).collect()
         };
         self.images.as_ref().map_or_else(all, |images| images.clone().into_iter().collect())
     }
 
     /// A builder of values that starts with the chart's defaults: `values.yaml`, then the images of its row.
-    pub fn values(&self) -> ValuesBuilder {
+    pub fn values_builder(&self) -> ValuesBuilder {
         let mut builder = ValuesBuilder::new(Some(self.service_line));
         for file in &self.values {
             builder = builder.defaults(&format!("charts/{}", file.path), &file.text);
@@ -343,8 +343,8 @@ impl Chart {
     /// Returns the builder of [`Chart::values`] for one version of the line: the service's own images are of that
     /// version, and images that the user gives are checked against those of the version.
     pub fn values_of(&self, version: &ServiceVersion) -> ValuesBuilder {
-        let builder = self.values();
-        let Some(row) = self.row() else { return builder };
+        let builder = self.values_builder();
+        let Some(row) = self.version_row() else { return builder };
         let text = version.to_string();
         let image = |(name, path): (String, String)| {
             let (tag, is_own) = row.image_tag(&name, version)?;
@@ -357,7 +357,7 @@ impl Chart {
         let builder = differ.fold(builder, |builder, image| {
             builder.default_at("--version", &text, &format!("{}.tag", image.path), &tag)
         });
-        builder.images(images)
+        builder.with_version_images(images)
     }
 
     /// The defaults of `values.yaml` alone, merged over all lines.
@@ -366,10 +366,10 @@ impl Chart {
         let mut sources = Sources::default();
         let mut node: Option<Node> = None;
         for file in &self.values {
-            let source = sources.add(file.path.clone(), file.text.as_ref());
-            if let Ok(Some(above)) = read::read(&sources, source) {
+            let source = sources.add_source(file.path.clone(), file.text.as_ref());
+            if let Ok(Some(above)) = read::read_source(&sources, source) {
                 node = Some(match node {
-                    Some(below) => merge(below, above),
+                    Some(below) => merge_nodes(below, above),
                     None => above,
                 });
             }
@@ -385,7 +385,7 @@ impl Chart {
     /// # Errors
     /// Mistakes in the templates, and values that do not fit where a template puts them; each with its template's place.
     pub fn render(&self, input: &render::RenderInput) -> Result<render::Rendered, Diagnostics> {
-        self.renderer()?.render(input)
+        self.renderer()?.render_input(input)
     }
 
     /// Gives each of [`Rendered::objects`](render::Rendered::objects) to `make`, one at a time, and returns what it made in
@@ -405,20 +405,20 @@ impl Chart {
     #[cfg(test)]
     pub(crate) fn render_both(&self, input: &render::RenderInput) -> [Option<render::Rendered>; 2] {
         let renderer = self.renderer().unwrap();
-        [renderer.render_quickly(input), renderer.careful().render_carefully(input).ok()]
+        [renderer.render_quickly(input), renderer.careful_renderer().render_carefully(input).ok()]
     }
 
     pub(super) fn renderer(&self) -> Result<&Renderer, Diagnostics> {
-        self.compiled.renderer()
+        self.compiled.compiled_renderer()
     }
 }
 
-fn manifest(files: &Files, kind: Kind, line: ServiceLine) -> Result<Manifest, ChartError> {
+fn read_manifest(files: &Files, kind: Kind, line: ServiceLine) -> Result<Manifest, ChartError> {
     let path = format!("{kind}/{line}/chart.yaml");
     let text = files.get(&path).ok_or(ChartError::Missing { kind, line })?;
     let wrong = |problem: String| ChartError::Manifest { path: path.clone(), problem: problem.trim().to_owned() };
-    let manifest: Manifest = match files.documents(&path) {
-        Some(read) => read.only().map_err(|error| wrong(error.to_string())),
+    let manifest: Manifest = match files.parsed_documents(&path) {
+        Some(read) => read.parse_only_document().map_err(|error| wrong(error.to_string())),
         None => serde_saphyr::from_str(text).map_err(|error| wrong(error.to_string())),
     }?;
     if manifest.kind != kind || manifest.line != line {
@@ -429,7 +429,7 @@ fn manifest(files: &Files, kind: Kind, line: ServiceLine) -> Result<Manifest, Ch
 }
 
 fn known_files_only(files: &Files, folder: &str) -> Result<(), ChartError> {
-    let stranger = files.paths().find_map(|path| {
+    let stranger = files.file_paths().find_map(|path| {
         let name = path.strip_prefix(folder)?.strip_prefix('/')?;
         let known = match name.split_once('/') {
             None => matches!(name, "chart.yaml" | "values.yaml"),
@@ -472,7 +472,7 @@ fn check_stages(chart: &str, stages: &[Stage], files: &BTreeMap<String, File>) -
 }
 
 /// Returns the files to render, in order: the bootstrap files, then the templates of each stage.
-fn parts(stages: &[Stage], files: &BTreeMap<String, File>) -> Vec<Part> {
+fn collect_parts(stages: &[Stage], files: &BTreeMap<String, File>) -> Vec<Part> {
     let bootstrap = files
         .keys()
         .filter_map(|name| name.strip_prefix("bootstrap/"))

@@ -99,11 +99,11 @@ pub mod versions;
 mod yaml;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Place, Severity};
-pub use files::{Files, Preset, presets, values_file};
+pub use files::{Files, Preset, embedded_presets, values_file};
 pub use load::{Chart, ChartError, Kind, KindError, Stage};
 pub use render::{Object, RenderInput, Rendered};
 pub use values::{SetKind, ValuesBuilder, ValuesTree, is_tag, read_file};
-pub use versions::{Image, Row, Versions, versions};
+pub use versions::{Image, Row, Versions, embedded_versions};
 
 pub(crate) use yaml::node::show_path;
 

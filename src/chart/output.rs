@@ -12,7 +12,7 @@ use crate::api::util::text::{escaped_json, is_clean};
 /// One value of any type as YAML, its fields in their own order, ending with a line break.
 ///
 /// Block scalars are off and no line is folded: Kubernetes' reader does not understand all of either.
-pub fn yaml<T: Serialize>(value: &T) -> String {
+pub fn format_yaml<T: Serialize>(value: &T) -> String {
     let options = serde_saphyr::ser_options! {
         prefer_block_scalars: false,
         folded_wrap_chars: 1_000_000_000,
@@ -35,7 +35,7 @@ pub fn yaml<T: Serialize>(value: &T) -> String {
 /// A Kubernetes object, or any other JSON, as YAML as kubectl writes it; ten times faster than [`yaml`].
 pub fn object_yaml(value: &Value) -> String {
     let mut text = String::new();
-    write::write(&mut text, value);
+    write::write_document(&mut text, value);
     text
 }
 
@@ -44,13 +44,13 @@ pub fn yaml_stream<'v>(values: impl IntoIterator<Item = &'v Value>) -> String {
     let mut text = String::new();
     for value in values {
         text.push_str("---\n");
-        write::write(&mut text, value);
+        write::write_document(&mut text, value);
     }
     text
 }
 
 /// One value as indented JSON, ending with a line break. It holds nothing on which a terminal would act.
-pub fn json<T: Serialize>(value: &T) -> String {
+pub fn format_json<T: Serialize>(value: &T) -> String {
     let text = serde_json::to_string_pretty(value).unwrap_or_default() + "\n";
     match escaped_json(&text) {
         Cow::Borrowed(_) => text,
@@ -61,28 +61,28 @@ pub fn json<T: Serialize>(value: &T) -> String {
 /// Values as one Kubernetes `List`, as indented JSON.
 pub fn json_list<'v>(values: impl IntoIterator<Item = &'v Value>) -> String {
     let items: Vec<&Value> = values.into_iter().collect();
-    json(&serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items}))
+    format_json(&serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items}))
 }
 
 /// JSON without spaces and with sorted keys: the same value, the same text.
-pub fn canonical(value: &Value) -> String {
-    fn sorted(value: &Value) -> Value {
+pub fn canonical_json(value: &Value) -> String {
+    fn sort_keys(value: &Value) -> Value {
         match value {
-            Value::Array(items) => Value::Array(items.iter().map(sorted).collect()),
+            Value::Array(items) => Value::Array(items.iter().map(sort_keys).collect()),
             Value::Object(map) => {
                 let mut entries: Vec<_> = map.iter().collect();
                 entries.sort_by_key(|(key, _)| *key);
-                Value::Object(entries.into_iter().map(|(key, value)| (key.clone(), sorted(value))).collect())
+                Value::Object(entries.into_iter().map(|(key, value)| (key.clone(), sort_keys(value))).collect())
             }
             other => other.clone(),
         }
     }
-    sorted(value).to_string()
+    sort_keys(value).to_string()
 }
 
 /// The object with the data of a Secret masked; other objects as they are.
 #[must_use]
-pub fn masked(object: &Value) -> Value {
+pub fn mask_secret_data(object: &Value) -> Value {
     let mut object = object.clone();
     if object.get("kind").and_then(Value::as_str) != Some("Secret") {
         return object;
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn text_that_readers_would_take_for_something_else_is_quoted() {
-        let value = json!({"a": "no", "b": "1_000", "c": "077", "d": "1e3", "e": "~", "f": "", "g": "12:30", "h": "y", "i": "a\n\tb\n"});
+        let value = format_json!({"a": "no", "b": "1_000", "c": "077", "d": "1e3", "e": "~", "f": "", "g": "12:30", "h": "y", "i": "a\n\tb\n"});
         let text = object_yaml(&value);
         let back: Value = serde_saphyr::from_str(&text).unwrap();
         assert_eq!(back, value);
@@ -123,11 +123,11 @@ mod tests {
     fn what_a_terminal_would_act_on_is_escaped_and_read_back_the_same() {
         let hostile =
             "\u{1b}]0;owned\u{7}\r\u{9b}2J\u{7f}\u{202e}\u{200b}\u{61c}\u{2028}\u{feff}\u{fdd0}\u{e0041}\u{1ffff}";
-        let value = json!({"a": hostile, hostile: [hostile, "ü→√ ⚠️ 東", {"b": hostile}]});
-        for text in [object_yaml(&value), yaml(&value), yaml_stream([&value]), json(&value), json_list([&value])] {
+        let value = format_json!({"a": hostile, hostile: [hostile, "ü→√ ⚠️ 東", {"b": hostile}]});
+        for text in [object_yaml(&value), format_yaml(&value), yaml_stream([&value]), format_json(&value), json_list([&value])] {
             assert!(is_clean(&text), "{text:?}");
         }
-        for text in [object_yaml(&value), yaml(&value)] {
+        for text in [object_yaml(&value), format_yaml(&value)] {
             assert_eq!(serde_saphyr::from_str::<Value>(&text).unwrap(), value, "{text}");
         }
         assert_eq!(serde_json::from_str::<Value>(&json(&value)).unwrap(), value);
@@ -136,17 +136,17 @@ mod tests {
     #[test]
     fn nothing_of_a_secret_is_left_after_masking() {
         let applied = "kubectl.kubernetes.io/last-applied-configuration";
-        let secret = json!({"kind": "Secret", "metadata": {"name": "s", "annotations": {applied: "canary"}},
+        let secret = format_json!({"kind": "Secret", "metadata": {"name": "s", "annotations": {applied: "canary"}},
             "data": {"a": "canary"}, "stringData": {"b": "canary"}});
-        let shown = masked(&secret).to_string();
+        let shown = mask_secret_data(&secret).to_string();
         assert!(!shown.contains("canary") && shown.contains("\"a\""), "{shown}");
-        let other = json!({"kind": "ConfigMap", "data": {"a": "x"}});
+        let other = format_json!({"kind": "ConfigMap", "data": {"a": "x"}});
         assert_eq!(masked(&other), other);
     }
 
     #[test]
     fn canonical_text_does_not_depend_on_order() {
         let one: Value = serde_json::from_str(r#"{"b": [1, {"y": 1, "x": 2}], "a": null}"#).unwrap();
-        assert_eq!(canonical(&one), r#"{"a":null,"b":[1,{"x":2,"y":1}]}"#);
+        assert_eq!(canonical_json(&one), r#"{"a":null,"b":[1,{"x":2,"y":1}]}"#);
     }
 }

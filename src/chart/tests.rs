@@ -116,7 +116,7 @@ pub(super) fn input(values: Value) -> RenderInput {
 fn a_chart_is_rendered_from_defaults_files_sets_and_flags() {
     let chart = chart("v0.6");
     let values = chart
-        .values()
+        .values_builder()
         .file("my.yaml", b"etcd:\n  replicas: 3\n  labels: {team: a}\n")
         .set(SetKind::Value, "etcd.storageClass=fast,images.etcd.tag=1.10")
         .flag("--image-tag", "images.scheduler.tag", "v0.6.0")
@@ -142,7 +142,7 @@ fn a_line_holds_only_what_it_changes() {
     let chart = chart("v0.7");
     assert_eq!(chart.default_values()["etcd"]["replicas"], 3);
     assert_eq!(chart.default_values()["logLevel"], 2);
-    let paths: Vec<&str> = chart.files().map(|(_, path, _)| path).collect();
+    let paths: Vec<&str> = chart.flattened_files().map(|(_, path, _)| path).collect();
     assert_eq!(
         paths,
         [
@@ -152,7 +152,7 @@ fn a_line_holds_only_what_it_changes() {
             "control-plane/v0.6/templates/secrets.yaml",
         ]
     );
-    let values = chart.values().build(schema).unwrap();
+    let values = chart.values_builder().build(schema).unwrap();
     let rendered = chart.render(&input(values.to_json())).unwrap();
     assert_eq!(rendered.objects[0].json["metadata"]["labels"]["line"], "v0.6");
     assert_eq!(rendered.objects.len(), 3);
@@ -161,13 +161,13 @@ fn a_line_holds_only_what_it_changes() {
 #[test]
 fn a_row_of_another_line_gives_its_own_images_and_values() {
     let table = Versions::parse(include_str!("testdata/versions.yaml")).unwrap();
-    let row = table.row(line("v0.7")).unwrap().clone();
-    let tag = |chart: &Chart| chart.values().build(schema).unwrap().to_json()["images"]["etcd"]["tag"].clone();
+    let row = table.find_row(line("v0.7")).unwrap().clone();
+    let tag = |chart: &Chart| chart.values_builder().build(schema).unwrap().to_json()["images"]["etcd"]["tag"].clone();
     let chart = chart("v0.6");
     assert_eq!(tag(&chart), "3.5.6-0");
     let newer = chart.clone().with_row(row.clone());
     assert_eq!(tag(&newer), "3.5.9-0");
-    assert!(newer.values().set(SetKind::Value, "standby=true").build(schema).is_ok());
+    assert!(newer.values_builder().set(SetKind::Value, "standby=true").build(schema).is_ok());
     let mut own = row;
     own.images.get_mut("etcd").unwrap().tag = "1.10".to_owned();
     assert_eq!(tag(&chart.with_row(own)), "1.10");

@@ -12,7 +12,7 @@ use crate::api::remedy::{Command, Flag, Remedy};
 ///
 /// # Errors
 /// An API server that does not answer a review.
-pub async fn forbidden(
+pub async fn list_forbidden_writes(
     client: &Client,
     namespace: &str,
     writes: &[(String, String, bool)],
@@ -48,11 +48,11 @@ pub async fn forbidden(
 
 /// Judges what is [`forbidden`] among the writes of `kinds` kinds; `source` says, in brackets, where the rights that are
 /// needed can be read, or nothing.
-pub(super) fn judge(forbidden: &[String], kinds: usize, source: Command) -> CheckResult {
+pub(super) fn evaluate_access(forbidden: &[String], kinds: usize, source: Command) -> CheckResult {
     if forbidden.is_empty() {
         return CheckResult::Passed(format!("may write all {kinds} kinds that are needed"));
     }
-    CheckResult::failed(
+    CheckResult::new_failure(
         format!("you may not {}", forbidden.join(", ")),
         Remedy::new("ask for these rights (")
             .command(source)

@@ -77,12 +77,12 @@ pub enum RenewedBy {
 
 impl InstalledFacts {
     /// A command about this installation.
-    fn command(&self, action: impl FnOnce(Subject) -> Action) -> Command {
-        Command::here(action(Subject::ControlPlane(self.name.clone())))
+    fn command_for(&self, action: impl FnOnce(Subject) -> Action) -> Command {
+        Command::at_run_place(action(Subject::ControlPlane(self.name.clone())))
     }
 
     /// Returns the remedy by which certificates are issued anew; `verb` says what an upgrade does with them.
-    fn renewed(&self, verb: &str) -> Remedy {
+    fn renewal_remedy(&self, verb: &str) -> Remedy {
         match self.renewed_by {
             RenewedBy::Install if matches!(self.installed_by, InstalledBy::Others(_)) => Remedy::default()
                 .command(self.as_it_is(Action::Template))
@@ -97,7 +97,7 @@ impl InstalledFacts {
 
     /// Returns the remedy for images that are not those of the version.
     fn own_images(&self) -> Remedy {
-        let value = Flag::set("COMPONENT.image.tag", "null");
+        let value = Flag::set_value("COMPONENT.image.tag", "null");
         if matches!(self.installed_by, InstalledBy::Others(_)) {
             return Remedy::default()
                 .command(self.as_it_is(Action::Template))
@@ -107,7 +107,7 @@ impl InstalledFacts {
         Remedy::default()
             .command(self.as_it_is(Action::Upgrade))
             .text(" runs those of the version; if the values set another (")
-            .command(Command::here(Action::GetValues(self.name.clone())))
+            .command(Command::at_run_place(Action::GetValues(self.name.clone())))
             .text("), add ")
             .flag(value)
     }
@@ -115,9 +115,9 @@ impl InstalledFacts {
     /// Returns a command that makes what is there again and not another version: it names the version, where that is
     /// known.
     fn as_it_is(&self, action: impl FnOnce(Subject) -> Action) -> Command {
-        let command = self.command(action);
+        let command = self.command_for(action);
         match &self.version {
-            Some(version) => command.with(Flag::Version(version.to_string())),
+            Some(version) => command.with_flag(Flag::Version(version.to_string())),
             None => command,
         }
     }
@@ -125,11 +125,11 @@ impl InstalledFacts {
 
 /// The checks, in the order in which they are shown.
 pub const CHECKS: [Check<InstalledFacts>; 5] = [
-    Check::advised("objects", "objects", "installation", &[], objects),
-    Check::advised("images", "images", "installation", &[], images),
-    Check::advised("last-run", "last run", "installation", &[], last_run),
-    Check::required("certificates", "certificates", "installation", &[], expired),
-    Check::advised("certificate-renewal", "certificate renewal", "installation", &["certificates"], renewal),
+    Check::new_advisory("objects", "objects", "installation", &[], check_installed_objects),
+    Check::new_advisory("images", "images", "installation", &[], check_running_images),
+    Check::new_advisory("last-run", "last run", "installation", &[], last_run),
+    Check::new_required("certificates", "certificates", "installation", &[], check_expired_certificates),
+    Check::new_advisory("certificate-renewal", "certificate renewal", "installation", &["certificates"], check_certificate_renewal),
 ];
 
 /// Words for what a command needs besides the version to make the installation again, where no record keeps the values.
@@ -138,7 +138,7 @@ pub const VALUES: &str = "with the values that it was installed with";
 /// Number of objects that are named at most, of those that strayed.
 const NAMED: usize = 5;
 
-fn objects(facts: &InstalledFacts) -> CheckResult {
+fn check_installed_objects(facts: &InstalledFacts) -> CheckResult {
     let (version, count) = match &facts.installed_by {
         InstalledBy::Fleetctl { version, objects } => (version, objects),
         InstalledBy::Others(managers) => {
@@ -146,7 +146,7 @@ fn objects(facts: &InstalledFacts) -> CheckResult {
             return CheckResult::Passed(format!("applied by {managers}; fleetctl has no record of them"));
         }
         InstalledBy::Unknown => {
-            return CheckResult::failed(
+            return CheckResult::new_failure(
                 "the record of this installation is not there",
                 Remedy::default()
                     .command(facts.as_it_is(Action::Install))
@@ -154,21 +154,21 @@ fn objects(facts: &InstalledFacts) -> CheckResult {
             );
         }
         InstalledBy::Unread(why) => {
-            return CheckResult::warned(
+            return CheckResult::new_warning(
                 format!("the record cannot be read: {why}"),
                 "allow `get` on the Secrets of the namespace",
             );
         }
     };
     match &facts.drift {
-        Err(why) => CheckResult::warned(format!("could not be compared: {why}"), "allow `list` on these objects"),
+        Err(why) => CheckResult::new_warning(format!("could not be compared: {why}"), "allow `list` on these objects"),
         Ok(strayed) if strayed.is_empty() => {
             CheckResult::Passed(format!("{count} of service version {version}, as installed"))
         }
         Ok(strayed) => {
-            let adopting = |command: Command| if facts.copied { command.with(Flag::Adopt) } else { command };
-            let diff = facts.as_it_is(|installed| Action::Diff(Some(installed))).with(Flag::ReuseValues);
-            CheckResult::failed(
+            let adopting = |command: Command| if facts.copied { command.with_flag(Flag::Adopt) } else { command };
+            let diff = facts.as_it_is(|installed| Action::Diff(Some(installed))).with_flag(Flag::ReuseValues);
+            CheckResult::new_failure(
                 first_of(strayed, NAMED, "; "),
                 Remedy::default()
                     .command(adopting(diff))
@@ -180,11 +180,11 @@ fn objects(facts: &InstalledFacts) -> CheckResult {
     }
 }
 
-fn images(facts: &InstalledFacts) -> CheckResult {
+fn check_running_images(facts: &InstalledFacts) -> CheckResult {
     match (&facts.version, &facts.images[..]) {
         (None, _) => CheckResult::Skipped("objects"),
         (Some(version), []) => CheckResult::Passed(format!("those of service version {version}")),
-        (Some(_), other) => CheckResult::failed(other.join("; "), facts.own_images()),
+        (Some(_), other) => CheckResult::new_failure(other.join("; "), facts.own_images()),
     }
 }
 
@@ -195,20 +195,20 @@ fn last_run(facts: &InstalledFacts) -> CheckResult {
         InstalledBy::Fleetctl { .. } | InstalledBy::Unknown => {}
     }
     if let Some(who) = &facts.at_work {
-        return CheckResult::warned(format!("at work: {who}"), "look again when it is done");
+        return CheckResult::new_warning(format!("at work: {who}"), "look again when it is done");
     }
     match &facts.interrupted {
         None => CheckResult::Passed("ended well".to_owned()),
-        Some((command, started)) if command == "uninstall" => CheckResult::failed(
+        Some((command, started)) if command == "uninstall" => CheckResult::new_failure(
             format!("an uninstall that began {started} was interrupted"),
-            Remedy::default().command(facts.command(Action::Uninstall)).text(" goes on with it"),
+            Remedy::default().command(facts.command_for(Action::Uninstall)).text(" goes on with it"),
         ),
-        Some((command, started)) => CheckResult::failed(
+        Some((command, started)) => CheckResult::new_failure(
             format!("an {command} that began {started} was interrupted"),
             Remedy::default()
-                .command(facts.command(Action::Install))
+                .command(facts.command_for(Action::Install))
                 .text(", with the version and values of that run, goes on with it, ")
-                .command(Command::here(Action::Rollback(facts.name.clone())))
+                .command(Command::at_run_place(Action::Rollback(facts.name.clone())))
                 .text(" undoes it"),
         ),
     }
@@ -218,22 +218,22 @@ fn first_to_end(facts: &InstalledFacts) -> Option<&Expiry> {
     facts.certificates.iter().min_by_key(|expiry| expiry.days)
 }
 
-fn expired(facts: &InstalledFacts) -> CheckResult {
+fn check_expired_certificates(facts: &InstalledFacts) -> CheckResult {
     match first_to_end(facts) {
-        None => CheckResult::warned("none could be read", "allow `list` on the Secrets of the namespace"),
+        None => CheckResult::new_warning("none could be read", "allow `list` on the Secrets of the namespace"),
         Some(first) if first.days < 0 => {
-            CheckResult::failed(format!("{} expired on {}", first.file, first.date), facts.renewed("issues it anew"))
+            CheckResult::new_failure(format!("{} expired on {}", first.file, first.date), facts.renewal_remedy("issues it anew"))
         }
         Some(_) => CheckResult::Passed(format!("{} valid", facts.certificates.len())),
     }
 }
 
-fn renewal(facts: &InstalledFacts) -> CheckResult {
+fn check_certificate_renewal(facts: &InstalledFacts) -> CheckResult {
     let due: Vec<&Expiry> = facts.certificates.iter().filter(|expiry| expiry.days < WARN_DAYS).collect();
     match (first_to_end(facts), due.as_slice()) {
-        (None, _) => CheckResult::warned("not known", "allow `list` on the Secrets of the namespace"),
+        (None, _) => CheckResult::new_warning("not known", "allow `list` on the Secrets of the namespace"),
         (Some(first), []) => CheckResult::Passed(format!("{} is the first to end, in {} days", first.file, first.days)),
-        (Some(first), due) => CheckResult::failed(
+        (Some(first), due) => CheckResult::new_failure(
             format!(
                 "{} of {} certificates end within {WARN_DAYS} days, {} first, on {}",
                 due.len(),
@@ -241,7 +241,7 @@ fn renewal(facts: &InstalledFacts) -> CheckResult {
                 first.file,
                 first.date
             ),
-            facts.renewed("renews what is due"),
+            facts.renewal_remedy("renews what is due"),
         ),
     }
 }
@@ -253,7 +253,7 @@ pub(super) use tests::examples;
 mod tests {
     use super::*;
     use crate::api::remedy::Place;
-    use crate::check::{CheckResult, Judged, run, unfit};
+    use crate::check::{CheckResult, Judged, run_checks, evaluate_failing_check};
 
     fn good() -> InstalledFacts {
         InstalledFacts {
@@ -289,12 +289,12 @@ mod tests {
             ("certificates", InstalledFacts { certificates: ends(-1), ..good() }),
             ("certificate-renewal", InstalledFacts { certificates: ends(30), ..good() }),
         ]
-        .map(|(id, facts)| unfit(&CHECKS, id, &facts))
+        .map(|(id, facts)| evaluate_failing_check(&CHECKS, id, &facts))
         .into()
     }
 
     fn verdict(facts: &InstalledFacts, id: &str) -> CheckResult {
-        run(&CHECKS, facts, &[]).judged.into_iter().find(|judged| judged.id == id).unwrap().result
+        run_checks(&CHECKS, facts, &[]).judged.into_iter().find(|judged| judged.id == id).unwrap().result
     }
 
     fn said(facts: &InstalledFacts, id: &str) -> String {
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn an_installation_that_is_as_it_was_made_passes() {
-        let report = run(&CHECKS, &good(), &[]);
+        let report = run_checks(&CHECKS, &good(), &[]);
         assert!(report.judged.iter().all(|judged| matches!(judged.result, CheckResult::Passed(_))), "{report:?}");
     }
 
@@ -372,7 +372,7 @@ mod tests {
             (InstalledFacts { interrupted: interrupted("install"), ..good() }, &None),
             (InstalledFacts { interrupted: interrupted("uninstall"), ..good() }, &None),
         ] {
-            let report = run(&CHECKS, &InstalledFacts { version: version.clone(), ..facts }, &[]);
+            let report = run_checks(&CHECKS, &InstalledFacts { version: version.clone(), ..facts }, &[]);
             let (judged, problem) = report.failures().chain(report.warnings()).next().unwrap();
             let commands = problem.remedy.commands();
             assert!(!commands.is_empty() && commands.iter().all(|command| command.place == Place::Run), "{judged:?}");
@@ -381,10 +381,10 @@ mod tests {
             let takes = |command: &&Command| {
                 matches!(command.action, Action::Upgrade(_)) || command.flags.contains(&Flag::ReuseValues)
             };
-            assert_ne!(commands.iter().all(takes), problem.remedy.words().contains(VALUES) || flag.is_none());
+            assert_ne!(commands.iter().all(takes), problem.remedy.joined_text().contains(VALUES) || flag.is_none());
         }
         let unknown = InstalledFacts { installed_by: InstalledBy::Unknown, version: None, ..good() };
-        let report = run(&CHECKS, &unknown, &[]);
+        let report = run_checks(&CHECKS, &unknown, &[]);
         assert_eq!(report.warnings().next().unwrap().1.remedy.commands()[0].flags, []);
     }
 

@@ -43,20 +43,20 @@ pub enum CheckResult {
 
 impl CheckResult {
     /// A problem at the check's own severity.
-    pub fn failed(what: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
+    pub fn new_failure(what: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
         Self::Failed(Problem { what: what.into(), remedy: remedy.into() })
     }
 
     /// A problem that is only warned about.
-    pub fn warned(what: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
+    pub fn new_warning(what: impl Into<String>, remedy: impl Into<Remedy>) -> Self {
         Self::Warned(Problem { what: what.into(), remedy: remedy.into() })
     }
 
     /// The result as it may be shown: what was seen is in the words of API servers, agents and the objects of others.
-    fn visible(self) -> Self {
+    fn with_escaped_text(self) -> Self {
         let shown = |problem: Problem| Problem {
             what: visible_list(&problem.what).into_owned(),
-            remedy: problem.remedy.visible(),
+            remedy: problem.remedy.with_visible_text(),
         };
         match self {
             Self::Passed(seen) => Self::Passed(visible_list(&seen).into_owned()),
@@ -78,7 +78,7 @@ pub struct Problem {
 
 impl Problem {
     /// The problem of the check `title` with its remedy, as one sentence.
-    pub fn advice(&self, title: &str) -> Remedy {
+    pub fn format_advice(&self, title: &str) -> Remedy {
         Remedy::new(format!("{title}: {}; ", self.what)).and(self.remedy.clone())
     }
 }
@@ -104,7 +104,7 @@ pub struct Check<F> {
 
 impl<F> Check<F> {
     /// A check that refuses when it does not hold.
-    pub const fn required(
+    pub const fn new_required(
         id: &'static str,
         title: &'static str,
         category: &'static str,
@@ -115,7 +115,7 @@ impl<F> Check<F> {
     }
 
     /// A check that warns when it does not hold.
-    pub const fn advised(
+    pub const fn new_advisory(
         id: &'static str,
         title: &'static str,
         category: &'static str,
@@ -127,7 +127,7 @@ impl<F> Check<F> {
 
     /// The same check, to be judged as soon as these reads have ended.
     #[must_use]
-    pub const fn after(self, reads: &'static [&'static str]) -> Self {
+    pub const fn after_reads(self, reads: &'static [&'static str]) -> Self {
         Self { reads, ..self }
     }
 }
@@ -184,8 +184,8 @@ impl Report {
 }
 
 /// Judges `facts`; a check named in `lenient` only warns.
-pub fn run<F>(checks: &[Check<F>], facts: &F, lenient: &[String]) -> Report {
-    Judging::new(checks, lenient).end(facts)
+pub fn run_checks<F>(checks: &[Check<F>], facts: &F, lenient: &[String]) -> Report {
+    Judging::new(checks, lenient).evaluate_rest(facts)
 }
 
 /// A run of checks over facts that are still being read: each is judged in its turn, as soon as it can be.
@@ -207,27 +207,27 @@ impl<'c, F> Judging<'c, F> {
         let before = self.report.judged.len();
         let left = self.checks.get(before..).unwrap_or_default();
         for check in left.iter().take_while(|check| check.reads.iter().all(|read| ended.contains(read))) {
-            self.judge(check, facts);
+            self.evaluate_check(check, facts);
         }
         self.report.judged.get(before..).unwrap_or_default()
     }
 
     /// Judges all that is left, by facts that will not change any more.
-    pub fn end(mut self, facts: &F) -> Report {
+    pub fn evaluate_rest(mut self, facts: &F) -> Report {
         for check in self.checks.get(self.report.judged.len()..).unwrap_or_default() {
-            self.judge(check, facts);
+            self.evaluate_check(check, facts);
         }
         self.report
     }
 
-    fn judge(&mut self, check: &Check<F>, facts: &F) {
+    fn evaluate_check(&mut self, check: &Check<F>, facts: &F) {
         let judged = &mut self.report.judged;
         let is_blocked = |done: &Judged| matches!(done.result, CheckResult::Failed(_) | CheckResult::Skipped(_));
         let blocks = |needed: &str| judged.iter().any(|done| done.id == needed && is_blocked(done));
         let warns = check.severity == Severity::Warning || self.lenient.iter().any(|id| id == check.id);
         let result = match check.needs.iter().copied().find(|needed| blocks(needed)) {
             Some(needed) => CheckResult::Skipped(needed),
-            None => match (check.evaluate)(facts).visible() {
+            None => match (check.evaluate)(facts).with_escaped_text() {
                 CheckResult::Failed(problem) if warns => CheckResult::Warned(problem),
                 result => result,
             },
@@ -237,7 +237,7 @@ impl<'c, F> Judging<'c, F> {
 }
 
 /// The report of checks of which nothing was seen, for the reason that another check gives.
-pub fn unseen<F>(checks: &[Check<F>], because: &'static str) -> Report {
+pub fn report_unseen_checks<F>(checks: &[Check<F>], because: &'static str) -> Report {
     let skipped = |check: &Check<F>| Judged {
         id: check.id,
         title: check.title,
@@ -250,7 +250,7 @@ pub fn unseen<F>(checks: &[Check<F>], because: &'static str) -> Report {
 /// The only check that fails: its id, what is wrong and the remedy.
 #[cfg(test)]
 fn only_failure<F>(checks: &[Check<F>], facts: &F) -> (&'static str, String, Remedy) {
-    let report = run(checks, facts, &[]);
+    let report = run_checks(checks, facts, &[]);
     let failures: Vec<_> = report.failures().collect();
     assert_eq!(failures.len(), 1, "{report:?}");
     (failures[0].0.id, failures[0].1.what.clone(), failures[0].1.remedy.clone())
@@ -258,16 +258,16 @@ fn only_failure<F>(checks: &[Check<F>], facts: &F) -> (&'static str, String, Rem
 
 /// Returns the result of a check for facts for which it does not hold.
 #[cfg(test)]
-fn unfit<F>(checks: &[Check<F>], id: &str, facts: &F) -> Judged {
-    let judged = run(checks, facts, &[]).judged.into_iter().find(|judged| judged.id == id).unwrap();
+fn evaluate_failing_check<F>(checks: &[Check<F>], id: &str, facts: &F) -> Judged {
+    let judged = run_checks(checks, facts, &[]).judged.into_iter().find(|judged| judged.id == id).unwrap();
     assert!(matches!(judged.result, CheckResult::Failed(_) | CheckResult::Warned(_)), "{judged:?}");
     judged
 }
 
 /// Returns the result of each check for facts for which it does not hold: the examples of its page.
 #[cfg(test)]
-pub(crate) fn examples() -> Vec<Judged> {
-    [inside::examples(), installed::examples(), hosting::examples(), workload::examples(), pulls::examples()].concat()
+pub(crate) fn example_results() -> Vec<Judged> {
+    [inside::examples(), installed::examples(), hosting::examples(), workload::examples(), pulls::pull_check_examples()].concat()
 }
 
 #[cfg(test)]
@@ -275,15 +275,15 @@ mod tests {
     use super::*;
 
     const CHECKS: [Check<bool>; 2] = [
-        Check::required("first", "the first", "order", &[], |good| {
-            if *good { CheckResult::Passed(String::new()) } else { CheckResult::failed("it is not", "mend it") }
+        Check::new_required("first", "the first", "order", &[], |good| {
+            if *good { CheckResult::Passed(String::new()) } else { CheckResult::new_failure("it is not", "mend it") }
         }),
-        Check::required("second", "the second", "order", &["first"], |_| CheckResult::Passed("seen".to_owned())),
+        Check::new_required("second", "the second", "order", &["first"], |_| CheckResult::Passed("seen".to_owned())),
     ];
 
     #[test]
     fn what_cannot_be_judged_is_skipped_not_failed() {
-        let report = run(&CHECKS, &false, &[]);
+        let report = run_checks(&CHECKS, &false, &[]);
         assert_eq!(report.failures().count(), 1);
         assert_eq!(report.judged[1].result, CheckResult::Skipped("first"));
     }
@@ -292,16 +292,16 @@ mod tests {
     fn a_check_is_judged_in_its_turn_once_its_reads_have_ended() {
         let good = |(): &()| CheckResult::Passed(String::new());
         let checks = [
-            Check::required("a", "a", "k", &[], good).after(&["slow"]),
-            Check::required("b", "b", "k", &[], good),
-            Check::required("c", "c", "k", &[], good).after(&["slow", "slower"]),
+            Check::new_required("a", "a", "k", &[], good).after_reads(&["slow"]),
+            Check::new_required("b", "b", "k", &[], good),
+            Check::new_required("c", "c", "k", &[], good).after_reads(&["slow", "slower"]),
         ];
         let ids = |judged: &[Judged]| judged.iter().map(|judged| judged.id).collect::<Vec<_>>();
         let mut judging = Judging::new(&checks, &[]);
         assert!(judging.go_on(&(), &BTreeSet::new()).is_empty());
         assert_eq!(ids(judging.go_on(&(), &["slow"].into())), ["a", "b"]);
         assert!(judging.go_on(&(), &["slow"].into()).is_empty());
-        assert_eq!(ids(&judging.end(&()).judged), ["a", "b", "c"]);
+        assert_eq!(ids(&judging.evaluate_rest(&()).judged), ["a", "b", "c"]);
     }
 
     #[test]
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_lenient_check_warns_and_those_that_need_it_are_still_judged() {
-        let report = run(&CHECKS, &false, &["first".to_owned()]);
+        let report = run_checks(&CHECKS, &false, &["first".to_owned()]);
         assert_eq!((report.failures().count(), report.warnings().count()), (0, 1));
         assert_eq!(report.judged[1].result, CheckResult::Passed("seen".to_owned()));
     }

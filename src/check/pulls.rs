@@ -25,9 +25,9 @@ pub enum Pulled {
 pub const PULLS: &str = "images-reachable";
 
 /// The check of images. An installation whose images cannot be pulled does not come up.
-pub const CHECKS: [Check<PullFacts>; 1] = [Check::required(PULLS, "images", "images", &[], images)];
+pub const CHECKS: [Check<PullFacts>; 1] = [Check::new_required(PULLS, "images", "images", &[], check_image_pulls)];
 
-fn images(facts: &PullFacts) -> CheckResult {
+fn check_image_pulls(facts: &PullFacts) -> CheckResult {
     let of = |wanted: fn(&Pulled) -> Option<&Problem>| -> Vec<&Problem> {
         let mut found: Vec<&Problem> = facts.images.iter().filter_map(|(_, pulled)| wanted(pulled)).collect();
         found.dedup();
@@ -44,18 +44,18 @@ fn images(facts: &PullFacts) -> CheckResult {
     };
     if !refused.is_empty() {
         let (what, remedy) = told(&refused);
-        return CheckResult::failed(format!("{} of {all} cannot be used: {what}", refused.len()), remedy);
+        return CheckResult::new_failure(format!("{} of {all} cannot be used: {what}", refused.len()), remedy);
     }
     if !unknown.is_empty() {
         let (what, remedy) = told(&unknown);
-        return CheckResult::failed(format!("not all of {all} could be tried: {what}"), remedy);
+        return CheckResult::new_failure(format!("not all of {all} could be tried: {what}"), remedy);
     }
     CheckResult::Passed(format!("the nodes have all {all}"))
 }
 
 /// Returns the result of the check where it does not hold: the example of its page.
 #[cfg(test)]
-pub(super) fn examples() -> Vec<super::Judged> {
+pub(super) fn pull_check_examples() -> Vec<super::Judged> {
     let problem = Problem {
         what: "image `mirror.example:5000/registry.k8s.io/etcd:3.5.35-0` cannot be pulled: not found".to_owned(),
         remedy:
@@ -69,7 +69,7 @@ pub(super) fn examples() -> Vec<super::Judged> {
         image("kube-apiserver:v1.36.3", Pulled::Yes),
         image("kube-controller-manager:v1.36.3", Pulled::Yes),
     ];
-    vec![super::unfit(&CHECKS, PULLS, &PullFacts { images })]
+    vec![super::evaluate_failing_check(&CHECKS, PULLS, &PullFacts { images })]
 }
 
 #[cfg(test)]
@@ -79,7 +79,7 @@ mod tests {
 
     fn judged(images: &[Pulled]) -> CheckResult {
         let images = images.iter().enumerate().map(|(n, pulled)| (n.to_string(), pulled.clone())).collect();
-        check::run(&CHECKS, &PullFacts { images }, &[]).judged.remove(0).result
+        check::run_checks(&CHECKS, &PullFacts { images }, &[]).judged.remove(0).result
     }
 
     #[test]

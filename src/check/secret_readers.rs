@@ -45,7 +45,7 @@ pub struct SecretReaders {
 impl SecretReaders {
     /// Reads the bindings of a namespace, and the roles that they name. A role that may not be read is taken for one that
     /// reads no Secrets, but for those that every cluster has.
-    pub(super) async fn of(client: &Client, namespace: &str) -> Self {
+    pub(super) async fn find_in_namespace(client: &Client, namespace: &str) -> Self {
         let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), namespace);
         let list = match bindings.list(&ListParams::default().limit(LARGEST)).await {
             Ok(list) => list,
@@ -57,7 +57,7 @@ impl SecretReaders {
                 continue;
             }
             found.extend(binding.subjects.iter().flatten().map(|subject| SecretReader {
-                subject: named(subject, namespace),
+                subject: format_subject(subject, namespace),
                 binding: binding.name_any(),
                 role: binding.role_ref.name.clone(),
             }));
@@ -66,17 +66,17 @@ impl SecretReaders {
     }
 
     /// The rights of [`Self::of`].
-    pub(super) fn rights() -> Vec<Right> {
+    pub(super) fn secret_reader_rights() -> Vec<Right> {
         [
-            Right::optional(Scope::Namespace, RBAC, "rolebindings", &["list"]),
-            Right::optional(Scope::Namespace, RBAC, "roles", &["get"]),
-            Right::optional(Scope::Cluster, RBAC, "clusterroles", &["get"]),
+            Right::optional_rights(Scope::Namespace, RBAC, "rolebindings", &["list"]),
+            Right::optional_rights(Scope::Namespace, RBAC, "roles", &["get"]),
+            Right::optional_rights(Scope::Cluster, RBAC, "clusterroles", &["get"]),
         ]
         .concat()
     }
 
     /// Judges whether others than the installation read its Secrets.
-    pub(super) fn judge(&self, namespace: &str) -> CheckResult {
+    pub(super) fn evaluate_readers(&self, namespace: &str) -> CheckResult {
         if let Some(error) = &self.unread {
             return CheckResult::Passed(format!("not known: role bindings could not be listed: {error}"));
         }
@@ -85,7 +85,7 @@ impl SecretReaders {
         }
         let reader =
             |reader: &SecretReader| format!("{} by RoleBinding {} to {}", reader.subject, reader.binding, reader.role);
-        CheckResult::warned(
+        CheckResult::new_warning(
             format!(
                 "others may read the Secrets of namespace {namespace}, with the keys of what is installed there: {}",
                 first_of(self.found.iter().map(reader), NAMED, ", ")
@@ -105,7 +105,7 @@ fn is_own(binding: &RoleBinding, namespace: &str) -> bool {
 }
 
 /// Returns the kind and name of a subject.
-fn named(subject: &Subject, namespace: &str) -> String {
+fn format_subject(subject: &Subject, namespace: &str) -> String {
     match subject.kind.as_str() {
         "ServiceAccount" => {
             format!("ServiceAccount {}/{}", subject.namespace.as_deref().unwrap_or(namespace), subject.name)
@@ -122,15 +122,15 @@ async fn reads_secrets(client: &Client, namespace: &str, role: &RoleRef) -> bool
         }
         let roles: Api<ClusterRole> = Api::all(client.clone());
         let read = roles.get_opt(&role.name).await.ok().flatten();
-        return read.is_some_and(|role| role.rules.iter().flatten().any(reads));
+        return read.is_some_and(|role| role.rules.iter().flatten().any(may_read_secrets));
     }
     let roles: Api<Role> = Api::namespaced(client.clone(), namespace);
     let read = roles.get_opt(&role.name).await.ok().flatten();
-    read.is_some_and(|role| role.rules.iter().flatten().any(reads))
+    read.is_some_and(|role| role.rules.iter().flatten().any(may_read_secrets))
 }
 
 /// Returns whether a rule reads Secrets, be it some by their names.
-fn reads(rule: &PolicyRule) -> bool {
+fn may_read_secrets(rule: &PolicyRule) -> bool {
     let has = |list: Option<&Vec<String>>, wanted: &[&str]| {
         list.into_iter().flatten().any(|entry| wanted.contains(&entry.as_str()))
     };
@@ -170,7 +170,7 @@ mod tests {
     fn a_rule_that_reads_secrets_is_found_however_it_is_written() {
         let rule = |groups: &[&str], resources: &[&str], verbs: &[&str]| {
             let rule = json!({"apiGroups": groups, "resources": resources, "verbs": verbs});
-            reads(&serde_json::from_value(rule).unwrap())
+            may_read_secrets(&serde_json::from_value(rule).unwrap())
         };
         assert!(rule(&[""], &["secrets"], &["get"]) && rule(&["*"], &["*"], &["*"]));
         assert!(rule(&["apps", ""], &["configmaps", "secrets"], &["create", "watch"]));
@@ -186,11 +186,11 @@ mod tests {
             role: "edit".to_owned(),
         };
         let readers = SecretReaders { found: (0..7).map(reader).collect(), unread: None };
-        let CheckResult::Warned(problem) = readers.judge("fleet") else { panic!("{readers:?}") };
+        let CheckResult::Warned(problem) = readers.evaluate_readers("fleet") else { panic!("{readers:?}") };
         assert!(problem.what.contains("User ann-0 by RoleBinding team to edit") && problem.what.contains("ann-4"));
         assert!(!problem.what.contains("ann-5"), "{}", problem.what);
         let unread = SecretReaders { found: Vec::new(), unread: Some("forbidden".to_owned()) };
-        assert!(matches!(unread.judge("fleet"), CheckResult::Passed(seen) if seen.contains("forbidden")));
-        assert!(matches!(SecretReaders::default().judge("fleet"), CheckResult::Passed(_)));
+        assert!(matches!(unread.evaluate_readers("fleet"), CheckResult::Passed(seen) if seen.contains("forbidden")));
+        assert!(matches!(SecretReaders::default().evaluate_readers("fleet"), CheckResult::Passed(_)));
     }
 }

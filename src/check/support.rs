@@ -21,9 +21,9 @@ pub struct Support {
 
 impl Support {
     /// Judges the version that an API server reports.
-    pub fn judge(&self, git_version: &str) -> CheckResult {
+    pub fn evaluate_version(&self, git_version: &str) -> CheckResult {
         let Ok(minor) = git_version.parse::<KubeMinor>() else {
-            return CheckResult::failed(
+            return CheckResult::new_failure(
                 format!("the API server reports version `{git_version}`, which is not a Kubernetes version"),
                 Remedy::new("check that ").flag(Flag::Context(None)).text(" names a Kubernetes cluster"),
             );
@@ -50,9 +50,9 @@ impl Support {
                 ))
             }
             _ => Remedy::new(format!("no service version supports {minor}; "))
-                .command(Command::at(Place::Any, Action::Versions))
+                .command(Command::at_place(Place::Any, Action::Versions))
                 .text(" lists what is supported"),
         };
-        CheckResult::failed(what, remedy)
+        CheckResult::new_failure(what, remedy)
     }
 }

@@ -29,21 +29,21 @@ impl From<ClientError> for CliError {
 }
 
 /// The cluster of `--context`.
-pub(super) async fn connect(global: &Global) -> Result<Connected, CliError> {
+pub(super) async fn connect_cluster(global: &Global) -> Result<Connected, CliError> {
     let target = Target { kubeconfig: global.kubeconfig.iter().cloned().collect(), context: global.context.clone() };
-    Ok(target.connect().await?)
+    Ok(target.connect_client().await?)
 }
 
 /// Refuses to send keys and tokens to a server that may be any, or to take from one what an agent will trust.
-pub(super) fn verified(cluster: &Connected, is_allowed: bool) -> Result<(), CliError> {
+pub(super) fn check_server_verified(cluster: &Connected, is_allowed: bool) -> Result<(), CliError> {
     if is_allowed {
         return Ok(());
     }
-    known(cluster).map_err(|error| error.hint("to go on all the same: --allow-unverified-server"))
+    require_verified_server(cluster).map_err(|error| error.hint("to go on all the same: --allow-unverified-server"))
 }
 
 /// The same for commands that have no way around it.
-pub(super) fn known(cluster: &Connected) -> Result<(), CliError> {
+pub(super) fn require_verified_server(cluster: &Connected) -> Result<(), CliError> {
     let Some(why) = cluster.unverified else { return Ok(()) };
     let context = cluster.context.as_deref().unwrap_or("in-cluster");
     let message = format!("it is not known who answers for the context `{}`: {why}", visible_cell(context));
@@ -52,7 +52,7 @@ pub(super) fn known(cluster: &Connected) -> Result<(), CliError> {
 }
 
 /// The service's home directory.
-pub(super) fn home() -> Result<Home, CliError> {
+pub(super) fn find_home() -> Result<Home, CliError> {
     Home::of_user().map_err(|error| CliError::new(Exit::Failed, "NoHome", error.to_string()).hint("set HOME"))
 }
 
@@ -67,13 +67,13 @@ pub(super) async fn server_version(client: &Client) -> Result<KubeMinor, CliErro
 }
 
 /// The API of the control plane that `--context` names.
-pub(super) async fn hub_client(global: &Global) -> Result<Client, CliError> {
-    Ok(hub(global).await?.client)
+pub(super) async fn control_plane_client(global: &Global) -> Result<Client, CliError> {
+    Ok(connect_to_control_plane(global).await?.client)
 }
 
 /// The API of the control plane that `--context` names.
-pub(super) async fn hub(global: &Global) -> Result<Connected, CliError> {
-    Ok(way_to_hub(global).await?.0)
+pub(super) async fn connect_to_control_plane(global: &Global) -> Result<Connected, CliError> {
+    Ok(connect_with_access(global).await?.0)
 }
 
 /// Returns the way to the cluster of `--context`.
@@ -89,21 +89,21 @@ fn access_by(global: &Global) -> Access {
 ///
 /// The context is looked for in the kubeconfig first; a control plane that was installed from here is also found by
 /// the file that its install wrote, so that `get` works before anybody touched `KUBECONFIG`.
-pub(super) async fn way_to_hub(global: &Global) -> Result<(Connected, Access), CliError> {
-    match connect(global).await {
+pub(super) async fn connect_with_access(global: &Global) -> Result<(Connected, Access), CliError> {
+    match connect_cluster(global).await {
         Ok(connected) => Ok((connected, access_by(global))),
         Err(error) if error.reason == "NoSuchContext" || error.reason == "NoKubeconfig" => {
             let name: Option<ControlPlaneName> = global.context.as_deref().and_then(|context| context.parse().ok());
             let Some((name, home)) = name.zip(Home::of_user().ok()) else { return Err(error) };
-            let file = home.kubeconfig(&name);
+            let file = home.kubeconfig_path(&name);
             let bad = |why: String| {
                 CliError::new(Exit::Failed, "BadKubeconfig", format!("cannot use the kubeconfig {}", file.display()))
                     .cause(why)
                     .hint(format!("write it again with `fleetctl kubeconfig {name}`"))
             };
-            match admin_access::written(&home, &name).map_err(|error| bad(error.to_string()))? {
+            match admin_access::read_local_kubeconfig(&home, &name).map_err(|error| bad(error.to_string()))? {
                 Some(kubeconfig) => {
-                    let connected = admin_access::connect(&kubeconfig).await.map_err(bad)?;
+                    let connected = admin_access::connect_kubeconfig(&kubeconfig).await.map_err(bad)?;
                     Ok((connected, Access::Kubeconfig(file, None)))
                 }
                 None => Err(error),
@@ -117,7 +117,7 @@ pub(super) async fn way_to_hub(global: &Global) -> Result<(Connected, Access), C
 ///
 /// # Errors
 /// A request that failed; an API server that is no control plane's, for it says of one cluster, too, that it is not there.
-pub(super) async fn registered<K>(clusters: &Api<K>, name: &str) -> Result<Option<K>, CliError>
+pub(super) async fn find_registered_cluster<K>(clusters: &Api<K>, name: &str) -> Result<Option<K>, CliError>
 where
     K: Clone + DeserializeOwned + Debug,
 {

@@ -25,8 +25,8 @@ use commands::{
 };
 use output::error::{CliError, Exit};
 use output::terminal::Ui;
-use parser::help_groups::grouped;
-use parser::lazy::{Lazy, lazy};
+use parser::help_groups::group_help;
+use parser::lazy::{Lazy, build_lazy_tree};
 
 /// Install, check and remove a multi-cluster Kubernetes scheduling service
 #[derive(Debug, Parser)]
@@ -118,7 +118,7 @@ fn version_text() -> String {
 }
 
 /// The whole command tree.
-fn tree() -> clap::Command {
+fn command_tree() -> clap::Command {
     let version: &'static str = version_text().leak();
     Cli::command().version(version)
 }
@@ -126,7 +126,7 @@ fn tree() -> clap::Command {
 /// Runs the program on the process's arguments and gives its exit code.
 pub fn main() -> ExitCode {
     let argv: Vec<OsString> = std::env::args_os().collect();
-    if let Some(exit) = completion::answer(&argv, tree) {
+    if let Some(exit) = completion::answer_completion(&argv, command_tree) {
         return ExitCode::from(exit as u8);
     }
     let name = argv.first().map_or("fleetctl", program_name);
@@ -138,14 +138,14 @@ pub fn main() -> ExitCode {
         Ok((Cli::from_arg_matches(&matches)?, matches))
     };
     // Help and mistakes are told by the whole tree; its order of flags is another.
-    let parsed = parse(lazy(tree)).or_else(|error| match error.kind() {
+    let parsed = parse(build_lazy_tree(command_tree)).or_else(|error| match error.kind() {
         ErrorKind::DisplayVersion => Err(error),
-        _ => parse(grouped(parser::program_name::tree(tree(), name).name(name).bin_name(name))),
+        _ => parse(group_help(parser::program_name::rename_tree(command_tree(), name).name(name).bin_name(name))),
     });
     let (mut cli, matches) = match parsed {
         Ok(parsed) => parsed,
         Err(error) => {
-            let error = parser::did_you_mean::told(error, &argv, &tree(), name);
+            let error = parser::did_you_mean::add_suggestion(error, &argv, &command_tree(), name);
             return clap_ended(&error, name, wants_json(&argv));
         }
     };
@@ -153,13 +153,13 @@ pub fn main() -> ExitCode {
     cli.global.context = cli.global.context.filter(|context| !context.is_empty());
     cli.global.namespace_given =
         matches.value_source("namespace").is_some_and(|from| from != ValueSource::DefaultValue);
-    let ui = Ui::new(cli.global.quiet, name, asks_for_json(&matches)).at(&cli.global);
-    output::log::start(cli.global.verbose, cli.global.log_format, &ui.lines);
-    for remark in environment::unknown() {
+    let ui = Ui::new(cli.global.quiet, name, asks_for_json(&matches)).at_location(&cli.global);
+    output::log::start_log(cli.global.verbose, cli.global.log_format, &ui.lines);
+    for remark in environment::find_unknown_variables() {
         ui.warn(&remark);
     }
-    let result = run(&ui, cli);
-    ended(&ui, result)
+    let result = run_command(&ui, cli);
+    report_result(&ui, result)
 }
 
 /// Returns the choice of `--color` before anything is parsed: help and usage errors are coloured too.
@@ -183,7 +183,7 @@ fn stream_color(color: ColorChoice) -> anstream::ColorChoice {
 }
 
 /// Runs a command; only those that may ask a cluster are given a runtime.
-fn run(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
+fn run_command(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
     let global = &cli.global;
     let work: LocalBoxFuture<'_, Result<Exit, CliError>> = match cli.command {
         Command::Template(Lazy(command)) => return template::run(ui, global, command),
@@ -192,8 +192,8 @@ fn run(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
         Command::Versions(Lazy(args)) => return versions::run(ui, &args),
         Command::Explain(Lazy(args)) => return explain::run(ui, &args),
         Command::Completion(Lazy(args)) => return completion::run(ui, &args),
-        Command::Docs(Lazy(args)) => return reference::docs(ui, &args, tree()),
-        Command::Man(Lazy(args)) => return reference::man(ui, &args, tree()),
+        Command::Docs(Lazy(args)) => return reference::write_docs(ui, &args, command_tree()),
+        Command::Man(Lazy(args)) => return reference::write_man_pages(ui, &args, command_tree()),
         Command::KubectlInstall(Lazy(args)) => return kubectl_install::run(ui, &args),
         Command::Install(Lazy(command)) => Box::pin(install::run(ui, global, command)),
         Command::Upgrade(Lazy(command)) => Box::pin(upgrade::run(ui, global, command)),
@@ -240,7 +240,7 @@ fn wants_json(argv: &[OsString]) -> bool {
 fn clap_ended(error: &clap::Error, name: &'static str, json: bool) -> ExitCode {
     if json && error.use_stderr() {
         let error = CliError::wrong_usage(&error.render().to_string());
-        Ui::new(false, name, json).error(&error);
+        Ui::new(false, name, json).report_error(&error);
         return ExitCode::from(error.exit as u8);
     }
     // Help into a closed pipe is not an error.
@@ -248,13 +248,13 @@ fn clap_ended(error: &clap::Error, name: &'static str, json: bool) -> ExitCode {
     ExitCode::from(if error.use_stderr() { Exit::Usage as u8 } else { Exit::Ok as u8 })
 }
 
-fn ended(ui: &Ui, result: Result<Exit, CliError>) -> ExitCode {
+fn report_result(ui: &Ui, result: Result<Exit, CliError>) -> ExitCode {
     match result {
         Ok(exit) => ExitCode::from(exit as u8),
         Err(error) if error.reason == BROKEN_PIPE => ExitCode::from(Exit::Ok as u8),
         Err(error) => {
             let error = with_page(error);
-            ui.error(&error);
+            ui.report_error(&error);
             ExitCode::from(error.exit as u8)
         }
     }
@@ -263,7 +263,7 @@ fn ended(ui: &Ui, result: Result<Exit, CliError>) -> ExitCode {
 /// Adds a hint to the page of its reason to an error that itself knows no way on: the page may.
 fn with_page(error: CliError) -> CliError {
     let silent = error.hints.is_empty() && error.problems.is_none() && error.exit != Exit::Usage;
-    if silent && explain::pages::find(error.reason).is_some() { error.hint_of_reason() } else { error }
+    if silent && explain::pages::find_page(error.reason).is_some() { error.hint_of_reason() } else { error }
 }
 
 /// The reason of an error that only means that the reader has gone.

@@ -12,7 +12,7 @@ use crate::chart::patch::Patches;
 use crate::chart::versions::select::Selection;
 use crate::chart::{Chart, Diagnostic, Diagnostics, Kind, Rendered, ValuesBuilder, ValuesTree};
 use crate::control_plane::endpoint::exposure;
-use crate::control_plane::endpoint::exposure::{Endpoint, unknown};
+use crate::control_plane::endpoint::exposure::{Endpoint, unknown_endpoint};
 use crate::control_plane::values::{ControlPlaneValues, ExposureType, ExposureValues};
 use crate::control_plane::{self};
 use crate::workload_cluster::values::AgentValues;
@@ -50,28 +50,28 @@ impl From<CliError> for NoPreview {
 }
 
 /// Checks the values that `add` lays over the chart's, renders, and applies the patches.
-pub(super) fn preview(
+pub(super) fn render_preview(
     kind: Kind,
     selection: &Selection<'_>,
     namespace: &NamespaceName,
     patches: &Patches,
     add: impl FnOnce(ValuesBuilder) -> Result<ValuesBuilder, CliError>,
 ) -> Result<Preview, NoPreview> {
-    let chart = chart_choice::load(kind, selection)?;
+    let chart = chart_choice::load_selected_chart(kind, selection)?;
     let builder = add(chart.values_of(&selection.version))?;
     let (rendered, warnings) = match kind {
         Kind::ControlPlane => {
             let name: ControlPlaneName = name_in(&builder)?.parse().map_err(|error| wrong_name(&error))?;
             let plan = control_plane::plan::Plan::new(name, namespace.clone(), selection, chart.clone(), builder)?;
             let plan = plan.with_patches(patches.clone());
-            let rendered = plan.render(&endpoint(&plan.values.exposure), &pki::placeholders())?;
+            let rendered = plan.render_control_plane(&offline_endpoint(&plan.values.exposure), &pki::placeholder_files())?;
             (rendered, plan.package.value_warnings().to_vec())
         }
         Kind::Agent => {
             let name: ClusterName = name_in(&builder)?.parse().map_err(|error| wrong_name(&error))?;
             let plan = workload_cluster::plan::Plan::new(name, namespace.clone(), selection, chart.clone(), builder)?;
             let plan = plan.with_patches(patches.clone());
-            (plan.render()?, plan.package.value_warnings().to_vec())
+            (plan.render_agent()?, plan.package.value_warnings().to_vec())
         }
     };
     Ok(Preview { chart, rendered, warnings })
@@ -82,23 +82,23 @@ fn name_in(builder: &ValuesBuilder) -> Result<String, Diagnostics> {
 }
 
 /// The checked values, and the same as JSON in which every optional one is there as null.
-pub(super) fn typed(kind: Kind, builder: ValuesBuilder) -> Result<(ValuesTree, Value), Diagnostics> {
-    fn through<T: Serialize + DeserializeOwned>(tree: &ValuesTree) -> Result<Value, Diagnostics> {
+pub(super) fn build_typed_values(kind: Kind, builder: ValuesBuilder) -> Result<(ValuesTree, Value), Diagnostics> {
+    fn to_typed_json<T: Serialize + DeserializeOwned>(tree: &ValuesTree) -> Result<Value, Diagnostics> {
         Ok(serde_json::to_value(tree.deserialize::<T>()?).unwrap_or_default())
     }
-    let tree = builder.build(|| chart_choice::schema(kind))?;
+    let tree = builder.build(|| chart_choice::values_schema(kind))?;
     let values = match kind {
-        Kind::ControlPlane => through::<ControlPlaneValues>(&tree)?,
-        Kind::Agent => through::<AgentValues>(&tree)?,
+        Kind::ControlPlane => to_typed_json::<ControlPlaneValues>(&tree)?,
+        Kind::Agent => to_typed_json::<AgentValues>(&tree)?,
     };
     Ok((tree, values))
 }
 
 /// Returns the endpoint that the values decide. Where only a cluster can decide it, its host is a name that no DNS has,
 /// and its shape that of a node port where the values leave the type of exposure to the cluster.
-pub(super) fn endpoint(wanted: &ExposureValues) -> Endpoint {
+pub(super) fn offline_endpoint(wanted: &ExposureValues) -> Endpoint {
     exposure::endpoint_from_values(wanted).unwrap_or_else(|_| {
         let kind = if wanted.kind == ExposureType::Auto { ExposureType::NodePort } else { wanted.kind };
-        Endpoint { node_port: exposure::wanted_node_port(kind, wanted), ..unknown(kind) }
+        Endpoint { node_port: exposure::wanted_node_port(kind, wanted), ..unknown_endpoint(kind) }
     })
 }

@@ -10,7 +10,7 @@ use crate::cli::output::terminal::Ui;
 
 /// Ends when SIGINT or SIGTERM comes, or tells that what is being undone is undone to its end; a second one ends the program
 /// at once. `way_back` is the command that would undo the rest: `rollback NAME`.
-pub(in crate::cli) async fn interrupted(ui: &Ui, display: &Arc<Display>, way_back: Option<String>) {
+pub(in crate::cli) async fn wait_for_interrupt(ui: &Ui, display: &Arc<Display>, way_back: Option<String>) {
     let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
     else {
         return std::future::pending().await;
@@ -19,19 +19,19 @@ pub(in crate::cli) async fn interrupted(ui: &Ui, display: &Arc<Display>, way_bac
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
-    let then = if display.undoes() { "still undoing what this run has changed" } else { "letting go of the cluster" };
-    ui.err(&format!("Interrupted; {then} (once more to stop at once)"));
+    let then = if display.is_undoing() { "still undoing what this run has changed" } else { "letting go of the cluster" };
+    ui.write_stderr(&format!("Interrupted; {then} (once more to stop at once)"));
     let (ui, display) = (ui.clone(), Arc::clone(display));
     tokio::spawn(async move {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
-        let way_back = way_back.filter(|_| display.undoes());
+        let way_back = way_back.filter(|_| display.is_undoing());
         let rest =
             way_back.map(|command| format!(", and `{} {command}` undoes the rest", ui.program)).unwrap_or_default();
-        display.close(false);
-        ui.err(&format!("Stopped at once; the same command goes on from here{rest}"));
+        display.close_step(false);
+        ui.write_stderr(&format!("Stopped at once; the same command goes on from here{rest}"));
         #[allow(clippy::exit)] // The user asked twice; nothing that is still under way is worth waiting for.
         std::process::exit(Exit::Interrupted as i32);
     });

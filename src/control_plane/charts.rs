@@ -6,13 +6,13 @@ use std::sync::{Arc, OnceLock};
 use kube::Client;
 use serde_json::json;
 
-use super::endpoint::exposure::{Endpoint, unknown};
+use super::endpoint::exposure::{Endpoint, unknown_endpoint};
 use super::keys::find_keys;
 use super::plan::Plan;
 use super::values::{ExposureType, PkiSource};
 use crate::api::labels::LABEL_INSTALL;
 use crate::api::names::{ControlPlaneName, NamespaceName};
-use crate::api::util::text::visible;
+use crate::api::util::text::visible_line;
 use crate::api::values::network_policy::NetworkPeer;
 use crate::api::values::pod_values::SecretValue;
 use crate::apply::{Charts, Renderable, Rendering};
@@ -20,7 +20,7 @@ use crate::chart::patch::Patches;
 use crate::chart::{self, Row};
 use crate::install::recorded_use::Ordinary;
 use crate::install::recorded_values::PATCHES;
-use crate::install::release_spec::{self, planned};
+use crate::install::release_spec::{self, to_planned_objects};
 use crate::install::renderable::{SecretEntry, objects_of, secret_values};
 use crate::inventory::Release;
 use crate::pki;
@@ -89,7 +89,7 @@ impl fmt::Debug for ControlPlaneCharts {
 
 /// The charts for the control plane of this name; keys and secret values are read with `client`. Patches are
 /// recorded by their digest alone, so a release that was patched is rendered again only with the same `patches`.
-pub fn charts(
+pub fn control_plane_charts(
     name: &ControlPlaneName,
     namespace: &NamespaceName,
     client: &Client,
@@ -105,44 +105,44 @@ pub fn charts(
 }
 
 impl Charts for ControlPlaneCharts {
-    fn renderable(&self) -> &Renderable {
-        self.renderable.get_or_init(|| renderable(&self.name, &self.namespace))
+    fn renderable_objects(&self) -> &Renderable {
+        self.renderable.get_or_init(|| renderable_control_plane(&self.name, &self.namespace))
     }
 
-    fn recorded<'a>(&'a self, release: &'a Release) -> Rendering<'a> {
+    fn render_recorded<'a>(&'a self, release: &'a Release) -> Rendering<'a> {
         Box::pin(async move {
             let (name, namespace) = (self.name.clone(), self.namespace.clone());
             let secrets =
                 secret_values(&self.client, namespace.as_str(), (LABEL_INSTALL, name.as_str()), &SECRET_VALUES);
             let secrets = secrets.await.map_err(|error| format!("its secret values cannot be read: {error}"))?;
             let plan =
-                release_spec::recorded(chart::Kind::ControlPlane, release, secrets, |selection, chart, values| {
+                release_spec::plan_recorded_release(chart::Kind::ControlPlane, release, secrets, |selection, chart, values| {
                     Plan::new(name, namespace, selection, chart, values)
                 })?;
             let plan = plan.with_patches(self.patches.of_record(release.facts.get(PATCHES))?);
             let found = find_keys::from_cluster(&self.client, self.namespace.as_str(), self.name.as_str()).await;
             let found = found.map_err(|error| format!("its keys cannot be read: {error}"))?;
             // What is not there makes another object than was applied, which its digest tells.
-            let mut keys = pki::placeholders();
-            for (file, text) in found.expose() {
+            let mut keys = pki::placeholder_files();
+            for (file, text) in found.expose_all() {
                 keys.insert(file, text.to_owned());
             }
             let rendered = plan
-                .render(&endpoint(release), &keys)
-                .map_err(|problems| visible(&problems.to_string()).into_owned())?;
-            Ok(planned(&rendered.objects))
+                .render_control_plane(&release_endpoint(release), &keys)
+                .map_err(|problems| visible_line(&problems.to_string()).into_owned())?;
+            Ok(to_planned_objects(&rendered.objects))
         })
     }
 }
 
 /// Returns the recorded endpoint of the API, as far as objects that are restored from a release depend on it.
-fn endpoint(release: &Release) -> Endpoint {
+fn release_endpoint(release: &Release) -> Endpoint {
     let kind = match release.facts.get("exposure").map(String::as_str) {
         Some("LoadBalancer") => ExposureType::LoadBalancer,
         Some("ClusterIp") => ExposureType::ClusterIp,
         _ => ExposureType::NodePort,
     };
-    let shape = unknown(kind);
+    let shape = unknown_endpoint(kind);
     let recorded = release.facts.get("server").and_then(|server| server.strip_prefix("https://"));
     let port = recorded.and_then(|address| address.rsplit_once(':')?.1.parse().ok());
     match (release.facts.get("host"), port) {
@@ -153,7 +153,7 @@ fn endpoint(release: &Release) -> Endpoint {
 }
 
 /// Every object that the chart of some line renders for a control plane, with all that values can switch on.
-pub fn renderable(name: &ControlPlaneName, namespace: &NamespaceName) -> Renderable {
+pub fn renderable_control_plane(name: &ControlPlaneName, namespace: &NamespaceName) -> Renderable {
     let of_row = |row: &Row| {
         objects_of(chart::Kind::ControlPlane, row, |selection, chart, values| {
             let mut plan = Plan::new(name.clone(), namespace.clone(), selection, chart, values)?;
@@ -175,12 +175,12 @@ pub fn renderable(name: &ControlPlaneName, namespace: &NamespaceName) -> Rendera
             let mut objects = Vec::new();
             for source in [PkiSource::Installer, PkiSource::InCluster] {
                 plan.values.pki.source = source;
-                objects.extend(plan.render(&unknown(ExposureType::LoadBalancer), &pki::placeholders())?.objects);
+                objects.extend(plan.render_control_plane(&unknown_endpoint(ExposureType::LoadBalancer), &pki::placeholder_files())?.objects);
             }
             Ok(objects)
         })
     };
-    chart::versions().rows().iter().flat_map(of_row).collect()
+    chart::embedded_versions().rows().iter().flat_map(of_row).collect()
 }
 
 #[cfg(test)]
@@ -191,7 +191,7 @@ mod tests {
     use super::super::chart_tests::{charts as lines, real_pki};
     use super::*;
     use crate::chart::SetKind;
-    use crate::chart::versions::select::{Request, select};
+    use crate::chart::versions::select::{Request, select_row};
     use crate::k8s::ObjectRef;
 
     const FULL: &str = include_str!("../../tests/packager/fixtures/control-plane-full.yaml");
@@ -214,7 +214,7 @@ mod tests {
 
     fn plan(version: &str, values: &str, sets: &[&str]) -> Plan {
         let request = Request { version: Some(version), ..Request::default() };
-        let selection = select(chart::versions(), request).unwrap();
+        let selection = select_row(chart::embedded_versions(), request).unwrap();
         let chart = release_spec::load_chart(chart::Kind::ControlPlane, &selection).unwrap();
         let builder = chart.values_of(&selection.version).file("values.yaml", values.as_bytes());
         let builder = sets.iter().fold(builder, |builder, set| builder.set(SetKind::Value, set));
@@ -233,12 +233,12 @@ mod tests {
     async fn a_recorded_release_is_rendered_again_as_it_was_and_its_record_has_no_secret() {
         let given = ["nodeSelector.disk=fast", "apiserver.extraArgs={--v=4}", "namespace.podSecurity=baseline"];
         let versions =
-            lines().iter().map(|chart| chart.row().unwrap().default.to_string()).chain(["v0.6.0".to_owned()]);
+            lines().iter().map(|chart| chart.version_row().unwrap().default.to_string()).chain(["v0.6.0".to_owned()]);
         for version in versions {
             for (values, sets) in [("", &[][..]), ("", &given[..]), (FULL, &[]), (CLOUD, &[])] {
                 let plan = plan(&version, values, sets);
-                let rendered = plan.render(&unknown(ExposureType::NodePort), &real_pki()).unwrap().objects;
-                let release = plan.release(&unknown(ExposureType::NodePort));
+                let rendered = plan.render_control_plane(&unknown_endpoint(ExposureType::NodePort), &real_pki()).unwrap().objects;
+                let release = plan.control_plane_release(&unknown_endpoint(ExposureType::NodePort));
                 let record = serde_json::to_string(&release).unwrap();
                 for secret in [&plan.values.cloud.access_key, &plan.values.registry_credentials].into_iter().flatten() {
                     assert!(!record.contains(&secret.0) && !record.contains("accessKey\":\""), "{record}");
@@ -246,8 +246,8 @@ mod tests {
                 let release: Release = serde_json::from_str(&record).unwrap();
                 let objects: Vec<Value> = rendered.into_iter().map(|object| object.json).collect();
                 let secrets = objects.iter().filter(|object| object["kind"] == "Secret").cloned().collect();
-                let charts = charts(&plan.name, &plan.package.namespace, &cluster(secrets), &Patches::default());
-                let again = charts.recorded(&release).await.unwrap_or_else(|why| panic!("{version}: {why}"));
+                let charts = control_plane_charts(&plan.name, &plan.package.namespace, &cluster(secrets), &Patches::default());
+                let again = charts.render_recorded(&release).await.unwrap_or_else(|why| panic!("{version}: {why}"));
                 let again = restored(again.into_iter().map(|planned| planned.object));
                 assert_eq!(again, restored(objects), "{version} {values:.20} {sets:?}");
                 assert_eq!(again.len(), 5, "{version}");
@@ -259,25 +259,25 @@ mod tests {
     async fn a_patched_release_is_rendered_again_only_with_the_same_patches_and_never_out_of_its_record() {
         let read = |replicas: u8| {
             let text = format!("kind: Deployment\nmetadata: {{name: apiserver}}\nspec: {{replicas: {replicas}}}\n");
-            Patches::read([("patch.yaml".to_owned(), Ok(text.into_bytes()))]).unwrap()
+            Patches::read_patch_files([("patch.yaml".to_owned(), Ok(text.into_bytes()))]).unwrap()
         };
-        let plain = plan("v0.7.1", "", &[]).release(&unknown(ExposureType::NodePort));
+        let plain = plan("v0.7.1", "", &[]).control_plane_release(&unknown_endpoint(ExposureType::NodePort));
         let plan = plan("v0.7.1", "", &[]).with_patches(read(2));
-        let release = plan.release(&unknown(ExposureType::NodePort));
+        let release = plan.control_plane_release(&unknown_endpoint(ExposureType::NodePort));
         assert_ne!(release.values_digest, plain.values_digest);
         let record = serde_json::to_string(&release).unwrap();
         assert!(record.contains("patch.yaml sha256:") && !record.contains("\"replicas\":2"), "{record}");
-        let charts = |patches: &Patches| charts(&plan.name, &plan.package.namespace, &cluster(Vec::new()), patches);
-        let again = charts(&read(2)).recorded(&release).await.unwrap();
+        let charts = |patches: &Patches| control_plane_charts(&plan.name, &plan.package.namespace, &cluster(Vec::new()), patches);
+        let again = charts(&read(2)).render_recorded(&release).await.unwrap();
         let apiserver = again.iter().find(|planned| {
             planned.object["metadata"]["name"] == "apiserver" && planned.object["kind"] == "Deployment"
         });
         assert_eq!(apiserver.unwrap().object["spec"]["replicas"], 2);
         for other in [Patches::default(), read(3)] {
-            let why = charts(&other).recorded(&release).await.unwrap_err();
+            let why = charts(&other).render_recorded(&release).await.unwrap_err();
             assert!(why.contains("patch.yaml sha256:") && why.contains("not recorded"), "{why}");
         }
-        let unpatched = charts(&read(2)).recorded(&plain).await.unwrap();
+        let unpatched = charts(&read(2)).render_recorded(&plain).await.unwrap();
         let apiserver = unpatched.iter().find(|planned| {
             planned.object["metadata"]["name"] == "apiserver" && planned.object["kind"] == "Deployment"
         });
@@ -287,9 +287,9 @@ mod tests {
     #[tokio::test]
     async fn a_release_that_is_not_known_or_not_of_its_chart_is_not_rendered() {
         let plan = plan("v0.7.1", "", &[]);
-        let charts = charts(&plan.name, &plan.package.namespace, &cluster(Vec::new()), &Patches::default());
-        let release = plan.release(&unknown(ExposureType::NodePort));
-        assert!(charts.recorded(&release).await.is_ok());
+        let charts = control_plane_charts(&plan.name, &plan.package.namespace, &cluster(Vec::new()), &Patches::default());
+        let release = plan.control_plane_release(&unknown_endpoint(ExposureType::NodePort));
+        assert!(charts.render_recorded(&release).await.is_ok());
         let values = json!({"apiserver": {"extraArgs": ["--v=4"], "command": "sh"}});
         for (forged, why) in [
             (Release { values: None, ..release.clone() }, "not recorded"),
@@ -298,7 +298,7 @@ mod tests {
             (Release { chart: "agent/v0.7".to_owned(), ..release.clone() }, "not of its chart"),
             (Release { values: Some(values), ..release.clone() }, "command"),
         ] {
-            let refused = charts.recorded(&forged).await.unwrap_err();
+            let refused = charts.render_recorded(&forged).await.unwrap_err();
             assert!(refused.contains(why), "{refused}");
         }
     }

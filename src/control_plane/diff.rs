@@ -9,12 +9,12 @@ use kube::Client;
 use kube::api::Api;
 
 use super::endpoint::exposure;
-use super::endpoint::exposure::{Endpoint, unknown};
+use super::endpoint::exposure::{Endpoint, unknown_endpoint};
 use super::error::InstallError;
 use super::etcd;
 use super::keys::find_keys;
 use super::plan::Plan;
-use super::precheck::{Precheck, precheck};
+use super::precheck::{Precheck, precheck_install};
 use super::values::PkiSource;
 use crate::api::remedy::Remedy;
 use crate::install::diff::Comparison;
@@ -28,7 +28,7 @@ use crate::pki::{self, Files};
 ///
 /// # Errors
 /// Whatever an install would refuse before its first write, and what the server refuses.
-pub async fn compare(
+pub async fn compare_control_plane(
     plan: &Plan,
     client: &Client,
     home: &Home,
@@ -36,47 +36,47 @@ pub async fn compare(
     progress: &Arc<dyn Progress>,
 ) -> Result<Comparison, InstallError> {
     let deadline = Instant::now() + options.timeout;
-    let engine = options.engine(client, plan.package.owner(), plan.charts(client), deadline, None, progress);
+    let engine = options.build_run_engine(client, plan.package.owner(), plan.build_charts(client), deadline, None, progress);
     let mut session = Session::new(&engine, progress, deadline);
-    session.step("Checking the hosting cluster");
-    let stopped = session.stopped();
-    let seen = precheck(plan, client, &engine, options, progress.as_ref(), |e| stopped(e).into());
+    session.begin_session_step("Checking the hosting cluster");
+    let stopped = session.map_engine_error();
+    let seen = precheck_install(plan, client, &engine, options, progress.as_ref(), |e| stopped(e).into());
     let seen = session.in_time(seen).await?;
-    progress.done(&seen.facts.git_version);
-    session.step("Comparing with the hosting cluster");
+    progress.finish_step(&seen.facts.git_version);
+    session.begin_session_step("Comparing with the hosting cluster");
     let mut notes = Vec::new();
-    let endpoint = session.in_time(endpoint(plan, client, &seen, &mut notes)).await?;
-    let stopped = session.stopped();
-    let found = session.in_time(find_keys::find(client, plan, home, &engine, |e| stopped(e).into())).await?;
+    let endpoint = session.in_time(preview_endpoint(plan, client, &seen, &mut notes)).await?;
+    let stopped = session.map_engine_error();
+    let found = session.in_time(find_keys::find_key_set(client, plan, home, &engine, |e| stopped(e).into())).await?;
     let keys = known_keys(plan, found, &endpoint, &mut notes)?;
-    let rendered = plan.render(&endpoint, &keys)?;
-    let whole = plan.compared(&engine, &plan.release(&endpoint), &release_spec::planned(&rendered.objects)).await;
-    let whole = whole.map_err(session.stopped())?;
-    if let Some(refused) = etcd::members::changed(&engine, &whole).await.map_err(session.stopped())? {
+    let rendered = plan.render_control_plane(&endpoint, &keys)?;
+    let whole = plan.plan_apply(&engine, &plan.control_plane_release(&endpoint), &release_spec::to_planned_objects(&rendered.objects)).await;
+    let whole = whole.map_err(session.map_engine_error())?;
+    if let Some(refused) = etcd::members::refuse_replica_change(&engine, &whole).await.map_err(session.map_engine_error())? {
         return Err(refused);
     }
-    let differences = engine.diff(&whole).await.map_err(session.stopped())?;
-    progress.done("");
+    let differences = engine.diff_plan(&whole).await.map_err(session.map_engine_error())?;
+    progress.finish_step("");
     Ok(Comparison::new(whole, differences, notes))
 }
 
 /// Returns the endpoint of the API; while it is not known yet, one whose host is a name that no DNS has.
-async fn endpoint(
+async fn preview_endpoint(
     plan: &Plan,
     client: &Client,
     seen: &Precheck,
     notes: &mut Vec<Remedy>,
 ) -> Result<Endpoint, InstallError> {
     let wanted = &plan.values.exposure;
-    let (kind, known) = (seen.decision.kind, seen.known());
+    let (kind, known) = (seen.decision.kind, seen.known_endpoint());
     let services: Api<Service> = Api::namespaced(client.clone(), plan.package.namespace.as_str());
     let node_port = exposure::rendered_node_port(kind, wanted, &known);
     let service = with_node_port(services.get_opt("apiserver").await?, node_port);
-    let found = service.and_then(|service| exposure::endpoint(kind, wanted, &service, &seen.facts.nodes, &known).ok());
-    notes.extend(found.as_ref().and_then(|endpoint| plan.moved(&seen.state, endpoint)));
+    let found = service.and_then(|service| exposure::find_endpoint(kind, wanted, &service, &seen.facts.nodes, &known).ok());
+    notes.extend(found.as_ref().and_then(|endpoint| plan.warn_moved_endpoint(&seen.state, endpoint)));
     Ok(found.unwrap_or_else(|| {
         notes.push("the address of the API server is decided at install; it is shown as a name".into());
-        Endpoint { node_port, ..unknown(kind) }
+        Endpoint { node_port, ..unknown_endpoint(kind) }
     }))
 }
 
@@ -100,9 +100,9 @@ fn known_keys(plan: &Plan, found: Files, endpoint: &Endpoint, notes: &mut Vec<Re
     }
     if !pki::Authorities::any_in(&found) {
         notes.push("keys and certificates are made at install; they are shown as placeholders".into());
-        return Ok(pki::placeholders());
+        return Ok(pki::placeholder_files());
     }
-    let completed = find_keys::complete(&found, plan, endpoint, Timestamp::now())?;
+    let completed = find_keys::complete_key_set(&found, plan, endpoint, Timestamp::now())?;
     if !completed.issued.is_empty() {
         notes.push(format!("{} certificates would be issued anew", completed.issued.len()).into());
     }

@@ -7,7 +7,7 @@ use kube::Client;
 use crate::check::inside::{self, CHECKS, HealthFacts};
 use crate::check::{self, Report};
 use crate::install::admin_access;
-use crate::k8s::sentences;
+use crate::k8s::error_sentences;
 use crate::pki::Kubeconfig;
 
 /// Time that one look at the control plane's API may take.
@@ -32,9 +32,9 @@ impl Health {
 }
 
 /// An error of the client and everything behind it, each thing said once.
-pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub fn format_error_chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = String::new();
-    for said in sentences(error) {
+    for said in error_sentences(error) {
         if text.is_empty() {
             text = said;
         } else if !text.contains(&said) {
@@ -48,8 +48,8 @@ pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 ///
 /// # Errors
 /// Reason that the kubeconfig cannot be used, as a sentence.
-pub async fn hub(kubeconfig: &Kubeconfig) -> Result<Client, String> {
-    Ok(admin_access::connect(kubeconfig).await?.client)
+pub async fn connect_control_plane_api(kubeconfig: &Kubeconfig) -> Result<Client, String> {
+    Ok(admin_access::connect_kubeconfig(kubeconfig).await?.client)
 }
 
 /// Looks once. `agents_call` is the server that agents are to call, where that is known. Either side may be missing,
@@ -57,7 +57,7 @@ pub async fn hub(kubeconfig: &Kubeconfig) -> Result<Client, String> {
 ///
 /// # Errors
 /// A hosting cluster that does not let its objects be read; whatever is wrong with the other side is part of the health.
-pub async fn look(
+pub async fn observe_health(
     hosting: Result<&Client, String>,
     hub: Result<&Client, String>,
     namespace: &str,
@@ -65,21 +65,21 @@ pub async fn look(
 ) -> Result<Health, kube::Error> {
     let components = async {
         match hosting {
-            Ok(client) => inside::components(client, namespace).await.map(Ok),
+            Ok(client) => inside::read_components(client, namespace).await.map(Ok),
             Err(why) => Ok(Err(why)),
         }
     };
     let inside = async {
         let hub = hub?;
-        match tokio::time::timeout(LOOK, inside::inside(hub, namespace)).await {
+        match tokio::time::timeout(LOOK, inside::read_inside(hub, namespace)).await {
             Ok(Ok(inside)) => Ok(inside),
-            Ok(Err(error)) => Err(chain(&error)),
+            Ok(Err(error)) => Err(format_error_chain(&error)),
             Err(_) => Err(format!("the API did not answer within {} s", LOOK.as_secs())),
         }
     };
     let (components, inside) = tokio::join!(components, inside);
     let facts = HealthFacts { components: components?, inside, agents_call: agents_call.map(str::to_owned) };
-    let report = check::run(&CHECKS, &facts, &[]);
+    let report = check::run_checks(&CHECKS, &facts, &[]);
     Ok(Health { facts, report })
 }
 
@@ -90,7 +90,7 @@ fn is_refusal(error: &kube::Error) -> bool {
 
 /// Looks until the control plane is healthy, or until `deadline`; at every look, `waiting` is told the first problem,
 /// or the error of a look that failed.
-pub async fn wait(
+pub async fn wait_until_healthy(
     hosting: &Client,
     hub: &Client,
     namespace: &str,
@@ -99,11 +99,11 @@ pub async fn wait(
     waiting: &(dyn Fn(&str) + Sync),
 ) -> Result<Health, kube::Error> {
     loop {
-        let health = match look(Ok(hosting), Ok(hub), namespace, Some(agents_call)).await {
+        let health = match observe_health(Ok(hosting), Ok(hub), namespace, Some(agents_call)).await {
             Ok(health) => health,
             // One answer that failed is no reason to give up what is being waited for.
             Err(error) if Instant::now() + PAUSE < deadline && !is_refusal(&error) => {
-                waiting(&chain(&error));
+                waiting(&format_error_chain(&error));
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::Client;
 
 use super::endpoint::exposure;
-use super::endpoint::exposure::{Decision, Endpoint, Known, NotYet, unknown};
+use super::endpoint::exposure::{Decision, Endpoint, Known, NotYet, unknown_endpoint};
 use super::error::InstallError;
 use super::etcd;
 use super::health::{self, Health};
@@ -17,16 +17,16 @@ use super::keys::find_keys;
 use super::keys::find_keys::ADMIN_KUBECONFIG;
 use super::kubeconfig;
 use super::plan::{FIRST_STAGES, Plan};
-use super::precheck::{Precheck, precheck};
+use super::precheck::{Precheck, precheck_install};
 use super::values::{ExposureType, PkiSource};
 use super::version::kubernetes_downgrade;
 use crate::api::util::text::visible_cell;
 use crate::check::hosting::HostingFacts;
-use crate::install::drive::{InstallFailure, InstallSteps, drive};
+use crate::install::drive::{InstallFailure, InstallSteps, run_until_interrupted};
 use crate::install::failure::{Failure, FailureOutcome};
 use crate::install::fleet_home::Home;
 use crate::install::progress::Progress;
-use crate::install::release_spec::planned;
+use crate::install::release_spec::to_planned_objects;
 use crate::install::session::{InstallOptions, Session, Stopped};
 use crate::inventory::{Phase, State};
 use crate::k8s::ObjectRef;
@@ -46,7 +46,7 @@ pub struct Installed {
 }
 
 /// Installs `plan`, or brings an earlier install of it up to date.
-pub async fn install(
+pub async fn install_control_plane(
     plan: &Plan,
     client: &Client,
     home: &Home,
@@ -55,10 +55,10 @@ pub async fn install(
     interrupted: impl Future<Output = ()>,
 ) -> Result<Installed, Failure<InstallError>> {
     let deadline = Instant::now() + options.timeout;
-    let journal = Some(home.journal(&plan.name));
-    let engine = options.engine(client, plan.package.owner(), plan.charts(client), deadline, journal, progress);
+    let journal = Some(home.journal_path(&plan.name));
+    let engine = options.build_run_engine(client, plan.package.owner(), plan.build_charts(client), deadline, journal, progress);
     let new = |session| Installer { plan, client, home, options, session };
-    drive(&engine, options, progress, deadline, interrupted, new).await
+    run_until_interrupted(&engine, options, progress, deadline, interrupted, new).await
 }
 
 struct Installer<'a> {
@@ -70,11 +70,11 @@ struct Installer<'a> {
 }
 
 impl InstallFailure for InstallError {
-    fn interrupted() -> Self {
+    fn from_interruption() -> Self {
         Self::Interrupted
     }
 
-    fn stopped(&self) -> Option<&Stopped> {
+    fn as_stopped(&self) -> Option<&Stopped> {
         match self {
             Self::Engine(stopped) => Some(stopped),
             _ => None,
@@ -86,68 +86,68 @@ impl InstallSteps for Installer<'_> {
     type Installed = Installed;
     type Error = InstallError;
 
-    async fn run(&mut self) -> Result<Installed, InstallError> {
-        self.session.step("Checking the hosting cluster");
+    async fn run_steps(&mut self) -> Result<Installed, InstallError> {
+        self.session.begin_session_step("Checking the hosting cluster");
         let (options, progress) = (self.options, self.session.progress.as_ref());
-        let stopped = self.session.stopped();
-        let seen = precheck(self.plan, self.client, self.session.engine, options, progress, |e| stopped(e).into());
+        let stopped = self.session.map_engine_error();
+        let seen = precheck_install(self.plan, self.client, self.session.engine, options, progress, |e| stopped(e).into());
         let seen = self.session.in_time(seen).await?;
-        let known = seen.known();
+        let known = seen.known_endpoint();
         let Precheck { facts, state, decision } = seen;
-        self.session.progress.done(&format!(
+        self.session.progress.finish_step(&format!(
             "{}, exposure {} ({})",
             visible_cell(&facts.git_version),
-            name(&decision),
+            exposure_type_name(&decision),
             decision.why
         ));
 
-        let stopped = self.session.stopped();
-        let found = find_keys::find(self.client, self.plan, self.home, self.session.engine, |e| stopped(e).into());
+        let stopped = self.session.map_engine_error();
+        let found = find_keys::find_key_set(self.client, self.plan, self.home, self.session.engine, |e| stopped(e).into());
         let found = self.session.in_time(found).await?;
-        let endpoint = self.expose(&decision, &facts, &state, &known).await?;
-        if let Some(moved) = self.plan.moved(&state, &endpoint) {
-            self.session.progress.advise(&moved);
+        let endpoint = self.expose_api(&decision, &facts, &state, &known).await?;
+        if let Some(moved) = self.plan.warn_moved_endpoint(&state, &endpoint) {
+            self.session.progress.report_advice(&moved);
         }
-        let keys = self.keys(&found, &endpoint)?;
-        let rendered = self.plan.render(&endpoint, &keys)?;
-        let objects = planned(&rendered.objects);
-        let release = self.plan.release(&endpoint);
+        let keys = self.prepare_keys(&found, &endpoint)?;
+        let rendered = self.plan.render_control_plane(&endpoint, &keys)?;
+        let objects = to_planned_objects(&rendered.objects);
+        let release = self.plan.control_plane_release(&endpoint);
         let whole =
-            self.plan.compared(self.session.engine, &release, &objects).await.map_err(self.session.stopped())?;
+            self.plan.plan_apply(self.session.engine, &release, &objects).await.map_err(self.session.map_engine_error())?;
         if let Some(refused) =
-            etcd::members::changed(self.session.engine, &whole).await.map_err(self.session.stopped())?
+            etcd::members::refuse_replica_change(self.session.engine, &whole).await.map_err(self.session.map_engine_error())?
         {
             return Err(refused);
         }
         let (unchanged, found_by_labels) = (whole.is_noop() && self.session.run.is_none(), whole.found_by_labels());
         if !unchanged {
             // Keys that another run has made since they were looked for are not to be replaced by those made here.
-            self.session.begin(whole.since(&state)).await?;
+            self.session.begin_plan(whole.with_base_state(&state)).await?;
         }
-        let of_step = |workload: &str| match title(workload) {
+        let of_step = |workload: &str| match step_title(workload) {
             KEYS => "Making keys and certificates".to_owned(),
             title => format!("Installing {title}"),
         };
         // Without its store there is no API server: one step for both.
         let recorded = state.record.as_ref().is_some_and(|record| record.phase == Phase::Installed);
         let stood = recorded || found_by_labels > 0;
-        self.session.stages(&objects, of_step, |workload| workload == "etcd", stood).await?;
+        self.session.apply_stages(&objects, of_step, |workload| workload == "etcd", stood).await?;
         let keys = self.keys_of_cluster(keys).await?;
-        let health = self.health(&endpoint, &keys).await;
+        let health = self.check_health(&endpoint, &keys).await;
         if health.is_err() && self.options.rollback {
             return Err(health.err().unwrap_or(InstallError::Interrupted));
         }
         // All objects are there and their controllers content: that is recorded even if the API is not reached from
         // here, so that the next install mends and an uninstall knows everything.
-        self.session.commit().await?;
+        self.session.commit_install().await?;
         let kubeconfig = self.write_kubeconfig(&keys)?;
         Ok(Installed { health: health?, endpoint, kubeconfig, unchanged })
     }
 
-    async fn end(self, _: &InstallError) -> FailureOutcome {
+    async fn end_failed_run(self, _: &InstallError) -> FailureOutcome {
         let rollback = self.options.rollback;
         let refused = if rollback && self.session.engine.has_begun() { self.downgrade_refused().await } else { None };
-        match (self.session.abort(rollback && refused.is_none()).await, refused) {
+        match (self.session.abort_run(rollback && refused.is_none()).await, refused) {
             (FailureOutcome::Left, Some(refused)) => refused,
             (outcome, _) => outcome,
         }
@@ -159,9 +159,9 @@ impl Installer<'_> {
     /// out; nothing where they can be undone.
     async fn downgrade_refused(&self) -> Option<FailureOutcome> {
         let engine = self.session.engine.with_deadline(None);
-        let found = match engine.state().await {
+        let found = match engine.read_state().await {
             Ok(state) => {
-                kubernetes_downgrade::from_journal(&engine, &self.plan.package.namespace, &engine.believed(state)).await
+                kubernetes_downgrade::from_journal(&engine, &self.plan.package.namespace, &engine.discard_untrusted_steps(state)).await
             }
             Err(error) => Err(error),
         };
@@ -172,7 +172,7 @@ impl Installer<'_> {
     }
 
     /// Makes namespace and Service, and waits until it is known where the API will be reached.
-    async fn expose(
+    async fn expose_api(
         &mut self,
         decision: &Decision,
         facts: &HostingFacts,
@@ -180,34 +180,34 @@ impl Installer<'_> {
         known: &Known,
     ) -> Result<Endpoint, InstallError> {
         let wanted = &self.plan.values.exposure;
-        let mut provisional = unknown(decision.kind);
+        let mut provisional = unknown_endpoint(decision.kind);
         provisional.node_port = exposure::rendered_node_port(decision.kind, wanted, known);
-        let rendered = self.plan.render(&provisional, &pki::placeholders())?;
+        let rendered = self.plan.render_control_plane(&provisional, &pki::placeholder_files())?;
         let first = rendered.objects.iter().filter(|object| FIRST_STAGES.contains(&object.stage_name.as_str()));
         let service = rendered.objects.iter().find(|object| object.stage_name == FIRST_STAGES[1]);
         let exposure = service.and_then(|object| u32::try_from(object.stage).ok()).unwrap_or_default();
-        let part = self.session.engine.plan_part(&planned(first)).await.map_err(self.session.stopped())?;
+        let part = self.session.engine.plan_part(&to_planned_objects(first)).await.map_err(self.session.map_engine_error())?;
         let mut of_service = Vec::new();
-        if part.writes() > 0 {
+        if part.count_writes() > 0 {
             let existed = facts.namespace.exists;
             let namespace = &self.plan.package.namespace;
-            self.session.step(&if existed {
+            self.session.begin_session_step(&if existed {
                 format!("Using namespace {namespace}")
             } else {
                 format!("Creating namespace {namespace}")
             });
             let stages = part.stages();
-            self.session.begin(part.since(state)).await?;
+            self.session.begin_plan(part.with_base_state(state)).await?;
             let (of_namespace, later): (Vec<u32>, _) = stages.into_iter().partition(|stage| *stage < exposure);
             of_service = later;
             for stage in of_namespace {
-                self.session.apply(stage, |_| true).await?;
+                self.session.apply_wanted_objects(stage, |_| true).await?;
             }
-            self.session.progress.done("");
+            self.session.progress.finish_step("");
         }
-        self.session.step("Finding the address of the API server");
+        self.session.begin_session_step("Finding the address of the API server");
         for stage in of_service {
-            self.session.apply(stage, |_| true).await?;
+            self.session.apply_wanted_objects(stage, |_| true).await?;
         }
         let object = ObjectRef {
             group: String::new(),
@@ -216,11 +216,11 @@ impl Installer<'_> {
             name: "apiserver".to_owned(),
         };
         loop {
-            let live = self.session.engine.read(&object).await.map_err(self.session.stopped())?;
+            let live = self.session.engine.read_object(&object).await.map_err(self.session.map_engine_error())?;
             let service: Service = serde_json::from_value(live).unwrap_or_default();
-            match exposure::endpoint(decision.kind, wanted, &service, &facts.nodes, known) {
+            match exposure::find_endpoint(decision.kind, wanted, &service, &facts.nodes, known) {
                 Ok(endpoint) => {
-                    self.session.progress.done(&endpoint.url());
+                    self.session.progress.finish_step(&endpoint.url());
                     return Ok(endpoint);
                 }
                 Err(missing @ NotYet::NoNodeAddress { .. }) => return Err(InstallError::NoAddress(missing)),
@@ -229,25 +229,25 @@ impl Installer<'_> {
                 Err(missing) if Instant::now() + Duration::from_secs(1) > self.session.deadline => {
                     return Err(InstallError::NoAddress(missing));
                 }
-                Err(missing) => self.session.progress.update(&missing.to_string()),
+                Err(missing) => self.session.progress.update_step(&missing.to_string()),
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     }
 
     /// Completes the keys that were found.
-    fn keys(&mut self, found: &Files, endpoint: &Endpoint) -> Result<Files, InstallError> {
+    fn prepare_keys(&mut self, found: &Files, endpoint: &Endpoint) -> Result<Files, InstallError> {
         if self.plan.values.pki.source != PkiSource::Installer {
             return Ok(found.clone());
         }
-        let completed = find_keys::complete(found, self.plan, endpoint, Timestamp::now())?;
+        let completed = find_keys::complete_key_set(found, self.plan, endpoint, Timestamp::now())?;
         if !completed.issued.is_empty() {
-            self.session.step(if completed.new_authorities {
+            self.session.begin_session_step(if completed.new_authorities {
                 "Generating certificates"
             } else {
                 "Renewing certificates"
             });
-            self.session.progress.done(&format!("{} issued", completed.issued.len()));
+            self.session.progress.finish_step(&format!("{} issued", completed.issued.len()));
         }
         Ok(completed.files)
     }
@@ -262,37 +262,37 @@ impl Installer<'_> {
     }
 
     fn write_kubeconfig(&mut self, keys: &Files) -> Result<PathBuf, InstallError> {
-        let placed = kubeconfig::write(self.home, &self.plan.name, &admin(keys)?)?;
-        if let Some(warning) = placed.warning() {
-            self.session.progress.warn(&warning);
+        let placed = kubeconfig::place_kubeconfig(self.home, &self.plan.name, &parse_admin_kubeconfig(keys)?)?;
+        if let Some(warning) = placed.replaced_file_warning() {
+            self.session.progress.report_warning(&warning);
         }
         Ok(placed.file)
     }
 
-    async fn health(&mut self, endpoint: &Endpoint, keys: &Files) -> Result<Health, InstallError> {
-        self.session.step("Checking the control plane");
-        let hub = health::hub(&admin(keys)?).await;
+    async fn check_health(&mut self, endpoint: &Endpoint, keys: &Files) -> Result<Health, InstallError> {
+        self.session.begin_session_step("Checking the control plane");
+        let hub = health::connect_control_plane_api(&parse_admin_kubeconfig(keys)?).await;
         let hub = hub.map_err(|why| InstallError::Unreachable { url: endpoint.url(), why })?;
         let progress = Arc::clone(self.session.progress);
-        let waiting = move |text: &str| progress.update(text);
+        let waiting = move |text: &str| progress.update_step(text);
         // An address that is known only inside the hosting cluster is tried once: this may run inside.
         let once = endpoint.kind == ExposureType::ClusterIp
-            && health::look(Err("not asked".to_owned()), Ok(&hub), self.plan.package.namespace.as_str(), None)
+            && health::observe_health(Err("not asked".to_owned()), Ok(&hub), self.plan.package.namespace.as_str(), None)
                 .await?
                 .facts
                 .inside
                 .is_err();
         let deadline = if once { Instant::now() } else { self.session.deadline };
         let (namespace, agents_call) = (self.plan.package.namespace.as_str(), self.plan.agents_call(endpoint));
-        let found = health::wait(self.client, &hub, namespace, &agents_call, deadline, &waiting).await?;
+        let found = health::wait_until_healthy(self.client, &hub, namespace, &agents_call, deadline, &waiting).await?;
         match (&found.facts.inside, found.is_healthy()) {
             (_, true) => {
-                self.session.progress.done("healthy");
+                self.session.progress.finish_step("healthy");
                 Ok(found)
             }
             // Inside only: from here nobody but the hosting cluster's pods reaches it, which is what was asked for.
             (Err(_), _) if endpoint.kind == ExposureType::ClusterIp => {
-                self.session.progress.done("running; its API is reached from inside the hosting cluster only");
+                self.session.progress.finish_step("running; its API is reached from inside the hosting cluster only");
                 Ok(found)
             }
             (Err(why), _) => Err(InstallError::Unreachable { url: endpoint.url(), why: why.clone() }),
@@ -301,7 +301,7 @@ impl Installer<'_> {
     }
 }
 
-fn name(decision: &Decision) -> &'static str {
+fn exposure_type_name(decision: &Decision) -> &'static str {
     match decision.kind {
         ExposureType::Auto => "Auto",
         ExposureType::LoadBalancer => "LoadBalancer",
@@ -314,7 +314,7 @@ fn name(decision: &Decision) -> &'static str {
 const KEYS: &str = "fleet-keys";
 
 /// Returns the name under which users see the step that installs a workload.
-fn title(workload: &str) -> &str {
+fn step_title(workload: &str) -> &str {
     match workload {
         "etcd" | "apiserver" => "the API server",
         "kube-controller-manager" => "the controller manager",
@@ -325,6 +325,6 @@ fn title(workload: &str) -> &str {
     }
 }
 /// The operator's kubeconfig of a completed key set.
-fn admin(keys: &Files) -> Result<Kubeconfig, InstallError> {
+fn parse_admin_kubeconfig(keys: &Files) -> Result<Kubeconfig, InstallError> {
     Ok(Kubeconfig::parse(ADMIN_KUBECONFIG, keys.get(ADMIN_KUBECONFIG).unwrap_or_default())?)
 }

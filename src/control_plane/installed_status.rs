@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
 
-use super::health::chain;
+use super::health::format_error_chain;
 use super::keys::find_keys;
 use super::plan::OWNER_KIND;
 use super::values::PkiSource;
@@ -37,19 +37,19 @@ pub struct Installation {
 
 impl Installation {
     /// An installation of which nothing is known, because the hosting cluster was not looked at.
-    pub fn unseen() -> Self {
-        Self { version: None, report: check::unseen(&CHECKS, HOSTING) }
+    pub fn new_unobserved() -> Self {
+        Self { version: None, report: check::report_unseen_checks(&CHECKS, HOSTING) }
     }
 }
 
-fn engine(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName) -> Engine {
+fn reader_engine(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName) -> Engine {
     let owner = Owner::new(OWNER_KIND, name.as_str(), namespace.as_str());
-    Engine::reader(client.clone(), owner)
+    Engine::new_reader(client.clone(), owner)
 }
 
 /// The control planes of which an install or a removal was begun here and not undone: the one that is named, or all in the
 /// namespace. Of one that was interrupted there may be nothing but its record.
-pub async fn begun(
+pub async fn list_begun_installs(
     client: &Client,
     namespace: &NamespaceName,
     name: Option<&ControlPlaneName>,
@@ -65,7 +65,7 @@ pub async fn begun(
     };
     let mut begun = Vec::new();
     for name in names {
-        let state = engine(client, &name, namespace).state().await.unwrap_or_default();
+        let state = reader_engine(client, &name, namespace).read_state().await.unwrap_or_default();
         if state.journal.is_some() || state.record.is_some_and(|record| record.phase == Phase::Installed) {
             begun.push(name);
         }
@@ -74,7 +74,7 @@ pub async fn begun(
 }
 
 /// The service version by the labels of the API server, for an installation whose record is lost.
-pub async fn labelled(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName) -> Option<String> {
+pub async fn read_labelled_version(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName) -> Option<String> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace.as_str());
     let found = deployments.get_metadata_opt("apiserver").await.ok()??;
     let label = |key| found.labels().get(key).map(String::as_str);
@@ -82,23 +82,23 @@ pub async fn labelled(client: &Client, name: &ControlPlaneName, namespace: &Name
 }
 
 /// Looks at an installed control plane. Reads only; what may not be read is said so by its check.
-pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName) -> Installation {
-    let engine = engine(client, name, namespace);
+pub async fn observe_installation(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName) -> Installation {
+    let engine = reader_engine(client, name, namespace);
     let (state, drift, keys) = tokio::join!(
-        engine.state(),
-        engine.drift(),
+        engine.read_state(),
+        engine.find_drift(),
         find_keys::from_secrets(client, namespace.as_str(), name.as_str())
     );
     let (state, unread) = match state {
         Ok(state) => (state, None),
-        Err(error) => (inventory::State::default(), Some(chain(&error))),
+        Err(error) => (inventory::State::default(), Some(format_error_chain(&error))),
     };
     let at_work = state.lock.as_ref().filter(|lock| !engine.is_over(lock)).map(|lock| lock.holder.to_string());
     let record = state.record.as_ref().filter(|record| record.phase == Phase::Installed);
     let version = record.map(|record| record.release.version.clone());
     let known = match &version {
         Some(version) => Some(version.clone()),
-        None => labelled(client, name, namespace).await,
+        None => read_labelled_version(client, name, namespace).await,
     };
     let installed_by = match (unread, record, &state.journal) {
         (Some(why), ..) => InstalledBy::Unread(why),
@@ -118,7 +118,7 @@ pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &Namespac
     let known: Option<ServiceVersion> = known.and_then(|version| version.parse().ok());
     let images = match &known {
         // While a run is at work, images are of the old version and of the new one.
-        Some(version) if at_work.is_none() => running_images::foreign(client, namespace, version).await,
+        Some(version) if at_work.is_none() => running_images::list_foreign_images(client, namespace, version).await,
         _ => Vec::new(),
     };
     let facts = InstalledFacts {
@@ -127,7 +127,7 @@ pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &Namespac
         images,
         installed_by,
         copied: drift.iter().flatten().any(|drift| matches!(drift.strayed, Drifted::Copied { .. })),
-        drift: drift.map(|all| all.iter().map(ToString::to_string).collect()).map_err(|error| chain(&error)),
+        drift: drift.map(|all| all.iter().map(ToString::to_string).collect()).map_err(|error| format_error_chain(&error)),
         interrupted: state.journal.filter(|_| at_work.is_none()).map(|journal| (journal.command, journal.started)),
         at_work,
         renewed_by: match (record, &keys) {
@@ -135,9 +135,9 @@ pub async fn look(client: &Client, name: &ControlPlaneName, namespace: &Namespac
             (None, Ok(keys)) => renewed_by(keys.source),
             (None, Err(_)) => RenewedBy::default(),
         },
-        certificates: keys.map(|keys| expiries(&keys.files, Timestamp::now())).unwrap_or_default(),
+        certificates: keys.map(|keys| list_expiries(&keys.files, Timestamp::now())).unwrap_or_default(),
     };
-    Installation { version, report: check::run(&CHECKS, &facts, &[]) }
+    Installation { version, report: check::run_checks(&CHECKS, &facts, &[]) }
 }
 
 /// The components with the objects that run them, roots before what depends on them.
@@ -150,7 +150,7 @@ const WORKLOADS: [(&str, &str); 4] = [
 
 /// Returns the reasons that components are not running, the root first; none for components that run as they should,
 /// and for those of which no cause is found.
-pub async fn causes(
+pub async fn diagnose_components(
     client: &Client,
     name: &ControlPlaneName,
     namespace: &NamespaceName,
@@ -164,7 +164,7 @@ pub async fn causes(
         .filter(|(_, name)| broken(name))
         .filter_map(|(kind, name)| WaitTarget::new("apps", kind, Some(namespace.as_str()), name))
         .collect();
-    engine(client, name, namespace).diagnose(&targets).await
+    reader_engine(client, name, namespace).diagnose_targets(&targets).await
 }
 
 /// Returns the source of the keys by the recorded values, which leave out defaults.
@@ -182,7 +182,7 @@ fn renewed_by(source: PkiSource) -> RenewedBy {
     }
 }
 
-fn expiries(files: &pki::Files, now: Timestamp) -> Vec<Expiry> {
+fn list_expiries(files: &pki::Files, now: Timestamp) -> Vec<Expiry> {
     let read = pki::facts_of(files).into_iter().filter_map(|(file, facts)| Some((file, facts.ok()?.not_after)));
     read.map(|(file, end)| Expiry {
         file,

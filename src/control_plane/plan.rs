@@ -24,7 +24,7 @@ use crate::chart::{Chart, Diagnostics, Object, Rendered, ValuesBuilder};
 use crate::check::hosting::Wanted;
 use crate::check::quota::Taken;
 use crate::check::quota::needs::{self, Needs};
-use crate::install::release_spec::{Package, writes};
+use crate::install::release_spec::{Package, list_needed_writes};
 use crate::install::validate_registry;
 use crate::inventory::{Release, State};
 use crate::k8s::ObjectRef;
@@ -72,9 +72,9 @@ impl Plan {
     ) -> Result<Self, Diagnostics> {
         let mut tree = values.build(ControlPlaneValues::schema)?;
         let values: ControlPlaneValues = tree.deserialize()?;
-        validate::check(&values, &tree)?;
-        tree.warn(validate_registry::check(values.registry_credentials.as_ref(), &tree));
-        let values = values.completed();
+        validate::check_values(&values, &tree)?;
+        tree.add_warning(validate_registry::check_registry_credentials(values.registry_credentials.as_ref(), &tree));
+        let values = values.with_derived_values();
         let package = Package::new(name.as_str(), namespace, selection, chart, tree);
         Ok(Self { name, package, values })
     }
@@ -89,7 +89,7 @@ impl Plan {
     ///
     /// # Errors
     /// A field that is not there, or values that the templates cannot be rendered with.
-    pub fn explain(
+    pub fn explain_object_field(
         &self,
         endpoint: &Endpoint,
         keys: &pki::Files,
@@ -97,15 +97,15 @@ impl Plan {
     ) -> Result<Vec<Explanation>, ExplainError> {
         let decided_by = [exposure::DECIDED_BY, OTHERS_DECIDED_BY].concat();
         let keys = self.rendered_keys(keys);
-        self.package.explain(&self.values, self.facts(endpoint), &keys, &decided_by, field)
+        self.package.explain_field(&self.values, self.template_facts(endpoint), &keys, &decided_by, field)
     }
 
     /// Renders the chart and applies the patches. The same inputs give the same objects.
     ///
     /// # Errors
     /// Values that the templates cannot be rendered with, and patches that cannot be applied, each at its place.
-    pub fn render(&self, endpoint: &Endpoint, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
-        self.package.render(&self.values, self.facts(endpoint), &self.rendered_keys(keys))
+    pub fn render_control_plane(&self, endpoint: &Endpoint, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
+        self.package.render_chart(&self.values, self.template_facts(endpoint), &self.rendered_keys(keys))
     }
 
     /// Renders the same objects, without those of the inside, as YAML documents; `adjust` may change each before it is
@@ -113,18 +113,18 @@ impl Plan {
     ///
     /// # Errors
     /// Those of [`Plan::render`].
-    pub fn manifests(
+    pub fn control_plane_manifests(
         &self,
         endpoint: &Endpoint,
         keys: &pki::Files,
         adjust: fn(&mut Object),
     ) -> Result<Vec<String>, Diagnostics> {
-        self.package.manifests(&self.values, self.facts(endpoint), &self.rendered_keys(keys), adjust)
+        self.package.render_manifests(&self.values, self.template_facts(endpoint), &self.rendered_keys(keys), adjust)
     }
 
     /// Builds the facts that templates see as `facts`. Without a server in them, whoever makes the keys waits for its
     /// address.
-    fn facts(&self, endpoint: &Endpoint) -> Value {
+    fn template_facts(&self, endpoint: &Endpoint) -> Value {
         let exposure = &self.values.exposure;
         let agents = exposure.agent_endpoint.as_deref().map(exposure::host_of);
         let sans: BTreeSet<String> = exposure.extra_sans.iter().cloned().chain(agents).collect();
@@ -146,14 +146,14 @@ impl Plan {
 
     /// Returns the amounts that these objects take from quotas. The `first` install makes the Secret of its record
     /// beside them, and a Job inside the cluster those of the keys.
-    pub(super) fn needs<'o>(&self, objects: impl IntoIterator<Item = &'o Value>, first: bool) -> Needs {
-        let mut needs = needs::of(objects);
+    pub(super) fn quota_needs<'o>(&self, objects: impl IntoIterator<Item = &'o Value>, first: bool) -> Needs {
+        let mut needs = needs::collect_needs(objects);
         if first {
             let made_inside = match self.values.pki.source {
                 PkiSource::InCluster => SECRET_ENTRIES.iter().map(|entry| entry.secret).collect(),
                 PkiSource::Installer | PkiSource::Existing => BTreeSet::new(),
             };
-            needs.add("secrets", 1 + made_inside.len());
+            needs.add_objects("secrets", 1 + made_inside.len());
         }
         needs
     }
@@ -163,38 +163,38 @@ impl Plan {
     fn rendered_keys<'k>(&self, keys: &'k pki::Files) -> Cow<'k, pki::Files> {
         match self.values.pki.source {
             PkiSource::Installer => Cow::Borrowed(keys),
-            PkiSource::Existing | PkiSource::InCluster => Cow::Owned(pki::placeholders()),
+            PkiSource::Existing | PkiSource::InCluster => Cow::Owned(pki::placeholder_files()),
         }
     }
 
     /// The charts as an engine sees them.
-    pub(super) fn charts(&self, client: &Client) -> Arc<dyn Charts> {
-        super::charts::charts(&self.name, &self.package.namespace, client, self.package.patches())
+    pub(super) fn build_charts(&self, client: &Client) -> Arc<dyn Charts> {
+        super::charts::control_plane_charts(&self.name, &self.package.namespace, client, self.package.patches())
     }
 
     /// Compares the objects with the cluster, and plans what is applied. Secrets with keys are never pruned: where they
     /// are rendered no more, others keep what is in them.
-    pub(super) async fn compared(
+    pub(super) async fn plan_apply(
         &self,
         engine: &Engine,
         release: &Release,
         objects: &[Planned],
     ) -> Result<apply::Plan, apply::Error> {
-        let mut whole = engine.plan(release, objects).await?;
+        let mut whole = engine.plan_install(release, objects).await?;
         let is_key = |object: &ObjectRef| {
-            object.is("", "Secret") && SECRET_ENTRIES.iter().any(|entry| entry.secret == object.name)
+            object.is_kind("", "Secret") && SECRET_ENTRIES.iter().any(|entry| entry.secret == object.name)
         };
         whole.prune.retain(|item| !is_key(&item.object));
         Ok(whole)
     }
 
     /// Builds the release that the record keeps of this install.
-    pub fn release(&self, endpoint: &Endpoint) -> Release {
-        let mut facts = recorded_endpoint::facts(endpoint);
+    pub fn control_plane_release(&self, endpoint: &Endpoint) -> Release {
+        let mut facts = recorded_endpoint::endpoint_facts(endpoint);
         facts.insert(MEMBERS.to_owned(), self.values.etcd.replicas.to_string());
         let minor = recorded_minor::of_tag(&self.values.apiserver.image.tag);
         facts.extend(minor.map(|minor| (recorded_minor::FACT.to_owned(), minor.to_string())));
-        self.package.release(facts)
+        self.package.build_release(facts)
     }
 
     /// The server that agents start from, as the chart's configuration of `fleet-scheduler` has it.
@@ -204,13 +204,13 @@ impl Plan {
 
     /// Returns the warning, to be shown before anything follows from it, that a control plane which is installed or
     /// kept is reached at another address from now on.
-    pub(super) fn moved(&self, state: &State, endpoint: &Endpoint) -> Option<Remedy> {
+    pub(super) fn warn_moved_endpoint(&self, state: &State, endpoint: &Endpoint) -> Option<Remedy> {
         let recorded = &state.record.as_ref()?.release.facts;
-        recorded_endpoint::moved(recorded, endpoint, &self.values.exposure, self.name.as_str())
+        recorded_endpoint::moved_endpoint_warning(recorded, endpoint, &self.values.exposure, self.name.as_str())
     }
 
     /// Returns the demands of the plan on the hosting cluster; `objects` are any rendering of the chart.
-    pub fn wanted(&self, objects: &[Object]) -> Wanted {
+    pub fn build_wanted(&self, objects: &[Object]) -> Wanted {
         let etcd = &self.values.etcd;
         Wanted {
             support: self.package.support(),
@@ -220,10 +220,10 @@ impl Plan {
             claims: (0..etcd.replicas).map(|member| format!("{ETCD_CLAIM}{member}")).collect(),
             node_port: exposure::wanted_node_port(ExposureType::NodePort, &self.values.exposure)
                 .filter(|_| matches!(self.values.exposure.kind, ExposureType::NodePort | ExposureType::Auto)),
-            writes: writes(objects),
+            writes: list_needed_writes(objects),
             load_balancer: self.values.exposure.kind == ExposureType::LoadBalancer,
             network_policies: self.values.network_policy.enabled,
-            taken: Taken { needs: self.needs(objects.iter().map(|object| &object.json), true), ..Taken::default() },
+            taken: Taken { needs: self.quota_needs(objects.iter().map(|object| &object.json), true), ..Taken::default() },
             architectures: ARCHITECTURES.map(str::to_owned).to_vec(),
         }
     }

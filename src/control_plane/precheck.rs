@@ -7,7 +7,7 @@ use kube::api::Api;
 use kube::{Client, ResourceExt as _};
 
 use super::endpoint::exposure;
-use super::endpoint::exposure::{Decision, Known, unknown};
+use super::endpoint::exposure::{Decision, Known, unknown_endpoint};
 use super::error::InstallError;
 use super::etcd;
 use super::plan::Plan;
@@ -35,14 +35,14 @@ pub(super) struct Precheck {
 
 impl Precheck {
     /// Returns the host and node port that an earlier install has told agents and kubeconfigs.
-    pub(super) fn known(&self) -> Known {
+    pub(super) fn known_endpoint(&self) -> Known {
         let host = self.state.record.as_ref().and_then(|record| record.release.facts.get("host").cloned());
         Known { host, node_port: self.facts.former_node_port }
     }
 }
 
 /// Looks at the hosting cluster, and refuses what no install may do here. Warnings are told; nothing is written.
-pub(super) async fn precheck(
+pub(super) async fn precheck_install(
     plan: &Plan,
     client: &Client,
     engine: &Engine,
@@ -50,16 +50,16 @@ pub(super) async fn precheck(
     progress: &dyn Progress,
     stopped: impl FnOnce(apply::Error) -> InstallError,
 ) -> Result<Precheck, InstallError> {
-    let provisional = plan.render(&unknown(ExposureType::NodePort), &pki::placeholders())?;
+    let provisional = plan.render_control_plane(&unknown_endpoint(ExposureType::NodePort), &pki::placeholder_files())?;
     let resets = options.recorded == Recorded::Reset;
-    let (facts, compared) = preflight::examine(plan, client, engine, &provisional.objects, resets, &mut |_| ()).await?;
+    let (facts, compared) = preflight::collect_preflight_facts(plan, client, engine, &provisional.objects, resets, &mut |_| ()).await?;
     if let Ok(compared) = &compared {
         check_version(plan, client, &compared.state, &facts).await?;
     }
     if let Ok(Compared { forgotten: Some(forgotten), .. }) = &compared {
         return Err(forgotten.clone().into());
     }
-    let report = check::run(&CHECKS, &facts, &options.skip_preflight);
+    let report = check::run_checks(&CHECKS, &facts, &options.skip_preflight);
     if report.failures().next().is_some() {
         return Err(InstallError::Preflight(Box::new(report)));
     }
@@ -67,15 +67,15 @@ pub(super) async fn precheck(
         Ok(compared) => compared,
         Err(error) => return Err(stopped(error)),
     };
-    if let Some(refused) = refusal(plan, engine, &state, &facts, &provisional.objects).await.map_err(stopped)? {
+    if let Some(refused) = find_change_refusal(plan, engine, &state, &facts, &provisional.objects).await.map_err(stopped)? {
         return Err(refused);
     }
     for (judged, problem) in report.warnings() {
-        progress.advise(&problem.advice(judged.title));
+        progress.report_advice(&problem.format_advice(judged.title));
     }
     record_lost(progress, found);
     preview_adoption(progress, &adopted);
-    let decision = exposure::decide(&plan.values.exposure, &facts.nodes);
+    let decision = exposure::decide_exposure(&plan.values.exposure, &facts.nodes);
     Ok(Precheck { facts, state, decision })
 }
 
@@ -84,7 +84,7 @@ pub(super) async fn precheck(
 ///
 /// # Errors
 /// An API that does not answer or refuses.
-pub async fn barred(
+pub async fn find_install_refusal(
     plan: &Plan,
     client: &Client,
     engine: &Engine,
@@ -92,7 +92,7 @@ pub async fn barred(
     objects: &[Object],
 ) -> Result<Option<InstallError>, apply::Error> {
     match check_version(plan, client, &compared.state, facts).await {
-        Ok(()) => refusal(plan, engine, &compared.state, facts, objects).await,
+        Ok(()) => find_change_refusal(plan, engine, &compared.state, facts, objects).await,
         Err(refused) => Ok(Some(refused)),
     }
 }
@@ -100,13 +100,13 @@ pub async fn barred(
 /// Refuses a version that the installed or kept one cannot become.
 async fn check_version(plan: &Plan, client: &Client, state: &State, facts: &HostingFacts) -> Result<(), InstallError> {
     let Some(installed) = installed_version(plan, client, state, facts).await else { return Ok(()) };
-    let checked = upgrade::check(chart::versions(), &installed, &plan.package.version);
+    let checked = upgrade::check_upgrade(chart::embedded_versions(), &installed, &plan.package.version);
     checked.map_err(|refused| InstallError::Upgrade { refused, cluster: facts.git_version.parse::<KubeMinor>().ok() })
 }
 
 /// Returns the reason that what is there, or what an uninstall has kept of it, cannot become what is planned; nothing
 /// where it can.
-async fn refusal(
+async fn find_change_refusal(
     plan: &Plan,
     engine: &Engine,
     state: &State,
@@ -117,13 +117,13 @@ async fn refusal(
         || state.journal.is_some()
         || facts.namespace.control_planes.contains(&plan.name.to_string())
     {
-        let (namespace, hub) = (&plan.package.namespace, plan.package.hub());
+        let (namespace, hub) = (&plan.package.namespace, plan.package.control_plane_api_minor());
         let barred = kubernetes_downgrade::from_objects(engine, namespace, state, objects, hub).await?;
         if let Some(refused) = barred {
             return Ok(Some(InstallError::Upgrade { refused, cluster: None }));
         }
     }
-    if let Some(refused) = etcd::volume::changed(plan, engine, facts, objects).await? {
+    if let Some(refused) = etcd::volume::refuse_volume_change(plan, engine, facts, objects).await? {
         return Ok(Some(refused));
     }
     etcd::members::beside_data(plan, engine, state, facts).await

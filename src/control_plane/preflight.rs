@@ -35,7 +35,7 @@ pub struct Compared {
 /// The second part fails where something may not be read, or while the namespace is being deleted; the checks then
 /// tell so together with all else that is wrong, which is why it does not fail the first part. `seen` is told what is known
 /// whenever that has become more.
-pub async fn examine(
+pub async fn collect_preflight_facts(
     plan: &Plan,
     client: &Client,
     engine: &Engine,
@@ -44,29 +44,29 @@ pub async fn examine(
     seen: &mut dyn FnMut(&HostingFacts),
 ) -> Result<(HostingFacts, Result<Compared, apply::Error>), kube::Error> {
     let former = former_node_port(plan, client, engine);
-    let mut facts = HostingFacts::collect(client, plan.wanted(objects), former, &mut *seen).await?;
+    let mut facts = HostingFacts::from_hosting_cluster(client, plan.build_wanted(objects), former, &mut *seen).await?;
     if facts.namespace.terminating {
         // A comparison would wait for its end.
-        let state = engine.state().await;
+        let state = engine.read_state().await;
         return Ok((facts, state.map(|state| Compared { state, adopted: Vec::new(), found: 0, forgotten: None })));
     }
-    let compared = match engine.plan_part(&release_spec::planned(objects)).await {
+    let compared = match engine.plan_part(&release_spec::to_planned_objects(objects)).await {
         Ok(compared) => {
-            facts.collisions = compared.foreign.iter().map(collision).collect();
+            facts.collisions = compared.foreign.iter().map(to_collision).collect();
             let forgotten = if resets {
                 None
             } else {
-                ValuesForgotten::by(&plan.package, &compared.state, client, &SECRET_VALUES).await?
+                ValuesForgotten::find_forgotten_values(&plan.package, &compared.state, client, &SECRET_VALUES).await?
             };
             let of = |action: Action| {
                 let steps = compared.steps.iter().filter(move |step| step.action == action);
                 steps.map(|step| &step.manifest)
             };
             facts.wanted.taken = Taken {
-                needs: plan.needs(of(Action::Create), compared.state.record.is_none()),
-                replaced: needs::of(of(Action::Change)).pods,
+                needs: plan.quota_needs(of(Action::Create), compared.state.record.is_none()),
+                replaced: needs::collect_needs(of(Action::Change)).pods,
             };
-            facts.forgotten = forgotten.as_ref().map(ValuesForgotten::clauses).unwrap_or_default();
+            facts.forgotten = forgotten.as_ref().map(ValuesForgotten::format_clauses).unwrap_or_default();
             let found = compared.found_by_labels();
             Ok(Compared { found, adopted: compared.adopted, state: compared.state, forgotten })
         }
@@ -82,19 +82,19 @@ pub async fn examine(
 
 /// Returns the node port that the API server is to have again. What cannot be read for it is told by the comparison.
 async fn former_node_port(plan: &Plan, client: &Client, engine: &Engine) -> Option<u16> {
-    if exposure::expected(&plan.values.exposure) != ExposureType::NodePort {
+    if exposure::expected_exposure_type(&plan.values.exposure) != ExposureType::NodePort {
         return None;
     }
-    let recorded = recorded_endpoint::recorded_node_port(&engine.state().await.ok()?.record?.release.facts)?;
+    let recorded = recorded_endpoint::recorded_node_port(&engine.read_state().await.ok()?.record?.release.facts)?;
     let services: Api<Service> = Api::namespaced(client.clone(), plan.package.namespace.as_str());
     let service = services.get_opt("apiserver").await.ok()?;
     recorded_endpoint::former_node_port(service.as_ref(), recorded)
 }
 
-fn collision(foreign: &Foreign) -> Collision {
+fn to_collision(foreign: &Foreign) -> Collision {
     Collision {
         object: format!("{}/{}", foreign.object.kind, foreign.object.name),
-        owner: foreign.owner(),
+        owner: foreign.describe_owner(),
         installed: foreign.install.is_some(),
     }
 }

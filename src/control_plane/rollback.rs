@@ -66,7 +66,7 @@ pub struct Undo {
 impl Undo {
     /// Returns the state with the journal that an undo would go by: the cluster's, else the copy, which is all that is
     /// known where the cluster has lost its own.
-    fn known(&self) -> State {
+    fn known_state(&self) -> State {
         State { journal: self.seen.journal.clone().or_else(|| self.copy.clone()), ..self.seen.clone() }
     }
 }
@@ -78,17 +78,17 @@ impl Target<'_> {
     /// [`apply::Error::JournalRefused`] where no run of this control plane can have written the journal, and what the server
     /// refuses to read.
     pub async fn plan_rollback(&self, progress: &Arc<dyn Progress>) -> Result<Prospect, apply::Error> {
-        let engine = self.worker(progress);
-        let seen = engine.state().await?;
+        let engine = self.removal_engine(progress);
+        let seen = engine.read_state().await?;
         let copy = engine.copy_of_journal(&seen).await?;
         let mut undo = Undo { started: String::new(), plan: UndoPlan::default(), seen, copy };
-        let known = undo.known();
+        let known = undo.known_state();
         if let Some(journal) = known.journal.as_ref().filter(|journal| journal.is_removal()) {
             let version = known.record.as_ref().map(|record| record.release.version.clone());
             return Ok(Prospect::Ends(Outcome::WasUninstall { started: journal.started.clone(), version }));
         }
         undo.plan = engine.plan_undo(&undo.seen, undo.copy.as_ref()).await?;
-        let known = engine.believed(known);
+        let known = engine.discard_untrusted_steps(known);
         if let Some(refused) = kubernetes_downgrade::from_journal(&engine, self.namespace, &known).await? {
             return Ok(Prospect::Ends(Outcome::Barred(refused)));
         }
@@ -101,15 +101,15 @@ impl Target<'_> {
     /// # Errors
     /// [`inventory::Error::PlanOutdated`] where something was written since, such as by a run that held the lock until now:
     /// nothing was undone then. [`inventory::Error::Locked`] while that run is at work, and what the server refuses.
-    pub async fn undo(&self, undo: Undo, progress: &Arc<dyn Progress>) -> Result<Outcome, apply::Error> {
-        let engine = self.worker(progress);
-        let known = undo.known();
+    pub async fn undo_interrupted_run(&self, undo: Undo, progress: &Arc<dyn Progress>) -> Result<Outcome, apply::Error> {
+        let engine = self.removal_engine(progress);
+        let known = undo.known_state();
         let Undo { started, seen, copy, .. } = undo;
         let result = engine.rollback_of(seen, copy).await?;
         let record = known.record.filter(|record| record.phase == inventory::Phase::Installed);
         let recorded = record.is_some();
         let installed = match record {
-            None => installed_status::labelled(self.client, self.name, self.namespace).await,
+            None => installed_status::read_labelled_version(self.client, self.name, self.namespace).await,
             Some(record) => Some(record.release.version),
         };
         if known.journal.is_none() && result.undone.is_empty() && result.problems.is_empty() {
@@ -140,12 +140,12 @@ mod tests {
     struct Silent;
 
     impl Progress for Silent {
-        fn step(&self, _: &str) {}
-        fn update(&self, _: &str) {}
-        fn done(&self, _: &str) {}
-        fn undo(&self, _: &str) {}
-        fn warn(&self, _: &str) {}
-        fn advise(&self, _: &crate::api::remedy::Remedy) {}
+        fn begin_step(&self, _: &str) {}
+        fn update_step(&self, _: &str) {}
+        fn finish_step(&self, _: &str) {}
+        fn begin_undo(&self, _: &str) {}
+        fn report_warning(&self, _: &str) {}
+        fn report_advice(&self, _: &crate::api::remedy::Remedy) {}
     }
 
     /// A cluster in which the API server of version v0.9.0 runs, and the record of it is lost.
@@ -181,8 +181,8 @@ mod tests {
     /// Outcome of a rollback by a copy of the journal on this machine with this step.
     async fn undone_by(step: Value) -> Outcome {
         let (folder, name) = (tempfile::tempdir().unwrap(), "demo".parse().unwrap());
-        let home = Home::at(folder.path());
-        let journal = home.journal(&name);
+        let home = Home::from_path(folder.path());
+        let journal = home.journal_path(&name);
         fs_err::create_dir_all(journal.parent().unwrap()).unwrap();
         let head = json!({"run": "r", "command": "install", "started": "then", "installUid": "u"});
         fs_err::write(&journal, format!("{head}\n{step}\n")).unwrap();
@@ -192,7 +192,7 @@ mod tests {
         let progress: Arc<dyn Progress> = Arc::new(Silent);
         match target.plan_rollback(&progress).await.unwrap() {
             Prospect::Ends(outcome) => outcome,
-            Prospect::Undo(undo) => target.undo(*undo, &progress).await.unwrap(),
+            Prospect::Undo(undo) => target.undo_interrupted_run(*undo, &progress).await.unwrap(),
         }
     }
 

@@ -58,7 +58,7 @@ enum Stage {
 impl Stage {
     /// Returns the stage by record and journal. With both lost, data says that there was an install: nobody knows of
     /// one that failed.
-    fn of(state: &State, has_data: bool) -> Self {
+    fn from_state(state: &State, has_data: bool) -> Self {
         let removal = || state.journal.as_ref().is_some_and(Journal::is_removal);
         match &state.record {
             Some(Record { phase: Phase::Installed, .. }) => Self::Complete,
@@ -75,29 +75,29 @@ impl Stage {
 pub type Target<'a> = install::installed::Target<'a, ControlPlaneName>;
 
 impl Target<'_> {
-    pub(super) fn worker(&self, progress: &Arc<dyn Progress>) -> Engine {
-        let charts = super::charts::charts(self.name, self.namespace, self.client, &Patches::default());
-        self.engine(OWNER_KIND, charts, self.home.journal(self.name), progress)
+    pub(super) fn removal_engine(&self, progress: &Arc<dyn Progress>) -> Engine {
+        let charts = super::charts::control_plane_charts(self.name, self.namespace, self.client, &Patches::default());
+        self.build_engine(OWNER_KIND, charts, self.home.journal_path(self.name), progress)
     }
 
     /// Returns the workload clusters that are registered.
     ///
     /// # Errors
     /// Reason that they could not be asked for.
-    pub async fn members(&self) -> Result<Vec<Member>, String> {
+    pub async fn list_registered_clusters(&self) -> Result<Vec<Member>, String> {
         let kubeconfig = find_keys::admin_kubeconfig(self.client, self.namespace.as_str(), self.name.as_str()).await;
-        let kubeconfig = kubeconfig.map_err(|error| health::chain(&error))?;
+        let kubeconfig = kubeconfig.map_err(|error| health::format_error_chain(&error))?;
         let Some(kubeconfig) = kubeconfig else {
             // Its data may know some all the same.
-            return match self.stage().await.map_err(|error| health::chain(&error))? {
+            return match self.read_stage().await.map_err(|error| health::format_error_chain(&error))? {
                 Stage::Unfinished => Ok(Vec::new()),
                 Stage::Removed => Err("it does not run any more".to_owned()),
                 Stage::Complete => Err(format!("Secret {ADMIN_SECRET} is gone")),
             };
         };
-        let hub = health::hub(&kubeconfig).await?;
-        match tokio::time::timeout(ASKING, inside::members(&hub, Age::Now)).await {
-            Ok(members) => members.map_err(|error| health::chain(&error)),
+        let hub = health::connect_control_plane_api(&kubeconfig).await?;
+        match tokio::time::timeout(ASKING, inside::list_registered_members(&hub, Age::Now)).await {
+            Ok(members) => members.map_err(|error| health::format_error_chain(&error)),
             Err(_) => Err(format!("no answer within {} s", ASKING.as_secs())),
         }
     }
@@ -106,31 +106,31 @@ impl Target<'_> {
     /// answer.
     pub async fn is_complete(&self) -> bool {
         // A record that cannot be read is no proof that there is nothing to lose.
-        self.stage().await.map_or(true, |stage| stage == Stage::Complete)
+        self.read_stage().await.map_or(true, |stage| stage == Stage::Complete)
     }
 
-    async fn stage(&self) -> Result<Stage, apply::Error> {
-        let engine = self.reader(OWNER_KIND);
-        let state = engine.state().await?;
-        let has_data = state.record.is_none() && !engine.data().await?.is_empty();
-        Ok(Stage::of(&state, has_data))
+    async fn read_stage(&self) -> Result<Stage, apply::Error> {
+        let engine = self.build_reader(OWNER_KIND);
+        let state = engine.read_state().await?;
+        let has_data = state.record.is_none() && !engine.list_bound_volume_claims().await?.is_empty();
+        Ok(Stage::from_state(&state, has_data))
     }
 
     /// The plan of a removal, made by reads alone.
-    pub async fn plan(&self, removal: Removal, progress: &Arc<dyn Progress>) -> Result<Planned, apply::Error> {
-        let engine = self.worker(progress);
+    pub async fn plan_uninstall(&self, removal: Removal, progress: &Arc<dyn Progress>) -> Result<Planned, apply::Error> {
+        let engine = self.removal_engine(progress);
         let Removed { deleted: objects, kept, .. } = engine.plan_removal(removal).await?;
-        let retained = kept.into_iter().map(|kept| kept.object).filter(|object| object.is("", "PersistentVolume"));
-        let state = engine.state().await?;
+        let retained = kept.into_iter().map(|kept| kept.object).filter(|object| object.is_kind("", "PersistentVolume"));
+        let state = engine.read_state().await?;
         let namespace = engine.made_namespace().await?;
         let mut planned = Planned { objects, retained: retained.collect(), namespace, folder: Folder::None };
-        planned.folder = self.folder(&state, &planned).await;
+        planned.folder = self.decide_folder(&state, &planned).await;
         Ok(planned)
     }
 
     /// Returns the treatment of the local folder, judged by what is in the cluster; the folder stays where nothing is
     /// there, or where the keys cannot be read.
-    async fn folder(&self, state: &State, planned: &Planned) -> Folder {
+    async fn decide_folder(&self, state: &State, planned: &Planned) -> Folder {
         let stays = || {
             let path = self.home.control_plane(self.name);
             if path.exists() { Folder::Stays(path) } else { Folder::None }
@@ -141,17 +141,17 @@ impl Target<'_> {
         let server = state.record.as_ref().and_then(|record| record.release.facts.get("server"));
         match find_keys::from_cluster(self.client, self.namespace.as_str(), self.name.as_str()).await {
             Ok(files) => {
-                let authority = local_files::authority(&files);
-                Folder::of(self.home, self.name, authority.as_deref(), server.map(String::as_str))
+                let authority = local_files::find_ca_certificate(&files);
+                Folder::from_home(self.home, self.name, authority.as_deref(), server.map(String::as_str))
             }
             Err(_) => stays(),
         }
     }
 
     /// Removes the control plane and searches the cluster for leftovers.
-    pub async fn remove(&self, removal: Removal, progress: &Arc<dyn Progress>) -> Result<Removed, apply::Error> {
-        let engine = self.worker(progress);
-        let state = engine.state().await?;
+    pub async fn remove_control_plane(&self, removal: Removal, progress: &Arc<dyn Progress>) -> Result<Removed, apply::Error> {
+        let engine = self.removal_engine(progress);
+        let state = engine.read_state().await?;
         // What cannot be seen keeps nothing from being removed.
         let data_version =
             kubernetes_downgrade::version_of_data(&engine, self.namespace, &state).await.unwrap_or_default();
@@ -189,7 +189,7 @@ mod tests {
         };
         let stage = |record: Option<&str>, command: Option<&str>, has_data| {
             let state = State { record: record.map(recorded), journal: command.map(begun), ..State::default() };
-            Stage::of(&state, has_data)
+            Stage::from_state(&state, has_data)
         };
         assert_eq!(stage(Some("installed"), None, false), Stage::Complete);
         assert_eq!(stage(Some("removed"), None, false), Stage::Removed);

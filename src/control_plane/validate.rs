@@ -32,20 +32,20 @@ const SCHEDULER_ENV: [&str; 3] = ["POD_NAME", "FLEET_CLOUD_ACCESS_KEY_FILE", "FL
 ///
 /// # Errors
 /// Everything that is wrong, each at its place.
-pub(super) fn check(values: &ControlPlaneValues, tree: &ValuesTree) -> Result<(), Diagnostics> {
+pub(super) fn check_values(values: &ControlPlaneValues, tree: &ValuesTree) -> Result<(), Diagnostics> {
     let mut check = Check { tree, found: Vec::new() };
-    check.exposure(&values.exposure);
-    check.quota(&values.etcd);
-    check.keys(values);
-    check.minors(values);
-    check.admission(&values.apiserver);
+    check.check_exposure(&values.exposure);
+    check.check_etcd_quota(&values.etcd);
+    check.check_key_source(values);
+    check.check_minor_skew(values);
+    check.check_admission_plugins(&values.apiserver);
     let scheduler = &values.scheduler;
-    check.lifetime("initTokenTTL", &scheduler.init_token_ttl, TOKEN_AT_LEAST);
-    check.lifetime("agentCertificateTTL", &scheduler.agent_certificate_ttl, CERTIFICATE_AT_LEAST);
+    check.check_lifetime("initTokenTTL", &scheduler.init_token_ttl, TOKEN_AT_LEAST);
+    check.check_lifetime("agentCertificateTTL", &scheduler.agent_certificate_ttl, CERTIFICATE_AT_LEAST);
     let kinds = values.placement.extra_kinds.iter().map(|one| [&*one.group, &*one.version, &*one.kind]);
-    check.found.extend(validate_extra_kinds::check(kinds, tree));
-    for (component, resources, pods) in components(values) {
-        check.found.extend(validate_resources::check(&[component], resources, tree));
+    check.found.extend(validate_extra_kinds::check_extra_kinds(kinds, tree));
+    for (component, resources, pods) in list_components(values) {
+        check.found.extend(validate_resources::check_resources(&[component], resources, tree));
         check.found.extend(check_pods(&[component], pods, tree));
     }
     check.found.extend(check_node_selector(&[], &values.node_selector, tree));
@@ -63,7 +63,7 @@ pub(super) fn check(values: &ControlPlaneValues, tree: &ValuesTree) -> Result<()
 }
 
 /// Each component by its key, with what its containers ask for and what is given for its pods.
-fn components(values: &ControlPlaneValues) -> [(&'static str, &Resources, PodFields<'_>); 4] {
+fn list_components(values: &ControlPlaneValues) -> [(&'static str, &Resources, PodFields<'_>); 4] {
     macro_rules! fields {
         ($component:expr, $own_env:expr, $proxy:expr) => {
             PodFields {
@@ -92,13 +92,13 @@ struct Check<'t> {
 }
 
 impl Check<'_> {
-    fn wrong(&mut self, path: &[&str], diagnostic: Diagnostic) {
-        self.found.push(self.tree.blame(path, diagnostic));
+    fn add_diagnostic(&mut self, path: &[&str], diagnostic: Diagnostic) {
+        self.found.push(self.tree.locate_diagnostic(path, diagnostic));
     }
 
     /// Checks that the quota of etcd fits its volume: beyond that, etcd fails before it can refuse a write.
-    fn quota(&mut self, etcd: &EtcdValues) {
-        let (quota, Some(size)) = (etcd.effective_quota(), etcd.storage.bytes()) else { return };
+    fn check_etcd_quota(&mut self, etcd: &EtcdValues) {
+        let (quota, Some(size)) = (etcd.effective_quota(), etcd.storage.size_in_bytes()) else { return };
         if quota <= size {
             return;
         }
@@ -116,12 +116,12 @@ impl Check<'_> {
             let help = "ask for a larger volume: `--set etcd.storage.size=10Gi`";
             (&["etcd", "storage", "size"][..], Diagnostic::error("quota-beyond-volume", message).help(help))
         };
-        self.wrong(path, diagnostic);
+        self.add_diagnostic(path, diagnostic);
     }
 
     /// Checks Kubernetes' policy on version skew: a controller manager is of the minor of its API server, or of the one
     /// before.
-    fn minors(&mut self, values: &ControlPlaneValues) {
+    fn check_minor_skew(&mut self, values: &ControlPlaneValues) {
         let [server, manager] = [&values.apiserver.image.tag, &values.controller_manager.image.tag];
         let (Some(of_server), Some(of_manager)) = (recorded_minor::of_tag(server), recorded_minor::of_tag(manager))
         else {
@@ -140,12 +140,12 @@ impl Check<'_> {
         let path = *paths.iter().find(is_given).unwrap_or(&paths[0]);
         let help =
             format!("give both: `--set apiserver.image.tag={server},controllerManager.image.tag={server}`; or neither");
-        self.wrong(&path, Diagnostic::error("version-skew", message).help(help));
+        self.add_diagnostic(&path, Diagnostic::error("version-skew", message).help(help));
     }
 
     /// Checks that no argument enables an admission plugin that the chart disables: an API server that is given both does
     /// not start.
-    fn admission(&mut self, apiserver: &ApiServerValues) {
+    fn check_admission_plugins(&mut self, apiserver: &ApiServerValues) {
         if apiserver.allow_admission_webhooks {
             return;
         }
@@ -157,13 +157,13 @@ impl Check<'_> {
             let help =
                 "leave it out of the argument; or have webhooks called: `--set apiserver.allowAdmissionWebhooks=true`";
             let diagnostic = Diagnostic::error("disabled-plugin", message).help(help);
-            self.wrong(&["apiserver", "extraArgs", &index.to_string()], diagnostic);
+            self.add_diagnostic(&["apiserver", "extraArgs", &index.to_string()], diagnostic);
         }
     }
 
     /// Checks that a Secret that is there beforehand is named, and that values say the address of the API server, which
     /// its certificates name.
-    fn keys(&mut self, values: &ControlPlaneValues) {
+    fn check_key_source(&mut self, values: &ControlPlaneValues) {
         let is_existing = values.pki.source == PkiSource::Existing;
         if is_existing != values.pki.existing_secret.is_some() {
             let (message, help) = if is_existing {
@@ -178,30 +178,30 @@ impl Check<'_> {
                 )
             };
             let path = if is_existing { ["pki", "source"] } else { ["pki", "existingSecret"] };
-            self.wrong(&path, Diagnostic::error("wrong-keys", message).help(help));
+            self.add_diagnostic(&path, Diagnostic::error("wrong-keys", message).help(help));
         }
         if let (true, Err(missing)) = (is_existing, endpoint_from_values(&values.exposure)) {
             let message = format!("`pki.source` is Existing, and `{missing}` is not given");
             let help = "the certificates in the Secret name the address of the API server, so the values have to say it: \
                         `exposure.type` and `exposure.host`, and for a node port `exposure.port`";
-            self.wrong(&["pki", "source"], Diagnostic::error("wrong-keys", message).help(help));
+            self.add_diagnostic(&["pki", "source"], Diagnostic::error("wrong-keys", message).help(help));
         }
     }
 
-    fn exposure(&mut self, exposure: &ExposureValues) {
+    fn check_exposure(&mut self, exposure: &ExposureValues) {
         if let Some(host) = &exposure.host {
-            self.host(host);
+            self.check_exposure_host(host);
         }
         for (index, san) in exposure.extra_sans.iter().enumerate() {
             if !is_address(san) {
-                self.wrong(&["exposure", "extraSANs", &index.to_string()], no_address(san));
+                self.add_diagnostic(&["exposure", "extraSANs", &index.to_string()], no_address(san));
             }
         }
         for (index, range) in exposure.source_ranges.iter().enumerate() {
             if !is_range(range) {
                 let diagnostic = Diagnostic::error("wrong-address", format!("`{range}` is no range of addresses"))
                     .label("expected an address and the length of its prefix, as `10.0.0.0/8`");
-                self.wrong(&["exposure", "sourceRanges", &index.to_string()], diagnostic);
+                self.add_diagnostic(&["exposure", "sourceRanges", &index.to_string()], diagnostic);
             }
         }
         if let Some(endpoint) = &exposure.agent_endpoint {
@@ -222,10 +222,10 @@ impl Check<'_> {
     /// Refuses a value that has no meaning for the type of exposure that was chosen.
     fn other_type(&mut self, key: &str, types: &str, help: &str) {
         let message = format!("`exposure.{key}` is for {types} only");
-        self.wrong(&["exposure", key], Diagnostic::error("other-exposure", message).help(help));
+        self.add_diagnostic(&["exposure", key], Diagnostic::error("other-exposure", message).help(help));
     }
 
-    fn host(&mut self, text: &str) {
+    fn check_exposure_host(&mut self, text: &str) {
         if is_address(text) {
             return;
         }
@@ -234,7 +234,7 @@ impl Check<'_> {
             diagnostic = diagnostic
                 .help(format!("the port is `exposure.port`: `--set exposure.host={host},exposure.port={port}`"));
         }
-        self.wrong(&["exposure", "host"], diagnostic);
+        self.add_diagnostic(&["exposure", "host"], diagnostic);
     }
 
     fn agent_endpoint(&mut self, text: &str) {
@@ -245,19 +245,19 @@ impl Check<'_> {
         if host.parse::<Ipv6Addr>().is_ok() {
             let diagnostic = Diagnostic::error("wrong-address", format!("`{text}` is not of the form `host:port`"));
             let help = format!("write `[{host}]:{port}`, if {port} is the port");
-            self.wrong(&path, diagnostic.label("an IPv6 address stands in brackets").help(help));
+            self.add_diagnostic(&path, diagnostic.label("an IPv6 address stands in brackets").help(help));
         } else if !has_brackets && (in_brackets.is_some() || !is_address(host)) {
-            self.wrong(&path, no_address(host));
+            self.add_diagnostic(&path, no_address(host));
         } else if !port.parse::<u16>().is_ok_and(|port| port > 0) {
             let message = format!("port {port} is out of range for `exposure.agentEndpoint`");
-            self.wrong(&path, Diagnostic::error("out-of-range", message).label("expected a port from 1 to 65535"));
+            self.add_diagnostic(&path, Diagnostic::error("out-of-range", message).label("expected a port from 1 to 65535"));
         }
     }
 
-    fn lifetime(&mut self, key: &str, Lifetime(text): &Lifetime, at_least: Duration) {
-        if let Err(wrong) = lifetime::read(text, at_least) {
+    fn check_lifetime(&mut self, key: &str, Lifetime(text): &Lifetime, at_least: Duration) {
+        if let Err(wrong) = lifetime::parse_lifetime(text, at_least) {
             let message = format!("`{text}` is out of range for `scheduler.{key}`");
-            self.wrong(&["scheduler", key], Diagnostic::error("out-of-range", message).label(wrong.to_string()));
+            self.add_diagnostic(&["scheduler", key], Diagnostic::error("out-of-range", message).label(wrong.to_string()));
         }
     }
 }
@@ -285,12 +285,12 @@ mod tests {
 
     /// The problem, as `path code`.
     fn found(sets: &[&str]) -> Vec<String> {
-        let mut builder = Chart::load(Kind::ControlPlane, "v1.1".parse().unwrap()).unwrap().values();
+        let mut builder = Chart::load_embedded(Kind::ControlPlane, "v1.1".parse().unwrap()).unwrap().values_builder();
         for set in sets {
             builder = builder.set(SetKind::Value, set);
         }
         let tree = builder.build_checked(ControlPlaneValues::schema()).unwrap_or_else(|error| panic!("{error}"));
-        match check(&tree.deserialize().unwrap(), &tree) {
+        match check_values(&tree.deserialize().unwrap(), &tree) {
             Ok(()) => Vec::new(),
             Err(Diagnostics(problems)) => {
                 assert!(problems.iter().all(|problem| problem.place.is_some()), "{problems:?}");
@@ -416,10 +416,10 @@ mod tests {
             assert_eq!(found(&[&format!("proxy.http={url}")]), ["proxy.http wrong-address"], "{url}");
         }
         assert_eq!(found(&["proxy.https=http://me:hunter2@proxy:1"]), ["proxy.https proxy-credentials"]);
-        let tree = Chart::load(Kind::ControlPlane, "v1.1".parse().unwrap()).unwrap().values();
+        let tree = Chart::load_embedded(Kind::ControlPlane, "v1.1".parse().unwrap()).unwrap().values_builder();
         let tree = tree.file("my.yaml", b"proxy: {https: 'http://me:hunter2@proxy:1'}\n");
         let tree = tree.build_checked(ControlPlaneValues::schema()).unwrap();
-        let text = check(&tree.deserialize().unwrap(), &tree).unwrap_err().render(false);
+        let text = check_values(&tree.deserialize().unwrap(), &tree).unwrap_err().render_diagnostics(false);
         assert!(text.contains("my.yaml:1:") && text.contains("secretKeyRef") && !text.contains("hunter2"), "{text}");
     }
 

@@ -253,15 +253,15 @@ const LARGEST_DEFAULT_QUOTA: i64 = 8 << 30;
 impl EtcdValues {
     /// The quota that etcd gets: as given, else what leaves a fifth of the volume free.
     pub fn effective_quota(&self) -> i64 {
-        let of_volume = || self.storage.bytes().map_or(LARGEST_DEFAULT_QUOTA, |size| size / 5 * 4);
+        let of_volume = || self.storage.size_in_bytes().map_or(LARGEST_DEFAULT_QUOTA, |size| size / 5 * 4);
         self.quota_bytes.unwrap_or_else(|| of_volume().clamp(SMALLEST_QUOTA, LARGEST_DEFAULT_QUOTA))
     }
 }
 
 impl StorageValues {
     /// The size in bytes; none where it is beyond what can be counted.
-    pub fn bytes(&self) -> Option<i64> {
-        i64::try_from(quantity::parse(&self.size.0)? / 1000).ok()
+    pub fn size_in_bytes(&self) -> Option<i64> {
+        i64::try_from(quantity::parse_quantity(&self.size.0)? / 1000).ok()
     }
 }
 
@@ -429,7 +429,7 @@ pub struct CloudValues {
 impl ControlPlaneValues {
     /// The values as templates take them, with what follows from others where it is not given.
     #[must_use]
-    pub fn completed(mut self) -> Self {
+    pub fn with_derived_values(mut self) -> Self {
         self.etcd.quota_bytes = Some(self.etcd.effective_quota());
         self
     }

@@ -30,11 +30,11 @@ const READYZ: &str = "/readyz";
 /// Readiness of the program.
 pub trait Ready: Send + Sync + 'static {
     /// Returns one line for people: the current work, or as an error what is missing.
-    fn ready(&self) -> Result<String, String>;
+    fn describe_readiness(&self) -> Result<String, String>;
 
     /// Returns what failed, in words that stay the same for as long as it does; `None` while what is missing is merely on its
     /// way, or is told by a line of its own.
-    fn failed(&self) -> Option<String>;
+    fn describe_failure(&self) -> Option<String>;
 }
 
 /// Writes a line whenever a program becomes ready, or fails for another reason than before.
@@ -42,8 +42,8 @@ pub trait Ready: Send + Sync + 'static {
 struct Told(Mutex<Option<Result<(), String>>>);
 
 impl Told {
-    fn tell(&self, program: &str, ready: &dyn Ready) {
-        match self.line(program, ready) {
+    fn log_readiness_change(&self, program: &str, ready: &dyn Ready) {
+        match self.format_readiness_line(program, ready) {
             Some((line, true)) => tracing::info!("{line}"),
             Some((line, false)) => tracing::warn!("{line}"),
             None => {}
@@ -51,11 +51,11 @@ impl Told {
     }
 
     /// Returns the line to write, if there is something to say, and whether it says that the program is ready.
-    fn line(&self, program: &str, ready: &dyn Ready) -> Option<(String, bool)> {
-        let now = ready.ready();
+    fn format_readiness_line(&self, program: &str, ready: &dyn Ready) -> Option<(String, bool)> {
+        let now = ready.describe_readiness();
         let state = match &now {
             Ok(_) => Ok(()),
-            Err(_) => Err(ready.failed()?),
+            Err(_) => Err(ready.describe_failure()?),
         };
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if told.as_ref() == Some(&state) {
@@ -79,7 +79,7 @@ impl Admin {
     /// Opens the port. A port that is taken is an error at once, not a probe that fails later.
     ///
     /// `0.0.0.0` and `[::]` both are every address of the pod, which may be of either family or of both.
-    pub async fn bind(address: SocketAddr) -> std::io::Result<Self> {
+    pub async fn bind_address(address: SocketAddr) -> std::io::Result<Self> {
         if address.ip().is_unspecified() {
             // The kernel takes IPv4 in there as well, and refuses where IPv6 is off.
             if let Ok(listener) = TcpListener::bind((IpAddr::V6(Ipv6Addr::UNSPECIFIED), address.port())).await {
@@ -92,19 +92,19 @@ impl Admin {
     }
 
     /// The address in use, of interest when port 0 was asked for.
-    pub fn address(&self) -> std::io::Result<SocketAddr> {
+    pub fn local_address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
     /// Serves until it is time to stop. Each probe for readiness has the log say, under the name of the program, what has
     /// changed.
-    pub async fn serve(self, program: &'static str, ready: Arc<dyn Ready>, metrics: Metrics, stop: Stop) {
+    pub async fn serve_admin(self, program: &'static str, ready: Arc<dyn Ready>, metrics: Metrics, stop: Stop) {
         let told = Arc::new(Told::default());
         let mut open: VecDeque<AbortHandle> = VecDeque::new();
         loop {
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
-                () = stop.wait() => return,
+                () = stop.wait_for_stop() => return,
             };
             let Ok((stream, peer)) = accepted else {
                 // Out of file descriptors, most likely: give the others time to close theirs.
@@ -122,9 +122,9 @@ impl Admin {
             let connection = tokio::spawn(async move {
                 let service = service_fn(move |request: Request<hyper::body::Incoming>| {
                     if request.uri().path() == READYZ {
-                        told.tell(program, &*ready);
+                        told.log_readiness_change(program, &*ready);
                     }
-                    std::future::ready(Ok::<_, Infallible>(answer(&request, is_own, &*ready, &metrics)))
+                    std::future::ready(Ok::<_, Infallible>(answer_request(&request, is_own, &*ready, &metrics)))
                 });
                 let connection = http1::Builder::new()
                     .timer(TokioTimer::new())
@@ -138,15 +138,15 @@ impl Admin {
     }
 }
 
-fn answer<B>(request: &Request<B>, is_own: bool, ready: &dyn Ready, metrics: &Metrics) -> Response<Full<Bytes>> {
+fn answer_request<B>(request: &Request<B>, is_own: bool, ready: &dyn Ready, metrics: &Metrics) -> Response<Full<Bytes>> {
     let (status, mut body) = match request.uri().path() {
         "/healthz" | "/livez" => (StatusCode::OK, "ok".to_owned()),
-        READYZ => match ready.ready() {
+        READYZ => match ready.describe_readiness() {
             Ok(text) => (StatusCode::OK, if is_own { text } else { "ok".to_owned() }),
             Err(text) if is_own => (StatusCode::SERVICE_UNAVAILABLE, text),
             Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "not ready: the log says why".to_owned()),
         },
-        "/metrics" => (StatusCode::OK, metrics.print()),
+        "/metrics" => (StatusCode::OK, metrics.format_metrics()),
         _ => (StatusCode::NOT_FOUND, "not found".to_owned()),
     };
     if !body.ends_with('\n') {
@@ -166,11 +166,11 @@ mod tests {
 
     struct Missing;
     impl Ready for Missing {
-        fn ready(&self) -> Result<String, String> {
+        fn describe_readiness(&self) -> Result<String, String> {
             Err("the API server has not answered yet".to_owned())
         }
 
-        fn failed(&self) -> Option<String> {
+        fn describe_failure(&self) -> Option<String> {
             None
         }
     }
@@ -190,10 +190,10 @@ mod tests {
         #[derive(Default)]
         struct Scripted(Mutex<Vec<State>>);
         impl Ready for Scripted {
-            fn ready(&self) -> Result<String, String> {
+            fn describe_readiness(&self) -> Result<String, String> {
                 self.0.lock().unwrap()[0].0.clone()
             }
-            fn failed(&self) -> Option<String> {
+            fn describe_failure(&self) -> Option<String> {
                 self.0.lock().unwrap()[0].1.map(str::to_owned)
             }
         }
@@ -210,7 +210,7 @@ mod tests {
             (Err("refused".to_owned()), Some("Refused")),
         ] {
             *script.0.lock().unwrap() = vec![state];
-            lines.extend(told.line("fleet-scheduler", &script).map(|(line, _)| line));
+            lines.extend(told.format_readiness_line("fleet-scheduler", &script).map(|(line, _)| line));
         }
         let refused = "fleet-scheduler is not ready: refused";
         assert_eq!(lines, [refused, "fleet-scheduler is ready: leading", refused]);
@@ -219,50 +219,50 @@ mod tests {
     #[tokio::test]
     async fn unspecified_addresses_are_dual_stack() {
         for all in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
-            let admin = Admin::bind((all, 0).into()).await.unwrap();
-            let port = admin.address().unwrap().port();
+            let admin = Admin::bind_address((all, 0).into()).await.unwrap();
+            let port = admin.local_address().unwrap().port();
             let stop = Stop::default();
-            let server = tokio::spawn(admin.serve("test", Arc::new(Missing), Metrics::default(), stop.clone()));
+            let server = tokio::spawn(admin.serve_admin("test", Arc::new(Missing), Metrics::default(), stop.clone()));
             for own in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
                 // A machine may have one family only.
                 if TcpListener::bind((own, 0)).await.is_ok() {
                     assert!(get((own, port).into(), "/healthz").await.starts_with("HTTP/1.1 200"), "{all}: {own}");
                 }
             }
-            assert!(Admin::bind((all, port).into()).await.is_err(), "{all}: the port is taken");
-            stop.stop();
+            assert!(Admin::bind_address((all, port).into()).await.is_err(), "{all}: the port is taken");
+            stop.request_stop();
             server.await.unwrap();
         }
     }
 
     #[tokio::test]
     async fn a_live_program_may_be_unready() {
-        let admin = Admin::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
-        let address = admin.address().unwrap();
+        let admin = Admin::bind_address(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let address = admin.local_address().unwrap();
         let stop = Stop::default();
         let metrics = Metrics::default();
-        metrics.gauge("leader", "Leads.", &[], 0.0);
-        let server = tokio::spawn(admin.serve("test", Arc::new(Missing), metrics, stop.clone()));
+        metrics.set_gauge("leader", "Leads.", &[], 0.0);
+        let server = tokio::spawn(admin.serve_admin("test", Arc::new(Missing), metrics, stop.clone()));
         assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
         let ready = get(address, "/readyz").await;
         assert!(ready.starts_with("HTTP/1.1 503") && ready.contains("the API server has not answered yet"), "{ready}");
         let request = Request::get("/readyz").body(()).unwrap();
-        let answer = answer(&request, false, &Missing, &Metrics::default());
+        let answer = answer_request(&request, false, &Missing, &Metrics::default());
         assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
         let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
         assert_eq!(body, "not ready: the log says why\n", "for others than the pod");
         assert!(get(address, "/metrics").await.contains("leader 0"));
         assert!(get(address, "/secrets").await.starts_with("HTTP/1.1 404"));
-        stop.stop();
+        stop.request_stop();
         server.await.unwrap();
     }
 
     #[tokio::test]
     async fn whoever_holds_many_connections_shuts_out_no_probe() {
-        let admin = Admin::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
-        let address = admin.address().unwrap();
+        let admin = Admin::bind_address(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let address = admin.local_address().unwrap();
         let stop = Stop::default();
-        let server = tokio::spawn(admin.serve("test", Arc::new(Missing), Metrics::default(), stop.clone()));
+        let server = tokio::spawn(admin.serve_admin("test", Arc::new(Missing), Metrics::default(), stop.clone()));
         let mut held = Vec::new();
         for _ in 0..=MAX_CONNECTIONS {
             held.push(tokio::net::TcpStream::connect(address).await.unwrap());
@@ -276,7 +276,7 @@ mod tests {
         let last = held.last_mut().unwrap();
         last.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
         assert_eq!(last.read(&mut byte).await.unwrap(), 1, "the newest is not");
-        stop.stop();
+        stop.request_stop();
         server.await.unwrap();
     }
 }

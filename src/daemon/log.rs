@@ -38,7 +38,7 @@ impl io::Write for Escaped {
 }
 
 /// Starts logging. `RUST_LOG` chooses the level; the default is `info`.
-pub fn start(format: LogFormat) {
+pub fn start_logging(format: LogFormat) {
     let filter =
         EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,kube_client=off,kube_runtime=warn"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || Escaped(format));
@@ -57,7 +57,7 @@ pub struct OnChange {
 
 impl OnChange {
     /// Records the `state` of `subject`. Returns true where it changed.
-    pub fn changed(&self, subject: &'static str, state: &str) -> bool {
+    pub fn record_if_changed(&self, subject: &'static str, state: &str) -> bool {
         let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if last.get(subject).is_some_and(|logged| logged == state) {
             return false;
@@ -74,10 +74,10 @@ mod tests {
     #[test]
     fn a_repeated_state_is_not_logged() {
         let logged = OnChange::default();
-        assert!(logged.changed("server", "refused"));
-        assert!(!logged.changed("server", "refused"));
-        assert!(logged.changed("lease", "refused"));
-        assert!(logged.changed("server", "ok"));
-        assert!(logged.changed("server", "refused"));
+        assert!(logged.record_if_changed("server", "refused"));
+        assert!(!logged.record_if_changed("server", "refused"));
+        assert!(logged.record_if_changed("lease", "refused"));
+        assert!(logged.record_if_changed("server", "ok"));
+        assert!(logged.record_if_changed("server", "refused"));
     }
 }

@@ -33,18 +33,18 @@ pub struct Durations {
 
 impl Default for Durations {
     fn default() -> Self {
-        Self::by(&BUCKETS)
+        Self::from_bounds(&BUCKETS)
     }
 }
 
 impl Durations {
-    fn by(bounds: &'static [f64; BUCKETS.len()]) -> Self {
+    fn from_bounds(bounds: &'static [f64; BUCKETS.len()]) -> Self {
         Self { bounds, counts: [0; BUCKETS.len()], sum: 0.0 }
     }
 
     /// Returns what was recorded after `earlier`, an older state of the same.
     #[must_use]
-    pub fn since(&self, earlier: &Self) -> Self {
+    pub fn durations_since(&self, earlier: &Self) -> Self {
         let counts = std::array::from_fn(|bucket| self.counts[bucket].saturating_sub(earlier.counts[bucket]));
         Self { counts, sum: self.sum - earlier.sum, ..*self }
     }
@@ -94,7 +94,7 @@ fn print_labels(labels: &[(&str, &str)]) -> String {
 }
 
 impl Metrics {
-    fn update(
+    fn update_metric(
         &self,
         name: &'static str,
         help: &'static str,
@@ -113,17 +113,17 @@ impl Metrics {
     }
 
     /// Adds one to a counter; its name ends in `_total`.
-    pub fn count(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)]) {
-        self.update(name, help, Kind::Counter, labels, |value| *value += 1.0);
+    pub fn increment_counter(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)]) {
+        self.update_metric(name, help, Kind::Counter, labels, |value| *value += 1.0);
     }
 
     /// Sets a gauge.
-    pub fn gauge(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)], value: f64) {
-        self.update(name, help, Kind::Gauge, labels, |old| *old = value);
+    pub fn set_gauge(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)], value: f64) {
+        self.update_metric(name, help, Kind::Gauge, labels, |old| *old = value);
     }
 
     /// Records a duration in a histogram without labels; its name ends in `_seconds`.
-    pub fn observe(&self, name: &'static str, help: &'static str, duration: Duration) {
+    pub fn observe_duration(&self, name: &'static str, help: &'static str, duration: Duration) {
         self.observe_by(&BUCKETS, name, help, duration);
     }
 
@@ -145,7 +145,7 @@ impl Metrics {
             help,
             kind: Kind::Histogram,
             values: BTreeMap::new(),
-            durations: Durations::by(bounds),
+            durations: Durations::from_bounds(bounds),
         });
         let bucket = family.durations.bounds.iter().position(|bound| seconds <= *bound).unwrap_or(BUCKETS.len() - 1);
         family.durations.counts[bucket] += 1;
@@ -153,19 +153,19 @@ impl Metrics {
     }
 
     /// Returns the value of a counter or a gauge with these labels; 0 where nothing was recorded.
-    pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+    pub fn metric_value(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let families = self.families.lock().unwrap_or_else(PoisonError::into_inner);
         families.get(name).and_then(|family| family.values.get(&print_labels(labels))).copied().unwrap_or(0.0)
     }
 
     /// Returns the durations of a histogram so far; none where nothing was recorded.
-    pub fn durations(&self, name: &str) -> Durations {
+    pub fn histogram_durations(&self, name: &str) -> Durations {
         let families = self.families.lock().unwrap_or_else(PoisonError::into_inner);
         families.get(name).map(|family| family.durations.clone()).unwrap_or_default()
     }
 
     /// Formats everything in Prometheus' text format.
-    pub fn print(&self) -> String {
+    pub fn format_metrics(&self) -> String {
         let families = self.families.lock().unwrap_or_else(PoisonError::into_inner);
         let mut text = String::new();
         for (name, family) in families.iter() {
@@ -201,9 +201,9 @@ mod tests {
     fn a_histogram_counts_by_bucket() {
         let metrics = Metrics::default();
         for milliseconds in [1, 20, 20, 20_000] {
-            metrics.observe("work_seconds", "Work.", Duration::from_millis(milliseconds));
+            metrics.observe_duration("work_seconds", "Work.", Duration::from_millis(milliseconds));
         }
-        let text = metrics.print();
+        let text = metrics.format_metrics();
         for line in [
             "work_seconds_bucket{le=\"0.005\"} 1",
             "work_seconds_bucket{le=\"0.025\"} 3",
@@ -212,30 +212,30 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
-        let all = metrics.durations("work_seconds");
+        let all = metrics.histogram_durations("work_seconds");
         let quantile = |share| all.quantile(share).map(|seconds| (seconds * 1000.0).round());
         assert_eq!((quantile(0.5), quantile(0.75), quantile(0.99)), (Some(18.0), Some(25.0), Some(10_000.0)));
-        assert_eq!(metrics.durations("nothing").quantile(0.5), None);
+        assert_eq!(metrics.histogram_durations("nothing").quantile(0.5), None);
         metrics.observe_short("short_seconds", "Work.", Duration::from_micros(80));
         assert!(
-            metrics.print().contains("short_seconds_bucket{le=\"0.00005\"} 0\nshort_seconds_bucket{le=\"0.0001\"} 1")
+            metrics.format_metrics().contains("short_seconds_bucket{le=\"0.00005\"} 0\nshort_seconds_bucket{le=\"0.0001\"} 1")
         );
-        metrics.observe("work_seconds", "Work.", Duration::from_millis(1));
-        let later = metrics.durations("work_seconds").since(&all);
+        metrics.observe_duration("work_seconds", "Work.", Duration::from_millis(1));
+        let later = metrics.histogram_durations("work_seconds").durations_since(&all);
         assert_eq!(later.quantile(1.0), Some(0.005), "what was before does not count");
     }
 
     #[test]
     fn the_served_text_is_stable() {
         let metrics = Metrics::default();
-        metrics.count("passes_total", "Passes.", &[("result", "ok")]);
-        metrics.count("passes_total", "Passes.", &[("result", "ok")]);
-        metrics.gauge("leader", "Whether this process leads.", &[], 1.0);
-        metrics.gauge("info", "Info.", &[("v", "a\"b")], 1.0);
-        assert!(metrics.value("passes_total", &[("result", "ok")]) > 1.5);
-        assert!(metrics.value("passes_total", &[("result", "failed")]) < 0.5);
+        metrics.increment_counter("passes_total", "Passes.", &[("result", "ok")]);
+        metrics.increment_counter("passes_total", "Passes.", &[("result", "ok")]);
+        metrics.set_gauge("leader", "Whether this process leads.", &[], 1.0);
+        metrics.set_gauge("info", "Info.", &[("v", "a\"b")], 1.0);
+        assert!(metrics.metric_value("passes_total", &[("result", "ok")]) > 1.5);
+        assert!(metrics.metric_value("passes_total", &[("result", "failed")]) < 0.5);
         assert_eq!(
-            metrics.print(),
+            metrics.format_metrics(),
             "# HELP info Info.\n# TYPE info gauge\ninfo{v=\"a\\\"b\"} 1\n\
              # HELP leader Whether this process leads.\n# TYPE leader gauge\nleader 1\n\
              # HELP passes_total Passes.\n# TYPE passes_total counter\npasses_total{result=\"ok\"} 2\n"

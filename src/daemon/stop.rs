@@ -19,17 +19,17 @@ impl Default for Stop {
 
 impl Stop {
     /// Stops everything that waits.
-    pub fn stop(&self) {
+    pub fn request_stop(&self) {
         self.sender.send_replace(true);
     }
 
     /// Returns whether it is time to stop.
-    pub fn stopped(&self) -> bool {
+    pub fn is_stopped(&self) -> bool {
         *self.receiver.borrow()
     }
 
     /// Waits until it is time to stop.
-    pub async fn wait(&self) {
+    pub async fn wait_for_stop(&self) {
         let mut receiver = self.receiver.clone();
         // The sender lives as long as `self`, so this cannot fail.
         let _ = receiver.wait_for(|stopped| *stopped).await;
@@ -45,7 +45,7 @@ impl Stop {
                 _ = term.recv() => tracing::info!("SIGTERM received, stopping"),
                 _ = int.recv() => tracing::info!("SIGINT received, stopping"),
             }
-            stop.stop();
+            stop.request_stop();
         });
         Ok(())
     }

@@ -33,7 +33,7 @@ const LOG_LINE: usize = 600;
 
 /// Reads pods, PVCs, StorageClasses, events and the logs of crashing containers around objects that are not ready. The
 /// label `selector` is that of the installation's pods.
-pub(crate) async fn collect<'a>(
+pub(crate) async fn collect_evidence<'a>(
     server: &Server,
     selector: &str,
     waiting: impl Iterator<Item = &'a ObjectRef>,
@@ -45,27 +45,27 @@ pub(crate) async fn collect<'a>(
     for namespace in namespaces {
         let labelled = Selection { namespace: Some(namespace), labels: Some(selector), ..Selection::default() };
         let all = Selection { namespace: Some(namespace), ..Selection::default() };
-        let (pods_kind, events_kind) = (Kind::known("", "Pod"), Kind::known("", "Event"));
-        let (sets_kind, pvcs_kind) = (Kind::known("apps", "ReplicaSet"), Kind::known("", "PersistentVolumeClaim"));
+        let (pods_kind, events_kind) = (Kind::from_table("", "Pod"), Kind::from_table("", "Event"));
+        let (sets_kind, pvcs_kind) = (Kind::from_table("apps", "ReplicaSet"), Kind::from_table("", "PersistentVolumeClaim"));
         let (pods, pvcs, events, replica_sets) = futures::join!(
-            server.list(&pods_kind, &labelled),
-            server.list(&pvcs_kind, &all),
-            server.list(&events_kind, &all),
-            async { if deployments { server.list(&sets_kind, &labelled).await } else { Ok(Vec::new()) } },
+            server.list_objects(&pods_kind, &labelled),
+            server.list_objects(&pvcs_kind, &all),
+            server.list_objects(&events_kind, &all),
+            async { if deployments { server.list_objects(&sets_kind, &labelled).await } else { Ok(Vec::new()) } },
         );
         evidence.pods.extend(read_list(&pods.unwrap_or_default()));
         evidence.pvcs.extend(read_list(&pvcs.unwrap_or_default()));
-        let now = server.now();
+        let now = server.server_time();
         let events = read_list(&events.unwrap_or_default());
         evidence.events.extend(events.into_iter().filter(|event| is_relevant(event, now)));
         evidence.replica_sets.extend(read_list(&replica_sets.unwrap_or_default()));
     }
     if !evidence.pvcs.iter().all(is_bound) {
-        let classes = Kind::known("storage.k8s.io", "StorageClass");
-        let classes = server.list(&classes, &Selection::default()).await.ok();
+        let classes = Kind::from_table("storage.k8s.io", "StorageClass");
+        let classes = server.list_objects(&classes, &Selection::default()).await.ok();
         evidence.storage_classes = classes.map(|classes| read_list(&classes));
     }
-    evidence.logs = logs(server, &evidence.pods).await;
+    evidence.logs = read_container_logs(server, &evidence.pods).await;
     evidence
 }
 
@@ -78,9 +78,9 @@ fn is_relevant(event: &Event, now: Timestamp) -> bool {
 
 /// The last log lines of containers that are not ready: of the previous run and of the current one. Logs that cannot be
 /// read at once are left out.
-async fn logs(server: &Server, pods: &[Pod]) -> BTreeMap<String, Vec<String>> {
+async fn read_container_logs(server: &Server, pods: &[Pod]) -> BTreeMap<String, Vec<String>> {
     let end = Instant::now() + LOGS_WITHIN;
-    let server = &server.until(Some(server.deadline.map_or(end, |deadline| deadline.min(end))));
+    let server = &server.with_deadline(Some(server.deadline.map_or(end, |deadline| deadline.min(end))));
     let containers =
         pods.iter().flat_map(|pod| containers_with_logs(pod).into_iter().map(move |container| (pod, container)));
     let reads = containers.map(|(pod, container)| async move {
@@ -126,7 +126,7 @@ fn both_runs(former: Option<String>, now: Option<String>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diagnose::typed::typed;
+    use crate::diagnose::typed::typed_object;
     use crate::k8s::event::Events;
     use serde_json::json;
 
@@ -136,7 +136,7 @@ mod tests {
         let about = |kind: &str, reason: &str, minutes: i64| {
             let at = (now - SignedDuration::from_mins(minutes)).to_string();
             let event = json!({"involvedObject": {"kind": kind}, "reason": reason, "lastTimestamp": at});
-            is_relevant(&typed(event), now)
+            is_relevant(&typed_object(event), now)
         };
         assert!(about("Pod", "FailedMount", 4) && !about("Pod", "FailedMount", 6));
         assert!(about("Pod", "FailedMount", -6), "a later one, by whatever clock");
@@ -151,7 +151,7 @@ mod tests {
         ] {
             assert!(about(kind, reason, 50), "{reason}");
         }
-        assert!(is_relevant(&typed(json!({"involvedObject": {"kind": "Pod"}})), now), "one that does not say when");
+        assert!(is_relevant(&typed_object(json!({"involvedObject": {"kind": "Pod"}})), now), "one that does not say when");
     }
 
     #[tokio::test]
@@ -168,9 +168,9 @@ mod tests {
             std::future::ready(answer.body(kube::client::Body::from(body)))
         });
         let server = Server::new(kube::Client::new(service, "default"), Events::none());
-        let kind = Kind::known("apps", "Deployment");
+        let kind = Kind::from_table("apps", "Deployment");
         let waiting = [ObjectRef::new(&kind, Some("fleet"), "d")];
-        let evidence = collect(&server, "fleet-scheduler.io/install=demo", waiting.iter()).await;
+        let evidence = collect_evidence(&server, "fleet-scheduler.io/install=demo", waiting.iter()).await;
         let reasons: Vec<_> = evidence.events.iter().filter_map(|event| event.reason.as_deref()).collect();
         assert_eq!(reasons, ["4"]);
     }
@@ -192,10 +192,10 @@ mod tests {
             std::future::ready(answer.body(kube::client::Body::from(text.into_bytes())))
         });
         let server = Server::new(kube::Client::new(service, "default"), Events::none());
-        let pod = typed(json!({"metadata": {"name": "apiserver-0", "namespace": "fleet"},
+        let pod = typed_object(json!({"metadata": {"name": "apiserver-0", "namespace": "fleet"},
             "status": {"containerStatuses": [{"name": "apiserver", "image": "", "imageID": "", "ready": false,
                 "restartCount": 1, "state": {"running": {}}}]}}));
-        let logs = logs(&server, &[pod]).await;
+        let logs = read_container_logs(&server, &[pod]).await;
         assert_eq!(logs["fleet/apiserver-0/apiserver"], ["remote error: tls: bad certificate", r#"{"kind":"Event"}"#]);
     }
 

@@ -8,7 +8,7 @@ use crate::api::remedy::{Action, Command, Place, Remedy};
 /// Returns the cause in a log, with its line: the latest counts, because earlier failures may be resolved. A program that
 /// tries the same again says another detail at each try; of these a cause that is known by itself counts before the others: a
 /// certificate is refused by an alert or, where that comes late, by a closed connection.
-pub(crate) fn cause(lines: &[String]) -> Option<(CauseId, &str)> {
+pub(crate) fn find_log_cause(lines: &[String]) -> Option<(CauseId, &str)> {
     let lasts = |line: &&String| !readiness_log::is_ready(line);
     let mut causes = lines.iter().rev().take_while(lasts).filter_map(|line| Some((cause_of(line)?, line.as_str())));
     let latest = causes.next()?;
@@ -16,13 +16,13 @@ pub(crate) fn cause(lines: &[String]) -> Option<(CauseId, &str)> {
         return Some(latest);
     }
     // Beyond a line about something else, it had got further.
-    let mut tries = causes.take_while(|(_, line)| task(line) == task(latest.1));
+    let mut tries = causes.take_while(|(_, line)| parse_failed_task(line) == parse_failed_task(latest.1));
     Some(tries.find(|(cause, _)| *cause != CauseId::ComponentFailing).unwrap_or(latest))
 }
 
 /// Returns what a line says that a program cannot do, without the detail: `etcd does not answer`.
-fn task(line: &str) -> Option<String> {
-    let reason = readiness_log::reason(line)?;
+fn parse_failed_task(line: &str) -> Option<String> {
+    let reason = readiness_log::not_ready_reason(line)?;
     Some(reason.split_once(": ").map_or(reason.as_str(), |(task, _)| task).to_owned())
 }
 
@@ -75,10 +75,10 @@ fn cause_of(line: &str) -> Option<CauseId> {
     {
         return Some(CauseId::NameLookupFailed);
     }
-    if kubernetes_record::held(line).is_some() {
+    if kubernetes_record::parse_held_reason(line).is_some() {
         return Some(CauseId::VersionGuard);
     }
-    readiness_log::reason(line).map(|_| CauseId::ComponentFailing)
+    readiness_log::not_ready_reason(line).map(|_| CauseId::ComponentFailing)
 }
 
 /// The name that does not exist, by a line. A lookup without an answer proves nothing about the name.
@@ -89,7 +89,7 @@ pub(crate) fn unknown_name(line: &str) -> Option<&str> {
 }
 
 /// The remedy of a cause that a log shows.
-pub(crate) fn remedy(cause: CauseId) -> Remedy {
+pub(crate) fn log_cause_remedy(cause: CauseId) -> Remedy {
     match cause {
         CauseId::NameLookupFailed => {
             "see whether the cluster's DNS works: `kubectl -n kube-system get pods -l k8s-app=kube-dns`".into()
@@ -104,7 +104,7 @@ pub(crate) fn remedy(cause: CauseId) -> Remedy {
             "check the clocks of the nodes; the same install, run again, issues what has ended anew".into()
         }
         _ => Remedy::new("somebody changed a Secret with keys: ")
-            .command(Command::at(Place::Any, Action::Diff(None)))
+            .command(Command::at_place(Place::Any, Action::Diff(None)))
             .text(", with what the install was given, shows which, and the same install, run again, puts it right"),
     }
 }
@@ -126,7 +126,7 @@ mod tests {
     fn latest_cause_in_a_log_counts() {
         let found = |lines: &[&str]| {
             let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
-            cause(&lines).map(|(cause, _)| cause.id())
+            find_log_cause(&lines).map(|(cause, _)| cause.id())
         };
         for (line, id) in [
             (

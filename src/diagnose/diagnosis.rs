@@ -151,7 +151,7 @@ impl CauseId {
     }
 
     /// The attempt that a waiting reason of this cause reports; none for a reason of another cause.
-    pub(crate) fn attempt(self, reason: &str) -> Option<Attempt> {
+    pub(crate) fn find_attempt(self, reason: &str) -> Option<Attempt> {
         self.waiting_reasons().iter().find(|(known, _)| *known == reason).map(|(_, attempt)| *attempt)
     }
 
@@ -169,7 +169,7 @@ impl CauseId {
 
     /// The grace before early failure: the time that the evidence must last before it ends a wait, unless the case
     /// differs. None for causes that may be transient.
-    pub fn grace(self) -> Option<Duration> {
+    pub fn default_grace(self) -> Option<Duration> {
         let seconds = match self {
             Self::JobFailed | Self::ControllerGaveUp => 0,
             Self::CrashLoop | Self::OutOfMemory => 2,
@@ -235,14 +235,14 @@ pub struct Diagnosis {
 
 impl Diagnosis {
     /// The diagnosis, escaped for output: its states and logs are texts of servers, controllers and containers.
-    pub(crate) fn visible(mut self) -> Self {
+    pub(crate) fn escape_for_output(mut self) -> Self {
         for link in &mut self.chain {
             link.state = visible_list(&link.state).into_owned();
         }
         for line in &mut self.logs {
             *line = visible_lines(line).into_owned();
         }
-        Self { remedy: self.remedy.visible(), ..self }
+        Self { remedy: self.remedy.with_visible_text(), ..self }
     }
 }
 
@@ -304,7 +304,7 @@ impl WaitFailure {
     }
 
     /// The root cause, as far as there is evidence.
-    pub fn cause(&self) -> Option<CauseId> {
+    pub fn root_cause(&self) -> Option<CauseId> {
         let slow = self.timed_out.then_some(CauseId::Slow);
         self.diagnoses.first().map(|diagnosis| diagnosis.cause).or(slow)
     }
@@ -350,7 +350,7 @@ mod tests {
             failure.to_string(),
             "timed out waiting for the condition after 60 s: StatefulSet fleet/etcd: 0 of 1 pods ready → Pod fleet/etcd-0: Pending → StorageClass: there is none"
         );
-        assert_eq!(failure.cause().unwrap().id(), "no-default-storage-class");
+        assert_eq!(failure.root_cause().unwrap().id(), "no-default-storage-class");
 
         let mut slow = failure;
         slow.diagnoses[0].cause = CauseId::Slow;

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::diagnosis::{CauseId, Link};
 use crate::api::remedy::Remedy;
-use crate::k8s::object::{text, uid};
+use crate::k8s::object::{text_at, object_uid};
 
 /// Objects and logs read for a diagnosis. Lists that could not be read are empty, and `storage_classes` is then none.
 #[derive(Debug, Clone, Default)]
@@ -45,20 +45,20 @@ pub(crate) struct Finding {
 
 impl Finding {
     pub(super) fn new(cause: CauseId, link: Link, remedy: impl Into<Remedy>) -> Self {
-        Self { cause, chain: vec![link], remedy: remedy.into(), logs: Vec::new(), grace: cause.grace() }
+        Self { cause, chain: vec![link], remedy: remedy.into(), logs: Vec::new(), grace: cause.default_grace() }
     }
 
     /// Marks a case of the cause that may pass by itself: it is reported after a time-out, and ends no wait early.
-    pub(super) fn transient(self) -> Self {
+    pub(super) fn as_transient(self) -> Self {
         Self { grace: None, ..self }
     }
 
     /// The object at the root with its state, and the remedy.
-    pub(crate) fn told(self) -> (String, Remedy) {
+    pub(crate) fn into_state_and_remedy(self) -> (String, Remedy) {
         (self.chain.last().map(ToString::to_string).unwrap_or_default(), self.remedy)
     }
 
-    pub(super) fn below(mut self, link: Link) -> Self {
+    pub(super) fn prepend_link(mut self, link: Link) -> Self {
         self.chain.insert(0, link);
         self
     }
@@ -74,9 +74,9 @@ pub(super) struct Subject<'o> {
 
 impl<'o> Subject<'o> {
     /// The subject of an object of any kind.
-    pub(super) fn of(object: &'o Value) -> Self {
-        let part = |pointer| text(object, pointer).unwrap_or_default();
-        Self { uid: uid(object), kind: part("/kind"), name: part("/metadata/name") }
+    pub(super) fn from_object(object: &'o Value) -> Self {
+        let part = |pointer| text_at(object, pointer).unwrap_or_default();
+        Self { uid: object_uid(object), kind: part("/kind"), name: part("/metadata/name") }
     }
 
     fn is_of(self, event: &Event) -> bool {
@@ -98,7 +98,7 @@ pub(super) fn has_reason(event: &Event, reasons: &[&str]) -> bool {
 }
 
 /// The message of an event, empty when there is none.
-pub(super) fn message(event: &Event) -> &str {
+pub(super) fn event_message(event: &Event) -> &str {
     event.message.as_deref().unwrap_or_default()
 }
 

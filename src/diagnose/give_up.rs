@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use serde_json::Value;
 
 use super::diagnosis::{Attempt, CauseId, Diagnosis};
-use super::evidence::{Evidence, event_time, has_reason, message};
-use super::pod::{MOUNT_FAILURES, statuses, waiting_reason};
+use super::evidence::{Evidence, event_time, has_reason, event_message};
+use super::pod::{MOUNT_FAILURES, all_statuses, waiting_reason};
 use super::typed::Typed;
-use super::workload::{ContainerKey, Runs, runs as runs_of};
-use crate::k8s::object::{ObjectRef, condition, text, uid};
+use super::workload::{ContainerKey, Runs, container_runs as runs_of};
+use crate::k8s::object::{ObjectRef, status_condition, text_at, object_uid};
 
 /// The grace before early failure of each cause that is observed. A cause that went away starts again.
 #[derive(Default)]
@@ -32,15 +32,15 @@ type Signal = (String, String);
 impl Grace {
     /// Restarts the grace, because a dependency of the current target has just become ready: crashes until now prove
     /// nothing.
-    pub(crate) fn restart(&mut self) {
+    pub(crate) fn restart_grace(&mut self) {
         self.since.clear();
         self.at_turn = None;
     }
 
     /// Takes an observation: the causes, the targets that are missing, and the evidence around them. The first one only
     /// sets what later ones are compared with.
-    pub(crate) fn observe(&mut self, latest: &[Diagnosis], missing: &[&Value], evidence: &Evidence) {
-        let signals = signals(missing, evidence);
+    pub(crate) fn observe_causes(&mut self, latest: &[Diagnosis], missing: &[&Value], evidence: &Evidence) {
+        let signals = collect_signals(missing, evidence);
         let first = self.before.is_none();
         let before = self.before.get_or_insert_with(|| signals.clone());
         // A signal of a pod that went away and came back is new. Pods that could not be read this time keep theirs.
@@ -102,7 +102,7 @@ fn cause_of(diagnosis: &Diagnosis) -> Option<(ObjectRef, CauseId)> {
 }
 
 /// All failure signals in the evidence.
-fn signals(missing: &[&Value], evidence: &Evidence) -> BTreeSet<Signal> {
+fn collect_signals(missing: &[&Value], evidence: &Evidence) -> BTreeSet<Signal> {
     let conditions = missing.iter().map(|live| of_condition(live, "ReplicaFailure"));
     let events = evidence.events.iter().map(of_event);
     events.chain(evidence.pods.iter().flat_map(of_pulls)).chain(conditions.flatten()).collect()
@@ -126,12 +126,12 @@ fn signals_of(cause: &Diagnosis, target: Option<&Value>, evidence: &Evidence) ->
     let signals = match cause.cause {
         CauseId::ImageNotFound | CauseId::ImageArchitecture | CauseId::ImagePullDenied | CauseId::ImagePullFailed => {
             let in_chain = |pod: &&Pod| {
-                let reference = pod.reference();
+                let reference = pod.object_ref();
                 cause.chain.iter().any(|link| Some(&link.object) == reference.as_ref())
             };
             let pods: Vec<&Pod> = evidence.pods.iter().filter(in_chain).collect();
             let attempts =
-                || pods.iter().flat_map(|pod| waiting(pod)).filter_map(|(_, reason)| cause.cause.attempt(reason));
+                || pods.iter().flat_map(|pod| waiting_containers(pod)).filter_map(|(_, reason)| cause.cause.find_attempt(reason));
             // An image that was pulled and cannot run shows in no pull.
             if attempts().next().is_none() || attempts().any(|attempt| attempt == Attempt::Conclusive) {
                 return None;
@@ -140,7 +140,7 @@ fn signals_of(cause: &Diagnosis, target: Option<&Value>, evidence: &Evidence) ->
             let pulled = evidence
                 .events
                 .iter()
-                .filter(|event| has_reason(event, &["Failed"]) && message(event).contains("pull") && about(event));
+                .filter(|event| has_reason(event, &["Failed"]) && event_message(event).contains("pull") && about(event));
             pulled.map(of_event).chain(pods.into_iter().flat_map(of_pulls)).collect()
         }
         CauseId::QuotaExceeded | CauseId::PodSecurity | CauseId::PodsRefused => {
@@ -163,25 +163,25 @@ fn of_event(event: &Event) -> Signal {
 
 /// A condition is not written again while it holds.
 fn of_condition(object: &Value, kind: &str) -> Option<Signal> {
-    let condition = condition(object, kind)?;
-    let state = ["/status", "/reason", "/lastUpdateTime", "/lastTransitionTime"].map(|part| text(condition, part));
-    Some((uid(object).to_owned(), format!("{kind} {state:?}")))
+    let condition = status_condition(object, kind)?;
+    let state = ["/status", "/reason", "/lastUpdateTime", "/lastTransitionTime"].map(|part| text_at(condition, part));
+    Some((object_uid(object).to_owned(), format!("{kind} {state:?}")))
 }
 
 /// Events can be lost: a node sends few about one pod. The status of the pod also reports that an image was not pulled,
 /// and by another reason that it was tried just now.
 fn of_pulls(pod: &Pod) -> Vec<Signal> {
-    let signal = |(name, reason): (&str, &str)| match CauseId::ImagePullFailed.attempt(reason) {
+    let signal = |(name, reason): (&str, &str)| match CauseId::ImagePullFailed.find_attempt(reason) {
         Some(Attempt::Failed) => vec![format!("{name} waits"), format!("{name} tried")],
         Some(Attempt::BackingOff) => vec![format!("{name} waits")],
         _ => Vec::new(),
     };
-    waiting(pod).flat_map(signal).map(|signal| (pod.uid().to_owned(), signal)).collect()
+    waiting_containers(pod).flat_map(signal).map(|signal| (pod.uid().to_owned(), signal)).collect()
 }
 
 /// The names of the containers that wait, each with its reason.
-fn waiting(pod: &Pod) -> impl Iterator<Item = (&str, &str)> {
-    statuses(pod).filter_map(|container| Some((container.name.as_str(), waiting_reason(container)?)))
+fn waiting_containers(pod: &Pod) -> impl Iterator<Item = (&str, &str)> {
+    all_statuses(pod).filter_map(|container| Some((container.name.as_str(), waiting_reason(container)?)))
 }
 
 #[cfg(test)]
@@ -189,9 +189,9 @@ mod tests {
     use super::*;
     use crate::api::remedy::Remedy;
     use crate::diagnose::diagnosis::Link;
-    use crate::diagnose::kstatus::evaluate;
-    use crate::diagnose::typed::{typed, typed_list};
-    use crate::diagnose::workload::diagnose;
+    use crate::diagnose::kstatus::evaluate_status;
+    use crate::diagnose::typed::{typed_object, typed_list};
+    use crate::diagnose::workload::diagnose_object;
     use serde_json::json;
 
     fn stateful_set() -> Value {
@@ -201,7 +201,7 @@ mod tests {
 
     fn pod(uid: &str, status: Value) -> Pod {
         let metadata = json!({"name": "s-0", "namespace": "n", "uid": uid, "ownerReferences": [{"uid": "s"}]});
-        typed(json!({"metadata": metadata, "status": status}))
+        typed_object(json!({"metadata": metadata, "status": status}))
     }
 
     /// Returns after each of these observations of one container whether the grace of the cause has begun; none is the
@@ -210,11 +210,11 @@ mod tests {
         let set = stateful_set();
         let object = ObjectRef::of(&set).unwrap();
         let chain = vec![Link { object: object.clone(), state: String::new() }];
-        let latest = [Diagnosis { cause, chain, remedy: Remedy::default(), logs: Vec::new(), grace: cause.grace() }];
+        let latest = [Diagnosis { cause, chain, remedy: Remedy::default(), logs: Vec::new(), grace: cause.default_grace() }];
         let mut grace = Grace::default();
         let observe = |observe: &Option<(i64, i64)>| {
             let Some((begun, ended)) = *observe else {
-                grace.restart();
+                grace.restart_grace();
                 return None;
             };
             let container = match begun {
@@ -225,7 +225,7 @@ mod tests {
                 }
             };
             let pods = vec![pod("p", json!({"containerStatuses": [container]}))];
-            grace.observe(&latest, &[&set], &Evidence { pods, ..Evidence::default() });
+            grace.observe_causes(&latest, &[&set], &Evidence { pods, ..Evidence::default() });
             Some(grace.since.contains_key(&(object.clone(), cause)))
         };
         observations.iter().filter_map(observe).collect()
@@ -241,7 +241,7 @@ mod tests {
         let (heals, stays) = (seen(None), seen(Some(std::time::Duration::ZERO)));
         let mut grace = Grace::default();
         let mut observe = |latest: &[Diagnosis]| {
-            grace.observe(latest, &[&set], &Evidence::default());
+            grace.observe_causes(latest, &[&set], &Evidence::default());
             (!grace.since.is_empty(), grace.is_used_up(&heals), grace.is_used_up(&stays))
         };
         // The first observation only has what was there before.
@@ -297,7 +297,7 @@ mod tests {
         assert!(!grace.is_new(&with(1)));
         for (times, new) in [(1, false), (1, false), (2, true), (2, true)] {
             let evidence = Evidence { events: vec![with(times)], ..Evidence::default() };
-            grace.observe(&[], &[&stateful_set()], &evidence);
+            grace.observe_causes(&[], &[&stateful_set()], &evidence);
             assert_eq!(grace.is_new(&with(times)), new, "{times}");
         }
     }
@@ -314,15 +314,15 @@ mod tests {
     fn counted(object: &Value, observations: &[Evidence]) -> Vec<Option<CauseId>> {
         let mut grace = Grace::default();
         let observe = |evidence: &Evidence| {
-            let latest: Vec<_> = diagnose(object, &evaluate(object, None), evidence).into_iter().collect();
-            grace.observe(&latest, &[object], evidence);
+            let latest: Vec<_> = diagnose_object(object, &evaluate_status(object, None), evidence).into_iter().collect();
+            grace.observe_causes(&latest, &[object], evidence);
             grace.since.keys().map(|(_, cause)| *cause).next()
         };
         observations.iter().map(observe).collect()
     }
 
     fn event(kind: &str, name: &str, reason: &str, message: &str, count: i32) -> Event {
-        typed(
+        typed_object(
             json!({"metadata": {"uid": format!("{reason} {message}")}, "reason": reason, "message": message, "count": count,
             "involvedObject": {"kind": kind, "namespace": "n", "name": name}, "lastTimestamp": "2026-01-01T00:00:00Z"}),
         )
@@ -375,7 +375,7 @@ mod tests {
         let pvc = json!({"status": {"phase": "Pending"}, "metadata": {"name": "v", "namespace": "n"},
             "spec": {"storageClassName": "fast"}});
         let mounts = json!({"volumes": [{"persistentVolumeClaim": {"claimName": "v"}}]});
-        let mounting = Pod { spec: Some(typed(mounts)), ..pending() };
+        let mounting = Pod { spec: Some(typed_object(mounts)), ..pending() };
         let volume = Evidence { pods: vec![mounting], pvcs: typed_list(vec![pvc]), ..Evidence::default() };
         let mounting = Evidence { pods: vec![pending()], ..Evidence::default() };
         for (cause, evidence, about, reason, message) in [

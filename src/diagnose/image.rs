@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
 use super::diagnosis::{CauseId, INVALID_IMAGE_NAME};
-use super::evidence::{Evidence, events_of, has_reason, message};
+use super::evidence::{Evidence, events_of, has_reason, event_message};
 use super::pod::{waiting_message, waiting_reason};
 use super::typed::Typed as _;
 
@@ -28,27 +28,27 @@ pub(crate) struct Unusable {
 
 /// Returns the reason that the image of a container could not be pulled; none while it was not tried, and where it was
 /// pulled.
-pub(crate) fn unpulled(pod: &Pod, container: &ContainerStatus, evidence: &Evidence) -> Option<Unusable> {
+pub(crate) fn find_pull_failure(pod: &Pod, container: &ContainerStatus, evidence: &Evidence) -> Option<Unusable> {
     let reason = waiting_reason(container)?;
-    CauseId::ImagePullFailed.attempt(reason)?;
+    CauseId::ImagePullFailed.find_attempt(reason)?;
     let image = container.image.as_str();
     // During the back-off the waiting message says nothing; the registry's answer is in the event.
-    let answer = events_of(pod.subject(), evidence)
+    let answer = events_of(pod.event_subject(), evidence)
         .filter(|event| has_reason(event, &["Failed"]))
-        .map(message)
+        .map(event_message)
         .find(|message| message.contains(image) && message.contains("pull"))
         .or_else(|| waiting_message(container))
         .unwrap_or("no answer");
     let missing = ["not found", "manifest unknown", "name unknown", "couldn't parse image", "invalid reference"];
     let denied = ["unauthorized", "denied", "forbidden", "authentication", "authorization"];
-    let (cause, remedy) = if mentions(answer, image, &OTHER_ARCHITECTURE, &[]) {
+    let (cause, remedy) = if has_word_or_code(answer, image, &OTHER_ARCHITECTURE, &[]) {
         (CauseId::ImageArchitecture, for_architecture(image))
-    } else if reason == INVALID_IMAGE_NAME || mentions(answer, image, &missing, &["404"]) {
+    } else if reason == INVALID_IMAGE_NAME || has_word_or_code(answer, image, &missing, &["404"]) {
         let remedy = format!(
             "check the repository and the tag of `{image}`, and that the registry has it for this architecture"
         );
         (CauseId::ImageNotFound, remedy)
-    } else if mentions(answer, image, &denied, &["401", "403"]) {
+    } else if has_word_or_code(answer, image, &denied, &["401", "403"]) {
         let namespace = pod.namespace().unwrap_or_default();
         let remedy = format!("give the pods a pull secret for the registry of `{image}` in namespace {namespace}");
         (CauseId::ImagePullDenied, remedy)
@@ -60,7 +60,7 @@ pub(crate) fn unpulled(pod: &Pod, container: &ContainerStatus, evidence: &Eviden
 
 /// Returns the reason that a container with this image cannot run, where its runtime's message, or what it ended with
 /// or printed last, shows that the image was pulled and is of another architecture than the node.
-pub(crate) fn unexecutable(image: &str, said: &str) -> Option<Unusable> {
+pub(crate) fn find_foreign_architecture(image: &str, said: &str) -> Option<Unusable> {
     let line = said.lines().rev().find(|line| line.to_lowercase().contains(NOT_EXECUTABLE))?;
     let what = format!("image `{image}` is not for the architecture of its node: {}", line.trim());
     Some(Unusable { cause: CauseId::ImageArchitecture, what, remedy: for_architecture(image) })
@@ -75,7 +75,7 @@ fn for_architecture(image: &str) -> String {
 
 /// Returns whether a registry's answer has one of these words or codes. The image that it names may have words like
 /// them, and a digest or a port the digits of a code.
-fn mentions(answer: &str, image: &str, words: &[&str], codes: &[&str]) -> bool {
+fn has_word_or_code(answer: &str, image: &str, words: &[&str], codes: &[&str]) -> bool {
     let answer = if image.is_empty() { answer.to_owned() } else { answer.replace(image, "") };
     let lower = answer.to_lowercase();
     let is_code = |part: &str| codes.contains(&part.trim_matches(|c: char| !c.is_ascii_alphanumeric()));
@@ -92,7 +92,7 @@ mod tests {
         let pod = serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n", "uid": "p"}})).unwrap();
         let container = json!({"name": "c", "image": "r/denied:404", "imageID": "", "ready": false, "restartCount": 0,
             "state": {"waiting": {"reason": "ErrImagePull", "message": answer}}});
-        let found = unpulled(&pod, &serde_json::from_value(container).unwrap(), &Evidence::default()).unwrap();
+        let found = find_pull_failure(&pod, &serde_json::from_value(container).unwrap(), &Evidence::default()).unwrap();
         (found.cause, found.remedy)
     }
 
@@ -115,13 +115,13 @@ mod tests {
     #[test]
     fn a_program_of_another_architecture_is_known_by_what_the_kernel_says() {
         let said = "begin\nexec /usr/local/bin/etcd: exec format error\n";
-        let found = unexecutable("i", said).unwrap();
+        let found = find_foreign_architecture("i", said).unwrap();
         assert_eq!(found.cause, CauseId::ImageArchitecture);
         assert_eq!(
             found.what,
             "image `i` is not for the architecture of its node: exec /usr/local/bin/etcd: exec format error"
         );
-        assert!(unexecutable("i", "crun: executable file `/etcd`: Exec format error: OCI runtime error").is_some());
-        assert_eq!(unexecutable("i", "segmentation fault"), None);
+        assert!(find_foreign_architecture("i", "crun: executable file `/etcd`: Exec format error: OCI runtime error").is_some());
+        assert_eq!(find_foreign_architecture("i", "segmentation fault"), None);
     }
 }

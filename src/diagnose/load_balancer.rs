@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Event, Service};
 
 use super::diagnosis::{CauseId, Link};
-use super::evidence::{Evidence, Finding, events_of, has_reason, is_warning, message};
+use super::evidence::{Evidence, Finding, events_of, has_reason, is_warning, event_message};
 use super::typed::Typed as _;
 use crate::api::remedy::{Flag, Remedy};
 
@@ -13,17 +13,17 @@ const CLOUDS_FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 /// Reasons of events once a load balancer is made: a cloud's own controller, MetalLB, AWS's.
 const SUCCESS: [&str; 3] = ["EnsuredLoadBalancer", "IPAllocated", "SuccessfullyReconciled"];
 
-pub(crate) fn find(service: &Service, evidence: &Evidence) -> Option<Finding> {
+pub(crate) fn find_load_balancer_cause(service: &Service, evidence: &Evidence) -> Option<Finding> {
     if service.spec.as_ref()?.type_.as_deref() != Some("LoadBalancer") || has_address(service) {
         return None;
     }
-    let object = service.reference()?;
-    let events: Vec<&Event> = events_of(service.subject(), evidence).filter(|event| !is_unrelated(event)).collect();
+    let object = service.object_ref()?;
+    let events: Vec<&Event> = events_of(service.event_subject(), evidence).filter(|event| !is_unrelated(event)).collect();
     let result = events.iter().find(|event| is_warning(event) || has_reason(event, &SUCCESS));
     if let Some(failure) = result.filter(|event| is_warning(event)) {
         return Some(Finding::new(
             CauseId::LoadBalancerFailed,
-            Link { object, state: format!("the load balancer could not be made: {}", message(failure)) },
+            Link { object, state: format!("the load balancer could not be made: {}", event_message(failure)) },
             "put right what the cloud says",
         ));
     }
@@ -35,7 +35,7 @@ pub(crate) fn find(service: &Service, evidence: &Evidence) -> Option<Finding> {
     Some(Finding::new(
         CauseId::LoadBalancerUnanswered,
         Link { object, state: "no load balancer answers: nothing in this cluster makes one for Services".to_owned() },
-        Remedy::new("install a load balancer for Services, or use ").flag(Flag::set("exposure.type", "NodePort")),
+        Remedy::new("install a load balancer for Services, or use ").flag(Flag::set_value("exposure.type", "NodePort")),
     ))
 }
 

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod};
 
 use super::diagnosis::{CONFIG_ERROR, CauseId, Link};
-use super::evidence::{DEADLINE_EXCEEDED, Evidence, Finding, event_time, events_of, has_reason, message};
-use super::image::{Unusable, unexecutable, unpulled};
-use super::pod_facts::{condition, pvc_names, refused};
+use super::evidence::{DEADLINE_EXCEEDED, Evidence, Finding, event_time, events_of, has_reason, event_message};
+use super::image::{Unusable, find_foreign_architecture, find_pull_failure};
+use super::pod_facts::{pod_condition, pvc_names, unschedulable_message};
 use super::typed::Typed as _;
 use crate::api::kubernetes_record;
 use crate::api::readiness_log;
@@ -34,33 +34,33 @@ pub(crate) const MOUNT_FAILURES: [&str; 3] = ["FailedMount", "FailedAttachVolume
 
 const RAISE_MEMORY: &str = "raise its memory limit: `resources.limits.memory` of the component, in the values";
 
-pub(crate) fn find(pod: &Pod, evidence: &Evidence) -> Option<Finding> {
+pub(crate) fn find_pod_cause(pod: &Pod, evidence: &Evidence) -> Option<Finding> {
     if is_ready(pod) {
         return None;
     }
-    let reference = pod.reference()?;
+    let reference = pod.object_ref()?;
     unbound_pvc(pod, &reference, evidence)
-        .or_else(|| unschedulable(pod, &reference, evidence))
-        .or_else(|| containers(pod, &reference, evidence))
-        .or_else(|| mount(pod, &reference, evidence))
-        .or_else(|| probe(pod, &reference, evidence))
+        .or_else(|| find_unschedulable(pod, &reference, evidence))
+        .or_else(|| find_container_cause(pod, &reference, evidence))
+        .or_else(|| find_mount_failure(pod, &reference, evidence))
+        .or_else(|| find_probe_failure(pod, &reference, evidence))
 }
 
 pub(crate) fn is_ready(pod: &Pod) -> bool {
-    condition(pod, "Ready").is_some_and(|condition| condition.status == "True")
+    pod_condition(pod, "Ready").is_some_and(|condition| condition.status == "True")
 }
 
 /// The state of a pod that is not ready: the reason for which its first container waits, else its phase.
-pub(crate) fn state(pod: &Pod) -> &str {
-    let waits = statuses(pod).find_map(waiting_reason);
-    waits.unwrap_or_else(|| match phase(pod) {
+pub(crate) fn describe_pod_state(pod: &Pod) -> &str {
+    let waits = all_statuses(pod).find_map(waiting_reason);
+    waits.unwrap_or_else(|| match pod_phase(pod) {
         Some("Running") => "runs and is not ready",
         Some(phase) => phase,
         None => "no kubelet has looked at it yet",
     })
 }
 
-pub(crate) fn phase(pod: &Pod) -> Option<&str> {
+pub(crate) fn pod_phase(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.phase.as_deref()
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn main_statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus>
 }
 
 /// Its containers, the init containers first.
-pub(crate) fn statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+pub(crate) fn all_statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     init_statuses(pod).chain(main_statuses(pod))
 }
 
@@ -93,17 +93,17 @@ pub(crate) fn is_running(container: &ContainerStatus) -> bool {
 }
 
 /// The end of the current run.
-pub(crate) fn ended(container: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+pub(crate) fn current_termination(container: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     container.state.as_ref()?.terminated.as_ref()
 }
 
 /// The end of the latest run that has ended, where the run before counts first.
 pub(crate) fn ended_before(container: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     let before = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
-    before.or_else(|| ended(container))
+    before.or_else(|| current_termination(container))
 }
 
-fn link(reference: &ObjectRef, state: impl Into<String>) -> Link {
+fn pod_link(reference: &ObjectRef, state: impl Into<String>) -> Link {
     Link { object: reference.clone(), state: state.into() }
 }
 
@@ -111,18 +111,18 @@ fn unbound_pvc(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<
     let of_name = |name: &str| {
         evidence.pvcs.iter().find(|pvc| pvc.name() == Some(name) && pvc.namespace() == reference.namespace.as_deref())
     };
-    let finding = pvc_names(pod).filter_map(of_name).find_map(|pvc| super::pvc::find(pvc, evidence))?;
-    Some(finding.below(link(reference, "Pending, its volume is not there")))
+    let finding = pvc_names(pod).filter_map(of_name).find_map(|pvc| super::pvc::find_pvc_cause(pvc, evidence))?;
+    Some(finding.prepend_link(pod_link(reference, "Pending, its volume is not there")))
 }
 
-fn unschedulable(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
-    let message = refused(pod)?;
+fn find_unschedulable(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+    let message = unschedulable_message(pod)?;
     // The scheduler reports this while a PVC is being bound; the cause is found at the PVC itself.
     if message.contains("unbound immediate PersistentVolumeClaims") || message.contains("waiting for") {
         return None;
     }
     // A node is being created, or one that exists is starting. Autoscalers have two reasons for it.
-    let scaling = events_of(pod.subject(), evidence).any(|event| has_reason(event, &["TriggeredScaleUp", "Nominated"]));
+    let scaling = events_of(pod.event_subject(), evidence).any(|event| has_reason(event, &["TriggeredScaleUp", "Nominated"]));
     let starting = scaling || message.contains("node.kubernetes.io/not-ready");
     let remedy = if starting {
         "a node is on its way or not ready: see `kubectl get nodes`, and run the same command again once it is"
@@ -136,29 +136,29 @@ fn unschedulable(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Optio
         "make a node fit for the reason above"
     };
     let state = format!("Pending, no node takes it: {message}");
-    let finding = Finding::new(CauseId::Unschedulable, link(reference, state), remedy);
-    Some(if starting { finding.transient() } else { finding })
+    let finding = Finding::new(CauseId::Unschedulable, pod_link(reference, state), remedy);
+    Some(if starting { finding.as_transient() } else { finding })
 }
 
-fn containers(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
-    statuses(pod)
-        .find_map(|container| Some(unusable(unpulled(pod, container, evidence)?, reference)))
-        .or_else(|| statuses(pod).find_map(|container| config(container, reference)))
-        .or_else(|| statuses(pod).find_map(|container| from_log(container, reference, evidence)))
-        .or_else(|| statuses(pod).find_map(|container| crash(container, reference, evidence)))
+fn find_container_cause(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+    all_statuses(pod)
+        .find_map(|container| Some(image_finding(find_pull_failure(pod, container, evidence)?, reference)))
+        .or_else(|| all_statuses(pod).find_map(|container| find_config_error(container, reference)))
+        .or_else(|| all_statuses(pod).find_map(|container| from_log(container, reference, evidence)))
+        .or_else(|| all_statuses(pod).find_map(|container| find_crash(container, reference, evidence)))
 }
 
-fn unusable(image: Unusable, reference: &ObjectRef) -> Finding {
-    Finding::new(image.cause, link(reference, image.what), image.remedy)
+fn image_finding(image: Unusable, reference: &ObjectRef) -> Finding {
+    Finding::new(image.cause, pod_link(reference, image.what), image.remedy)
 }
 
-fn config(container: &ContainerStatus, reference: &ObjectRef) -> Option<Finding> {
+fn find_config_error(container: &ContainerStatus, reference: &ObjectRef) -> Option<Finding> {
     let reason = waiting_reason(container)?;
-    CauseId::ContainerConfig.attempt(reason)?;
+    CauseId::ContainerConfig.find_attempt(reason)?;
     let name = &container.name;
     let message = waiting_message(container).unwrap_or(reason);
-    if let Some(foreign) = unexecutable(&container.image, message) {
-        return Some(unusable(foreign, reference));
+    if let Some(foreign) = find_foreign_architecture(&container.image, message) {
+        return Some(image_finding(foreign, reference));
     }
     let (cause, remedy) = if lacks_memory(message) {
         (CauseId::OutOfMemory, RAISE_MEMORY)
@@ -169,7 +169,7 @@ fn config(container: &ContainerStatus, reference: &ObjectRef) -> Option<Finding>
         (CauseId::ContainerConfig, remedy)
     };
     let state = format!("container `{name}` cannot be made: {message}");
-    Some(Finding::new(cause, link(reference, state), remedy))
+    Some(Finding::new(cause, pod_link(reference, state), remedy))
 }
 
 /// Returns whether a container runtime cannot start anything within the memory limit. Docker and CRI-O have a least
@@ -192,20 +192,20 @@ fn from_log(container: &ContainerStatus, reference: &ObjectRef, evidence: &Evide
     }
     let name = &container.name;
     let lines = log_of(name, reference, evidence)?;
-    let (cause, line) = super::container_log::cause(lines)?;
-    let sibling = super::container_log::unknown_name(line).and_then(|name| Sibling::of(name, reference, evidence));
+    let (cause, line) = super::container_log::find_log_cause(lines)?;
+    let sibling = super::container_log::unknown_name(line).and_then(|name| Sibling::find_sibling(name, reference, evidence));
     // Earlier lines may be resolved by now as well, so none of them is a cause.
     if sibling == Some(Sibling::Starting) {
         return None;
     }
     let said = match cause {
-        CauseId::ComponentFailing => readiness_log::reason(line),
-        CauseId::VersionGuard => kubernetes_record::held(line),
+        CauseId::ComponentFailing => readiness_log::not_ready_reason(line),
+        CauseId::VersionGuard => kubernetes_record::parse_held_reason(line),
         _ => None,
     };
     let said = said.as_deref().unwrap_or(line);
     let state = format!("container `{name}` is not ready, and its log says: {}", said.trim());
-    let mut finding = Finding::new(cause, link(reference, state), super::container_log::remedy(cause));
+    let mut finding = Finding::new(cause, pod_link(reference, state), super::container_log::log_cause_remedy(cause));
     if sibling.is_some() {
         finding.grace = Some(DNS_GRACE);
     }
@@ -226,7 +226,7 @@ enum Sibling {
 
 impl Sibling {
     /// The pod of a name as a headless Service gives it, `<pod>.<service>…`; none for the name of anything else.
-    fn of(name: &str, reference: &ObjectRef, evidence: &Evidence) -> Option<Self> {
+    fn find_sibling(name: &str, reference: &ObjectRef, evidence: &Evidence) -> Option<Self> {
         let (label, _) = name.split_once('.')?;
         let namespace = reference.namespace.as_deref();
         let pod = evidence.pods.iter().find(|pod| pod.name() == Some(label) && pod.namespace() == namespace);
@@ -234,7 +234,7 @@ impl Sibling {
             let owner = |name| ordinal_of(name).map(|(stateful_set, _)| stateful_set);
             return owner(label).is_some_and(|of| owner(&reference.name) == Some(of)).then_some(Self::Starting);
         };
-        let runs = phase(pod) == Some("Running");
+        let runs = pod_phase(pod) == Some("Running");
         let address = pod.status.as_ref().and_then(|status| status.pod_ip.as_deref());
         let address = address.is_some_and(|address| !address.is_empty());
         Some(if runs && address { Self::Addressed } else { Self::Starting })
@@ -247,29 +247,29 @@ fn ordinal_of(name: &str) -> Option<(&str, u32)> {
     Some((stateful_set, ordinal.parse().ok()?))
 }
 
-fn crash(container: &ContainerStatus, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+fn find_crash(container: &ContainerStatus, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
     let restarts = container.restart_count;
-    let waits = waiting_reason(container).is_some_and(|reason| CauseId::CrashLoop.attempt(reason).is_some());
+    let waits = waiting_reason(container).is_some_and(|reason| CauseId::CrashLoop.find_attempt(reason).is_some());
     let ended = ended_before(container)?;
     let why = ended.reason.as_deref().unwrap_or("Error");
     let memory = why == "OOMKilled" || ended.message.as_deref().is_some_and(lacks_memory);
     let name = &container.name;
     let lines = log_of(name, reference, evidence).unwrap_or_default();
     let said = lines.iter().map(String::as_str).chain(ended.message.as_deref());
-    let foreign = said.rev().find_map(|said| unexecutable(&container.image, said));
+    let foreign = said.rev().find_map(|said| find_foreign_architecture(&container.image, said));
     // A container that exceeded its memory limit, or is of another architecture, does no better the next time.
     let enough = if memory || foreign.is_some() { 1 } else { RESTARTS };
     if !(waits && restarts >= enough || restarts >= RESTARTS_BETWEEN) {
         return None;
     }
     if let Some(foreign) = foreign {
-        return Some(unusable(foreign, reference));
+        return Some(image_finding(foreign, reference));
     }
     let code = ended.exit_code;
     let message = ended.message.as_deref().map_or_else(String::new, |message| format!(": {}", message.trim()));
     let mut finding = Finding::new(
         if memory { CauseId::OutOfMemory } else { CauseId::CrashLoop },
-        link(
+        pod_link(
             reference,
             format!("container `{name}` ended {restarts} times, last with {why}, exit code {code}{message}"),
         ),
@@ -290,31 +290,31 @@ fn crash(container: &ContainerStatus, reference: &ObjectRef, evidence: &Evidence
 
 /// A mount that fails keeps the pod pending; events of a pod that is past it are history. A kubelet that has not yet
 /// read a Secret writes an event of the same reason and tries again at once.
-fn mount(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
-    if phase(pod) != Some("Pending") {
+fn find_mount_failure(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+    if pod_phase(pod) != Some("Pending") {
         return None;
     }
-    let events: Vec<&Event> = events_of(pod.subject(), evidence).collect();
+    let events: Vec<&Event> = events_of(pod.event_subject(), evidence).collect();
     let failures = || {
         events.iter().copied().filter(|event| {
             has_reason(event, &MOUNT_FAILURES)
-                && !message(event).contains("cache: timed out")
+                && !event_message(event).contains("cache: timed out")
                 && !is_resolved(event, &events)
         })
     };
     let lasting = failures().find(|event| !is_transient(event));
     let event = lasting.or_else(|| failures().next())?;
-    let state = format!("{}: {}", event.reason.as_deref().unwrap_or_default(), message(event));
+    let state = format!("{}: {}", event.reason.as_deref().unwrap_or_default(), event_message(event));
     let finding =
-        Finding::new(CauseId::MountFailed, link(reference, state), "make what the message names available to the node");
-    Some(if lasting.is_some() { finding } else { finding.transient() })
+        Finding::new(CauseId::MountFailed, pod_link(reference, state), "make what the message names available to the node");
+    Some(if lasting.is_some() { finding } else { finding.as_transient() })
 }
 
 /// Returns whether a failure to mount is usual for minutes: a cloud is slow to detach a volume from its last node or to
 /// attach it, or the storage and network drivers start on a node that has just joined. A kubelet that timed out waiting
 /// for a volume does not report the reason.
 fn is_transient(failure: &Event) -> bool {
-    let message = message(failure);
+    let message = event_message(failure);
     let passing = [
         "Multi-Attach",
         "not found in the list of registered CSI drivers",
@@ -337,7 +337,7 @@ fn is_resolved(failure: &Event, events: &[&Event]) -> bool {
         Some("Pulling" | "Pulled" | "Created" | "Started") => true,
         Some("SuccessfulAttachVolume") => {
             !has_reason(failure, &["FailedCreatePodSandBox"])
-                && volume(failure).is_none_or(|failed| volume(event) == Some(failed))
+                && event_volume(failure).is_none_or(|failed| event_volume(event) == Some(failed))
         }
         _ => false,
     };
@@ -345,25 +345,25 @@ fn is_resolved(failure: &Event, events: &[&Event]) -> bool {
 }
 
 /// The volume that an event is about, if it names one.
-fn volume(event: &Event) -> Option<&str> {
-    message(event).split_once("for volume \"")?.1.split('"').next()
+fn event_volume(event: &Event) -> Option<&str> {
+    event_message(event).split_once("for volume \"")?.1.split('"').next()
 }
 
-fn probe(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
-    let event = events_of(pod.subject(), evidence).find(|event| has_reason(event, &["Unhealthy"]))?;
-    let message = message(event);
+fn find_probe_failure(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
+    let event = events_of(pod.event_subject(), evidence).find(|event| has_reason(event, &["Unhealthy"]))?;
+    let message = event_message(event);
     let namespace = foreign_word(reference.namespace.as_deref().unwrap_or_default());
     let read = || format!("read its log: `kubectl -n {namespace} logs {}`", foreign_word(&reference.name));
-    let (hint, remedy) = statuses(pod)
-        .find_map(|container| starved(pod, container, reference, evidence))
+    let (hint, remedy) = all_statuses(pod)
+        .find_map(|container| find_memory_starvation(pod, container, reference, evidence))
         .map_or_else(|| (String::new(), read()), |hint| (hint, RAISE_MEMORY.to_owned()));
-    Some(Finding::new(CauseId::ProbeFailing, link(reference, format!("{message}{hint}")), remedy))
+    Some(Finding::new(CauseId::ProbeFailing, pod_link(reference, format!("{message}{hint}")), remedy))
 }
 
 /// The state of a container with too little memory that is not killed: the kernel evicts the pages of the program
 /// itself, which then reads them from the disk again and again and makes no progress. It runs and prints nothing, so
 /// its log is no remedy.
-fn starved(pod: &Pod, container: &ContainerStatus, reference: &ObjectRef, evidence: &Evidence) -> Option<String> {
+fn find_memory_starvation(pod: &Pod, container: &ContainerStatus, reference: &ObjectRef, evidence: &Evidence) -> Option<String> {
     let name = &container.name;
     if !is_running(container) || !log_of(name, reference, evidence).is_some_and(<[_]>::is_empty) {
         return None;
@@ -377,9 +377,9 @@ fn starved(pod: &Pod, container: &ContainerStatus, reference: &ObjectRef, eviden
 /// The containers whose log is read: those that are not ready and have run. One that has just ended counts too, so that
 /// a cause in its log does not come and go with each of its runs.
 pub(crate) fn containers_with_logs(pod: &Pod) -> Vec<&str> {
-    statuses(pod)
+    all_statuses(pod)
         .filter(|container| !container.ready && !container.name.is_empty())
-        .filter(|container| is_running(container) || ended(container).is_some() || container.restart_count > 0)
+        .filter(|container| is_running(container) || current_termination(container).is_some() || container.restart_count > 0)
         .map(|container| container.name.as_str())
         .collect()
 }

@@ -3,8 +3,8 @@
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 
 /// The message of the scheduler when it finds no node for a pod.
-pub(super) fn refused(pod: &Pod) -> Option<&str> {
-    let refused = condition(pod, "PodScheduled").filter(|condition| condition.status == "False")?;
+pub(super) fn unschedulable_message(pod: &Pod) -> Option<&str> {
+    let refused = pod_condition(pod, "PodScheduled").filter(|condition| condition.status == "False")?;
     (refused.reason.as_deref() == Some("Unschedulable"))
         .then(|| refused.message.as_deref().unwrap_or("no node takes it"))
 }
@@ -15,6 +15,6 @@ pub(super) fn pvc_names(pod: &Pod) -> impl Iterator<Item = &str> {
     volumes.filter_map(|volume| Some(volume.persistent_volume_claim.as_ref()?.claim_name.as_str()))
 }
 
-pub(super) fn condition<'p>(pod: &'p Pod, kind: &str) -> Option<&'p PodCondition> {
+pub(super) fn pod_condition<'p>(pod: &'p Pod, kind: &str) -> Option<&'p PodCondition> {
     pod.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == kind)
 }

@@ -5,8 +5,8 @@ use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::diagnosis::{CauseId, Link};
-use super::evidence::{DEADLINE_EXCEEDED, Evidence, Finding, event_time, events_of, has_reason, message};
-use super::pod_facts::{pvc_names, refused};
+use super::evidence::{DEADLINE_EXCEEDED, Evidence, Finding, event_time, events_of, has_reason, event_message};
+use super::pod_facts::{pvc_names, unschedulable_message};
 use super::typed::Typed as _;
 use crate::api::labels::{ANNOTATION_DEFAULT_CLASS, DEFAULT_CLASS_ANNOTATIONS};
 use crate::api::shell::foreign_word;
@@ -28,18 +28,18 @@ pub(crate) fn is_bound(pvc: &PersistentVolumeClaim) -> bool {
     pvc.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
 }
 
-pub(crate) fn find(pvc: &PersistentVolumeClaim, evidence: &Evidence) -> Option<Finding> {
+pub(crate) fn find_pvc_cause(pvc: &PersistentVolumeClaim, evidence: &Evidence) -> Option<Finding> {
     if is_bound(pvc) {
         return None;
     }
-    let reference = pvc.reference()?;
+    let reference = pvc.object_ref()?;
     let own = |state: String| Link { object: reference.clone(), state };
     let spec = pvc.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref());
     let named = spec.or_else(|| pvc.annotation(CLASS_ANNOTATION));
-    let tries = Tries::of(pvc, evidence);
+    let tries = Tries::from_pvc(pvc, evidence);
     let Some(classes) = evidence.storage_classes.as_deref() else {
         // Without the classes the events are the only evidence.
-        return tries.refused(|message| {
+        return tries.find_refusal(|message| {
             Finding::new(
                 CauseId::ProvisioningFailed,
                 own(format!("Pending: {message}")),
@@ -50,7 +50,7 @@ pub(crate) fn find(pvc: &PersistentVolumeClaim, evidence: &Evidence) -> Option<F
     let Some(name) = named else { return Some(without_class(classes, own)) };
     let class = classes.iter().find(|class| class.name() == Some(name));
     if class.is_none() && !name.is_empty() {
-        return Some(missing_class(name, classes).below(own("Pending".to_owned())));
+        return Some(missing_class(name, classes).prepend_link(own("Pending".to_owned())));
     }
     let provisioner = class.map(|class| class.provisioner.as_str()).filter(|provisioner| !provisioner.is_empty());
     let provisioner = provisioner.unwrap_or(NO_PROVISIONER);
@@ -59,7 +59,7 @@ pub(crate) fn find(pvc: &PersistentVolumeClaim, evidence: &Evidence) -> Option<F
     if with_node && provisioner == NO_PROVISIONER && refused_for_another_reason(pvc, evidence) {
         return None;
     }
-    unprovisioned(pvc, evidence, &tries, name, provisioner).map(|finding| finding.below(own("Pending".to_owned())))
+    find_unprovisioned(pvc, evidence, &tries, name, provisioner).map(|finding| finding.prepend_link(own("Pending".to_owned())))
 }
 
 /// The finding for a PVC that names no class.
@@ -70,7 +70,7 @@ fn without_class(classes: &[StorageClass], own: impl Fn(String) -> Link) -> Find
             class_link("", &no_default(classes)),
             make_default_remedy(classes),
         )
-        .below(own("Pending, it names no StorageClass".to_owned()));
+        .prepend_link(own("Pending, it names no StorageClass".to_owned()));
     };
     let default = default.name().unwrap_or_default();
     Finding::new(
@@ -82,7 +82,7 @@ fn without_class(classes: &[StorageClass], own: impl Fn(String) -> Link) -> Find
 
 /// The finding for a PVC that names a class that does not exist.
 fn missing_class(name: &str, classes: &[StorageClass]) -> Finding {
-    let known = names(classes);
+    let known = class_names(classes);
     let known = if known.is_empty() { "there is none".to_owned() } else { format!("there are {}", known.join(", ")) };
     Finding::new(
         CauseId::StorageClassMissing,
@@ -100,8 +100,8 @@ struct Tries<'a> {
 }
 
 impl<'a> Tries<'a> {
-    fn of(pvc: &PersistentVolumeClaim, evidence: &'a Evidence) -> Self {
-        let newest = |reasons: &[&str]| events_of(pvc.subject(), evidence).find(|event| has_reason(event, reasons));
+    fn from_pvc(pvc: &PersistentVolumeClaim, evidence: &'a Evidence) -> Self {
+        let newest = |reasons: &[&str]| events_of(pvc.event_subject(), evidence).find(|event| has_reason(event, reasons));
         let refused = newest(&["ProvisioningFailed"]);
         let begun = newest(&["Provisioning", "ProvisioningSucceeded"]);
         // Most writers of events round to seconds. The next try comes a second later at least, so within one second the
@@ -111,27 +111,27 @@ impl<'a> Tries<'a> {
             (Some(begun), Some(refused)) => second(begun) > second(refused),
             (begun, _) => begun.is_some(),
         };
-        Self { refused: refused.map(message), at_work }
+        Self { refused: refused.map(event_message), at_work }
     }
 
     /// The finding of a refusal, if there is one. It ends no wait while a try goes on that may succeed, nor when it
     /// only says that the volume takes longer than the try, or that a node has just joined.
-    fn refused(&self, finding: impl FnOnce(&str) -> Finding) -> Option<Finding> {
+    fn find_refusal(&self, finding: impl FnOnce(&str) -> Finding) -> Option<Finding> {
         let message = self.refused?;
         let passes = DEADLINE_EXCEEDED.iter().chain(&[NO_TOPOLOGY]).any(|words| message.contains(words));
         let finding = finding(message);
-        Some(if self.at_work || passes { finding.transient() } else { finding })
+        Some(if self.at_work || passes { finding.as_transient() } else { finding })
     }
 }
 
-fn unprovisioned(
+fn find_unprovisioned(
     pvc: &PersistentVolumeClaim,
     evidence: &Evidence,
     tries: &Tries<'_>,
     class: &str,
     provisioner: &str,
 ) -> Option<Finding> {
-    let refused = tries.refused(|message| {
+    let refused = tries.find_refusal(|message| {
         Finding::new(
             CauseId::ProvisioningFailed,
             class_link(class, &format!("its provisioner `{provisioner}` refuses: {message}")),
@@ -142,7 +142,7 @@ fn unprovisioned(
     if refused.is_some() || tries.at_work {
         return refused;
     }
-    let has_event = |reason| events_of(pvc.subject(), evidence).any(|event| has_reason(event, &[reason]));
+    let has_event = |reason| events_of(pvc.event_subject(), evidence).any(|event| has_reason(event, &[reason]));
     if provisioner == NO_PROVISIONER {
         let waits = has_event("WaitForFirstConsumer");
         let state = if waits { "it makes no volumes, and none that exists fits" } else { "it makes no volumes" };
@@ -166,7 +166,7 @@ fn unprovisioned(
 /// Returns whether a pod with this PVC is refused by the scheduler, and not for want of a volume.
 fn refused_for_another_reason(pvc: &PersistentVolumeClaim, evidence: &Evidence) -> bool {
     let mounts = |pod: &&Pod| pod.namespace() == pvc.namespace() && pvc_names(pod).any(|name| Some(name) == pvc.name());
-    let mut refusals = evidence.pods.iter().filter(mounts).filter_map(refused);
+    let mut refusals = evidence.pods.iter().filter(mounts).filter_map(unschedulable_message);
     refusals.any(|message| !NO_VOLUME.iter().any(|words| message.contains(words)))
 }
 
@@ -174,7 +174,7 @@ fn is_default(class: &StorageClass) -> bool {
     DEFAULT_CLASS_ANNOTATIONS.iter().any(|key| class.annotation(key) == Some("true"))
 }
 
-fn names(classes: &[StorageClass]) -> Vec<&str> {
+fn class_names(classes: &[StorageClass]) -> Vec<&str> {
     classes.iter().filter_map(|class| class.name()).collect()
 }
 
@@ -189,7 +189,7 @@ fn class_link(name: &str, state: &str) -> Link {
 }
 
 fn no_default(classes: &[StorageClass]) -> String {
-    let names = names(classes);
+    let names = class_names(classes);
     if names.is_empty() {
         "the cluster has none".to_owned()
     } else {

@@ -25,7 +25,7 @@ const TIMES: [&str; 11] = [
 ];
 
 /// Deserializes an object; none where it has not the shape of its kind. Times that cannot be represented are absent.
-pub(super) fn read<K: DeserializeOwned>(object: &Value) -> Option<K> {
+pub(super) fn deserialize_object<K: DeserializeOwned>(object: &Value) -> Option<K> {
     K::deserialize(object).ok().or_else(|| {
         let mut repaired = object.clone();
         if let Some(metadata) = repaired.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -38,7 +38,7 @@ pub(super) fn read<K: DeserializeOwned>(object: &Value) -> Option<K> {
 
 /// Deserializes a list without the objects that have not the shape of their kind.
 pub(super) fn read_list<K: DeserializeOwned>(objects: &[Value]) -> Vec<K> {
-    objects.iter().filter_map(read).collect()
+    objects.iter().filter_map(deserialize_object).collect()
 }
 
 fn drop_unreadable_times(value: &mut Value) {
@@ -89,7 +89,7 @@ pub(super) trait Typed: Metadata<Ty = ObjectMeta> {
     }
 
     /// The reference to the object, or nothing when it lacks a name.
-    fn reference(&self) -> Option<ObjectRef> {
+    fn object_ref(&self) -> Option<ObjectRef> {
         Some(ObjectRef {
             group: Self::GROUP.to_owned(),
             kind: Self::KIND.to_owned(),
@@ -98,7 +98,7 @@ pub(super) trait Typed: Metadata<Ty = ObjectMeta> {
         })
     }
 
-    fn subject(&self) -> Subject<'_> {
+    fn event_subject(&self) -> Subject<'_> {
         Subject { uid: self.uid(), kind: Self::KIND, name: self.name().unwrap_or_default() }
     }
 }
@@ -107,14 +107,14 @@ impl<K: Metadata<Ty = ObjectMeta>> Typed for K {}
 
 /// Deserializes the JSON of tests, all of which must have the shape of its kind.
 #[cfg(test)]
-pub(crate) fn typed<K: DeserializeOwned>(object: Value) -> K {
+pub(crate) fn typed_object<K: DeserializeOwned>(object: Value) -> K {
     serde_json::from_value(object).expect("the shape of its kind")
 }
 
 /// As [`typed`], of a list.
 #[cfg(test)]
 pub(crate) fn typed_list<K: DeserializeOwned>(objects: Vec<Value>) -> Vec<K> {
-    objects.into_iter().map(typed).collect()
+    objects.into_iter().map(typed_object).collect()
 }
 
 #[cfg(test)]
@@ -130,7 +130,7 @@ mod tests {
     const AT: &str = "2026-01-01T00:00:08Z";
 
     fn time(event: &Value) -> Option<String> {
-        event_time(&read::<Event>(event).expect("an event")).map(|at| at.to_string())
+        event_time(&deserialize_object::<Event>(event).expect("an event")).map(|at| at.to_string())
     }
 
     #[test]
@@ -168,13 +168,13 @@ mod tests {
 
     #[test]
     fn pods_with_unreadable_times_stay() {
-        let pod: Pod = read(&json!({"metadata": {"name": "p", "deletionTimestamp": "12026-01-01T00:00:00Z"},
+        let pod: Pod = deserialize_object(&json!({"metadata": {"name": "p", "deletionTimestamp": "12026-01-01T00:00:00Z"},
             "status": {"containerStatuses": [{"name": "c", "state": {"terminated": {"startedAt": null, "finishedAt": "?"}}}]}}))
         .expect("a pod");
         assert!(pod.is_terminating());
-        assert_eq!(pod.reference().unwrap().to_string(), "Pod p");
-        let there: Pod = read(&json!({"metadata": {"deletionTimestamp": null, "creationTimestamp": "?"}})).unwrap();
-        assert!(!there.is_terminating() && there.reference().is_none());
+        assert_eq!(pod.object_ref().unwrap().to_string(), "Pod p");
+        let there: Pod = deserialize_object(&json!({"metadata": {"deletionTimestamp": null, "creationTimestamp": "?"}})).unwrap();
+        assert!(!there.is_terminating() && there.object_ref().is_none());
     }
 
     #[test]
@@ -182,25 +182,25 @@ mod tests {
         let pods = [json!({"metadata": {"name": "a"}}), json!({"metadata": []}), json!({"status": "?"}), json!(null)];
         let read: Vec<Pod> = read_list(&pods);
         assert_eq!(read.iter().filter_map(Typed::name).collect::<Vec<_>>(), ["a"]);
-        assert!(super::read::<Pod>(&json!({"apiVersion": "v1", "kind": "Node"})).is_none());
+        assert!(super::deserialize_object::<Pod>(&json!({"apiVersion": "v1", "kind": "Node"})).is_none());
     }
 
     #[test]
     fn quantities_and_empty_parts_are_read() {
         let pod = json!({"spec": {"containers": null, "volumes": [{"name": "v"}]},
             "status": {"conditions": [{"type": "Ready", "status": "False", "lastProbeTime": null}]}});
-        assert!(read::<Pod>(&pod).is_some());
+        assert!(deserialize_object::<Pod>(&pod).is_some());
         let limits = |memory: Value| {
             let container = json!({"name": "c", "resources": {"limits": {"memory": memory}}});
-            let pod: Pod = read(&json!({"spec": {"containers": [container]}})).unwrap();
+            let pod: Pod = deserialize_object(&json!({"spec": {"containers": [container]}})).unwrap();
             pod.spec.unwrap().containers[0].resources.as_ref().unwrap().limits.as_ref().unwrap()["memory"].0.clone()
         };
         assert_eq!((limits(json!("16Mi")), limits(json!(1024))), ("16Mi".to_owned(), "1024".to_owned()));
         let pvc =
             json!({"spec": {"storageClassName": null, "resources": {"requests": {"storage": "1Gi"}}}, "status": {}});
-        assert!(read::<PersistentVolumeClaim>(&pvc).is_some());
-        assert!(read::<StorageClass>(&json!({"provisioner": "p", "parameters": null})).is_some());
+        assert!(deserialize_object::<PersistentVolumeClaim>(&pvc).is_some());
+        assert!(deserialize_object::<StorageClass>(&json!({"provisioner": "p", "parameters": null})).is_some());
         let replica_set = json!({"metadata": {"ownerReferences": [{"uid": "d"}]}, "spec": {"selector": {}}});
-        assert!(read::<ReplicaSet>(&replica_set).unwrap().is_owned_by(&["d"]));
+        assert!(deserialize_object::<ReplicaSet>(&replica_set).unwrap().is_owned_by(&["d"]));
     }
 }

@@ -10,24 +10,24 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Event, PersistentVolumeClaim, 
 use serde_json::Value;
 
 use super::diagnosis::{CauseId, Diagnosis, Link};
-use super::evidence::{Evidence, Finding, Subject, event_time, events_of, has_reason, is_warning, message};
+use super::evidence::{Evidence, Finding, Subject, event_time, events_of, has_reason, is_warning, event_message};
 use super::kstatus::{State, Status};
-use super::pod::{ended, ended_before, init_statuses, is_ready, is_running, main_statuses, phase};
-use super::typed::{Typed, read};
+use super::pod::{current_termination, ended_before, init_statuses, is_ready, is_running, main_statuses, pod_phase};
+use super::typed::{Typed, deserialize_object};
 use crate::api::shell::foreign_word;
-use crate::k8s::object::{ObjectRef, condition, number, text, uid};
+use crate::k8s::object::{ObjectRef, status_condition, number_at, text_at, object_uid};
 
 /// The root cause of an object that is not current, as far as there is evidence.
-pub fn diagnose(object: &Value, status: &Status, evidence: &Evidence) -> Option<Diagnosis> {
+pub fn diagnose_object(object: &Value, status: &Status, evidence: &Evidence) -> Option<Diagnosis> {
     let reference = ObjectRef::of(object)?;
     let head = Link { object: reference.clone(), state: status.message.clone() };
     let finding = match reference.kind.as_str() {
-        "Pod" => read::<Pod>(object).and_then(|pod| super::pod::find(&pod, evidence)),
+        "Pod" => deserialize_object::<Pod>(object).and_then(|pod| super::pod::find_pod_cause(&pod, evidence)),
         "PersistentVolumeClaim" => {
-            read::<PersistentVolumeClaim>(object).and_then(|pvc| super::pvc::find(&pvc, evidence))
+            deserialize_object::<PersistentVolumeClaim>(object).and_then(|pvc| super::pvc::find_pvc_cause(&pvc, evidence))
         }
-        "Service" => read::<Service>(object).and_then(|service| super::load_balancer::find(&service, evidence)),
-        "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" | "Job" => workload(object, evidence),
+        "Service" => deserialize_object::<Service>(object).and_then(|service| super::load_balancer::find_load_balancer_cause(&service, evidence)),
+        "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" | "Job" => find_workload_cause(object, evidence),
         _ => None,
     };
     if let Some(finding) = finding {
@@ -38,7 +38,7 @@ pub fn diagnose(object: &Value, status: &Status, evidence: &Evidence) -> Option<
             std::iter::once(head).chain(finding.chain).collect()
         };
         let Finding { cause, remedy, logs, grace, .. } = finding;
-        return Some(Diagnosis { cause, chain, remedy, logs, grace }.visible());
+        return Some(Diagnosis { cause, chain, remedy, logs, grace }.escape_for_output());
     }
     (status.state == State::Failed).then(|| {
         let cause = if reference.kind == "Job" { CauseId::JobFailed } else { CauseId::ControllerGaveUp };
@@ -47,49 +47,49 @@ pub fn diagnose(object: &Value, status: &Status, evidence: &Evidence) -> Option<
         let goes_on = reference.kind == "Deployment";
         Diagnosis {
             cause,
-            grace: if goes_on { None } else { cause.grace() },
-            remedy: describe(&reference).into(),
+            grace: if goes_on { None } else { cause.default_grace() },
+            remedy: format_describe_remedy(&reference).into(),
             chain: std::iter::once(head).chain(goes_on.then(|| unready_pod(object, evidence)).flatten()).collect(),
             logs: Vec::new(),
         }
-        .visible()
+        .escape_for_output()
     })
 }
 
 /// The diagnosis of an object without a known cause: its first pod that is not ready, with its state; else the events
 /// about the object itself, where it has no pods.
-pub fn slow(object: &Value, status: &Status, evidence: &Evidence) -> Option<Diagnosis> {
+pub fn diagnose_slow(object: &Value, status: &Status, evidence: &Evidence) -> Option<Diagnosis> {
     let mut head = Link { object: ObjectRef::of(object)?, state: status.message.clone() };
     let pod = unready_pod(object, evidence);
     if pod.is_none() {
-        let texts = event_texts(Subject::of(object), evidence);
+        let texts = event_texts(Subject::from_object(object), evidence);
         if texts.is_empty() || !pods_of(object, evidence).is_empty() {
             return None;
         }
         head.state += &texts;
     }
-    let remedy = describe(&pod.as_ref().unwrap_or(&head).object).into();
+    let remedy = format_describe_remedy(&pod.as_ref().unwrap_or(&head).object).into();
     let chain = std::iter::once(head).chain(pod).collect();
     let cause = CauseId::Slow;
-    Some(Diagnosis { cause, chain, remedy, logs: Vec::new(), grace: cause.grace() }.visible())
+    Some(Diagnosis { cause, chain, remedy, logs: Vec::new(), grace: cause.default_grace() }.escape_for_output())
 }
 
 /// The first pod of a workload that is not ready: its state, the latest event about it, and the latest warning.
 fn unready_pod(object: &Value, evidence: &Evidence) -> Option<Link> {
     let pod = pods_of(object, evidence).into_iter().find(|pod| !is_ready(pod))?;
-    let state = super::pod::state(pod).to_owned() + &event_texts(pod.subject(), evidence);
-    Some(Link { object: pod.reference()?, state })
+    let state = super::pod::describe_pod_state(pod).to_owned() + &event_texts(pod.event_subject(), evidence);
+    Some(Link { object: pod.object_ref()?, state })
 }
 
 /// The latest warning that counts about an object or its pods that are not ready.
-pub(crate) fn warning<'e>(
+pub(crate) fn latest_warning<'e>(
     object: &Value,
     evidence: &'e Evidence,
     counts: impl Fn(&Event) -> bool,
 ) -> Option<&'e Event> {
     let pods = pods_of(object, evidence).into_iter().filter(|pod| !is_ready(pod));
-    let of_pods = pods.flat_map(|pod| events_of(pod.subject(), evidence));
-    let events = events_of(Subject::of(object), evidence).chain(of_pods);
+    let of_pods = pods.flat_map(|pod| events_of(pod.event_subject(), evidence));
+    let events = events_of(Subject::from_object(object), evidence).chain(of_pods);
     events.filter(|event| is_warning(event) && counts(event)).max_by_key(|event| event_time(event))
 }
 
@@ -99,12 +99,12 @@ fn event_texts(subject: Subject<'_>, evidence: &Evidence) -> String {
     let warning = events_of(subject, evidence).find(|event| is_warning(event));
     let events = latest.into_iter().chain(warning.filter(|warning| latest != Some(warning)));
     let texts = events
-        .map(|event| format!("; {}: {}", event.reason.as_deref().unwrap_or_default().trim(), message(event).trim()));
+        .map(|event| format!("; {}: {}", event.reason.as_deref().unwrap_or_default().trim(), event_message(event).trim()));
     texts.collect()
 }
 
 /// The remedy that shows an object.
-fn describe(object: &ObjectRef) -> String {
+fn format_describe_remedy(object: &ObjectRef) -> String {
     let (kind, name) = (foreign_word(&object.kind.to_lowercase()), foreign_word(&object.name));
     format!("look at it with `kubectl{} describe {kind} {name}`", namespace_flag(object))
 }
@@ -114,14 +114,14 @@ fn namespace_flag(object: &ObjectRef) -> String {
 }
 
 /// Pods that were refused, else the first pod with a cause; causes nearer to the root win over mere consequences.
-fn workload(object: &Value, evidence: &Evidence) -> Option<Finding> {
+fn find_workload_cause(object: &Value, evidence: &Evidence) -> Option<Finding> {
     let pods = pods_of(object, evidence);
-    let found = pods.iter().filter_map(|pod| super::pod::find(pod, evidence)).min_by_key(order);
-    let wanted = number(object, "/spec/replicas").or_else(|| number(object, "/spec/completions")).unwrap_or(1);
-    let refused = if i64::try_from(pods.len()).unwrap_or(i64::MAX) < wanted { refusal(object, evidence) } else { None };
+    let found = pods.iter().filter_map(|pod| super::pod::find_pod_cause(pod, evidence)).min_by_key(finding_order);
+    let wanted = number_at(object, "/spec/replicas").or_else(|| number_at(object, "/spec/completions")).unwrap_or(1);
+    let refused = if i64::try_from(pods.len()).unwrap_or(i64::MAX) < wanted { find_pods_refusal(object, evidence) } else { None };
     // A pod that waits for storage is behind a StatefulSet that cannot create its next pod, never the other way round.
     match (found, refused) {
-        (Some(found), Some(refused)) => Some(if order(&found) <= order(&refused) { found } else { refused }),
+        (Some(found), Some(refused)) => Some(if finding_order(&found) <= finding_order(&refused) { found } else { refused }),
         (found, refused) => found.or(refused),
     }
 }
@@ -136,7 +136,7 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    fn of(container: &ContainerStatus) -> Self {
+    fn from_container(container: &ContainerStatus) -> Self {
         let restarts = container.restart_count;
         let (begun, ended) = if is_running(container) {
             (1, 0)
@@ -154,23 +154,23 @@ pub(crate) type ContainerKey = (String, String);
 
 /// The runs of a workload's containers, in all its pods that count. Init containers that have succeeded are left out:
 /// they keep nothing.
-pub(crate) fn runs(object: &Value, evidence: &Evidence) -> BTreeMap<ContainerKey, Runs> {
+pub(crate) fn container_runs(object: &Value, evidence: &Evidence) -> BTreeMap<ContainerKey, Runs> {
     let of_pod = |pod: &Pod| -> Vec<_> {
         let container =
-            |container: &ContainerStatus| ((pod.uid().to_owned(), container.name.clone()), Runs::of(container));
-        let done = |container: &&ContainerStatus| ended(container).is_some_and(|ended| ended.exit_code == 0);
+            |container: &ContainerStatus| ((pod.uid().to_owned(), container.name.clone()), Runs::from_container(container));
+        let done = |container: &&ContainerStatus| current_termination(container).is_some_and(|ended| ended.exit_code == 0);
         init_statuses(pod).filter(|container| !done(container)).chain(main_statuses(pod)).map(container).collect()
     };
     pods_of(object, evidence).into_iter().flat_map(of_pod).collect()
 }
 
 /// Lasting causes before transient ones, and then roots before consequences.
-fn order(finding: &Finding) -> (bool, u8) {
-    (finding.grace.is_none(), rank(finding.cause))
+fn finding_order(finding: &Finding) -> (bool, u8) {
+    (finding.grace.is_none(), cause_rank(finding.cause))
 }
 
 /// Roots before consequences: storage and placement, then images, then what containers do.
-fn rank(cause: CauseId) -> u8 {
+fn cause_rank(cause: CauseId) -> u8 {
     match cause {
         CauseId::NoDefaultStorageClass
         | CauseId::ClaimWithoutClass
@@ -199,17 +199,17 @@ fn rank(cause: CauseId) -> u8 {
 
 /// The pods of a workload that count: of the newest ReplicaSet, and neither terminating nor evicted.
 fn pods_of<'a>(object: &Value, evidence: &'a Evidence) -> Vec<&'a Pod> {
-    let owners: Vec<&str> = if text(object, "/kind") == Some("Deployment") {
+    let owners: Vec<&str> = if text_at(object, "/kind") == Some("Deployment") {
         newest_replica_set(object, evidence).map(Typed::uid).into_iter().collect()
     } else {
-        vec![uid(object)]
+        vec![object_uid(object)]
     };
-    let job = text(object, "/kind") == Some("Job");
+    let job = text_at(object, "/kind") == Some("Job");
     evidence
         .pods
         .iter()
         .filter(|pod| pod.is_owned_by(&owners) && !pod.is_terminating())
-        .filter(|pod| job || !matches!(phase(pod), Some("Failed" | "Succeeded")))
+        .filter(|pod| job || !matches!(pod_phase(pod), Some("Failed" | "Succeeded")))
         .collect()
 }
 
@@ -217,20 +217,20 @@ fn newest_replica_set<'a>(deployment: &Value, evidence: &'a Evidence) -> Option<
     let revision = |set: &&ReplicaSet| {
         set.annotation("deployment.kubernetes.io/revision").and_then(|revision| revision.parse().ok()).unwrap_or(0_u64)
     };
-    evidence.replica_sets.iter().filter(|set| set.is_owned_by(&[uid(deployment)])).max_by_key(revision)
+    evidence.replica_sets.iter().filter(|set| set.is_owned_by(&[object_uid(deployment)])).max_by_key(revision)
 }
 
 /// The refusal of a workload's pods, which were not even created.
-fn refusal(object: &Value, evidence: &Evidence) -> Option<Finding> {
+fn find_pods_refusal(object: &Value, evidence: &Evidence) -> Option<Finding> {
     let replica_set =
-        (text(object, "/kind") == Some("Deployment")).then(|| newest_replica_set(object, evidence)).flatten();
-    let (own, maker) = (ObjectRef::of(object), replica_set.map_or_else(|| Subject::of(object), |set| set.subject()));
-    let failed = condition(object, "ReplicaFailure").filter(|c| text(c, "/status") == Some("True"));
+        (text_at(object, "/kind") == Some("Deployment")).then(|| newest_replica_set(object, evidence)).flatten();
+    let (own, maker) = (ObjectRef::of(object), replica_set.map_or_else(|| Subject::from_object(object), |set| set.event_subject()));
+    let failed = status_condition(object, "ReplicaFailure").filter(|c| text_at(c, "/status") == Some("True"));
     let message = events_of(maker, evidence)
         .find(|event| has_reason(event, &["FailedCreate"]))
         .and_then(|event| event.message.as_deref())
-        .or_else(|| failed.and_then(|c| text(c, "/message")))?;
-    let reference = replica_set.map_or_else(|| own.clone(), Typed::reference)?;
+        .or_else(|| failed.and_then(|c| text_at(c, "/message")))?;
+    let reference = replica_set.map_or_else(|| own.clone(), Typed::object_ref)?;
     let namespace = foreign_word(reference.namespace.as_deref().unwrap_or_default());
     let (cause, remedy) = if message.contains("exceeded quota") {
         (

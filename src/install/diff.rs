@@ -20,7 +20,7 @@ impl Comparison {
     /// The differences that were found between a plan and the cluster.
     pub fn new(plan: Plan, differences: Vec<Difference>, mut notes: Vec<Remedy>) -> Self {
         let changed = differences.iter().filter(|d| matches!(d.change, Change::Create | Change::Update)).count();
-        notes.extend(plan.notes().into_iter().map(Remedy::from));
+        notes.extend(plan.collect_omissions().into_iter().map(Remedy::from));
         Self { same: plan.steps.len() - changed, differences, foreign: plan.foreign, notes }
     }
 

@@ -56,7 +56,7 @@ impl Session<'_> {
         if self.committed || self.release.is_none() {
             return Ok(self.committed);
         }
-        Ok(self.is_recorded_in(&self.engine.with_deadline(None).state().await?))
+        Ok(self.is_recorded_in(&self.engine.with_deadline(None).read_state().await?))
     }
 
     /// Returns whether the run is recorded in a state: the write that closes the journal is the one that records the
@@ -68,10 +68,10 @@ impl Session<'_> {
     }
 
     /// Tells, once, that the step under way has failed and the run is undone; not where it has changed nothing.
-    pub fn undoing(&mut self) {
+    pub fn report_undo_begin(&mut self) {
         if self.engine.has_begun() && self.step != UNDOING {
             UNDOING.clone_into(&mut self.step);
-            self.progress.undo(UNDOING);
+            self.progress.begin_undo(UNDOING);
         }
     }
 
@@ -80,14 +80,14 @@ impl Session<'_> {
     /// Where the engine has begun and there is no run, it was interrupted between its first write and its return, or in
     /// its last write: the journal knows which. A run that was refused before its first write, or left while it waited
     /// for the lock, has begun nothing: what stands in the journal is another's.
-    pub async fn abort(mut self, rollback: bool) -> FailureOutcome {
+    pub async fn abort_run(mut self, rollback: bool) -> FailureOutcome {
         if !self.engine.has_begun() {
             return FailureOutcome::NothingWritten;
         }
         if !rollback {
             if let Some(run) = self.run {
                 // The lock expires by itself where the server is not there to take it back.
-                let _ = run.release().await;
+                let _ = run.release_run().await;
             }
             return FailureOutcome::Left;
         }
@@ -96,8 +96,8 @@ impl Session<'_> {
         }
         let undone = match self.run.take() {
             Some(run) => {
-                self.undoing();
-                run.rollback().await.map(Some)
+                self.report_undo_begin();
+                run.rollback_run().await.map(Some)
             }
             None => self.undo_interrupted().await,
         };
@@ -105,7 +105,7 @@ impl Session<'_> {
             Ok(None) => FailureOutcome::Recorded,
             Ok(Some(undone)) => match undone.problems.into_iter().next() {
                 None => {
-                    self.progress.done("");
+                    self.progress.finish_step("");
                     FailureOutcome::RolledBack
                 }
                 Some(problem) => FailureOutcome::RollbackFailed(Box::new(problem)),
@@ -120,10 +120,10 @@ impl Session<'_> {
         let engine = self.engine.with_deadline(None);
         let mut late = false;
         loop {
-            let state = engine.state().await?;
+            let state = engine.read_state().await?;
             let recorded = self.is_recorded_in(&state);
             if !recorded {
-                self.undoing();
+                self.report_undo_begin();
             }
             // Of what is recorded, only the journal's copy on this machine goes.
             match engine.rollback_of(state, None).await {
@@ -164,19 +164,19 @@ mod tests {
     }
 
     impl Progress for Told {
-        fn step(&self, title: &str) {
+        fn begin_step(&self, title: &str) {
             self.say(title);
         }
-        fn update(&self, _: &str) {}
-        fn done(&self, _: &str) {
+        fn update_step(&self, _: &str) {}
+        fn finish_step(&self, _: &str) {
             self.say("done");
         }
-        fn undo(&self, title: &str) {
+        fn begin_undo(&self, title: &str) {
             self.say("failed");
             self.say(title);
         }
-        fn warn(&self, _: &str) {}
-        fn advise(&self, _: &crate::api::remedy::Remedy) {}
+        fn report_warning(&self, _: &str) {}
+        fn report_advice(&self, _: &crate::api::remedy::Remedy) {}
     }
 
     /// A cluster with a namespace and the Secret of a run. The write that closes the journal gets no answer, whether it is
@@ -215,12 +215,12 @@ mod tests {
             if !path.contains("/secrets") {
                 let mut found = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fleet"}});
                 if self.closed_off {
-                    owner().stamp(&mut found);
+                    owner().set_owner_labels(&mut found);
                     found["metadata"]["annotations"] = json!({"fleet-scheduler.io/namespace-created-by": "u"});
                 }
                 if self.closed_off && path.ends_with("/configmaps") {
                     let mut made = json!({"metadata": {"name": "config", "namespace": "fleet"}});
-                    owner().stamp(&mut made);
+                    owner().set_owner_labels(&mut made);
                     made["metadata"]["managedFields"] =
                         json!([{"manager": "fleetctl", "operation": "Apply", "fieldsV1": {}}]);
                     found = json!({"metadata": {}, "items": [made]});
@@ -286,17 +286,17 @@ mod tests {
         let told = Arc::new(Told::default());
         let progress: Arc<dyn Progress> = told.clone();
         let deadline = Instant::now() + Duration::from_secs(60);
-        let engine = InstallOptions::default().engine(&cluster.client(), owner(), charts(), deadline, None, &progress);
+        let engine = InstallOptions::default().build_run_engine(&cluster.client(), owner(), charts(), deadline, None, &progress);
         let mut session = Session::new(&engine, &progress, deadline);
-        session.step("Checking the control plane");
+        session.begin_session_step("Checking the control plane");
         let release = Release { version: "v0.7.1".to_owned(), ..Release::default() };
-        session.begin(engine.plan(&release, &[]).await.unwrap()).await.unwrap();
+        session.begin_plan(engine.plan_install(&release, &[]).await.unwrap()).await.unwrap();
         tokio::select! {
-            ended = session.commit() => panic!("{ended:?}"),
+            ended = session.commit_install() => panic!("{ended:?}"),
             () = cluster.unanswered.notified() => {}
         }
         assert_eq!(session.is_recorded().await.unwrap(), kept);
-        let aftermath = session.abort(true).await;
+        let aftermath = session.abort_run(true).await;
         let steps = told.0.lock().unwrap().clone();
         let secret = cluster.secret.lock().unwrap().clone();
         (aftermath, steps, secret)
@@ -331,12 +331,12 @@ mod tests {
         let progress: Arc<dyn Progress> = Arc::new(Told::default());
         let deadline = Instant::now() + Duration::from_secs(60);
         let path = Some(journal.clone());
-        let engine = InstallOptions::default().engine(&cluster.client(), owner(), charts(), deadline, path, &progress);
+        let engine = InstallOptions::default().build_run_engine(&cluster.client(), owner(), charts(), deadline, path, &progress);
         let mut session = Session::new(&engine, &progress, deadline);
         let release = Release { version: "v0.7.1".to_owned(), ..Release::default() };
-        session.begin(engine.plan(&release, &[]).await.unwrap()).await.unwrap_err();
+        session.begin_plan(engine.plan_install(&release, &[]).await.unwrap()).await.unwrap_err();
         assert!(engine.has_begun());
-        let aftermath = session.abort(true).await;
+        let aftermath = session.abort_run(true).await;
         assert!(matches!(aftermath, FailureOutcome::RolledBack), "{aftermath:?}");
         assert_eq!(*cluster.writes.lock().unwrap(), ["POST /api/v1/namespaces/fleet/secrets"]);
         assert!(std::fs::read_to_string(&journal).unwrap().starts_with(&earlier), "it tells of the earlier run still");

@@ -24,7 +24,7 @@ impl Home {
 
     /// One in another place.
     #[cfg(test)]
-    pub(crate) fn at(root: &Path) -> Self {
+    pub(crate) fn from_path(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
 
@@ -39,12 +39,12 @@ impl Home {
     }
 
     /// Path to which the kubeconfig of a control plane is written.
-    pub fn kubeconfig(&self, name: &ControlPlaneName) -> PathBuf {
+    pub fn kubeconfig_path(&self, name: &ControlPlaneName) -> PathBuf {
         self.control_plane(name).join("fleet-kubeconfig")
     }
 
     /// The folder in which `template` keeps the keys of a control plane.
-    pub fn keys(&self, name: &ControlPlaneName) -> PathBuf {
+    pub fn keys_folder(&self, name: &ControlPlaneName) -> PathBuf {
         self.control_plane(name).join("pki")
     }
 
@@ -54,7 +54,7 @@ impl Home {
     }
 
     /// The values of the last install of a control plane from this machine.
-    pub fn values(&self, name: &ControlPlaneName) -> PathBuf {
+    pub fn values_path(&self, name: &ControlPlaneName) -> PathBuf {
         self.control_plane(name).join("values")
     }
 
@@ -64,7 +64,7 @@ impl Home {
     }
 
     /// The local journal of a control plane's installs.
-    pub fn journal(&self, name: &ControlPlaneName) -> PathBuf {
+    pub fn journal_path(&self, name: &ControlPlaneName) -> PathBuf {
         self.control_plane(name).join("journal")
     }
 }

@@ -20,8 +20,8 @@ use crate::chart::Object;
 use crate::check::Problem;
 use crate::check::pulls::{PullFacts, Pulled};
 use crate::diagnose::evidence::Evidence;
-use crate::diagnose::image::{unexecutable, unpulled};
-use crate::diagnose::pod::{ended, ended_before, find, is_running, phase, state, statuses, waiting_reason};
+use crate::diagnose::image::{find_foreign_architecture, find_pull_failure};
+use crate::diagnose::pod::{current_termination, ended_before, find_pod_cause, is_running, pod_phase, describe_pod_state, all_statuses, waiting_reason};
 
 /// Longest time for all pods together, images included.
 pub const LIMIT: Duration = Duration::from_secs(300);
@@ -50,18 +50,18 @@ impl<'a> ImagePulls<'a> {
         let login = objects.iter().map(|object| &object.json).find(|object| object["type"] == LOGIN);
         let of_chart = login.map(|secret| &secret["metadata"]["name"]);
         let templates = objects.iter().filter_map(|object| pod_spec(&object.json));
-        let pod = |(n, spec)| pod(&format!("{run}-{n}"), &run, spec, of_chart);
+        let pod = |(n, spec)| build_pull_pod(&format!("{run}-{n}"), &run, spec, of_chart);
         let pods: Vec<Value> = templates.enumerate().map(pod).collect();
         let login = login.map(|secret| {
-            json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata(&run, &run),
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": build_metadata(&run, &run),
                 "type": secret["type"], "data": secret["data"]})
         });
-        let images = pods.iter().flat_map(containers).map(|(_, image)| image.to_owned()).collect();
+        let images = pods.iter().flat_map(list_container_images).map(|(_, image)| image.to_owned()).collect();
         Self { client, namespace, run, pods, login, images }
     }
 
     /// Number of different images.
-    pub fn count(&self) -> usize {
+    pub fn image_count(&self) -> usize {
         self.images.len()
     }
 
@@ -72,7 +72,7 @@ impl<'a> ImagePulls<'a> {
 
     /// Makes the pods, and waits until each image was pulled or refused, up to `limit`. What was made stays for
     /// [`Self::remove`], which is to be called however this ends.
-    pub async fn run(&self, limit: Duration) -> PullFacts {
+    pub async fn pull_images(&self, limit: Duration) -> PullFacts {
         if let Some(login) = &self.login {
             let api: Api<Secret> = Api::namespaced(self.client.clone(), self.namespace);
             let made = match serde_json::from_value(login.clone()) {
@@ -80,7 +80,7 @@ impl<'a> ImagePulls<'a> {
                 Err(error) => Err(kube::Error::SerdeError(error)),
             };
             if let Err(error) = made {
-                let problem = self.refused("Secret", &error);
+                let problem = self.refusal_problem("Secret", &error);
                 let images = self.images.iter().map(|image| (image.clone(), Pulled::Unknown(problem.clone())));
                 return PullFacts { images: images.collect() };
             }
@@ -89,7 +89,7 @@ impl<'a> ImagePulls<'a> {
         for (image, pulled) in
             join_all(self.pods.iter().map(|pod| self.try_pod(pod, limit))).await.into_iter().flatten()
         {
-            let worse = |before: &Pulled| rank(&pulled) > rank(before);
+            let worse = |before: &Pulled| rank_pulled(&pulled) > rank_pulled(before);
             if found.get(&image).is_none_or(worse) {
                 found.insert(image, pulled);
             }
@@ -100,7 +100,7 @@ impl<'a> ImagePulls<'a> {
     /// Tries the images of one pod.
     async fn try_pod(&self, manifest: &Value, limit: Duration) -> Vec<(String, Pulled)> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), self.namespace);
-        let images: Vec<(&str, &str)> = containers(manifest).collect();
+        let images: Vec<(&str, &str)> = list_container_images(manifest).collect();
         let all = |pulled: &Pulled| images.iter().map(|(_, image)| ((*image).to_owned(), pulled.clone())).collect();
         let made = match serde_json::from_value::<Pod>(manifest.clone()) {
             Ok(pod) => pods.create(&PostParams::default(), &pod).await,
@@ -108,35 +108,35 @@ impl<'a> ImagePulls<'a> {
         };
         let name = match made {
             Ok(pod) => pod.name_any(),
-            Err(error) => return all(&Pulled::Unknown(self.refused("pod", &error))),
+            Err(error) => return all(&Pulled::Unknown(self.refusal_problem("pod", &error))),
         };
         let names: Vec<&str> = images.iter().map(|(container, _)| *container).collect();
         let ended =
             await_condition(pods.clone(), &name, |pod: Option<&Pod>| pod.is_none_or(|pod| is_decided(pod, &names)));
         let seen = match tokio::time::timeout(limit, ended).await {
             Ok(Ok(seen)) => seen,
-            Ok(Err(error)) => return all(&Pulled::Unknown(unknown(format!("its pod cannot be watched: {error}")))),
+            Ok(Err(error)) => return all(&Pulled::Unknown(unknown_problem(format!("its pod cannot be watched: {error}")))),
             // What the pod waits for is told.
             Err(_) => pods.get_opt(&name).await.ok().flatten(),
         };
-        let Some(pod) = seen else { return all(&Pulled::Unknown(unknown("its pod was deleted".to_owned()))) };
+        let Some(pod) = seen else { return all(&Pulled::Unknown(unknown_problem("its pod was deleted".to_owned()))) };
         let events: Api<Event> = Api::namespaced(self.client.clone(), self.namespace);
         let about = ListParams::default().fields(&format!("involvedObject.name={name}"));
         let events = events.list(&about).await.map(|list| list.items).unwrap_or_default();
         let evidence = Evidence { events, ..Evidence::default() };
         let verdict =
-            |(container, image): &(&str, &str)| ((*image).to_owned(), verdict(&pod, container, image, &evidence));
+            |(container, image): &(&str, &str)| ((*image).to_owned(), evaluate_pull(&pod, container, image, &evidence));
         images.iter().map(verdict).collect()
     }
 
     /// Deletes what was made, and what runs before have left that were killed.
-    pub async fn remove(&self) {
-        remove::<Pod>(self.client, self.namespace, &self.run).await;
-        remove::<Secret>(self.client, self.namespace, &self.run).await;
+    pub async fn remove_created_objects(&self) {
+        delete_run_objects::<Pod>(self.client, self.namespace, &self.run).await;
+        delete_run_objects::<Secret>(self.client, self.namespace, &self.run).await;
     }
 
     /// Returns the problem of an object of ours that the API server does not take.
-    fn refused(&self, kind: &str, error: &kube::Error) -> Problem {
+    fn refusal_problem(&self, kind: &str, error: &kube::Error) -> Problem {
         let namespace = self.namespace;
         match error {
             kube::Error::Api(status) if status.code == 404 => Problem {
@@ -151,11 +151,11 @@ impl<'a> ImagePulls<'a> {
     }
 }
 
-fn unknown(what: String) -> Problem {
+fn unknown_problem(what: String) -> Problem {
     Problem { what, remedy: "try it again".into() }
 }
 
-const fn rank(pulled: &Pulled) -> u8 {
+const fn rank_pulled(pulled: &Pulled) -> u8 {
     match pulled {
         Pulled::Yes => 0,
         Pulled::Unknown(_) => 1,
@@ -163,7 +163,7 @@ const fn rank(pulled: &Pulled) -> u8 {
     }
 }
 
-fn metadata(name: &str, run: &str) -> Value {
+fn build_metadata(name: &str, run: &str) -> Value {
     json!({"name": name, "labels": {LABEL_PART_OF: "fleet", LABEL: run}})
 }
 
@@ -179,7 +179,7 @@ fn pod_spec(object: &Value) -> Option<&Value> {
 
 /// A pod that has the images of another one pulled, and asks for their version. The login of the chart, by its name, is
 /// replaced by that of the run.
-fn pod(name: &str, run: &str, of: &Value, login: Option<&Value>) -> Value {
+fn build_pull_pod(name: &str, run: &str, of: &Value, login: Option<&Value>) -> Value {
     let kept =
         ["nodeSelector", "tolerations", "priorityClassName", "runtimeClassName", "securityContext", "schedulerName"];
     let mut spec: Map<String, Value> =
@@ -193,16 +193,16 @@ fn pod(name: &str, run: &str, of: &Value, login: Option<&Value>) -> Value {
     spec.insert("imagePullSecrets".to_owned(), secrets.collect());
     // What starts a pod and what runs in it are pulled alike, and here none waits for another.
     let lists = ["initContainers", "containers"].into_iter().flat_map(|list| of[list].as_array().into_iter().flatten());
-    spec.insert("containers".to_owned(), lists.map(container).collect());
+    spec.insert("containers".to_owned(), lists.map(build_pull_container).collect());
     spec.insert("restartPolicy".to_owned(), json!("Never"));
     spec.insert("activeDeadlineSeconds".to_owned(), json!(LIFE));
     spec.insert("terminationGracePeriodSeconds".to_owned(), json!(0));
     spec.insert("automountServiceAccountToken".to_owned(), json!(false));
     spec.insert("enableServiceLinks".to_owned(), json!(false));
-    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata(name, run), "spec": spec})
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": build_metadata(name, run), "spec": spec})
 }
 
-fn container(of: &Value) -> Value {
+fn build_pull_container(of: &Value) -> Value {
     let kept = ["name", "image", "imagePullPolicy", "resources", "securityContext"];
     let mut container: Map<String, Value> =
         kept.iter().filter_map(|key| Some(((*key).to_owned(), of.get(*key)?.clone()))).collect();
@@ -216,7 +216,7 @@ fn container(of: &Value) -> Value {
 }
 
 /// Name and image of each container.
-fn containers(pod: &Value) -> impl Iterator<Item = (&str, &str)> {
+fn list_container_images(pod: &Value) -> impl Iterator<Item = (&str, &str)> {
     let all = pod["spec"]["containers"].as_array().into_iter().flatten();
     all.filter_map(|container| Some((container["name"].as_str()?, container["image"].as_str()?)))
 }
@@ -224,21 +224,21 @@ fn containers(pod: &Value) -> impl Iterator<Item = (&str, &str)> {
 /// Returns whether each of these containers has its image, or was refused it; or no node will look at the pod any more.
 fn is_decided(pod: &Pod, names: &[&str]) -> bool {
     let none = Evidence::default();
-    let has_ended = matches!(phase(pod), Some("Failed" | "Succeeded"));
-    has_ended || names.iter().all(|name| !matches!(verdict(pod, name, "", &none), Pulled::Unknown(_)))
+    let has_ended = matches!(pod_phase(pod), Some("Failed" | "Succeeded"));
+    has_ended || names.iter().all(|name| !matches!(evaluate_pull(pod, name, "", &none), Pulled::Unknown(_)))
 }
 
 /// Returns the result for the image of a container: pulled, refused, or not known so far.
-fn verdict(pod: &Pod, name: &str, image: &str, evidence: &Evidence) -> Pulled {
-    let Some(container) = statuses(pod).find(|container| container.name == name) else {
-        return Pulled::Unknown(pending(pod, image, evidence));
+fn evaluate_pull(pod: &Pod, name: &str, image: &str, evidence: &Evidence) -> Pulled {
+    let Some(container) = all_statuses(pod).find(|container| container.name == name) else {
+        return Pulled::Unknown(explain_pending_pull(pod, image, evidence));
     };
-    if let Some(refused) = unpulled(pod, container, evidence) {
+    if let Some(refused) = find_pull_failure(pod, container, evidence) {
         return Pulled::No(Problem { what: refused.what, remedy: refused.remedy.into() });
     }
-    let last = ended(container).or_else(|| ended_before(container));
+    let last = current_termination(container).or_else(|| ended_before(container));
     let said = last.and_then(|last| last.message.as_deref()).unwrap_or_default();
-    if let Some(foreign) = unexecutable(image, said) {
+    if let Some(foreign) = find_foreign_architecture(image, said) {
         return Pulled::No(Problem { what: foreign.what, remedy: foreign.remedy.into() });
     }
     // A container is made once its image is there, and may be refused then.
@@ -246,24 +246,24 @@ fn verdict(pod: &Pod, name: &str, image: &str, evidence: &Evidence) -> Pulled {
     if last.is_some() || is_running(container) || made {
         return Pulled::Yes;
     }
-    Pulled::Unknown(pending(pod, image, evidence))
+    Pulled::Unknown(explain_pending_pull(pod, image, evidence))
 }
 
 /// Returns the reason that no node has tried an image, or that none has pulled it within [`LIMIT`].
-fn pending(pod: &Pod, image: &str, evidence: &Evidence) -> Problem {
-    match find(pod, evidence) {
+fn explain_pending_pull(pod: &Pod, image: &str, evidence: &Evidence) -> Problem {
+    match find_pod_cause(pod, evidence) {
         Some(finding) => {
-            let (what, remedy) = finding.told();
+            let (what, remedy) = finding.into_state_and_remedy();
             Problem { what: format!("image `{image}` was not tried: {what}"), remedy }
         }
         None => {
-            unknown(format!("image `{image}` was not pulled within {} s: its pod is {}", LIMIT.as_secs(), state(pod)))
+            unknown_problem(format!("image `{image}` was not pulled within {} s: its pod is {}", LIMIT.as_secs(), describe_pod_state(pod)))
         }
     }
 }
 
 /// Deletes the objects of a run, and those that are older than any run lasts. What cannot be deleted ends by itself.
-async fn remove<K>(client: &Client, namespace: &str, run: &str)
+async fn delete_run_objects<K>(client: &Client, namespace: &str, run: &str)
 where
     K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()> + Clone,
     K: serde::de::DeserializeOwned + std::fmt::Debug,
@@ -294,7 +294,7 @@ mod tests {
             "containers": [{"name": "c", "image": "j", "command": ["etcd", "--data-dir=/d"], "env": [{"name": "E"}],
                 "livenessProbe": {}, "volumeMounts": [{"name": "pki"}], "resources": {"limits": {"memory": "1Gi"}}}],
         });
-        let pod = pod("fleet-image-check-1-0", "fleet-image-check-1", &of, Some(&json!("login")));
+        let pod = build_pull_pod("fleet-image-check-1-0", "fleet-image-check-1", &of, Some(&json!("login")));
         let spec = &pod["spec"];
         assert_eq!(spec["imagePullSecrets"], json!([{"name": "fleet-image-check-1"}, {"name": "mine"}]));
         assert_eq!(
@@ -314,7 +314,7 @@ mod tests {
         let container =
             json!({"name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state});
         let pod = json!({"metadata": {"name": "p", "namespace": "n"}, "status": {"phase": "Pending", "containerStatuses": [container]}});
-        verdict(&serde_json::from_value(pod).unwrap(), "c", "i", &Evidence::default())
+        evaluate_pull(&serde_json::from_value(pod).unwrap(), "c", "i", &Evidence::default())
     }
 
     #[test]

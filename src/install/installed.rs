@@ -38,7 +38,7 @@ impl<N: fmt::Debug> fmt::Debug for Target<'_, N> {
 impl<N: fmt::Display> Target<'_, N> {
     /// An engine that works on it and reports it; `kind` is the kind of its owner, `charts` are what its record and its
     /// journal may name, `journal` is a local file.
-    pub fn engine(
+    pub fn build_engine(
         &self,
         kind: &str,
         charts: Arc<dyn Charts>,
@@ -52,12 +52,12 @@ impl<N: fmt::Display> Target<'_, N> {
             lock_wait: self.lock_wait,
             ..Options::default()
         };
-        Engine::new(self.client.clone(), self.owner(kind), options, progress::events(progress))
+        Engine::new(self.client.clone(), self.owner(kind), options, progress::progress_events(progress))
     }
 
     /// An engine that only looks.
-    pub fn reader(&self, kind: &str) -> Engine {
-        Engine::reader(self.client.clone(), self.owner(kind))
+    pub fn build_reader(&self, kind: &str) -> Engine {
+        Engine::new_reader(self.client.clone(), self.owner(kind))
     }
 
     fn owner(&self, kind: &str) -> Owner {

@@ -29,7 +29,7 @@ pub struct LocalValues {
 impl LocalValues {
     /// Reads the values of the installation at this place. None where there is no such file, it cannot be read, or is about
     /// another place: what is recorded is then confirmed by nothing.
-    pub fn read(file: &Path, server: &str, namespace: &str) -> Option<Value> {
+    pub fn read_values_file(file: &Path, server: &str, namespace: &str) -> Option<Value> {
         let text = file::read_text(file, LARGEST).ok().flatten()?;
         let read: Self = serde_json::from_str(&text).ok()?;
         (read.server == server && read.namespace == namespace).then_some(read.values)
@@ -39,16 +39,16 @@ impl LocalValues {
     ///
     /// # Errors
     /// [`FileError`]; the file is then as it was.
-    pub fn write(&self, file: &Path) -> Result<(), FileError> {
+    pub fn write_values_file(&self, file: &Path) -> Result<(), FileError> {
         if let Some(folder) = file.parent() {
             file::private_folder(folder)?;
         }
         let text = serde_json::to_string(self).unwrap_or_default();
-        file::write(file, text.as_bytes(), PRIVATE)
+        file::replace_file(file, text.as_bytes(), PRIVATE)
     }
 
     /// Removes the file, where there is one.
-    pub fn remove(file: &Path) {
+    pub fn remove_values_file(file: &Path) {
         let _ = std::fs::remove_file(file);
     }
 }
@@ -69,17 +69,17 @@ mod tests {
             namespace: "fleet".to_owned(),
             values: json!({"placement": {"allowRBACKinds": true}}),
         };
-        let read = |server, namespace| LocalValues::read(&file, server, namespace);
+        let read = |server, namespace| LocalValues::read_values_file(&file, server, namespace);
         assert_eq!(read("https://a", "fleet"), None);
-        of("https://a").write(&file).unwrap();
+        of("https://a").write_values_file(&file).unwrap();
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(read("https://a", "fleet"), Some(of("").values));
         assert_eq!((read("https://b", "fleet"), read("https://a", "other")), (None, None));
-        of("https://b").write(&file).unwrap();
+        of("https://b").write_values_file(&file).unwrap();
         assert_eq!(read("https://a", "fleet"), None);
         std::fs::write(&file, "{").unwrap();
         assert_eq!(read("https://b", "fleet"), None);
-        LocalValues::remove(&file);
+        LocalValues::remove_values_file(&file);
         assert!(!file.exists());
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::recorded_values::leaves;
+use super::recorded_values::collect_leaves;
 use super::release_spec::Package;
 use crate::chart;
 
@@ -58,19 +58,19 @@ impl RecordedUse {
     /// Whoever may edit what is in the namespace can write the record. A value that is in `ordinary` gives him nothing that
     /// he could not do himself: the objects that it changes are in the namespace, and his to edit. Any other value is used
     /// only where this machine knows it, or is given it.
-    pub fn of(package: &Package, local: Option<&Value>, ordinary: Ordinary) -> Self {
+    pub fn from_package_values(package: &Package, local: Option<&Value>, ordinary: Ordinary) -> Self {
         let tree = package.tree();
-        let defaults = package.defaults();
+        let defaults = package.chart_default_values();
         let now = tree.to_json();
         let mut found = Self::default();
-        for path in tree.recorded() {
-            let value = at(&now, &path).cloned().unwrap_or(Value::Null);
-            if at(&defaults, &path).unwrap_or(&Value::Null) == &value {
+        for path in tree.recorded_paths() {
+            let value = value_covering_path(&now, &path).cloned().unwrap_or(Value::Null);
+            if value_covering_path(&defaults, &path).unwrap_or(&Value::Null) == &value {
                 continue;
             }
             let recorded = tree.masked_at(&path).map(|value| value.to_string());
-            let known = local.and_then(|local| at(local, &path));
-            if !ordinary.has(&path, &value) && known != Some(&value) {
+            let known = local.and_then(|local| value_covering_path(local, &path));
+            if !ordinary.has_value(&path, &value) && known != Some(&value) {
                 found.unconfirmed.push(UnconfirmedValue {
                     path: chart::show_path(&path),
                     recorded: recorded.clone(),
@@ -80,9 +80,9 @@ impl RecordedUse {
             found.values.push(UsedValue { path: chart::show_path(&path), recorded });
         }
         // What the record has lost would silently fall back to the default of the chart.
-        for (path, known) in local.map(leaves).unwrap_or_default() {
-            let value = at(&now, &path).unwrap_or(&Value::Null);
-            if *value != known && !tree.is_given(&path) && !ordinary.has(&path, &Value::Null) {
+        for (path, known) in local.map(collect_leaves).unwrap_or_default() {
+            let value = value_covering_path(&now, &path).unwrap_or(&Value::Null);
+            if *value != known && !tree.is_given(&path) && !ordinary.has_value(&path, &Value::Null) {
                 let (path, local) = (chart::show_path(&path), Some(known.to_string()));
                 found.unconfirmed.push(UnconfirmedValue { path, recorded: None, local });
             }
@@ -93,10 +93,10 @@ impl RecordedUse {
     /// Finds the values of a record that would have to be given again where they cannot be: in an undo, which renders the recorded
     /// release.
     pub fn unconfirmed_in(recorded: &Value, local: Option<&Value>, ordinary: Ordinary) -> Vec<UnconfirmedValue> {
-        let known = |path: &[String]| local.and_then(|local| at(local, path));
-        let unconfirmed = leaves(recorded)
+        let known = |path: &[String]| local.and_then(|local| value_covering_path(local, path));
+        let unconfirmed = collect_leaves(recorded)
             .into_iter()
-            .filter(|(path, value)| !ordinary.has(path, value) && known(path) != Some(value));
+            .filter(|(path, value)| !ordinary.has_value(path, value) && known(path) != Some(value));
         unconfirmed
             .map(|(path, value)| UnconfirmedValue {
                 recorded: Some(value.to_string()),
@@ -117,7 +117,7 @@ pub struct Ordinary {
 }
 
 impl Ordinary {
-    fn has(&self, path: &[String], value: &Value) -> bool {
+    fn has_value(&self, path: &[String], value: &Value) -> bool {
         let is_at = |pattern: &str| {
             let mut path = path.iter();
             pattern.split('.').all(|part| path.next().is_some_and(|key| part == "*" || part == key))
@@ -128,7 +128,7 @@ impl Ordinary {
 }
 
 /// The value at a path; where something on the way is no mapping, and so stands for all that could be below, that.
-fn at<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
+fn value_covering_path<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
     path.iter().try_fold(value, |value, key| match value {
         Value::Object(map) => map.get(key),
         other => Some(other),

@@ -14,7 +14,7 @@ use crate::api::version::ServiceVersion;
 use crate::apply::{self, Engine};
 use crate::chart::{self, Chart, Row, Versions};
 use crate::inventory::{Owner, Phase, Record, Release, State};
-use crate::k8s::merge;
+use crate::k8s::apply_merge_patch;
 
 /// The fact of a record that says which patches were applied: names of files, and a digest.
 pub const PATCHES: &str = "patches";
@@ -69,10 +69,10 @@ impl RecordedRelease {
     ///
     /// # Errors
     /// [`ReadError`]: an API that does not answer or refuses, or a record that cannot be read.
-    pub async fn read(client: &Client, owner: Owner, secrets: &[SecretEntry]) -> Result<Option<Self>, ReadError> {
-        let state = Engine::reader(client.clone(), owner).state().await?;
+    pub async fn read_release(client: &Client, owner: Owner, secrets: &[SecretEntry]) -> Result<Option<Self>, ReadError> {
+        let state = Engine::new_reader(client.clone(), owner).read_state().await?;
         match &state.record {
-            Some(record) => Ok(Some(Self::of(record, client, secrets).await?)),
+            Some(record) => Ok(Some(Self::from_record(record, client, secrets).await?)),
             None => Ok(None),
         }
     }
@@ -81,10 +81,10 @@ impl RecordedRelease {
     ///
     /// # Errors
     /// An API that does not answer or refuses.
-    pub async fn of(record: &Record, client: &Client, secrets: &[SecretEntry]) -> Result<Self, kube::Error> {
+    pub async fn from_record(record: &Record, client: &Client, secrets: &[SecretEntry]) -> Result<Self, kube::Error> {
         let recorded = |entry: &&SecretEntry| {
             let inventory = &record.inventory;
-            inventory.iter().any(|item| item.object.is("", "Secret") && item.object.name == entry.secret)
+            inventory.iter().any(|item| item.object.is_kind("", "Secret") && item.object.name == entry.secret)
         };
         let entries: Vec<SecretEntry> = secrets.iter().filter(recorded).copied().collect();
         let owner = &record.owner;
@@ -98,7 +98,7 @@ impl RecordedRelease {
     pub fn values_for(&self, chart: &Chart) -> Value {
         let mut values = self.values.clone().unwrap_or_default();
         forget_version(&mut values, chart, &self.version);
-        merge(&mut values, &self.secrets);
+        apply_merge_patch(&mut values, &self.secrets);
         values
     }
 
@@ -116,14 +116,14 @@ impl RecordedRelease {
 pub fn next_version(table: &Versions, recorded: &str) -> Option<String> {
     let recorded: ServiceVersion = recorded.parse().ok()?;
     // The table has the newest line first.
-    let place = table.rows().iter().position(|row| row.version == recorded.line())?;
+    let place = table.rows().iter().position(|row| row.version == recorded.service_line())?;
     let newest = &table.rows()[place.saturating_sub(1)].default;
     Some(if place == 0 && recorded > *newest { recorded.to_string() } else { newest.to_string() })
 }
 
 /// Recorded values that an install would reset to the defaults of the chart. Nothing was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", self.headline())]
+#[error("{}", self.format_headline())]
 pub struct ValuesForgotten {
     /// Each of them; none where the record does not keep values.
     pub values: Vec<Forgotten>,
@@ -150,7 +150,7 @@ impl fmt::Display for Forgotten {
 }
 
 impl ValuesForgotten {
-    fn headline(&self) -> String {
+    fn format_headline(&self) -> String {
         match self.values.len() {
             0 => "it was installed with values that its record does not keep, and other ones are given now".to_owned(),
             1 => "a value that it was installed with is not given now, and would be reset".to_owned(),
@@ -159,7 +159,7 @@ impl ValuesForgotten {
     }
 
     /// Returns the values that would be reset, or the known facts of the installation, one clause each.
-    pub fn clauses(&self) -> Vec<String> {
+    pub fn format_clauses(&self) -> Vec<String> {
         if self.values.is_empty() { self.found.clone() } else { self.values.iter().map(ToString::to_string).collect() }
     }
 
@@ -167,7 +167,7 @@ impl ValuesForgotten {
     pub fn remedy(&self, what: Subject) -> Remedy {
         if self.values.is_empty() {
             return Remedy::new("compare what would change: ")
-                .command(Command::here(Action::Diff(Some(what))).with(Flag::ResetValues))
+                .command(Command::at_run_place(Action::Diff(Some(what))).with_flag(Flag::ResetValues))
                 .text(", with the values that it shall have; then install with the same flags");
         }
         let keeps = if self.values.iter().any(|value| value.path == PATCHES) {
@@ -180,7 +180,7 @@ impl ValuesForgotten {
             .text(" keeps them, ")
             .flag(Flag::ResetValues)
             .text(" resets them; ")
-            .command(Command::here(Action::Upgrade(what)))
+            .command(Command::at_run_place(Action::Upgrade(what)))
             .text(" always keeps them")
     }
 
@@ -189,7 +189,7 @@ impl ValuesForgotten {
     ///
     /// # Errors
     /// An API that does not answer or refuses, where a secret value has to be read.
-    pub async fn by(
+    pub async fn find_forgotten_values(
         package: &Package,
         state: &State,
         client: &Client,
@@ -203,11 +203,11 @@ impl ValuesForgotten {
             !package.tree().is_given(&path)
         };
         let secrets: Vec<SecretEntry> = secrets.iter().filter(ungiven).copied().collect();
-        let recorded = RecordedRelease::of(record, client, &secrets).await?;
-        Ok(Self::compare(package, &record.release, &recorded))
+        let recorded = RecordedRelease::from_record(record, client, &secrets).await?;
+        Ok(Self::compare_release(package, &record.release, &recorded))
     }
 
-    pub(crate) fn compare(package: &Package, release: &Release, recorded: &RecordedRelease) -> Option<Self> {
+    pub(crate) fn compare_release(package: &Package, release: &Release, recorded: &RecordedRelease) -> Option<Self> {
         let tree = package.tree();
         if recorded.values.is_none() {
             let found = release.facts.iter().map(|(fact, value)| format!("{fact} is {value}")).collect();
@@ -215,7 +215,7 @@ impl ValuesForgotten {
         }
         let now = tree.to_json();
         let mut values = Vec::new();
-        for (path, value) in leaves(&recorded.values_for(package.chart())) {
+        for (path, value) in collect_leaves(&recorded.values_for(package.chart())) {
             let becomes = path.iter().try_fold(&now, |now, key| now.get(key)).unwrap_or(&Value::Null);
             if tree.is_given(&path) || *becomes == value {
                 continue;
@@ -237,7 +237,7 @@ impl ValuesForgotten {
 
 /// Removes the tags that only say which version was chosen.
 fn forget_version(values: &mut Value, chart: &Chart, recorded: &str) {
-    let Some(row) = chart.row() else { return };
+    let Some(row) = chart.version_row() else { return };
     let Ok(version) = recorded.parse::<ServiceVersion>() else { return };
     for (name, path) in chart.image_paths() {
         if !row.image_tag(&name, &version).is_some_and(|(_, is_own)| is_own) {
@@ -255,8 +255,8 @@ fn forget_version(values: &mut Value, chart: &Chart, recorded: &str) {
 /// of the images.
 fn forget_locks(values: &mut Value, chart: &Chart, recorded: &str, next: &ServiceVersion) -> Vec<String> {
     let Ok(recorded) = recorded.parse::<ServiceVersion>() else { return Vec::new() };
-    let former = chart::versions().rows().iter().find(|row| row.version == recorded.line());
-    let (Some(row), Some(former)) = (chart.row(), former) else { return Vec::new() };
+    let former = chart::embedded_versions().rows().iter().find(|row| row.version == recorded.service_line());
+    let (Some(row), Some(former)) = (chart.version_row(), former) else { return Vec::new() };
     let tag_in = |row: &Row, name: &str, version| row.image_tag(name, version).map(|(tag, _)| tag);
     let mut unlocked = Vec::new();
     for (name, image) in chart.image_paths() {
@@ -273,19 +273,19 @@ fn forget_locks(values: &mut Value, chart: &Chart, recorded: &str, next: &Servic
 }
 
 /// The leaves of a tree of mappings with their paths; an empty mapping says nothing.
-pub(super) fn leaves(value: &Value) -> Vec<(Vec<String>, Value)> {
-    fn walk(value: &Value, path: &mut Vec<String>, found: &mut Vec<(Vec<String>, Value)>) {
+pub(super) fn collect_leaves(value: &Value) -> Vec<(Vec<String>, Value)> {
+    fn collect_leaves_below(value: &Value, path: &mut Vec<String>, found: &mut Vec<(Vec<String>, Value)>) {
         let Value::Object(map) = value else {
             found.push((path.clone(), value.clone()));
             return;
         };
         for (key, below) in map {
             path.push(key.clone());
-            walk(below, path, found);
+            collect_leaves_below(below, path, found);
             path.pop();
         }
     }
     let mut found = Vec::new();
-    walk(value, &mut Vec::new(), &mut found);
+    collect_leaves_below(value, &mut Vec::new(), &mut found);
     found
 }

@@ -8,19 +8,19 @@ use serde_json::{Value, json};
 use super::recorded_values::PATCHES;
 use crate::api::kinds::Kind;
 use crate::api::names::NamespaceName;
-use crate::api::util::digest::short;
-use crate::api::util::text::visible;
+use crate::api::util::digest::short_digest;
+use crate::api::util::text::visible_line;
 use crate::api::version::{KubeMinor, ServiceLine, ServiceVersion};
 use crate::apply::Planned;
-use crate::chart::inspect::explain::{DecidedBy, ExplainError, Explanation, explain};
+use crate::chart::inspect::explain::{DecidedBy, ExplainError, Explanation, explain_rendered_field};
 use crate::chart::patch::Patches;
-use crate::chart::versions::select::{Request, Selection, select};
+use crate::chart::versions::select::{Request, Selection, select_row};
 use crate::chart::{
     self, Chart, ChartError, Diagnostic, Diagnostics, Object, RenderInput, Rendered, ValuesBuilder, ValuesTree,
 };
 use crate::check::support::Support;
 use crate::inventory::{KEEP_ANNOTATION, Owner, Release};
-use crate::k8s::{merge, merge_diff};
+use crate::k8s::{apply_merge_patch, merge_diff};
 use crate::pki;
 
 /// The most that recorded values take, in bytes.
@@ -59,9 +59,9 @@ pub enum PackageError {
 pub fn load_chart(kind: chart::Kind, selection: &Selection<'_>) -> Result<Chart, PackageError> {
     let line = selection.row.version.to_string();
     let Some(chart) = selection.row.charts.get(&kind) else {
-        return Err(PackageError::NoChart { kind, line, installable: installable(kind) });
+        return Err(PackageError::NoChart { kind, line, installable: list_installable_lines(kind) });
     };
-    Chart::load(kind, *chart).map(|chart| chart.with_row(selection.row.clone())).map_err(|source| PackageError::Chart {
+    Chart::load_embedded(kind, *chart).map(|chart| chart.with_row(selection.row.clone())).map_err(|source| PackageError::Chart {
         kind,
         line,
         source,
@@ -69,8 +69,8 @@ pub fn load_chart(kind: chart::Kind, selection: &Selection<'_>) -> Result<Chart,
 }
 
 /// The lines that this program can install, newest first.
-fn installable(kind: chart::Kind) -> Vec<String> {
-    let rows = chart::versions().rows().iter();
+fn list_installable_lines(kind: chart::Kind) -> Vec<String> {
+    let rows = chart::embedded_versions().rows().iter();
     rows.filter(|row| row.charts.contains_key(&kind)).map(|row| row.version.to_string()).collect()
 }
 
@@ -131,18 +131,18 @@ impl Package {
     }
 
     /// The Kubernetes minors that the row of the version supports.
-    pub fn minors(&self) -> &[KubeMinor] {
+    pub fn kubernetes_minors(&self) -> &[KubeMinor] {
         &self.kubernetes
     }
 
     /// Returns whether the row of the version supports a Kubernetes minor.
-    pub fn supports(&self, minor: KubeMinor) -> bool {
+    pub fn is_minor_supported(&self, minor: KubeMinor) -> bool {
         self.kubernetes.contains(&minor)
     }
 
     /// The Kubernetes minor of the API server that the version brings, where it brings one.
-    pub fn hub(&self) -> Option<KubeMinor> {
-        self.chart.row()?.hub()
+    pub fn control_plane_api_minor(&self) -> Option<KubeMinor> {
+        self.chart.version_row()?.control_plane_minor()
     }
 
     /// Owner of the objects.
@@ -151,7 +151,7 @@ impl Package {
     }
 
     /// Builds the input that the templates see.
-    fn input(&self, values: &impl Serialize, facts: Value, keys: &pki::Files) -> RenderInput {
+    fn build_render_input(&self, values: &impl Serialize, facts: Value, keys: &pki::Files) -> RenderInput {
         RenderInput {
             values: serde_json::to_value(values).unwrap_or(Value::Null),
             release: json!({
@@ -162,7 +162,7 @@ impl Package {
                 "managedBy": crate::k8s::MANAGER,
             }),
             facts,
-            pki: keys.expose().map(|(name, text)| (name.to_owned(), text.to_owned())).collect::<BTreeMap<_, _>>(),
+            pki: keys.expose_all().map(|(name, text)| (name.to_owned(), text.to_owned())).collect::<BTreeMap<_, _>>(),
         }
     }
 
@@ -170,7 +170,7 @@ impl Package {
     ///
     /// # Errors
     /// A field that is not there, or values that the templates cannot be rendered with.
-    pub fn explain(
+    pub fn explain_field(
         &self,
         values: &impl Serialize,
         facts: Value,
@@ -178,29 +178,29 @@ impl Package {
         decided_by: &[DecidedBy],
         field: &str,
     ) -> Result<Vec<Explanation>, ExplainError> {
-        let explained = explain(&self.chart, &self.input(values, facts.clone(), keys), &self.tree, decided_by, field);
+        let explained = explain_rendered_field(&self.chart, &self.build_render_input(values, facts.clone(), keys), &self.tree, decided_by, field);
         if self.patches.is_empty() {
             return explained;
         }
-        self.patches.explain(explained, &self.unpatched(values, facts, keys)?.objects, field)
+        self.patches.explain_patches(explained, &self.render_unpatched(values, facts, keys)?.objects, field)
     }
 
     /// Renders the chart and applies the patches. The same inputs give the same objects.
     ///
     /// # Errors
     /// Values that the templates cannot be rendered with, and patches that cannot be applied, each at its place.
-    pub fn render(&self, values: &impl Serialize, facts: Value, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
-        let mut rendered = self.unpatched(values, facts, keys)?;
-        self.patches.apply(&mut rendered.objects)?;
+    pub fn render_chart(&self, values: &impl Serialize, facts: Value, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
+        let mut rendered = self.render_unpatched(values, facts, keys)?;
+        self.patches.apply_to_objects(&mut rendered.objects)?;
         rendered.objects.iter_mut().for_each(name_by_digest);
         Ok(rendered)
     }
 
-    fn unpatched(&self, values: &impl Serialize, facts: Value, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
-        let mut rendered = self.chart.render(&self.input(values, facts, keys))?;
+    fn render_unpatched(&self, values: &impl Serialize, facts: Value, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
+        let mut rendered = self.chart.render(&self.build_render_input(values, facts, keys))?;
         let owner = self.owner();
         for object in &mut rendered.objects {
-            owner.stamp(&mut object.json);
+            owner.set_owner_labels(&mut object.json);
         }
         Ok(rendered)
     }
@@ -210,7 +210,7 @@ impl Package {
     ///
     /// # Errors
     /// Those of [`Self::render`].
-    pub fn manifests(
+    pub fn render_manifests(
         &self,
         values: &impl Serialize,
         facts: Value,
@@ -218,13 +218,13 @@ impl Package {
         adjust: fn(&mut Object),
     ) -> Result<Vec<String>, Diagnostics> {
         if !self.patches.is_empty() {
-            let mut objects = self.render(values, facts, keys)?.objects;
+            let mut objects = self.render_chart(values, facts, keys)?.objects;
             objects.iter_mut().for_each(adjust);
             return Ok(objects.iter().map(|object| chart::output::yaml_stream([&object.json])).collect());
         }
         let owner = self.owner();
-        self.chart.render_each(&self.input(values, facts, keys), |mut object| {
-            owner.stamp(&mut object.json);
+        self.chart.render_each(&self.build_render_input(values, facts, keys), |mut object| {
+            owner.set_owner_labels(&mut object.json);
             name_by_digest(&mut object);
             adjust(&mut object);
             chart::output::yaml_stream([&object.json])
@@ -232,31 +232,31 @@ impl Package {
     }
 
     /// Builds the part of the record that describes this install.
-    pub fn release(&self, mut facts: BTreeMap<String, String>) -> Release {
-        facts.extend(self.patches.summary().map(|summary| (PATCHES.to_owned(), summary)));
+    pub fn build_release(&self, mut facts: BTreeMap<String, String>) -> Release {
+        facts.extend(self.patches.patch_summary().map(|summary| (PATCHES.to_owned(), summary)));
         Release {
             chart: format!("{}/{}", self.chart.kind(), self.chart.line()),
             version: self.version.to_string(),
             values_digest: self.values_digest(),
-            values: Some(self.given()).filter(|given| given.to_string().len() <= LARGEST_VALUES),
+            values: Some(self.given_values()).filter(|given| given.to_string().len() <= LARGEST_VALUES),
             facts,
         }
     }
 
     /// The digest of the merged values and of the patches.
     pub fn values_digest(&self) -> String {
-        self.patches.digest_with(&self.tree.digest())
+        self.patches.digest_with(&self.tree.digest_values())
     }
 
     /// The user's values as the record keeps them: an RFC 7396 patch of the chart's, without secrets, name and version.
-    pub fn given(&self) -> Value {
+    pub fn given_values(&self) -> Value {
         // What a `null` and a mapping over it have deleted; none where the chart has no defaults that could be.
-        let defaults = self.defaults();
+        let defaults = self.chart_default_values();
         let mut given = if defaults.is_null() { json!({}) } else { merge_diff(&defaults, &self.tree.to_json()) };
-        for path in self.tree.leaves().iter().filter(|path| self.tree.is_secret(path)) {
+        for path in self.tree.leaf_paths().iter().filter(|path| self.tree.is_secret(path)) {
             remove_at(&mut given, path);
         }
-        unite_patches_over(&mut given, self.tree.given());
+        unite_patches_over(&mut given, self.tree.user_values());
         for chosen in ["name", "version"] {
             remove_at(&mut given, &[chosen.to_owned()]);
         }
@@ -264,13 +264,13 @@ impl Package {
     }
 
     /// The values of the chart alone; `null` where they are none.
-    pub(super) fn defaults(&self) -> Value {
+    pub(super) fn chart_default_values(&self) -> Value {
         self.chart.values_of(&self.version).build(|| Value::Null).map_or(Value::Null, |defaults| defaults.to_json())
     }
 
     /// The size of the user's values in a record, in bytes, where that is more than a record takes.
     pub fn too_large(&self) -> Option<usize> {
-        Some(self.given().to_string().len()).filter(|size| *size > LARGEST_VALUES)
+        Some(self.given_values().to_string().len()).filter(|size| *size > LARGEST_VALUES)
     }
 
     /// The checked values.
@@ -287,7 +287,7 @@ impl Package {
     pub fn support(&self) -> Support {
         let mut support =
             Support { line: self.chart.line().to_string(), supported: self.kubernetes.clone(), ..Support::default() };
-        for row in chart::versions().rows() {
+        for row in chart::embedded_versions().rows() {
             let has_chart = row.charts.contains_key(&self.chart.kind());
             for minor in &row.kubernetes {
                 let lines = if has_chart { &mut support.alternatives } else { &mut support.unavailable };
@@ -302,22 +302,22 @@ impl Package {
 ///
 /// # Errors
 /// A clause that says why there is none: its values are not recorded, or this program has no such chart.
-pub fn recorded<P>(
+pub fn plan_recorded_release<P>(
     kind: chart::Kind,
     release: &Release,
     secrets: Value,
     plan: impl FnOnce(&Selection<'_>, Chart, ValuesBuilder) -> Result<P, Diagnostics>,
 ) -> Result<P, String> {
     let mut values = release.values.clone().ok_or("its values are not recorded")?;
-    merge(&mut values, &secrets);
+    apply_merge_patch(&mut values, &secrets);
     let request = Request { version: Some(&release.version), ..Request::default() };
-    let selection = select(chart::versions(), request).map_err(|error| visible(&error.to_string()).into_owned())?;
+    let selection = select_row(chart::embedded_versions(), request).map_err(|error| visible_line(&error.to_string()).into_owned())?;
     let chart = load_chart(kind, &selection).map_err(|error| error.to_string())?;
     if release.chart != format!("{kind}/{}", chart.line()) {
-        return Err(format!("its version {} is not of its chart {}", selection.version, visible(&release.chart)));
+        return Err(format!("its version {} is not of its chart {}", selection.version, visible_line(&release.chart)));
     }
-    let values = chart.values_of(&selection.version).any_image().recorded(&values);
-    plan(&selection, chart, values).map_err(|problems| visible(&problems.to_string()).into_owned())
+    let values = chart.values_of(&selection.version).any_image().with_recorded(&values);
+    plan(&selection, chart, values).map_err(|problems| visible_line(&problems.to_string()).into_owned())
 }
 
 /// Lays one patch over another; where they differ, `over` counts.
@@ -335,7 +335,7 @@ fn unite_patches_over(under: &mut Value, over: Value) {
 /// Adds a digest of a Job's specification to its name: the template of a Job is immutable, so another one is another Job.
 fn name_by_digest(object: &mut Object) {
     if object.group() == "batch" && object.kind() == "Job" {
-        let digest = short(object.json["spec"].to_string().as_bytes());
+        let digest = short_digest(object.json["spec"].to_string().as_bytes());
         object.json["metadata"]["name"] = format!("{}-{digest}", object.name()).into();
     }
 }
@@ -350,21 +350,21 @@ pub(super) fn remove_at(value: &mut Value, path: &[String]) {
 }
 
 /// The objects as the engine takes them.
-pub fn planned<'o>(objects: impl IntoIterator<Item = &'o Object>) -> Vec<Planned> {
+pub fn to_planned_objects<'o>(objects: impl IntoIterator<Item = &'o Object>) -> Vec<Planned> {
     let planned = |object: &Object| {
         let stage = u32::try_from(object.stage).unwrap_or(u32::MAX);
         let keep = object.json.pointer("/metadata/labels").and_then(|map| map.get(KEEP_ANNOTATION)).is_some();
-        if keep { Planned::kept(stage, object.json.clone()) } else { Planned::new(stage, object.json.clone()) }
+        if keep { Planned::new_retained(stage, object.json.clone()) } else { Planned::new(stage, object.json.clone()) }
     };
     objects.into_iter().map(planned).collect()
 }
 
 /// Returns the kinds that have to be writable so that the objects can be written: API group, resource, and whether it
 /// is namespaced.
-pub fn writes(objects: &[Object]) -> Vec<(String, String, bool)> {
+pub fn list_needed_writes(objects: &[Object]) -> Vec<(String, String, bool)> {
     let kinds: BTreeSet<(String, String, bool)> = objects
         .iter()
-        .map(|object| Kind::known(object.group(), object.kind()))
+        .map(|object| Kind::from_table(object.group(), object.kind()))
         .map(|kind| (kind.group.to_string(), kind.plural.to_string(), kind.namespaced))
         .collect();
     kinds.into_iter().collect()

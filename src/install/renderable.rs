@@ -6,7 +6,7 @@ use kube::api::{Api, ResourceExt as _};
 use serde_json::{Map, Value};
 
 use super::release_spec::load_chart;
-use crate::chart::versions::select::{Request, Selection, select};
+use crate::chart::versions::select::{Request, Selection, select_row};
 use crate::chart::{self, Chart, Diagnostics, Object, Row, ValuesBuilder};
 use crate::k8s::ObjectRef;
 
@@ -29,7 +29,7 @@ pub fn objects_of(
 ) -> Vec<ObjectRef> {
     let version = row.version.to_string();
     let request = Request { version: Some(&version), ..Request::default() };
-    let Ok(selection) = select(chart::versions(), request) else { return Vec::new() };
+    let Ok(selection) = select_row(chart::embedded_versions(), request) else { return Vec::new() };
     let Ok(chart) = load_chart(kind, &selection) else { return Vec::new() };
     let values = chart.values_of(&selection.version);
     // Charts that cannot be rendered with their own defaults do not come through the tests.

@@ -37,7 +37,7 @@ pub struct InstallOptions {
 impl InstallOptions {
     /// The engine of a run that ends at `deadline`, with its journal at `journal` on this machine if it writes; `charts` are
     /// what a record or a journal that it finds may name.
-    pub fn engine(
+    pub fn build_run_engine(
         &self,
         client: &Client,
         owner: Owner,
@@ -56,7 +56,7 @@ impl InstallOptions {
             command: self.command,
             ..apply::Options::default()
         };
-        Engine::new(client.clone(), owner, options, progress::events(progress))
+        Engine::new(client.clone(), owner, options, progress::progress_events(progress))
     }
 }
 
@@ -104,13 +104,13 @@ impl<'a> Session<'a> {
     }
 
     /// Begins a step.
-    pub fn step(&mut self, title: &str) {
+    pub fn begin_session_step(&mut self, title: &str) {
         title.clone_into(&mut self.step);
-        self.progress.step(title);
+        self.progress.begin_step(title);
     }
 
     /// Turns an error of the engine into one that names the step under way.
-    pub fn stopped(&self) -> impl FnOnce(apply::Error) -> Stopped + use<> {
+    pub fn map_engine_error(&self) -> impl FnOnce(apply::Error) -> Stopped + use<> {
         let step = self.step.clone();
         move |source| Stopped { step, source: Box::new(source) }
     }
@@ -122,12 +122,12 @@ impl<'a> Session<'a> {
     pub async fn in_time<T, E: From<Stopped>>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         match tokio::time::timeout_at(self.deadline.into(), work).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(self.stopped()(apply::Error::out_of_time()).into()),
+            Err(_) => Err(self.map_engine_error()(apply::Error::out_of_time()).into()),
         }
     }
 
     /// Time that is left.
-    pub fn left(&self) -> Duration {
+    pub fn remaining_time(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
@@ -135,12 +135,12 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// Refusals of the engine.
-    pub async fn begin(&mut self, plan: apply::Plan) -> Result<(), Stopped> {
+    pub async fn begin_plan(&mut self, plan: apply::Plan) -> Result<(), Stopped> {
         let outcome = match &mut self.run {
-            Some(run) => run.extend(plan),
-            None => self.engine.begin(plan).await.map(|run| self.run = Some(run)),
+            Some(run) => run.extend_plan(plan),
+            None => self.engine.begin_run(plan).await.map(|run| self.run = Some(run)),
         };
-        outcome.map_err(self.stopped())
+        outcome.map_err(self.map_engine_error())
     }
 
     /// Applies stage after stage and waits for the workloads that each starts, with one step for each `title`.
@@ -150,7 +150,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// Errors of the engine.
-    pub async fn stages(
+    pub async fn apply_stages(
         &mut self,
         planned: &[Planned],
         title: impl Fn(&str) -> String,
@@ -165,25 +165,25 @@ impl<'a> Session<'a> {
                 .filter(|object| is_awaited(&object.kind))
                 .collect();
             if workloads.is_empty() {
-                self.apply(stage, |_| true).await?;
+                self.apply_wanted_objects(stage, |_| true).await?;
             }
             for together in workloads.chunks(if one_by_one { 1 } else { workloads.len().max(1) }) {
                 self.step_of(&together[0], &title);
                 let later = |object: &ObjectRef| workloads.contains(object) && !together.contains(object);
                 // What is no workload goes with the first; what has been applied is not sent again.
-                self.apply(stage, |object| !later(object)).await?;
+                self.apply_wanted_objects(stage, |object| !later(object)).await?;
                 self.replace_broken(together).await?;
-                let (targets, options) = self.awaited(together);
+                let (targets, options) = self.build_wait(together);
                 let (engine, mut next) = (self.engine, together[1..].iter());
                 let ready = |workload: &ObjectRef| {
                     if !silent(&workload.name) {
-                        self.progress.done(if workload.kind == "Job" { "Complete" } else { "Running" });
+                        self.progress.finish_step(if workload.kind == "Job" { "Complete" } else { "Running" });
                     }
                     if let Some(next) = next.next() {
                         self.step_of(next, &title);
                     }
                 };
-                engine.wait_each(&targets, options, ready).await.map_err(self.stopped())?;
+                engine.wait_each(&targets, options, ready).await.map_err(self.map_engine_error())?;
             }
         }
         Ok(())
@@ -193,7 +193,7 @@ impl<'a> Session<'a> {
     fn step_of(&mut self, workload: &ObjectRef, title: impl Fn(&str) -> String) {
         let step = title(&workload.name);
         if self.step != step {
-            self.step(&step);
+            self.begin_session_step(&step);
         }
     }
 
@@ -201,8 +201,8 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// Errors of the engine.
-    pub async fn apply(&mut self, stage: u32, wanted: impl Fn(&ObjectRef) -> bool) -> Result<(), Stopped> {
-        let stopped = self.stopped();
+    pub async fn apply_wanted_objects(&mut self, stage: u32, wanted: impl Fn(&ObjectRef) -> bool) -> Result<(), Stopped> {
+        let stopped = self.map_engine_error();
         match &mut self.run {
             Some(run) => run.apply_part(stage, wanted).await.map_err(stopped),
             None => Ok(()),
@@ -212,13 +212,13 @@ impl<'a> Session<'a> {
     /// Makes way for the new revision of each StatefulSet whose pods are older than its last change, made by this run
     /// or by one that was interrupted, where none of its pods works.
     async fn replace_broken(&self, workloads: &[ObjectRef]) -> Result<(), Stopped> {
-        let applied = self.run.as_ref().map(Run::applied);
+        let applied = self.run.as_ref().map(Run::applied_objects);
         let was_there = |set: &&ObjectRef| {
             let of_set = applied.and_then(|applied| applied.get(set));
-            set.is("apps", "StatefulSet") && of_set.is_some_and(|applied| applied.done != Done::Created)
+            set.is_kind("apps", "StatefulSet") && of_set.is_some_and(|applied| applied.done != Done::Created)
         };
         for set in workloads.iter().filter(was_there) {
-            self.engine.replace_broken_pods(set).await.map_err(self.stopped())?;
+            self.engine.replace_broken_pods(set).await.map_err(self.map_engine_error())?;
         }
         Ok(())
     }
@@ -228,19 +228,19 @@ impl<'a> Session<'a> {
     /// # Errors
     /// What keeps it from that.
     pub async fn wait_for(&self, workload: &ObjectRef) -> Result<(), Stopped> {
-        let (targets, options) = self.awaited(std::slice::from_ref(workload));
-        self.engine.wait(&targets, options).await.map_err(self.stopped())
+        let (targets, options) = self.build_wait(std::slice::from_ref(workload));
+        self.engine.wait_for_targets(&targets, options).await.map_err(self.map_engine_error())
     }
 
-    fn awaited(&self, workloads: &[ObjectRef]) -> (Vec<WaitTarget>, WaitOptions) {
+    fn build_wait(&self, workloads: &[ObjectRef]) -> (Vec<WaitTarget>, WaitOptions) {
         let target = |workload: &ObjectRef| {
-            let applied = self.run.as_ref().and_then(|run| run.applied().get(workload));
+            let applied = self.run.as_ref().and_then(|run| run.applied_objects().get(workload));
             let generation = applied.and_then(|applied| applied.generation);
             let namespace = workload.namespace.as_deref();
             let target = WaitTarget::new(&workload.group, &workload.kind, namespace, &workload.name)?;
             Some(WaitTarget { generation, ..target })
         };
-        let options = WaitOptions { timeout: self.left(), in_order: true, ..WaitOptions::default() };
+        let options = WaitOptions { timeout: self.remaining_time(), in_order: true, ..WaitOptions::default() };
         (workloads.iter().filter_map(target).collect(), options)
     }
 
@@ -248,10 +248,10 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// Errors of the engine.
-    pub async fn commit(&mut self) -> Result<(), Stopped> {
+    pub async fn commit_install(&mut self) -> Result<(), Stopped> {
         if let Some(run) = self.run.take() {
             self.release.clone_from(&run.plan().release);
-            run.commit().await.map_err(self.stopped())?;
+            run.commit_run().await.map_err(self.map_engine_error())?;
             self.committed = true;
         }
         Ok(())

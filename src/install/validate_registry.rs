@@ -7,7 +7,7 @@ use crate::api::values::pod_values::SecretValue;
 use crate::chart::{Diagnostic, ValuesTree};
 
 /// The warning about `registryCredentials` that no node can log in with; it shows no part of them.
-pub fn check(credentials: Option<&SecretValue>, tree: &ValuesTree) -> Option<Diagnostic> {
+pub fn check_registry_credentials(credentials: Option<&SecretValue>, tree: &ValuesTree) -> Option<Diagnostic> {
     let config: Value = serde_json::from_str(&credentials?.0).ok()?;
     let logins = config.get("auths").and_then(Value::as_object);
     let has_login = |entry: &Value| ["auth", "password", "identitytoken"].iter().any(|key| entry.get(key).is_some());
@@ -21,7 +21,7 @@ pub fn check(credentials: Option<&SecretValue>, tree: &ValuesTree) -> Option<Dia
     };
     let warning = Diagnostic::warning("registry-credentials", message)
         .help("make a configuration with the login in it: `docker --config DIR login REGISTRY`, where DIR is new");
-    Some(tree.blame(&["registryCredentials"], warning))
+    Some(tree.locate_diagnostic(&["registryCredentials"], warning))
 }
 
 #[cfg(test)]
@@ -32,7 +32,7 @@ mod tests {
     #[test]
     fn credentials_without_a_login_are_pointed_out_and_never_shown() {
         let tree = ValuesBuilder::new(None).build(|| Value::Null).unwrap();
-        let found = |text: &str| check(Some(&SecretValue(text.to_owned())), &tree).map(|problem| problem.render(false));
+        let found = |text: &str| check_registry_credentials(Some(&SecretValue(text.to_owned())), &tree).map(|problem| problem.render_diagnostic(false));
         assert_eq!(check(None, &tree), None);
         assert_eq!(found(r#"{"auths": {"a.example": {"auth": "c2VjcmV0"}}}"#), None);
         assert!(found(r#"{"auths": {"a.example": {}}, "credsStore": "desktop"}"#).unwrap().contains("`credsStore`"));

@@ -1,7 +1,7 @@
 //! Check of the requests and limits of containers for what Kubernetes would refuse and what is surely meant otherwise:
 //! found where it was given, before anything is written.
 
-use crate::api::quantity::{Milli, parse};
+use crate::api::quantity::{Milli, parse_quantity};
 use crate::api::values::pod_values::Resources;
 use crate::chart::{Diagnostic, ValuesTree};
 
@@ -13,10 +13,10 @@ const STANDARD: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 const LEAST_MEMORY: Milli = 4;
 
 /// Checks the `resources` at `path`, which fit their schema; `tree` knows where each was given.
-pub fn check(path: &[&str], resources: &Resources, tree: &ValuesTree) -> Vec<Diagnostic> {
+pub fn check_resources(path: &[&str], resources: &Resources, tree: &ValuesTree) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let mut wrong = |side: &str, name: &str, diagnostic| {
-        found.push(tree.blame(&[path, &["resources", side, name]].concat(), diagnostic));
+        found.push(tree.locate_diagnostic(&[path, &["resources", side, name]].concat(), diagnostic));
     };
     for (side, quantities) in [("requests", &resources.requests), ("limits", &resources.limits)] {
         for name in quantities.keys().filter(|name| !is_resource(name)) {
@@ -27,20 +27,20 @@ pub fn check(path: &[&str], resources: &Resources, tree: &ValuesTree) -> Vec<Dia
     }
     for (name, limit) in &resources.limits {
         let text = &limit.0;
-        let Some(amount) = parse(text) else { continue };
+        let Some(amount) = parse_quantity(text) else { continue };
         if name == "memory" && !starts_within(amount) {
             let message = format!("`{text}` is too little memory for any container");
             let mut diagnostic = Diagnostic::error("out-of-range", message)
                 .label(format!("expected at least {LEAST_MEMORY}Mi; without a unit it is bytes"));
             let number = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-            if parse(&format!("{number}Mi")).is_some_and(starts_within) {
+            if parse_quantity(&format!("{number}Mi")).is_some_and(starts_within) {
                 diagnostic = diagnostic.help(format!("write `{number}Mi`, if that is meant"));
             }
             wrong("limits", name, diagnostic);
             continue;
         }
         let Some(request) = resources.requests.get(name) else { continue };
-        if parse(&request.0).is_some_and(|asked| asked > amount) {
+        if parse_quantity(&request.0).is_some_and(|asked| asked > amount) {
             let key = [path, &["resources", "requests", &name.replace('.', "\\.")]].concat().join(".");
             let message = format!("the limit `{text}` is less than `{}`, which is requested", request.0);
             let help = format!("raise the limit, or request less: `--set {key}={text}`");
@@ -72,13 +72,13 @@ mod tests {
 
     /// The problem with the agent's, as `path code`, and what is said.
     fn found(sets: &[&str]) -> (Vec<String>, String) {
-        let mut builder = Chart::load(Kind::Agent, "v1.1".parse().unwrap()).unwrap().values();
+        let mut builder = Chart::load_embedded(Kind::Agent, "v1.1".parse().unwrap()).unwrap().values_builder();
         for set in sets {
             builder = builder.set(SetKind::Value, set);
         }
         let tree = builder.build_checked(schema_for!(Values).into()).unwrap_or_else(|error| panic!("{error}"));
         let values: Values = tree.deserialize().unwrap();
-        let problems = check(&[], &values.resources, &tree);
+        let problems = check_resources(&[], &values.resources, &tree);
         assert!(problems.iter().all(|problem| problem.place.is_some()), "{problems:?}");
         let codes = problems.iter().map(|problem| format!("{} {}", problem.path, problem.code)).collect();
         (codes, Diagnostics(problems).to_string())

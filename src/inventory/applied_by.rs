@@ -18,13 +18,13 @@ use crate::k8s::request::server::MANAGER;
 /// None where fleetctl installed it, where there is no Deployment, and where they may not be read.
 pub async fn applied_by(client: &Client, owner: &Owner) -> Vec<String> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), &owner.namespace);
-    let found = deployments.list_metadata(&ListParams::default().labels(&owner.selector())).await;
+    let found = deployments.list_metadata(&ListParams::default().labels(&owner.owner_selector())).await;
     let found = found.map(|list| list.items).unwrap_or_default();
     let entries = found.iter().flat_map(|item| item.metadata.managed_fields.iter().flatten());
-    appliers(entries).into_iter().map(|manager| visible_word(manager).into_owned()).collect()
+    collect_appliers(entries).into_iter().map(|manager| visible_word(manager).into_owned()).collect()
 }
 
-fn appliers<'e>(entries: impl Iterator<Item = &'e ManagedFieldsEntry>) -> BTreeSet<&'e str> {
+fn collect_appliers<'e>(entries: impl Iterator<Item = &'e ManagedFieldsEntry>) -> BTreeSet<&'e str> {
     let (mut applied, mut updated) = (BTreeSet::new(), BTreeSet::new());
     for entry in entries.filter(|entry| entry.subresource.as_deref().unwrap_or_default().is_empty()) {
         let all = if entry.operation.as_deref() == Some("Apply") { &mut applied } else { &mut updated };
@@ -49,7 +49,7 @@ mod tests {
             ..ManagedFieldsEntry::default()
         };
         let entries: Vec<ManagedFieldsEntry> = entries.iter().map(entry).collect();
-        appliers(entries.iter()).into_iter().map(str::to_owned).collect()
+        collect_appliers(entries.iter()).into_iter().map(str::to_owned).collect()
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::api::remedy::{Flag, Remedy};
 use crate::api::util::file::FileError;
-use crate::api::util::text::{visible, visible_cell};
+use crate::api::util::text::{visible_line, visible_cell};
 use crate::k8s::object::ObjectRef;
 use crate::k8s::request::api_error::ApiError;
 use crate::k8s::request::request_error::RequestError;
@@ -20,7 +20,7 @@ pub enum Error {
     #[error(transparent)]
     Request(RequestError),
     /// Another run is at work.
-    #[error("another run holds the lock: {}, until {}", visible(holder), visible_cell(expires))]
+    #[error("another run holds the lock: {}, until {}", visible_line(holder), visible_cell(expires))]
     Locked {
         /// Holder of the lock: user, host, process, since when.
         holder: String,
@@ -28,7 +28,7 @@ pub enum Error {
         expires: String,
     },
     /// Another run took the lock while this one worked.
-    #[error("the lock was lost to {}; nothing more was written", visible(holder))]
+    #[error("the lock was lost to {}; nothing more was written", visible_line(holder))]
     LockLost {
         /// Its current holder.
         holder: String,
@@ -37,7 +37,7 @@ pub enum Error {
     #[error("the installation was changed by another run since the plan was made")]
     PlanOutdated,
     /// The record or journal in the cluster cannot be read.
-    #[error("the record `{name}` in namespace `{namespace}` cannot be used: {}", visible(why))]
+    #[error("the record `{name}` in namespace `{namespace}` cannot be used: {}", visible_line(why))]
     Record {
         /// The Secret.
         name: String,
@@ -77,8 +77,8 @@ impl From<FileError> for Error {
 }
 
 impl Error {
-    pub(crate) fn on(doing: &str, object: &ObjectRef, source: ApiError) -> Self {
-        RequestError::on(doing, object, source).into()
+    pub(crate) fn from_request(doing: &str, object: &ObjectRef, source: ApiError) -> Self {
+        RequestError::about_object(doing, object, source).into()
     }
 
     /// A stable id for programs.

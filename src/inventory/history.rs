@@ -62,7 +62,7 @@ pub struct History(pub Vec<Revision>);
 
 impl History {
     /// Notes that a run has begun. Whoever still stands as begun was killed.
-    pub(crate) fn begin(&mut self, command: &str, holder: &Holder, release: Option<&Release>) {
+    pub(crate) fn begin_revision(&mut self, command: &str, holder: &Holder, release: Option<&Release>) {
         if let Some(last) = self.0.last_mut().filter(|last| last.outcome == Outcome::Started) {
             last.outcome = Outcome::Interrupted;
         }
@@ -77,17 +77,17 @@ impl History {
             values_digest: String::new(),
             outcome: Outcome::Started,
         };
-        begun.installs(release);
+        begun.set_release(release);
         self.0.push(begun);
         let surplus = self.0.len().saturating_sub(REMEMBERED);
         self.0.drain(..surplus);
     }
 
     /// Notes how the run under way ended, and what it was to leave where that became known only since.
-    pub(crate) fn end(&mut self, outcome: Outcome, release: Option<&Release>) {
+    pub(crate) fn end_revision(&mut self, outcome: Outcome, release: Option<&Release>) {
         if let Some(last) = self.0.last_mut().filter(|last| last.outcome == Outcome::Started) {
             last.ended = Some(jiff::Timestamp::now().to_string());
-            last.installs(release);
+            last.set_release(release);
             last.outcome = outcome;
         }
     }
@@ -95,8 +95,8 @@ impl History {
     /// Notes that what a run had changed is undone: by itself, or by the run under way, which has then done its work.
     pub(crate) fn end_undone(&mut self, release: Option<&Release>) {
         match self.0.last() {
-            Some(last) if last.command == ROLLBACK => self.end(Outcome::Succeeded, None),
-            _ => self.end(Outcome::RolledBack, release),
+            Some(last) if last.command == ROLLBACK => self.end_revision(Outcome::Succeeded, None),
+            _ => self.end_revision(Outcome::RolledBack, release),
         }
     }
 
@@ -107,7 +107,7 @@ impl History {
 }
 
 impl Revision {
-    fn installs(&mut self, release: Option<&Release>) {
+    fn set_release(&mut self, release: Option<&Release>) {
         if let Some(release) = release {
             self.version.clone_from(&release.version);
             self.values_digest.clone_from(&release.values_digest);
@@ -127,8 +127,8 @@ mod tests {
     fn the_last_ten_runs_are_kept_with_their_numbers() {
         let mut history = History::default();
         for _ in 0..12 {
-            history.begin("install", &Holder::current(), None);
-            history.end(Outcome::Succeeded, Some(&release("v0.6.1")));
+            history.begin_revision("install", &Holder::from_this_process(), None);
+            history.end_revision(Outcome::Succeeded, Some(&release("v0.6.1")));
         }
         let numbers: Vec<u32> = history.0.iter().map(|run| run.revision).collect();
         assert_eq!(numbers, (3..=12).collect::<Vec<_>>());
@@ -138,13 +138,13 @@ mod tests {
     #[test]
     fn a_run_that_never_ended_was_interrupted_and_one_that_wrote_nothing_is_none() {
         let mut history = History::default();
-        history.begin("install", &Holder::current(), Some(&release("v0.6.1")));
-        history.begin("upgrade", &Holder::current(), None);
+        history.begin_revision("install", &Holder::from_this_process(), Some(&release("v0.6.1")));
+        history.begin_revision("upgrade", &Holder::from_this_process(), None);
         assert_eq!((history.0[0].outcome, history.0[0].ended.as_deref()), (Outcome::Interrupted, None));
         history.forget_begun();
         assert_eq!(history.0.len(), 1);
         // What has ended is not ended again.
-        history.end(Outcome::Succeeded, None);
+        history.end_revision(Outcome::Succeeded, None);
         assert_eq!(history.0[0].outcome, Outcome::Interrupted);
     }
 }

@@ -91,7 +91,7 @@ impl JournalStep {
 
     /// The name of the stateful set that the step makes.
     pub(crate) fn made_set(&self) -> Option<&str> {
-        (self.undo == Undo::Delete && self.object.is("apps", "StatefulSet")).then_some(&*self.object.name)
+        (self.undo == Undo::Delete && self.object.is_kind("apps", "StatefulSet")).then_some(&*self.object.name)
     }
 }
 
@@ -155,20 +155,20 @@ impl Journal {
     }
 
     /// The step of an object.
-    pub fn step(&self, object: &ObjectRef) -> Option<&JournalStep> {
+    pub fn find_step(&self, object: &ObjectRef) -> Option<&JournalStep> {
         self.steps.iter().find(|step| step.object == *object)
     }
 
     /// Returns whether this run, or an interrupted one that it continues, made an object.
-    pub fn created(&self, object: &ObjectRef) -> bool {
-        self.step(object).is_some_and(|step| step.undo == Undo::Delete)
+    pub fn has_created(&self, object: &ObjectRef) -> bool {
+        self.find_step(object).is_some_and(|step| step.undo == Undo::Delete)
     }
 
     /// Notes steps that are about to be made, of what is known of the release by now.
-    pub(crate) fn note(&mut self, steps: &[JournalStep], release: Option<&Release>) {
+    pub(crate) fn add_steps(&mut self, steps: &[JournalStep], release: Option<&Release>) {
         self.release = release.cloned().or_else(|| self.release.take());
         for step in steps {
-            self.put(step.clone());
+            self.put_step(step.clone());
         }
     }
 
@@ -181,7 +181,7 @@ impl Journal {
 
     /// Adds a step, or puts it in the place of the same object's: whoever made it has seen to it that it leads back to the
     /// state before the whole run as well.
-    pub(crate) fn put(&mut self, step: JournalStep) {
+    pub(crate) fn put_step(&mut self, step: JournalStep) {
         match self.steps.iter_mut().find(|known| known.object == step.object) {
             Some(known) => *known = step,
             None => self.steps.push(step),
@@ -205,11 +205,11 @@ pub(super) mod tests {
     fn an_object_has_one_step_in_the_place_of_its_first() {
         let mut journal = Journal::new("install", "u");
         let changed = |value: &str| Undo::Reapply { patch: json!({"data": {"a": value}}), theirs: None };
-        journal.put(step("ConfigMap", changed("1")));
-        journal.put(step("Service", Undo::Delete));
-        journal.put(step("ConfigMap", changed("2")));
+        journal.put_step(step("ConfigMap", changed("1")));
+        journal.put_step(step("Service", Undo::Delete));
+        journal.put_step(step("ConfigMap", changed("2")));
         assert_eq!(journal.steps.iter().map(|step| &step.undo).collect::<Vec<_>>(), [&changed("2"), &Undo::Delete]);
-        assert!(journal.created(&journal.steps[1].object.clone()));
+        assert!(journal.has_created(&journal.steps[1].object.clone()));
         let text = serde_json::to_string(&journal).unwrap();
         assert_eq!(serde_json::from_str::<Journal>(&text).unwrap(), journal);
     }

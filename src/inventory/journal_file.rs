@@ -39,11 +39,11 @@ pub(crate) struct LocalJournal {
 
 impl LocalJournal {
     /// Opens the file for appending and writes the head of a run.
-    pub(crate) fn open(path: &Path, journal: &Journal) -> Result<Self, Error> {
+    pub(crate) fn open_journal_file(path: &Path, journal: &Journal) -> Result<Self, Error> {
         if let Some(folder) = path.parent() {
             file::private_folder(folder)?;
         }
-        let file = file::append(path)?;
+        let file = file::open_for_append(path)?;
         let mut local = Self { path: path.to_owned(), file };
         let head = Head {
             run: journal.run.clone(),
@@ -51,14 +51,14 @@ impl LocalJournal {
             started: journal.started.clone(),
             install_uid: journal.install_uid.clone(),
         };
-        local.line(&head)?;
+        local.write_line(&head)?;
         Ok(local)
     }
 
     /// Reads the journal of the runs in a copy that were not closed; none where there is no file, or no step in it.
     ///
     /// A line that was interrupted in the middle was written for a step that was never made.
-    pub(crate) fn read(path: &Path) -> Result<Option<Journal>, Error> {
+    pub(crate) fn read_journal_file(path: &Path) -> Result<Option<Journal>, Error> {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -80,10 +80,10 @@ impl LocalJournal {
             } else if let (Some(journal), Ok(mut step)) = (&mut journal, serde_json::from_str::<JournalStep>(line)) {
                 step.witnessed = true;
                 // The cluster's copy has it apart from the steps: it goes last, and only when nothing else is in it.
-                if step.object.is("", "Namespace") && step.undo == Undo::Delete {
+                if step.object.is_kind("", "Namespace") && step.undo == Undo::Delete {
                     journal.namespace_created = true;
                 } else {
-                    journal.put(step);
+                    journal.put_step(step);
                 }
             }
         }
@@ -95,12 +95,12 @@ impl LocalJournal {
         if claims.is_empty() {
             return Ok(());
         }
-        self.line(&Claims { claims: claims.to_vec() })
+        self.write_line(&Claims { claims: claims.to_vec() })
     }
 
     /// Appends steps and waits until they are on disk. Of values that this process only knows from the cluster's journal,
     /// nothing is written: they would be confirmed by it later.
-    pub(crate) fn append(&mut self, steps: &[JournalStep]) -> Result<(), Error> {
+    pub(crate) fn append_steps(&mut self, steps: &[JournalStep]) -> Result<(), Error> {
         for step in steps {
             let mut step = step.clone();
             if step.object.is_secret() || step.is_hearsay() {
@@ -116,19 +116,19 @@ impl LocalJournal {
                     Undo::Delete => {}
                 }
             }
-            self.line(&step)?;
+            self.write_line(&step)?;
         }
         self.file.sync_data().map_err(|source| Error::File { path: self.path.clone(), source })
     }
 
-    fn line(&mut self, line: &impl Serialize) -> Result<(), Error> {
+    fn write_line(&mut self, line: &impl Serialize) -> Result<(), Error> {
         let line = serde_json::to_string(line).map_err(std::io::Error::from);
         let written = line.and_then(|line| writeln!(self.file, "{line}"));
         written.map_err(|source| Error::File { path: self.path.clone(), source })
     }
 
     /// Removes the file: the run is complete or undone.
-    pub(crate) fn close(self) -> Result<(), Error> {
+    pub(crate) fn close_journal(self) -> Result<(), Error> {
         remove_file(&self.path)
     }
 }
@@ -156,7 +156,7 @@ mod tests {
         let (path, theirs) = (folder.path().join("journal"), folder.path().join("theirs"));
         std::fs::write(&theirs, "theirs").unwrap();
         std::os::unix::fs::symlink(&theirs, &path).unwrap();
-        let error = LocalJournal::open(&path, &Journal::new("install", "u")).unwrap_err();
+        let error = LocalJournal::open_journal_file(&path, &Journal::new("install", "u")).unwrap_err();
         assert!(
             matches!(&error, Error::File { source, .. } if source.to_string().contains("a symbolic link")),
             "{error:?}"
@@ -168,10 +168,10 @@ mod tests {
     fn the_local_copy_has_every_step_and_no_value_of_a_secret() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("demo").join("journal");
-        let mut local = LocalJournal::open(&path, &Journal::new("install", "u")).unwrap();
+        let mut local = LocalJournal::open_journal_file(&path, &Journal::new("install", "u")).unwrap();
         let patch = json!({"data": {"k": "hunter2"}});
         local
-            .append(&[
+            .append_steps(&[
                 step(
                     "Secret",
                     Undo::Reapply {
@@ -192,13 +192,13 @@ mod tests {
             assert_eq!(fs_err::metadata(path.parent().unwrap()).unwrap().permissions().mode() & 0o777, 0o700);
         }
         // The copy is read as the cluster's journal, but for what is missing of Secrets; a line that was interrupted is none.
-        file::append(&path).unwrap().write_all(b"{\"kind\": \"Conf").unwrap();
-        let read = LocalJournal::read(&path).unwrap().unwrap();
+        file::open_for_append(&path).unwrap().write_all(b"{\"kind\": \"Conf").unwrap();
+        let read = LocalJournal::read_journal_file(&path).unwrap().unwrap();
         assert_eq!((read.install_uid.as_str(), read.steps.len(), read.namespace_created), ("u", 2, false));
         assert!(read.from_copy);
         assert_eq!(read.steps[1].undo, Undo::Reapply { patch: json!({"data": {"k": "hunter2"}}), theirs: None });
-        local.close().unwrap();
+        local.close_journal().unwrap();
         assert!(!path.exists());
-        assert!(LocalJournal::read(&path).unwrap().is_none());
+        assert!(LocalJournal::read_journal_file(&path).unwrap().is_none());
     }
 }

@@ -38,12 +38,12 @@ impl LockedStore {
         Self { store, renewal }
     }
 
-    pub(crate) async fn lock(&self) -> tokio::sync::MutexGuard<'_, Store> {
+    pub(crate) async fn lock_store(&self) -> tokio::sync::MutexGuard<'_, Store> {
         self.store.lock().await
     }
 
     /// Keeps writes from being sent when the lock is lost.
-    pub(crate) fn guard(&self) -> Arc<dyn WriteGuard> {
+    pub(crate) fn write_guard(&self) -> Arc<dyn WriteGuard> {
         Arc::new(LockGuard(Arc::clone(&self.store)))
     }
 }
@@ -53,16 +53,16 @@ struct LockGuard(Arc<Mutex<Store>>);
 
 impl WriteGuard for LockGuard {
     /// Fails where the lock is not ours any more; asks only where that is not certain.
-    fn check(&self) -> Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send + '_>> {
+    fn check_write(&self) -> Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send + '_>> {
         Box::pin(async {
             let mut store = self.0.lock().await;
             if store.is_fresh() {
                 return Ok(());
             }
             store.still_ours().await.map_err(|error| match error {
-                Error::LockLost { holder } => ApiError::synthetic(0, LOCK_LOST, holder),
+                Error::LockLost { holder } => ApiError::new_synthetic(0, LOCK_LOST, holder),
                 Error::Request(error) => *error.source,
-                other => ApiError::synthetic(0, "Invalid", other.to_string()),
+                other => ApiError::new_synthetic(0, "Invalid", other.to_string()),
             })
         })
     }
@@ -90,8 +90,8 @@ mod tests {
     /// A server on which another run takes the lock over as soon as the time there is an hour later, which an answer to
     /// `/late` says. Counts what is applied.
     fn taken_over(owner: &Owner, applied: &Arc<AtomicUsize>) -> Server {
-        let lock = Lock { holder: Holder { nonce: "another".into(), ..Holder::current() }, expires: String::new() };
-        let mut taken = State { lock: Some(lock), write: "w".into(), ..State::default() }.secret(owner);
+        let lock = Lock { holder: Holder { nonce: "another".into(), ..Holder::from_this_process() }, expires: String::new() };
+        let mut taken = State { lock: Some(lock), write: "w".into(), ..State::default() }.to_record_secret(owner);
         taken["metadata"]["uid"] = "u".into();
         taken["metadata"]["resourceVersion"] = "2".into();
         let applied = Arc::clone(applied);
@@ -121,14 +121,14 @@ mod tests {
 
     /// The lock, just taken.
     async fn acquired(server: &Server, owner: &Owner) -> Store {
-        let (holder, begun) = (Holder::current(), AtomicBool::new(false));
+        let (holder, begun) = (Holder::from_this_process(), AtomicBool::new(false));
         let options = LockOptions { wait: Duration::ZERO, holder: &holder, begun: &begun };
-        Store::acquire(server, owner, options, &State::default(), |_| {}).await.unwrap()
+        Store::acquire_lock(server, owner, options, &State::default(), |_| {}).await.unwrap()
     }
 
     fn map() -> (Kind, Value) {
         let metadata = json!({"name": "config", "namespace": "fleet"});
-        (Kind::known("", "ConfigMap"), json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}))
+        (Kind::from_table("", "ConfigMap"), json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}))
     }
 
     #[tokio::test]
@@ -136,17 +136,17 @@ mod tests {
         let owner = Owner::new("control-plane", "demo", "fleet");
         let applied = Arc::new(AtomicUsize::new(0));
         let server = taken_over(&owner, &applied);
-        let fenced = server.guarded(LockedStore::new(acquired(&server, &owner).await).guard());
+        let fenced = server.with_write_guard(LockedStore::new(acquired(&server, &owner).await).write_guard());
         let (kind, map) = map();
-        fenced.apply(&kind, &map, ApplyOptions::default()).await.unwrap();
+        fenced.apply_object(&kind, &map, ApplyOptions::default()).await.unwrap();
         assert_eq!(applied.load(Ordering::SeqCst), 1, "a lock that was taken a moment ago needs no look");
         server.get_path("/late").await.unwrap();
-        let refused = fenced.apply(&kind, &map, ApplyOptions::default()).await.unwrap_err();
+        let refused = fenced.apply_object(&kind, &map, ApplyOptions::default()).await.unwrap_err();
         let target = ObjectRef::new(&kind, Some("fleet"), "config");
-        assert_eq!(Error::on("apply", &target, refused).reason(), "LockLost");
+        assert_eq!(Error::from_request("apply", &target, refused).reason(), "LockLost");
         assert_eq!(applied.load(Ordering::SeqCst), 1);
         // Reading needs no lock.
-        fenced.get(&kind, Some("fleet"), "config").await.unwrap();
+        fenced.get_object(&kind, Some("fleet"), "config").await.unwrap();
     }
 
     #[tokio::test]
@@ -159,12 +159,12 @@ mod tests {
         let then = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(1);
         let life = jiff::SignedDuration::try_from(LOCK_LIFE).unwrap();
         store.state.lock.as_mut().unwrap().expires = (then + life).to_string();
-        server.clock.hear(&dated(then), then);
-        let fenced = server.guarded(LockedStore::new(store).guard());
+        server.clock.observe_date(&dated(then), then);
+        let fenced = server.with_write_guard(LockedStore::new(store).write_guard());
         let (kind, map) = map();
-        let refused = fenced.apply(&kind, &map, ApplyOptions::default()).await.unwrap_err();
+        let refused = fenced.apply_object(&kind, &map, ApplyOptions::default()).await.unwrap_err();
         let target = ObjectRef::new(&kind, Some("fleet"), "config");
-        assert_eq!(Error::on("apply", &target, refused).reason(), "LockLost");
+        assert_eq!(Error::from_request("apply", &target, refused).reason(), "LockLost");
         assert_eq!(applied.load(Ordering::SeqCst), 0);
     }
 }

@@ -49,24 +49,24 @@ impl Owner {
     }
 
     /// The selector of everything that carries this owner's label, pods and volume claims included.
-    pub fn selector(&self) -> String {
+    pub fn owner_selector(&self) -> String {
         format!("{INSTALL_LABEL}={},{OWNER_KIND_LABEL}={}", self.name, self.kind)
     }
 
     /// The labels that every applied object gets.
-    pub fn labels(&self) -> [(&'static str, String); 4] {
-        applyset::labels(&self.kind, &self.name, &self.namespace)
+    pub fn owner_labels(&self) -> [(&'static str, String); 4] {
+        applyset::installation_labels(&self.kind, &self.name, &self.namespace)
     }
 
     /// Returns whether an object (or its metadata alone) carries all labels of an applied object of this owner.
-    pub fn labelled(&self, object: &Value) -> bool {
-        self.labels().iter().all(|(key, value)| crate::k8s::object::label(object, key) == Some(value))
+    pub fn has_owner_labels(&self, object: &Value) -> bool {
+        self.owner_labels().iter().all(|(key, value)| crate::k8s::object::object_label(object, key) == Some(value))
     }
 
     /// Returns whether an object carries the labels that pods and volume claims inherit.
     pub fn labelled_as_dependent(&self, object: &Value) -> bool {
-        crate::k8s::object::label(object, INSTALL_LABEL) == Some(&self.name)
-            && crate::k8s::object::label(object, OWNER_KIND_LABEL) == Some(&self.kind)
+        crate::k8s::object::object_label(object, INSTALL_LABEL) == Some(&self.name)
+            && crate::k8s::object::object_label(object, OWNER_KIND_LABEL) == Some(&self.kind)
     }
 
     /// Returns whether an object that carries this owner's name and kind is of an installation in another namespace, of
@@ -75,25 +75,25 @@ impl Owner {
     /// Applied objects tell it by their set, which needs no record: manifests that `kubectl apply` has applied have none,
     /// and a record can be lost. What was made of them is in no set, and is told by its namespace.
     pub fn is_anothers(&self, object: &Value, elsewhere: &BTreeSet<String>) -> bool {
-        match crate::k8s::object::label(object, PART_OF_LABEL) {
+        match crate::k8s::object::object_label(object, PART_OF_LABEL) {
             Some(_) => self.is_of_another_set(object),
             None => {
-                crate::k8s::object::text(object, "/metadata/namespace").is_some_and(|place| elsewhere.contains(place))
+                crate::k8s::object::text_at(object, "/metadata/namespace").is_some_and(|place| elsewhere.contains(place))
             }
         }
     }
 
     /// Returns whether an object is in a set, and not in this owner's.
     pub(crate) fn is_of_another_set(&self, object: &Value) -> bool {
-        crate::k8s::object::label(object, PART_OF_LABEL).is_some_and(|set| set != self.applyset_id())
+        crate::k8s::object::object_label(object, PART_OF_LABEL).is_some_and(|set| set != self.applyset_id())
     }
 
     /// Puts the owner's labels on an object, and on the pods and volume claims that it makes.
     ///
     /// Pods and claims get only the install labels: the set's other labels belong to applied objects alone. The same
     /// function serves a caller that exports manifests, so that exported and installed objects are equal.
-    pub fn stamp(&self, object: &mut Value) {
-        let labels = self.labels();
+    pub fn set_owner_labels(&self, object: &mut Value) {
+        let labels = self.owner_labels();
         merge_labels(object, &labels);
         for pointer in ["/spec/template", "/spec/jobTemplate/spec/template"] {
             if let Some(template) = object.pointer_mut(pointer).filter(|t| t.pointer("/spec/containers").is_some()) {
@@ -141,12 +141,12 @@ mod tests {
         let mut set = json!({"kind": "StatefulSet", "metadata": {"name": "etcd", "labels": {"app": "etcd"}}, "spec": {
             "template": {"metadata": {"labels": {"app": "etcd"}}, "spec": {"containers": []}},
             "volumeClaimTemplates": [{"metadata": {"name": "data"}}]}});
-        owner.stamp(&mut set);
-        assert!(owner.labelled(&set));
+        owner.set_owner_labels(&mut set);
+        assert!(owner.has_owner_labels(&set));
         assert_eq!(set["metadata"]["labels"]["app"], "etcd");
         for pointer in ["/spec/template", "/spec/volumeClaimTemplates/0"] {
             let part = set.pointer(pointer).unwrap();
-            assert!(owner.labelled_as_dependent(part) && !owner.labelled(part), "{pointer}");
+            assert!(owner.labelled_as_dependent(part) && !owner.has_owner_labels(part), "{pointer}");
         }
         assert!(!Owner::new("agent", "demo", "fleet").labelled_as_dependent(&set));
     }

@@ -17,8 +17,8 @@ use super::owner::{
     OWNER_KIND_LABEL, Owner,
 };
 use super::release::{Policy, Release, random_id};
-use crate::api::util::text::visible;
-use crate::k8s::object::{ObjectRef, annotation, text};
+use crate::api::util::text::visible_line;
+use crate::k8s::object::{ObjectRef, object_annotation, text_at};
 use crate::k8s::request::server::MANAGER;
 
 /// The newest format that this version writes and reads.
@@ -118,13 +118,13 @@ impl Record {
     }
 
     /// The inventory's entry of an object.
-    pub fn item(&self, object: &ObjectRef) -> Option<&Item> {
+    pub fn find_item(&self, object: &ObjectRef) -> Option<&Item> {
         self.inventory.iter().find(|item| item.object == *object)
     }
 
     /// Returns whether this very object (by uid) is in the inventory.
-    pub fn has(&self, object: &ObjectRef, uid: &str) -> bool {
-        self.item(object).is_some_and(|item| item.uid == uid)
+    pub fn has_object(&self, object: &ObjectRef, uid: &str) -> bool {
+        self.find_item(object).is_some_and(|item| item.uid == uid)
     }
 }
 
@@ -149,7 +149,7 @@ pub struct Holder {
 
 impl Holder {
     /// This process.
-    pub fn current() -> Self {
+    pub fn from_this_process() -> Self {
         let variable =
             |names: &[&str]| names.iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
         let host = fs_err::read_to_string("/proc/sys/kernel/hostname").ok().map(|h| h.trim().to_owned());
@@ -157,7 +157,7 @@ impl Holder {
             user: variable(&["USER", "LOGNAME", "USERNAME"]).unwrap_or_else(|| "unknown".to_owned()),
             host: host.or_else(|| variable(&["HOSTNAME", "COMPUTERNAME"])).unwrap_or_else(|| "unknown".to_owned()),
             pid: std::process::id(),
-            machine: machine().unwrap_or_default(),
+            machine: machine_identity().unwrap_or_default(),
             since: jiff::Timestamp::now().to_string(),
             nonce: random_id(),
         }
@@ -196,7 +196,7 @@ impl Lock {
 }
 
 /// Tells apart all machines, their starts, and the namespaces of processes on them; on Linux only.
-fn machine() -> Option<String> {
+fn machine_identity() -> Option<String> {
     let boot = fs_err::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let processes = fs_err::read_link("/proc/self/ns/pid").ok()?;
     Some(format!("{} {}", boot.trim(), processes.display()))
@@ -210,7 +210,7 @@ fn process_is_gone(pid: u32) -> bool {
 }
 
 /// A digest of a manifest, keyed with the install uid so that equal Secrets of two installations differ.
-pub(crate) fn digest(install_uid: &str, manifest: &Value) -> String {
+pub(crate) fn digest_manifest(install_uid: &str, manifest: &Value) -> String {
     let mut hasher = Sha256::new();
     hasher.update(install_uid.as_bytes());
     hash_into(manifest, &mut hasher);
@@ -274,7 +274,7 @@ impl State {
     }
 
     /// Returns the number of bytes that record, journal and history take in the Secret.
-    pub fn size(&self) -> usize {
+    pub fn content_size(&self) -> usize {
         let record = self.record.as_ref().and_then(|record| serde_json::to_vec(record).ok());
         let journal = self.journal.as_ref().and_then(|journal| serde_json::to_vec(journal).ok());
         let history = serde_json::to_vec(&self.history).ok();
@@ -285,14 +285,14 @@ impl State {
     ///
     /// # Errors
     /// A sentence about what cannot be read.
-    pub(crate) fn read(secret: &Value) -> Result<Self, String> {
-        if let Some(tooling) = annotation(secret, APPLYSET_TOOLING)
+    pub(crate) fn from_record_secret(secret: &Value) -> Result<Self, String> {
+        if let Some(tooling) = object_annotation(secret, APPLYSET_TOOLING)
             && !tooling.starts_with("fleetctl/")
         {
             return Err(format!("it belongs to another tool, `{tooling}`"));
         }
         let part = |name: &str| -> Result<Option<Vec<u8>>, String> {
-            match text(secret, &format!("/data/{name}")) {
+            match text_at(secret, &format!("/data/{name}")) {
                 None => Ok(None),
                 Some(encoded) => STANDARD.decode(encoded).map(Some).map_err(|e| format!("`{name}` is not base64: {e}")),
             }
@@ -314,10 +314,10 @@ impl State {
             record,
             journal,
             history: history.unwrap_or_default(),
-            lock: annotation(secret, LOCK_ANNOTATION).and_then(|lock| serde_json::from_str(lock).ok()),
-            uid: crate::k8s::object::uid(secret).to_owned(),
-            version: text(secret, "/metadata/resourceVersion").unwrap_or_default().to_owned(),
-            write: annotation(secret, WRITE_ANNOTATION).unwrap_or_default().to_owned(),
+            lock: object_annotation(secret, LOCK_ANNOTATION).and_then(|lock| serde_json::from_str(lock).ok()),
+            uid: crate::k8s::object::object_uid(secret).to_owned(),
+            version: text_at(secret, "/metadata/resourceVersion").unwrap_or_default().to_owned(),
+            write: object_annotation(secret, WRITE_ANNOTATION).unwrap_or_default().to_owned(),
         })
     }
 
@@ -327,23 +327,23 @@ impl State {
     /// # Errors
     /// A sentence about what cannot be read, or believed.
     pub(crate) fn read_of(owner: &Owner, secret: &Value) -> Result<Self, String> {
-        let state = Self::read(secret)?;
+        let state = Self::from_record_secret(secret)?;
         if let Some(other) = state.record.as_ref().map(|record| &record.owner).filter(|other| *other != owner) {
-            let other = [&other.kind, &other.name, &other.namespace].map(|word| visible(word));
+            let other = [&other.kind, &other.name, &other.namespace].map(|word| visible_line(word));
             return Err(format!("its `record` is of {} {} in namespace {}", other[0], other[1], other[2]));
         }
         let mut recorded = state.record.iter().flat_map(|record| &record.inventory);
         match recorded.find(|item| !item.object.has_names()) {
-            Some(item) => Err(format!("its `record` names what cannot be: {}", visible(&item.object.to_string()))),
+            Some(item) => Err(format!("its `record` names what cannot be: {}", visible_line(&item.object.to_string()))),
             None => Ok(state),
         }
     }
 
     /// The Secret with this content. Absent parts are written as null, which a merge patch removes.
-    pub(crate) fn secret(&self, owner: &Owner) -> Value {
+    pub(crate) fn to_record_secret(&self, owner: &Owner) -> Value {
         let encode =
             |json: serde_json::Result<Vec<u8>>| json.map_or(Value::Null, |bytes| STANDARD.encode(bytes).into());
-        let (kinds, namespaces) = self.members(owner);
+        let (kinds, namespaces) = self.format_members(owner);
         json!({
             "apiVersion": "v1",
             "kind": "Secret",
@@ -375,7 +375,7 @@ impl State {
 
     /// The sorted kinds and the further namespaces of all members, those of the journal included: the list must have
     /// grown before an object is applied, and shrinks only after the last one is gone.
-    fn members(&self, owner: &Owner) -> (String, String) {
+    fn format_members(&self, owner: &Owner) -> (String, String) {
         let recorded = self.record.iter().flat_map(|record| record.inventory.iter().map(|item| &item.object));
         let begun = self.journal.iter().flat_map(|journal| journal.steps.iter().map(|step| &step.object));
         let (mut kinds, mut namespaces) = (Vec::new(), Vec::new());
@@ -425,17 +425,17 @@ mod tests {
             item("", "Secret", Some("fleet"), "b"),
             item("", "Secret", Some("other"), "c"),
         ];
-        let lock = Lock { holder: Holder::current(), expires: "2026-01-01T00:00:00Z".into() };
+        let lock = Lock { holder: Holder::from_this_process(), expires: "2026-01-01T00:00:00Z".into() };
         let mut history = History::default();
-        history.begin("install", &lock.holder, Some(&record.release));
+        history.begin_revision("install", &lock.holder, Some(&record.release));
         State { record: Some(record), lock: Some(lock), history, write: "w1".into(), ..State::default() }
     }
 
     #[test]
     fn a_state_survives_the_way_through_its_secret() {
         let state = state();
-        let secret = state.secret(&owner());
-        assert_eq!(State::read(&secret).unwrap(), state);
+        let secret = state.to_record_secret(&owner());
+        assert_eq!(State::from_record_secret(&secret).unwrap(), state);
         assert_eq!(secret["metadata"]["annotations"][APPLYSET_KINDS], "Deployment.apps,Secret");
         assert_eq!(secret["metadata"]["annotations"][APPLYSET_NAMESPACES], "other");
     }
@@ -452,16 +452,16 @@ mod tests {
 
     #[test]
     fn the_record_of_another_tool_or_of_a_newer_version_is_refused() {
-        let mut secret = state().secret(&owner());
+        let mut secret = state().to_record_secret(&owner());
         secret["data"]["record"] = STANDARD.encode(r#"{"format": 99}"#).into();
-        assert!(State::read(&secret).unwrap_err().contains("newer fleetctl"));
+        assert!(State::from_record_secret(&secret).unwrap_err().contains("newer fleetctl"));
         secret["metadata"]["annotations"][APPLYSET_TOOLING] = "kubectl/v1.30".into();
-        assert!(State::read(&secret).unwrap_err().contains("kubectl/v1.30"));
+        assert!(State::from_record_secret(&secret).unwrap_err().contains("kubectl/v1.30"));
     }
 
     #[test]
     fn a_lock_dies_with_its_time_or_with_its_process() {
-        let here = Holder::current();
+        let here = Holder::from_this_process();
         let now: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         assert!(!here.machine.is_empty());
         let lock = |expires: &str, machine: &str, pid: u32| Lock {
@@ -484,9 +484,9 @@ mod tests {
     fn a_digest_depends_on_content_and_installation_and_not_on_the_order_of_keys() {
         let one: Value = serde_json::from_str(r#"{"a": 1, "b": [1, "2"]}"#).unwrap();
         let two: Value = serde_json::from_str(r#"{"b": [1, "2"], "a": 1}"#).unwrap();
-        assert_eq!(digest("u", &one), digest("u", &two));
-        assert_ne!(digest("u", &one), digest("v", &one));
-        assert_ne!(digest("u", &json!({"a": [1, "2"]})), digest("u", &json!({"a": [1, 2]})));
-        assert_ne!(digest("u", &json!({"a": [], "b": [1]})), digest("u", &json!({"a": [1], "b": []})));
+        assert_eq!(digest_manifest("u", &one), digest_manifest("u", &two));
+        assert_ne!(digest_manifest("u", &one), digest_manifest("v", &one));
+        assert_ne!(digest_manifest("u", &json!({"a": [1, "2"]})), digest_manifest("u", &json!({"a": [1, 2]})));
+        assert_ne!(digest_manifest("u", &json!({"a": [], "b": [1]})), digest_manifest("u", &json!({"a": [1], "b": []})));
     }
 }

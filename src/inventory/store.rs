@@ -58,18 +58,18 @@ pub(crate) struct Store {
     pub(crate) state: State,
 }
 
-fn secrets() -> Kind {
-    Kind::known("", "Secret")
+fn secret_kind() -> Kind {
+    Kind::from_table("", "Secret")
 }
 
-fn reference(owner: &Owner) -> ObjectRef {
-    ObjectRef::new(&secrets(), Some(&owner.namespace), &owner.record_name())
+fn record_reference(owner: &Owner) -> ObjectRef {
+    ObjectRef::new(&secret_kind(), Some(&owner.namespace), &owner.record_name())
 }
 
 /// Reads record, journal and lock; an empty state when there is no Secret.
-pub(crate) async fn load(server: &Server, owner: &Owner) -> Result<State, Error> {
-    let found = server.get(&secrets(), Some(&owner.namespace), &owner.record_name()).await;
-    match found.map_err(|e| Error::on("read the record", &reference(owner), e))? {
+pub(crate) async fn load_state(server: &Server, owner: &Owner) -> Result<State, Error> {
+    let found = server.get_object(&secret_kind(), Some(&owner.namespace), &owner.record_name()).await;
+    match found.map_err(|e| Error::from_request("read the record", &record_reference(owner), e))? {
         None => Ok(State::default()),
         Some(secret) => State::read_of(owner, &secret).map_err(|why| Error::Record {
             name: owner.record_name(),
@@ -89,7 +89,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Locked`]; [`Error::PlanOutdated`] where the namespace went meanwhile, with the run that was waited for or seen.
-    pub(crate) async fn acquire(
+    pub(crate) async fn acquire_lock(
         server: &Server,
         owner: &Owner,
         options: LockOptions<'_>,
@@ -106,16 +106,16 @@ impl Store {
         loop {
             let state = match seen.take() {
                 Some(seen) => seen,
-                None => load(server, owner).await?,
+                None => load_state(server, owner).await?,
             };
             if let Some(lock) = &state.lock {
-                if lock.is_dead(server.now(), &holder) {
-                    events.send(Event::Lock { holder: lock.holder.to_string(), taken_over: true });
+                if lock.is_dead(server.server_time(), &holder) {
+                    events.send_event(Event::Lock { holder: lock.holder.to_string(), taken_over: true });
                 } else if began.elapsed() >= options.wait || end.is_some_and(|end| Instant::now() >= end) {
                     return Err(Error::Locked { holder: lock.holder.to_string(), expires: lock.expires.clone() });
                 } else {
                     if !told {
-                        events.send(Event::Lock { holder: lock.holder.to_string(), taken_over: false });
+                        events.send_event(Event::Lock { holder: lock.holder.to_string(), taken_over: false });
                         told = true;
                     }
                     tokio::time::sleep(LOOK_EVERY).await;
@@ -129,7 +129,7 @@ impl Store {
             change(&mut next);
             let is_new = next.uid.is_empty();
             let before = options.begun.swap(true, Ordering::SeqCst);
-            match store.write(next).await {
+            match store.write_record_secret(next).await {
                 Ok(true) => return Ok(store),
                 Ok(false) => options.begun.store(before, Ordering::SeqCst),
                 Err(Error::Request(RequestError { source, .. }))
@@ -147,7 +147,7 @@ impl Store {
 
     /// Goes on whatever the deadline: what was begun is being undone.
     pub(crate) fn without_deadline(&mut self) {
-        self.server = self.server.until(None);
+        self.server = self.server.with_deadline(None);
     }
 
     /// Returns whether the lock is ours for certain, without a request: it was written a moment ago, and lives much
@@ -155,18 +155,18 @@ impl Store {
     ///
     /// By the clock that the others go by, which goes on while this machine sleeps.
     pub(crate) fn is_fresh(&self) -> bool {
-        let in_a_while = self.server.now() + 2 * RENEW_EVERY;
+        let in_a_while = self.server.server_time() + 2 * RENEW_EVERY;
         self.state.lock.as_ref().is_some_and(|lock| !lock.is_expired(in_a_while))
     }
 
     /// Renews the lock, and fails where it is not ours any more.
     pub(crate) async fn still_ours(&mut self) -> Result<(), Error> {
-        self.update(|_| {}).await
+        self.update_state(|_| {}).await
     }
 
     /// Changes the state and renews the lock, in one write.
-    pub(crate) async fn update(&mut self, change: impl Fn(&mut State)) -> Result<(), Error> {
-        self.store(|state, lock| {
+    pub(crate) async fn update_state(&mut self, change: impl Fn(&mut State)) -> Result<(), Error> {
+        self.write_state(|state, lock| {
             state.lock = Some(lock);
             change(state);
         })
@@ -176,14 +176,14 @@ impl Store {
     /// Changes the state and lets go of the lock, in one write. Where nothing is left to remember, the Secret goes.
     ///
     /// A run that used up its time still has to say what it did.
-    pub(crate) async fn finish(&mut self, change: impl Fn(&mut State)) -> Result<(), Error> {
+    pub(crate) async fn finish_run(&mut self, change: impl Fn(&mut State)) -> Result<(), Error> {
         let mut left = self.state.clone();
         change(&mut left);
         if left.record.is_none() && left.journal.is_none() {
-            return self.remove().await;
+            return self.delete_record().await;
         }
         self.server = self.server.with_grace(LAST_WORD);
-        self.store(|state, _| {
+        self.write_state(|state, _| {
             state.lock = None;
             change(state);
         })
@@ -191,26 +191,26 @@ impl Store {
     }
 
     /// Deletes the Secret: nothing is left to remember. What another run has begun in it since the lock was lost stays.
-    pub(crate) async fn remove(&mut self) -> Result<(), Error> {
-        let target = reference(&self.owner);
+    pub(crate) async fn delete_record(&mut self) -> Result<(), Error> {
+        let target = record_reference(&self.owner);
         self.server = self.server.with_grace(LAST_WORD);
         if let Err(error) = self.still_ours().await {
-            let gone = load(&self.server, &self.owner).await.is_ok_and(|state| state.uid.is_empty());
+            let gone = load_state(&self.server, &self.owner).await.is_ok_and(|state| state.uid.is_empty());
             return if gone { Ok(()) } else { Err(error) };
         }
-        self.server.delete(&secrets(), &target, &self.state.uid).await.map_err(|e| Error::on("delete", &target, e))?;
+        self.server.delete_object(&secret_kind(), &target, &self.state.uid).await.map_err(|e| Error::from_request("delete", &target, e))?;
         Ok(())
     }
 
-    async fn store(&mut self, change: impl Fn(&mut State, Lock)) -> Result<(), Error> {
+    async fn write_state(&mut self, change: impl Fn(&mut State, Lock)) -> Result<(), Error> {
         loop {
             let mut next = self.state.clone();
             change(&mut next, self.fresh_lock());
-            if self.write(next).await? {
+            if self.write_record_secret(next).await? {
                 return Ok(());
             }
             // Someone wrote in between. If the lock is still ours it was only a label or an annotation.
-            let found = load(&self.server, &self.owner).await?;
+            let found = load_state(&self.server, &self.owner).await?;
             match &found.lock {
                 Some(lock) if lock.holder.nonce == self.holder.nonce => {}
                 Some(lock) => return Err(Error::LockLost { holder: lock.holder.to_string() }),
@@ -225,11 +225,11 @@ impl Store {
     ///
     /// Where the namespace was deleted and made anew a moment ago, the API server may still have the former one in its
     /// cache, and refuses it as one that is being deleted: it is asked again until it has seen the new one.
-    async fn create(&self, secret: &Value) -> Result<Written, ApiError> {
+    async fn create_record_secret(&self, secret: &Value) -> Result<Written, ApiError> {
         let end = Instant::now() + NEW_NAMESPACE;
-        let namespaces = Kind::known("", "Namespace");
+        let namespaces = Kind::from_table("", "Namespace");
         loop {
-            let answer = self.server.create(&secrets(), secret).await;
+            let answer = self.server.create_object(&secret_kind(), secret).await;
             if !answer.as_ref().is_err_and(ApiError::is_namespace_terminating) || Instant::now() >= end {
                 return answer;
             }
@@ -242,11 +242,11 @@ impl Store {
     }
 
     /// Writes the Secret once. Returns false when it is not the one that was read.
-    async fn write(&mut self, mut next: State) -> Result<bool, Error> {
+    async fn write_record_secret(&mut self, mut next: State) -> Result<bool, Error> {
         next.write = random_id();
-        let target = reference(&self.owner);
-        let mut secret = next.secret(&self.owner);
-        let size = next.size();
+        let target = record_reference(&self.owner);
+        let mut secret = next.to_record_secret(&self.owner);
+        let size = next.content_size();
         // The server would refuse it too, but in the middle of a run and with words about a Secret nobody wrote.
         if size > LARGEST {
             return Err(Error::Record {
@@ -262,7 +262,7 @@ impl Store {
         }
         let answer = if next.uid.is_empty() {
             drop_nulls(&mut secret);
-            self.create(&secret).await
+            self.create_record_secret(&secret).await
         } else {
             // The type of a Secret cannot be changed, and need not be said again.
             if let Some(map) = secret.as_object_mut() {
@@ -270,23 +270,23 @@ impl Store {
             }
             secret["metadata"]["resourceVersion"] = next.version.clone().into();
             secret["metadata"]["uid"] = next.uid.clone().into();
-            self.server.merge(&secrets(), &target, &secret).await
+            self.server.patch_object(&secret_kind(), &target, &secret).await
         };
         let stored = match answer {
             Ok(written) => written.object,
             // Ours after all, if the first answer was lost; otherwise somebody was faster.
             Err(error) if error.code == 409 || error.is_not_found() && !next.uid.is_empty() => {
-                let found = load(&self.server, &self.owner).await?;
+                let found = load_state(&self.server, &self.owner).await?;
                 if found.write == next.write {
                     self.state = State { uid: found.uid, version: found.version, ..next };
                     return Ok(true);
                 }
                 return Ok(false);
             }
-            Err(error) => return Err(Error::on("write the record", &target, error)),
+            Err(error) => return Err(Error::from_request("write the record", &target, error)),
         };
-        crate::k8s::object::uid(&stored).clone_into(&mut next.uid);
-        crate::k8s::object::text(&stored, "/metadata/resourceVersion")
+        crate::k8s::object::object_uid(&stored).clone_into(&mut next.uid);
+        crate::k8s::object::text_at(&stored, "/metadata/resourceVersion")
             .unwrap_or_default()
             .clone_into(&mut next.version);
         self.state = next;
@@ -294,7 +294,7 @@ impl Store {
     }
 
     fn fresh_lock(&self) -> Lock {
-        let expires = self.server.now() + jiff::SignedDuration::try_from(LOCK_LIFE).unwrap_or_default();
+        let expires = self.server.server_time() + jiff::SignedDuration::try_from(LOCK_LIFE).unwrap_or_default();
         Lock { holder: self.holder.clone(), expires: expires.to_string() }
     }
 }
@@ -340,9 +340,9 @@ mod tests {
             refused
         });
         let server = Server::new(client, Events::none());
-        let options = LockOptions { wait: Duration::ZERO, holder: &Holder::current(), begun: &AtomicBool::new(false) };
+        let options = LockOptions { wait: Duration::ZERO, holder: &Holder::from_this_process(), begun: &AtomicBool::new(false) };
         let owner = Owner::new("control-plane", "demo", "fleet");
-        let store = Store::acquire(&server, &owner, options, &State::default(), |_| {}).await;
+        let store = Store::acquire_lock(&server, &owner, options, &State::default(), |_| {}).await;
         (store, created.load(Ordering::SeqCst))
     }
 

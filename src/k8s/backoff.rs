@@ -41,7 +41,7 @@ impl Backoff {
 }
 
 /// Returns `around` plus or minus `share` of it, at random.
-pub fn jittered(around: Duration, share: f64) -> Duration {
+pub fn add_jitter(around: Duration, share: f64) -> Duration {
     around.mul_f64(rand::rng().random_range(1.0 - share..=1.0 + share))
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use futures::stream::{self, StreamExt as _};
 use serde_json::Value;
 
-use super::object::list;
+use super::object::items_at;
 use super::request::api_error::ApiError;
 use super::request::server::{Selection, Server, versions_of_group};
 use crate::api::kinds::Kind;
@@ -17,10 +17,10 @@ const IGNORED: &[(&str, &str)] =
     &[("", "Event"), ("events.k8s.io", "Event"), ("", "ComponentStatus"), ("metrics.k8s.io", "*")];
 
 /// The listable kinds of a server, one version each, and the versions of groups that did not answer.
-pub(crate) async fn kinds(server: &Server, parallel: usize) -> Result<(Vec<Kind>, Vec<String>), ApiError> {
+pub(crate) async fn list_kinds(server: &Server, parallel: usize) -> Result<(Vec<Kind>, Vec<String>), ApiError> {
     let groups = server.get_path("/apis").await?;
     let mut versions = vec!["v1".to_owned()];
-    versions.extend(list(&groups, "/groups").iter().flat_map(versions_of_group));
+    versions.extend(items_at(&groups, "/groups").iter().flat_map(versions_of_group));
     let answers: Vec<(String, Result<Vec<Kind>, ApiError>)> = stream::iter(versions)
         .map(|version| async move {
             let kinds = server.kinds_of_version(&version).await;
@@ -52,14 +52,14 @@ fn is_ignored(kind: &Kind) -> bool {
 }
 
 /// The metadata of all objects of many kinds; a kind that may not be listed is named instead.
-pub(crate) async fn metadata(
+pub(crate) async fn list_metadata(
     server: &Server,
     kinds: &[Kind],
     selection: &Selection<'_>,
     parallel: usize,
 ) -> (Vec<(Kind, Value)>, Vec<String>) {
     let answers: Vec<(&Kind, Result<Vec<Value>, ApiError>)> = stream::iter(kinds)
-        .map(|kind| async move { (kind, server.list(kind, selection).await) })
+        .map(|kind| async move { (kind, server.list_objects(kind, selection).await) })
         .buffer_unordered(parallel)
         .collect()
         .await;

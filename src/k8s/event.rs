@@ -141,7 +141,7 @@ impl Events {
         Self::new(|_| {})
     }
 
-    pub(crate) fn send(&self, event: Event) {
+    pub(crate) fn send_event(&self, event: Event) {
         let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
         (self.sink)(Numbered { sequence, event });
     }
@@ -175,8 +175,8 @@ mod tests {
             namespace: Some("fleet".into()),
             name: "a".into(),
         };
-        events.send(Event::Object { object: object.clone(), done: Done::Created });
-        events.clone().send(Event::Ready { object, seconds: 3, note: None });
+        events.send_event(Event::Object { object: object.clone(), done: Done::Created });
+        events.clone().send_event(Event::Ready { object, seconds: 3, note: None });
         let seen = seen.lock().unwrap();
         assert_eq!(seen.iter().map(|e| e.sequence).collect::<Vec<_>>(), [1, 2]);
         let json = serde_json::to_value(&seen[1]).unwrap();

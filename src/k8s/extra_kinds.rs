@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource;
 use kube::Client;
 
 use super::backoff::Backoff;
-use super::connect::daemon_client::{CallError, call};
+use super::connect::daemon_client::{CallError, call_with_timeout};
 use crate::api::extra_kind::ExtraKind;
 use crate::api::placeable::{Kinds, Placeable};
 
@@ -28,15 +28,15 @@ pub const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// The kinds that can be placed: those of the table, and of `wanted` those that the API server serves; the others are logged.
 /// Asks until it is answered.
-pub async fn kinds(client: &Client, wanted: &[ExtraKind]) -> Kinds {
+pub async fn discover_kinds(client: &Client, wanted: &[ExtraKind]) -> Kinds {
     let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
     loop {
-        match look(client, wanted).await {
+        match fetch_served_kinds(client, wanted).await {
             Ok(served) => {
                 for (kind, why) in &served.missing {
                     tracing::warn!(%kind, why, "a kind cannot be placed");
                 }
-                return Kinds::with(served.kinds);
+                return Kinds::with_added(served.kinds);
             }
             Err(error) => tracing::warn!(%error, "the kinds that are served cannot be read; will retry"),
         }
@@ -46,15 +46,15 @@ pub async fn kinds(client: &Client, wanted: &[ExtraKind]) -> Kinds {
 
 /// Waits until the API server serves kinds of `wanted` that are not in `known`, and returns them; waits for ever where
 /// there are none.
-pub async fn more(client: &Client, wanted: &[ExtraKind], known: &Kinds) -> Vec<&'static Placeable> {
-    let is_known = |kind: &ExtraKind| known.find(&kind.group, &kind.kind).is_some();
+pub async fn wait_for_new_kinds(client: &Client, wanted: &[ExtraKind], known: &Kinds) -> Vec<&'static Placeable> {
+    let is_known = |kind: &ExtraKind| known.find_placeable(&kind.group, &kind.kind).is_some();
     let missing: Vec<ExtraKind> = wanted.iter().filter(|kind| !is_known(kind)).cloned().collect();
     if missing.is_empty() {
         return std::future::pending().await;
     }
     loop {
         tokio::time::sleep(LOOK_AGAIN).await;
-        if let Ok(served) = look(client, &missing).await
+        if let Ok(served) = fetch_served_kinds(client, &missing).await
             && let Some(kind) = served.kinds.first()
         {
             tracing::info!(kind = kind.kind, "a further kind can be placed");
@@ -68,7 +68,7 @@ pub async fn more(client: &Client, wanted: &[ExtraKind], known: &Kinds) -> Vec<&
 ///
 /// # Errors
 /// A call that failed otherwise than by saying that there is no such group.
-pub async fn look(client: &Client, wanted: &[ExtraKind]) -> Result<Served, CallError> {
+pub async fn fetch_served_kinds(client: &Client, wanted: &[ExtraKind]) -> Result<Served, CallError> {
     let mut lists: BTreeMap<String, Vec<APIResource>> = BTreeMap::new();
     let mut served = Served::default();
     for kind in wanted {
@@ -78,9 +78,9 @@ pub async fn look(client: &Client, wanted: &[ExtraKind]) -> Result<Served, CallE
         let version = kind.api_version();
         if !lists.contains_key(&version) {
             let list = if kind.group.is_empty() {
-                call(client.list_core_api_resources(&version)).await
+                call_with_timeout(client.list_core_api_resources(&version)).await
             } else {
-                call(client.list_api_group_resources(&version)).await
+                call_with_timeout(client.list_api_group_resources(&version)).await
             };
             let found = match list {
                 Ok(list) => list.resources,
@@ -90,7 +90,7 @@ pub async fn look(client: &Client, wanted: &[ExtraKind]) -> Result<Served, CallE
             lists.insert(version.clone(), found);
         }
         let is_kind = |one: &&APIResource| one.kind == kind.kind && !one.name.contains('/');
-        match lists[&version].iter().find(is_kind).map(|resource| placeable(kind, resource)) {
+        match lists[&version].iter().find(is_kind).map(|resource| to_placeable(kind, resource)) {
             Some(Ok(found)) => served.kinds.push(found),
             Some(Err(why)) => drop(served.missing.insert(kind.clone(), why)),
             None => drop(served.missing.insert(kind.clone(), "this API server does not serve it".to_owned())),
@@ -99,7 +99,7 @@ pub async fn look(client: &Client, wanted: &[ExtraKind]) -> Result<Served, CallE
     Ok(served)
 }
 
-fn placeable(kind: &ExtraKind, resource: &APIResource) -> Result<&'static Placeable, String> {
+fn to_placeable(kind: &ExtraKind, resource: &APIResource) -> Result<&'static Placeable, String> {
     if let Some(verb) = VERBS.iter().find(|verb| !resource.verbs.iter().any(|one| one == *verb)) {
         return Err(format!("this API server does not offer the verb {verb} for it"));
     }
@@ -110,7 +110,7 @@ fn placeable(kind: &ExtraKind, resource: &APIResource) -> Result<&'static Placea
         kind: text(&kind.kind),
         plural: text(&resource.name),
         namespaced: resource.namespaced,
-        wave: kind.wave(),
+        wave: kind.apply_wave(),
     })))
 }
 
@@ -140,7 +140,7 @@ mod tests {
         let wanted =
             ["example.com/v1/Widget", "example.com/v1/View", "v1/LimitRange", "other.io/v1/X", "example.com/v2/Widget"];
         let wanted = wanted.map(|text| text.parse().unwrap());
-        let served = look(&client, &wanted).await.unwrap();
+        let served = fetch_served_kinds(&client, &wanted).await.unwrap();
         let found: Vec<_> =
             served.kinds.iter().map(|kind| (kind.api_version(), kind.plural, kind.namespaced)).collect();
         let expected = [("example.com/v1".to_owned(), "widgets", true), ("v1".to_owned(), "limitranges", true)];

@@ -7,31 +7,31 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
-use super::object::{list, text};
+use super::object::{items_at, text_at};
 use super::request::server::MANAGER;
 use crate::api::labels::KEYS_MANAGER;
 
 /// Our `Apply` entry in an object's `managedFields`, if there is one.
 ///
 /// An `Update` entry of the same name is another manager's for the server, and is not ours either.
-pub(crate) fn ours(object: &Value) -> Option<&Value> {
-    list(object, "/metadata/managedFields").iter().find(|entry| is_ours(entry)).and_then(|entry| entry.get("fieldsV1"))
+pub(crate) fn owned_entry(object: &Value) -> Option<&Value> {
+    items_at(object, "/metadata/managedFields").iter().find(|entry| is_ours(entry)).and_then(|entry| entry.get("fieldsV1"))
 }
 
 /// Returns whether an entry of `managedFields` is our `Apply` entry.
 pub(crate) fn is_ours(entry: &Value) -> bool {
-    text(entry, "/manager") == Some(MANAGER)
-        && text(entry, "/operation") == Some("Apply")
-        && text(entry, "/subresource").unwrap_or_default().is_empty()
+    text_at(entry, "/manager") == Some(MANAGER)
+        && text_at(entry, "/operation") == Some("Apply")
+        && text_at(entry, "/subresource").unwrap_or_default().is_empty()
 }
 
 /// Returns whether an object was made by the Job of a control plane that makes its keys inside the cluster.
 pub(crate) fn is_of_keys(object: &Value) -> bool {
-    list(object, "/metadata/managedFields").iter().any(|entry| text(entry, "/manager") == Some(KEYS_MANAGER))
+    items_at(object, "/metadata/managedFields").iter().any(|entry| text_at(entry, "/manager") == Some(KEYS_MANAGER))
 }
 
 /// The names of all managers, the latest first, without those of a subresource such as `status`.
-pub(crate) fn managers(object: &Value) -> Vec<String> {
+pub(crate) fn list_managers(object: &Value) -> Vec<String> {
     managers_by(object, str::is_empty)
 }
 
@@ -41,10 +41,10 @@ pub(crate) fn managers_and_scalers(object: &Value) -> Vec<String> {
 }
 
 fn managers_by(object: &Value, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
-    let mut entries: Vec<(&str, &str)> = list(object, "/metadata/managedFields")
+    let mut entries: Vec<(&str, &str)> = items_at(object, "/metadata/managedFields")
         .iter()
-        .filter(|entry| is_wanted(text(entry, "/subresource").unwrap_or_default()))
-        .filter_map(|entry| Some((text(entry, "/time").unwrap_or_default(), text(entry, "/manager")?)))
+        .filter(|entry| is_wanted(text_at(entry, "/subresource").unwrap_or_default()))
+        .filter_map(|entry| Some((text_at(entry, "/time").unwrap_or_default(), text_at(entry, "/manager")?)))
         .collect();
     entries.sort_unstable_by(|a, b| b.cmp(a));
     let mut names: Vec<String> = Vec::new();
@@ -69,11 +69,11 @@ pub(crate) const AUTOSCALERS: &str = "kube-controller-manager";
 /// `scale`, as a HorizontalPodAutoscaler does, or as [`AUTOSCALERS`] without it, as a rollback gives the field back.
 pub(crate) fn scaled_by(object: &Value) -> Option<&str> {
     let scales = |entry: &&Value| {
-        (text(entry, "/subresource") == Some(SCALE) || text(entry, "/manager") == Some(AUTOSCALERS))
+        (text_at(entry, "/subresource") == Some(SCALE) || text_at(entry, "/manager") == Some(AUTOSCALERS))
             && entry.pointer("/fieldsV1/f:spec/f:replicas").is_some()
     };
-    let entries = list(object, "/metadata/managedFields").iter().filter(scales);
-    entries.filter_map(|entry| text(entry, "/manager")).find(|manager| !by_hand(manager))
+    let entries = items_at(object, "/metadata/managedFields").iter().filter(scales);
+    entries.filter_map(|entry| text_at(entry, "/manager")).find(|manager| !by_hand(manager))
 }
 
 /// Returns whether a manager is a person: kubectl, whichever of its commands.
@@ -84,60 +84,60 @@ pub(crate) fn by_hand(manager: &str) -> bool {
 /// The paths of a manifest that are not in a manager's entry: what others took or removed since we applied.
 pub(crate) fn not_owned(manifest: &Value, fields: &Value) -> Vec<String> {
     let mut missing = Vec::new();
-    walk(manifest, fields, &mut String::new(), &mut missing);
+    collect_missing_fields(manifest, fields, &mut String::new(), &mut missing);
     missing
 }
 
 /// Number of fields that an entry covers: the leaves of its tree.
-pub(crate) fn count(fields: &Value) -> u32 {
+pub(crate) fn count_fields(fields: &Value) -> u32 {
     let children: Vec<&Value> =
         fields.as_object().into_iter().flatten().filter(|(key, _)| *key != ".").map(|(_, child)| child).collect();
-    if children.is_empty() { 1 } else { children.into_iter().map(count).sum() }
+    if children.is_empty() { 1 } else { children.into_iter().map(count_fields).sum() }
 }
 
 /// Number of fields of an object that are ours, with the replicas that whoever scales it has taken: a number that an autoscaler does
 /// not make smaller.
-pub(crate) fn held(object: &Value) -> u32 {
-    let fields = ours(object);
+pub(crate) fn count_owned_fields(object: &Value) -> u32 {
+    let fields = owned_entry(object);
     let has_replicas = fields.is_some_and(|fields| fields.pointer("/f:spec/f:replicas").is_some());
-    fields.map_or(0, count) + u32::from(scaled_by(object).is_some() && !has_replicas)
+    fields.map_or(0, count_fields) + u32::from(scaled_by(object).is_some() && !has_replicas)
 }
 
 /// Returns whether a field names the object: no manager owns these.
-fn identity(path: &str, key: &str) -> bool {
+fn is_identity_field(path: &str, key: &str) -> bool {
     matches!((path, key), ("", "apiVersion" | "kind") | (".metadata", "name" | "namespace"))
 }
 
-fn walk(manifest: &Value, fields: &Value, path: &mut String, missing: &mut Vec<String>) {
+fn collect_missing_fields(manifest: &Value, fields: &Value, path: &mut String, missing: &mut Vec<String>) {
     let Some(fields) = fields.as_object() else { return };
     let length = path.len();
     match manifest {
-        Value::Object(map) if has(fields, "f:") || path.is_empty() => {
+        Value::Object(map) if has_key_prefix(fields, "f:") || path.is_empty() => {
             for (key, value) in map {
-                if identity(path, key) || is_empty(value) {
+                if is_identity_field(path, key) || is_empty(value) {
                     continue;
                 }
                 path.push('.');
                 path.push_str(key);
                 match fields.get(&format!("f:{key}")) {
-                    Some(child) => walk(value, child, path, missing),
+                    Some(child) => collect_missing_fields(value, child, path, missing),
                     // `metadata` itself is never listed when nothing in it is; its children are what counts.
                     None => missing.push(path.clone()),
                 }
                 path.truncate(length);
             }
         }
-        Value::Array(items) if has(fields, "k:") => {
+        Value::Array(items) if has_key_prefix(fields, "k:") => {
             for (index, item) in items.iter().enumerate() {
                 let _ = write!(path, "[{index}]");
                 match fields.iter().find(|(key, _)| names_item(key, item)) {
-                    Some((_, child)) => walk(item, child, path, missing),
+                    Some((_, child)) => collect_missing_fields(item, child, path, missing),
                     None => missing.push(path.clone()),
                 }
                 path.truncate(length);
             }
         }
-        Value::Array(items) if has(fields, "v:") => {
+        Value::Array(items) if has_key_prefix(fields, "v:") => {
             for (index, item) in items.iter().enumerate() {
                 if !fields.contains_key(&format!("v:{item}")) {
                     missing.push(format!("{path}[{index}]"));
@@ -149,7 +149,7 @@ fn walk(manifest: &Value, fields: &Value, path: &mut String, missing: &mut Vec<S
     }
 }
 
-fn has(fields: &Map<String, Value>, prefix: &str) -> bool {
+fn has_key_prefix(fields: &Map<String, Value>, prefix: &str) -> bool {
     fields.keys().any(|key| key.starts_with(prefix))
 }
 
@@ -186,8 +186,8 @@ pub(crate) fn names_item(key: &str, item: &Value) -> bool {
 /// The fields that a manager applied: the part of a live object that its entry covers, with the object's identity.
 ///
 /// Applying the result again with the same manager changes nothing.
-pub(crate) fn extract(live: &Value, fields: &Value) -> Value {
-    let mut part = pick(live, fields);
+pub(crate) fn extract_fields(live: &Value, fields: &Value) -> Value {
+    let mut part = pick_fields(live, fields);
     if !part.is_object() {
         part = Value::Object(Map::new());
     }
@@ -209,7 +209,7 @@ pub(crate) fn extract(live: &Value, fields: &Value) -> Value {
     part
 }
 
-fn pick(live: &Value, fields: &Value) -> Value {
+fn pick_fields(live: &Value, fields: &Value) -> Value {
     let Some(entries) = fields.as_object().filter(|map| !map.is_empty()) else { return live.clone() };
     match live {
         Value::Object(map) => {
@@ -218,7 +218,7 @@ fn pick(live: &Value, fields: &Value) -> Value {
                 if let Some(name) = key.strip_prefix("f:")
                     && let Some(value) = map.get(name)
                 {
-                    part.insert(name.to_owned(), pick(value, child));
+                    part.insert(name.to_owned(), pick_fields(value, child));
                 }
             }
             Value::Object(part)
@@ -227,7 +227,7 @@ fn pick(live: &Value, fields: &Value) -> Value {
             let mut part = Vec::new();
             for item in items {
                 if let Some((key, child)) = entries.iter().find(|(key, _)| names_item(key, item)) {
-                    let mut picked = pick(item, child);
+                    let mut picked = pick_fields(item, child);
                     add_keys(&mut picked, key);
                     part.push(picked);
                 } else if entries.contains_key(&format!("v:{item}")) {
@@ -286,7 +286,7 @@ pub(crate) fn unite_patches(into: &mut Value, other: &Value) {
 }
 
 /// Applies an RFC 7396 merge patch.
-pub(crate) fn merge(target: &mut Value, patch: &Value) {
+pub(crate) fn apply_merge_patch(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *target = patch.clone();
         return;
@@ -299,7 +299,7 @@ pub(crate) fn merge(target: &mut Value, patch: &Value) {
         if value.is_null() {
             map.remove(key);
         } else {
-            merge(map.entry(key.clone()).or_insert(Value::Null), value);
+            apply_merge_patch(map.entry(key.clone()).or_insert(Value::Null), value);
         }
     }
 }
@@ -326,7 +326,7 @@ mod tests {
     fn fields_that_nobody_touched_are_all_ours_whatever_the_server_added() {
         let manifest = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "namespace": "n", "labels": {"app": "a"}, "annotations": {}},
             "spec": {"selector": {"app": "a"}, "ports": [{"port": 443, "targetPort": "https"}]}});
-        assert_eq!(not_owned(&manifest, ours(&live()).unwrap()), Vec::<String>::new());
+        assert_eq!(not_owned(&manifest, owned_entry(&live()).unwrap()), Vec::<String>::new());
     }
 
     #[test]
@@ -334,7 +334,7 @@ mod tests {
         let manifest = json!({"metadata": {"name": "a", "labels": {"app": "a", "foreign": "x"}, "finalizers": ["x", "y"]},
             "spec": {"ports": [{"port": 443, "nodePort": 1}, {"port": 80}]}});
         assert_eq!(
-            not_owned(&manifest, ours(&live()).unwrap()),
+            not_owned(&manifest, owned_entry(&live()).unwrap()),
             [".metadata.finalizers[1]", ".metadata.labels.foreign", ".spec.ports[0].nodePort", ".spec.ports[1]"]
         );
     }
@@ -343,7 +343,7 @@ mod tests {
     fn what_we_applied_is_read_back_from_the_live_object() {
         let live = live();
         assert_eq!(
-            extract(&live, ours(&live).unwrap()),
+            extract_fields(&live, owned_entry(&live).unwrap()),
             json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "namespace": "n", "labels": {"app": "a"}},
                 "spec": {"selector": {"app": "a"}, "ports": [{"port": 443, "targetPort": "https"}]}})
         );
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn managers_are_listed_the_latest_first_without_repetition() {
-        assert_eq!(managers(&live()), ["fleetctl", "kubectl-edit"]);
+        assert_eq!(list_managers(&live()), ["fleetctl", "kubectl-edit"]);
     }
 
     #[test]
@@ -364,7 +364,7 @@ mod tests {
                 {"manager": manager, "operation": "Update", "time": "2026-01-02T00:00:00Z", "subresource": subresource, "fieldsV1": replicas}]}})
         };
         let by_scale = scaled("oc", "scale");
-        assert_eq!((scaled_by(&by_scale), managers(&by_scale)), (Some("oc"), vec!["fleetctl".to_owned()]));
+        assert_eq!((scaled_by(&by_scale), list_managers(&by_scale)), (Some("oc"), vec!["fleetctl".to_owned()]));
         assert_eq!(managers_and_scalers(&by_scale), ["oc", "fleetctl"]);
         assert_eq!(scaled_by(&scaled("kubectl", "scale")), None, "a person did");
         assert_eq!(scaled_by(&scaled("oc", "")), None, "it edited the object");
@@ -376,9 +376,9 @@ mod tests {
         let former = json!({"a": 1, "b": {"c": [1, 2], "d": true}, "gone": {"x": 1}});
         let current = json!({"a": 2, "b": {"c": [1], "e": 5}, "new": 1});
         let mut target = current.clone();
-        merge(&mut target, &merge_diff(&current, &former));
+        apply_merge_patch(&mut target, &merge_diff(&current, &former));
         assert_eq!(target, former);
-        merge(&mut target, &merge_diff(&current, &former));
+        apply_merge_patch(&mut target, &merge_diff(&current, &former));
         assert_eq!(target, former, "a second time changes nothing");
         assert_eq!(merge_diff(&former, &former), json!({}));
     }
@@ -391,7 +391,7 @@ mod tests {
         let mut united = merge_diff(&one, &former);
         unite_patches(&mut united, &merge_diff(&two, &former));
         for mut state in [one, two, former.clone()] {
-            merge(&mut state, &united);
+            apply_merge_patch(&mut state, &united);
             assert_eq!(state, former);
         }
     }

@@ -19,8 +19,8 @@ pub(crate) mod watch;
 
 pub use connect::kubeconfig::{ClientError, Connected, Target};
 pub use event::{Done, Event, Events, Numbered};
-pub(crate) use managed_fields::{merge, merge_diff};
+pub(crate) use managed_fields::{apply_merge_patch, merge_diff};
 pub use object::ObjectRef;
-pub use request::api_error::{ApiError, Cause, sentences};
+pub use request::api_error::{ApiError, Cause, error_sentences};
 pub use request::request_error::RequestError;
 pub use request::server::{ApplyOptions, MANAGER, Selection, Server, Written};

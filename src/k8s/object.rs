@@ -36,12 +36,12 @@ impl ObjectRef {
 
     /// The reference to an object as a server returns it, or nothing when it lacks a kind or a name.
     pub fn of(object: &Value) -> Option<Self> {
-        let (group, _) = split_api_version(text(object, "/apiVersion")?);
+        let (group, _) = split_api_version(text_at(object, "/apiVersion")?);
         Some(Self {
             group: group.to_owned(),
-            kind: text(object, "/kind")?.to_owned(),
-            namespace: text(object, "/metadata/namespace").map(str::to_owned),
-            name: text(object, "/metadata/name")?.to_owned(),
+            kind: text_at(object, "/kind")?.to_owned(),
+            namespace: text_at(object, "/metadata/namespace").map(str::to_owned),
+            name: text_at(object, "/metadata/name")?.to_owned(),
         })
     }
 
@@ -63,7 +63,7 @@ impl ObjectRef {
             && self.namespace.as_ref().is_none_or(|namespace| of(namespace, 63, "-"))
     }
 
-    pub(crate) fn is(&self, group: &str, kind: &str) -> bool {
+    pub(crate) fn is_kind(&self, group: &str, kind: &str) -> bool {
         self.group == group && self.kind == kind
     }
 }
@@ -80,43 +80,43 @@ impl fmt::Display for ObjectRef {
 }
 
 /// The text at a JSON pointer.
-pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> Option<&'a str> {
+pub(crate) fn text_at<'a>(object: &'a Value, pointer: &str) -> Option<&'a str> {
     object.pointer(pointer).and_then(Value::as_str)
 }
 
 /// The whole number at a JSON pointer.
-pub(crate) fn number(object: &Value, pointer: &str) -> Option<i64> {
+pub(crate) fn number_at(object: &Value, pointer: &str) -> Option<i64> {
     object.pointer(pointer).and_then(Value::as_i64)
 }
 
 /// The list at a JSON pointer, empty when there is none.
-pub(crate) fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
+pub(crate) fn items_at<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
     object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// A label's value.
-pub(crate) fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+pub(crate) fn object_label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object.get("metadata")?.get("labels")?.get(key)?.as_str()
 }
 
 /// An annotation's value.
-pub(crate) fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+pub(crate) fn object_annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object.get("metadata")?.get("annotations")?.get(key)?.as_str()
 }
 
 /// The uid, empty when there is none.
-pub(crate) fn uid(object: &Value) -> &str {
-    text(object, "/metadata/uid").unwrap_or_default()
+pub(crate) fn object_uid(object: &Value) -> &str {
+    text_at(object, "/metadata/uid").unwrap_or_default()
 }
 
 /// Returns whether somebody has asked for its deletion, which cannot be taken back.
 pub(crate) fn is_terminating(live: &Value) -> bool {
-    text(live, "/metadata/deletionTimestamp").is_some()
+    text_at(live, "/metadata/deletionTimestamp").is_some()
 }
 
 /// A condition of `status.conditions` by its type.
-pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    list(object, "/status/conditions").iter().find(|c| c.get("type").and_then(Value::as_str) == Some(kind))
+pub(crate) fn status_condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    items_at(object, "/status/conditions").iter().find(|c| c.get("type").and_then(Value::as_str) == Some(kind))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::object::text;
+use super::object::text_at;
 use super::request::api_error::ApiError;
 use super::request::server::{Selection, Server};
 use crate::api::kinds::Kind;
@@ -55,7 +55,7 @@ enum End {
 }
 
 /// Follows until the receiver is gone.
-pub(crate) async fn follow(
+pub(crate) async fn follow_objects(
     server: Server,
     kind: Kind,
     namespace: Option<String>,
@@ -94,7 +94,7 @@ pub(crate) async fn follow(
         let mut pause = PAUSE;
         while may_watch {
             let opened = Instant::now();
-            match watch(&server, &kind, &selection, &version, &updates).await {
+            match watch_once(&server, &kind, &selection, &version, &updates).await {
                 None => return,
                 // What happens meanwhile may never come through such a watch, so it is listed anew.
                 Some(End::Again(next)) if next == version && opened.elapsed() < AT_ONCE => {
@@ -120,7 +120,7 @@ fn pause_after(others: u32) -> Duration {
 }
 
 /// One watch. None when nobody listens any more.
-async fn watch(
+async fn watch_once(
     server: &Server,
     kind: &Kind,
     selection: &Selection<'_>,
@@ -128,7 +128,7 @@ async fn watch(
     updates: &UnboundedSender<Update>,
 ) -> Option<End> {
     let mut version = version.to_owned();
-    let mut body = match server.watch(kind, selection, &version, WATCH_SECONDS).await {
+    let mut body = match server.open_watch(kind, selection, &version, WATCH_SECONDS).await {
         Ok(body) => body,
         Err(error) if error.is_forbidden() || error.code == 405 => return Some(End::Forbidden),
         Err(error) if error.code == 410 => return Some(End::Stale),
@@ -145,8 +145,8 @@ async fn watch(
             let line: Vec<u8> = buffer.drain(..=end).collect();
             let Ok(mut event) = serde_json::from_slice::<Value>(&line) else { return Some(End::Stale) };
             let object = event.get_mut("object").map(Value::take).unwrap_or_default();
-            let next = text(&object, "/metadata/resourceVersion").map(str::to_owned);
-            match text(&event, "/type") {
+            let next = text_at(&object, "/metadata/resourceVersion").map(str::to_owned);
+            match text_at(&event, "/type") {
                 Some("ADDED" | "MODIFIED") => updates.send(Update::One { object, deleted: false }).ok()?,
                 Some("DELETED") => updates.send(Update::One { object, deleted: true }).ok()?,
                 Some("BOOKMARK") => {}
@@ -193,7 +193,7 @@ mod tests {
         });
         let server = Server::new(kube::Client::new(service, "default"), Events::none());
         let (updates, _kept) = mpsc::unbounded_channel();
-        let following = tokio::spawn(follow(server, Kind::known("", "Pod"), None, None, None, updates));
+        let following = tokio::spawn(follow_objects(server, Kind::from_table("", "Pod"), None, None, None, updates));
         let mut all = Vec::new();
         while all.len() < requests {
             all.push(asks.recv().await.unwrap());

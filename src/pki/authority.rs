@@ -7,7 +7,7 @@ use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa
 use time::OffsetDateTime;
 use zeroize::Zeroize;
 
-use super::certificate::parsed;
+use super::certificate::with_parsed_certificate;
 use super::encryption::{self, ENCRYPTION_FILE};
 use super::{CertificateFacts, Files, Lifetimes, PkiError, SecretText};
 
@@ -74,7 +74,7 @@ pub const AUTHORITY_FILES: [&str; 9] = [
 pub(super) struct PrivateKey(pub(super) KeyPair);
 
 impl PrivateKey {
-    pub(super) fn generate(entry: &str) -> Result<Self, PkiError> {
+    pub(super) fn generate_key(entry: &str) -> Result<Self, PkiError> {
         KeyPair::generate().map(Self).map_err(|source| PkiError::Make { entry: entry.to_owned(), source })
     }
 
@@ -104,17 +104,17 @@ pub struct Authorities {
 
 impl Authorities {
     /// Makes a new set.
-    pub fn generate(now: Timestamp, lifetimes: &Lifetimes) -> Result<Self, PkiError> {
+    pub fn generate_authorities(now: Timestamp, lifetimes: &Lifetimes) -> Result<Self, PkiError> {
         let mut files = Files::new();
         for kind in AuthorityKind::ALL {
-            let key = PrivateKey::generate(kind.key_file())?;
+            let key = PrivateKey::generate_key(kind.key_file())?;
             files.insert(kind.certificate_file(), self_signed(kind, &key, now, lifetimes.authority)?);
             files.insert(kind.key_file(), key.to_text());
         }
-        let pair = PrivateKey::generate(SIGNING_KEY_FILE)?;
+        let pair = PrivateKey::generate_key(SIGNING_KEY_FILE)?;
         files.insert(VERIFYING_KEY_FILE, pair.0.public_key_pem());
         files.insert(SIGNING_KEY_FILE, pair.to_text());
-        files.insert(ENCRYPTION_FILE, encryption::generate()?);
+        files.insert(ENCRYPTION_FILE, encryption::generate_encryption_config()?);
         Ok(Self { files })
     }
 
@@ -129,13 +129,13 @@ impl Authorities {
         }
         let kept = Self { files };
         for kind in AuthorityKind::ALL {
-            kept.check(kind, now)?;
+            kept.verify_authority(kind, now)?;
         }
-        let pair = PrivateKey::parse(SIGNING_KEY_FILE, kept.text(SIGNING_KEY_FILE))?;
-        if kept.text(VERIFYING_KEY_FILE).trim() != pair.0.public_key_pem().trim() {
-            return Err(mismatch(VERIFYING_KEY_FILE, SIGNING_KEY_FILE));
+        let pair = PrivateKey::parse(SIGNING_KEY_FILE, kept.file_text(SIGNING_KEY_FILE))?;
+        if kept.file_text(VERIFYING_KEY_FILE).trim() != pair.0.public_key_pem().trim() {
+            return Err(mismatch_error(VERIFYING_KEY_FILE, SIGNING_KEY_FILE));
         }
-        encryption::check(kept.text(ENCRYPTION_FILE))?;
+        encryption::check_encryption_config(kept.file_text(ENCRYPTION_FILE))?;
         Ok(kept)
     }
 
@@ -150,29 +150,29 @@ impl Authorities {
     }
 
     /// An authority's certificate in PEM form.
-    pub fn certificate(&self, kind: AuthorityKind) -> &str {
-        self.text(kind.certificate_file())
+    pub fn authority_certificate(&self, kind: AuthorityKind) -> &str {
+        self.file_text(kind.certificate_file())
     }
 
     /// An authority's private key.
-    pub(super) fn key(&self, kind: AuthorityKind) -> Result<PrivateKey, PkiError> {
-        PrivateKey::parse(kind.key_file(), self.text(kind.key_file()))
+    pub(super) fn authority_key(&self, kind: AuthorityKind) -> Result<PrivateKey, PkiError> {
+        PrivateKey::parse(kind.key_file(), self.file_text(kind.key_file()))
     }
 
-    fn text(&self, name: &str) -> &str {
+    fn file_text(&self, name: &str) -> &str {
         self.files.get(name).unwrap_or_default()
     }
 
-    fn check(&self, kind: AuthorityKind, now: Timestamp) -> Result<(), PkiError> {
+    fn verify_authority(&self, kind: AuthorityKind, now: Timestamp) -> Result<(), PkiError> {
         let entry = kind.certificate_file();
-        let key = self.key(kind)?;
-        parsed(entry, self.text(entry), |certificate| {
-            let facts = CertificateFacts::of(certificate);
+        let key = self.authority_key(kind)?;
+        with_parsed_certificate(entry, self.file_text(entry), |certificate| {
+            let facts = CertificateFacts::from_certificate(certificate);
             if !facts.authority {
                 return Err(PkiError::NotAnAuthority { entry: entry.to_owned() });
             }
             if key.0.public_key_raw() != certificate.public_key().subject_public_key.as_ref() {
-                return Err(mismatch(entry, kind.key_file()));
+                return Err(mismatch_error(entry, kind.key_file()));
             }
             if facts.not_after <= now {
                 return Err(PkiError::Expired { entry: entry.to_owned(), not_after: facts.not_after });
@@ -182,11 +182,11 @@ impl Authorities {
     }
 }
 
-fn mismatch(certificate: &str, key: &str) -> PkiError {
+fn mismatch_error(certificate: &str, key: &str) -> PkiError {
     PkiError::KeyMismatch { certificate: certificate.to_owned(), key: key.to_owned() }
 }
 
-fn make(entry: &str, source: rcgen::Error) -> PkiError {
+fn make_error(entry: &str, source: rcgen::Error) -> PkiError {
     PkiError::Make { entry: entry.to_owned(), source }
 }
 
@@ -194,7 +194,7 @@ fn make(entry: &str, source: rcgen::Error) -> PkiError {
 const CLOCK_ALLOWANCE: Duration = Duration::from_secs(5 * 60);
 
 /// First and last moment of a certificate made now.
-pub(super) fn validity(now: Timestamp, life: Duration) -> Result<(OffsetDateTime, OffsetDateTime), PkiError> {
+pub(super) fn validity_period(now: Timestamp, life: Duration) -> Result<(OffsetDateTime, OffsetDateTime), PkiError> {
     let outside = || PkiError::Time { now };
     let begin = now.checked_sub(CLOCK_ALLOWANCE).map_err(|_| outside())?;
     let end = now.checked_add(life).map_err(|_| outside())?;
@@ -214,11 +214,11 @@ pub(super) fn distinguished_name(organization: Option<&str>, common_name: &str) 
 
 fn self_signed(kind: AuthorityKind, key: &PrivateKey, now: Timestamp, life: Duration) -> Result<String, PkiError> {
     let mut params = CertificateParams::default();
-    (params.not_before, params.not_after) = validity(now, life)?;
+    (params.not_before, params.not_after) = validity_period(now, life)?;
     params.distinguished_name = distinguished_name(None, kind.common_name());
     // Path length 0: these sign leaves, never another authority.
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
-    let certificate = params.self_signed(&key.0).map_err(|source| make(kind.certificate_file(), source))?;
+    let certificate = params.self_signed(&key.0).map_err(|source| make_error(kind.certificate_file(), source))?;
     Ok(certificate.pem())
 }

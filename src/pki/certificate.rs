@@ -34,12 +34,12 @@ pub struct CertificateFacts {
 
 impl CertificateFacts {
     /// Reads the first certificate of a PEM text; `entry` names it in errors.
-    pub fn read(entry: &str, pem: &str) -> Result<Self, PkiError> {
-        parsed(entry, pem, |certificate| Ok(Self::of(certificate)))
+    pub fn from_pem(entry: &str, pem: &str) -> Result<Self, PkiError> {
+        with_parsed_certificate(entry, pem, |certificate| Ok(Self::from_certificate(certificate)))
     }
 
     /// Reads the facts of one parsed certificate.
-    pub(super) fn of(certificate: &X509Certificate<'_>) -> Self {
+    pub(super) fn from_certificate(certificate: &X509Certificate<'_>) -> Self {
         let usage = certificate.extended_key_usage().ok().flatten();
         let mut sans: Vec<San> = certificate
             .subject_alternative_name()
@@ -57,8 +57,8 @@ impl CertificateFacts {
                 .collect(),
             issuer: common_name(certificate.issuer()),
             sans,
-            not_before: moment(certificate.validity().not_before.timestamp()),
-            not_after: moment(certificate.validity().not_after.timestamp()),
+            not_before: saturating_timestamp(certificate.validity().not_before.timestamp()),
+            not_after: saturating_timestamp(certificate.validity().not_after.timestamp()),
             authority: certificate.is_ca(),
             server: usage.as_ref().is_some_and(|usage| usage.value.server_auth),
             client: usage.as_ref().is_some_and(|usage| usage.value.client_auth),
@@ -67,7 +67,7 @@ impl CertificateFacts {
     }
 }
 
-fn moment(seconds: i64) -> Timestamp {
+fn saturating_timestamp(seconds: i64) -> Timestamp {
     Timestamp::from_second(seconds).unwrap_or(if seconds < 0 { Timestamp::MIN } else { Timestamp::MAX })
 }
 
@@ -87,7 +87,7 @@ fn san_of(name: &GeneralName<'_>) -> Option<San> {
 }
 
 /// Parses the first certificate of a PEM text and hands it to `then`.
-pub(super) fn parsed<T>(
+pub(super) fn with_parsed_certificate<T>(
     entry: &str,
     pem: &str,
     then: impl FnOnce(&X509Certificate<'_>) -> Result<T, PkiError>,
@@ -111,14 +111,14 @@ pub(super) fn signed_by(certificate: &X509Certificate<'_>, issuer: &X509Certific
 /// Files that are neither are left out; what cannot be read is in the list with its error.
 pub fn facts_of(files: &Files) -> Vec<(String, Result<CertificateFacts, PkiError>)> {
     let mut all = Vec::new();
-    for (name, text) in files.expose() {
+    for (name, text) in files.expose_all() {
         if has_extension(name, "crt") {
-            all.push((name.to_owned(), CertificateFacts::read(name, text)));
+            all.push((name.to_owned(), CertificateFacts::from_pem(name, text)));
         } else if has_extension(name, "kubeconfig") {
             // A kubeconfig with a token holds no certificate to speak of.
             let facts = match Kubeconfig::parse(name, text) {
-                Ok(kubeconfig) => match kubeconfig.certificate() {
-                    Some((certificate, _)) => CertificateFacts::read(name, certificate),
+                Ok(kubeconfig) => match kubeconfig.client_certificate() {
+                    Some((certificate, _)) => CertificateFacts::from_pem(name, certificate),
                     None => continue,
                 },
                 Err(error) => Err(error),

@@ -17,7 +17,7 @@ const RESOURCES: [&str; 2] = ["secrets", "schedules.cluster.fleet-scheduler.io"]
 
 /// A new configuration with a random key. `identity` comes last, so that what was written before
 /// encryption was switched on can still be read.
-pub(super) fn generate() -> Result<SecretText, PkiError> {
+pub(super) fn generate_encryption_config() -> Result<SecretText, PkiError> {
     let mut key = Zeroizing::new([0_u8; 32]);
     SystemRandom::new().fill(key.as_mut_slice()).map_err(|_| PkiError::Random)?;
     let secret = Zeroizing::new(STANDARD.encode(key.as_slice()));
@@ -62,7 +62,7 @@ struct Key {
 }
 
 /// Checks that a kept configuration has at least one usable key. The text is never part of the error.
-pub(super) fn check(text: &str) -> Result<(), PkiError> {
+pub(super) fn check_encryption_config(text: &str) -> Result<(), PkiError> {
     let unreadable = || PkiError::Unreadable {
         entry: ENCRYPTION_FILE.to_owned(),
         expected: "an EncryptionConfiguration with a key",

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::kubeconfig::admin_user;
 use super::{
     Authorities, AuthorityKind, Endpoint, Files, Kubeconfig, KubeconfigUser, Leaf, LeafStore, Lifetimes, PkiError,
-    Renewal, San, SecretText, issue, still_good,
+    Renewal, San, SecretText, issue_leaf, still_good,
 };
 
 /// Number of etcd's members whose names are in its certificates ahead of time, so that a cluster can grow to this size
@@ -33,7 +33,7 @@ impl Subject {
         Endpoint { host: San::Dns(format!("apiserver.{namespace}.svc")), port: 443 }
     }
 
-    fn sans(&self, leaf: Leaf) -> Vec<San> {
+    fn leaf_sans(&self, leaf: Leaf) -> Vec<San> {
         let namespace = &self.namespace;
         let mut sans = match leaf {
             Leaf::ApiServer => {
@@ -42,13 +42,13 @@ impl Subject {
                 sans.push(San::Ip([10, 96, 0, 1].into()));
                 sans.extend([self.public.host.clone(), self.internal.host.clone()]);
                 sans.extend(self.extra_sans.iter().cloned());
-                sans.extend(loopback());
+                sans.extend(loopback_sans());
                 sans
             }
             Leaf::EtcdServer => {
                 let mut sans = service_names("etcd-client", namespace);
                 sans.extend(etcd_members(namespace));
-                sans.extend(loopback());
+                sans.extend(loopback_sans());
                 sans
             }
             // A peer looks every name of the other's certificate up to find the address it comes from:
@@ -62,10 +62,10 @@ impl Subject {
     }
 
     /// The server that a leaf's kubeconfig names.
-    fn server(&self, leaf: Leaf) -> String {
+    fn kubeconfig_server(&self, leaf: Leaf) -> String {
         match leaf {
-            Leaf::Admin => self.public.url(),
-            _ => self.internal.url(),
+            Leaf::Admin => self.public.endpoint_url(),
+            _ => self.internal.endpoint_url(),
         }
     }
 }
@@ -90,7 +90,7 @@ fn etcd_members(namespace: &str) -> Vec<San> {
         .collect()
 }
 
-fn loopback() -> [San; 3] {
+fn loopback_sans() -> [San; 3] {
     [San::Dns("localhost".to_owned()), San::Ip([127, 0, 0, 1].into()), San::Ip(std::net::Ipv6Addr::LOCALHOST.into())]
 }
 
@@ -109,7 +109,7 @@ pub struct Completed {
 
 impl Completed {
     /// Returns whether the set is what was found.
-    pub fn unchanged(&self) -> bool {
+    pub fn is_unchanged(&self) -> bool {
         !self.new_authorities && self.issued.is_empty() && self.rewritten.is_empty()
     }
 }
@@ -118,21 +118,21 @@ impl Completed {
 ///
 /// Authorities are made only where no part of them was found; a damaged set is an error that names the entry,
 /// because making it anew would cut off everything that trusts it.
-pub fn ensure(found: &Files, subject: &Subject, now: Timestamp, lifetimes: &Lifetimes) -> Result<Completed, PkiError> {
+pub fn ensure_key_set(found: &Files, subject: &Subject, now: Timestamp, lifetimes: &Lifetimes) -> Result<Completed, PkiError> {
     let new_authorities = !Authorities::any_in(found);
     let authorities =
-        if new_authorities { Authorities::generate(now, lifetimes)? } else { Authorities::from_map(found, now)? };
+        if new_authorities { Authorities::generate_authorities(now, lifetimes)? } else { Authorities::from_map(found, now)? };
     let mut completed =
         Completed { files: authorities.to_map(), new_authorities, issued: Vec::new(), rewritten: Vec::new() };
     for leaf in Leaf::ALL {
-        let (certificate, key) = match usable(found, leaf, &authorities, subject, now, lifetimes) {
+        let (certificate, key) = match find_usable_leaf(found, leaf, &authorities, subject, now, lifetimes) {
             Ok(pair) => pair,
             Err(reason) => {
                 completed.issued.push((leaf, reason));
-                issue(&authorities, &leaf.spec(subject.sans(leaf)), now, lifetimes)?
+                issue_leaf(&authorities, &leaf.to_spec(subject.leaf_sans(leaf)), now, lifetimes)?
             }
         };
-        match leaf.store() {
+        match leaf.leaf_store() {
             LeafStore::Pair { certificate: certificate_file, key: key_file } => {
                 completed.files.insert(certificate_file, certificate);
                 completed.files.insert(key_file, key);
@@ -140,8 +140,8 @@ pub fn ensure(found: &Files, subject: &Subject, now: Timestamp, lifetimes: &Life
             LeafStore::Kubeconfig(name) => {
                 let kubeconfig = Kubeconfig {
                     context: subject.control_plane.clone(),
-                    server: subject.server(leaf),
-                    authority: authorities.certificate(AuthorityKind::Cluster).to_owned(),
+                    server: subject.kubeconfig_server(leaf),
+                    authority: authorities.authority_certificate(AuthorityKind::Cluster).to_owned(),
                     user: match leaf {
                         Leaf::Admin => admin_user(&subject.control_plane),
                         _ => leaf.common_name().to_owned(),
@@ -161,7 +161,7 @@ pub fn ensure(found: &Files, subject: &Subject, now: Timestamp, lifetimes: &Life
 }
 
 /// The certificate and key that were found for a leaf, if they can go on being used.
-fn usable(
+fn find_usable_leaf(
     found: &Files,
     leaf: Leaf,
     authorities: &Authorities,
@@ -169,7 +169,7 @@ fn usable(
     now: Timestamp,
     lifetimes: &Lifetimes,
 ) -> Result<(String, SecretText), Renewal> {
-    let (certificate, key) = match leaf.store() {
+    let (certificate, key) = match leaf.leaf_store() {
         LeafStore::Pair { certificate, key } => {
             let text = |name| found.get(name).ok_or(Renewal::Missing);
             (text(certificate)?.to_owned(), SecretText::new(text(key)?.to_owned()))
@@ -177,10 +177,10 @@ fn usable(
         LeafStore::Kubeconfig(name) => {
             let text = found.get(name).ok_or(Renewal::Missing)?;
             let kubeconfig = Kubeconfig::parse(name, text).map_err(|_| Renewal::Unreadable)?;
-            let (certificate, key) = kubeconfig.certificate().ok_or(Renewal::Unreadable)?;
+            let (certificate, key) = kubeconfig.client_certificate().ok_or(Renewal::Unreadable)?;
             (certificate.to_owned(), key.clone())
         }
     };
-    still_good(authorities, &leaf.spec(subject.sans(leaf)), &certificate, key.expose(), now, lifetimes)?;
+    still_good(authorities, &leaf.to_spec(subject.leaf_sans(leaf)), &certificate, key.expose(), now, lifetimes)?;
     Ok((certificate, key))
 }

@@ -73,12 +73,12 @@ impl Files {
     }
 
     /// The file names, sorted.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
+    pub fn file_names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 
     /// Names and texts, sorted by name. See [`SecretText::expose`].
-    pub fn expose(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub fn expose_all(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, text)| (name.as_str(), text.expose()))
     }
 

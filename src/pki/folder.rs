@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::{Files, SecretText};
 use crate::api::util::file;
 pub use crate::api::util::file::FileError as FolderError;
-use crate::api::util::file::{PRIVATE, PRIVATE_FOLDER, failed, kind};
+use crate::api::util::file::{PRIVATE, PRIVATE_FOLDER, wrap_io_error, describe_file_kind};
 
 /// Size of a file, in bytes, beyond which it is none of ours.
 const LARGEST: u64 = 1024 * 1024;
@@ -24,14 +24,14 @@ pub fn write_file(folder: &Path, name: &str, text: &str) -> Result<PathBuf, Fold
     if closed && read_regular(&path).is_ok_and(|present| present.as_deref() == Some(text)) {
         return Ok(path);
     }
-    file::write(&path, text.as_bytes(), PRIVATE)?;
+    file::replace_file(&path, text.as_bytes(), PRIVATE)?;
     Ok(path)
 }
 
 /// Writes every file of a set into a folder. Files of other names are left alone.
 pub fn write_folder(folder: &Path, files: &Files) -> Result<(), FolderError> {
     file::private_folder(folder)?;
-    for (name, text) in files.expose() {
+    for (name, text) in files.expose_all() {
         write_file(folder, name, text)?;
     }
     Ok(())
@@ -47,7 +47,7 @@ pub(super) fn write_new_folder(folder: &Path, files: &Files) -> Result<bool, Fol
         .prefix(".new-")
         .permissions(Permissions::from_mode(PRIVATE_FOLDER))
         .tempdir_in(folder.parent().unwrap_or(folder))
-        .map_err(failed("write", folder))?;
+        .map_err(wrap_io_error("write", folder))?;
     write_folder(whole.path(), files)?;
     match std::fs::rename(whole.path(), folder) {
         Ok(()) => {
@@ -55,7 +55,7 @@ pub(super) fn write_new_folder(folder: &Path, files: &Files) -> Result<bool, Fol
             Ok(true)
         }
         Err(error) if is_taken(error.kind()) => Ok(false),
-        Err(error) => Err(failed("write", folder)(error)),
+        Err(error) => Err(wrap_io_error("write", folder)(error)),
     }
 }
 
@@ -74,16 +74,16 @@ pub fn read_folder(folder: &Path) -> Result<Files, FolderError> {
         Ok(metadata) => {
             return Err(FolderError::Unexpected {
                 path: folder.to_owned(),
-                found: kind(&metadata),
+                found: describe_file_kind(&metadata),
                 expected: "a folder",
             });
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Files::new()),
-        Err(error) => return Err(failed("look at", folder)(error)),
+        Err(error) => return Err(wrap_io_error("look at", folder)(error)),
     }
     let mut files = Files::new();
-    for entry in std::fs::read_dir(folder).map_err(failed("list", folder))? {
-        let entry = entry.map_err(failed("list", folder))?;
+    for entry in std::fs::read_dir(folder).map_err(wrap_io_error("list", folder))? {
+        let entry = entry.map_err(wrap_io_error("list", folder))?;
         let Ok(name) = entry.file_name().into_string() else { continue };
         if name.starts_with('.') || entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;

@@ -7,10 +7,10 @@ use jiff::Timestamp;
 
 use super::folder::{read_regular, write_new_folder};
 use super::{
-    Authorities, Completed, Files, FolderError, Lifetimes, PkiError, Subject, ensure, facts_of, read_folder,
+    Authorities, Completed, Files, FolderError, Lifetimes, PkiError, Subject, ensure_key_set, facts_of, read_folder,
     write_file, write_folder,
 };
-use crate::api::util::digest::full;
+use crate::api::util::digest::full_digest;
 
 /// The file of the note. A name with a dot in front is no part of a set.
 ///
@@ -28,7 +28,7 @@ pub enum KeptError {
     Keys(#[from] PkiError),
 }
 
-/// As [`ensure()`], for the set in a folder; what was made is written there. A new set appears at once: of several runs that
+/// As [`ensure_key_set`], for the set in a folder; what was made is written there. A new set appears at once: of several runs that
 /// find none, all use that of the fastest.
 ///
 /// # Errors
@@ -44,12 +44,12 @@ pub fn ensure_kept(
     let noted = read_regular(&folder.join(NOTE)).ok().flatten();
     if noted
         .and_then(|text| Note::parse(&text))
-        .is_some_and(|note| note.covers(now) && note.digest == digest(&found, subject, lifetimes))
+        .is_some_and(|note| note.is_valid_at(now) && note.digest == digest_key_set(&found, subject, lifetimes))
     {
         return Ok(Completed { files: found, new_authorities: false, issued: Vec::new(), rewritten: Vec::new() });
     }
-    let completed = ensure(&found, subject, now, lifetimes)?;
-    let mut written = completed.unchanged();
+    let completed = ensure_key_set(&found, subject, now, lifetimes)?;
+    let mut written = completed.is_unchanged();
     if completed.new_authorities {
         // A note without a set is of no use, and would keep the new one from its place.
         let _ = std::fs::remove_file(folder.join(NOTE));
@@ -66,7 +66,7 @@ pub fn ensure_kept(
     let mut kept = found;
     kept.extend(completed.files.clone());
     if let Some(until) = good_until(&kept, lifetimes).filter(|until| *until > now) {
-        let note = Note { digest: digest(&kept, subject, lifetimes), since: now.as_second(), until: until.as_second() };
+        let note = Note { digest: digest_key_set(&kept, subject, lifetimes), since: now.as_second(), until: until.as_second() };
         write_file(folder, NOTE, &note.to_text())?;
     }
     Ok(completed)
@@ -95,19 +95,19 @@ impl Note {
         format!("{} {} {}\n", self.digest, self.since, self.until)
     }
 
-    fn covers(&self, now: Timestamp) -> bool {
+    fn is_valid_at(&self, now: Timestamp) -> bool {
         (self.since..self.until).contains(&now.as_second())
     }
 }
 
 /// Returns the digest of a set and of what is asked of it. The program's version is in it too: another one may ask for
 /// more.
-fn digest(files: &Files, subject: &Subject, lifetimes: &Lifetimes) -> String {
+fn digest_key_set(files: &Files, subject: &Subject, lifetimes: &Lifetimes) -> String {
     let mut all = format!("{} {subject:?} {lifetimes:?}", env!("CARGO_PKG_VERSION"));
-    for (name, text) in files.expose() {
-        all.push_str(&format!(" {name:?} {}", full(text.as_bytes())));
+    for (name, text) in files.expose_all() {
+        all.push_str(&format!(" {name:?} {}", full_digest(text.as_bytes())));
     }
-    full(all.as_bytes())
+    full_digest(all.as_bytes())
 }
 
 /// The moment when the first certificate needs another look.
@@ -156,18 +156,18 @@ mod tests {
     #[test]
     fn a_set_that_was_found_good_is_taken_as_it_is() {
         let folder = kept();
-        let full = ensure(&read_folder(folder.path()).unwrap(), &subject("a.example"), now(), &Lifetimes::default());
+        let full = ensure_key_set(&read_folder(folder.path()).unwrap(), &subject("a.example"), now(), &Lifetimes::default());
         let noted = again(&folder, now()).unwrap();
-        assert!(noted.unchanged());
+        assert!(noted.is_unchanged());
         assert_eq!(noted.files, full.unwrap().files);
         // It is the note that was believed: with one that fits, even a set that is none passes.
         let nonsense = Files::from_iter([("ca.crt".to_owned(), "none".to_owned())]);
         let empty = tempfile::tempdir().unwrap();
         write_folder(empty.path(), &nonsense).unwrap();
         let seconds = now().as_second();
-        let digest = digest(&nonsense, &subject("a.example"), &Lifetimes::default());
+        let digest = digest_key_set(&nonsense, &subject("a.example"), &Lifetimes::default());
         write_file(empty.path(), NOTE, &Note { digest, since: seconds, until: seconds + 1 }.to_text()).unwrap();
-        assert!(again(&empty, now()).unwrap().unchanged());
+        assert!(again(&empty, now()).unwrap().is_unchanged());
     }
 
     #[test]
@@ -187,7 +187,7 @@ mod tests {
 
         let folder = kept();
         let moved = ensure_kept(folder.path(), &subject("b.example"), now(), &Lifetimes::default()).unwrap();
-        assert!(!moved.unchanged(), "another address needs another certificate");
+        assert!(!moved.is_unchanged(), "another address needs another certificate");
 
         let folder = kept();
         let late = now() + Duration::from_secs(306 * 24 * 60 * 60);
@@ -199,8 +199,8 @@ mod tests {
         let folder = kept();
         let note = Note::parse(&std::fs::read_to_string(folder.path().join(NOTE)).unwrap()).unwrap();
         let day = |days: u64| now() + Duration::from_secs(days * 24 * 60 * 60);
-        assert!(note.covers(now()) && note.covers(day(304)));
-        assert!(!note.covers(day(306)) && !note.covers(now() - Duration::from_secs(1)));
+        assert!(note.is_valid_at(now()) && note.is_valid_at(day(304)));
+        assert!(!note.is_valid_at(day(306)) && !note.is_valid_at(now() - Duration::from_secs(1)));
     }
 
     #[test]
@@ -208,7 +208,7 @@ mod tests {
         let folder = kept();
         for text in [b"".as_slice(), b"abc", b"abc 1", b"abc 1 x", b"abc 1 2 3", b"\xff"] {
             std::fs::write(folder.path().join(NOTE), text).unwrap();
-            assert!(again(&folder, now()).unwrap().unchanged(), "{text:?}");
+            assert!(again(&folder, now()).unwrap().is_unchanged(), "{text:?}");
             assert!(Note::parse(&std::fs::read_to_string(folder.path().join(NOTE)).unwrap()).is_some(), "{text:?}");
         }
     }
@@ -236,12 +236,12 @@ mod tests {
         let folder = kept();
         let inode = || std::fs::metadata(folder.path()).unwrap().ino();
         let before = inode();
-        for name in read_folder(folder.path()).unwrap().names() {
+        for name in read_folder(folder.path()).unwrap().file_names() {
             std::fs::remove_file(folder.path().join(name)).unwrap();
         }
         assert!(again(&folder, now()).unwrap().new_authorities);
         assert_ne!(inode(), before, "a folder with the whole set took the place of the one that was there");
-        assert!(again(&folder, now()).unwrap().unchanged());
+        assert!(again(&folder, now()).unwrap().is_unchanged());
     }
 
     #[test]
@@ -250,7 +250,7 @@ mod tests {
         std::fs::write(folder.path().join("README"), "mine").unwrap();
         assert!(again(&folder, now()).unwrap().new_authorities);
         assert_eq!(std::fs::read_to_string(folder.path().join("README")).unwrap(), "mine");
-        assert!(again(&folder, now()).unwrap().unchanged());
+        assert!(again(&folder, now()).unwrap().is_unchanged());
     }
 
     #[test]

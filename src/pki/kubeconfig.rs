@@ -44,13 +44,13 @@ impl Kubeconfig {
     pub fn to_yaml(&self, entry: &str) -> Result<SecretText, PkiError> {
         // Block scalars off: Kubernetes' reader does not take every one that the writer would choose.
         let options = serde_saphyr::ser_options! { prefer_block_scalars: false, compact_list_indent: true };
-        serde_saphyr::to_string_with_options(&self.document(), options)
+        serde_saphyr::to_string_with_options(&self.to_document(), options)
             .map(SecretText::new)
             .map_err(|_| PkiError::Write { entry: entry.to_owned() })
     }
 
     /// The kubeconfig as it is written.
-    pub(super) fn document(&self) -> impl Serialize {
+    pub(super) fn to_document(&self) -> impl Serialize {
         let credential = match &self.credential {
             KubeconfigUser::Certificate { certificate, key } => Credential {
                 client_certificate_data: Some(STANDARD.encode(certificate)),
@@ -99,24 +99,24 @@ impl Kubeconfig {
         let document: Value = serde_saphyr::from_str(text).map_err(|_| unreadable())?;
         let document = Part { entry, path: String::new(), value: &document };
         document.has_only(&["apiVersion", "kind", "clusters", "users", "contexts", "current-context"])?;
-        let clusters = document.named("clusters", "cluster", &["server", "certificate-authority-data"])?;
-        let users = document.named("users", "user", &["client-certificate-data", "client-key-data", "token"])?;
-        let contexts = document.named("contexts", "context", &["cluster", "user", "namespace"])?;
-        let text = |part: &Part<'_>, key: &str| part.text(key).map(str::to_owned).ok_or_else(unreadable);
+        let clusters = document.read_named_parts("clusters", "cluster", &["server", "certificate-authority-data"])?;
+        let users = document.read_named_parts("users", "user", &["client-certificate-data", "client-key-data", "token"])?;
+        let contexts = document.read_named_parts("contexts", "context", &["cluster", "user", "namespace"])?;
+        let text = |part: &Part<'_>, key: &str| part.part_text(key).map(str::to_owned).ok_or_else(unreadable);
         let decoded = |part: &Part<'_>, key: &str| {
             let bytes = STANDARD.decode(text(part, key)?).map_err(|_| unreadable())?;
             String::from_utf8(bytes).ok().filter(|text| !text.is_empty()).ok_or_else(unreadable)
         };
         let context_name = text(&document, "current-context")?;
-        let context = Part::find(&contexts, &context_name).ok_or_else(unreadable)?;
-        let cluster = Part::find(&clusters, &text(context, "cluster")?).ok_or_else(unreadable)?;
+        let context = Part::find_named_part(&contexts, &context_name).ok_or_else(unreadable)?;
+        let cluster = Part::find_named_part(&clusters, &text(context, "cluster")?).ok_or_else(unreadable)?;
         let user_name = text(context, "user")?;
-        let user = Part::find(&users, &user_name).ok_or_else(unreadable)?;
+        let user = Part::find_named_part(&users, &user_name).ok_or_else(unreadable)?;
         let server = text(cluster, "server")?;
         if !is_https(&server) {
             return Err(PkiError::NotHttps { entry: entry.to_owned(), server: visible_cell(&server).into_owned() });
         }
-        let credential = if user.text("client-certificate-data").is_some() {
+        let credential = if user.part_text("client-certificate-data").is_some() {
             KubeconfigUser::Certificate {
                 certificate: decoded(user, "client-certificate-data")?,
                 key: SecretText::new(decoded(user, "client-key-data")?),
@@ -137,7 +137,7 @@ impl Kubeconfig {
     }
 
     /// The client certificate and its key, unless the user has a token.
-    pub fn certificate(&self) -> Option<(&str, &SecretText)> {
+    pub fn client_certificate(&self) -> Option<(&str, &SecretText)> {
         match &self.credential {
             KubeconfigUser::Certificate { certificate, key } => Some((certificate, key)),
             KubeconfigUser::Token(_) => None,
@@ -173,13 +173,13 @@ impl<'v> Part<'v> {
     /// Fields that kubectl writes into any part, and that mean nothing to a client.
     const MEANINGLESS: [&'static str; 2] = ["preferences", "extensions"];
 
-    fn unreadable(&self) -> PkiError {
+    fn unreadable_error(&self) -> PkiError {
         PkiError::Unreadable { entry: self.entry.to_owned(), expected: "a kubeconfig with embedded certificates" }
     }
 
     /// Refuses every field but these.
     fn has_only(&self, fields: &[&str]) -> Result<(), PkiError> {
-        let map = self.value.as_object().ok_or_else(|| self.unreadable())?;
+        let map = self.value.as_object().ok_or_else(|| self.unreadable_error())?;
         let foreign = |name: &&String| !fields.contains(&name.as_str()) && !Self::MEANINGLESS.contains(&name.as_str());
         match map.keys().find(foreign) {
             // The name is somebody else's text, too.
@@ -192,24 +192,24 @@ impl<'v> Part<'v> {
     }
 
     /// The items of a list of named things: each name with its content, which has only these fields.
-    fn named(&self, list: &str, key: &str, fields: &[&str]) -> Result<Vec<(String, Self)>, PkiError> {
-        let items = self.value[list].as_array().ok_or_else(|| self.unreadable())?;
+    fn read_named_parts(&self, list: &str, key: &str, fields: &[&str]) -> Result<Vec<(String, Self)>, PkiError> {
+        let items = self.value[list].as_array().ok_or_else(|| self.unreadable_error())?;
         let read = |(index, value): (usize, &'v Value)| {
             let path = format!("{}{list}[{index}].", self.path);
             let item = Self { entry: self.entry, path, value };
             item.has_only(&["name", key])?;
             let content = Self { path: format!("{}{key}.", item.path), value: &item.value[key], ..item.clone() };
             content.has_only(fields)?;
-            Ok((item.text("name").ok_or_else(|| self.unreadable())?.to_owned(), content))
+            Ok((item.part_text("name").ok_or_else(|| self.unreadable_error())?.to_owned(), content))
         };
         items.iter().enumerate().map(read).collect()
     }
 
-    fn find<'l>(list: &'l [(String, Self)], name: &str) -> Option<&'l Self> {
+    fn find_named_part<'l>(list: &'l [(String, Self)], name: &str) -> Option<&'l Self> {
         list.iter().find(|(known, _)| known == name).map(|(_, part)| part)
     }
 
-    fn text(&self, key: &str) -> Option<&'v str> {
+    fn part_text(&self, key: &str) -> Option<&'v str> {
         self.value[key].as_str()
     }
 }

@@ -55,17 +55,17 @@ enum Data {
 }
 
 impl EditedPart {
-    fn text(&self) -> Option<&str> {
+    fn as_scalar(&self) -> Option<&str> {
         if let Data::Scalar(text) = &self.data { Some(text) } else { None }
     }
 
-    fn entry(&self, key: &str) -> Option<&(Self, Self)> {
+    fn find_entry(&self, key: &str) -> Option<&(Self, Self)> {
         let Data::Map(_, entries) = &self.data else { return None };
-        entries.iter().find(|(name, _)| name.text() == Some(key))
+        entries.iter().find(|(name, _)| name.as_scalar() == Some(key))
     }
 
     fn get(&self, key: &str) -> Option<&Self> {
-        self.entry(key).map(|(_, value)| value)
+        self.find_entry(key).map(|(_, value)| value)
     }
 }
 
@@ -76,7 +76,7 @@ struct Reader<'t> {
 }
 
 impl<'t> Reader<'t> {
-    fn step(&mut self) -> Option<(Event<'t>, Range<usize>)> {
+    fn next_event(&mut self) -> Option<(Event<'t>, Range<usize>)> {
         let (event, span) = self.events.get(self.next)?;
         self.next += 1;
         // What is not written, such as the null behind `users:`, lies at the end of what is.
@@ -86,17 +86,17 @@ impl<'t> Reader<'t> {
     }
 
     /// The next part; none at the end of a list or mapping, and for what has no place in a kubeconfig.
-    fn part(&mut self) -> Option<EditedPart> {
-        let (event, range) = self.step()?;
+    fn read_part(&mut self) -> Option<EditedPart> {
+        let (event, range) = self.next_event()?;
         let start = range.start;
         match event {
             Event::Scalar(text, _, 0, None) => Some(EditedPart { data: Data::Scalar(text.into_owned()), range }),
             Event::SequenceStart(style, 0, None) => {
                 let mut items = Vec::new();
                 while !matches!(self.events.get(self.next)?.0, Event::SequenceEnd) {
-                    items.push(self.part()?);
+                    items.push(self.read_part()?);
                 }
-                let end = self.step()?.1.end;
+                let end = self.next_event()?.1.end;
                 let last = items.last().map_or(range.end, |item| item.range.end);
                 let end = if style == StructureStyle::Flow { end } else { last };
                 Some(EditedPart { data: Data::List(style, items), range: start..end })
@@ -104,10 +104,10 @@ impl<'t> Reader<'t> {
             Event::MappingStart(style, 0, None) => {
                 let mut entries = Vec::new();
                 while !matches!(self.events.get(self.next)?.0, Event::MappingEnd) {
-                    let key = self.part()?;
-                    entries.push((key, self.part()?));
+                    let key = self.read_part()?;
+                    entries.push((key, self.read_part()?));
                 }
-                let end = self.step()?.1.end;
+                let end = self.next_event()?.1.end;
                 let last = entries.last().map_or(range.end, |(key, value)| value.range.end.max(key.range.end));
                 let end = if style == StructureStyle::Flow { end } else { last };
                 Some(EditedPart { data: Data::Map(style, entries), range: start..end })
@@ -117,7 +117,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-fn parts(text: &str) -> Result<EditedPart, EditError> {
+fn parse_parts(text: &str) -> Result<EditedPart, EditError> {
     let options = granit_parser::options! { emit_comments: false };
     let events: Result<Vec<_>, _> = Parser::new_from_str_with_options(text, options).collect();
     let events = events.map_err(|_| EditError::Unusable("it is not YAML"))?;
@@ -129,7 +129,7 @@ fn parts(text: &str) -> Result<EditedPart, EditError> {
     }
     let begin = events.iter().position(|(event, _)| matches!(event, Event::DocumentStart(..))).unwrap_or_default() + 1;
     let mut reader = Reader { events, next: begin, end: 0 };
-    let root = reader.part().ok_or(EditError::Unusable("it has anchors or tags"))?;
+    let root = reader.read_part().ok_or(EditError::Unusable("it has anchors or tags"))?;
     match root.data {
         Data::Map(StructureStyle::Flow, _) => Err(EditError::Unusable("it is written as JSON")),
         Data::Map(..) => Ok(root),
@@ -137,7 +137,7 @@ fn parts(text: &str) -> Result<EditedPart, EditError> {
     }
 }
 
-fn values(text: &str) -> Result<Value, EditError> {
+fn parse_values(text: &str) -> Result<Value, EditError> {
     if text.trim().is_empty() {
         return Ok(json!({}));
     }
@@ -167,7 +167,7 @@ fn lines_of(text: &str, item: &EditedPart) -> Result<(Range<usize>, usize), Edit
 }
 
 /// One entry as an item of a list whose dashes stand at `indent`. Bodies are flat, so each value fits its line as JSON.
-fn item(indent: usize, key: &str, name: &str, body: &Map<String, Value>) -> String {
+fn format_list_item(indent: usize, key: &str, name: &str, body: &Map<String, Value>) -> String {
     let pad = " ".repeat(indent);
     let mut text = format!("{pad}- {key}:\n");
     for (field, value) in body {
@@ -179,7 +179,7 @@ fn item(indent: usize, key: &str, name: &str, body: &Map<String, Value>) -> Stri
 
 type Edits = Vec<(Range<usize>, String)>;
 
-fn applied(text: &str, mut edits: Edits) -> String {
+fn apply_edits(text: &str, mut edits: Edits) -> String {
     edits.sort_by_key(|(range, _)| std::cmp::Reverse((range.start, range.end)));
     let mut result = text.to_owned();
     for (range, new) in edits {
@@ -191,7 +191,7 @@ fn applied(text: &str, mut edits: Edits) -> String {
 }
 
 /// Puts an entry into a list: in the place of the one of that name, else at its end.
-fn put(
+fn put_entry(
     text: &str,
     root: &EditedPart,
     list: &str,
@@ -199,29 +199,29 @@ fn put(
     name: &str,
     body: &Map<String, Value>,
 ) -> Result<Edits, EditError> {
-    let Some((list_key, value)) = root.entry(list) else {
+    let Some((list_key, value)) = root.find_entry(list) else {
         let end = text.trim_end().len();
         let end = line_end(text, end);
-        return Ok(vec![(end..end, format!("{list}:\n{}", item(0, key, name, body)))]);
+        return Ok(vec![(end..end, format!("{list}:\n{}", format_list_item(0, key, name, body)))]);
     };
     match &value.data {
         Data::List(StructureStyle::Block, items) if !items.is_empty() => {
             let mut last = (0..0, 0);
             for one in items {
                 last = lines_of(text, one)?;
-                if one.get("name").and_then(EditedPart::text) == Some(name) {
-                    return Ok(vec![(last.0, item(last.1, key, name, body))]);
+                if one.get("name").and_then(EditedPart::as_scalar) == Some(name) {
+                    return Ok(vec![(last.0, format_list_item(last.1, key, name, body))]);
                 }
             }
             let end = last.0.end;
-            Ok(vec![(end..end, item(last.1, key, name, body))])
+            Ok(vec![(end..end, format_list_item(last.1, key, name, body))])
         }
         Data::List(_, items) if !items.is_empty() => Err(EditError::Unusable("a list is written as JSON")),
         Data::Map(..) => Err(EditError::Unusable("a list is a mapping")),
         // `[]`, `null` or nothing: the list begins on the next line.
         _ => {
             let end = line_end(text, value.range.end.max(list_key.range.end));
-            let mut edits = vec![(end..end, item(0, key, name, body))];
+            let mut edits = vec![(end..end, format_list_item(0, key, name, body))];
             if !text[value.range.clone()].trim().is_empty() {
                 edits.push((value.range.clone(), String::new()));
             }
@@ -230,10 +230,10 @@ fn put(
     }
 }
 
-fn cut(text: &str, root: &EditedPart, list: &str, name: &str) -> Result<Edits, EditError> {
-    let Some((list_key, value)) = root.entry(list) else { return Ok(Vec::new()) };
+fn remove_entry(text: &str, root: &EditedPart, list: &str, name: &str) -> Result<Edits, EditError> {
+    let Some((list_key, value)) = root.find_entry(list) else { return Ok(Vec::new()) };
     let Data::List(style, items) = &value.data else { return Ok(Vec::new()) };
-    let Some(found) = items.iter().find(|item| item.get("name").and_then(EditedPart::text) == Some(name)) else {
+    let Some(found) = items.iter().find(|item| item.get("name").and_then(EditedPart::as_scalar) == Some(name)) else {
         return Ok(Vec::new());
     };
     if *style == StructureStyle::Flow {
@@ -248,20 +248,20 @@ fn cut(text: &str, root: &EditedPart, list: &str, name: &str) -> Result<Edits, E
     Ok(edits)
 }
 
-fn named<'v>(config: &'v Value, list: &str, name: &str) -> Option<&'v Value> {
+fn find_named_entry<'v>(config: &'v Value, list: &str, name: &str) -> Option<&'v Value> {
     config[list].as_array()?.iter().find(|entry| entry["name"] == name)
 }
 
 /// Returns whether the context of that name is one that [`merge`] made.
 fn is_ours(config: &Value, name: &str) -> bool {
-    named(config, "contexts", name).is_some_and(|entry| {
+    find_named_entry(config, "contexts", name).is_some_and(|entry| {
         let user = entry["context"]["user"].as_str().unwrap_or_default();
         entry["context"]["cluster"] == name && user.strip_suffix(name).is_some_and(|user| user.ends_with('@'))
     })
 }
 
 /// Everything but the entries of these names, to compare two texts by. An empty list is as good as none.
-fn others(mut config: Value, name: &str, user: &str, current: bool) -> Value {
+fn without_entries(mut config: Value, name: &str, user: &str, current: bool) -> Value {
     for (list, key) in LISTS {
         let own = if key == "user" { user } else { name };
         let kept: Vec<Value> =
@@ -280,16 +280,16 @@ fn others(mut config: Value, name: &str, user: &str, current: bool) -> Value {
 ///
 /// # Errors
 /// [`EditError`]; entries of these names that [`merge`] did not make are never replaced.
-pub fn merge(text: &str, ours: &Kubeconfig, name: &str, make_current: bool) -> Result<Edited, EditError> {
-    let before = values(text)?;
+pub fn merge_kubeconfig(text: &str, ours: &Kubeconfig, name: &str, make_current: bool) -> Result<Edited, EditError> {
+    let before = parse_values(text)?;
     let own =
-        serde_json::to_value(ours.document()).map_err(|_| EditError::Unusable("its new entries cannot be written"))?;
+        serde_json::to_value(ours.to_document()).map_err(|_| EditError::Unusable("its new entries cannot be written"))?;
     let first = |list: &str, key: &str| own[list][0][key].as_object().cloned().unwrap_or_default();
     let user = admin_user(name);
     if !is_ours(&before, name) {
         for (list, kind) in LISTS {
             let taken = if kind == "user" { &user } else { name };
-            if named(&before, list, taken).is_some() {
+            if find_named_entry(&before, list, taken).is_some() {
                 return Err(EditError::Taken { kind, name: taken.to_owned() });
             }
         }
@@ -307,30 +307,30 @@ pub fn merge(text: &str, ours: &Kubeconfig, name: &str, make_current: bool) -> R
         ("users", "user", user.as_str(), first("users", "user")),
         ("contexts", "context", name, context),
     ] {
-        let edits = put(&result, &parts(&result)?, list, key, own_name, &body)?;
-        result = applied(&result, edits);
+        let edits = put_entry(&result, &parse_parts(&result)?, list, key, own_name, &body)?;
+        result = apply_edits(&result, edits);
     }
     if make_current {
-        result = current(&result, name)?;
+        result = set_current_context(&result, name)?;
     }
-    let after = values(&result)?;
+    let after = parse_values(&result)?;
     let complete =
-        LISTS.iter().all(|(list, key)| named(&after, list, if *key == "user" { &user } else { name }).is_some());
+        LISTS.iter().all(|(list, key)| find_named_entry(&after, list, if *key == "user" { &user } else { name }).is_some());
     let start = if text.trim().is_empty() {
         json!({"apiVersion": "v1", "kind": "Config", "current-context": ""})
     } else {
         before
     };
-    if !complete || others(start, name, &user, make_current) != others(after.clone(), name, &user, make_current) {
+    if !complete || without_entries(start, name, &user, make_current) != without_entries(after.clone(), name, &user, make_current) {
         return Err(EditError::Unusable("it is written in an unusual way"));
     }
     Ok(Edited { text: result, current: after["current-context"] == name })
 }
 
-fn current(text: &str, name: &str) -> Result<String, EditError> {
-    let root = parts(text)?;
+fn set_current_context(text: &str, name: &str) -> Result<String, EditError> {
+    let root = parse_parts(text)?;
     let quoted = Value::from(name).to_string();
-    let edit = match root.entry("current-context") {
+    let edit = match root.find_entry("current-context") {
         Some((_, value)) if !value.range.is_empty() => (value.range.clone(), quoted),
         Some((key, _)) => {
             let colon = text[key.range.end..].find(':').map(|at| key.range.end + at + 1);
@@ -342,7 +342,7 @@ fn current(text: &str, name: &str) -> Result<String, EditError> {
             (end..end, format!("current-context: {quoted}\n"))
         }
     };
-    Ok(applied(text, vec![edit]))
+    Ok(apply_edits(text, vec![edit]))
 }
 
 /// Takes the entries of `name` out that [`merge`] made. The cluster and the user stay where another context uses them.
@@ -350,9 +350,9 @@ fn current(text: &str, name: &str) -> Result<String, EditError> {
 ///
 /// # Errors
 /// [`EditError`]; a context that [`merge`] did not make is never removed.
-pub fn remove(text: &str, name: &str) -> Result<Option<Edited>, EditError> {
-    let before = values(text)?;
-    let Some(context) = named(&before, "contexts", name) else { return Ok(None) };
+pub fn remove_kubeconfig(text: &str, name: &str) -> Result<Option<Edited>, EditError> {
+    let before = parse_values(text)?;
+    let Some(context) = find_named_entry(&before, "contexts", name) else { return Ok(None) };
     if !is_ours(&before, name) {
         return Err(EditError::Taken { kind: "context", name: name.to_owned() });
     }
@@ -365,14 +365,14 @@ pub fn remove(text: &str, name: &str) -> Result<Option<Edited>, EditError> {
     for (list, key) in LISTS {
         let own = if key == "user" { user.as_str() } else { name };
         if key == "context" || !used(key, own) {
-            let edits = cut(&result, &parts(&result)?, list, own)?;
-            result = applied(&result, edits);
+            let edits = remove_entry(&result, &parse_parts(&result)?, list, own)?;
+            result = apply_edits(&result, edits);
         }
     }
-    let after = values(&result)?;
-    let gone = named(&after, "contexts", name).is_none();
+    let after = parse_values(&result)?;
+    let gone = find_named_entry(&after, "contexts", name).is_none();
     let current = before["current-context"] == name;
-    if !gone || others(before, name, &user, false) != others(after, name, &user, false) {
+    if !gone || without_entries(before, name, &user, false) != without_entries(after, name, &user, false) {
         return Err(EditError::Unusable("it is written in an unusual way"));
     }
     Ok(Some(Edited { text: result, current }))
@@ -405,21 +405,21 @@ mod tests {
 
     #[test]
     fn entries_are_added_replaced_and_removed_and_the_rest_stays_to_the_byte() {
-        let merged = merge(THEIRS, &ours(), "demo", false).unwrap();
+        let merged = merge_kubeconfig(THEIRS, &ours(), "demo", false).unwrap();
         assert!(!merged.current);
         for line in THEIRS.lines() {
             assert!(merged.text.contains(line), "{line} in\n{}", merged.text);
         }
         assert_eq!(
-            merge(&merged.text, &ours(), "demo", false).unwrap().text,
+            merge_kubeconfig(&merged.text, &ours(), "demo", false).unwrap().text,
             merged.text,
             "a second time changes nothing"
         );
-        let moved = merge(&merged.text, &at("192.0.2.2"), "demo", false).unwrap();
+        let moved = merge_kubeconfig(&merged.text, &at("192.0.2.2"), "demo", false).unwrap();
         assert_eq!(moved.text, merged.text.replace("192.0.2.1", "192.0.2.2"));
-        let removed = remove(&merged.text, "demo").unwrap().unwrap();
+        let removed = remove_kubeconfig(&merged.text, "demo").unwrap().unwrap();
         assert_eq!(removed.text, THEIRS);
-        assert_eq!(remove(THEIRS, "demo"), Ok(None));
+        assert_eq!(remove_kubeconfig(THEIRS, "demo"), Ok(None));
     }
 
     #[test]
@@ -427,32 +427,32 @@ mod tests {
         for text in
             ["", "clusters:\ncontexts: null\nusers: [] # none\n", "apiVersion: v1\nkind: Config", "clusters: ~\n"]
         {
-            let merged = merge(text, &ours(), "demo", true).unwrap();
+            let merged = merge_kubeconfig(text, &ours(), "demo", true).unwrap();
             assert!(merged.current, "{}", merged.text);
-            let removed = remove(&merged.text, "demo").unwrap().unwrap();
+            let removed = remove_kubeconfig(&merged.text, "demo").unwrap().unwrap();
             assert!(removed.current && !removed.text.contains("192.0.2.1"), "{}", removed.text);
-            assert!(merge(&removed.text, &ours(), "demo", false).is_ok(), "{}", removed.text);
+            assert!(merge_kubeconfig(&removed.text, &ours(), "demo", false).is_ok(), "{}", removed.text);
         }
     }
 
     #[test]
     fn what_is_not_ours_is_neither_replaced_nor_removed() {
         let taken = THEIRS.replace("one", "demo");
-        let error = merge(&taken, &ours(), "demo", false).unwrap_err();
+        let error = merge_kubeconfig(&taken, &ours(), "demo", false).unwrap_err();
         assert_eq!(error, EditError::Taken { kind: "cluster", name: "demo".to_owned() });
-        assert!(matches!(remove(&taken, "demo"), Err(EditError::Taken { kind: "context", .. })));
+        assert!(matches!(remove_kubeconfig(&taken, "demo"), Err(EditError::Taken { kind: "context", .. })));
         for text in ["{\"clusters\": []}", "clusters: [{name: a}]\n", "a: &x 1\nb: *x\n", "a: 1\n---\nb: 2\n", "\t- x"]
         {
-            assert!(matches!(merge(text, &ours(), "demo", false), Err(EditError::Unusable(_))), "{text}");
+            assert!(matches!(merge_kubeconfig(text, &ours(), "demo", false), Err(EditError::Unusable(_))), "{text}");
         }
     }
 
     #[test]
     fn a_cluster_that_another_context_uses_stays() {
-        let merged = merge(THEIRS, &ours(), "demo", false).unwrap().text;
+        let merged = merge_kubeconfig(THEIRS, &ours(), "demo", false).unwrap().text;
         let second =
             merged.replace("contexts:\n", "contexts:\n  - {name: second, context: {cluster: demo, user: u}}\n");
-        let removed = remove(&second, "demo").unwrap().unwrap().text;
+        let removed = remove_kubeconfig(&second, "demo").unwrap().unwrap().text;
         assert!(removed.contains("192.0.2.1") && !removed.contains("client-key-data"), "{removed}");
     }
 
@@ -483,14 +483,14 @@ mod tests {
                 }
             }
             text.push_str(&end);
-            let merged = merge(&text, &ours(), "demo", false).unwrap().text;
+            let merged = merge_kubeconfig(&text, &ours(), "demo", false).unwrap().text;
             prop_assert_ne!(&merged, &text);
             let lines: Vec<&str> = text.lines().collect();
             let mut rest = merged.lines();
             for line in lines {
                 prop_assert!(rest.any(|other| other == line), "{} is not in order in\n{}", line, merged);
             }
-            prop_assert_eq!(remove(&merged, "demo").unwrap().unwrap().text, text);
+            prop_assert_eq!(remove_kubeconfig(&merged, "demo").unwrap().unwrap().text, text);
         }
     }
 }

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyUsagePurpose, PublicKeyData as _};
 use time::OffsetDateTime;
 
-use super::authority::{PrivateKey, distinguished_name, validity};
-use super::certificate::{parsed, signed_by};
+use super::authority::{PrivateKey, distinguished_name, validity_period};
+use super::certificate::{with_parsed_certificate, signed_by};
 use super::{Authorities, AuthorityKind, CertificateFacts, PkiError, San, SecretText};
 use crate::api::util::digest;
 
@@ -65,7 +65,7 @@ pub enum LeafStore {
 
 impl LeafStore {
     /// The file that holds the certificate, alone or in a kubeconfig.
-    pub const fn file(self) -> &'static str {
+    pub const fn stored_file(self) -> &'static str {
         match self {
             Self::Pair { certificate, .. } => certificate,
             Self::Kubeconfig(file) => file,
@@ -111,7 +111,7 @@ impl Leaf {
     ];
 
     /// The authority that issues it.
-    pub const fn authority(self) -> AuthorityKind {
+    pub const fn issuing_authority(self) -> AuthorityKind {
         match self {
             Self::FrontProxyClient => AuthorityKind::FrontProxy,
             Self::ApiServerEtcdClient | Self::EtcdServer | Self::EtcdPeer | Self::EtcdHealthClient => {
@@ -122,7 +122,7 @@ impl Leaf {
     }
 
     /// Its one use.
-    pub const fn usage(self) -> Usage {
+    pub const fn leaf_usage(self) -> Usage {
         match self {
             Self::ApiServer | Self::EtcdServer => Usage::Server,
             Self::EtcdPeer => Usage::Peer,
@@ -159,7 +159,7 @@ impl Leaf {
     }
 
     /// Returns the place in which it is stored.
-    pub const fn store(self) -> LeafStore {
+    pub const fn leaf_store(self) -> LeafStore {
         match self {
             Self::ApiServer => LeafStore::Pair { certificate: "apiserver.crt", key: "apiserver.key" },
             Self::ApiServerEtcdClient => {
@@ -180,15 +180,15 @@ impl Leaf {
     }
 
     /// The certificate that this leaf should be, answering for `sans`.
-    pub fn spec(self, sans: Vec<San>) -> LeafSpec {
-        let entry = match self.store() {
+    pub fn to_spec(self, sans: Vec<San>) -> LeafSpec {
+        let entry = match self.leaf_store() {
             LeafStore::Pair { certificate, .. } => certificate,
             LeafStore::Kubeconfig(name) => name,
         };
         LeafSpec {
             entry: entry.to_owned(),
-            authority: self.authority(),
-            usage: self.usage(),
+            authority: self.issuing_authority(),
+            usage: self.leaf_usage(),
             common_name: self.common_name().to_owned(),
             organization: self.organization().map(str::to_owned),
             names_key: self == Self::Admin,
@@ -221,7 +221,7 @@ impl LeafSpec {
     /// The whole common name, with this public key (`SubjectPublicKeyInfo` in DER).
     fn full_name(&self, public_key_info: &[u8]) -> String {
         let name = &self.common_name;
-        if self.names_key { format!("{name}:{}", digest::short(public_key_info)) } else { name.clone() }
+        if self.names_key { format!("{name}:{}", digest::short_digest(public_key_info)) } else { name.clone() }
     }
 }
 
@@ -252,18 +252,18 @@ pub enum Renewal {
 }
 
 /// Issues a leaf with a new key. Returns the certificate and the private key in PEM form.
-pub fn issue(
+pub fn issue_leaf(
     authorities: &Authorities,
     spec: &LeafSpec,
     now: Timestamp,
     lifetimes: &Lifetimes,
 ) -> Result<(String, SecretText), PkiError> {
     let make = |source| PkiError::Make { entry: spec.entry.clone(), source };
-    let (not_before, not_after) = validity(now, lifetimes.leaf)?;
+    let (not_before, not_after) = validity_period(now, lifetimes.leaf)?;
     let mut params = CertificateParams::default();
     params.not_before = not_before;
     params.not_after = not_after.min(authority_end(authorities, spec.authority)?);
-    let key = PrivateKey::generate(&spec.entry)?;
+    let key = PrivateKey::generate_key(&spec.entry)?;
     let name = spec.full_name(&key.0.subject_public_key_info());
     params.distinguished_name = distinguished_name(spec.organization.as_deref(), &name);
     params.is_ca = IsCa::ExplicitNoCa;
@@ -276,15 +276,15 @@ pub fn issue(
     };
     params.subject_alt_names = spec.sans.iter().map(San::to_rcgen).collect::<Result<_, _>>()?;
 
-    let signing_key = authorities.key(spec.authority)?;
-    let issuer = Issuer::from_ca_cert_pem(authorities.certificate(spec.authority), &signing_key.0).map_err(make)?;
+    let signing_key = authorities.authority_key(spec.authority)?;
+    let issuer = Issuer::from_ca_cert_pem(authorities.authority_certificate(spec.authority), &signing_key.0).map_err(make)?;
     let certificate = params.signed_by(&key.0, &issuer).map_err(make)?;
     Ok((certificate.pem(), key.to_text()))
 }
 
 fn authority_end(authorities: &Authorities, kind: AuthorityKind) -> Result<OffsetDateTime, PkiError> {
     let entry = kind.certificate_file();
-    let end = CertificateFacts::read(entry, authorities.certificate(kind))?.not_after;
+    let end = CertificateFacts::from_pem(entry, authorities.authority_certificate(kind))?.not_after;
     OffsetDateTime::from_unix_timestamp(end.as_second()).map_err(|_| PkiError::Time { now: end })
 }
 
@@ -298,15 +298,15 @@ pub fn still_good(
     now: Timestamp,
     lifetimes: &Lifetimes,
 ) -> Result<(), Renewal> {
-    let issuer = authorities.certificate(spec.authority);
-    let judged = parsed(&spec.entry, certificate, |found| {
-        parsed(spec.authority.certificate_file(), issuer, |issuer| {
+    let issuer = authorities.authority_certificate(spec.authority);
+    let judged = with_parsed_certificate(&spec.entry, certificate, |found| {
+        with_parsed_certificate(spec.authority.certificate_file(), issuer, |issuer| {
             if !signed_by(found, issuer) {
                 return Ok(Err(Renewal::OtherAuthority));
             }
-            let authority_end = CertificateFacts::of(issuer).not_after;
+            let authority_end = CertificateFacts::from_certificate(issuer).not_after;
             let name = spec.full_name(found.public_key().raw);
-            Ok(judge(spec, &name, &CertificateFacts::of(found), authority_end, now, lifetimes).and_then(|()| {
+            Ok(check_renewal(spec, &name, &CertificateFacts::from_certificate(found), authority_end, now, lifetimes).and_then(|()| {
                 let key = PrivateKey::parse(&spec.entry, key).map_err(|_| Renewal::Unreadable)?;
                 let fits = key.0.public_key_raw() == found.public_key().subject_public_key.as_ref();
                 fits.then_some(()).ok_or(Renewal::KeyMismatch)
@@ -316,7 +316,7 @@ pub fn still_good(
     judged.unwrap_or(Err(Renewal::Unreadable))
 }
 
-fn judge(
+fn check_renewal(
     spec: &LeafSpec,
     name: &str,
     facts: &CertificateFacts,

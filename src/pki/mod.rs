@@ -1,7 +1,7 @@
 //! Keys, certificates and kubeconfigs: made once, kept, and re-issued only where they are no longer good.
 //!
 //! What is kept for the life of a control plane is in [`Authorities`]; what those certify is listed in
-//! [`Leaf`]; [`ensure()`] completes a set that was found, and is what an install calls; [`ensure_kept`] does so for the set
+//! [`Leaf`]; [`ensure_key_set`] completes a set that was found, and is what an install calls; [`ensure_kept`] does so for the set
 //! in a folder. All of it travels as [`Files`]: a flat map from file name to text, which the Secrets of a chart and the
 //! folder in `~/.fleet` both hold. Time enters as an argument; nothing here reads a clock.
 
@@ -24,13 +24,13 @@ mod tests;
 
 pub use authority::{AUTHORITY_FILES, Authorities, AuthorityKind};
 pub use certificate::{CertificateFacts, facts_of};
-pub use ensure::{Completed, Subject, ensure};
+pub use ensure::{Completed, Subject, ensure_key_set};
 pub use error::PkiError;
 pub use files::{Files, SecretText};
 pub use folder::{FolderError, read_file, read_folder, write_file, write_folder};
 pub use kept::{KeptError, ensure_kept};
 pub use kubeconfig::{Kubeconfig, KubeconfigUser};
-pub use kubeconfig_edit::{EditError, Edited, merge as merge_kubeconfig, remove as remove_from_kubeconfig};
-pub use leaf::{Leaf, LeafSpec, LeafStore, Lifetimes, RENEW_DAYS, Renewal, Usage, issue, still_good};
-pub use placeholder::{PLACEHOLDER, placeholders};
+pub use kubeconfig_edit::{EditError, Edited, merge_kubeconfig as merge_kubeconfig, remove_kubeconfig as remove_from_kubeconfig};
+pub use leaf::{Leaf, LeafSpec, LeafStore, Lifetimes, RENEW_DAYS, Renewal, Usage, issue_leaf, still_good};
+pub use placeholder::{PLACEHOLDER, placeholder_files};
 pub use san::{Endpoint, San};

@@ -6,13 +6,13 @@ use super::{AUTHORITY_FILES, Files, Leaf, LeafStore};
 pub const PLACEHOLDER: &str = "<generated at install>";
 
 /// A set with the names of a real one and [`PLACEHOLDER`] as every text. It is always the same.
-pub fn placeholders() -> Files {
+pub fn placeholder_files() -> Files {
     let mut files = Files::new();
     for name in AUTHORITY_FILES {
         files.insert(name, PLACEHOLDER.to_owned());
     }
     for leaf in Leaf::ALL {
-        match leaf.store() {
+        match leaf.leaf_store() {
             LeafStore::Pair { certificate, key } => {
                 files.insert(certificate, PLACEHOLDER.to_owned());
                 files.insert(key, PLACEHOLDER.to_owned());

@@ -72,7 +72,7 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// The `server` of a kubeconfig; IPv6 addresses are in brackets.
-    pub fn url(&self) -> String {
+    pub fn endpoint_url(&self) -> String {
         match &self.host {
             San::Ip(IpAddr::V6(ip)) => format!("https://[{ip}]:{}", self.port),
             host => format!("https://{host}:{}", self.port),
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_server_url_has_ipv6_in_brackets() {
-        let url = |host: &str| Endpoint { host: host.parse().unwrap(), port: 6443 }.url();
+        let url = |host: &str| Endpoint { host: host.parse().unwrap(), port: 6443 }.endpoint_url();
         assert_eq!(url("fd00::1"), "https://[fd00::1]:6443");
         assert_eq!(url("10.0.0.1"), "https://10.0.0.1:6443");
         assert_eq!(url("fleet.example"), "https://fleet.example:6443");

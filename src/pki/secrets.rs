@@ -13,7 +13,7 @@ pub struct SecretEntry {
     pub file: &'static str,
 }
 
-const fn entry(secret: &'static str, key: &'static str, file: &'static str) -> SecretEntry {
+const fn secret_entry(secret: &'static str, key: &'static str, file: &'static str) -> SecretEntry {
     SecretEntry { secret, key, file }
 }
 
@@ -36,34 +36,34 @@ pub const SERVER_FILE: &str = "server";
 /// Every file of the key set, each in one Secret. The certificate of etcd's authority, which is not secret, is in
 /// `etcd-certs` too, so that etcd needs nothing of the kept Secret.
 pub const SECRET_ENTRIES: [SecretEntry; 24] = [
-    entry(KEPT_SECRET, "ca.crt", "ca.crt"),
-    entry(KEPT_SECRET, "ca.key", "ca.key"),
-    entry(KEPT_SECRET, "encryption.yaml", "encryption.yaml"),
-    entry(KEPT_SECRET, "etcd-ca.crt", "etcd-ca.crt"),
-    entry(KEPT_SECRET, "etcd-ca.key", "etcd-ca.key"),
-    entry(KEPT_SECRET, "front-proxy-ca.crt", "front-proxy-ca.crt"),
-    entry(KEPT_SECRET, "front-proxy-ca.key", "front-proxy-ca.key"),
-    entry(KEPT_SECRET, "sa.key", "sa.key"),
-    entry(KEPT_SECRET, "sa.pub", "sa.pub"),
-    entry("etcd-certs", "etcd-server.crt", "etcd-server.crt"),
-    entry("etcd-certs", "etcd-server.key", "etcd-server.key"),
-    entry("etcd-certs", "etcd-peer.crt", "etcd-peer.crt"),
-    entry("etcd-certs", "etcd-peer.key", "etcd-peer.key"),
-    entry("etcd-certs", "etcd-health-client.crt", "etcd-health-client.crt"),
-    entry("etcd-certs", "etcd-health-client.key", "etcd-health-client.key"),
-    entry("apiserver-certs", "apiserver.crt", "apiserver.crt"),
-    entry("apiserver-certs", "apiserver.key", "apiserver.key"),
-    entry("apiserver-certs", "apiserver-etcd-client.crt", "apiserver-etcd-client.crt"),
-    entry("apiserver-certs", "apiserver-etcd-client.key", "apiserver-etcd-client.key"),
-    entry("apiserver-certs", "front-proxy-client.crt", "front-proxy-client.crt"),
-    entry("apiserver-certs", "front-proxy-client.key", "front-proxy-client.key"),
-    entry("controller-manager-kubeconfig", "kubeconfig", "controller-manager.kubeconfig"),
-    entry(SCHEDULER_SECRET, "kubeconfig", "scheduler.kubeconfig"),
-    entry(ADMIN_SECRET, "kubeconfig", "admin.kubeconfig"),
+    secret_entry(KEPT_SECRET, "ca.crt", "ca.crt"),
+    secret_entry(KEPT_SECRET, "ca.key", "ca.key"),
+    secret_entry(KEPT_SECRET, "encryption.yaml", "encryption.yaml"),
+    secret_entry(KEPT_SECRET, "etcd-ca.crt", "etcd-ca.crt"),
+    secret_entry(KEPT_SECRET, "etcd-ca.key", "etcd-ca.key"),
+    secret_entry(KEPT_SECRET, "front-proxy-ca.crt", "front-proxy-ca.crt"),
+    secret_entry(KEPT_SECRET, "front-proxy-ca.key", "front-proxy-ca.key"),
+    secret_entry(KEPT_SECRET, "sa.key", "sa.key"),
+    secret_entry(KEPT_SECRET, "sa.pub", "sa.pub"),
+    secret_entry("etcd-certs", "etcd-server.crt", "etcd-server.crt"),
+    secret_entry("etcd-certs", "etcd-server.key", "etcd-server.key"),
+    secret_entry("etcd-certs", "etcd-peer.crt", "etcd-peer.crt"),
+    secret_entry("etcd-certs", "etcd-peer.key", "etcd-peer.key"),
+    secret_entry("etcd-certs", "etcd-health-client.crt", "etcd-health-client.crt"),
+    secret_entry("etcd-certs", "etcd-health-client.key", "etcd-health-client.key"),
+    secret_entry("apiserver-certs", "apiserver.crt", "apiserver.crt"),
+    secret_entry("apiserver-certs", "apiserver.key", "apiserver.key"),
+    secret_entry("apiserver-certs", "apiserver-etcd-client.crt", "apiserver-etcd-client.crt"),
+    secret_entry("apiserver-certs", "apiserver-etcd-client.key", "apiserver-etcd-client.key"),
+    secret_entry("apiserver-certs", "front-proxy-client.crt", "front-proxy-client.crt"),
+    secret_entry("apiserver-certs", "front-proxy-client.key", "front-proxy-client.key"),
+    secret_entry("controller-manager-kubeconfig", "kubeconfig", "controller-manager.kubeconfig"),
+    secret_entry(SCHEDULER_SECRET, "kubeconfig", "scheduler.kubeconfig"),
+    secret_entry(ADMIN_SECRET, "kubeconfig", "admin.kubeconfig"),
 ];
 
 /// The files of the key set, of which `bytes` gives what is in an entry. What is not there, or no text, is left out.
-pub fn read<'b>(bytes: impl Fn(&SecretEntry) -> Option<&'b [u8]>) -> Files {
+pub fn collect_key_set<'b>(bytes: impl Fn(&SecretEntry) -> Option<&'b [u8]>) -> Files {
     let mut files = Files::new();
     for entry in SECRET_ENTRIES {
         if let Some(text) = bytes(&entry).and_then(|bytes| std::str::from_utf8(bytes).ok()) {

@@ -25,24 +25,24 @@ fn subject() -> Subject {
 }
 
 fn fresh() -> Completed {
-    ensure(&Files::new(), &subject(), now(), &Lifetimes::default()).unwrap()
+    ensure_key_set(&Files::new(), &subject(), now(), &Lifetimes::default()).unwrap()
 }
 
 fn pair(files: &Files, leaf: Leaf) -> (String, String) {
-    match leaf.store() {
+    match leaf.leaf_store() {
         LeafStore::Pair { certificate, key } => {
             (files.get(certificate).unwrap().to_owned(), files.get(key).unwrap().to_owned())
         }
         LeafStore::Kubeconfig(name) => {
             let kubeconfig = Kubeconfig::parse(name, files.get(name).unwrap()).unwrap();
-            let (certificate, key) = kubeconfig.certificate().unwrap();
+            let (certificate, key) = kubeconfig.client_certificate().unwrap();
             (certificate.to_owned(), key.expose().to_owned())
         }
     }
 }
 
 fn facts(files: &Files, leaf: Leaf) -> CertificateFacts {
-    CertificateFacts::read("leaf", &pair(files, leaf).0).unwrap()
+    CertificateFacts::from_pem("leaf", &pair(files, leaf).0).unwrap()
 }
 
 #[test]
@@ -51,8 +51,8 @@ fn a_second_run_keeps_every_byte_of_a_working_set() {
     assert!(first.new_authorities);
     assert_eq!(first.issued.len(), Leaf::ALL.len());
     let later = now().checked_add(MINUTE).unwrap();
-    let second = ensure(&first.files, &subject(), later, &Lifetimes::default()).unwrap();
-    assert!(second.unchanged(), "{:?} {:?}", second.issued, second.rewritten);
+    let second = ensure_key_set(&first.files, &subject(), later, &Lifetimes::default()).unwrap();
+    assert!(second.is_unchanged(), "{:?} {:?}", second.issued, second.rewritten);
     assert_eq!(second.files, first.files);
 }
 
@@ -61,9 +61,9 @@ fn every_leaf_has_one_use_and_its_own_authority() {
     let files = fresh().files;
     for leaf in Leaf::ALL {
         let facts = facts(&files, leaf);
-        assert_eq!(facts.issuer, leaf.authority().common_name(), "{leaf:?}");
-        assert_eq!(facts.server, leaf.usage() != Usage::Client, "{leaf:?}");
-        assert_eq!(facts.client, leaf.usage() != Usage::Server, "{leaf:?}");
+        assert_eq!(facts.issuer, leaf.issuing_authority().common_name(), "{leaf:?}");
+        assert_eq!(facts.server, leaf.leaf_usage() != Usage::Client, "{leaf:?}");
+        assert_eq!(facts.client, leaf.leaf_usage() != Usage::Server, "{leaf:?}");
         assert!(!facts.authority, "{leaf:?}");
     }
 }
@@ -90,7 +90,7 @@ fn every_certificate_of_the_operator_is_a_user_of_its_own() {
     assert_ne!(names[0], names[1]);
     // It is kept while it is good, and its name with it.
     let first = fresh();
-    assert!(ensure(&first.files, &subject(), now(), &Lifetimes::default()).unwrap().unchanged());
+    assert!(ensure_key_set(&first.files, &subject(), now(), &Lifetimes::default()).unwrap().is_unchanged());
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn every_address_in_a_kubeconfig_is_in_the_serving_certificate() {
     let files = fresh().files;
     let served = facts(&files, Leaf::ApiServer).sans;
     for leaf in Leaf::ALL {
-        let LeafStore::Kubeconfig(name) = leaf.store() else { continue };
+        let LeafStore::Kubeconfig(name) = leaf.leaf_store() else { continue };
         let kubeconfig = Kubeconfig::parse(name, files.get(name).unwrap()).unwrap();
         let host = kubeconfig.server.strip_prefix("https://").unwrap().rsplit_once(':').unwrap().0;
         assert!(served.contains(&host.parse().unwrap()), "{name}: {host}");
@@ -123,7 +123,7 @@ fn no_private_key_exists_twice() {
         ["ca.key", "front-proxy-ca.key", "etcd-ca.key", "sa.key"].map(|name| files.get(name).unwrap().to_owned()),
     );
     assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len());
-    for (name, text) in files.expose() {
+    for (name, text) in files.expose_all() {
         let holds_key = text.contains("PRIVATE KEY");
         assert_eq!(holds_key, name.rsplit_once('.').unwrap().1 == "key", "{name}");
     }
@@ -132,12 +132,12 @@ fn no_private_key_exists_twice() {
 #[test]
 fn authorities_outlive_leaves_even_when_they_are_about_to_end() {
     let lifetimes = Lifetimes { authority: 10 * MINUTE, leaf: 60 * MINUTE, renew_before: 2 * MINUTE };
-    let first = ensure(&Files::new(), &subject(), now(), &lifetimes).unwrap();
-    let end = CertificateFacts::read("ca.crt", first.files.get("ca.crt").unwrap()).unwrap().not_after;
+    let first = ensure_key_set(&Files::new(), &subject(), now(), &lifetimes).unwrap();
+    let end = CertificateFacts::from_pem("ca.crt", first.files.get("ca.crt").unwrap()).unwrap().not_after;
     assert_eq!(facts(&first.files, Leaf::ApiServer).not_after, end);
     // A leaf that cannot be had for longer is not replaced again and again.
     let late = now().checked_add(9 * MINUTE).unwrap();
-    assert!(ensure(&first.files, &subject(), late, &lifetimes).unwrap().unchanged());
+    assert!(ensure_key_set(&first.files, &subject(), late, &lifetimes).unwrap().is_unchanged());
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn default_lifetimes_are_ten_years_and_one_year() {
     let files = fresh().files;
     let days = |facts: &CertificateFacts| facts.not_after.duration_since(now()).as_hours() / 24;
     for kind in AuthorityKind::ALL {
-        let facts = CertificateFacts::read("ca", files.get(kind.certificate_file()).unwrap()).unwrap();
+        let facts = CertificateFacts::from_pem("ca", files.get(kind.certificate_file()).unwrap()).unwrap();
         assert!(facts.authority);
         assert_eq!(days(&facts), 3650);
     }
@@ -155,9 +155,9 @@ fn default_lifetimes_are_ten_years_and_one_year() {
 #[test]
 fn a_leaf_close_to_its_end_is_issued_again_and_the_rest_is_kept() {
     let lifetimes = Lifetimes { authority: 600 * MINUTE, leaf: 5 * MINUTE, renew_before: MINUTE };
-    let first = ensure(&Files::new(), &subject(), now(), &lifetimes).unwrap();
+    let first = ensure_key_set(&Files::new(), &subject(), now(), &lifetimes).unwrap();
     let late = now().checked_add(4 * MINUTE).unwrap();
-    let second = ensure(&first.files, &subject(), late, &lifetimes).unwrap();
+    let second = ensure_key_set(&first.files, &subject(), late, &lifetimes).unwrap();
     assert!(!second.new_authorities);
     assert_eq!(second.issued.len(), Leaf::ALL.len());
     assert!(second.issued.iter().all(|(_, reason)| matches!(reason, Renewal::Ends(_))));
@@ -170,9 +170,9 @@ fn a_leaf_close_to_its_end_is_issued_again_and_the_rest_is_kept() {
 fn a_set_whose_leaves_have_all_expired_is_repaired() {
     let lifetimes = Lifetimes::default();
     let long_after = now().checked_add(Duration::from_secs(700 * 24 * 3600)).unwrap();
-    let repaired = ensure(&fresh().files, &subject(), long_after, &lifetimes).unwrap();
+    let repaired = ensure_key_set(&fresh().files, &subject(), long_after, &lifetimes).unwrap();
     assert_eq!(repaired.issued.len(), Leaf::ALL.len());
-    assert!(ensure(&repaired.files, &subject(), long_after, &lifetimes).unwrap().unchanged());
+    assert!(ensure_key_set(&repaired.files, &subject(), long_after, &lifetimes).unwrap().is_unchanged());
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_new_address_re_issues_the_serving_certificate_alone() {
     let first = fresh();
     let mut moved = subject();
     moved.public = Endpoint { host: "new.example".parse().unwrap(), port: 443 };
-    let second = ensure(&first.files, &moved, now(), &Lifetimes::default()).unwrap();
+    let second = ensure_key_set(&first.files, &moved, now(), &Lifetimes::default()).unwrap();
     assert_eq!(second.issued, [(Leaf::ApiServer, Renewal::MissingAddresses(vec!["new.example".parse().unwrap()]))],);
     assert_eq!(second.rewritten, [Leaf::Admin]);
     assert_eq!(pair(&second.files, Leaf::Admin), pair(&first.files, Leaf::Admin));
@@ -191,7 +191,7 @@ fn an_address_fewer_is_no_reason_for_a_new_certificate() {
     let first = fresh();
     let mut fewer = subject();
     fewer.extra_sans.clear();
-    assert!(ensure(&first.files, &fewer, now(), &Lifetimes::default()).unwrap().unchanged());
+    assert!(ensure_key_set(&first.files, &fewer, now(), &Lifetimes::default()).unwrap().is_unchanged());
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn what_is_wrong_with_a_leaf_is_said() {
     let with = |name: &str, text: &str| {
         let mut files = first.clone();
         files.insert(name, text.to_owned());
-        ensure(&files, &subject(), now(), &lifetimes).unwrap().issued
+        ensure_key_set(&files, &subject(), now(), &lifetimes).unwrap().issued
     };
     let taken = |name: &str| stranger.get(name).unwrap();
     assert_eq!(with("etcd-server.crt", taken("etcd-server.crt")), [(Leaf::EtcdServer, Renewal::OtherAuthority)]);
@@ -215,7 +215,7 @@ fn what_is_wrong_with_a_leaf_is_said() {
     assert_eq!(with("scheduler.kubeconfig", "kind: Config"), [(Leaf::Scheduler, Renewal::Unreadable)]);
     let mut without = first.clone();
     without.remove("apiserver.key");
-    let issued = ensure(&without, &subject(), now(), &lifetimes).unwrap().issued;
+    let issued = ensure_key_set(&without, &subject(), now(), &lifetimes).unwrap().issued;
     assert_eq!(issued, [(Leaf::ApiServer, Renewal::Missing)]);
 }
 
@@ -226,7 +226,7 @@ fn a_damaged_set_of_authorities_is_refused_by_the_name_of_the_entry() {
     let error = |change: &dyn Fn(&mut Files)| {
         let mut files = first.clone();
         change(&mut files);
-        ensure(&files, &subject(), now(), &Lifetimes::default()).unwrap_err().to_string()
+        ensure_key_set(&files, &subject(), now(), &Lifetimes::default()).unwrap_err().to_string()
     };
     for name in AUTHORITY_FILES {
         let missing = error(&|files| drop(files.remove(name)));
@@ -244,7 +244,7 @@ fn a_damaged_set_of_authorities_is_refused_by_the_name_of_the_entry() {
 #[test]
 fn an_expired_authority_is_refused_by_name() {
     let ages = now().checked_add(Duration::from_secs(3651 * 24 * 3600)).unwrap();
-    let error = ensure(&fresh().files, &subject(), ages, &Lifetimes::default()).unwrap_err();
+    let error = ensure_key_set(&fresh().files, &subject(), ages, &Lifetimes::default()).unwrap_err();
     assert!(matches!(error, PkiError::Expired { ref entry, .. } if entry == "ca.crt"), "{error}");
 }
 
@@ -258,10 +258,10 @@ fn nothing_in_a_set_is_shown_by_debug() {
 #[test]
 fn placeholders_have_the_names_of_a_real_set_and_no_key() {
     let files = fresh().files;
-    let real: Vec<&str> = files.names().collect();
-    let placeholders = placeholders();
-    assert_eq!(placeholders.names().collect::<Vec<_>>(), real);
-    assert!(placeholders.expose().all(|(_, text)| text == PLACEHOLDER));
+    let real: Vec<&str> = files.file_names().collect();
+    let placeholders = placeholder_files();
+    assert_eq!(placeholders.file_names().collect::<Vec<_>>(), real);
+    assert!(placeholders.expose_all().all(|(_, text)| text == PLACEHOLDER));
 }
 
 #[test]
@@ -374,7 +374,7 @@ fn openssl_accepts_every_chain_for_its_use() {
     write_folder(folder.path(), &files).unwrap();
     for leaf in Leaf::ALL {
         let path = write_file(folder.path(), "leaf.pem", &pair(&files, leaf).0).unwrap();
-        let purposes: &[&str] = match leaf.usage() {
+        let purposes: &[&str] = match leaf.leaf_usage() {
             Usage::Server => &["sslserver"],
             Usage::Client => &["sslclient"],
             Usage::Peer => &["sslserver", "sslclient"],
@@ -382,7 +382,7 @@ fn openssl_accepts_every_chain_for_its_use() {
         for purpose in purposes {
             let output = Command::new("openssl")
                 .args(["verify", "-x509_strict", "-purpose", purpose, "-attime", "1800000060", "-CAfile"])
-                .arg(folder.path().join(leaf.authority().certificate_file()))
+                .arg(folder.path().join(leaf.issuing_authority().certificate_file()))
                 .arg(&path)
                 .output()
                 .unwrap();

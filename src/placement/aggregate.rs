@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::canonical::canonical;
+use super::canonical::to_canonical_json;
 
 /// Report of one cluster on its copy.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -23,36 +23,36 @@ pub struct CopyStatus {
 
 impl CopyStatus {
     /// A count as the API server takes it: 0 to 2³¹ − 1, and not more than the count that it is a part of.
-    fn number(&self, kind: &str, field: &str) -> i64 {
-        let own = self.get(field).and_then(Value::as_i64).unwrap_or_default().clamp(0, MOST);
-        whole(kind, field).map_or(own, |whole| own.min(self.number(kind, whole)))
+    fn count_field(&self, kind: &str, field: &str) -> i64 {
+        let own = self.status_field(field).and_then(Value::as_i64).unwrap_or_default().clamp(0, MOST);
+        enclosing_count(kind, field).map_or(own, |whole| own.min(self.count_field(kind, whole)))
     }
 
     /// A time as Kubernetes writes times.
-    fn time(&self, field: &str) -> Option<&str> {
-        self.text(field).filter(|text| text.len() <= 64 && text.parse::<Timestamp>().is_ok())
+    fn time_field(&self, field: &str) -> Option<&str> {
+        self.text_field(field).filter(|text| text.len() <= 64 && text.parse::<Timestamp>().is_ok())
     }
 
-    fn get(&self, field: &str) -> Option<&Value> {
+    fn status_field(&self, field: &str) -> Option<&Value> {
         self.status.as_ref()?.get(field)
     }
 
-    fn text(&self, field: &str) -> Option<&str> {
-        self.get(field)?.as_str()
+    fn text_field(&self, field: &str) -> Option<&str> {
+        self.status_field(field)?.as_str()
     }
 
-    fn condition(&self, kind: &str) -> Option<&Value> {
-        self.get("conditions")?.as_array()?.iter().find(|condition| condition["type"] == kind)
+    fn reported_condition(&self, kind: &str) -> Option<&Value> {
+        self.status_field("conditions")?.as_array()?.iter().find(|condition| condition["type"] == kind)
     }
 
     fn is_true(&self, kind: &str) -> bool {
-        self.condition(kind).is_some_and(|condition| condition["status"] == "True")
+        self.reported_condition(kind).is_some_and(|condition| condition["status"] == "True")
     }
 
     /// Returns whether the controller there has seen the newest generation.
     fn has_observed(&self) -> bool {
         self.applied
-            && self.get("observedGeneration").and_then(Value::as_i64).is_some_and(|seen| seen >= self.generation)
+            && self.status_field("observedGeneration").and_then(Value::as_i64).is_some_and(|seen| seen >= self.generation)
     }
 }
 
@@ -62,7 +62,7 @@ const MOST: i64 = i32::MAX as i64;
 const LIST: usize = 100;
 
 /// Returns the count that another is a part of.
-fn whole(kind: &str, field: &str) -> Option<&'static str> {
+fn enclosing_count(kind: &str, field: &str) -> Option<&'static str> {
     match (kind, field) {
         ("Job", "ready") => Some("active"),
         ("Deployment" | "StatefulSet" | "ReplicaSet", "availableReplicas") => Some("readyReplicas"),
@@ -75,7 +75,7 @@ fn whole(kind: &str, field: &str) -> Option<&'static str> {
 }
 
 /// Returns the fields of an address that the API server takes; `None` for one that is none.
-fn address(found: &Value) -> Option<Value> {
+fn sanitize_address(found: &Value) -> Option<Value> {
     let text = |field: &str| found.get(field).and_then(Value::as_str);
     let mut address = Map::new();
     if let Some(ip) = text("ip").filter(|ip| ip.parse::<IpAddr>().is_ok()) {
@@ -116,7 +116,7 @@ fn is_host(text: &str) -> bool {
 }
 
 /// Returns the texts of a reference to a Job.
-fn reference(found: &Value) -> Option<Value> {
+fn sanitize_job_reference(found: &Value) -> Option<Value> {
     let fields = ["apiVersion", "kind", "namespace", "name", "uid", "resourceVersion"];
     let text = |field: &str| Some((field.to_owned(), Value::from(found.get(field)?.as_str()?)));
     found.is_object().then(|| fields.into_iter().filter_map(text).collect::<Map<_, _>>().into())
@@ -171,19 +171,19 @@ fn replica_fields(kind: &str) -> Option<&'static [&'static str]> {
 
 impl Source<'_> {
     /// Returns the fields of the source's status; empty for kinds whose status the group's conditions stand for.
-    pub fn status(&self) -> Map<String, Value> {
+    pub fn aggregate_status(&self) -> Map<String, Value> {
         let mut status = Map::new();
         if let Some(fields) = replica_fields(self.kind) {
-            self.replicas(fields, &mut status);
+            self.aggregate_replicas(fields, &mut status);
         }
         if let Some((_, fields)) = SUMS.iter().find(|(kind, _)| *kind == self.kind) {
-            self.sum(fields, &mut status);
+            self.sum_fields(fields, &mut status);
         }
         match self.kind {
-            "Job" => self.job(&mut status),
+            "Job" => self.aggregate_job(&mut status),
             "CronJob" => self.cron_job(&mut status),
-            "Pod" => self.pod(&mut status),
-            "Service" | "Ingress" => self.addresses(&mut status),
+            "Pod" => self.aggregate_pod(&mut status),
+            "Service" | "Ingress" => self.aggregate_addresses(&mut status),
             "PersistentVolumeClaim" => {
                 status.extend(self.first_phase(&["Lost", "Pending", "Bound"]).map(|phase| ("phase".to_owned(), phase)));
             }
@@ -197,20 +197,20 @@ impl Source<'_> {
         status
     }
 
-    fn sum(&self, fields: &[&str], status: &mut Map<String, Value>) {
+    fn sum_fields(&self, fields: &[&str], status: &mut Map<String, Value>) {
         for field in fields {
-            let numbers = self.copies.iter().map(|copy| copy.number(self.kind, field));
+            let numbers = self.copies.iter().map(|copy| copy.count_field(self.kind, field));
             let sum = numbers.fold(0, i64::saturating_add).min(MOST);
             status.insert((*field).to_owned(), sum.into());
         }
     }
 
     /// Sums; of whole copies the largest number of pods and of missing ones, and the smallest of everything good.
-    fn replicas(&self, fields: &[&str], status: &mut Map<String, Value>) {
-        self.sum(fields, status);
+    fn aggregate_replicas(&self, fields: &[&str], status: &mut Map<String, Value>) {
+        self.sum_fields(fields, status);
         if self.duplicate {
             for field in fields {
-                let numbers = self.copies.iter().map(|copy| copy.number(self.kind, field));
+                let numbers = self.copies.iter().map(|copy| copy.count_field(self.kind, field));
                 let worst =
                     if ["replicas", "unavailableReplicas"].contains(field) { numbers.max() } else { numbers.min() };
                 status.insert((*field).to_owned(), worst.unwrap_or_default().into());
@@ -220,16 +220,16 @@ impl Source<'_> {
             let missing = status["unavailableReplicas"].as_i64().unwrap_or_default().saturating_add(self.withheld);
             status.insert("unavailableReplicas".to_owned(), missing.min(MOST).into());
         }
-        let conditions = self.conditions();
+        let conditions = self.aggregate_conditions();
         if !conditions.is_empty() {
             status.insert("conditions".to_owned(), conditions.into());
         }
     }
 
     /// Available if all copies are and nothing is withheld; Progressing unless one is not. Absent while no copy has any.
-    fn conditions(&self) -> Vec<Value> {
+    fn aggregate_conditions(&self) -> Vec<Value> {
         let mut conditions = Vec::new();
-        let has = |kind: &str| self.copies.iter().any(|copy| copy.condition(kind).is_some());
+        let has = |kind: &str| self.copies.iter().any(|copy| copy.reported_condition(kind).is_some());
         if has("Available") {
             let lacking: Vec<&str> = self
                 .copies
@@ -242,21 +242,21 @@ impl Source<'_> {
                 ([], withheld) => format!("{withheld} replicas have room in no cluster"),
                 (clusters, _) => format!("not available on {}", clusters.join(", ")),
             };
-            conditions.push(condition("Available", message.is_empty(), &message));
+            conditions.push(condition_json("Available", message.is_empty(), &message));
         }
         if has("Progressing") {
             let is_false =
-                |copy: &&CopyStatus| copy.condition("Progressing").is_some_and(|one| one["status"] == "False");
+                |copy: &&CopyStatus| copy.reported_condition("Progressing").is_some_and(|one| one["status"] == "False");
             let stuck: Vec<&str> = self.copies.iter().filter(is_false).map(|copy| copy.cluster.as_str()).collect();
             let message = if stuck.is_empty() { String::new() } else { format!("stuck on {}", stuck.join(", ")) };
-            conditions.push(condition("Progressing", stuck.is_empty(), &message));
+            conditions.push(condition_json("Progressing", stuck.is_empty(), &message));
         }
         conditions
     }
 
     /// Earliest start; Failed if one is, Complete with the latest completion if all are.
-    fn job(&self, status: &mut Map<String, Value>) {
-        let times = |field: &'static str| self.copies.iter().filter_map(move |copy| copy.time(field));
+    fn aggregate_job(&self, status: &mut Map<String, Value>) {
+        let times = |field: &'static str| self.copies.iter().filter_map(move |copy| copy.time_field(field));
         if let Some(start) = times("startTime").min() {
             status.insert("startTime".to_owned(), start.into());
         }
@@ -264,9 +264,9 @@ impl Source<'_> {
             self.copies.iter().filter(|copy| copy.is_true("Failed")).map(|copy| copy.cluster.as_str()).collect();
         if !failed.is_empty() {
             let message = format!("on {}", failed.join(", "));
-            status.insert("conditions".to_owned(), json!([condition("Failed", true, &message)]));
+            status.insert("conditions".to_owned(), json!([condition_json("Failed", true, &message)]));
         } else if !self.copies.is_empty() && self.copies.iter().all(|copy| copy.is_true("Complete")) {
-            status.insert("conditions".to_owned(), json!([condition("Complete", true, "")]));
+            status.insert("conditions".to_owned(), json!([condition_json("Complete", true, "")]));
             if let Some(end) = times("completionTime").max() {
                 status.insert("completionTime".to_owned(), end.into());
             }
@@ -274,36 +274,36 @@ impl Source<'_> {
     }
 
     fn cron_job(&self, status: &mut Map<String, Value>) {
-        let active = self.copies.iter().filter_map(|copy| copy.get("active")?.as_array()).flatten();
-        status.insert("active".to_owned(), active.filter_map(reference).take(LIST).collect());
+        let active = self.copies.iter().filter_map(|copy| copy.status_field("active")?.as_array()).flatten();
+        status.insert("active".to_owned(), active.filter_map(sanitize_job_reference).take(LIST).collect());
         for field in ["lastScheduleTime", "lastSuccessfulTime"] {
-            if let Some(latest) = self.copies.iter().filter_map(|copy| copy.time(field)).max() {
+            if let Some(latest) = self.copies.iter().filter_map(|copy| copy.time_field(field)).max() {
                 status.insert(field.to_owned(), latest.into());
             }
         }
     }
 
-    fn pod(&self, status: &mut Map<String, Value>) {
+    fn aggregate_pod(&self, status: &mut Map<String, Value>) {
         let phases = ["Failed", "Unknown", "Pending", "Running", "Succeeded"];
         status.extend(self.first_phase(&phases).map(|phase| ("phase".to_owned(), phase)));
         let ready = !self.copies.is_empty() && self.copies.iter().all(|copy| copy.is_true("Ready"));
-        status.insert("conditions".to_owned(), json!([condition("Ready", ready, "")]));
+        status.insert("conditions".to_owned(), json!([condition_json("Ready", ready, "")]));
     }
 
     /// The first of the phases that a copy is in.
     fn first_phase(&self, phases: &[&str]) -> Option<Value> {
-        let is_one = |phase: &&&str| self.copies.iter().any(|copy| copy.text("phase") == Some(**phase));
+        let is_one = |phase: &&&str| self.copies.iter().any(|copy| copy.text_field("phase") == Some(**phase));
         phases.iter().find(is_one).map(|phase| Value::from(*phase))
     }
 
     /// The addresses of all copies, each once.
-    fn addresses(&self, status: &mut Map<String, Value>) {
+    fn aggregate_addresses(&self, status: &mut Map<String, Value>) {
         let of = |copy: &CopyStatus| {
             let ingress = copy.status.as_ref().and_then(|status| status.pointer("/loadBalancer/ingress"));
-            ingress.and_then(Value::as_array).into_iter().flatten().filter_map(address).collect::<Vec<_>>()
+            ingress.and_then(Value::as_array).into_iter().flatten().filter_map(sanitize_address).collect::<Vec<_>>()
         };
         let mut seen = BTreeSet::new();
-        let mut all: Vec<(String, Value)> = self.copies.iter().flat_map(of).map(|one| (canonical(&one), one)).collect();
+        let mut all: Vec<(String, Value)> = self.copies.iter().flat_map(of).map(|one| (to_canonical_json(&one), one)).collect();
         all.sort_by(|(a, _), (b, _)| a.cmp(b));
         all.retain(|(text, _)| seen.insert(text.clone()));
         let ingress: Vec<Value> = all.into_iter().map(|(_, address)| address).take(LIST).collect();
@@ -311,7 +311,7 @@ impl Source<'_> {
     }
 }
 
-fn condition(kind: &str, holds: bool, message: &str) -> Value {
+fn condition_json(kind: &str, holds: bool, message: &str) -> Value {
     let mut condition = json!({ "type": kind, "status": if holds { "True" } else { "False" } });
     if !message.is_empty() {
         condition["message"] = message.into();
@@ -328,7 +328,7 @@ mod tests {
     }
 
     fn status(kind: &str, withheld: i64, copies: &[CopyStatus]) -> Value {
-        Source { kind, generation: 1, duplicate: false, withheld, copies }.status().into()
+        Source { kind, generation: 1, duplicate: false, withheld, copies }.aggregate_status().into()
     }
 
     #[test]

@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 /// Writes a value without blanks, maps in the order of their keys.
-pub fn canonical(value: &Value) -> String {
+pub fn to_canonical_json(value: &Value) -> String {
     let mut text = String::new();
-    write(&mut text, value);
+    write_canonical(&mut text, value);
     text
 }
 
-fn write(text: &mut String, value: &Value) {
+fn write_canonical(text: &mut String, value: &Value) {
     match value {
         Value::Object(map) => {
             let mut entries: Vec<_> = map.iter().collect();
@@ -21,9 +21,9 @@ fn write(text: &mut String, value: &Value) {
                 if at > 0 {
                     text.push(',');
                 }
-                write(text, &Value::String(key.clone()));
+                write_canonical(text, &Value::String(key.clone()));
                 text.push(':');
-                write(text, value);
+                write_canonical(text, value);
             }
             text.push('}');
         }
@@ -33,7 +33,7 @@ fn write(text: &mut String, value: &Value) {
                 if at > 0 {
                     text.push(',');
                 }
-                write(text, value);
+                write_canonical(text, value);
             }
             text.push(']');
         }
@@ -51,7 +51,7 @@ mod tests {
         let read = |text: &str| serde_json::from_str::<Value>(text).unwrap();
         let (a, b) =
             (read(r#"{"b":[1,{"y":"\"","x":null}],"a":1.5}"#), read(r#"{"a":1.5,"b":[1,{"x":null,"y":"\""}]}"#));
-        assert_eq!(canonical(&a), canonical(&b));
-        assert_eq!(read(&canonical(&a)), a);
+        assert_eq!(to_canonical_json(&a), to_canonical_json(&b));
+        assert_eq!(read(&to_canonical_json(&a)), a);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use super::canonical::canonical;
+use super::canonical::to_canonical_json;
 use super::facts::{Facts, InvalidAsk, LEAVE_FIELDS, LOCAL_ANNOTATIONS};
 use super::field_path::{FieldPath, PathError};
 use super::matching::Policy;
@@ -108,9 +108,9 @@ pub struct Copy {
 ///
 /// # Errors
 /// An override that does not go with the object, and an object that is too large.
-pub fn make(source: &Value, share: Option<Share>, overrides: &[&FieldOverride]) -> Result<Copy, CopyError> {
+pub fn make_copy(source: &Value, share: Option<Share>, overrides: &[&FieldOverride]) -> Result<Copy, CopyError> {
     let mut manifest = source.clone();
-    strip(&mut manifest);
+    strip_manifest(&mut manifest);
     if let (Some(share), Some(spec)) = (share, manifest.get_mut("spec").and_then(Value::as_object_mut)) {
         match share {
             Share::Replicas(replicas) => {
@@ -125,14 +125,14 @@ pub fn make(source: &Value, share: Option<Share>, overrides: &[&FieldOverride]) 
     for edit in overrides {
         let path = FieldPath::parse(&edit.field_path)?;
         path.check_allowed()?;
-        path.set(&mut manifest, edit.value.static_value.clone())?;
+        path.set_field(&mut manifest, edit.value.static_value.clone())?;
     }
     strip_metadata(&mut manifest);
-    let text = canonical(&manifest);
+    let text = to_canonical_json(&manifest);
     if text.len() > LARGEST {
         return Err(CopyError::TooLarge { bytes: text.len() });
     }
-    let hash = digest::full(text.as_bytes());
+    let hash = digest::full_digest(text.as_bytes());
     let payload = take_payload(&mut manifest);
     let bytes = stored_bytes(&manifest.to_string());
     if bytes > LARGEST_STORED {
@@ -154,7 +154,7 @@ fn stored_bytes(text: &str) -> usize {
 }
 
 /// Returns the edits of a policy for an object in a domain, in the order in which they are written.
-pub fn overrides<'a>(policy: &'a Policy, domain: &str, facts: &Facts) -> Vec<&'a FieldOverride> {
+pub fn find_overrides<'a>(policy: &'a Policy, domain: &str, facts: &Facts) -> Vec<&'a FieldOverride> {
     let api_version = facts.api_version();
     let spread = policy.spec.spread_constraints.iter();
     let of_domain = spread.flat_map(|spread| &spread.overrides).filter(|one| one.topology_value == domain);
@@ -185,7 +185,7 @@ pub fn leave_fields(facts: &Facts, edits: &[&FieldOverride], is_scaled: bool) ->
     }
     let parse = |path: &str| FieldPath::parse(path.trim_start_matches('.')).ok();
     let edited: Vec<FieldPath> = edits.iter().filter_map(|edit| parse(&edit.field_path)).collect();
-    let is_edited = |field: &str| parse(field).is_some_and(|field| edited.iter().any(|edit| edit.overlaps(&field)));
+    let is_edited = |field: &str| parse(field).is_some_and(|field| edited.iter().any(|edit| edit.may_overlap(&field)));
     let mut fields: Vec<String> = facts.asks.leave_fields.iter().filter(|field| !is_edited(field)).cloned().collect();
     let replicas = "spec.replicas";
     if is_scaled && !fields.iter().any(|field| field == replicas) {
@@ -195,7 +195,7 @@ pub fn leave_fields(facts: &Facts, edits: &[&FieldOverride], is_scaled: bool) ->
 }
 
 /// Returns the manifest of a namespace that copies need, with the labels of the source.
-pub fn namespace(name: &str, labels: &BTreeMap<String, String>) -> Value {
+pub fn namespace_manifest(name: &str, labels: &BTreeMap<String, String>) -> Value {
     let labels: BTreeMap<_, _> = labels.iter().filter(|(key, _)| !key.starts_with(OWN_KEY_PREFIX)).collect();
     json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } })
 }
@@ -226,7 +226,7 @@ const METADATA: [&str; 11] = [
 /// Labels by which a Job finds its pods.
 const JOB_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
 
-fn remove(value: Option<&mut Value>, keys: &[&str]) {
+fn remove_keys(value: Option<&mut Value>, keys: &[&str]) {
     if let Some(map) = value.and_then(Value::as_object_mut) {
         for key in keys {
             map.remove(*key);
@@ -235,28 +235,28 @@ fn remove(value: Option<&mut Value>, keys: &[&str]) {
 }
 
 fn strip_metadata(manifest: &mut Value) {
-    remove(manifest.get_mut("metadata"), &METADATA);
+    remove_keys(manifest.get_mut("metadata"), &METADATA);
     for name in ["labels", "annotations"] {
         let pointer = format!("/metadata/{name}");
         let Some(map) = manifest.pointer_mut(&pointer).and_then(Value::as_object_mut) else { continue };
         map.retain(|key, _| !key.starts_with(OWN_KEY_PREFIX) && !LOCAL_ANNOTATIONS.contains(&key.as_str()));
         if map.is_empty() {
-            remove(manifest.get_mut("metadata"), &[name]);
+            remove_keys(manifest.get_mut("metadata"), &[name]);
         }
     }
 }
 
 /// Removes what a copy must not have.
-fn strip(manifest: &mut Value) {
+fn strip_manifest(manifest: &mut Value) {
     strip_metadata(manifest);
-    remove(Some(manifest), &["status"]);
+    remove_keys(Some(manifest), &["status"]);
     let core = manifest["apiVersion"] == "v1";
     let kind = manifest["kind"].as_str().unwrap_or_default().to_owned();
     match kind.as_str() {
         "Service" if core => strip_service(manifest),
-        "Namespace" if core => remove(manifest.get_mut("spec"), &["finalizers"]),
+        "Namespace" if core => remove_keys(manifest.get_mut("spec"), &["finalizers"]),
         "PersistentVolumeClaim" if core => {
-            remove(manifest.get_mut("spec"), &["volumeName"]);
+            remove_keys(manifest.get_mut("spec"), &["volumeName"]);
             if let Some(map) = manifest.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
                 map.retain(|key, _| !key.starts_with("pv.kubernetes.io/"));
             }
@@ -264,14 +264,14 @@ fn strip(manifest: &mut Value) {
         "Pod" if core => strip_pod(manifest),
         // A controller of each cluster fills them in.
         "ClusterRole" if manifest.get("aggregationRule").is_some_and(Value::is_object) => {
-            remove(Some(manifest), &["rules"]);
+            remove_keys(Some(manifest), &["rules"]);
         }
         "Job" => {
-            remove(manifest.get_mut("spec"), &["ttlSecondsAfterFinished"]);
+            remove_keys(manifest.get_mut("spec"), &["ttlSecondsAfterFinished"]);
             if manifest.pointer("/spec/manualSelector") != Some(&Value::Bool(true)) {
-                remove(manifest.get_mut("spec"), &["selector"]);
+                remove_keys(manifest.get_mut("spec"), &["selector"]);
                 for labels in ["/metadata/labels", "/spec/template/metadata/labels"] {
-                    remove(manifest.pointer_mut(labels), &JOB_LABELS);
+                    remove_keys(manifest.pointer_mut(labels), &JOB_LABELS);
                 }
             }
         }
@@ -282,19 +282,19 @@ fn strip(manifest: &mut Value) {
 /// Removes addresses and ports that the control plane gave; a headless Service stays headless.
 fn strip_service(manifest: &mut Value) {
     if manifest.pointer("/spec/clusterIP").and_then(Value::as_str) != Some("None") {
-        remove(manifest.get_mut("spec"), &["clusterIP", "clusterIPs"]);
+        remove_keys(manifest.get_mut("spec"), &["clusterIP", "clusterIPs"]);
     }
-    remove(manifest.get_mut("spec"), &["healthCheckNodePort"]);
+    remove_keys(manifest.get_mut("spec"), &["healthCheckNodePort"]);
     if let Some(ports) = manifest.pointer_mut("/spec/ports").and_then(Value::as_array_mut) {
         for port in ports {
-            remove(Some(port), &["nodePort"]);
+            remove_keys(Some(port), &["nodePort"]);
         }
     }
 }
 
 /// Removes the node, and the volumes of tokens that the API server added.
 fn strip_pod(manifest: &mut Value) {
-    remove(manifest.get_mut("spec"), &["nodeName"]);
+    remove_keys(manifest.get_mut("spec"), &["nodeName"]);
     let is_token = |volume: &Value| {
         let sources = volume.pointer("/projected/sources").and_then(Value::as_array);
         volume["name"].as_str().is_some_and(|name| name.starts_with("kube-api-access-"))

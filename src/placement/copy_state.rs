@@ -3,7 +3,7 @@
 use super::explain;
 use super::live;
 use crate::api::Schedule;
-use crate::api::crd::condition::{Condition, find};
+use crate::api::crd::condition::{Condition, find_condition};
 use crate::api::crd::schedule::{applied, conditions, deleted};
 
 /// State of a copy.
@@ -20,19 +20,19 @@ pub struct CopyState {
 }
 
 /// Returns the reason and, where there is one, the message of a condition.
-fn said(condition: &Condition) -> String {
+fn format_condition(condition: &Condition) -> String {
     let Condition { reason, message, .. } = condition;
     if message.is_empty() { reason.clone() } else { format!("{reason}: {message}") }
 }
 
 /// Reads the state of the copy that a Schedule is about, in the cluster of this name.
-pub fn read(schedule: &Schedule, cluster: &str) -> CopyState {
+pub fn read_copy_state(schedule: &Schedule, cluster: &str) -> CopyState {
     let Some(status) = &schedule.status else { return CopyState::default() };
     let is_current = status.observed_hash.as_deref() == Some(&schedule.spec.hash);
-    let [apply, available] = [conditions::APPLIED, conditions::AVAILABLE].map(|type_| find(&status.conditions, type_));
+    let [apply, available] = [conditions::APPLIED, conditions::AVAILABLE].map(|type_| find_condition(&status.conditions, type_));
     let mut state = CopyState { applied: is_current && apply.is_some_and(Condition::is_true), ..CopyState::default() };
     if !state.applied {
-        state.problem = apply.filter(|one| !one.is_true()).map(said).unwrap_or_default();
+        state.problem = apply.filter(|one| !one.is_true()).map(format_condition).unwrap_or_default();
         return state;
     }
     let notes = apply.map(|one| one.message.clone()).into_iter().chain(status.message.clone());
@@ -42,9 +42,9 @@ pub fn read(schedule: &Schedule, cluster: &str) -> CopyState {
         let waiting = status.pods.as_ref().and_then(|pods| {
             let since = pods.unschedulable_since.as_ref()?;
             let key = live::source_key(&schedule.spec.source_ref);
-            Some(explain::unschedulable(&key, cluster, pods.desired.saturating_sub(pods.bound).max(1), since.0))
+            Some(explain::format_unschedulable(&key, cluster, pods.desired.saturating_sub(pods.bound).max(1), since.0))
         });
-        state.problem = waiting.or_else(|| available.map(said)).unwrap_or_default();
+        state.problem = waiting.or_else(|| available.map(format_condition)).unwrap_or_default();
     }
     state
 }
@@ -77,9 +77,9 @@ const NOTES: [(&str, bool); 3] =
     [("FieldsDropped", true), ("DriftCorrected", false), (applied::NAMESPACE_NOT_OWNED, true)];
 
 /// Returns what is new in a Schedule's status.
-pub fn news(old: &Schedule, new: &Schedule) -> Vec<News> {
+pub fn find_copy_events(old: &Schedule, new: &Schedule) -> Vec<News> {
     let conditions = |schedule: &Schedule, type_: &str| {
-        schedule.status.as_ref().and_then(|status| find(&status.conditions, type_)).cloned()
+        schedule.status.as_ref().and_then(|status| find_condition(&status.conditions, type_)).cloned()
     };
     let changed = |type_: &str| {
         let (old, new) = (conditions(old, type_), conditions(new, type_)?);
@@ -169,14 +169,14 @@ mod tests {
             ),
         ] {
             let expected = CopyState { applied, available, problem: problem.to_owned(), note: note.to_owned() };
-            assert_eq!(read(&schedule(status), "west"), expected);
+            assert_eq!(read_copy_state(&schedule(status), "west"), expected);
         }
     }
 
     #[test]
     fn only_what_lasts_and_is_new_is_an_event() {
         let reasons = |old: Value, new: Value| {
-            news(&schedule(old), &schedule(new)).into_iter().map(|news| news.reason).collect::<Vec<_>>()
+            find_copy_events(&schedule(old), &schedule(new)).into_iter().map(|news| news.reason).collect::<Vec<_>>()
         };
         let apply = |status: &str, reason: &str, message: &str| json!({"conditions": [condition("Applied", status, reason, message)]});
         assert_eq!(reasons(json!({}), apply("False", "Refused", "a")), ["Refused"]);

@@ -15,14 +15,14 @@ pub struct Missing {
 
 /// Returns what the pods of these objects name and `is_placed` does not find in the cluster. It is a report: who may have made
 /// such an object there by hand is not asked.
-pub fn missing<'a>(
+pub fn find_missing_dependencies<'a>(
     objects: impl IntoIterator<Item = &'a Facts>,
     cluster: &str,
     is_placed: impl Fn(&ObjectKey) -> bool,
 ) -> Vec<Missing> {
     let of = |facts: &'a Facts| facts.references.iter().map(move |reference| (facts, reference));
     let missing = objects.into_iter().flat_map(of);
-    let missing = missing.filter(|(facts, reference)| !is_placed(&reference.key(facts.key.namespace())));
+    let missing = missing.filter(|(facts, reference)| !is_placed(&reference.object_key(facts.key.namespace())));
     missing
         .map(|(facts, reference)| Missing {
             user: facts.key.clone(),

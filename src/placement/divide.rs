@@ -40,11 +40,11 @@ pub struct Division {
 }
 
 /// Returns the text that ties of an object are hashed with.
-pub fn seed(key: &ObjectKey) -> String {
+pub fn tie_seed(key: &ObjectKey) -> String {
     format!("{}/{}\n{}\n{}", key.group(), key.kind(), key.namespace(), key.name())
 }
 
-fn hash(domain: &str, seed: &str) -> u64 {
+fn hash_domain(domain: &str, seed: &str) -> u64 {
     let digest = Sha256::digest(format!("{domain}\n{seed}").as_bytes());
     u64::from_be_bytes(std::array::from_fn(|i| digest[i]))
 }
@@ -61,20 +61,20 @@ struct Open {
 
 /// Divides by weight: what is missing goes to the largest shortfall, what is too much comes from the largest excess. Nothing
 /// is taken from a domain while another grows.
-pub fn divide(n: i64, domains: &[Domain<'_>], ties: Ties<'_>) -> Division {
+pub fn divide_replicas(n: i64, domains: &[Domain<'_>], ties: Ties<'_>) -> Division {
     let n = n.max(0);
-    let (quotas, whole) = quotas(n, domains);
+    let (quotas, whole) = compute_quotas(n, domains);
     let mut open: Vec<Open> = Vec::with_capacity(domains.len());
     for (position, (domain, quota)) in domains.iter().zip(quotas).enumerate() {
         let cap = domain.cap.unwrap_or(i64::MAX).max(0);
         let takes = domain.weight > 0;
         let tie = match ties {
-            Ties::Hash(seed) => hash(domain.value, seed),
+            Ties::Hash(seed) => hash_domain(domain.value, seed),
             Ties::Listed => position as u64,
         };
         open.push(Open { quota, cap, tie, replicas: if takes { domain.prev.clamp(0, cap) } else { 0 }, takes });
     }
-    jump(n, whole, &mut open);
+    apply_bulk_steps(n, whole, &mut open);
     let mut sum: i64 = open.iter().map(|one| one.replicas).fold(0, i64::saturating_add);
     let rank = |one: &Open| (i128::from(one.replicas) * whole - one.quota, one.replicas, one.tie);
     let may_grow = |one: &Open| one.takes && one.replicas < one.cap;
@@ -111,7 +111,7 @@ pub fn divide(n: i64, domains: &[Domain<'_>], ties: Ties<'_>) -> Division {
 
 /// The exact share of each domain times the second number. A domain whose share exceeds its cap has the cap for a share; the
 /// rest is shared anew.
-fn quotas(n: i64, domains: &[Domain<'_>]) -> (Vec<i128>, i128) {
+fn compute_quotas(n: i64, domains: &[Domain<'_>]) -> (Vec<i128>, i128) {
     let cap = |domain: &Domain<'_>| i128::from(domain.cap.unwrap_or(i64::MAX).max(0));
     let mut capped = vec![false; domains.len()];
     let mut rest = i128::from(n);
@@ -144,7 +144,7 @@ fn quotas(n: i64, domains: &[Domain<'_>]) -> (Vec<i128>, i128) {
 ///
 /// A domain that is further from its quota than `distance` is taken from, or given to, before any that is nearer: so all
 /// come within the smallest distance that does not overshoot.
-fn jump(n: i64, whole: i128, open: &mut [Open]) {
+fn apply_bulk_steps(n: i64, whole: i128, open: &mut [Open]) {
     let sum = |all: &[i64]| all.iter().copied().fold(0, i64::saturating_add);
     let now: Vec<i64> = open.iter().map(|one| one.replicas).collect();
     let grows = sum(&now) < n;
@@ -176,7 +176,7 @@ fn jump(n: i64, whole: i128, open: &mut [Open]) {
 }
 
 /// Fills the first domain to its cap, then the next; what is too much comes from the last.
-pub fn fill(n: i64, domains: &[Domain<'_>]) -> Division {
+pub fn fill_domains(n: i64, domains: &[Domain<'_>]) -> Division {
     let cap = |domain: &Domain<'_>| domain.cap.unwrap_or(i64::MAX).max(0);
     let mut replicas: Vec<i64> = domains.iter().map(|domain| domain.prev.clamp(0, cap(domain))).collect();
     let mut missing = n.max(0) - replicas.iter().copied().fold(0, i64::saturating_add);
@@ -194,9 +194,9 @@ pub fn fill(n: i64, domains: &[Domain<'_>]) -> Division {
 }
 
 /// Divides a Job: `completions` are divided already; each domain that has some also runs at least one pod at a time.
-pub fn job(completions: &Division, parallelism: i64, domains: &[Domain<'_>], ties: Ties<'_>) -> Vec<Share> {
+pub fn divide_job(completions: &Division, parallelism: i64, domains: &[Domain<'_>], ties: Ties<'_>) -> Vec<Share> {
     let afresh: Vec<Domain<'_>> = domains.iter().map(|domain| Domain { prev: 0, cap: None, ..*domain }).collect();
-    let at_a_time = divide(parallelism, &afresh, ties).replicas;
+    let at_a_time = divide_replicas(parallelism, &afresh, ties).replicas;
     let share = |(completions, parallelism): (&i64, i64)| {
         let least = i64::from(*completions > 0);
         Share::Job { completions: *completions, parallelism: parallelism.max(least).min(*completions) }
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_million_replicas_take_no_million_steps() {
-        let division = divide(1_000_000_007, &of(&[50, 30, 20]), Ties::Listed);
+        let division = divide_replicas(1_000_000_007, &of(&[50, 30, 20]), Ties::Listed);
         assert_eq!(division.replicas.iter().sum::<i64>(), 1_000_000_007);
         let mut shrinking = of(&[50, 50]);
         shrinking[0].prev = 1_000_000_000;
@@ -234,7 +234,7 @@ mod tests {
             .map(|(at, value)| Domain { value, weight: 1 + of(at % 7), prev: of(at % 3), cap: Some(of(at % 50)) })
             .collect();
         for n in [0, 1, 19_999, 250_000, 1_000_000] {
-            let division = divide(n, &domains, Ties::Listed);
+            let division = divide_replicas(n, &domains, Ties::Listed);
             assert_eq!(division.replicas.iter().sum::<i64>() + division.withheld, n);
             assert!(division.replicas.iter().zip(&domains).all(|(has, one)| Some(*has) <= one.cap));
         }

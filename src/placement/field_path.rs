@@ -85,19 +85,19 @@ impl FieldPath {
     /// # Errors
     /// [`PathError::Bad`].
     pub fn parse(text: &str) -> Result<Self, PathError> {
-        match steps(text) {
+        match parse_steps(text) {
             Ok(steps) => Ok(Self { text: text.to_owned(), steps }),
             Err(reason) => Err(PathError::Bad { path: text.to_owned(), reason }),
         }
     }
 
     /// Returns whether it names a new element instead of one that is there.
-    pub fn appends(&self) -> bool {
+    pub fn is_append(&self) -> bool {
         self.steps.last() == Some(&Step::Append)
     }
 
     /// Returns whether one of two fields lies in the other, or may: elements of a list are named in several ways.
-    pub fn overlaps(&self, other: &Self) -> bool {
+    pub fn may_overlap(&self, other: &Self) -> bool {
         self.steps.iter().zip(&other.steps).all(|(one, two)| match (one, two) {
             (Step::Key(one), Step::Key(two)) => one == two,
             (Step::Key(_), _) | (_, Step::Key(_)) => false,
@@ -131,9 +131,9 @@ impl FieldPath {
     ///
     /// # Errors
     /// [`PathError::NotFound`]; the object may then have new, empty maps.
-    pub fn set(&self, object: &mut Value, value: Value) -> Result<(), PathError> {
+    pub fn set_field(&self, object: &mut Value, value: Value) -> Result<(), PathError> {
         if value.is_null() {
-            return self.remove(object);
+            return self.remove_field(object);
         }
         let mut at = object;
         for (number, step) in self.steps.iter().enumerate() {
@@ -153,7 +153,7 @@ impl FieldPath {
                     list.push(Value::Null);
                     list.last_mut().ok_or_else(not_found)?
                 }
-                element => existing(at, element).ok_or_else(not_found)?,
+                element => step_into(at, element).ok_or_else(not_found)?,
             };
         }
         *at = value;
@@ -164,7 +164,7 @@ impl FieldPath {
     ///
     /// # Errors
     /// [`PathError::NotFound`] if an element on the way is missing.
-    pub fn remove(&self, object: &mut Value) -> Result<(), PathError> {
+    pub fn remove_field(&self, object: &mut Value) -> Result<(), PathError> {
         let Some((last, way)) = self.steps.split_last() else { return Ok(()) };
         let mut at = object;
         for (number, step) in way.iter().enumerate() {
@@ -173,7 +173,7 @@ impl FieldPath {
             {
                 return Ok(());
             }
-            at = existing(at, step).ok_or_else(|| self.not_found(number))?;
+            at = step_into(at, step).ok_or_else(|| self.not_found(number))?;
         }
         let not_found = || self.not_found(way.len());
         match last {
@@ -183,7 +183,7 @@ impl FieldPath {
             Step::Append => {}
             element => {
                 let list = at.as_array_mut().ok_or_else(not_found)?;
-                let index = position(list, element).ok_or_else(not_found)?;
+                let index = find_element(list, element).ok_or_else(not_found)?;
                 list.remove(index);
             }
         }
@@ -210,7 +210,7 @@ fn prints_as(value: &Value, text: &str) -> bool {
     }
 }
 
-fn position(list: &[Value], step: &Step) -> Option<usize> {
+fn find_element(list: &[Value], step: &Step) -> Option<usize> {
     match step {
         Step::Index(index) => (*index < list.len()).then_some(*index),
         Step::Element { field, value } => {
@@ -220,16 +220,16 @@ fn position(list: &[Value], step: &Step) -> Option<usize> {
     }
 }
 
-fn existing<'a>(at: &'a mut Value, step: &Step) -> Option<&'a mut Value> {
+fn step_into<'a>(at: &'a mut Value, step: &Step) -> Option<&'a mut Value> {
     if let Step::Key(key) = step {
         return at.as_object_mut()?.get_mut(key);
     }
     let list = at.as_array_mut()?;
-    let index = position(list, step)?;
+    let index = find_element(list, step)?;
     list.get_mut(index)
 }
 
-fn steps(text: &str) -> Result<Vec<Step>, &'static str> {
+fn parse_steps(text: &str) -> Result<Vec<Step>, &'static str> {
     let mut steps = Vec::new();
     let mut rest = text;
     // Whether a name has to follow, as at the beginning and after a dot.
@@ -242,7 +242,7 @@ fn steps(text: &str) -> Result<Vec<Step>, &'static str> {
             if wants_name && !steps.is_empty() {
                 return Err("a name is missing after a dot");
             }
-            let (step, after) = bracket(inner)?;
+            let (step, after) = parse_bracket(inner)?;
             steps.push(step);
             rest = after;
         } else {
@@ -265,7 +265,7 @@ fn steps(text: &str) -> Result<Vec<Step>, &'static str> {
 }
 
 /// Reads what follows an opening bracket, and returns what comes after the closing one.
-fn bracket(inner: &str) -> Result<(Step, &str), &'static str> {
+fn parse_bracket(inner: &str) -> Result<(Step, &str), &'static str> {
     const OPEN: &str = "a bracket is not closed";
     if let Some(quoted) = inner.strip_prefix('\'') {
         let (key, after) = quoted_key(quoted)?;
@@ -311,7 +311,7 @@ mod tests {
         let mut object = json!({ "spec": { "list": [{ "name": "a", "n": 1 }, { "name": "b", "n": 2 }], "it's": 1 } });
         let path = FieldPath::parse(path)?;
         path.check_allowed()?;
-        path.set(&mut object, value)?;
+        path.set_field(&mut object, value)?;
         Ok(object)
     }
 

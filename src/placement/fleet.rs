@@ -51,7 +51,7 @@ impl Cluster {
     }
 
     /// Returns the value of a label; that of the name label is the name.
-    pub fn label(&self, key: &str) -> Option<&str> {
+    pub fn find_label(&self, key: &str) -> Option<&str> {
         if key == LABEL_NAME { Some(&self.name) } else { self.labels.get(key).map(String::as_str) }
     }
 }
@@ -72,12 +72,12 @@ impl Fleet {
     }
 
     /// Makes the room of a cluster of this fleet; `dropped_keys` are node labels that it does not report.
-    pub fn room(&mut self, nodes: Vec<Node>, dropped_keys: Vec<String>) -> Room {
+    pub fn build_capacity(&mut self, nodes: Vec<Node>, dropped_keys: Vec<String>) -> Room {
         Room::new(&mut self.resources, nodes, dropped_keys)
     }
 
     /// Adds a cluster, or replaces the one of the same name. Clusters that serve the same APIs share one list of them.
-    pub fn set(&mut self, mut cluster: Cluster) {
+    pub fn set_cluster(&mut self, mut cluster: Cluster) {
         // What nobody serves any more is known here alone.
         self.apis.retain(|apis| Arc::strong_count(apis) > 1);
         if let Some(apis) = &mut cluster.apis {
@@ -87,29 +87,29 @@ impl Fleet {
             }
         }
         match self.clusters.binary_search_by(|one| one.name.cmp(&cluster.name)) {
-            Ok(at) => std::mem::replace(&mut self.clusters[at], cluster).room.release(&mut self.resources),
+            Ok(at) => std::mem::replace(&mut self.clusters[at], cluster).room.release_resources(&mut self.resources),
             Err(at) => self.clusters.insert(at, cluster),
         }
     }
 
     /// Removes a cluster; returns whether it was there.
-    pub fn remove(&mut self, name: &str) -> bool {
-        let found = self.position(name).map(|at| self.clusters.remove(at));
-        found.map(|cluster| cluster.room.release(&mut self.resources)).is_some()
+    pub fn remove_cluster(&mut self, name: &str) -> bool {
+        let found = self.cluster_position(name).map(|at| self.clusters.remove(at));
+        found.map(|cluster| cluster.room.release_resources(&mut self.resources)).is_some()
     }
 
-    fn position(&self, name: &str) -> Option<usize> {
+    fn cluster_position(&self, name: &str) -> Option<usize> {
         self.clusters.binary_search_by(|one| (*one.name).cmp(name)).ok()
     }
 
     /// Returns a cluster by name.
     pub fn get(&self, name: &str) -> Option<&Cluster> {
-        self.position(name).map(|at| &self.clusters[at])
+        self.cluster_position(name).map(|at| &self.clusters[at])
     }
 
     /// Returns a cluster by name, to change anything but its name.
     pub fn get_mut(&mut self, name: &str) -> Option<&mut Cluster> {
-        self.position(name).map(|at| &mut self.clusters[at])
+        self.cluster_position(name).map(|at| &mut self.clusters[at])
     }
 
     /// Returns the clusters in the order of their names.
@@ -135,13 +135,13 @@ impl Fleet {
 
     /// Replaces all promises of a cluster; they are packed in this order.
     pub fn set_promises(&mut self, cluster: &str, promises: Vec<Promise>) {
-        if let Some(at) = self.position(cluster) {
+        if let Some(at) = self.cluster_position(cluster) {
             self.clusters[at].room.set_promises(&self.resources, promises);
         }
     }
 
     /// Promises the room that a decision takes, instead of what was promised to the group on its targets before.
-    pub fn promise(&mut self, group: &Group<'_>, decision: &Decision, current: &Current) {
+    pub fn reserve_decision(&mut self, group: &Group<'_>, decision: &Decision, current: &Current) {
         for old in &current.targets {
             let stays = decision.moving_from.contains(&old.cluster);
             if !stays && !decision.targets.iter().any(|target| target.cluster == old.cluster) {
@@ -149,18 +149,18 @@ impl Fleet {
             }
         }
         for target in &decision.targets {
-            let promises = group.promises(target, current);
+            let promises = group.make_reservations(target, current);
             self.add_promises(&target.cluster, &group.name, promises);
         }
     }
 
     /// Replaces a group's promises in a cluster; new ones come last.
     fn add_promises(&mut self, cluster: &str, group: &str, promises: Vec<Promise>) {
-        let Some(at) = self.position(cluster) else { return };
+        let Some(at) = self.cluster_position(cluster) else { return };
         let room = &mut self.clusters[at].room;
-        if let Some(without) = room.without(&self.resources, group) {
+        if let Some(without) = room.without_reservations_of(&self.resources, group) {
             *room = without;
         }
-        room.promise(&self.resources, promises);
+        room.reserve_pods(&self.resources, promises);
     }
 }

@@ -28,7 +28,7 @@ impl Fraction {
     }
 
     /// The fraction in percent, rounded down.
-    pub fn percent(self) -> i128 {
+    pub fn as_percent(self) -> i128 {
         (self.over * 100).div_euclid(self.under)
     }
 
@@ -84,7 +84,7 @@ mod tests {
         assert!(of(6, 10).exceeds_by_a_tenth(of(1, 2)) && !of(599, 1000).exceeds_by_a_tenth(of(1, 2)));
         assert!(of(i64::MAX, i64::MAX - 1) > of(1, 1) && of(i64::MIN, 1) < of(i64::MAX, 1));
         assert!(of(i64::MAX, 1).exceeds_by_a_tenth(of(1, i64::MAX)), "beyond what is exact");
-        assert_eq!(of(5, 8).percent(), 62);
+        assert_eq!(of(5, 8).as_percent(), 62);
         assert!(Fraction::new(1, 0).is_none());
     }
 }

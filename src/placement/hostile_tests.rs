@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 
 use super::aggregate::{CopyStatus, Source};
 use super::copy;
-use super::decide::{Current, Group, decide, decide_direct};
+use super::decide::{Current, Group, decide_group, decide_direct};
 use super::facts::Facts;
 use super::fleet::Fleet;
-use super::inventory::{Part, read};
+use super::inventory::{Part, read_inventory};
 use super::live;
 use super::matching::{Direct, Policy};
 use crate::api::lenient::Lenient;
@@ -159,17 +159,17 @@ proptest! {
             prop_assert!(bytes.sum::<usize>() <= 8 << 10);
         }
         let mut fleet = Fleet::default();
-        let read = live::cluster(&mut fleet, &cluster, inventory);
-        fleet.set(read);
-        prop_assert!(fleet.resources().len() <= 259 && fleet.get("evil").unwrap().room.numbers() <= 3 * 600 * 256);
+        let read = live::read_cluster(&mut fleet, &cluster, inventory);
+        fleet.set_cluster(read);
+        prop_assert!(fleet.resources().len() <= 259 && fleet.get("evil").unwrap().room.amount_count() <= 3 * 600 * 256);
         let policy = policy(mode);
         let objects: Vec<Facts> = ["a", "b"]
             .iter()
-            .filter_map(|name| Facts::read(&object(name, &replicas, &cpu, &Value::Null)).ok())
+            .filter_map(|name| Facts::from_manifest(&object(name, &replicas, &cpu, &Value::Null)).ok())
             .collect();
         let group = Group::new("g", &policy, &objects);
         let decision = decide(&policy, &group, &fleet, &Current::default());
-        fleet.promise(&group, &decision, &Current::default());
+        fleet.reserve_decision(&group, &decision, &Current::default());
         let current = Current { targets: decision.targets.clone(), ..Current::default() };
         let again = decide(&policy, &group, &fleet, &current);
         prop_assert!(again.targets.len() <= 1);
@@ -181,7 +181,7 @@ proptest! {
         let text = text.collect::<Vec<_>>().join(",");
         let annotations = json!({ "fleet-scheduler.io/spread-onto": text, "fleet-scheduler.io/leave-fields": text,
             "fleet-scheduler.io/cluster": text });
-        let facts = Facts::read(&object("a", &json!(3), &json!("1"), &annotations)).unwrap();
+        let facts = Facts::from_manifest(&object("a", &json!(3), &json!("1"), &annotations)).unwrap();
         let onto = facts.asks.spread_onto.clone().unwrap();
         prop_assert!(onto.clusters.len() <= 1_000 && onto.clusters.iter().all(|name| name.len() <= 64));
         prop_assert!(facts.asks.leave_fields.len() <= 32 && facts.asks.cluster.as_ref().unwrap().len() <= 64);
@@ -214,7 +214,7 @@ proptest! {
         let kinds = ["Deployment", "StatefulSet", "ReplicaSet", "DaemonSet", "Job", "CronJob", "Service", "HorizontalPodAutoscaler", "PodDisruptionBudget"];
         for duplicate in [false, true] {
             let source = Source { kind: kinds[kind], generation: 1, duplicate, withheld: i64::MAX, copies: &copies };
-            let status = Value::from(source.status());
+            let status = Value::from(source.aggregate_status());
             check_status(&status);
             let of = |field: &str| status[field].as_i64().unwrap_or_default();
             prop_assert!(of("readyReplicas") <= of("replicas") && of("ready") <= of("active"));

@@ -60,7 +60,7 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    fn add(&mut self, part: &Part) {
+    fn add_part(&mut self, part: &Part) {
         self.left_out.extend(&part.left_out);
         self.dropped_keys.extend(part.dropped_keys.iter().cloned());
         let room = NODES_OF_CLUSTER - self.nodes.len();
@@ -79,7 +79,7 @@ impl Inventory {
 
 /// Returns the most of a resource that one node is believed to have, in thousandths: 4,096 CPUs, 64 TiB of memory, 1,000
 /// pods, 2⁵⁰ of anything else.
-fn most(resource: &str) -> i64 {
+fn max_plausible_amount(resource: &str) -> i64 {
     match resource {
         "cpu" => 4_096_000,
         "memory" => (1 << 46) * 1000,
@@ -89,7 +89,7 @@ fn most(resource: &str) -> i64 {
 }
 
 /// Returns the names that stay of too many: those of [`FIRST`], then those that most nodes have.
-fn frequent<'a>(all: impl Iterator<Item = &'a str>, most: usize) -> Option<BTreeSet<&'a str>> {
+fn most_frequent_names<'a>(all: impl Iterator<Item = &'a str>, most: usize) -> Option<BTreeSet<&'a str>> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for name in all {
         *counts.entry(name).or_default() += 1;
@@ -117,7 +117,7 @@ impl Reading<'_> {
         self.part.left_out.insert(what);
     }
 
-    fn amounts(&mut self, quantities: &BTreeMap<String, String>) -> NodeAmounts {
+    fn read_amounts(&mut self, quantities: &BTreeMap<String, String>) -> NodeAmounts {
         let first = FIRST.iter().filter_map(|name| quantities.get_key_value(*name));
         let others = quantities.iter().filter(|(name, _)| !FIRST.contains(&name.as_str()));
         let mut amounts: Vec<(Arc<str>, i64)> = Vec::new();
@@ -126,18 +126,18 @@ impl Reading<'_> {
                 self.leave_out("resources beyond 64 of a node or 256 of the cluster");
             } else if name.len() > QUALIFIED {
                 self.leave_out("names that are longer than Kubernetes allows");
-            } else if let Some(milli) = quantity::parse(text) {
-                if milli > most(name).into() {
+            } else if let Some(milli) = quantity::parse_quantity(text) {
+                if milli > max_plausible_amount(name).into() {
                     self.leave_out("amounts beyond those of the largest nodes");
                 }
-                let amount = i64::try_from(milli.clamp(0, most(name).into())).unwrap_or_default();
-                amounts.push((self.name(name), amount));
+                let amount = i64::try_from(milli.clamp(0, max_plausible_amount(name).into())).unwrap_or_default();
+                amounts.push((self.intern_name(name), amount));
             }
         }
         amounts.into_iter().collect()
     }
 
-    fn name(&mut self, name: &str) -> Arc<str> {
+    fn intern_name(&mut self, name: &str) -> Arc<str> {
         if let Some(known) = self.names.get(name) {
             return known.clone();
         }
@@ -147,7 +147,7 @@ impl Reading<'_> {
     }
 
     /// Reads the taints of a node; `None` where there are too many of them to be kept.
-    fn taints(&mut self, taints: Option<&Vec<Taint>>) -> Option<Arc<[Taint]>> {
+    fn read_taints(&mut self, taints: Option<&Vec<Taint>>) -> Option<Arc<[Taint]>> {
         let taints = taints.map(Vec::as_slice).unwrap_or_default();
         let bytes = |taint: &Taint| taint.key.len() + taint.value.len() + taint.effect.len() + 32;
         if taints.len() > TAINTS || taints.iter().any(|taint| taint.key.len() > QUALIFIED || taint.value.len() > NAME) {
@@ -168,7 +168,7 @@ impl Reading<'_> {
     }
 
     /// Reads the sets of labels; those that cannot be kept are not known.
-    fn labels(&mut self, labels: Option<&NodeLabels>) -> Vec<Option<Arc<Labels>>> {
+    fn read_label_sets(&mut self, labels: Option<&NodeLabels>) -> Vec<Option<Arc<Labels>>> {
         let Some(labels) = labels else { return Vec::new() };
         let is_bounded = labels.dropped_keys.len() <= DROPPED_KEYS;
         if !is_bounded || labels.dropped_keys.iter().any(|key| key.len() > QUALIFIED) {
@@ -198,15 +198,15 @@ impl Part {
         let capacity = status.capacity_resources.as_ref().unwrap_or(&none);
         let available = status.available_resources.as_ref().unwrap_or(&none);
         let taints = status.node_taints.as_ref().unwrap_or(&untainted);
-        Self::read(capacity, available, taints, status.node_labels.as_ref())
+        Self::read_nodes(capacity, available, taints, status.node_labels.as_ref())
     }
 
     /// Reads the nodes of a ClusterReport.
     pub fn of_report(spec: &ClusterReportSpec) -> Self {
-        Self::read(&spec.capacity_resources, &spec.available_resources, &spec.node_taints, spec.node_labels.as_ref())
+        Self::read_nodes(&spec.capacity_resources, &spec.available_resources, &spec.node_taints, spec.node_labels.as_ref())
     }
 
-    fn read(
+    fn read_nodes(
         capacity: &NodeResources,
         available: &NodeResources,
         taints: &BTreeMap<String, Vec<Taint>>,
@@ -217,7 +217,7 @@ impl Part {
             nodes().flat_map(|(name, own)| own.keys().chain(available.get(name).into_iter().flat_map(BTreeMap::keys)));
         let mut reading = Reading {
             part: Self::default(),
-            kept: frequent(resources.map(String::as_str), RESOURCES_OF_CLUSTER),
+            kept: most_frequent_names(resources.map(String::as_str), RESOURCES_OF_CLUSTER),
             names: BTreeSet::new(),
             taints: BTreeSet::new(),
             taints_bytes: 0,
@@ -225,7 +225,7 @@ impl Part {
         if capacity.len() > NODES {
             reading.leave_out("nodes beyond the first 200 of an object");
         }
-        let sets = reading.labels(labels);
+        let sets = reading.read_label_sets(labels);
         // Labels are given in the order of the names of all nodes.
         for (at, (name, own)) in nodes().enumerate() {
             if name.len() > NAME {
@@ -233,15 +233,15 @@ impl Part {
                 continue;
             }
             // Without its taints, pods would be thought to run there.
-            let Some(taints) = reading.taints(taints.get(name)) else {
+            let Some(taints) = reading.read_taints(taints.get(name)) else {
                 reading.leave_out("nodes with more taints than are read");
                 continue;
             };
             let set = labels.and_then(|labels| labels.of.get(at)).and_then(|set| usize::try_from(*set).ok());
             let node = Node {
                 name: name.clone(),
-                capacity: reading.amounts(own),
-                available: available.get(name).map(|free| reading.amounts(free)).unwrap_or_default(),
+                capacity: reading.read_amounts(own),
+                available: available.get(name).map(|free| reading.read_amounts(free)).unwrap_or_default(),
                 labels: set.and_then(|set| sets.get(set)).cloned().flatten(),
                 taints,
             };
@@ -252,18 +252,18 @@ impl Part {
 }
 
 /// Reads the nodes of a Cluster and of its reports; none of a cluster that may not take part yet.
-pub fn read<'a>(cluster: &Cluster, reports: impl Iterator<Item = &'a Part>) -> Inventory {
+pub fn read_inventory<'a>(cluster: &Cluster, reports: impl Iterator<Item = &'a Part>) -> Inventory {
     let mut all = Inventory::default();
     if !is_read(cluster) {
         return all;
     }
-    all.add(&Part::of_cluster(cluster));
-    reports.for_each(|part| all.add(part));
+    all.add_part(&Part::of_cluster(cluster));
+    reports.for_each(|part| all.add_part(part));
     all.dropped_keys.sort();
     all.dropped_keys.dedup();
     let most = RESOURCES_OF_CLUSTER.min(NUMBERS / all.nodes.len().max(1));
     let resources = all.nodes.iter().flat_map(|node| node.capacity.iter().chain(node.available.iter()));
-    let kept = frequent(resources.map(|(name, _)| &**name), most);
+    let kept = most_frequent_names(resources.map(|(name, _)| &**name), most);
     if let Some(kept) = kept.map(|kept| kept.into_iter().map(str::to_owned).collect::<BTreeSet<String>>()) {
         all.left_out.insert("resources beyond 64 of a node or 256 of the cluster");
         let only = |amounts: &NodeAmounts| -> NodeAmounts {
@@ -285,7 +285,7 @@ pub fn read<'a>(cluster: &Cluster, reports: impl Iterator<Item = &'a Part>) -> I
 }
 
 /// Returns the API versions that a cluster says it serves, as many as are read; `None` where they are unknown.
-pub fn apis(cluster: &Cluster) -> Option<BTreeSet<String>> {
+pub fn served_apis(cluster: &Cluster) -> Option<BTreeSet<String>> {
     let observed = cluster.status.as_ref().and_then(|status| status.observed.as_ref())?;
     let read = observed.apis.iter().take(APIS).filter(|api| api.len() <= QUALIFIED);
     Some(read.cloned().collect::<BTreeSet<String>>()).filter(|apis| !apis.is_empty())

@@ -14,19 +14,19 @@ use super::inventory::{self, Inventory};
 use super::matching::Policy;
 use super::room::Promise;
 use crate::api::crd::cluster::{Taint, conditions, reasons};
-use crate::api::crd::condition::{Condition, find};
+use crate::api::crd::condition::{Condition, find_condition};
 use crate::api::crd::schedule::{ScheduleShare, SourceRef};
 use crate::api::labels::TAINT_DRAINING;
 use crate::api::{Schedule, ScheduleGroupStatus};
 
 /// Returns whether a Cluster is Ready.
 pub fn is_ready(cluster: &crate::api::Cluster) -> bool {
-    has(cluster, conditions::READY)
+    has_condition(cluster, conditions::READY)
 }
 
-fn has(cluster: &crate::api::Cluster, type_: &str) -> bool {
+fn has_condition(cluster: &crate::api::Cluster, type_: &str) -> bool {
     let status = cluster.status.as_ref();
-    status.and_then(|status| find(&status.conditions, type_)).is_some_and(Condition::is_true)
+    status.and_then(|status| find_condition(&status.conditions, type_)).is_some_and(Condition::is_true)
 }
 
 /// Returns whether a Cluster is being deleted, or its agent asked to leave.
@@ -43,21 +43,21 @@ pub fn is_drained(cluster: &crate::api::Cluster) -> bool {
 /// Returns whether the nodes of a Cluster are read: it is accepted, and its agent has reported and renewed its Lease.
 pub fn is_read(cluster: &crate::api::Cluster) -> bool {
     let status = cluster.status.as_ref();
-    let ready = status.and_then(|status| find(&status.conditions, conditions::READY));
+    let ready = status.and_then(|status| find_condition(&status.conditions, conditions::READY));
     cluster.spec.accepted
         && ready.is_some_and(|ready| ![reasons::NEVER_UPDATED, reasons::NOT_ACCEPTED].contains(&&*ready.reason))
 }
 
 /// Reads a Cluster with its nodes.
-pub fn cluster(fleet: &mut Fleet, cluster: &crate::api::Cluster, inventory: Inventory) -> Cluster {
+pub fn read_cluster(fleet: &mut Fleet, cluster: &crate::api::Cluster, inventory: Inventory) -> Cluster {
     let name = cluster.metadata.name.clone().unwrap_or_default();
-    let mut read = Cluster::new(&name, fleet.room(inventory.nodes, inventory.dropped_keys));
-    update(&mut read, cluster);
+    let mut read = Cluster::new(&name, fleet.build_capacity(inventory.nodes, inventory.dropped_keys));
+    update_cluster(&mut read, cluster);
     read
 }
 
 /// Brings everything but the nodes of a cluster up to date.
-pub fn update(known: &mut Cluster, cluster: &crate::api::Cluster) {
+pub fn update_cluster(known: &mut Cluster, cluster: &crate::api::Cluster) {
     known.labels = cluster.metadata.labels.clone().unwrap_or_default();
     known.taints.clone_from(&cluster.spec.taints);
     if is_drained(cluster) {
@@ -67,8 +67,8 @@ pub fn update(known: &mut Cluster, cluster: &crate::api::Cluster) {
     known.ready = is_ready(cluster);
     known.accepted = cluster.spec.accepted;
     known.leaving = is_leaving(cluster);
-    known.standby = has(cluster, conditions::STANDBY);
-    known.apis = inventory::apis(cluster).map(Arc::new);
+    known.standby = has_condition(cluster, conditions::STANDBY);
+    known.apis = inventory::served_apis(cluster).map(Arc::new);
     known.autoscaled = cluster.status.as_ref().and_then(|status| status.autoscaled).unwrap_or_default();
 }
 
@@ -78,12 +78,12 @@ pub fn source_key(source: &SourceRef) -> ObjectKey {
 }
 
 /// Pods of a copy that the inventory of its cluster holds already.
-fn counted(schedule: &Schedule) -> i64 {
+fn counted_copy_pods(schedule: &Schedule) -> i64 {
     schedule.status.as_ref().and_then(|status| status.pods.as_ref()).map_or(0, |pods| pods.counted.max(0))
 }
 
 /// The status of a copy.
-fn resource(schedule: &Schedule) -> Value {
+fn read_copy_status(schedule: &Schedule) -> Value {
     let text = schedule.status.as_ref().and_then(|status| status.resource.as_deref());
     text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
@@ -100,12 +100,12 @@ fn is_finished(resource: &Value) -> bool {
 
 /// Returns whether the copy of a Job or of a bare Pod has started and is not over.
 pub fn has_begun(schedule: &Schedule, facts: &Facts) -> bool {
-    let resource = resource(schedule);
+    let resource = read_copy_status(schedule);
     facts.workload.runs_once() && !resource["startTime"].is_null() && !is_finished(&resource)
 }
 
 /// Returns the share that a Schedule was written with.
-pub fn share(facts: &Facts, share: &ScheduleShare) -> Option<Share> {
+pub fn share_from_schedule(facts: &Facts, share: &ScheduleShare) -> Option<Share> {
     let replicas = share.replicas?;
     Some(match (facts.workload, share.completions) {
         (Workload::Job { .. }, Some(completions)) => Share::Job { completions, parallelism: replicas },
@@ -115,21 +115,21 @@ pub fn share(facts: &Facts, share: &ScheduleShare) -> Option<Share> {
 
 /// Returns the promise of a cluster to the pods of a copy that it does not count yet; `None` where all of them are
 /// counted, and for what runs no pods or is over. Jobs that a CronJob may start are not promised.
-pub fn promise(schedule: &Schedule, facts: &Facts) -> Option<Promise> {
+pub fn copy_reservation(schedule: &Schedule, facts: &Facts) -> Option<Promise> {
     let shape = facts.shape.clone()?;
     let daemon = facts.workload == Workload::DaemonSet;
-    let share = schedule.spec.share.as_ref().and_then(|written| share(facts, written));
+    let share = schedule.spec.share.as_ref().and_then(|written| share_from_schedule(facts, written));
     let asked = match share {
         Some(Share::Replicas(replicas)) => replicas,
         Some(Share::Job { parallelism, .. }) => parallelism,
-        None => facts.workload.pods(),
+        None => facts.workload.pods_at_once(),
     };
     // An autoscaler of the workload cluster may ask for more than the source does.
     let told = schedule.status.as_ref().and_then(|status| status.pods.as_ref()).map_or(0, |pods| pods.desired);
-    let counted = counted(schedule);
+    let counted = counted_copy_pods(schedule);
     let pods = asked.max(told).saturating_sub(counted).max(0);
     let is_open = if daemon { counted == 0 } else { pods > 0 };
-    let ends = facts.workload.runs_once() && is_finished(&resource(schedule));
+    let ends = facts.workload.runs_once() && is_finished(&read_copy_status(schedule));
     if !is_open || ends || matches!(facts.workload, Workload::CronJob { .. }) {
         return None;
     }
@@ -138,20 +138,20 @@ pub fn promise(schedule: &Schedule, facts: &Facts) -> Option<Promise> {
 }
 
 /// Returns what one cluster has promised to copies, the oldest Schedule first, ties by name.
-pub fn promises<'a>(copies: impl Iterator<Item = (&'a Schedule, &'a Facts)>) -> Vec<Promise> {
+pub fn copy_reservations<'a>(copies: impl Iterator<Item = (&'a Schedule, &'a Facts)>) -> Vec<Promise> {
     let mut copies: Vec<_> = copies.collect();
     copies.sort_by_cached_key(|(schedule, _)| {
         let metadata = &schedule.metadata;
         (metadata.creation_timestamp.as_ref().map(|time| time.0), metadata.name.clone())
     });
-    copies.iter().filter_map(|(schedule, facts)| promise(schedule, facts)).collect()
+    copies.iter().filter_map(|(schedule, facts)| copy_reservation(schedule, facts)).collect()
 }
 
 /// Returns the clusters where a group is, by the Schedules of its members and by what it last recorded.
 ///
 /// A group is where most of its demand has Schedules, so that objects which change their group bring their clusters
 /// along; while it moves, the recorded target is.
-pub fn current<'a>(
+pub fn current_placement<'a>(
     copies: impl Iterator<Item = (&'a str, &'a Schedule, &'a Facts)>,
     recorded: Option<&ScheduleGroupStatus>,
     policy: &Policy,
@@ -161,16 +161,16 @@ pub fn current<'a>(
     for (cluster, schedule, facts) in copies {
         let (demand, target) =
             targets.entry(cluster).or_insert_with(|| (0, Target { cluster: cluster.to_owned(), ..Target::default() }));
-        *demand += 1 + facts.workload.pods().min(1 << 32) * 1000;
+        *demand += 1 + facts.workload.pods_at_once().min(1 << 32) * 1000;
         if let Some(written) = &schedule.spec.share {
             target.domain = Some(written.domain.clone());
-            if let Some(share) = share(facts, written) {
+            if let Some(share) = share_from_schedule(facts, written) {
                 target.replicas.insert(facts.key.clone(), share);
             } else if facts.workload.is_undividable() {
                 target.whole.push(facts.key.clone());
             }
         }
-        current.counted.entry(cluster.to_owned()).or_default().insert(facts.key.clone(), counted(schedule));
+        current.counted.entry(cluster.to_owned()).or_default().insert(facts.key.clone(), counted_copy_pods(schedule));
         if has_begun(schedule, facts) {
             current.started.insert(facts.key.clone());
         }
@@ -193,7 +193,7 @@ pub fn current<'a>(
 
 /// Returns whether an object has a copy in a target of its group: what cannot be divided goes to one target of a
 /// divided group.
-pub fn takes(target: &Target, facts: &Facts) -> bool {
+pub fn has_copy_in_target(target: &Target, facts: &Facts) -> bool {
     let is_divided = target.domain.is_some() && !(target.replicas.is_empty() && target.whole.is_empty());
     !is_divided || !facts.workload.is_undividable() || target.whole.contains(&facts.key)
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::canonical::canonical;
+use super::canonical::to_canonical_json;
 use super::facts::{Facts, Never, SpreadOnto};
 use super::selector::{Selector, SelectorError, Toleration};
 use crate::api::SchedulePolicy;
@@ -102,7 +102,7 @@ impl Policy {
     ///
     /// # Errors
     /// A selector that cannot be evaluated.
-    pub fn read(policy: &SchedulePolicy) -> Result<Self, SelectorError> {
+    pub fn from_schedule_policy(policy: &SchedulePolicy) -> Result<Self, SelectorError> {
         let name = policy.metadata.name.clone().unwrap_or_default();
         Self::new(name, policy.metadata.creation_timestamp.as_ref().map(|time| time.0), policy.spec.clone())
     }
@@ -138,19 +138,19 @@ impl Policy {
             "spreadConstraints": spread,
             "clusterTolerations": self.spec.cluster_tolerations,
         });
-        digest::short(canonical(&parts).as_bytes())
+        digest::short_digest(to_canonical_json(&parts).as_bytes())
     }
 
     /// Returns the first clause that an object in a namespace with these labels does not satisfy. A Namespace lies in
     /// itself; any other object without a namespace is matched only by a policy that names its kind.
-    fn failing(&self, facts: &Facts, namespace: &BTreeMap<String, String>) -> Option<Clause> {
-        let is_namespace = facts.key.is("", "Namespace");
+    fn first_failing_clause(&self, facts: &Facts, namespace: &BTreeMap<String, String>) -> Option<Clause> {
+        let is_namespace = facts.key.is_of_kind("", "Namespace");
         let (name, namespace) =
             if is_namespace { (facts.key.name(), &facts.labels) } else { (facts.key.namespace(), namespace) };
         let of_namespace = |key: &str| {
             if key == LABEL_NAME { Some(name) } else { namespace.get(key).map(String::as_str) }
         };
-        if !name.is_empty() && !self.namespaces.matches(of_namespace) {
+        if !name.is_empty() && !self.namespaces.matches_labels(of_namespace) {
             return Some(Clause::NamespaceSelector);
         }
         let kinds = &self.spec.resource_selectors.kinds;
@@ -158,13 +158,13 @@ impl Policy {
             return Some(Clause::Kinds);
         }
         let is_of = |group: &str, version: &str, kind: &str| {
-            facts.key.is(group, kind) && (version.is_empty() || version == facts.version)
+            facts.key.is_of_kind(group, kind) && (version.is_empty() || version == facts.version)
         };
         if !kinds.is_empty() && !kinds.iter().any(|one| is_of(&one.group, &one.version, &one.kind)) {
             return Some(Clause::Kinds);
         }
         let label = |key: &str| facts.labels.get(key).map(String::as_str);
-        (!self.labels.iter().any(|selector| selector.matches(label))).then_some(Clause::LabelSelectors)
+        (!self.labels.iter().any(|selector| selector.matches_labels(label))).then_some(Clause::LabelSelectors)
     }
 }
 
@@ -199,8 +199,8 @@ impl Policies {
     }
 
     /// Returns why an object in a namespace with these labels is never placed, whatever asks for it; `None` where it may be.
-    pub fn never(&self, facts: &Facts, namespace: &BTreeMap<String, String>) -> Option<Never> {
-        let is_namespace = facts.key.is("", "Namespace");
+    pub fn never_placed_reason(&self, facts: &Facts, namespace: &BTreeMap<String, String>) -> Option<Never> {
+        let is_namespace = facts.key.is_of_kind("", "Namespace");
         let name = if is_namespace { facts.key.name() } else { facts.key.namespace() };
         let is_own = self.own_namespace.as_deref() == Some(name) || namespace.contains_key(LABEL_INSTALL_KIND);
         match facts.never {
@@ -211,7 +211,7 @@ impl Policies {
     }
 
     /// Returns whether an object names clusters in an annotation that does not count.
-    pub fn denies(&self, facts: &Facts) -> bool {
+    pub fn is_annotation_denied(&self, facts: &Facts) -> bool {
         let names = facts.asks.cluster.as_ref().map_or(facts.asks.spread_onto.is_some(), |cluster| !cluster.is_empty());
         self.denies_direct && names && facts.never.is_none()
     }
@@ -227,18 +227,18 @@ impl Policies {
     }
 
     /// Finds who decides about an object, by the labels of its namespace; nothing is remembered from one call to the next.
-    pub fn evaluate(&self, facts: &Facts, namespace: &BTreeMap<String, String>) -> Match<'_> {
-        if let Some(never) = self.never(facts, namespace) {
+    pub fn match_object(&self, facts: &Facts, namespace: &BTreeMap<String, String>) -> Match<'_> {
+        if let Some(never) = self.never_placed_reason(facts, namespace) {
             return Match::Never(never);
         }
         let (mut matching, mut failing) = (Vec::new(), Vec::new());
         for policy in &self.all {
-            match policy.failing(facts, namespace) {
+            match policy.first_failing_clause(facts, namespace) {
                 None => matching.push(policy),
                 Some(clause) => failing.push((policy, clause)),
             }
         }
-        let asks = if self.denies(facts) { (&None, &None) } else { (&facts.asks.cluster, &facts.asks.spread_onto) };
+        let asks = if self.is_annotation_denied(facts) { (&None, &None) } else { (&facts.asks.cluster, &facts.asks.spread_onto) };
         match asks {
             (Some(cluster), _) if cluster.is_empty() => Match::Nowhere { losers: matching },
             (Some(cluster), spread) => Match::Annotation {
@@ -306,14 +306,14 @@ mod tests {
             if let Some(namespace) = namespace {
                 metadata["namespace"] = json!(namespace);
             }
-            Facts::read(&json!({ "apiVersion": "v1", "kind": kind, "metadata": metadata })).unwrap()
+            Facts::from_manifest(&json!({ "apiVersion": "v1", "kind": kind, "metadata": metadata })).unwrap()
         };
         let none = BTreeMap::new();
         for own in [facts("Secret", Some("bugs-cp"), "a"), facts("Namespace", None, "bugs-cp")] {
-            assert_eq!(policies.evaluate(&own, &none), Match::Never(Never::SystemNamespace), "whatever asks for it");
+            assert_eq!(policies.match_object(&own, &none), Match::Never(Never::SystemNamespace), "whatever asks for it");
         }
         for other in [facts("Secret", Some("shop"), "bugs-cp"), facts("Namespace", None, "bugs-cp-2")] {
-            assert!(matches!(policies.evaluate(&other, &none), Match::Annotation { .. }), "{}", other.key);
+            assert!(matches!(policies.match_object(&other, &none), Match::Annotation { .. }), "{}", other.key);
         }
     }
 
@@ -324,7 +324,7 @@ mod tests {
         let allowed = Policies::new(vec![policy]);
         let denied = allowed.clone().with_direct_placement_denied(true);
         let facts = |annotations: Value| {
-            Facts::read(&json!({ "apiVersion": "v1", "kind": "ConfigMap",
+            Facts::from_manifest(&json!({ "apiVersion": "v1", "kind": "ConfigMap",
                 "metadata": { "name": "a", "namespace": "n", "annotations": annotations } }))
             .unwrap()
         };
@@ -333,11 +333,11 @@ mod tests {
             [json!({ "fleet-scheduler.io/cluster": "east" }), json!({ "fleet-scheduler.io/spread-onto": "east,west" })]
         {
             let facts = facts(annotations);
-            assert!(matches!(allowed.evaluate(&facts, &none), Match::Annotation { .. }) && !allowed.denies(&facts));
-            assert!(matches!(denied.evaluate(&facts, &none), Match::Policy { .. }) && denied.denies(&facts));
+            assert!(matches!(allowed.match_object(&facts, &none), Match::Annotation { .. }) && !allowed.is_annotation_denied(&facts));
+            assert!(matches!(denied.match_object(&facts, &none), Match::Policy { .. }) && denied.is_annotation_denied(&facts));
         }
         let kept = facts(json!({ "fleet-scheduler.io/cluster": "" }));
-        assert!(matches!(denied.evaluate(&kept, &none), Match::Nowhere { .. }) && !denied.denies(&kept));
+        assert!(matches!(denied.match_object(&kept, &none), Match::Nowhere { .. }) && !denied.is_annotation_denied(&kept));
     }
 
     #[test]

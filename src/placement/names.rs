@@ -16,7 +16,7 @@ impl GroupKey {
             let over_all = format!("label\0{}\0{value}", by.label_key);
             Some(if by.across_namespaces { over_all } else { format!("{over_all}\0{}", facts.key.namespace()) })
         });
-        Self(by_label.unwrap_or_else(|| format!("object\0{}", joined(&facts.key))))
+        Self(by_label.unwrap_or_else(|| format!("object\0{}", join_key_parts(&facts.key))))
     }
 
     /// Returns the key over all namespaces of a label value in one of them, as all groups by label had it once; `None` of any
@@ -32,7 +32,7 @@ impl GroupKey {
     }
 
     /// The key as `spec.key` of a group holds it.
-    pub fn printed(&self) -> String {
+    pub fn to_spec_key(&self) -> String {
         self.0.replace('\0', "/")
     }
 
@@ -50,18 +50,18 @@ impl GroupKey {
 
     /// Returns the names that the group may have, the first first.
     pub fn group_names(&self, policy: &str) -> [String; 3] {
-        let digest = digest::short(self.0.as_bytes());
-        [8, 12, 16].map(|digits| format!("{}-{}", cut(policy, 244), &digest[..digits]))
+        let digest = digest::short_digest(self.0.as_bytes());
+        [8, 12, 16].map(|digits| format!("{}-{}", truncate_name(policy, 244), &digest[..digits]))
     }
 }
 
 /// The parts of a key, separated by NUL.
-fn joined(key: &ObjectKey) -> String {
+fn join_key_parts(key: &ObjectKey) -> String {
     format!("{}\0{}\0{}\0{}", key.group(), key.kind(), key.namespace(), key.name())
 }
 
 /// The first bytes of a name, without a separator at the end.
-fn cut(name: &str, bytes: usize) -> &str {
+fn truncate_name(name: &str, bytes: usize) -> &str {
     let end = (0..=bytes.min(name.len())).rev().find(|end| name.is_char_boundary(*end)).unwrap_or_default();
     name[..end].trim_end_matches(['-', '.'])
 }
@@ -71,7 +71,7 @@ pub fn policy_label(policy: &str) -> String {
     if policy.len() <= 63 {
         return policy.to_owned();
     }
-    format!("{}-{}", cut(policy, 54), &digest::short(policy.as_bytes())[..8])
+    format!("{}-{}", truncate_name(policy, 54), &digest::short_digest(policy.as_bytes())[..8])
 }
 
 /// Returns the name of a new Schedule of an object, which is the same in the namespace of every cluster: what the object is
@@ -82,7 +82,7 @@ pub fn schedule_name(key: &ObjectKey) -> String {
     let plain: String = full.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect();
     let parts: Vec<&str> =
         plain.split('.').map(|part| part.trim_matches('-')).filter(|part| !part.is_empty()).collect();
-    format!("{}-{}", cut(&parts.join("."), 54), &digest::full(joined(key).as_bytes())[..32])
+    format!("{}-{}", truncate_name(&parts.join("."), 54), &digest::full_digest(join_key_parts(key).as_bytes())[..32])
 }
 
 #[cfg(test)]
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(key.group_name("shop", |name| name.len() == 13), "shop-6719e33a46ff");
         assert_eq!(key.group_name("shop", |_| true), "shop-6719e33a46ffd46e");
         assert_eq!(key.group_name(&format!("{}-", "p".repeat(243)), |_| false).len(), 252);
-        assert_eq!(key.printed(), "label/app/web");
+        assert_eq!(key.to_spec_key(), "label/app/web");
         assert_eq!(key.across_namespaces(), None);
         assert_eq!(GroupKey("label\0app\0web\0shop".to_owned()).across_namespaces(), Some(key.clone()));
         assert_eq!(GroupKey("label\0app\0web\0".to_owned()).across_namespaces(), Some(key));

@@ -5,39 +5,39 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use crate::api::quantity::{Milli, parse};
+use crate::api::quantity::{Milli, parse_quantity};
 
 /// Amounts by resource.
 pub type Amounts = BTreeMap<String, Milli>;
 
 /// Returns the amounts of quantities; what is no quantity is left out.
-pub fn amounts(quantities: Option<&BTreeMap<String, Quantity>>) -> Amounts {
-    quantities.into_iter().flatten().filter_map(|(name, q)| Some((name.clone(), parse(&q.0)?))).collect()
+pub fn parse_amounts(quantities: Option<&BTreeMap<String, Quantity>>) -> Amounts {
+    quantities.into_iter().flatten().filter_map(|(name, q)| Some((name.clone(), parse_quantity(&q.0)?))).collect()
 }
 
 /// Adds `more` to what is in `to`.
-pub fn add(to: &mut Amounts, more: &Amounts) {
+pub fn add_amounts(to: &mut Amounts, more: &Amounts) {
     for (name, value) in more {
         let entry = to.entry(name.clone()).or_default();
         *entry = entry.saturating_add(*value);
     }
 }
 
-fn raise(to: &mut Amounts, at_least: &Amounts) {
+fn raise_amounts(to: &mut Amounts, at_least: &Amounts) {
     for (name, value) in at_least {
         let entry = to.entry(name.clone()).or_default();
         *entry = (*entry).max(*value);
     }
 }
 
-fn limits(resources: Option<&ResourceRequirements>) -> Amounts {
-    amounts(resources.and_then(|r| r.limits.as_ref()))
+fn container_limits(resources: Option<&ResourceRequirements>) -> Amounts {
+    parse_amounts(resources.and_then(|r| r.limits.as_ref()))
 }
 
 /// The requests, and the limit of what has a limit only.
-fn requests(resources: Option<&ResourceRequirements>) -> Amounts {
-    let mut all = limits(resources);
-    all.extend(amounts(resources.and_then(|r| r.requests.as_ref())));
+fn container_requests(resources: Option<&ResourceRequirements>) -> Amounts {
+    let mut all = container_limits(resources);
+    all.extend(parse_amounts(resources.and_then(|r| r.requests.as_ref())));
     all
 }
 
@@ -46,28 +46,28 @@ fn requests(resources: Option<&ResourceRequirements>) -> Amounts {
 pub fn pod_requests(spec: &PodSpec) -> Amounts {
     let mut running = Amounts::new();
     for container in &spec.containers {
-        add(&mut running, &requests(container.resources.as_ref()));
+        add_amounts(&mut running, &container_requests(container.resources.as_ref()));
     }
     let mut sidecars = Amounts::new();
     let mut start = Amounts::new();
     for container in spec.init_containers.iter().flatten() {
-        let own = requests(container.resources.as_ref());
+        let own = container_requests(container.resources.as_ref());
         if container.restart_policy.as_deref() == Some("Always") {
-            add(&mut running, &own);
-            add(&mut sidecars, &own);
-            raise(&mut start, &sidecars);
+            add_amounts(&mut running, &own);
+            add_amounts(&mut sidecars, &own);
+            raise_amounts(&mut start, &sidecars);
         } else {
             let mut moment = sidecars.clone();
-            add(&mut moment, &own);
-            raise(&mut start, &moment);
+            add_amounts(&mut moment, &own);
+            raise_amounts(&mut start, &moment);
         }
     }
-    raise(&mut running, &start);
+    raise_amounts(&mut running, &start);
     // A limit of the whole pod stands in only where no container says what it needs.
-    for (name, limit) in limits(spec.resources.as_ref()) {
+    for (name, limit) in container_limits(spec.resources.as_ref()) {
         running.entry(name).or_insert(limit);
     }
-    running.extend(amounts(spec.resources.as_ref().and_then(|r| r.requests.as_ref())));
-    add(&mut running, &amounts(spec.overhead.as_ref()));
+    running.extend(parse_amounts(spec.resources.as_ref().and_then(|r| r.requests.as_ref())));
+    add_amounts(&mut running, &parse_amounts(spec.overhead.as_ref()));
     running
 }

@@ -94,7 +94,7 @@ impl Reason {
     }
 
     /// Returns whether work that is there stays, because the cluster may still run it.
-    pub(super) fn holds(&self) -> bool {
+    pub(super) fn may_keep_work(&self) -> bool {
         matches!(self, Self::NotReady | Self::NotAccepted | Self::ApiMissing(_) | Self::Tainted(_))
     }
 }

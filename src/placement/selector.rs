@@ -53,7 +53,7 @@ pub struct Requirement {
 
 impl Requirement {
     /// Returns whether a label with this value, or without one, satisfies the condition.
-    fn holds(&self, value: Option<&str>) -> bool {
+    fn is_satisfied_by(&self, value: Option<&str>) -> bool {
         let number = || value.and_then(|text| text.parse::<i64>().ok());
         match &self.test {
             Test::In(values) => value.is_some_and(|value| values.iter().any(|one| one == value)),
@@ -66,14 +66,14 @@ impl Requirement {
         }
     }
 
-    fn values(&self) -> &[String] {
+    fn compared_values(&self) -> &[String] {
         match &self.test {
             Test::In(values) | Test::NotIn(values) => values,
             _ => &[],
         }
     }
 
-    fn label(key: &str, operator: &str, values: &[String]) -> Result<Self, SelectorError> {
+    fn from_label_expression(key: &str, operator: &str, values: &[String]) -> Result<Self, SelectorError> {
         let some = || match values {
             [] => Err(SelectorError::NoValues { key: key.to_owned(), operator: operator.to_owned() }),
             _ => Ok(values.to_vec()),
@@ -88,12 +88,12 @@ impl Requirement {
         Ok(Self { key: key.to_owned(), test })
     }
 
-    fn node(key: &str, operator: &str, values: &[String]) -> Self {
+    fn from_node_expression(key: &str, operator: &str, values: &[String]) -> Self {
         let number = || values.first().and_then(|value| value.parse().ok());
         let test = match operator {
             "Gt" => number().map_or(Test::Never, Test::Gt),
             "Lt" => number().map_or(Test::Never, Test::Lt),
-            _ => Self::label(key, operator, values).map_or(Test::Never, |requirement| requirement.test),
+            _ => Self::from_label_expression(key, operator, values).map_or(Test::Never, |requirement| requirement.test),
         };
         Self { key: key.to_owned(), test }
     }
@@ -131,24 +131,24 @@ impl Selector {
         let mut all: Vec<Requirement> = equal.collect();
         for expression in selector.match_expressions.iter().flatten() {
             let values = expression.values.as_deref().unwrap_or_default();
-            all.push(Requirement::label(&expression.key, &expression.operator, values)?);
+            all.push(Requirement::from_label_expression(&expression.key, &expression.operator, values)?);
         }
         Ok(Self { all })
     }
 
     /// Returns whether the labels that `get` returns by key satisfy every condition.
-    pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
-        self.failing(get).is_none()
+    pub fn matches_labels<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
+        self.first_failing(get).is_none()
     }
 
     /// Returns the first condition that the labels do not satisfy.
-    pub fn failing<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> Option<&Requirement> {
-        self.all.iter().find(|requirement| !requirement.holds(get(&requirement.key)))
+    pub fn first_failing<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> Option<&Requirement> {
+        self.all.iter().find(|requirement| !requirement.is_satisfied_by(get(&requirement.key)))
     }
 
     /// Returns the position of each label's value in the list of its `In`, condition by condition: the rank of an ordered
     /// selector; `None` if one value is not in its list.
-    pub fn rank<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> Option<Vec<u32>> {
+    pub fn rank_labels<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> Option<Vec<u32>> {
         let one = |requirement: &Requirement| {
             let value = get(&requirement.key);
             match &requirement.test {
@@ -156,7 +156,7 @@ impl Selector {
                     let at = values.iter().position(|one| Some(one.as_str()) == value)?;
                     u32::try_from(at).ok()
                 }
-                _ => requirement.holds(value).then_some(0),
+                _ => requirement.is_satisfied_by(value).then_some(0),
             }
         };
         self.all.iter().map(one).collect()
@@ -183,7 +183,7 @@ impl Term {
     fn new(term: &NodeSelectorTerm) -> Self {
         let read = |list: &Option<Vec<k8s_openapi::api::core::v1::NodeSelectorRequirement>>| {
             let one = |r: &k8s_openapi::api::core::v1::NodeSelectorRequirement| {
-                Requirement::node(&r.key, &r.operator, r.values.as_deref().unwrap_or_default())
+                Requirement::from_node_expression(&r.key, &r.operator, r.values.as_deref().unwrap_or_default())
             };
             list.iter().flatten().map(one).collect()
         };
@@ -191,11 +191,11 @@ impl Term {
     }
 
     /// An empty term matches nothing.
-    fn holds<'a>(&self, get: &impl Fn(&str) -> Option<&'a str>, node: &str) -> bool {
+    fn is_term_satisfied<'a>(&self, get: &impl Fn(&str) -> Option<&'a str>, node: &str) -> bool {
         let field = |key: &str| (key == "metadata.name").then_some(node);
         (!self.labels.is_empty() || !self.fields.is_empty())
-            && self.labels.iter().all(|r| r.holds(get(&r.key)))
-            && self.fields.iter().all(|r| r.holds(field(&r.key)))
+            && self.labels.iter().all(|r| r.is_satisfied_by(get(&r.key)))
+            && self.fields.iter().all(|r| r.is_satisfied_by(field(&r.key)))
     }
 }
 
@@ -215,40 +215,40 @@ impl NodeSelector {
         self.labels.is_empty() && self.terms.is_none()
     }
 
-    fn requirements(&self) -> impl Iterator<Item = &Requirement> {
+    fn all_requirements(&self) -> impl Iterator<Item = &Requirement> {
         let terms = self.terms.iter().flatten().flat_map(|term| term.labels.iter().chain(&term.fields));
         self.labels.iter().chain(terms)
     }
 
     /// Number of values that a node is compared with at most.
-    pub(crate) fn size(&self) -> usize {
-        self.requirements().map(|requirement| 1 + requirement.values().len()).sum()
+    pub(crate) fn max_comparisons(&self) -> usize {
+        self.all_requirements().map(|requirement| 1 + requirement.compared_values().len()).sum()
     }
 
     /// Number of bytes that its texts have.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn node_selector_bytes(&self) -> usize {
         let values =
-            |requirement: &Requirement| requirement.values().iter().map(|value| value.len() + 24).sum::<usize>();
-        self.requirements().map(|requirement| requirement.key.len() + 48 + values(requirement)).sum()
+            |requirement: &Requirement| requirement.compared_values().iter().map(|value| value.len() + 24).sum::<usize>();
+        self.all_requirements().map(|requirement| requirement.key.len() + 48 + values(requirement)).sum()
     }
 
     /// Returns whether a node's own name decides, besides its labels.
     pub fn asks_names(&self) -> bool {
         let terms = self.terms.iter().flatten();
-        self.keys().any(|key| key == HOSTNAME) || terms.into_iter().any(|term| !term.fields.is_empty())
+        self.label_keys().any(|key| key == HOSTNAME) || terms.into_iter().any(|term| !term.fields.is_empty())
     }
 
     /// Returns the keys of the labels that are asked for.
-    pub fn keys(&self) -> impl Iterator<Item = &str> {
+    pub fn label_keys(&self) -> impl Iterator<Item = &str> {
         let terms = self.terms.iter().flatten().flat_map(|term| &term.labels);
         self.labels.iter().chain(terms).map(|requirement| requirement.key.as_str())
     }
 
     /// Returns whether a node of this name, with the labels that `get` returns by key, will do.
-    pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>, node: &'a str) -> bool {
+    pub fn matches_node<'a>(&self, get: impl Fn(&str) -> Option<&'a str>, node: &'a str) -> bool {
         let get = |key: &str| if key == HOSTNAME { Some(node) } else { get(key) };
-        self.labels.iter().all(|r| r.holds(get(&r.key)))
-            && self.terms.as_ref().is_none_or(|terms| terms.iter().any(|term| term.holds(&get, node)))
+        self.labels.iter().all(|r| r.is_satisfied_by(get(&r.key)))
+            && self.terms.as_ref().is_none_or(|terms| terms.iter().any(|term| term.is_term_satisfied(&get, node)))
     }
 }
 
@@ -274,7 +274,7 @@ impl Toleration {
     }
 
     /// Number of bytes that its texts have.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(crate) fn toleration_bytes(&self) -> usize {
         self.key.len() + self.operator.len() + self.value.len() + self.effect.len() + 96
     }
 
@@ -294,7 +294,7 @@ impl Toleration {
     }
 
     /// Returns whether it tolerates a taint: an empty key with `Exists` is every key, an empty effect every effect.
-    pub fn tolerates(&self, taint: &Taint) -> bool {
+    pub fn tolerates_taint(&self, taint: &Taint) -> bool {
         let key = if self.key.is_empty() { self.operator == "Exists" } else { self.key == taint.key };
         let value = match self.operator.as_str() {
             "Exists" => true,
@@ -306,15 +306,15 @@ impl Toleration {
 }
 
 /// Returns the first taint that keeps away what has these tolerations: `NoSchedule` or `NoExecute`.
-pub fn untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
+pub fn find_untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
     let repels = |taint: &&Taint| taint.effect == "NoSchedule" || taint.effect == "NoExecute";
-    taints.iter().filter(repels).find(|taint| !tolerations.iter().any(|t| t.tolerates(taint)))
+    taints.iter().filter(repels).find(|taint| !tolerations.iter().any(|t| t.tolerates_taint(taint)))
 }
 
 /// Returns whether a taint with this effect is not tolerated.
 pub fn has_untolerated(taints: &[Taint], tolerations: &[Toleration], effect: &str) -> bool {
     let mut of_effect = taints.iter().filter(|taint| taint.effect == effect);
-    of_effect.any(|taint| !tolerations.iter().any(|t| t.tolerates(taint)))
+    of_effect.any(|taint| !tolerations.iter().any(|t| t.tolerates_taint(taint)))
 }
 
 #[cfg(test)]
@@ -342,9 +342,9 @@ mod tests {
             ("DoesNotExist", &[], false, true),
         ] {
             let selector = selector(expression(operator, values)).unwrap();
-            assert_eq!((selector.matches(with), selector.matches(without)), (has, has_not), "{operator} {values:?}");
+            assert_eq!((selector.matches_labels(with), selector.matches_labels(without)), (has, has_not), "{operator} {values:?}");
         }
-        assert!(selector(json!({})).unwrap().matches(without), "an empty selector matches everything");
+        assert!(selector(json!({})).unwrap().matches_labels(without), "an empty selector matches everything");
         assert!(selector(expression("In", &[])).is_err());
         assert!(selector(expression("Gt", &["1"])).is_err(), "only nodes are compared by number");
     }
@@ -356,8 +356,8 @@ mod tests {
             { "key": "b", "operator": "In", "values": ["1", "2"] },
         ] });
         let ordered = selector(ordered).unwrap();
-        assert_eq!(ordered.rank(|key| Some(if key == "a" { "y" } else { "1" })), Some(vec![1, 0]));
-        assert_eq!(ordered.rank(|key| (key == "a").then_some("y")), None);
+        assert_eq!(ordered.rank_labels(|key| Some(if key == "a" { "y" } else { "1" })), Some(vec![1, 0]));
+        assert_eq!(ordered.rank_labels(|key| (key == "a").then_some("y")), None);
     }
 
     fn nodes(affinity: Value) -> NodeSelector {
@@ -370,16 +370,16 @@ mod tests {
     fn node_terms_are_alternatives_and_an_empty_one_matches_nothing() {
         let label = |key: &str| (key == "gen").then_some("4");
         let term = |operator: &str, value: &str| json!({ "matchExpressions": [{ "key": "gen", "operator": operator, "values": [value] }] });
-        assert!(nodes(json!([term("Gt", "3")])).matches(label, "n"));
-        assert!(!nodes(json!([term("Gt", "4")])).matches(label, "n"));
-        assert!(nodes(json!([term("Gt", "4"), term("Lt", "5")])).matches(label, "n"));
-        assert!(!nodes(json!([{}])).matches(label, "n"));
-        assert!(!nodes(json!([term("Gt", "x")])).matches(label, "n"));
+        assert!(nodes(json!([term("Gt", "3")])).matches_node(label, "n"));
+        assert!(!nodes(json!([term("Gt", "4")])).matches_node(label, "n"));
+        assert!(nodes(json!([term("Gt", "4"), term("Lt", "5")])).matches_node(label, "n"));
+        assert!(!nodes(json!([{}])).matches_node(label, "n"));
+        assert!(!nodes(json!([term("Gt", "x")])).matches_node(label, "n"));
         let field = json!({ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["n"] }] });
-        assert!(nodes(json!([field])).matches(|_| None, "n"));
-        assert!(!nodes(json!([field])).matches(|_| None, "m"));
+        assert!(nodes(json!([field])).matches_node(|_| None, "n"));
+        assert!(!nodes(json!([field])).matches_node(|_| None, "m"));
         let host = json!({ "matchExpressions": [{ "key": HOSTNAME, "operator": "In", "values": ["n"] }] });
-        assert!(nodes(json!([host])).matches(|_| None, "n"), "the hostname is the node's name");
+        assert!(nodes(json!([host])).matches_node(|_| None, "n"), "the hostname is the node's name");
     }
 
     #[test]
@@ -400,7 +400,7 @@ mod tests {
             (of("k", "Exists", "", "NoSchedule"), true),
             (of("k", "Lt", "v", ""), false),
         ] {
-            assert_eq!(toleration.tolerates(&taint), expected, "{toleration:?}");
+            assert_eq!(toleration.tolerates_taint(&taint), expected, "{toleration:?}");
         }
         assert_eq!(of("k", "Lt", "v", "").unknown_operator(), Some("Lt"));
     }

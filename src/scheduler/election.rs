@@ -18,8 +18,8 @@ use tokio::time::Instant;
 
 use crate::daemon::log::OnChange;
 use crate::daemon::stop::Stop;
-use crate::k8s::backoff::jittered;
-use crate::k8s::connect::daemon_client::{CallError, call};
+use crate::k8s::backoff::add_jitter;
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::k8s::resource_version::is_before;
 
 /// Time without a change after which a Lease is free.
@@ -97,15 +97,15 @@ pub async fn run(client: Client, identity: String, role: watch::Sender<Role>, st
         renewed: None,
         logged: OnChange::default(),
     };
-    while !stop.stopped() {
+    while !stop.is_stopped() {
         // A renewal in flight is abandoned at the stop signal; the release comes next and decides anyway.
         tokio::select! {
             () = election.round(&role) => {}
-            () = stop.wait() => break,
+            () = stop.wait_for_stop() => break,
         }
         tokio::select! {
-            () = tokio::time::sleep(jittered(RETRY, 0.1)) => {}
-            () = stop.wait() => break,
+            () = tokio::time::sleep(add_jitter(RETRY, 0.1)) => {}
+            () = stop.wait_for_stop() => break,
         }
     }
     if election.renewed.is_some() {
@@ -171,7 +171,7 @@ impl Election {
         }
         self.renewed = None;
         // An outage goes through refused, reset and timed out, which is logged once; another status code is logged again.
-        if self.logged.changed("server", &format!("{:?}", error.code())) {
+        if self.logged.record_if_changed("server", &format!("{:?}", error.status_code())) {
             tracing::warn!(%error, "the API server does not answer");
         }
         Role::Unreachable { error: error.to_string() }
@@ -179,8 +179,8 @@ impl Election {
 
     fn log(&self, role: &Role) {
         if matches!(role, Role::Leader | Role::Follower { .. }) {
-            self.logged.changed("server", "ok");
-            if self.logged.changed("role", &format!("{role:?}")) {
+            self.logged.record_if_changed("server", "ok");
+            if self.logged.record_if_changed("role", &format!("{role:?}")) {
                 if let Role::Follower { leader } = role {
                     tracing::info!(leader, "another replica leads");
                 } else {
@@ -188,12 +188,12 @@ impl Election {
                 }
             }
         } else {
-            self.logged.changed("role", "none");
+            self.logged.record_if_changed("role", "none");
         }
     }
 
     async fn attempt(&mut self) -> Result<Step, CallError> {
-        let lease = call(self.api.get_opt(NAME)).await?;
+        let lease = call_with_timeout(self.api.get_opt(NAME)).await?;
         let duration = lease.as_ref().map_or(DURATION, duration_of);
         let is_restored = is_restored(self.last.as_ref(), lease.as_ref());
         self.observe(lease.as_ref());
@@ -203,10 +203,10 @@ impl Election {
         let step = step(self.observed.as_ref(), &self.identity, duration, Instant::now());
         let written = match (&step, lease) {
             (Step::Wait | Step::Restored, _) => return Ok(step),
-            (_, None) => call(self.api.create(&PostParams::default(), &lease_held_by(None, &self.identity))).await?,
+            (_, None) => call_with_timeout(self.api.create(&PostParams::default(), &lease_held_by(None, &self.identity))).await?,
             (_, Some(old)) => {
                 let new = lease_held_by(Some(&old), &self.identity);
-                call(self.api.replace(NAME, &PostParams::default(), &new)).await?
+                call_with_timeout(self.api.replace(NAME, &PostParams::default(), &new)).await?
             }
         };
         self.observe(Some(&written));
@@ -230,12 +230,12 @@ impl Election {
 
     /// Writes an empty holder, so that the next leader need not wait.
     async fn release(&mut self) {
-        let Ok(Some(lease)) = call(self.api.get_opt(NAME)).await else { return };
+        let Ok(Some(lease)) = call_with_timeout(self.api.get_opt(NAME)).await else { return };
         if lease.spec.as_ref().and_then(|s| s.holder_identity.as_deref()) != Some(self.identity.as_str()) {
             return;
         }
         let free = lease_held_by(Some(&lease), "");
-        match call(self.api.replace(NAME, &PostParams::default(), &free)).await {
+        match call_with_timeout(self.api.replace(NAME, &PostParams::default(), &free)).await {
             Ok(_) => tracing::info!("lease released"),
             Err(e) => tracing::warn!(error = %e, "releasing the lease failed"),
         }

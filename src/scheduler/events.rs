@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder};
 
-use crate::k8s::connect::daemon_client::call;
+use crate::k8s::connect::daemon_client::call_with_timeout;
 
 /// An event to write.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) async fn publish(recorder: &Recorder, regarding: &ObjectReference, ne
         action: new.action.to_owned(),
         secondary: None,
     };
-    if let Err(error) = call(recorder.publish(&event, regarding)).await {
+    if let Err(error) = call_with_timeout(recorder.publish(&event, regarding)).await {
         tracing::debug!(%error, "an event could not be written");
     }
 }

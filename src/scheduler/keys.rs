@@ -126,7 +126,7 @@ enum Attempt {
 /// # Errors
 /// No in-cluster configuration, and [`KeysError`].
 pub fn main(format: LogFormat, args: &KeysArgs) -> anyhow::Result<()> {
-    log::start(format);
+    log::start_logging(format);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(async {
         let client = daemon_client::in_cluster()?;
@@ -180,11 +180,11 @@ async fn attempt(client: &Client, args: &KeysArgs, host: &San, now: Timestamp) -
         found.insert(name, secret);
     }
     let bytes = |entry: &SecretEntry| Some(found.get(entry.secret)?.data.as_ref()?.get(entry.key)?.0.as_slice());
-    let files = secrets::read(bytes);
+    let files = secrets::collect_key_set(bytes);
     if !pki::Authorities::any_in(&files) {
         refuse_lost(client, args, &found).await?;
     }
-    let completed = pki::ensure(&files, &subject(args, host), now, &Lifetimes::default())?;
+    let completed = pki::ensure_key_set(&files, &subject(args, host), now, &Lifetimes::default())?;
     let mut done = KeysDone::default();
     let post = PostParams { field_manager: Some(KEYS_MANAGER.to_owned()), ..PostParams::default() };
     // The authorities first: whoever makes them decides for everybody.
@@ -274,7 +274,7 @@ fn data_of(name: &str, files: &Files, args: &KeysArgs, host: &San) -> BTreeMap<S
     }
     if name == SCHEDULER_SECRET {
         // Manifests that leave the address to the load balancer cannot say where agents reach it.
-        let server = subject(args, host).public.url();
+        let server = subject(args, host).public.endpoint_url();
         data.insert(SERVER_FILE.to_owned(), ByteString(server.into_bytes()));
     }
     data
@@ -310,7 +310,7 @@ fn secret(args: &KeysArgs, name: &str, data: BTreeMap<String, ByteString>, known
         .map(|(key, value)| (key.to_owned(), value.to_owned())),
     );
     // By these an install and a removal know it.
-    let installed = applyset::labels(applyset::CONTROL_PLANE, args.name.as_str(), args.namespace.as_str());
+    let installed = applyset::installation_labels(applyset::CONTROL_PLANE, args.name.as_str(), args.namespace.as_str());
     labels.extend(installed.map(|(key, value)| (key.to_owned(), value)));
     if name == KEPT_SECRET {
         labels.insert(LABEL_KEEP.to_owned(), "data".to_owned());
@@ -340,8 +340,8 @@ async fn roll(client: &Client, args: &KeysArgs, done: &KeysDone, files: &Files) 
         if !done.renewed.contains(&secret) {
             continue;
         }
-        let pki::LeafStore::Kubeconfig(file) = leaf.store() else { continue };
-        let digest = crate::api::util::digest::full(files.get(file).unwrap_or_default().as_bytes());
+        let pki::LeafStore::Kubeconfig(file) = leaf.leaf_store() else { continue };
+        let digest = crate::api::util::digest::full_digest(files.get(file).unwrap_or_default().as_bytes());
         let annotations = json!({ KEYS_ANNOTATION: digest });
         let patch = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
         match deployments.patch(deployment, &PatchParams::default(), &Patch::Merge(&patch)).await {

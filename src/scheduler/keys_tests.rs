@@ -117,7 +117,7 @@ async fn what_is_missing_is_made_once_and_then_nothing_is_written() {
     let kept = &before[&secret_path(KEPT_SECRET)]["metadata"]["labels"];
     assert_eq!((&kept[LABEL_KEEP], &kept[LABEL_INSTANCE]), (&json!("data"), &Value::Null));
     assert_eq!(before[&secret_path(KEPT_SECRET)]["metadata"]["annotations"][LABEL_KEEP], "true");
-    for (key, value) in applyset::labels("control-plane", "demo", "fleet") {
+    for (key, value) in applyset::installation_labels("control-plane", "demo", "fleet") {
         assert!(before.values().all(|secret| secret["metadata"]["labels"][key] == value), "{key}");
     }
     let server = namespace.lock().unwrap().data("fleet-scheduler-kubeconfig", "server");

@@ -14,7 +14,7 @@ use crate::api::kubernetes_record::{self, KEY, NAME, NAMESPACE};
 use crate::api::labels::SCHEDULER_MANAGER;
 use crate::api::version::KubeMinor;
 use crate::daemon::log::OnChange;
-use crate::k8s::connect::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 
 /// Time between two looks at the version of the API server.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
@@ -47,7 +47,7 @@ pub(super) async fn run(client: Client) {
     let mut recorded = None;
     loop {
         let outcome = look(&client, &mut seen, &mut recorded).await.map_or_else(|e| e.to_string(), |()| String::new());
-        if logged.changed("record", &outcome) && !outcome.is_empty() {
+        if logged.record_if_changed("record", &outcome) && !outcome.is_empty() {
             tracing::warn!(error = outcome, "the version of Kubernetes cannot be recorded");
         }
         tokio::time::sleep(LOOK_EVERY).await;
@@ -56,12 +56,12 @@ pub(super) async fn run(client: Client) {
 
 /// Compares the version of the API server with the record, which is read only where they differ.
 async fn look(client: &Client, seen: &mut Served, recorded: &mut Option<KubeMinor>) -> Result<(), CallError> {
-    let version = call(client.apiserver_version()).await?;
+    let version = call_with_timeout(client.apiserver_version()).await?;
     let Ok(minor) = format!("{}.{}", version.major, version.minor).parse() else { return Ok(()) };
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     if *recorded != Some(minor) {
-        let found = call(api.get_opt(NAME)).await?;
-        *recorded = found.and_then(|map| kubernetes_record::find(map.data?.get(KEY)?.as_bytes()));
+        let found = call_with_timeout(api.get_opt(NAME)).await?;
+        *recorded = found.and_then(|map| kubernetes_record::find_recorded_minor(map.data?.get(KEY)?.as_bytes()));
     }
     if !seen.is_to_record(minor, *recorded, Instant::now()) {
         return Ok(());
@@ -74,9 +74,9 @@ async fn look(client: &Client, seen: &mut Served, recorded: &mut Option<KubeMino
             "namespace": NAMESPACE,
             "labels": { "app.kubernetes.io/part-of": "fleet" },
         },
-        "data": { KEY: kubernetes_record::text(minor) },
+        "data": { KEY: kubernetes_record::format_record(minor) },
     });
-    call(api.patch(NAME, &PatchParams::apply(SCHEDULER_MANAGER).force(), &Patch::Apply(&map))).await?;
+    call_with_timeout(api.patch(NAME, &PatchParams::apply(SCHEDULER_MANAGER).force(), &Patch::Apply(&map))).await?;
     tracing::info!(version = %minor, "the objects of the control plane are stored by this version of Kubernetes");
     *recorded = Some(minor);
     Ok(())

@@ -42,7 +42,7 @@ use settings::Args;
 
 /// Runs until SIGTERM or SIGINT.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    log::start(args.log_format);
+    log::start_logging(args.log_format);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let result = runtime.block_on(serve(args));
     // Tasks that still run only wait for the network.
@@ -54,19 +54,19 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let stop = Stop::default();
     stop.on_signals().context("cannot listen for signals")?;
     let metrics = Metrics::default();
-    metrics.gauge("fleet_build_info", "The running version.", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
+    metrics.set_gauge("fleet_build_info", "The running version.", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
     let state = Arc::new(Readiness::default());
     let admin =
-        Admin::bind(args.admin_address).await.with_context(|| format!("cannot listen on {}", args.admin_address))?;
-    let address = admin.address()?;
-    tokio::spawn(admin.serve(SCHEDULER, state.clone(), metrics.clone(), stop.clone()));
+        Admin::bind_address(args.admin_address).await.with_context(|| format!("cannot listen on {}", args.admin_address))?;
+    let address = admin.local_address()?;
+    tokio::spawn(admin.serve_admin(SCHEDULER, state.clone(), metrics.clone(), stop.clone()));
 
     let identity =
         args.identity.clone().unwrap_or_else(|| format!("fleet-scheduler-{:08x}", rand::rng().random::<u32>()));
     tracing::info!(version = env!("CARGO_PKG_VERSION"), identity, admin = %address, "starting");
     let args = Arc::new(args);
     let started_with = leader::inputs::kubeconfig_digest(&args);
-    let client = daemon_client::client(&args.kubeconfig).await?;
+    let client = daemon_client::build_daemon_client(&args.kubeconfig).await?;
     let heartbeats = daemon_client::client_that_tires(&args.kubeconfig, index::LEASES_READ_TIMEOUT).await?;
     let (role_sender, role) = watch::channel(Role::Starting);
     let election = tokio::spawn(election::run(client.clone(), identity, role_sender, stop.clone()));
@@ -75,9 +75,9 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         () = follow(leader, role) => {}
         () = new_kubeconfig(&args, started_with) => {
             tracing::info!("the kubeconfig changed; exiting to be restarted with it");
-            stop.stop();
+            stop.request_stop();
         }
-        () = stop.wait() => {}
+        () = stop.wait_for_stop() => {}
     }
     election.await.context("the election ended early")?;
     tracing::info!("stopped");
@@ -90,7 +90,7 @@ async fn follow(leader: Leader, mut role: watch::Receiver<Role>) {
     loop {
         let now = role.borrow_and_update().clone();
         let leads = now == Role::Leader;
-        leader.metrics.gauge("fleet_leader", "Whether this process leads.", &[], f64::from(u8::from(leads)));
+        leader.metrics.set_gauge("fleet_leader", "Whether this process leads.", &[], f64::from(u8::from(leads)));
         if !leads {
             // Dropping the set ends its tasks.
             term = None;

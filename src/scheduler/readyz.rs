@@ -92,7 +92,7 @@ impl Readiness {
 }
 
 impl Ready for Readiness {
-    fn ready(&self) -> Result<String, String> {
+    fn describe_readiness(&self) -> Result<String, String> {
         self.with(|inner| {
             match &inner.role {
                 Role::Starting => return Err("looking for the leader".to_owned()),
@@ -111,7 +111,7 @@ impl Ready for Readiness {
         })
     }
 
-    fn failed(&self) -> Option<String> {
+    fn describe_failure(&self) -> Option<String> {
         let failed = |progress: &Progress| match progress {
             Progress::Failed { reason, message } => Some(format!("{reason}: {message}")),
             Progress::Pending | Progress::Done { .. } => None,
@@ -131,19 +131,19 @@ mod tests {
     #[test]
     fn a_leader_is_ready_when_all_is_done() {
         let state = Readiness::default();
-        assert!(state.ready().is_err());
+        assert!(state.describe_readiness().is_err());
         state.set_role(Role::Leader);
-        assert!(state.ready().unwrap_err().starts_with("Bootstrapped"));
+        assert!(state.describe_readiness().unwrap_err().starts_with("Bootstrapped"));
         state.set_bootstrapped(Progress::done("Applied", ""));
         state.set_init_secret(Progress::failed("AgentEndpointUnknown", "no URL"));
-        assert!(state.ready().unwrap_err().contains("AgentEndpointUnknown"));
+        assert!(state.describe_readiness().unwrap_err().contains("AgentEndpointUnknown"));
         state.set_init_secret(Progress::done("Current", ""));
-        assert!(state.ready().is_ok());
+        assert!(state.describe_readiness().is_ok());
         state.set_role(Role::Unreachable { error: "refused".to_owned() });
-        assert!(state.ready().unwrap_err().contains("refused"));
+        assert!(state.describe_readiness().unwrap_err().contains("refused"));
         state.set_role(Role::Leader);
-        assert!(state.ready().is_err(), "a new term starts without progress");
+        assert!(state.describe_readiness().is_err(), "a new term starts without progress");
         state.set_role(Role::Follower { leader: "other".to_owned() });
-        assert!(state.ready().is_ok());
+        assert!(state.describe_readiness().is_ok());
     }
 }

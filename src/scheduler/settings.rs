@@ -57,7 +57,7 @@ pub struct Args {
 impl Args {
     /// The kinds that are placed beside the built-in ones.
     pub fn added_kinds(&self) -> Vec<ExtraKind> {
-        extra_kind::all(&self.extra_kinds, self.allow_rbac_kinds)
+        extra_kind::collect_extra_kinds(&self.extra_kinds, self.allow_rbac_kinds)
     }
 }
 
@@ -152,7 +152,7 @@ fn certificate_ttl<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duratio
 
 fn ttl<'de, D: Deserializer<'de>>(deserializer: D, at_least: Duration) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
-    lifetime::read(&text, at_least).map_err(|wrong| serde::de::Error::custom(format!("`{text}`: {wrong}")))
+    lifetime::parse_lifetime(&text, at_least).map_err(|wrong| serde::de::Error::custom(format!("`{text}`: {wrong}")))
 }
 
 /// Reason why the configuration cannot be used.

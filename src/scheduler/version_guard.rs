@@ -17,7 +17,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 
-use crate::api::kubernetes_record::{self, judge};
+use crate::api::kubernetes_record::{self, check_minor_change};
 use crate::api::readiness_log::{NOT_READY, SCHEDULER};
 use crate::api::version::KubeMinor;
 use crate::daemon::log::{self, LogFormat, OnChange};
@@ -57,7 +57,7 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
 /// # Errors
 /// [`kubernetes_record::Held`]; an etcd that does not answer; files that cannot be read; the signal to stop.
 pub fn main(format: LogFormat, args: &GuardArgs) -> anyhow::Result<()> {
-    log::start(format);
+    log::start_logging(format);
     // A digest in place of a tag names no version.
     let Some(wanted) = args.image_tag.split('@').next().and_then(|tag| tag.parse::<KubeMinor>().ok()) else {
         tracing::warn!(
@@ -74,12 +74,12 @@ pub fn main(format: LogFormat, args: &GuardArgs) -> anyhow::Result<()> {
         tokio::select! {
             stored = stored(&channel) => match stored? {
                 Some(stored) => {
-                    judge(stored, wanted)?;
+                    check_minor_change(stored, wanted)?;
                     tracing::info!(%stored, %wanted, "the API server may start");
                 }
                 None => tracing::info!(%wanted, "the API server may start: no version is recorded yet"),
             },
-            () = stop.wait() => anyhow::bail!("stopped before etcd has answered"),
+            () = stop.wait_for_stop() => anyhow::bail!("stopped before etcd has answered"),
         }
         Ok(())
     })
@@ -100,7 +100,7 @@ async fn stored(channel: &Channel) -> anyhow::Result<Option<KubeMinor>> {
                 if Instant::now() >= end {
                     anyhow::bail!(said);
                 }
-                if logged.changed("etcd", &said) {
+                if logged.record_if_changed("etcd", &said) {
                     tracing::warn!("{said}");
                 }
             }
@@ -148,7 +148,7 @@ async fn read(channel: &Channel) -> Result<Option<KubeMinor>, Status> {
     let path = PathAndQuery::from_static("/etcdserverpb.KV/Range");
     let answer = client.unary(Request::new(request), path, codec).await?.into_inner();
     let Some(found) = answer.kvs.first() else { return Ok(None) };
-    let minor = kubernetes_record::find(&found.value);
+    let minor = kubernetes_record::find_recorded_minor(&found.value);
     if minor.is_none() {
         tracing::warn!(key = kubernetes_record::ETCD_KEY, "the record in etcd names no version of Kubernetes");
     }

@@ -7,21 +7,21 @@ use serde_json::{Value, json};
 use super::plan::Plan;
 use super::values::AgentValues;
 use crate::api::placeable::PLACEABLE;
-use crate::api::values::pod_values::current;
+use crate::api::values::pod_values::assert_file_current;
 use crate::chart::testing::coverage::{Coverage, constant_values};
 use crate::chart::testing::golden;
-use crate::chart::testing::usage::usage;
+use crate::chart::testing::usage::compare_usage;
 use crate::chart::values::written_schema;
-use crate::chart::versions::select::{Request, select};
-use crate::chart::{Chart, Kind, Object, Preset, RenderInput, Rendered, SetKind, ValuesBuilder, presets, versions};
+use crate::chart::versions::select::{Request, select_row};
+use crate::chart::{Chart, Kind, Object, Preset, RenderInput, Rendered, SetKind, ValuesBuilder, embedded_presets, versions};
 use crate::install::recorded_use::RecordedUse;
 use crate::install::release_spec::{Package, load_chart};
 use crate::k8s::ObjectRef;
 use crate::workload_cluster::charts::ORDINARY_VALUES;
 
 fn charts() -> Vec<Chart> {
-    let lines = versions().rows().iter().filter(|row| row.charts.contains_key(&Kind::Agent));
-    lines.map(|row| Chart::load(Kind::Agent, row.version).unwrap()).collect()
+    let lines = embedded_versions().rows().iter().filter(|row| row.charts.contains_key(&Kind::Agent));
+    lines.map(|row| Chart::load_embedded(Kind::Agent, row.version).unwrap()).collect()
 }
 
 const FULL: &str = include_str!("../../tests/packager/fixtures/agent-full.yaml");
@@ -37,7 +37,7 @@ fn input(chart: &Chart, builder: ValuesBuilder) -> RenderInput {
         values: serde_json::to_value(values).unwrap(),
         release: json!({
             "name": "member-1", "namespace": "fleet", "line": chart.line().to_string(), "managedBy": "fleetctl",
-            "version": chart.row().unwrap().default.to_string(),
+            "version": chart.version_row().unwrap().default.to_string(),
         }),
         facts: json!({ "admissionPolicies": chart.line() >= "v1.2".parse().unwrap() }),
         pki: BTreeMap::new(),
@@ -45,7 +45,7 @@ fn input(chart: &Chart, builder: ValuesBuilder) -> RenderInput {
 }
 
 fn render(chart: &Chart, sets: &[&str]) -> Rendered {
-    let builder = sets.iter().fold(chart.values(), |builder, set| builder.set(SetKind::Value, set));
+    let builder = sets.iter().fold(chart.values_builder(), |builder, set| builder.set(SetKind::Value, set));
     chart.render(&input(chart, builder)).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -53,15 +53,15 @@ fn render(chart: &Chart, sets: &[&str]) -> Rendered {
 fn inputs(chart: &Chart) -> Vec<(&'static str, RenderInput)> {
     let has_replicas = chart.line() >= "v0.8".parse().unwrap();
     let takes = |preset: &Preset| {
-        let builder = chart.values().file(preset.name, preset.text.as_bytes());
+        let builder = chart.values_builder().file(preset.name, preset.text.as_bytes());
         builder.build_checked(AgentValues::schema()).is_ok()
     };
-    let presets = presets().filter(takes).map(|preset| (preset.name, preset.text));
+    let presets = embedded_presets().filter(takes).map(|preset| (preset.name, preset.text));
     let fixtures = [("full", FULL), ("policy", POLICY), ("admission", ADMISSION)]
         .into_iter()
         .chain(has_replicas.then_some(("replicas", REPLICAS)));
     let all = [("", "")].into_iter().chain(presets).chain(fixtures);
-    all.map(|(name, text)| (name, input(chart, chart.values().file(name, text.as_bytes())))).collect()
+    all.map(|(name, text)| (name, input(chart, chart.values_builder().file(name, text.as_bytes())))).collect()
 }
 
 fn deployment(rendered: &Rendered) -> &Value {
@@ -99,7 +99,7 @@ fn the_agent_is_told_which_service_version_it_is_part_of() {
     for chart in charts() {
         let rendered = render(&chart, &[]);
         let env = &deployment(&rendered)["spec"]["template"]["spec"]["containers"][0]["env"];
-        let version = chart.row().unwrap().default.to_string();
+        let version = chart.version_row().unwrap().default.to_string();
         assert!(env.as_array().unwrap().contains(&json!({"name": "FLEET_SERVICE_VERSION", "value": version})), "{env}");
     }
 }
@@ -145,7 +145,7 @@ fn the_agents_role_grows_by_what_values_add_and_by_nothing_else() {
     let added = r#"placement.extraKinds=[{"group":"","version":"v1","kind":"LimitRange","resource":"limitranges"}]"#;
     for chart in charts() {
         let rules = |sets: &[(SetKind, &str)]| -> Vec<String> {
-            let builder = sets.iter().fold(chart.values(), |builder, (kind, set)| builder.set(*kind, set));
+            let builder = sets.iter().fold(chart.values_builder(), |builder, (kind, set)| builder.set(*kind, set));
             let rendered = chart.render(&input(&chart, builder)).unwrap_or_else(|error| panic!("{error}"));
             let role = rendered.objects.iter().find(|object| object.kind() == "ClusterRole").unwrap();
             role.json["rules"].as_array().unwrap().iter().map(ToString::to_string).collect()
@@ -174,7 +174,7 @@ fn the_namespace_and_the_init_secret_are_the_operators() {
 #[test]
 fn templates_and_schema_know_the_same_values() {
     for chart in charts() {
-        let usage = usage(&chart, &AgentValues::schema()).unwrap();
+        let usage = compare_usage(&chart, &AgentValues::schema()).unwrap();
         assert_eq!(usage.unknown, [""; 0], "{}", chart.line());
         assert_eq!(usage.unused, ["name", "version"], "{}", chart.line());
     }
@@ -184,7 +184,7 @@ fn templates_and_schema_know_the_same_values() {
 fn the_schema_beside_the_presets_is_current() {
     let schema = written_schema(AgentValues::schema(), Kind::Agent);
     let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
-    current("agent.schema.json", &text);
+    assert_file_current("agent.schema.json", &text);
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn values_reach_the_pod() {
         let image = pod["containers"][0]["image"].as_str().unwrap();
         assert_eq!(
             image,
-            format!("mirror.example:5000/fleetscheduler/fleet-agent:{}", chart.row().unwrap().images["agent"].tag)
+            format!("mirror.example:5000/fleetscheduler/fleet-agent:{}", chart.version_row().unwrap().images["agent"].tag)
         );
         let arguments = pod["containers"][0]["args"].as_array().unwrap();
         for argument in ["--provider=gce", "--region=r1", "--zone=z1", "--kubernetes-cluster=c1"] {
@@ -220,12 +220,12 @@ fn values_reach_the_pod() {
 #[test]
 fn the_admission_policy_is_there_where_the_cluster_serves_it() {
     let kinds = |version: &str, kubernetes: Option<&str>, set: &str| -> Vec<String> {
-        let selection = select(versions(), Request { version: Some(version), ..Request::default() }).unwrap();
-        let chart = Chart::load(Kind::Agent, selection.row.version).unwrap().with_row(selection.row.clone());
+        let selection = select_row(embedded_versions(), Request { version: Some(version), ..Request::default() }).unwrap();
+        let chart = Chart::load_embedded(Kind::Agent, selection.row.version).unwrap().with_row(selection.row.clone());
         let values = chart.values_of(&selection.version).set(SetKind::Value, set);
         let plan = Plan::new("m".parse().unwrap(), "fleet".parse().unwrap(), &selection, chart, values).unwrap();
         let plan = plan.with_kubernetes(kubernetes.map(|minor| minor.parse().unwrap()));
-        plan.render().unwrap().objects.iter().map(|object| object.kind().to_owned()).collect()
+        plan.render_agent().unwrap().objects.iter().map(|object| object.kind().to_owned()).collect()
     };
     for (version, kubernetes, policy, expected) in [
         ("v1.2", None, "Auto", true),
@@ -245,11 +245,11 @@ fn the_admission_policy_is_there_where_the_cluster_serves_it() {
 #[test]
 fn every_branch_and_expression_of_the_templates_is_reached() {
     for chart in charts() {
-        let mut coverage = Coverage::of(&chart).unwrap();
+        let mut coverage = Coverage::from_chart(&chart).unwrap();
         for (_, input) in inputs(&chart) {
-            coverage.add(&input).unwrap_or_else(|error| panic!("{error}"));
+            coverage.add_input(&input).unwrap_or_else(|error| panic!("{error}"));
         }
-        assert_eq!(coverage.missing(), [""; 0], "{}", chart.line());
+        assert_eq!(coverage.format_unreached_sites(), [""; 0], "{}", chart.line());
     }
 }
 
@@ -269,14 +269,14 @@ fn what_the_fixtures_render_would_be_taken_by_a_server() {
         let forced = |name: &str| name == "admission" && chart.line() < "v1.2".parse().unwrap();
         for (name, input) in inputs(&chart).into_iter().filter(|(name, _)| !forced(name)) {
             let rendered = chart.render(&input).unwrap_or_else(|error| panic!("{error}"));
-            assert_eq!(crate::chart::inspect::lint::lint(&chart, &rendered, chart.row().unwrap()), [], "{name}");
+            assert_eq!(crate::chart::inspect::lint::lint_objects(&chart, &rendered, chart.version_row().unwrap()), [], "{name}");
         }
     }
 }
 
 #[test]
 fn what_any_line_renders_with_any_values_is_renderable_and_nothing_else() {
-    let of = |namespace: &str| super::charts::renderable(&"member-1".parse().unwrap(), &namespace.parse().unwrap());
+    let of = |namespace: &str| super::charts::renderable_agent(&"member-1".parse().unwrap(), &namespace.parse().unwrap());
     let renderable = of("fleet");
     let mut rendered = BTreeSet::new();
     for chart in charts() {
@@ -324,12 +324,12 @@ fn the_quick_way_renders_what_the_careful_one_does() {
 fn the_flattened_agent_is_the_golden_one() {
     for chart in charts() {
         let plain = render(&chart, &[]);
-        let all = plain.objects.iter().map(|object| golden::yaml(&object.json)).collect::<Vec<_>>().join("---\n");
+        let all = plain.objects.iter().map(|object| golden::golden_yaml(&object.json)).collect::<Vec<_>>().join("---\n");
         golden::snapshot!(format!("agent-{}", chart.line()), all);
-        for (name, input) in inputs(&chart).into_iter().filter(|(name, _)| presets().any(|preset| preset.name == *name))
+        for (name, input) in inputs(&chart).into_iter().filter(|(name, _)| embedded_presets().any(|preset| preset.name == *name))
         {
             let rendered = chart.render(&input).unwrap();
-            let changes = golden::changes(&plain.objects, &rendered.objects);
+            let changes = golden::format_changes(&plain.objects, &rendered.objects);
             golden::snapshot!(format!("agent-{}-{name}", chart.line()), changes);
         }
     }
@@ -357,14 +357,14 @@ fn the_agent_is_limited_to_what_is_said() {
 #[test]
 fn a_recorded_value_that_gives_the_agent_rights_is_used_only_where_it_is_known() {
     let chart = charts().remove(0);
-    let selection = select(versions(), Request { version: Some("v1.2"), ..Request::default() }).unwrap();
+    let selection = select_row(embedded_versions(), Request { version: Some("v1.2"), ..Request::default() }).unwrap();
     let used = |record: &Value, sets: &[&str], local: Option<&Value>| {
-        let values = chart.values_of(&selection.version).recorded(record);
+        let values = chart.values_of(&selection.version).with_recorded(record);
         let values = sets.iter().fold(values, |values, set| values.set(SetKind::Value, set));
         let tree = values.build_checked(AgentValues::schema()).unwrap_or_else(|error| panic!("{error}"));
         let namespace = "fleet".parse().unwrap();
         let package = Package::new("west", namespace, &selection, load_chart(Kind::Agent, &selection).unwrap(), tree);
-        let refused = RecordedUse::of(&package, local, ORDINARY_VALUES).unconfirmed;
+        let refused = RecordedUse::from_package_values(&package, local, ORDINARY_VALUES).unconfirmed;
         refused.into_iter().map(|value| value.path).collect::<Vec<_>>()
     };
     let kinds = json!([{"group": "example.com", "version": "v1", "kind": "Thing", "resource": "things"}]);

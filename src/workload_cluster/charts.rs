@@ -6,11 +6,11 @@ use std::sync::{Arc, OnceLock};
 use kube::Client;
 use serde_json::json;
 
-use super::plan::{KUBERNETES, Plan, namespace};
+use super::plan::{KUBERNETES, Plan, agent_namespace_manifest};
 use super::values::AdmissionPolicy;
 use crate::api::labels::{INIT_SECRET, LABEL_INSTALL};
 use crate::api::names::{ClusterName, NamespaceName};
-use crate::api::util::text::visible;
+use crate::api::util::text::visible_line;
 use crate::api::values::pod_values::SecretValue;
 use crate::apply::{Charts, Renderable, Rendering};
 use crate::chart::patch::Patches;
@@ -73,7 +73,7 @@ impl fmt::Debug for AgentCharts {
 
 /// The charts for the agent of this workload cluster; a secret value is read with `client`. Patches are recorded by
 /// their digest alone, so a release that was patched is rendered again only with the same `patches`.
-pub fn charts(name: &ClusterName, namespace: &NamespaceName, client: &Client, patches: &Patches) -> Arc<dyn Charts> {
+pub fn agent_charts(name: &ClusterName, namespace: &NamespaceName, client: &Client, patches: &Patches) -> Arc<dyn Charts> {
     Arc::new(AgentCharts {
         name: name.clone(),
         namespace: namespace.clone(),
@@ -84,37 +84,37 @@ pub fn charts(name: &ClusterName, namespace: &NamespaceName, client: &Client, pa
 }
 
 impl Charts for AgentCharts {
-    fn renderable(&self) -> &Renderable {
-        self.renderable.get_or_init(|| renderable(&self.name, &self.namespace))
+    fn renderable_objects(&self) -> &Renderable {
+        self.renderable.get_or_init(|| renderable_agent(&self.name, &self.namespace))
     }
 
-    fn recorded<'a>(&'a self, release: &'a Release) -> Rendering<'a> {
+    fn render_recorded<'a>(&'a self, release: &'a Release) -> Rendering<'a> {
         Box::pin(async move {
             let (name, place) = (self.name.clone(), self.namespace.clone());
             let secrets = secret_values(&self.client, place.as_str(), (LABEL_INSTALL, name.as_str()), &SECRET_VALUES);
             let secrets = secrets.await.map_err(|error| format!("its secret values cannot be read: {error}"))?;
-            let plan = release_spec::recorded(chart::Kind::Agent, release, secrets, |selection, chart, values| {
+            let plan = release_spec::plan_recorded_release(chart::Kind::Agent, release, secrets, |selection, chart, values| {
                 Plan::new(name, place, selection, chart, values)
             })?;
             let kubernetes = release.facts.get(KUBERNETES).and_then(|minor| minor.parse().ok());
             let plan =
                 plan.with_patches(self.patches.of_record(release.facts.get(PATCHES))?).with_kubernetes(kubernetes);
-            let rendered = plan.render().map_err(|problems| visible(&problems.to_string()).into_owned())?;
-            Ok(Plan::planned(vec![namespace(self.namespace.as_str())], &rendered.objects))
+            let rendered = plan.render_agent().map_err(|problems| visible_line(&problems.to_string()).into_owned())?;
+            Ok(Plan::plan_agent_objects(vec![agent_namespace_manifest(self.namespace.as_str())], &rendered.objects))
         })
     }
 }
 
 /// Every object that an install of an agent applies: what the chart of some line renders, with all that values can switch on,
 /// the namespace, and the Secret that it copies.
-pub fn renderable(name: &ClusterName, namespace: &NamespaceName) -> Renderable {
+pub fn renderable_agent(name: &ClusterName, namespace: &NamespaceName) -> Renderable {
     let of_row = |row: &Row| {
         objects_of(chart::Kind::Agent, row, |selection, chart, values| {
             let mut plan = Plan::new(name.clone(), namespace.clone(), selection, chart, values)?;
             plan.values.network_policy.enabled = true;
             plan.values.admission_policy = AdmissionPolicy::Enabled;
             plan.values.registry_credentials = Some(SecretValue(json!({}).to_string()));
-            Ok(plan.render()?.objects)
+            Ok(plan.render_agent()?.objects)
         })
     };
     let object = |kind: &str, namespace: Option<&str>, name: &str| ObjectRef {
@@ -125,5 +125,5 @@ pub fn renderable(name: &ClusterName, namespace: &NamespaceName) -> Renderable {
     };
     let first =
         [object("Namespace", None, namespace.as_str()), object("Secret", Some(namespace.as_str()), INIT_SECRET)];
-    chart::versions().rows().iter().flat_map(of_row).chain(first).collect()
+    chart::embedded_versions().rows().iter().flat_map(of_row).chain(first).collect()
 }

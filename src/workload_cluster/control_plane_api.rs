@@ -50,18 +50,18 @@ impl Hub {
             let Some(name) = folder.file_name().to_str().and_then(|name| name.parse::<ControlPlaneName>().ok()) else {
                 continue;
             };
-            let Ok(Some(kubeconfig)) = admin_access::written(home, &name) else { continue };
+            let Ok(Some(kubeconfig)) = admin_access::read_local_kubeconfig(home, &name) else { continue };
             if kubeconfig.authority.as_bytes() != init.ca {
                 continue;
             }
-            if let Ok(connected) = admin_access::connect(&kubeconfig).await {
+            if let Ok(connected) = admin_access::connect_kubeconfig(&kubeconfig).await {
                 // Where kubectl finds it under its name, nobody has to be told of the file.
                 let by_name = Target { kubeconfig: Vec::new(), context: Some(name.to_string()) };
-                let merged = by_name.server().is_some_and(|server| server.trim_end_matches('/') == connected.server);
+                let merged = by_name.server_address().is_some_and(|server| server.trim_end_matches('/') == connected.server);
                 let access = if merged {
                     Access::Context(name.to_string())
                 } else {
-                    Access::Kubeconfig(home.kubeconfig(&name), None)
+                    Access::Kubeconfig(home.kubeconfig_path(&name), None)
                 };
                 return Some(Self { name: name.to_string(), access, client: connected.client });
             }

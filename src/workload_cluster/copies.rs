@@ -75,10 +75,10 @@ impl Copies {
     ///
     /// # Errors
     /// The first list that failed, of whichever kind: half of them would look like all.
-    pub async fn list(&self) -> Result<Vec<PlacedObject>, kube::Error> {
+    pub async fn list_copies(&self) -> Result<Vec<PlacedObject>, kube::Error> {
         let mut found = Vec::new();
         for kind in self.kinds.iter() {
-            let api: Api<DynamicObject> = kind.api(&self.client, None);
+            let api: Api<DynamicObject> = kind.objects_api(&self.client, None);
             let label = format!("{LABEL_PLACED_BY}={}", self.placed_by);
             let listed = all_pages(ListParams::default().labels(&label), |page| {
                 let api = api.clone();
@@ -105,11 +105,11 @@ impl Copies {
     ///
     /// # Errors
     /// The first refusal; those before it are released.
-    pub async fn release(&self, objects: &[PlacedObject]) -> Result<(), kube::Error> {
+    pub async fn release_copies(&self, objects: &[PlacedObject]) -> Result<(), kube::Error> {
         for object in objects {
-            let Some(kind) = self.kinds.find(object.group, object.kind) else { continue };
-            let patch = placeable::unmarked(json!({ "uid": object.uid }));
-            let api: Api<DynamicObject> = kind.api(&self.client, object.namespace.as_deref());
+            let Some(kind) = self.kinds.find_placeable(object.group, object.kind) else { continue };
+            let patch = placeable::build_unmark_patch(json!({ "uid": object.uid }));
+            let api: Api<DynamicObject> = kind.objects_api(&self.client, object.namespace.as_deref());
             match api.patch_metadata(&object.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
                 Ok(_) => {}
                 Err(kube::Error::Api(status)) if ApiError::of_status(&status).is_gone() => {}
@@ -121,7 +121,7 @@ impl Copies {
 }
 
 /// Names up to five objects, and says how many more there are.
-pub fn names(objects: &[PlacedObject]) -> String {
+pub fn format_object_names(objects: &[PlacedObject]) -> String {
     first_of(objects, 5, ", ")
 }
 
@@ -132,12 +132,12 @@ mod tests {
     #[test]
     fn many_objects_are_named_in_part() {
         let object = |kind: &str, namespace: Option<&str>, name: &str| {
-            let kind = placeable::find(if kind == "Deployment" { "apps" } else { "" }, kind).unwrap();
+            let kind = placeable::find_builtin_kind(if kind == "Deployment" { "apps" } else { "" }, kind).unwrap();
             PlacedObject::new(kind, namespace.map(str::to_owned), name.to_owned(), String::new())
         };
         let all: Vec<_> = ["a", "b", "c", "d", "e", "f"].map(|name| object("Deployment", Some("shop"), name)).into();
-        assert_eq!(names(&all[..2]), "Deployment shop/a, Deployment shop/b");
-        assert!(names(&all).ends_with("Deployment shop/e and 1 more"), "{}", names(&all));
+        assert_eq!(format_object_names(&all[..2]), "Deployment shop/a, Deployment shop/b");
+        assert!(format_object_names(&all).ends_with("Deployment shop/e and 1 more"), "{}", format_object_names(&all));
         let namespace = object("Namespace", None, "shop");
         assert!(namespace.is_namespace() && namespace.to_string() == "Namespace shop");
     }

@@ -11,21 +11,21 @@ use serde_json::{Value, json};
 use super::charts::SECRET_VALUES;
 use super::control_plane_api::Hub;
 use super::error::InstallError;
-use super::plan::{FIRST_STAGE, Plan, namespace};
+use super::plan::{FIRST_STAGE, Plan, agent_namespace_manifest};
 use super::probe::{self, Probed};
 use super::registration::{Identity, Seen};
-use super::uninstall::{LEAVING, Leave, leave};
+use super::uninstall::{LEAVING, Leave, request_agent_deregistration};
 use crate::api::labels::{INIT_SECRET, INIT_SECRET_KEY, LABEL_APP_VERSION, LABEL_INSTANCE, LABEL_PART_OF};
 use crate::api::registration::{Registration, state};
 use crate::api::remedy::{self, Action, Command, Remedy};
-use crate::api::util::text::{visible, visible_cell};
+use crate::api::util::text::{visible_line, visible_cell};
 use crate::apply;
 use crate::apply::Planned;
 use crate::chart::Object;
 use crate::check::workload::{CHECKS, InitFacts, WantedAgent, WorkloadFacts};
 use crate::check::{self};
 use crate::install::diff::Comparison;
-use crate::install::drive::{InstallFailure, InstallSteps, drive};
+use crate::install::drive::{InstallFailure, InstallSteps, run_until_interrupted};
 use crate::install::failure::{Failure, FailureOutcome};
 use crate::install::fleet_home::Home;
 use crate::install::progress::{Progress, preview_adoption, record_lost};
@@ -61,7 +61,7 @@ pub struct Installed {
 ///
 /// # Errors
 /// [`InstallError`], with what became of the changes.
-pub async fn install(
+pub async fn install_agent(
     plan: &Plan,
     client: &Client,
     place: &Place<'_>,
@@ -71,16 +71,16 @@ pub async fn install(
 ) -> Result<Installed, Failure<InstallError>> {
     let deadline = Instant::now() + options.timeout;
     let journal = place.home.agent_journal(&plan.name);
-    let engine = options.engine(client, plan.package.owner(), plan.charts(client), deadline, Some(journal), progress);
+    let engine = options.build_run_engine(client, plan.package.owner(), plan.build_agent_charts(client), deadline, Some(journal), progress);
     let new = |session| Installer::new(plan, client, place, options, session);
-    drive(&engine, options, progress, deadline, interrupted, new).await
+    run_until_interrupted(&engine, options, progress, deadline, interrupted, new).await
 }
 
 /// Returns the changes that an install of `plan` would make, found by reads and dry runs.
 ///
 /// # Errors
 /// Whatever an install would refuse before its first write, and what the server refuses.
-pub async fn compare(
+pub async fn compare_agent(
     plan: &Plan,
     client: &Client,
     place: &Place<'_>,
@@ -88,12 +88,12 @@ pub async fn compare(
     progress: &Arc<dyn Progress>,
 ) -> Result<Comparison, InstallError> {
     let deadline = Instant::now() + options.timeout;
-    let engine = options.engine(client, plan.package.owner(), plan.charts(client), deadline, None, progress);
+    let engine = options.build_run_engine(client, plan.package.owner(), plan.build_agent_charts(client), deadline, None, progress);
     let mut installer = Installer::new(plan, client, place, options, Session::new(&engine, progress, deadline));
-    let prepared = installer.prepare().await?;
-    installer.session.step("Comparing with the workload cluster");
-    let differences = engine.diff(&prepared.whole).await.map_err(installer.session.stopped())?;
-    progress.done("");
+    let prepared = installer.prepare_install().await?;
+    installer.session.begin_session_step("Comparing with the workload cluster");
+    let differences = engine.diff_plan(&prepared.whole).await.map_err(installer.session.map_engine_error())?;
+    progress.finish_step("");
     Ok(Comparison::new(prepared.whole, differences, Vec::new()))
 }
 
@@ -148,11 +148,11 @@ struct Prepared {
 }
 
 impl InstallFailure for InstallError {
-    fn interrupted() -> Self {
+    fn from_interruption() -> Self {
         Self::Interrupted
     }
 
-    fn stopped(&self) -> Option<&Stopped> {
+    fn as_stopped(&self) -> Option<&Stopped> {
         match self {
             Self::Engine(stopped) => Some(stopped),
             _ => None,
@@ -164,45 +164,45 @@ impl InstallSteps for Installer<'_> {
     type Installed = Installed;
     type Error = InstallError;
 
-    async fn run(&mut self) -> Result<Installed, InstallError> {
-        let Prepared { facts, rendered, objects, copied, whole, server, hub } = self.prepare().await?;
+    async fn run_steps(&mut self) -> Result<Installed, InstallError> {
+        let Prepared { facts, rendered, objects, copied, whole, server, hub } = self.prepare_install().await?;
         let unchanged = whole.is_noop();
         let identity = Identity::new(self.client, self.namespace());
-        let before = identity.look().await?;
+        let before = identity.observe_identity().await?;
         if !unchanged {
-            let first_writes = whole.steps.iter().any(|step| step.stage == FIRST_STAGE && step.action.writes());
-            self.session.step(&self.opening(&facts, copied && first_writes));
-            self.session.begin(whole).await?;
-            self.session.apply(FIRST_STAGE, |_| true).await?;
-            self.session.progress.done("");
+            let first_writes = whole.steps.iter().any(|step| step.stage == FIRST_STAGE && step.action.is_write());
+            self.session.begin_session_step(&self.first_step_title(&facts, copied && first_writes));
+            self.session.begin_plan(whole).await?;
+            self.session.apply_wanted_objects(FIRST_STAGE, |_| true).await?;
+            self.session.progress.finish_step("");
         }
-        self.stages(&rendered, &objects, facts.agents.is_empty(), &identity, &before).await?;
-        self.ready(&identity, facts.init().map(Init::hub).as_deref()).await?;
-        self.session.commit().await?;
+        self.apply_chart_stages(&rendered, &objects, facts.agents.is_empty(), &identity, &before).await?;
+        self.wait_until_ready(&identity, facts.init().map(Init::control_plane_digest).as_deref()).await?;
+        self.session.commit_install().await?;
         Ok(Installed { unchanged, control_plane: hub, server })
     }
 
-    async fn end(mut self, error: &InstallError) -> FailureOutcome {
+    async fn end_failed_run(mut self, error: &InstallError) -> FailureOutcome {
         if self.probing {
             // Its life is limited, so a cluster that no longer answers gets rid of it, too.
-            let _ = probe::remove(self.client, self.namespace()).await;
+            let _ = probe::remove_probe_pod(self.client, self.namespace()).await;
         }
         // What a probe refuses was made for it only moments ago, and nothing runs yet.
         let refused_by_probe = matches!(error, InstallError::Probe(_));
         let rollback = self.options.rollback || refused_by_probe;
         if rollback && self.registers && matches!(self.session.is_recorded().await, Ok(false)) {
             // The control plane's half of what this install did.
-            self.session.undoing();
-            let left = leave(self.client, self.namespace(), LEAVING).await;
+            self.session.report_undo_begin();
+            let left = request_agent_deregistration(self.client, self.namespace(), LEAVING).await;
             if let Ok(Leave::Stays(why)) = left {
                 let there = remedy::Place::ControlPlane(Hub::access_to(self.place.hub));
                 let name = &self.plan.name;
-                let delete = Command::at(there, Action::DeleteCluster(name.to_string()));
+                let delete = Command::at_place(there, Action::DeleteCluster(name.to_string()));
                 let advice = Remedy::new(format!("{why}; if the control plane has a Cluster {name}: "));
-                self.session.progress.advise(&advice.command(delete));
+                self.session.progress.report_advice(&advice.command(delete));
             }
         }
-        match self.session.abort(rollback).await {
+        match self.session.abort_run(rollback).await {
             FailureOutcome::RolledBack if refused_by_probe => FailureOutcome::NothingWritten,
             outcome => outcome,
         }
@@ -215,14 +215,14 @@ impl Installer<'_> {
     }
 
     /// Looks, checks and plans; writes nothing.
-    async fn prepare(&mut self) -> Result<Prepared, InstallError> {
-        self.session.step("Checking the workload cluster");
-        let rendered = self.plan.render()?.objects;
-        let source = self.session.in_time(self.source()).await?;
-        let facts = self.session.in_time(self.preflight(&rendered, &source)).await?;
+    async fn prepare_install(&mut self) -> Result<Prepared, InstallError> {
+        self.session.begin_session_step("Checking the workload cluster");
+        let rendered = self.plan.render_agent()?.objects;
+        let source = self.session.in_time(self.find_init_source()).await?;
+        let facts = self.session.in_time(self.run_preflight(&rendered, &source)).await?;
         let init = facts.init().cloned();
         let server = init.map_or_else(String::new, |init| init.server);
-        self.session.progress.done(&format!(
+        self.session.progress.finish_step(&format!(
             "{}, control plane at {}",
             visible_cell(&facts.git_version),
             visible_cell(&server)
@@ -230,11 +230,11 @@ impl Installer<'_> {
 
         let first = self.first_objects(source.secret);
         let copied = first.len() > 1;
-        let objects = Plan::planned(first, &rendered);
+        let objects = Plan::plan_agent_objects(first, &rendered);
         let whole =
-            self.session.engine.plan(&self.plan.release(&server), &objects).await.map_err(self.session.stopped())?;
+            self.session.engine.plan_install(&self.plan.agent_release(&server), &objects).await.map_err(self.session.map_engine_error())?;
         if self.options.recorded != Recorded::Reset {
-            let forgotten = ValuesForgotten::by(&self.plan.package, &whole.state, self.client, &SECRET_VALUES);
+            let forgotten = ValuesForgotten::find_forgotten_values(&self.plan.package, &whole.state, self.client, &SECRET_VALUES);
             let forgotten = self.session.in_time::<_, InstallError>(async { Ok(forgotten.await?) }).await?;
             forgotten.map_or(Ok(()), Err)?;
         }
@@ -243,7 +243,7 @@ impl Installer<'_> {
         Ok(Prepared { facts, rendered, objects, copied, whole, server, hub: source.hub })
     }
 
-    fn opening(&self, facts: &WorkloadFacts, copies: bool) -> String {
+    fn first_step_title(&self, facts: &WorkloadFacts, copies: bool) -> String {
         let namespace = self.namespace();
         match (facts.namespace_exists, copies) {
             (false, _) => format!("Creating namespace {namespace} and copying the init Secret into it"),
@@ -253,31 +253,31 @@ impl Installer<'_> {
     }
 
     /// Finds the Secret to start from: that of the operator, else ours, from the control plane that was named or as it is.
-    async fn source(&self) -> Result<Source, InstallError> {
+    async fn find_init_source(&self) -> Result<Source, InstallError> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), self.namespace());
         let here = secrets.get_opt(INIT_SECRET).await?;
         let owner = self.plan.package.owner();
-        let ours = here.as_ref().is_some_and(|secret| owner.labelled(&json!(secret)));
+        let ours = here.as_ref().is_some_and(|secret| owner.has_owner_labels(&json!(secret)));
         let Some(hub) = self.place.hub else {
-            let facts = InitFacts::of(here.as_ref()).await;
+            let facts = InitFacts::evaluate_init_secret(here.as_ref()).await;
             let hub = match &facts {
                 InitFacts::Usable { init, .. } => Hub::of_init(self.place.home, init).await,
                 _ => None,
             };
-            let secret = here.filter(|_| ours).map(|secret| self.copy(&secret));
+            let secret = here.filter(|_| ours).map(|secret| self.build_secret_copy(&secret));
             return Ok(Source { facts, secret, hub });
         };
         // Less than is left, so that it is the one that is silent that is blamed.
-        let waited = self.session.left().mul_f32(HUB_SHARE);
+        let waited = self.session.remaining_time().mul_f32(HUB_SHARE);
         let there = tokio::time::timeout(waited, hub.init_secret()).await;
         let there = there.map_err(|_| InstallError::HubSilent { name: hub.name.clone(), waited })?;
         let there = there.map_err(|source| InstallError::Hub { name: hub.name.clone(), source })?;
         let there = there.ok_or_else(|| InstallError::NoInitSecret(hub.name.clone()))?;
         let (facts, secret) = match here.filter(|_| !ours) {
-            None => (InitFacts::of(Some(&there)).await, Some(self.copy(&there))),
+            None => (InitFacts::evaluate_init_secret(Some(&there)).await, Some(self.build_secret_copy(&there))),
             // What the operator put there stays; it has to be of the same control plane.
-            Some(secret) => match (InitFacts::of(Some(&secret)).await, Init::of(&there).ok()) {
-                (InitFacts::Usable { init, .. }, Some(named)) if init.hub() != named.hub() => {
+            Some(secret) => match (InitFacts::evaluate_init_secret(Some(&secret)).await, Init::from_init_secret(&there).ok()) {
+                (InitFacts::Usable { init, .. }, Some(named)) if init.control_plane_digest() != named.control_plane_digest() => {
                     (InitFacts::Elsewhere(init.server), None)
                 }
                 (facts, _) => (facts, None),
@@ -287,7 +287,7 @@ impl Installer<'_> {
     }
 
     /// The Secret as it is applied here: its text, and the labels that say whose it is.
-    fn copy(&self, secret: &Secret) -> Value {
+    fn build_secret_copy(&self, secret: &Secret) -> Value {
         let labels = secret.metadata.labels.iter().flatten();
         let labels: serde_json::Map<String, Value> = labels
             .filter(|(key, _)| [LABEL_INSTANCE, LABEL_APP_VERSION, LABEL_PART_OF].contains(&key.as_str()))
@@ -303,36 +303,36 @@ impl Installer<'_> {
         })
     }
 
-    async fn preflight(&self, objects: &[Object], source: &Source) -> Result<WorkloadFacts, InstallError> {
+    async fn run_preflight(&self, objects: &[Object], source: &Source) -> Result<WorkloadFacts, InstallError> {
         let mut wanted = WantedAgent {
             copies: source.secret.is_some(),
             control_plane: source.hub.as_ref().map(|hub| hub.name.clone()),
             hub: source.hub.as_ref().map(|hub| hub.access.clone()),
-            ..self.plan.wanted(objects)
+            ..self.plan.build_wanted_agent(objects)
         };
         if wanted.copies {
             wanted.writes.push((String::new(), "namespaces".to_owned(), false));
-            wanted.needs.add("secrets", 1);
+            wanted.needs.add_objects("secrets", 1);
         }
         let hub = source.hub.as_ref().map(|hub| &hub.client);
-        let facts = WorkloadFacts::collect(self.client, hub, source.facts.clone(), wanted).await?;
-        let report = check::run(&CHECKS, &facts, &self.options.skip_preflight);
+        let facts = WorkloadFacts::from_workload_cluster(self.client, hub, source.facts.clone(), wanted).await?;
+        let report = check::run_checks(&CHECKS, &facts, &self.options.skip_preflight);
         if report.failures().next().is_some() {
             return Err(InstallError::Preflight(Box::new(report)));
         }
         for (judged, problem) in report.warnings() {
-            self.session.progress.advise(&problem.advice(judged.title));
+            self.session.progress.report_advice(&problem.format_advice(judged.title));
         }
         Ok(facts)
     }
 
     /// The namespace, which the engine leaves alone where it is an operator's, and the Secret, if it is ours.
     fn first_objects(&self, secret: Option<Value>) -> Vec<Value> {
-        std::iter::once(namespace(self.namespace())).chain(secret).collect()
+        std::iter::once(agent_namespace_manifest(self.namespace())).chain(secret).collect()
     }
 
     /// Applies the chart; between what the agent may do and the agent itself, the way to the control plane is tried.
-    async fn stages(
+    async fn apply_chart_stages(
         &mut self,
         rendered: &[Object],
         objects: &[Planned],
@@ -346,39 +346,39 @@ impl Installer<'_> {
         for stage in stages {
             let starts = objects.iter().any(|p| p.stage == stage && p.object["kind"] == "Deployment");
             if starts && is_first && self.session.run.is_some() {
-                self.probe(&deployment.json).await?;
+                self.probe_control_plane(&deployment.json).await?;
             }
             if starts {
-                self.session.step("Registering the cluster");
+                self.session.begin_session_step("Registering the cluster");
                 self.registers = is_first;
                 if before.leaving {
-                    self.stay(identity).await?;
+                    self.withdraw_leave_request(identity).await?;
                 }
             }
-            self.session.apply(stage, |_| true).await?;
+            self.session.apply_wanted_objects(stage, |_| true).await?;
         }
         let Some(workload) = ObjectRef::of(&deployment.json) else { return Ok(()) };
         let progress = Arc::clone(self.session.progress);
-        let heard = |said: &Registration| progress.update(&shown(said));
+        let heard = |said: &Registration| progress.update_step(&format_registration(said));
         let outcome = tokio::select! {
             outcome = self.session.wait_for(&workload) => Ok(outcome),
-            said = identity.refused(before.said.as_ref(), heard) => Err(said),
+            said = identity.wait_until_refused(before.said.as_ref(), heard) => Err(said),
         };
         let refused = match outcome {
             Ok(Ok(())) => {
-                self.session.progress.done("connected");
+                self.session.progress.finish_step("connected");
                 // What is to be undone if the cluster does not become Ready is not recorded before that.
                 if !self.options.rollback {
-                    self.session.commit().await?;
+                    self.session.commit_install().await?;
                 }
                 return Ok(());
             }
             Ok(Err(stopped)) => {
-                let said = identity.look().await.ok().and_then(|seen| seen.said);
-                match said.filter(|said| said.is(state::REFUSED)) {
+                let said = identity.observe_identity().await.ok().and_then(|seen| seen.said);
+                match said.filter(|said| said.is_in_state(state::REFUSED)) {
                     Some(said) => said,
                     None => {
-                        let said = identity.look().await.ok().and_then(|seen| seen.said);
+                        let said = identity.observe_identity().await.ok().and_then(|seen| seen.said);
                         return Err(InstallError::NotConnected { stopped, said });
                     }
                 }
@@ -387,13 +387,13 @@ impl Installer<'_> {
         };
         if !self.options.rollback {
             // All objects are as they should be: that is recorded, so that an uninstall knows everything.
-            self.session.commit().await?;
+            self.session.commit_install().await?;
         }
         Err(InstallError::Refused(refused))
     }
 
     /// Takes back the request to leave of an uninstall that was interrupted; the agent that heard it has to start anew.
-    async fn stay(&self, identity: &Identity) -> Result<(), InstallError> {
+    async fn withdraw_leave_request(&self, identity: &Identity) -> Result<(), InstallError> {
         identity.ask_to_leave(false).await?;
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), self.namespace());
         let agents = ListParams::default().labels("app.kubernetes.io/name=fleet-agent");
@@ -401,40 +401,40 @@ impl Installer<'_> {
         Ok(())
     }
 
-    async fn probe(&mut self, deployment: &Value) -> Result<(), InstallError> {
+    async fn probe_control_plane(&mut self, deployment: &Value) -> Result<(), InstallError> {
         if self.options.skip_preflight.iter().any(|id| id == PROBE) {
             return Ok(());
         }
-        self.session.step("Trying the way to the control plane from a pod");
+        self.session.begin_session_step("Trying the way to the control plane from a pod");
         self.probing = true;
-        let probed = probe::run(self.client, deployment, self.session.left().min(probe::LIMIT)).await?;
+        let probed = probe::run_probe(self.client, deployment, self.session.remaining_time().min(probe::LIMIT)).await?;
         self.probing = false;
         match probed {
-            Probed::Said(outcome) if outcome.passed => self.session.progress.done("DNS, TCP, TLS and token are fine"),
+            Probed::Said(outcome) if outcome.passed => self.session.progress.finish_step("DNS, TCP, TLS and token are fine"),
             Probed::Said(outcome) => return Err(InstallError::Probe(outcome)),
-            Probed::Unknown(why) => self.session.progress.warn(&format!("the way could not be tried: {why}")),
+            Probed::Unknown(why) => self.session.progress.report_warning(&format!("the way could not be tried: {why}")),
         }
         Ok(())
     }
 
     /// `hub` tells which control plane the agent is to be registered with, at which address.
-    async fn ready(&mut self, identity: &Identity, hub: Option<&str>) -> Result<(), InstallError> {
-        self.session.step("Waiting until the control plane calls the cluster Ready");
+    async fn wait_until_ready(&mut self, identity: &Identity, hub: Option<&str>) -> Result<(), InstallError> {
+        self.session.begin_session_step("Waiting until the control plane calls the cluster Ready");
         let progress = Arc::clone(self.session.progress);
-        let ready = identity.ready(hub, |said| match said {
-            Some(said) => progress.update(&shown(said)),
-            None => progress.update("the agent has not seen the new init Secret yet, which takes up to two minutes"),
+        let ready = identity.wait_until_cluster_ready(hub, |said| match said {
+            Some(said) => progress.update_step(&format_registration(said)),
+            None => progress.update_step("the agent has not seen the new init Secret yet, which takes up to two minutes"),
         });
-        if let Ok(said) = tokio::time::timeout(self.session.left(), ready).await {
-            self.session.progress.done(&visible_cell(&said.reason));
+        if let Ok(said) = tokio::time::timeout(self.session.remaining_time(), ready).await {
+            self.session.progress.finish_step(&visible_cell(&said.reason));
             return Ok(());
         }
-        Err(InstallError::NotReady(identity.look().await.ok().and_then(|seen| seen.said)))
+        Err(InstallError::NotReady(identity.observe_identity().await.ok().and_then(|seen| seen.said)))
     }
 }
 
 /// The agent's word in one line.
-pub fn shown(said: &Registration) -> String {
-    let message = if said.message.is_empty() { String::new() } else { format!(": {}", visible(&said.message)) };
+pub fn format_registration(said: &Registration) -> String {
+    let message = if said.message.is_empty() { String::new() } else { format!(": {}", visible_line(&said.message)) };
     format!("{} ({}){message}", visible_cell(&said.state), visible_cell(&said.reason))
 }

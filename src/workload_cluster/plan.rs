@@ -19,7 +19,7 @@ use crate::chart::versions::select::{Selection, check_skew};
 use crate::chart::{self, Chart, Diagnostic, Diagnostics, Object, Rendered, ValuesBuilder, ValuesTree};
 use crate::check::quota::needs;
 use crate::check::workload::WantedAgent;
-use crate::install::release_spec::{Package, planned, writes};
+use crate::install::release_spec::{Package, to_planned_objects, list_needed_writes};
 use crate::install::{validate_extra_kinds, validate_registry, validate_resources};
 use crate::inventory::Release;
 use crate::pki;
@@ -63,12 +63,12 @@ impl Plan {
     ) -> Result<Self, Diagnostics> {
         let mut tree = values.build(AgentValues::schema)?;
         let values: AgentValues = tree.deserialize()?;
-        let mut wrong = validate_resources::check(&[], &values.resources, &tree);
+        let mut wrong = validate_resources::check_resources(&[], &values.resources, &tree);
         let kinds = values.placement.extra_kinds.iter().map(|one| [&*one.group, &*one.version, &*one.kind]);
-        wrong.extend(validate_extra_kinds::check(kinds, &tree));
+        wrong.extend(validate_extra_kinds::check_extra_kinds(kinds, &tree));
         wrong.extend(wrong_namespaces(&values.placement.protected_namespaces, &tree));
         let account = &values.service_account.annotations;
-        wrong.extend(check_pods(&[], pods(&values), &tree));
+        wrong.extend(check_pods(&[], agent_pod_fields(&values), &tree));
         wrong.extend(check_annotations(&["serviceAccount", "annotations"], account, &tree));
         wrong.extend(check_proxy(&values.proxy, &tree));
         let policies = &values.network_policy;
@@ -77,7 +77,7 @@ impl Plan {
         if !wrong.is_empty() {
             return Err(Diagnostics(wrong));
         }
-        tree.warn(validate_registry::check(values.registry_credentials.as_ref(), &tree));
+        tree.add_warning(validate_registry::check_registry_credentials(values.registry_credentials.as_ref(), &tree));
         let package = Package::new(name.as_str(), namespace, selection, chart, tree);
         Ok(Self { name, package, values, kubernetes: None })
     }
@@ -90,7 +90,7 @@ impl Plan {
 
     /// Returns whether what is rendered depends on the Kubernetes version of the workload cluster, which is not known.
     pub fn asks_kubernetes(&self) -> bool {
-        let minors = self.package.minors();
+        let minors = self.package.kubernetes_minors();
         let serving = minors.iter().filter(|minor| serves_admission_policies(**minor)).count();
         self.values.admission_policy == AdmissionPolicy::Auto
             && self.kubernetes.is_none()
@@ -98,10 +98,10 @@ impl Plan {
     }
 
     /// Returns the facts about the workload cluster that templates see.
-    fn facts(&self) -> Value {
+    fn cluster_facts(&self) -> Value {
         let served = match self.kubernetes {
             Some(minor) => serves_admission_policies(minor),
-            None => self.package.minors().iter().all(|minor| serves_admission_policies(*minor)),
+            None => self.package.kubernetes_minors().iter().all(|minor| serves_admission_policies(*minor)),
         };
         facts_of(served)
     }
@@ -116,8 +116,8 @@ impl Plan {
     ///
     /// # Errors
     /// Values that the templates cannot be rendered with, and patches that cannot be applied, each at its place.
-    pub fn render(&self) -> Result<Rendered, Diagnostics> {
-        self.package.render(&self.values, self.facts(), &pki::Files::new())
+    pub fn render_agent(&self) -> Result<Rendered, Diagnostics> {
+        self.package.render_chart(&self.values, self.cluster_facts(), &pki::Files::new())
     }
 
     /// Renders the chart for the newest Kubernetes version that it may be installed on, where the version is not known: with
@@ -126,58 +126,58 @@ impl Plan {
     /// # Errors
     /// The same.
     pub fn render_for_rights(&self) -> Result<Rendered, Diagnostics> {
-        let newest = self.kubernetes.or_else(|| self.package.minors().iter().max().copied());
-        self.package.render(&self.values, facts_of(newest.is_some_and(serves_admission_policies)), &pki::Files::new())
+        let newest = self.kubernetes.or_else(|| self.package.kubernetes_minors().iter().max().copied());
+        self.package.render_chart(&self.values, facts_of(newest.is_some_and(serves_admission_policies)), &pki::Files::new())
     }
 
     /// The same objects as YAML documents.
     ///
     /// # Errors
     /// The same.
-    pub fn manifests(&self) -> Result<Vec<String>, Diagnostics> {
-        self.package.manifests(&self.values, self.facts(), &pki::Files::new(), |_| ())
+    pub fn render_agent_manifests(&self) -> Result<Vec<String>, Diagnostics> {
+        self.package.render_manifests(&self.values, self.cluster_facts(), &pki::Files::new(), |_| ())
     }
 
     /// Explains the origin of a field of an object, named as in `deployment/fleet-agent#spec.replicas`.
     ///
     /// # Errors
     /// A field that is not there, or values that the templates cannot be rendered with.
-    pub fn explain(&self, field: &str) -> Result<Vec<Explanation>, ExplainError> {
-        self.package.explain(&self.values, self.facts(), &pki::Files::new(), &[], field)
+    pub fn explain_agent_field(&self, field: &str) -> Result<Vec<Explanation>, ExplainError> {
+        self.package.explain_field(&self.values, self.cluster_facts(), &pki::Files::new(), &[], field)
     }
 
     /// The charts as an engine sees them.
-    pub(super) fn charts(&self, client: &Client) -> Arc<dyn Charts> {
-        super::charts::charts(&self.name, &self.package.namespace, client, self.package.patches())
+    pub(super) fn build_agent_charts(&self, client: &Client) -> Arc<dyn Charts> {
+        super::charts::agent_charts(&self.name, &self.package.namespace, client, self.package.patches())
     }
 
     /// The objects as the engine takes them: `first` before those of the chart.
-    pub fn planned(first: Vec<Value>, objects: &[Object]) -> Vec<Planned> {
+    pub fn plan_agent_objects(first: Vec<Value>, objects: &[Object]) -> Vec<Planned> {
         let mut all: Vec<Planned> = first.into_iter().map(|object| Planned::new(FIRST_STAGE, object)).collect();
-        all.extend(planned(objects).into_iter().map(|planned| Planned { stage: planned.stage + 1, ..planned }));
+        all.extend(to_planned_objects(objects).into_iter().map(|planned| Planned { stage: planned.stage + 1, ..planned }));
         all
     }
 
     /// Returns the release of this install for the record; `server` is the address of the control plane.
-    pub fn release(&self, server: &str) -> Release {
+    pub fn agent_release(&self, server: &str) -> Release {
         let kubernetes = self.kubernetes.map(|minor| (KUBERNETES.to_owned(), minor.to_string()));
-        self.package.release([("server".to_owned(), server.to_owned())].into_iter().chain(kubernetes).collect())
+        self.package.build_release([("server".to_owned(), server.to_owned())].into_iter().chain(kubernetes).collect())
     }
 
     /// Returns the requirements of the plan on the workload cluster; `objects` are the rendered chart.
-    pub fn wanted(&self, objects: &[Object]) -> WantedAgent {
-        let table = chart::versions();
+    pub fn build_wanted_agent(&self, objects: &[Object]) -> WantedAgent {
+        let table = chart::embedded_versions();
         let line = self.package.line();
-        let mut needs = needs::of(objects.iter().map(|object| &object.json));
+        let mut needs = needs::collect_needs(objects.iter().map(|object| &object.json));
         // The Secret of the record.
-        needs.add("secrets", 1);
+        needs.add_objects("secrets", 1);
         let neighbours = table.rows().iter().filter(|row| check_skew(table, row.version, line).is_ok());
         WantedAgent {
             support: self.package.support(),
             joins: neighbours.map(|row| row.version.to_string()).collect(),
             name: self.name.to_string(),
             namespace: self.package.namespace.to_string(),
-            writes: writes(objects),
+            writes: list_needed_writes(objects),
             needs,
             ..WantedAgent::default()
         }
@@ -185,7 +185,7 @@ impl Plan {
 }
 
 /// Returns the values that are given for the agent's pods.
-fn pods(values: &AgentValues) -> PodFields<'_> {
+fn agent_pod_fields(values: &AgentValues) -> PodFields<'_> {
     PodFields {
         labels: &values.pod_labels,
         annotations: &values.pod_annotations,
@@ -203,7 +203,7 @@ fn facts_of(admission_policies: bool) -> Value {
 
 /// Returns whether a Kubernetes version serves admission policies.
 fn serves_admission_policies(kubernetes: KubeMinor) -> bool {
-    let served = kinds::check("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", kubernetes.minor);
+    let served = kinds::check_served("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", kubernetes.minor);
     served.is_ok()
 }
 
@@ -212,13 +212,13 @@ fn wrong_namespaces(patterns: &[String], tree: &ValuesTree) -> Vec<Diagnostic> {
     let wrong = patterns.iter().enumerate().filter_map(|(index, text)| {
         let error = text.parse::<NamespacePattern>().err()?;
         let diagnostic = Diagnostic::error("wrong-namespace", error.to_string());
-        Some(tree.blame(&["placement", "protectedNamespaces", &index.to_string()], diagnostic))
+        Some(tree.locate_diagnostic(&["placement", "protectedNamespaces", &index.to_string()], diagnostic))
     });
     wrong.collect()
 }
 
 /// The namespace of an agent, as it is made where it is missing: the agent's pods keep to the strictest level of Pod Security.
-pub(super) fn namespace(name: &str) -> Value {
+pub(super) fn agent_namespace_manifest(name: &str) -> Value {
     let levels = ["enforce", "warn", "audit"].map(|mode| (format!("pod-security.kubernetes.io/{mode}"), "restricted"));
     let labels: BTreeMap<String, &str> = levels.into_iter().collect();
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})

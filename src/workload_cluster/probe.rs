@@ -30,7 +30,7 @@ pub enum Probed {
 }
 
 /// The pod, made of the Deployment of the agent.
-fn pod(deployment: &Value) -> Value {
+fn build_probe_pod(deployment: &Value) -> Value {
     let template = &deployment["spec"]["template"];
     let mut spec = template["spec"].clone();
     spec["restartPolicy"] = json!("Never");
@@ -71,7 +71,7 @@ fn pod(deployment: &Value) -> Value {
 }
 
 /// The state of the pod's only container, as far as a decision is possible.
-fn verdict(pod: &Pod) -> Option<Probed> {
+fn evaluate_probe(pod: &Pod) -> Option<Probed> {
     let status = pod.status.as_ref()?;
     let state = status.container_statuses.as_ref().and_then(|all| all.first()?.state.as_ref());
     if let Some(ended) = state.and_then(|state| state.terminated.as_ref()) {
@@ -98,21 +98,21 @@ fn verdict(pod: &Pod) -> Option<Probed> {
 ///
 /// # Errors
 /// An API that does not answer or refuses the pod.
-pub async fn run(client: &Client, deployment: &Value, limit: Duration) -> Result<Probed, kube::Error> {
+pub async fn run_probe(client: &Client, deployment: &Value, limit: Duration) -> Result<Probed, kube::Error> {
     let namespace = deployment["metadata"]["namespace"].as_str().unwrap_or_default();
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     // One may be left of a run that was interrupted.
-    remove(client, namespace).await?;
-    let object: Pod = serde_json::from_value(pod(deployment)).map_err(kube::Error::SerdeError)?;
+    remove_probe_pod(client, namespace).await?;
+    let object: Pod = serde_json::from_value(build_probe_pod(deployment)).map_err(kube::Error::SerdeError)?;
     pods.create(&PostParams::default(), &object).await?;
-    let ended = await_condition(pods, POD, |pod: Option<&Pod>| pod.is_some_and(|pod| verdict(pod).is_some()));
+    let ended = await_condition(pods, POD, |pod: Option<&Pod>| pod.is_some_and(|pod| evaluate_probe(pod).is_some()));
     let probed = match tokio::time::timeout(limit, ended).await {
-        Ok(Ok(Some(pod))) => verdict(&pod).unwrap_or_else(|| Probed::Unknown("its pod went away".to_owned())),
+        Ok(Ok(Some(pod))) => evaluate_probe(&pod).unwrap_or_else(|| Probed::Unknown("its pod went away".to_owned())),
         Ok(Ok(None)) => Probed::Unknown("its pod was deleted".to_owned()),
         Ok(Err(error)) => Probed::Unknown(format!("its pod cannot be watched: {error}")),
         Err(_) => Probed::Unknown(format!("its pod did not end within {} s", limit.as_secs())),
     };
-    remove(client, namespace).await?;
+    remove_probe_pod(client, namespace).await?;
     Ok(probed)
 }
 
@@ -120,7 +120,7 @@ pub async fn run(client: &Client, deployment: &Value, limit: Duration) -> Result
 ///
 /// # Errors
 /// An API that does not answer or refuses.
-pub async fn remove(client: &Client, namespace: &str) -> Result<(), kube::Error> {
+pub async fn remove_probe_pod(client: &Client, namespace: &str) -> Result<(), kube::Error> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let deleted = pods.delete(POD, &DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() }).await;
     let uid = match deleted {
@@ -153,7 +153,7 @@ mod tests {
                 }]},
             }},
         });
-        let pod = pod(&deployment);
+        let pod = build_probe_pod(&deployment);
         assert_eq!(pod["metadata"]["labels"]["app.kubernetes.io/name"], POD, "the agent's log is not its log");
         assert_eq!(pod["metadata"]["labels"][INSTALL_LABEL], "m");
         let container = &pod["spec"]["containers"][0];
@@ -168,7 +168,7 @@ mod tests {
     }
 
     fn ended(status: Value) -> Option<Probed> {
-        verdict(&serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap())
+        evaluate_probe(&serde_json::from_value(json!({"metadata": {}, "status": status})).unwrap())
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::plan::Plan;
 use crate::api::kinds::Kind;
-use crate::api::rbac::{Right, Scope, merged, role, rules};
+use crate::api::rbac::{Right, Scope, merge_rights, build_role, build_rules};
 use crate::chart::{Diagnostics, Object};
 use crate::install::session::is_awaited;
 use crate::{apply, check};
@@ -28,55 +28,55 @@ pub struct Rights {
 ///
 /// # Errors
 /// Values with which the chart cannot be rendered.
-pub fn rights(plan: &Plan) -> Result<Rights, Diagnostics> {
+pub fn list_agent_rights(plan: &Plan) -> Result<Rights, Diagnostics> {
     let objects = plan.render_for_rights()?.objects;
     let own = plan.package.namespace.as_str();
-    let is_elsewhere = |object: &&Object| namespace(object).is_some_and(|namespace| namespace != own);
+    let is_elsewhere = |object: &&Object| object_namespace(object).is_some_and(|namespace| namespace != own);
     let (there, here): (Vec<&Object>, Vec<&Object>) = objects.iter().partition(is_elsewhere);
     let kinds = |objects: &[&Object]| -> Vec<Kind> {
-        objects.iter().map(|object| Kind::known(object.group(), object.kind())).collect()
+        objects.iter().map(|object| Kind::from_table(object.group(), object.kind())).collect()
     };
     // The namespace and the init Secret, when they are copied.
-    let first = ["Namespace", "Secret"].map(|kind| Kind::known("", kind));
+    let first = ["Namespace", "Secret"].map(|kind| Kind::from_table("", kind));
     let here = [kinds(&here), first.to_vec()].concat();
     let parts = [
-        apply::rights(&here, |kind| is_awaited(&kind.kind)),
+        apply::engine_rights(&here, |kind| is_awaited(&kind.kind)),
         apply::rights_elsewhere(&kinds(&there)),
-        check::workload::rights(),
+        check::workload::workload_rights(),
         // What the agent says at its identity Secret, and what it is asked there.
-        Right::needed(Scope::Namespace, "", "secrets", &["get", "list", "watch", "patch"]),
+        Right::needed_rights(Scope::Namespace, "", "secrets", &["get", "list", "watch", "patch"]),
         // Whether replicas that somebody has scaled are an autoscaler's.
-        Right::optional(Scope::Namespace, "autoscaling", "horizontalpodautoscalers", &["list"]),
+        Right::optional_rights(Scope::Namespace, "autoscaling", "horizontalpodautoscalers", &["list"]),
         // The pod that tries the way, and the agent that an uninstall that was interrupted has sent away.
-        Right::needed(Scope::Namespace, "", "pods", &["create", "delete", "deletecollection", "list", "watch"]),
+        Right::needed_rights(Scope::Namespace, "", "pods", &["create", "delete", "deletecollection", "list", "watch"]),
     ];
     Ok(Rights {
-        own: merged(parts.concat()),
-        granted: granted(&objects),
-        elsewhere: there.iter().filter_map(|object| namespace(object)).map(str::to_owned).collect(),
+        own: merge_rights(parts.concat()),
+        granted: collect_granted_rules(&objects),
+        elsewhere: there.iter().filter_map(|object| object_namespace(object)).map(str::to_owned).collect(),
     })
 }
 
-fn namespace(object: &Object) -> Option<&str> {
+fn object_namespace(object: &Object) -> Option<&str> {
     object.json["metadata"]["namespace"].as_str()
 }
 
-fn granted(objects: &[Object]) -> BTreeMap<Option<String>, Vec<Value>> {
+fn collect_granted_rules(objects: &[Object]) -> BTreeMap<Option<String>, Vec<Value>> {
     let mut granted: BTreeMap<Option<String>, Vec<Value>> = BTreeMap::new();
     for object in objects.iter().filter(|object| matches!(object.kind(), "Role" | "ClusterRole")) {
         let rules = object.json["rules"].as_array().into_iter().flatten().cloned();
-        granted.entry(namespace(object).map(str::to_owned)).or_default().extend(rules);
+        granted.entry(object_namespace(object).map(str::to_owned)).or_default().extend(rules);
     }
     granted
 }
 
 /// A ClusterRole, a Role for the agent's namespace, and one for each other namespace that it has objects in.
-pub fn roles(plan: &Plan, rights: &Rights) -> Vec<Value> {
+pub fn build_agent_roles(plan: &Plan, rights: &Rights) -> Vec<Value> {
     let name = format!("fleetctl-agent-{}", plan.name);
     let of = |scope: Scope, namespace: Option<&str>| {
-        let mut all = rules(rights.own.iter().filter(|right| right.scope == scope));
+        let mut all = build_rules(rights.own.iter().filter(|right| right.scope == scope));
         all.extend(rights.granted.get(&namespace.map(str::to_owned)).into_iter().flatten().cloned());
-        role(&name, namespace, &json!(all))
+        build_role(&name, namespace, &json!(all))
     };
     let own = Some(plan.package.namespace.as_str());
     let elsewhere = rights.elsewhere.iter().map(|namespace| of(Scope::Elsewhere, Some(namespace)));

@@ -50,7 +50,7 @@ pub struct Seen {
     pub said: Option<Registration>,
 }
 
-fn seen(secret: &Secret) -> Seen {
+fn parse_identity_secret(secret: &Secret) -> Seen {
     let bytes = |key| secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| bytes.0.as_slice());
     Seen {
         exists: true,
@@ -58,8 +58,8 @@ fn seen(secret: &Secret) -> Seen {
         hub: String::from_utf8_lossy(bytes(IDENTITY_HUB).unwrap_or_default()).into_owned(),
         leaving: is_asked(secret.annotations(), ANNOTATION_LEAVE),
         placed_by: secret.annotations().get(LABEL_PLACED_BY).filter(|value| is_label(value)).cloned(),
-        extra_kinds: extra_kind::recorded(secret.annotations()),
-        said: Registration::read(secret.annotations()),
+        extra_kinds: extra_kind::read_recorded_kinds(secret.annotations()),
+        said: Registration::from_secret_annotations(secret.annotations()),
     }
 }
 
@@ -78,8 +78,8 @@ impl Identity {
     ///
     /// # Errors
     /// An API that does not answer or refuses.
-    pub async fn look(&self) -> Result<Seen, kube::Error> {
-        Ok(self.api.get_opt(IDENTITY_SECRET).await?.as_ref().map(seen).unwrap_or_default())
+    pub async fn observe_identity(&self) -> Result<Seen, kube::Error> {
+        Ok(self.api.get_opt(IDENTITY_SECRET).await?.as_ref().map(parse_identity_secret).unwrap_or_default())
     }
 
     /// Asks the agent to leave the control plane, or takes the request back.
@@ -87,7 +87,7 @@ impl Identity {
     /// # Errors
     /// An API that does not answer or refuses.
     pub async fn ask_to_leave(&self, leave: bool) -> Result<(), kube::Error> {
-        self.annotate(ANNOTATION_LEAVE, leave).await
+        self.annotate_identity(ANNOTATION_LEAVE, leave).await
     }
 
     /// Asks the agent to have the cluster drained, or takes the request back.
@@ -95,10 +95,10 @@ impl Identity {
     /// # Errors
     /// An API that does not answer or refuses.
     pub async fn ask_to_drain(&self, drain: bool) -> Result<(), kube::Error> {
-        self.annotate(ANNOTATION_DRAIN, drain).await
+        self.annotate_identity(ANNOTATION_DRAIN, drain).await
     }
 
-    async fn annotate(&self, annotation: &str, is_asked: bool) -> Result<(), kube::Error> {
+    async fn annotate_identity(&self, annotation: &str, is_asked: bool) -> Result<(), kube::Error> {
         let value = is_asked.then_some("true");
         let change = json!({ "metadata": { "annotations": { annotation: value } } });
         self.api.patch(IDENTITY_SECRET, &PatchParams::default(), &Patch::Merge(change)).await?;
@@ -106,7 +106,7 @@ impl Identity {
     }
 
     /// Waits until the agent says something that `holds` accepts, which is told every word.
-    async fn until(&self, holds: impl Fn(&Registration) -> bool) -> Registration {
+    async fn wait_for_registration(&self, holds: impl Fn(&Registration) -> bool) -> Registration {
         self.until_seen(|_, said| holds(said)).await
     }
 
@@ -116,11 +116,11 @@ impl Identity {
     async fn until_seen(&self, holds: impl Fn(&Seen, &Registration) -> bool) -> Registration {
         loop {
             let met = await_condition(self.api.clone(), IDENTITY_SECRET, |secret: Option<&Secret>| {
-                let seen = secret.map(seen).unwrap_or_default();
+                let seen = secret.map(parse_identity_secret).unwrap_or_default();
                 seen.said.as_ref().is_some_and(|said| holds(&seen, said))
             });
             if let Ok(Some(secret)) = met.await
-                && let Some(said) = Registration::read(secret.annotations())
+                && let Some(said) = Registration::from_secret_annotations(secret.annotations())
             {
                 return said;
             }
@@ -130,16 +130,16 @@ impl Identity {
 
     /// Ends when the control plane has refused this registration. What was said `before` counts only after the agent
     /// has had the time to ask again.
-    pub async fn refused(&self, before: Option<&Registration>, heard: impl Fn(&Registration)) -> Registration {
+    pub async fn wait_until_refused(&self, before: Option<&Registration>, heard: impl Fn(&Registration)) -> Registration {
         let old = |said: &Registration| Some(said) == before;
-        let refused = |said: &Registration| said.is(state::REFUSED);
-        let fresh = self.until(|said| {
+        let refused = |said: &Registration| said.is_in_state(state::REFUSED);
+        let fresh = self.wait_for_registration(|said| {
             heard(said);
             refused(said) && !old(said)
         });
         let still = async {
             tokio::time::sleep(ASKED_AGAIN).await;
-            self.until(refused).await
+            self.wait_for_registration(refused).await
         };
         tokio::select! {
             said = fresh => said,
@@ -149,9 +149,9 @@ impl Identity {
 
     /// Ends when the control plane calls the cluster Ready, where `hub` is given by the certificate of that one at that
     /// address. `heard` is told what the agent says, and none while it means another.
-    pub async fn ready(&self, hub: Option<&str>, heard: impl Fn(Option<&Registration>)) -> Registration {
+    pub async fn wait_until_cluster_ready(&self, hub: Option<&str>, heard: impl Fn(Option<&Registration>)) -> Registration {
         self.until_seen(|seen, said| {
-            let ready = said.is(state::READY);
+            let ready = said.is_in_state(state::READY);
             let other = ready && hub.is_some_and(|hub| hub != seen.hub);
             heard(Some(said).filter(|_| !other));
             ready && !other
@@ -160,8 +160,8 @@ impl Identity {
     }
 
     /// Ends when the agent has left, or says, other than `before`, that it cannot.
-    pub async fn left(&self, before: Option<&Registration>) -> Registration {
-        let failed = |said: &Registration| said.is(state::BLOCKED) && said.reason == LEAVE_FAILED;
-        self.until(|said| said.is(state::LEFT) || failed(said) && Some(said) != before).await
+    pub async fn wait_until_left(&self, before: Option<&Registration>) -> Registration {
+        let failed = |said: &Registration| said.is_in_state(state::BLOCKED) && said.reason == LEAVE_FAILED;
+        self.wait_for_registration(|said| said.is_in_state(state::LEFT) || failed(said) && Some(said) != before).await
     }
 }

@@ -16,7 +16,7 @@ use crate::api::labels::LABEL_INSTALL;
 use crate::api::names::ClusterName;
 use crate::api::placeable::Kinds;
 use crate::api::registration::{LEAVE_FAILED, Registration, state};
-use crate::api::util::text::visible;
+use crate::api::util::text::visible_line;
 use crate::apply::{self, Engine, Removal, Removed};
 use crate::chart::patch::Patches;
 use crate::install;
@@ -47,7 +47,7 @@ pub enum Leave {
 /// Returns whether the control plane may have a request of an agent without a certificate: one that is under way, or
 /// that could not be taken back.
 fn has_asked(said: &Registration) -> bool {
-    said.is(state::REGISTERING) || said.is(state::BLOCKED) && said.reason == LEAVE_FAILED
+    said.is_in_state(state::REGISTERING) || said.is_in_state(state::BLOCKED) && said.reason == LEAVE_FAILED
 }
 
 /// Outcome of a drain.
@@ -62,11 +62,11 @@ pub enum Drain {
 }
 
 async fn has_agent(client: &Client, namespace: &str) -> Result<bool, kube::Error> {
-    let agent = deployments(client, namespace).get_opt("fleet-agent").await?;
+    let agent = deployments_api(client, namespace).get_opt("fleet-agent").await?;
     Ok(agent.and_then(|deployment| deployment.spec?.replicas).unwrap_or(0) > 0)
 }
 
-fn deployments(client: &Client, namespace: &str) -> Api<Deployment> {
+fn deployments_api(client: &Client, namespace: &str) -> Api<Deployment> {
     Api::namespaced(client.clone(), namespace)
 }
 
@@ -75,10 +75,10 @@ fn deployments(client: &Client, namespace: &str) -> Api<Deployment> {
 ///
 /// # Errors
 /// A workload cluster that does not answer or refuses.
-pub async fn leave(client: &Client, namespace: &str, limit: Duration) -> Result<Leave, kube::Error> {
+pub async fn request_agent_deregistration(client: &Client, namespace: &str, limit: Duration) -> Result<Leave, kube::Error> {
     let identity = Identity::new(client, namespace);
-    let before = identity.look().await?;
-    if before.said.as_ref().is_some_and(|said| said.is(state::LEFT)) {
+    let before = identity.observe_identity().await?;
+    if before.said.as_ref().is_some_and(|said| said.is_in_state(state::LEFT)) {
         return Ok(Leave::Left);
     }
     // Without a certificate it may be waiting to be let in: the control plane has a Cluster then.
@@ -89,9 +89,9 @@ pub async fn leave(client: &Client, namespace: &str, limit: Duration) -> Result<
         return Ok(Leave::Stays("no agent runs here that could say goodbye".to_owned()));
     }
     identity.ask_to_leave(true).await?;
-    let why = match tokio::time::timeout(limit, identity.left(before.said.as_ref())).await {
-        Ok(said) if said.is(state::LEFT) => return Ok(Leave::Left),
-        Ok(said) => format!("the agent cannot tell the control plane: {}", visible(&said.message)),
+    let why = match tokio::time::timeout(limit, identity.wait_until_left(before.said.as_ref())).await {
+        Ok(said) if said.is_in_state(state::LEFT) => return Ok(Leave::Left),
+        Ok(said) => format!("the agent cannot tell the control plane: {}", visible_line(&said.message)),
         Err(_) => format!("the agent did not answer within {} s", limit.as_secs()),
     };
     identity.ask_to_leave(false).await?;
@@ -103,8 +103,8 @@ impl Target<'_> {
     ///
     /// # Errors
     /// An API that does not answer or refuses.
-    pub async fn installed(&self) -> Result<Option<String>, kube::Error> {
-        let found = deployments(self.client, self.namespace.as_str()).get_opt("fleet-agent").await?;
+    pub async fn find_installed_agent(&self) -> Result<Option<String>, kube::Error> {
+        let found = deployments_api(self.client, self.namespace.as_str()).get_opt("fleet-agent").await?;
         Ok(found.and_then(|deployment| deployment.labels().get(LABEL_INSTALL).cloned()))
     }
 
@@ -112,15 +112,15 @@ impl Target<'_> {
     ///
     /// # Errors
     /// A workload cluster that does not answer or refuses.
-    pub async fn copies(&self) -> Result<Option<Copies>, kube::Error> {
-        let seen = self.identity().look().await?;
+    pub async fn find_copies(&self) -> Result<Option<Copies>, kube::Error> {
+        let seen = self.identity().observe_identity().await?;
         let Some(placed_by) = seen.placed_by else { return Ok(None) };
         let wanted: Vec<ExtraKind> = seen.extra_kinds.into_iter().collect();
-        let served = extra_kinds::look(self.client, &wanted).await.map_err(|error| match error {
+        let served = extra_kinds::fetch_served_kinds(self.client, &wanted).await.map_err(|error| match error {
             CallError::Kube(error) => error,
             CallError::TimedOut => kube::Error::Service(Box::new(error)),
         })?;
-        Ok(Some(Copies::new(self.client, &placed_by, Kinds::with(served.kinds))))
+        Ok(Some(Copies::new(self.client, &placed_by, Kinds::with_added(served.kinds))))
     }
 
     /// Has the control plane move the copies to other clusters, and waits until none is here, at most as long as the run may
@@ -128,14 +128,14 @@ impl Target<'_> {
     ///
     /// # Errors
     /// A workload cluster that does not answer or refuses.
-    pub async fn drain(&self, copies: &Copies, left: impl Fn(&[PlacedObject])) -> Result<Drain, kube::Error> {
+    pub async fn drain_copies(&self, copies: &Copies, left: impl Fn(&[PlacedObject])) -> Result<Drain, kube::Error> {
         if !has_agent(self.client, self.namespace.as_str()).await? {
             return Ok(Drain::NoAgent);
         }
         let started = Instant::now();
         self.identity().ask_to_drain(true).await?;
         loop {
-            let found = copies.list().await?;
+            let found = copies.list_copies().await?;
             if found.is_empty() {
                 return Ok(Drain::Done);
             }
@@ -164,31 +164,31 @@ impl Target<'_> {
     ///
     /// # Errors
     /// A workload cluster that does not answer or refuses.
-    pub async fn leave(&self) -> Result<Leave, kube::Error> {
-        leave(self.client, self.namespace.as_str(), LEAVING.min(self.timeout)).await
+    pub async fn deregister_agent(&self) -> Result<Leave, kube::Error> {
+        request_agent_deregistration(self.client, self.namespace.as_str(), LEAVING.min(self.timeout)).await
     }
 
     /// Plans a removal by reads alone.
     ///
     /// # Errors
     /// What would keep the engine from removing it.
-    pub async fn plan(&self, progress: &Arc<dyn Progress>) -> Result<Removed, apply::Error> {
-        self.worker(progress).plan_removal(Removal::default()).await
+    pub async fn plan_agent_removal(&self, progress: &Arc<dyn Progress>) -> Result<Removed, apply::Error> {
+        self.agent_removal_engine(progress).plan_removal(Removal::default()).await
     }
 
     /// Removes everything of the agent and searches the cluster for leftovers. A namespace that an operator made stays.
     ///
     /// # Errors
     /// What the engine meets.
-    pub async fn remove(&self, progress: &Arc<dyn Progress>) -> Result<Removed, apply::Error> {
+    pub async fn remove_agent(&self, progress: &Arc<dyn Progress>) -> Result<Removed, apply::Error> {
         // One may be left of an install that was interrupted; its life is limited all the same.
-        let _ = probe::remove(self.client, self.namespace.as_str()).await;
-        self.worker(progress).uninstall(Removal::default()).await
+        let _ = probe::remove_probe_pod(self.client, self.namespace.as_str()).await;
+        self.agent_removal_engine(progress).uninstall(Removal::default()).await
     }
 
-    fn worker(&self, progress: &Arc<dyn Progress>) -> Engine {
-        let charts = super::charts::charts(self.name, self.namespace, self.client, &Patches::default());
-        self.engine(OWNER_KIND, charts, self.home.agent_journal(self.name), progress)
+    fn agent_removal_engine(&self, progress: &Arc<dyn Progress>) -> Engine {
+        let charts = super::charts::agent_charts(self.name, self.namespace, self.client, &Patches::default());
+        self.build_engine(OWNER_KIND, charts, self.home.agent_journal(self.name), progress)
     }
 }
 

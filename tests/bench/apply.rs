@@ -25,7 +25,7 @@ fn main() -> ExitCode {
 }
 
 async fn run(what: &str, kubeconfig: &str, file: &str, name: &str) -> Result<(), Error> {
-    let connected = Target { kubeconfig: vec![kubeconfig.into()], context: None }.connect().await?;
+    let connected = Target { kubeconfig: vec![kubeconfig.into()], context: None }.connect_client().await?;
     let owner = Owner::new("control-plane", name, name);
     let engine = Engine::new(connected.client, owner, Options::default(), Events::none());
     if what == "remove" {
@@ -40,11 +40,11 @@ async fn run(what: &str, kubeconfig: &str, file: &str, name: &str) -> Result<(),
         .map(|object| Planned::new(stage(object["kind"].as_str().unwrap_or_default()), object))
         .collect();
     let release = Release { chart: "bench/v1".into(), version: "v1.0.0".into(), ..Release::default() };
-    let plan = engine.plan(&release, &planned).await?;
+    let plan = engine.plan_install(&release, &planned).await?;
     if plan.is_noop() {
         return Ok(());
     }
-    let mut run = engine.begin(plan).await?;
-    run.apply().await?;
-    run.commit().await.map(drop)
+    let mut run = engine.begin_run(plan).await?;
+    run.apply_all_stages().await?;
+    run.commit_run().await.map(drop)
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fleetctl::api::crd::policy::SchedulePolicySpec;
-use fleetctl::placement::decide::{Current, Group, decide};
+use fleetctl::placement::decide::{Current, Group, decide_group};
 use fleetctl::placement::facts::Facts;
 use fleetctl::placement::fleet::{Cluster, Fleet};
 use fleetctl::placement::matching::Policy;
@@ -55,12 +55,12 @@ fn fleet(clusters: usize) -> Fleet {
             }
         };
         let nodes = (0..NODES).map(node).collect();
-        let room = fleet.room(nodes, Vec::new());
+        let room = fleet.build_capacity(nodes, Vec::new());
         let mut cluster = Cluster::new(&format!("cluster-{number:04}"), room);
         cluster.labels = (0..8).map(|n| (format!("example.com/label-{n}"), format!("value-{n}"))).collect();
         cluster.labels.insert("tier".to_owned(), ["gold", "silver"][number % 2].to_owned());
         cluster.apis = Some(apis.clone().into());
-        fleet.set(cluster);
+        fleet.set_cluster(cluster);
     }
     fleet
 }
@@ -89,7 +89,7 @@ fn members(count: usize) -> Result<Vec<Facts>> {
             "spec": { "replicas": 5, "template": { "spec": { "containers": [
                 { "name": "c", "resources": { "requests": requests } }] } } } })
     };
-    Ok((0..count).map(|at| Facts::read(&object(at))).collect::<std::result::Result<_, _>>()?)
+    Ok((0..count).map(|at| Facts::from_manifest(&object(at))).collect::<std::result::Result<_, _>>()?)
 }
 
 /// Resident memory in bytes.
@@ -110,8 +110,8 @@ fn measure(whole: &Fleet, members: &[Facts], policy: &Policy) -> (usize, Vec<Dur
         let name = format!("group-{}", times.len());
         let start = Instant::now();
         let group = Group::new(&name, policy, members);
-        let decision = decide(policy, &group, &fleet, &Current::default());
-        fleet.promise(&group, &decision, &Current::default());
+        let decision = decide_group(policy, &group, &fleet, &Current::default());
+        fleet.reserve_decision(&group, &decision, &Current::default());
         times.push(start.elapsed());
         placed += usize::from(decision.scheduled);
     }

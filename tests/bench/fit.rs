@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fleetctl::api::crd::policy::SchedulePolicySpec;
-use fleetctl::placement::decide::{Current, Group, How, decide};
+use fleetctl::placement::decide::{Current, Group, How, decide_group};
 use fleetctl::placement::facts::Facts;
 use fleetctl::placement::fleet::{Cluster, Fleet};
 use fleetctl::placement::matching::Policy;
@@ -231,17 +231,17 @@ async fn main() -> Result<()> {
         let fakes = fakes(&mut numbers, fill);
         set_up(&client, &fakes).await?;
         let mut fleet = Fleet::default();
-        let room = fleet.room(fakes.iter().map(Fake::room).collect(), Vec::new());
+        let room = fleet.build_capacity(fakes.iter().map(Fake::room).collect(), Vec::new());
         let mut cluster = Cluster::new("fit", room);
         cluster.apis = Some(std::collections::BTreeSet::from(["apps/v1".to_owned(), "v1".to_owned()]).into());
-        fleet.set(cluster);
+        fleet.set_cluster(cluster);
         // Groups of which all pods were bound, and others.
         let mut counts: BTreeMap<(&str, &str), (usize, usize)> = BTreeMap::new();
         for number in 0..groups {
             let members = group(&mut numbers, number);
-            let facts = members.iter().map(Facts::read).collect::<std::result::Result<Vec<_>, _>>()?;
+            let facts = members.iter().map(Facts::from_manifest).collect::<std::result::Result<Vec<_>, _>>()?;
             let of = Group::new("group", &policy, &facts);
-            let decision = decide(&policy, &of, &fleet, &Current::default());
+            let decision = decide_group(&policy, &of, &fleet, &Current::default());
             let rejected = decision.rejected.first().map(|(_, reason)| reason);
             let Some(word) = verdict(decision.how, rejected) else {
                 return Err(format!("a decision that was not foreseen: {decision:?}").into());

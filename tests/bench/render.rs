@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let files = Files::from_dir(Path::new(folder))?;
     let chart = Chart::from_files(&files, Kind::Agent, "v0.6".parse()?)?;
     let sets = sets.iter().filter(|argument| *argument != "--set");
-    let builder = sets.fold(chart.values(), |builder, set| builder.set(SetKind::Value, set));
+    let builder = sets.fold(chart.values_builder(), |builder, set| builder.set(SetKind::Value, set));
     let schema = serde_json::from_str(&std::fs::read_to_string(schema)?)?;
     let input = RenderInput {
         values: builder.build(|| schema)?.to_json(),

@@ -15,7 +15,7 @@ pub(crate) async fn kubectl_made(case: &Case, name: &str, data: &serde_json::Val
 
 /// Makes an object as `kubectl apply` does.
 pub(crate) async fn made_by_kubectl(case: &Case, group: &str, kind: &str, manifest: &serde_json::Value) {
-    let path = Kind::versions(group, kind).remove(0).collection(Some(&case.namespace));
+    let path = Kind::needed_versions(group, kind).remove(0).collection_path(Some(&case.namespace));
     let request = http::Request::post(format!("{path}?fieldManager=kubectl-client-side-apply"))
         .header("content-type", "application/json")
         .header("user-agent", "kubectl/v1.25")
@@ -26,8 +26,8 @@ pub(crate) async fn made_by_kubectl(case: &Case, group: &str, kind: &str, manife
 
 /// Changes an object as another manager.
 pub(crate) async fn edit(case: &Case, manager: &str, group: &str, kind: &str, name: &str, patch: serde_json::Value) {
-    let kind = Kind::versions(group, kind).remove(0);
-    let path = format!("{}/{name}?fieldManager={manager}", kind.collection(Some(&case.namespace)));
+    let kind = Kind::needed_versions(group, kind).remove(0);
+    let path = format!("{}/{name}?fieldManager={manager}", kind.collection_path(Some(&case.namespace)));
     let request = http::Request::patch(path)
         .header("content-type", "application/merge-patch+json")
         .body(serde_json::to_vec(&patch).unwrap())
@@ -53,11 +53,11 @@ pub(crate) async fn bind(case: &Case, name: &str) {
 /// Binds a claim to a volume of that reclaim policy, which has the name of the namespace.
 pub(crate) async fn bind_by(case: &Case, name: &str, policy: &str) {
     wait_for_claim(case, name).await;
-    let volumes = Kind::versions("", "PersistentVolume").remove(0);
+    let volumes = Kind::needed_versions("", "PersistentVolume").remove(0);
     let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": case.namespace},
         "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": policy,
             "claimRef": {"namespace": case.namespace, "name": name}, "hostPath": {"path": "/tmp/none"}}});
-    case.server().create(&volumes, &volume).await.unwrap();
+    case.server().create_object(&volumes, &volume).await.unwrap();
     for _ in 0..200 {
         let claim = case.get("", "PersistentVolumeClaim", name).await.unwrap();
         if claim["status"]["phase"] == "Bound" {
@@ -72,8 +72,8 @@ pub(crate) async fn bind_by(case: &Case, name: &str, policy: &str) {
 pub(crate) async fn delete(case: &Case, group: &str, kind: &str, name: &str) {
     let live = case.get(group, kind, name).await.unwrap();
     let object = ObjectRef::of(&live).unwrap();
-    let kind = Kind::versions(group, kind).remove(0);
-    case.server().delete(&kind, &object, live["metadata"]["uid"].as_str().unwrap()).await.unwrap();
+    let kind = Kind::needed_versions(group, kind).remove(0);
+    case.server().delete_object(&kind, &object, live["metadata"]["uid"].as_str().unwrap()).await.unwrap();
 }
 
 /// Deletes an object by hand, and waits until it is gone.

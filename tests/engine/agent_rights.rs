@@ -5,19 +5,19 @@
 use std::time::{Duration, Instant};
 
 use fleetctl::api::labels::{INIT_SECRET, INIT_SECRET_KEY};
-use fleetctl::api::rbac::{Right, Scope, rules};
+use fleetctl::api::rbac::{Right, Scope, build_rules};
 use fleetctl::api::registration::{ANNOTATION_STATE, IDENTITY_SECRET, Registration, state};
 use fleetctl::apply::{Engine, Options, Removal};
 use fleetctl::chart::patch::Patches;
-use fleetctl::chart::versions::select::{Request, select};
+use fleetctl::chart::versions::select::{Request, select_row};
 use fleetctl::chart::{Kind, versions};
 use fleetctl::check::workload::{InitFacts, WorkloadFacts};
 use fleetctl::install::release_spec::load_chart;
 use fleetctl::k8s::Events;
-use fleetctl::workload_cluster::charts::charts;
+use fleetctl::workload_cluster::charts::agent_charts;
 use fleetctl::workload_cluster::plan::Plan;
 use fleetctl::workload_cluster::probe::{self, Probed};
-use fleetctl::workload_cluster::rbac::{Rights, rights, roles};
+use fleetctl::workload_cluster::rbac::{Rights, list_agent_rights, build_agent_roles};
 use fleetctl::workload_cluster::registration::Identity;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
@@ -43,9 +43,9 @@ struct Case {
 }
 
 fn plan(name: &str) -> Plan {
-    let selection = select(versions(), Request { version: Some("v0.6"), image_tag: None, server: None }).unwrap();
+    let selection = select_row(embedded_versions(), Request { version: Some("v0.6"), image_tag: None, server: None }).unwrap();
     let chart = load_chart(Kind::Agent, &selection).unwrap();
-    let values = chart.values();
+    let values = chart.values_builder();
     Plan::new(name.parse().unwrap(), name.parse().unwrap(), &selection, chart, values).unwrap()
 }
 
@@ -54,7 +54,7 @@ impl Case {
         let turns = (ONE_AT_A_TIME.lock().await, among_others().await);
         let name = unique(name);
         let plan = plan(&name);
-        let rights = rights(&plan).unwrap();
+        let rights = list_agent_rights(&plan).unwrap();
         let client = user(&name).await;
         let admin = client_of(Kubeconfig::read_from(kubeconfig()).unwrap()).await.0;
         Self { name, plan, rights, client, admin, _turns: turns }
@@ -63,7 +63,7 @@ impl Case {
     fn engine(&self, client: &Client) -> Engine {
         let options = Options {
             deadline: Some(Instant::now() + Duration::from_secs(120)),
-            charts: charts(&self.plan.name, &self.plan.package.namespace, client, &Patches::default()),
+            charts: agent_charts(&self.plan.name, &self.plan.package.namespace, client, &Patches::default()),
             ..Options::default()
         };
         Engine::new(client.clone(), self.plan.package.owner(), options, Events::none())
@@ -71,7 +71,7 @@ impl Case {
 
     /// Gives the user rights and rules in the whole cluster, so that the namespace can come and go.
     fn grant<'r>(&self, own: impl IntoIterator<Item = &'r Right>, granted: impl FnMut(&&Value) -> bool) {
-        let mut rules = rules(own);
+        let mut rules = build_rules(own);
         rules.extend(self.rights.granted.values().flatten().filter(granted).cloned());
         apply(&json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
             "metadata": {"name": self.name}, "rules": rules}));
@@ -83,11 +83,11 @@ impl Case {
     async fn life(&self) -> Result<bool, String> {
         let (client, namespace) = (&self.client, self.plan.package.namespace.as_str());
         let engine = self.engine(client);
-        let rendered = self.plan.render().unwrap().objects;
-        let mut wanted = self.plan.wanted(&rendered);
+        let rendered = self.plan.render_agent().unwrap().objects;
+        let mut wanted = self.plan.build_wanted_agent(&rendered);
         wanted.copies = true;
         wanted.writes.push((String::new(), "namespaces".to_owned(), false));
-        let facts = WorkloadFacts::collect(client, None, InitFacts::Missing, wanted).await.map_err(|e| chain(&e))?;
+        let facts = WorkloadFacts::from_workload_cluster(client, None, InitFacts::Missing, wanted).await.map_err(|e| chain(&e))?;
         if !facts.forbidden.is_empty() {
             return Err(format!("you may not {}", facts.forbidden.join(", ")));
         }
@@ -96,25 +96,25 @@ impl Case {
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": INIT_SECRET, "namespace": namespace},
                 "type": "Opaque", "data": {INIT_SECRET_KEY: ""}}),
         ];
-        let whole = Plan::planned(first, &rendered);
-        let release = self.plan.release("https://192.0.2.1:6443");
-        let compared = engine.plan(&release, &whole).await.map_err(|e| chain(&e))?;
-        let mut run = engine.begin(compared).await.map_err(|e| chain(&e))?;
-        if let Err(error) = run.apply().await {
-            let _ = run.release().await;
+        let whole = Plan::plan_agent_objects(first, &rendered);
+        let release = self.plan.agent_release("https://192.0.2.1:6443");
+        let compared = engine.plan_install(&release, &whole).await.map_err(|e| chain(&e))?;
+        let mut run = engine.begin_run(compared).await.map_err(|e| chain(&e))?;
+        if let Err(error) = run.apply_all_stages().await {
+            let _ = run.release_run().await;
             return Err(chain(&error));
         }
         let around = self.around(&rendered.iter().find(|object| object.kind() == "Deployment").unwrap().json).await;
-        run.commit().await.map_err(|e| chain(&e))?;
+        run.commit_run().await.map_err(|e| chain(&e))?;
         around?;
-        assert!(engine.plan(&release, &whole).await.map_err(|e| chain(&e))?.is_noop());
+        assert!(engine.plan_install(&release, &whole).await.map_err(|e| chain(&e))?.is_noop());
 
         let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
         assert!(deployments.get_opt("fleet-agent").await.map_err(|e| chain(&e))?.is_some());
-        probe::remove(client, namespace).await.map_err(|e| chain(&e))?;
+        probe::remove_probe_pod(client, namespace).await.map_err(|e| chain(&e))?;
         let removed = engine.uninstall(Removal::default()).await.map_err(|e| chain(&e))?;
         assert!(removed.leftovers.is_empty(), "{:?}", removed.leftovers);
-        let left = self.engine(&self.admin).leftovers(&removed.kept).await.map_err(|e| chain(&e))?.leftovers;
+        let left = self.engine(&self.admin).find_orphaned_objects(&removed.kept).await.map_err(|e| chain(&e))?.leftovers;
         assert!(left.is_empty(), "the user saw less than there is: {left:?}");
         Ok(removed.kept.is_empty())
     }
@@ -122,13 +122,13 @@ impl Case {
     /// The probe, and the talk with the agent at its identity Secret.
     async fn around(&self, deployment: &Value) -> Result<(), String> {
         let (client, namespace) = (&self.client, self.plan.package.namespace.as_str());
-        match probe::run(client, deployment, Duration::from_millis(1500)).await.map_err(|e| chain(&e))? {
+        match probe::run_probe(client, deployment, Duration::from_millis(1500)).await.map_err(|e| chain(&e))? {
             Probed::Unknown(why) if why.contains("did not end") => {}
             Probed::Unknown(why) => return Err(why),
             Probed::Said(outcome) => panic!("no pod runs here: {outcome:?}"),
         }
         let identity = Identity::new(client, namespace);
-        identity.look().await.map_err(|e| chain(&e))?;
+        identity.observe_identity().await.map_err(|e| chain(&e))?;
         let word = Registration {
             state: state::READY.to_owned(),
             reason: "R".to_owned(),
@@ -138,7 +138,7 @@ impl Case {
         let said = json!({"metadata": {"annotations": {ANNOTATION_STATE: serde_json::to_string(&word).unwrap()}}});
         let secrets: Api<Secret> = Api::namespaced(self.admin.clone(), namespace);
         secrets.patch(IDENTITY_SECRET, &PatchParams::default(), &Patch::Merge(said)).await.unwrap();
-        let heard = tokio::time::timeout(Duration::from_secs(5), identity.ready(None, |_| {})).await;
+        let heard = tokio::time::timeout(Duration::from_secs(5), identity.wait_until_cluster_ready(None, |_| {})).await;
         heard.map_err(|_| "the agent's word is not heard".to_owned())?;
         for leave in [true, false] {
             identity.ask_to_leave(leave).await.map_err(|e| chain(&e))?;
@@ -163,7 +163,7 @@ impl Case {
 async fn the_printed_roles_are_enough_in_a_namespace_that_is_there() {
     let case = Case::new("agent").await;
     apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": case.name}}));
-    for mut role in roles(&case.plan, &case.rights) {
+    for mut role in build_agent_roles(&case.plan, &case.rights) {
         assert_eq!(role["metadata"]["name"], format!("fleetctl-agent-{}", case.name));
         role["metadata"]["name"] = case.name.clone().into();
         apply(&role);
@@ -217,7 +217,7 @@ async fn without(right: &Right) {
 
 /// The rights that the program needs, that no rule for the agent covers, and whose lack the server can tell.
 fn needed() -> Vec<Right> {
-    let Rights { own, granted, .. } = rights(&plan("any")).unwrap();
+    let Rights { own, granted, .. } = list_agent_rights(&plan("any")).unwrap();
     let own = own.into_iter().filter(|right| !right.optional);
     let own = own.filter(|right| !granted.values().flatten().any(|rule| is_covered(right, rule)));
     own.filter(|right| {

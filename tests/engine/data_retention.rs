@@ -29,9 +29,9 @@ pub(crate) async fn wipe(case: &Case) {
 
 /// A run that has applied everything and has not ended.
 pub(crate) async fn applied(case: &Case) -> Run {
-    let plan = case.engine.plan(&release(), &objects(case)).await.unwrap();
-    let mut run = case.engine.begin(plan).await.unwrap();
-    run.apply().await.unwrap();
+    let plan = case.engine.plan_install(&release(), &objects(case)).await.unwrap();
+    let mut run = case.engine.begin_run(plan).await.unwrap();
+    run.apply_all_stages().await.unwrap();
     run
 }
 
@@ -42,14 +42,14 @@ async fn a_rollback_keeps_the_data_of_a_set_that_was_deleted_before_the_run() {
     bind(&case, CLAIM).await;
     delete_wholly(&case, "apps", "StatefulSet", "etcd").await;
     let run = applied(&case).await;
-    let undone = run.rollback().await.unwrap();
+    let undone = run.rollback_run().await.unwrap();
     assert!(undone.problems.is_empty(), "{:?}", undone.problems);
     assert!(is_bound(&case).await, "the data is gone");
     // The same where the process dies, and the record is lost besides.
     delete_wholly(&case, "", "Secret", &case.engine.owner().record_name()).await;
     let run = applied(&case).await;
-    run.release().await.unwrap();
-    let undone = case.engine.rollback().await.unwrap();
+    run.release_run().await.unwrap();
+    let undone = case.engine.rollback_interrupted_run().await.unwrap();
     assert!(undone.problems.is_empty(), "{:?}", undone.problems);
     assert!(is_bound(&case).await, "the data is gone");
     wipe(&case).await;
@@ -67,15 +67,15 @@ async fn a_removal_that_was_interrupted_is_no_installation_and_no_undoing_takes_
         () = case.traffic.died.notified() => {}
     }
     let case = case.reborn().await;
-    let state = case.engine.state().await.unwrap();
+    let state = case.engine.read_state().await.unwrap();
     assert_eq!(state.record.unwrap().phase, Phase::Removed);
     assert!(state.journal.unwrap().is_removal());
     let run = applied(&case).await;
-    run.rollback().await.unwrap();
-    assert_eq!(case.engine.state().await.unwrap().record.unwrap().phase, Phase::Removed);
+    run.rollback_run().await.unwrap();
+    assert_eq!(case.engine.read_state().await.unwrap().record.unwrap().phase, Phase::Removed);
     assert!(is_bound(&case).await, "the data is gone");
     case.install(&objects(&case)).await.unwrap();
-    assert!(case.engine.plan(&release(), &objects(&case)).await.unwrap().is_noop());
+    assert!(case.engine.plan_install(&release(), &objects(&case)).await.unwrap().is_noop());
     assert!(is_bound(&case).await, "the data is gone");
     wipe(&case).await;
 }
@@ -86,13 +86,13 @@ async fn who_planned_while_another_run_was_at_work_undoes_nothing_of_it() {
     let run = applied(&first).await;
     // The second process lives too: it is process 1 of this host.
     let second = Case::again(&first.namespace, tempfile::tempdir().unwrap(), |options| options.holder.pid = 1).await;
-    let plan = second.engine.plan(&release(), &objects(&second)).await.unwrap();
-    run.commit().await.unwrap();
-    assert_eq!(second.engine.begin(plan).await.unwrap_err().reason(), "PlanOutdated");
-    let state = second.engine.state().await.unwrap();
+    let plan = second.engine.plan_install(&release(), &objects(&second)).await.unwrap();
+    run.commit_run().await.unwrap();
+    assert_eq!(second.engine.begin_run(plan).await.unwrap_err().reason(), "PlanOutdated");
+    let state = second.engine.read_state().await.unwrap();
     assert!(state.journal.is_none() && state.lock.is_none(), "{:?}", state.journal);
-    assert!(second.engine.rollback().await.unwrap().undone.is_empty());
-    assert!(second.engine.plan(&release(), &objects(&second)).await.unwrap().is_noop());
+    assert!(second.engine.rollback_interrupted_run().await.unwrap().undone.is_empty());
+    assert!(second.engine.plan_install(&release(), &objects(&second)).await.unwrap().is_noop());
     wipe(&second).await;
 }
 
@@ -116,11 +116,11 @@ async fn keys_are_deleted_after_the_data_that_cannot_be_read_without_them() {
 /// Whether an undoing that dies after so many writes leaves data; never without the keys that it is written under.
 async fn leaves_data(after: usize) -> bool {
     let case = Case::new("undone-keys").await;
-    applied(&case).await.release().await.unwrap();
+    applied(&case).await.release_run().await.unwrap();
     bind(&case, CLAIM).await;
     case.traffic.die_after(after, true);
     tokio::select! {
-        undone = case.engine.rollback() => { undone.unwrap(); }
+        undone = case.engine.rollback_interrupted_run() => { undone.unwrap(); }
         () = case.traffic.died.notified() => {}
     }
     let case = case.reborn().await;
@@ -144,11 +144,11 @@ async fn what_an_undoing_in_two_goes_has_made_again_is_known_by_its_uid() {
     let fewer: Vec<Planned> = all.iter().filter(|p| p.object["kind"] != "PodDisruptionBudget").cloned().collect();
     case.install(&all).await.unwrap();
     // Dead before its last write, when it has pruned.
-    let plan = case.engine.plan(&release(), &fewer).await.unwrap();
+    let plan = case.engine.plan_install(&release(), &fewer).await.unwrap();
     case.traffic.die_after(3, false);
-    let mut run = case.engine.begin(plan).await.unwrap();
+    let mut run = case.engine.begin_run(plan).await.unwrap();
     tokio::select! {
-        committed = async { run.apply().await.unwrap(); run.commit().await } => panic!("{committed:?}"),
+        committed = async { run.apply_all_stages().await.unwrap(); run.commit_run().await } => panic!("{committed:?}"),
         () = case.traffic.died.notified() => {}
     }
     let mut case = case.reborn().await;
@@ -162,12 +162,12 @@ async fn what_an_undoing_in_two_goes_has_made_again_is_known_by_its_uid() {
         }
         case.traffic.die_after(after, true);
         tokio::select! {
-            undone = case.engine.rollback() => panic!("{undone:?}"),
+            undone = case.engine.rollback_interrupted_run() => panic!("{undone:?}"),
             () = case.traffic.died.notified() => {}
         }
     }
-    assert!(case.engine.rollback().await.unwrap().problems.is_empty());
-    assert_eq!(case.engine.drift().await.unwrap(), []);
+    assert!(case.engine.rollback_interrupted_run().await.unwrap().problems.is_empty());
+    assert_eq!(case.engine.find_drift().await.unwrap(), []);
     case.install(&fewer).await.unwrap();
     assert!(budget_of(&case).await.is_none(), "what is planned no more is pruned");
     wipe(&case).await;
@@ -186,7 +186,7 @@ async fn the_namespace_of_an_installation_whose_record_is_lost_is_kept_with_its_
         let removed = case.engine.uninstall(Removal::default()).await.unwrap();
         let kept: Vec<&str> = removed.kept.iter().map(|kept| kept.object.kind.as_str()).collect();
         assert!(removed.leftovers.is_empty() && kept.contains(&"Namespace"), "{removed:?}");
-        assert!(case.engine.state().await.unwrap().record.unwrap().namespace_created);
+        assert!(case.engine.read_state().await.unwrap().record.unwrap().namespace_created);
     }
     wipe(&case).await;
     assert_eq!(dump(&case).await, before);
@@ -196,29 +196,29 @@ async fn the_namespace_of_an_installation_whose_record_is_lost_is_kept_with_its_
 async fn a_run_whose_journal_is_lost_in_the_cluster_is_undone_by_the_copy_on_this_machine() {
     let case = Case::new("local").await;
     let before = dump(&case).await;
-    applied(&case).await.release().await.unwrap();
+    applied(&case).await.release_run().await.unwrap();
     let record = case.engine.owner().record_name();
     delete(&case, "", "Secret", &record).await;
     let file = case.folder.path().join("journal");
     let copy = std::fs::read_to_string(&file).unwrap();
-    assert!(case.engine.state().await.unwrap().is_empty() && copy.lines().count() > objects(&case).len(), "{copy}");
+    assert!(case.engine.read_state().await.unwrap().is_empty() && copy.lines().count() > objects(&case).len(), "{copy}");
     // That of a namesake in another cluster is left alone, and kept.
     let head: serde_json::Value = serde_json::from_str(copy.lines().next().unwrap()).unwrap();
     let uid = head["installUid"].as_str().unwrap();
     std::fs::write(&file, copy.replace(uid, "another")).unwrap();
-    assert!(case.engine.rollback().await.unwrap().undone.is_empty());
+    assert!(case.engine.rollback_interrupted_run().await.unwrap().undone.is_empty());
     assert!(file.exists() && case.get("", "ConfigMap", "config").await.is_some());
     // Nothing is undone by one that lacks values which the cluster's had.
     let lost = json!({"kind": "Secret", "namespace": case.namespace, "name": "other", "apiVersion": "v1",
         "undo": "release", "patch": null});
     std::fs::write(&file, format!("{copy}{lost}\n")).unwrap();
-    let refused = case.engine.rollback().await.unwrap_err();
+    let refused = case.engine.rollback_interrupted_run().await.unwrap_err();
     assert!(is_useless(&refused, "the former values of Secret"), "{refused:?}");
-    assert!(case.engine.state().await.unwrap().is_empty());
+    assert!(case.engine.read_state().await.unwrap().is_empty());
     assert!(file.exists() && case.get("", "ConfigMap", "config").await.is_some());
     std::fs::write(&file, &copy).unwrap();
     wait_for_claim(&case, CLAIM).await;
-    let undone = case.engine.rollback().await.unwrap();
+    let undone = case.engine.rollback_interrupted_run().await.unwrap();
     // All but the namespace and the keys, which stay with the claim: they may have been there before, for all the copy tells.
     assert!(undone.problems.is_empty() && undone.undone.len() == objects(&case).len() - 2, "{undone:?}");
     let kept: Vec<&str> = undone.kept.iter().map(|kept| kept.object.kind.as_str()).collect();
@@ -226,7 +226,7 @@ async fn a_run_whose_journal_is_lost_in_the_cluster_is_undone_by_the_copy_on_thi
     for (group, kind, name) in [("", "ConfigMap", "config"), ("apps", "StatefulSet", "etcd")] {
         assert!(case.get(group, kind, name).await.is_none(), "{kind}");
     }
-    assert!(case.engine.state().await.unwrap().is_empty() && !file.exists());
+    assert!(case.engine.read_state().await.unwrap().is_empty() && !file.exists());
     wipe(&case).await;
     assert_eq!(dump(&case).await, before);
 }
@@ -258,17 +258,17 @@ async fn an_undoing_by_the_copy_on_this_machine_takes_no_data_that_was_there_bef
     case.engine.uninstall(Removal::default()).await.unwrap();
     let before = lasting(&case).await;
     assert_eq!(before.len(), 2, "the data and the keys");
-    applied(&case).await.release().await.unwrap();
+    applied(&case).await.release_run().await.unwrap();
     delete_wholly(&case, "", "Secret", &case.engine.owner().record_name()).await;
     // Dead in the middle of it: what it had written down by then is no better than the copy.
     case.traffic.die_after(3, true);
     tokio::select! {
-        undone = case.engine.rollback() => panic!("{undone:?}"),
+        undone = case.engine.rollback_interrupted_run() => panic!("{undone:?}"),
         () = case.traffic.died.notified() => {}
     }
     let case = case.reborn().await;
-    assert!(case.engine.state().await.unwrap().journal.is_some_and(|journal| journal.from_copy));
-    let undone = case.engine.rollback().await.unwrap();
+    assert!(case.engine.read_state().await.unwrap().journal.is_some_and(|journal| journal.from_copy));
+    let undone = case.engine.rollback_interrupted_run().await.unwrap();
     assert!(undone.problems.is_empty(), "{undone:?}");
     assert!(undone.kept.iter().any(|kept| kept.object.name == CLAIM), "{undone:?}");
     assert_eq!(lasting(&case).await, before, "the set is gone, and nothing else of it");
@@ -278,12 +278,12 @@ async fn an_undoing_by_the_copy_on_this_machine_takes_no_data_that_was_there_bef
 
 /// Plays the kubelet until the deployment is ready.
 async fn make_ready(case: &Case) {
-    let pods = Kind::versions("", "Pod").remove(0);
+    let pods = Kind::needed_versions("", "Pod").remove(0);
     let selection = Selection { namespace: Some(&case.namespace), labels: Some("app=d"), ..Selection::default() };
     let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
     let ready = async {
         while case.get("apps", "Deployment", "d").await.unwrap()["status"]["readyReplicas"] != 1 {
-            for pod in case.server().list(&pods, &selection).await.unwrap() {
+            for pod in case.server().list_objects(&pods, &selection).await.unwrap() {
                 let name = format!("{}/status", pod["metadata"]["name"].as_str().unwrap());
                 edit(case, "test", "", "Pod", &name, status.clone()).await;
             }
@@ -296,7 +296,7 @@ async fn make_ready(case: &Case) {
 #[tokio::test]
 async fn what_was_finished_from_another_machine_is_not_undone_by_the_copy_on_this_one() {
     let first = Case::new("finished").await;
-    applied(&first).await.release().await.unwrap();
+    applied(&first).await.release_run().await.unwrap();
     let second = Case::again(&first.namespace, tempfile::tempdir().unwrap(), |_| {}).await;
     second.install(&objects(&second)).await.unwrap();
     bind(&second, CLAIM).await;
@@ -304,9 +304,9 @@ async fn what_was_finished_from_another_machine_is_not_undone_by_the_copy_on_thi
     let before = lasting(&second).await;
     assert_eq!(before.len(), 3);
     delete_wholly(&second, "", "Secret", &second.engine.owner().record_name()).await;
-    let refused = first.engine.rollback().await.unwrap_err();
+    let refused = first.engine.rollback_interrupted_run().await.unwrap_err();
     assert!(is_useless(&refused, "has been ready since"), "{refused:?}");
-    assert!(second.engine.state().await.unwrap().is_empty(), "nothing was written");
+    assert!(second.engine.read_state().await.unwrap().is_empty(), "nothing was written");
     assert_eq!(lasting(&second).await, before);
     assert!(second.get("", "ConfigMap", "config").await.is_some());
     wipe(&second).await;
@@ -316,12 +316,12 @@ async fn what_was_finished_from_another_machine_is_not_undone_by_the_copy_on_thi
 async fn what_others_make_between_the_look_and_the_write_is_let_go_of_and_not_deleted() {
     let case = Case::new("between").await;
     case.install(&objects(&case)[..1]).await.unwrap();
-    let plan = case.engine.plan(&release(), &objects(&case)).await.unwrap();
+    let plan = case.engine.plan_install(&release(), &objects(&case)).await.unwrap();
     let data = json!({"a": "1", "other": "theirs"});
     kubectl_made(&case, "config", &data).await;
-    let mut run = case.engine.begin(plan).await.unwrap();
-    run.apply().await.unwrap();
-    let undone = run.rollback().await.unwrap();
+    let mut run = case.engine.begin_run(plan).await.unwrap();
+    run.apply_all_stages().await.unwrap();
+    let undone = run.rollback_run().await.unwrap();
     assert!(undone.problems.is_empty(), "{undone:?}");
     let live = case.get("", "ConfigMap", "config").await.expect("it is not ours");
     assert_eq!(live["data"], data);
@@ -383,7 +383,7 @@ async fn a_claim_that_somebody_deletes_is_waited_for_and_not_told_as_kept() {
 
 /// The volume that `bind` makes.
 fn volume(case: &Case) -> ObjectRef {
-    ObjectRef::new(&Kind::versions("", "PersistentVolume")[0], None, &case.namespace)
+    ObjectRef::new(&Kind::needed_versions("", "PersistentVolume")[0], None, &case.namespace)
 }
 
 #[tokio::test]
@@ -440,8 +440,8 @@ async fn nothing_is_kept_in_a_namespace_that_somebody_deletes() {
     assert!(removed.kept.is_empty() && removed.leftovers.is_empty(), "{removed:?}");
     let kept = |event: &Event| matches!(event, Event::Object { done: Done::Kept, .. });
     assert!(!case.events.lock().unwrap().iter().any(kept), "{:?}", case.events.lock().unwrap());
-    let namespaces = Kind::versions("", "Namespace").remove(0);
-    assert!(case.server().get(&namespaces, None, &case.namespace).await.unwrap().is_none());
+    let namespaces = Kind::needed_versions("", "Namespace").remove(0);
+    assert!(case.server().get_object(&namespaces, None, &case.namespace).await.unwrap().is_none());
     assert!(removed.deleted.iter().any(|object| object.kind == "Namespace"), "{:?}", removed.deleted);
 }
 
@@ -464,17 +464,17 @@ async fn who_is_refused_for_a_plan_that_is_out_of_date_leaves_no_record_where_th
     let first = Case::with("empty", |options| options.holder.pid = std::process::id()).await;
     // A namespace of others, which nobody here deletes.
     let theirs = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": first.namespace}});
-    first.server().create(&Kind::versions("", "Namespace").remove(0), &theirs).await.unwrap();
+    first.server().create_object(&Kind::needed_versions("", "Namespace").remove(0), &theirs).await.unwrap();
     let run = applied(&first).await;
     // The second process lives too: it is process 1 of this host.
     let second = Case::again(&first.namespace, tempfile::tempdir().unwrap(), |options| options.holder.pid = 1).await;
-    let plan = second.engine.plan(&release(), &objects(&second)).await.unwrap();
-    let undone = run.rollback().await.unwrap();
+    let plan = second.engine.plan_install(&release(), &objects(&second)).await.unwrap();
+    let undone = run.rollback_run().await.unwrap();
     assert!(undone.problems.is_empty(), "{:?}", undone.problems);
-    let refused = second.engine.begin(plan).await.unwrap_err();
+    let refused = second.engine.begin_run(plan).await.unwrap_err();
     assert_eq!(refused.reason(), "PlanOutdated", "{refused}");
     assert!(!second.engine.has_begun());
-    assert!(second.engine.state().await.unwrap().is_empty());
+    assert!(second.engine.read_state().await.unwrap().is_empty());
     let record = second.get("", "Secret", &second.engine.owner().record_name()).await;
     assert!(record.is_none(), "{record:?}");
     second.sweep().await;
@@ -483,15 +483,15 @@ async fn who_is_refused_for_a_plan_that_is_out_of_date_leaves_no_record_where_th
 #[tokio::test]
 async fn what_is_kept_of_an_install_that_was_interrupted_is_known_by_its_release() {
     let case = Case::new("release").await;
-    applied(&case).await.release().await.unwrap();
+    applied(&case).await.release_run().await.unwrap();
     bind(&case, CLAIM).await;
     case.engine.uninstall(Removal::default()).await.unwrap();
     assert!(is_bound(&case).await);
-    assert_eq!(case.engine.state().await.unwrap().record.unwrap().release, release());
+    assert_eq!(case.engine.read_state().await.unwrap().record.unwrap().release, release());
     // The caller may know better of what version the data is.
     let data_version = Some("v2.0.0".to_owned());
     case.engine.uninstall(Removal { data_version, ..Removal::default() }).await.unwrap();
-    assert_eq!(case.engine.state().await.unwrap().record.unwrap().release.version, "v2.0.0");
+    assert_eq!(case.engine.read_state().await.unwrap().record.unwrap().release.version, "v2.0.0");
     wipe(&case).await;
 }
 
@@ -503,7 +503,7 @@ async fn a_claim_that_a_pod_mounts_is_told_with_the_pod_and_goes_when_that_does(
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "reader", "namespace": case.namespace},
         "spec": {"containers": [{"name": "c", "image": "example.com/none:1"}],
             "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": CLAIM}}]}});
-    case.server().create(&Kind::versions("", "Pod")[0], &pod).await.unwrap();
+    case.server().create_object(&Kind::needed_versions("", "Pod")[0], &pod).await.unwrap();
     // As the controller that protects claims does while a pod of a node mounts one.
     rules::hold(&case, "PersistentVolumeClaim", CLAIM, true).await;
     let engine = case.engine.with_deadline(Some(Instant::now() + Duration::from_secs(60)));
@@ -532,7 +532,7 @@ async fn of_what_version_the_data_is_outlives_a_removal_that_gets_stuck() {
     // What told the version is gone by now.
     case.engine.uninstall(Removal::default()).await.unwrap();
     assert!(is_bound(&case).await);
-    assert_eq!(case.engine.state().await.unwrap().record.unwrap().release.version, "v2.0.0");
+    assert_eq!(case.engine.read_state().await.unwrap().record.unwrap().release.version, "v2.0.0");
     wipe(&case).await;
 }
 
@@ -542,18 +542,18 @@ async fn a_stranger_whose_kind_is_in_no_preferred_version_keeps_its_namespace_to
     case.install(&objects(&case)).await.unwrap();
     let server = case.server();
     let group = format!("{}.example", case.namespace);
-    let definitions = Kind::versions("apiextensions.k8s.io", "CustomResourceDefinition").remove(0);
+    let definitions = Kind::needed_versions("apiextensions.k8s.io", "CustomResourceDefinition").remove(0);
     for (kind, plural, version) in [("One", "ones", "v1"), ("Two", "twos", "v1alpha1")] {
         let schema = json!({"openAPIV3Schema": {"type": "object"}});
         let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": format!("{plural}.{group}")},
             "spec": {"group": group, "scope": "Namespaced", "names": {"kind": kind, "plural": plural},
                 "versions": [{"name": version, "served": true, "storage": true, "schema": schema}]}});
-        server.create(&definitions, &definition).await.unwrap();
+        server.create_object(&definitions, &definition).await.unwrap();
     }
     let served = async {
         loop {
-            if let (Ok(_), Ok(two)) = (server.served(&group, "One").await, server.served(&group, "Two").await) {
+            if let (Ok(_), Ok(two)) = (server.find_served_kind(&group, "One").await, server.find_served_kind(&group, "Two").await) {
                 return two;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -565,7 +565,7 @@ async fn a_stranger_whose_kind_is_in_no_preferred_version_keeps_its_namespace_to
         "metadata": {"name": "theirs", "namespace": case.namespace}});
     let create = async {
         // What lists a kind may know it before what makes its objects does.
-        while server.create(&twos, &theirs).await.is_err_and(|error| error.is_not_found()) {
+        while server.create_object(&twos, &theirs).await.is_err_and(|error| error.is_not_found()) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
@@ -575,9 +575,9 @@ async fn a_stranger_whose_kind_is_in_no_preferred_version_keeps_its_namespace_to
     assert!(namespace.reason.contains("Two theirs"), "{}", namespace.reason);
     for plural in ["ones", "twos"] {
         let name = format!("{plural}.{group}");
-        let live = server.get(&definitions, None, &name).await.unwrap().unwrap();
+        let live = server.get_object(&definitions, None, &name).await.unwrap().unwrap();
         let object = ObjectRef::new(&definitions, None, &name);
-        server.delete(&definitions, &object, live["metadata"]["uid"].as_str().unwrap()).await.unwrap();
+        server.delete_object(&definitions, &object, live["metadata"]["uid"].as_str().unwrap()).await.unwrap();
     }
     case.sweep().await;
 }

@@ -21,13 +21,13 @@ async fn a_field_edited_by_hand_is_shown_as_drift_and_repaired() {
     let case = Case::new("drift").await;
     case.install(&objects(&case)).await.unwrap();
     edit(&case, "kubectl-edit", "", "ConfigMap", "config", json!({"data": {"a": "edited", "theirs": "x"}})).await;
-    let plan = case.engine.plan(&release(), &objects(&case)).await.unwrap();
+    let plan = case.engine.plan_install(&release(), &objects(&case)).await.unwrap();
     let step = plan.steps.iter().find(|step| step.target.kind == "ConfigMap").unwrap();
     assert_eq!((step.action, step.drift.as_slice()), (Action::Change, &[".data.a".to_owned()][..]));
     case.install(&objects(&case)).await.unwrap();
     let data = case.get("", "ConfigMap", "config").await.unwrap()["data"].clone();
     assert_eq!(data, json!({"a": "1", "b": "2", "theirs": "x"}), "our field is back, and theirs stays");
-    assert!(case.engine.plan(&release(), &objects(&case)).await.unwrap().is_noop());
+    assert!(case.engine.plan_install(&release(), &objects(&case)).await.unwrap().is_noop());
     case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
 }
 
@@ -36,12 +36,12 @@ const AUTOSCALER: &str = "HorizontalPodAutoscaler";
 /// Makes an autoscaler of the deployment, with bounds that no number of these tests is outside of: here it has no metrics to
 /// scale by itself.
 async fn autoscale(case: &Case) {
-    let kind = Kind::versions("autoscaling", AUTOSCALER).remove(0);
+    let kind = Kind::needed_versions("autoscaling", AUTOSCALER).remove(0);
     let autoscaler = json!({"apiVersion": kind.api_version(), "kind": AUTOSCALER,
         "metadata": {"name": "theirs", "namespace": case.namespace},
         "spec": {"minReplicas": 1, "maxReplicas": 9,
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}});
-    case.server().create(&kind, &autoscaler).await.unwrap();
+    case.server().create_object(&kind, &autoscaler).await.unwrap();
 }
 
 /// Scales the deployment as another manager; an autoscaler does so as `kube-controller-manager`.
@@ -55,7 +55,7 @@ async fn replicas(case: &Case) -> serde_json::Value {
 
 /// The names of what strayed.
 async fn strayed(case: &Case) -> Vec<String> {
-    case.engine.drift().await.unwrap().into_iter().map(|drift| drift.object.name).collect()
+    case.engine.find_drift().await.unwrap().into_iter().map(|drift| drift.object.name).collect()
 }
 
 /// The same installation, which takes the replicas of the deployment.
@@ -72,22 +72,22 @@ async fn replicas_are_left_to_an_autoscaler_and_taken_back_on_request() {
     case.install(&objects(&case)).await.unwrap();
     autoscale(&case).await;
     scale(&case, "kube-controller-manager", 2).await;
-    assert_eq!(case.engine.drift().await.unwrap(), []);
+    assert_eq!(case.engine.find_drift().await.unwrap(), []);
     case.events.lock().unwrap().clear();
     for _ in 0..2 {
         case.install(&objects(&case)).await.unwrap();
         assert_eq!(replicas(&case).await, 2);
-        assert_eq!(case.engine.drift().await.unwrap(), []);
+        assert_eq!(case.engine.find_drift().await.unwrap(), []);
     }
     let left =
         "replicas are left to the autoscaler `theirs`; to hold them, take the field `Deployment/d:.spec.replicas`";
     let told = |event: &&Event| matches!(event, Event::Warning { message, .. } if message == left);
     assert_eq!(case.events.lock().unwrap().iter().filter(told).count(), 1, "{:?}", case.events.lock().unwrap());
     let writes = case.traffic.writes();
-    let plan = case.engine.plan(&release(), &objects(&case)).await.unwrap();
+    let plan = case.engine.plan_install(&release(), &objects(&case)).await.unwrap();
     assert!(plan.is_noop());
-    assert_eq!(plan.notes(), [format!("Deployment {}/d: {left}", case.namespace)]);
-    assert_eq!(case.engine.diff(&plan).await.unwrap(), []);
+    assert_eq!(plan.collect_omissions(), [format!("Deployment {}/d: {left}", case.namespace)]);
+    assert_eq!(case.engine.diff_plan(&plan).await.unwrap(), []);
     case.install(&objects(&case)).await.unwrap();
     assert_eq!(case.traffic.writes(), writes);
     // That one field is the autoscaler's hides no other.
@@ -115,9 +115,9 @@ async fn replicas_of_an_autoscaler_that_is_gone_are_ours_again() {
     assert_eq!((replicas(&case).await, strayed(&case).await), (json!(2), Vec::new()));
     delete_wholly(&case, "autoscaling", AUTOSCALER, "theirs").await;
     assert_eq!(strayed(&case).await, ["d"]);
-    let plan = case.engine.plan(&release(), &objects(&case)).await.unwrap();
-    assert_eq!(plan.notes(), Vec::<String>::new());
-    let shown = case.engine.diff(&plan).await.unwrap();
+    let plan = case.engine.plan_install(&release(), &objects(&case)).await.unwrap();
+    assert_eq!(plan.collect_omissions(), Vec::<String>::new());
+    let shown = case.engine.diff_plan(&plan).await.unwrap();
     assert_eq!(shown.len(), 1, "{shown:?}");
     assert_eq!(shown[0].conflicts, []);
     let fields: Vec<_> =
@@ -125,7 +125,7 @@ async fn replicas_of_an_autoscaler_that_is_gone_are_ours_again() {
     assert_eq!(fields, [(".spec.replicas", Some("2"), Some("1"))]);
     case.install(&objects(&case)).await.unwrap();
     assert_eq!((replicas(&case).await, strayed(&case).await), (json!(1), Vec::new()));
-    assert!(case.engine.plan(&release(), &objects(&case)).await.unwrap().is_noop());
+    assert!(case.engine.plan_install(&release(), &objects(&case)).await.unwrap().is_noop());
     case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
 }
 
@@ -134,11 +134,11 @@ async fn replicas_that_another_client_scaled_are_drift_and_a_conflict_where_ther
     let case = Case::new("other-client").await;
     case.install(&objects(&case)).await.unwrap();
     scale(&case, "oc", 3).await;
-    let found = case.engine.drift().await.unwrap();
+    let found = case.engine.find_drift().await.unwrap();
     let [drift] = &found[..] else { panic!("{found:?}") };
     assert!(matches!(&drift.strayed, Drifted::Fields { by } if by.iter().any(|manager| manager == "oc")), "{drift:?}");
-    let plan = case.engine.plan(&release(), &objects(&case)).await.unwrap();
-    let shown = case.engine.diff(&plan).await.unwrap();
+    let plan = case.engine.plan_install(&release(), &objects(&case)).await.unwrap();
+    let shown = case.engine.diff_plan(&plan).await.unwrap();
     assert_eq!(shown.iter().flat_map(|d| &d.conflicts).map(|c| c.manager.as_str()).collect::<Vec<_>>(), ["oc"]);
     let error = case.install(&objects(&case)).await.unwrap_err();
     assert!(matches!(&error, Error::Conflicts { conflicts } if conflicts.len() == 1), "{error}");
@@ -166,7 +166,7 @@ async fn a_field_of_another_manager_is_a_conflict_that_one_flag_resolves() {
     let field = Flag::TakeFields("Deployment/d:.spec.replicas".to_owned());
     assert_eq!(error.remedy().unwrap(), Remedy::new("to overwrite just these, add ").flag(field));
     case = case.reborn().await;
-    let mut engine_options = fleetctl::apply::Options { take_fields: vec![conflict.flag()], ..Default::default() };
+    let mut engine_options = fleetctl::apply::Options { take_fields: vec![conflict.take_fields_flag()], ..Default::default() };
     engine_options.lock_wait = std::time::Duration::from_secs(40);
     let taking = fleetctl::apply::Engine::new(
         super::support::client().await.0,
@@ -174,10 +174,10 @@ async fn a_field_of_another_manager_is_a_conflict_that_one_flag_resolves() {
         engine_options,
         fleetctl::k8s::Events::none(),
     );
-    let plan = taking.plan(&release(), &objects(&case)).await.unwrap();
-    let mut run = taking.begin(plan).await.unwrap();
-    run.apply().await.unwrap();
-    run.commit().await.unwrap();
+    let plan = taking.plan_install(&release(), &objects(&case)).await.unwrap();
+    let mut run = taking.begin_run(plan).await.unwrap();
+    run.apply_all_stages().await.unwrap();
+    run.commit_run().await.unwrap();
     let spec = case.get("apps", "Deployment", "d").await.unwrap()["spec"].clone();
     assert_eq!((spec["replicas"].as_i64(), spec["paused"].as_bool()), (Some(1), Some(true)), "nothing else was taken");
     case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
@@ -195,9 +195,9 @@ async fn what_others_made_with_our_labels_stays_with_its_pods_and_is_not_waited_
         object["metadata"] = json!({"name": name, "namespace": case.namespace});
         object["spec"]["selector"]["matchLabels"]["app"] = name.clone().into();
         object["spec"]["template"]["metadata"]["labels"]["app"] = name.into();
-        case.engine.owner().stamp(object);
-        let kind = Kind::versions("apps", object["kind"].as_str().unwrap()).remove(0);
-        case.server().create(&kind, object).await.unwrap();
+        case.engine.owner().set_owner_labels(object);
+        let kind = Kind::needed_versions("apps", object["kind"].as_str().unwrap()).remove(0);
+        case.server().create_object(&kind, object).await.unwrap();
     }
     wait_for_claim(&case, "data-other-etcd-0").await;
     let pods = async {
@@ -225,9 +225,9 @@ async fn what_others_made_with_our_labels_stays_with_its_pods_and_is_not_waited_
 /// The objects with the labels of the installation whose names say that others made them.
 async fn theirs(case: &Case, kind: &str) -> Vec<String> {
     let group = if matches!(kind, "Deployment" | "StatefulSet") { "apps" } else { "" };
-    let selector = case.engine.owner().selector();
+    let selector = case.engine.owner().owner_selector();
     let selection = Selection { namespace: Some(&case.namespace), labels: Some(&selector), ..Selection::default() };
-    let found = case.server().list(&Kind::versions(group, kind).remove(0), &selection).await.unwrap();
+    let found = case.server().list_objects(&Kind::needed_versions(group, kind).remove(0), &selection).await.unwrap();
     let names = found.iter().filter_map(|found| Some(found["metadata"]["name"].as_str()?.to_owned()));
     names.filter(|name| name.contains("other-")).collect()
 }
@@ -235,17 +235,17 @@ async fn theirs(case: &Case, kind: &str) -> Vec<String> {
 #[tokio::test]
 async fn an_object_of_our_name_that_is_not_ours_is_never_touched() {
     let case = Case::new("foreign").await;
-    let namespaces = Kind::versions("", "Namespace").remove(0);
-    let maps = Kind::versions("", "ConfigMap").remove(0);
+    let namespaces = Kind::needed_versions("", "Namespace").remove(0);
+    let maps = Kind::needed_versions("", "ConfigMap").remove(0);
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": case.namespace}});
-    case.server().create(&namespaces, &namespace).await.unwrap();
+    case.server().create_object(&namespaces, &namespace).await.unwrap();
     let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config", "namespace": case.namespace}, "data": {"x": "y"}});
-    case.server().create(&maps, &theirs).await.unwrap();
+    case.server().create_object(&maps, &theirs).await.unwrap();
     // A look-alike: all our labels, but never applied by us.
     let mut twin =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "twin", "namespace": case.namespace}});
-    case.engine.owner().stamp(&mut twin);
-    case.server().create(&maps, &twin).await.unwrap();
+    case.engine.owner().set_owner_labels(&mut twin);
+    case.server().create_object(&maps, &twin).await.unwrap();
     let before = dump(&case).await;
     let error = case.install(&objects(&case)).await.unwrap_err();
     let Error::NotOurs { objects: foreign } = &error else { panic!("{error}") };
@@ -284,7 +284,7 @@ async fn what_an_installation_of_the_same_name_in_another_namespace_has_is_never
     let owner = Owner::new("control-plane", &case.namespace, &format!("{}-too", case.namespace));
     let options = Options { adopt: true, ..Options::default() };
     let engine = Engine::new(client().await.0, owner, options, Events::none());
-    let plan = engine.plan(&release(), &clusters).await.unwrap();
+    let plan = engine.plan_install(&release(), &clusters).await.unwrap();
     let of: Vec<Option<&str>> = plan.foreign.iter().map(|foreign| foreign.install.as_deref()).collect();
     assert_eq!((of, plan.adopted.len()), (vec![Some(case.namespace.as_str()); clusters.len()], 0));
     wipe(&case).await.unwrap();
@@ -295,8 +295,8 @@ async fn what_kubectl_made_of_our_manifests_is_adopted_with_its_claim_templates_
     let case = Case::with("claims", |options| options.adopt = true).await;
     // As manifests with our labels that kubectl applied: none of them is made by us.
     let mut namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": case.namespace}});
-    case.engine.owner().stamp(&mut namespace);
-    case.server().create(&Kind::versions("", "Namespace").remove(0), &namespace).await.unwrap();
+    case.engine.owner().set_owner_labels(&mut namespace);
+    case.server().create_object(&Kind::needed_versions("", "Namespace").remove(0), &namespace).await.unwrap();
     let all = objects(&case);
     let mut theirs = all.iter().find(|planned| planned.object["kind"] == "StatefulSet").unwrap().object.clone();
     theirs["metadata"]["namespace"] = case.namespace.clone().into();
@@ -311,8 +311,8 @@ async fn what_kubectl_made_of_our_manifests_is_adopted_with_its_claim_templates_
     let stopped = case.install(&stops).await.unwrap_err().to_string();
     assert!(stopped.contains("not_a_name"), "{stopped}");
     case.install(&all).await.unwrap();
-    assert!(case.engine.plan(&release(), &all).await.unwrap().is_noop());
-    let record = case.engine.state().await.unwrap().record.unwrap();
+    assert!(case.engine.plan_install(&release(), &all).await.unwrap().is_noop());
+    let record = case.engine.read_state().await.unwrap().record.unwrap();
     let origin = |name: &str| record.inventory.iter().find(|item| item.object.name == name).unwrap().origin;
     assert_eq!((origin("etcd"), origin("d")), (Origin::Adopted, Origin::Created));
 
@@ -321,7 +321,7 @@ async fn what_kubectl_made_of_our_manifests_is_adopted_with_its_claim_templates_
         planned.object["spec"]["template"]["spec"]["containers"][0]["env"][0]["value"] = "2".into();
         planned.object["spec"]["volumeClaimTemplates"][0]["metadata"]["labels"] = json!({"team": "ours"});
     }
-    let notes = case.engine.plan(&release(), &upgrade).await.unwrap().notes();
+    let notes = case.engine.plan_install(&release(), &upgrade).await.unwrap().collect_omissions();
     let of = |label: &str| format!("etcd: label `{label}` of `data` is not set: claim templates cannot be changed");
     let labels = [LABEL_INSTALL, LABEL_INSTALL_KIND, "team"];
     assert_eq!(notes.len(), labels.len(), "{notes:?}");
@@ -329,7 +329,7 @@ async fn what_kubectl_made_of_our_manifests_is_adopted_with_its_claim_templates_
         assert!(note.ends_with(&of(label)), "{note}");
     }
     case.install(&upgrade).await.unwrap();
-    assert!(case.engine.plan(&release(), &upgrade).await.unwrap().is_noop());
+    assert!(case.engine.plan_install(&release(), &upgrade).await.unwrap().is_noop());
     let spec = case.get("apps", "StatefulSet", "etcd").await.unwrap()["spec"].clone();
     assert_eq!(spec["template"]["spec"]["containers"][0]["env"][0]["value"], "2");
     let kept = &spec["volumeClaimTemplates"][0]["metadata"];
@@ -349,23 +349,23 @@ async fn what_kubectl_made_is_taken_over_on_request_and_given_back_by_a_rollback
     case.install(&objects(&case)[..1]).await.unwrap();
     let theirs = json!({"a": "theirs", "old": "x"});
     kubectl_made(&case, "config", &theirs).await;
-    let plan = case.engine.plan(&release(), &objects(&case)).await.unwrap();
-    assert_eq!(plan.count(Action::Adopt), 1);
-    let shown = case.engine.diff(&plan).await.unwrap();
+    let plan = case.engine.plan_install(&release(), &objects(&case)).await.unwrap();
+    assert_eq!(plan.count_steps(Action::Adopt), 1);
+    let shown = case.engine.diff_plan(&plan).await.unwrap();
     let map = shown.iter().find(|difference| difference.object.name == "config").unwrap();
     let told = |path: &str| {
         map.fields.iter().find(|field| field.path == path).map(|f| (f.before.as_deref(), f.after.as_deref()))
     };
     assert_eq!(told(".data.old"), Some((Some("\"x\""), None)), "what it set and we do not would go: {:?}", map.fields);
     assert_eq!(told(".data.a"), Some((Some("\"theirs\""), Some("\"1\""))));
-    let mut run = case.engine.begin(plan).await.unwrap();
+    let mut run = case.engine.begin_run(plan).await.unwrap();
     // As a controller may, between the look and the write.
     let touched = json!({"metadata": {"annotations": {"example.com/seen": "yes"}}});
     edit(&case, "some-operator", "", "ConfigMap", "config", touched).await;
-    run.apply().await.unwrap();
+    run.apply_all_stages().await.unwrap();
     let data = case.get("", "ConfigMap", "config").await.unwrap()["data"].clone();
     assert_eq!(data, json!({"a": "1", "b": "2"}), "what it set and we do not is gone");
-    let undone = run.rollback().await.unwrap();
+    let undone = run.rollback_run().await.unwrap();
     assert!(undone.problems.is_empty(), "{:?}", undone.problems);
     let live = case.get("", "ConfigMap", "config").await.unwrap();
     assert_eq!(live["data"], theirs);
@@ -379,10 +379,10 @@ async fn what_kubectl_made_is_taken_over_on_request_and_given_back_by_a_rollback
 async fn what_another_applied_server_side_is_ours_after_an_adoption_and_changes_without_a_conflict() {
     let case = Case::with("helm", |options| options.adopt = true).await;
     case.install(&objects(&case)[..1]).await.unwrap();
-    let maps = Kind::versions("", "ConfigMap").remove(0);
+    let maps = Kind::needed_versions("", "ConfigMap").remove(0);
     let manifest = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "config", "namespace": case.namespace}, "data": {"a": "1", "b": "2"}});
-    let path = format!("{}/config?fieldManager=helm", maps.collection(Some(&case.namespace)));
+    let path = format!("{}/config?fieldManager=helm", maps.collection_path(Some(&case.namespace)));
     let request = http::Request::patch(path)
         .header("content-type", "application/apply-patch+yaml")
         .body(serde_json::to_vec(&manifest).unwrap())
@@ -428,7 +428,7 @@ async fn kubectl_leaves_our_set_alone_and_knows_each_of_its_members() {
     // Were it kubectl's, it would prune all of it, and nothing else.
     let record = case.engine.owner().record_name();
     let tooling = case.get("", "Secret", &record).await.unwrap()["metadata"]["annotations"][APPLYSET_TOOLING].clone();
-    let members = case.engine.state().await.unwrap().record.unwrap().inventory;
+    let members = case.engine.read_state().await.unwrap().record.unwrap().inventory;
     let now_of = |tool: serde_json::Value| json!({"metadata": {"annotations": {APPLYSET_TOOLING: tool}}});
     edit(&case, "test", "", "Secret", &record, now_of("kubectl/v1.31".into())).await;
     let shown = apply_set(&case, &["--dry-run=server"]);

@@ -19,25 +19,25 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// Creates an object, wherever it says.
 async fn create(case: &Case, object: &Value) -> Value {
-    let kind = Kind::find(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap()).unwrap();
-    case.server().create(&kind, object).await.unwrap().object
+    let kind = Kind::find_known_kind(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap()).unwrap();
+    case.server().create_object(&kind, object).await.unwrap().object
 }
 
 /// The object as it is, without what a read may change.
 async fn live(case: &Case, object: &ObjectRef) -> Option<Value> {
-    let kind = Kind::versions(&object.group, &object.kind).remove(0);
-    case.server().get(&kind, object.namespace.as_deref(), &object.name).await.unwrap()
+    let kind = Kind::needed_versions(&object.group, &object.kind).remove(0);
+    case.server().get_object(&kind, object.namespace.as_deref(), &object.name).await.unwrap()
 }
 
 async fn remove(case: &Case, object: &ObjectRef) {
-    let kind = Kind::versions(&object.group, &object.kind).remove(0);
+    let kind = Kind::needed_versions(&object.group, &object.kind).remove(0);
     if let Some(found) = live(case, object).await {
-        case.server().delete(&kind, object, found["metadata"]["uid"].as_str().unwrap()).await.unwrap();
+        case.server().delete_object(&kind, object, found["metadata"]["uid"].as_str().unwrap()).await.unwrap();
     }
 }
 
 fn reference(group: &str, kind: &str, namespace: Option<&str>, name: &str) -> ObjectRef {
-    ObjectRef::new(&Kind::versions(group, kind).remove(0), namespace, name)
+    ObjectRef::new(&Kind::needed_versions(group, kind).remove(0), namespace, name)
 }
 
 /// A journal of an install with these steps.
@@ -220,7 +220,7 @@ async fn rights_and_workloads_are_restored_from_the_recorded_release_whatever_a_
     let name = case.namespace.clone();
     // By somebody who knows what the labels are.
     let labelled = |mut manifest: Value| {
-        case.engine.owner().stamp(&mut manifest);
+        case.engine.owner().set_owner_labels(&mut manifest);
         manifest
     };
     let attacker = json!([{"apiGroup": RBAC, "kind": "User", "name": "attacker"}]);
@@ -255,10 +255,10 @@ async fn rights_and_workloads_are_restored_from_the_recorded_release_whatever_a_
             remove(&case, object).await;
         }
         plant(&case, "journal", &journal(planted)).await;
-        let state = case.engine.state().await.unwrap();
+        let state = case.engine.read_state().await.unwrap();
         let plan = case.engine.plan_undo(&state, None).await.unwrap();
         assert!(plan.steps.iter().all(|step| step.source == Some(fleetctl::apply::Source::Release)), "{plan:?}");
-        let undone = case.engine.rollback().await.unwrap();
+        let undone = case.engine.rollback_interrupted_run().await.unwrap();
         assert!(undone.problems.is_empty(), "{undone:?}");
         assert_eq!(settled(&case).await, installed);
     }
@@ -268,14 +268,14 @@ async fn rights_and_workloads_are_restored_from_the_recorded_release_whatever_a_
         json!({"undo": "reapply", "patch": {}, "theirs": {"manager": "kubectl", "patch": {"spec": {"template": pod}}}}),
     );
     plant(&case, "journal", &journal(&[given])).await;
-    assert!(case.engine.rollback().await.unwrap().problems.is_empty());
+    assert!(case.engine.rollback_interrupted_run().await.unwrap().problems.is_empty());
     assert_eq!(settled(&case).await, installed);
     // Without a release that can be rendered again nothing of it is done, and the way on is said.
     let mut record = part(&case, "record").await;
     record["release"]["version"] = "v9.9.9".into();
     plant(&case, "record", &record).await;
     plant(&case, "journal", &journal(&steps)).await;
-    let undone = case.engine.rollback().await.unwrap();
+    let undone = case.engine.rollback_interrupted_run().await.unwrap();
     assert_eq!(undone.problems.len(), steps.len(), "{undone:?}");
     for problem in &undone.problems {
         assert_eq!(problem.reason(), "NotRendered", "{problem}");
@@ -285,7 +285,7 @@ async fn rights_and_workloads_are_restored_from_the_recorded_release_whatever_a_
     assert_eq!(settled(&case).await, installed);
     // An install goes on from there.
     case.install(&objects(&case)).await.unwrap();
-    assert!(case.engine.plan(&release(), &objects(&case)).await.unwrap().is_noop());
+    assert!(case.engine.plan_install(&release(), &objects(&case)).await.unwrap().is_noop());
     wipe(&case).await;
 }
 
@@ -323,7 +323,7 @@ async fn what_is_not_of_this_installation_is_not_changed_although_a_chart_render
         ],
     ] {
         plant(&case, "journal", &journal(&steps)).await;
-        let undone = case.engine.rollback().await.unwrap();
+        let undone = case.engine.rollback_interrupted_run().await.unwrap();
         assert!(undone.problems.is_empty() && undone.undone.is_empty(), "{undone:?}");
         assert_eq!(dump(&case).await, before, "{steps:?}");
         plant(&case, "journal", &journal(&steps)).await;
@@ -338,7 +338,7 @@ async fn what_is_not_of_this_installation_is_not_changed_although_a_chart_render
         "release": release(), "namespaceCreated": false, "written": "", "inventory": [item]});
     plant(&case, "record", &record).await;
     plant(&case, "journal", &journal(&[with(&map, json!({"undo": "reapply", "patch": patch}))])).await;
-    let undone = case.engine.rollback().await.unwrap();
+    let undone = case.engine.rollback_interrupted_run().await.unwrap();
     assert!(undone.problems.is_empty() && undone.undone.is_empty() && undone.kept.len() == 1, "{undone:?}");
     assert_eq!(case.get("", "ConfigMap", "config").await.unwrap()["data"], data);
     case.sweep().await;
@@ -382,7 +382,7 @@ async fn a_forged_inventory_deletes_and_takes_over_nothing_of_others() {
     // By a journal that has it, and by an uninstall.
     let step = json!({"group": RBAC, "kind": "ClusterRole", "name": role.name, "apiVersion": format!("{RBAC}/v1"), "undo": "delete"});
     plant(&case, "journal", &journal(&[step])).await;
-    let refused = case.engine.rollback().await.unwrap_err();
+    let refused = case.engine.rollback_interrupted_run().await.unwrap_err();
     assert!(matches!(refused, Error::JournalRefused { .. }), "{refused}");
     edit(&case, "kubectl-edit", "", "Secret", &case.engine.owner().record_name(), json!({"data": {"journal": null}}))
         .await;
@@ -407,11 +407,11 @@ async fn an_object_of_the_same_name_elsewhere_is_not_ours_because_a_record_says_
     record["inventory"].as_array_mut().unwrap().push(json!({"group": RBAC, "kind": "ClusterRole", "name": name,
         "uid": theirs["metadata"]["uid"], "origin": "created"}));
     plant(&case, "record", &record).await;
-    let plan = case.engine.plan(&release(), &objects(&case)).await.unwrap();
+    let plan = case.engine.plan_install(&release(), &objects(&case)).await.unwrap();
     assert_eq!(plan.foreign.iter().map(|foreign| foreign.object.kind.as_str()).collect::<Vec<_>>(), ["ClusterRole"]);
     let step = json!({"group": RBAC, "kind": "ClusterRole", "name": name, "apiVersion": format!("{RBAC}/v1"), "undo": "delete"});
     plant(&case, "journal", &journal(&[step])).await;
-    assert!(case.engine.rollback().await.unwrap().undone.is_empty());
+    assert!(case.engine.rollback_interrupted_run().await.unwrap().undone.is_empty());
     let object = reference(RBAC, "ClusterRole", None, &name);
     assert_eq!(live(&case, &object).await.unwrap()["metadata"]["uid"], theirs["metadata"]["uid"]);
     case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
@@ -424,7 +424,7 @@ async fn a_namespace_is_not_deleted_because_a_record_or_a_journal_says_that_it_w
     let case = Case::new("made").await;
     // With all labels, as manifests of a template have it.
     let mut namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": case.namespace}});
-    case.engine.owner().stamp(&mut namespace);
+    case.engine.owner().set_owner_labels(&mut namespace);
     create(&case, &namespace).await;
     let mut record = json!({"format": 1, "owner": case.engine.owner(), "installUid": "u", "phase": "installed",
         "release": release(), "namespaceCreated": true, "written": "", "inventory": []});
@@ -435,7 +435,7 @@ async fn a_namespace_is_not_deleted_because_a_record_or_a_journal_says_that_it_w
         assert!(namespace["metadata"]["deletionTimestamp"].is_null());
     };
     plant(&case, "journal", &began).await;
-    assert!(case.engine.rollback().await.unwrap().undone.is_empty());
+    assert!(case.engine.rollback_interrupted_run().await.unwrap().undone.is_empty());
     stands().await;
     for parts in [&["record"][..], &["journal"], &["record", "journal"]] {
         for part in parts {
@@ -448,7 +448,7 @@ async fn a_namespace_is_not_deleted_because_a_record_or_a_journal_says_that_it_w
     // The record of another is no record of this one.
     record["owner"]["name"] = "other".into();
     plant(&case, "record", &record).await;
-    for refused in [case.engine.rollback().await.map(drop), case.engine.uninstall(Removal::default()).await.map(drop)] {
+    for refused in [case.engine.rollback_interrupted_run().await.map(drop), case.engine.uninstall(Removal::default()).await.map(drop)] {
         assert_eq!(refused.unwrap_err().reason(), "BadRecord");
     }
     case.sweep().await;
@@ -461,7 +461,7 @@ async fn as_if_begun(case: &Case) {
     let steps: Vec<Value> = items
         .map(|item| {
             let group = item["group"].as_str().unwrap_or_default();
-            let kind = Kind::versions(group, item["kind"].as_str().unwrap()).remove(0);
+            let kind = Kind::needed_versions(group, item["kind"].as_str().unwrap()).remove(0);
             json!({"group": group, "kind": item["kind"], "namespace": item["namespace"], "name": item["name"],
                 "apiVersion": kind.api_version(), "undo": "delete"})
         })
@@ -480,10 +480,10 @@ async fn a_forged_first_install_takes_no_data_and_no_keys() {
     case.install(&objects(&case)).await.unwrap();
     bind(&case, CLAIM).await;
     as_if_begun(&case).await;
-    let state = case.engine.state().await.unwrap();
+    let state = case.engine.read_state().await.unwrap();
     let plan = case.engine.plan_undo(&state, None).await.unwrap();
     assert!(plan.claims.is_empty() && plan.kept.len() == 1 && plan.namespace.is_none(), "{plan:?}");
-    let undone = case.engine.rollback().await.unwrap();
+    let undone = case.engine.rollback_interrupted_run().await.unwrap();
     assert!(undone.problems.is_empty(), "{undone:?}");
     let kept: Vec<&str> = undone.kept.iter().map(|kept| kept.object.kind.as_str()).collect();
     assert_eq!(kept, ["PersistentVolumeClaim", "Secret", "Namespace"]);
@@ -492,13 +492,13 @@ async fn a_forged_first_install_takes_no_data_and_no_keys() {
     // Nor where a journal of this machine tells of the set, and the claim was there before.
     case.install(&objects(&case)).await.unwrap();
     case.engine.uninstall(Removal::default()).await.unwrap();
-    applied(&case).await.release().await.unwrap();
+    applied(&case).await.release_run().await.unwrap();
     let mut begun = part(&case, "journal").await;
     begun["claims"] = json!([]);
     plant(&case, "journal", &begun).await;
     edit(&case, "kubectl-edit", "", "Secret", &case.engine.owner().record_name(), json!({"data": {"record": null}}))
         .await;
-    let undone = case.engine.rollback().await.unwrap();
+    let undone = case.engine.rollback_interrupted_run().await.unwrap();
     assert!(undone.problems.is_empty(), "{undone:?}");
     assert!(is_bound(&case).await, "the data is gone");
     wipe(&case).await;
@@ -527,17 +527,17 @@ async fn an_honest_journal_is_undone_from_another_machine_to_what_was_there_befo
     let case = Case::new("elsewhere").await;
     case.install(&objects(&case)).await.unwrap();
     let before = settled(&case).await;
-    let plan = case.engine.plan(&release(), &upgraded(&case)).await.unwrap();
-    let mut run = case.engine.begin(plan).await.unwrap();
-    run.apply().await.unwrap();
-    run.release().await.unwrap();
+    let plan = case.engine.plan_install(&release(), &upgraded(&case)).await.unwrap();
+    let mut run = case.engine.begin_run(plan).await.unwrap();
+    run.apply_all_stages().await.unwrap();
+    run.release_run().await.unwrap();
     assert_ne!(settled(&case).await, before);
     let other = Case::again(&case.namespace, tempfile::tempdir().unwrap(), |_| {}).await;
-    let undone = other.engine.rollback().await.unwrap();
+    let undone = other.engine.rollback_interrupted_run().await.unwrap();
     assert!(undone.problems.is_empty() && undone.kept.is_empty(), "{undone:?}");
     assert_eq!(settled(&other).await, before);
-    assert_eq!(other.engine.drift().await.unwrap(), []);
-    assert!(other.engine.plan(&release(), &objects(&other)).await.unwrap().is_noop());
+    assert_eq!(other.engine.find_drift().await.unwrap(), []);
+    assert!(other.engine.plan_install(&release(), &objects(&other)).await.unwrap().is_noop());
     wipe(&other).await;
 }
 
@@ -553,26 +553,26 @@ async fn an_install_drops_what_a_run_cannot_have_written_and_mends_the_rest() {
         "undo": "reapply", "patch": {"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}});
     plant(&case, "journal", &journal(&[step.clone(), binding.clone()])).await;
     // Also where that install is undone: nothing of what it found becomes its own.
-    let plan = case.engine.plan(&release(), &upgraded(&case)).await.unwrap();
-    let mut run = case.engine.begin(plan).await.unwrap();
+    let plan = case.engine.plan_install(&release(), &upgraded(&case)).await.unwrap();
+    let mut run = case.engine.begin_run(plan).await.unwrap();
     let told = |event: &Event| matches!(event, Event::Warning { object, message } if *object == other && message.contains("dropped"));
     assert!(case.events.lock().unwrap().iter().any(told), "{:?}", case.events.lock().unwrap());
-    run.apply().await.unwrap();
-    let undone = run.rollback().await.unwrap();
+    run.apply_all_stages().await.unwrap();
+    let undone = run.rollback_run().await.unwrap();
     assert!(undone.problems.is_empty(), "{undone:?}");
-    let rules = case.server().get(&Kind::versions(RBAC, "ClusterRole").remove(0), None, &case.namespace).await.unwrap();
+    let rules = case.server().get_object(&Kind::needed_versions(RBAC, "ClusterRole").remove(0), None, &case.namespace).await.unwrap();
     assert_eq!(rules.unwrap()["rules"][0]["verbs"], json!(["get"]));
     assert!(live(&case, &other).await.is_none());
     // What the journal on this machine was told by the cluster is not believed for that.
     plant(&case, "journal", &journal(std::slice::from_ref(&binding))).await;
-    applied(&case).await.release().await.unwrap();
-    let undone = case.engine.rollback().await.unwrap();
+    applied(&case).await.release_run().await.unwrap();
+    let undone = case.engine.rollback_interrupted_run().await.unwrap();
     assert!(undone.problems.is_empty(), "{undone:?}");
-    let rules = case.server().get(&Kind::versions(RBAC, "ClusterRole").remove(0), None, &case.namespace).await.unwrap();
+    let rules = case.server().get_object(&Kind::needed_versions(RBAC, "ClusterRole").remove(0), None, &case.namespace).await.unwrap();
     assert_eq!(rules.unwrap()["rules"][0]["verbs"], json!(["get"]));
     plant(&case, "journal", &journal(&[step])).await;
     case.install(&objects(&case)).await.unwrap();
-    assert!(case.engine.state().await.unwrap().journal.is_none());
+    assert!(case.engine.read_state().await.unwrap().journal.is_none());
     delete_wholly(&case, "", "ConfigMap", "config").await;
     wipe(&case).await;
 }

@@ -60,14 +60,14 @@ async fn put_away(case: &Case) -> Result<(), Error> {
 
 /// An install that applies everything and is cut off before its end.
 pub(crate) async fn interrupted(case: &Case) -> Result<(), Error> {
-    let mut run = case.engine.begin(case.engine.plan(&release(), &objects(case)).await?).await?;
-    run.apply().await?;
-    run.release().await
+    let mut run = case.engine.begin_run(case.engine.plan_install(&release(), &objects(case)).await?).await?;
+    run.apply_all_stages().await?;
+    run.release_run().await
 }
 
 /// A rollback of everything.
 pub(crate) async fn undo(case: &Case) -> Result<(), Error> {
-    case.engine.rollback().await?.problems.into_iter().next().map_or(Ok(()), Err)
+    case.engine.rollback_interrupted_run().await?.problems.into_iter().next().map_or(Ok(()), Err)
 }
 
 /// All cases, or every n-th of them where `FLEET_TEST_EVERY=n` asks for a quick look.
@@ -145,7 +145,7 @@ async fn together<C, F: Future<Output = ()>>(cases: impl Iterator<Item = C>, wor
 /// Somebody's namespace, with a ConfigMap of the name of one of ours in it, as kubectl makes them.
 async fn occupy(case: &Case) {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": case.namespace}});
-    case.server().create(&Kind::versions("", "Namespace").remove(0), &namespace).await.unwrap();
+    case.server().create_object(&Kind::needed_versions("", "Namespace").remove(0), &namespace).await.unwrap();
     kubectl_made(case, "config", &json!({"a": "theirs", "old": "x"})).await;
 }
 
@@ -165,7 +165,7 @@ async fn after_a_killed_install(k: usize, sent: bool, then: Then, adopting: bool
             furnished(&case).await;
         }
     };
-    let is_whole = async || case.engine.plan(&release(), &objects(&case)).await.unwrap().is_noop();
+    let is_whole = async || case.engine.plan_install(&release(), &objects(&case)).await.unwrap().is_noop();
     settle().await;
     match then {
         Then::Install => {
@@ -174,17 +174,17 @@ async fn after_a_killed_install(k: usize, sent: bool, then: Then, adopting: bool
             settle().await;
         }
         Then::Rollback => {
-            let result = case.engine.rollback().await.unwrap_or_else(|e| panic!("{place}: {e}"));
+            let result = case.engine.rollback_interrupted_run().await.unwrap_or_else(|e| panic!("{place}: {e}"));
             assert!(result.problems.is_empty(), "{place}: {:?}", result.problems);
             // After its last write the run was complete, and nothing that was interrupted.
-            if case.engine.state().await.unwrap().record.is_some() {
+            if case.engine.read_state().await.unwrap().record.is_some() {
                 assert!(result.undone.is_empty(), "{place}: {:?}", result.undone);
                 assert!(is_whole().await, "{place}");
             }
         }
         Then::Uninstall => {}
     }
-    let complete = case.engine.state().await.unwrap().record.is_some();
+    let complete = case.engine.read_state().await.unwrap().record.is_some();
     if complete || matches!(then, Then::Uninstall) {
         let removed = remove(&case).await.unwrap_or_else(|e| panic!("{place}: {e}"));
         let theirs = removed.kept.iter().all(|kept| kept.reason == "it was there before this installation");
@@ -236,19 +236,19 @@ async fn after_a_killed_change(k: usize, sent: bool, then: Then) {
     match then {
         Then::Install => {
             case.install(&next).await.unwrap_or_else(|e| panic!("{place}: {e}"));
-            assert!(case.engine.plan(&release(), &next).await.unwrap().is_noop(), "{place}");
+            assert!(case.engine.plan_install(&release(), &next).await.unwrap().is_noop(), "{place}");
         }
         Then::Rollback => {
             // After its last write the change was complete, and nothing that was interrupted.
-            let complete = case.engine.state().await.unwrap().journal.is_none() && k > 0;
-            let result = case.engine.rollback().await.unwrap_or_else(|e| panic!("{place}: {e}"));
+            let complete = case.engine.read_state().await.unwrap().journal.is_none() && k > 0;
+            let result = case.engine.rollback_interrupted_run().await.unwrap_or_else(|e| panic!("{place}: {e}"));
             assert!(result.problems.is_empty(), "{place}: {:?}", result.problems);
-            assert!(case.engine.state().await.unwrap().journal.is_none(), "{place}");
+            assert!(case.engine.read_state().await.unwrap().journal.is_none(), "{place}");
             if complete {
-                assert!(case.engine.plan(&release(), &next).await.unwrap().is_noop(), "{place}");
+                assert!(case.engine.plan_install(&release(), &next).await.unwrap().is_noop(), "{place}");
             } else {
                 assert_eq!(settled(&case).await, installed, "{place}");
-                let plan = case.engine.plan(&release(), &objects(&case)).await.unwrap();
+                let plan = case.engine.plan_install(&release(), &objects(&case)).await.unwrap();
                 assert!(plan.prune.is_empty(), "{place}");
             }
         }
@@ -293,7 +293,7 @@ async fn install_whole(case: &Case) {
 /// Installs over what a killed run left; nothing is left to do then.
 async fn install_after_all(case: &Case, place: &str) {
     case.install(&objects(case)).await.unwrap_or_else(|e| panic!("{place}: {e}"));
-    assert!(case.engine.plan(&release(), &objects(case)).await.unwrap().is_noop(), "{place}");
+    assert!(case.engine.plan_install(&release(), &objects(case)).await.unwrap().is_noop(), "{place}");
 }
 
 async fn after_a_killed_uninstall(k: usize, sent: bool, install: bool) {
@@ -345,7 +345,7 @@ async fn after_a_killed_plain_uninstall(k: usize, sent: bool) {
     assert!(!until_dead(&case, k, sent, put_away(&case)).await, "{place}: it was not killed");
     let case = case.reborn().await;
     case.install(&objects(&case)).await.unwrap_or_else(|e| panic!("{place}: {e}"));
-    assert!(case.engine.plan(&release(), &objects(&case)).await.unwrap().is_noop(), "{place}");
+    assert!(case.engine.plan_install(&release(), &objects(&case)).await.unwrap().is_noop(), "{place}");
     assert_eq!(kept(&case).await, data, "{place}");
     wipe(&case).await.unwrap_or_else(|e| panic!("{place}: {e}"));
     assert_eq!(dump(&case).await, before, "{place}");

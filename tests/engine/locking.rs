@@ -25,8 +25,8 @@ async fn beside(case: &Case) -> Case {
 
 /// A run that has applied the first two of three stages.
 async fn under_way(case: &Case) -> Run {
-    let plan = case.engine.plan(&release(), &objects(case)).await.unwrap();
-    let mut run = case.engine.begin(plan).await.unwrap();
+    let plan = case.engine.plan_install(&release(), &objects(case)).await.unwrap();
+    let mut run = case.engine.begin_run(plan).await.unwrap();
     run.apply_stage(0).await.unwrap();
     run.apply_stage(1).await.unwrap();
     run
@@ -68,18 +68,18 @@ async fn who_lost_the_lock_writes_nothing_more_and_undoes_nothing() {
     second.install(&objects(&second)).await.unwrap();
     // Each in its turn: a stage that the first has not journalled, and its undoing.
     assert_eq!(run.apply_stage(2).await.unwrap_err().reason(), "LockLost");
-    assert_eq!(run.rollback().await.unwrap_err().reason(), "LockLost");
-    assert!(second.engine.plan(&release(), &objects(&second)).await.unwrap().is_noop());
+    assert_eq!(run.rollback_run().await.unwrap_err().reason(), "LockLost");
+    assert!(second.engine.plan_install(&release(), &objects(&second)).await.unwrap().is_noop());
     // The same where the journal knows every step already, because the run goes on with one that was interrupted.
     let record = second.engine.owner().record_name();
     delete(&second, "", "Secret", &record).await;
-    let whole = first.engine.plan(&release(), &objects(&first)).await.unwrap();
-    let mut run = first.engine.begin(whole).await.unwrap();
-    run.apply().await.unwrap();
-    run.release().await.unwrap();
-    let whole = first.engine.plan(&release(), &objects(&first)).await.unwrap();
-    assert!(whole.writes() > 0);
-    let mut run = first.engine.begin(whole).await.unwrap();
+    let whole = first.engine.plan_install(&release(), &objects(&first)).await.unwrap();
+    let mut run = first.engine.begin_run(whole).await.unwrap();
+    run.apply_all_stages().await.unwrap();
+    run.release_run().await.unwrap();
+    let whole = first.engine.plan_install(&release(), &objects(&first)).await.unwrap();
+    assert!(whole.count_writes() > 0);
+    let mut run = first.engine.begin_run(whole).await.unwrap();
     steal(&second).await;
     second.install(&objects(&second)).await.unwrap();
     assert_eq!(run.apply_stage(1).await.unwrap_err().reason(), "LockLost");
@@ -130,7 +130,7 @@ async fn an_undoing_that_lost_the_lock_deletes_no_data_and_no_namespace() {
     bind(&first, CLAIM).await;
     hold(&first, true).await;
     let second = beside(&first).await;
-    let (undone, ()) = futures::join!(run.rollback(), overtake(&first, &second));
+    let (undone, ()) = futures::join!(run.rollback_run(), overtake(&first, &second));
     assert_eq!(undone.unwrap_err().reason(), "LockLost");
     for (kind, name) in [("PersistentVolumeClaim", CLAIM), ("Namespace", &second.namespace)] {
         let live = second.get("", kind, name).await.unwrap_or_else(|| panic!("{kind} is gone"));
@@ -151,19 +151,19 @@ async fn an_undoing_leaves_the_namespace_in_which_another_run_has_begun() {
         installed = dead.install(&all) => panic!("{installed:?}"),
         () = dead.traffic.died.notified() => {}
     }
-    assert!(first.engine.state().await.unwrap().is_empty(), "the namespace is all there is");
+    assert!(first.engine.read_state().await.unwrap().is_empty(), "the namespace is all there is");
     // It writes its journal and nothing else, behind the back of who has looked already.
     let (second, here) = (beside(&first).await, tokio::runtime::Handle::current());
     let begin = move || {
         here.block_on(async {
-            let plan = second.engine.plan(&release(), &objects(&second)).await.unwrap();
-            second.engine.begin(plan).await.unwrap().release().await.unwrap();
+            let plan = second.engine.plan_install(&release(), &objects(&second)).await.unwrap();
+            second.engine.begin_run(plan).await.unwrap().release_run().await.unwrap();
         });
     };
     proxy.on(Match::verb("list").path("/configmaps"), When::Nth(1), Action::then(move |_| begin()));
-    let undone = first.engine.rollback().await.unwrap();
+    let undone = first.engine.rollback_interrupted_run().await.unwrap();
     assert!(undone.undone.is_empty(), "{undone:?}");
-    assert!(first.engine.state().await.unwrap().journal.is_some());
+    assert!(first.engine.read_state().await.unwrap().journal.is_some());
     kill::wipe(&first).await.unwrap();
     assert!(dump(&first).await.is_empty());
 }
@@ -177,7 +177,7 @@ async fn an_uninstall_that_waited_removes_what_was_made_meanwhile_and_keeps_what
         waiting(&second).await;
         run.apply_stage(2).await.unwrap();
         bind(&first, CLAIM).await;
-        run.commit().await.unwrap();
+        run.commit_run().await.unwrap();
     });
     let removed = removed.unwrap();
     assert!(removed.leftovers.is_empty(), "{removed:?}");
@@ -193,11 +193,11 @@ async fn who_planned_before_another_run_ended_without_success_is_refused() {
     let first = Case::with("stale", living(std::process::id())).await;
     let run = under_way(&first).await;
     let second = beside(&first).await;
-    let plan = second.engine.plan(&release(), &objects(&second)).await.unwrap();
-    run.release().await.unwrap();
-    assert_eq!(second.engine.begin(plan).await.unwrap_err().reason(), "PlanOutdated");
+    let plan = second.engine.plan_install(&release(), &objects(&second)).await.unwrap();
+    run.release_run().await.unwrap();
+    assert_eq!(second.engine.begin_run(plan).await.unwrap_err().reason(), "PlanOutdated");
     assert!(!second.engine.has_begun());
-    assert!(second.engine.state().await.unwrap().journal.is_some(), "the other run's way back is kept");
+    assert!(second.engine.read_state().await.unwrap().journal.is_some(), "the other run's way back is kept");
     kill::wipe(&second).await.unwrap();
     assert!(dump(&second).await.is_empty());
 }
@@ -209,18 +209,18 @@ async fn who_was_slower_to_take_the_lock_waits_and_has_begun_nothing() {
     slow.install(&all).await.unwrap();
     let fewer = &all[..all.len() - 1];
     // Both have seen that nobody holds it.
-    let plan = slow.engine.plan(&release(), fewer).await.unwrap();
+    let plan = slow.engine.plan_install(&release(), fewer).await.unwrap();
     let quick = beside(&slow).await;
-    let theirs = quick.engine.plan(&release(), fewer).await.unwrap();
-    let run = quick.engine.begin(theirs).await.unwrap();
-    let (late, undone) = futures::join!(slow.engine.begin(plan), async {
+    let theirs = quick.engine.plan_install(&release(), fewer).await.unwrap();
+    let run = quick.engine.begin_run(theirs).await.unwrap();
+    let (late, undone) = futures::join!(slow.engine.begin_run(plan), async {
         waiting(&slow).await;
         assert!(!slow.engine.has_begun(), "what stands in the journal is another's");
-        run.rollback().await.unwrap()
+        run.rollback_run().await.unwrap()
     });
     assert!(undone.undone.is_empty() && undone.problems.is_empty(), "{undone:?}");
     assert_eq!(late.unwrap_err().reason(), "PlanOutdated");
-    assert!(slow.engine.plan(&release(), &all).await.unwrap().is_noop());
+    assert!(slow.engine.plan_install(&release(), &all).await.unwrap().is_noop());
     kill::wipe(&slow).await.unwrap();
     assert!(dump(&slow).await.is_empty());
 }
@@ -229,22 +229,22 @@ async fn who_was_slower_to_take_the_lock_waits_and_has_begun_nothing() {
 async fn who_planned_from_what_was_read_before_another_run_is_refused_and_journals_nothing() {
     let case = Case::new("earlier").await;
     let (all, second) = (objects(&case), beside(&case).await);
-    let nothing = second.engine.state().await.unwrap();
+    let nothing = second.engine.read_state().await.unwrap();
     case.install(&all).await.unwrap();
     let fewer = &all[..all.len() - 1];
-    let installed = case.engine.state().await.unwrap();
+    let installed = case.engine.read_state().await.unwrap();
     let begin = async |objects, earlier| {
-        let plan = second.engine.plan(&release(), objects).await.unwrap().since(earlier);
-        second.engine.begin(plan).await.unwrap_err().reason()
+        let plan = second.engine.plan_install(&release(), objects).await.unwrap().with_base_state(earlier);
+        second.engine.begin_run(plan).await.unwrap_err().reason()
     };
     assert_eq!(begin(fewer, &nothing).await, "PlanOutdated");
-    assert_eq!(case.engine.state().await.unwrap().record, installed.record);
+    assert_eq!(case.engine.read_state().await.unwrap().record, installed.record);
     case.install(fewer).await.unwrap();
     assert_eq!(begin(&all, &installed).await, "PlanOutdated");
     case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
     // Of what is there no more, and of what never was, by turns.
     assert_eq!(begin(&all, &installed).await, "PlanOutdated");
-    let state = case.engine.state().await.unwrap();
+    let state = case.engine.read_state().await.unwrap();
     assert!(state.is_empty() && !second.engine.has_begun(), "{state:?}");
     kill::wipe(&case).await.unwrap();
     assert!(dump(&case).await.is_empty());
@@ -260,10 +260,10 @@ async fn a_lock_that_is_held_up_to_the_deadline_is_told_as_held() {
         options.lock_wait = Duration::from_secs(60);
     })
     .await;
-    let plan = late.engine.plan(&release(), &objects(&late)).await.unwrap();
-    assert_eq!(late.engine.begin(plan).await.unwrap_err().reason(), "Locked");
+    let plan = late.engine.plan_install(&release(), &objects(&late)).await.unwrap();
+    assert_eq!(late.engine.begin_run(plan).await.unwrap_err().reason(), "Locked");
     assert!(!late.engine.has_begun(), "what stands in the journal is another's");
-    run.rollback().await.unwrap();
+    run.rollback_run().await.unwrap();
     assert!(dump(&first).await.is_empty());
 }
 
@@ -280,7 +280,7 @@ async fn a_run_without_time_left_is_undone_to_the_end_in_a_namespace_of_others()
         Case::again(&owner.namespace, tempfile::tempdir().unwrap(), |options| options.deadline = Some(end)).await;
     let run = under_way(&late).await;
     tokio::time::sleep_until(end.into()).await;
-    let undone = run.rollback().await.unwrap();
+    let undone = run.rollback_run().await.unwrap();
     assert!(undone.problems.is_empty(), "{:?}", undone.problems);
     assert_eq!(dump(&owner).await, before);
     owner.sweep().await;
@@ -291,10 +291,10 @@ async fn who_waited_for_a_run_that_goes_with_its_namespace_starts_anew() {
     let first = Case::with("gone", living(std::process::id())).await;
     let run = under_way(&first).await;
     let second = beside(&first).await;
-    let plan = second.engine.plan(&release(), &objects(&second)).await.unwrap();
-    let (late, undone) = futures::join!(second.engine.begin(plan), async {
+    let plan = second.engine.plan_install(&release(), &objects(&second)).await.unwrap();
+    let (late, undone) = futures::join!(second.engine.begin_run(plan), async {
         waiting(&second).await;
-        run.rollback().await.unwrap()
+        run.rollback_run().await.unwrap()
     });
     assert!(undone.problems.is_empty(), "{undone:?}");
     assert_eq!(late.unwrap_err().reason(), "PlanOutdated");
@@ -306,7 +306,7 @@ async fn who_waited_for_a_run_that_goes_with_its_namespace_starts_anew() {
     let run = under_way_again(&third).await;
     let (removed, undone) = futures::join!(second.engine.uninstall(removal.clone()), async {
         waiting(&second).await;
-        run.release().await.unwrap();
+        run.release_run().await.unwrap();
         third.engine.uninstall(removal.clone()).await
     });
     let (removed, undone) = (removed.unwrap(), undone.unwrap());
@@ -318,8 +318,8 @@ async fn who_waited_for_a_run_that_goes_with_its_namespace_starts_anew() {
 async fn under_way_again(case: &Case) -> Run {
     let mut next = objects(case);
     next.pop();
-    let plan = case.engine.plan(&release(), &next).await.unwrap();
-    case.engine.begin(plan).await.unwrap()
+    let plan = case.engine.plan_install(&release(), &next).await.unwrap();
+    case.engine.begin_run(plan).await.unwrap()
 }
 
 #[tokio::test]
@@ -331,10 +331,10 @@ async fn of_two_first_installs_the_one_that_is_refused_has_begun_nothing() {
     })
     .await;
     // Both are to make the namespace.
-    let plan = second.engine.plan(&release(), &objects(&second)).await.unwrap();
+    let plan = second.engine.plan_install(&release(), &objects(&second)).await.unwrap();
     let run = under_way(&first).await;
-    assert_eq!(second.engine.begin(plan).await.unwrap_err().reason(), "Locked");
+    assert_eq!(second.engine.begin_run(plan).await.unwrap_err().reason(), "Locked");
     assert!(!second.engine.has_begun(), "what stands in the journal is another's");
-    run.rollback().await.unwrap();
+    run.rollback_run().await.unwrap();
     assert!(dump(&first).await.is_empty());
 }

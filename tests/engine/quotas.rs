@@ -154,7 +154,7 @@ impl Site {
 
     async fn create(&self, namespace: Option<&str>, object: &Value) -> Result<(), kube::Error> {
         let (version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
-        let plural = match Kind::find(version, kind) {
+        let plural = match Kind::find_known_kind(version, kind) {
             Some(kind) => kind.plural.to_string(),
             None => format!("{}s", kind.to_lowercase()),
         };
@@ -352,7 +352,7 @@ impl Site {
 }
 
 fn milli(amount: &str) -> i64 {
-    let parsed = fleetctl::api::quantity::parse(amount).unwrap_or_else(|| panic!("{amount}"));
+    let parsed = fleetctl::api::quantity::parse_quantity(amount).unwrap_or_else(|| panic!("{amount}"));
     i64::try_from(parsed).unwrap()
 }
 

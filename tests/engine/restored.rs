@@ -40,12 +40,12 @@ async fn lose(case: &Case, all: &[Value]) {
         .filter(|object| object["metadata"]["namespace"].is_null())
         .partition(|object| object["kind"] == "Namespace");
     for object in cluster_scoped.into_iter().chain(namespace) {
-        let kind = Kind::find(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap()).unwrap();
+        let kind = Kind::find_known_kind(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap()).unwrap();
         let name = object["metadata"]["name"].as_str().unwrap();
         let path = format!("{}/{name}", kind.collection(None));
         let request = http::Request::delete(path).body(Vec::new()).unwrap();
         server.client().request::<Value>(request).await.unwrap();
-        while server.get(&kind, None, name).await.unwrap().is_some() {
+        while server.get_object(&kind, None, name).await.unwrap().is_some() {
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
     }
@@ -53,8 +53,8 @@ async fn lose(case: &Case, all: &[Value]) {
 
 async fn restore(case: &Case, all: &[Value]) {
     for object in all {
-        let kind = Kind::find(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap()).unwrap();
-        let path = kind.collection(object["metadata"]["namespace"].as_str());
+        let kind = Kind::find_known_kind(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap()).unwrap();
+        let path = kind.collection_path(object["metadata"]["namespace"].as_str());
         let request = http::Request::post(format!("{path}?fieldManager={TOOL}"))
             .header("content-type", "application/json")
             .body(object.to_string().into_bytes())
@@ -78,7 +78,7 @@ async fn objects_from_a_backup_are_adopted_and_a_removal_before_that_forgets_not
     lose(&case, &backup).await;
     restore(&case, &backup).await;
 
-    let drift = case.engine.drift().await.unwrap();
+    let drift = case.engine.find_drift().await.unwrap();
     let copied = Drifted::Copied { by: vec![TOOL.to_owned()] };
     assert!(!drift.is_empty() && drift.iter().all(|drift| drift.strayed == copied), "{drift:?}");
     let before = dump(&case).await;
@@ -91,10 +91,10 @@ async fn objects_from_a_backup_are_adopted_and_a_removal_before_that_forgets_not
     assert!(matches!(refused, Error::NotOurs { .. }), "{refused:?}");
 
     let case = case.reborn_with(|options| options.adopt = true).await;
-    let plan = case.engine.plan(&release(), &objects(&case)).await.unwrap();
-    assert!(plan.count(Action::Adopt) > 0);
+    let plan = case.engine.plan_install(&release(), &objects(&case)).await.unwrap();
+    assert!(plan.count_steps(Action::Adopt) > 0);
     case.install(&objects(&case)).await.unwrap();
-    assert_eq!(case.engine.drift().await.unwrap(), []);
+    assert_eq!(case.engine.find_drift().await.unwrap(), []);
     // What the tool wrote is ours now: it changes and goes as we say.
     let case = case.reborn().await;
     let mut next = objects(&case);

@@ -4,19 +4,19 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bed::Bed;
-use fleetctl::api::rbac::{Right, Scope, rules};
+use fleetctl::api::rbac::{Right, Scope, build_rules};
 use fleetctl::apply::{Engine, Options, Planned, Removal};
-use fleetctl::chart::versions::select::{Request, select};
+use fleetctl::chart::versions::select::{Request, select_row};
 use fleetctl::chart::{Kind, SetKind, versions};
 use fleetctl::check::inside;
 use fleetctl::control_plane::endpoint::exposure::Endpoint;
 use fleetctl::control_plane::keys::find_keys;
 use fleetctl::control_plane::keys::find_keys::AdminKubeconfigError;
 use fleetctl::control_plane::plan::Plan;
-use fleetctl::control_plane::rbac::{rights, roles};
+use fleetctl::control_plane::rbac::{list_install_rights, build_install_roles};
 use fleetctl::control_plane::values::ExposureType;
 use fleetctl::control_plane::{installed_status, preflight};
-use fleetctl::install::release_spec::{load_chart, planned};
+use fleetctl::install::release_spec::{load_chart, to_planned_objects};
 use fleetctl::inventory::Owner;
 use fleetctl::k8s::{Event, Events};
 use fleetctl::pki;
@@ -30,9 +30,9 @@ use super::support::{Case, among_others, client_of, cluster, kubeconfig, objects
 
 pub(crate) fn plan(namespace: &str, version: &str) -> Plan {
     let request = Request { version: Some(version), image_tag: None, server: None };
-    let selection = select(versions(), request).unwrap();
+    let selection = select_row(embedded_versions(), request).unwrap();
     let chart = load_chart(Kind::ControlPlane, &selection).unwrap();
-    let values = chart.values().set(SetKind::Value, "exposure.type=NodePort");
+    let values = chart.values_builder().set(SetKind::Value, "exposure.type=NodePort");
     Plan::new(namespace.parse().unwrap(), namespace.parse().unwrap(), &selection, chart, values).unwrap()
 }
 
@@ -95,25 +95,25 @@ async fn life(client: &Client, plan: &Plan) -> Result<bool, String> {
     let _turn = among_others().await;
     let options = Options { deadline: Some(Instant::now() + Duration::from_secs(120)), ..Options::default() };
     let engine = Engine::new(client.clone(), plan.package.owner(), options, Events::none());
-    let rendered = plan.render(&endpoint(), &pki::placeholders()).unwrap();
-    let examined = preflight::examine(plan, client, &engine, &rendered.objects, false, &mut |_| ())
+    let rendered = plan.render_control_plane(&endpoint(), &pki::placeholder_files()).unwrap();
+    let examined = preflight::collect_preflight_facts(plan, client, &engine, &rendered.objects, false, &mut |_| ())
         .await
         .map_err(|e| chain(&e))?;
     if !examined.0.forbidden.is_empty() {
         return Err(format!("you may not {}", examined.0.forbidden.join(", ")));
     }
     examined.1.map_err(|e| chain(&e))?;
-    let whole = planned(&rendered.objects);
-    let release = plan.release(&endpoint());
-    let compared = engine.plan(&release, &whole).await.map_err(|e| chain(&e))?;
-    let mut run = engine.begin(compared).await.map_err(|e| chain(&e))?;
-    let applied = run.apply().await.map_err(|e| chain(&e));
+    let whole = to_planned_objects(&rendered.objects);
+    let release = plan.control_plane_release(&endpoint());
+    let compared = engine.plan_install(&release, &whole).await.map_err(|e| chain(&e))?;
+    let mut run = engine.begin_run(compared).await.map_err(|e| chain(&e))?;
+    let applied = run.apply_all_stages().await.map_err(|e| chain(&e));
     if let Err(error) = applied {
-        let _ = run.release().await;
+        let _ = run.release_run().await;
         return Err(error);
     }
-    run.commit().await.map_err(|e| chain(&e))?;
-    assert!(engine.plan(&release, &whole).await.map_err(|e| chain(&e))?.is_noop());
+    run.commit_run().await.map_err(|e| chain(&e))?;
+    assert!(engine.plan_install(&release, &whole).await.map_err(|e| chain(&e))?.is_noop());
     let namespace = plan.package.namespace.as_str();
     let services: kube::Api<k8s_openapi::api::core::v1::Service> = kube::Api::namespaced(client.clone(), namespace);
     services.get("apiserver").await.map_err(|e| chain(&e))?;
@@ -122,10 +122,10 @@ async fn life(client: &Client, plan: &Plan) -> Result<bool, String> {
     if let Err(AdminKubeconfigError::Api(error)) = find_keys::admin_kubeconfig(client, namespace, namespace).await {
         return Err(chain(&error));
     }
-    inside::components(client, namespace).await.map_err(|e| chain(&e))?;
+    inside::read_components(client, namespace).await.map_err(|e| chain(&e))?;
     let sets: kube::Api<k8s_openapi::api::apps::v1::StatefulSet> = kube::Api::namespaced(client.clone(), namespace);
     sets.list(&kube::api::ListParams::default()).await.map_err(|e| chain(&e))?;
-    let report = installed_status::look(client, &plan.name, &plan.package.namespace).await.report;
+    let report = installed_status::observe_installation(client, &plan.name, &plan.package.namespace).await.report;
     let objects = report.judged.iter().find(|judged| judged.id == "objects").unwrap();
     if !matches!(objects.result, fleetctl::check::CheckResult::Passed(_)) {
         return Err(format!("{:?}", objects.result));
@@ -165,7 +165,7 @@ async fn the_printed_roles_are_enough_in_a_namespace_that_is_there() {
     let plan = plan(&name, "v0.6");
     apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
     let client = user(&name).await;
-    let [cluster_role, role] = roles(&plan, &rights(&plan).unwrap());
+    let [cluster_role, role] = build_install_roles(&plan, &list_install_rights(&plan).unwrap());
     let own = format!("fleetctl-{name}");
     for mut object in [cluster_role, role] {
         assert_eq!(object["metadata"]["name"], own.as_str());
@@ -184,7 +184,7 @@ async fn with_all_rights_everywhere_the_namespace_comes_and_goes_and_without_the
     let (all, few) = (unique("all"), unique("few"));
     for (name, gone) in [(&all, true), (&few, false)] {
         let plan = plan(name, "v0.6");
-        let rights = rights(&plan).unwrap();
+        let rights = list_install_rights(&plan).unwrap();
         let client = user(name).await;
         grant(name, rights.iter().filter(|right| gone || !right.optional));
         assert_eq!(life(&client, &plan).await, Ok(gone));
@@ -196,7 +196,7 @@ async fn without(right: Right) {
     let name = unique("less");
     let plan = plan(&name, "v0.6");
     let client = user(&name).await;
-    let all = rights(&plan).unwrap();
+    let all = list_install_rights(&plan).unwrap();
     // The right to list everything would hide that one kind may not be listed, and here all hold in the whole cluster.
     let same =
         |other: &Right| (&other.group, &other.resource, other.verb) == (&right.group, &right.resource, right.verb);
@@ -212,7 +212,7 @@ async fn without(right: Right) {
 
 /// Rights that the program needs and that are its own, not granted by another right.
 fn needed() -> Vec<Right> {
-    let all = rights(&plan("any", "v0.6")).unwrap().into_iter().filter(|right| !right.optional);
+    let all = list_install_rights(&plan("any", "v0.6")).unwrap().into_iter().filter(|right| !right.optional);
     // Pods are read to see that they are gone, and without a node they are gone before that.
     all.filter(|right| (right.resource.as_str(), right.verb) != ("pods", "get")).collect()
 }
@@ -254,9 +254,9 @@ async fn what_may_not_be_deleted_stays_recorded_and_is_told_until_it_may_be() {
     let events = Events::new(move |event| sink.lock().unwrap().push(event.event));
     let engine = Engine::new(client, Owner::new("control-plane", name, name), options, events);
     for _ in 0..2 {
-        let mut run = engine.begin(engine.plan(&release(), &fewer).await.unwrap()).await.unwrap();
-        run.apply().await.unwrap();
-        run.commit().await.unwrap();
+        let mut run = engine.begin_run(engine.plan_install(&release(), &fewer).await.unwrap()).await.unwrap();
+        run.apply_all_stages().await.unwrap();
+        run.commit_run().await.unwrap();
         let told = std::mem::take(&mut *told.lock().unwrap());
         let stays = |event: &&Event| {
             matches!(event, Event::Warning { object, message } if object.kind == "PodDisruptionBudget"

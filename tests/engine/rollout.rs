@@ -24,7 +24,7 @@ fn of_image(case: &Case, image: &str) -> Vec<Planned> {
 /// The pods of the set.
 async fn members(case: &Case) -> Vec<Value> {
     let selection = Selection { namespace: Some(&case.namespace), labels: Some("app=etcd"), ..Selection::default() };
-    case.server().list(&Kind::versions("", "Pod").remove(0), &selection).await.unwrap()
+    case.server().list_objects(&Kind::needed_versions("", "Pod").remove(0), &selection).await.unwrap()
 }
 
 /// Ends when all three pods have an image.
@@ -48,7 +48,7 @@ async fn the_pods_of_a_set_that_has_never_worked_make_way_for_what_mends_it() {
     case.install(&of_image(&case, "wrong:1")).await.unwrap();
     all_have(&case, "wrong:1").await;
     case.install(&of_image(&case, "right:1")).await.unwrap();
-    let set = ObjectRef::new(&Kind::versions("apps", "StatefulSet").remove(0), Some(&case.namespace), "etcd");
+    let set = ObjectRef::new(&Kind::needed_versions("apps", "StatefulSet").remove(0), Some(&case.namespace), "etcd");
     case.engine.replace_broken_pods(&set).await.unwrap();
     all_have(&case, "right:1").await;
     // What is of the revision that is wanted stays, ready or not.

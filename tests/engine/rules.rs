@@ -15,19 +15,19 @@ use super::support::{Case, alone, dump, objects};
 async fn what_others_changed_removed_or_replaced_is_drift_until_the_next_install() {
     let case = Case::new("stray").await;
     case.install(&objects(&case)).await.unwrap();
-    assert_eq!(case.engine.drift().await.unwrap(), []);
+    assert_eq!(case.engine.find_drift().await.unwrap(), []);
     // A field of their own is no drift of ours.
     edit(&case, "kubectl-edit", "", "ConfigMap", "config", json!({"data": {"theirs": "x"}})).await;
-    assert_eq!(case.engine.drift().await.unwrap(), []);
+    assert_eq!(case.engine.find_drift().await.unwrap(), []);
     edit(&case, "kubectl-edit", "", "ConfigMap", "config", json!({"data": {"a": "edited"}})).await;
     edit(&case, "kubectl-edit", "apps", "Deployment", "d", json!({"metadata": {"labels": null}})).await;
     delete(&case, "policy", "PodDisruptionBudget", "b").await;
     delete(&case, "", "ServiceAccount", "a").await;
-    let accounts = Kind::versions("", "ServiceAccount").remove(0);
+    let accounts = Kind::needed_versions("", "ServiceAccount").remove(0);
     let twin =
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a", "namespace": case.namespace}});
-    case.server().create(&accounts, &twin).await.unwrap();
-    let mut drift = case.engine.drift().await.unwrap();
+    case.server().create_object(&accounts, &twin).await.unwrap();
+    let mut drift = case.engine.find_drift().await.unwrap();
     drift.sort_by_key(|drift| drift.object.kind.clone());
     let by = || Drifted::Fields { by: vec!["kubectl-edit".to_owned()] };
     let found: Vec<(&str, &Drifted)> = drift.iter().map(|d| (d.object.kind.as_str(), &d.strayed)).collect();
@@ -39,7 +39,7 @@ async fn what_others_changed_removed_or_replaced_is_drift_until_the_next_install
     );
     delete(&case, "", "ServiceAccount", "a").await;
     case.install(&objects(&case)).await.unwrap();
-    assert_eq!(case.engine.drift().await.unwrap(), []);
+    assert_eq!(case.engine.find_drift().await.unwrap(), []);
     case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
 }
 
@@ -48,16 +48,16 @@ async fn what_lost_its_labels_is_found_by_its_fields_after_an_uninstall() {
     let turn = alone().await;
     let case = Case::alone("bare", &turn).await;
     case.install(&objects(&case)).await.unwrap();
-    let roles = Kind::versions("rbac.authorization.k8s.io", "ClusterRole").remove(0);
-    let role = case.server().get(&roles, None, &case.namespace).await.unwrap().unwrap();
+    let roles = Kind::needed_versions("rbac.authorization.k8s.io", "ClusterRole").remove(0);
+    let role = case.server().get_object(&roles, None, &case.namespace).await.unwrap().unwrap();
     let object = ObjectRef::of(&role).unwrap();
     let labels = role["metadata"]["labels"].as_object().unwrap();
     let none: serde_json::Map<String, Value> = labels.keys().map(|key| (key.clone(), Value::Null)).collect();
-    case.server().merge(&roles, &object, &json!({"metadata": {"labels": none}})).await.unwrap();
+    case.server().patch_object(&roles, &object, &json!({"metadata": {"labels": none}})).await.unwrap();
     let removed = case.engine.uninstall(Removal { delete_data: true, ..Removal::default() }).await.unwrap();
     let left: Vec<String> = removed.leftovers.iter().map(|left| format!("{}: {}", left.object, left.reason)).collect();
     assert_eq!(left, [format!("ClusterRole {}: it has our fields, and its labels were taken off", case.namespace)]);
-    case.server().delete(&roles, &object, role["metadata"]["uid"].as_str().unwrap()).await.unwrap();
+    case.server().delete_object(&roles, &object, role["metadata"]["uid"].as_str().unwrap()).await.unwrap();
     let again = case.engine.uninstall(Removal::default()).await.unwrap();
     assert!(again.nothing_found && again.leftovers.is_empty(), "{again:?}");
 }
@@ -108,8 +108,8 @@ async fn one_of_the_same_name_that_kubectl_has_applied_is_neither_touched_nor_le
     let other = case.namesake().await;
     for planned in objects(&other) {
         let mut manifest = planned.object;
-        other.engine.owner().stamp(&mut manifest);
-        let kind = Kind::find(manifest["apiVersion"].as_str().unwrap(), manifest["kind"].as_str().unwrap()).unwrap();
+        other.engine.owner().set_owner_labels(&mut manifest);
+        let kind = Kind::find_known_kind(manifest["apiVersion"].as_str().unwrap(), manifest["kind"].as_str().unwrap()).unwrap();
         made_by_kubectl(&other, &kind.group, &kind.kind, &manifest).await;
     }
     comes_and_goes_beside(&case, &other).await;
@@ -183,10 +183,10 @@ async fn a_finalizer_that_nobody_removes_is_named_within_twenty_seconds() {
 async fn a_namespace_that_does_not_go_away_is_explained_to_an_install() {
     let case = Case::new("going").await;
     case.install(&objects(&case)[..1]).await.unwrap();
-    let maps = Kind::versions("", "ConfigMap").remove(0);
+    let maps = Kind::needed_versions("", "ConfigMap").remove(0);
     let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "theirs", "namespace": case.namespace, "finalizers": [HELD]}});
-    case.server().create(&maps, &theirs).await.unwrap();
+    case.server().create_object(&maps, &theirs).await.unwrap();
     case.sweep().await;
     let engine = case.engine.with_deadline(Some(Instant::now() + Duration::from_secs(120)));
     let (release, all) = (super::support::release(), objects(&case));
@@ -194,8 +194,8 @@ async fn a_namespace_that_does_not_go_away_is_explained_to_an_install() {
         told_stuck(&case, "Namespace", 20).await;
         hold(&case, "ConfigMap", "theirs", false).await;
     };
-    let (plan, ()) = futures::join!(engine.plan(&release, &all), explained);
-    assert_eq!(plan.unwrap().writes(), all.len(), "there is nothing of it any more");
+    let (plan, ()) = futures::join!(engine.plan_install(&release, &all), explained);
+    assert_eq!(plan.unwrap().count_writes(), all.len(), "there is nothing of it any more");
 }
 
 #[tokio::test]
@@ -236,7 +236,7 @@ async fn a_change_whose_undo_fits_no_secret_is_refused_before_it_is_made() {
     );
     let kept = case.get("", "ConfigMap", "one").await.unwrap();
     assert!(kept["data"]["large"].as_str().unwrap().starts_with("aaa"), "nothing was written");
-    case.engine.rollback().await.unwrap();
-    assert!(case.engine.plan(&super::support::release(), &with("a")).await.unwrap().is_noop());
+    case.engine.rollback_interrupted_run().await.unwrap();
+    assert!(case.engine.plan_install(&super::support::release(), &with("a")).await.unwrap().is_noop());
     case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await.unwrap();
 }

@@ -108,7 +108,7 @@ fn objects_of(case: &Case, values: u8) -> Vec<Planned> {
 }
 
 async fn recorded(case: &Case) -> Option<u8> {
-    let record = case.engine.state().await.unwrap().record?;
+    let record = case.engine.read_state().await.unwrap().record?;
     (record.phase == fleetctl::inventory::Phase::Installed)
         .then(|| record.release.values_digest.trim_start_matches("sha256:").parse().unwrap())
 }
@@ -159,13 +159,13 @@ async fn act(case: Case, step: Step, model: &mut Model, place: &str) -> Case {
     match step {
         Step::Install(values) => {
             install(&case, values).await.unwrap_or_else(|e| panic!("{place}: {e}"));
-            let again = case.engine.plan(&release_of(values), &objects_of(&case, values)).await.unwrap();
+            let again = case.engine.plan_install(&release_of(values), &objects_of(&case, values)).await.unwrap();
             assert!(again.is_noop(), "{place}: {:?}", again.steps.iter().map(|s| s.action).collect::<Vec<_>>());
             model.installed(values);
             assert_is(&case, Some(values), place).await;
         }
         Step::Kill(values, after, sent) => {
-            let before = case.engine.state().await.unwrap().record.map(|record| record.written);
+            let before = case.engine.read_state().await.unwrap().record.map(|record| record.written);
             let done = cut(&case, after, sent, install(&case, values)).await;
             let case = case.reborn().await;
             if let Some(result) = done {
@@ -174,7 +174,7 @@ async fn act(case: Case, step: Step, model: &mut Model, place: &str) -> Case {
                 return case;
             }
             // The last write makes the record new and closes the journal: dead after it, it is done all the same.
-            let state = case.engine.state().await.unwrap();
+            let state = case.engine.read_state().await.unwrap();
             let is_new = state.record.as_ref().map(|record| &record.written) != before.as_ref();
             if state.journal.is_none() && is_new && recorded(&case).await == Some(values) {
                 model.installed(values);
@@ -186,9 +186,9 @@ async fn act(case: Case, step: Step, model: &mut Model, place: &str) -> Case {
             return case;
         }
         Step::Rollback => {
-            let result = case.engine.rollback().await.unwrap_or_else(|e| panic!("{place}: {e}"));
+            let result = case.engine.rollback_interrupted_run().await.unwrap_or_else(|e| panic!("{place}: {e}"));
             assert!(result.problems.is_empty(), "{place}: {:?}", result.problems);
-            let state = case.engine.state().await.unwrap();
+            let state = case.engine.read_state().await.unwrap();
             assert!(state.journal.is_none() && state.lock.is_none(), "{place}");
             assert_eq!(recorded(&case).await, model.installed, "{place}");
             if !model.touched && !model.removing {
@@ -215,7 +215,7 @@ async fn act(case: Case, step: Step, model: &mut Model, place: &str) -> Case {
             let done = cut(&case, after, false, case.engine.uninstall(removal)).await;
             let case = case.reborn().await;
             if done.is_some_and(|result| result.is_ok())
-                || recorded(&case).await.is_none() && case.engine.state().await.unwrap().journal.is_none()
+                || recorded(&case).await.is_none() && case.engine.read_state().await.unwrap().journal.is_none()
             {
                 model.removed();
             } else {

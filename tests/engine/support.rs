@@ -161,11 +161,11 @@ struct Chart {
 
 impl Chart {
     fn of(namespace: &str) -> Self {
-        let maps = Kind::versions("", "ConfigMap").remove(0);
+        let maps = Kind::needed_versions("", "ConfigMap").remove(0);
         let more = ObjectRef::new(&maps, Some(namespace), "new");
         let object = |planned: Planned| {
             let mut object = ObjectRef::of(&planned.object).unwrap();
-            let kind = Kind::versions(&object.group, &object.kind).remove(0);
+            let kind = Kind::needed_versions(&object.group, &object.kind).remove(0);
             object.namespace = kind.namespaced.then(|| namespace.to_owned());
             object
         };
@@ -175,11 +175,11 @@ impl Chart {
 }
 
 impl Charts for Chart {
-    fn renderable(&self) -> &Renderable {
+    fn renderable_objects(&self) -> &Renderable {
         &self.renderable
     }
 
-    fn recorded<'a>(&'a self, recorded: &'a Release) -> Rendering<'a> {
+    fn render_recorded<'a>(&'a self, recorded: &'a Release) -> Rendering<'a> {
         let known = recorded.chart == release().chart && recorded.version == release().version;
         Box::pin(async move {
             if known { Ok(objects_in(&self.namespace)) } else { Err("there is no such chart".to_owned()) }
@@ -288,30 +288,30 @@ impl Case {
         release: &Release,
         objects: &[Planned],
     ) -> Result<(), fleetctl::apply::Error> {
-        let plan = self.engine.plan(release, objects).await?;
+        let plan = self.engine.plan_install(release, objects).await?;
         if plan.is_noop() {
             return Ok(());
         }
-        let mut run = self.engine.begin(plan).await?;
-        if let Err(error) = run.apply().await {
-            let _ = run.release().await;
+        let mut run = self.engine.begin_run(plan).await?;
+        if let Err(error) = run.apply_all_stages().await {
+            let _ = run.release_run().await;
             return Err(error);
         }
-        run.commit().await.map(|_| ())
+        run.commit_run().await.map(|_| ())
     }
 
     pub(crate) async fn get(&self, group: &str, kind: &str, name: &str) -> Option<Value> {
-        let kind = Kind::versions(group, kind).remove(0);
-        self.server().get(&kind, Some(&self.namespace), name).await.unwrap()
+        let kind = Kind::needed_versions(group, kind).remove(0);
+        self.server().get_object(&kind, Some(&self.namespace), name).await.unwrap()
     }
 
     /// Removes everything, whatever a test left.
     pub(crate) async fn sweep(&self) {
-        let namespaces = Kind::versions("", "Namespace").remove(0);
-        if let Ok(Some(live)) = self.server().get(&namespaces, None, &self.namespace).await {
+        let namespaces = Kind::needed_versions("", "Namespace").remove(0);
+        if let Ok(Some(live)) = self.server().get_object(&namespaces, None, &self.namespace).await {
             let object = ObjectRef::of(&live).unwrap();
             let uid = live["metadata"]["uid"].as_str().unwrap().to_owned();
-            let _ = self.server().delete(&namespaces, &object, &uid).await;
+            let _ = self.server().delete_object(&namespaces, &object, &uid).await;
         }
     }
 }
@@ -339,7 +339,7 @@ fn objects_in(name: &str) -> Vec<Planned> {
     vec![
         Planned::new(0, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})),
         Planned::new(1, json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a"}})),
-        Planned::kept(
+        Planned::new_retained(
             1,
             json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "pki"}, "data": {"key": "aHVudGVyMg=="}}),
         ),
@@ -391,10 +391,10 @@ fn objects_in(name: &str) -> Vec<Planned> {
 /// Waits until the controllers have put into the namespace what they put into each, unless it is not there or going: it
 /// comes a moment after the namespace, and would be a difference between two dumps.
 pub(crate) async fn furnished(case: &Case) {
-    let namespaces = Kind::versions("", "Namespace").remove(0);
+    let namespaces = Kind::needed_versions("", "Namespace").remove(0);
     let furnished = async {
         loop {
-            match case.server().get(&namespaces, None, &case.namespace).await.unwrap() {
+            match case.server().get_object(&namespaces, None, &case.namespace).await.unwrap() {
                 Some(namespace) if namespace["metadata"]["deletionTimestamp"].is_null() => {}
                 _ => return,
             }
@@ -412,9 +412,9 @@ pub(crate) async fn furnished(case: &Case) {
 /// Whether the controllers have looked at the workloads: they note a revision on a deployment, and make the claims of a set.
 async fn worked_on(case: &Case) -> bool {
     let all = async |kind: &str| {
-        let kind = Kind::versions("apps", kind).remove(0);
+        let kind = Kind::needed_versions("apps", kind).remove(0);
         let selection = Selection { namespace: Some(&case.namespace), ..Selection::default() };
-        let found = case.server().list(&kind, &selection).await.unwrap();
+        let found = case.server().list_objects(&kind, &selection).await.unwrap();
         found.into_iter().filter(|object| object["metadata"]["deletionTimestamp"].is_null()).collect::<Vec<_>>()
     };
     for set in all("StatefulSet").await {
@@ -433,7 +433,7 @@ pub(crate) async fn dump(case: &Case) -> BTreeMap<String, Value> {
     furnished(case).await;
     let server = case.server();
     let mut found = BTreeMap::new();
-    for kind in Kind::all() {
+    for kind in Kind::all_kinds() {
         if matches!(
             kind.kind.as_ref(),
             "Event" | "Lease" | "Node" | "Pod" | "ReplicaSet" | "ControllerRevision" | "EndpointSlice" | "Endpoints"
@@ -442,7 +442,7 @@ pub(crate) async fn dump(case: &Case) -> BTreeMap<String, Value> {
         }
         let namespace = kind.namespaced.then_some(case.namespace.as_str());
         // A kind that the server does not serve has no objects; any other refusal would hide some.
-        let objects = server.list(&kind, &Selection { namespace, ..Selection::default() }).await;
+        let objects = server.list_objects(&kind, &Selection { namespace, ..Selection::default() }).await;
         let objects = objects.unwrap_or_else(|error| panic!("{}: {error}", kind.plural));
         for mut object in objects {
             let name = object["metadata"]["name"].as_str().unwrap().to_owned();

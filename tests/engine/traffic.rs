@@ -119,9 +119,9 @@ async fn install_with(n: usize, fault: Fault) {
 }
 
 async fn finished(case: &Case, place: &str) {
-    let record = case.engine.state().await.unwrap().record.unwrap_or_else(|| panic!("{place}: no record"));
+    let record = case.engine.read_state().await.unwrap().record.unwrap_or_else(|| panic!("{place}: no record"));
     assert_eq!(record.inventory.len(), objects(case).len(), "{place}");
-    assert!(case.engine.plan(&release(), &objects(case)).await.unwrap().is_noop(), "{place}");
+    assert!(case.engine.plan_install(&release(), &objects(case)).await.unwrap().is_noop(), "{place}");
     let gone = case.engine.uninstall(Removal { delete_data: true, skip_search: true, ..Removal::default() }).await;
     gone.unwrap_or_else(|e| panic!("{place}: {e}"));
 }
@@ -204,9 +204,9 @@ async fn away_with(away: Away, n: usize, least: usize, fault: Fault) {
 /// Ends when the namespace is not on its way out: what is in it may go at any moment, also between two looks of a rollback,
 /// which says then that it lost the lock.
 async fn settled(case: &Case) {
-    let namespaces = Kind::versions("", "Namespace").remove(0);
+    let namespaces = Kind::needed_versions("", "Namespace").remove(0);
     let leaving = async || {
-        let found = case.server().get(&namespaces, None, &case.namespace).await.unwrap();
+        let found = case.server().get_object(&namespaces, None, &case.namespace).await.unwrap();
         found.is_some_and(|namespace| !namespace["metadata"]["deletionTimestamp"].is_null())
     };
     let settled = async {

@@ -28,10 +28,10 @@ async fn a_set_without_a_storage_class_is_given_up_early_with_the_whole_chain() 
     let case = Case::new("noclass").await;
     case.install(&objects(&case)).await.unwrap();
     let begun = Instant::now();
-    let error = case.engine.wait(&[target(&case, "apps", "StatefulSet", "etcd")], within(600)).await.unwrap_err();
+    let error = case.engine.wait_for_targets(&[target(&case, "apps", "StatefulSet", "etcd")], within(600)).await.unwrap_err();
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     let Error::Wait(failure) = &error else { panic!("{error}") };
-    assert_eq!(failure.cause(), Some(CauseId::NoDefaultStorageClass), "{failure}");
+    assert_eq!(failure.root_cause(), Some(CauseId::NoDefaultStorageClass), "{failure}");
     assert!(!failure.timed_out);
     let text = failure.to_string();
     for part in ["StatefulSet", "etcd-0: Pending", "data-etcd-0", "StorageClass: "] {
@@ -49,7 +49,7 @@ async fn a_wait_that_runs_out_says_the_known_words_and_what_is_missing() {
         target(&case, "", "ConfigMap", "config"),
         target(&case, "apps", "Deployment", "none"),
     ];
-    let error = case.engine.wait(&targets, within(3)).await.unwrap_err();
+    let error = case.engine.wait_for_targets(&targets, within(3)).await.unwrap_err();
     assert!(error.is_timeout());
     let text = error.to_string();
     for part in ["timed out waiting for the condition", "Deployment", "/d:", "/none: does not exist yet"] {
@@ -73,9 +73,9 @@ async fn with_full_quota(name: &str) -> Case {
 #[tokio::test]
 async fn a_quota_that_is_used_up_is_named() {
     let case = with_full_quota("quota").await;
-    let error = case.engine.wait(&[target(&case, "apps", "Deployment", "d")], within(600)).await.unwrap_err();
+    let error = case.engine.wait_for_targets(&[target(&case, "apps", "Deployment", "d")], within(600)).await.unwrap_err();
     let Error::Wait(failure) = &error else { panic!("{error}") };
-    assert_eq!(failure.cause(), Some(CauseId::QuotaExceeded), "{failure}");
+    assert_eq!(failure.root_cause(), Some(CauseId::QuotaExceeded), "{failure}");
     assert!(failure.waited < Duration::from_secs(30), "{failure}");
     assert!(failure.to_string().contains("exceeded quota"), "{failure}");
     remove(&case).await;
@@ -84,7 +84,7 @@ async fn a_quota_that_is_used_up_is_named() {
 /// How often the pods of the deployment were refused, as the events tell it.
 async fn refusals(case: &Case) -> Vec<(String, i64)> {
     let selection = Selection { namespace: Some(&case.namespace), ..Selection::default() };
-    let events = case.server().list(&Kind::versions("", "Event").remove(0), &selection).await.unwrap();
+    let events = case.server().list_objects(&Kind::needed_versions("", "Event").remove(0), &selection).await.unwrap();
     let of_the_set =
         |event: &&Value| event["reason"] == "FailedCreate" && event["involvedObject"]["kind"] == "ReplicaSet";
     let times = |event: &Value| {
@@ -101,9 +101,9 @@ async fn after_a_quota_was_raised_the_next_wait_lasts_until_the_pods_are_tried_a
     let case = with_full_quota("raised").await;
     let begun = Instant::now();
     let targets = [target(&case, "apps", "Deployment", "d")];
-    let error = case.engine.wait(&targets, within(600)).await.unwrap_err();
+    let error = case.engine.wait_for_targets(&targets, within(600)).await.unwrap_err();
     let Error::Wait(failure) = &error else { panic!("{error}") };
-    assert_eq!(failure.cause(), Some(CauseId::QuotaExceeded), "{failure}");
+    assert_eq!(failure.root_cause(), Some(CauseId::QuotaExceeded), "{failure}");
 
     // The controller waits each time for as long as it has tried. Right after a try that came so late, its next one comes
     // later than a refusal would end a wait.
@@ -120,9 +120,9 @@ async fn after_a_quota_was_raised_the_next_wait_lasts_until_the_pods_are_tried_a
     };
     tokio::time::timeout(Duration::from_secs(90), late).await.expect("the controller tries again");
     let quota = case.get("", "ResourceQuota", "q").await.unwrap();
-    let (kind, quota) = (Kind::versions("", "ResourceQuota").remove(0), ObjectRef::of(&quota).unwrap());
-    case.server().merge(&kind, &quota, &json!({"spec": {"hard": {"pods": "10"}}})).await.unwrap();
-    let (waited, ()) = futures::join!(case.engine.wait(&targets, within(120)), make_ready(&case));
+    let (kind, quota) = (Kind::needed_versions("", "ResourceQuota").remove(0), ObjectRef::of(&quota).unwrap());
+    case.server().patch_object(&kind, &quota, &json!({"spec": {"hard": {"pods": "10"}}})).await.unwrap();
+    let (waited, ()) = futures::join!(case.engine.wait_for_targets(&targets, within(120)), make_ready(&case));
     waited.unwrap();
     remove(&case).await;
 }
@@ -136,13 +136,13 @@ async fn a_cause_is_told_once_while_its_object_is_written_again_and_again() {
         told(&case, "exceeded quota").await;
         for touch in 0..5 {
             let annotation = json!({"metadata": {"annotations": {"example.com/touch": touch.to_string()}}});
-            case.server().merge(&kind, &deployment, &annotation).await.unwrap();
+            case.server().patch_object(&kind, &deployment, &annotation).await.unwrap();
             // There is a look in between.
             tokio::time::sleep(Duration::from_millis(2500)).await;
         }
     };
     let options = WaitOptions { fail_early: false, ..within(20) };
-    let (waited, ()) = futures::join!(case.engine.wait(&targets, options), touching);
+    let (waited, ()) = futures::join!(case.engine.wait_for_targets(&targets, options), touching);
     assert!(waited.unwrap_err().is_timeout());
     let told = lines(&case);
     assert_each_once(&told);
@@ -164,7 +164,7 @@ async fn what_exists_without_a_rule_for_its_kind_is_ready_with_a_note() {
         }
     };
     let revision = tokio::time::timeout(Duration::from_secs(60), revision).await.expect("the set has a revision");
-    case.engine.wait(&[target(&case, "apps", "ControllerRevision", &revision)], within(30)).await.unwrap();
+    case.engine.wait_for_targets(&[target(&case, "apps", "ControllerRevision", &revision)], within(30)).await.unwrap();
     let told = case.events.lock().unwrap().clone();
     let noted = |event: &Event| matches!(event, Event::Ready { object, note: Some(note), .. } if object.name == revision && note.contains("no rule"));
     assert!(told.iter().any(noted), "{told:?}");
@@ -191,9 +191,9 @@ async fn in_order_only_what_keeps_the_first_ends_a_wait_early() {
     let late = |event: &Event| matches!(event, Event::Waiting { object, message, .. } if object.name == "d" && message.contains("exceeded quota"));
     assert!(told.iter().any(late), "{told:?}");
 
-    let error = case.engine.wait(&targets, within(600)).await.unwrap_err();
+    let error = case.engine.wait_for_targets(&targets, within(600)).await.unwrap_err();
     let Error::Wait(failure) = &error else { panic!("{error}") };
-    assert_eq!((failure.cause(), failure.timed_out), (Some(CauseId::QuotaExceeded), false), "{failure}");
+    assert_eq!((failure.root_cause(), failure.timed_out), (Some(CauseId::QuotaExceeded), false), "{failure}");
     remove(&case).await;
 }
 
@@ -205,9 +205,9 @@ async fn a_namespace_that_forbids_the_pods_is_named() {
     case.install(&all).await.unwrap();
     let warnings = case.events.lock().unwrap().iter().filter(|e| matches!(e, Event::Warning { .. })).count();
     assert!(warnings == 0, "enforce alone does not warn");
-    let error = case.engine.wait(&[target(&case, "apps", "Deployment", "d")], within(600)).await.unwrap_err();
+    let error = case.engine.wait_for_targets(&[target(&case, "apps", "Deployment", "d")], within(600)).await.unwrap_err();
     let Error::Wait(failure) = &error else { panic!("{error}") };
-    assert_eq!(failure.cause(), Some(CauseId::PodSecurity), "{failure}");
+    assert_eq!(failure.root_cause(), Some(CauseId::PodSecurity), "{failure}");
     assert!(failure.waited < Duration::from_secs(30), "{failure}");
     remove(&case).await;
 }
@@ -218,7 +218,7 @@ async fn objects_become_ready_while_they_are_watched_and_each_state_is_told_once
     case.install(&objects(&case)).await.unwrap();
     let ready = make_ready(&case);
     let targets = [target(&case, "apps", "Deployment", "d"), target(&case, "", "Service", "s")];
-    let (waited, ()) = futures::join!(case.engine.wait(&targets, within(60)), ready);
+    let (waited, ()) = futures::join!(case.engine.wait_for_targets(&targets, within(60)), ready);
     waited.unwrap();
     let told = lines(&case);
     assert_each_once(&told);
@@ -251,15 +251,15 @@ async fn make_ready(case: &Case) {
 
 /// Plays the kubelet: every pod of the deployment gets this status, once there is one.
 async fn set_pods(case: &Case, status: &Value) {
-    let pods = Kind::versions("", "Pod").remove(0);
+    let pods = Kind::needed_versions("", "Pod").remove(0);
     for _ in 0..100 {
         tokio::time::sleep(Duration::from_millis(300)).await;
         let selection = Selection { namespace: Some(&case.namespace), labels: Some("app=d"), ..Default::default() };
-        let found = case.server().list(&pods, &selection).await.unwrap();
+        let found = case.server().list_objects(&pods, &selection).await.unwrap();
         for pod in &found {
             let path = format!(
                 "{}/{}/status",
-                pods.collection(Some(&case.namespace)),
+                pods.collection_path(Some(&case.namespace)),
                 pod["metadata"]["name"].as_str().unwrap()
             );
             let request = http::Request::patch(path)
@@ -337,7 +337,7 @@ async fn what_crashed_before_the_wait_began_may_still_become_ready_and_a_crash_a
     case.install(&objects(&case)).await.unwrap();
     let targets = [target(&case, "apps", "Deployment", "d")];
     set_pods(&case, &crashed(5, false)).await;
-    let (waited, ()) = futures::join!(case.engine.wait(&targets, within(90)), heal(&case));
+    let (waited, ()) = futures::join!(case.engine.wait_for_targets(&targets, within(90)), heal(&case));
     waited.unwrap();
 
     // In its own turn as well: what is before it is there already.
@@ -359,7 +359,7 @@ async fn what_crashed_before_the_wait_began_may_still_become_ready_and_a_crash_a
         let options = WaitOptions { in_order, ..within(90) };
         let (waited, ()) = futures::join!(case.engine.wait_each(targets, options, |_| {}), worse);
         let Err(Error::Wait(failure)) = waited else { panic!("{waited:?}") };
-        assert_eq!((failure.cause(), failure.timed_out), (Some(CauseId::CrashLoop), false), "{failure}");
+        assert_eq!((failure.root_cause(), failure.timed_out), (Some(CauseId::CrashLoop), false), "{failure}");
         assert!(begun.elapsed() > Duration::from_secs(6), "given up for a crash of before");
     }
     remove(&case).await;
@@ -392,13 +392,13 @@ async fn an_image_that_was_missing_before_the_wait_began_may_be_pulled_at_the_ne
             }
         };
         let begun = Instant::now();
-        let (waited, ()) = futures::join!(case.engine.wait(&targets, within(90)), trying);
+        let (waited, ()) = futures::join!(case.engine.wait_for_targets(&targets, within(90)), trying);
         if pushed {
             waited.unwrap();
             continue;
         }
         let Err(Error::Wait(failure)) = waited else { panic!("{waited:?}") };
-        assert_eq!((failure.cause(), failure.timed_out), (Some(CauseId::ImageNotFound), false), "{failure}");
+        assert_eq!((failure.root_cause(), failure.timed_out), (Some(CauseId::ImageNotFound), false), "{failure}");
         assert!(begun.elapsed() > pause, "given up for a try of before");
     }
     remove(&case).await;

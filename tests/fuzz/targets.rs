@@ -30,18 +30,18 @@ use tokio::runtime::Runtime;
 
 fn agent() -> &'static Chart {
     static CHART: OnceLock<Chart> = OnceLock::new();
-    let newest = versions().newest().version;
-    CHART.get_or_init(|| Chart::load(Kind::Agent, newest).expect("the newest line has an agent"))
+    let newest = embedded_versions().newest_row().version;
+    CHART.get_or_init(|| Chart::load_embedded(Kind::Agent, newest).expect("the newest line has an agent"))
 }
 
 /// Bytes as a file of values: whatever they are, either an error that can be shown, or objects of the same kinds as
 /// without them, which read back as they were written.
 pub(crate) fn values(data: &[u8]) {
     let chart = agent();
-    let tree = match chart.values().file("fuzz.yaml", data).build(AgentValues::schema) {
+    let tree = match chart.values_builder().file("fuzz.yaml", data).build(AgentValues::schema) {
         Ok(tree) => tree,
         Err(problems) => {
-            assert!(problems.has_errors() && !problems.render(true).is_empty());
+            assert!(problems.has_errors() && !problems.render_diagnostics(true).is_empty());
             return;
         }
     };
@@ -73,12 +73,12 @@ pub(crate) fn set(data: &[u8]) {
     let read = |path: &str| Ok(path.as_bytes().to_vec());
     let builder =
         || ValuesBuilder::new(None).file("below.yaml", b"a: {b: [1, {c: 2}]}\n").set_with(kind, argument, &read);
-    match builder().peek() {
+    match builder().peek_values() {
         Ok(values) => {
             assert!(depth(&values) <= 64, "deeper than values may nest");
-            assert_eq!(builder().peek().expect("the same again"), values);
+            assert_eq!(builder().peek_values().expect("the same again"), values);
         }
-        Err(problems) => assert!(!problems.render(true).is_empty()),
+        Err(problems) => assert!(!problems.render_diagnostics(true).is_empty()),
     }
 }
 
@@ -110,7 +110,7 @@ fn ours() -> pki::Kubeconfig {
 /// merged into it so that they can be removed again, or it is left alone. Nothing is connected to, run or read.
 pub(crate) fn kubeconfig(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    if let Ok(mut config) = kubeconfig_check::parse(text) {
+    if let Ok(mut config) = kubeconfig_check::parse_kubeconfig(text) {
         for user in config.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
             (user.exec, user.token_file, user.client_certificate, user.client_key) = (None, None, None, None);
         }
@@ -208,15 +208,15 @@ pub(crate) fn answers(data: &[u8]) {
         let _ = serde_json::from_slice::<WatchEvent<Lenient<Cluster>>>(body);
         let _ = serde_json::from_slice::<ObjectList<PartialObjectMeta<Cluster>>>(body);
         if let Ok(value) = serde_json::from_slice::<Value>(body) {
-            let _ = kstatus::evaluate(&value, Some(1));
+            let _ = kstatus::evaluate_status(&value, Some(1));
         }
     }
     runtime().block_on(async {
         let owner = || Owner::new("ControlPlane", "demo", "fleet");
-        let engine = || Engine::reader(server(all.clone()), owner());
-        match engine().state().await {
+        let engine = || Engine::new_reader(server(all.clone()), owner());
+        match engine().read_state().await {
             Ok(state) => {
-                let size = state.size();
+                let size = state.content_size();
                 assert!(state.is_empty() || size > 0);
                 if let Some(lock) = &state.lock {
                     let _ = engine().is_over(lock);
@@ -231,15 +231,15 @@ pub(crate) fn answers(data: &[u8]) {
         ];
         let targets =
             targets.map(|(group, kind, name)| WaitTarget::new(group, kind, Some("fleet"), name).expect("in the table"));
-        for diagnosis in engine().diagnose(&targets).await {
+        for diagnosis in engine().diagnose_targets(&targets).await {
             assert!(!diagnosis.to_string().is_empty());
         }
-        let _ = engine().drift().await;
+        let _ = engine().find_drift().await;
         let error: Result<Value, ApiError> = engine().server().get_path("/version").await;
         if let Err(error) = error {
             assert!(!error.to_string().is_empty() && !error.without_values().to_string().is_empty());
         }
         let (hosting, hub) = (server(all.clone()), server(all.iter().rev().cloned().collect()));
-        let _ = health::look(Ok(&hosting), Ok(&hub), "fleet", Some("https://192.0.2.1:6443")).await;
+        let _ = health::observe_health(Ok(&hosting), Ok(&hub), "fleet", Some("https://192.0.2.1:6443")).await;
     });
 }

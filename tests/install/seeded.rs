@@ -153,9 +153,9 @@ fn a_certificate_of_a_wrong_authority() {
     let site = Site::on("current");
     let ran = with_certificate(&site, |_| {
         let now = Timestamp::now();
-        let stranger = Authorities::generate(now, &Lifetimes::default()).unwrap();
-        let leaf = Leaf::ApiServerEtcdClient.spec(Vec::new());
-        pki::issue(&stranger, &leaf, now, &Lifetimes::default()).unwrap()
+        let stranger = Authorities::generate_authorities(now, &Lifetimes::default()).unwrap();
+        let leaf = Leaf::ApiServerEtcdClient.to_spec(Vec::new());
+        pki::issue_leaf(&stranger, &leaf, now, &Lifetimes::default()).unwrap()
     });
     tells(&ran, "certificate-untrusted");
     // What the hint says.
@@ -168,8 +168,8 @@ fn a_certificate_that_has_expired() {
     let ran = with_certificate(&site, |kept| {
         let authorities = Authorities::from_map(kept, Timestamp::now()).unwrap();
         let past = Timestamp::now() - jiff::SignedDuration::from_hours(24 * 365 * 3);
-        let leaf = Leaf::ApiServerEtcdClient.spec(Vec::new());
-        pki::issue(&authorities, &leaf, past, &Lifetimes::default()).unwrap()
+        let leaf = Leaf::ApiServerEtcdClient.to_spec(Vec::new());
+        pki::issue_leaf(&authorities, &leaf, past, &Lifetimes::default()).unwrap()
     });
     tells(&ran, "certificate-expired");
     site.install(site.version()).succeeds();

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use fleetctl::api::version::KubeMinor;
 use fleetctl::chart::patch::Patches;
-use fleetctl::chart::versions::select::{Request, Selection, select};
-use fleetctl::chart::{Chart, Kind, Object, RenderInput, Rendered, Row, ValuesBuilder, output, presets, versions};
-use fleetctl::control_plane::endpoint::exposure::unknown;
+use fleetctl::chart::versions::select::{Request, Selection, select_row};
+use fleetctl::chart::{Chart, Kind, Object, RenderInput, Rendered, Row, ValuesBuilder, output, embedded_presets, versions};
+use fleetctl::control_plane::endpoint::exposure::unknown_endpoint;
 use fleetctl::control_plane::endpoint::exposure::{Endpoint, endpoint_from_values};
 use fleetctl::control_plane::plan::Plan;
 use fleetctl::control_plane::values::{ControlPlaneValues, ExposureType};
 use fleetctl::install::release_spec::load_chart;
-use fleetctl::pki::placeholders;
+use fleetctl::pki::placeholder_files;
 use fleetctl::workload_cluster::values::AgentValues;
 use serde_json::{Value, json};
 
@@ -49,9 +49,9 @@ impl Set {
 /// All of them, newest line first.
 pub(crate) fn sets() -> Vec<Set> {
     let mut sets = Vec::new();
-    for row in versions().rows() {
+    for row in embedded_versions().rows() {
         for kind in [Kind::ControlPlane, Kind::Agent] {
-            let files = presets().map(|preset| (preset.name, preset.text));
+            let files = embedded_presets().map(|preset| (preset.name, preset.text));
             let fixtures = FIXTURES.iter().filter(|(of, ..)| *of == kind).map(|(_, name, text)| (*name, *text));
             for (name, text) in [("defaults", "")].into_iter().chain(files).chain(fixtures) {
                 // A preset is not for every chart, nor a newer line's values for an older one.
@@ -67,7 +67,7 @@ pub(crate) fn sets() -> Vec<Set> {
 fn render(kind: Kind, row: &'static Row, text: &str) -> Option<Rendered> {
     let version = row.version.to_string();
     let request = Request { version: Some(&version), image_tag: None, server: None };
-    let selection = select(versions(), request).unwrap();
+    let selection = select_row(embedded_versions(), request).unwrap();
     match kind {
         Kind::ControlPlane => control_plane(&selection, text),
         Kind::Agent => agent(&selection, text),
@@ -75,7 +75,7 @@ fn render(kind: Kind, row: &'static Row, text: &str) -> Option<Rendered> {
 }
 
 fn with(chart: &Chart, text: &str) -> ValuesBuilder {
-    chart.values().file("values.yaml", text.as_bytes())
+    chart.values_builder().file("values.yaml", text.as_bytes())
 }
 
 fn control_plane(selection: &Selection<'_>, text: &str) -> Option<Rendered> {
@@ -87,15 +87,15 @@ fn control_plane(selection: &Selection<'_>, text: &str) -> Option<Rendered> {
     let kind = if wanted.kind == ExposureType::Auto { ExposureType::NodePort } else { wanted.kind };
     let endpoint = endpoint_from_values(wanted).unwrap_or_else(|_| Endpoint {
         node_port: wanted.node_port.and_then(|port| u16::try_from(port).ok()),
-        ..unknown(kind)
+        ..unknown_endpoint(kind)
     });
-    Some(plan.render(&endpoint, &placeholders()).unwrap_or_else(|error| panic!("{error}")))
+    Some(plan.render_control_plane(&endpoint, &placeholder_files()).unwrap_or_else(|error| panic!("{error}")))
 }
 
 /// The objects of the newest control plane with these texts in variables and annotations of the API server, by values and by
 /// a patch.
 pub(crate) fn with_hostile_texts(texts: &[String]) -> Vec<Value> {
-    let selection = select(versions(), Request { version: Some("v1.1"), ..Request::default() }).unwrap();
+    let selection = select_row(embedded_versions(), Request { version: Some("v1.1"), ..Request::default() }).unwrap();
     let chart = load_chart(Kind::ControlPlane, &selection).unwrap();
     let numbered = |prefix: &str| -> serde_json::Map<String, Value> {
         texts.iter().enumerate().map(|(number, text)| (format!("example.com/{prefix}{number}"), json!(text))).collect()
@@ -105,15 +105,15 @@ pub(crate) fn with_hostile_texts(texts: &[String]) -> Vec<Value> {
     let values = json!({"apiserver": {"extraEnv": env, "podAnnotations": numbered("n")}});
     let patch = json!({"kind": "Deployment", "metadata": {"name": "apiserver"},
         "spec": {"template": {"metadata": {"annotations": numbered("p")}}}});
-    let patches = Patches::read([("p.yaml".to_owned(), Ok(output::object_yaml(&patch).into_bytes()))]).unwrap();
+    let patches = Patches::read_patch_files([("p.yaml".to_owned(), Ok(output::object_yaml(&patch).into_bytes()))]).unwrap();
     let builder = with(&chart, &output::object_yaml(&values));
     let plan = Plan::new("demo".parse().unwrap(), "fleet".parse().unwrap(), &selection, chart, builder).unwrap();
-    let rendered = plan.with_patches(patches).render(&unknown(ExposureType::NodePort), &placeholders()).unwrap();
+    let rendered = plan.with_patches(patches).render_control_plane(&unknown_endpoint(ExposureType::NodePort), &placeholder_files()).unwrap();
     rendered.objects.into_iter().map(|object| object.json).collect()
 }
 
 fn agent(selection: &Selection<'_>, text: &str) -> Option<Rendered> {
-    let chart = Chart::load(Kind::Agent, selection.row.charts[&Kind::Agent]).unwrap().with_row(selection.row.clone());
+    let chart = Chart::load_embedded(Kind::Agent, selection.row.charts[&Kind::Agent]).unwrap().with_row(selection.row.clone());
     let tree = with(&chart, text).build_checked(AgentValues::schema()).ok()?;
     let values: AgentValues = tree.deserialize().unwrap();
     let input = RenderInput {

@@ -20,7 +20,7 @@ fn run(_: &str, case: &Value) -> Value {
         withheld: case.get("withheld").and_then(Value::as_i64).unwrap_or_default(),
         copies: &copies,
     };
-    let mut status = source.status();
+    let mut status = source.aggregate_status();
     // The cases hold the one condition of a Job, and addresses, without what is around them.
     if let (Some(conditions), "Job") = (status.remove("conditions"), source.kind) {
         status.insert("condition".to_owned(), conditions[0]["type"].clone());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fleetctl::placement::copy::Share;
 use fleetctl::placement::decide::{
-    Current, Decision, DirectDecision, Group, How, Mode, Target, decide, decide_direct, deciding_order,
+    Current, Decision, DirectDecision, Group, How, Mode, Target, decide_group, decide_direct, deciding_order,
 };
 use fleetctl::placement::facts::Facts;
 use fleetctl::placement::fleet::{Cluster, Fleet};
@@ -20,7 +20,7 @@ fn fleet(case: &Value) -> Fleet {
         let is = |name: &str, otherwise: bool| value.get(name).and_then(Value::as_bool).unwrap_or(otherwise);
         let room = room(&mut fleet, value);
         let read = |name: &str| value.get(name).cloned();
-        fleet.set(Cluster {
+        fleet.set_cluster(Cluster {
             labels: read("labels").map(|labels| serde_json::from_value(labels).unwrap()).unwrap_or_default(),
             taints: read("taints").map(|taints| serde_json::from_value(taints).unwrap()).unwrap_or_default(),
             ready: is("ready", true),
@@ -159,7 +159,7 @@ fn run(_: &str, case: &Value) -> Value {
     let (mut direct, mut unmatched) = (Vec::new(), Vec::new());
     let mut members: BTreeMap<(String, String), Vec<&Facts>> = BTreeMap::new();
     for facts in &objects {
-        match policies.evaluate(facts, &namespace(case, facts.key.namespace())) {
+        match policies.match_object(facts, &namespace(case, facts.key.namespace())) {
             Match::Policy { policy, .. } => {
                 let name = GroupKey::new(facts, policy).group_name(&policy.name, |_| false);
                 members.entry((name, policy.name.clone())).or_default().push(facts);
@@ -179,8 +179,8 @@ fn run(_: &str, case: &Value) -> Value {
     for (group, policy) in &groups {
         let policy = policies.get(policy).unwrap();
         let current = current(case, &group.name);
-        let decision = decide(policy, group, &fleet, &current);
-        fleet.promise(group, &decision, &current);
+        let decision = decide_group(policy, group, &fleet, &current);
+        fleet.reserve_decision(group, &decision, &current);
         decided.push(print(&group.name, &policy.name, policy.spec.spread_constraints.is_some(), group, &decision));
     }
     json!({ "groups": decided, "direct": direct, "unmatched": unmatched })

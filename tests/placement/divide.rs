@@ -1,7 +1,7 @@
 //! Replicas over domains.
 
 use fleetctl::placement::copy::Share;
-use fleetctl::placement::divide::{Domain, Ties, divide, fill, job};
+use fleetctl::placement::divide::{Domain, Ties, divide_replicas, fill_domains, divide_job};
 use serde_json::{Map, Value, json};
 
 use crate::support::check;
@@ -29,15 +29,15 @@ fn run(what: &str, case: &Value) -> Value {
     if what == "walk" {
         let mut steps = Vec::new();
         for n in case["walk"].as_array().unwrap() {
-            let division = divide(n.as_i64().unwrap(), &domains, ties);
+            let division = divide_replicas(n.as_i64().unwrap(), &domains, ties);
             steps.push(by_name(&domains, numbers(&division.replicas)));
             domains.iter_mut().zip(division.replicas).for_each(|(domain, replicas)| domain.prev = replicas);
         }
         return json!({ "steps": steps });
     }
     if let Some(of_job) = case.get("job") {
-        let completions = divide(of_job["completions"].as_i64().unwrap(), &domains, ties);
-        let shares = job(&completions, of_job["parallelism"].as_i64().unwrap(), &domains, ties);
+        let completions = divide_replicas(of_job["completions"].as_i64().unwrap(), &domains, ties);
+        let shares = divide_job(&completions, of_job["parallelism"].as_i64().unwrap(), &domains, ties);
         let print = |share: Share| match share {
             Share::Job { completions, parallelism } => {
                 json!({ "completions": completions, "parallelism": parallelism })
@@ -48,7 +48,7 @@ fn run(what: &str, case: &Value) -> Value {
         return json!({ "replicas": by_name(&domains, shares), "withheld": completions.withheld });
     }
     let n = case["n"].as_i64().unwrap();
-    let division = if is("fill") { fill(n, &domains) } else { divide(n, &domains, ties) };
+    let division = if is("fill") { fill_domains(n, &domains) } else { divide_replicas(n, &domains, ties) };
     json!({ "replicas": by_name(&domains, numbers(&division.replicas)), "withheld": division.withheld })
 }
 

@@ -15,7 +15,7 @@ fn run(_: &str, case: &Value) -> Value {
     let counted = |key: &str| case["counted"].get(key).and_then(Value::as_i64).unwrap_or_default();
     let need = |facts: &'_ fleetctl::placement::facts::Facts| {
         let counted = counted(facts.key.as_str());
-        (facts.workload.pods() - counted, counted)
+        (facts.workload.pods_at_once() - counted, counted)
     };
     let each = objects.iter().filter_map(|facts| {
         let (pods, counted) = need(facts);
@@ -23,7 +23,7 @@ fn run(_: &str, case: &Value) -> Value {
         Some(Need::new(resources, &facts.key, shape, pods, counted, facts.workload == Workload::DaemonSet))
     });
     let needs = Needs::new(resources, each.collect());
-    let fit = room.fit(resources, &needs);
+    let fit = room.check_fit(resources, &needs);
     let why = if let Fit::No(reason) = &fit { reason.to_string() } else { String::new() };
     let share = room.share_left(&needs).unwrap().to_string();
     json!({ "fits": why.is_empty(), "why": why, "sure": fit == Fit::Fits, "freeShare": share })

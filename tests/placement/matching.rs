@@ -12,7 +12,7 @@ fn names(losers: &[&Policy]) -> Vec<String> {
 fn run(_: &str, case: &Value) -> Value {
     let policies = policies(&case["policies"]);
     let facts = facts(&case["object"]);
-    match policies.evaluate(&facts, &namespace(case, facts.key.namespace())) {
+    match policies.match_object(&facts, &namespace(case, facts.key.namespace())) {
         Match::Never(_) => json!({ "by": "Never" }),
         Match::Nowhere { losers } => json!({ "by": "Nowhere", "losers": names(&losers) }),
         Match::Annotation { losers, ignores_spread_onto: true, .. } => {

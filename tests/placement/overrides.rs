@@ -9,7 +9,7 @@ fn edit(case: &Value) -> Result<Value, PathError> {
     let path = FieldPath::parse(case["fieldPath"].as_str().unwrap())?;
     path.check_allowed()?;
     let mut object = case["object"].clone();
-    path.set(&mut object, case["value"].clone())?;
+    path.set_field(&mut object, case["value"].clone())?;
     Ok(object)
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use fleetctl::api::crd::cluster::Taint;
 use fleetctl::placement::copy::Share;
-use fleetctl::placement::decide::{Current, Decision, Group, How, Target, decide};
-use fleetctl::placement::divide::{Domain, Ties, divide, fill};
+use fleetctl::placement::decide::{Current, Decision, Group, How, Target, decide_group};
+use fleetctl::placement::divide::{Domain, Ties, divide_replicas, fill_domains};
 use fleetctl::placement::facts::Facts;
 use fleetctl::placement::fleet::{Cluster, Fleet};
 use fleetctl::placement::matching::Policy;
@@ -99,8 +99,8 @@ fn fleet<'a>(clusters: impl IntoIterator<Item = (&'a str, &'a Vec<NodePart>)>) -
                 taints: taints.into(),
             }
         };
-        let room = fleet.room(nodes.iter().enumerate().map(node).collect(), Vec::new());
-        fleet.set(Cluster::new(name, room));
+        let room = fleet.build_capacity(nodes.iter().enumerate().map(node).collect(), Vec::new());
+        fleet.set_cluster(Cluster::new(name, room));
     }
     fleet
 }
@@ -185,24 +185,24 @@ proptest! {
         let before = fleet.clone();
         let group = Group::new("g", &policy, &objects);
         let decision = decide(&policy, &group, &fleet, &Current::default());
-        fleet.promise(&group, &decision, &Current::default());
+        fleet.reserve_decision(&group, &decision, &Current::default());
         for target in &decision.targets {
             let (before, after) = (before.get(&target.cluster).unwrap(), fleet.get(&target.cluster).unwrap());
             let mut taken = 0;
-            for ((_, before), (node, after)) in before.room.free(fleet.resources()).zip(after.room.free(fleet.resources())) {
+            for ((_, before), (node, after)) in before.room.free_by_node(fleet.resources()).zip(after.room.free_by_node(fleet.resources())) {
                 prop_assert!(after["cpu"] >= 0 && after["pods"] >= 0, "{} of {} is oversubscribed", node, target.cluster);
                 taken += before["cpu"] - after["cpu"];
             }
             let share = |facts: &Facts| match target.replicas.get(&facts.key) {
                 Some(Share::Replicas(replicas)) => *replicas,
-                _ => facts.workload.pods(),
+                _ => facts.workload.pods_at_once(),
             };
             let asked: i64 =
-                objects.iter().map(|facts| facts.shape.as_ref().unwrap().request("cpu") * share(facts)).sum();
+                objects.iter().map(|facts| facts.shape.as_ref().unwrap().requested_amount("cpu") * share(facts)).sum();
             prop_assert_eq!(taken, asked, "all pods of a target have room there");
         }
         if matches!(decision.how, Some(How::Divide)) {
-            let wanted: i64 = objects.iter().map(|facts| facts.workload.pods()).sum();
+            let wanted: i64 = objects.iter().map(|facts| facts.workload.pods_at_once()).sum();
             prop_assert_eq!(replicas(&decision.targets).values().sum::<i64>() + decision.withheld, wanted);
         }
     }
@@ -225,7 +225,7 @@ proptest! {
         let mut fleet = fleet(named(&clusters));
         let group = Group::new("g", &policy, &objects);
         let first = decide(&policy, &group, &fleet, &Current::default());
-        fleet.promise(&group, &first, &Current::default());
+        fleet.reserve_decision(&group, &first, &Current::default());
         let current = Current { targets: first.targets.clone(), ..Current::default() };
         let again = decide(&policy, &group, &fleet, &current);
         prop_assert_eq!(&again.targets, &first.targets);
@@ -240,7 +240,7 @@ proptest! {
         let first = decide(&policy, &group, &fleet, &Current::default());
         for name in NAMES {
             let mut without = fleet.clone();
-            if first.targets.iter().any(|target| target.cluster == name) || !without.remove(name) {
+            if first.targets.iter().any(|target| target.cluster == name) || !without.remove_cluster(name) {
                 continue;
             }
             let again = decide(&policy, &group, &without, &Current::default());

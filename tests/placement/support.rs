@@ -9,7 +9,7 @@ use fleetctl::api::crd::cluster::Taint;
 use fleetctl::placement::facts::Facts;
 use fleetctl::placement::fleet::Fleet;
 use fleetctl::placement::matching::{Policies, Policy};
-use fleetctl::placement::room::{Node, Promise, Room, amounts};
+use fleetctl::placement::room::{Node, Promise, Room, read_node_amounts};
 use serde_json::{Value, json};
 
 /// Runs every case of a file and compares; fails with the names of all cases that differ.
@@ -30,7 +30,7 @@ pub(crate) fn check(file: &str, count: usize, run: impl Fn(&str, &Value) -> Valu
 
 pub(crate) fn policy(value: &Value) -> Policy {
     let policy: SchedulePolicy = serde_json::from_value(value.clone()).unwrap();
-    Policy::read(&policy).unwrap()
+    Policy::from_schedule_policy(&policy).unwrap()
 }
 
 pub(crate) fn policies(value: &Value) -> Policies {
@@ -38,7 +38,7 @@ pub(crate) fn policies(value: &Value) -> Policies {
 }
 
 pub(crate) fn facts(value: &Value) -> Facts {
-    Facts::read(value).unwrap()
+    Facts::from_manifest(value).unwrap()
 }
 
 /// The labels of a namespace; none where the case does not name it.
@@ -49,19 +49,19 @@ pub(crate) fn namespace(case: &Value, name: &str) -> BTreeMap<String, String> {
 
 /// The nodes of a case's cluster and what is reserved of them.
 pub(crate) fn room(fleet: &mut Fleet, cluster: &Value) -> Room {
-    let amounts = |value: &Value| amounts(&serde_json::from_value(value.clone()).unwrap());
+    let amounts = |value: &Value| read_node_amounts(&serde_json::from_value(value.clone()).unwrap());
     let taints = |node: &Value| -> Vec<Taint> {
         node.get("taints").map(|taints| serde_json::from_value(taints.clone()).unwrap()).unwrap_or_default()
     };
     let node = |node: &Value| Node {
         name: node["name"].as_str().unwrap().to_owned(),
-        capacity: amounts(&node["capacity"]),
-        available: amounts(node.get("available").unwrap_or(&node["capacity"])),
+        capacity: read_node_amounts(&node["capacity"]),
+        available: read_node_amounts(node.get("available").unwrap_or(&node["capacity"])),
         labels: node.get("labels").map(|labels| Arc::new(serde_json::from_value(labels.clone()).unwrap())),
         taints: taints(node).into(),
     };
     let nodes = cluster["nodes"].as_array().unwrap().iter().map(node).collect();
-    let mut room = fleet.room(nodes, Vec::new());
+    let mut room = fleet.build_capacity(nodes, Vec::new());
     for (number, reserved) in cluster["reserved"].as_array().into_iter().flatten().enumerate() {
         let daemon = reserved.get("daemon").and_then(Value::as_bool) == Some(true);
         let kind = if daemon { "DaemonSet" } else { "Deployment" };
@@ -71,7 +71,7 @@ pub(crate) fn room(fleet: &mut Fleet, cluster: &Value) -> Room {
         let pods = reserved["pods"].as_i64().unwrap_or_default();
         let shape = object.shape.unwrap();
         let group = format!("others-{number}").into();
-        room.promise(fleet.resources(), vec![Promise { group, object: object.key, shape, pods, daemon }]);
+        room.reserve_pods(fleet.resources(), vec![Promise { group, object: object.key, shape, pods, daemon }]);
     }
     room
 }

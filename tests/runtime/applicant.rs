@@ -39,7 +39,7 @@ impl ControlPlane {
         let dir = tempfile::tempdir().expect("a folder");
         let init_file = dir.path().join("kubeconfig");
         fs_err::write(&init_file, &secret.data.expect("it has data")["kubeconfig"].0).expect("written");
-        let init = Init::read(&init_file).expect("it is whole");
+        let init = Init::read_mounted_file(&init_file).expect("it is whole");
         Self { scheduler, init_file, init, _dir: dir }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fleetctl::api::crd::condition::find;
+use fleetctl::api::crd::condition::find_condition;
 use fleetctl::api::labels::{BOOTSTRAP_STATUS, INIT_SECRET, SCHEDULER_MANAGER};
 use fleetctl::check::inside;
 use fleetctl::scheduler::leader::status;
@@ -168,7 +168,7 @@ async fn what_a_service_has_to_answer_for_is_refused_and_named_where_it_is_there
 
     // What is there already is named, can be labelled, put right and deleted.
     wait("both are named", async || {
-        let inside = inside::inside(&client, "fleet").await.unwrap();
+        let inside = inside::read_inside(&client, "fleet").await.unwrap();
         let names = |found: &[inside::Served]| found.iter().map(|one| one.name.clone()).collect::<Vec<_>>();
         names(&inside.conversions) == [format!("deeds.{before}")]
             && names(&inside.own_api.api_services) == [format!("v1beta1.gauge.{before}")]
@@ -179,7 +179,7 @@ async fn what_a_service_has_to_answer_for_is_refused_and_named_where_it_is_there
     let none = json!({"spec": {"conversion": {"strategy": "None", "webhook": null}}});
     definitions.patch(&format!("deeds.{before}"), &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
     services.delete(&format!("v1beta1.gauge.{before}"), &DeleteParams::default()).await.unwrap();
-    let inside = inside::inside(&client, "fleet").await.unwrap();
+    let inside = inside::read_inside(&client, "fleet").await.unwrap();
     assert_eq!((inside.conversions, inside.own_api.unread), (Vec::new(), None));
     for group in [before, later] {
         definitions.delete(&format!("deeds.{group}"), &DeleteParams::default()).await.unwrap();
@@ -216,11 +216,11 @@ async fn the_init_secret_follows_the_address_and_comes_back_when_deleted() {
         let (code, body) = scheduler.ask("/readyz").await;
         let Some(map) = maps.get_opt(BOOTSTRAP_STATUS).await.unwrap() else { return false };
         let conditions = status::conditions(&map);
-        let secret = find(&conditions, "InitSecretReady").map(|c| (c.status.clone(), c.reason.clone()));
+        let secret = find_condition(&conditions, "InitSecretReady").map(|c| (c.status.clone(), c.reason.clone()));
         code == 503
             && body.contains("AgentEndpointUnknown")
             && secret == Some(("False".to_owned(), "AgentEndpointUnknown".to_owned()))
-            && find(&conditions, "Bootstrapped").is_some_and(|c| c.status == "True")
+            && find_condition(&conditions, "Bootstrapped").is_some_and(|c| c.status == "True")
     })
     .await;
     let config = scheduler.dir.path().join("config.yaml");

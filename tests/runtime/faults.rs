@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use fleetctl::api::Cluster;
-use fleetctl::api::crd::condition::find;
+use fleetctl::api::crd::condition::find_condition;
 use fleetctl::daemon::metrics::Metrics;
 use fleetctl::k8s::connect::daemon_client;
 use futures::future::join_all;
@@ -29,13 +29,13 @@ use crate::support::{Link, Program, Wire, wait};
 async fn readiness(hub: &Client, name: &str) -> (String, String) {
     let cluster = Api::<Cluster>::all(hub.clone()).get_opt(name).await.unwrap();
     let conditions = cluster.and_then(|c| c.status).map(|s| s.conditions).unwrap_or_default();
-    find(&conditions, "Ready").map(|c| (c.status.clone(), c.reason.clone())).unwrap_or_default()
+    find_condition(&conditions, "Ready").map(|c| (c.status.clone(), c.reason.clone())).unwrap_or_default()
 }
 
 /// Status and message of `ClockSkew` of a cluster.
 async fn clock(hub: &Client, name: &str) -> Option<(String, String)> {
     let status = Api::<Cluster>::all(hub.clone()).get(name).await.unwrap().status.unwrap_or_default();
-    find(&status.conditions, "ClockSkew").map(|c| (c.status.clone(), c.message.clone()))
+    find_condition(&status.conditions, "ClockSkew").map(|c| (c.status.clone(), c.message.clone()))
 }
 
 /// Watches READY for a while; it may never be False.

@@ -1,7 +1,7 @@
 //! What an agent writes into its own objects, however wrong, is its own trouble and nobody else's.
 
 use fleetctl::api::Cluster;
-use fleetctl::api::crd::condition::find;
+use fleetctl::api::crd::condition::find_condition;
 use fleetctl::api::labels::LABEL_CLUSTER;
 use fleetctl::api::lenient::Lenient;
 use fleetctl::daemon::metrics::Metrics;
@@ -20,7 +20,7 @@ const FAR: &str = "9999-12-31T23:59:59Z";
 async fn is_ready(hub: &Client, name: &str) -> bool {
     let cluster = Api::<Lenient<Cluster>>::all(hub.clone()).get_opt(name).await.unwrap();
     let conditions = cluster.and_then(|read| read.0.status).map(|status| status.conditions).unwrap_or_default();
-    find(&conditions, "Ready").is_some_and(|ready| ready.status == "True")
+    find_condition(&conditions, "Ready").is_some_and(|ready| ready.status == "True")
 }
 
 /// Managed fields with a time that cannot be read.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fleetctl::api::Cluster;
-use fleetctl::api::crd::condition::find;
+use fleetctl::api::crd::condition::find_condition;
 use fleetctl::api::labels::LABEL_PLACED_BY;
 use fleetctl::api::lenient::Lenient;
 use fleetctl::api::registration::{ANNOTATION_DRAIN, ANNOTATION_LEAVE, ANNOTATION_STATE, IDENTITY_SECRET};
@@ -107,7 +107,7 @@ impl Scene {
     pub(crate) async fn readiness(&self) -> (String, String) {
         let cluster = self.clusters().get_opt(&self.name).await.unwrap();
         let conditions = cluster.and_then(|c| c.status).map(|s| s.conditions).unwrap_or_default();
-        find(&conditions, "Ready").map(|c| (c.status.clone(), c.reason.clone())).unwrap_or_default()
+        find_condition(&conditions, "Ready").map(|c| (c.status.clone(), c.reason.clone())).unwrap_or_default()
     }
 
     pub(crate) async fn until_ready(&self) -> Duration {
@@ -354,7 +354,7 @@ async fn a_restarted_scheduler_knows_everything_again_and_flips_nothing() {
     }
     let ready = |c: &Cluster| {
         let all = c.status.as_ref().unwrap().conditions.clone();
-        find(&all, "Ready").unwrap().last_transition_time.clone()
+        find_condition(&all, "Ready").unwrap().last_transition_time.clone()
     };
     assert_eq!(ready(&scene.clusters().get(&scene.name).await.unwrap()), ready(&before));
 }

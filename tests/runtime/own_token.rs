@@ -24,7 +24,7 @@ pub(crate) fn created(stage: &Stage, name: &str) -> Init {
     let secret: Secret = serde_saphyr::from_str(&String::from_utf8(ran.stdout).unwrap()).unwrap();
     assert_eq!(secret.metadata.name.as_deref(), Some("fleet-cluster-init-kubeconfig"));
     assert_eq!(secret.metadata.namespace.as_deref(), Some("fleet"));
-    Init::of(&secret).unwrap()
+    Init::from_init_secret(&secret).unwrap()
 }
 
 /// Time until the token for a cluster expires.
@@ -42,7 +42,7 @@ async fn a_token_lets_in_the_cluster_that_it_is_for_and_no_other_once() {
     let control_plane = ControlPlane::start(&stage, "").await;
     let own = Applicant::new(&fresh("own"));
     let init = created(&stage, &own.name);
-    assert_eq!(init.hub(), control_plane.init.hub());
+    assert_eq!(init.control_plane_digest(), control_plane.init.control_plane_digest());
     let other = Applicant::new(&fresh("other"));
     assert_eq!(other.ask(&init).await, Err("TokenForOtherCluster".to_owned()));
     assert!(life(&stage, &own.name).await > SignedDuration::from_mins(110), "a refusal does not use it up");

@@ -20,7 +20,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use fleetctl::api::crd::condition::find;
+use fleetctl::api::crd::condition::find_condition;
 use fleetctl::api::labels::{FINALIZER_AGENT_CLEANUP, LABEL_TARGET_CLUSTER, cluster_namespace};
 use fleetctl::api::{Condition, Schedule, ScheduleGroup, SchedulePolicy};
 use fleetctl::daemon::metrics::Metrics;
@@ -70,7 +70,7 @@ impl Fleet {
         let clusters: Api<fleetctl::api::Cluster> = Api::all(self.client());
         wait("the member is Ready", async || {
             let status = clusters.get(&name).await.unwrap().status.unwrap_or_default();
-            find(&status.conditions, "Ready").is_some_and(Condition::is_true)
+            find_condition(&status.conditions, "Ready").is_some_and(Condition::is_true)
         })
         .await;
         member
@@ -234,7 +234,7 @@ async fn a_deployment_goes_where_its_policy_says_and_its_status_comes_back() {
     wait_until_none("groups that are not available", async || {
         let is_available = |group: &ScheduleGroup| {
             let status = group.status.clone().unwrap_or_default();
-            find(&status.conditions, "Available").is_some_and(Condition::is_true)
+            find_condition(&status.conditions, "Available").is_some_and(Condition::is_true)
         };
         let groups = fleet.groups(&policy).await;
         let copies = fleet.copies(&east.name).await;
@@ -332,12 +332,12 @@ async fn what_has_no_room_says_so_and_is_placed_when_a_cluster_joins() {
     wait("the group says NoFit", async || {
         let [group] = &fleet.groups(&policy).await[..] else { return false };
         let status = group.status.clone().unwrap_or_default();
-        find(&status.conditions, "Scheduled").is_some_and(|condition| condition.reason == "NoFit")
+        find_condition(&status.conditions, "Scheduled").is_some_and(|condition| condition.reason == "NoFit")
     })
     .await;
     let [group] = &fleet.groups(&policy).await[..] else { panic!("one group") };
     let status = group.status.clone().unwrap();
-    let message = find(&status.conditions, "Scheduled").unwrap().message.clone();
+    let message = find_condition(&status.conditions, "Scheduled").unwrap().message.clone();
     assert!(message.contains("Insufficient cpu") && message.contains("asked"), "{message}");
     assert_eq!(status.clusters.iter().find(|row| row.name == small.name).unwrap().reason, "Insufficient cpu");
     assert!(fleet.copies(&small.name).await.is_empty());
@@ -388,7 +388,7 @@ async fn an_annotation_moves_an_object_without_a_gap_and_a_policy_that_goes_dele
     wait("the group says PolicyGone", async || {
         let [group] = &fleet.groups(&policy).await[..] else { return false };
         let status = group.status.clone().unwrap_or_default();
-        find(&status.conditions, "Scheduled").is_some_and(|condition| condition.reason == "PolicyGone")
+        find_condition(&status.conditions, "Scheduled").is_some_and(|condition| condition.reason == "PolicyGone")
     })
     .await;
     // Edits reach the copy all the same.

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use fleetctl::api::Cluster;
-use fleetctl::api::crd::condition::find;
+use fleetctl::api::crd::condition::find_condition;
 use fleetctl::daemon::metrics::{Durations, Metrics};
 use futures::StreamExt as _;
 use futures::future::join_all;
@@ -33,7 +33,7 @@ fn usage(pid: u32) -> (f64, u64) {
 }
 
 fn is_ready(cluster: &Cluster) -> bool {
-    cluster.status.as_ref().and_then(|s| find(&s.conditions, "Ready")).is_some_and(|ready| ready.status == "True")
+    cluster.status.as_ref().and_then(|s| find_condition(&s.conditions, "Ready")).is_some_and(|ready| ready.status == "True")
 }
 
 /// How often the scheduler has called one of ours not ready, by its own log.
@@ -44,7 +44,7 @@ fn called_not_ready(log: &str, prefix: &str) -> usize {
 }
 
 fn failures(metrics: &Metrics) -> f64 {
-    let failed = |name| metrics.value(name, &[("result", "failed")]);
+    let failed = |name| metrics.metric_value(name, &[("result", "failed")]);
     failed("fleet_agent_heartbeats_total") + failed("fleet_agent_reports_total")
 }
 
@@ -86,7 +86,7 @@ async fn a_crowd_of_agents_stays_ready() {
     pids.extend([("fleet-scheduler", control_plane.scheduler.pid()), ("agents", std::process::id())]);
     let before: Vec<_> = pids.iter().map(|(_, pid)| usage(*pid).0).collect();
     let [lease, status] = ["fleet_agent_heartbeat_seconds", "fleet_agent_report_seconds"];
-    let joining = [lease, status].map(|name| metrics.durations(name));
+    let joining = [lease, status].map(|name| metrics.histogram_durations(name));
     let (errors_before, told_before) = (failures(&metrics), called_not_ready(&control_plane.scheduler.log(), &prefix));
     let quiet = Instant::now();
     tokio::time::sleep(Duration::from_secs_f64(60.0 * minutes)).await;
@@ -100,7 +100,7 @@ async fn a_crowd_of_agents_stays_ready() {
         })
         .collect();
     let still =
-        [(lease, &joining[0]), (status, &joining[1])].map(|(name, before)| metrics.durations(name).since(before));
+        [(lease, &joining[0]), (status, &joining[1])].map(|(name, before)| metrics.histogram_durations(name).durations_since(before));
     let errors = failures(&metrics) - errors_before;
     let false_not_ready = called_not_ready(&control_plane.scheduler.log(), &prefix) - told_before;
 

@@ -23,7 +23,7 @@ const KEY: &str = "{key}";
 
 /// A common name with the digits of its key.
 fn of_key(common_name: &str, pair: &KeyPair) -> String {
-    common_name.replace(KEY, &digest::short(&pair.subject_public_key_info()))
+    common_name.replace(KEY, &digest::short_digest(&pair.subject_public_key_info()))
 }
 
 /// A request that is right but for what a test changes.

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use base64::Engine as _;
-use fleetctl::api::crd::condition::find;
+use fleetctl::api::crd::condition::find_condition;
 use fleetctl::api::labels::BOOTSTRAP_STATUS;
 use fleetctl::api::util::digest;
 use fleetctl::api::{Cluster, registration};
@@ -149,7 +149,7 @@ async fn follow(stage: &Stage, kubeconfig: &Path, script: &str) {
 async fn report_of(hub: &Client) -> String {
     let maps: Api<ConfigMap> = Api::namespaced(hub.clone(), "fleet");
     let map = maps.get(BOOTSTRAP_STATUS).await.unwrap();
-    find(&status::conditions(&map), "Bootstrapped").unwrap().message.clone()
+    find_condition(&status::conditions(&map), "Bootstrapped").unwrap().message.clone()
 }
 
 /// Makes the scheduler apply its objects anew, by a change of one of them that changes nothing, and waits until it has.
@@ -249,7 +249,7 @@ async fn operator(stage: &Stage, folder: &Path, file: &str) -> PathBuf {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
-    let user = format!("fleet-admin:{}", digest::short(&key.subject_public_key_info()));
+    let user = format!("fleet-admin:{}", digest::short_digest(&key.subject_public_key_info()));
     params.distinguished_name.push(DnType::OrganizationName, "fleet:admins");
     params.distinguished_name.push(DnType::CommonName, user);
     let pem = params.serialize_request(&key).unwrap().pem().unwrap();

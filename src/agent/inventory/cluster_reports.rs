@@ -16,7 +16,7 @@ use super::publish::Snapshot;
 use super::shards::{NODES, Shards};
 use crate::api::labels::{AGENT_MANAGER, cluster_namespace};
 use crate::api::{ClusterReport, ClusterReportSpec};
-use crate::k8s::connect::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 
 /// Prefix of the names of the reports; a number follows.
 const PREFIX: &str = "nodes-";
@@ -42,7 +42,7 @@ impl NodeReports {
     async fn load(&mut self) -> Result<&mut Shards, CallError> {
         if self.shards.is_none() {
             let mut shards = Shards::default();
-            for report in call(self.api.list(&ListParams::default())).await? {
+            for report in call_with_timeout(self.api.list(&ListParams::default())).await? {
                 let index = report.name_any().strip_prefix(PREFIX).and_then(|number| number.parse().ok());
                 if let Some(index) = index {
                     shards.add_existing(index, report.spec.available_resources.into_keys());
@@ -69,7 +69,7 @@ impl NodeReports {
             let name = format!("{PREFIX}{index}");
             let report = ClusterReport::new(&name, spec(&part, wall));
             let params = PatchParams::apply(AGENT_MANAGER).force();
-            call(api.patch(&name, &params, &Patch::Apply(&report))).await?;
+            call_with_timeout(api.patch(&name, &params, &Patch::Apply(&report))).await?;
             shards.record(index, part, now);
         }
         Ok(())
@@ -86,7 +86,7 @@ impl NodeReports {
             shards.assign([].iter());
         }
         for index in shards.orphans() {
-            match call(api.delete(&format!("{PREFIX}{index}"), &DeleteParams::default())).await {
+            match call_with_timeout(api.delete(&format!("{PREFIX}{index}"), &DeleteParams::default())).await {
                 Err(error) if !error.is_not_found() => return Err(error),
                 _ => shards.deleted(index),
             }

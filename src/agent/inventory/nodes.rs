@@ -8,9 +8,9 @@ use kube::ResourceExt as _;
 
 use super::pods::owner;
 use crate::api::crd::cluster::{NodeResources, Taint};
-use crate::api::quantity::{Milli, print};
+use crate::api::quantity::{Milli, format_quantity};
 pub use crate::placement::pods::Amounts;
-use crate::placement::pods::{add, amounts, pod_requests};
+use crate::placement::pods::{add_amounts, parse_amounts, pod_requests};
 
 /// A node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub fn node_facts(node: &Node) -> NodeFacts {
         provider_id: spec.provider_id.unwrap_or_default(),
         labels: Arc::new(node.labels().clone()),
         capacity: capacity.collect(),
-        allocatable: amounts(status.allocatable.as_ref()),
+        allocatable: parse_amounts(status.allocatable.as_ref()),
         taints: taints.map(|t| Taint { key: t.key, value: t.value.unwrap_or_default(), effect: t.effect }).collect(),
         usable: ready && spec.unschedulable != Some(true) && node.metadata.deletion_timestamp.is_none(),
     }
@@ -77,7 +77,7 @@ pub fn available<'a>(
     let mut used: BTreeMap<&str, Amounts> = BTreeMap::new();
     let mut count: BTreeMap<&str, Milli> = BTreeMap::new();
     for pod in pods {
-        add(used.entry(&pod.node).or_default(), &pod.requests);
+        add_amounts(used.entry(&pod.node).or_default(), &pod.requests);
         *count.entry(&pod.node).or_default() += 1000;
     }
     let free = |name: &str, node: &NodeFacts| {
@@ -93,7 +93,7 @@ pub fn available<'a>(
 
 /// Amounts as the Cluster's status holds them.
 pub fn printed(amounts: &BTreeMap<String, Amounts>) -> NodeResources {
-    let one = |values: &Amounts| values.iter().map(|(name, value)| (name.clone(), print(name, *value))).collect();
+    let one = |values: &Amounts| values.iter().map(|(name, value)| (name.clone(), format_quantity(name, *value))).collect();
     amounts.iter().map(|(node, values)| (node.clone(), one(values))).collect()
 }
 
@@ -101,11 +101,11 @@ pub fn printed(amounts: &BTreeMap<String, Amounts>) -> NodeResources {
 pub fn totals(amounts: &BTreeMap<String, Amounts>) -> BTreeMap<String, String> {
     let mut sum = Amounts::new();
     for values in amounts.values() {
-        add(&mut sum, values);
+        add_amounts(&mut sum, values);
     }
     sum.into_iter()
         .map(|(name, value)| {
-            let text = print(&name, value);
+            let text = format_quantity(&name, value);
             (name, text)
         })
         .collect()

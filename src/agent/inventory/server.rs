@@ -6,7 +6,7 @@ use kube::{Api, Client};
 use crate::api::extra_kind::ExtraKind;
 use crate::api::kinds::split_api_version;
 use crate::api::placeable::PLACEABLE;
-use crate::k8s::connect::daemon_client::call;
+use crate::k8s::connect::daemon_client::call_with_timeout;
 
 /// Largest number of API versions that are reported.
 const MOST_APIS: usize = 400;
@@ -26,7 +26,7 @@ impl ServerFacts {
     /// Reads them. API versions that cannot be read are those of `before`.
     pub async fn read(local: &Client, extra_kinds: &[ExtraKind], before: Option<Self>) -> Self {
         Self {
-            git_version: call(local.apiserver_version()).await.map(|info| info.git_version).unwrap_or_default(),
+            git_version: call_with_timeout(local.apiserver_version()).await.map(|info| info.git_version).unwrap_or_default(),
             autoscaled: is_autoscaled(local).await,
             apis: apis(local, extra_kinds)
                 .await
@@ -38,12 +38,12 @@ impl ServerFacts {
 /// Returns whether there is a cluster autoscaler, which keeps its state in this ConfigMap wherever it runs.
 async fn is_autoscaled(local: &Client) -> bool {
     let api: Api<ConfigMap> = Api::namespaced(local.clone(), "kube-system");
-    matches!(call(api.get_metadata_opt("cluster-autoscaler-status")).await, Ok(Some(_)))
+    matches!(call_with_timeout(api.get_metadata_opt("cluster-autoscaler-status")).await, Ok(Some(_)))
 }
 
 async fn apis(local: &Client, extra_kinds: &[ExtraKind]) -> Option<Vec<String>> {
-    let core = call(local.list_core_api_versions()).await.ok()?;
-    let groups = call(local.list_api_groups()).await.ok()?;
+    let core = call_with_timeout(local.list_core_api_versions()).await.ok()?;
+    let groups = call_with_timeout(local.list_api_groups()).await.ok()?;
     let versions = groups.groups.into_iter().flat_map(|group| group.versions);
     let apis = core.versions.into_iter().chain(versions.map(|version| version.group_version)).collect();
     Some(bounded(apis, extra_kinds))

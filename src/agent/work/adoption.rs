@@ -16,9 +16,9 @@ use super::task::Target;
 use crate::api::crd::schedule::applied;
 use crate::api::labels::{AGENT_MANAGER, ANNOTATION_ADOPTED, OWN_KEY_PREFIX};
 use crate::api::placeable;
-use crate::k8s::connect::daemon_client::{CallError, call};
-use crate::k8s::managed_fields::extract;
-use crate::k8s::object::{annotation, list, text, uid};
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
+use crate::k8s::managed_fields::extract_fields;
+use crate::k8s::object::{object_annotation, items_at, text_at, object_uid};
 
 /// Field manager of the mark, and of the fields that are kept at the end.
 const MANAGER: &str = "fleet-agent-adopted";
@@ -100,7 +100,7 @@ fn identified(mut object: Value, target: &Target, uid: &str) -> Value {
 
 /// Returns whether an object was adopted.
 pub fn is_adopted(found: &Value) -> bool {
-    annotation(found, ANNOTATION_ADOPTED).is_some()
+    object_annotation(found, ANNOTATION_ADOPTED).is_some()
 }
 
 /// Marks an object as adopted, before its first apply; one that is marked already is kept so.
@@ -108,11 +108,11 @@ pub fn is_adopted(found: &Value) -> bool {
 /// # Errors
 /// The failed request.
 pub async fn mark(context: &Context, target: &Target, found: &Value) -> Result<(), CallError> {
-    let mark = annotation(found, ANNOTATION_ADOPTED).map_or_else(|| former(found), str::to_owned);
+    let mark = object_annotation(found, ANNOTATION_ADOPTED).map_or_else(|| former(found), str::to_owned);
     let object = json!({ "metadata": { "annotations": { ANNOTATION_ADOPTED: mark } } });
-    let object = identified(object, target, uid(found));
+    let object = identified(object, target, object_uid(found));
     let params = PatchParams::apply(MANAGER).force();
-    call(context.copies(target).patch(&target.key.name, &params, &Patch::Apply(&object))).await.map(drop)
+    call_with_timeout(context.copies(target).patch(&target.key.name, &params, &Patch::Apply(&object))).await.map(drop)
 }
 
 /// Hands the mark of an earlier agent to its own manager: the next apply would remove it.
@@ -120,9 +120,9 @@ pub async fn mark(context: &Context, target: &Target, found: &Value) -> Result<(
 /// # Errors
 /// The failed request.
 pub async fn keep_mark(context: &Context, target: &Target) -> Result<(), CallError> {
-    let Some(found) = call(context.copies(target).get_opt(&target.key.name)).await? else { return Ok(()) };
+    let Some(found) = call_with_timeout(context.copies(target).get_opt(&target.key.name)).await? else { return Ok(()) };
     let found = value(target, &found);
-    let is_held = list(&found, "/metadata/managedFields").iter().any(|entry| text(entry, "/manager") == Some(MANAGER));
+    let is_held = items_at(&found, "/metadata/managedFields").iter().any(|entry| text_at(entry, "/manager") == Some(MANAGER));
     if is_adopted(&found) && !is_held { mark(context, target, &found).await } else { Ok(()) }
 }
 
@@ -132,16 +132,16 @@ pub async fn keep_mark(context: &Context, target: &Target) -> Result<(), CallErr
 /// The reason that it is not released yet.
 pub async fn end(context: &Context, target: &Target, found: &Value) -> Result<(), Problem> {
     let api = context.copies(target);
-    let mark = annotation(found, ANNOTATION_ADOPTED).unwrap_or(ALL);
-    let owned = owned_fields(found).map_or_else(|| json!({}), |fields| extract(found, fields));
+    let mark = object_annotation(found, ANNOTATION_ADOPTED).unwrap_or(ALL);
+    let owned = owned_fields(found).map_or_else(|| json!({}), |fields| extract_fields(found, fields));
     let mut kept = kept(&owned, mark);
     // The mark is removed last: an agent that begins again in between goes on from here.
     kept["metadata"]["annotations"][ANNOTATION_ADOPTED] = json!(mark);
-    let kept = identified(kept, target, uid(found));
-    let nothing = identified(json!({}), target, uid(found));
+    let kept = identified(kept, target, object_uid(found));
+    let nothing = identified(json!({}), target, object_uid(found));
     let apply = async |manager: &str, object: &Value| {
         let params = PatchParams::apply(manager);
-        call(api.patch(&target.key.name, &params, &Patch::Apply(object))).await
+        call_with_timeout(api.patch(&target.key.name, &params, &Patch::Apply(object))).await
     };
     let removed = match apply(MANAGER, &kept).await {
         Ok(_) => apply(AGENT_MANAGER, &nothing).await,
@@ -154,11 +154,11 @@ pub async fn end(context: &Context, target: &Target, found: &Value) -> Result<()
             return Err(Problem::soon(applied::UNREACHABLE, format!("{} changed while it was released", target.key)));
         }
         // Without them it would be invalid: its fields are kept as they are.
-        Err(error) if matches!(error.code(), Some(400 | 422)) => {}
+        Err(error) if matches!(error.status_code(), Some(400 | 422)) => {}
         Err(error) => return Err(Problem::of_answer(&target.key, &error)),
     }
-    let unmarked = placeable::unmarked(json!({ "uid": uid(found) }));
-    match call(api.patch(&target.key.name, &PatchParams::default(), &Patch::Merge(&unmarked))).await {
+    let unmarked = placeable::build_unmark_patch(json!({ "uid": object_uid(found) }));
+    match call_with_timeout(api.patch(&target.key.name, &PatchParams::default(), &Patch::Merge(&unmarked))).await {
         Ok(_) => Ok(()),
         Err(error) if error.is_gone() => Ok(()),
         Err(error) => Err(Problem::of_answer(&target.key, &error)),

@@ -20,9 +20,9 @@ use crate::api::labels::{
     AGENT_MANAGER, ANNOTATION_ADOPT, ANNOTATION_SCHEDULE_UID, LABEL_INSTALL_KIND, LABEL_PLACED_BY,
 };
 use crate::api::placeable::{Kinds, Placeable};
-use crate::k8s::connect::daemon_client::{CallError, call};
-use crate::k8s::managed_fields::{extract, merge};
-use crate::k8s::object::{annotation, is_terminating, label, uid};
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
+use crate::k8s::managed_fields::{extract_fields, apply_merge_patch};
+use crate::k8s::object::{object_annotation, is_terminating, object_label, object_uid};
 
 /// `resourceVersion` of no object: the API server's store begins at a higher one.
 const NO_VERSION: &str = "1";
@@ -58,7 +58,7 @@ impl Context {
 
     /// Returns the API of a kind in all namespaces.
     pub fn all(&self, kind: &'static Placeable) -> Api<DynamicObject> {
-        kind.api(&self.local, None)
+        kind.objects_api(&self.local, None)
     }
 
     /// Returns the API of the cluster's Schedules.
@@ -68,7 +68,7 @@ impl Context {
 
     /// Returns true for an object that carries our label.
     pub fn is_own(&self, object: &Value) -> bool {
-        label(object, LABEL_PLACED_BY) == Some(self.placed_by.as_str())
+        object_label(object, LABEL_PLACED_BY) == Some(self.placed_by.as_str())
     }
 }
 
@@ -145,7 +145,7 @@ enum Failure {
 /// Applies the manifest once; with whether the object was left as it is.
 async fn attempt(context: &Context, job: &Job, target: &Target, manifest: &Value) -> Result<(Value, bool), Failure> {
     let failed = |error: &CallError| {
-        let unknown = error.answer().map(|answer| fields::not_declared(&answer.message)).unwrap_or_default();
+        let unknown = error.to_api_error().map(|answer| fields::not_declared(&answer.message)).unwrap_or_default();
         if unknown.is_empty() {
             Failure::Problem(Problem::of_answer(&target.key, error))
         } else {
@@ -169,7 +169,7 @@ async fn attempt(context: &Context, job: &Job, target: &Target, manifest: &Value
         Err(error) if error.is_conflict() => {}
         Err(error) => return Err(failed(&error)),
     }
-    let found = call(context.copies(target).get_opt(&target.key.name)).await.map_err(|error| failed(&error))?;
+    let found = call_with_timeout(context.copies(target).get_opt(&target.key.name)).await.map_err(|error| failed(&error))?;
     let Some(found) = found else {
         let message = format!("{} was deleted while it was applied", target.key);
         return Err(Failure::Problem(Problem::soon(applied::UNREACHABLE, message)));
@@ -179,9 +179,9 @@ async fn attempt(context: &Context, job: &Job, target: &Target, manifest: &Value
         let message = format!("{} is there and is being deleted", target.key);
         return Err(Failure::Problem(Problem::soon(applied::ALREADY_EXISTS, message)));
     }
-    let made_for_us = annotation(&found, ANNOTATION_SCHEDULE_UID) == Some(job.task.uid.as_str());
-    let owned = context.is_own(&found) || made_for_us || job.uid.as_deref() == Some(uid(&found));
-    if label(&found, LABEL_INSTALL_KIND).is_some() {
+    let made_for_us = object_annotation(&found, ANNOTATION_SCHEDULE_UID) == Some(job.task.uid.as_str());
+    let owned = context.is_own(&found) || made_for_us || job.uid.as_deref() == Some(object_uid(&found));
+    if object_label(&found, LABEL_INSTALL_KIND).is_some() {
         return Err(Failure::Problem(of_service(&target.key)));
     } else if !owned && job.task.policy.adopt {
         adoption::mark(context, target, &found).await.map_err(|error| failed(&error))?;
@@ -190,7 +190,7 @@ async fn attempt(context: &Context, job: &Job, target: &Target, manifest: &Value
     } else if !owned {
         return Err(Failure::Problem(already_exists(&target.key, &found)));
     }
-    let found_uid = uid(&found).to_owned();
+    let found_uid = object_uid(&found).to_owned();
     let object = send(context, target, manifest, ("uid", &found_uid), true).await.map_err(|error| failed(&error))?;
     Ok((object, false))
 }
@@ -202,26 +202,26 @@ async fn hand_over(context: &Context, job: &Job, target: &Target) -> Result<(), 
     if left.is_empty() {
         return Ok(());
     }
-    let Some(found) = call(context.copies(target).get_opt(&target.key.name)).await? else { return Ok(()) };
+    let Some(found) = call_with_timeout(context.copies(target).get_opt(&target.key.name)).await? else { return Ok(()) };
     let found = value(target, &found);
     let Some(fields) = owned_fields(&found) else { return Ok(()) };
-    let owned = extract(&found, fields);
+    let owned = extract_fields(&found, fields);
     let mut object = Value::Null;
     for field in left.iter().filter_map(|path| fields::only(&owned, path)) {
-        merge(&mut object, &field);
+        apply_merge_patch(&mut object, &field);
     }
     if object.is_null() {
         return Ok(());
     }
-    merge(
+    apply_merge_patch(
         &mut object,
         &json!({
             "apiVersion": target.api_version, "kind": target.key.kind,
-            "metadata": { "name": target.key.name, "namespace": target.key.namespace, "uid": uid(&found) },
+            "metadata": { "name": target.key.name, "namespace": target.key.namespace, "uid": object_uid(&found) },
         }),
     );
     let params = PatchParams::apply(LEFT_MANAGER);
-    match call(context.copies(target).patch(&target.key.name, &params, &Patch::Apply(&object))).await {
+    match call_with_timeout(context.copies(target).patch(&target.key.name, &params, &Patch::Apply(&object))).await {
         Ok(_) => Ok(()),
         // Somebody changed it in this moment, and owns it now.
         Err(error) if error.is_conflict() => Ok(()),
@@ -230,7 +230,7 @@ async fn hand_over(context: &Context, job: &Job, target: &Target) -> Result<(), 
 }
 
 fn already_exists(key: &CopyKey, found: &Value) -> Problem {
-    let of = match label(found, LABEL_PLACED_BY) {
+    let of = match object_label(found, LABEL_PLACED_BY) {
         Some(other) => format!("belongs to the control plane {other}"),
         None => "is no copy of this control plane".to_owned(),
     };
@@ -259,7 +259,7 @@ async fn send(
     let mut object = manifest.clone();
     object["metadata"][precondition] = json!(value);
     let params = PatchParams { force, ..PatchParams::apply(AGENT_MANAGER) };
-    let answer = call(context.copies(target).patch(&target.key.name, &params, &Patch::Apply(&object))).await?;
+    let answer = call_with_timeout(context.copies(target).patch(&target.key.name, &params, &Patch::Apply(&object))).await?;
     Ok(self::value(target, &answer))
 }
 
@@ -315,7 +315,7 @@ async fn manifest(context: &Context, job: &Job, target: &Target) -> Result<Value
 /// Returns the data of a copied Secret, which no Schedule holds.
 async fn payload(context: &Context, task: &Task) -> Result<Value, Problem> {
     let secrets: Api<Secret> = Api::namespaced(context.control_plane.clone(), &context.namespace);
-    match call(secrets.get_opt(&task.name)).await {
+    match call_with_timeout(secrets.get_opt(&task.name)).await {
         Ok(Some(secret)) => Ok(secret.data.map_or(Value::Null, |data| json!(data))),
         Ok(None) => Err(Problem::soon(
             applied::PAYLOAD_MISSING,

@@ -21,7 +21,7 @@ use crate::api::first_of::first_of;
 use crate::api::kinds::split_api_version;
 use crate::api::labels::{AGENT_MANAGER, LABEL_PLACED_BY};
 use crate::api::placeable::Kinds;
-use crate::k8s::connect::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::k8s::request::pages::all_pages;
 
 /// Name of the quota that counts.
@@ -70,7 +70,7 @@ pub async fn contents(context: &Context, namespace: &str, secrets: &[String]) ->
         return Ok(Contents::Waiting(format!("copies are still in it: {}", first_of(&own, 3, ", "))));
     }
     match count(context, namespace).await {
-        Err(error) if error.code() == Some(403) => {
+        Err(error) if error.status_code() == Some(403) => {
             Ok(Contents::Foreign(format!("the agent cannot find out what is in it: {error}")))
         }
         answer => answer,
@@ -82,9 +82,9 @@ pub async fn contents(context: &Context, namespace: &str, secrets: &[String]) ->
 /// # Errors
 /// The failed request.
 pub async fn stop_counting(context: &Context, namespace: &str) -> Result<(), CallError> {
-    match call(quotas(context, namespace).delete(QUOTA, &DeleteParams::default())).await {
+    match call_with_timeout(quotas(context, namespace).delete(QUOTA, &DeleteParams::default())).await {
         Ok(_) => Ok(()),
-        Err(error) if error.is_gone() || error.code() == Some(403) => Ok(()),
+        Err(error) if error.is_gone() || error.status_code() == Some(403) => Ok(()),
         Err(error) => Err(error),
     }
 }
@@ -96,7 +96,7 @@ fn quotas(context: &Context, namespace: &str) -> Api<ResourceQuota> {
 /// Has the cluster count, or reads what it has counted.
 async fn count(context: &Context, namespace: &str) -> Result<Contents, CallError> {
     let waiting = || Contents::Waiting("its contents are being counted".to_owned());
-    let Some(quota) = call(quotas(context, namespace).get_opt(QUOTA)).await? else {
+    let Some(quota) = call_with_timeout(quotas(context, namespace).get_opt(QUOTA)).await? else {
         let hard = counted_kinds(context).await?;
         let quota = json!({
             "apiVersion": "v1", "kind": "ResourceQuota",
@@ -104,7 +104,7 @@ async fn count(context: &Context, namespace: &str) -> Result<Contents, CallError
             "spec": { "hard": hard },
         });
         let params = PatchParams::apply(AGENT_MANAGER).force();
-        call(quotas(context, namespace).patch(QUOTA, &params, &Patch::Apply(&quota))).await?;
+        call_with_timeout(quotas(context, namespace).patch(QUOTA, &params, &Patch::Apply(&quota))).await?;
         return Ok(waiting());
     };
     let age = quota.creation_timestamp().map_or(Duration::ZERO, |at| {
@@ -160,7 +160,7 @@ async fn counted_kinds(context: &Context) -> Result<BTreeMap<String, &'static st
                 && !resource.name.contains('/')
                 && ["list", "create", "delete"].into_iter().all(|verb| does(&resource.verbs, verb));
             let is_left_out = MADE_FOR_OTHERS.contains(&(group, resource.name.as_str()))
-                || context.kinds.find(group, &resource.kind).is_some_and(is_listed);
+                || context.kinds.find_placeable(group, &resource.kind).is_some_and(is_listed);
             let dot = if group.is_empty() { "" } else { "." };
             let name = format!("{}{dot}{group}", resource.name);
             if is_object && !is_left_out && name.len() <= LONGEST {
@@ -168,10 +168,10 @@ async fn counted_kinds(context: &Context) -> Result<BTreeMap<String, &'static st
             }
         }
     };
-    add("", &call(client.list_core_api_resources("v1")).await?);
-    for group in call(client.list_api_groups()).await?.groups {
+    add("", &call_with_timeout(client.list_core_api_resources("v1")).await?);
+    for group in call_with_timeout(client.list_api_groups()).await?.groups {
         for version in &group.versions {
-            match call(client.list_api_group_resources(&version.group_version)).await {
+            match call_with_timeout(client.list_api_group_resources(&version.group_version)).await {
                 Ok(list) => add(&group.name, &list),
                 // The last definition of that version has just gone.
                 Err(error) if error.is_not_found() => {}
@@ -194,10 +194,10 @@ impl Listed {
     async fn of(context: &Context, namespace: &str) -> Result<Self, CallError> {
         let mut listed = Self::default();
         for kind in context.kinds.iter().filter(|kind| kind.namespaced && is_listed(kind)) {
-            let api: Api<DynamicObject> = kind.api(&context.local, Some(namespace));
+            let api: Api<DynamicObject> = kind.objects_api(&context.local, Some(namespace));
             let found = all_pages(ListParams::default(), |page| {
                 let api = api.clone();
-                async move { call(api.list_metadata(&page)).await }
+                async move { call_with_timeout(api.list_metadata(&page)).await }
             });
             let found = match found.await {
                 Ok(found) => found,
@@ -229,7 +229,7 @@ fn is_incidental(key: &CopyKey) -> bool {
 fn has_listed_owner(kinds: &Kinds, owners: &[OwnerReference]) -> bool {
     owners.iter().filter(|owner| owner.controller == Some(true)).any(|owner| {
         let group = split_api_version(&owner.api_version).0;
-        kinds.find(group, &owner.kind).is_some_and(is_listed)
+        kinds.find_placeable(group, &owner.kind).is_some_and(is_listed)
     })
 }
 

@@ -12,9 +12,9 @@ use super::task::{Target, Task};
 use crate::api::crd::schedule::{OnDelete, applied, deleted};
 use crate::api::labels::{ANNOTATION_SCHEDULE_UID, LABEL_INSTALL_KIND};
 use crate::api::placeable::{self, Placeable};
-use crate::diagnose::kstatus::holds;
-use crate::k8s::connect::daemon_client::{CallError, call};
-use crate::k8s::object::{annotation, is_terminating, label, uid};
+use crate::diagnose::kstatus::format_deletion_blockers;
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
+use crate::k8s::object::{object_annotation, is_terminating, object_label, object_uid};
 
 /// Progress of a deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub struct Surroundings {
 pub async fn remove(context: &Context, task: &Task, place: &Surroundings) -> Result<Removed, Problem> {
     let Ok(target) = &task.target else { return Ok(Removed::done(deleted::DELETED, "nothing was applied")) };
     let key = &target.key;
-    let found = match call(context.copies(target).get_opt(&key.name)).await {
+    let found = match call_with_timeout(context.copies(target).get_opt(&key.name)).await {
         Ok(found) => found,
         // A kind that is not served holds nothing.
         Err(error) if error.is_not_found() => None,
@@ -71,7 +71,7 @@ pub async fn remove(context: &Context, task: &Task, place: &Surroundings) -> Res
     let found = value(target, &found);
     let is_namespace = key.is_core("Namespace");
     let retained = if is_namespace { deleted::NAMESPACE_KEPT } else { deleted::KEPT };
-    let owned = context.is_own(&found) || annotation(&found, ANNOTATION_SCHEDULE_UID) == Some(task.uid.as_str());
+    let owned = context.is_own(&found) || object_annotation(&found, ANNOTATION_SCHEDULE_UID) == Some(task.uid.as_str());
     if !owned {
         let reason = if is_namespace { deleted::NAMESPACE_KEPT } else { deleted::DELETED };
         return Ok(Removed::done(reason, format!("{key} is no copy of this control plane")));
@@ -82,9 +82,9 @@ pub async fn remove(context: &Context, task: &Task, place: &Surroundings) -> Res
     }
     // A second deletion of a namespace is refused like that of another object.
     if is_terminating(&found) {
-        return Ok(Removed::Waiting(holds(&found)));
+        return Ok(Removed::Waiting(format_deletion_blockers(&found)));
     }
-    if label(&found, LABEL_INSTALL_KIND).is_some() {
+    if object_label(&found, LABEL_INSTALL_KIND).is_some() {
         release(context, target, &found).await?;
         return Ok(Removed::done(retained, format!("{key} is a part of an installation of the service")));
     }
@@ -107,7 +107,7 @@ pub async fn remove(context: &Context, task: &Task, place: &Surroundings) -> Res
             }
         }
     }
-    match remove_object(context, target, uid(&found)).await? {
+    match remove_object(context, target, object_uid(&found)).await? {
         Removal::Gone => Ok(Removed::done(deleted::DELETED, "")),
         Removal::Waiting(what) => Ok(Removed::Waiting(what)),
     }
@@ -128,7 +128,7 @@ pub async fn remove_object(context: &Context, target: &Target, uid: &str) -> Res
     delete(&context.copies(target), &target.key.name, uid)
         .await
         .map(|left| match left {
-            Some(object) => Removal::Waiting(holds(&value(target, &object))),
+            Some(object) => Removal::Waiting(format_deletion_blockers(&value(target, &object))),
             None => Removal::Gone,
         })
         .map_err(|error| Problem::of_answer(&target.key, &error))
@@ -141,7 +141,7 @@ pub async fn delete(api: &Api<DynamicObject>, name: &str, uid: &str) -> Result<O
         preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
         ..DeleteParams::default()
     };
-    match call(api.delete(name, &params)).await {
+    match call_with_timeout(api.delete(name, &params)).await {
         Ok(answer) => Ok(answer.left()),
         Err(error) if error.is_gone() => Ok(None),
         Err(error) => Err(error),
@@ -150,8 +150,8 @@ pub async fn delete(api: &Api<DynamicObject>, name: &str, uid: &str) -> Result<O
 
 /// Removes our marks from an object, unless it changed since it was read.
 async fn release(context: &Context, target: &Target, found: &Value) -> Result<(), Problem> {
-    let patch = placeable::unmarked(json!({ "resourceVersion": found["metadata"]["resourceVersion"] }));
-    match call(context.copies(target).patch(&target.key.name, &PatchParams::default(), &Patch::Merge(&patch))).await {
+    let patch = placeable::build_unmark_patch(json!({ "resourceVersion": found["metadata"]["resourceVersion"] }));
+    match call_with_timeout(context.copies(target).patch(&target.key.name, &PatchParams::default(), &Patch::Merge(&patch))).await {
         Ok(_) => Ok(()),
         Err(error) if error.is_not_found() => Ok(()),
         Err(error) if error.is_conflict() => {
@@ -194,8 +194,8 @@ mod tests {
                 json!({ "kind": "Status", "apiVersion": "v1", "status": status, "message": message, "code": code,
                     "reason": if code == 409 { "Conflict" } else { "" } })
             });
-            let kind = placeable::find("", "Namespace").unwrap();
-            let api = kind.api(&local, None);
+            let kind = placeable::find_builtin_kind("", "Namespace").unwrap();
+            let api = kind.objects_api(&local, None);
             assert_eq!(delete(&api, "n", "a").await.is_ok_and(|left| left.is_none()), gone, "{code} {message}");
         }
     }

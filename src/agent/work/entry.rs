@@ -13,9 +13,9 @@ use super::problem::{Again, LATE, Problem};
 use super::resource::is_finished;
 use super::status;
 use super::task::Task;
-use crate::api::crd::condition::{Condition, find};
+use crate::api::crd::condition::{Condition, find_condition};
 use crate::api::crd::schedule::{ScheduleStatus, applied, conditions};
-use crate::k8s::backoff::{Backoff, jittered};
+use crate::k8s::backoff::{Backoff, add_jitter};
 
 /// Time between two applies of a copy that is not watched.
 const REAPPLY: Duration = Duration::from_secs(600);
@@ -109,7 +109,7 @@ impl Entry {
         let changed = task.content != self.task.content || task.deleting != self.task.deleting;
         let renumbered = task.source_generation != self.task.source_generation;
         self.task = task;
-        let is_applied = || find(&self.status.conditions, conditions::APPLIED).is_some_and(Condition::is_true);
+        let is_applied = || find_condition(&self.status.conditions, conditions::APPLIED).is_some_and(Condition::is_true);
         if changed {
             self.backoff.reset();
             self.dropped.clear();
@@ -151,7 +151,7 @@ impl Entry {
 
     /// Returns the reason of the condition `Applied`.
     pub fn reason(&self) -> &str {
-        find(&self.status.conditions, conditions::APPLIED).map_or("", |condition| condition.reason.as_str())
+        find_condition(&self.status.conditions, conditions::APPLIED).map_or("", |condition| condition.reason.as_str())
     }
 
     /// Records the result of an apply of `content`, which may not be the current one any more.
@@ -173,12 +173,12 @@ impl Entry {
                 status::applied(&mut self.status, task, seen, &self.dropped, wall);
                 self.status.message = self.corrected.clone();
                 let unwatched = task.key().is_some_and(|key| key.is_core("Secret"));
-                self.next = unwatched.then(|| now + jittered(REAPPLY, 0.1));
+                self.next = unwatched.then(|| now + add_jitter(REAPPLY, 0.1));
             }
             Err(problem) => {
                 let wait = match problem.again {
                     Again::Soon => self.backoff.next_wait(),
-                    Again::Late => jittered(LATE, 0.1),
+                    Again::Late => add_jitter(LATE, 0.1),
                 };
                 self.next = Some(now + wait);
                 let was_applied =
@@ -267,7 +267,7 @@ impl Entry {
                 self.reported = written;
                 self.changed(now);
             }
-            None => self.write_at = Some(now + jittered(2 * LATEST, 0.5)),
+            None => self.write_at = Some(now + add_jitter(2 * LATEST, 0.5)),
         }
     }
 }

@@ -8,8 +8,8 @@ use super::resource::{self, desired_pods, is_finished};
 use super::task::CopyKey;
 use crate::api::labels::{AGENT_MANAGER, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
 use crate::api::util::digest;
-use crate::diagnose::kstatus::{Status, evaluate};
-use crate::k8s::object::{annotation, is_terminating, label, list, number, text, uid};
+use crate::diagnose::kstatus::{Status, evaluate_status};
+use crate::k8s::object::{object_annotation, is_terminating, object_label, items_at, number_at, text_at, object_uid};
 
 /// An object as it was last seen.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,18 +43,18 @@ pub struct Seen {
 impl Seen {
     /// Reduces an object, which has to have `apiVersion` and `kind`.
     pub fn of(object: &Value) -> Self {
-        let version = text(object, "/metadata/resourceVersion").and_then(|version| version.parse().ok());
+        let version = text_at(object, "/metadata/resourceVersion").and_then(|version| version.parse().ok());
         Self {
-            uid: uid(object).to_owned(),
+            uid: object_uid(object).to_owned(),
             version: version.unwrap_or(0),
-            generation: number(object, "/metadata/generation"),
+            generation: number_at(object, "/metadata/generation"),
             terminating: is_terminating(object),
-            placed_by: label(object, LABEL_PLACED_BY).map(str::to_owned),
-            schedule_uid: annotation(object, ANNOTATION_SCHEDULE_UID).map(str::to_owned),
-            fields: digest::short(owned_fields(object).map(Value::to_string).unwrap_or_default().as_bytes()),
+            placed_by: object_label(object, LABEL_PLACED_BY).map(str::to_owned),
+            schedule_uid: object_annotation(object, ANNOTATION_SCHEDULE_UID).map(str::to_owned),
+            fields: digest::short_digest(owned_fields(object).map(Value::to_string).unwrap_or_default().as_bytes()),
             managers: other_managers(object),
             resource: resource::part(object),
-            status: evaluate(object, None),
+            status: evaluate_status(object, None),
             finished: is_finished(object),
             desired: desired_pods(object),
         }
@@ -63,10 +63,10 @@ impl Seen {
 
 /// Returns the fields that the agent applied; `None` where there is no such entry.
 pub fn owned_fields(object: &Value) -> Option<&Value> {
-    let entry = list(object, "/metadata/managedFields").iter().find(|entry| {
-        text(entry, "/manager") == Some(AGENT_MANAGER)
-            && text(entry, "/operation") == Some("Apply")
-            && text(entry, "/subresource").unwrap_or_default().is_empty()
+    let entry = items_at(object, "/metadata/managedFields").iter().find(|entry| {
+        text_at(entry, "/manager") == Some(AGENT_MANAGER)
+            && text_at(entry, "/operation") == Some("Apply")
+            && text_at(entry, "/subresource").unwrap_or_default().is_empty()
     });
     entry?.get("fieldsV1")
 }
@@ -74,13 +74,13 @@ pub fn owned_fields(object: &Value) -> Option<&Value> {
 /// Returns the managers beside the agent, without those that only write the status.
 fn other_managers(object: &Value) -> BTreeMap<String, String> {
     let mut managers: BTreeMap<String, String> = BTreeMap::new();
-    for entry in list(object, "/metadata/managedFields") {
-        let name = text(entry, "/manager").unwrap_or_default();
-        if name != AGENT_MANAGER && text(entry, "/subresource") != Some("status") {
+    for entry in items_at(object, "/metadata/managedFields") {
+        let name = text_at(entry, "/manager").unwrap_or_default();
+        if name != AGENT_MANAGER && text_at(entry, "/subresource") != Some("status") {
             let fields = entry.get("fieldsV1").map(Value::to_string).unwrap_or_default();
-            let time = text(entry, "/time").unwrap_or_default();
+            let time = text_at(entry, "/time").unwrap_or_default();
             let known = managers.entry(name.to_owned()).or_default();
-            *known = digest::short(format!("{known}{time}{fields}").as_bytes());
+            *known = digest::short_digest(format!("{known}{time}{fields}").as_bytes());
         }
     }
     managers

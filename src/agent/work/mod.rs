@@ -36,7 +36,7 @@ use crate::api::labels::cluster_namespace;
 use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::Backoff;
-use crate::k8s::connect::daemon_client::call;
+use crate::k8s::connect::daemon_client::call_with_timeout;
 use crate::k8s::extra_kinds;
 use apply::Context;
 use namespaces::{NamespaceRules, Namespaces};
@@ -85,7 +85,7 @@ impl Work {
             tokio::select! {
                 () = worker.run() => {}
                 closed = passive => if closed { return },
-                _ = extra_kinds::more(&self.local, &self.extra_kinds, &kinds) => {}
+                _ = extra_kinds::wait_for_new_kinds(&self.local, &self.extra_kinds, &kinds) => {}
             }
         }
     }
@@ -96,9 +96,9 @@ impl Work {
         let logged = OnChange::default();
         let namespaces: Api<Namespace> = Api::all(self.control_plane.clone());
         let uid = loop {
-            match call(namespaces.get_metadata("kube-system")).await {
+            match call_with_timeout(namespaces.get_metadata("kube-system")).await {
                 Ok(found) if found.uid().is_some_and(|uid| uid.len() >= 8) => break found.uid().unwrap_or_default(),
-                Err(error) if logged.changed("control plane", &error.to_string()) => {
+                Err(error) if logged.record_if_changed("control plane", &error.to_string()) => {
                     tracing::warn!(%error, "the identity of the control plane cannot be read; will retry");
                 }
                 Ok(_) | Err(_) => {}
@@ -107,12 +107,12 @@ impl Work {
         };
         let placed_by: String = uid.chars().take(8).collect();
         while let Err(error) = self.store.report_copies(&placed_by, &self.extra_kinds).await {
-            if logged.changed("identity", &error.to_string()) {
+            if logged.record_if_changed("identity", &error.to_string()) {
                 tracing::warn!(%error, "the label of the copies cannot be recorded; will retry");
             }
             tokio::time::sleep(backoff.next_wait()).await;
         }
-        let kinds = extra_kinds::kinds(&self.local, &self.extra_kinds).await;
+        let kinds = extra_kinds::discover_kinds(&self.local, &self.extra_kinds).await;
         Context {
             control_plane: self.control_plane.clone(),
             local: self.local.clone(),

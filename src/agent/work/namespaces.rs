@@ -13,7 +13,7 @@ use super::watch::Change;
 use crate::api::crd::schedule::applied;
 use crate::api::labels::{ANNOTATION_ADOPT, LABEL_INSTALL_KIND, LABEL_PART_OF, LABEL_PLACED_BY};
 use crate::api::namespace_pattern::NamespacePattern;
-use crate::k8s::object::{label, list, text};
+use crate::k8s::object::{object_label, items_at, text_at};
 
 /// Prefix of the namespaces of Kubernetes.
 const KUBERNETES: &str = "kube-";
@@ -164,7 +164,7 @@ impl Namespaces {
         if namespace == self.rules.own {
             return Some("the agent runs in it".to_owned());
         }
-        if let Some(pattern) = self.rules.protected.iter().find(|pattern| pattern.matches(namespace)) {
+        if let Some(pattern) = self.rules.protected.iter().find(|pattern| pattern.matches_namespace(namespace)) {
             return Some(format!("value placement.protectedNamespaces of the agent names `{pattern}`"));
         }
         let is_of_service = self.get(namespace).is_some_and(|seen| seen.is_of_service) || is_installed();
@@ -195,7 +195,7 @@ impl Namespaces {
             return None;
         }
         let object: serde_json::Value = serde_json::from_str(manifest).ok()?;
-        let mut places = list(&object, "/subjects").iter().filter_map(|subject| text(subject, "/namespace"));
+        let mut places = items_at(&object, "/subjects").iter().filter_map(|subject| text_at(subject, "/namespace"));
         let (namespace, why) = places.find_map(|place| Some((place, self.protection(place)?)))?;
         let message = format!(
             "{key} gives rights to a service account of namespace {namespace}, into which nothing is placed, because {why}"
@@ -245,7 +245,7 @@ impl NamespaceSource {
     /// Reads the manifest of a namespace.
     pub fn of(manifest: &str, adopt: bool) -> Self {
         let object: serde_json::Value = serde_json::from_str(manifest).unwrap_or_default();
-        Self { enforces: PodSecurity::of(label(&object, ENFORCE)), adopt }
+        Self { enforces: PodSecurity::of(object_label(&object, ENFORCE)), adopt }
     }
 }
 

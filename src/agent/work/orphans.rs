@@ -16,7 +16,7 @@ use crate::api::crd::schedule::ApplyPolicy;
 use crate::api::labels::{ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
 use crate::api::placeable::Placeable;
 use crate::api::{Cluster, Schedule};
-use crate::k8s::connect::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::k8s::request::pages::all_pages;
 
 /// A copy, as a list of metadata shows it.
@@ -44,7 +44,7 @@ pub async fn copies(context: &Context) -> Result<Vec<Copy>, CallError> {
         let label = format!("{LABEL_PLACED_BY}={}", context.placed_by);
         let listed = all_pages(ListParams::default().labels(&label), |page| {
             let api = api.clone();
-            async move { call(api.list_metadata(&page)).await }
+            async move { call_with_timeout(api.list_metadata(&page)).await }
         });
         let found = match listed.await {
             Ok(found) => found,
@@ -87,14 +87,14 @@ impl Orphans {
 /// The control plane cannot be asked, is another one, or does not know this cluster.
 pub async fn delete(context: &Context, mut orphans: Vec<Orphan>) -> anyhow::Result<Vec<CopyKey>> {
     let namespaces: Api<Namespace> = Api::all(context.control_plane.clone());
-    let found = call(namespaces.get_metadata("kube-system")).await?;
+    let found = call_with_timeout(namespaces.get_metadata("kube-system")).await?;
     anyhow::ensure!(found.uid().as_ref() == Some(&context.control_plane_uid), "this is another control plane");
     let clusters: Api<Cluster> = Api::all(context.control_plane.clone());
-    let cluster = call(clusters.get_metadata(&context.cluster)).await?;
+    let cluster = call_with_timeout(clusters.get_metadata(&context.cluster)).await?;
     anyhow::ensure!(cluster.metadata.deletion_timestamp.is_none(), "the Cluster is being deleted");
     let known = schedule_uids(context).await?;
     orphans.retain(|(copy, _)| !known.contains(&copy.schedule_uid));
-    let kind_of = |copy: &Copy| context.kinds.find(copy.key.group, copy.key.kind);
+    let kind_of = |copy: &Copy| context.kinds.find_placeable(copy.key.group, copy.key.kind);
     orphans.sort_by_key(|(copy, _)| std::cmp::Reverse(kind_of(copy).map(|kind| kind.wave)));
     let mut deleted = Vec::new();
     for (copy, place) in orphans {
@@ -115,7 +115,7 @@ async fn schedule_uids(context: &Context) -> Result<BTreeSet<String>, CallError>
     let api = context.schedules();
     let found = all_pages(ListParams::default(), |page| {
         let api = api.clone();
-        async move { call(api.list_metadata(&page)).await }
+        async move { call_with_timeout(api.list_metadata(&page)).await }
     });
     Ok(found.await?.iter().filter_map(PartialObjectMeta::<Schedule>::uid).collect())
 }

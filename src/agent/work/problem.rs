@@ -56,7 +56,7 @@ impl Problem {
 
     /// Explains the answer to a request that wrote a copy.
     pub fn of_answer(key: &CopyKey, error: &CallError) -> Self {
-        let Some(answer) = error.answer() else {
+        let Some(answer) = error.to_api_error() else {
             return Self::soon(applied::UNREACHABLE, format!("the API server of the cluster does not answer: {error}"));
         };
         // Values of the object there are other people's, whatever its kind.

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::api::kinds::split_api_version;
-use crate::k8s::object::{condition, number, text};
+use crate::k8s::object::{status_condition, number_at, text_at};
 
 /// Largest part that is reported, as JSON.
 const MOST: usize = 8 * 1024;
@@ -78,8 +78,8 @@ pub fn part(object: &Value) -> Option<Map<String, Value>> {
 }
 
 fn group_and_kind(object: &Value) -> (&str, &str) {
-    let (group, _) = split_api_version(text(object, "/apiVersion").unwrap_or_default());
-    (group, text(object, "/kind").unwrap_or_default())
+    let (group, _) = split_api_version(text_at(object, "/apiVersion").unwrap_or_default());
+    (group, text_at(object, "/kind").unwrap_or_default())
 }
 
 fn conditions(all: &Value) -> Value {
@@ -103,10 +103,10 @@ fn conditions(all: &Value) -> Value {
 
 /// Returns true for a Job or Pod that ran to its end.
 pub fn is_finished(object: &Value) -> bool {
-    let holds = |kind| condition(object, kind).is_some_and(|c| text(c, "/status") == Some("True"));
+    let holds = |kind| status_condition(object, kind).is_some_and(|c| text_at(c, "/status") == Some("True"));
     match group_and_kind(object) {
         ("batch", "Job") => holds("Complete") || holds("Failed"),
-        ("", "Pod") => matches!(text(object, "/status/phase"), Some("Succeeded" | "Failed")),
+        ("", "Pod") => matches!(text_at(object, "/status/phase"), Some("Succeeded" | "Failed")),
         _ => false,
     }
 }
@@ -114,13 +114,13 @@ pub fn is_finished(object: &Value) -> bool {
 /// Returns the number of pods that an object asks for; `None` for kinds that run none.
 pub fn desired_pods(object: &Value) -> Option<i64> {
     match group_and_kind(object) {
-        ("apps", "Deployment" | "StatefulSet" | "ReplicaSet") => Some(number(object, "/spec/replicas").unwrap_or(1)),
-        ("apps", "DaemonSet") => Some(number(object, "/status/desiredNumberScheduled").unwrap_or(0)),
+        ("apps", "Deployment" | "StatefulSet" | "ReplicaSet") => Some(number_at(object, "/spec/replicas").unwrap_or(1)),
+        ("apps", "DaemonSet") => Some(number_at(object, "/status/desiredNumberScheduled").unwrap_or(0)),
         ("batch", "Job") if is_finished(object) => Some(0),
         ("batch", "Job") => {
-            let parallel = number(object, "/spec/parallelism").unwrap_or(1);
-            let succeeded = number(object, "/status/succeeded").unwrap_or(0);
-            Some(number(object, "/spec/completions").map_or(parallel, |all| parallel.min((all - succeeded).max(0))))
+            let parallel = number_at(object, "/spec/parallelism").unwrap_or(1);
+            let succeeded = number_at(object, "/status/succeeded").unwrap_or(0);
+            Some(number_at(object, "/spec/completions").map_or(parallel, |all| parallel.min((all - succeeded).max(0))))
         }
         ("", "Pod") => Some(i64::from(!is_finished(object))),
         // Those of its Jobs, whatever there are.

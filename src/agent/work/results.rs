@@ -16,7 +16,7 @@ use super::problem::Problem;
 use super::status;
 use super::task::{CopyKey, Task};
 use super::worker::{Done, Worker, entry_of};
-use crate::api::crd::condition::find;
+use crate::api::crd::condition::find_condition;
 use crate::api::crd::schedule::{applied, conditions};
 
 /// Time between two counts of pods.
@@ -28,9 +28,9 @@ impl Worker {
         match done {
             Done::Applied { name, task, took, result } => {
                 self.working -= 1;
-                self.metrics.observe("fleet_agent_apply_seconds", "How long it took to apply a copy.", took);
+                self.metrics.observe_duration("fleet_agent_apply_seconds", "How long it took to apply a copy.", took);
                 let word = result.as_ref().map_or_else(|problem| problem.reason, |_| applied::APPLIED);
-                self.metrics.count("fleet_agent_applies_total", "Copies applied.", &[("result", word)]);
+                self.metrics.increment_counter("fleet_agent_applies_total", "Copies applied.", &[("result", word)]);
                 self.on_applied(&name, &task, result, now);
             }
             Done::Removed { name, uid, result } => {
@@ -69,7 +69,7 @@ impl Worker {
                 self.writing -= 1;
                 if let Some(entry) = self.entries.get_mut(&name).filter(|entry| entry.task.uid == uid) {
                     let failure = result.as_ref().err().map(ToString::to_string).unwrap_or_default();
-                    if self.logged.changed("status", &failure) && !failure.is_empty() {
+                    if self.logged.record_if_changed("status", &failure) && !failure.is_empty() {
                         tracing::warn!(error = failure, schedule = name, "writing a status failed; will retry");
                     }
                     entry.written(result.is_ok().then_some(status), now);
@@ -102,7 +102,7 @@ impl Worker {
             entry.changed(now);
         }
         if before != entry.reason() {
-            let message = find(&entry.status.conditions, conditions::APPLIED).map(|c| c.message.as_str());
+            let message = find_condition(&entry.status.conditions, conditions::APPLIED).map(|c| c.message.as_str());
             tracing::info!(schedule = name, reason = entry.reason(), message, "copy");
         }
         let Some(key) = task.key() else { return };

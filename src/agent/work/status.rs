@@ -10,12 +10,12 @@ use super::namespaces;
 use super::problem::Problem;
 use super::task::Task;
 use crate::api::Condition;
-use crate::api::crd::condition::{find, set};
+use crate::api::crd::condition::{find_condition, set_condition};
 use crate::api::crd::schedule::{ScheduleStatus, applied as reasons, conditions};
 use crate::api::labels::{AGENT_MANAGER, API_VERSION, CLUSTER_GROUP};
 use crate::api::util::text::{escape_status, escaped_json};
 use crate::diagnose::kstatus::State;
-use crate::k8s::connect::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 
 /// Longest message.
 const MESSAGE: usize = 1024;
@@ -28,7 +28,7 @@ pub fn seconds(time: Timestamp) -> Timestamp {
 /// Sets a condition; one that did not change keeps its times.
 fn condition(status: &mut ScheduleStatus, type_: &str, holds: bool, reason: &str, message: &str, wall: Timestamp) {
     let message: String = message.chars().take(MESSAGE).collect();
-    set(&mut status.conditions, Condition::new(type_, holds, reason, message, seconds(wall)));
+    set_condition(&mut status.conditions, Condition::new(type_, holds, reason, message, seconds(wall)));
 }
 
 /// Records that a copy is as its Schedule says; without a copy for a namespace that is left as it is, and for what ran to its
@@ -80,7 +80,7 @@ fn resource_text(part: &Map<String, Value>) -> Option<String> {
 
 /// Records that there is no copy.
 pub fn missing(status: &mut ScheduleStatus, wall: Timestamp) {
-    if find(&status.conditions, conditions::AVAILABLE).is_some() {
+    if find_condition(&status.conditions, conditions::AVAILABLE).is_some() {
         condition(status, conditions::AVAILABLE, false, "Missing", "the copy does not exist", wall);
     }
 }
@@ -104,7 +104,7 @@ pub async fn write(context: &Context, name: &str, uid: &str, status: &ScheduleSt
         "status": status,
     });
     let params = PatchParams::apply(AGENT_MANAGER).force();
-    match call(context.schedules().patch_status(name, &params, &Patch::Apply(object))).await {
+    match call_with_timeout(context.schedules().patch_status(name, &params, &Patch::Apply(object))).await {
         Ok(_) => Ok(()),
         Err(error) if error.is_gone() => Ok(()),
         Err(error) => Err(error),

@@ -12,7 +12,7 @@ use crate::api::kinds::split_api_version;
 use crate::api::placeable::{Kinds, Placeable};
 use crate::api::util::digest;
 use crate::api::util::text::visible_cell;
-use crate::k8s::object::text;
+use crate::k8s::object::text_at;
 
 /// The object that a copy is: its kind and name in the workload cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -114,7 +114,7 @@ impl Task {
             name: schedule.name_any(),
             uid: schedule.uid().unwrap_or_default(),
             hash: spec.hash.clone(),
-            content: digest::short(format!("{about}\n{}\n{}", policy.adopt, spec.manifest).as_bytes()),
+            content: digest::short_digest(format!("{about}\n{}\n{}", policy.adopt, spec.manifest).as_bytes()),
             manifest: Arc::from(spec.manifest.as_str()),
             target: target(kinds, &spec.manifest),
             source_uid: spec.source_ref.uid.clone(),
@@ -148,7 +148,7 @@ fn target(kinds: &Kinds, manifest: &str) -> Result<Target, Unusable> {
     let object: Value = serde_json::from_str(manifest)
         .map_err(|error| Unusable::Invalid(format!("the manifest is not JSON: {error}")))?;
     let (Some(api_version), Some(kind), Some(name)) =
-        (text(&object, "/apiVersion"), text(&object, "/kind"), text(&object, "/metadata/name"))
+        (text_at(&object, "/apiVersion"), text_at(&object, "/kind"), text_at(&object, "/metadata/name"))
     else {
         return Err(Unusable::Invalid("the manifest lacks `apiVersion`, `kind` or `metadata.name`".to_owned()));
     };
@@ -156,8 +156,8 @@ fn target(kinds: &Kinds, manifest: &str) -> Result<Target, Unusable> {
         let text = "its values add kinds by `placement.extraKinds`, as far as this cluster serves them";
         Unusable::UnknownKind(format!("this agent does not place {kind} of {api_version}: {text}"))
     };
-    let row = kinds.find(split_api_version(api_version).0, kind).ok_or_else(unknown)?;
-    let namespace = text(&object, "/metadata/namespace");
+    let row = kinds.find_placeable(split_api_version(api_version).0, kind).ok_or_else(unknown)?;
+    let namespace = text_at(&object, "/metadata/namespace");
     if row.namespaced && namespace.is_none() {
         return Err(Unusable::Invalid("the manifest lacks `metadata.namespace`".to_owned()));
     }

@@ -71,14 +71,14 @@ async fn follow<K, T>(
             Ok(Some(Event::Delete(object))) => read(object).map(Change::Gone),
             Ok(None) => return,
             Err(error) => {
-                if logged.changed(subject, &error.to_string()) {
+                if logged.record_if_changed(subject, &error.to_string()) {
                     tracing::warn!(%error, subject, "watch failed");
                 }
                 None
             }
         };
         if let Some(change) = change {
-            logged.changed(subject, "");
+            logged.record_if_changed(subject, "");
             if inputs.send(input(change)).await.is_err() {
                 return;
             }
@@ -134,7 +134,7 @@ pub async fn owners(context: Context, kind: &'static Placeable, inputs: Sender<I
         let controller = controller.map(|owner| owner.uid.clone());
         Some((object.uid()?, controller))
     };
-    let api: Api<PartialObjectMeta<DynamicObject>> = kind.api(&context.local, None);
+    let api: Api<PartialObjectMeta<DynamicObject>> = kind.objects_api(&context.local, None);
     let stream = watcher(api, Config::default().any_semantic());
     follow(stream, kind.plural, read, inputs, |change| Input::Owners(kind.plural, change)).await;
 }

@@ -20,12 +20,12 @@ use super::status;
 use super::task::{CopyKey, Task};
 use super::watch::{self, Change, Input};
 use crate::agent::inventory::watch::Observed;
-use crate::api::crd::condition::{Condition, find};
+use crate::api::crd::condition::{Condition, find_condition};
 use crate::api::crd::schedule::{ScheduleStatus, conditions};
 use crate::api::placeable::{self, Placeable};
 use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
-use crate::k8s::backoff::jittered;
+use crate::k8s::backoff::add_jitter;
 use crate::k8s::connect::daemon_client::CallError;
 
 /// Number of copies that are applied or removed at once.
@@ -195,7 +195,7 @@ impl Worker {
         }
         #[allow(clippy::cast_precision_loss)] // Far below 2^52.
         let count = self.entries.len() as f64;
-        self.metrics.gauge("fleet_agent_schedules", "Schedules of this cluster.", &[], count);
+        self.metrics.set_gauge("fleet_agent_schedules", "Schedules of this cluster.", &[], count);
     }
 
     fn take(&mut self, task: Task, status: ScheduleStatus, now: Instant) {
@@ -206,8 +206,8 @@ impl Worker {
             if is_listed(kind) && self.watched.insert((kind.group, kind.kind)) {
                 self.watches.spawn(watch::copies(self.context.clone(), kind, self.inputs.0.clone()));
                 let between = match kind.kind {
-                    "Deployment" => placeable::find("apps", "ReplicaSet"),
-                    "CronJob" => placeable::find("batch", "Job"),
+                    "Deployment" => placeable::find_builtin_kind("apps", "ReplicaSet"),
+                    "CronJob" => placeable::find_builtin_kind("batch", "Job"),
                     _ => None,
                 };
                 if let Some(between) = between {
@@ -367,7 +367,7 @@ impl Worker {
         let Some(entry) = self.entries.get_mut(name) else { return };
         entry.next = None;
         let wall = Timestamp::now();
-        let is_deleted = find(&entry.status.conditions, conditions::DELETED).is_some_and(Condition::is_true);
+        let is_deleted = find_condition(&entry.status.conditions, conditions::DELETED).is_some_and(Condition::is_true);
         if entry.task.deleting && is_deleted {
             entry.removed = true;
             return;
@@ -432,7 +432,7 @@ impl Worker {
     /// Lists the copies from time to time, to find those without a Schedule.
     fn start_listing(&mut self, now: Instant) {
         if self.list_at.is_some_and(|at| at <= now) {
-            self.list_at = Some(now + jittered(self.orphan_grace / 2, 0.1));
+            self.list_at = Some(now + add_jitter(self.orphan_grace / 2, 0.1));
             let context = self.context.clone();
             self.operations.spawn(async move { Done::Listed(orphans::copies(&context).await) });
         }
@@ -448,6 +448,6 @@ pub(super) fn entry_of<'e>(
 }
 
 fn count_drift(metrics: &Metrics, key: &CopyKey, manager: Option<&str>, corrected: bool) {
-    metrics.count("fleet_agent_drift_total", "Changes of copies by others.", &[]);
+    metrics.increment_counter("fleet_agent_drift_total", "Changes of copies by others.", &[]);
     tracing::info!(copy = %key, manager, corrected, "a copy was changed by another");
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::crd_schema;
 use crate::api::lenient::field;
-use crate::api::util::text::escaped;
+use crate::api::util::text::escaped_text;
 
 /// One observed aspect of an object. Readers select by `type`, never by position.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Condition {
             type_: type_.to_owned(),
             status: if holds { "True" } else { "False" }.to_owned(),
             reason: reason.to_owned(),
-            message: escaped(&message.into()).into_owned(),
+            message: escaped_text(&message.into()).into_owned(),
             observed_generation: None,
             last_heartbeat_time: None,
             last_transition_time: Some(Time(now)),
@@ -62,12 +62,12 @@ impl Condition {
 }
 
 /// The condition of a type, if it is there.
-pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+pub fn find_condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|c| c.type_ == type_)
 }
 
 /// Returns whether two lists say the same, whenever they were written.
-pub fn same(old: &[Condition], new: &[Condition]) -> bool {
+pub fn has_same_conditions(old: &[Condition], new: &[Condition]) -> bool {
     let without_times =
         |one: &Condition| Condition { last_heartbeat_time: None, last_transition_time: None, ..one.clone() };
     old.len() == new.len() && old.iter().zip(new).all(|(old, new)| without_times(old) == without_times(new))
@@ -76,7 +76,7 @@ pub fn same(old: &[Condition], new: &[Condition]) -> bool {
 /// Puts `new` in place of the condition of its type, keeping the time of the last transition while the status stays.
 ///
 /// Returns whether anything but a time changed.
-pub fn set(conditions: &mut Vec<Condition>, mut new: Condition) -> bool {
+pub fn set_condition(conditions: &mut Vec<Condition>, mut new: Condition) -> bool {
     let Some(old) = conditions.iter_mut().find(|c| c.type_ == new.type_) else {
         conditions.push(new);
         return true;
@@ -98,11 +98,11 @@ mod tests {
     fn the_transition_time_moves_only_when_the_status_does() {
         let at = |s| Timestamp::from_second(s).unwrap();
         let mut all = Vec::new();
-        assert!(set(&mut all, Condition::new("Ready", true, "ClusterReady", "", at(10))));
-        assert!(!set(&mut all, Condition::new("Ready", true, "ClusterReady", "", at(20))));
-        assert_eq!(find(&all, "Ready").unwrap().last_transition_time, Some(Time(at(10))));
-        assert!(set(&mut all, Condition::new("Ready", false, "ClusterHeartbeatLost", "", at(30))));
-        assert_eq!(find(&all, "Ready").unwrap().last_transition_time, Some(Time(at(30))));
+        assert!(set_condition(&mut all, Condition::new("Ready", true, "ClusterReady", "", at(10))));
+        assert!(!set_condition(&mut all, Condition::new("Ready", true, "ClusterReady", "", at(20))));
+        assert_eq!(find_condition(&all, "Ready").unwrap().last_transition_time, Some(Time(at(10))));
+        assert!(set_condition(&mut all, Condition::new("Ready", false, "ClusterHeartbeatLost", "", at(30))));
+        assert_eq!(find_condition(&all, "Ready").unwrap().last_transition_time, Some(Time(at(30))));
         assert_eq!(all.len(), 1);
     }
 }

@@ -20,16 +20,16 @@ pub(in crate::api) fn opaque_map(_: &mut SchemaGenerator) -> Schema {
 /// A map by node of what a Cluster holds: agents from before there were ClusterReports write all nodes, of which
 /// Kubernetes is made for 5,000.
 pub(in crate::api) fn nodes_of_cluster(_: &mut SchemaGenerator) -> Schema {
-    nodes(5_000)
+    bounded_map(5_000)
 }
 
 /// A map by node of what a ClusterReport holds.
 pub(in crate::api) fn nodes_of_report(_: &mut SchemaGenerator) -> Schema {
-    nodes(200)
+    bounded_map(200)
 }
 
 /// An [`opaque_map`] with so many entries at most.
-fn nodes(most: u32) -> Schema {
+fn bounded_map(most: u32) -> Schema {
     json_schema!({
         "type": "object",
         "maxProperties": most,
@@ -95,7 +95,7 @@ pub(in crate::api) fn conditions(generator: &mut SchemaGenerator) -> Schema {
     })
 }
 
-fn requirements(operators: &[&str]) -> Value {
+fn requirements_schema(operators: &[&str]) -> Value {
     json!({
         "type": "array",
         "maxItems": 64,
@@ -124,7 +124,7 @@ pub(in crate::api) fn label_selector(_: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-map-type": "atomic",
         "properties": {
             "matchLabels": { "type": "object", "additionalProperties": { "type": "string" } },
-            "matchExpressions": requirements(&["In", "NotIn", "Exists", "DoesNotExist"]),
+            "matchExpressions": requirements_schema(&["In", "NotIn", "Exists", "DoesNotExist"]),
         },
     })
 }
@@ -140,6 +140,6 @@ pub(in crate::api) fn ordered_selector(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
         "required": ["matchExpressions"],
-        "properties": { "matchExpressions": requirements(&["In"]) },
+        "properties": { "matchExpressions": requirements_schema(&["In"]) },
     })
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::api::{Cluster, ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
 
 /// Builds the CRDs: of each its plural name, and the object as JSON.
-fn all() -> Vec<(&'static str, Value)> {
+fn build_crds() -> Vec<(&'static str, Value)> {
     let json = |crd| serde_json::to_value(crd).expect("a CRD is plain data");
     vec![
         ("clusters", json(Cluster::crd())),
@@ -16,7 +16,7 @@ fn all() -> Vec<(&'static str, Value)> {
         ("clusterreports", json(ClusterReport::crd())),
     ]
     .into_iter()
-    .map(|(plural, crd)| (plural, tidy(crd)))
+    .map(|(plural, crd)| (plural, normalize_schema(crd)))
     .map(|(plural, mut crd)| {
         for place in WRITTEN_BY_AGENTS.iter().filter(|(of, _)| *of == plural).map(|(_, place)| place) {
             let schema = crd.pointer_mut(&format!("/spec/versions/0/schema/openAPIV3Schema/properties/{place}"));
@@ -57,7 +57,7 @@ fn without_control_characters(schema: &mut Value, field: &str) {
 
 /// Drops what the generator says about Rust rather than about the API: an `Option` means that a field may be absent, not
 /// that `null` is a value of it; unsigned formats are unknown to Kubernetes; bounds of integers are integers.
-fn tidy(mut value: Value) -> Value {
+fn normalize_schema(mut value: Value) -> Value {
     match &mut value {
         Value::Object(map) => {
             map.remove("nullable");
@@ -71,17 +71,17 @@ fn tidy(mut value: Value) -> Value {
                     map.insert(key.to_owned(), whole.into());
                 }
             }
-            map.values_mut().for_each(|v| *v = tidy(v.take()));
+            map.values_mut().for_each(|v| *v = normalize_schema(v.take()));
         }
-        Value::Array(items) => items.iter_mut().for_each(|v| *v = tidy(v.take())),
+        Value::Array(items) => items.iter_mut().for_each(|v| *v = normalize_schema(v.take())),
         _ => {}
     }
     value
 }
 
 /// Every CustomResourceDefinition of the control plane's API.
-pub fn crds() -> Vec<Value> {
-    all().into_iter().map(|(_, crd)| crd).collect()
+pub fn list_crds() -> Vec<Value> {
+    build_crds().into_iter().map(|(_, crd)| crd).collect()
 }
 
 #[cfg(test)]
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn the_charts_crds_are_what_the_types_say() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/control-plane/v0.6/bootstrap");
-        for (plural, crd) in all() {
+        for (plural, crd) in build_crds() {
             let file = folder.join(format!("crd-{plural}.yaml"));
             if std::env::var_os("UPDATE").is_some() {
                 fs_err::create_dir_all(&folder).unwrap();
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn a_crd_is_no_template() {
         // The packager renders the bootstrap folder; braces in a description would be taken for a template.
-        for (plural, crd) in all() {
+        for (plural, crd) in build_crds() {
             let text = yaml(&crd);
             assert!(["{{", "{%", "{#"].iter().all(|mark| !text.contains(mark)), "{plural}");
         }
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn node_maps_are_opaque_to_the_api_server() {
-        let cluster = all().remove(0).1;
+        let cluster = build_crds().remove(0).1;
         let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
         for map in ["availableResources", "capacityResources", "nodeTaints"] {
             let schema = cluster.pointer(&format!("{status}/{map}")).unwrap();
@@ -145,7 +145,7 @@ mod tests {
                 texts(below, place, found);
             }
         }
-        let all = all();
+        let all = build_crds();
         let mut found = Vec::new();
         for (plural, crd) in &all {
             let root = crd.pointer("/spec/versions/0/schema/openAPIV3Schema/properties").unwrap();
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn the_cluster_listing_has_the_specified_columns_in_order() {
-        let cluster = all().remove(0).1;
+        let cluster = build_crds().remove(0).1;
         let columns: Vec<_> = cluster["spec"]["versions"][0]["additionalPrinterColumns"]
             .as_array()
             .unwrap()

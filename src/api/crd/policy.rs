@@ -159,15 +159,15 @@ const SHARES: usize = 32;
 /// The rule that the shares of a split add up to 100, term by term: API servers before 1.27 overestimate what CEL's own
 /// `sum` costs, and refuse the definition.
 fn sums_to_100() -> String {
-    fn sum(from: usize, to: usize) -> String {
+    fn sum_expression(from: usize, to: usize) -> String {
         if to - from == 1 {
             return format!("(self.size() > {from} ? self[{from}].percentage : 0)");
         }
         let middle = usize::midpoint(from, to);
         // Balanced, because the parser limits how deep an expression goes.
-        format!("({} + {})", sum(from, middle), sum(middle, to))
+        format!("({} + {})", sum_expression(from, middle), sum_expression(middle, to))
     }
-    format!("self.size() == 0 || {} == 100", sum(0, SHARES))
+    format!("self.size() == 0 || {} == 100", sum_expression(0, SHARES))
 }
 
 fn divide() -> String {

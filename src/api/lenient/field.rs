@@ -22,46 +22,46 @@ const ELEMENTS: usize = 1_025;
 
 /// Type that is read only from a value of the right shape; any other value is read over and gives `None`.
 pub(crate) trait Shape: Sized {
-    fn text(_: &str) -> Option<Self> {
+    fn from_json_text(_: &str) -> Option<Self> {
         None
     }
 
-    fn number(_: Number) -> Option<Self> {
+    fn from_json_number(_: Number) -> Option<Self> {
         None
     }
 
-    fn list<'de, A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
+    fn from_json_list<'de, A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
         while items.next_element::<IgnoredAny>()?.is_some() {}
         Ok(None)
     }
 
-    fn map<'de, A: MapAccess<'de>>(mut entries: A) -> Result<Option<Self>, A::Error> {
+    fn from_json_map<'de, A: MapAccess<'de>>(mut entries: A) -> Result<Option<Self>, A::Error> {
         while entries.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
         Ok(None)
     }
 }
 
 impl Shape for String {
-    fn text(text: &str) -> Option<Self> {
+    fn from_json_text(text: &str) -> Option<Self> {
         Some(text.to_owned())
     }
 }
 
 impl Shape for i32 {
-    fn number(number: Number) -> Option<Self> {
+    fn from_json_number(number: Number) -> Option<Self> {
         number.as_i64()?.try_into().ok()
     }
 }
 
 impl Shape for i64 {
-    fn number(number: Number) -> Option<Self> {
+    fn from_json_number(number: Number) -> Option<Self> {
         number.as_i64()
     }
 }
 
 impl Shape for PodCounts {
-    fn map<'de, A: MapAccess<'de>>(entries: A) -> Result<Option<Self>, A::Error> {
-        let found: BTreeMap<String, Value> = BTreeMap::map(entries)?.unwrap_or_default();
+    fn from_json_map<'de, A: MapAccess<'de>>(entries: A) -> Result<Option<Self>, A::Error> {
+        let found: BTreeMap<String, Value> = BTreeMap::from_json_map(entries)?.unwrap_or_default();
         // Kubernetes counts pods in 32 bits.
         let count = |key| {
             let count = found.get(key).and_then(Value::as_i64).filter(|count| *count >= 0);
@@ -76,30 +76,30 @@ impl Shape for PodCounts {
 }
 
 impl Shape for Timestamp {
-    fn text(text: &str) -> Option<Self> {
+    fn from_json_text(text: &str) -> Option<Self> {
         text.parse().ok()
     }
 }
 
 impl Shape for Time {
-    fn text(text: &str) -> Option<Self> {
+    fn from_json_text(text: &str) -> Option<Self> {
         text.parse().ok().map(Self)
     }
 }
 
 /// A text or a number.
 impl Shape for Value {
-    fn text(text: &str) -> Option<Self> {
+    fn from_json_text(text: &str) -> Option<Self> {
         Some(Self::String(text.to_owned()))
     }
 
-    fn number(number: Number) -> Option<Self> {
+    fn from_json_number(number: Number) -> Option<Self> {
         Some(Self::Number(number))
     }
 }
 
 impl<T: Shape> Shape for Vec<T> {
-    fn list<'de, A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
+    fn from_json_list<'de, A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
         let mut found = Self::new();
         while found.len() < ELEMENTS
             && let Some(item) = items.next_element::<Maybe<T>>()?
@@ -112,7 +112,7 @@ impl<T: Shape> Shape for Vec<T> {
 }
 
 impl<T: Shape> Shape for BTreeMap<String, T> {
-    fn map<'de, A: MapAccess<'de>>(mut entries: A) -> Result<Option<Self>, A::Error> {
+    fn from_json_map<'de, A: MapAccess<'de>>(mut entries: A) -> Result<Option<Self>, A::Error> {
         let mut found = Self::new();
         while found.len() < ENTRIES
             && let Some((key, value)) = entries.next_entry::<String, Maybe<T>>()?
@@ -125,14 +125,14 @@ impl<T: Shape> Shape for BTreeMap<String, T> {
 }
 
 impl Shape for Map<String, Value> {
-    fn map<'de, A: MapAccess<'de>>(entries: A) -> Result<Option<Self>, A::Error> {
-        Ok(BTreeMap::map(entries)?.map(|found: BTreeMap<_, _>| found.into_iter().collect()))
+    fn from_json_map<'de, A: MapAccess<'de>>(entries: A) -> Result<Option<Self>, A::Error> {
+        Ok(BTreeMap::from_json_map(entries)?.map(|found: BTreeMap<_, _>| found.into_iter().collect()))
     }
 }
 
 impl Shape for Taint {
-    fn map<'de, A: MapAccess<'de>>(entries: A) -> Result<Option<Self>, A::Error> {
-        let mut found: BTreeMap<String, String> = BTreeMap::map(entries)?.unwrap_or_default();
+    fn from_json_map<'de, A: MapAccess<'de>>(entries: A) -> Result<Option<Self>, A::Error> {
+        let mut found: BTreeMap<String, String> = BTreeMap::from_json_map(entries)?.unwrap_or_default();
         let mut take = |key| found.remove(key);
         let (key, value, effect) = (take("key"), take("value").unwrap_or_default(), take("effect"));
         Ok(key.zip(effect).map(|(key, effect)| Self { key, value, effect }))
@@ -140,7 +140,7 @@ impl Shape for Taint {
 }
 
 impl Shape for NodeLabels {
-    fn map<'de, A: MapAccess<'de>>(mut entries: A) -> Result<Option<Self>, A::Error> {
+    fn from_json_map<'de, A: MapAccess<'de>>(mut entries: A) -> Result<Option<Self>, A::Error> {
         let mut found = Self::default();
         while let Some(key) = entries.next_key::<String>()? {
             match key.as_str() {
@@ -160,7 +160,7 @@ impl Shape for NodeLabels {
 pub(crate) struct Names(pub(crate) Vec<String>);
 
 impl Shape for Names {
-    fn map<'de, A: MapAccess<'de>>(mut entries: A) -> Result<Option<Self>, A::Error> {
+    fn from_json_map<'de, A: MapAccess<'de>>(mut entries: A) -> Result<Option<Self>, A::Error> {
         let mut found = Vec::new();
         while found.len() < ELEMENTS
             && let Some((name, IgnoredAny)) = entries.next_entry()?
@@ -194,19 +194,19 @@ impl<'de, T: Shape> Visitor<'de> for Any<T> {
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
-        Ok(T::number(number.into()))
+        Ok(T::from_json_number(number.into()))
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
-        Ok(T::number(number.into()))
+        Ok(T::from_json_number(number.into()))
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
-        Ok(Number::from_f64(number).and_then(T::number))
+        Ok(Number::from_f64(number).and_then(T::from_json_number))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(T::text(text))
+        Ok(T::from_json_text(text))
     }
 
     fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
@@ -214,11 +214,11 @@ impl<'de, T: Shape> Visitor<'de> for Any<T> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Self::Value, A::Error> {
-        T::list(items)
+        T::from_json_list(items)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<Self::Value, A::Error> {
-        T::map(entries)
+        T::from_json_map(entries)
     }
 }
 

@@ -117,14 +117,14 @@ pub trait Readable: Sized {
     type Status: DeserializeOwned + Default;
 
     /// Puts the object together.
-    fn assemble(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self;
+    fn from_parts(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self;
 }
 
 impl Readable for Cluster {
     type Spec = ClusterSpec;
     type Status = Option<ClusterStatus>;
 
-    fn assemble(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self {
+    fn from_parts(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self {
         Self { metadata, spec, status }
     }
 }
@@ -141,7 +141,7 @@ impl Readable for Lease {
     type Spec = Renewal;
     type Status = IgnoredAny;
 
-    fn assemble(metadata: ObjectMeta, spec: Self::Spec, _: Self::Status) -> Self {
+    fn from_parts(metadata: ObjectMeta, spec: Self::Spec, _: Self::Status) -> Self {
         let renew_time = spec.renew_time.map(MicroTime);
         Self { metadata, spec: Some(LeaseSpec { renew_time, ..LeaseSpec::default() }) }
     }
@@ -151,7 +151,7 @@ impl Readable for CertificateSigningRequest {
     type Spec = CertificateSigningRequestSpec;
     type Status = Option<CertificateSigningRequestStatus>;
 
-    fn assemble(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self {
+    fn from_parts(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self {
         Self { metadata, spec, status }
     }
 }
@@ -172,7 +172,7 @@ impl Readable for Schedule {
     type Spec = WithoutManifest;
     type Status = Option<ScheduleStatus>;
 
-    fn assemble(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self {
+    fn from_parts(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self {
         let WithoutManifest { hash, group, source_ref, share, apply_policy } = spec;
         Self {
             metadata,
@@ -186,7 +186,7 @@ impl Readable for ClusterReport {
     type Spec = ClusterReportSpec;
     type Status = IgnoredAny;
 
-    fn assemble(metadata: ObjectMeta, spec: Self::Spec, _: Self::Status) -> Self {
+    fn from_parts(metadata: ObjectMeta, spec: Self::Spec, _: Self::Status) -> Self {
         Self { metadata, spec }
     }
 }
@@ -195,7 +195,7 @@ impl Readable for SchedulePolicy {
     type Spec = SchedulePolicySpec;
     type Status = Option<SchedulePolicyStatus>;
 
-    fn assemble(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self {
+    fn from_parts(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self {
         Self { metadata, spec, status }
     }
 }
@@ -204,7 +204,7 @@ impl Readable for ScheduleGroup {
     type Spec = ScheduleGroupSpec;
     type Status = Option<ScheduleGroupStatus>;
 
-    fn assemble(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self {
+    fn from_parts(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self {
         Self { metadata, spec, status }
     }
 }
@@ -213,7 +213,7 @@ impl<K> Readable for PartialObjectMeta<K> {
     type Spec = IgnoredAny;
     type Status = IgnoredAny;
 
-    fn assemble(metadata: ObjectMeta, _: Self::Spec, _: Self::Status) -> Self {
+    fn from_parts(metadata: ObjectMeta, _: Self::Spec, _: Self::Status) -> Self {
         Self { metadata, types: None, _phantom: PhantomData }
     }
 }
@@ -236,7 +236,7 @@ struct Parts<S, T> {
 impl<'de, K: Readable> Deserialize<'de> for Lenient<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let parts = Parts::<K::Spec, K::Status>::deserialize(deserializer)?;
-        Ok(Self(K::assemble(parts.metadata.into(), parts.spec, parts.status)))
+        Ok(Self(K::from_parts(parts.metadata.into(), parts.spec, parts.status)))
     }
 }
 

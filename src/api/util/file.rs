@@ -47,12 +47,12 @@ pub enum FileError {
 }
 
 /// Wraps an error of the file system with the action that was tried, as a verb, and the path that it was tried on.
-pub fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> FileError + 'a {
+pub fn wrap_io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> FileError + 'a {
     move |source| FileError::Io { action, path: path.to_owned(), source }
 }
 
 /// The kind of a file, as a noun phrase.
-pub fn kind(metadata: &Metadata) -> &'static str {
+pub fn describe_file_kind(metadata: &Metadata) -> &'static str {
     use std::os::unix::fs::FileTypeExt as _;
     let kind = metadata.file_type();
     match () {
@@ -66,11 +66,11 @@ pub fn kind(metadata: &Metadata) -> &'static str {
 }
 
 /// Returns the metadata of what is at a path, without following a link; `None` where there is nothing.
-pub fn look(path: &Path) -> Result<Option<Metadata>, FileError> {
+pub fn read_metadata(path: &Path) -> Result<Option<Metadata>, FileError> {
     match std::fs::symlink_metadata(path) {
         Ok(metadata) => Ok(Some(metadata)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failed("look at", path)(error)),
+        Err(error) => Err(wrap_io_error("look at", path)(error)),
     }
 }
 
@@ -84,14 +84,14 @@ fn is_own(metadata: &Metadata) -> bool {
 ///
 /// # Errors
 /// [`FileError::Unexpected`] for links, folders, devices, pipes, sockets and files of other users.
-pub fn replaceable(path: &Path) -> Result<Option<Metadata>, FileError> {
+pub fn check_replaceable(path: &Path) -> Result<Option<Metadata>, FileError> {
     let refused = |found| FileError::Unexpected {
         path: path.to_owned(),
         found,
         expected: "a regular file of your own, or nothing",
     };
-    match look(path)? {
-        Some(metadata) if !metadata.is_file() => Err(refused(kind(&metadata))),
+    match read_metadata(path)? {
+        Some(metadata) if !metadata.is_file() => Err(refused(describe_file_kind(&metadata))),
         Some(metadata) if !is_own(&metadata) => Err(refused("a file of another user")),
         found => Ok(found),
     }
@@ -102,10 +102,10 @@ pub fn replaceable(path: &Path) -> Result<Option<Metadata>, FileError> {
 ///
 /// # Errors
 /// Refusals of [`replaceable`] and of the file system; the file is then as it was.
-pub fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), FileError> {
-    let former = replaceable(path)?;
+pub fn replace_file(path: &Path, bytes: &[u8], mode: u32) -> Result<(), FileError> {
+    let former = check_replaceable(path)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let wrap = |error| failed("write", path)(error);
+    let wrap = |error| wrap_io_error("write", path)(error);
     // In the same folder, so that the rename is atomic.
     let mut fresh = tempfile::Builder::new()
         .prefix(".new-")
@@ -126,25 +126,25 @@ pub fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), FileError> {
 ///
 /// # Errors
 /// [`FileError::Unexpected`] for links, folders, devices, pipes, sockets and larger files; errors of the file system.
-pub fn read(path: &Path, largest: u64) -> Result<Option<Vec<u8>>, FileError> {
+pub fn read_bounded_file(path: &Path, largest: u64) -> Result<Option<Vec<u8>>, FileError> {
     let refused = |found| FileError::Unexpected { path: path.to_owned(), found, expected: "a small regular file" };
-    match look(path)? {
+    match read_metadata(path)? {
         None => return Ok(None),
-        Some(metadata) if !metadata.is_file() => return Err(refused(kind(&metadata))),
+        Some(metadata) if !metadata.is_file() => return Err(refused(describe_file_kind(&metadata))),
         Some(_) => {}
     }
     let mut options = OpenOptions::new();
     // Somebody may put something else into its place between the look and the opening.
     options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    let file = options.open(path).map_err(failed("read", path))?;
-    let opened = file.metadata().map_err(failed("read", path))?;
+    let file = options.open(path).map_err(wrap_io_error("read", path))?;
+    let opened = file.metadata().map_err(wrap_io_error("read", path))?;
     if !opened.is_file() {
-        return Err(refused(kind(&opened)));
+        return Err(refused(describe_file_kind(&opened)));
     }
     // With its size known, and a byte to see its end, it takes two calls of the system.
     let expected = usize::try_from(opened.len().min(largest)).unwrap_or_default();
     let mut bytes = Vec::with_capacity(expected + 1);
-    file.take(largest + 1).read_to_end(&mut bytes).map_err(failed("read", path))?;
+    file.take(largest + 1).read_to_end(&mut bytes).map_err(wrap_io_error("read", path))?;
     if bytes.len() as u64 > largest { Err(refused("a very large file")) } else { Ok(Some(bytes)) }
 }
 
@@ -154,26 +154,26 @@ pub fn read(path: &Path, largest: u64) -> Result<Option<Vec<u8>>, FileError> {
 /// Those of [`read`], and a file that is not UTF-8.
 pub fn read_text(path: &Path, largest: u64) -> Result<Option<String>, FileError> {
     let text = |bytes| String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error));
-    read(path, largest)?.map(text).transpose().map_err(failed("read", path))
+    read_bounded_file(path, largest)?.map(text).transpose().map_err(wrap_io_error("read", path))
 }
 
 /// Opens a file for appending, made [`PRIVATE`] where it is new and closed to others where it is not.
 ///
 /// # Errors
 /// Refusals of [`replaceable`], also of what comes into the file's place between the look and the opening.
-pub fn append(path: &Path) -> Result<File, FileError> {
-    replaceable(path)?;
+pub fn open_for_append(path: &Path) -> Result<File, FileError> {
+    check_replaceable(path)?;
     let mut options = OpenOptions::new();
     // Neither a link nor a pipe without a reader that has come since is followed or waited for.
     options.append(true).create(true).mode(PRIVATE).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    let file = options.open(path).map_err(failed("open", path))?;
-    let opened = file.metadata().map_err(failed("look at", path))?;
+    let file = options.open(path).map_err(wrap_io_error("open", path))?;
+    let opened = file.metadata().map_err(wrap_io_error("look at", path))?;
     if !opened.is_file() || !is_own(&opened) || opened.nlink() != 1 {
         let expected = "a regular file of your own under one name";
         return Err(FileError::Unexpected { path: path.to_owned(), found: "something else by now", expected });
     }
     if opened.permissions().mode() & 0o077 != 0 {
-        file.set_permissions(Permissions::from_mode(PRIVATE)).map_err(failed("close to others", path))?;
+        file.set_permissions(Permissions::from_mode(PRIVATE)).map_err(wrap_io_error("close to others", path))?;
     }
     Ok(file)
 }
@@ -183,24 +183,24 @@ pub fn append(path: &Path) -> Result<File, FileError> {
 /// # Errors
 /// [`FileError::Unexpected`] where something else is there, a link to a folder too.
 pub fn private_folder(folder: &Path) -> Result<(), FileError> {
-    match look(folder)? {
+    match read_metadata(folder)? {
         Some(metadata) if metadata.is_dir() => {
             if metadata.permissions().mode() & 0o077 != 0 {
                 std::fs::set_permissions(folder, Permissions::from_mode(PRIVATE_FOLDER))
-                    .map_err(failed("close to others", folder))?;
+                    .map_err(wrap_io_error("close to others", folder))?;
             }
             Ok(())
         }
         Some(metadata) => Err(FileError::Unexpected {
             path: folder.to_owned(),
-            found: kind(&metadata),
+            found: describe_file_kind(&metadata),
             expected: "a folder, or nothing",
         }),
         None => std::fs::DirBuilder::new()
             .recursive(true)
             .mode(PRIVATE_FOLDER)
             .create(folder)
-            .map_err(failed("make the folder", folder)),
+            .map_err(wrap_io_error("make the folder", folder)),
     }
 }
 
@@ -209,9 +209,9 @@ pub fn private_folder(folder: &Path) -> Result<(), FileError> {
 /// # Errors
 /// [`FileError::Unexpected`] for what is no folder, another user's folder, and one that group or others may write.
 pub fn own_folder(folder: &Path) -> Result<(), FileError> {
-    let metadata = std::fs::metadata(folder).map_err(failed("look at", folder))?;
+    let metadata = std::fs::metadata(folder).map_err(wrap_io_error("look at", folder))?;
     let found = match () {
-        () if !metadata.is_dir() => kind(&metadata),
+        () if !metadata.is_dir() => describe_file_kind(&metadata),
         () if !is_own(&metadata) => "a folder of another user",
         () if metadata.permissions().mode() & 0o022 != 0 => "a folder that other users may write",
         () => return Ok(()),
@@ -246,7 +246,7 @@ mod tests {
         // Whoever has it open goes on reading the former one.
         let other_name = folder.path().join("other-name");
         std::fs::hard_link(&file, &other_name).unwrap();
-        write(&file, b"new", PRIVATE).unwrap();
+        replace_file(&file, b"new", PRIVATE).unwrap();
         assert_eq!((std::fs::read_to_string(&file).unwrap().as_str(), mode(&file)), ("new", 0o600));
         assert_eq!(std::fs::read_to_string(&other_name).unwrap(), "former, and longer");
         assert_eq!(names(folder.path()), ["key", "other-name"]);
@@ -301,7 +301,7 @@ mod tests {
         let file = folder.path().join("journal");
         std::fs::write(&file, "1\n").unwrap();
         std::fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
-        append(&file).unwrap().write_all(b"2\n").unwrap();
+        open_for_append(&file).unwrap().write_all(b"2\n").unwrap();
         assert_eq!((std::fs::read_to_string(&file).unwrap().as_str(), mode(&file)), ("1\n2\n", 0o600));
         std::fs::hard_link(&file, folder.path().join("second-name")).unwrap();
         assert!(matches!(append(&file), Err(FileError::Unexpected { .. })));

@@ -20,32 +20,32 @@ pub const LINES: usize = 4096;
 const CUT: char = '…';
 
 /// Text on one line, line breaks escaped too; at most [`MESSAGE`] characters of it.
-pub fn visible(text: &str) -> Cow<'_, str> {
-    bounded(text, MESSAGE, is_harmful)
+pub fn visible_line(text: &str) -> Cow<'_, str> {
+    escape_bounded(text, MESSAGE, is_harmful)
 }
 
 /// Text of a table's cell, or a name within a sentence; at most [`CELL`] characters of it.
 pub fn visible_cell(text: &str) -> Cow<'_, str> {
-    bounded(text, CELL, is_harmful)
+    escape_bounded(text, CELL, is_harmful)
 }
 
 /// A word that a stranger chose; at most [`WORD`] characters of it.
 pub fn visible_word(text: &str) -> Cow<'_, str> {
-    bounded(text, WORD, is_harmful)
+    escape_bounded(text, WORD, is_harmful)
 }
 
 /// Text on one line that tells of several things; at most [`LINES`] characters of it.
 pub fn visible_list(text: &str) -> Cow<'_, str> {
-    bounded(text, LINES, is_harmful)
+    escape_bounded(text, LINES, is_harmful)
 }
 
 /// Text that keeps its line breaks and tabs; at most [`LINES`] characters of it.
 pub fn visible_lines(text: &str) -> Cow<'_, str> {
-    bounded(text, LINES, is_harmful_in_lines)
+    escape_bounded(text, LINES, is_harmful_in_lines)
 }
 
 /// Text of any length that keeps its line breaks and tabs: the last guard of what is printed.
-pub fn escaped(text: &str) -> Cow<'_, str> {
+pub fn escaped_text(text: &str) -> Cow<'_, str> {
     if is_clean(text) { Cow::Borrowed(text) } else { escaped_where(text, is_harmful_in_lines) }
 }
 
@@ -74,7 +74,7 @@ pub fn escape_status(status: &mut serde_json::Value) {
         Value::Object(fields) => {
             for (field, value) in fields {
                 match value {
-                    Value::String(text) if field == "message" => *text = escaped(text).into_owned(),
+                    Value::String(text) if field == "message" => *text = escaped_text(text).into_owned(),
                     other => escape_status(other),
                 }
             }
@@ -180,7 +180,7 @@ fn is_printable_ascii(bytes: &[u8]) -> bool {
     bytes.iter().fold(true, |clean, byte| clean & (matches!(byte, b' '..=b'~') | matches!(byte, b'\n' | b'\t')))
 }
 
-fn bounded(text: &str, most: usize, harmful: impl Fn(char) -> bool) -> Cow<'_, str> {
+fn escape_bounded(text: &str, most: usize, harmful: impl Fn(char) -> bool) -> Cow<'_, str> {
     // Only the part that can be shown is looked at: what is cut off may be many megabytes.
     let end = text.char_indices().nth(most).map_or(text.len(), |(at, _)| at);
     let shown = &text[..end];
@@ -248,12 +248,12 @@ mod tests {
     fn hostile_characters_are_escaped_and_others_stay() {
         for text in ["eu-west-1 \u{fc}\u{6771}", "√ ‼ × … → ─", "e\u{301} ⚠\u{fe0f}", r"C:\dir \u{1b}", ""]
         {
-            for shown in [visible(text), visible_cell(text), visible_lines(text), escaped(text), escaped_json(text)] {
+            for shown in [visible_line(text), visible_cell(text), visible_lines(text), escaped_text(text), escaped_json(text)] {
                 assert!(matches!(shown, Cow::Borrowed(same) if same == text), "{shown}");
             }
         }
         for text in HOSTILE {
-            for shown in [visible(text), visible_cell(text), visible_list(text), visible_lines(text), escaped(text)] {
+            for shown in [visible_line(text), visible_cell(text), visible_list(text), visible_lines(text), escaped_text(text)] {
                 assert!(!shown.chars().any(is_harmful), "{shown:?}");
             }
         }

@@ -31,7 +31,7 @@ pub enum LifetimeError {
 ///
 /// # Errors
 /// [`LifetimeError`], which says what is expected instead.
-pub fn read(text: &str, at_least: Duration) -> Result<Duration, LifetimeError> {
+pub fn parse_lifetime(text: &str, at_least: Duration) -> Result<Duration, LifetimeError> {
     let unit = match text.chars().last() {
         Some('s') => 1,
         Some('m') => 60,
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn lengths_of_time_have_a_unit() {
-        let token = |text| read(text, TOKEN_AT_LEAST);
+        let token = |text| parse_lifetime(text, TOKEN_AT_LEAST);
         assert_eq!(token("30d"), Ok(Duration::from_secs(2_592_000)));
         assert_eq!(token("90m"), Ok(Duration::from_secs(5400)));
         for text in ["", "d", "30", "-1d", "+1d", "1.5h", "1w", "1ä"] {
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn lengths_of_time_have_bounds() {
-        let token = |text| read(text, TOKEN_AT_LEAST);
+        let token = |text| parse_lifetime(text, TOKEN_AT_LEAST);
         assert_eq!(token("0d"), Err(LifetimeError::TooShort(TOKEN_AT_LEAST)));
         assert!(token("3649d").is_ok());
         for text in ["3650d", "9999d", "999999999d", "99999999999999999999d"] {

@@ -234,7 +234,7 @@ pub struct Argument(#[schemars(regex(pattern = r"^--?[a-zA-Z]"))] pub String);
 
 /// For tests: holds a generated file of `values/` against its text, and writes it under `INSTA_UPDATE=always`.
 #[cfg(test)]
-pub(crate) fn current(name: &str, text: &str) {
+pub(crate) fn assert_file_current(name: &str, text: &str) {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("values").join(name);
     if std::env::var("INSTA_UPDATE").as_deref() == Ok("always") {
         fs_err::write(&path, text).unwrap();

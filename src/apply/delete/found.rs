@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::wait_deleted::PendingDeletion;
 use crate::api::kinds::Kind;
-use crate::k8s::object::{ObjectRef, uid};
+use crate::k8s::object::{ObjectRef, object_uid};
 
 /// An object found in the cluster.
 #[derive(Debug, Clone)]
@@ -15,7 +15,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    pub(crate) fn pending(&self) -> PendingDeletion {
-        PendingDeletion { kind: self.kind.clone(), object: self.object.clone(), uid: uid(&self.live).to_owned() }
+    pub(crate) fn to_pending_deletion(&self) -> PendingDeletion {
+        PendingDeletion { kind: self.kind.clone(), object: self.object.clone(), uid: object_uid(&self.live).to_owned() }
     }
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::api::first_of::first_of;
 use crate::api::kinds::{Kind, split_api_version};
-use crate::api::util::text::{visible, visible_cell};
+use crate::api::util::text::{visible_line, visible_cell};
 use crate::apply::adopt;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
@@ -20,7 +20,7 @@ use crate::inventory::journal::{Journal, JournalStep, Theirs, Undo};
 use crate::inventory::journal_file::LocalJournal;
 use crate::inventory::owner::Owner;
 use crate::inventory::record::State;
-use crate::k8s::object::{ObjectRef, text};
+use crate::k8s::object::{ObjectRef, text_at};
 
 /// Kinds whose former values may come from a journal that anybody with the namespace's Secrets can write. They grant no
 /// rights, run nothing, and lie in the owner's namespace.
@@ -71,8 +71,8 @@ pub enum Source {
 
 impl JournalStep {
     /// The source of the state before this step; [`Undo::Delete`] needs none.
-    pub(crate) fn source(&self) -> Source {
-        let from_journal = FROM_JOURNAL.iter().any(|(group, kind)| self.object.is(group, kind));
+    pub(crate) fn restore_source(&self) -> Source {
+        let from_journal = FROM_JOURNAL.iter().any(|(group, kind)| self.object.is_kind(group, kind));
         match &self.undo {
             _ if self.witnessed || from_journal => Source::Journal,
             Undo::Release { .. } => Source::Nothing,
@@ -82,21 +82,21 @@ impl JournalStep {
 
     /// Returns whether the values in it may be neither believed nor passed on as if they were this machine's own.
     pub(crate) fn is_hearsay(&self) -> bool {
-        self.undo != Undo::Delete && self.source() != Source::Journal
+        self.undo != Undo::Delete && self.restore_source() != Source::Journal
     }
 
     /// Returns the reason that nothing of the step can be undone, as a clause; none for a step that a run of this owner
     /// may have written.
-    fn refusal(&self, owner: &Owner, renderable: &crate::apply::Renderable) -> Option<String> {
+    fn explain_refusal(&self, owner: &Owner, renderable: &crate::apply::Renderable) -> Option<String> {
         let object = &self.object;
-        if let Some(why) = renderable.refusal(object) {
+        if let Some(why) = renderable.explain_not_rendered(object) {
             return Some(why);
         }
         if split_api_version(&self.api_version).0 != object.group
-            || Kind::find(&self.api_version, &object.kind)
+            || Kind::find_known_kind(&self.api_version, &object.kind)
                 .is_none_or(|kind| kind.namespaced != object.namespace.is_some())
         {
-            return Some(format!("it is not of version `{}`", visible(&self.api_version)));
+            return Some(format!("it is not of version `{}`", visible_line(&self.api_version)));
         }
         let names_it = |patch: &Value| self.is_about(patch);
         let (sound, entries): (bool, &[Value]) = match &self.undo {
@@ -107,7 +107,7 @@ impl JournalStep {
             Undo::Release { patch, entries } => (names_it(patch), entries),
             Undo::Recreate { manifest } if manifest.is_null() => (true, &[]),
             Undo::Recreate { manifest } if ObjectRef::of(manifest).as_ref() != Some(object) => (false, &[]),
-            Undo::Recreate { manifest } if !owner.labelled(manifest) => {
+            Undo::Recreate { manifest } if !owner.has_owner_labels(manifest) => {
                 return Some("what it would make does not carry the labels of this installation".to_owned());
             }
             Undo::Recreate { manifest } => (names_it(manifest), &[]),
@@ -138,12 +138,12 @@ impl JournalStep {
 
 impl Engine {
     /// The steps of a journal that no run of this owner can have written.
-    pub(crate) fn refused(&self, journal: &Journal) -> Vec<RefusedStep> {
-        let renderable = self.options.charts.renderable();
+    pub(crate) fn find_refused_steps(&self, journal: &Journal) -> Vec<RefusedStep> {
+        let renderable = self.options.charts.renderable_objects();
         let steps = journal.steps.iter();
         steps
             .filter_map(|step| {
-                let why = step.refusal(&self.owner, renderable)?;
+                let why = step.explain_refusal(&self.owner, renderable)?;
                 Some(RefusedStep { object: step.object.clone(), why })
             })
             .collect()
@@ -153,9 +153,9 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::JournalRefused`]; nothing was written.
-    pub(crate) fn audit(&self, journal: Option<&Journal>) -> Result<(), Error> {
+    pub(crate) fn check_journal_steps(&self, journal: Option<&Journal>) -> Result<(), Error> {
         let Some(journal) = journal else { return Ok(()) };
-        let mut steps = self.refused(journal);
+        let mut steps = self.find_refused_steps(journal);
         if let Some(step) = journal.steps.get(MOST_STEPS) {
             let why = format!("a run has not more than {MOST_STEPS} steps, and there are {}", journal.steps.len());
             steps.insert(0, RefusedStep { object: step.object.clone(), why });
@@ -173,18 +173,18 @@ impl Engine {
 
     /// The state without the steps that no run of this owner can have written; and those that the journal file on this
     /// machine confirms are known as such.
-    pub fn believed(&self, mut state: State) -> State {
+    pub fn discard_untrusted_steps(&self, mut state: State) -> State {
         if let Some(journal) = &mut state.journal {
-            let refused = self.refused(journal);
+            let refused = self.find_refused_steps(journal);
             journal.steps.truncate(MOST_STEPS);
             journal.steps.retain(|step| !refused.iter().any(|refused| refused.object == step.object));
-            self.witness(journal);
+            self.confirm_local_steps(journal);
         }
         state
     }
 
     /// Marks the steps that the journal file on this machine has word for word, and adds the claims that it knows of.
-    pub(crate) fn witness(&self, journal: &mut Journal) {
+    pub(crate) fn confirm_local_steps(&self, journal: &mut Journal) {
         let Some(copy) = self.options.journal.as_deref().and_then(of_this_machine) else { return };
         if copy.install_uid != journal.install_uid {
             return;
@@ -199,7 +199,7 @@ impl Engine {
 
 /// The journal file on this machine, where it can be read.
 fn of_this_machine(path: &Path) -> Option<Journal> {
-    LocalJournal::read(path).ok().flatten()
+    LocalJournal::read_journal_file(path).ok().flatten()
 }
 
 /// Reason that an object named by a journal stays as it is: it does not belong to this installation.
@@ -211,16 +211,16 @@ pub(crate) const RECORDED: &str = "the record had it before that run, so that ru
 impl State {
     /// Returns whether a step out of a cluster says that its run made or adopted an object which the record has with
     /// that uid: the record is of an earlier run.
-    pub(crate) fn belies(&self, step: &JournalStep, uid: &str) -> bool {
+    pub(crate) fn is_recorded_earlier(&self, step: &JournalStep, uid: &str) -> bool {
         !step.witnessed
             && matches!(step.undo, Undo::Delete | Undo::Release { .. })
-            && self.record.as_ref().is_some_and(|record| record.has(&step.object, uid))
+            && self.record.as_ref().is_some_and(|record| record.has_object(&step.object, uid))
     }
 }
 
 /// Returns whether a manifest names exactly this object.
-pub(crate) fn names(manifest: &Value, kind: &Kind, target: &ObjectRef) -> bool {
-    ObjectRef::of(manifest).as_ref() == Some(target) && text(manifest, "/apiVersion") == Some(&kind.api_version())
+pub(crate) fn is_manifest_of(manifest: &Value, kind: &Kind, target: &ObjectRef) -> bool {
+    ObjectRef::of(manifest).as_ref() == Some(target) && text_at(manifest, "/apiVersion") == Some(&kind.api_version())
 }
 
 #[cfg(test)]
@@ -236,7 +236,7 @@ mod tests {
     }
 
     fn map() -> ObjectRef {
-        ObjectRef::new(&Kind::known("", "ConfigMap"), Some("fleet"), "config")
+        ObjectRef::new(&Kind::from_table("", "ConfigMap"), Some("fleet"), "config")
     }
 
     fn step(object: ObjectRef, api_version: &str, undo: Undo) -> JournalStep {
@@ -245,7 +245,7 @@ mod tests {
     }
 
     fn renderable() -> Renderable {
-        let role = ObjectRef::new(&Kind::known("rbac.authorization.k8s.io", "ClusterRole"), None, "fleet-agent");
+        let role = ObjectRef::new(&Kind::from_table("rbac.authorization.k8s.io", "ClusterRole"), None, "fleet-agent");
         [map(), role].into_iter().collect()
     }
 
@@ -263,7 +263,7 @@ mod tests {
         let unlabelled = Undo::Recreate { manifest: whole.clone() };
         let mut other = whole.clone();
         other["metadata"]["name"] = "other".into();
-        owner().stamp(&mut whole);
+        owner().set_owner_labels(&mut whole);
         for undo in [
             Undo::Delete,
             reapply(data.clone()),
@@ -273,7 +273,7 @@ mod tests {
             Undo::Recreate { manifest: whole.clone() },
             Undo::Recreate { manifest: Value::Null },
         ] {
-            assert_eq!(step(map(), "v1", undo.clone()).refusal(&owner(), &renderable()), None, "{undo:?}");
+            assert_eq!(step(map(), "v1", undo.clone()).explain_refusal(&owner(), &renderable()), None, "{undo:?}");
         }
         let theirs = Theirs { manager: "kubectl".to_owned(), patch: json!({"metadata": {"namespace": "kube-system"}}) };
         let forged = json!({"manager": "kube-controller-manager", "operation": "Update"});
@@ -293,25 +293,25 @@ mod tests {
             (Undo::Recreate { manifest: json!({}) }, "another"),
             (unlabelled, "labels"),
         ] {
-            let refusal = step(map(), "v1", undo.clone()).refusal(&owner(), &renderable());
+            let refusal = step(map(), "v1", undo.clone()).explain_refusal(&owner(), &renderable());
             assert!(refusal.as_ref().is_some_and(|refusal| refusal.contains(why)), "{undo:?}: {refusal:?}");
         }
         // A version of another group would lead to another kind.
         for version in ["rbac.authorization.k8s.io/v1", "apps/v1", "v2", ""] {
-            assert!(step(map(), version, Undo::Delete).refusal(&owner(), &renderable()).is_some(), "{version}");
+            assert!(step(map(), version, Undo::Delete).explain_refusal(&owner(), &renderable()).is_some(), "{version}");
         }
     }
 
     #[test]
     fn former_values_are_taken_from_a_journal_for_a_closed_list_of_kinds_or_where_this_machine_knows_them() {
-        for kind in Kind::all() {
+        for kind in Kind::all_kinds() {
             let object = ObjectRef::new(&kind, Some("fleet"), "x");
-            let listed = FROM_JOURNAL.iter().any(|(group, name)| object.is(group, name));
+            let listed = FROM_JOURNAL.iter().any(|(group, name)| object.is_kind(group, name));
             let mut changed = step(object.clone(), &kind.api_version(), reapply(json!({})));
             let mut adopted =
                 step(object, &kind.api_version(), Undo::Release { patch: json!({}), entries: Vec::new() });
-            assert_eq!(changed.source() == Source::Journal, listed, "{kind:?}");
-            assert_eq!((changed.is_hearsay(), adopted.source() == Source::Journal), (!listed, listed), "{kind:?}");
+            assert_eq!(changed.restore_source() == Source::Journal, listed, "{kind:?}");
+            assert_eq!((changed.is_hearsay(), adopted.restore_source() == Source::Journal), (!listed, listed), "{kind:?}");
             let grants =
                 kind.group.contains("rbac") || kind.group.contains("admission") || kind.kind.contains("CustomResource");
             let runs = matches!(kind.group.as_ref(), "apps" | "batch") || kind.kind == "Pod";
@@ -319,7 +319,7 @@ mod tests {
             assert!(!(listed && (grants || runs || of_the_cluster)), "{kind:?}");
             changed.witnessed = true;
             adopted.witnessed = true;
-            assert_eq!([changed.source(), adopted.source()], [Source::Journal; 2], "{kind:?}");
+            assert_eq!([changed.restore_source(), adopted.restore_source()], [Source::Journal; 2], "{kind:?}");
         }
     }
 
@@ -327,13 +327,13 @@ mod tests {
     fn what_a_journal_in_a_cluster_says_is_confirmed_by_the_file_on_this_machine_word_for_word() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
-        let object = || ObjectRef::new(&Kind::known("apps", "Deployment"), Some("fleet"), "d");
+        let object = || ObjectRef::new(&Kind::from_table("apps", "Deployment"), Some("fleet"), "d");
         let honest = || step(object(), "apps/v1", reapply(json!({"spec": {"replicas": 1}})));
         let mut known = Journal::new("install", "u");
         known.steps = vec![JournalStep { witnessed: true, ..honest() }];
-        let mut file = LocalJournal::open(&path, &known).unwrap();
+        let mut file = LocalJournal::open_journal_file(&path, &known).unwrap();
         file.append_claims(&["claim".to_owned()]).unwrap();
-        file.append(&known.steps).unwrap();
+        file.append_steps(&known.steps).unwrap();
         let hearsay = step(object(), "apps/v1", reapply(json!({"spec": {"replicas": 9}})));
         let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
             Ok::<_, std::io::Error>(http::Response::new(kube::client::Body::empty()))
@@ -348,14 +348,14 @@ mod tests {
         let witnessed = |install_uid: &str, step: &JournalStep| {
             let mut journal =
                 Journal { install_uid: install_uid.to_owned(), steps: vec![step.clone()], ..known.clone() };
-            engine.witness(&mut journal);
+            engine.confirm_local_steps(&mut journal);
             (journal.steps[0].witnessed, journal.claims)
         };
         assert_eq!(witnessed("u", &honest()), (true, vec!["claim".to_owned()]));
         assert_eq!(witnessed("u", &hearsay), (false, vec!["claim".to_owned()]));
         assert_eq!(witnessed("other", &honest()), (false, Vec::new()));
         // What this process has from the cluster alone is no testimony when it is written down.
-        file.append(std::slice::from_ref(&hearsay)).unwrap();
+        file.append_steps(std::slice::from_ref(&hearsay)).unwrap();
         assert!(!witnessed("u", &hearsay).0);
     }
 

@@ -13,7 +13,7 @@ use crate::inventory::journal::{Journal, Undo};
 use crate::inventory::journal_file::LocalJournal;
 use crate::inventory::owner::NAMESPACE_CREATED_ANNOTATION;
 use crate::inventory::record::State;
-use crate::k8s::object::{ObjectRef, annotation, condition, is_terminating, number, text};
+use crate::k8s::object::{ObjectRef, object_annotation, status_condition, is_terminating, number_at, text_at};
 use crate::k8s::request::server::Server;
 
 impl Engine {
@@ -25,12 +25,12 @@ impl Engine {
     /// has been ready, or former values are missing in it. Whatever the server refuses to read.
     pub async fn copy_of_journal(&self, state: &State) -> Result<Option<Journal>, Error> {
         let Some(path) = self.options.journal.as_deref().filter(|_| state.is_empty()) else { return Ok(None) };
-        let Some(journal) = LocalJournal::read(path)? else { return Ok(None) };
+        let Some(journal) = LocalJournal::read_journal_file(path)? else { return Ok(None) };
         let server = &self.server();
-        let namespace = server.get_metadata(&Kind::known("", "Namespace"), None, &self.owner.namespace).await;
-        let namespace = namespace.map_err(|e| Error::api(format!("read Namespace {}", self.owner.namespace), e))?;
+        let namespace = server.get_metadata(&Kind::from_table("", "Namespace"), None, &self.owner.namespace).await;
+        let namespace = namespace.map_err(|e| Error::from_api_error(format!("read Namespace {}", self.owner.namespace), e))?;
         let made_by = namespace.as_ref().filter(|namespace| !is_terminating(namespace));
-        let made_by = made_by.and_then(|namespace| annotation(namespace, NAMESPACE_CREATED_ANNOTATION));
+        let made_by = made_by.and_then(|namespace| object_annotation(namespace, NAMESPACE_CREATED_ANNOTATION));
         if made_by != Some(&journal.install_uid) || journal.is_removal() {
             return Ok(None);
         }
@@ -52,12 +52,12 @@ impl Engine {
     async fn ready_since(&self, server: &Server, journal: &Journal, state: &State) -> Result<Option<ObjectRef>, Error> {
         for step in journal.steps.iter().filter(|step| step.undo == Undo::Delete) {
             let target = &step.object;
-            if !target.is("apps", "StatefulSet") && !target.is("apps", "Deployment") {
+            if !target.is_kind("apps", "StatefulSet") && !target.is_kind("apps", "Deployment") {
                 continue;
             }
-            let kind = Kind::known(&target.group, &target.kind);
-            let live = server.get(&kind, target.namespace.as_deref(), &target.name).await;
-            let live = live.map_err(|e| Error::on("read", target, e))?;
+            let kind = Kind::from_table(&target.group, &target.kind);
+            let live = server.get_object(&kind, target.namespace.as_deref(), &target.name).await;
+            let live = live.map_err(|e| Error::for_object("read", target, e))?;
             if live.is_some_and(|live| self.is_ours(&live, target, state) && has_been_ready(&live)) {
                 return Ok(Some(target.clone()));
             }
@@ -74,7 +74,7 @@ pub(crate) fn values_lost(object: &ObjectRef) -> String {
 /// Returns whether pods of a workload are or were ready. A Deployment remembers that all of them were, when none is any
 /// more.
 fn has_been_ready(live: &Value) -> bool {
-    let some = |path| number(live, path).is_some_and(|count| count > 0);
-    let complete = condition(live, "Progressing").and_then(|rollout| text(rollout, "/reason"));
+    let some = |path| number_at(live, path).is_some_and(|count| count > 0);
+    let complete = status_condition(live, "Progressing").and_then(|rollout| text_at(rollout, "/reason"));
     some("/status/readyReplicas") || some("/status/availableReplicas") || complete == Some("NewReplicaSetAvailable")
 }

@@ -18,7 +18,7 @@ use crate::api::shell::foreign_word;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
 use crate::inventory::owner::INSTALL_LABEL;
-use crate::k8s::object::{ObjectRef, is_terminating, label, list, text, uid};
+use crate::k8s::object::{ObjectRef, is_terminating, object_label, items_at, text_at, object_uid};
 use crate::k8s::request::server::{Selection, Server};
 use crate::k8s::{discovery, managed_fields};
 
@@ -36,14 +36,14 @@ pub(crate) struct Volume {
 }
 
 impl Volume {
-    pub(crate) fn of(claim: &Value) -> Option<Self> {
-        let name = text(claim, "/spec/volumeName")?.to_owned();
-        Some(Self { name, claim_uid: uid(claim).to_owned() })
+    pub(crate) fn from_volume_claim(claim: &Value) -> Option<Self> {
+        let name = text_at(claim, "/spec/volumeName")?.to_owned();
+        Some(Self { name, claim_uid: object_uid(claim).to_owned() })
     }
 
     /// A claim may also name the volume of another.
     fn is_bound(&self, live: &Value) -> bool {
-        text(live, "/spec/claimRef/uid") == Some(&self.claim_uid)
+        text_at(live, "/spec/claimRef/uid") == Some(&self.claim_uid)
     }
 }
 
@@ -63,15 +63,15 @@ impl Engine {
     ///
     /// # Errors
     /// When the list of kinds cannot be read.
-    pub async fn leftovers(&self, kept: &[ObjectReason]) -> Result<Searched, Error> {
+    pub async fn find_orphaned_objects(&self, kept: &[ObjectReason]) -> Result<Searched, Error> {
         let server = self.server();
-        let unlabelled = self.unlabelled(&server, kept).await;
-        let (kinds, silent) = discovery::kinds(&server, self.options.parallel)
+        let unlabelled = self.find_unlabelled_objects(&server, kept).await;
+        let (kinds, silent) = discovery::list_kinds(&server, self.options.parallel)
             .await
-            .map_err(|e| Error::api("list the kinds of the API", e))?;
+            .map_err(|e| Error::from_api_error("list the kinds of the API", e))?;
         let begun = Instant::now();
         loop {
-            let (found, collectable) = self.search(&server, &kinds, kept).await;
+            let (found, collectable) = self.search_orphans_once(&server, &kinds, kept).await;
             // The garbage collector needs a moment for what its owner leaves behind.
             if collectable && begun.elapsed() < COLLECTED_WITHIN {
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -96,16 +96,16 @@ impl Engine {
         server: &Server,
         volumes: &[Volume],
     ) -> (Vec<ObjectReason>, Vec<PendingDeletion>) {
-        let kind = Kind::known("", "PersistentVolume");
+        let kind = Kind::from_table("", "PersistentVolume");
         let (mut kept, mut pending) = (Vec::new(), Vec::new());
         for volume in volumes {
-            let Ok(Some(live)) = server.get(&kind, None, &volume.name).await else { continue };
+            let Ok(Some(live)) = server.get_object(&kind, None, &volume.name).await else { continue };
             let object = ObjectRef::new(&kind, None, &volume.name);
-            match text(&live, "/spec/persistentVolumeReclaimPolicy").filter(|_| volume.is_bound(&live)) {
+            match text_at(&live, "/spec/persistentVolumeReclaimPolicy").filter(|_| volume.is_bound(&live)) {
                 Some("Delete") => {
-                    pending.push(PendingDeletion { kind: kind.clone(), object, uid: uid(&live).to_owned() });
+                    pending.push(PendingDeletion { kind: kind.clone(), object, uid: object_uid(&live).to_owned() });
                 }
-                Some("Retain") if !is_terminating(&live) => kept.push(retained(object)),
+                Some("Retain") if !is_terminating(&live) => kept.push(retained_volume_reason(object)),
                 _ => {}
             }
         }
@@ -131,9 +131,9 @@ impl Engine {
 
     /// Objects without our labels that we have applied, or that have the record's name. What may not be listed is left
     /// out: the search by label names it.
-    async fn unlabelled(&self, server: &Server, kept: &[ObjectReason]) -> Vec<ObjectReason> {
+    async fn find_unlabelled_objects(&self, server: &Server, kept: &[ObjectReason]) -> Vec<ObjectReason> {
         let namespace = self.owner.namespace.as_str();
-        let there = server.get_metadata(&Kind::known("", "Namespace"), None, namespace).await;
+        let there = server.get_metadata(&Kind::from_table("", "Namespace"), None, namespace).await;
         let there = there.is_ok_and(|found| found.is_some());
         let kinds: Vec<Kind> = everywhere_or_newer()
             // Pods and what else controllers make is never applied by us.
@@ -147,7 +147,7 @@ impl Engine {
             .map(|kind| async move {
                 let place = kind.namespaced.then_some(namespace);
                 let selection = Selection { namespace: place, metadata_only: true, ..Selection::default() };
-                server.list(kind, &selection).await.unwrap_or_default()
+                server.list_objects(kind, &selection).await.unwrap_or_default()
             })
             .buffer_unordered(self.options.parallel)
             .collect()
@@ -164,14 +164,14 @@ impl Engine {
         let reference = ObjectRef::of(object)?;
         let record = self.owner.record_name();
         let is_record = reference.is_secret() && reference.name == record && !kept.is_empty();
-        let others = label(object, INSTALL_LABEL).is_some();
-        let leaving = text(object, "/metadata/deletionTimestamp").is_some();
+        let others = object_label(object, INSTALL_LABEL).is_some();
+        let leaving = text_at(object, "/metadata/deletionTimestamp").is_some();
         if others || leaving || is_record || kept.iter().any(|kept| kept.object == reference) {
             return None;
         }
         let named =
             reference.is_secret() && (reference.name == record || reference.name.starts_with(&format!("{record}.")));
-        let because = match (managed_fields::ours(object).is_some(), named) {
+        let because = match (managed_fields::owned_entry(object).is_some(), named) {
             (true, _) => "it has our fields, and its labels were taken off",
             (false, true) => "it has the name of our record",
             (false, false) => return None,
@@ -180,17 +180,17 @@ impl Engine {
     }
 
     /// One look, and whether any of what is left has an owner and may yet be collected.
-    async fn search(&self, server: &Server, kinds: &[Kind], kept: &[ObjectReason]) -> (Searched, bool) {
-        let selector = self.owner.selector();
+    async fn search_orphans_once(&self, server: &Server, kinds: &[Kind], kept: &[ObjectReason]) -> (Searched, bool) {
+        let selector = self.owner.owner_selector();
         let selection = Selection { labels: Some(&selector), metadata_only: true, ..Selection::default() };
-        let (objects, refused) = discovery::metadata(server, kinds, &selection, self.options.parallel).await;
-        let elsewhere = self.elsewhere(&objects);
+        let (objects, refused) = discovery::list_metadata(server, kinds, &selection, self.options.parallel).await;
+        let elsewhere = self.find_record_namespaces(&objects);
         let others = self.places_of_others(&objects, &elsewhere);
         let theirs = of_the_kept(&objects, kept);
         let mut found = Vec::new();
         let mut collectable = false;
         for (kind, object) in objects {
-            if theirs.contains(uid(&object)) {
+            if theirs.contains(object_uid(&object)) {
                 continue;
             }
             let Some(reference) = ObjectRef::of(&object) else { continue };
@@ -200,8 +200,8 @@ impl Engine {
                 continue;
             }
             // Endpoints follow their Service a moment later, without being owned by it.
-            collectable |= kind.mirrors_a_service() || !list(&object, "/metadata/ownerReferences").is_empty();
-            let because = if managed_fields::ours(&object).is_some() {
+            collectable |= kind.mirrors_a_service() || !items_at(&object, "/metadata/ownerReferences").is_empty();
+            let because = if managed_fields::owned_entry(&object).is_some() {
                 "it has our label and our fields"
             } else {
                 "it has our label"
@@ -216,16 +216,16 @@ impl Engine {
     /// object of another set.
     fn places_of_others(&self, objects: &[(Kind, Value)], recorded: &[String]) -> BTreeSet<String> {
         let placed = objects.iter().map(|(_, object)| object).filter(|object| self.owner.is_of_another_set(object));
-        let places = placed.filter_map(|object| text(object, "/metadata/namespace")).map(str::to_owned);
+        let places = placed.filter_map(|object| text_at(object, "/metadata/namespace")).map(str::to_owned);
         places.filter(|place| *place != self.owner.namespace).chain(recorded.iter().cloned()).collect()
     }
 
     /// The other namespaces that hold a record of this name and kind.
-    fn elsewhere(&self, objects: &[(Kind, Value)]) -> Vec<String> {
+    fn find_record_namespaces(&self, objects: &[(Kind, Value)]) -> Vec<String> {
         let record = self.owner.record_name();
         let mut namespaces: Vec<String> = objects
             .iter()
-            .filter(|(_, object)| text(object, "/metadata/deletionTimestamp").is_none())
+            .filter(|(_, object)| text_at(object, "/metadata/deletionTimestamp").is_none())
             .filter_map(|(_, object)| ObjectRef::of(object))
             .filter(|object| object.is_secret() && object.name == record)
             .filter_map(|object| object.namespace)
@@ -239,7 +239,7 @@ impl Engine {
 }
 
 /// A volume that outlives its claim. To delete the object deletes nothing of what is stored.
-fn retained(object: ObjectRef) -> ObjectReason {
+fn retained_volume_reason(object: ObjectRef) -> ObjectReason {
     let why = format!(
         "it still holds the data, by its policy Retain; `kubectl delete pv {}` forgets it, and where it is stored the \
          data is deleted by hand",
@@ -252,9 +252,9 @@ fn retained(object: ObjectRef) -> ObjectReason {
 fn of_the_kept(objects: &[(Kind, Value)], kept: &[ObjectReason]) -> BTreeSet<String> {
     let by_kept = |object: &Value, owner: &Value| {
         kept.iter().any(|kept| {
-            text(owner, "/kind") == Some(&kept.object.kind)
-                && text(owner, "/name") == Some(&kept.object.name)
-                && text(object, "/metadata/namespace") == kept.object.namespace.as_deref()
+            text_at(owner, "/kind") == Some(&kept.object.kind)
+                && text_at(owner, "/name") == Some(&kept.object.name)
+                && text_at(object, "/metadata/namespace") == kept.object.namespace.as_deref()
         })
     };
     let mut theirs: BTreeSet<String> = BTreeSet::new();
@@ -262,8 +262,8 @@ fn of_the_kept(objects: &[(Kind, Value)], kept: &[ObjectReason]) -> BTreeSet<Str
         let before = theirs.len();
         for (_, object) in objects {
             let Some(owner) = controlling_owner(object) else { continue };
-            if by_kept(object, owner) || theirs.contains(text(owner, "/uid").unwrap_or_default()) {
-                theirs.insert(uid(object).to_owned());
+            if by_kept(object, owner) || theirs.contains(text_at(owner, "/uid").unwrap_or_default()) {
+                theirs.insert(object_uid(object).to_owned());
             }
         }
         if theirs.len() == before {

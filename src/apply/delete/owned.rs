@@ -12,12 +12,12 @@ use crate::apply::engine::Engine;
 use crate::apply::error::Error;
 use crate::inventory::journal::{JournalStep, Undo};
 use crate::inventory::record::State;
-use crate::k8s::object::{ObjectRef, is_terminating, text};
+use crate::k8s::object::{ObjectRef, is_terminating, text_at};
 use crate::k8s::request::server::{Selection, Server};
 
 /// The kinds that an installation may have objects of, whichever minor its cluster is of.
 pub(super) fn everywhere_or_newer() -> impl Iterator<Item = Kind> {
-    Kind::all().into_iter().chain(Kind::newer())
+    Kind::all_kinds().into_iter().chain(Kind::newer_kinds())
 }
 
 impl Engine {
@@ -41,11 +41,11 @@ impl Engine {
         state: &State,
         labelled: &Labelled,
     ) -> Result<Vec<Found>, Error> {
-        let mut claims = labelled.without_others(self.claims(server).await?);
+        let mut claims = labelled.without_others(self.list_persistent_volume_claims(server).await?);
         // Nor is the data ours of a set that is given back.
         claims.retain(|claim| {
             let of = |step: &JournalStep| {
-                step.object.is("apps", "StatefulSet") && claim_of(&claim.object.name, &step.object.name)
+                step.object.is_kind("apps", "StatefulSet") && claim_of(&claim.object.name, &step.object.name)
             };
             !given_back(state).any(of)
         });
@@ -65,22 +65,22 @@ impl Engine {
             .map(|step| &step.object);
         for object in recorded.chain(begun) {
             let key = (object.group.clone(), object.kind.clone());
-            if Kind::versions(&object.group, &object.kind).len() != 1
-                && let Ok(kind) = server.served(&object.group, &object.kind).await
+            if Kind::needed_versions(&object.group, &object.kind).len() != 1
+                && let Ok(kind) = server.find_served_kind(&object.group, &object.kind).await
             {
                 kinds.insert(key, kind);
             }
         }
-        let selector = self.owner.selector();
+        let selector = self.owner.owner_selector();
         let selection = Selection { labels: Some(&selector), metadata_only: true, ..Selection::default() };
         let kinds: Vec<Kind> = kinds.into_values().collect();
         let answers: Vec<(&Kind, Result<Vec<Value>, crate::k8s::ApiError>)> = stream::iter(&kinds)
             .map(|kind| async move {
-                let everywhere = server.list(kind, &selection).await;
+                let everywhere = server.list_objects(kind, &selection).await;
                 // Whoever may not read the whole cluster can still remove what is in the namespace.
                 let answer = match everywhere {
                     Err(error) if error.is_forbidden() && kind.namespaced => {
-                        server.list(kind, &Selection { namespace: Some(&self.owner.namespace), ..selection }).await
+                        server.list_objects(kind, &Selection { namespace: Some(&self.owner.namespace), ..selection }).await
                     }
                     other => other,
                 };
@@ -92,7 +92,7 @@ impl Engine {
         let recorded = |kind: &Kind| {
             let items = state.record.iter().flat_map(|record| record.inventory.iter().map(|item| &item.object));
             let begun = state.journal.iter().flat_map(|journal| journal.steps.iter().map(|step| &step.object));
-            items.chain(begun).any(|object| object.is(&kind.group, &kind.kind) && !object.is("", "Namespace"))
+            items.chain(begun).any(|object| object.is_kind(&kind.group, &kind.kind) && !object.is_kind("", "Namespace"))
         };
         let mut found = Labelled::default();
         for (kind, answer) in answers {
@@ -100,13 +100,13 @@ impl Engine {
                 Ok(objects) => objects,
                 // A kind of which nothing is recorded need not be readable, nor one that newer clusters have be served.
                 Err(error) if (error.is_forbidden() || error.is_not_found()) && !recorded(kind) => continue,
-                Err(error) => return Err(Error::api(format!("list {}", kind.plural), error)),
+                Err(error) => return Err(Error::from_api_error(format!("list {}", kind.plural), error)),
             };
             for live in objects {
                 let Some(object) = ObjectRef::of(&live) else { continue };
                 let own =
-                    object.is("", "Namespace") || object.is("", "Secret") && object.name == self.owner.record_name();
-                if own || !self.owner.labelled(&live) {
+                    object.is_kind("", "Namespace") || object.is_kind("", "Secret") && object.name == self.owner.record_name();
+                if own || !self.owner.has_owner_labels(&live) {
                     continue;
                 }
                 if self.is_ours(&live, &object, state) {
@@ -122,26 +122,26 @@ impl Engine {
     }
 
     /// The volume claims of our workloads: they carry the install labels and are nobody's dependents.
-    pub(crate) async fn claims(&self, server: &Server) -> Result<Vec<Found>, Error> {
-        let kind = Kind::known("", "PersistentVolumeClaim");
-        Ok(self.dependents(server, &kind).await?.into_iter().filter(|f| !self.owner.labelled(&f.live)).collect())
+    pub(crate) async fn list_persistent_volume_claims(&self, server: &Server) -> Result<Vec<Found>, Error> {
+        let kind = Kind::from_table("", "PersistentVolumeClaim");
+        Ok(self.list_dependents(server, &kind).await?.into_iter().filter(|f| !self.owner.has_owner_labels(&f.live)).collect())
     }
 
     /// The volume claims of our workloads that hold data.
     ///
     /// # Errors
     /// Refusals of the server.
-    pub async fn data(&self) -> Result<Vec<ObjectRef>, Error> {
-        let claims = self.claims(&self.server()).await?.into_iter();
+    pub async fn list_bound_volume_claims(&self) -> Result<Vec<ObjectRef>, Error> {
+        let claims = self.list_persistent_volume_claims(&self.server()).await?.into_iter();
         Ok(claims.filter(|claim| is_bound(&claim.live)).map(|claim| claim.object).collect())
     }
 
-    pub(crate) async fn dependents(&self, server: &Server, kind: &Kind) -> Result<Vec<Found>, Error> {
-        let selector = self.owner.selector();
+    pub(crate) async fn list_dependents(&self, server: &Server, kind: &Kind) -> Result<Vec<Found>, Error> {
+        let selector = self.owner.owner_selector();
         let selection =
             Selection { namespace: Some(&self.owner.namespace), labels: Some(&selector), ..Selection::default() };
         let objects =
-            server.list(kind, &selection).await.map_err(|e| Error::api(format!("list {}", kind.plural), e))?;
+            server.list_objects(kind, &selection).await.map_err(|e| Error::from_api_error(format!("list {}", kind.plural), e))?;
         Ok(objects
             .into_iter()
             .filter_map(|live| Some(Found { kind: kind.clone(), object: ObjectRef::of(&live)?, live }))
@@ -152,12 +152,12 @@ impl Engine {
 /// The steps of objects that an interrupted run adopted from others. What the record had before that run was no others'.
 pub(crate) fn given_back(state: &State) -> impl Iterator<Item = &JournalStep> {
     let steps = state.journal.iter().flat_map(|journal| &journal.steps);
-    steps.filter(|step| matches!(step.undo, Undo::Release { .. }) && !state.belies(step, &step.uid))
+    steps.filter(|step| matches!(step.undo, Undo::Release { .. }) && !state.is_recorded_earlier(step, &step.uid))
 }
 
 /// A claim that was never bound holds no data, and may lack the class that it needs.
 pub(crate) fn is_bound(claim: &Value) -> bool {
-    matches!(text(claim, "/status/phase"), Some("Bound" | "Lost"))
+    matches!(text_at(claim, "/status/phase"), Some("Bound" | "Lost"))
 }
 
 /// Returns whether a claim keeps its data: one that is being deleted holds it for as long as something holds the claim.

@@ -9,7 +9,7 @@ use crate::api::kinds::{Kind, split_api_version};
 use crate::apply::engine::Engine;
 use crate::apply::error::{Error, Foreign};
 use crate::k8s::managed_fields;
-use crate::k8s::object::{list, text, uid};
+use crate::k8s::object::{items_at, text_at, object_uid};
 use crate::k8s::request::server::{Selection, Server};
 
 /// Kinds that make pods, by themselves or by one another.
@@ -29,7 +29,7 @@ impl Labelled {
     /// Refuses to remove an installation of which all that there is was made by others, and one that others have applied and that
     /// runs: its keys, which it has made by itself, would go from under its pods.
     pub(crate) fn not_only_others(&self) -> Result<(), Error> {
-        let is_workload = |found: &Found| WORKLOADS.iter().any(|(group, kind)| found.object.is(group, kind));
+        let is_workload = |found: &Found| WORKLOADS.iter().any(|(group, kind)| found.object.is_kind(group, kind));
         let keys_only = self.ours.iter().all(|found| managed_fields::is_of_keys(&found.live));
         let runs = keys_only && self.others.iter().any(is_workload);
         if self.others.is_empty() || !(self.ours.is_empty() || runs) {
@@ -37,7 +37,7 @@ impl Labelled {
         }
         let foreign = |found: &Found| Foreign {
             object: found.object.clone(),
-            managers: managed_fields::managers(&found.live),
+            managers: managed_fields::list_managers(&found.live),
             install: None,
         };
         Err(Error::MadeByOthers { objects: self.others.iter().map(foreign).collect() })
@@ -46,7 +46,7 @@ impl Labelled {
     /// The claims without those of stateful sets that are not ours.
     pub(crate) fn without_others(&self, claims: Vec<Found>) -> Vec<Found> {
         let sets: Vec<&str> =
-            self.others.iter().filter(|o| o.object.is("apps", "StatefulSet")).map(|o| o.object.name.as_str()).collect();
+            self.others.iter().filter(|o| o.object.is_kind("apps", "StatefulSet")).map(|o| o.object.name.as_str()).collect();
         claims.into_iter().filter(|claim| !sets.iter().any(|set| claim_of(&claim.object.name, set))).collect()
     }
 }
@@ -54,10 +54,10 @@ impl Labelled {
 impl Engine {
     /// The pods with our labels whose workload does not stand any more.
     pub(crate) async fn pods_that_go(&self, server: &Server) -> Result<Vec<Found>, Error> {
-        let pods = self.dependents(server, &Kind::known("", "Pod")).await?;
+        let pods = self.list_dependents(server, &Kind::from_table("", "Pod")).await?;
         // One that nobody owns is not collected by anybody.
         let owned: Vec<Found> =
-            pods.into_iter().filter(|pod| !list(&pod.live, "/metadata/ownerReferences").is_empty()).collect();
+            pods.into_iter().filter(|pod| !items_at(&pod.live, "/metadata/ownerReferences").is_empty()).collect();
         if owned.is_empty() {
             return Ok(owned);
         }
@@ -68,23 +68,23 @@ impl Engine {
             if !WORKLOADS.contains(&(&group, &kind)) || !asked.insert((group.clone(), kind.clone())) {
                 continue;
             }
-            let kind = Kind::known(&group, &kind);
+            let kind = Kind::from_table(&group, &kind);
             // Without our labels, too: one that was taken over and given back has them no more, and its pods still do.
             let namespace = Some(self.owner.namespace.as_str());
             let selection = Selection { namespace, metadata_only: true, ..Selection::default() };
-            match server.list(&kind, &selection).await {
+            match server.list_objects(&kind, &selection).await {
                 Ok(workloads) => {
                     for workload in workloads {
                         above.extend(controller_kind(&workload));
-                        standing.add(&workload);
+                        standing.add_standing_workload(&workload);
                     }
                 }
                 // What may not be looked at counts as gone with ours: its pods are waited for.
                 Err(error) if error.is_forbidden() => {}
-                Err(error) => return Err(Error::api(format!("list {}", kind.plural), error)),
+                Err(error) => return Err(Error::from_api_error(format!("list {}", kind.plural), error)),
             }
         }
-        Ok(owned.into_iter().filter(|pod| !standing.holds(&pod.live)).collect())
+        Ok(owned.into_iter().filter(|pod| !standing.has_live_controller(&pod.live)).collect())
     }
 }
 
@@ -93,15 +93,15 @@ impl Engine {
 struct Standing(BTreeMap<String, Option<String>>);
 
 impl Standing {
-    fn add(&mut self, workload: &Value) {
-        if text(workload, "/metadata/deletionTimestamp").is_none() {
-            self.0.insert(uid(workload).to_owned(), controller(workload).map(str::to_owned));
+    fn add_standing_workload(&mut self, workload: &Value) {
+        if text_at(workload, "/metadata/deletionTimestamp").is_none() {
+            self.0.insert(object_uid(workload).to_owned(), controller_uid(workload).map(str::to_owned));
         }
     }
 
     /// Returns whether the uppermost controller that an object comes from stands.
-    fn holds(&self, object: &Value) -> bool {
-        let mut above = controller(object);
+    fn has_live_controller(&self, object: &Value) -> bool {
+        let mut above = controller_uid(object);
         while let Some(uid) = above {
             match self.0.get(uid) {
                 None => return false,
@@ -114,19 +114,19 @@ impl Standing {
 }
 
 pub(crate) fn controlling_owner(object: &Value) -> Option<&Value> {
-    let mut owners = list(object, "/metadata/ownerReferences").iter();
+    let mut owners = items_at(object, "/metadata/ownerReferences").iter();
     owners.find(|owner| owner.get("controller").and_then(Value::as_bool) == Some(true))
 }
 
-fn controller(object: &Value) -> Option<&str> {
-    text(controlling_owner(object)?, "/uid")
+fn controller_uid(object: &Value) -> Option<&str> {
+    text_at(controlling_owner(object)?, "/uid")
 }
 
 /// The group and the kind of the controller.
 fn controller_kind(object: &Value) -> Option<(String, String)> {
     let owner = controlling_owner(object)?;
-    let (group, _) = split_api_version(text(owner, "/apiVersion")?);
-    Some((group.to_owned(), text(owner, "/kind")?.to_owned()))
+    let (group, _) = split_api_version(text_at(owner, "/apiVersion")?);
+    Some((group.to_owned(), text_at(owner, "/kind")?.to_owned()))
 }
 
 /// Returns whether a claim has the name of one that a stateful set makes: `<template>-<set>-<ordinal>`.
@@ -159,7 +159,7 @@ mod tests {
             leaving,
             object("set-of-one-that-goes", Some("deployment-2")),
         ] {
-            standing.add(&workload);
+            standing.add_standing_workload(&workload);
         }
         for (above, stands) in [
             (Some("set-of-it"), true),
@@ -169,7 +169,7 @@ mod tests {
             (Some("unknown"), false),
             (None, false),
         ] {
-            assert_eq!(standing.holds(&object("pod", above)), stands, "{above:?}");
+            assert_eq!(standing.has_live_controller(&object("pod", above)), stands, "{above:?}");
         }
     }
 

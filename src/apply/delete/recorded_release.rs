@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::api::util::text::visible;
+use crate::api::util::text::visible_line;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
 use crate::inventory::owner::NAMESPACE_CREATED_ANNOTATION;
-use crate::inventory::record::{Item, Record, State, digest};
-use crate::k8s::object::{ObjectRef, text};
+use crate::inventory::record::{Item, Record, State, digest_manifest};
+use crate::k8s::object::{ObjectRef, text_at};
 use crate::k8s::request::server::Server;
 
 /// The level of Pod Security that a namespace enforces.
@@ -30,14 +30,14 @@ impl Former {
     ///
     /// # Errors
     /// [`Error::NotRendered`], with the reason.
-    pub(crate) fn of(&self, target: &ObjectRef, live: Option<&Value>) -> Result<&Value, Error> {
+    pub(crate) fn former_manifest(&self, target: &ObjectRef, live: Option<&Value>) -> Result<&Value, Error> {
         let refuse =
             |why: String| Error::NotRendered { object: Box::new(target.clone()), version: self.version.clone(), why };
         let Some(manifest) = self.objects.get(target) else {
             let why = self.refused.get(target).or(self.why.as_ref()).cloned();
             return Err(refuse(why.unwrap_or_else(|| "the recorded release does not have it".to_owned())));
         };
-        match live.and_then(|live| weaker(live, manifest)) {
+        match live.and_then(|live| explain_weaker_security(live, manifest)) {
             Some(why) => Err(refuse(why)),
             None => Ok(manifest),
         }
@@ -47,45 +47,45 @@ impl Former {
 /// Returns the reason that a namespace is not taken back to a record's level of Pod Security, as a clause; none where
 /// that level is not lower. A lower one would be a way for whoever writes the record to lift what holds the pods of the
 /// namespace.
-fn weaker(live: &Value, manifest: &Value) -> Option<String> {
-    let rank = |object: &Value| match text(object, ENFORCE) {
+fn explain_weaker_security(live: &Value, manifest: &Value) -> Option<String> {
+    let rank = |object: &Value| match text_at(object, ENFORCE) {
         Some("restricted") => 2,
         Some("baseline") => 1,
         _ => 0,
     };
-    let level = |object| text(object, ENFORCE).unwrap_or("none").to_owned();
+    let level = |object| text_at(object, ENFORCE).unwrap_or("none").to_owned();
     (rank(manifest) < rank(live)).then(|| {
         let (was, is) = (level(manifest), level(live));
-        format!("its Pod Security level would go from `{is}` back to `{}`, which no record decides", visible(&was))
+        format!("its Pod Security level would go from `{is}` back to `{}`, which no record decides", visible_line(&was))
     })
 }
 
 impl Engine {
     /// Renders the recorded release again. What differs from what was applied by its digest is no former state.
-    pub(crate) async fn former(&self, server: &Server, state: &State) -> Former {
+    pub(crate) async fn render_former_release(&self, server: &Server, state: &State) -> Former {
         let Some(record) = &state.record else {
             let why = "there is no record of what was installed before".to_owned();
             return Former { why: Some(why), ..Former::default() };
         };
         let version = record.release.version.clone();
-        let objects = match self.options.charts.recorded(&record.release).await {
+        let objects = match self.options.charts.render_recorded(&record.release).await {
             Ok(objects) => objects,
             Err(why) => {
                 let why = format!("the recorded release cannot be rendered again: {why}");
                 return Former { version, why: Some(why), ..Former::default() };
             }
         };
-        let steps = match self.steps(server, &objects).await {
+        let steps = match self.plan_steps(server, &objects).await {
             Ok(steps) => steps,
             Err(error) => return Former { version, why: Some(error.to_string()), ..Former::default() },
         };
         let mut former = Former { version, ..Former::default() };
         for step in steps {
             let mut manifest = step.manifest;
-            if step.target.is("", "Namespace") && record.namespace_created {
+            if step.target.is_kind("", "Namespace") && record.namespace_created {
                 manifest["metadata"]["annotations"][NAMESPACE_CREATED_ANNOTATION] = record.install_uid.clone().into();
             }
-            match record.item(&step.target).map(|item| as_applied(record, item, manifest)) {
+            match record.find_item(&step.target).map(|item| as_applied(record, item, manifest)) {
                 Some(Some(manifest)) => former.objects.insert(step.target, manifest).map(drop),
                 Some(None) => {
                     let why = "the recorded release renders it otherwise than it was applied: charts or secret values have \
@@ -101,7 +101,7 @@ impl Engine {
 
 /// The manifest as it was applied, by its digest: with its replicas, or without where they were left to an autoscaler.
 fn as_applied(record: &Record, item: &Item, mut manifest: Value) -> Option<Value> {
-    let is_it = |manifest: &Value| item.digest.is_empty() || digest(&record.install_uid, manifest) == item.digest;
+    let is_it = |manifest: &Value| item.digest.is_empty() || digest_manifest(&record.install_uid, manifest) == item.digest;
     if is_it(&manifest) {
         return Some(manifest);
     }
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_manifest_is_the_former_one_by_its_digest() {
-        let object = ObjectRef::new(&Kind::known("apps", "Deployment"), Some("fleet"), "d");
+        let object = ObjectRef::new(&Kind::from_table("apps", "Deployment"), Some("fleet"), "d");
         let manifest = json!({"spec": {"replicas": 1, "paused": false}});
         let record = Record::new(&Owner::new("control-plane", "demo", "fleet"), "u".into(), Release::default());
         let item = |digest: String| Item {
@@ -135,11 +135,11 @@ mod tests {
         };
         let scaled = json!({"spec": {"paused": false}});
         for (applied, expected) in [
-            (digest("u", &manifest), Some(&manifest)),
+            (digest_manifest("u", &manifest), Some(&manifest)),
             (String::new(), Some(&manifest)),
-            (digest("u", &scaled), Some(&scaled)),
-            (digest("u", &json!({"spec": {"paused": true}})), None),
-            (digest("v", &manifest), None),
+            (digest_manifest("u", &scaled), Some(&scaled)),
+            (digest_manifest("u", &json!({"spec": {"paused": true}})), None),
+            (digest_manifest("v", &manifest), None),
         ] {
             assert_eq!(as_applied(&record, &item(applied), manifest.clone()).as_ref(), expected);
         }
@@ -159,7 +159,7 @@ mod tests {
             (Some("baseline"), Some("restricted"), true),
             (None, Some("privileged"), true),
         ] {
-            let why = weaker(&namespace(live), &namespace(former));
+            let why = explain_weaker_security(&namespace(live), &namespace(former));
             assert_eq!(why.is_none(), allowed, "{live:?} to {former:?}: {why:?}");
         }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::api::util::text::visible;
+use crate::api::util::text::visible_line;
 use crate::k8s::object::ObjectRef;
 
 /// An object with the reason for which it is there, or is reported.
@@ -19,7 +19,7 @@ pub struct ObjectReason {
 
 impl fmt::Display for ObjectReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.object, visible(&self.reason))
+        write!(f, "{}: {}", self.object, visible_line(&self.reason))
     }
 }
 

@@ -28,7 +28,7 @@ use crate::inventory::owner::KEEP_ANNOTATION;
 use crate::inventory::record::State;
 use crate::inventory::release::Policy;
 use crate::inventory::store::Store;
-use crate::k8s::object::{ObjectRef, annotation, is_terminating, uid};
+use crate::k8s::object::{ObjectRef, object_annotation, is_terminating, object_uid};
 use crate::k8s::request::server::Server;
 
 /// Time that a rollback waits for what it deleted.
@@ -51,12 +51,12 @@ impl Run {
     ///
     /// # Errors
     /// When the record cannot be written; failures of single objects are in [`RolledBack::problems`].
-    pub async fn rollback(mut self) -> Result<RolledBack, Error> {
+    pub async fn rollback_run(mut self) -> Result<RolledBack, Error> {
         let engine = self.engine.clone();
         // The deadline that may have ended the run must not end its undoing.
-        let server = engine.server.until(None);
-        self.store.lock().await.without_deadline();
-        let result = engine.undo(&server, &self.store).await?;
+        let server = engine.server.with_deadline(None);
+        self.store.lock_store().await.without_deadline();
+        let result = engine.undo_journal(&server, &self.store).await?;
         if result.problems.is_empty() {
             self.close_local()?;
         }
@@ -71,10 +71,10 @@ impl Engine {
     /// # Errors
     /// [`inventory::Error::Locked`] when that run is still at work; [`Error::JournalRefused`] where no run can have written the journal;
     /// what [`Engine::copy_of_journal`] refuses; whatever the server refuses to read.
-    pub async fn rollback(&self) -> Result<RolledBack, Error> {
+    pub async fn rollback_interrupted_run(&self) -> Result<RolledBack, Error> {
         let mut outdated = false;
         loop {
-            let state = self.state().await?;
+            let state = self.read_state().await?;
             let copy = self.copy_of_journal(&state).await?;
             match self.undo_of_state(state, copy, false).await {
                 // The run that was waited for, or seen, has gone with its namespace.
@@ -95,40 +95,40 @@ impl Engine {
 
     async fn undo_of_state(&self, state: State, copy: Option<Journal>, only_this: bool) -> Result<RolledBack, Error> {
         let server = self.server();
-        self.audit(state.journal.as_ref())?;
-        self.audit(copy.as_ref())?;
+        self.check_journal_steps(state.journal.as_ref())?;
+        self.check_journal_steps(copy.as_ref())?;
         if state.journal.is_none() && copy.is_none() {
             let mut result = RolledBack::default();
             if state.record.is_none() && self.unused_namespace(&server, &state).await? {
-                result.undone.push(ObjectRef::new(&Kind::known("", "Namespace"), None, &self.owner.namespace));
+                result.undone.push(ObjectRef::new(&Kind::from_table("", "Namespace"), None, &self.owner.namespace));
             }
             // A copy that is not about what is here may be about a namesake elsewhere.
-            let unused = |path: &&Path| !matches!(LocalJournal::read(path), Ok(Some(_))) || !state.is_empty();
+            let unused = |path: &&Path| !matches!(LocalJournal::read_journal_file(path), Ok(Some(_))) || !state.is_empty();
             if let Some(path) = self.options.journal.as_deref().filter(unused) {
                 remove_file(path)?;
             }
             return Ok(result);
         }
-        let mut store = Store::acquire(&server, &self.owner, self.lock_options(), &state, |state| {
+        let mut store = Store::acquire_lock(&server, &self.owner, self.lock_options(), &state, |state| {
             if state.is_empty() {
                 state.journal.clone_from(&copy);
             }
             let release = state.record.as_ref().map(|record| &record.release);
-            state.history.begin(ROLLBACK, &self.options.holder, release);
+            state.history.begin_revision(ROLLBACK, &self.options.holder, release);
         })
         .await?;
         if only_this && store.found != state.version {
-            store.finish(|state| state.history.forget_begun()).await?;
+            store.finish_run(|state| state.history.forget_begun()).await?;
             return Err(inventory::Error::PlanOutdated.into());
         }
-        if let Err(refused) = self.audit(store.state.journal.as_ref()) {
-            store.finish(|state| state.history.forget_begun()).await?;
+        if let Err(refused) = self.check_journal_steps(store.state.journal.as_ref()) {
+            store.finish_run(|state| state.history.forget_begun()).await?;
             return Err(refused);
         }
         if let Some(journal) = &mut store.state.journal {
-            self.witness(journal);
+            self.confirm_local_steps(journal);
         }
-        let result = self.undo(&server, &LockedStore::new(store)).await?;
+        let result = self.undo_journal(&server, &LockedStore::new(store)).await?;
         if let Some(path) = self.options.journal.as_deref().filter(|_| result.problems.is_empty()) {
             remove_file(path)?;
         }
@@ -149,38 +149,38 @@ impl Engine {
 
     /// Returns whether an install of this owner made the namespace, and nothing of ours is in it.
     pub(crate) async fn made_and_not_used(&self, server: &Server, state: &State) -> Result<bool, Error> {
-        let kind = Kind::known("", "Namespace");
+        let kind = Kind::from_table("", "Namespace");
         let live = server.get_metadata(&kind, None, &self.owner.namespace).await;
-        let live = live.map_err(|e| Error::api(format!("read Namespace {}", self.owner.namespace), e))?;
+        let live = live.map_err(|e| Error::from_api_error(format!("read Namespace {}", self.owner.namespace), e))?;
         Ok(live.is_some_and(|live| self.has_made(&live))
             && self.find_labelled(server, state).await?.ours.is_empty()
-            && self.claims(server).await?.is_empty())
+            && self.list_persistent_volume_claims(server).await?.is_empty())
     }
 
-    async fn undo(&self, server: &Server, store: &LockedStore) -> Result<RolledBack, Error> {
+    async fn undo_journal(&self, server: &Server, store: &LockedStore) -> Result<RolledBack, Error> {
         // Whoever lost the lock undoes nothing: what stands there by now is the work of another run.
-        store.lock().await.still_ours().await?;
-        let state = store.lock().await.state.clone();
+        store.lock_store().await.still_ours().await?;
+        let state = store.lock_store().await.state.clone();
         let Some(mut journal) = state.journal.clone() else {
-            store.lock().await.finish(|state| state.history.forget_begun()).await?;
+            store.lock_store().await.finish_run(|state| state.history.forget_begun()).await?;
             return Ok(RolledBack::default());
         };
-        self.audit(Some(&journal))?;
-        let server = &server.guarded(store.guard());
+        self.check_journal_steps(Some(&journal))?;
+        let server = &server.with_write_guard(store.write_guard());
         self.find_keys(server, &mut journal).await?;
         let mut undoing = Undoing::default();
         // What keys the data is written under is known as long as there is any.
-        let is_data = |step: &JournalStep| journal.from_copy && step.object.is("", "PersistentVolumeClaim");
+        let is_data = |step: &JournalStep| journal.from_copy && step.object.is_kind("", "PersistentVolumeClaim");
         let is_key = |step: &&JournalStep| step.undo == Undo::Delete && (step.policy == Policy::Keep || is_data(step));
         let (keys, rest): (Vec<&JournalStep>, Vec<&JournalStep>) = journal.steps.iter().rev().partition(is_key);
         // After the Secrets, of which a release that is rendered again takes its secret values.
-        let of_release = |step: &&JournalStep| step.undo != Undo::Delete && step.source() == Source::Release;
+        let of_release = |step: &&JournalStep| step.undo != Undo::Delete && step.restore_source() == Source::Release;
         let (again, rest): (Vec<&JournalStep>, Vec<&JournalStep>) = rest.into_iter().partition(of_release);
         self.undo_steps(server, rest, &state, &Former::default(), &mut undoing).await?;
         let end = Instant::now() + GONE_WITHIN;
         let gone = self.wait_gone(server, std::mem::take(&mut undoing.pending), end).await;
         if !again.is_empty() {
-            let former = self.former(server, &state).await;
+            let former = self.render_former_release(server, &state).await;
             self.undo_steps(server, again, &state, &former, &mut undoing).await?;
         }
         let gone = match gone {
@@ -193,7 +193,7 @@ impl Engine {
             Err(error) => undoing.result.problems.push(error),
         }
         if journal.from_copy || data_stays {
-            self.keep(server, &keys, &state, &mut undoing.result).await?;
+            self.report_retained_data(server, &keys, &state, &mut undoing.result).await?;
         } else if undoing.result.problems.is_empty() {
             self.undo_steps(server, keys, &state, &Former::default(), &mut undoing).await?;
             let gone = self.wait_gone(server, std::mem::take(&mut undoing.pending), end).await;
@@ -202,13 +202,13 @@ impl Engine {
         let Undoing { mut result, recreated, .. } = undoing;
         if !result.problems.is_empty() {
             let failed = |state: &mut State| {
-                state.history.end(Outcome::Failed, None);
+                state.history.end_revision(Outcome::Failed, None);
                 note_uids(state, &recreated);
             };
-            store.lock().await.finish(failed).await?;
+            store.lock_store().await.finish_run(failed).await?;
             return Ok(result);
         }
-        self.close(server, store, &journal, &state, &recreated, &mut result).await?;
+        self.close_rollback(server, store, &journal, &state, &recreated, &mut result).await?;
         Ok(result)
     }
 
@@ -219,7 +219,7 @@ impl Engine {
             |step: &&mut JournalStep| step.undo == Undo::Delete && !step.witnessed && step.policy != Policy::Keep;
         for step in journal.steps.iter_mut().filter(told) {
             let live = metadata_of(server, step).await?;
-            if live.is_some_and(|live| annotation(&live, KEEP_ANNOTATION) == Some("true")) {
+            if live.is_some_and(|live| object_annotation(&live, KEEP_ANNOTATION) == Some("true")) {
                 step.policy = Policy::Keep;
             }
         }
@@ -261,7 +261,7 @@ impl Engine {
     }
 
     /// Tells what there is of data and keys that the steps may have made, and leaves it.
-    async fn keep(
+    async fn report_retained_data(
         &self,
         server: &Server,
         steps: &[&JournalStep],
@@ -310,13 +310,13 @@ impl Engine {
             return Ok(Default::default());
         }
         let of_set = |claim: &Found| sets.iter().any(|set| claim_of(&claim.object.name, set));
-        let claims = self.claims(server).await?.into_iter().filter(of_set);
+        let claims = self.list_persistent_volume_claims(server).await?.into_iter().filter(of_set);
         if journal.from_copy {
             return Ok((Vec::new(), claims.filter(|claim| !is_terminating(&claim.live)).collect()));
         }
         let made = claims.filter(|claim| {
-            let claim_uid = uid(&claim.live);
-            let kept = state.record.as_ref().is_some_and(|record| record.has(&claim.object, claim_uid));
+            let claim_uid = object_uid(&claim.live);
+            let kept = state.record.as_ref().is_some_and(|record| record.has_object(&claim.object, claim_uid));
             !kept && !journal.claims.iter().any(|known| known == claim_uid)
         });
         // Who forges a journal would have it delete the data.
@@ -325,7 +325,7 @@ impl Engine {
     }
 
     /// The end of a rollback without problems: the record as it was, or nothing at all.
-    async fn close(
+    async fn close_rollback(
         &self,
         server: &Server,
         store: &LockedStore,
@@ -335,7 +335,7 @@ impl Engine {
         result: &mut RolledBack,
     ) -> Result<(), Error> {
         let made_here = journal.namespace_created && state.record.is_none();
-        let namespace = ObjectRef::new(&Kind::known("", "Namespace"), None, &self.owner.namespace);
+        let namespace = ObjectRef::new(&Kind::from_table("", "Namespace"), None, &self.owner.namespace);
         if made_here && !result.kept.is_empty() {
             result.kept.push(ObjectReason { object: namespace, reason: "it holds what is kept".to_owned() });
         } else if made_here {
@@ -350,12 +350,12 @@ impl Engine {
                 Err(error) => result.problems.push(error),
             }
         }
-        let mut store = store.lock().await;
+        let mut store = store.lock_store().await;
         if state.record.is_none() {
-            return Ok(store.remove().await?);
+            return Ok(store.delete_record().await?);
         }
         store
-            .finish(|state| {
+            .finish_run(|state| {
                 let release = state.journal.take().and_then(|journal| journal.release);
                 state.history.end_undone(release.as_ref());
                 note_uids(state, recreated);
@@ -376,7 +376,7 @@ struct Undoing {
 }
 
 fn kept_data(object: ObjectRef) -> ObjectReason {
-    let why = if object.is("", "PersistentVolumeClaim") { "it may hold data" } else { "it cannot be made again" };
+    let why = if object.is_kind("", "PersistentVolumeClaim") { "it may hold data" } else { "it cannot be made again" };
     ObjectReason { object, reason: why.to_owned() }
 }
 

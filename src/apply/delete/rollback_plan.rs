@@ -11,7 +11,7 @@ use crate::inventory::journal::{Journal, JournalStep, Undo};
 use crate::inventory::record::State;
 use crate::inventory::release::Release;
 use crate::k8s::managed_fields;
-use crate::k8s::object::{ObjectRef, uid};
+use crate::k8s::object::{ObjectRef, object_uid};
 use crate::k8s::request::server::Server;
 
 /// Action on an object.
@@ -68,15 +68,15 @@ impl Engine {
     /// [`Error::JournalRefused`] where no run can have written the journal, and what the server refuses to read.
     pub async fn plan_undo(&self, state: &State, copy: Option<&Journal>) -> Result<UndoPlan, Error> {
         let server = &self.server();
-        let namespace = ObjectRef::new(&Kind::known("", "Namespace"), None, &self.owner.namespace);
+        let namespace = ObjectRef::new(&Kind::from_table("", "Namespace"), None, &self.owner.namespace);
         let mut plan = UndoPlan::default();
         let Some(mut journal) = state.journal.as_ref().or(copy).cloned() else {
             let unused = state.record.is_none() && self.made_and_not_used(server, state).await?;
             plan.namespace = unused.then_some(namespace);
             return Ok(plan);
         };
-        self.audit(Some(&journal))?;
-        self.witness(&mut journal);
+        self.check_journal_steps(Some(&journal))?;
+        self.confirm_local_steps(&mut journal);
         self.find_keys(server, &mut journal).await?;
         for step in journal.steps.iter().rev() {
             plan.steps.extend(self.planned_undo(server, step, state).await?);
@@ -89,7 +89,7 @@ impl Engine {
         plan.kept = kept.into_iter().map(|claim| claim.object).collect();
         if !plan.kept.is_empty() || journal.from_copy {
             let is_key = |object: &ObjectRef| {
-                journal.step(object).is_some_and(|step| step.policy == crate::inventory::Policy::Keep)
+                journal.find_step(object).is_some_and(|step| step.policy == crate::inventory::Policy::Keep)
             };
             plan.steps.retain(|step| step.deed != Deed::Delete || !is_key(&step.object));
         } else if journal.namespace_created && state.record.is_none() && self.made_namespace().await?.is_some() {
@@ -106,12 +106,12 @@ impl Engine {
     ) -> Result<Option<PlannedUndo>, Error> {
         let object = &step.object;
         let live = metadata_of(server, step).await?;
-        if live.as_ref().is_some_and(|live| state.belies(step, uid(live))) {
+        if live.as_ref().is_some_and(|live| state.is_recorded_earlier(step, object_uid(live))) {
             return Ok(None);
         }
         let ours = live.as_ref().is_some_and(|live| self.is_undoable(step, live, state));
         let adopted = |live: &serde_json::Value| {
-            (step.uid.is_empty() || step.uid == uid(live)) && (step.witnessed || managed_fields::ours(live).is_some())
+            (step.uid.is_empty() || step.uid == object_uid(live)) && (step.witnessed || managed_fields::owned_entry(live).is_some())
         };
         let deed = match &step.undo {
             Undo::Delete if ours => Deed::Delete,
@@ -120,7 +120,7 @@ impl Engine {
             Undo::Release { .. } if live.as_ref().is_some_and(adopted) => Deed::GiveBack,
             _ => return Ok(None),
         };
-        let source = (deed != Deed::Delete).then(|| step.source());
+        let source = (deed != Deed::Delete).then(|| step.restore_source());
         Ok(Some(PlannedUndo { object: object.clone(), deed, source }))
     }
 }

@@ -12,12 +12,12 @@ use crate::api::kinds::{Kind, split_api_version};
 use crate::apply::conflict::{self, Conflict};
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
-use crate::apply::object::bare;
+use crate::apply::object::strip_server_fields;
 use crate::inventory::journal::{JournalStep, Theirs, Undo};
 use crate::inventory::record::State;
 use crate::k8s::event::{Done, Event};
 use crate::k8s::managed_fields;
-use crate::k8s::object::{ObjectRef, is_terminating, label, text, uid};
+use crate::k8s::object::{ObjectRef, is_terminating, object_label, text_at, object_uid};
 use crate::k8s::request::server::{ApplyOptions, Server};
 
 /// Outcome of undoing a step.
@@ -34,21 +34,21 @@ pub(crate) enum StepOutcome {
 impl StepOutcome {
     /// Outcome of an object that was restored: nothing where the write changed nothing, because the step was written
     /// down and never done, or undone before.
-    fn after(live: &Value, restored: &Value) -> Self {
-        let version = |object| text(object, "/metadata/resourceVersion").map(str::to_owned);
+    fn from_restored_object(live: &Value, restored: &Value) -> Self {
+        let version = |object| text_at(object, "/metadata/resourceVersion").map(str::to_owned);
         if version(restored) == version(live) { Self::Nothing } else { Self::Restored }
     }
 }
 
 /// An object without a single field: applying it lets go of all of ours.
-fn identity(live: &Value) -> Value {
-    let (group, version) = split_api_version(text(live, "/apiVersion").unwrap_or_default());
+fn identity_manifest(live: &Value) -> Value {
+    let (group, version) = split_api_version(text_at(live, "/apiVersion").unwrap_or_default());
     let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    let mut metadata = json!({"name": text(live, "/metadata/name")});
-    if let Some(namespace) = text(live, "/metadata/namespace") {
+    let mut metadata = json!({"name": text_at(live, "/metadata/name")});
+    if let Some(namespace) = text_at(live, "/metadata/namespace") {
         metadata["namespace"] = namespace.into();
     }
-    json!({"apiVersion": api_version, "kind": text(live, "/kind"), "metadata": metadata})
+    json!({"apiVersion": api_version, "kind": text_at(live, "/kind"), "metadata": metadata})
 }
 
 impl Engine {
@@ -70,55 +70,55 @@ impl Engine {
             Ok(kind) => kind,
             // The definition of this kind was made by the same run and is gone with its objects.
             Err(error) if error.is_not_found() => return Ok(StepOutcome::Nothing),
-            Err(error) => return Err(Error::on("find the kind of", target, error)),
+            Err(error) => return Err(Error::for_object("find the kind of", target, error)),
         };
-        let live = server.get(&kind, target.namespace.as_deref(), &target.name).await;
-        let live = live.map_err(|e| Error::on("read", target, e))?;
-        let source = step.source();
+        let live = server.get_object(&kind, target.namespace.as_deref(), &target.name).await;
+        let live = live.map_err(|e| Error::for_object("read", target, e))?;
+        let source = step.restore_source();
         match (&step.undo, live) {
             (undo, Some(_)) if source == Source::Journal && undo.is_without_values() => {
                 Err(Error::Input(values_lost(target)))
             }
-            (_, Some(live)) if state.belies(step, uid(&live)) => Ok(StepOutcome::Stays(RECORDED)),
+            (_, Some(live)) if state.is_recorded_earlier(step, object_uid(&live)) => Ok(StepOutcome::Stays(RECORDED)),
             (Undo::Delete, Some(live)) if self.is_undoable(step, &live, state) => {
-                let uid = uid(&live).to_owned();
-                server.delete(&kind, target, &uid).await.map_err(|e| Error::on("delete", target, e))?;
-                self.events.send(Event::Object { object: target.clone(), done: Done::Deleted });
+                let uid = object_uid(&live).to_owned();
+                server.delete_object(&kind, target, &uid).await.map_err(|e| Error::for_object("delete", target, e))?;
+                self.events.send_event(Event::Object { object: target.clone(), done: Done::Deleted });
                 Ok(StepOutcome::Deleted(PendingDeletion { kind, object: target.clone(), uid }))
             }
             (Undo::Reapply { .. }, Some(live)) if !self.is_undoable(step, &live, state) => {
                 Ok(StepOutcome::Stays(FOREIGN))
             }
             (Undo::Reapply { .. }, Some(live)) if source == Source::Release => {
-                let restored = self.reapply(server, &kind, target, former.of(target, Some(&live))?).await?;
-                Ok(StepOutcome::after(&live, &restored))
+                let restored = self.reapply_manifest(server, &kind, target, former.former_manifest(target, Some(&live))?).await?;
+                Ok(StepOutcome::from_restored_object(&live, &restored))
             }
             (Undo::Reapply { patch, theirs }, Some(live)) => {
-                let mut former = managed_fields::ours(&live)
-                    .map_or_else(|| identity(&live), |ours| managed_fields::extract(&live, ours));
-                managed_fields::merge(&mut former, patch);
-                if !step.witnessed && !self.owner.labelled(&former) {
+                let mut former = managed_fields::owned_entry(&live)
+                    .map_or_else(|| identity_manifest(&live), |ours| managed_fields::extract_fields(&live, ours));
+                managed_fields::apply_merge_patch(&mut former, patch);
+                if !step.witnessed && !self.owner.has_owner_labels(&former) {
                     return Err(Error::Input(format!("{target} would lose the labels of this installation")));
                 }
                 // First, so that what is not ours to give back has an owner when we let go of it.
                 if let Some(Theirs { manager, patch }) = theirs {
                     if step.witnessed {
                         let merged = server.merge_as(manager, &kind, target, patch).await;
-                        merged.map_err(|e| Error::on("restore", target, e))?;
+                        merged.map_err(|e| Error::for_object("restore", target, e))?;
                     } else {
                         let message = "what others had set in fields of ours does not come back: only the journal in the \
                                        cluster tells of it";
-                        self.events.send(Event::Warning { object: target.clone(), message: message.to_owned() });
+                        self.events.send_event(Event::Warning { object: target.clone(), message: message.to_owned() });
                     }
                 }
-                let restored = self.reapply(server, &kind, target, &former).await?;
-                Ok(StepOutcome::after(&live, &restored))
+                let restored = self.reapply_manifest(server, &kind, target, &former).await?;
+                Ok(StepOutcome::from_restored_object(&live, &restored))
             }
-            (Undo::Release { .. }, Some(live)) if !step.uid.is_empty() && step.uid != uid(&live) => {
+            (Undo::Release { .. }, Some(live)) if !step.uid.is_empty() && step.uid != object_uid(&live) => {
                 Ok(StepOutcome::Nothing)
             }
             // What has no fields of ours was never taken over; who says so otherwise is not believed.
-            (Undo::Release { .. }, Some(live)) if !step.witnessed && managed_fields::ours(&live).is_none() => {
+            (Undo::Release { .. }, Some(live)) if !step.witnessed && managed_fields::owned_entry(&live).is_none() => {
                 Ok(StepOutcome::Nothing)
             }
             // Without a uid it was made by others while the run was at work, and had no former fields.
@@ -131,7 +131,7 @@ impl Engine {
             (Undo::Release { patch, .. }, Some(live)) => {
                 if patch.as_object().is_none_or(|patch| !patch.is_empty()) {
                     let message = "its former fields do not come back: only the journal in the cluster tells of them";
-                    self.events.send(Event::Warning { object: target.clone(), message: message.to_owned() });
+                    self.events.send_event(Event::Warning { object: target.clone(), message: message.to_owned() });
                 }
                 self.release_ownership(server, &kind, target, &live, &self.without_labels(&live), &[]).await?;
                 Ok(StepOutcome::Restored)
@@ -140,9 +140,9 @@ impl Engine {
             (Undo::Recreate { manifest }, live)
                 if live.as_ref().is_none_or(|live| self.is_undoable(step, live, state) && !is_terminating(live)) =>
             {
-                let manifest = if source == Source::Release { former.of(target, live.as_ref())? } else { manifest };
-                let made = self.reapply(server, &kind, target, manifest).await?;
-                Ok(StepOutcome::Recreated(uid(&made).to_owned()))
+                let manifest = if source == Source::Release { former.former_manifest(target, live.as_ref())? } else { manifest };
+                let made = self.reapply_manifest(server, &kind, target, manifest).await?;
+                Ok(StepOutcome::Recreated(object_uid(&made).to_owned()))
             }
             // It never came to be, is gone, or is somebody else's by now.
             _ => Ok(StepOutcome::Nothing),
@@ -155,12 +155,12 @@ impl Engine {
         if step.witnessed {
             return self.is_ours(live, &step.object, state);
         }
-        self.owner.labelled(live) && managed_fields::ours(live).is_some()
+        self.owner.has_owner_labels(live) && managed_fields::owned_entry(live).is_some()
     }
 
     /// The merge patch that takes our labels off, where they are ours.
     fn without_labels(&self, live: &Value) -> Value {
-        let labels = self.owner.labels().into_iter().filter(|(key, value)| label(live, key) == Some(value));
+        let labels = self.owner.owner_labels().into_iter().filter(|(key, value)| object_label(live, key) == Some(value));
         let nulls: serde_json::Map<String, Value> = labels.map(|(key, _)| (key.to_owned(), Value::Null)).collect();
         json!({"metadata": {"labels": nulls}})
     }
@@ -175,48 +175,48 @@ impl Engine {
         former: &Value,
         entries: &[Value],
     ) -> Result<(), Error> {
-        let restore = |error| Error::on("restore", target, error);
-        let patch = match server.apply(kind, &identity(live), ApplyOptions::default()).await {
+        let restore = |error| Error::for_object("restore", target, error);
+        let patch = match server.apply_object(kind, &identity_manifest(live), ApplyOptions::default()).await {
             Ok(_) => former.clone(),
             // Some fields cannot be let go of, for no such object can be without them: the containers of a workload.
-            Err(error) if error.code == 422 && managed_fields::ours(live).is_some() => {
-                self.disown(server, kind, target).await?;
+            Err(error) if error.code == 422 && managed_fields::owned_entry(live).is_some() => {
+                self.remove_managed_fields(server, kind, target).await?;
                 // Of a whole object it is known, too, what has to go.
                 let whole = former.get("kind").is_some();
-                if whole { managed_fields::merge_diff(&bare(live), former) } else { former.clone() }
+                if whole { managed_fields::merge_diff(&strip_server_fields(live), former) } else { former.clone() }
             }
             Err(error) => return Err(restore(error)),
         };
         if patch.as_object().is_some_and(|map| !map.is_empty()) {
-            server.merge(kind, target, &patch).await.map_err(restore)?;
+            server.patch_object(kind, target, &patch).await.map_err(restore)?;
         }
         self.hand_over(server, kind, target, entries).await?;
-        self.events.send(Event::Object { object: target.clone(), done: Done::Restored });
+        self.events.send_event(Event::Object { object: target.clone(), done: Done::Restored });
         Ok(())
     }
 
     /// Applies what was ours before. What somebody changed by hand since is undone with it, as an install repairs it; the
     /// replicas that an autoscaler holds by now are left to it.
-    async fn reapply(
+    async fn reapply_manifest(
         &self,
         server: &Server,
         kind: &Kind,
         target: &ObjectRef,
         manifest: &Value,
     ) -> Result<Value, Error> {
-        if !journal_check::names(manifest, kind, target) {
+        if !journal_check::is_manifest_of(manifest, kind, target) {
             return Err(Error::Input(format!("what is to be restored of {target} names another object")));
         }
         let mut manifest = Cow::Borrowed(manifest);
         let mut options = ApplyOptions::default();
         let written = loop {
-            let error = match server.apply(kind, &manifest, options).await {
+            let error = match server.apply_object(kind, &manifest, options).await {
                 Ok(written) => break written,
                 Err(error) if error.is_conflict_with_manager() && !options.force => error,
-                Err(error) => return Err(Error::on("restore", target, error)),
+                Err(error) => return Err(Error::for_object("restore", target, error)),
             };
-            let live = server.get(kind, target.namespace.as_deref(), &target.name).await.ok().flatten();
-            let conflicts = conflict::read(&error, target, &manifest, live.as_ref());
+            let live = server.get_object(kind, target.namespace.as_deref(), &target.name).await.ok().flatten();
+            let conflicts = conflict::parse_conflicts(&error, target, &manifest, live.as_ref());
             let (by_hand, others): (Vec<_>, Vec<_>) =
                 conflicts.into_iter().partition(|conflict| managed_fields::by_hand(&conflict.manager));
             let scaled = |conflict: &Conflict| conflict.field == managed_fields::REPLICAS;
@@ -231,7 +231,7 @@ impl Engine {
                 return Err(Error::Conflicts { conflicts: others });
             }
         };
-        self.events.send(Event::Object { object: target.clone(), done: Done::Restored });
+        self.events.send_event(Event::Object { object: target.clone(), done: Done::Restored });
         Ok(written.object)
     }
 }

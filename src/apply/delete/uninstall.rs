@@ -25,7 +25,7 @@ use crate::inventory::record::{Item, Origin, Phase, Record, State};
 use crate::inventory::release::Policy;
 use crate::inventory::store::Store;
 use crate::k8s::event::{Done, Event};
-use crate::k8s::object::{ObjectRef, annotation, is_terminating, uid};
+use crate::k8s::object::{ObjectRef, object_annotation, is_terminating, object_uid};
 use crate::k8s::request::server::Server;
 
 /// Options of a removal.
@@ -60,14 +60,14 @@ impl Engine {
     /// [`Error::MadeByOthers`], [`Error::JournalRefused`], or whatever the server refuses to read.
     pub async fn plan_removal(&self, removal: Removal) -> Result<Removed, Error> {
         let server = self.server();
-        let state = crate::inventory::store::load(&server, &self.owner).await?;
-        self.audit(state.journal.as_ref())?;
+        let state = crate::inventory::store::load_state(&server, &self.owner).await?;
+        self.check_journal_steps(state.journal.as_ref())?;
         let labelled = self.what_is_ours(&server, &state).await?;
         let claims = self.claims_among(&server, &state, &labelled).await?;
         let (pending, mut kept) = sort_out(labelled.ours, &state, &claims, removal.delete_data);
         let (claims, bound) = without_data(claims, removal.delete_data);
         kept.extend(bound.iter().map(kept_data));
-        let volumes: Vec<Volume> = claims.iter().filter_map(|claim| Volume::of(&claim.live)).collect();
+        let volumes: Vec<Volume> = claims.iter().filter_map(|claim| Volume::from_volume_claim(&claim.live)).collect();
         kept.extend(self.volumes_now(&server, &volumes).await.0);
         let deleted: Vec<ObjectRef> = pending.iter().chain(&claims).map(|f| f.object.clone()).collect();
         Ok(Removed {
@@ -96,23 +96,23 @@ impl Engine {
 
     async fn uninstall_seen(&self, removal: &Removal) -> Result<Removed, Error> {
         let server = self.server();
-        let namespaces = Kind::known("", "Namespace");
+        let namespaces = Kind::from_table("", "Namespace");
         let namespace = server.get_metadata(&namespaces, None, &self.owner.namespace).await;
-        let namespace = namespace.map_err(|e| Error::api(format!("read Namespace {}", self.owner.namespace), e))?;
-        let state = crate::inventory::store::load(&server, &self.owner).await?;
-        self.audit(state.journal.as_ref())?;
+        let namespace = namespace.map_err(|e| Error::from_api_error(format!("read Namespace {}", self.owner.namespace), e))?;
+        let state = crate::inventory::store::load_state(&server, &self.owner).await?;
+        self.check_journal_steps(state.journal.as_ref())?;
         let end = self.options.deadline.unwrap_or_else(|| Instant::now() + Duration::from_secs(300));
         let mut result = Removed::default();
         let mut volumes = Vec::new();
         let labelled = self.what_is_ours(&server, &state).await?;
         let claims = self.claims_among(&server, &state, &labelled).await?;
-        let own_namespace = namespace.as_ref().is_some_and(|n| self.owner.labelled(n));
+        let own_namespace = namespace.as_ref().is_some_and(|n| self.owner.has_owner_labels(n));
         if labelled.ours.is_empty() && claims.is_empty() && state.is_empty() && !own_namespace {
             result.nothing_found = true;
         } else {
             let found = labelled.ours.len() + claims.len();
             if state.is_empty() && found > 0 {
-                self.events.send(Event::RecordLost { found });
+                self.events.send_event(Event::RecordLost { found });
             }
             let install_uid = install_uid(&state, namespace.as_ref());
             let writable = namespace.as_ref().is_some_and(|n| !is_terminating(n));
@@ -124,10 +124,10 @@ impl Engine {
             let (state, labelled) = match &store {
                 Some(store) => {
                     let (now, version) = {
-                        let store = store.lock().await;
+                        let store = store.lock_store().await;
                         (store.state.clone(), store.found.clone())
                     };
-                    let now = self.believed(now);
+                    let now = self.discard_untrusted_steps(now);
                     // A run that was at work until now may have made more.
                     let same = version == state.version;
                     let labelled = if same { labelled } else { self.what_is_ours(&server, &now).await? };
@@ -135,7 +135,7 @@ impl Engine {
                 }
                 None => (state, labelled),
             };
-            let fenced = store.as_ref().map_or_else(|| server.clone(), |store| server.guarded(store.guard()));
+            let fenced = store.as_ref().map_or_else(|| server.clone(), |store| server.with_write_guard(store.write_guard()));
             let removing = Removing { server: &fenced, removal, namespace, store, state, install_uid, end };
             let (kept, reclaimed) = self.delete_all(&removing, labelled, &mut result).await?;
             volumes = reclaimed;
@@ -147,7 +147,7 @@ impl Engine {
             crate::inventory::journal_file::remove_file(path)?;
         }
         if !removal.skip_search {
-            let searched = self.leftovers(&result.kept).await?;
+            let searched = self.find_orphaned_objects(&result.kept).await?;
             (result.leftovers, result.unsearched) = (searched.leftovers, searched.unsearched);
             result.elsewhere = searched.elsewhere;
         }
@@ -163,7 +163,7 @@ impl Engine {
         install_uid: &str,
         removal: &Removal,
     ) -> Result<LockedStore, Error> {
-        let store = Store::acquire(server, &self.owner, self.lock_options(), seen, |state| {
+        let store = Store::acquire_lock(server, &self.owner, self.lock_options(), seen, |state| {
             let journal = state.journal.take().unwrap_or_else(|| Journal::new("uninstall", install_uid));
             state.journal = Some(journal.into_removal());
             // From its first deletion on there is no whole installation, whatever comes next.
@@ -175,7 +175,7 @@ impl Engine {
                 }
             }
             let release = state.record.as_ref().map(|record| &record.release);
-            state.history.begin("uninstall", &self.options.holder, release);
+            state.history.begin_revision("uninstall", &self.options.holder, release);
         })
         .await?;
         Ok(LockedStore::new(store))
@@ -196,20 +196,20 @@ impl Engine {
             self.undo_step(server, step, state, &Former::default()).await?;
         }
         let is_first =
-            |found: &Found| is_workload(&found.object) && fate(found, state, removal.delete_data) == Fate::Goes;
+            |found: &Found| is_workload(&found.object) && decide_deletion(found, state, removal.delete_data) == Fate::Goes;
         let (workloads, rest): (Vec<Found>, Vec<Found>) = labelled.ours.iter().cloned().partition(is_first);
         result.deleted.extend(self.delete_wave(server, store, workloads, *end).await?);
         self.pods_gone(server, *end).await?;
         // Only now: as long as a set stands, claims are made for it, and bound.
         let claims = self.claims_among(server, state, &labelled).await?;
         let (pending, kept) = sort_out(rest.clone(), state, &claims, removal.delete_data);
-        let stays = rest.into_iter().filter(|f| kept.iter().any(|k| k.object == f.object) && !taken(state, &f.object));
+        let stays = rest.into_iter().filter(|f| kept.iter().any(|k| k.object == f.object) && !is_adoption_pending(state, &f.object));
         let stays: Vec<Found> = stays.collect();
         result.kept = kept;
         let (keys, rest): (Vec<Found>, Vec<Found>) = pending.into_iter().partition(|f| stays_with_data(f, state));
         result.deleted.extend(self.delete_wave(server, store, rest, *end).await?);
         let (claims, bound) = without_data(claims, removal.delete_data);
-        let volumes: Vec<Volume> = claims.iter().filter_map(|claim| Volume::of(&claim.live)).collect();
+        let volumes: Vec<Volume> = claims.iter().filter_map(|claim| Volume::from_volume_claim(&claim.live)).collect();
         result.deleted.extend(self.delete_wave(server, store, claims, *end).await?);
         result.deleted.extend(self.delete_wave(server, store, keys, *end).await?);
         // A controller that was at work on a set when that went may have made a claim since; it holds nothing.
@@ -235,15 +235,15 @@ impl Engine {
             return Ok(Vec::new());
         }
         if let Some(store) = store {
-            store.lock().await.still_ours().await?;
+            store.lock_store().await.still_ours().await?;
         }
         let answers: Vec<Result<PendingDeletion, Error>> = stream::iter(wave)
             .map(|found| async move {
-                let pending = found.pending();
-                let deleted = server.delete(&pending.kind, &pending.object, &pending.uid).await;
+                let pending = found.to_pending_deletion();
+                let deleted = server.delete_object(&pending.kind, &pending.object, &pending.uid).await;
                 // That it is gone already is said to a second try, too, where the answer to the first was lost.
-                deleted.map_err(|e| Error::on("delete", &pending.object, e))?;
-                self.events.send(Event::Object { object: pending.object.clone(), done: Done::Deleted });
+                deleted.map_err(|e| Error::for_object("delete", &pending.object, e))?;
+                self.events.send_event(Event::Object { object: pending.object.clone(), done: Done::Deleted });
                 Ok(pending)
             })
             .buffer_unordered(self.options.parallel)
@@ -265,19 +265,19 @@ impl Engine {
     /// Waits for the pods of our workloads, which the garbage collector deletes after their owners.
     pub(crate) async fn pods_gone(&self, server: &Server, end: Instant) -> Result<(), Error> {
         let pods = self.pods_that_go(server).await?;
-        self.wait_gone(server, pods.iter().map(Found::pending).collect(), end).await
+        self.wait_gone(server, pods.iter().map(Found::to_pending_deletion).collect(), end).await
     }
 
     /// Waits for the namespace where somebody deletes it, at first sight or since: nothing in it stays then, and nothing can
     /// be remembered there. False where it does not go.
     async fn namespace_goes(&self, removing: &Removing<'_>, result: &mut Removed) -> Result<bool, Error> {
-        let kind = Kind::known("", "Namespace");
+        let kind = Kind::from_table("", "Namespace");
         let object = ObjectRef::new(&kind, None, &self.owner.namespace);
         let going = match &removing.store {
             None => removing.namespace.clone(),
             Some(_) => {
                 let live = removing.server.get_metadata(&kind, None, &object.name).await;
-                let Some(live) = live.map_err(|e| Error::on("read", &object, e))?.filter(is_terminating) else {
+                let Some(live) = live.map_err(|e| Error::for_object("read", &object, e))?.filter(is_terminating) else {
                     return Ok(false);
                 };
                 Some(live)
@@ -285,10 +285,10 @@ impl Engine {
         };
         result.kept.retain(|kept| kept.object.namespace.as_ref() != Some(&self.owner.namespace));
         if let Some(live) = going {
-            let pending = PendingDeletion { kind, object: object.clone(), uid: uid(&live).to_owned() };
+            let pending = PendingDeletion { kind, object: object.clone(), uid: object_uid(&live).to_owned() };
             self.wait_gone(removing.server, vec![pending], removing.end).await?;
-            if self.owner.labelled(&live) {
-                self.events.send(Event::Object { object: object.clone(), done: Done::Deleted });
+            if self.owner.has_owner_labels(&live) {
+                self.events.send_event(Event::Object { object: object.clone(), done: Done::Deleted });
                 result.deleted.push(object);
             }
         }
@@ -301,11 +301,11 @@ impl Engine {
         let Removing { server, removal, namespace, store, state, install_uid, end } = removing;
         // The namespace itself tells, too, where the record that did is lost.
         let created = namespace.as_ref().is_some_and(|live| self.has_made(live));
-        let is_labelled = namespace.as_ref().is_some_and(|live| self.owner.labelled(live));
-        for claim in kept.iter().filter(|found| found.object.is("", "PersistentVolumeClaim")) {
-            self.events.send(Event::Object { object: claim.object.clone(), done: Done::Kept });
+        let is_labelled = namespace.as_ref().is_some_and(|live| self.owner.has_owner_labels(live));
+        for claim in kept.iter().filter(|found| found.object.is_kind("", "PersistentVolumeClaim")) {
+            self.events.send_event(Event::Object { object: claim.object.clone(), done: Done::Kept });
         }
-        let namespace = ObjectRef::new(&Kind::known("", "Namespace"), None, &self.owner.namespace);
+        let namespace = ObjectRef::new(&Kind::from_table("", "Namespace"), None, &self.owner.namespace);
         if kept.is_empty() {
             match self.delete_namespace(server, store.as_ref(), end).await? {
                 None => {
@@ -321,14 +321,14 @@ impl Engine {
             result.kept.push(ObjectReason { object: namespace, reason: THERE_BEFORE.to_owned() });
         }
         let Some(store) = store else { return Ok(()) };
-        let mut store = store.lock().await;
+        let mut store = store.lock_store().await;
         if kept.is_empty() {
-            return Ok(store.remove().await?);
+            return Ok(store.delete_record().await?);
         }
         let inventory: Vec<Item> = kept.iter().map(|found| kept_item(found, &state)).collect();
         let owner = &self.owner;
         store
-            .finish(|state| {
+            .finish_run(|state| {
                 let mut record = state.record.clone().unwrap_or_else(|| {
                     let begun = state.journal.as_ref().and_then(|journal| journal.release.clone());
                     Record::new(owner, install_uid.clone(), begun.unwrap_or_default())
@@ -341,7 +341,7 @@ impl Engine {
                 record.inventory.clone_from(&inventory);
                 state.record = Some(record);
                 state.journal = None;
-                state.history.end(Outcome::Succeeded, None);
+                state.history.end_revision(Outcome::Succeeded, None);
             })
             .await?;
         Ok(())
@@ -358,8 +358,8 @@ enum Fate {
     StaysWithData,
 }
 
-fn fate(found: &Found, state: &State, delete_data: bool) -> Fate {
-    if taken(state, &found.object) {
+fn decide_deletion(found: &Found, state: &State, delete_data: bool) -> Fate {
+    if is_adoption_pending(state, &found.object) {
         Fate::GivenBack
     } else if stays_with_data(found, state) && !delete_data {
         Fate::StaysWithData
@@ -377,7 +377,7 @@ fn sort_out(found: Vec<Found>, state: &State, claims: &[Found], delete_data: boo
     let (mut pending, mut kept) = (Vec::new(), Vec::new());
     for found in found {
         let going = is_terminating(&found.live);
-        match fate(&found, state, delete_data) {
+        match decide_deletion(&found, state, delete_data) {
             // It is others' to delete, and to wait for.
             Fate::GivenBack if going => {}
             Fate::GivenBack => {
@@ -399,15 +399,15 @@ fn without_data(claims: Vec<Found>, delete_data: bool) -> (Vec<Found>, Vec<Found
 }
 
 /// Returns whether a run that was interrupted has taken the object over from others.
-fn taken(state: &State, object: &ObjectRef) -> bool {
+fn is_adoption_pending(state: &State, object: &ObjectRef) -> bool {
     given_back(state).any(|step| step.object == *object)
 }
 
 /// Returns whether it stays unless the data goes too: the record, the journal or the object itself says so.
 fn stays_with_data(found: &Found, state: &State) -> bool {
-    let recorded = state.record.as_ref().and_then(|r| r.item(&found.object)).map(|item| item.policy);
-    let begun = state.journal.as_ref().and_then(|j| j.step(&found.object)).map(|step| step.policy);
-    let marked = annotation(&found.live, KEEP_ANNOTATION) == Some("true");
+    let recorded = state.record.as_ref().and_then(|r| r.find_item(&found.object)).map(|item| item.policy);
+    let begun = state.journal.as_ref().and_then(|j| j.find_step(&found.object)).map(|step| step.policy);
+    let marked = object_annotation(&found.live, KEEP_ANNOTATION) == Some("true");
     marked || recorded == Some(Policy::Keep) || begun == Some(Policy::Keep)
 }
 
@@ -419,10 +419,10 @@ fn kept_data(found: &Found) -> ObjectReason {
 
 fn kept_item(found: &Found, state: &State) -> Item {
     let known =
-        state.record.as_ref().and_then(|record| record.item(&found.object)).filter(|item| item.uid == uid(&found.live));
+        state.record.as_ref().and_then(|record| record.find_item(&found.object)).filter(|item| item.uid == object_uid(&found.live));
     known.cloned().unwrap_or_else(|| Item {
         object: found.object.clone(),
-        uid: uid(&found.live).to_owned(),
+        uid: object_uid(&found.live).to_owned(),
         origin: Origin::Created,
         policy: Policy::Keep,
         digest: String::new(),
@@ -431,14 +431,14 @@ fn kept_item(found: &Found, state: &State) -> Item {
 }
 
 fn is_workload(object: &ObjectRef) -> bool {
-    matches!(object.group.as_str(), "apps" | "batch") || object.is("", "Pod")
+    matches!(object.group.as_str(), "apps" | "batch") || object.is_kind("", "Pod")
 }
 
 fn install_uid(state: &State, namespace: Option<&Value>) -> String {
     let recorded = state.record.as_ref().map(|record| record.install_uid.clone());
     recorded
         .or_else(|| state.journal.as_ref().map(|journal| journal.install_uid.clone()))
-        .or_else(|| namespace.and_then(|n| annotation(n, NAMESPACE_CREATED_ANNOTATION)).map(str::to_owned))
+        .or_else(|| namespace.and_then(|n| object_annotation(n, NAMESPACE_CREATED_ANNOTATION)).map(str::to_owned))
         .unwrap_or_default()
 }
 
@@ -449,7 +449,7 @@ mod tests {
     use super::*;
 
     fn found(group: &str, kind: &str, going: bool, mut live: Value) -> Found {
-        let kind = Kind::known(group, kind);
+        let kind = Kind::from_table(group, kind);
         live["metadata"] = json!({"name": "x", "annotations": {KEEP_ANNOTATION: "true"}});
         if going {
             live["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");

@@ -9,9 +9,9 @@ use super::report::ObjectReason;
 use crate::api::kinds::Kind;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
-use crate::diagnose::kstatus::holds;
+use crate::diagnose::kstatus::format_deletion_blockers;
 use crate::k8s::event::Event;
-use crate::k8s::object::{ObjectRef, list, text, uid};
+use crate::k8s::object::{ObjectRef, items_at, text_at, object_uid};
 use crate::k8s::request::server::{Selection, Server};
 
 /// Time after which an object that is still there is explained.
@@ -36,7 +36,7 @@ impl Engine {
         end: Instant,
     ) -> Result<(), Error> {
         // The end is ours to keep: a request that ends with it would hide what is being waited for.
-        let server = &server.until(None);
+        let server = &server.with_deadline(None);
         let begun = Instant::now();
         let mut left = pending;
         let mut explained: Vec<(ObjectRef, String)> = Vec::new();
@@ -44,8 +44,8 @@ impl Engine {
             let found: Vec<Result<Option<(PendingDeletion, Value)>, Error>> = stream::iter(left)
                 .map(|pending| async move {
                     let live = server.get_metadata_or_whole(&pending.kind, &pending.object).await;
-                    let live = live.map_err(|e| Error::on("read", &pending.object, e))?;
-                    Ok(live.filter(|live| uid(live) == pending.uid).map(|live| (pending, live)))
+                    let live = live.map_err(|e| Error::for_object("read", &pending.object, e))?;
+                    Ok(live.filter(|live| object_uid(live) == pending.uid).map(|live| (pending, live)))
                 })
                 .buffer_unordered(self.options.parallel)
                 .collect()
@@ -67,7 +67,7 @@ impl Engine {
                 for (pending, live) in &found {
                     let told = (pending.object.clone(), why_held(server, &pending.object, live).await);
                     if !explained.contains(&told) {
-                        self.events.send(Event::Stuck { object: told.0.clone(), message: told.1.clone() });
+                        self.events.send_event(Event::Stuck { object: told.0.clone(), message: told.1.clone() });
                         explained.push(told);
                     }
                 }
@@ -80,14 +80,14 @@ impl Engine {
 
 /// Returns what holds an object, as a clause; for a PersistentVolumeClaim that pods mount, these pods.
 async fn why_held(server: &Server, object: &ObjectRef, live: &Value) -> String {
-    let because = holds(live);
-    if !object.is("", "PersistentVolumeClaim") {
+    let because = format_deletion_blockers(live);
+    if !object.is_kind("", "PersistentVolumeClaim") {
         return because;
     }
     let selection = Selection { namespace: object.namespace.as_deref(), ..Selection::default() };
     // Who may not list pods is told of the finalizer.
-    let pods = server.list(&Kind::known("", "Pod"), &selection).await.unwrap_or_default();
-    match &mounting(&pods, &object.name)[..] {
+    let pods = server.list_objects(&Kind::from_table("", "Pod"), &selection).await.unwrap_or_default();
+    match &find_mounting_pods(&pods, &object.name)[..] {
         [] => because,
         [one] => format!("pod {one} mounts it: delete that, and it goes"),
         several => format!("pods {} mount it: delete these, and it goes", several.join(", ")),
@@ -95,13 +95,13 @@ async fn why_held(server: &Server, object: &ObjectRef, live: &Value) -> String {
 }
 
 /// Names of the pods that mount a claim, and have not ended.
-fn mounting<'p>(pods: &'p [Value], claim: &str) -> Vec<&'p str> {
+fn find_mounting_pods<'p>(pods: &'p [Value], claim: &str) -> Vec<&'p str> {
     let mounts = |pod: &&Value| {
-        let has_ended = matches!(text(pod, "/status/phase"), Some("Succeeded" | "Failed"));
+        let has_ended = matches!(text_at(pod, "/status/phase"), Some("Succeeded" | "Failed"));
         !has_ended
-            && list(pod, "/spec/volumes").iter().any(|v| text(v, "/persistentVolumeClaim/claimName") == Some(claim))
+            && items_at(pod, "/spec/volumes").iter().any(|v| text_at(v, "/persistentVolumeClaim/claimName") == Some(claim))
     };
-    pods.iter().filter(mounts).filter_map(|pod| text(pod, "/metadata/name")).collect()
+    pods.iter().filter(mounts).filter_map(|pod| text_at(pod, "/metadata/name")).collect()
 }
 
 impl Server {
@@ -111,8 +111,8 @@ impl Server {
         kind: &Kind,
         object: &ObjectRef,
     ) -> Result<Option<Value>, crate::k8s::ApiError> {
-        if object.is("", "Namespace") {
-            self.get(kind, None, &object.name).await
+        if object.is_kind("", "Namespace") {
+            self.get_object(kind, None, &object.name).await
         } else {
             self.get_metadata(kind, object.namespace.as_deref(), &object.name).await
         }
@@ -138,7 +138,7 @@ mod tests {
             pod("c", "data-etcd-1", "Running"),
             pod("d", "data-etcd-0", "Succeeded"),
         ];
-        assert_eq!(mounting(&pods, "data-etcd-0"), ["a", "b"]);
-        assert!(mounting(&pods, "data-etcd-2").is_empty());
+        assert_eq!(find_mounting_pods(&pods, "data-etcd-0"), ["a", "b"]);
+        assert!(find_mounting_pods(&pods, "data-etcd-2").is_empty());
     }
 }

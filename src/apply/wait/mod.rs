@@ -13,8 +13,8 @@ use super::run::Run;
 use crate::api::kinds::Kind;
 use crate::diagnose::collect;
 use crate::diagnose::diagnosis::Diagnosis;
-use crate::diagnose::kstatus::{Status, evaluate, has_rule};
-use crate::diagnose::workload::diagnose;
+use crate::diagnose::kstatus::{Status, evaluate_status, has_rule};
+use crate::diagnose::workload::diagnose_object;
 use crate::k8s::object::ObjectRef;
 use crate::k8s::request::api_error::ApiError;
 use crate::k8s::watch::Update;
@@ -34,7 +34,7 @@ pub struct WaitTarget {
 impl WaitTarget {
     /// An object of a kind in the compiled table, whatever its generation; none for other kinds.
     pub fn new(group: &str, kind: &str, namespace: Option<&str>, name: &str) -> Option<Self> {
-        let kind = Kind::versions(group, kind).into_iter().next()?;
+        let kind = Kind::needed_versions(group, kind).into_iter().next()?;
         let object = ObjectRef::new(&kind, namespace, name);
         Some(Self { kind, object, generation: None })
     }
@@ -61,8 +61,8 @@ impl Default for WaitOptions {
 impl Run {
     /// The applied objects that become current only after they are stored, in the order of stages, for
     /// [`Engine::wait`]; the caller picks from them.
-    pub fn targets(&self) -> Vec<WaitTarget> {
-        let generation = |object: &ObjectRef| self.applied().get(object).and_then(|applied| applied.generation);
+    pub fn wait_targets(&self) -> Vec<WaitTarget> {
+        let generation = |object: &ObjectRef| self.applied_objects().get(object).and_then(|applied| applied.generation);
         self.plan()
             .steps
             .iter()
@@ -79,7 +79,7 @@ impl Run {
 impl super::plan::Plan {
     /// The objects of the plan that become current only after they are stored, for a wait when there was nothing to
     /// apply.
-    pub fn targets(&self) -> Vec<WaitTarget> {
+    pub fn planned_wait_targets(&self) -> Vec<WaitTarget> {
         self.steps
             .iter()
             .filter(|step| has_rule(&step.target.group, &step.target.kind))
@@ -94,7 +94,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Wait`] when time runs out or a lasting cause has used up its grace, with the chain of causes;
     /// [`Error::Request`] when the objects may not be read.
-    pub async fn wait(&self, targets: &[WaitTarget], options: WaitOptions) -> Result<(), Error> {
+    pub async fn wait_for_targets(&self, targets: &[WaitTarget], options: WaitOptions) -> Result<(), Error> {
         self.wait_each(targets, options, |_| {}).await
     }
 
@@ -112,21 +112,21 @@ impl Engine {
         if targets.is_empty() {
             return Ok(());
         }
-        WaitLoop::new(self, targets, options, current).run().await
+        WaitLoop::new(self, targets, options, current).wait_until_current().await
     }
 
     /// Diagnoses once the objects that are not current: a chain for each that is not, in the order of
     /// `targets`. Objects that are ready, that may not be read, or whose trouble has no known cause have none.
-    pub async fn diagnose(&self, targets: &[WaitTarget]) -> Vec<Diagnosis> {
+    pub async fn diagnose_targets(&self, targets: &[WaitTarget]) -> Vec<Diagnosis> {
         let server = self.server();
         let read = targets.iter().map(|target| {
             let object = &target.object;
-            server.get(&target.kind, object.namespace.as_deref(), &object.name)
+            server.get_object(&target.kind, object.namespace.as_deref(), &object.name)
         });
         let live = futures::future::join_all(read).await.into_iter().filter_map(|read| read.ok().flatten());
         let waiting: Vec<(Value, Status)> = live
             .map(|live| {
-                let status = evaluate(&live, None);
+                let status = evaluate_status(&live, None);
                 (live, status)
             })
             .filter(|(_, status)| !status.is_done())
@@ -135,8 +135,8 @@ impl Engine {
         if references.is_empty() {
             return Vec::new();
         }
-        let evidence = collect::collect(&server, &self.owner.selector(), references.iter()).await;
-        waiting.iter().filter_map(|(live, status)| diagnose(live, status, &evidence)).collect()
+        let evidence = collect::collect_evidence(&server, &self.owner.owner_selector(), references.iter()).await;
+        waiting.iter().filter_map(|(live, status)| diagnose_object(live, status, &evidence)).collect()
     }
 }
 
@@ -239,13 +239,13 @@ mod tests {
     async fn wait_ends_while_a_poll_hangs() {
         for unanswered in ["/log", "/events", "/pods"] {
             let engine = Cluster::new(unanswered).engine();
-            let waited = tokio::time::timeout(SOON, engine.wait(&target(), WaitOptions::default())).await;
+            let waited = tokio::time::timeout(SOON, engine.wait_for_targets(&target(), WaitOptions::default())).await;
             waited.unwrap_or_else(|_| panic!("{unanswered} keeps it")).unwrap();
         }
         let cluster = Cluster::new("/events");
         let never = [WaitTarget::new("apps", "StatefulSet", Some("fleet"), "other").unwrap()];
         let options = WaitOptions { timeout: Duration::from_secs(1), ..WaitOptions::default() };
-        let waited = tokio::time::timeout(SOON, cluster.engine().wait(&never, options)).await;
+        let waited = tokio::time::timeout(SOON, cluster.engine().wait_for_targets(&never, options)).await;
         assert!(waited.expect("it ends").unwrap_err().is_timeout());
     }
 
@@ -253,7 +253,7 @@ mod tests {
     async fn unreadable_logs_are_left_out() {
         let cluster = Cluster::new("/log");
         let engine = cluster.engine();
-        let found = tokio::time::timeout(SOON, engine.diagnose(&target())).await.expect("a diagnosis");
+        let found = tokio::time::timeout(SOON, engine.diagnose_targets(&target())).await.expect("a diagnosis");
         let causes: Vec<_> = found.iter().map(|found| (found.cause, found.logs.len())).collect();
         assert_eq!(causes, [(CauseId::CrashLoop, 0)]);
         let asked = cluster.asked.lock().unwrap().clone();

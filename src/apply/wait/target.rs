@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::WaitTarget;
 use crate::diagnose::diagnosis::{CauseId, Diagnosis, Link};
 use crate::diagnose::evidence::Evidence;
-use crate::diagnose::kstatus::{State, Status, evaluate};
-use crate::diagnose::workload::diagnose;
+use crate::diagnose::kstatus::{State, Status, evaluate_status};
+use crate::diagnose::workload::diagnose_object;
 use crate::k8s::event::Event;
 use crate::k8s::object::ObjectRef;
 
@@ -44,7 +44,7 @@ struct Explanation {
 }
 
 impl Explanation {
-    fn of(diagnosis: &Diagnosis) -> Option<Self> {
+    fn from_cause_chain(diagnosis: &Diagnosis) -> Option<Self> {
         let (head, rest) = diagnosis.chain.split_first()?;
         let message = match rest {
             [] => head.state.clone(),
@@ -76,9 +76,9 @@ impl<'a> Watched<'a> {
         }
     }
 
-    pub(crate) fn evaluate(&mut self) {
+    pub(crate) fn update_status(&mut self) {
         self.status = match &self.live {
-            Some(live) => evaluate(live, self.target.generation),
+            Some(live) => evaluate_status(live, self.target.generation),
             None if self.existed => {
                 Status { state: State::InProgress, message: "was deleted while it was waited for".to_owned() }
             }
@@ -94,28 +94,28 @@ impl<'a> Watched<'a> {
         !self.status.message.is_empty()
     }
 
-    pub(crate) fn link(&self) -> Link {
+    pub(crate) fn status_link(&self) -> Link {
         Link { object: self.target.object.clone(), state: self.status.message.clone() }
     }
 
-    pub(crate) fn diagnosis(&self, evidence: &Evidence) -> Option<Diagnosis> {
+    pub(crate) fn find_diagnosis(&self, evidence: &Evidence) -> Option<Diagnosis> {
         match &self.live {
-            Some(live) => diagnose(live, &self.status, evidence),
+            Some(live) => diagnose_object(live, &self.status, evidence),
             None if self.existed => Some(Diagnosis {
                 cause: CauseId::Deleted,
-                chain: vec![self.link()],
+                chain: vec![self.status_link()],
                 remedy: "find out who deletes it, and run the command again".into(),
                 logs: Vec::new(),
-                grace: CauseId::Deleted.grace(),
+                grace: CauseId::Deleted.default_grace(),
             }),
             None => None,
         }
     }
 
     /// Takes its cause from those of an observation, if it has one, and the latest warning.
-    pub(crate) fn explain(&mut self, causes: &[Diagnosis], warning: Option<&Warning>) {
+    pub(crate) fn update_explanation(&mut self, causes: &[Diagnosis], warning: Option<&Warning>) {
         let of_it = |cause: &&Diagnosis| cause.chain.first().is_some_and(|head| head.object == self.target.object);
-        self.cause = causes.iter().find(of_it).and_then(Explanation::of);
+        self.cause = causes.iter().find(of_it).and_then(Explanation::from_cause_chain);
         let field = |field: &Option<String>| field.as_deref().unwrap_or_default().trim().to_owned();
         let new = warning.filter(|event| self.warned.insert([&event.reason, &event.involved_object.name].map(field)));
         if let Some(event) = new {
@@ -129,7 +129,7 @@ impl<'a> Watched<'a> {
 
     /// The report about it: its cause if one is known, else its status with the latest warning, each warning once
     /// however often it is repeated; nothing when that was the last report.
-    pub(crate) fn report(&mut self, seconds: u64) -> Option<Event> {
+    pub(crate) fn next_report(&mut self, seconds: u64) -> Option<Event> {
         if !self.is_evaluated() {
             return None;
         }
@@ -157,11 +157,11 @@ impl<'a> Watched<'a> {
 
 /// The example of an object that is deleted during a wait.
 #[cfg(test)]
-pub(crate) fn deleted() -> Diagnosis {
+pub(crate) fn deleted_diagnosis() -> Diagnosis {
     let target = WaitTarget::new("apps", "Deployment", Some("fleet"), "apiserver").unwrap();
     let mut watched = Watched { existed: true, ..Watched::new(&target) };
-    watched.evaluate();
-    watched.diagnosis(&Evidence::default()).unwrap()
+    watched.update_status();
+    watched.find_diagnosis(&Evidence::default()).unwrap()
 }
 
 #[cfg(test)]
@@ -190,7 +190,7 @@ mod tests {
             chain,
             remedy: crate::api::remedy::Remedy::default(),
             logs: Vec::new(),
-            grace: cause.grace(),
+            grace: cause.default_grace(),
         }
     }
 
@@ -209,15 +209,15 @@ mod tests {
             match happens {
                 Update(live) => {
                     (watched.live, watched.existed) = (Some(live), true);
-                    watched.evaluate();
+                    watched.update_status();
                 }
-                Observed(cause) => watched.explain(cause.as_slice(), None),
+                Observed(cause) => watched.update_explanation(cause.as_slice(), None),
                 Warned(cause, event) => {
                     let event = serde_json::from_value(event).expect("an event");
-                    watched.explain(cause.as_slice(), Some(&event));
+                    watched.update_explanation(cause.as_slice(), Some(&event));
                 }
             }
-            watched.report(0).map(|event| match event {
+            watched.next_report(0).map(|event| match event {
                 Event::Waiting { message, .. } => message,
                 Event::Ready { note, .. } => note.unwrap_or_else(|| "ready".to_owned()),
                 other => panic!("{other:?}"),

@@ -17,15 +17,15 @@ use super::{WaitOptions, WaitTarget};
 use crate::api::kinds::Kind;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
-use crate::diagnose::collect::collect;
+use crate::diagnose::collect::collect_evidence;
 use crate::diagnose::diagnosis::{Diagnosis, WaitFailure};
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::give_up::Grace;
-use crate::diagnose::workload::{slow, warning};
+use crate::diagnose::workload::{diagnose_slow, latest_warning};
 use crate::k8s::event::Events;
-use crate::k8s::object::{ObjectRef, text};
+use crate::k8s::object::{ObjectRef, text_at};
 use crate::k8s::request::server::Server;
-use crate::k8s::watch::{Update, follow};
+use crate::k8s::watch::{Update, follow_objects};
 
 /// The pause between two polls for causes while something is not current.
 const POLL_EVERY: Duration = Duration::from_secs(2);
@@ -69,9 +69,9 @@ impl<'a, F: FnMut(&ObjectRef)> WaitLoop<'a, F> {
         let begun = Instant::now();
         let end = begun + options.timeout;
         let end = engine.options.deadline.map_or(end, |deadline| deadline.min(end));
-        let server = engine.server.until(Some(end));
-        let selector = engine.owner.selector();
-        let (watches, updates) = watch(&server, &selector, targets);
+        let server = engine.server.with_deadline(Some(end));
+        let selector = engine.owner.owner_selector();
+        let (watches, updates) = start_watches(&server, &selector, targets);
         let mut poll = interval_at((begun + POLL_EVERY).into(), POLL_EVERY);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
@@ -99,7 +99,7 @@ impl<'a, F: FnMut(&ObjectRef)> WaitLoop<'a, F> {
     ///
     /// # Errors
     /// As [`Engine::wait`].
-    pub(super) async fn run(mut self) -> Result<(), Error> {
+    pub(super) async fn wait_until_current(mut self) -> Result<(), Error> {
         loop {
             let step = tokio::select! {
                 update = self.updates.recv(), if !self.updates.is_closed() || !self.updates.is_empty() => {
@@ -118,12 +118,12 @@ impl<'a, F: FnMut(&ObjectRef)> WaitLoop<'a, F> {
     fn on_update(&mut self, update: Option<Update>) -> WaitStep {
         match update {
             Some(Update::Failed(error)) => {
-                return ControlFlow::Break(Err(Error::api("watch the installed objects", error)));
+                return ControlFlow::Break(Err(Error::from_api_error("watch the installed objects", error)));
             }
-            Some(update) => store(&mut self.targets, update),
+            Some(update) => store_update(&mut self.targets, update),
             None => return ControlFlow::Continue(()),
         }
-        self.report();
+        self.report_changes();
         self.extend_prefix();
         let all = self.targets.iter().all(|target| target.status.is_done());
         if all || self.options.in_order && self.ready_prefix == self.targets.len() {
@@ -139,36 +139,36 @@ impl<'a, F: FnMut(&ObjectRef)> WaitLoop<'a, F> {
 
     fn on_poll(&mut self) -> WaitStep {
         self.polled = true;
-        let waiting: Vec<ObjectRef> = self.missing().map(|missing| missing.target.object.clone()).collect();
+        let waiting: Vec<ObjectRef> = self.pending_targets().map(|missing| missing.target.object.clone()).collect();
         let (server, selector) = (self.server.clone(), self.selector.clone());
-        self.evidence = async move { collect(&server, &selector, waiting.iter()).await }.boxed().fuse();
+        self.evidence = async move { collect_evidence(&server, &selector, waiting.iter()).await }.boxed().fuse();
         ControlFlow::Continue(())
     }
 
     fn on_evidence(&mut self, evidence: &Evidence) -> WaitStep {
-        self.causes = self.missing().filter_map(|missing| missing.diagnosis(evidence)).collect();
-        let slow = self.missing().filter_map(|missing| slow(missing.live.as_ref()?, &missing.status, evidence));
+        self.causes = self.pending_targets().filter_map(|missing| missing.find_diagnosis(evidence)).collect();
+        let slow = self.pending_targets().filter_map(|missing| diagnose_slow(missing.live.as_ref()?, &missing.status, evidence));
         self.slow = slow.collect();
-        let live: Vec<&Value> = missing(&self.targets).filter_map(|missing| missing.live.as_ref()).collect();
-        self.grace.observe(&self.causes, &live, evidence);
+        let live: Vec<&Value> = filter_pending_targets(&self.targets).filter_map(|missing| missing.live.as_ref()).collect();
+        self.grace.observe_causes(&self.causes, &live, evidence);
         for target in &mut self.targets {
             let is_new = |event: &Event| self.grace.is_new(event);
-            let warning = target.live.as_ref().and_then(|live| warning(live, evidence, is_new));
-            target.explain(&self.causes, warning);
+            let warning = target.live.as_ref().and_then(|live| latest_warning(live, evidence, is_new));
+            target.update_explanation(&self.causes, warning);
         }
-        self.report();
-        let causes = self.deciding(&self.causes);
+        self.report_changes();
+        let causes = self.deciding_causes(&self.causes);
         // A crash for want of an earlier target must not be taken for the root.
         if causes.first().is_some_and(|first| self.options.fail_early && self.grace.is_used_up(first)) {
-            return ControlFlow::Break(Err(self.failure(false, causes)));
+            return ControlFlow::Break(Err(self.build_failure(false, causes)));
         }
         ControlFlow::Continue(())
     }
 
     fn on_timeout(&mut self) -> WaitStep {
-        let causes = self.deciding(&self.causes);
-        let causes = if causes.is_empty() { self.deciding(&self.slow) } else { causes };
-        ControlFlow::Break(Err(self.failure(true, causes)))
+        let causes = self.deciding_causes(&self.causes);
+        let causes = if causes.is_empty() { self.deciding_causes(&self.slow) } else { causes };
+        ControlFlow::Break(Err(self.build_failure(true, causes)))
     }
 
     /// Extends the prefix by the targets that are current now.
@@ -177,7 +177,7 @@ impl<'a, F: FnMut(&ObjectRef)> WaitLoop<'a, F> {
             (self.current)(&next.target.object);
             self.ready_prefix += 1;
             if self.options.in_order {
-                self.grace.restart();
+                self.grace.restart_grace();
                 // Evidence that is being read may be from before this turn.
                 if !self.evidence.is_terminated() {
                     self.evidence = Fuse::terminated();
@@ -188,19 +188,19 @@ impl<'a, F: FnMut(&ObjectRef)> WaitLoop<'a, F> {
     }
 
     /// Reports what has changed since the last report.
-    fn report(&mut self) {
+    fn report_changes(&mut self) {
         let seconds = self.begun.elapsed().as_secs();
-        for event in self.targets.iter_mut().filter_map(|target| target.report(seconds)) {
-            self.events.send(event);
+        for event in self.targets.iter_mut().filter_map(|target| target.next_report(seconds)) {
+            self.events.send_event(event);
         }
     }
 
-    fn missing(&self) -> impl Iterator<Item = &Watched<'a>> {
-        missing(&self.targets)
+    fn pending_targets(&self) -> impl Iterator<Item = &Watched<'a>> {
+        filter_pending_targets(&self.targets)
     }
 
     /// The causes that keep the wait from its end: all, or in order that of the first target that is missing.
-    fn deciding<'d>(&self, causes: &'d [Diagnosis]) -> &'d [Diagnosis] {
+    fn deciding_causes<'d>(&self, causes: &'d [Diagnosis]) -> &'d [Diagnosis] {
         if !self.options.in_order {
             return causes;
         }
@@ -210,20 +210,20 @@ impl<'a, F: FnMut(&ObjectRef)> WaitLoop<'a, F> {
     }
 
     /// The failure of the wait, with each kind of cause once.
-    fn failure(&self, timed_out: bool, causes: &[Diagnosis]) -> Error {
+    fn build_failure(&self, timed_out: bool, causes: &[Diagnosis]) -> Error {
         let mut diagnoses: Vec<Diagnosis> = Vec::new();
         for cause in causes {
             if !diagnoses.iter().any(|known| known.cause == cause.cause) {
                 diagnoses.push(cause.clone());
             }
         }
-        let pending = self.missing().map(Watched::link).collect();
+        let pending = self.pending_targets().map(Watched::status_link).collect();
         Error::Wait(Box::new(WaitFailure { timed_out, waited: self.begun.elapsed(), pending, diagnoses }))
     }
 }
 
 /// Starts one watch for each kind and namespace.
-fn watch(server: &Server, selector: &str, targets: &[WaitTarget]) -> (JoinSet<()>, UnboundedReceiver<Update>) {
+fn start_watches(server: &Server, selector: &str, targets: &[WaitTarget]) -> (JoinSet<()>, UnboundedReceiver<Update>) {
     let mut groups: BTreeMap<(&Kind, Option<&str>), Vec<&str>> = BTreeMap::new();
     for target in targets {
         groups.entry((&target.kind, target.object.namespace.as_deref())).or_default().push(&target.object.name);
@@ -234,25 +234,25 @@ fn watch(server: &Server, selector: &str, targets: &[WaitTarget]) -> (JoinSet<()
         let one = (names.len() == 1).then(|| format!("metadata.name={}", names[0]));
         let labels = one.is_none().then(|| selector.to_owned());
         let namespace = namespace.map(str::to_owned);
-        watches.spawn(follow(server.clone(), kind.clone(), namespace, labels, one, sender.clone()));
+        watches.spawn(follow_objects(server.clone(), kind.clone(), namespace, labels, one, sender.clone()));
     }
     (watches, updates)
 }
 
 /// The targets that are not current.
-fn missing<'w, 't>(targets: &'w [Watched<'t>]) -> impl Iterator<Item = &'w Watched<'t>> {
+fn filter_pending_targets<'w, 't>(targets: &'w [Watched<'t>]) -> impl Iterator<Item = &'w Watched<'t>> {
     targets.iter().filter(|target| !target.status.is_done())
 }
 
 /// Stores the objects of an update in their targets.
-fn store(targets: &mut [Watched<'_>], update: Update) {
+fn store_update(targets: &mut [Watched<'_>], update: Update) {
     match update {
         Update::All { kind, namespace, objects } => {
             for w in targets.iter_mut().filter(|w| w.target.kind == kind && w.target.object.namespace == namespace) {
                 let name = Some(w.target.object.name.as_str());
-                w.live = objects.iter().find(|object| text(object, "/metadata/name") == name).cloned();
+                w.live = objects.iter().find(|object| text_at(object, "/metadata/name") == name).cloned();
                 w.existed |= w.live.is_some();
-                w.evaluate();
+                w.update_status();
             }
         }
         Update::One { object, deleted } => {
@@ -260,7 +260,7 @@ fn store(targets: &mut [Watched<'_>], update: Update) {
             if let Some(w) = targets.iter_mut().find(|w| w.target.object == reference) {
                 w.live = (!deleted).then_some(object);
                 w.existed = true;
-                w.evaluate();
+                w.update_status();
             }
         }
         Update::Failed(_) => {}

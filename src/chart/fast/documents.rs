@@ -18,13 +18,13 @@ pub(in crate::chart) struct Documents {
 
 impl Documents {
     /// The only document of a file that has one.
-    pub(in crate::chart) fn only<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+    pub(in crate::chart) fn parse_only_document<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
         serde_json::from_str::<[T; 1]>(self.json).map(|[document]| document)
     }
 }
 
 /// Returns the documents of each such file of the embedded charts, with its path below `charts/`.
-pub(in crate::chart) fn all() -> impl Iterator<Item = (&'static str, Documents)> {
+pub(in crate::chart) fn embedded_documents() -> impl Iterator<Item = (&'static str, Documents)> {
     embedded::DOCUMENTS.iter().map(|&(path, lines, json)| (path, Documents { lines, json }))
 }
 
@@ -38,15 +38,15 @@ mod tests {
 
     #[test]
     fn documents_equal_what_the_careful_reader_finds_in_their_files() {
-        let files = Files::embedded();
-        assert!(all().count() > 10);
-        for (path, documents) in all() {
+        let files = Files::from_embedded();
+        assert!(embedded_documents().count() > 10);
+        for (path, documents) in embedded_documents() {
             let text = files.get(path).unwrap();
             let objects: Vec<Value> = serde_json::from_str(documents.json).unwrap();
             let read = |document: &str| {
                 let mut sources = Sources::default();
-                let source = sources.add(path, document);
-                read::read(&sources, source).unwrap().map(|node| node.to_json())
+                let source = sources.add_source(path, document);
+                read::read_source(&sources, source).unwrap().map(|node| node.to_json())
             };
             let pieces = text.split_inclusive("\n---").map(|piece| piece.trim_end_matches("---"));
             let careful: Vec<Value> = pieces.filter_map(read).filter(|value| !value.is_null()).collect();

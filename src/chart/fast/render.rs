@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use granit_parser::{Event, Parser, ScalarStyle, StrInput};
 use serde_json::{Map, Value};
 
-use crate::chart::yaml::scalar::{Meaning, plain};
+use crate::chart::yaml::scalar::{Meaning, parse_plain_scalar};
 
 use crate::chart::render::filters::{NoData, scalar_text};
 use crate::chart::render::template::{END, LINE, SLOT};
@@ -21,7 +21,7 @@ struct SlotValues(Vec<(Result<Value, NoData>, usize)>);
 
 impl SlotValues {
     /// Counts the tokens of each value; `None` if a token has no value.
-    fn of(values: Vec<Result<Value, NoData>>, numbers: &[usize]) -> Option<Self> {
+    fn with_token_counts(values: Vec<Result<Value, NoData>>, numbers: &[usize]) -> Option<Self> {
         let mut slots: Vec<_> = values.into_iter().map(|value| (value, 0)).collect();
         for number in numbers {
             slots.get_mut(*number)?.1 += 1;
@@ -34,7 +34,7 @@ impl SlotValues {
     }
 
     /// Returns the value itself at the last place that it is put into, else a copy.
-    fn take(&mut self, number: usize) -> Option<Value> {
+    fn take_value(&mut self, number: usize) -> Option<Value> {
         let (value, left) = self.0.get_mut(number)?;
         *left -= 1;
         if *left > 0 { value.as_ref().ok().cloned() } else { std::mem::replace(value, Ok(Value::Null)).ok() }
@@ -82,16 +82,16 @@ type TextOrigin = (usize, usize);
 /// Gives the objects of the engine's output, with the values that it printed, to `take`, each with the place in the
 /// templates that it begins at. Returns `None` where the careful path is needed; objects given by then are to be
 /// discarded.
-pub(crate) fn objects(
+pub(crate) fn emit_objects(
     output: Plain,
     values: Vec<Result<Value, NoData>>,
     mut take: impl FnMut(Value, Option<TextOrigin>),
 ) -> Option<()> {
     let Plain { text, numbers, lines } = output;
-    let mut slots = SlotValues::of(values, &numbers)?;
+    let mut slots = SlotValues::with_token_counts(values, &numbers)?;
     let mut lines = lines.into_iter().peekable();
     let mut end = 0;
-    let Different { mut pieces, order } = Different::of(&text);
+    let Different { mut pieces, order } = Different::from_text(&text);
     let mut rest = numbers.as_slice();
     for index in order {
         let piece = &mut pieces[index];
@@ -108,7 +108,7 @@ pub(crate) fn objects(
             origin.get_or_insert(line);
         }
         if let Some(document) = &mut skeleton.document {
-            let object = document.fill(own, &mut slots, piece.left == 0)?;
+            let object = document.fill_holes(own, &mut slots, piece.left == 0)?;
             is_object(&object).then_some(())?;
             take(object, origin);
         }
@@ -130,10 +130,10 @@ struct Different<'t> {
 }
 
 impl<'t> Different<'t> {
-    fn of(text: &'t str) -> Self {
+    fn from_text(text: &'t str) -> Self {
         let mut known: HashMap<&str, usize> = HashMap::new();
         let mut different = Self { pieces: Vec::new(), order: Vec::new() };
-        for text in pieces(text) {
+        for text in split_documents(text) {
             let index = *known.entry(text).or_insert_with(|| {
                 different.pieces.push(TextPiece { text, left: 0, skeleton: None });
                 different.pieces.len() - 1
@@ -157,7 +157,7 @@ pub(crate) struct Plain {
 
 impl Plain {
     /// Takes the marks out of the engine's output; `None` where the careful path is needed.
-    pub(crate) fn of(output: &str) -> Option<Self> {
+    pub(crate) fn from_marked_output(output: &str) -> Option<Self> {
         let mut plain = Self { text: String::with_capacity(output.len()), numbers: Vec::new(), lines: Vec::new() };
         let mut rest = output;
         while let Some(at) = find_mark(rest) {
@@ -196,7 +196,7 @@ fn find_mark(text: &str) -> Option<usize> {
 }
 
 /// The text cut before each line that separates documents.
-fn pieces(text: &str) -> impl Iterator<Item = &str> {
+fn split_documents(text: &str) -> impl Iterator<Item = &str> {
     let is_separator = |at: usize| matches!(text.as_bytes().get(at + 4), None | Some(b'\n' | b'\r' | b' ' | b'\t'));
     let finder = memchr::memmem::find_iter(text.as_bytes(), b"\n---").filter(move |at| is_separator(*at));
     let mut start = 0;
@@ -222,7 +222,7 @@ fn is_object(object: &Value) -> bool {
 }
 
 /// A scalar taken apart; tokens are numbered from `slots` on.
-fn parts(text: &str, slots: &mut usize) -> Vec<HoledPart> {
+fn split_scalar(text: &str, slots: &mut usize) -> Vec<HoledPart> {
     let mut found = Vec::new();
     for (index, piece) in text.split(SLOT).enumerate() {
         if index > 0 {
@@ -243,19 +243,19 @@ struct SkeletonReader<'t> {
 }
 
 /// A parser that passes over comments: a token in one is noticed because it is missing.
-fn parser(text: &str) -> Parser<'_, StrInput<'_>> {
+fn build_event_parser(text: &str) -> Parser<'_, StrInput<'_>> {
     Parser::new_from_str_with_options(text, granit_parser::options! { emit_comments: false })
 }
 
 impl Skeleton {
     fn parse(text: &str) -> Option<Self> {
-        let mut reader = SkeletonReader { parser: parser(text), slots: 0, depth: 0 };
+        let mut reader = SkeletonReader { parser: build_event_parser(text), slots: 0, depth: 0 };
         let mut document = None;
         loop {
             match reader.next()? {
                 Event::StreamEnd => break,
                 Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd => {}
-                event => match reader.node(event)? {
+                event => match reader.read_holed_node(event)? {
                     HoledNode::Fixed(Value::Null) => {}
                     node @ HoledNode::Map { .. } if document.is_none() => document = Some(node),
                     _ => return None,
@@ -275,16 +275,16 @@ impl<'t> SkeletonReader<'t> {
         }
     }
 
-    fn node(&mut self, event: Event<'t>) -> Option<HoledNode> {
+    fn read_holed_node(&mut self, event: Event<'t>) -> Option<HoledNode> {
         match event {
-            Event::Scalar(text, style, 0, None) => self.scalar(&text, style),
+            Event::Scalar(text, style, 0, None) => self.read_holed_scalar(&text, style),
             Event::SequenceStart(_, 0, None) => {
                 let mut items = Vec::new();
                 self.depth += 1;
                 loop {
                     match self.next()? {
                         Event::SequenceEnd => break,
-                        event => items.push(self.node(event)?),
+                        event => items.push(self.read_holed_node(event)?),
                     }
                 }
                 self.depth -= 1;
@@ -292,7 +292,7 @@ impl<'t> SkeletonReader<'t> {
             }
             Event::MappingStart(_, 0, None) => {
                 self.depth += 1;
-                let map = self.mapping();
+                let map = self.read_holed_mapping();
                 self.depth -= 1;
                 map
             }
@@ -300,9 +300,9 @@ impl<'t> SkeletonReader<'t> {
         }
     }
 
-    fn scalar(&mut self, text: &str, style: ScalarStyle) -> Option<HoledNode> {
+    fn read_holed_scalar(&mut self, text: &str, style: ScalarStyle) -> Option<HoledNode> {
         if find_mark(text).is_some() {
-            let mut parts = parts(text, &mut self.slots);
+            let mut parts = split_scalar(text, &mut self.slots);
             // A whole object cannot be a value.
             return match parts.as_mut_slice() {
                 _ if self.depth == 0 => None,
@@ -311,7 +311,7 @@ impl<'t> SkeletonReader<'t> {
             };
         }
         let value = match style {
-            ScalarStyle::Plain => match plain(text) {
+            ScalarStyle::Plain => match parse_plain_scalar(text) {
                 Meaning::Null => Value::Null,
                 Meaning::Bool(value) => Value::Bool(value),
                 Meaning::Number(number) => Value::Number(number),
@@ -323,7 +323,7 @@ impl<'t> SkeletonReader<'t> {
         Some(HoledNode::Fixed(value))
     }
 
-    fn mapping(&mut self) -> Option<HoledNode> {
+    fn read_holed_mapping(&mut self) -> Option<HoledNode> {
         let at_top = self.depth == 1;
         let mut entries = Vec::new();
         let mut merged = Vec::new();
@@ -338,7 +338,7 @@ impl<'t> SkeletonReader<'t> {
                     return None;
                 }
                 let event = self.next()?;
-                merged.push(self.node(event)?);
+                merged.push(self.read_holed_node(event)?);
                 continue;
             }
             let has_value = find_mark(&text).is_some();
@@ -346,9 +346,9 @@ impl<'t> SkeletonReader<'t> {
                 return None;
             }
             // Slots are numbered in the order of the text, so before those of the value.
-            let parts = has_value.then(|| parts(&text, &mut self.slots));
+            let parts = has_value.then(|| split_scalar(&text, &mut self.slots));
             let event = self.next()?;
-            let node = self.node(event)?;
+            let node = self.read_holed_node(event)?;
             let by_value = !matches!(node, HoledNode::Fixed(_));
             if at_top && by_value && (text == "apiVersion" || text == "kind") {
                 return None;
@@ -361,10 +361,10 @@ impl<'t> SkeletonReader<'t> {
 impl HoledNode {
     /// Returns the value with its holes filled. `own` are the numbers of the piece's tokens; if it is the `last` time,
     /// fixed values are moved out instead of copied.
-    fn fill(&mut self, own: &[usize], slots: &mut SlotValues, last: bool) -> Option<Value> {
+    fn fill_holes(&mut self, own: &[usize], slots: &mut SlotValues, last: bool) -> Option<Value> {
         match self {
             Self::Fixed(value) => Some(if last { std::mem::take(value) } else { value.clone() }),
-            Self::Slot(slot) => slots.take(*own.get(*slot)?),
+            Self::Slot(slot) => slots.take_value(*own.get(*slot)?),
             Self::Text(parts) => {
                 let mut text = String::new();
                 for part in parts {
@@ -379,7 +379,7 @@ impl HoledNode {
                 Some(Value::String(text))
             }
             Self::List(items) => {
-                items.iter_mut().map(|item| item.fill(own, slots, last)).collect::<Option<Vec<_>>>().map(Value::Array)
+                items.iter_mut().map(|item| item.fill_holes(own, slots, last)).collect::<Option<Vec<_>>>().map(Value::Array)
             }
             Self::Map { entries, merged } => {
                 let mut map = Map::new();
@@ -389,12 +389,12 @@ impl HoledNode {
                         Key::Text(fixed) => fixed.clone(),
                         Key::Parts(parts) => text_key(parts, own, slots)?,
                     };
-                    if map.insert(key, node.fill(own, slots, last)?).is_some() {
+                    if map.insert(key, node.fill_holes(own, slots, last)?).is_some() {
                         return None;
                     }
                 }
                 for node in merged {
-                    match node.fill(own, slots, last)? {
+                    match node.fill_holes(own, slots, last)? {
                         Value::Object(from) => {
                             for (key, value) in from {
                                 map.entry(key).or_insert(value);
@@ -436,7 +436,7 @@ mod tests {
 
     fn found(output: &str, values: Vec<Result<Value, NoData>>) -> Option<Vec<(Value, Option<TextOrigin>)>> {
         let mut found = Vec::new();
-        objects(Plain::of(output)?, values, |object, origin| found.push((object, origin)))?;
+        emit_objects(Plain::from_marked_output(output)?, values, |object, origin| found.push((object, origin)))?;
         Some(found)
     }
 

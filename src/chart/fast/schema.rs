@@ -12,8 +12,8 @@ const MAX_DEPTH: usize = 64;
 
 /// Returns whether a value fits a schema; `None` where the library has to decide. `right` is a value that is known to
 /// fit: text that is the same in both is not held against its pattern again, since that takes longest.
-pub(crate) fn fits(schema: &Value, value: &Value, right: Option<&Value>) -> Option<bool> {
-    Fit { root: schema, patterns: RefCell::default() }.fits(schema, value, right, 0)
+pub(crate) fn check_schema_fit(schema: &Value, value: &Value, right: Option<&Value>) -> Option<bool> {
+    Fit { root: schema, patterns: RefCell::default() }.check_subschema_fit(schema, value, right, 0)
 }
 
 struct Fit<'s> {
@@ -23,12 +23,12 @@ struct Fit<'s> {
 }
 
 /// Returns whether all are true; `None` if any is unknown, even beside a certain "no", which is of no use to anyone.
-fn all(answers: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
+fn all_true(answers: impl IntoIterator<Item = Option<bool>>) -> Option<bool> {
     answers.into_iter().try_fold(true, |so_far, answer| Some(so_far & answer?))
 }
 
 impl Fit<'_> {
-    fn matches(&self, pattern: &str, text: &str) -> Option<bool> {
+    fn matches_pattern(&self, pattern: &str, text: &str) -> Option<bool> {
         let mut known = self.patterns.borrow_mut();
         if !known.contains_key(pattern) {
             known.insert(pattern.to_owned(), Regex::new(pattern).ok());
@@ -36,7 +36,7 @@ impl Fit<'_> {
         known.get(pattern)?.as_ref().map(|pattern| pattern.is_match(text))
     }
 
-    fn fits(&self, schema: &Value, value: &Value, right: Option<&Value>, depth: usize) -> Option<bool> {
+    fn check_subschema_fit(&self, schema: &Value, value: &Value, right: Option<&Value>, depth: usize) -> Option<bool> {
         if value.is_string() && right == Some(value) {
             return Some(true);
         }
@@ -45,7 +45,7 @@ impl Fit<'_> {
             Value::Object(keywords) if depth < MAX_DEPTH => keywords,
             _ => return None,
         };
-        all(keywords.iter().map(|(keyword, wanted)| match keyword.as_str() {
+        all_true(keywords.iter().map(|(keyword, wanted)| match keyword.as_str() {
             // What only informs.
             "$schema" | "$id" | "$defs" | "title" | "description" | "default" | "examples" | "deprecated" => Some(true),
             keyword if keyword.starts_with("x-") => Some(true),
@@ -53,7 +53,7 @@ impl Fit<'_> {
             "format" => wanted.as_str()?.starts_with("int").then_some(true),
             "$ref" => {
                 let target = self.root.pointer(wanted.as_str()?.strip_prefix('#')?)?;
-                self.fits(target, value, right, depth + 1)
+                self.check_subschema_fit(target, value, right, depth + 1)
             }
             "type" => match wanted {
                 Value::Array(names) => {
@@ -62,37 +62,37 @@ impl Fit<'_> {
                 }
                 name => is_type(name.as_str()?, value),
             },
-            "const" => equals(wanted, value),
+            "const" => compare_json(wanted, value),
             "enum" => {
-                let answers: Option<Vec<bool>> = wanted.as_array()?.iter().map(|one| equals(one, value)).collect();
+                let answers: Option<Vec<bool>> = wanted.as_array()?.iter().map(|one| compare_json(one, value)).collect();
                 Some(answers?.contains(&true))
             }
-            "allOf" => all(wanted.as_array()?.iter().map(|one| self.fits(one, value, right, depth + 1))),
+            "allOf" => all_true(wanted.as_array()?.iter().map(|one| self.check_subschema_fit(one, value, right, depth + 1))),
             // What is known to fit need not fit each of the alternatives.
             "anyOf" | "oneOf" => {
                 let answers: Option<Vec<bool>> =
-                    wanted.as_array()?.iter().map(|one| self.fits(one, value, None, depth + 1)).collect();
+                    wanted.as_array()?.iter().map(|one| self.check_subschema_fit(one, value, None, depth + 1)).collect();
                 let fitting = answers?.into_iter().filter(|fits| *fits).count();
                 Some(if keyword == "oneOf" { fitting == 1 } else { fitting > 0 })
             }
-            "minLength" => text(value, |text| Some(text.chars().count() as u64 >= wanted.as_u64()?)),
-            "maxLength" => text(value, |text| Some(text.chars().count() as u64 <= wanted.as_u64()?)),
-            "pattern" => text(value, |text| self.matches(wanted.as_str()?, text)),
-            "minimum" => whole(value, |number| Some(number >= wanted.as_i64()?)),
-            "maximum" => whole(value, |number| Some(number <= wanted.as_i64()?)),
-            "minItems" => items(value, |items| Some(items.len() as u64 >= wanted.as_u64()?)),
-            "maxItems" => items(value, |items| Some(items.len() as u64 <= wanted.as_u64()?)),
-            "items" => items(value, |items| all(items.iter().map(|item| self.fits(wanted, item, None, depth + 1)))),
+            "minLength" => check_text(value, |text| Some(text.chars().count() as u64 >= wanted.as_u64()?)),
+            "maxLength" => check_text(value, |text| Some(text.chars().count() as u64 <= wanted.as_u64()?)),
+            "pattern" => check_text(value, |text| self.matches_pattern(wanted.as_str()?, text)),
+            "minimum" => check_integer(value, |number| Some(number >= wanted.as_i64()?)),
+            "maximum" => check_integer(value, |number| Some(number <= wanted.as_i64()?)),
+            "minItems" => check_list(value, |items| Some(items.len() as u64 >= wanted.as_u64()?)),
+            "maxItems" => check_list(value, |items| Some(items.len() as u64 <= wanted.as_u64()?)),
+            "items" => check_list(value, |items| all_true(items.iter().map(|item| self.check_subschema_fit(wanted, item, None, depth + 1)))),
             "required" => match value {
-                Value::Object(map) => all(wanted.as_array()?.iter().map(|name| Some(map.contains_key(name.as_str()?)))),
+                Value::Object(map) => all_true(wanted.as_array()?.iter().map(|name| Some(map.contains_key(name.as_str()?)))),
                 _ => Some(true),
             },
             "properties" => match value {
                 Value::Object(map) => {
                     let properties = wanted.as_object()?;
                     let known = map.iter().filter_map(|(key, value)| Some((properties.get(key)?, key, value)));
-                    all(known.map(|(schema, key, value)| {
-                        self.fits(schema, value, right.and_then(|right| right.get(key)), depth + 1)
+                    all_true(known.map(|(schema, key, value)| {
+                        self.check_subschema_fit(schema, value, right.and_then(|right| right.get(key)), depth + 1)
                     }))
                 }
                 _ => Some(true),
@@ -102,7 +102,7 @@ impl Fit<'_> {
                     let properties = keywords.get("properties").and_then(Value::as_object);
                     let is_known = |key: &String| properties.is_some_and(|known| known.contains_key(key));
                     let others = map.iter().filter(|(key, _)| !is_known(key));
-                    all(others.map(|(_, value)| self.fits(wanted, value, None, depth + 1)))
+                    all_true(others.map(|(_, value)| self.check_subschema_fit(wanted, value, None, depth + 1)))
                 }
                 _ => Some(true),
             },
@@ -126,7 +126,7 @@ fn is_type(name: &str, value: &Value) -> Option<bool> {
 }
 
 /// Numbers are equal in more than one way, so only those that are written alike are judged.
-fn equals(wanted: &Value, value: &Value) -> Option<bool> {
+fn compare_json(wanted: &Value, value: &Value) -> Option<bool> {
     match (wanted, value) {
         (Value::Array(_) | Value::Object(_), Value::Array(_) | Value::Object(_)) => None,
         (Value::Number(a), Value::Number(b)) if a.is_f64() || b.is_f64() => None,
@@ -135,17 +135,17 @@ fn equals(wanted: &Value, value: &Value) -> Option<bool> {
 }
 
 /// A keyword that only speaks of text.
-fn text(value: &Value, judge: impl FnOnce(&str) -> Option<bool>) -> Option<bool> {
+fn check_text(value: &Value, judge: impl FnOnce(&str) -> Option<bool>) -> Option<bool> {
     value.as_str().map_or(Some(true), judge)
 }
 
 /// A keyword that only speaks of lists.
-fn items(value: &Value, judge: impl FnOnce(&[Value]) -> Option<bool>) -> Option<bool> {
+fn check_list(value: &Value, judge: impl FnOnce(&[Value]) -> Option<bool>) -> Option<bool> {
     value.as_array().map_or(Some(true), |items| judge(items))
 }
 
 /// A keyword that only speaks of numbers; others than whole ones of 64 bits are left to the library.
-fn whole(value: &Value, judge: impl FnOnce(i64) -> Option<bool>) -> Option<bool> {
+fn check_integer(value: &Value, judge: impl FnOnce(i64) -> Option<bool>) -> Option<bool> {
     if value.is_number() { judge(value.as_i64()?) } else { Some(true) }
 }
 
@@ -172,8 +172,8 @@ mod tests {
         };
         let ours = [(Kind::ControlPlane, "control-plane"), (Kind::Agent, "agent")].map(|(kind, name)| {
             let schema = serde_json::from_str(values_file(&format!("{name}.schema.json")).unwrap()).unwrap();
-            let chart = Chart::load(kind, "v1.1".parse().unwrap()).unwrap();
-            (schema, chart.values().peek().unwrap())
+            let chart = Chart::load_embedded(kind, "v1.1".parse().unwrap()).unwrap();
+            (schema, chart.values_builder().peek_values().unwrap())
         });
         let every_keyword = json!({
             "type": "object",
@@ -238,7 +238,7 @@ mod tests {
         let known = known();
         for Known { schema, validator, values } in &known {
             assert!(validator.is_valid(values));
-            assert_eq!(fits(schema, values, None), Some(true));
+            assert_eq!(check_schema_fit(schema, values, None), Some(true));
         }
         let edits = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), any_value()), 1..3);
         let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(10_000) };
@@ -258,8 +258,8 @@ mod tests {
                     _ => {}
                 }
             }
-            let answer = fits(schema, &values, None);
-            let beside = fits(schema, &values, Some(right));
+            let answer = check_schema_fit(schema, &values, None);
+            let beside = check_schema_fit(schema, &values, Some(right));
             let mut counts = said.get();
             counts[answer.map_or(2, usize::from)] += 1;
             said.set(counts);

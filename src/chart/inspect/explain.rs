@@ -95,47 +95,47 @@ pub struct Explanation {
 
 impl Explanation {
     /// The text for people, ending with a line break.
-    pub fn render(&self) -> String {
+    pub fn render_explanation(&self) -> String {
         let mut text = format!("{}#{} = {}\n", self.object, self.path, plain_json(&self.value));
         for patch in self.patches.iter().rev() {
-            let _ = writeln!(text, "  patch {}: {}", patch.place.short(), patch.place.text.trim());
+            let _ = writeln!(text, "  patch {}: {}", patch.place.format_position(), patch.place.text.trim());
             if let Some(before) = &patch.before {
                 let _ = writeln!(text, "    instead of {}", plain_json(before));
             }
         }
         if let Some(place) = &self.template {
-            let _ = writeln!(text, "  template {}", place.short());
+            let _ = writeln!(text, "  template {}", place.format_position());
         }
         for part in &self.parts {
             if let Some((expression, place)) = &part.expression {
-                let _ = writeln!(text, "  {expression} = {} at {}", part.text, place.short());
-                describe(&mut text, &part.inputs, 4);
+                let _ = writeln!(text, "  {expression} = {} at {}", part.text, place.format_position());
+                write_inputs(&mut text, &part.inputs, 4);
             } else if self.parts.len() > 1 {
                 let _ = writeln!(text, "  {:?}: text of the template", part.text);
             }
         }
         if !self.presence.is_empty() {
             text.push_str("  is there because of\n");
-            describe(&mut text, &self.presence, 4);
+            write_inputs(&mut text, &self.presence, 4);
         }
         text
     }
 }
 
-fn describe(text: &mut String, inputs: &[Input], indent: usize) {
+fn write_inputs(text: &mut String, inputs: &[Input], indent: usize) {
     for input in inputs {
         let _ = write!(text, "{:indent$}{}", "", input.name);
         match &input.origin {
             Some(origin) => {
-                let _ = writeln!(text, " from {}: {}", origin.place.short(), origin.place.text.trim());
+                let _ = writeln!(text, " from {}: {}", origin.place.format_position(), origin.place.text.trim());
                 for place in &origin.overrode {
-                    let _ = writeln!(text, "{:indent$}  instead of {}: {}", "", place.short(), place.text.trim());
+                    let _ = writeln!(text, "{:indent$}  instead of {}: {}", "", place.format_position(), place.text.trim());
                 }
             }
             None if input.decided_by.is_empty() => text.push('\n'),
             None => text.push_str(", decided by these and by the cluster:\n"),
         }
-        describe(text, &input.decided_by, indent + 2);
+        write_inputs(text, &input.decided_by, indent + 2);
     }
 }
 
@@ -170,7 +170,7 @@ pub(crate) fn parse_path(text: &str) -> Option<Vec<String>> {
     Some(parts)
 }
 
-pub(in crate::chart) fn get<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
+pub(in crate::chart) fn find_value_at<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
     path.iter().try_fold(value, |value, part| match value {
         Value::Object(map) => map.get(part),
         Value::Array(items) => items.get(part.parse::<usize>().ok()?),
@@ -179,13 +179,13 @@ pub(in crate::chart) fn get<'v>(value: &'v Value, path: &[String]) -> Option<&'v
 }
 
 /// The object of that name; what is applied to the cluster comes before what is applied inside the control plane.
-fn find<'t>(traces: &'t [Trace], id: &str) -> Option<&'t Trace> {
+fn find_trace<'t>(traces: &'t [Trace], id: &str) -> Option<&'t Trace> {
     let mut named = traces.iter().filter(|trace| trace.object.id().eq_ignore_ascii_case(id));
     named.clone().find(|trace| !trace.object.stage_name.is_empty()).or_else(|| named.next())
 }
 
 /// The object of a trace in another rendering of its file: that of its name, or in its place where it has got another.
-fn again<'t>(changed: &'t [Trace], trace: &Trace, before: &[Trace]) -> Option<&'t Trace> {
+fn find_same_trace<'t>(changed: &'t [Trace], trace: &Trace, before: &[Trace]) -> Option<&'t Trace> {
     let of_file = |traces: &'t [Trace]| traces.iter().filter(|other| other.file == trace.file).collect::<Vec<_>>();
     let (after, id) = (of_file(changed), trace.object.id());
     let same = after.iter().copied().find(|other| other.object.id() == id);
@@ -195,7 +195,7 @@ fn again<'t>(changed: &'t [Trace], trace: &Trace, before: &[Trace]) -> Option<&'
 }
 
 /// The leaves that make up a field: the leaf itself, those below it, or the one above whose value holds it.
-fn leaves<'t>(trace: &'t Trace, path: &[String]) -> Vec<&'t Leaf> {
+fn find_field_leaves<'t>(trace: &'t Trace, path: &[String]) -> Vec<&'t Leaf> {
     let below: Vec<&Leaf> = trace.leaves.iter().filter(|leaf| leaf.path.starts_with(path)).collect();
     if !below.is_empty() {
         return below;
@@ -206,7 +206,7 @@ fn leaves<'t>(trace: &'t Trace, path: &[String]) -> Vec<&'t Leaf> {
                 && leaf
                     .pieces
                     .iter()
-                    .any(|piece| matches!(piece, Piece::Value(value, _) if get(value, &path[above.len()..]).is_some()))
+                    .any(|piece| matches!(piece, Piece::Value(value, _) if find_value_at(value, &path[above.len()..]).is_some()))
         }
         _ => path.starts_with(&leaf.path),
     };
@@ -221,7 +221,7 @@ struct ChangedInput {
 }
 
 /// Returns a value that differs; text stays text, and a number stays a number.
-fn different(value: &Value) -> Value {
+fn change_value(value: &Value) -> Value {
     match value {
         Value::Null => Value::String("changed".to_owned()),
         Value::Bool(value) => Value::Bool(!value),
@@ -254,7 +254,7 @@ pub(in crate::chart) fn each_leaf(value: &Value, path: &mut Vec<String>, visit: 
     }
 }
 
-pub(crate) fn replace(value: &mut Value, path: &[String], with: Value) {
+pub(crate) fn replace_value(value: &mut Value, path: &[String], with: Value) {
     let slot = path.iter().try_fold(value, |value, part| match value {
         Value::Object(map) => map.get_mut(part),
         Value::Array(items) => items.get_mut(part.parse::<usize>().ok()?),
@@ -266,17 +266,17 @@ pub(crate) fn replace(value: &mut Value, path: &[String], with: Value) {
 }
 
 /// Returns the values that decide a fact, as far as they are in `values`.
-fn deciding(fact: &[String], decided_by: &[DecidedBy], values: &ValuesTree) -> Vec<Input> {
+fn find_deciding_inputs(fact: &[String], decided_by: &[DecidedBy], values: &ValuesTree) -> Vec<Input> {
     let named = |path: &str| parse_path(path).unwrap_or_default();
     let rules = decided_by.iter().filter(|(name, _)| fact.starts_with(&named(name)));
     let inputs = rules.flat_map(|(_, paths)| paths.iter()).filter_map(|path| {
-        let origin = values.origin(&named(path))?;
+        let origin = values.find_origin(&named(path))?;
         Some(Input { name: format!("values.{path}"), origin: Some(origin), decided_by: Vec::new() })
     });
     inputs.collect()
 }
 
-fn changes(input: &RenderInput, values: &ValuesTree, decided_by: &[DecidedBy]) -> Vec<ChangedInput> {
+fn build_changed_inputs(input: &RenderInput, values: &ValuesTree, decided_by: &[DecidedBy]) -> Vec<ChangedInput> {
     type Pick = fn(&mut RenderInput) -> &mut Value;
     let roots: [(&str, &Value, Pick); 3] = [
         ("values", &input.values, |input| &mut input.values),
@@ -287,12 +287,12 @@ fn changes(input: &RenderInput, values: &ValuesTree, decided_by: &[DecidedBy]) -
     for (name, root, pick) in roots {
         each_leaf(root, &mut Vec::new(), &mut |path, leaf| {
             let mut changed = input.clone();
-            replace(pick(&mut changed), path, different(leaf));
+            replace_value(pick(&mut changed), path, change_value(leaf));
             let is_value = name == "values";
             let mut full = vec![name.to_owned()];
             full.extend_from_slice(path);
-            let origin = if is_value { values.origin(path) } else { None };
-            let decided_by = if name == "facts" { deciding(path, decided_by, values) } else { Vec::new() };
+            let origin = if is_value { values.find_origin(path) } else { None };
+            let decided_by = if name == "facts" { find_deciding_inputs(path, decided_by, values) } else { Vec::new() };
             let secret = is_value && values.is_secret(path);
             found.push(ChangedInput { input: Input { name: show_path(&full), origin, decided_by }, secret, changed });
         });
@@ -322,7 +322,7 @@ fn known_below(value: &Value) -> String {
 ///
 /// # Errors
 /// [`ExplainError`].
-pub fn explain(
+pub fn explain_rendered_field(
     chart: &Chart,
     input: &RenderInput,
     values: &ValuesTree,
@@ -333,14 +333,14 @@ pub fn explain(
     let (id, path_text) = field.split_once('#').ok_or_else(syntax)?;
     let path = parse_path(path_text).filter(|_| id.contains('/')).ok_or_else(syntax)?;
     let renderer = chart.renderer()?;
-    let traces = renderer.trace(input, None)?;
-    let Some(trace) = find(&traces, id) else {
+    let traces = renderer.trace_leaves(input, None)?;
+    let Some(trace) = find_trace(&traces, id) else {
         let known: Vec<String> = traces.iter().map(|trace| trace.object.id()).collect();
         return Err(ExplainError::NoObject { asked: id.to_owned(), known: known.join(", ") });
     };
-    if get(&trace.object.json, &path).is_none() {
-        let depth = (0..path.len()).rev().find(|&depth| get(&trace.object.json, &path[..depth]).is_some()).unwrap_or(0);
-        let above = get(&trace.object.json, &path[..depth]).unwrap_or(&Value::Null);
+    if find_value_at(&trace.object.json, &path).is_none() {
+        let depth = (0..path.len()).rev().find(|&depth| find_value_at(&trace.object.json, &path[..depth]).is_some()).unwrap_or(0);
+        let above = find_value_at(&trace.object.json, &path[..depth]).unwrap_or(&Value::Null);
         return Err(ExplainError::NoField {
             object: trace.object.id(),
             path: show_path(&path),
@@ -348,7 +348,7 @@ pub fn explain(
             known: known_below(above),
         });
     }
-    let asked = leaves(trace, &path);
+    let asked = find_field_leaves(trace, &path);
     let is_secret_data = trace.object.kind() == "Secret";
     let field_of = |leaf: &Leaf| -> Vec<String> {
         match leaf.path.split_last() {
@@ -373,7 +373,7 @@ pub fn explain(
             Explanation {
                 object: trace.object.id(),
                 path: show_path(&field),
-                value: get(&trace.object.json, &field).cloned().unwrap_or_default(),
+                value: find_value_at(&trace.object.json, &field).cloned().unwrap_or_default(),
                 template: leaf.origin.map(|(template, line)| renderer.line_place(template, line)),
                 parts: leaf.pieces.iter().map(part).collect(),
                 presence: Vec::new(),
@@ -381,10 +381,10 @@ pub fn explain(
             }
         })
         .collect();
-    for change in changes(input, values, decided_by) {
+    for change in build_changed_inputs(input, values, decided_by) {
         // A change that a template does not understand says nothing.
-        let Ok(changed) = renderer.trace(&change.changed, Some(&trace.file)) else { continue };
-        let changed = again(&changed, trace, &traces);
+        let Ok(changed) = renderer.trace_leaves(&change.changed, Some(&trace.file)) else { continue };
+        let changed = find_same_trace(&changed, trace, &traces);
         for (leaf, explained) in asked.iter().zip(&mut explained) {
             let now = changed.and_then(|trace| trace.leaves.iter().find(|now| now.path == leaf.path));
             let Some(now) = now.filter(|now| now.pieces.len() == leaf.pieces.len()) else {
@@ -402,7 +402,7 @@ pub fn explain(
             }
         }
     }
-    for place in explained.iter_mut().flat_map(places) {
+    for place in explained.iter_mut().flat_map(template_places_mut) {
         in_line(chart, place);
     }
     for (leaf, explained) in asked.iter().zip(&mut explained) {
@@ -417,7 +417,7 @@ pub fn explain(
 }
 
 /// The places in templates that an explanation names.
-fn places(explained: &mut Explanation) -> impl Iterator<Item = &mut Place> {
+fn template_places_mut(explained: &mut Explanation) -> impl Iterator<Item = &mut Place> {
     let expressions = explained.parts.iter_mut().filter_map(|part| part.expression.as_mut());
     explained.template.iter_mut().chain(expressions.map(|(_, place)| place))
 }
@@ -431,12 +431,12 @@ fn in_line(chart: &Chart, place: &mut Place) {
 }
 
 /// Explanations as text for people, an empty line between two.
-pub fn render(explanations: &[Explanation]) -> String {
-    let texts: Vec<String> = explanations.iter().map(Explanation::render).collect();
+pub fn render_explanations(explanations: &[Explanation]) -> String {
+    let texts: Vec<String> = explanations.iter().map(Explanation::render_explanation).collect();
     texts.join("\n")
 }
 
 /// Explanations as JSON for programs.
 pub fn render_json(explanations: &[Explanation]) -> String {
-    output::json(&explanations)
+    output::format_json(&explanations)
 }

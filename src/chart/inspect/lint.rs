@@ -12,27 +12,27 @@ use crate::chart::{Chart, Row};
 
 /// Checks everything that a chart rendered. `row` says which Kubernetes minors it is for; what is in `bootstrap/` is for
 /// the control plane's own API server, whose version is that of its image.
-pub fn lint(chart: &Chart, rendered: &Rendered, row: &Row) -> Vec<Diagnostic> {
+pub fn lint_objects(chart: &Chart, rendered: &Rendered, row: &Row) -> Vec<Diagnostic> {
     let hosting: Vec<u32> = row.kubernetes.iter().map(|minor| minor.minor).collect();
-    let own: Vec<u32> = row.hub().map(|minor| minor.minor).into_iter().collect();
+    let own: Vec<u32> = row.control_plane_minor().map(|minor| minor.minor).into_iter().collect();
     let mut found = Vec::new();
     for (objects, minors) in [(&rendered.objects, &hosting), (&rendered.bootstrap, &own)] {
         let mut seen: BTreeMap<[&str; 4], &Object> = BTreeMap::new();
         for object in objects {
             let mut report = |code, message: String| {
                 let message = format!("{}: {message}", object.id());
-                found.push(Diagnostic::error(code, message).at(place(chart, object)));
+                found.push(Diagnostic::error(code, message).at(find_object_place(chart, object)));
             };
             let identity = [object.group(), object.kind(), object.namespace().unwrap_or_default(), object.name()];
             if let Some(first) = seen.insert(identity, object) {
                 report("duplicate-object", format!("it is already in {}", first.source));
             }
             for problem in
-                minors.iter().filter_map(|&minor| kinds::check(object.api_version(), object.kind(), minor).err())
+                minors.iter().filter_map(|&minor| kinds::check_served(object.api_version(), object.kind(), minor).err())
             {
                 report("not-served", problem);
             }
-            for (code, message) in scope(object).into_iter().chain(metadata(&object.json)).chain(selector(&object.json))
+            for (code, message) in check_scope(object).into_iter().chain(check_metadata(&object.json)).chain(check_selector(&object.json))
             {
                 report(code, message);
             }
@@ -42,8 +42,8 @@ pub fn lint(chart: &Chart, rendered: &Rendered, row: &Row) -> Vec<Diagnostic> {
 }
 
 /// The line of the template at which an object begins.
-fn place(chart: &Chart, object: &Object) -> Option<Place> {
-    let (_, path, text) = chart.files().find(|(_, path, _)| *path == object.source)?;
+fn find_object_place(chart: &Chart, object: &Object) -> Option<Place> {
+    let (_, path, text) = chart.flattened_files().find(|(_, path, _)| *path == object.source)?;
     let start: usize = text.split_inclusive('\n').take(object.line.saturating_sub(1)).map(str::len).sum();
     let length = text[start..].lines().next().map_or(0, str::len);
     Some(Place::in_text(&format!("charts/{path}"), text, start, start + length))
@@ -51,8 +51,8 @@ fn place(chart: &Chart, object: &Object) -> Option<Place> {
 
 type Problem = (&'static str, String);
 
-fn scope(object: &Object) -> Vec<Problem> {
-    let Some(served) = kinds::find(object.api_version(), object.kind()) else { return Vec::new() };
+fn check_scope(object: &Object) -> Vec<Problem> {
+    let Some(served) = kinds::find_served(object.api_version(), object.kind()) else { return Vec::new() };
     match (served.namespaced, object.namespace()) {
         (true, None) => {
             vec![("no-namespace", "it has no `metadata.namespace`, so it lands wherever the user is".to_owned())]
@@ -87,7 +87,7 @@ fn is_label_key(text: &str) -> bool {
 }
 
 /// Names and labels, also those of pods that it makes.
-fn metadata(object: &Value) -> Vec<Problem> {
+fn check_metadata(object: &Value) -> Vec<Problem> {
     let mut found = Vec::new();
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     // Kinds of RBAC may have any name that fits into a path.
@@ -117,7 +117,7 @@ fn metadata(object: &Value) -> Vec<Problem> {
 }
 
 /// A workload's selector has to match the pods that it makes.
-fn selector(object: &Value) -> Vec<Problem> {
+fn check_selector(object: &Value) -> Vec<Problem> {
     let empty = Map::new();
     let labels = |pointer: &str| object.pointer(pointer).and_then(Value::as_object);
     let Some(selected) = labels("/spec/selector/matchLabels").filter(|_| object.pointer("/spec/template").is_some())
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn what_a_server_would_refuse_is_found_without_one() {
         let chart = chart("v0.6");
-        let row = chart.row().unwrap();
+        let row = chart.version_row().unwrap();
         let good = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "x", "labels": {"a.b/c": "D-e_f"}}});
         let mut renamed = good.clone();
         renamed["metadata"]["name"] = json!("A_b");
@@ -173,7 +173,7 @@ mod tests {
                 "spec": {"selector": {"matchLabels": {"a": "1", "b": "2"}}, "template": {"metadata": {"labels": {"a": "1", "b": "3"}}}}}),
         ];
         let rendered = Rendered { objects: objects.map(of).to_vec(), bootstrap: Vec::new() };
-        let found: Vec<String> = lint(&chart, &rendered, row)
+        let found: Vec<String> = lint_objects(&chart, &rendered, row)
             .iter()
             .map(|problem| format!("{} {}", problem.code, problem.message))
             .collect();
@@ -183,13 +183,13 @@ mod tests {
     #[test]
     fn a_right_chart_has_nothing_to_say_and_places_are_those_of_templates() {
         let chart = chart("v0.6");
-        let rendered = chart.render(&input(chart.values().build(schema).unwrap().to_json())).unwrap();
-        assert_eq!(lint(&chart, &rendered, chart.row().unwrap()), []);
+        let rendered = chart.render(&input(chart.values_builder().build(schema).unwrap().to_json())).unwrap();
+        assert_eq!(lint(&chart, &rendered, chart.version_row().unwrap()), []);
         let wrong = Rendered {
             objects: vec![of(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}))],
             bootstrap: Vec::new(),
         };
-        let found = lint(&chart, &wrong, chart.row().unwrap());
-        assert_eq!(found[0].place.as_ref().unwrap().short(), "charts/control-plane/v0.6/templates/etcd.yaml:3:1");
+        let found = lint_objects(&chart, &wrong, chart.version_row().unwrap());
+        assert_eq!(found[0].place.as_ref().unwrap().format_position(), "charts/control-plane/v0.6/templates/etcd.yaml:3:1");
     }
 }

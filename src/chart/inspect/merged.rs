@@ -8,13 +8,13 @@ use crate::chart::output::object_yaml;
 use crate::chart::values::ValuesTree;
 
 /// The values, secrets masked, with a comment behind each that names its source, line and column.
-pub fn merged(tree: &ValuesTree) -> String {
+pub fn format_merged_values(tree: &ValuesTree) -> String {
     let mut text = String::new();
-    mapping(&mut text, tree, &tree.to_masked_json(), &mut Vec::new());
+    write_merged_mapping(&mut text, tree, &tree.to_masked_json(), &mut Vec::new());
     text
 }
 
-fn mapping(text: &mut String, tree: &ValuesTree, value: &Value, path: &mut Vec<String>) {
+fn write_merged_mapping(text: &mut String, tree: &ValuesTree, value: &Value, path: &mut Vec<String>) {
     for (key, below) in value.as_object().into_iter().flatten() {
         let indent = "  ".repeat(path.len());
         path.push(key.clone());
@@ -22,9 +22,9 @@ fn mapping(text: &mut String, tree: &ValuesTree, value: &Value, path: &mut Vec<S
         if is_mapping {
             let key = object_yaml(&json!(key));
             let _ = writeln!(text, "{indent}{}:", key.trim_end());
-            mapping(text, tree, below, path);
+            write_merged_mapping(text, tree, below, path);
         } else {
-            let from = tree.origin(path).map(|origin| format!("  # {}", origin.place.short())).unwrap_or_default();
+            let from = tree.find_origin(path).map(|origin| format!("  # {}", origin.place.format_position())).unwrap_or_default();
             for (number, line) in object_yaml(&json!({ key.as_str(): below })).lines().enumerate() {
                 let _ = writeln!(text, "{indent}{line}{}", if number == 0 { from.as_str() } else { "" });
             }
@@ -42,10 +42,10 @@ mod tests {
     #[test]
     fn each_value_names_its_source_and_the_text_is_the_values() {
         let values =
-            chart("v0.6").values().file("my.yaml", b"etcd:\n  replicas: 3\n  labels: {a.b/c: 'no'}\ntoken: hunter2\n");
+            chart("v0.6").values_builder().file("my.yaml", b"etcd:\n  replicas: 3\n  labels: {a.b/c: 'no'}\ntoken: hunter2\n");
         let values = values.set(SetKind::Value, "exposure=NodePort");
         let tree = values.build_checked(schema()).unwrap();
-        let text = merged(&tree);
+        let text = format_merged_values(&tree);
         assert!(text.contains("  replicas: 3  # my.yaml:2:13\n"), "{text}");
         assert!(text.contains("exposure: NodePort  # --set:1:10\n"), "{text}");
         assert!(text.contains("# charts/control-plane/v0.6/values.yaml:"), "{text}");

@@ -27,13 +27,13 @@ pub struct Readme<'r> {
 }
 
 /// The documentation of a chart as Markdown.
-pub fn readme(of: &Readme<'_>) -> String {
+pub fn format_chart_readme(of: &Readme<'_>) -> String {
     let (chart, row) = (of.chart, of.row);
     let mut text = format!("# {} {}\n\n", chart.kind(), row.version);
     if !chart.description().is_empty() {
         let _ = writeln!(text, "{}\n", chart.description());
     }
-    let _ = writeln!(text, "Newest version: {}. For Kubernetes {}.", row.default, row.range());
+    let _ = writeln!(text, "Newest version: {}. For Kubernetes {}.", row.default, row.format_minor_range());
     for note in row.deprecated.iter().chain(&row.notes) {
         let _ = writeln!(text, "\n{note}");
     }
@@ -54,46 +54,46 @@ pub fn readme(of: &Readme<'_>) -> String {
         }
     }
     text.push_str("\n## Values\n\n| Value | Default | |\n|---|---|---|\n");
-    rows(&mut text, of, &Schema::new(of.schema).views(), &mut Vec::new());
+    write_rows(&mut text, of, &Schema::new(of.schema).root_views(), &mut Vec::new());
     text
 }
 
 /// A row for every value that has no values of its own below it.
-fn rows(text: &mut String, of: &Readme<'_>, views: &Views<'_>, path: &mut Vec<String>) {
-    for key in views.keys() {
-        let Some(child) = views.child(key) else { continue };
-        if child.since().is_some_and(|since| since > of.row.version) {
+fn write_rows(text: &mut String, of: &Readme<'_>, views: &Views<'_>, path: &mut Vec<String>) {
+    for key in views.property_keys() {
+        let Some(child) = views.child_views(key) else { continue };
+        if child.since_line().is_some_and(|since| since > of.row.version) {
             continue;
         }
         path.push(key.to_owned());
-        if child.keys().is_empty() || path.len() >= MAX_DEPTH {
-            row(text, of, &child, path);
+        if child.property_keys().is_empty() || path.len() >= MAX_DEPTH {
+            write_row(text, of, &child, path);
         } else {
-            rows(text, of, &child, path);
+            write_rows(text, of, &child, path);
         }
         path.pop();
     }
 }
 
-fn row(text: &mut String, of: &Readme<'_>, views: &Views<'_>, path: &[String]) {
+fn write_row(text: &mut String, of: &Readme<'_>, views: &Views<'_>, path: &[String]) {
     let value = path.iter().try_fold(of.values, |value, key| value.get(key));
     let default = match value {
         None | Some(Value::Null) => String::new(),
         Some(value) => format!("`{}`", plain_json(value)),
     };
     let mut about = views.description().unwrap_or_default().replace('\n', " ");
-    let expected = views.expected();
+    let expected = views.describe_expected();
     if !expected.is_empty() {
         let _ = write!(about, " ({expected})");
     }
-    if let Some(since) = views.since() {
+    if let Some(since) = views.since_line() {
         let _ = write!(about, " Since {since}.");
     }
-    let _ = writeln!(text, "| `{}` | {} | {} |", path.join("."), cell(&default), cell(about.trim()));
+    let _ = writeln!(text, "| `{}` | {} | {} |", path.join("."), escape_cell(&default), escape_cell(about.trim()));
 }
 
 /// Text that cannot end a cell of a table.
-fn cell(text: &str) -> String {
+fn escape_cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
@@ -105,9 +105,9 @@ mod tests {
     #[test]
     fn every_value_of_the_line_is_documented_with_its_default() {
         let chart = chart("v0.6");
-        let values = chart.values().build(schema).unwrap().to_json();
-        let of = Readme { chart: &chart, row: chart.row().unwrap(), schema: &schema(), values: &values, presets: &[] };
-        let text = readme(&of);
+        let values = chart.values_builder().build(schema).unwrap().to_json();
+        let of = Readme { chart: &chart, row: chart.version_row().unwrap(), schema: &schema(), values: &values, presets: &[] };
+        let text = format_chart_readme(&of);
         assert!(text.starts_with("# control-plane v0.6\n"), "{text}");
         assert!(
             text.contains("| `etcd.replicas` | `1` |") && text.contains("For Kubernetes v1.24 to v1.25."),

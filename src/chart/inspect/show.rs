@@ -36,28 +36,28 @@ impl Commented<'_> {
     ///
     /// What is optional is a comment, too: null (which would delete), empty lists and mappings, and what the service
     /// version decides.
-    pub fn print(&self, values: &Value) -> String {
+    pub fn format_commented_values(&self, values: &Value) -> String {
         let mut text = format!("# yaml-language-server: $schema={}\n", self.schema_location);
         let for_editors = "Editors check this file once the schema lies beside it:";
         let _ = writeln!(text, "# {for_editors} {} > {}", self.schema_command, self.schema_location);
-        comment(&mut text, "What is commented out is optional; images follow the version as long as they are.", 0);
-        let views = Schema::new(self.schema).views();
+        write_comment(&mut text, "What is commented out is optional; images follow the version as long as they are.", 0);
+        let views = Schema::new(self.schema).root_views();
         if let Some(description) = views.description() {
-            comment(&mut text, description, 0);
+            write_comment(&mut text, description, 0);
         }
-        self.mapping(&mut text, &views, values, &[]);
+        self.write_commented_mapping(&mut text, &views, values, &[]);
         text
     }
 
-    fn mapping(&self, text: &mut String, views: &Views<'_>, values: &Value, path: &[&str]) {
+    fn write_commented_mapping(&self, text: &mut String, views: &Views<'_>, values: &Value, path: &[&str]) {
         let empty = serde_json::Map::new();
         let present = values.as_object().unwrap_or(&empty);
-        let named = views.keys();
+        let named = views.property_keys();
         let mut keys: BTreeSet<&str> = named.clone();
         keys.extend(present.keys().map(String::as_str));
         for key in keys {
-            let child = views.child(key);
-            let since = child.as_ref().and_then(Views::since);
+            let child = views.child_views(key);
+            let since = child.as_ref().and_then(Views::since_line);
             if since.is_some_and(|since| self.line.is_some_and(|line| since > line)) {
                 continue;
             }
@@ -66,29 +66,29 @@ impl Commented<'_> {
             }
             // Keys that the user makes up have no words of their own.
             if let Some(child) = child.as_ref().filter(|_| named.contains(key)) {
-                describe(text, child, path.len());
+                write_description(text, child, path.len());
             }
-            let fallback = child.as_ref().and_then(Views::default);
+            let fallback = child.as_ref().and_then(Views::default_value);
             let value = present.get(key).or(fallback).unwrap_or(&Value::Null);
             let path: Vec<&str> = path.iter().copied().chain([key]).collect();
-            self.entry(text, &path, value, child.as_ref());
+            self.write_commented_entry(text, &path, value, child.as_ref());
         }
     }
 
-    fn entry(&self, text: &mut String, path: &[&str], value: &Value, views: Option<&Views<'_>>) {
+    fn write_commented_entry(&self, text: &mut String, path: &[&str], value: &Value, views: Option<&Views<'_>>) {
         let Some((key, above)) = path.split_last() else { return };
         let indent = "  ".repeat(above.len());
         let key_text = output::object_yaml(&Value::from(*key)).trim_end().to_owned();
         if let (Value::Null, Some(views)) = (value, views) {
-            let _ = writeln!(text, "{indent}# {key_text}:  # {}", views.expected());
+            let _ = writeln!(text, "{indent}# {key_text}:  # {}", views.describe_expected());
             return;
         }
         let path_text = path.join(".");
         let map =
-            value.as_object().filter(|map| !map.is_empty() || views.is_some_and(|views| !views.keys().is_empty()));
+            value.as_object().filter(|map| !map.is_empty() || views.is_some_and(|views| !views.property_keys().is_empty()));
         if let (Some(_), Some(views)) = (map, views) {
             let mut below = String::new();
-            self.mapping(&mut below, views, value, path);
+            self.write_commented_mapping(&mut below, views, value, path);
             // A key with nothing below it would be a null, which deletes.
             let is_decided = self.decided_by_version.contains(&path_text);
             let is_comment = is_decided || below.lines().all(|line| line.trim_start().starts_with('#'));
@@ -110,7 +110,7 @@ impl Commented<'_> {
 }
 
 /// Words as comments of at most [`WIDTH`] characters; line breaks inside a paragraph are those of its source.
-fn comment(text: &mut String, words: &str, depth: usize) {
+fn write_comment(text: &mut String, words: &str, depth: usize) {
     let indent = "  ".repeat(depth);
     for (number, paragraph) in words.split("\n\n").enumerate() {
         if number > 0 {
@@ -131,16 +131,16 @@ fn comment(text: &mut String, words: &str, depth: usize) {
     }
 }
 
-fn describe(text: &mut String, views: &Views<'_>, depth: usize) {
+fn write_description(text: &mut String, views: &Views<'_>, depth: usize) {
     if let Some(description) = views.description() {
-        comment(text, description, depth);
+        write_comment(text, description, depth);
     }
-    let options = views.options();
+    let options = views.allowed_values();
     if !options.is_empty() {
-        comment(text, &format!("Expected: {}.", views.expected()), depth);
+        write_comment(text, &format!("Expected: {}.", views.describe_expected()), depth);
     }
-    if let Some(since) = views.since() {
-        comment(text, &format!("Since {since}."), depth);
+    if let Some(since) = views.since_line() {
+        write_comment(text, &format!("Since {since}."), depth);
     }
 }
 
@@ -160,16 +160,16 @@ pub struct UsedImage {
 }
 
 /// Every image of every pod that the objects make, bootstrap included, sorted.
-pub fn images(rendered: &Rendered) -> Vec<UsedImage> {
+pub fn list_used_images(rendered: &Rendered) -> Vec<UsedImage> {
     let mut found = BTreeSet::new();
     for object in rendered.objects.iter().chain(&rendered.bootstrap) {
-        pods(&object.json, object, &mut found);
+        collect_pod_images(&object.json, object, &mut found);
     }
     found.into_iter().collect()
 }
 
 /// Looks for pod specifications wherever they are: in a Deployment, a CronJob or a Pod.
-fn pods(value: &Value, object: &Object, found: &mut BTreeSet<UsedImage>) {
+fn collect_pod_images(value: &Value, object: &Object, found: &mut BTreeSet<UsedImage>) {
     match value {
         Value::Object(map) => {
             for list in ["initContainers", "containers", "ephemeralContainers"] {
@@ -190,9 +190,9 @@ fn pods(value: &Value, object: &Object, found: &mut BTreeSet<UsedImage>) {
                     }
                 }
             }
-            map.values().for_each(|below| pods(below, object, found));
+            map.values().for_each(|below| collect_pod_images(below, object, found));
         }
-        Value::Array(items) => items.iter().for_each(|below| pods(below, object, found)),
+        Value::Array(items) => items.iter().for_each(|below| collect_pod_images(below, object, found)),
         _ => {}
     }
 }
@@ -207,16 +207,16 @@ mod tests {
         let schema = schema();
         let line = Some(line(of));
         let (schema_location, schema_command) = ("values.schema.json", "fleetctl show schema");
-        Commented { schema: &schema, schema_location, schema_command, line, decided_by_version }.print(values)
+        Commented { schema: &schema, schema_location, schema_command, line, decided_by_version }.format_commented_values(values)
     }
 
     #[test]
     fn the_defaults_are_commented_and_valid_as_values_themselves() {
         let chart = chart("v0.6");
-        let defaults = chart.values().build(schema).unwrap().to_json();
+        let defaults = chart.values_builder().build(schema).unwrap().to_json();
         let text = shown(&defaults, "v0.6");
         insta::assert_snapshot!(text);
-        let again = chart.values().file("shown.yaml", text.as_bytes()).build(schema).unwrap();
+        let again = chart.values_builder().file("shown.yaml", text.as_bytes()).build(schema).unwrap();
         assert_eq!(again.to_json(), defaults);
         assert!(again.warnings().is_empty());
     }
@@ -230,8 +230,8 @@ mod tests {
     #[test]
     fn every_image_of_every_pod_is_listed() {
         let chart = chart("v0.6");
-        let values = chart.values().build(schema).unwrap().to_json();
-        let images = images(&chart.render(&input(values)).unwrap());
+        let values = chart.values_builder().build(schema).unwrap().to_json();
+        let images = list_used_images(&chart.render(&input(values)).unwrap());
         assert_eq!(images.len(), 1);
         assert_eq!(
             (images[0].image.as_str(), images[0].object.as_str()),

@@ -30,33 +30,33 @@ const OF_SERVER: [&str; 7] = [
 const SECRET: [&str; 4] = ["/data", "/stringData", "/type", "/immutable"];
 
 /// Returns the changes from `before` to `after` that no patch may make.
-pub(super) fn check(before: &Value, after: &Value) -> Vec<Wrong> {
+pub(super) fn check_patched_object(before: &Value, after: &Value) -> Vec<Wrong> {
     let mut found = Vec::new();
     if !after.is_object() {
-        return vec![wrong("", "patch-identity", "a patch cannot replace a whole object", "change single fields")];
+        return vec![forbidden_change("", "patch-identity", "a patch cannot replace a whole object", "change single fields")];
     }
     let differs = |pointer: &&str| before.pointer(pointer) != after.pointer(pointer);
     for pointer in IDENTITY.iter().filter(|pointer| differs(pointer)) {
-        let message = format!("a patch cannot change `{}`", dotted(pointer));
+        let message = format!("a patch cannot change `{}`", dotted_path(pointer));
         let help = "leave it out: it says which object this is";
-        found.push(wrong(pointer, "patch-identity", message, help));
+        found.push(forbidden_change(pointer, "patch-identity", message, help));
     }
     for pointer in OF_SERVER.iter().filter(|pointer| differs(pointer)) {
-        let message = format!("`{}` belongs to the API server", dotted(pointer));
-        found.push(wrong(pointer, "patch-identity", message, "leave it out"));
+        let message = format!("`{}` belongs to the API server", dotted_path(pointer));
+        found.push(forbidden_change(pointer, "patch-identity", message, "leave it out"));
     }
     if before["kind"] == "Secret" {
         for pointer in SECRET.iter().filter(|pointer| differs(pointer)) {
-            let message = format!("a patch cannot change `{}` of a Secret", dotted(pointer));
+            let message = format!("a patch cannot change `{}` of a Secret", dotted_path(pointer));
             let help = "keys come from `--pki` or an install, credentials from `registryCredentials` and `cloud.accessKey`: a \
                         patch is no place for what is secret";
-            found.push(wrong(pointer, "patch-secret", message, help));
+            found.push(forbidden_change(pointer, "patch-secret", message, help));
         }
     }
     if before.pointer("/spec/selector") != after.pointer("/spec/selector") {
         let message = "a patch cannot change `spec.selector`";
         let help = "leave it out: by it pods are found, and the API server never lets a workload change it";
-        found.push(wrong("/spec/selector", "patch-selector", message, help));
+        found.push(forbidden_change("/spec/selector", "patch-selector", message, help));
     }
     for metadata in ["/metadata", "/spec/template/metadata"] {
         own_keys(before, after, metadata, &mut found);
@@ -85,7 +85,7 @@ fn own_keys(before: &Value, after: &Value, metadata: &str, found: &mut Vec<Wrong
         keys.sort_unstable();
         keys.dedup();
         for key in keys.into_iter().filter(|key| before.get(*key) != after.get(*key)) {
-            let mut problem = wrong(
+            let mut problem = forbidden_change(
                 &pointer,
                 "patch-selector",
                 format!("a patch cannot change the {} `{key}`", field.trim_end_matches('s')),
@@ -97,11 +97,11 @@ fn own_keys(before: &Value, after: &Value, metadata: &str, found: &mut Vec<Wrong
     }
 }
 
-fn dotted(pointer: &str) -> String {
+fn dotted_path(pointer: &str) -> String {
     pointer.trim_start_matches('/').replace('/', ".")
 }
 
-fn wrong(pointer: &str, code: &'static str, message: impl Into<String>, help: &str) -> Wrong {
+fn forbidden_change(pointer: &str, code: &'static str, message: impl Into<String>, help: &str) -> Wrong {
     let path = pointer.split('/').skip(1).map(str::to_owned).collect();
     Wrong { path, diagnostic: Diagnostic::error(code, message).help(help) }
 }

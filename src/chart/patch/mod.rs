@@ -13,11 +13,11 @@ mod strategic;
 use json_patch::PatchOperation;
 use serde_json::Value;
 
-use crate::api::util::text::visible;
+use crate::api::util::text::visible_line;
 use crate::chart::diagnostic::{Diagnostic, Diagnostics, Place};
-use crate::chart::output::canonical;
+use crate::chart::output::canonical_json;
 use crate::chart::render::Object;
-use crate::chart::values::suggest::nearest;
+use crate::chart::values::suggest::find_nearest_word;
 use crate::chart::yaml::node::{Data, Node, Origin, Sources};
 
 pub use source::PatchedBy;
@@ -73,7 +73,7 @@ struct Wrong {
 }
 
 impl Target {
-    fn is(&self, object: &Object) -> bool {
+    fn is_for_object(&self, object: &Object) -> bool {
         let in_group = self.group.as_deref().is_none_or(|group| group == object.group());
         let in_namespace = self.namespace.is_none() || self.namespace.as_deref() == object.namespace();
         in_group && in_namespace && self.kind == object.kind() && self.name == object.name()
@@ -85,8 +85,8 @@ impl Patches {
     ///
     /// # Errors
     /// Everything that is wrong with their form, each problem at its place; also files that could not be read.
-    pub fn read(files: impl IntoIterator<Item = (String, Result<Vec<u8>, Diagnostic>)>) -> Result<Self, Diagnostics> {
-        read::read(files)
+    pub fn read_patch_files(files: impl IntoIterator<Item = (String, Result<Vec<u8>, Diagnostic>)>) -> Result<Self, Diagnostics> {
+        read::parse_patch_files(files)
     }
 
     /// Returns whether there are no patches.
@@ -95,7 +95,7 @@ impl Patches {
     }
 
     /// Returns the SHA-256 of targets and changes, in hexadecimal; `None` without patches.
-    pub fn digest(&self) -> Option<String> {
+    pub fn patch_digest(&self) -> Option<String> {
         let of = |patch: &Patch| {
             let Target { group, kind, namespace, name, .. } = &patch.target;
             let change = match &patch.change {
@@ -107,12 +107,12 @@ impl Patches {
             serde_json::json!([group, kind, namespace, name, change])
         };
         let all: Value = self.documents.iter().map(of).collect();
-        (!self.is_empty()).then(|| crate::api::util::digest::full(canonical(&all).as_bytes()))
+        (!self.is_empty()).then(|| crate::api::util::digest::full_digest(canonical_json(&all).as_bytes()))
     }
 
     /// Returns the files' names and the digest, for a record: `web.yaml, hosts.yaml sha256:…`; `None` without patches.
-    pub fn summary(&self) -> Option<String> {
-        Some(format!("{} sha256:{}", self.files.join(", "), self.digest()?))
+    pub fn patch_summary(&self) -> Option<String> {
+        Some(format!("{} sha256:{}", self.files.join(", "), self.patch_digest()?))
     }
 
     /// Returns the patches of a recorded release, whose record holds their `summary`: these, if they have the same
@@ -122,27 +122,27 @@ impl Patches {
     /// A clause for people: the release was made with other patches, which are not recorded.
     pub fn of_record(&self, summary: Option<&String>) -> Result<Self, String> {
         let Some(summary) = summary else { return Ok(Self::default()) };
-        let is_same = self.digest().is_some_and(|digest| summary.ends_with(&format!(" sha256:{digest}")));
-        let other = || format!("it was made with patches, which are not recorded: `--patch` with {}", visible(summary));
+        let is_same = self.patch_digest().is_some_and(|digest| summary.ends_with(&format!(" sha256:{digest}")));
+        let other = || format!("it was made with patches, which are not recorded: `--patch` with {}", visible_line(summary));
         if is_same { Ok(self.clone()) } else { Err(other()) }
     }
 
     /// Returns the digest of `values` (a digest) together with that of the patches, in hexadecimal; `values` itself
     /// without patches.
     pub fn digest_with(&self, values: &str) -> String {
-        let both = |patches| crate::api::util::digest::full(format!("{values} {patches}").as_bytes());
-        self.digest().map_or_else(|| values.to_owned(), both)
+        let both = |patches| crate::api::util::digest::full_digest(format!("{values} {patches}").as_bytes());
+        self.patch_digest().map_or_else(|| values.to_owned(), both)
     }
 
     /// Applies all of them in order.
     ///
     /// # Errors
     /// Every patch that is for no object, that cannot be applied, or that changes what finds an object again.
-    pub fn apply(&self, objects: &mut [Object]) -> Result<(), Diagnostics> {
+    pub fn apply_to_objects(&self, objects: &mut [Object]) -> Result<(), Diagnostics> {
         let mut problems = Vec::new();
         for patch in &self.documents {
-            match self.find(patch, objects) {
-                Ok(index) => match self.applied(patch, &objects[index]) {
+            match self.find_target_index(patch, objects) {
+                Ok(index) => match self.apply_patch(patch, &objects[index]) {
                     Ok(json) => objects[index].json = json,
                     Err(found) => problems.extend(found),
                 },
@@ -153,18 +153,18 @@ impl Patches {
     }
 
     /// The index of the one object that a patch is for.
-    fn find(&self, patch: &Patch, objects: &[Object]) -> Result<usize, Diagnostic> {
+    fn find_target_index(&self, patch: &Patch, objects: &[Object]) -> Result<usize, Diagnostic> {
         let target = &patch.target;
-        let found: Vec<usize> = (0..objects.len()).filter(|&index| target.is(&objects[index])).collect();
+        let found: Vec<usize> = (0..objects.len()).filter(|&index| target.is_for_object(&objects[index])).collect();
         let what = format!("document {} patches {} `{}`", patch.document, target.kind, target.name);
-        let at = |code, message: String| Diagnostic::error(code, message).at(self.sources.place(target.origin));
+        let at = |code, message: String| Diagnostic::error(code, message).at(self.sources.place_at(target.origin));
         match found.as_slice() {
             [index] => Ok(*index),
             [] => {
-                let ids: Vec<String> = objects.iter().map(called).collect();
+                let ids: Vec<String> = objects.iter().map(format_object_name).collect();
                 let asked = format!("{}/{}", target.kind, target.name);
                 let problem = at("patch-target", format!("{what}, which is not rendered"));
-                let problem = match nearest(&asked, ids.iter().map(String::as_str)) {
+                let problem = match find_nearest_word(&asked, ids.iter().map(String::as_str)) {
                     Some(near) => problem.help(format!("did you mean `{near}`?")),
                     None => problem,
                 };
@@ -179,47 +179,47 @@ impl Patches {
     }
 
     /// The object after one patch.
-    fn applied(&self, patch: &Patch, object: &Object) -> Result<Value, Vec<Diagnostic>> {
+    fn apply_patch(&self, patch: &Patch, object: &Object) -> Result<Value, Vec<Diagnostic>> {
         let mut after = object.json.clone();
         match &patch.change {
             Change::Merge(part) => {
-                after = strategic::merge(object.kind(), after, part)
-                    .map_err(|wrong| vec![self.blame(patch, &object.json, wrong)])?;
+                after = strategic::merge_object(object.kind(), after, part)
+                    .map_err(|wrong| vec![self.locate_problem(patch, &object.json, wrong)])?;
             }
             Change::Operations(all) => {
                 for (operation, origin) in all {
-                    if object.kind() == "Secret" && reads(operation) {
+                    if object.kind() == "Secret" && is_reading_operation(operation) {
                         let message = "an operation on a Secret can only add, replace and remove";
-                        let problem = Diagnostic::error("patch-secret", message).at(self.sources.place(*origin));
+                        let problem = Diagnostic::error("patch-secret", message).at(self.sources.place_at(*origin));
                         return Err(vec![problem.help("its data is not to be copied to where it can be read")]);
                     }
                     json_patch::patch(&mut after, std::slice::from_ref(operation)).map_err(|error| {
                         let message = format!("this operation cannot be applied to {}: {}", object.id(), error.kind);
-                        let problem = Diagnostic::error(NOT_APPLIED, message).at(self.sources.place(*origin));
+                        let problem = Diagnostic::error(NOT_APPLIED, message).at(self.sources.place_at(*origin));
                         vec![problem.help("see what is rendered without the patch: `fleetctl template`")]
                     })?;
                 }
             }
         }
-        let found = guard::check(&object.json, &after);
+        let found = guard::check_patched_object(&object.json, &after);
         if found.is_empty() {
             return Ok(after);
         }
-        Err(found.into_iter().map(|wrong| self.blame(patch, &after, wrong)).collect())
+        Err(found.into_iter().map(|wrong| self.locate_problem(patch, &after, wrong)).collect())
     }
 
-    fn blame(&self, patch: &Patch, object: &Value, wrong: Wrong) -> Diagnostic {
+    fn locate_problem(&self, patch: &Patch, object: &Value, wrong: Wrong) -> Diagnostic {
         let path = crate::chart::yaml::node::show_path(&wrong.path);
-        wrong.diagnostic.at(self.place(patch, object, &wrong.path)).path(path)
+        wrong.diagnostic.at(self.find_patch_place(patch, object, &wrong.path)).path(path)
     }
 
     /// The place in a patch that says something about a path of the object.
-    fn place(&self, patch: &Patch, object: &Value, path: &[String]) -> Place {
+    fn find_patch_place(&self, patch: &Patch, object: &Value, path: &[String]) -> Place {
         let origin = match &patch.change {
             Change::Merge(_) => nearest_node(&patch.node, object, path),
             Change::Operations(all) => {
                 let of = |pointer: &str| {
-                    let pointer: Vec<String> = pointer.split('/').skip(1).map(unescaped).collect();
+                    let pointer: Vec<String> = pointer.split('/').skip(1).map(unescape_pointer_part).collect();
                     let common = pointer.iter().zip(path).take_while(|(one, other)| one == other).count();
                     (common + 1 >= pointer.len() || common == path.len()).then_some(common)
                 };
@@ -227,22 +227,22 @@ impl Patches {
                 rated.max_by_key(|(common, _)| *common).map_or(patch.node.origin, |(_, origin)| *origin)
             }
         };
-        self.sources.place(origin)
+        self.sources.place_at(origin)
     }
 }
 
 /// Returns whether an operation reads a value of the object.
-fn reads(operation: &PatchOperation) -> bool {
+fn is_reading_operation(operation: &PatchOperation) -> bool {
     matches!(operation, PatchOperation::Copy(_) | PatchOperation::Move(_) | PatchOperation::Test(_))
 }
 
 /// An object as it is named in errors: `Deployment/apiserver`.
-fn called(object: &Object) -> String {
+fn format_object_name(object: &Object) -> String {
     format!("{}/{}", object.kind(), object.name())
 }
 
 /// A part of a JSON pointer as the key that it stands for.
-fn unescaped(part: &str) -> String {
+fn unescape_pointer_part(part: &str) -> String {
     part.replace("~1", "/").replace("~0", "~")
 }
 

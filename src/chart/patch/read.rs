@@ -12,13 +12,13 @@ use super::{Change, Patch, Patches, Target, strategic};
 /// Forms that a document may have, as advice for people.
 const FORM: &str = "write a part of an object with `kind` and `metadata.name`, or `{target: {kind, name}, patch: [{op, path, value}]}`";
 
-pub(super) fn read(
+pub(super) fn parse_patch_files(
     files: impl IntoIterator<Item = (String, Result<Vec<u8>, Diagnostic>)>,
 ) -> Result<Patches, Diagnostics> {
     let mut reader = PatchReader { patches: Patches::default(), problems: Vec::new() };
     for (name, bytes) in files {
-        match bytes.and_then(|bytes| read::text(&name, &bytes)) {
-            Ok(text) => reader.file(name, text),
+        match bytes.and_then(|bytes| read::decode_text(&name, &bytes)) {
+            Ok(text) => reader.read_patch_file(name, text),
             Err(problem) => reader.problems.push(Diagnostic { code: "patch-file", ..problem }),
         }
     }
@@ -33,8 +33,8 @@ struct PatchReader {
 type PatchResult<T> = Result<T, Diagnostic>;
 
 impl PatchReader {
-    fn file(&mut self, name: String, text: String) {
-        let source = self.patches.sources.add(name.clone(), text);
+    fn read_patch_file(&mut self, name: String, text: String) {
+        let source = self.patches.sources.add_source(name.clone(), text);
         let documents = match read::read_all(&self.patches.sources, source) {
             Ok(documents) => documents,
             Err(problems) => {
@@ -47,7 +47,7 @@ impl PatchReader {
             self.problems.push(Diagnostic::error("patch-file", message).help(FORM));
         }
         for (index, node) in documents.into_iter().enumerate() {
-            match patch(&self.patches.sources, index + 1, node) {
+            match parse_patch(&self.patches.sources, index + 1, node) {
                 Ok(patch) => self.patches.documents.push(patch),
                 Err(problem) => self.problems.push(problem),
             }
@@ -56,33 +56,33 @@ impl PatchReader {
     }
 }
 
-fn form(sources: &Sources, node: &Node, message: impl Into<String>) -> Diagnostic {
-    Diagnostic::error("patch-form", message).at(sources.place(node.origin)).help(FORM)
+fn form_error(sources: &Sources, node: &Node, message: impl Into<String>) -> Diagnostic {
+    Diagnostic::error("patch-form", message).at(sources.place_at(node.origin)).help(FORM)
 }
 
-fn patch(sources: &Sources, document: usize, node: Node) -> PatchResult<Patch> {
+fn parse_patch(sources: &Sources, document: usize, node: Node) -> PatchResult<Patch> {
     let Data::Map(map) = &node.data else {
-        return Err(form(sources, &node, format!("document {document} is {}, and no patch", node.type_name())));
+        return Err(form_error(sources, &node, format!("document {document} is {}, and no patch", node.type_name())));
     };
     if let (Some(target), Some(patch)) = (map.entries.get("target"), map.entries.get("patch")) {
         if let Some((key, entry)) = map.entries.iter().find(|(key, _)| !["target", "patch"].contains(&key.as_str())) {
             let problem = Diagnostic::error("patch-form", format!("`{key}` has no place beside `target` and `patch`"));
-            return Err(problem.at(sources.place(entry.key)).help(FORM));
+            return Err(problem.at(sources.place_at(entry.key)).help(FORM));
         }
         let Data::Map(fields) = &target.node.data else {
-            return Err(form(sources, &target.node, "`target` is a mapping with `kind` and `name`"));
+            return Err(form_error(sources, &target.node, "`target` is a mapping with `kind` and `name`"));
         };
         let known = ["group", "version", "kind", "namespace", "name"];
         if let Some((key, entry)) = fields.entries.iter().find(|(key, _)| !known.contains(&key.as_str())) {
             let problem = Diagnostic::error("patch-form", format!("a target has no `{key}`"));
             let help = "objects are found by `group`, `kind`, `namespace` and `name`";
-            return Err(problem.at(sources.place(entry.key)).help(help));
+            return Err(problem.at(sources.place_at(entry.key)).help(help));
         }
-        let (target, body) = (self::target(sources, &target.node, fields, fields)?, patch.node.clone());
+        let (target, body) = (self::parse_target(sources, &target.node, fields, fields)?, patch.node.clone());
         let change = match &body.data {
-            Data::List(items) => Change::Operations(operations(sources, items)?),
-            Data::Map(_) => merge(sources, &body)?,
-            _ => return Err(form(sources, &body, "`patch` is a list of operations, or a part of the object")),
+            Data::List(items) => Change::Operations(parse_operations(sources, items)?),
+            Data::Map(_) => parse_merge_patch(sources, &body)?,
+            _ => return Err(form_error(sources, &body, "`patch` is a list of operations, or a part of the object")),
         };
         return Ok(Patch { target, document, node: body, change });
     }
@@ -91,22 +91,22 @@ fn patch(sources: &Sources, document: usize, node: Node) -> PatchResult<Patch> {
         Some(Data::Map(metadata)) => metadata,
         _ => &empty,
     };
-    let target = target(sources, &node, map, metadata)?;
-    let change = merge(sources, &node)?;
+    let target = parse_target(sources, &node, map, metadata)?;
+    let change = parse_merge_patch(sources, &node)?;
     Ok(Patch { target, document, node, change })
 }
 
 /// The target, out of the mapping with its kind and the one with its name.
-fn target(sources: &Sources, node: &Node, of_kind: &Mapping, of_name: &Mapping) -> PatchResult<Target> {
+fn parse_target(sources: &Sources, node: &Node, of_kind: &Mapping, of_name: &Mapping) -> PatchResult<Target> {
     let text = |map: &Mapping, key: &str| match map.entries.get(key).map(|entry| &entry.node) {
         None => Ok(None),
         Some(Node { data: Data::Text(text), .. }) => Ok(Some(text.clone())),
         Some(other) => match &other.raw {
             Some(raw) => Ok(Some(raw.to_string())),
-            None => Err(form(sources, other, format!("`{key}` is {}, and no text", other.type_name()))),
+            None => Err(form_error(sources, other, format!("`{key}` is {}, and no text", other.type_name()))),
         },
     };
-    let missing = |what: &str| form(sources, node, format!("a patch has no {what}"));
+    let missing = |what: &str| form_error(sources, node, format!("a patch has no {what}"));
     let kind = text(of_kind, "kind")?.ok_or_else(|| missing("`kind`"))?;
     let name = text(of_name, "name")?.ok_or_else(|| missing("name of an object"))?;
     let api_version = text(of_kind, "apiVersion")?;
@@ -118,21 +118,21 @@ fn target(sources: &Sources, node: &Node, of_kind: &Mapping, of_name: &Mapping) 
     Ok(Target { group, kind, namespace: text(of_name, "namespace")?, name, origin })
 }
 
-fn merge(sources: &Sources, node: &Node) -> PatchResult<Change> {
+fn parse_merge_patch(sources: &Sources, node: &Node) -> PatchResult<Change> {
     let part = with_nulls(sources, node)?;
     if let Some((path, directive)) = strategic::unknown_directive(&part, &mut Vec::new()) {
         let message = format!("the directive `{directive}` is not understood");
-        let problem = Diagnostic::error("patch-form", message).at(sources.place(node.nearest(&path).origin));
+        let problem = Diagnostic::error("patch-form", message).at(sources.place_at(node.find_nearest(&path).origin));
         return Err(problem.help("there are `$patch: delete` and `$patch: replace`; null removes a field"));
     }
     if part.get("$patch").is_some() {
         let problem = Diagnostic::error("patch-form", "a patch cannot delete or replace a whole object");
-        return Err(problem.at(sources.place(node.origin)).help("change single fields"));
+        return Err(problem.at(sources.place_at(node.origin)).help("change single fields"));
     }
     Ok(Change::Merge(part))
 }
 
-fn operations(
+fn parse_operations(
     sources: &Sources,
     items: &[Node],
 ) -> PatchResult<Vec<(PatchOperation, crate::chart::yaml::node::Origin)>> {
@@ -143,7 +143,7 @@ fn operations(
         let wrong = |message: String| {
             let help = "an operation is `add`, `replace` or `test` with `path` and `value`, `remove` with `path`, `move` or `copy` \
                         with `from` and `path`; paths are JSON pointers, `/spec/replicas`";
-            Diagnostic::error("patch-form", message).at(sources.place(item.origin)).help(help)
+            Diagnostic::error("patch-form", message).at(sources.place_at(item.origin)).help(help)
         };
         match stray {
             Some(key) => Err(wrong(format!("an operation has no `{key}`"))),
@@ -163,8 +163,8 @@ fn operations(
 fn with_nulls(sources: &Sources, node: &Node) -> PatchResult<Value> {
     Ok(match &node.data {
         Data::Unclear(unclear) => {
-            let (message, help) = unclear.explain(node.raw.as_deref().unwrap_or_default());
-            return Err(Diagnostic::error("patch-form", message).at(sources.place(node.origin)).help(help));
+            let (message, help) = unclear.explain_problem(node.raw.as_deref().unwrap_or_default());
+            return Err(Diagnostic::error("patch-form", message).at(sources.place_at(node.origin)).help(help));
         }
         Data::List(items) => {
             items.iter().map(|item| with_nulls(sources, item)).collect::<PatchResult<Vec<_>>>()?.into()

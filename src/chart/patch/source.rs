@@ -4,8 +4,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::chart::diagnostic::{Diagnostics, Place};
-use crate::chart::inspect::explain::{ExplainError, Explanation, each_leaf, get, parse_path};
-use crate::chart::output::masked;
+use crate::chart::inspect::explain::{ExplainError, Explanation, each_leaf, find_value_at, parse_path};
+use crate::chart::output::mask_secret_data;
 use crate::chart::render::Object;
 use crate::chart::yaml::node::show_path;
 
@@ -25,7 +25,7 @@ impl Patches {
     ///
     /// # Errors
     /// A field that is not there with the patches either, and patches that cannot be applied.
-    pub fn explain(
+    pub fn explain_patches(
         &self,
         explained: Result<Vec<Explanation>, ExplainError>,
         objects: &[Object],
@@ -37,21 +37,21 @@ impl Patches {
         let Some(object) = objects.iter().find(|object| object.id().eq_ignore_ascii_case(id)) else { return explained };
         let mut versions = vec![object.clone()];
         let mut places = Vec::new();
-        for patch in self.documents.iter().filter(|patch| patch.target.is(object)) {
+        for patch in self.documents.iter().filter(|patch| patch.target.is_for_object(object)) {
             let before = &versions[versions.len() - 1];
-            let json = self.applied(patch, before).map_err(|problems| ExplainError::Render(Diagnostics(problems)))?;
+            let json = self.apply_patch(patch, before).map_err(|problems| ExplainError::Render(Diagnostics(problems)))?;
             versions.push(Object { json, ..before.clone() });
             places.push(patch);
         }
         let last = &versions[versions.len() - 1].json;
         let mut explained = match explained {
             // The patches may add it.
-            Err(ExplainError::NoField { .. }) if get(last, &path).is_some() => Vec::new(),
+            Err(ExplainError::NoField { .. }) if find_value_at(last, &path).is_some() => Vec::new(),
             other => other?,
         };
         let known: Vec<Vec<String>> = explained.iter().filter_map(|field| parse_path(&field.path)).collect();
         let mut fresh = Vec::new();
-        if let Some(value) = get(last, &path) {
+        if let Some(value) = find_value_at(last, &path) {
             each_leaf(value, &mut path.clone(), &mut |leaf, value| {
                 if !known.iter().any(|known| leaf.starts_with(known)) {
                     fresh.push((leaf.to_vec(), value.clone()));
@@ -71,10 +71,10 @@ impl Patches {
         for field in &mut explained {
             let path = parse_path(&field.path).unwrap_or_default();
             for (step, patch) in versions.windows(2).zip(&places) {
-                let [before, after] = [&step[0], &step[1]].map(|object| masked(&object.json));
-                let (before, now) = (get(&before, &path), get(&after, &path));
+                let [before, after] = [&step[0], &step[1]].map(|object| mask_secret_data(&object.json));
+                let (before, now) = (find_value_at(&before, &path), find_value_at(&after, &path));
                 if before != now {
-                    let place = self.place(patch, &step[1].json, &path);
+                    let place = self.find_patch_place(patch, &step[1].json, &path);
                     field.patches.push(PatchedBy { place, before: before.cloned() });
                     field.value = now.cloned().unwrap_or_default();
                 }

@@ -41,9 +41,9 @@ pub(super) fn is_key(field: &str) -> bool {
 }
 
 /// Lays a part over an object of that kind.
-pub(super) fn merge(kind: &str, object: Value, part: &Value) -> Result<Value, Wrong> {
+pub(super) fn merge_object(kind: &str, object: Value, part: &Value) -> Result<Value, Wrong> {
     let mut merger = Merger { kind, path: Vec::new(), fields: Vec::new() };
-    merger.value(Some(object), part)
+    merger.merge_value(Some(object), part)
 }
 
 struct Merger<'p> {
@@ -55,31 +55,31 @@ struct Merger<'p> {
 }
 
 impl<'p> Merger<'p> {
-    fn wrong(&self, code: &'static str, message: impl Into<String>, help: &str) -> Wrong {
+    fn merge_error(&self, code: &'static str, message: impl Into<String>, help: &str) -> Wrong {
         Wrong { path: self.path.clone(), diagnostic: Diagnostic::error(code, message).help(help) }
     }
 
-    fn value(&mut self, below: Option<Value>, part: &'p Value) -> Result<Value, Wrong> {
+    fn merge_value(&mut self, below: Option<Value>, part: &'p Value) -> Result<Value, Wrong> {
         match part {
-            Value::Object(part) => self.mapping(below, part),
-            Value::Array(items) => self.list(below, items),
+            Value::Object(part) => self.merge_mapping(below, part),
+            Value::Array(items) => self.merge_list(below, items),
             scalar => Ok(scalar.clone()),
         }
     }
 
-    fn mapping(&mut self, below: Option<Value>, part: &'p Map<String, Value>) -> Result<Value, Wrong> {
+    fn merge_mapping(&mut self, below: Option<Value>, part: &'p Map<String, Value>) -> Result<Value, Wrong> {
         let mut merged = match below {
-            Some(Value::Object(map)) if directive(part) != Some("replace") => map,
+            Some(Value::Object(map)) if find_directive(part) != Some("replace") => map,
             _ => Map::new(),
         };
         for (key, value) in part.iter().filter(|(key, _)| *key != DIRECTIVE) {
             self.path.push(key.clone());
             self.fields.push(key);
-            if value.is_null() || value.as_object().and_then(directive) == Some("delete") {
+            if value.is_null() || value.as_object().and_then(find_directive) == Some("delete") {
                 merged.remove(key);
             } else {
                 let below = merged.remove(key);
-                let value = self.value(below, value)?;
+                let value = self.merge_value(below, value)?;
                 merged.insert(key.clone(), value);
             }
             self.fields.pop();
@@ -88,12 +88,12 @@ impl<'p> Merger<'p> {
         Ok(Value::Object(merged))
     }
 
-    fn list(&mut self, below: Option<Value>, items: &'p [Value]) -> Result<Value, Wrong> {
+    fn merge_list(&mut self, below: Option<Value>, items: &'p [Value]) -> Result<Value, Wrong> {
         let Some(key) = merge_key(self.kind, &self.fields) else {
-            return items.iter().map(|item| self.item(None, item)).collect::<Result<_, _>>().map(Value::Array);
+            return items.iter().map(|item| self.merge_item(None, item)).collect::<Result<_, _>>().map(Value::Array);
         };
         let replaces =
-            |item: &&Value| item.as_object().is_some_and(|item| item.len() == 1 && directive(item) == Some("replace"));
+            |item: &&Value| item.as_object().is_some_and(|item| item.len() == 1 && find_directive(item) == Some("replace"));
         let is_whole = items.iter().any(|item| replaces(&item));
         let mut merged = match below {
             Some(Value::Array(items)) if !is_whole => items,
@@ -102,21 +102,21 @@ impl<'p> Merger<'p> {
         for item in items.iter().filter(|item| !replaces(item)) {
             let Some(name) = item.get(key).filter(|name| !name.is_null()) else {
                 let list = self.fields.join(".");
-                return Err(self.wrong(
+                return Err(self.merge_error(
                     "patch-item",
                     format!("an item of `{list}` has no `{key}`, by which it is found"),
                     "give it, or replace the whole list: `- $patch: replace` before the items",
                 ));
             };
             let found = merged.iter().position(|other| other.get(key) == Some(name));
-            let is_deleted = item.as_object().and_then(directive) == Some("delete");
+            let is_deleted = item.as_object().and_then(find_directive) == Some("delete");
             match (found, is_deleted) {
                 (Some(index), true) => {
                     merged.remove(index);
                 }
                 (None, true) => {
                     let list = self.fields.join(".");
-                    return Err(self.wrong(
+                    return Err(self.merge_error(
                         super::NOT_APPLIED,
                         format!("`{list}` has no item whose `{key}` is {name}, which is to be deleted"),
                         "leave it out",
@@ -124,10 +124,10 @@ impl<'p> Merger<'p> {
                 }
                 (Some(index), false) => {
                     let below = merged[index].take();
-                    merged[index] = self.item(Some(below), item)?;
+                    merged[index] = self.merge_item(Some(below), item)?;
                 }
                 (None, false) => {
-                    let new = self.item(None, item)?;
+                    let new = self.merge_item(None, item)?;
                     merged.push(new);
                 }
             }
@@ -136,13 +136,13 @@ impl<'p> Merger<'p> {
     }
 
     /// An item of a list: whatever is below it has the fields of the list above it.
-    fn item(&mut self, below: Option<Value>, item: &'p Value) -> Result<Value, Wrong> {
-        self.value(below, item)
+    fn merge_item(&mut self, below: Option<Value>, item: &'p Value) -> Result<Value, Wrong> {
+        self.merge_value(below, item)
     }
 }
 
 /// Returns the directive of a part: the text of its `$patch`.
-fn directive(part: &Map<String, Value>) -> Option<&str> {
+fn find_directive(part: &Map<String, Value>) -> Option<&str> {
     part.get(DIRECTIVE).and_then(Value::as_str)
 }
 

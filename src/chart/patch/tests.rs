@@ -52,12 +52,12 @@ fn objects() -> Vec<Object> {
 }
 
 fn read(text: &str) -> Result<Patches, Diagnostics> {
-    Patches::read([("my.yaml".to_owned(), Ok(text.as_bytes().to_vec()))])
+    Patches::read_patch_files([("my.yaml".to_owned(), Ok(text.as_bytes().to_vec()))])
 }
 
 fn patched(text: &str) -> Result<Vec<Object>, Diagnostics> {
     let mut all = objects();
-    read(text)?.apply(&mut all)?;
+    read(text)?.apply_to_objects(&mut all)?;
     Ok(all)
 }
 
@@ -65,7 +65,7 @@ fn patched(text: &str) -> Result<Vec<Object>, Diagnostics> {
 fn refused(text: &str) -> String {
     match patched(text) {
         Ok(objects) => format!("TAKEN: {}", objects[0].json),
-        Err(problems) => problems.render(false),
+        Err(problems) => problems.render_diagnostics(false),
     }
 }
 
@@ -133,7 +133,7 @@ fn lists_have_the_keys_that_the_api_gives_them() {
         };
         let below = pod(spec(json!([{key: one}, {key: other}])));
         let part = pod(spec(json!([{key: other}, {key: "10.0.0.3"}])));
-        let ours = strategic::merge("Deployment", below.clone(), &part).map_err(|wrong| wrong.diagnostic).unwrap();
+        let ours = strategic::merge_object("Deployment", below.clone(), &part).map_err(|wrong| wrong.diagnostic).unwrap();
         let items = |value: &Value| value["spec"]["template"]["spec"][field].as_array().unwrap().len();
         assert_eq!(items(&ours), 3, "{field}");
         assert_eq!(items(&typed::<Deployment>(&below, &part)), 3, "{field}: the API merges it, too");
@@ -151,7 +151,7 @@ fn lists_have_the_keys_that_the_api_gives_them() {
         ("volumeDevices", json!([{"devicePath": "/a", "name": "a"}]), json!([{"devicePath": "/b", "name": "b"}]), 2),
     ] {
         let (below, part) = (in_container(field, items), in_container(field, more));
-        let ours = strategic::merge("Deployment", below.clone(), &part).map_err(|wrong| wrong.diagnostic).unwrap();
+        let ours = strategic::merge_object("Deployment", below.clone(), &part).map_err(|wrong| wrong.diagnostic).unwrap();
         let list = |value: &Value| value["spec"]["template"]["spec"]["containers"][0][field].clone();
         assert_eq!(list(&ours), list(&typed::<Deployment>(&below, &part)), "{field}");
         assert_eq!(list(&ours).as_array().unwrap().len(), length, "{field}");
@@ -160,11 +160,11 @@ fn lists_have_the_keys_that_the_api_gives_them() {
         |ports: Value| json!({"apiVersion": "v1", "kind": "Service", "metadata": {}, "spec": {"ports": ports}});
     let (below, part) =
         (service(json!([{"port": 1, "protocol": "TCP"}])), service(json!([{"port": 2, "protocol": "TCP"}])));
-    let ours = strategic::merge("Service", below.clone(), &part).map_err(|wrong| wrong.diagnostic).unwrap();
+    let ours = strategic::merge_object("Service", below.clone(), &part).map_err(|wrong| wrong.diagnostic).unwrap();
     assert_eq!(ours["spec"]["ports"], typed::<Service>(&below, &part)["spec"]["ports"]);
     let account = |secrets: Value| json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {}, "imagePullSecrets": secrets});
     let (below, part) = (account(json!([{"name": "a"}])), account(json!([{"name": "b"}])));
-    let ours = strategic::merge("ServiceAccount", below.clone(), &part).map_err(|wrong| wrong.diagnostic).unwrap();
+    let ours = strategic::merge_object("ServiceAccount", below.clone(), &part).map_err(|wrong| wrong.diagnostic).unwrap();
     assert_eq!(ours["imagePullSecrets"].as_array().unwrap().len(), 2);
     assert!(typed::<ServiceAccount>(&below, &part)["imagePullSecrets"].is_array());
     // A list of the API that is replaced as a whole, of the same name as one that is not.
@@ -222,16 +222,16 @@ fn a_patch_that_is_no_patch_or_for_nothing_says_what_there_is() {
 
 #[test]
 fn the_digest_is_that_of_what_changes_and_not_of_how_it_is_written() {
-    let digest = |text: &str| read(text).unwrap().digest();
+    let digest = |text: &str| read(text).unwrap().patch_digest();
     let one = digest("kind: Deployment\nmetadata: {name: api}\nspec: {replicas: 2}\n");
     assert_eq!(
         one,
         digest("# more\n{\"kind\": \"Deployment\", \"spec\": {\"replicas\": 2}, \"metadata\": {\"name\": \"api\"}}\n")
     );
     assert_ne!(one, digest("kind: Deployment\nmetadata: {name: api}\nspec: {replicas: 3}\n"));
-    assert_eq!(Patches::default().digest(), None);
+    assert_eq!(Patches::default().patch_digest(), None);
     assert_eq!(Patches::default().digest_with("x"), "x");
-    let summary = read("kind: Deployment\nmetadata: {name: api}\nspec: {replicas: 2}\n").unwrap().summary();
+    let summary = read("kind: Deployment\nmetadata: {name: api}\nspec: {replicas: 2}\n").unwrap().patch_summary();
     assert_eq!(summary, one.map(|digest| format!("my.yaml sha256:{digest}")));
 }
 
@@ -283,7 +283,7 @@ fn nothing_makes_reading_a_patch_panic() {
                     "target: {{kind: Deployment, name: api}}\npatch:\n- {{op: add, path: {one}, value: {other}}}\n"
                 ),
             ] {
-                let _ = patched(&text).map_err(|problems| problems.render(true));
+                let _ = patched(&text).map_err(|problems| problems.render_diagnostics(true));
             }
             Ok(())
         })

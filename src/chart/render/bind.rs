@@ -4,7 +4,7 @@ use granit_parser::{Event, Parser, ScalarStyle, Span, StrInput};
 use serde_json::{Map, Value};
 
 use crate::chart::diagnostic::Diagnostic;
-use crate::chart::yaml::scalar::{Meaning, plain, shorten};
+use crate::chart::yaml::scalar::{Meaning, parse_plain_scalar, shorten_text};
 
 use super::engine::Renderer;
 use super::filters::scalar_text;
@@ -51,7 +51,7 @@ struct Binder<'t> {
 type BindResult<T> = Result<T, Diagnostic>;
 
 /// Binds all documents of a text. Empty ones are left out. The origins of leaves are only kept if asked for.
-pub(super) fn bind(renderer: &Renderer, text: &Text, marks: bool, trace: bool) -> BindResult<Vec<Bound>> {
+pub(super) fn bind_documents(renderer: &Renderer, text: &Text, marks: bool, trace: bool) -> BindResult<Vec<Bound>> {
     let parser = Parser::new_from_str(&text.clean);
     let mut binder = Binder { parser, renderer, text, marks, path: Vec::new(), leaves: trace.then(Vec::new) };
     let mut documents = Vec::new();
@@ -61,12 +61,12 @@ pub(super) fn bind(renderer: &Renderer, text: &Text, marks: bool, trace: bool) -
             Event::StreamEnd => return Ok(documents),
             Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd => {}
             event => {
-                let json = binder.node(event, span)?;
+                let json = binder.bind_node(event, span)?;
                 let leaves = binder.leaves.as_mut().map(std::mem::take).unwrap_or_default();
                 if json.is_null() {
                     continue;
                 }
-                let origin = text.origin(span.start.line());
+                let origin = text.line_origin(span.start.line());
                 binder.check_object(&json, span)?;
                 documents.push(Bound { json, leaves, origin });
             }
@@ -77,11 +77,11 @@ pub(super) fn bind(renderer: &Renderer, text: &Text, marks: bool, trace: bool) -
 impl<'t> Binder<'t> {
     /// Returns an error for a line of the text, placed at the line of the template that it comes from.
     fn error_at(&self, line: usize, message: impl Into<String>) -> Diagnostic {
-        let place = self.text.origin(line).map(|(template, line)| self.renderer.line_place(template, line));
+        let place = self.text.line_origin(line).map(|(template, line)| self.renderer.line_place(template, line));
         Diagnostic::error("template-yaml", message).at(place)
     }
 
-    fn error(&self, span: Span, message: impl Into<String>) -> Diagnostic {
+    fn span_error(&self, span: Span, message: impl Into<String>) -> Diagnostic {
         self.error_at(span.start.line(), message)
     }
 
@@ -97,7 +97,7 @@ impl<'t> Binder<'t> {
         match self.parser.next_event() {
             None => Ok((Event::StreamEnd, Span::default())),
             Some(Ok((Event::Comment(text, _), span))) => {
-                if let Some((slot, _)) = tokens(&text).into_iter().find_map(|piece| match piece {
+                if let Some((slot, _)) = split_tokens(&text).into_iter().find_map(|piece| match piece {
                     Token::Slot(slot) => Some((slot, span)),
                     Token::Text(_) => None,
                 }) {
@@ -113,7 +113,7 @@ impl<'t> Binder<'t> {
         }
     }
 
-    fn value(&self, slot: usize) -> BindResult<&'t Value> {
+    fn slot_value(&self, slot: usize) -> BindResult<&'t Value> {
         match self.text.slots.get(slot) {
             Some((Ok(value), _)) => Ok(value),
             Some((Err(why), _)) => Err(self.slot_error(slot, "template", why.message())),
@@ -121,50 +121,50 @@ impl<'t> Binder<'t> {
         }
     }
 
-    fn node(&mut self, event: Event<'t>, span: Span) -> BindResult<Value> {
+    fn bind_node(&mut self, event: Event<'t>, span: Span) -> BindResult<Value> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 if anchor != 0 || tag.is_some() {
-                    return Err(self.error(span, "anchors and tags have no place in a template"));
+                    return Err(self.span_error(span, "anchors and tags have no place in a template"));
                 }
-                self.scalar(&text, style, span)
+                self.bind_scalar(&text, style, span)
             }
             Event::SequenceStart(_, anchor, tag) => {
                 if anchor != 0 || tag.is_some() {
-                    return Err(self.error(span, "anchors and tags have no place in a template"));
+                    return Err(self.span_error(span, "anchors and tags have no place in a template"));
                 }
                 let mut items = Vec::new();
                 loop {
                     let (event, span) = self.next()?;
                     if event == Event::SequenceEnd {
                         if items.is_empty() {
-                            self.leaf(span, Vec::new);
+                            self.record_leaf(span, Vec::new);
                         }
                         return Ok(Value::Array(items));
                     }
                     self.path.push(items.len().to_string());
-                    items.push(self.node(event, span)?);
+                    items.push(self.bind_node(event, span)?);
                     self.path.pop();
                 }
             }
             Event::MappingStart(_, anchor, tag) => {
                 if anchor != 0 || tag.is_some() {
-                    return Err(self.error(span, "anchors and tags have no place in a template"));
+                    return Err(self.span_error(span, "anchors and tags have no place in a template"));
                 }
-                self.mapping()
+                self.bind_mapping()
             }
-            _ => Err(self.error(span, "aliases have no place in a template")),
+            _ => Err(self.span_error(span, "aliases have no place in a template")),
         }
     }
 
-    fn leaf(&mut self, span: Span, pieces: impl FnOnce() -> Vec<Piece>) {
+    fn record_leaf(&mut self, span: Span, pieces: impl FnOnce() -> Vec<Piece>) {
         if let Some(leaves) = &mut self.leaves {
-            let origin = self.text.origin(span.start.line());
+            let origin = self.text.line_origin(span.start.line());
             leaves.push(Leaf { path: self.path.clone(), pieces: pieces(), origin });
         }
     }
 
-    fn mapping(&mut self) -> BindResult<Value> {
+    fn bind_mapping(&mut self) -> BindResult<Value> {
         let mut map = Map::new();
         let mut merged = Vec::new();
         loop {
@@ -172,30 +172,30 @@ impl<'t> Binder<'t> {
             let (text, style) = match event {
                 Event::MappingEnd => break,
                 Event::Scalar(text, style, 0, None) => (text, style),
-                _ => return Err(self.error(span, "a key must be text")),
+                _ => return Err(self.span_error(span, "a key must be text")),
             };
             if style == ScalarStyle::Plain && text == "<<" {
                 if self.path.is_empty() {
                     return Err(
-                        self.error(span, "`<<` has no place at the top of an object: what it merges could be its kind")
+                        self.span_error(span, "`<<` has no place at the top of an object: what it merges could be its kind")
                     );
                 }
                 let (event, span) = self.next()?;
                 self.path.push("<<".to_owned());
-                merged.push((self.node(event, span)?, span));
+                merged.push((self.bind_node(event, span)?, span));
                 self.path.pop();
                 continue;
             }
-            let (key, slot) = self.key(&text, span)?;
+            let (key, slot) = self.bind_key(&text, span)?;
             self.path.push(key.clone());
             let (event, value_span) = self.next()?;
-            let value = self.node(event, value_span)?;
+            let value = self.bind_node(event, value_span)?;
             self.path.pop();
             if map.insert(key.clone(), value).is_some() {
-                let message = format!("the key `{}` is given twice", shorten(&key));
+                let message = format!("the key `{}` is given twice", shorten_text(&key));
                 return Err(match slot {
                     Some(slot) => self.slot_error(slot, "duplicate-key", "a key that is given here is given twice"),
-                    None => Diagnostic { code: "duplicate-key", ..self.error(span, message) },
+                    None => Diagnostic { code: "duplicate-key", ..self.span_error(span, message) },
                 });
             }
         }
@@ -207,26 +207,26 @@ impl<'t> Binder<'t> {
                     }
                 }
                 Value::Null => {}
-                _ => return Err(self.error(span, "`<<` takes a mapping")),
+                _ => return Err(self.span_error(span, "`<<` takes a mapping")),
             }
         }
         if map.is_empty() {
-            self.leaf(Span::default(), Vec::new);
+            self.record_leaf(Span::default(), Vec::new);
         }
         Ok(Value::Object(map))
     }
 
-    fn key(&mut self, text: &str, span: Span) -> BindResult<(String, Option<usize>)> {
+    fn bind_key(&mut self, text: &str, span: Span) -> BindResult<(String, Option<usize>)> {
         let mut key = String::new();
         let mut last = None;
-        for token in tokens(text) {
+        for token in split_tokens(text) {
             match token {
                 Token::Text(text) => key.push_str(text),
                 Token::Slot(slot) if self.path.is_empty() => {
                     return Err(self.slot_error(slot, "wrong-type", "the fields of an object must be written out"));
                 }
                 Token::Slot(slot) => {
-                    let Value::String(value) = self.value(slot)? else {
+                    let Value::String(value) = self.slot_value(slot)? else {
                         return Err(self.slot_error(slot, "wrong-type", "only text can stand in a key"));
                     };
                     key.push_str(value);
@@ -237,45 +237,45 @@ impl<'t> Binder<'t> {
         match (key.is_empty(), last) {
             (false, _) => Ok((key, last)),
             (true, Some(slot)) => Err(self.slot_error(slot, "wrong-type", "this gives an empty key")),
-            (true, None) => Err(self.error(span, "a key is empty")),
+            (true, None) => Err(self.span_error(span, "a key is empty")),
         }
     }
 
-    fn scalar(&mut self, text: &str, style: ScalarStyle, span: Span) -> BindResult<Value> {
-        let tokens = tokens(text);
+    fn bind_scalar(&mut self, text: &str, style: ScalarStyle, span: Span) -> BindResult<Value> {
+        let tokens = split_tokens(text);
         let by_value = tokens.iter().any(|token| matches!(token, Token::Slot(_)));
         if by_value && self.path.is_empty() {
-            return Err(self.error(span, "a whole object cannot be a value: write it out"));
+            return Err(self.span_error(span, "a whole object cannot be a value: write it out"));
         }
         if by_value && matches!(self.path.as_slice(), [key] if key == "apiVersion" || key == "kind") {
             let message = "`apiVersion` and `kind` must be written out, so that they can be checked when building";
-            return Err(self.error(span, message));
+            return Err(self.span_error(span, message));
         }
         let value = match tokens.as_slice() {
             [Token::Slot(slot)] if style == ScalarStyle::Plain => {
-                let value = self.value(*slot)?.clone();
+                let value = self.slot_value(*slot)?.clone();
                 let site = self.text.slots[*slot].1;
-                self.leaf(span, || vec![Piece::Value(value.clone(), site)]);
+                self.record_leaf(span, || vec![Piece::Value(value.clone(), site)]);
                 return Ok(value);
             }
-            [] | [Token::Text(_)] if style == ScalarStyle::Plain => match plain(text) {
+            [] | [Token::Text(_)] if style == ScalarStyle::Plain => match parse_plain_scalar(text) {
                 Meaning::Null => Value::Null,
                 Meaning::Bool(value) => Value::Bool(value),
                 Meaning::Number(number) => Value::Number(number),
                 Meaning::Text => Value::String(text.to_owned()),
                 Meaning::Unclear(why) => {
-                    let (message, help) = why.explain(text);
-                    return Err(self.error(span, message).help(help));
+                    let (message, help) = why.explain_problem(text);
+                    return Err(self.span_error(span, message).help(help));
                 }
             },
-            _ => return self.splice(&tokens, span),
+            _ => return self.splice_values(&tokens, span),
         };
-        self.leaf(span, || vec![Piece::Text(text.to_owned())]);
+        self.record_leaf(span, || vec![Piece::Text(text.to_owned())]);
         Ok(value)
     }
 
     /// Returns text with values put into it.
-    fn splice(&mut self, tokens: &[Token<'_>], span: Span) -> BindResult<Value> {
+    fn splice_values(&mut self, tokens: &[Token<'_>], span: Span) -> BindResult<Value> {
         let mut whole = String::new();
         let trace = self.leaves.is_some();
         let mut pieces = Vec::new();
@@ -288,7 +288,7 @@ impl<'t> Binder<'t> {
                     }
                 }
                 Token::Slot(slot) => {
-                    let value = self.value(slot)?;
+                    let value = self.slot_value(slot)?;
                     let Some(text) = scalar_text(value) else {
                         let what = match value {
                             Value::Null => "null",
@@ -307,13 +307,13 @@ impl<'t> Binder<'t> {
                 }
             }
         }
-        self.leaf(span, || pieces);
+        self.record_leaf(span, || pieces);
         Ok(Value::String(whole))
     }
 
     /// A document must be a Kubernetes object whose kind does not depend on a value.
     fn check_object(&self, json: &Value, span: Span) -> BindResult<()> {
-        let wrong = |message: &str| Err(self.error(span, message));
+        let wrong = |message: &str| Err(self.span_error(span, message));
         let text = |pointer: &str| json.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
         if text("/apiVersion").is_none() || text("/kind").is_none() {
             return wrong("this is no Kubernetes object: `apiVersion` or `kind` is missing");
@@ -336,7 +336,7 @@ enum Token<'t> {
 }
 
 /// Splits a scalar into text and tokens.
-fn tokens(text: &str) -> Vec<Token<'_>> {
+fn split_tokens(text: &str) -> Vec<Token<'_>> {
     let mut found = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find(SLOT) {

@@ -16,8 +16,8 @@ use crate::chart::load::File;
 
 use super::bind::{self, Bound, Leaf};
 use super::filters::{self, MARKS_IN_INPUT, NoData};
-use super::template::{END, Marks, Prepared, SLOT, Site, has_mark, prepare};
-use super::text::{Text, clean};
+use super::template::{END, Marks, Prepared, SLOT, Site, has_mark, prepare_template};
+use super::text::{Text, clean_output};
 use super::{Object, RenderInput, Rendered};
 use crate::chart::fast::render;
 
@@ -87,7 +87,7 @@ pub(in crate::chart) struct Trace {
     pub(in crate::chart) file: String,
 }
 
-fn environment(names: BTreeSet<String>) -> Environment<'static> {
+fn build_environment(names: BTreeSet<String>) -> Environment<'static> {
     let mut env = Environment::empty();
     env.set_undefined_behavior(UndefinedBehavior::Strict);
     // One mode for every name, so that captured text is known to be the outcome of a macro.
@@ -132,7 +132,7 @@ impl Renderer {
         parts: Vec<Part>,
     ) -> Result<Self, Diagnostics> {
         let files = files.map(|(name, file)| (name.clone(), file.clone())).collect();
-        Self::marked(files, parts, Marks::Objects)
+        Self::compile_with_marks(files, parts, Marks::Objects)
     }
 
     /// Returns the same templates with a site for every branch: they give no objects, but show which are taken.
@@ -141,11 +141,11 @@ impl Renderer {
     /// Everything that is wrong in their syntax.
     #[cfg(test)]
     pub(in crate::chart) fn of_branches(&self) -> Result<Self, Diagnostics> {
-        Self::marked(self.0.files.clone(), self.0.parts.clone(), Marks::Branches)
+        Self::compile_with_marks(self.0.files.clone(), self.0.parts.clone(), Marks::Branches)
     }
 
-    fn marked(files: Vec<(String, File)>, parts: Vec<Part>, marks: Marks) -> Result<Self, Diagnostics> {
-        let mut env = environment(files.iter().map(|(name, _)| name.clone()).collect());
+    fn compile_with_marks(files: Vec<(String, File)>, parts: Vec<Part>, marks: Marks) -> Result<Self, Diagnostics> {
+        let mut env = build_environment(files.iter().map(|(name, _)| name.clone()).collect());
         env.set_debug(marks != Marks::Objects);
         let mut templates: Vec<Template> = Vec::new();
         let mut sites = Vec::new();
@@ -157,7 +157,7 @@ impl Renderer {
                 templates.push(Template { name: name.clone(), path, text: file.text.clone(), prepared, documents });
                 continue;
             }
-            match prepare(&path, &file.text, templates.len(), &mut sites, marks) {
+            match prepare_template(&path, &file.text, templates.len(), &mut sites, marks) {
                 Ok(prepared) => {
                     let source = prepared.source.clone();
                     templates.push(Template {
@@ -168,7 +168,7 @@ impl Renderer {
                         documents: None,
                     });
                     if let Err(error) = env.add_template_owned(name.clone(), source) {
-                        problems.push(locate(&templates, &error));
+                        problems.push(locate_error(&templates, &error));
                     }
                 }
                 Err(problem) => problems.push(problem),
@@ -180,33 +180,33 @@ impl Renderer {
         }
         match marks {
             // Where exactly is only known with debug information.
-            Marks::Objects => Err(Self::marked(files, parts, Marks::Places).err().unwrap_or(Diagnostics(problems))),
+            Marks::Objects => Err(Self::compile_with_marks(files, parts, Marks::Places).err().unwrap_or(Diagnostics(problems))),
             _ => Err(Diagnostics(problems)),
         }
     }
 
     /// The names that the templates use without setting them, as dotted paths: `values.etcd.image`.
     #[cfg(test)]
-    pub(in crate::chart) fn variables(&self) -> BTreeSet<String> {
+    pub(in crate::chart) fn used_variables(&self) -> BTreeSet<String> {
         self.0.env.templates().flat_map(|(_, template)| template.undeclared_variables(true)).collect()
     }
 
     /// Returns the same templates with every place marked.
-    pub(in crate::chart) fn careful(&self) -> &Self {
+    pub(in crate::chart) fn careful_renderer(&self) -> &Self {
         if self.0.marks != Marks::Objects {
             return self;
         }
         self.0.careful.get_or_init(|| {
-            let made = Self::marked(self.0.files.clone(), self.0.parts.clone(), Marks::Places);
+            let made = Self::compile_with_marks(self.0.files.clone(), self.0.parts.clone(), Marks::Places);
             made.expect("the marks are comments to the engine, and it has compiled the templates without them")
         })
     }
 
     /// Renders everything: by the quick path if that succeeds, else by the careful one, which can say what is wrong.
-    pub(in crate::chart) fn render(&self, input: &RenderInput) -> Result<Rendered, Diagnostics> {
+    pub(in crate::chart) fn render_input(&self, input: &RenderInput) -> Result<Rendered, Diagnostics> {
         match self.render_quickly(input) {
             Some(rendered) => Ok(rendered),
-            None => self.careful().render_carefully(input),
+            None => self.careful_renderer().render_carefully(input),
         }
     }
 
@@ -219,7 +219,7 @@ impl Renderer {
     ) -> Result<Vec<T>, Diagnostics> {
         match self.each_quickly(input, None, &make) {
             Some(made) => Ok(made),
-            None => Ok(self.careful().render_carefully(input)?.objects.into_iter().map(make).collect()),
+            None => Ok(self.careful_renderer().render_carefully(input)?.objects.into_iter().map(make).collect()),
         }
     }
 
@@ -237,11 +237,11 @@ impl Renderer {
         mut inside: Option<&mut Vec<Object>>,
         make: &impl Fn(Object) -> T,
     ) -> Option<Vec<T>> {
-        let mut context = context(input, holds_marks_anywhere(input));
+        let mut context = build_context(input, holds_marks_anywhere(input));
         let mut bootstrap: BTreeMap<String, String> = BTreeMap::new();
         let (first, stages) = self.0.parts.split_at(self.0.parts.partition_point(|part| part.stage.is_none()));
         for part in first {
-            let documents = self.template(&part.file)?.1.documents;
+            let documents = self.find_template(&part.file)?.1.documents;
             let found = match documents {
                 Some(_) if inside.is_none() => Vec::new(),
                 _ => self.each_of(part, &context, &|object| object)?,
@@ -264,7 +264,7 @@ impl Renderer {
     }
 
     /// Returns the template of a file, and its index.
-    fn template(&self, file: &str) -> Option<(usize, &Template)> {
+    fn find_template(&self, file: &str) -> Option<(usize, &Template)> {
         self.0.templates.iter().enumerate().find(|(_, template)| template.name == file)
     }
 
@@ -275,17 +275,17 @@ impl Renderer {
         context: &BTreeMap<&'static str, Value>,
         make: &impl Fn(Object) -> T,
     ) -> Option<Vec<T>> {
-        let (template, Template { documents, .. }) = self.template(&part.file)?;
+        let (template, Template { documents, .. }) = self.find_template(&part.file)?;
         let mut made = Vec::new();
-        let mut take = |json, origin| made.push(make(self.object(part, json, origin)));
+        let mut take = |json, origin| made.push(make(self.build_object(part, json, origin)));
         if let Some(Documents { lines, json }) = documents {
             let objects: Vec<Json> = serde_json::from_str(json).ok()?;
             objects.into_iter().zip(lines.iter()).for_each(|(json, line)| take(json, Some((template, *line))));
         } else {
             // The engine's own copy of the output is gone before the objects are made.
-            let plain = |output: &str, values| Some((render::Plain::of(output)?, values));
-            let (output, values) = self.captured(&part.file, context, plain).ok()??;
-            render::objects(output, values, take)?;
+            let plain = |output: &str, values| Some((render::Plain::from_marked_output(output)?, values));
+            let (output, values) = self.capture_output(&part.file, context, plain).ok()??;
+            render::emit_objects(output, values, take)?;
         }
         Some(made)
     }
@@ -295,17 +295,17 @@ impl Renderer {
         let mut rendered = Rendered::default();
         for (part, bound) in self.bind_all(input, false, None)? {
             let target = if part.stage.is_none() { &mut rendered.bootstrap } else { &mut rendered.objects };
-            target.extend(bound.into_iter().map(|bound| self.object(part, bound.json, bound.origin)));
+            target.extend(bound.into_iter().map(|bound| self.build_object(part, bound.json, bound.origin)));
         }
         Ok(rendered)
     }
 
     /// Renders everything, or what one file holds, and keeps the origin of every leaf.
-    pub(in crate::chart) fn trace(&self, input: &RenderInput, only: Option<&str>) -> Result<Vec<Trace>, Diagnostics> {
-        let careful = self.careful();
+    pub(in crate::chart) fn trace_leaves(&self, input: &RenderInput, only: Option<&str>) -> Result<Vec<Trace>, Diagnostics> {
+        let careful = self.careful_renderer();
         let parts = careful.bind_all(input, true, only)?;
         let trace = |part: &Part, Bound { json, leaves, origin }| Trace {
-            object: careful.object(part, json, origin),
+            object: careful.build_object(part, json, origin),
             leaves,
             file: part.file.clone(),
         };
@@ -314,23 +314,23 @@ impl Renderer {
 
     /// The number of all sites: expressions, and branches if it was made for those.
     #[cfg(test)]
-    pub(in crate::chart) fn sites(&self) -> usize {
+    pub(in crate::chart) fn site_count(&self) -> usize {
         self.0.sites.len()
     }
 
     /// The sites that an input reaches. `bootstrap` stands for the files that templates embed.
     #[cfg(test)]
-    pub(in crate::chart) fn reached(
+    pub(in crate::chart) fn find_reached_sites(
         &self,
         input: &RenderInput,
         bootstrap: &BTreeMap<String, String>,
     ) -> Result<BTreeSet<usize>, Diagnostics> {
-        let mut context = context(input, false);
+        let mut context = build_context(input, false);
         context.insert("bootstrap", Value::from_pairs(bootstrap.clone()));
         let mut reached = BTreeSet::new();
         for part in &self.0.parts {
             let number = |rest: &str| rest.split(END).next()?.parse::<usize>().ok();
-            self.captured(&part.file, &context, |output, _| {
+            self.capture_output(&part.file, &context, |output, _| {
                 reached.extend(output.split(super::template::SITE).skip(1).filter_map(number));
             })?;
         }
@@ -339,14 +339,14 @@ impl Renderer {
 
     /// Returns the place of an expression.
     pub(in crate::chart) fn site_place(&self, site: usize) -> Place {
-        let Site { template, start, end } = self.careful().0.sites[site];
+        let Site { template, start, end } = self.careful_renderer().0.sites[site];
         let template = &self.0.templates[template];
         Place::in_text(&template.path, &template.text, start, end)
     }
 
     /// The text of an expression, braces included.
     pub(in crate::chart) fn site_text(&self, site: usize) -> &str {
-        let Site { template, start, end } = self.careful().0.sites[site];
+        let Site { template, start, end } = self.careful_renderer().0.sites[site];
         &self.0.templates[template].text[start..end]
     }
 
@@ -359,7 +359,7 @@ impl Renderer {
         Place::in_text(&template.path, &template.text, start + indentation, start + text.trim_end().len())
     }
 
-    fn object(&self, part: &Part, json: Json, origin: Option<(usize, usize)>) -> Object {
+    fn build_object(&self, part: &Part, json: Json, origin: Option<(usize, usize)>) -> Object {
         let (stage, stage_name) = part.stage.clone().unwrap_or_default();
         let own = || self.0.templates.iter().position(|template| template.name == part.file).unwrap_or_default();
         let (template, line) = origin.unwrap_or_else(|| (own(), 1));
@@ -370,7 +370,7 @@ impl Renderer {
     /// Returns whether a part has to be rendered for one file: it is that file, or it is what that file embeds.
     fn is_needed(&self, part: &Part, only: Option<&str>) -> bool {
         let Some(only) = only else { return true };
-        let embeds = || self.template(only).is_some_and(|(_, template)| template.text.contains("bootstrap"));
+        let embeds = || self.find_template(only).is_some_and(|(_, template)| template.text.contains("bootstrap"));
         part.file == only || part.stage.is_none() && embeds()
     }
 
@@ -381,7 +381,7 @@ impl Renderer {
         only: Option<&str>,
     ) -> Result<Vec<(&Part, Vec<Bound>)>, Diagnostics> {
         let marks = holds_marks_anywhere(input);
-        let mut context = context(input, marks);
+        let mut context = build_context(input, marks);
         let mut outcomes = Vec::new();
         let mut problems = Vec::new();
         let mut bootstrap: BTreeMap<String, String> = BTreeMap::new();
@@ -392,7 +392,7 @@ impl Renderer {
             }
             let bound = self
                 .text_of(&part.file, &context)
-                .and_then(|text| bind::bind(self, &text, marks, trace).map_err(Diagnostics::from));
+                .and_then(|text| bind::bind_documents(self, &text, marks, trace).map_err(Diagnostics::from));
             match bound {
                 Ok(bound) => {
                     if let (None, Some(name)) = (&part.stage, part.file.strip_prefix("bootstrap/")) {
@@ -408,13 +408,13 @@ impl Renderer {
     }
 
     /// Renders a template; returns what `read` makes of the output, marks included, and of the values printed in it.
-    fn captured<T>(
+    fn capture_output<T>(
         &self,
         name: &str,
         context: &BTreeMap<&'static str, Value>,
         read: impl FnOnce(&str, Vec<Result<Json, NoData>>) -> T,
     ) -> Result<T, Diagnostics> {
-        let failed = |error: &Error| Diagnostics::from(locate(&self.0.templates, error));
+        let failed = |error: &Error| Diagnostics::from(locate_error(&self.0.templates, error));
         let template = self.0.env.get_template(name).map_err(|error| failed(&error))?;
         let context = Value::from_pairs(context.iter().map(|(key, value)| (*key, value.clone())));
         let mut captured = template.render_captured(context).map_err(|error| failed(&error))?;
@@ -424,14 +424,14 @@ impl Renderer {
     }
 
     fn text_of(&self, name: &str, context: &BTreeMap<&'static str, Value>) -> Result<Text, Diagnostics> {
-        self.captured(name, context, clean)?.ok_or_else(|| {
+        self.capture_output(name, context, clean_output)?.ok_or_else(|| {
             Diagnostic::error("template", format!("charts/…/{name} cuts the outcome of a macro into pieces")).into()
         })
     }
 }
 
 /// Returns the variables that templates see, all but `bootstrap`.
-fn context(input: &RenderInput, marks: bool) -> BTreeMap<&'static str, Value> {
+fn build_context(input: &RenderInput, marks: bool) -> BTreeMap<&'static str, Value> {
     BTreeMap::from([
         ("values", Value::from(Serde(&input.values))),
         ("release", Value::from(Serde(&input.release))),
@@ -457,7 +457,7 @@ fn holds_marks(value: &Json) -> bool {
 }
 
 /// Turns the innermost error of the engine into a diagnostic that points at the template, if it has a place.
-fn locate(templates: &[Template], error: &Error) -> Diagnostic {
+fn locate_error(templates: &[Template], error: &Error) -> Diagnostic {
     let mut innermost = error;
     let mut source = std::error::Error::source(error);
     while let Some(next) = source {
@@ -483,7 +483,7 @@ fn locate(templates: &[Template], error: &Error) -> Diagnostic {
     if let Some(template) = innermost.name().and_then(|name| by_name.get(name)) {
         let place = match (innermost.range(), innermost.line()) {
             (Some(range), _) => {
-                let (start, end) = (template.prepared.original(range.start), template.prepared.original(range.end));
+                let (start, end) = (template.prepared.original_offset(range.start), template.prepared.original_offset(range.end));
                 Some(Place::in_text(&template.path, &template.text, start, end.max(start)))
             }
             (None, Some(line)) => {

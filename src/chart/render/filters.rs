@@ -17,7 +17,7 @@ pub(super) const MARKS_IN_INPUT: &str = "__marks";
 /// The deepest value that is taken out of a template.
 const MAX_DEPTH: usize = 64;
 
-fn refuse(message: impl Into<String>) -> Error {
+fn filter_error(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, message.into())
 }
 
@@ -48,10 +48,10 @@ impl NoData {
 /// Converts a template's value to JSON. `marks` says that the input itself holds characters of marks and tokens, so
 /// that finding them proves nothing.
 pub(super) fn to_json(value: &Value, marks: bool) -> Result<Json, NoData> {
-    convert(value, marks, 0)
+    convert_value(value, marks, 0)
 }
 
-fn convert(value: &Value, marks: bool, depth: usize) -> Result<Json, NoData> {
+fn convert_value(value: &Value, marks: bool, depth: usize) -> Result<Json, NoData> {
     if depth > MAX_DEPTH {
         return Err(NoData::Deep);
     }
@@ -59,7 +59,7 @@ fn convert(value: &Value, marks: bool, depth: usize) -> Result<Json, NoData> {
         ValueKind::Undefined => Err(NoData::Undefined),
         ValueKind::None => Ok(Json::Null),
         ValueKind::Bool => Ok(Json::Bool(value.is_true())),
-        ValueKind::Number => number(value).ok_or(NoData::Number),
+        ValueKind::Number => convert_number(value).ok_or(NoData::Number),
         ValueKind::String => {
             let text = value.as_str().ok_or(NoData::Function)?;
             if value.is_safe() || (!marks && has_mark(text)) {
@@ -69,15 +69,15 @@ fn convert(value: &Value, marks: bool, depth: usize) -> Result<Json, NoData> {
         }
         ValueKind::Seq | ValueKind::Iterable => {
             let items = value.try_iter().map_err(|_| NoData::Function)?;
-            items.map(|item| convert(&item, marks, depth + 1)).collect::<Result<Vec<_>, _>>().map(Json::Array)
+            items.map(|item| convert_value(&item, marks, depth + 1)).collect::<Result<Vec<_>, _>>().map(Json::Array)
         }
         ValueKind::Map if is_engines_own(value) => Err(NoData::Function),
         ValueKind::Map => {
             let mut map = Map::new();
             for key in value.try_iter().map_err(|_| NoData::Function)? {
                 let below = value.get_item(&key).map_err(|_| NoData::Function)?;
-                let Json::String(key) = convert(&key, marks, depth + 1)? else { return Err(NoData::Key) };
-                map.insert(key, convert(&below, marks, depth + 1)?);
+                let Json::String(key) = convert_value(&key, marks, depth + 1)? else { return Err(NoData::Key) };
+                map.insert(key, convert_value(&below, marks, depth + 1)?);
             }
             Ok(Json::Object(map))
         }
@@ -90,7 +90,7 @@ fn is_engines_own(value: &Value) -> bool {
     value.as_object().is_some_and(|object| object.type_name().starts_with("minijinja::vm::"))
 }
 
-fn number(value: &Value) -> Option<Json> {
+fn convert_number(value: &Value) -> Option<Json> {
     if value.is_integer() {
         let signed = value.as_i64().map(Number::from);
         return signed.or_else(|| u64::try_from(value.clone()).ok().map(Number::from)).map(Json::Number);
@@ -99,7 +99,7 @@ fn number(value: &Value) -> Option<Json> {
 }
 
 /// Converts a value to data, or returns an error with the reason that it is none.
-fn data(state: &State<'_, '_>, value: &Value) -> Result<Json, Error> {
+fn require_data(state: &State<'_, '_>, value: &Value) -> Result<Json, Error> {
     let marks = state.lookup(MARKS_IN_INPUT).is_some_and(|value| value.is_true());
     to_json(value, marks).map_err(|why| {
         let kind = if why == NoData::Undefined { ErrorKind::UndefinedError } else { ErrorKind::InvalidOperation };
@@ -108,9 +108,9 @@ fn data(state: &State<'_, '_>, value: &Value) -> Result<Json, Error> {
 }
 
 /// Text, or a number or boolean as text.
-fn text(state: &State<'_, '_>, value: &Value) -> Result<String, Error> {
-    scalar_text(&data(state, value)?)
-        .ok_or_else(|| refuse(format!("text is needed here, not a value of type {}", value.kind())))
+fn require_text(state: &State<'_, '_>, value: &Value) -> Result<String, Error> {
+    scalar_text(&require_data(state, value)?)
+        .ok_or_else(|| filter_error(format!("text is needed here, not a value of type {}", value.kind())))
 }
 
 /// Returns a scalar as it reads inside other text; `None` for null, lists and mappings.
@@ -123,73 +123,73 @@ pub(in crate::chart) fn scalar_text(value: &Json) -> Option<String> {
     }
 }
 
-fn list(state: &State<'_, '_>, value: &Value) -> Result<Vec<Json>, Error> {
-    match data(state, value)? {
+fn require_list(state: &State<'_, '_>, value: &Value) -> Result<Vec<Json>, Error> {
+    match require_data(state, value)? {
         Json::Array(items) => Ok(items),
-        _ => Err(refuse(format!("a list is needed here, not a value of type {}", value.kind()))),
+        _ => Err(filter_error(format!("a list is needed here, not a value of type {}", value.kind()))),
     }
 }
 
-fn map(state: &State<'_, '_>, value: &Value) -> Result<Map<String, Json>, Error> {
-    match data(state, value)? {
+fn require_map(state: &State<'_, '_>, value: &Value) -> Result<Map<String, Json>, Error> {
+    match require_data(state, value)? {
         Json::Object(map) => Ok(map),
-        _ => Err(refuse(format!("a mapping is needed here, not a value of type {}", value.kind()))),
+        _ => Err(filter_error(format!("a mapping is needed here, not a value of type {}", value.kind()))),
     }
 }
 
-fn back(value: &Json) -> Value {
+fn to_template_value(value: &Json) -> Value {
     Value::from(minijinja::value::Serde(value))
 }
 
-fn count(state: &State<'_, '_>, value: &Value) -> Result<usize, Error> {
-    match data(state, value)? {
+fn count_items(state: &State<'_, '_>, value: &Value) -> Result<usize, Error> {
+    match require_data(state, value)? {
         Json::Array(items) => Ok(items.len()),
         Json::Object(map) => Ok(map.len()),
         Json::String(text) => Ok(text.chars().count()),
-        _ => Err(refuse(format!("a value of type {} has no length", value.kind()))),
+        _ => Err(filter_error(format!("a value of type {} has no length", value.kind()))),
     }
 }
 
-fn default(value: &Value, instead: &Value) -> Value {
+fn replace_null(value: &Value, instead: &Value) -> Value {
     if value.is_none() { instead.clone() } else { value.clone() }
 }
 
-fn join(state: &State<'_, '_>, value: &Value, between: Option<&str>) -> Result<String, Error> {
-    let texts: Result<Vec<String>, Error> = list(state, value)?
+fn join_texts(state: &State<'_, '_>, value: &Value, between: Option<&str>) -> Result<String, Error> {
+    let texts: Result<Vec<String>, Error> = require_list(state, value)?
         .iter()
-        .map(|item| scalar_text(item).ok_or_else(|| refuse("only text, numbers and booleans can be joined")))
+        .map(|item| scalar_text(item).ok_or_else(|| filter_error("only text, numbers and booleans can be joined")))
         .collect();
     Ok(texts?.join(between.unwrap_or("")))
 }
 
-fn sorted(state: &State<'_, '_>, value: &Value) -> Result<Value, Error> {
-    let mut items = list(state, value)?;
-    items.sort_by_cached_key(crate::chart::output::canonical);
-    Ok(back(&Json::Array(items)))
+fn sort_items(state: &State<'_, '_>, value: &Value) -> Result<Value, Error> {
+    let mut items = require_list(state, value)?;
+    items.sort_by_cached_key(crate::chart::output::canonical_json);
+    Ok(to_template_value(&Json::Array(items)))
 }
 
-fn unique(state: &State<'_, '_>, value: &Value) -> Result<Value, Error> {
+fn remove_duplicates(state: &State<'_, '_>, value: &Value) -> Result<Value, Error> {
     let mut seen = BTreeSet::new();
-    let mut items = list(state, value)?;
-    items.retain(|item| seen.insert(crate::chart::output::canonical(item)));
-    Ok(back(&Json::Array(items)))
+    let mut items = require_list(state, value)?;
+    items.retain(|item| seen.insert(crate::chart::output::canonical_json(item)));
+    Ok(to_template_value(&Json::Array(items)))
 }
 
-fn merge(state: &State<'_, '_>, value: &Value, others: &[Value]) -> Result<Value, Error> {
-    let mut merged = map(state, value)?;
+fn merge_maps(state: &State<'_, '_>, value: &Value, others: &[Value]) -> Result<Value, Error> {
+    let mut merged = require_map(state, value)?;
     for other in others {
         if !other.is_none() {
-            merged.extend(map(state, other)?);
+            merged.extend(require_map(state, other)?);
         }
     }
-    Ok(back(&Json::Object(merged)))
+    Ok(to_template_value(&Json::Object(merged)))
 }
 
 /// Indents every line but the first. It only moves text, so macros may be indented.
-fn indent(value: &Value, width: usize) -> Result<Value, Error> {
-    let Some(text) = value.as_str() else { return Err(refuse("only the outcome of a macro can be indented")) };
+fn indent_lines(value: &Value, width: usize) -> Result<Value, Error> {
+    let Some(text) = value.as_str() else { return Err(filter_error("only the outcome of a macro can be indented")) };
     if !value.is_safe() {
-        return Err(refuse("only the outcome of a macro can be indented; a value needs no indentation"));
+        return Err(filter_error("only the outcome of a macro can be indented; a value needs no indentation"));
     }
     let mut moved = String::with_capacity(text.len());
     for (index, line) in text.split('\n').enumerate() {
@@ -209,45 +209,45 @@ pub(super) fn add_to(env: &mut Environment<'static>) {
     use minijinja::{functions, tests};
 
     env.add_filter("b64encode", |state: &State<'_, '_>, value: &Value| {
-        text(state, value).map(|text| base64::engine::general_purpose::STANDARD.encode(text))
+        require_text(state, value).map(|text| base64::engine::general_purpose::STANDARD.encode(text))
     });
     env.add_filter("digest", |state: &State<'_, '_>, value: &Value| {
-        data(state, value).map(|value| crate::chart::values::digest(&value))
+        require_data(state, value).map(|value| crate::chart::values::digest_value(&value))
     });
     env.add_filter("json", |state: &State<'_, '_>, value: &Value| {
-        data(state, value).map(|value| crate::chart::output::canonical(&value))
+        require_data(state, value).map(|value| crate::chart::output::canonical_json(&value))
     });
-    env.add_filter("default", |value: &Value, instead: &Value| default(value, instead));
-    env.add_filter("join", join);
-    env.add_filter("length", count);
-    env.add_filter("indent", |value: &Value, width: usize| indent(value, width));
-    env.add_filter("string", text);
-    env.add_filter("lower", |state: &State<'_, '_>, value: &Value| text(state, value).map(|text| text.to_lowercase()));
-    env.add_filter("upper", |state: &State<'_, '_>, value: &Value| text(state, value).map(|text| text.to_uppercase()));
+    env.add_filter("default", |value: &Value, instead: &Value| replace_null(value, instead));
+    env.add_filter("join", join_texts);
+    env.add_filter("length", count_items);
+    env.add_filter("indent", |value: &Value, width: usize| indent_lines(value, width));
+    env.add_filter("string", require_text);
+    env.add_filter("lower", |state: &State<'_, '_>, value: &Value| require_text(state, value).map(|text| text.to_lowercase()));
+    env.add_filter("upper", |state: &State<'_, '_>, value: &Value| require_text(state, value).map(|text| text.to_uppercase()));
     env.add_filter("trim", |state: &State<'_, '_>, value: &Value| {
-        text(state, value).map(|text| text.trim().to_owned())
+        require_text(state, value).map(|text| text.trim().to_owned())
     });
     env.add_filter("replace", |state: &State<'_, '_>, value: &Value, from: &str, to: &str| {
-        text(state, value).map(|text| text.replace(from, to))
+        require_text(state, value).map(|text| text.replace(from, to))
     });
     env.add_filter("split", |state: &State<'_, '_>, value: &Value, at: &str| {
-        text(state, value).map(|text| text.split(at).map(ToOwned::to_owned).collect::<Value>())
+        require_text(state, value).map(|text| text.split(at).map(ToOwned::to_owned).collect::<Value>())
     });
     env.add_filter("first", |state: &State<'_, '_>, value: &Value| {
-        list(state, value)?.first().map(back).ok_or_else(|| refuse("an empty list has no first entry"))
+        require_list(state, value)?.first().map(to_template_value).ok_or_else(|| filter_error("an empty list has no first entry"))
     });
     env.add_filter("last", |state: &State<'_, '_>, value: &Value| {
-        list(state, value)?.last().map(back).ok_or_else(|| refuse("an empty list has no last entry"))
+        require_list(state, value)?.last().map(to_template_value).ok_or_else(|| filter_error("an empty list has no last entry"))
     });
-    env.add_filter("sort", sorted);
-    env.add_filter("unique", unique);
-    env.add_filter("merge", |state: &State<'_, '_>, value: &Value, others: Rest<Value>| merge(state, value, &others));
+    env.add_filter("sort", sort_items);
+    env.add_filter("unique", remove_duplicates);
+    env.add_filter("merge", |state: &State<'_, '_>, value: &Value, others: Rest<Value>| merge_maps(state, value, &others));
     env.add_filter("keys", |state: &State<'_, '_>, value: &Value| {
-        map(state, value).map(|map| map.keys().cloned().collect::<Value>())
+        require_map(state, value).map(|map| map.keys().cloned().collect::<Value>())
     });
     env.add_filter("items", |state: &State<'_, '_>, value: &Value| {
-        map(state, value).map(|map| {
-            map.iter().map(|(key, value)| Value::from(vec![Value::from(key.as_str()), back(value)])).collect::<Value>()
+        require_map(state, value).map(|map| {
+            map.iter().map(|(key, value)| Value::from(vec![Value::from(key.as_str()), to_template_value(value)])).collect::<Value>()
         })
     });
 

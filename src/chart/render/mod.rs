@@ -13,7 +13,7 @@ pub use object::{Object, Rendered};
 pub(super) use bind::{Leaf, Piece};
 pub(super) use engine::{Part, Renderer, Trace};
 #[cfg(test)]
-pub(super) use template::{Marks, prepare};
+pub(super) use template::{Marks, prepare_template};
 
 use std::collections::BTreeMap;
 

@@ -18,23 +18,23 @@ pub struct Object {
 }
 
 impl Object {
-    fn text(&self, pointer: &str) -> &str {
+    fn pointer_text(&self, pointer: &str) -> &str {
         self.json.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
     /// Returns the `apiVersion`: `apps/v1`.
     pub fn api_version(&self) -> &str {
-        self.text("/apiVersion")
+        self.pointer_text("/apiVersion")
     }
 
     /// Returns the kind: `Deployment`.
     pub fn kind(&self) -> &str {
-        self.text("/kind")
+        self.pointer_text("/kind")
     }
 
     /// Returns `metadata.name`.
     pub fn name(&self) -> &str {
-        self.text("/metadata/name")
+        self.pointer_text("/metadata/name")
     }
 
     /// Returns `metadata.namespace`, if it is given.
@@ -64,8 +64,8 @@ pub struct Rendered {
 
 impl Rendered {
     /// The SHA-256 of all objects in order, in hexadecimal: the same digest, the same objects.
-    pub fn digest(&self) -> String {
+    pub fn objects_digest(&self) -> String {
         let all: Vec<Value> = self.objects.iter().map(|object| object.json.clone()).collect();
-        crate::chart::values::digest(&Value::Array(all))
+        crate::chart::values::digest_value(&Value::Array(all))
     }
 }

@@ -41,7 +41,7 @@ pub(in crate::chart) struct Prepared {
 
 impl Prepared {
     /// Converts an offset in the prepared source to one in the template's own.
-    pub(super) fn original(&self, offset: usize) -> usize {
+    pub(super) fn original_offset(&self, offset: usize) -> usize {
         let index = self.inserted.partition_point(|&(at, _)| at < offset);
         let shift = if index == 0 { 0 } else { self.inserted[index - 1].1 };
         offset.saturating_sub(shift)
@@ -76,11 +76,11 @@ pub(in crate::chart) enum Marks {
 }
 
 impl Scan<'_> {
-    fn error(&self, start: usize, end: usize, message: impl Into<String>) -> Diagnostic {
+    fn scan_error(&self, start: usize, end: usize, message: impl Into<String>) -> Diagnostic {
         Diagnostic::error("template", message).at(Place::in_text(self.path, self.text, start, end))
     }
 
-    fn insert(&mut self, mark: &str) {
+    fn insert_mark(&mut self, mark: &str) {
         let at = self.out.len();
         self.out.push_str(mark);
         self.total += mark.len();
@@ -114,16 +114,16 @@ impl Scan<'_> {
             // What is looked for is ASCII, so the bytes inside a character are passed over.
             at += 1;
         }
-        Err(self.error(self.at, self.at + 2, format!("`{close}` is missing")))
+        Err(self.scan_error(self.at, self.at + 2, format!("`{close}` is missing")))
     }
 
-    fn expression(&mut self, sites: &mut Vec<Site>) -> Result<(), Diagnostic> {
+    fn scan_expression(&mut self, sites: &mut Vec<Site>) -> Result<(), Diagnostic> {
         let end = self.end_of_tag("}}")?;
         if self.text[self.at..].starts_with("{{-") {
-            return Err(self.error(self.at, self.at + 3, "`{{-` is not needed: values are bound, not printed"));
+            return Err(self.scan_error(self.at, self.at + 3, "`{{-` is not needed: values are bound, not printed"));
         }
         if self.marks != Marks::Objects {
-            self.site(sites, self.at, end);
+            self.mark_site(sites, self.at, end);
         }
         self.copy_to(end);
         self.fresh = false;
@@ -131,23 +131,23 @@ impl Scan<'_> {
     }
 
     /// Marks a place of the template.
-    fn site(&mut self, sites: &mut Vec<Site>, start: usize, end: usize) {
+    fn mark_site(&mut self, sites: &mut Vec<Site>, start: usize, end: usize) {
         let mark = format!("{SITE}{}{END}", sites.len());
-        self.insert(&mark);
+        self.insert_mark(&mark);
         sites.push(Site { template: self.template, start, end });
     }
 
-    fn block(&mut self, sites: &mut Vec<Site>) -> Result<(), Diagnostic> {
+    fn scan_block(&mut self, sites: &mut Vec<Site>) -> Result<(), Diagnostic> {
         let start = self.at;
         let end = self.end_of_tag("%}")?;
         let inner = self.text[start + 2..end - 2].trim_start_matches(['-', '+']).trim_start();
         let word = inner.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default();
         match word {
             "autoescape" | "endautoescape" => {
-                return Err(self.error(start, end, "`autoescape` is refused: values are never escaped into text"));
+                return Err(self.scan_error(start, end, "`autoescape` is refused: values are never escaped into text"));
             }
             "extends" | "block" => {
-                return Err(self.error(start, end, format!("`{word}` is refused: use `include` or a macro")));
+                return Err(self.scan_error(start, end, format!("`{word}` is refused: use `include` or a macro")));
             }
             _ => {}
         }
@@ -157,8 +157,8 @@ impl Scan<'_> {
             && let Some(false) = self.open.pop()
         {
             // What happens where the condition does not hold is a branch too, though nobody wrote it.
-            self.insert("{% else %}");
-            self.site(sites, start, end);
+            self.insert_mark("{% else %}");
+            self.mark_site(sites, start, end);
         }
         self.copy_to(end);
         match word {
@@ -169,11 +169,11 @@ impl Scan<'_> {
             _ => {}
         }
         if branches && matches!(word, "if" | "elif" | "else" | "for" | "macro") {
-            self.site(sites, start, end);
+            self.mark_site(sites, start, end);
         }
         if word == "raw" {
             let Some(length) = self.text[end..].find("endraw") else {
-                return Err(self.error(start, end, "`endraw` is missing"));
+                return Err(self.scan_error(start, end, "`endraw` is missing"));
             };
             self.copy_to(end + length);
             let close = self.text[self.at..].find("%}").map_or(self.text.len(), |length| self.at + length + 2);
@@ -185,7 +185,7 @@ impl Scan<'_> {
     }
 
     /// Text up to the next tag or the end of the line.
-    fn text(&mut self) -> Result<(), Diagnostic> {
+    fn scan_text(&mut self) -> Result<(), Diagnostic> {
         let rest = &self.text[self.at..];
         let end = rest.find('\n').map_or(rest.len(), |end| end + 1);
         let line = &rest[..end];
@@ -196,14 +196,14 @@ impl Scan<'_> {
             && let Some(at) = piece.find(is_mark)
         {
             let start = self.at + at;
-            return Err(self.error(start, start + SLOT.len_utf8(), "a template may not hold this character"));
+            return Err(self.scan_error(start, start + SLOT.len_utf8(), "a template may not hold this character"));
         }
         let indentation = piece.len() - piece.trim_start().len();
         if self.fresh && indentation < piece.len() {
             self.copy_to(self.at + indentation);
             if self.marks != Marks::Objects || (piece.starts_with("apiVersion:") || piece.starts_with("kind:")) {
                 let mark = format!("{LINE}{}.{}{END}", self.template, self.line);
-                self.insert(&mark);
+                self.insert_mark(&mark);
             }
             self.fresh = false;
             self.copy_to(self.at + piece.len() - indentation);
@@ -216,21 +216,21 @@ impl Scan<'_> {
         Ok(())
     }
 
-    fn run(&mut self, sites: &mut Vec<Site>) -> Result<(), Diagnostic> {
+    fn scan_template(&mut self, sites: &mut Vec<Site>) -> Result<(), Diagnostic> {
         while self.at < self.text.len() {
             let rest = &self.text[self.at..];
             if rest.starts_with("{{") {
-                self.expression(sites)?;
+                self.scan_expression(sites)?;
             } else if rest.starts_with("{%") {
-                self.block(sites)?;
+                self.scan_block(sites)?;
             } else if rest.starts_with("{#") {
                 let Some(length) = rest.find("#}") else {
-                    return Err(self.error(self.at, self.at + 2, "`#}` is missing"));
+                    return Err(self.scan_error(self.at, self.at + 2, "`#}` is missing"));
                 };
                 self.copy_to(self.at + length + 2);
                 self.fresh = self.text[self.at..].starts_with('\n');
             } else {
-                self.text()?;
+                self.scan_text()?;
             }
         }
         Ok(())
@@ -238,7 +238,7 @@ impl Scan<'_> {
 }
 
 /// Prepares a source. New sites are added to `sites`; `template` is the number of this template.
-pub(in crate::chart) fn prepare(
+pub(in crate::chart) fn prepare_template(
     path: &str,
     text: &str,
     template: usize,
@@ -258,7 +258,7 @@ pub(in crate::chart) fn prepare(
         marks,
         open: Vec::new(),
     };
-    scan.run(sites)?;
+    scan.scan_template(sites)?;
     Ok(Prepared { source: scan.out, inserted: scan.inserted })
 }
 
@@ -268,11 +268,11 @@ mod tests {
 
     fn shown(text: &str) -> String {
         let mut sites = Vec::new();
-        let prepared = prepare("t.yaml", text, 0, &mut sites, Marks::Places).unwrap();
+        let prepared = prepare_template("t.yaml", text, 0, &mut sites, Marks::Places).unwrap();
         for (index, site) in sites.iter().enumerate() {
             let mark = format!("{SITE}{index}{END}");
             let at = prepared.source.find(&mark).unwrap() + mark.len();
-            assert_eq!(prepared.original(at), site.start);
+            assert_eq!(prepared.original_offset(at), site.start);
             assert!(text[site.start..site.end].starts_with("{{") && text[site.start..site.end].ends_with("}}"));
         }
         prepared.source.replace(SITE, "S").replace(LINE, "L").replace(END, ":")
@@ -303,7 +303,7 @@ mod tests {
             ("{% block x %}", 1),
             ("{% raw %}", 1),
         ] {
-            let error = prepare("t.yaml", text, 0, &mut Vec::new(), Marks::Places).unwrap_err();
+            let error = prepare_template("t.yaml", text, 0, &mut Vec::new(), Marks::Places).unwrap_err();
             assert_eq!(error.place.unwrap().column, column, "{text}");
         }
     }

@@ -18,7 +18,7 @@ pub(super) struct Text {
 
 impl Text {
     /// Returns the template and line that a line of the clean text comes from.
-    pub(super) fn origin(&self, line: usize) -> Option<(usize, usize)> {
+    pub(super) fn line_origin(&self, line: usize) -> Option<(usize, usize)> {
         let index = self.lines.partition_point(|&(clean, ..)| clean <= line);
         let &(_, template, line) = self.lines.get(index.checked_sub(1)?)?;
         Some((template, line))
@@ -26,7 +26,7 @@ impl Text {
 }
 
 /// Takes the marks out of the engine's output and notes what they say; `None` if one of them is damaged.
-pub(super) fn clean(output: &str, slots: Vec<Result<Json, NoData>>) -> Option<Text> {
+pub(super) fn clean_output(output: &str, slots: Vec<Result<Json, NoData>>) -> Option<Text> {
     let mut text = Text { clean: String::with_capacity(output.len()), ..Text::default() };
     text.slots = slots.into_iter().map(|value| (value, None)).collect();
     let mut line = 1;

@@ -28,8 +28,8 @@ impl Coverage {
     ///
     /// # Errors
     /// Mistakes in the templates.
-    pub(crate) fn of(chart: &Chart) -> Result<Self, Diagnostics> {
-        let bootstrap = chart.files().filter_map(|(name, ..)| name.strip_prefix("bootstrap/"));
+    pub(crate) fn from_chart(chart: &Chart) -> Result<Self, Diagnostics> {
+        let bootstrap = chart.flattened_files().filter_map(|(name, ..)| name.strip_prefix("bootstrap/"));
         let bootstrap = bootstrap.map(|name| (name.to_owned(), "[]".to_owned())).collect();
         Ok(Self { renderer: chart.renderer()?.of_branches()?, bootstrap, reached: BTreeSet::new() })
     }
@@ -38,25 +38,25 @@ impl Coverage {
     ///
     /// # Errors
     /// Mistakes in the templates.
-    pub(crate) fn add(&mut self, input: &RenderInput) -> Result<(), Diagnostics> {
-        self.reached.extend(self.renderer.reached(input, &self.bootstrap)?);
+    pub(crate) fn add_input(&mut self, input: &RenderInput) -> Result<(), Diagnostics> {
+        self.reached.extend(self.renderer.find_reached_sites(input, &self.bootstrap)?);
         Ok(())
     }
 
     /// The branches and expressions that no input has reached, with their places; `endif` stands for the branch that
     /// nobody wrote: the condition did not hold.
-    pub(crate) fn missing(&self) -> Vec<String> {
-        self.shown(|site| !self.reached.contains(&site))
+    pub(crate) fn format_unreached_sites(&self) -> Vec<String> {
+        self.format_sites(|site| !self.reached.contains(&site))
     }
 
     /// Those that were reached.
-    pub(crate) fn reached(&self) -> Vec<String> {
-        self.shown(|site| self.reached.contains(&site))
+    pub(crate) fn format_reached_sites(&self) -> Vec<String> {
+        self.format_sites(|site| self.reached.contains(&site))
     }
 
-    fn shown(&self, wanted: impl Fn(usize) -> bool) -> Vec<String> {
-        let show = |site| format!("{}: {}", self.renderer.site_place(site).short(), self.renderer.site_text(site));
-        (0..self.renderer.sites()).filter(|site| wanted(*site)).map(show).collect()
+    fn format_sites(&self, wanted: impl Fn(usize) -> bool) -> Vec<String> {
+        let show = |site| format!("{}: {}", self.renderer.site_place(site).format_position(), self.renderer.site_text(site));
+        (0..self.renderer.site_count()).filter(|site| wanted(*site)).map(show).collect()
     }
 }
 
@@ -64,7 +64,7 @@ impl Coverage {
 /// `etcd.replicas`.
 pub(crate) fn constant_values(schema: &Value, line: ServiceLine, inputs: &[&Value]) -> Vec<String> {
     let mut leaves = Vec::new();
-    collect(&Schema::new(schema).views(), line, &mut Vec::new(), &mut leaves);
+    collect_paths_of_line(&Schema::new(schema).root_views(), line, &mut Vec::new(), &mut leaves);
     let at = |input: &Value, path: &[String]| path.iter().try_fold(input, |value, key| value.get(key)).cloned();
     let varies = |path: &Vec<String>| {
         let mut found = inputs.iter().map(|input| at(input, path).unwrap_or_default());
@@ -74,17 +74,17 @@ pub(crate) fn constant_values(schema: &Value, line: ServiceLine, inputs: &[&Valu
     leaves.iter().filter(|path| !varies(path)).map(|path| show_path(path)).collect()
 }
 
-fn collect(views: &Views<'_>, line: ServiceLine, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
-    let keys = views.keys();
+fn collect_paths_of_line(views: &Views<'_>, line: ServiceLine, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
+    let keys = views.property_keys();
     if keys.is_empty() || path.len() >= MAX_DEPTH {
         found.push(path.clone());
         return;
     }
     for key in keys {
-        let child = views.child(key);
-        if let Some(child) = child.filter(|child| child.since().is_none_or(|since| since <= line)) {
+        let child = views.child_views(key);
+        if let Some(child) = child.filter(|child| child.since_line().is_none_or(|since| since <= line)) {
             path.push(key.to_owned());
-            collect(&child, line, path, found);
+            collect_paths_of_line(&child, line, path, found);
             path.pop();
         }
     }
@@ -108,10 +108,10 @@ mod tests {
         let template = "{% macro m(x) -%}\n{% if x %}a: {{ x }}{% endif %}\n{%- endmacro %}\n{% if values.a %}\n  {{ m(values.a) }}\n{% else %}\nb\n{% endif %}\n{% for i in values.l %}\n- {{ i }}\n{% endfor %}\n";
         files.insert("agent/v0.6/templates/t.yaml", template);
         let chart = Chart::from_files(&files, Kind::Agent, line("v0.6")).unwrap();
-        let mut coverage = Coverage::of(&chart).unwrap();
+        let mut coverage = Coverage::from_chart(&chart).unwrap();
         let mut after = |values: Value| {
-            coverage.add(&RenderInput { values, ..RenderInput::default() }).unwrap();
-            let missing = coverage.missing();
+            coverage.add_input(&RenderInput { values, ..RenderInput::default() }).unwrap();
+            let missing = coverage.format_unreached_sites();
             missing.iter().map(|text| text.rsplit("t.yaml:").next().unwrap().to_owned()).collect::<Vec<_>>()
         };
         assert_eq!(

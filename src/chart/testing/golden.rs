@@ -17,12 +17,12 @@ pub(crate) use snapshot;
 
 /// Returns the changes from one set of objects to the other: a line for each leaf that differs, whole objects that are
 /// new, and the names of those that are gone.
-pub(crate) fn changes(plain: &[Object], objects: &[Object]) -> String {
+pub(crate) fn format_changes(plain: &[Object], objects: &[Object]) -> String {
     let mut changes = Vec::new();
     for object in objects {
         match plain.iter().find(|old| old.id() == object.id()) {
-            Some(old) => differ(&object.id(), &old.json, &object.json, &mut changes),
-            None => changes.push(format!("+ {}\n{}", object.id(), yaml(&object.json))),
+            Some(old) => collect_differences(&object.id(), &old.json, &object.json, &mut changes),
+            None => changes.push(format!("+ {}\n{}", object.id(), golden_yaml(&object.json))),
         }
     }
     let gone = plain.iter().filter(|old| !objects.iter().any(|object| object.id() == old.id()));
@@ -31,18 +31,18 @@ pub(crate) fn changes(plain: &[Object], objects: &[Object]) -> String {
 }
 
 /// Every leaf in which two values differ: `deployment/apiserver spec.replicas: 1 -> 3`.
-fn differ(path: &str, old: &Value, new: &Value, changes: &mut Vec<String>) {
+fn collect_differences(path: &str, old: &Value, new: &Value, changes: &mut Vec<String>) {
     let separator = if path.contains(' ') { "." } else { " " };
     match (old, new) {
         (Value::Object(old), Value::Object(new)) => {
             for key in old.keys().chain(new.keys().filter(|key| !old.contains_key(*key))) {
                 let (old, new) = (old.get(key).unwrap_or(&Value::Null), new.get(key).unwrap_or(&Value::Null));
-                differ(&format!("{path}{separator}{key}"), old, new, changes);
+                collect_differences(&format!("{path}{separator}{key}"), old, new, changes);
             }
         }
         (Value::Array(old), Value::Array(new)) if old.len() == new.len() => {
             for (index, (old, new)) in old.iter().zip(new).enumerate() {
-                differ(&format!("{path}[{index}]"), old, new, changes);
+                collect_differences(&format!("{path}[{index}]"), old, new, changes);
             }
         }
         _ if old != new => changes.push(format!("{path}: {old} -> {new}")),
@@ -51,7 +51,7 @@ fn differ(path: &str, old: &Value, new: &Value, changes: &mut Vec<String>) {
 }
 
 /// An object as YAML. The bootstrap's text has tests of its own, so here it is only named.
-pub(crate) fn yaml(object: &Value) -> String {
+pub(crate) fn golden_yaml(object: &Value) -> String {
     let mut object = object.clone();
     if object["metadata"]["name"] == "fleet-bootstrap" {
         let names: Vec<&String> = object["data"].as_object().into_iter().flatten().map(|(name, _)| name).collect();

@@ -26,17 +26,17 @@ pub(crate) struct Usage {
 ///
 /// # Errors
 /// Mistakes in the templates.
-pub(crate) fn usage(chart: &Chart, schema: &Value) -> Result<Usage, Diagnostics> {
+pub(crate) fn compare_usage(chart: &Chart, schema: &Value) -> Result<Usage, Diagnostics> {
     let schema = Schema::new(schema);
-    let variables = chart.renderer()?.variables();
+    let variables = chart.renderer()?.used_variables();
     let used: BTreeSet<Vec<String>> = variables
         .iter()
         .filter_map(|path| path.strip_prefix("values."))
         .map(|path| path.split('.').map(ToOwned::to_owned).collect())
         .collect();
-    let unknown = used.iter().filter(|path| schema.at(path).is_none()).map(|path| show_path(path)).collect();
+    let unknown = used.iter().filter(|path| schema.views_at(path).is_none()).map(|path| show_path(path)).collect();
     let mut leaves = Vec::new();
-    collect(&schema.views(), &mut Vec::new(), &mut leaves);
+    collect_schema_paths(&schema.root_views(), &mut Vec::new(), &mut leaves);
     let whole = variables.contains("values");
     let is_used =
         |leaf: &Vec<String>| whole || used.iter().any(|path| leaf.starts_with(path) || path.starts_with(leaf));
@@ -44,16 +44,16 @@ pub(crate) fn usage(chart: &Chart, schema: &Value) -> Result<Usage, Diagnostics>
     Ok(Usage { unknown, unused })
 }
 
-fn collect(views: &Views<'_>, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
-    let keys = views.keys();
+fn collect_schema_paths(views: &Views<'_>, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
+    let keys = views.property_keys();
     if keys.is_empty() || path.len() >= MAX_DEPTH {
         found.push(path.clone());
         return;
     }
     for key in keys {
-        if let Some(child) = views.child(key) {
+        if let Some(child) = views.child_views(key) {
             path.push(key.to_owned());
-            collect(&child, path, found);
+            collect_schema_paths(&child, path, found);
             path.pop();
         }
     }
@@ -69,7 +69,7 @@ mod tests {
         let mut schema = schema();
         let properties = schema["$defs"]["Etcd"]["properties"].as_object_mut().unwrap();
         properties.remove("storageClass");
-        let found = usage(&chart("v0.6"), &schema).unwrap();
+        let found = compare_usage(&chart("v0.6"), &schema).unwrap();
         assert_eq!(found.unknown, ["etcd.storageClass"]);
         // The whole of `etcd` is used by a digest, so nothing below it is unused.
         assert_eq!(

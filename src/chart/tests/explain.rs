@@ -1,14 +1,14 @@
 //! Explaining fields: what is said about where they come from.
 
 use super::*;
-use crate::chart::inspect::explain::{ExplainError, Explanation, explain, parse_path, render, render_json, replace};
+use crate::chart::inspect::explain::{ExplainError, Explanation, explain_rendered_field, parse_path, render_explanations, render_json, replace_value};
 
 fn explained(
     build: impl FnOnce(ValuesBuilder) -> ValuesBuilder,
     field: &str,
 ) -> Result<Vec<Explanation>, ExplainError> {
     let chart = chart("v0.6");
-    let values = build(chart.values()).build_checked(schema()).unwrap();
+    let values = build(chart.values_builder()).build_checked(schema()).unwrap();
     explain(&chart, &input(values.to_json()), &values, &[], field)
 }
 
@@ -61,6 +61,6 @@ fn paths_are_read_with_indexes_and_quoted_keys() {
         assert!(parse_path(text).is_none(), "{text}");
     }
     let mut value = json!({"a/b": [1]});
-    replace(&mut value, &["a/b".to_owned(), "0".to_owned()], json!(2));
+    replace_value(&mut value, &["a/b".to_owned(), "0".to_owned()], json!(2));
     assert_eq!(value, json!({"a/b": [2]}));
 }

@@ -58,22 +58,22 @@ fn the_same_input_gives_the_same_bytes_and_the_same_digest() {
     let chart = chart("v0.6");
     let values = |replicas: u32| {
         let set = format!("etcd.replicas={replicas}");
-        chart.values().set(SetKind::Value, &set).build(schema).unwrap()
+        chart.values_builder().set(SetKind::Value, &set).build(schema).unwrap()
     };
     let render = |replicas| chart.render(&input(values(replicas).to_json())).unwrap();
     assert_eq!(render(3), render(3));
-    assert_eq!(render(3).digest(), render(3).digest());
-    assert_ne!(render(3).digest(), render(1).digest());
-    assert_eq!(values(3).digest(), chart.values().file("x", b"etcd: {replicas: 3}").build(schema).unwrap().digest());
+    assert_eq!(render(3).objects_digest(), render(3).objects_digest());
+    assert_ne!(render(3).objects_digest(), render(1).objects_digest());
+    assert_eq!(values(3).digest_values(), chart.values_builder().file("x", b"etcd: {replicas: 3}").build(schema).unwrap().digest_values());
 }
 
 #[test]
 fn without_a_users_values_no_schema_is_asked_for() {
     let chart = chart("v0.6");
-    assert!(chart.values().build(|| panic!("not needed")).is_ok());
-    let built = chart.values().set(SetKind::Value, "logLevel=3").build(schema).unwrap();
-    let place = built.origin(&["logLevel".to_owned()]).unwrap();
-    assert_eq!((place.place.short().as_str(), place.overrode.len()), ("--set:1:10", 1));
+    assert!(chart.values_builder().build(|| panic!("not needed")).is_ok());
+    let built = chart.values_builder().set(SetKind::Value, "logLevel=3").build(schema).unwrap();
+    let place = built.find_origin(&["logLevel".to_owned()]).unwrap();
+    assert_eq!((place.place.format_position().as_str(), place.overrode.len()), ("--set:1:10", 1));
 }
 
 #[test]

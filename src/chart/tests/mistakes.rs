@@ -6,7 +6,7 @@ use super::*;
 
 /// Builds the test chart's values with what a test adds.
 fn build(add: impl FnOnce(ValuesBuilder) -> ValuesBuilder) -> Result<ValuesTree, Diagnostics> {
-    add(chart("v0.6").values()).build(schema)
+    add(chart("v0.6").values_builder()).build(schema)
 }
 
 fn from_file(text: &str) -> String {
@@ -20,10 +20,10 @@ fn from_set(kind: SetKind, argument: &str) -> String {
 fn shown(outcome: Result<ValuesTree, Diagnostics>) -> String {
     match outcome {
         Ok(values) => {
-            let warnings: Vec<String> = values.warnings().iter().map(|warning| warning.render(false)).collect();
+            let warnings: Vec<String> = values.warnings().iter().map(|warning| warning.render_diagnostic(false)).collect();
             format!("ACCEPTED\n{}", warnings.join("\n"))
         }
-        Err(errors) => errors.render(false),
+        Err(errors) => errors.render_diagnostics(false),
     }
 }
 
@@ -115,7 +115,7 @@ fn wrong_sets_are_explained() {
         (SetKind::File, "name=/no/such/file"),
         (SetKind::File, "name=/"),
     ];
-    insta::assert_snapshot!(all(cases.map(|(kind, text)| (format!("{} {text}", kind.flag()), from_set(kind, text)))));
+    insta::assert_snapshot!(all(cases.map(|(kind, text)| (format!("{} {text}", kind.flag_name()), from_set(kind, text)))));
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn errors_of_all_sources_come_at_once_and_in_order() {
             .flag("--exposure", "exposure", "Nodeport")
     })
     .unwrap_err();
-    let places: Vec<String> = errors.0.iter().map(|error| error.place.as_ref().unwrap().short()).collect();
+    let places: Vec<String> = errors.0.iter().map(|error| error.place.as_ref().unwrap().format_position()).collect();
     assert_eq!(places, ["--set:1:15", "b.yaml:1:11", "a.yaml:1:1", "a.yaml:2:7", "--exposure:1:1"]);
     let codes: Value = serde_json::to_value(&errors).unwrap();
     assert_eq!(codes[2]["code"], "unknown-key");
@@ -262,7 +262,7 @@ fn an_unknown_key_without_a_value_is_unknown_all_the_same() {
     assert!(shown(taken_back).starts_with("ACCEPTED"));
     assert!(from_file("etcd: {labels: {a: null}}\n").starts_with("ACCEPTED"));
     // Recorded ones may be of a value that an earlier line had.
-    assert!(shown(build(|values| values.recorded(&json!({"zzz": null})))).starts_with("ACCEPTED"));
+    assert!(shown(build(|values| values.with_recorded(&json!({"zzz": null})))).starts_with("ACCEPTED"));
     let many: String = (0..20_000).map(|number| format!("k{number}:\n")).collect();
     let errors = build(|values| values.file("a.yaml", many.as_bytes())).unwrap_err();
     assert_eq!((errors.0.len(), errors.0.last().unwrap().message.contains("19950")), (51, true), "{errors}");

@@ -5,7 +5,7 @@ use proptest::test_runner::Config;
 
 use super::hostile::hostile;
 use super::*;
-use crate::chart::yaml::node::{Node, Origin, Sources, merge};
+use crate::chart::yaml::node::{Node, Origin, Sources, merge_nodes};
 
 /// Number of strings that one render takes: most of a render's cost is the same for one and for many.
 const BATCH: u32 = 50;
@@ -119,8 +119,8 @@ fn objects_read_back_as_they_were_written() {
                 &value
             );
             let mut sources = Sources::default();
-            let source = sources.add("x", text);
-            let node = crate::chart::yaml::read::read(&sources, source)
+            let source = sources.add_source("x", text);
+            let node = crate::chart::yaml::read::read_source(&sources, source)
                 .map_err(|errors| TestCaseError::fail(format!("{errors:?}")))?;
             prop_assert_eq!(node.unwrap().to_json(), value);
             Ok(())
@@ -168,8 +168,8 @@ proptest! {
     #[test]
     fn layers_merge_the_same_however_they_are_grouped(a in tree(), b in tree(), c in tree()) {
         let node = |value: &Value| Node::from_json(value, Origin::default());
-        let left = merge(merge(node(&a), node(&b)), node(&c)).to_json();
-        let right = merge(node(&a), merge(node(&b), node(&c))).to_json();
+        let left = merge_nodes(merge_nodes(node(&a), node(&b)), node(&c)).to_json();
+        let right = merge_nodes(node(&a), merge_nodes(node(&b), node(&c))).to_json();
         prop_assert_eq!(&left, &right);
         prop_assert_eq!(left, model(&model(&strip(&a), &b), &c));
     }
@@ -182,22 +182,22 @@ proptest! {
         for kind in kinds {
             builder = builder.set_with(kind, &both, &|_| Ok(Vec::new())).set_with(kind, &format!("a.b={both}"), &|_| Ok(Vec::new()));
         }
-        let _ = builder.peek().map_err(|errors| errors.render(true));
+        let _ = builder.peek_values().map_err(|errors| errors.render_diagnostics(true));
     }
 
     #[test]
     fn nothing_makes_preparing_a_template_panic(text in hostile(), more in hostile()) {
         let source = format!("a: {text}{{{{ values }}}}{more}");
-        let _ = render::prepare("t.yaml", &source, 0, &mut Vec::new(), render::Marks::Places).map_err(|error| error.render(false));
+        let _ = render::prepare_template("t.yaml", &source, 0, &mut Vec::new(), render::Marks::Places).map_err(|error| error.render_diagnostic(false));
     }
 
     #[test]
     fn text_given_as_text_arrives_as_it_was(text in hostile()) {
         let escaped: String = text.chars().flat_map(|c| if matches!(c, ',' | '\\' | '{' | '}') { vec!['\\', c] } else { vec![c] }).collect();
-        let values = ValuesBuilder::new(None).set(SetKind::Text, &format!("a={escaped}")).peek();
+        let values = ValuesBuilder::new(None).set(SetKind::Text, &format!("a={escaped}")).peek_values();
         prop_assert_eq!(&values.unwrap()["a"], &text);
         let quoted = json!({"a": text}).to_string();
-        let values = ValuesBuilder::new(None).file("x.json", quoted.as_bytes()).peek();
+        let values = ValuesBuilder::new(None).file("x.json", quoted.as_bytes()).peek_values();
         prop_assert_eq!(&values.unwrap()["a"], &text);
     }
 }
@@ -212,7 +212,7 @@ proptest! {
         files.insert("agent/v0.6/chart.yaml", "kind: agent\nline: v0.6\nstages: [{name: all, title: All, templates: [t.yaml]}]\n");
         files.insert("agent/v0.6/templates/t.yaml", format!("a: {text}{{{{ values }}}}{more}"));
         if let Ok(chart) = Chart::from_files(&files, Kind::Agent, line("v0.6")) {
-            let _ = chart.render(&RenderInput::default()).map_err(|errors| errors.render(false));
+            let _ = chart.render(&RenderInput::default()).map_err(|errors| errors.render_diagnostics(false));
         }
     }
 }

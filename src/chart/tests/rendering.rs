@@ -33,7 +33,7 @@ fn data(body: &str, values: Value) -> Result<Value, Diagnostics> {
 }
 
 fn error(body: &str, values: Value) -> String {
-    data(body, values).unwrap_err().render(false)
+    data(body, values).unwrap_err().render_diagnostics(false)
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use crate::chart::depth::{self, MAX_DEPTH};
 use crate::chart::diagnostic::{Diagnostic, Place};
 use crate::chart::yaml::json::Json;
-use crate::chart::yaml::node::{Data, Entry, Mapping, Node, Origin, merge, show_path};
-use crate::chart::yaml::scalar::shorten;
+use crate::chart::yaml::node::{Data, Entry, Mapping, Node, Origin, merge_nodes, show_path};
+use crate::chart::yaml::scalar::shorten_text;
 
 use super::SetKind;
 
@@ -20,7 +20,7 @@ pub(super) struct Assignment {
 
 impl Assignment {
     /// The path as keys and numbers.
-    pub(super) fn keys(&self) -> Vec<String> {
+    pub(super) fn path_keys(&self) -> Vec<String> {
         self.path.iter().map(|part| part.name.clone()).collect()
     }
 }
@@ -44,30 +44,30 @@ struct Argument<'t> {
 }
 
 impl Argument<'_> {
-    fn origin(&self, start: usize, end: usize) -> Origin {
+    fn argument_origin(&self, start: usize, end: usize) -> Origin {
         let offset = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         Origin { source: self.source, start: offset(start), end: offset(end) }
     }
 
-    fn place(&self, start: usize, end: usize) -> Place {
+    fn argument_place(&self, start: usize, end: usize) -> Place {
         let mut place = Place::in_text(self.flag, self.text, start, end);
         crate::chart::yaml::redact::hide_behind_secret_key(&mut place);
         place
     }
 
-    fn error(&self, start: usize, end: usize, message: impl Into<String>, label: &str) -> Diagnostic {
-        Diagnostic::error("set-syntax", message).at(self.place(start, end)).label(label).help(format!(
+    fn set_syntax_error(&self, start: usize, end: usize, message: impl Into<String>, label: &str) -> Diagnostic {
+        Diagnostic::error("set-syntax", message).at(self.argument_place(start, end)).label(label).help(format!(
             "write `{} path.to.key=value`; a comma, dot or `=` that belongs to the text needs `\\` before it",
             self.flag
         ))
     }
 
-    fn rest(&self) -> &str {
+    fn remaining_text(&self) -> &str {
         &self.text[self.at..]
     }
 
     /// Text up to one of the stop characters, backslashes taken away.
-    fn until(&mut self, stops: &[char]) -> String {
+    fn read_until(&mut self, stops: &[char]) -> String {
         let mut found = String::new();
         let mut characters = self.text[self.at..].char_indices();
         let start = self.at;
@@ -88,34 +88,34 @@ impl Argument<'_> {
         found
     }
 
-    fn path(&mut self) -> Result<Vec<PathPart>, Diagnostic> {
+    fn read_path(&mut self) -> Result<Vec<PathPart>, Diagnostic> {
         let mut path: Vec<PathPart> = Vec::new();
         loop {
             let start = self.at;
-            if self.rest().starts_with('[') && !path.is_empty() {
-                let Some(length) = self.rest().find(']') else {
-                    return Err(self.error(start, self.text.len(), "the bracket is not closed", "`]` is missing"));
+            if self.remaining_text().starts_with('[') && !path.is_empty() {
+                let Some(length) = self.remaining_text().find(']') else {
+                    return Err(self.set_syntax_error(start, self.text.len(), "the bracket is not closed", "`]` is missing"));
                 };
                 let digits = &self.text[start + 1..start + length];
                 let index = digits.parse::<usize>().ok().filter(|&index| index <= MAX_INDEX);
                 let Some(index) = index else {
-                    let message = format!("`{}` is not an index of a list", shorten(digits));
-                    return Err(self.error(start + 1, start + length, message, "a number from 0 is needed"));
+                    let message = format!("`{}` is not an index of a list", shorten_text(digits));
+                    return Err(self.set_syntax_error(start + 1, start + length, message, "a number from 0 is needed"));
                 };
                 self.at = start + length + 1;
                 path.push(PathPart {
                     name: index.to_string(),
                     index: Some(index),
-                    origin: self.origin(start, self.at),
+                    origin: self.argument_origin(start, self.at),
                 });
             } else {
-                let name = self.until(&['.', '[', '=', ',']);
+                let name = self.read_until(&['.', '[', '=', ',']);
                 if name.is_empty() {
-                    return Err(self.error(start, start + 1, "a key is missing", "before this"));
+                    return Err(self.set_syntax_error(start, start + 1, "a key is missing", "before this"));
                 }
-                path.push(PathPart { name, index: None, origin: self.origin(start, self.at) });
+                path.push(PathPart { name, index: None, origin: self.argument_origin(start, self.at) });
             }
-            match self.rest().chars().next() {
+            match self.remaining_text().chars().next() {
                 Some('=') => {
                     self.at += 1;
                     return Ok(path);
@@ -123,78 +123,78 @@ impl Argument<'_> {
                 Some('.') => self.at += 1,
                 Some('[') => {}
                 _ => {
-                    let message = format!("`{}` has no value", shorten(&show_path_of(&path)));
-                    return Err(self.error(start, self.at, message, "`=` and a value are missing"));
+                    let message = format!("`{}` has no value", shorten_text(&show_path_of(&path)));
+                    return Err(self.set_syntax_error(start, self.at, message, "`=` and a value are missing"));
                 }
             }
         }
     }
 
     /// Any JSON, for the value at a path.
-    fn json(&mut self, path: &[PathPart]) -> Result<Node, Diagnostic> {
+    fn read_json(&mut self, path: &[PathPart]) -> Result<Node, Diagnostic> {
         let start = self.at;
-        let mut stream = serde_json::Deserializer::from_str(self.rest()).into_iter::<Json>();
+        let mut stream = serde_json::Deserializer::from_str(self.remaining_text()).into_iter::<Json>();
         let json = match stream.next() {
             Some(Ok(json)) => json,
             Some(Err(error)) => {
-                let lines = self.rest().split_inclusive('\n').take(error.line().saturating_sub(1));
+                let lines = self.remaining_text().split_inclusive('\n').take(error.line().saturating_sub(1));
                 let before: usize = lines.map(str::len).sum();
                 let at = (start + before + error.column().saturating_sub(1)).min(self.text.len());
-                return Err(self.error(at, at + 1, "this is not JSON", "here"));
+                return Err(self.set_syntax_error(at, at + 1, "this is not JSON", "here"));
             }
-            None => return Err(self.error(start, start, "the JSON value is missing", "here")),
+            None => return Err(self.set_syntax_error(start, start, "the JSON value is missing", "here")),
         };
         self.at = start + stream.byte_offset();
         if json.is_too_deep {
-            return Err(depth::too_deep(self.place(start, self.at)));
+            return Err(depth::too_deep(self.argument_place(start, self.at)));
         }
         if let Some(twice) = json.twice {
             let whole: Vec<String> = path.iter().map(|part| part.name.clone()).chain(twice).collect();
-            let message = format!("the key `{}` is given twice", shorten(&show_path(&whole)));
-            let place = self.place(start, self.at);
+            let message = format!("the key `{}` is given twice", shorten_text(&show_path(&whole)));
+            let place = self.argument_place(start, self.at);
             return Err(Diagnostic::error("duplicate-key", message).at(place).label("in this JSON"));
         }
-        Ok(Node::from_json(&json.value, self.origin(start, self.at)))
+        Ok(Node::from_json(&json.value, self.argument_origin(start, self.at)))
     }
 
     /// A path and the value for it; together they nest no deeper than the values of a file.
-    fn assignment(&mut self, kind: SetKind, read: ReadFile<'_>) -> Result<Assignment, Diagnostic> {
-        let path = self.path()?;
+    fn read_assignment(&mut self, kind: SetKind, read: ReadFile<'_>) -> Result<Assignment, Diagnostic> {
+        let path = self.read_path()?;
         if let Some(part) = path.get(MAX_DEPTH) {
             return Err(self.too_deep(part.origin));
         }
-        let node = self.value(kind, &path, read)?;
-        match depth::beyond(&node, path.len()) {
+        let node = self.read_assigned_value(kind, &path, read)?;
+        match depth::find_too_deep(&node, path.len()) {
             Some(origin) => Err(self.too_deep(origin)),
             None => Ok(Assignment { path, node }),
         }
     }
 
     fn too_deep(&self, origin: Origin) -> Diagnostic {
-        depth::too_deep(self.place(origin.start as usize, origin.end as usize))
+        depth::too_deep(self.argument_place(origin.start as usize, origin.end as usize))
     }
 
-    fn value(&mut self, kind: SetKind, path: &[PathPart], read: ReadFile<'_>) -> Result<Node, Diagnostic> {
+    fn read_assigned_value(&mut self, kind: SetKind, path: &[PathPart], read: ReadFile<'_>) -> Result<Node, Diagnostic> {
         let start = self.at;
         match kind {
-            SetKind::Json => self.json(path),
+            SetKind::Json => self.read_json(path),
             SetKind::File => {
-                let path = self.until(&[',']);
-                let origin = self.origin(start, self.at);
+                let path = self.read_until(&[',']);
+                let origin = self.argument_origin(start, self.at);
                 let content =
                     read(&path).map_err(|problem| problem.at(Place::in_text(self.flag, self.text, start, self.at)))?;
                 Ok(Node::new(Data::Text(content), origin))
             }
-            SetKind::Value | SetKind::Text if self.rest().starts_with('{') => {
+            SetKind::Value | SetKind::Text if self.remaining_text().starts_with('{') => {
                 self.at += 1;
                 let mut items = Vec::new();
                 loop {
                     let from = self.at;
-                    let item = self.until(&[',', '}']);
-                    let origin = self.origin(from, self.at);
-                    let end = self.rest().chars().next();
+                    let item = self.read_until(&[',', '}']);
+                    let origin = self.argument_origin(from, self.at);
+                    let end = self.remaining_text().chars().next();
                     if !(end == Some('}') && items.is_empty() && item.is_empty()) {
-                        items.push(scalar(kind, &item, origin));
+                        items.push(scalar_node(kind, &item, origin));
                     }
                     match end {
                         Some(',') => self.at += 1,
@@ -202,14 +202,14 @@ impl Argument<'_> {
                             self.at += 1;
                             break;
                         }
-                        None => return Err(self.error(start, start + 1, "the brace is not closed", "`}` is missing")),
+                        None => return Err(self.set_syntax_error(start, start + 1, "the brace is not closed", "`}` is missing")),
                     }
                 }
-                Ok(Node::new(Data::List(items), self.origin(start, self.at)))
+                Ok(Node::new(Data::List(items), self.argument_origin(start, self.at)))
             }
             SetKind::Value | SetKind::Text => {
-                let text = self.until(&[',']);
-                Ok(scalar(kind, &text, self.origin(start, self.at)))
+                let text = self.read_until(&[',']);
+                Ok(scalar_node(kind, &text, self.argument_origin(start, self.at)))
             }
         }
     }
@@ -219,39 +219,39 @@ fn show_path_of(path: &[PathPart]) -> String {
     show_path(&path.iter().map(|part| part.name.clone()).collect::<Vec<_>>())
 }
 
-fn scalar(kind: SetKind, text: &str, origin: Origin) -> Node {
+fn scalar_node(kind: SetKind, text: &str, origin: Origin) -> Node {
     match kind {
         // An empty value is empty text, as in Helm; to delete, say `null`.
-        SetKind::Value if !text.is_empty() => Node::plain(text, origin),
+        SetKind::Value if !text.is_empty() => Node::from_plain_scalar(text, origin),
         _ => Node::new(Data::Text(text.to_owned()), origin),
     }
 }
 
 /// Reads one argument: `a.b=1,c[0].d=x`. `source` is its number among the sources, of which it is the text.
-pub(super) fn parse(kind: SetKind, text: &str, source: u32, read: ReadFile<'_>) -> Result<Vec<Assignment>, Diagnostic> {
-    let mut argument = Argument { flag: kind.flag(), text, source, at: 0 };
+pub(super) fn parse_assignments(kind: SetKind, text: &str, source: u32, read: ReadFile<'_>) -> Result<Vec<Assignment>, Diagnostic> {
+    let mut argument = Argument { flag: kind.flag_name(), text, source, at: 0 };
     let mut assignments = Vec::new();
     // The whole of the values as one object.
     if kind == SetKind::Json && text.trim_start().starts_with('{') {
-        let node = argument.value(kind, &[], read)?;
-        let rest = argument.rest();
+        let node = argument.read_assigned_value(kind, &[], read)?;
+        let rest = argument.remaining_text();
         let at = argument.at + rest.len() - rest.trim_start().len();
         return match text[at..].chars().next() {
             None => Ok(vec![Assignment { path: Vec::new(), node }]),
             Some(_) => {
-                Err(argument.error(at, text.len(), "the object ends before this", "give this by a flag of its own"))
+                Err(argument.set_syntax_error(at, text.len(), "the object ends before this", "give this by a flag of its own"))
             }
         };
     }
     // As in Helm: nothing at all, and nothing behind the last comma, set nothing.
-    while !argument.rest().is_empty() {
-        assignments.push(argument.assignment(kind, read)?);
-        match argument.rest().chars().next() {
+    while !argument.remaining_text().is_empty() {
+        assignments.push(argument.read_assignment(kind, read)?);
+        match argument.remaining_text().chars().next() {
             None => break,
             Some(',') => argument.at += 1,
             Some(_) => {
                 let at = argument.at;
-                return Err(argument.error(at, at + 1, "a comma is missing", "before this"));
+                return Err(argument.set_syntax_error(at, at + 1, "a comma is missing", "before this"));
             }
         }
     }
@@ -259,7 +259,7 @@ pub(super) fn parse(kind: SetKind, text: &str, source: u32, read: ReadFile<'_>) 
 }
 
 /// Writes the value into the tree. Missing mappings and lists on the way are made.
-pub(super) fn apply(
+pub(super) fn apply_assignment(
     root: &mut Node,
     assignment: Assignment,
     place: impl Fn(Origin) -> Place,
@@ -311,7 +311,7 @@ pub(super) fn apply(
         };
     }
     let below = std::mem::replace(node, Node::new(Data::Null, assignment.node.origin));
-    *node = if is_fresh { assignment.node } else { merge(below, assignment.node) };
+    *node = if is_fresh { assignment.node } else { merge_nodes(below, assignment.node) };
     Ok(())
 }
 
@@ -325,8 +325,8 @@ mod tests {
         let mut root = Node::from_json(start, Origin::default());
         for argument in arguments {
             let read = |path: &str| Ok(format!("<{path}>"));
-            for assignment in parse(kind, argument, 0, &read).map_err(|error| error.message)? {
-                apply(&mut root, assignment, |_| Place::in_text("", "", 0, 0)).map_err(|error| error.message)?;
+            for assignment in parse_assignments(kind, argument, 0, &read).map_err(|error| error.message)? {
+                apply_assignment(&mut root, assignment, |_| Place::in_text("", "", 0, 0)).map_err(|error| error.message)?;
             }
         }
         Ok(root.to_json())
@@ -379,7 +379,7 @@ mod tests {
             assert!(set(SetKind::Json, &start, &[argument]).is_err(), "{argument}");
         }
         for (argument, column) in [(r#"{"b": 1} garbage,x"#, 10), (r#"{"b": 1},s=2"#, 9)] {
-            let error = parse(SetKind::Json, argument, 0, &|_| Ok(String::new())).unwrap_err();
+            let error = parse_assignments(SetKind::Json, argument, 0, &|_| Ok(String::new())).unwrap_err();
             assert_eq!(error.message, "the object ends before this", "{argument}");
             assert_eq!(error.place.map(|place| place.column), Some(column), "{argument}");
         }
@@ -403,7 +403,7 @@ mod tests {
         for (argument, line, column) in
             [("a=[1,,2]", 1, 6), ("a={\n  \"b\": x}", 2, 8), ("a=1,b=[\n1,\n  oops]", 3, 3), ("{\"a\":\n\n ä}", 3, 2)]
         {
-            let error = parse(SetKind::Json, argument, 0, &|_| Ok(String::new())).unwrap_err();
+            let error = parse_assignments(SetKind::Json, argument, 0, &|_| Ok(String::new())).unwrap_err();
             let place = error.place.unwrap();
             assert_eq!((place.line, place.column), (line, column), "{argument}");
         }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::api::version::ServiceLine;
 use crate::chart::diagnostic::{Diagnostic, Diagnostics, Place};
-use crate::chart::yaml::node::{Data, Entry, Node, Origin, Sources, merge};
+use crate::chart::yaml::node::{Data, Entry, Node, Origin, Sources, merge_nodes};
 use crate::chart::yaml::read;
 use crate::chart::yaml::redact::hide_behind_secret_key;
 
@@ -31,7 +31,7 @@ pub enum SetKind {
 
 impl SetKind {
     /// The flag, for people.
-    pub fn flag(self) -> &'static str {
+    pub fn flag_name(self) -> &'static str {
         match self {
             Self::Value => "--set",
             Self::Text => "--set-string",
@@ -92,7 +92,7 @@ pub struct ValuesBuilder {
 /// Name of the source of recorded values in errors and explanations.
 pub(super) const RECORDED: &str = "the recorded values";
 
-fn whole(source: u32) -> Origin {
+fn whole_source(source: u32) -> Origin {
     Origin { source, start: 0, end: 0 }
 }
 
@@ -114,8 +114,8 @@ impl ValuesBuilder {
         }
     }
 
-    fn document(&mut self, name: &str, text: String) -> Option<Node> {
-        let source = self.sources.add(name, text);
+    fn add_document(&mut self, name: &str, text: String) -> Option<Node> {
+        let source = self.sources.add_source(name, text);
         let (root, problems) = read::read_on(&self.sources, source);
         self.problems.extend(problems);
         match root {
@@ -125,7 +125,7 @@ impl ValuesBuilder {
                         "not-a-mapping",
                         format!("values are a mapping, but {name} is {}", node.type_name()),
                     )
-                    .at(self.sources.place(Origin { end: node.origin.start, ..node.origin }))
+                    .at(self.sources.place_at(Origin { end: node.origin.start, ..node.origin }))
                     .label("a mapping of keys to values is expected"),
                 );
                 None
@@ -137,7 +137,7 @@ impl ValuesBuilder {
     /// Adds chart defaults: YAML.
     #[must_use]
     pub fn defaults(mut self, name: &str, text: &str) -> Self {
-        let node = self.document(name, text.to_owned());
+        let node = self.add_document(name, text.to_owned());
         self.defaults.extend(node);
         self
     }
@@ -145,12 +145,12 @@ impl ValuesBuilder {
     /// Adds one default at a path (`images.etcd`): a node of a text, and the name of that for people.
     #[must_use]
     pub(in crate::chart) fn default_at(mut self, name: &str, text: &str, path: &str, node: &Node) -> Self {
-        let known = self.sources.named(name);
-        let source = known.unwrap_or_else(|| self.sources.add(name, text));
+        let known = self.sources.find_source(name);
+        let source = known.unwrap_or_else(|| self.sources.add_source(name, text));
         let mut node = node.clone().in_source(source);
         for part in path.rsplit('.') {
             let origin = node.origin;
-            let mut above = Node::map(origin);
+            let mut above = Node::empty_map(origin);
             if let Data::Map(map) = &mut above.data {
                 map.entries.insert(part.to_owned(), Entry { key: origin, node });
             }
@@ -162,7 +162,7 @@ impl ValuesBuilder {
 
     /// Has the user's images checked against those of the service version.
     #[must_use]
-    pub(in crate::chart) fn images(mut self, images: Vec<VersionImage>) -> Self {
+    pub(in crate::chart) fn with_version_images(mut self, images: Vec<VersionImage>) -> Self {
         self.images = images;
         self
     }
@@ -174,22 +174,22 @@ impl ValuesBuilder {
 
     /// The merged values without a schema, with their places.
     pub(super) fn peek_tree(&self) -> Result<ValuesTree, Diagnostics> {
-        self.clone().finish(None, false)
+        self.clone().merge_layers(None, false)
     }
 
     /// Accepts any image, for values that have been installed already.
     #[must_use]
     pub fn any_image(self) -> Self {
-        self.images(Vec::new())
+        self.with_version_images(Vec::new())
     }
 
     /// Adds a `--values` file: YAML or JSON as bytes, and its name for people.
     #[must_use]
     pub fn file(mut self, name: &str, bytes: &[u8]) -> Self {
         self.by_user = true;
-        match read::text(name, bytes) {
+        match read::decode_text(name, bytes) {
             Ok(text) => {
-                let node = self.document(name, text);
+                let node = self.add_document(name, text);
                 self.files.extend(node);
             }
             Err(problem) => self.problems.push(problem),
@@ -199,9 +199,9 @@ impl ValuesBuilder {
 
     /// Adds the values of an earlier install, which lie above the defaults and below all that is given now.
     #[must_use]
-    pub fn recorded(mut self, values: &Value) -> Self {
+    pub fn with_recorded(mut self, values: &Value) -> Self {
         self.by_user = true;
-        let node = self.document(RECORDED, values.to_string());
+        let node = self.add_document(RECORDED, values.to_string());
         self.recorded.extend(node);
         self
     }
@@ -234,9 +234,9 @@ impl ValuesBuilder {
         read: &dyn Fn(&str) -> Result<Vec<u8>, Diagnostic>,
     ) -> Self {
         self.by_user = true;
-        let source = self.sources.add(kind.flag(), argument);
-        let read = |path: &str| read::text(path, &read(path)?);
-        match assign::parse(kind, argument, source, &read) {
+        let source = self.sources.add_source(kind.flag_name(), argument);
+        let read = |path: &str| read::decode_text(path, &read(path)?);
+        match assign::parse_assignments(kind, argument, source, &read) {
             Ok(assignments) => self.sets.extend(assignments),
             Err(problem) => self.problems.push(problem),
         }
@@ -247,7 +247,7 @@ impl ValuesBuilder {
     #[must_use]
     pub fn flag(mut self, flag: &str, path: &str, value: &str) -> Self {
         self.by_user = true;
-        let source = self.sources.add(flag, value);
+        let source = self.sources.add_source(flag, value);
         let end = u32::try_from(value.len()).unwrap_or(u32::MAX);
         let origin = Origin { source, start: 0, end };
         let part = |name: &str| assign::PathPart { name: name.to_owned(), index: None, origin };
@@ -263,9 +263,9 @@ impl ValuesBuilder {
     pub fn flag_names(mut self, flag: &str, path: &str, names: &[String]) -> Self {
         let mut items = Vec::with_capacity(names.len());
         for name in names {
-            let source = self.sources.add(flag, name.clone());
+            let source = self.sources.add_source(flag, name.clone());
             let origin = Origin { source, start: 0, end: u32::try_from(name.len()).unwrap_or(u32::MAX) };
-            let mut item = Node::map(origin);
+            let mut item = Node::empty_map(origin);
             if let Data::Map(map) = &mut item.data {
                 let node = Node::new(Data::Text(name.clone()), origin);
                 map.entries.insert("name".to_owned(), Entry { key: origin, node });
@@ -287,7 +287,7 @@ impl ValuesBuilder {
     /// Everything that is wrong, in the order of the sources.
     pub fn build(self, schema: impl FnOnce() -> Value) -> Result<ValuesTree, Diagnostics> {
         let checked = self.by_user;
-        self.finish(checked.then(schema), true)
+        self.merge_layers(checked.then(schema), true)
     }
 
     /// Lays the layers over one another as [`ValuesBuilder::build`] does, and always checks all of it against the
@@ -296,15 +296,15 @@ impl ValuesBuilder {
     /// # Errors
     /// Everything that is wrong.
     pub fn build_checked(self, schema: Value) -> Result<ValuesTree, Diagnostics> {
-        self.finish(Some(schema), false)
+        self.merge_layers(Some(schema), false)
     }
 
     /// The merged values without a schema, for a first look (such as at `name`); syntax errors only.
     ///
     /// # Errors
     /// Everything that cannot be read.
-    pub fn peek(&self) -> Result<Value, Diagnostics> {
-        Ok(self.clone().finish(None, false)?.to_json())
+    pub fn peek_values(&self) -> Result<Value, Diagnostics> {
+        Ok(self.clone().merge_layers(None, false)?.to_json())
     }
 
     /// The text of one value, as it was written, before a schema says what it is: `2024` of `name: 2024`.
@@ -312,7 +312,7 @@ impl ValuesBuilder {
     /// # Errors
     /// Everything that cannot be read, or that the value is a list or a mapping.
     pub fn peek_text(&self, key: &str) -> Result<Option<String>, Diagnostics> {
-        self.clone().finish(None, false)?.text(&[key.to_owned()])
+        self.clone().merge_layers(None, false)?.text_at_path(&[key.to_owned()])
     }
 
     /// Returns the text as [`ValuesBuilder::peek_text`] does, with the place at which it was given.
@@ -321,30 +321,30 @@ impl ValuesBuilder {
     /// As [`ValuesBuilder::peek_text`].
     pub fn peek_at(&self, key: &str) -> Result<Option<(String, Place)>, Diagnostics> {
         let path = [key.to_owned()];
-        let tree = self.clone().finish(None, false)?;
-        let text = tree.text(&path)?;
-        Ok(text.zip(tree.origin(&path).map(|origin| origin.place)))
+        let tree = self.clone().merge_layers(None, false)?;
+        let text = tree.text_at_path(&path)?;
+        Ok(text.zip(tree.find_origin(&path).map(|origin| origin.place)))
     }
 
-    fn finish(mut self, schema: Option<Value>, defaults_are_right: bool) -> Result<ValuesTree, Diagnostics> {
-        let mut root = Node::map(whole(0));
+    fn merge_layers(mut self, schema: Option<Value>, defaults_are_right: bool) -> Result<ValuesTree, Diagnostics> {
+        let mut root = Node::empty_map(whole_source(0));
         if let Some(schema) = &schema {
             // Before anything is shown: also what is overridden later must not show.
             let trees = self.defaults.iter().chain(&self.recorded).chain(&self.files).map(Layer::Tree);
             let sets = self.sets.iter().chain(&self.flags).map(Layer::Set);
             let masks: Vec<Origin> =
                 trees.chain(sets).flat_map(|layer| validate::secret_spans(schema, &layer)).collect();
-            self.sources.mask(&masks);
+            self.sources.mask_origins(&masks);
         }
         let user_from = self.defaults.iter().map(|node| node.origin.source + 1).max().unwrap_or(0);
-        root = self.defaults.into_iter().fold(root, merge);
+        root = self.defaults.into_iter().fold(root, merge_nodes);
         let right = (defaults_are_right && schema.is_some()).then(|| root.to_json());
-        let taken_back = self.recorded.into_iter().reduce(merge).map(|recorded| (root.clone(), recorded));
-        root = taken_back.iter().map(|(_, recorded)| recorded.clone()).chain(self.files).fold(root, merge);
+        let taken_back = self.recorded.into_iter().reduce(merge_nodes).map(|recorded| (root.clone(), recorded));
+        root = taken_back.iter().map(|(_, recorded)| recorded.clone()).chain(self.files).fold(root, merge_nodes);
         for assignment in self.sets.into_iter().chain(self.flags) {
             let sources = &self.sources;
-            let place = |origin| -> Place { sources.place(origin) };
-            if let Err(problem) = assign::apply(&mut root, assignment, place) {
+            let place = |origin| -> Place { sources.place_at(origin) };
+            if let Err(problem) = assign::apply_assignment(&mut root, assignment, place) {
                 self.problems.push(problem);
             }
         }
@@ -353,8 +353,8 @@ impl ValuesBuilder {
         }
         let mut warnings = Vec::new();
         if let Some(schema) = &schema {
-            let mut found = validate::validate(&mut root, schema, &self.sources, self.line, user_from, right.as_ref());
-            found.extend(images::compare(&root, &self.images, self.line, &self.sources, user_from));
+            let mut found = validate::validate_values(&mut root, schema, &self.sources, self.line, user_from, right.as_ref());
+            found.extend(images::check_image_tags(&root, &self.images, self.line, &self.sources, user_from));
             let (errors, notes): (Vec<_>, Vec<_>) =
                 found.into_iter().partition(|problem| problem.severity == crate::chart::Severity::Error);
             warnings = notes;
@@ -363,7 +363,7 @@ impl ValuesBuilder {
             let said: Vec<Place> = self.problems.iter().filter_map(|problem| problem.place.clone()).collect();
             for mut error in errors {
                 if let Some(place) = &mut error.place {
-                    if said.iter().any(|at| at.is(place)) {
+                    if said.iter().any(|at| at.is_same_position(place)) {
                         continue;
                     }
                     if unread {
@@ -410,7 +410,7 @@ fn take_back(node: &mut Node, default: &Node, recorded: &Node) {
 /// Returns a flag's argument as data: the schema takes it as text where it wants text, and `--replicas 3` as a number
 /// where it wants one.
 fn flag_data(value: &str) -> Data {
-    match Node::plain(value, Origin::default()).data {
+    match Node::from_plain_scalar(value, Origin::default()).data {
         Data::Null => Data::Text(value.to_owned()),
         data => data,
     }

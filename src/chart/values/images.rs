@@ -28,7 +28,7 @@ pub(in crate::chart) fn version_of_tag(tag: &str) -> Option<ServiceVersion> {
 }
 
 /// Compares the tags in `root` with those of the version; tags from sources below `user_from` are the version's own.
-pub(super) fn compare(
+pub(super) fn check_image_tags(
     root: &Node,
     images: &[VersionImage],
     line: Option<ServiceLine>,
@@ -38,10 +38,10 @@ pub(super) fn compare(
     let Some(line) = line else { return Vec::new() };
     let compared = images.iter().filter_map(|image| {
         let path: Vec<String> = image.path.split('.').chain(["tag"]).map(str::to_owned).collect();
-        let node = root.at(&path).filter(|node| node.origin.source >= user_from)?;
+        let node = root.find_at_path(&path).filter(|node| node.origin.source >= user_from)?;
         let Data::Text(tag) = &node.data else { return None };
         let problem = compare_tag(image, tag, line)?;
-        Some(problem.at(sources.place(node.origin)).path(format!("{}.tag", image.path)))
+        Some(problem.at(sources.place_at(node.origin)).path(format!("{}.tag", image.path)))
     });
     compared.collect()
 }
@@ -51,8 +51,8 @@ fn compare_tag(image: &VersionImage, tag: &str, line: ServiceLine) -> Option<Dia
     if tag.is_empty() || is_tag(tag, expected) {
         return None;
     }
-    if let Some(other) = version_of_tag(tag).filter(|version| *is_own && version.line() != line) {
-        let message = format!("`{path}.tag` is of service version {}, but this is {line}", other.line());
+    if let Some(other) = version_of_tag(tag).filter(|version| *is_own && version.service_line() != line) {
+        let message = format!("`{path}.tag` is of service version {}, but this is {line}", other.service_line());
         return Some(
             Diagnostic::error("other-version", message)
                 .label(format!("not an image of {line}"))

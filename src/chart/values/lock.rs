@@ -31,16 +31,16 @@ impl ImageLock {
     ///
     /// # Errors
     /// Text that is not a lock, at its place.
-    pub fn read(name: &str, bytes: &[u8]) -> Result<Self, Diagnostics> {
+    pub fn parse_lock(name: &str, bytes: &[u8]) -> Result<Self, Diagnostics> {
         let mut sources = Sources::default();
-        let source = sources.add(name, read::text(name, bytes)?);
-        let root = read::read(&sources, source).map_err(Diagnostics)?;
+        let source = sources.add_source(name, read::decode_text(name, bytes)?);
+        let root = read::read_source(&sources, source).map_err(Diagnostics)?;
         let wrong = |place: Option<Place>, message: &str| {
             let problem = Diagnostic::error("image-lock", message.to_owned()).at(place);
             Diagnostics::from(problem.help("make one: `fleetctl show images control-plane --digests FILE`"))
         };
         let root = root.ok_or_else(|| wrong(None, &format!("{name} is empty, and no image lock")))?;
-        let at_root = || Some(sources.place(root.origin));
+        let at_root = || Some(sources.place_at(root.origin));
         let Data::Map(top) = &root.data else {
             return Err(wrong(at_root(), "this is no image lock: it has no `images`"));
         };
@@ -54,7 +54,7 @@ impl ImageLock {
                     lock.digests.insert(reference.clone(), digest.clone());
                 }
                 _ => {
-                    let place = sources.place(entry.node.origin);
+                    let place = sources.place_at(entry.node.origin);
                     return Err(wrong(
                         Some(place),
                         &format!("the image `{reference}` has no digest of the form `sha256:…`"),
@@ -71,7 +71,7 @@ impl ImageLock {
     /// # Errors
     /// Every line that is neither, and an image with two digests.
     pub fn of_lines(name: &str, bytes: &[u8]) -> Result<Self, Diagnostics> {
-        let text = read::text(name, bytes)?;
+        let text = read::decode_text(name, bytes)?;
         let mut lock = Self { name: name.to_owned(), ..Self::default() };
         let mut problems = Vec::new();
         let mut start = 0;
@@ -83,7 +83,7 @@ impl ImageLock {
                 continue;
             }
             let place = || Place::in_text(name, &text, at, at + content.len());
-            let Some((image, digest)) = pair(content) else {
+            let Some((image, digest)) = parse_digest_line(content) else {
                 let problem = Diagnostic::error("image-digest", "this line has no image and digest").at(place());
                 problems.push(problem.label("expected `IMAGE:TAG sha256:…`"));
                 continue;
@@ -108,20 +108,20 @@ impl ImageLock {
             let (reference, own) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
             match own.or_else(|| self.digests.get(reference).map(String::as_str)) {
                 Some(digest) => drop(lock.digests.insert(reference.to_owned(), digest.to_owned())),
-                None => problems.push(self.missing(reference)),
+                None => problems.push(self.missing_digest(reference)),
             }
         }
         if problems.is_empty() { Ok(lock) } else { Err(Diagnostics(problems)) }
     }
 
-    fn missing(&self, reference: &str) -> Diagnostic {
+    fn missing_digest(&self, reference: &str) -> Diagnostic {
         let message = format!("there is no digest of `{reference}` in {}", self.name);
         Diagnostic::error("image-digest", message)
             .help(format!("look it up where the registry is reached, for example `crane digest {reference}`"))
     }
 
     /// References and digests, sorted.
-    pub fn entries(&self) -> impl Iterator<Item = (&str, &str)> {
+    pub fn digest_entries(&self) -> impl Iterator<Item = (&str, &str)> {
         self.digests.iter().map(|(reference, digest)| (reference.as_str(), digest.as_str()))
     }
 
@@ -141,9 +141,9 @@ impl ImageLock {
     ///
     /// # Errors
     /// Images that the lock does not hold, and images with another digest than it has.
-    pub fn apply(&self, mut builder: ValuesBuilder) -> Result<ValuesBuilder, Diagnostics> {
+    pub fn apply_digests(&self, mut builder: ValuesBuilder) -> Result<ValuesBuilder, Diagnostics> {
         let tree = builder.peek_tree()?;
-        let text = |path: &str| tree.text(&path.split('.').map(str::to_owned).collect::<Vec<_>>());
+        let text = |path: &str| tree.text_at_path(&path.split('.').map(str::to_owned).collect::<Vec<_>>());
         let registry = text("imageRegistry")?;
         let mut problems = Vec::new();
         for path in builder.image_paths() {
@@ -157,13 +157,13 @@ impl ImageLock {
             let mirrored = registry.as_ref().map(|registry| format!("{registry}/{reference}"));
             let found = mirrored.iter().chain([&reference]).find_map(|reference| self.digests.get(reference));
             match (found, own) {
-                (None, _) => problems.push(self.missing(&reference).path(format!("{path}.tag"))),
+                (None, _) => problems.push(self.missing_digest(&reference).path(format!("{path}.tag"))),
                 // One that is recorded is of an earlier look.
                 (Some(digest), Some(own)) if digest != own && !is_recorded(&tree, &path) => {
                     let message = format!("`{reference}` has another digest in {} than in the values", self.name);
                     let problem = Diagnostic::error("image-digest", message).help(format!("the lock has {digest}"));
                     let parts: Vec<&str> = path.split('.').chain(["tag"]).collect();
-                    problems.push(tree.blame(&parts, problem));
+                    problems.push(tree.locate_diagnostic(&parts, problem));
                 }
                 (Some(digest), _) => {
                     let flag = format!("{FLAG} {}", self.name);
@@ -186,7 +186,7 @@ pub fn still_locked(builder: &ValuesBuilder, images: &[String]) -> Result<(), Di
     let tree = builder.peek_tree()?;
     let mut problems = Vec::new();
     for path in images {
-        let text = |key: &str| tree.text(&path.split('.').chain([key]).map(str::to_owned).collect::<Vec<_>>());
+        let text = |key: &str| tree.text_at_path(&path.split('.').chain([key]).map(str::to_owned).collect::<Vec<_>>());
         let (repository, tag) = (text("repository")?.unwrap_or_default(), text("tag")?.unwrap_or_default());
         if !tag.contains('@') && !is_digest(&tag) {
             let message =
@@ -203,7 +203,7 @@ pub fn still_locked(builder: &ValuesBuilder, images: &[String]) -> Result<(), Di
 /// Returns whether the tag of an image is that of an earlier install.
 fn is_recorded(tree: &ValuesTree, image: &str) -> bool {
     let path: Vec<String> = image.split('.').chain(["tag"]).map(str::to_owned).collect();
-    tree.origin(&path).is_some_and(|origin| origin.place.source == RECORDED)
+    tree.find_origin(&path).is_some_and(|origin| origin.place.source == RECORDED)
 }
 
 fn is_digest(text: &str) -> bool {
@@ -213,7 +213,7 @@ fn is_digest(text: &str) -> bool {
 }
 
 /// An image and its digest out of a line.
-fn pair(line: &str) -> Option<(&str, &str)> {
+fn parse_digest_line(line: &str) -> Option<(&str, &str)> {
     let (one, other) = line.split_once(char::is_whitespace).or_else(|| line.split_once('@'))?;
     let (one, other) = (one.trim(), other.trim());
     let (image, digest) = if is_digest(one) { (other, one) } else { (one, other) };
@@ -240,11 +240,11 @@ mod tests {
             format!("r.io/etcd:1 r.io/etcd@{ONE}"),
         ] {
             let lock = ImageLock::of_lines("d.txt", line.as_bytes()).unwrap_or_else(|error| panic!("{line}: {error}"));
-            assert_eq!(lock.entries().collect::<Vec<_>>(), [("r.io/etcd:1", ONE)], "{line}");
+            assert_eq!(lock.digest_entries().collect::<Vec<_>>(), [("r.io/etcd:1", ONE)], "{line}");
         }
         let text = format!("a:1 {ONE}\nb:1\na:1 {OTHER}\nc:1 sha256:12\n");
         let Err(Diagnostics(problems)) = ImageLock::of_lines("d.txt", text.as_bytes()) else { panic!("{text}") };
-        let places: Vec<String> = problems.iter().map(|problem| problem.place.as_ref().unwrap().short()).collect();
+        let places: Vec<String> = problems.iter().map(|problem| problem.place.as_ref().unwrap().format_position()).collect();
         assert_eq!(places, ["d.txt:2:1", "d.txt:3:1", "d.txt:4:1"]);
     }
 
@@ -253,8 +253,8 @@ mod tests {
         let lines = ImageLock::of_lines("d.txt", format!("a:1 {ONE}\nb:1 {ONE}\n").as_bytes()).unwrap();
         let pinned = format!("c:1@{OTHER}");
         let lock = lines.of_images(["a:1", &pinned]).unwrap();
-        assert_eq!(lock.entries().collect::<Vec<_>>(), [("a:1", ONE), ("c:1", OTHER)]);
-        let again = ImageLock::read("images.lock", lock.to_yaml().as_bytes()).unwrap();
+        assert_eq!(lock.digest_entries().collect::<Vec<_>>(), [("a:1", ONE), ("c:1", OTHER)]);
+        let again = ImageLock::parse_lock("images.lock", lock.to_yaml().as_bytes()).unwrap();
         assert_eq!(again.to_json(), lock.to_json());
         let error = lines.of_images(["a:1", "d:1"]).unwrap_err().to_string();
         assert!(error.contains("no digest of `d:1` in d.txt") && error.contains("crane digest d:1"), "{error}");
@@ -264,7 +264,7 @@ mod tests {
             ("images: []", "no mapping `images`"),
             ("images: {a: latest}", "images.lock:1:13"),
         ] {
-            let error = ImageLock::read("images.lock", text.as_bytes()).unwrap_err().to_string();
+            let error = ImageLock::parse_lock("images.lock", text.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         }
     }
@@ -281,7 +281,7 @@ mod tests {
         let text: String = ["etcd", "scheduler"].map(|name| format!("{} {ONE}\n", reference(name))).concat();
         let lock = ImageLock::of_lines("l", text.as_bytes()).unwrap();
         let tags = |builder: ValuesBuilder| {
-            let values = lock.apply(builder)?.build(schema)?.to_json();
+            let values = lock.apply_digests(builder)?.build(schema)?.to_json();
             Ok::<_, Diagnostics>(
                 ["etcd", "scheduler"].map(|name| values["images"][name]["tag"].as_str().unwrap().to_owned()),
             )

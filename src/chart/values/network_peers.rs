@@ -27,12 +27,12 @@ pub fn check_peers(path: &[&str], peers: &[NetworkPeer], tree: &ValuesTree) -> V
         if selects == peer.ip_block.is_some() {
             let message = "a peer is either pods or addresses";
             let help = "give `namespaceSelector`, `podSelector` or both; or `ipBlock` alone";
-            found.push(tree.blame(&here, Diagnostic::error("wrong-peer", message).help(help)));
+            found.push(tree.locate_diagnostic(&here, Diagnostic::error("wrong-peer", message).help(help)));
         }
         if let Some(block) = peer.ip_block.as_ref().filter(|block| !is_range(&block.cidr)) {
             let diagnostic = Diagnostic::error("wrong-address", format!("`{}` is no range of addresses", block.cidr))
                 .label("expected an address and the length of its prefix, as `10.0.0.0/8`");
-            found.push(tree.blame(&[&here[..], &["ipBlock", "cidr"]].concat(), diagnostic));
+            found.push(tree.locate_diagnostic(&[&here[..], &["ipBlock", "cidr"]].concat(), diagnostic));
         }
     }
     found

@@ -53,16 +53,16 @@ pub struct PodFields<'v> {
 pub fn check_pods(path: &[&str], fields: PodFields<'_>, tree: &ValuesTree) -> Vec<Diagnostic> {
     let mut check = PodFieldCheck { path, tree, found: Vec::new() };
     for (key, value) in fields.labels {
-        check.key(&["podLabels", key], key, "label");
+        check.check_key(&["podLabels", key], key, "label");
         check.label_value(&["podLabels", key], value);
         if OWN_LABELS.contains(&key.as_str()) || is_own(key) {
-            check.reserved(&["podLabels", key], key, "label", "pods are selected by what the chart sets there");
+            check.report_reserved_key(&["podLabels", key], key, "label", "pods are selected by what the chart sets there");
         }
     }
-    check.annotations("podAnnotations", fields.annotations);
+    check.check_annotation_keys("podAnnotations", fields.annotations);
     check.node_selector(fields.node_selector);
-    check.env(fields);
-    check.spread(fields.spread);
+    check.check_env(fields);
+    check.check_topology_spread(fields.spread);
     check.found
 }
 
@@ -70,7 +70,7 @@ pub fn check_pods(path: &[&str], fields: PodFields<'_>, tree: &ValuesTree) -> Ve
 pub fn check_annotations(path: &[&str], given: &BTreeMap<String, String>, tree: &ValuesTree) -> Vec<Diagnostic> {
     let Some((last, above)) = path.split_last() else { return Vec::new() };
     let mut check = PodFieldCheck { path: above, tree, found: Vec::new() };
-    check.annotations(last, given);
+    check.check_annotation_keys(last, given);
     check.found
 }
 
@@ -94,14 +94,14 @@ pub fn check_proxy(proxy: &ProxyValues, tree: &ValuesTree) -> Vec<Diagnostic> {
                 "put the whole address into a Secret of the namespace, leave this out, and take it from there: `extraEnv: [{{name: {variable}, \
                  valueFrom: {{secretKeyRef: {{name: …, key: …}}}}}}]`"
             );
-            check.wrong(&[key], Diagnostic::error("proxy-credentials", message).help(help));
+            check.add_problem(&[key], Diagnostic::error("proxy-credentials", message).help(help));
             if let Some(place) = check.found.last_mut().and_then(|problem| problem.place.as_mut()) {
-                hide(place);
+                hide_text(place);
             }
         } else if port_of(url).is_none() {
             let message = format!("`{url}` is no address of a proxy");
             let expected = "expected `http://HOST:PORT`, with https or socks5 where the proxy speaks that";
-            check.wrong(&[key], Diagnostic::error("wrong-address", message).label(expected));
+            check.add_problem(&[key], Diagnostic::error("wrong-address", message).label(expected));
         }
     }
     check.found
@@ -128,7 +128,7 @@ fn port_of(url: &str) -> Option<u16> {
 }
 
 /// Replaces what is at the place by stars, a star for each byte.
-fn hide(place: &mut Place) {
+fn hide_text(place: &mut Place) {
     let range = place.start..place.start + place.width;
     if place.text.get(range.clone()).is_some() {
         place.text.replace_range(range.clone(), &"*".repeat(range.len()));
@@ -146,46 +146,46 @@ struct PodFieldCheck<'c> {
 }
 
 impl PodFieldCheck<'_> {
-    fn wrong(&mut self, below: &[&str], diagnostic: Diagnostic) {
-        self.found.push(self.tree.blame(&[self.path, below].concat(), diagnostic));
+    fn add_problem(&mut self, below: &[&str], diagnostic: Diagnostic) {
+        self.found.push(self.tree.locate_diagnostic(&[self.path, below].concat(), diagnostic));
     }
 
-    fn reserved(&mut self, below: &[&str], key: &str, what: &str, why: &str) {
+    fn report_reserved_key(&mut self, below: &[&str], key: &str, what: &str, why: &str) {
         let message = format!("the {what} `{key}` belongs to the chart");
         let help = "take a key of your own, such as `example.com/team`";
-        self.wrong(below, Diagnostic::error("reserved-key", message).label(why).help(help));
+        self.add_problem(below, Diagnostic::error("reserved-key", message).label(why).help(help));
     }
 
-    fn annotations(&mut self, list: &str, given: &BTreeMap<String, String>) {
+    fn check_annotation_keys(&mut self, list: &str, given: &BTreeMap<String, String>) {
         for key in given.keys() {
-            self.key(&[list, key], key, "annotation");
+            self.check_key(&[list, key], key, "annotation");
             if is_own(key) {
-                self.reserved(&[list, key], key, "annotation", "the program keeps its own notes there");
+                self.report_reserved_key(&[list, key], key, "annotation", "the program keeps its own notes there");
             }
         }
     }
 
     fn node_selector(&mut self, given: &BTreeMap<String, String>) {
         for (key, value) in given {
-            self.key(&["nodeSelector", key], key, "label");
+            self.check_key(&["nodeSelector", key], key, "label");
             self.label_value(&["nodeSelector", key], value);
             if key == OS && value != "linux" {
                 let message = format!("no image runs on `{value}`");
                 let help = "leave it out: `linux` is asked for by itself";
-                self.wrong(&["nodeSelector", key], Diagnostic::error("wrong-os", message).help(help));
+                self.add_problem(&["nodeSelector", key], Diagnostic::error("wrong-os", message).help(help));
             }
         }
     }
 
     /// A key of a label or an annotation: a name, perhaps behind a DNS name and a slash.
-    fn key(&mut self, below: &[&str], key: &str, what: &str) {
+    fn check_key(&mut self, below: &[&str], key: &str, what: &str) {
         let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
         if prefix.is_none_or(is_dns_name) && is_qualified(name) {
             return;
         }
         let message = format!("`{key}` is no key of {what}s");
         let expected = "expected letters, digits, `-`, `_` and `.`, at most 63, perhaps behind a domain and a `/`";
-        self.wrong(below, Diagnostic::error("invalid-key", message).label(expected));
+        self.add_problem(below, Diagnostic::error("invalid-key", message).label(expected));
     }
 
     fn label_value(&mut self, below: &[&str], value: &str) {
@@ -194,23 +194,23 @@ impl PodFieldCheck<'_> {
         }
         let message = format!("`{value}` is no value of a label");
         let expected = "expected letters, digits, `-`, `_` and `.`, at most 63, the first and last a letter or digit";
-        self.wrong(below, Diagnostic::error("invalid-label", message).label(expected));
+        self.add_problem(below, Diagnostic::error("invalid-label", message).label(expected));
     }
 
-    fn env(&mut self, fields: PodFields<'_>) {
+    fn check_env(&mut self, fields: PodFields<'_>) {
         let mut names = BTreeSet::new();
         for (index, variable) in fields.env.iter().enumerate() {
             let index = index.to_string();
             let (here, name) = (["extraEnv", index.as_str()], variable.name.as_str());
             if !names.insert(name) {
                 let message = format!("the variable `{name}` is given twice");
-                self.wrong(&here, Diagnostic::error("duplicate-key", message).help("leave one of them out"));
+                self.add_problem(&here, Diagnostic::error("duplicate-key", message).help("leave one of them out"));
             }
-            let is_proxy = fields.proxy.is_some_and(|proxy| sets(proxy, name));
+            let is_proxy = fields.proxy.is_some_and(|proxy| is_set_by_proxy(proxy, name));
             if fields.own_env.contains(&name) || is_proxy {
                 let message = format!("the variable `{name}` is set by the chart");
                 let help = if is_proxy { "leave it out here, or in `proxy`" } else { "leave it out" };
-                self.wrong(&here, Diagnostic::error("reserved-key", message).help(help));
+                self.add_problem(&here, Diagnostic::error("reserved-key", message).help(help));
             }
             let sources = variable.value_from.as_ref().map_or(0, |from| {
                 let ways = [
@@ -229,12 +229,12 @@ impl PodFieldCheck<'_> {
             if !is_whole {
                 let message = format!("the variable `{name}` has not exactly one source");
                 let help = "give `value`, or in `valueFrom` one of `secretKeyRef`, `configMapKeyRef`, `fieldRef` and `resourceFieldRef`";
-                self.wrong(&here, Diagnostic::error("wrong-source", message).help(help));
+                self.add_problem(&here, Diagnostic::error("wrong-source", message).help(help));
             }
         }
     }
 
-    fn spread(&mut self, given: &[TopologySpreadConstraint]) {
+    fn check_topology_spread(&mut self, given: &[TopologySpreadConstraint]) {
         let mut seen = BTreeSet::new();
         for (index, constraint) in given.iter().enumerate() {
             let when = format!("{:?}", constraint.when_unsatisfiable);
@@ -244,13 +244,13 @@ impl PodFieldCheck<'_> {
             let message = format!("there are two constraints on `{}` with `{when}`", constraint.topology_key);
             let index = index.to_string();
             let problem = Diagnostic::error("duplicate-key", message).help("leave one of them out");
-            self.wrong(&["topologySpreadConstraints", &index], problem);
+            self.add_problem(&["topologySpreadConstraints", &index], problem);
         }
     }
 }
 
 /// Returns whether a variable is made of the values `proxy`.
-fn sets(proxy: &ProxyValues, name: &str) -> bool {
+fn is_set_by_proxy(proxy: &ProxyValues, name: &str) -> bool {
     let [http, https, no_proxy] = PROXY_VARIABLES;
     let any = proxy.http.is_some() || proxy.https.is_some() || !proxy.no_proxy.is_empty();
     name == http && proxy.http.is_some() || name == https && proxy.https.is_some() || name == no_proxy && any

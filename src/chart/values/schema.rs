@@ -30,30 +30,30 @@ impl<'s> Schema<'s> {
     }
 
     /// The schemas of the whole document.
-    pub(in crate::chart) fn views(self) -> Views<'s> {
-        Views::of(self.root, [self.root])
+    pub(in crate::chart) fn root_views(self) -> Views<'s> {
+        Views::from_schemas(self.root, [self.root])
     }
 
     /// Returns the schemas at a path; `None` if there are none.
-    pub(in crate::chart) fn at(self, path: &[String]) -> Option<Views<'s>> {
-        path.iter().try_fold(self.views(), |views, part| views.child(part))
+    pub(in crate::chart) fn views_at(self, path: &[String]) -> Option<Views<'s>> {
+        path.iter().try_fold(self.root_views(), |views, part| views.child_views(part))
     }
 
     /// Every path below which a key of that name is known, nearest to the root first.
     pub(in crate::chart) fn paths_of_key(self, key: &str) -> Vec<Vec<String>> {
         let mut found = Vec::new();
-        let mut queue = vec![(Vec::new(), self.views())];
+        let mut queue = vec![(Vec::new(), self.root_views())];
         for depth in 0..6 {
             let mut next = Vec::new();
             for (path, views) in queue {
-                for name in views.keys() {
+                for name in views.property_keys() {
                     let mut below: Vec<String> = path.clone();
                     below.push(name.to_owned());
                     if name == key {
                         found.push(below.clone());
                     }
                     if depth < 5
-                        && let Some(child) = views.child(name)
+                        && let Some(child) = views.child_views(name)
                     {
                         next.push((below, child));
                     }
@@ -65,18 +65,18 @@ impl<'s> Schema<'s> {
     }
 }
 
-fn pointer<'s>(root: &'s Value, reference: &str) -> Option<&'s Value> {
+fn resolve_reference<'s>(root: &'s Value, reference: &str) -> Option<&'s Value> {
     root.pointer(reference.strip_prefix('#')?)
 }
 
 impl<'s> Views<'s> {
-    fn of(root: &'s Value, start: impl IntoIterator<Item = &'s Value>) -> Self {
+    fn from_schemas(root: &'s Value, start: impl IntoIterator<Item = &'s Value>) -> Self {
         let mut all: Vec<&'s Value> = start.into_iter().collect();
         let mut next = 0;
         while next < all.len() && all.len() < MAX_VIEWS {
             let schema = all[next];
             next += 1;
-            if let Some(target) = schema.get("$ref").and_then(Value::as_str).and_then(|text| pointer(root, text)) {
+            if let Some(target) = schema.get("$ref").and_then(Value::as_str).and_then(|text| resolve_reference(root, text)) {
                 all.push(target);
             }
             for keyword in ["anyOf", "oneOf", "allOf"] {
@@ -87,7 +87,7 @@ impl<'s> Views<'s> {
     }
 
     /// The schemas of a key or of a list's item.
-    pub(in crate::chart) fn child(&self, part: &str) -> Option<Self> {
+    pub(in crate::chart) fn child_views(&self, part: &str) -> Option<Self> {
         let is_index = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
         let named = self.all.iter().filter_map(|schema| schema.get("properties")?.get(part));
         let mut found: Vec<&'s Value> = named.collect();
@@ -102,11 +102,11 @@ impl<'s> Views<'s> {
         if found.is_empty() && is_index {
             found.extend(self.all.iter().filter_map(|schema| schema.get("items")).filter(|schema| schema.is_object()));
         }
-        (!found.is_empty()).then(|| Self::of(self.root, found))
+        (!found.is_empty()).then(|| Self::from_schemas(self.root, found))
     }
 
     /// The keys that have a schema of their own, sorted.
-    pub(in crate::chart) fn keys(&self) -> BTreeSet<&'s str> {
+    pub(in crate::chart) fn property_keys(&self) -> BTreeSet<&'s str> {
         let maps = self.all.iter().filter_map(|schema| schema.get("properties")?.as_object());
         maps.flat_map(|map| map.keys().map(String::as_str)).collect()
     }
@@ -117,13 +117,13 @@ impl<'s> Views<'s> {
     }
 
     /// Returns whether a JSON type is allowed; all types are where no schema names one.
-    pub(in crate::chart) fn allows(&self, name: &str) -> bool {
-        let types = self.types();
+    pub(in crate::chart) fn allows_type(&self, name: &str) -> bool {
+        let types = self.named_types();
         types.is_empty() || types.contains(name)
     }
 
     /// The JSON types that are named: `string`, `integer` …
-    pub(in crate::chart) fn types(&self) -> BTreeSet<&'s str> {
+    pub(in crate::chart) fn named_types(&self) -> BTreeSet<&'s str> {
         let mut types = BTreeSet::new();
         for schema in &self.all {
             match schema.get("type") {
@@ -147,7 +147,7 @@ impl<'s> Views<'s> {
     }
 
     /// The allowed values, if they are listed.
-    pub(in crate::chart) fn options(&self) -> Vec<&'s Value> {
+    pub(in crate::chart) fn allowed_values(&self) -> Vec<&'s Value> {
         let listed = |schema: &&'s Value| {
             let values = schema.get("enum").and_then(Value::as_array).into_iter().flatten();
             values.chain(schema.get("const")).collect::<Vec<_>>()
@@ -161,7 +161,7 @@ impl<'s> Views<'s> {
     }
 
     /// Returns the first sentence of the description.
-    pub(in crate::chart) fn sentence(&self) -> Option<String> {
+    pub(in crate::chart) fn first_sentence(&self) -> Option<String> {
         let text = self.description()?;
         let paragraph = text.split("\n\n").next().unwrap_or(text).replace('\n', " ");
         Some(match paragraph.find(". ") {
@@ -176,23 +176,23 @@ impl<'s> Views<'s> {
     }
 
     /// Returns the service line that introduced the value (`x-since`).
-    pub(in crate::chart) fn since(&self) -> Option<ServiceLine> {
+    pub(in crate::chart) fn since_line(&self) -> Option<ServiceLine> {
         self.all.iter().find_map(|schema| schema.get("x-since")?.as_str()?.parse().ok())
     }
 
     /// Returns the default.
-    pub(in crate::chart) fn default(&self) -> Option<&'s Value> {
+    pub(in crate::chart) fn default_value(&self) -> Option<&'s Value> {
         self.all.iter().find_map(|schema| schema.get("default"))
     }
 
     /// Returns the allowed values, for people: `a string`, `an integer from 1 to 5`, `one of A, B`.
-    pub(in crate::chart) fn expected(&self) -> String {
-        let options: Vec<String> = self.options().iter().map(|value| format!("`{}`", plain_json(value))).collect();
+    pub(in crate::chart) fn describe_expected(&self) -> String {
+        let options: Vec<String> = self.allowed_values().iter().map(|value| format!("`{}`", plain_json(value))).collect();
         if !options.is_empty() {
             return if options.len() == 1 { options[0].clone() } else { format!("one of {}", options.join(", ")) };
         }
         let names: Vec<&str> = self
-            .types()
+            .named_types()
             .into_iter()
             .filter(|name| *name != "null")
             .map(|name| match name {
@@ -219,11 +219,11 @@ impl<'s> Views<'s> {
 /// The schema as one service line knows it: without the values that came later.
 #[must_use]
 pub fn schema_of_line(mut schema: Value, line: ServiceLine) -> Value {
-    fn forget(schema: &mut Value, line: ServiceLine) {
+    fn remove_newer_properties(schema: &mut Value, line: ServiceLine) {
         let Some(map) = schema.as_object_mut() else {
             if let Some(items) = schema.as_array_mut() {
                 for item in items {
-                    forget(item, line);
+                    remove_newer_properties(item, line);
                 }
             }
             return;
@@ -240,9 +240,9 @@ pub fn schema_of_line(mut schema: Value, line: ServiceLine) -> Value {
         if let Some(required) = map.get_mut("required").and_then(Value::as_array_mut) {
             required.retain(|name| !name.as_str().is_some_and(|name| gone.iter().any(|gone| gone == name)));
         }
-        map.values_mut().for_each(|below| forget(below, line));
+        map.values_mut().for_each(|below| remove_newer_properties(below, line));
     }
-    forget(&mut schema, line);
+    remove_newer_properties(&mut schema, line);
     schema
 }
 
@@ -286,13 +286,13 @@ mod tests {
             }}},
         });
         let schema = Schema::new(&schema);
-        assert_eq!(schema.at(&path("etcd.nodes.0.size")).unwrap().expected(), "an integer of at least 1");
-        assert_eq!(schema.at(&path("etcd.type")).unwrap().expected(), "one of `A`, `B`");
-        assert_eq!(schema.at(&path("etcd")).unwrap().sentence().unwrap(), "The store.");
-        assert_eq!(schema.at(&path("labels.any")).unwrap().expected(), "a string");
-        let password = schema.at(&path("etcd.password")).unwrap();
-        assert!(password.is_secret() && password.since() == Some("v0.8".parse().unwrap()));
-        assert!(schema.at(&path("etcd.other")).is_none());
+        assert_eq!(schema.views_at(&path("etcd.nodes.0.size")).unwrap().describe_expected(), "an integer of at least 1");
+        assert_eq!(schema.views_at(&path("etcd.type")).unwrap().describe_expected(), "one of `A`, `B`");
+        assert_eq!(schema.views_at(&path("etcd")).unwrap().first_sentence().unwrap(), "The store.");
+        assert_eq!(schema.views_at(&path("labels.any")).unwrap().describe_expected(), "a string");
+        let password = schema.views_at(&path("etcd.password")).unwrap();
+        assert!(password.is_secret() && password.since_line() == Some("v0.8".parse().unwrap()));
+        assert!(schema.views_at(&path("etcd.other")).is_none());
         assert_eq!(schema.paths_of_key("password"), [path("etcd.password")]);
     }
 }

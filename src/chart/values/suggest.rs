@@ -1,7 +1,7 @@
 //! "Did you mean": the known word nearest to one that is not known.
 
 /// Returns the number of letters to add, leave out, change or swap with their neighbour to make one word of the other.
-fn distance(a: &str, b: &str) -> usize {
+fn edit_distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();
@@ -20,23 +20,23 @@ fn distance(a: &str, b: &str) -> usize {
     last[b.len()]
 }
 
-fn folded(word: &str) -> String {
+fn fold_word(word: &str) -> String {
     word.chars().filter(|c| !matches!(c, '-' | '_')).flat_map(char::to_lowercase).collect()
 }
 
 /// Returns the candidate that was probably meant, if one is near enough.
-pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+pub fn find_nearest_word<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     const LONGEST: usize = 64;
     if word.chars().count() > LONGEST {
         return None;
     }
-    let wanted = folded(word);
+    let wanted = fold_word(word);
     let limit = (wanted.chars().count() / 3).clamp(1, 3);
     let rated = candidates.into_iter().filter(|candidate| candidate.chars().count() <= LONGEST).map(|candidate| {
-        let known = folded(candidate);
+        let known = fold_word(candidate);
         // `replica` for `replicaCount`, or the other way round.
         let starts = wanted.len() >= 3 && (known.starts_with(&wanted) || wanted.starts_with(&known));
-        let away = distance(&wanted, &known);
+        let away = edit_distance(&wanted, &known);
         (if starts { away.min(1) } else { away }, candidate)
     });
     rated.filter(|&(distance, _)| distance <= limit).min().map(|(_, candidate)| candidate)
@@ -58,7 +58,7 @@ mod tests {
             ("zebra", None),
             ("", None),
         ] {
-            assert_eq!(nearest(word, known), expected, "{word}");
+            assert_eq!(find_nearest_word(word, known), expected, "{word}");
         }
     }
 }

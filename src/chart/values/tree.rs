@@ -8,7 +8,7 @@ use crate::chart::yaml::node::{Data, Node, Origin, Sources, show_path};
 
 use super::Schema;
 use super::builder::RECORDED;
-use crate::api::util::digest::full;
+use crate::api::util::digest::full_digest;
 
 /// Merged and checked values.
 #[derive(Debug, Clone)]
@@ -56,7 +56,7 @@ impl ValuesTree {
     pub fn to_masked_json(&self) -> Value {
         let mut value = self.to_json();
         if let Some(schema) = &self.schema {
-            mask(&mut value, &Schema::new(schema).views());
+            mask_secret_values(&mut value, &Schema::new(schema).root_views());
         }
         value
     }
@@ -77,28 +77,28 @@ impl ValuesTree {
     }
 
     /// Adds a warning, if there is one.
-    pub fn warn(&mut self, warning: Option<Diagnostic>) {
+    pub fn add_warning(&mut self, warning: Option<Diagnostic>) {
         self.warnings.extend(warning);
     }
 
     /// Returns the origin of the value at a path, whose parts are keys and list indexes; `None` if there is no such
     /// value.
-    pub fn origin(&self, path: &[String]) -> Option<OriginOf> {
-        let node = self.root.at(path)?;
+    pub fn find_origin(&self, path: &[String]) -> Option<OriginOf> {
+        let node = self.root.find_at_path(path)?;
         Some(self.origin_of(path, node))
     }
 
     /// Gives a diagnostic the path of a value and the place at which that was given, if there is such a value.
-    pub fn blame(&self, path: &[&str], diagnostic: Diagnostic) -> Diagnostic {
+    pub fn locate_diagnostic(&self, path: &[&str], diagnostic: Diagnostic) -> Diagnostic {
         let path: Vec<String> = path.iter().map(|&part| part.to_owned()).collect();
-        match self.origin(&path) {
+        match self.find_origin(&path) {
             Some(origin) => diagnostic.at(origin.place).path(origin.path),
             None => diagnostic,
         }
     }
 
     fn origin_of(&self, path: &[String], node: &Node) -> OriginOf {
-        let place = |origin: &Origin| self.sources.place(*origin);
+        let place = |origin: &Origin| self.sources.place_at(*origin);
         OriginOf {
             path: show_path(path),
             place: place(&node.origin),
@@ -107,8 +107,8 @@ impl ValuesTree {
     }
 
     /// The text of the scalar at a path, as it was written.
-    pub(super) fn text(&self, path: &[String]) -> Result<Option<String>, Diagnostics> {
-        let Some(node) = self.root.at(path) else { return Ok(None) };
+    pub(super) fn text_at_path(&self, path: &[String]) -> Result<Option<String>, Diagnostics> {
+        let Some(node) = self.root.find_at_path(path) else { return Ok(None) };
         match &node.data {
             Data::Null => Ok(None),
             Data::Text(text) => Ok(Some(text.clone())),
@@ -125,24 +125,24 @@ impl ValuesTree {
     /// Returns whether the schema says that the value at a path must never be shown; false where there is no schema.
     pub fn is_secret(&self, path: &[String]) -> bool {
         let Some(schema) = &self.schema else { return false };
-        (0..=path.len()).any(|depth| Schema::new(schema).at(&path[..depth]).is_some_and(|views| views.is_secret()))
+        (0..=path.len()).any(|depth| Schema::new(schema).views_at(&path[..depth]).is_some_and(|views| views.is_secret()))
     }
 
     /// The paths of all leaves, in order; an empty mapping or list is one.
-    pub fn leaves(&self) -> Vec<Vec<String>> {
-        fn walk(node: &Node, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
+    pub fn leaf_paths(&self) -> Vec<Vec<String>> {
+        fn collect_leaf_paths(node: &Node, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
             match &node.data {
                 Data::Map(map) if !map.entries.is_empty() => {
                     for (key, entry) in &map.entries {
                         path.push(key.clone());
-                        walk(&entry.node, path, found);
+                        collect_leaf_paths(&entry.node, path, found);
                         path.pop();
                     }
                 }
                 Data::List(items) if !items.is_empty() => {
                     for (index, item) in items.iter().enumerate() {
                         path.push(index.to_string());
-                        walk(item, path, found);
+                        collect_leaf_paths(item, path, found);
                         path.pop();
                     }
                 }
@@ -150,13 +150,13 @@ impl ValuesTree {
             }
         }
         let mut found = Vec::new();
-        walk(&self.root, &mut Vec::new(), &mut found);
+        collect_leaf_paths(&self.root, &mut Vec::new(), &mut found);
         found
     }
 
     /// The values that the user gave, without what the schema calls secret: those of all sources but the chart's, also where
     /// they are equal to its defaults. A mapping without what lies below is an RFC 7396 patch: `null` deletes a default.
-    pub fn given(&self) -> Value {
+    pub fn user_values(&self) -> Value {
         self.given_at(&self.root, &mut Vec::new()).unwrap_or_else(|| Value::Object(Map::new()))
     }
 
@@ -184,7 +184,7 @@ impl ValuesTree {
     /// Returns whether the user gave the value at a path, or said that nothing is to be there.
     pub fn is_given(&self, path: &[String]) -> bool {
         (0..=path.len()).any(|depth| {
-            let node = self.root.at(&path[..depth]);
+            let node = self.root.find_at_path(&path[..depth]);
             node.is_some_and(|node| match &node.data {
                 // A mapping says nothing of what may be below it, unless it stands for all of it.
                 Data::Map(map) if depth < path.len() => map.replaces && node.origin.source >= self.user_from,
@@ -200,13 +200,13 @@ impl ValuesTree {
 
     /// The paths of the values that come from the record of an installation, in order: also of a list with a single entry of it,
     /// and of a `null` in it, which deletes a default. Lists are not gone into.
-    pub fn recorded(&self) -> Vec<Vec<String>> {
-        fn walk(node: &Node, record: u32, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
+    pub fn recorded_paths(&self) -> Vec<Vec<String>> {
+        fn collect_recorded_paths(node: &Node, record: u32, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
             match &node.data {
                 Data::Map(map) if !map.entries.is_empty() => {
                     for (key, entry) in &map.entries {
                         path.push(key.clone());
-                        walk(&entry.node, record, path, found);
+                        collect_recorded_paths(&entry.node, record, path, found);
                         path.pop();
                     }
                 }
@@ -215,8 +215,8 @@ impl ValuesTree {
             }
         }
         let mut found = Vec::new();
-        if let Some(record) = self.sources.named(RECORDED) {
-            walk(&self.root, record, &mut Vec::new(), &mut found);
+        if let Some(record) = self.sources.find_source(RECORDED) {
+            collect_recorded_paths(&self.root, record, &mut Vec::new(), &mut found);
         }
         found
     }
@@ -226,17 +226,17 @@ impl ValuesTree {
         if self.is_secret(path) {
             return None;
         }
-        let mut value = self.root.at(path)?.to_json();
-        let views = self.schema.as_ref().and_then(|schema| Schema::new(schema).at(path));
+        let mut value = self.root.find_at_path(path)?.to_json();
+        let views = self.schema.as_ref().and_then(|schema| Schema::new(schema).views_at(path));
         if let Some(views) = views {
-            mask(&mut value, &views);
+            mask_secret_values(&mut value, &views);
         }
         Some(value)
     }
 
     /// The SHA-256 of the values as canonical JSON, in hexadecimal: the same values, the same digest, however they were given.
-    pub fn digest(&self) -> String {
-        digest(&self.to_json())
+    pub fn digest_values(&self) -> String {
+        digest_value(&self.to_json())
     }
 }
 
@@ -251,11 +251,11 @@ fn has_source(node: &Node, is_one: &dyn Fn(u32) -> bool) -> bool {
 }
 
 /// The SHA-256 of a value as JSON with sorted keys and no spaces, in hexadecimal.
-pub(in crate::chart) fn digest(value: &Value) -> String {
-    full(crate::chart::output::canonical(value).as_bytes())
+pub(in crate::chart) fn digest_value(value: &Value) -> String {
+    full_digest(crate::chart::output::canonical_json(value).as_bytes())
 }
 
-fn mask(value: &mut Value, views: &super::schema::Views<'_>) {
+fn mask_secret_values(value: &mut Value, views: &super::schema::Views<'_>) {
     if views.is_secret() && !value.is_null() {
         *value = Value::String(MASK.to_owned());
         return;
@@ -263,15 +263,15 @@ fn mask(value: &mut Value, views: &super::schema::Views<'_>) {
     match value {
         Value::Object(map) => {
             for (key, below) in map {
-                if let Some(views) = views.child(key) {
-                    mask(below, &views);
+                if let Some(views) = views.child_views(key) {
+                    mask_secret_values(below, &views);
                 }
             }
         }
         Value::Array(items) => {
             for (index, below) in items.iter_mut().enumerate() {
-                if let Some(views) = views.child(&index.to_string()) {
-                    mask(below, &views);
+                if let Some(views) = views.child_views(&index.to_string()) {
+                    mask_secret_values(below, &views);
                 }
             }
         }

@@ -16,13 +16,13 @@ const ID: &str = "https://fleet-scheduler.io/schemas";
 /// boolean, as `tag: 1.10`: it is kept as it is written.
 #[must_use]
 pub fn written_schema(mut schema: Value, kind: Kind) -> Value {
-    relax(&mut schema, false);
+    relax_schema(&mut schema, false);
     let definitions = schema.get("$defs").and_then(Value::as_object).cloned().unwrap_or_default();
     let in_lists = definitions_in_lists(&schema);
     if let Some(all) = schema.get_mut("$defs").and_then(Value::as_object_mut) {
         for (name, definition) in &definitions {
             let mut definition = definition.clone();
-            relax(&mut definition, in_lists.contains(name));
+            relax_schema(&mut definition, in_lists.contains(name));
             all.insert(name.clone(), definition);
         }
     }
@@ -34,27 +34,27 @@ pub fn written_schema(mut schema: Value, kind: Kind) -> Value {
 
 /// The definitions that entries of lists refer to, and those that they are made of.
 fn definitions_in_lists(schema: &Value) -> BTreeSet<String> {
-    fn walk(root: &Value, schema: &Value, in_list: bool, found: &mut BTreeSet<String>) {
+    fn collect_list_definitions(root: &Value, schema: &Value, in_list: bool, found: &mut BTreeSet<String>) {
         match schema {
             Value::Object(map) => {
                 let reference = map.get("$ref").and_then(Value::as_str).filter(|_| in_list);
                 let name = reference.and_then(|reference| reference.strip_prefix("#/$defs/"));
                 if let Some(name) = name.filter(|name| found.insert((*name).to_owned())) {
-                    walk(root, &root["$defs"][name], true, found);
+                    collect_list_definitions(root, &root["$defs"][name], true, found);
                 }
-                map.iter().for_each(|(key, below)| walk(root, below, in_list || key == "items", found));
+                map.iter().for_each(|(key, below)| collect_list_definitions(root, below, in_list || key == "items", found));
             }
-            Value::Array(items) => items.iter().for_each(|below| walk(root, below, in_list, found)),
+            Value::Array(items) => items.iter().for_each(|below| collect_list_definitions(root, below, in_list, found)),
             _ => {}
         }
     }
     let mut found = BTreeSet::new();
-    walk(schema, schema, false, &mut found);
+    collect_list_definitions(schema, schema, false, &mut found);
     found
 }
 
 /// Relaxes one schema and what it holds; definitions are left to the caller.
-fn relax(schema: &mut Value, in_list: bool) {
+fn relax_schema(schema: &mut Value, in_list: bool) {
     let Some(map) = schema.as_object_mut() else { return };
     if !in_list {
         map.remove("required");
@@ -62,18 +62,18 @@ fn relax(schema: &mut Value, in_list: bool) {
     // What is left out has a default of the chart, which is not the one of the type.
     map.remove("default");
     for below in map.get_mut("properties").and_then(Value::as_object_mut).into_iter().flat_map(|map| map.values_mut()) {
-        relax(below, in_list);
+        relax_schema(below, in_list);
     }
     for keyword in ["anyOf", "oneOf", "allOf"] {
         for below in map.get_mut(keyword).and_then(Value::as_array_mut).into_iter().flatten() {
-            relax(below, in_list);
+            relax_schema(below, in_list);
         }
     }
     if let Some(items) = map.get_mut("items") {
-        relax(items, true);
+        relax_schema(items, true);
     }
     if let Some(values) = map.get_mut("additionalProperties").filter(|values| values.is_object()) {
-        relax(values, in_list);
+        relax_schema(values, in_list);
         *values = json!({"anyOf": [values.take(), {"type": "null"}]});
     }
     without_quotes(schema);

@@ -79,12 +79,12 @@ pub struct Row {
 
 impl Row {
     /// The Kubernetes minor of the control plane's own API server.
-    pub fn hub(&self) -> Option<KubeMinor> {
+    pub fn control_plane_minor(&self) -> Option<KubeMinor> {
         self.images.get(API_SERVER)?.tag.parse().ok()
     }
 
     /// Returns whether this line supports a cluster of that Kubernetes minor.
-    pub fn supports(&self, minor: KubeMinor) -> bool {
+    pub fn supports_minor(&self, minor: KubeMinor) -> bool {
         self.kubernetes.contains(&minor)
     }
 
@@ -97,7 +97,7 @@ impl Row {
     }
 
     /// The supported minors for people: `v1.26 to v1.29`, or `v1.24`.
-    pub fn range(&self) -> String {
+    pub fn format_minor_range(&self) -> String {
         match (self.kubernetes.iter().min(), self.kubernetes.iter().max()) {
             (Some(oldest), Some(newest)) if oldest == newest => oldest.to_string(),
             (Some(oldest), Some(newest)) => format!("{oldest} to {newest}"),
@@ -164,19 +164,19 @@ impl Versions {
     /// [`VersionsError`], naming the place or the row.
     pub fn parse(text: &str) -> Result<Self, VersionsError> {
         let mut sources = Sources::default();
-        let source = sources.add(format!("charts/{PATH}"), text);
-        let read = read::read(&sources, source);
+        let source = sources.add_source(format!("charts/{PATH}"), text);
+        let read = read::read_source(&sources, source);
         let Some(node) = read.map_err(|found| VersionsError::Syntax(Diagnostics(found).to_string()))? else {
             return Err(VersionsError::Empty);
         };
         let Data::Map(_) = node.data else {
             return Err(VersionsError::Syntax("a mapping with `hub` and `lines` is expected".to_owned()));
         };
-        if let Some(Node { data: Data::List(rows), .. }) = node.at(&[LINES.to_owned()]) {
+        if let Some(Node { data: Data::List(rows), .. }) = node.find_at_path(&[LINES.to_owned()]) {
             // Each by itself first, for the place of what is wrong in it.
             for row in rows {
                 serde_json::from_value::<Row>(row.to_json()).map_err(|error| {
-                    VersionsError::Syntax(format!("{}: {error}", sources.place(row.origin).short()))
+                    VersionsError::Syntax(format!("{}: {error}", sources.place_at(row.origin).format_position()))
                 })?;
             }
         }
@@ -192,7 +192,7 @@ impl Versions {
         }
         let wrong = |row: &Row, problem: String| Err(VersionsError::Row { line: row.version, problem });
         for (index, row) in rows.iter().enumerate() {
-            if row.default.line() != row.version {
+            if row.default.service_line() != row.version {
                 return wrong(row, format!("its default {} is of another line", row.default));
             }
             if row.kubernetes.is_empty() || !row.kubernetes.is_sorted_by(|a, b| a < b) {
@@ -213,8 +213,8 @@ impl Versions {
     }
 
     /// A table of one row, which has no text of its own.
-    pub(super) fn of(row: Row) -> Self {
-        let text = super::output::yaml(&BTreeMap::from([(LINES, [&row])]));
+    pub(super) fn from_row(row: Row) -> Self {
+        let text = super::output::format_yaml(&BTreeMap::from([(LINES, [&row])]));
         Self::parse(&text).unwrap_or_else(|_| Self { rows: vec![row], text: String::new(), images: BTreeMap::new() })
     }
 
@@ -224,8 +224,8 @@ impl Versions {
     /// [`VersionsError`].
     pub fn from_files(files: &Files) -> Result<Self, VersionsError> {
         let text = files.get(PATH).ok_or(VersionsError::Missing)?;
-        let Some(read) = files.documents(PATH) else { return Self::parse(text) };
-        Self::of_table(read.only().map_err(|error| VersionsError::Syntax(error.to_string()))?, text)
+        let Some(read) = files.parsed_documents(PATH) else { return Self::parse(text) };
+        Self::of_table(read.parse_only_document().map_err(|error| VersionsError::Syntax(error.to_string()))?, text)
     }
 
     /// All rows, newest line first.
@@ -243,13 +243,13 @@ impl Versions {
     fn images_of(&self, line: ServiceLine) -> Option<BTreeMap<String, Node>> {
         let index = self.rows.iter().position(|row| row.version == line)?;
         let mut sources = Sources::default();
-        let source = sources.add(format!("charts/{PATH}"), alone(&self.text, index, self.rows.len()));
-        let table = read::read(&sources, source).ok()??;
+        let source = sources.add_source(format!("charts/{PATH}"), isolate_row(&self.text, index, self.rows.len()));
+        let table = read::read_source(&sources, source).ok()??;
         let is_row =
-            |node: &&Node| node.at(&["version".to_owned()]).is_some_and(|text| text.to_json() == line.to_string());
-        let Data::List(rows) = &table.at(&[LINES.to_owned()])?.data else { return None };
-        let of_row = rows.iter().find(is_row)?.at(&["images".to_owned()]);
-        let of_all = table.at(&["hub".to_owned(), "images".to_owned()]);
+            |node: &&Node| node.find_at_path(&["version".to_owned()]).is_some_and(|text| text.to_json() == line.to_string());
+        let Data::List(rows) = &table.find_at_path(&[LINES.to_owned()])?.data else { return None };
+        let of_row = rows.iter().find(is_row)?.find_at_path(&["images".to_owned()]);
+        let of_all = table.find_at_path(&["hub".to_owned(), "images".to_owned()]);
         let mut found = BTreeMap::new();
         for images in [of_all, of_row].into_iter().flatten() {
             let Data::Map(images) = &images.data else { continue };
@@ -259,29 +259,29 @@ impl Versions {
     }
 
     /// The row of a line.
-    pub fn row(&self, line: ServiceLine) -> Option<&Row> {
+    pub fn find_row(&self, line: ServiceLine) -> Option<&Row> {
         self.rows.iter().find(|row| row.version == line)
     }
 
     /// The newest line.
-    pub fn newest(&self) -> &Row {
+    pub fn newest_row(&self) -> &Row {
         &self.rows[0]
     }
 
     /// The newest line that supports a Kubernetes minor.
     pub fn newest_for(&self, minor: KubeMinor) -> Option<&Row> {
-        self.rows.iter().find(|row| row.supports(minor))
+        self.rows.iter().find(|row| row.supports_minor(minor))
     }
 
     /// Returns the distance of two lines in rows of the table: 0 for the same line, 1 for neighbours; `None` if one of
     /// them is not in the table.
-    pub fn distance(&self, a: ServiceLine, b: ServiceLine) -> Option<usize> {
+    pub fn row_distance(&self, a: ServiceLine, b: ServiceLine) -> Option<usize> {
         let place = |line| self.rows.iter().position(|row| row.version == line);
         Some(place(a)?.abs_diff(place(b)?))
     }
 
     /// All lines for people, oldest first: `v0.6, v0.7, …`.
-    pub fn lines(&self) -> String {
+    pub fn format_service_lines(&self) -> String {
         let lines: Vec<String> = self.rows.iter().rev().map(|row| row.version.to_string()).collect();
         lines.join(", ")
     }
@@ -289,7 +289,7 @@ impl Versions {
 
 /// The text with blanks in place of all of its `count` rows but one, so that places in the rest stay where they are. All of
 /// it, where the rows do not begin with a dash each.
-fn alone(text: &str, index: usize, count: usize) -> String {
+fn isolate_row(text: &str, index: usize, count: usize) -> String {
     let begins = |line: &&str| line.starts_with("- ");
     if text.lines().filter(begins).count() != count {
         return text.to_owned();
@@ -311,21 +311,21 @@ fn alone(text: &str, index: usize, count: usize) -> String {
 ///
 /// # Panics
 /// If `charts/versions.yaml` is missing or wrong; a test holds that it is not.
-pub fn versions() -> &'static Versions {
-    table()
+pub fn embedded_versions() -> &'static Versions {
+    embedded_table()
 }
 
-fn table() -> &'static Arc<Versions> {
+fn embedded_table() -> &'static Arc<Versions> {
     static TABLE: OnceLock<Arc<Versions>> = OnceLock::new();
     TABLE.get_or_init(|| {
-        let table = Versions::from_files(&Files::embedded());
+        let table = Versions::from_files(&Files::from_embedded());
         Arc::new(table.expect("a test holds that the table is right"))
     })
 }
 
 /// Returns the table compiled into this program, shared, for charts to keep.
-pub(super) fn shared() -> Arc<Versions> {
-    Arc::clone(table())
+pub(super) fn shared_table() -> Arc<Versions> {
+    Arc::clone(embedded_table())
 }
 
 #[cfg(test)]
@@ -346,9 +346,9 @@ pub(super) mod tests {
     #[test]
     fn rows_are_found_by_line_and_by_kubernetes_minor() {
         let table = table();
-        assert_eq!(table.row(line("v0.6")).unwrap().default.to_string(), "v0.6.1");
-        assert_eq!(table.row(line("v0.6")).unwrap().range(), "v1.24 to v1.25");
-        assert!(table.row(line("v0.5")).is_none());
+        assert_eq!(table.find_row(line("v0.6")).unwrap().default.to_string(), "v0.6.1");
+        assert_eq!(table.find_row(line("v0.6")).unwrap().format_minor_range(), "v1.24 to v1.25");
+        assert!(table.find_row(line("v0.5")).is_none());
         let newest = |minor| table.newest_for(KubeMinor::new(1, minor)).map(|row| row.version.to_string());
         assert_eq!(newest(31).as_deref(), Some("v1.1"));
         assert_eq!(newest(28).as_deref(), Some("v0.9"));
@@ -356,9 +356,9 @@ pub(super) mod tests {
         assert_eq!(newest(24).as_deref(), Some("v0.6"));
         assert_eq!(newest(23), None);
         assert_eq!(newest(32), None);
-        assert_eq!(table.newest().version, line("v1.1"));
-        assert_eq!(table.distance(line("v0.9"), line("v1.0")), Some(1));
-        assert_eq!(table.distance(line("v0.6"), line("v1.1")), Some(5));
+        assert_eq!(table.newest_row().version, line("v1.1"));
+        assert_eq!(table.row_distance(line("v0.9"), line("v1.0")), Some(1));
+        assert_eq!(table.row_distance(line("v0.6"), line("v1.1")), Some(5));
     }
 
     #[test]
@@ -413,22 +413,22 @@ pub(super) mod tests {
 
     #[test]
     fn the_compiled_in_table_has_the_rows_of_the_specification() {
-        if Files::embedded().get(PATH).is_none() {
+        if Files::from_embedded().get(PATH).is_none() {
             return;
         }
         let rows = |table: &Versions| -> Vec<(ServiceLine, Vec<KubeMinor>)> {
             table.rows().iter().map(|row| (row.version, row.kubernetes.clone())).collect()
         };
-        let (specified, all) = (rows(&table()), rows(versions()));
+        let (specified, all) = (rows(&table()), rows(embedded_versions()));
         let (newer, of_specification) = all.split_at(all.len() - specified.len());
         assert_eq!(of_specification, specified);
         let newest = ((31..=37).map(|minor| KubeMinor::new(1, minor))).collect::<Vec<_>>();
         assert_eq!(newer, [("v1.2".parse().unwrap(), newest)]);
         // What the build script has read of it is what stands there.
-        assert_eq!(versions().rows(), Versions::parse(Files::embedded().get(PATH).unwrap()).unwrap().rows());
-        for row in versions().rows() {
+        assert_eq!(versions().rows(), Versions::parse(Files::from_embedded().get(PATH).unwrap()).unwrap().rows());
+        for row in embedded_versions().rows() {
             for (kind, line) in &row.charts {
-                assert!(super::super::Chart::load(*kind, *line).is_ok(), "{kind} {line} has no chart");
+                assert!(super::super::Chart::load_embedded(*kind, *line).is_ok(), "{kind} {line} has no chart");
             }
         }
     }

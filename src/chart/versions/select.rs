@@ -137,15 +137,15 @@ fn not_a_version(text: &str) -> SelectError {
 }
 
 fn row_of<'t>(table: &'t Versions, line: ServiceLine, flag: &'static str, text: &str) -> Result<&'t Row, SelectError> {
-    table.row(line).ok_or_else(|| SelectError::UnknownLine { line, flag, text: text.to_owned(), known: table.lines() })
+    table.find_row(line).ok_or_else(|| SelectError::UnknownLine { line, flag, text: text.to_owned(), known: table.format_service_lines() })
 }
 
 /// `v0.6` stands for the newest patch of its line; anything longer for itself.
-fn concrete(row: &Row, asked: ServiceVersion) -> ServiceVersion {
-    if asked.to_string() == asked.line().to_string() { row.default.clone() } else { asked }
+fn concrete_version(row: &Row, asked: ServiceVersion) -> ServiceVersion {
+    if asked.to_string() == asked.service_line().to_string() { row.default.clone() } else { asked }
 }
 
-fn auto(table: &Versions, server: Option<KubeMinor>) -> Result<&Row, SelectError> {
+fn select_auto_row(table: &Versions, server: Option<KubeMinor>) -> Result<&Row, SelectError> {
     let server = server.ok_or(SelectError::AutoNeedsCluster)?;
     table.newest_for(server).ok_or_else(|| {
         let minors = || table.rows().iter().flat_map(|row| &row.kubernetes).copied();
@@ -163,43 +163,43 @@ fn auto(table: &Versions, server: Option<KubeMinor>) -> Result<&Row, SelectError
 ///
 /// # Errors
 /// [`SelectError`]: a version that cannot be read or is unknown, flags that disagree, a tag that names no version.
-pub fn select<'t>(table: &'t Versions, request: Request<'_>) -> Result<Selection<'t>, SelectError> {
+pub fn select_row<'t>(table: &'t Versions, request: Request<'_>) -> Result<Selection<'t>, SelectError> {
     let tagged = request.image_tag.and_then(version_of_tag);
     let (row, version, by) = match request.version {
         Some("auto") => {
-            let row = auto(table, request.server)?;
+            let row = select_auto_row(table, request.server)?;
             (row, row.default.clone(), SelectedBy::Auto)
         }
         Some(text) => {
             let asked: ServiceVersion = text.parse().map_err(|_| not_a_version(text))?;
-            let row = row_of(table, asked.line(), "--version", text)?;
-            (row, concrete(row, asked), SelectedBy::Version)
+            let row = row_of(table, asked.service_line(), "--version", text)?;
+            (row, concrete_version(row, asked), SelectedBy::Version)
         }
         None => match (request.image_tag, tagged.clone()) {
             (Some(text), Some(asked)) => {
-                let row = row_of(table, asked.line(), "--image-tag", text)?;
-                (row, concrete(row, asked), SelectedBy::ImageTag)
+                let row = row_of(table, asked.service_line(), "--image-tag", text)?;
+                (row, concrete_version(row, asked), SelectedBy::ImageTag)
             }
             (Some(text), None) => {
-                let example = table.newest().version;
+                let example = table.newest_row().version;
                 return Err(SelectError::TagNeedsVersion { image_tag: text.to_owned(), example });
             }
             (None, _) => {
                 let asked: ServiceVersion = DEFAULT_VERSION
                     .parse()
                     .map_err(|_| SelectError::NotAVersion { text: DEFAULT_VERSION.to_owned() })?;
-                (row_of(table, asked.line(), "--version", DEFAULT_VERSION)?, asked, SelectedBy::Default)
+                (row_of(table, asked.service_line(), "--version", DEFAULT_VERSION)?, asked, SelectedBy::Default)
             }
         },
     };
     if let (Some(tag), Some(image_tag)) = (tagged, request.image_tag)
-        && tag.line() != row.version
+        && tag.service_line() != row.version
     {
         return Err(SelectError::Disagree {
             version: if by == SelectedBy::Auto { row.version.to_string() } else { version.to_string() },
             version_line: row.version,
             image_tag: image_tag.to_owned(),
-            tag_line: tag.line(),
+            tag_line: tag.service_line(),
         });
     }
     Ok(Selection { row, version, by })
@@ -210,7 +210,7 @@ pub fn select<'t>(table: &'t Versions, request: Request<'_>) -> Result<Selection
 /// # Errors
 /// [`TooFarApart`]; also when one of the lines is not in the table.
 pub fn check_skew(table: &Versions, control_plane: ServiceLine, agent: ServiceLine) -> Result<(), TooFarApart> {
-    match table.distance(control_plane, agent) {
+    match table.row_distance(control_plane, agent) {
         Some(0 | 1) => Ok(()),
         _ => Err(TooFarApart { agent, control_plane }),
     }
@@ -224,7 +224,7 @@ mod tests {
     fn choose(version: Option<&str>, image_tag: Option<&str>, server: Option<u32>) -> Result<String, SelectError> {
         let table = table();
         let server = server.map(|minor| KubeMinor::new(1, minor));
-        let chosen = select(&table, Request { version, image_tag, server })?;
+        let chosen = select_row(&table, Request { version, image_tag, server })?;
         Ok(format!("{} {} {:?}", chosen.row.version, chosen.version, chosen.by))
     }
 

@@ -32,7 +32,7 @@ struct JsonReader {
 
 impl JsonReader {
     /// The reader of what the next object or list holds; none where that is too deep.
-    fn below(self) -> Option<Self> {
+    fn reader_below(self) -> Option<Self> {
         (self.above < MAX_DEPTH).then_some(Self { above: self.above + 1 })
     }
 }
@@ -45,16 +45,16 @@ impl<'de> DeserializeSeed<'de> for JsonReader {
     }
 }
 
-fn plain(value: impl Into<Value>) -> Json {
+fn plain_value(value: impl Into<Value>) -> Json {
     Json { value: value.into(), twice: None, is_too_deep: false }
 }
 
 fn too_deep() -> Json {
-    Json { is_too_deep: true, ..plain(Value::Null) }
+    Json { is_too_deep: true, ..plain_value(Value::Null) }
 }
 
 /// The path of what is below a key.
-fn below(key: &str, mut path: Vec<String>) -> Vec<String> {
+fn prepend_key(key: &str, mut path: Vec<String>) -> Vec<String> {
     path.insert(0, key.to_owned());
     path
 }
@@ -67,38 +67,38 @@ impl<'de> Visitor<'de> for JsonReader {
     }
 
     fn visit_unit<E: Error>(self) -> Result<Json, E> {
-        Ok(plain(Value::Null))
+        Ok(plain_value(Value::Null))
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<Json, E> {
-        Ok(plain(value))
+        Ok(plain_value(value))
     }
 
     fn visit_i64<E: Error>(self, value: i64) -> Result<Json, E> {
-        Ok(plain(value))
+        Ok(plain_value(value))
     }
 
     fn visit_u64<E: Error>(self, value: u64) -> Result<Json, E> {
-        Ok(plain(value))
+        Ok(plain_value(value))
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Json, E> {
-        Ok(plain(value))
+        Ok(plain_value(value))
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<Json, E> {
-        Ok(plain(value))
+        Ok(plain_value(value))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Json, A::Error> {
-        let Some(reader) = self.below() else {
+        let Some(reader) = self.reader_below() else {
             // This calls itself for nothing, however deep it goes on.
             while list.next_element::<IgnoredAny>()?.is_some() {}
             return Ok(too_deep());
         };
         let (mut items, mut twice, mut is_too_deep) = (Vec::new(), None, false);
         while let Some(item) = list.next_element_seed(reader)? {
-            twice = twice.or_else(|| Some(below(&items.len().to_string(), item.twice?)));
+            twice = twice.or_else(|| Some(prepend_key(&items.len().to_string(), item.twice?)));
             is_too_deep |= item.is_too_deep;
             items.push(item.value);
         }
@@ -106,7 +106,7 @@ impl<'de> Visitor<'de> for JsonReader {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Json, A::Error> {
-        let Some(reader) = self.below() else {
+        let Some(reader) = self.reader_below() else {
             while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
             return Ok(too_deep());
         };
@@ -115,7 +115,7 @@ impl<'de> Visitor<'de> for JsonReader {
             let item = object.next_value_seed(reader)?;
             is_too_deep |= item.is_too_deep;
             let again = map.contains_key(&key).then(|| vec![key.clone()]);
-            twice = twice.or(again).or_else(|| Some(below(&key, item.twice?)));
+            twice = twice.or(again).or_else(|| Some(prepend_key(&key, item.twice?)));
             map.insert(key, item.value);
         }
         Ok(Json { value: Value::Object(map), twice, is_too_deep })
@@ -141,7 +141,7 @@ mod tests {
             r#""a\u00e4\ud83d\ude00""#,
             r#"[1, [], {"a": {"b": [null, "x"]}, "c": {}}]"#,
         ] {
-            assert_eq!(read(text), plain(serde_json::from_str::<Value>(text).unwrap()), "{text}");
+            assert_eq!(read(text), plain_value(serde_json::from_str::<Value>(text).unwrap()), "{text}");
         }
     }
 

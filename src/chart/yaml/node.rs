@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Number, Value};
 
-use super::scalar::{Meaning, Unclear, plain};
+use super::scalar::{Meaning, Unclear, parse_plain_scalar};
 use crate::chart::diagnostic::Place;
 
 /// A source of values: its name for people and its text.
@@ -24,23 +24,23 @@ pub(crate) struct Source {
 pub(crate) struct Sources(Vec<Source>);
 
 impl Sources {
-    pub(crate) fn add(&mut self, name: impl Into<String>, text: impl Into<String>) -> u32 {
+    pub(crate) fn add_source(&mut self, name: impl Into<String>, text: impl Into<String>) -> u32 {
         self.0.push(Source { name: name.into(), text: text.into(), masked: None });
         u32::try_from(self.0.len() - 1).unwrap_or(u32::MAX)
     }
 
     /// The number of the source of that name.
-    pub(crate) fn named(&self, name: &str) -> Option<u32> {
+    pub(crate) fn find_source(&self, name: &str) -> Option<u32> {
         self.0.iter().position(|source| source.name == name).and_then(|index| u32::try_from(index).ok())
     }
 
-    pub(crate) fn get(&self, origin: Origin) -> &Source {
+    pub(crate) fn source_at(&self, origin: Origin) -> &Source {
         &self.0[origin.source as usize]
     }
 
     /// Returns the place of an origin, with the line it is on.
-    pub(crate) fn place(&self, origin: Origin) -> Place {
-        let source = self.get(origin);
+    pub(crate) fn place_at(&self, origin: Origin) -> Place {
+        let source = self.source_at(origin);
         let (start, end) = (origin.start as usize, origin.end as usize);
         let place = Place::in_text(&source.name, &source.text, start, end);
         match &source.masked {
@@ -51,7 +51,7 @@ impl Sources {
     }
 
     /// Masks the text at these origins wherever a place is shown from now on.
-    pub(crate) fn mask(&mut self, origins: &[Origin]) {
+    pub(crate) fn mask_origins(&mut self, origins: &[Origin]) {
         for (number, source) in self.0.iter_mut().enumerate() {
             let own = || origins.iter().filter(|origin| origin.source as usize == number);
             if own().next().is_none() {
@@ -69,8 +69,8 @@ impl Sources {
     }
 
     /// The text of an origin.
-    pub(crate) fn slice(&self, origin: Origin) -> &str {
-        self.get(origin).text.get(origin.start as usize..origin.end as usize).unwrap_or_default()
+    pub(crate) fn text_of_origin(&self, origin: Origin) -> &str {
+        self.source_at(origin).text.get(origin.start as usize..origin.end as usize).unwrap_or_default()
     }
 }
 
@@ -128,13 +128,13 @@ impl Node {
         Self { data, raw: None, origin, overrode: Vec::new() }
     }
 
-    pub(crate) fn map(origin: Origin) -> Self {
+    pub(crate) fn empty_map(origin: Origin) -> Self {
         Self::new(Data::Map(Mapping::default()), origin)
     }
 
     /// A plain scalar: its meaning, and its text where that may still be wanted.
-    pub(crate) fn plain(text: &str, origin: Origin) -> Self {
-        let data = match plain(text) {
+    pub(crate) fn from_plain_scalar(text: &str, origin: Origin) -> Self {
+        let data = match parse_plain_scalar(text) {
             Meaning::Null => Data::Null,
             Meaning::Bool(value) => Data::Bool(value),
             Meaning::Number(value) => Data::Number(value),
@@ -197,7 +197,7 @@ impl Node {
     }
 
     /// The node that a JSON pointer leads to, or the nearest one above it.
-    pub(crate) fn nearest(&self, pointer: &[String]) -> &Self {
+    pub(crate) fn find_nearest(&self, pointer: &[String]) -> &Self {
         let mut node = self;
         for part in pointer {
             let next = match &node.data {
@@ -212,7 +212,7 @@ impl Node {
     }
 
     /// The node at a path, if there is one.
-    pub(crate) fn at(&self, path: &[String]) -> Option<&Self> {
+    pub(crate) fn find_at_path(&self, path: &[String]) -> Option<&Self> {
         path.iter().try_fold(self, |node, part| match &node.data {
             Data::Map(map) => map.entries.get(part).map(|entry| &entry.node),
             Data::List(items) => part.parse::<usize>().ok().and_then(|index| items.get(index)),
@@ -257,7 +257,7 @@ pub(crate) fn show_path(path: &[String]) -> String {
 
 /// Lays one tree over another: mappings merge key by key, everything else replaces. A null stays as the sign that
 /// whatever lay below is deleted, so that laying is associative: `(a + b) + c` is `a + (b + c)`.
-pub(crate) fn merge(below: Node, above: Node) -> Node {
+pub(crate) fn merge_nodes(below: Node, above: Node) -> Node {
     let Node { data, raw, origin, mut overrode } = above;
     let mut seen = below.overrode;
     seen.push(below.origin);
@@ -265,7 +265,7 @@ pub(crate) fn merge(below: Node, above: Node) -> Node {
         (Data::Map(mut under), Data::Map(over)) if !over.replaces => {
             for (key, entry) in over.entries {
                 let merged = match under.entries.remove(&key) {
-                    Some(old) => Entry { key: entry.key, node: merge(old.node, entry.node) },
+                    Some(old) => Entry { key: entry.key, node: merge_nodes(old.node, entry.node) },
                     None => entry,
                 };
                 under.entries.insert(key, merged);

@@ -8,7 +8,7 @@ use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, Span, StrI
 use super::json::Json;
 use super::node::{Data, Entry, Mapping, Node, Origin, Sources, show_path};
 use super::redact::hide_behind_secret_key;
-use super::scalar::shorten;
+use super::scalar::shorten_text;
 use crate::chart::depth;
 use crate::chart::depth::MAX_DEPTH;
 use crate::chart::diagnostic::{Diagnostic, Place};
@@ -42,7 +42,7 @@ struct Stop(Diagnostic);
 type YamlResult<T> = Result<T, Stop>;
 
 impl<'t> YamlReader<'t> {
-    fn place(&self, origin: Origin) -> Place {
+    fn place_at_origin(&self, origin: Origin) -> Place {
         self.place_in_text(origin.start as usize, origin.end as usize)
     }
 
@@ -53,9 +53,9 @@ impl<'t> YamlReader<'t> {
     }
 
     /// Notes an error after which reading goes on; those beyond [`MAX_PROBLEMS`] are counted.
-    fn report(&mut self, origin: Origin, diagnostic: impl FnOnce() -> Diagnostic) {
+    fn report_problem(&mut self, origin: Origin, diagnostic: impl FnOnce() -> Diagnostic) {
         if self.problems.len() < MAX_PROBLEMS {
-            let place = self.place(origin);
+            let place = self.place_at_origin(origin);
             self.problems.push(diagnostic().at(place));
         } else {
             self.left_out += 1;
@@ -63,17 +63,17 @@ impl<'t> YamlReader<'t> {
     }
 
     /// Returns all problems, with the one that ended the reading, if there was one.
-    fn problems(self, last: Option<Diagnostic>) -> Vec<Diagnostic> {
-        self.problems.into_iter().chain(Diagnostic::more(self.left_out)).chain(last).collect()
+    fn into_problems(self, last: Option<Diagnostic>) -> Vec<Diagnostic> {
+        self.problems.into_iter().chain(Diagnostic::more_errors(self.left_out)).chain(last).collect()
     }
 
-    fn origin(&self, span: Span) -> Origin {
+    fn span_origin(&self, span: Span) -> Origin {
         let range = span.byte_range().unwrap_or_default();
         let offset = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
         Origin { source: self.source, start: offset(range.start), end: offset(range.end) }
     }
 
-    fn syntax(&self, error: &ScanError) -> Stop {
+    fn syntax_stop(&self, error: &ScanError) -> Stop {
         let at = error.marker().byte_offset().unwrap_or(0);
         if matches!(error.kind(), ErrorKind::RecursionLimitExceeded) {
             return Stop(depth::too_deep(self.place_in_text(at, at + 1)));
@@ -94,11 +94,11 @@ impl<'t> YamlReader<'t> {
     }
 
     fn too_deep(&self, origin: Origin) -> Stop {
-        Stop(depth::too_deep(self.place(origin)))
+        Stop(depth::too_deep(self.place_at_origin(origin)))
     }
 
     /// Goes one collection deeper.
-    fn descend(&mut self, origin: Origin) -> YamlResult<()> {
+    fn enter_collection(&mut self, origin: Origin) -> YamlResult<()> {
         if self.depth >= MAX_DEPTH {
             return Err(self.too_deep(origin));
         }
@@ -109,26 +109,26 @@ impl<'t> YamlReader<'t> {
     fn next(&mut self) -> YamlResult<(Event<'t>, Span)> {
         match self.parser.next_event() {
             Some(Ok(event)) => Ok(event),
-            Some(Err(error)) => Err(self.syntax(&error)),
+            Some(Err(error)) => Err(self.syntax_stop(&error)),
             None => Ok((Event::StreamEnd, Span::default())),
         }
     }
 
-    fn node(&mut self, event: Event<'t>, span: Span) -> YamlResult<(Node, usize)> {
-        let origin = self.origin(span);
+    fn read_node(&mut self, event: Event<'t>, span: Span) -> YamlResult<(Node, usize)> {
+        let origin = self.span_origin(span);
         let (node, size, anchor) = match event {
-            Event::Scalar(text, style, anchor, tag) => (self.scalar(&text, style, tag.as_deref(), origin), 1, anchor),
+            Event::Scalar(text, style, anchor, tag) => (self.read_scalar(&text, style, tag.as_deref(), origin), 1, anchor),
             Event::SequenceStart(_, anchor, tag) => {
-                self.descend(origin)?;
+                self.enter_collection(origin)?;
                 self.collection_tag(tag, "seq", origin);
                 let mut items = Vec::new();
                 let mut size = 1;
                 let end = loop {
                     let (event, span) = self.next()?;
                     if event == Event::SequenceEnd {
-                        break self.origin(span).end;
+                        break self.span_origin(span).end;
                     }
-                    let (item, items_size) = self.node(event, span)?;
+                    let (item, items_size) = self.read_node(event, span)?;
                     size += items_size;
                     items.push(item);
                 };
@@ -136,29 +136,29 @@ impl<'t> YamlReader<'t> {
                 (Node::new(Data::List(items), Origin { end, ..origin }), size, anchor)
             }
             Event::MappingStart(_, anchor, tag) => {
-                self.descend(origin)?;
+                self.enter_collection(origin)?;
                 self.collection_tag(tag, "map", origin);
-                let (node, size) = self.mapping(origin)?;
+                let (node, size) = self.read_mapping(origin)?;
                 self.depth -= 1;
                 (node, size, anchor)
             }
             Event::Alias(id) => {
                 let Some((node, size)) = self.anchors.get(&id).cloned() else {
-                    let place = self.place(origin);
+                    let place = self.place_at_origin(origin);
                     return Err(Stop(
                         Diagnostic::error("alias-cycle", "an alias refers to the collection that it is in").at(place),
                     ));
                 };
                 self.aliased += size;
                 if self.aliased > MAX_ALIASED_NODES {
-                    let place = self.place(origin);
+                    let place = self.place_at_origin(origin);
                     return Err(Stop(
                         Diagnostic::error("alias-bomb", "aliases expand to too many values")
                             .at(place)
                             .label(format!("more than {MAX_ALIASED_NODES} values with this one")),
                     ));
                 }
-                if depth::beyond(&node, self.depth).is_some() {
+                if depth::find_too_deep(&node, self.depth).is_some() {
                     return Err(self.too_deep(origin));
                 }
                 (node, size, 0)
@@ -180,20 +180,20 @@ impl<'t> YamlReader<'t> {
     }
 
     fn unknown_tag(&mut self, tag: &Tag, origin: Origin) {
-        self.report(origin, || {
-            Diagnostic::error("unknown-tag", format!("the tag `{}` does not fit here", shorten(&tag.original())))
+        self.report_problem(origin, || {
+            Diagnostic::error("unknown-tag", format!("the tag `{}` does not fit here", shorten_text(&tag.original())))
                 .help("leave the tag out; quote the value if it is text")
         });
     }
 
-    fn scalar(&mut self, text: &str, style: ScalarStyle, tag: Option<&Tag>, origin: Origin) -> Node {
+    fn read_scalar(&mut self, text: &str, style: ScalarStyle, tag: Option<&Tag>, origin: Origin) -> Node {
         let as_text = || Node::new(Data::Text(text.to_owned()), origin);
         match tag {
-            None if style == ScalarStyle::Plain => Node::plain(text, origin),
+            None if style == ScalarStyle::Plain => Node::from_plain_scalar(text, origin),
             None => as_text(),
             Some(tag) if tag.is_yaml_core_schema_tag("str") || tag.original() == "!" => as_text(),
             Some(tag) => {
-                let node = Node::plain(text, origin);
+                let node = Node::from_plain_scalar(text, origin);
                 let fits = match &node.data {
                     Data::Null => tag.is_yaml_core_schema_tag("null"),
                     Data::Bool(_) => tag.is_yaml_core_schema_tag("bool"),
@@ -210,24 +210,24 @@ impl<'t> YamlReader<'t> {
         }
     }
 
-    fn mapping(&mut self, origin: Origin) -> YamlResult<(Node, usize)> {
+    fn read_mapping(&mut self, origin: Origin) -> YamlResult<(Node, usize)> {
         let mut map = Mapping::default();
         let mut merged: Vec<Node> = Vec::new();
         let mut size = 1;
         let end = loop {
             let (event, span) = self.next()?;
             if event == Event::MappingEnd {
-                break self.origin(span).end;
+                break self.span_origin(span).end;
             }
-            let key_origin = self.origin(span);
+            let key_origin = self.span_origin(span);
             let is_merge = matches!(&event, Event::Scalar(text, ScalarStyle::Plain, _, None) if text == "<<");
             let plain_text = match &event {
                 Event::Scalar(text, ..) => Some(text.clone().into_owned()),
                 _ => None,
             };
-            let (key_node, key_size) = self.node(event, span)?;
+            let (key_node, key_size) = self.read_node(event, span)?;
             let (event, span) = self.next()?;
-            let (value, value_size) = self.node(event, span)?;
+            let (value, value_size) = self.read_node(event, span)?;
             size += key_size + value_size;
             if is_merge {
                 merged.push(value);
@@ -238,7 +238,7 @@ impl<'t> YamlReader<'t> {
                 (_, Some(raw)) => Some(raw.clone().into_string()),
                 _ => None,
             });
-            self.insert(&mut map, key, key_origin, value);
+            self.insert_entry(&mut map, key, key_origin, value);
         };
         let origin = Origin { end: end.max(origin.start), ..origin };
         for value in merged {
@@ -247,15 +247,15 @@ impl<'t> YamlReader<'t> {
         Ok((Node::new(Data::Map(map), origin), size))
     }
 
-    fn insert(&mut self, map: &mut Mapping, key: Option<String>, origin: Origin, value: Node) {
+    fn insert_entry(&mut self, map: &mut Mapping, key: Option<String>, origin: Origin, value: Node) {
         let Some(key) = key.filter(|key| !key.is_empty()) else {
-            return self.report(origin, || Diagnostic::error("bad-key", "a key must be text"));
+            return self.report_problem(origin, || Diagnostic::error("bad-key", "a key must be text"));
         };
         if let Some(first) = map.entries.get(&key) {
             let before = &self.text[..first.key.start as usize];
-            self.report(origin, || {
+            self.report_problem(origin, || {
                 let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
-                Diagnostic::error("duplicate-key", format!("the key `{}` is given twice", shorten(&key)))
+                Diagnostic::error("duplicate-key", format!("the key `{}` is given twice", shorten_text(&key)))
                     .label("second time here")
                     .note(format!("the first is on line {line}"))
             });
@@ -274,7 +274,7 @@ impl<'t> YamlReader<'t> {
         for source in sources {
             let Data::Map(from) = source.data else {
                 return self
-                    .report(origin, || Diagnostic::error("bad-merge", "`<<` takes a mapping or a list of mappings"));
+                    .report_problem(origin, || Diagnostic::error("bad-merge", "`<<` takes a mapping or a list of mappings"));
             };
             for (key, entry) in from.entries {
                 map.entries.entry(key).or_insert(entry);
@@ -283,7 +283,7 @@ impl<'t> YamlReader<'t> {
     }
 
     /// Every document that is not empty.
-    fn documents(&mut self) -> YamlResult<Vec<Node>> {
+    fn read_documents(&mut self) -> YamlResult<Vec<Node>> {
         let mut found = Vec::new();
         loop {
             let (event, span) = self.next()?;
@@ -291,14 +291,14 @@ impl<'t> YamlReader<'t> {
                 Event::StreamEnd => return Ok(found),
                 Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd | Event::Comment(..) => {}
                 event => {
-                    let (node, _) = self.node(event, span)?;
+                    let (node, _) = self.read_node(event, span)?;
                     found.extend(Some(node).filter(|node| node.data != Data::Null));
                 }
             }
         }
     }
 
-    fn document(&mut self) -> YamlResult<Option<Node>> {
+    fn read_document(&mut self) -> YamlResult<Option<Node>> {
         let mut root = None;
         loop {
             let (event, span) = self.next()?;
@@ -308,7 +308,7 @@ impl<'t> YamlReader<'t> {
                 event if root.is_some() => {
                     let empty = matches!(&event, Event::Scalar(text, ScalarStyle::Plain, ..) if text.is_empty());
                     if !empty {
-                        let place = self.place(self.origin(span));
+                        let place = self.place_at_origin(self.span_origin(span));
                         return Err(Stop(
                             Diagnostic::error(
                                 "several-documents",
@@ -321,7 +321,7 @@ impl<'t> YamlReader<'t> {
                     }
                 }
                 event => {
-                    let (node, _) = self.node(event, span)?;
+                    let (node, _) = self.read_node(event, span)?;
                     if node.data != Data::Null {
                         root = Some(node);
                     }
@@ -335,7 +335,7 @@ impl<'t> YamlReader<'t> {
 ///
 /// # Errors
 /// One diagnostic if there are too many, or if they are not UTF-8.
-pub(crate) fn text(name: &str, bytes: &[u8]) -> Result<String, Diagnostic> {
+pub(crate) fn decode_text(name: &str, bytes: &[u8]) -> Result<String, Diagnostic> {
     if bytes.len() > MAX_BYTES {
         return Err(Diagnostic::error(
             "too-large",
@@ -362,7 +362,7 @@ pub(crate) fn text(name: &str, bytes: &[u8]) -> Result<String, Diagnostic> {
 ///
 /// # Errors
 /// Everything that is wrong, up to the first syntax error.
-pub(crate) fn read(sources: &Sources, source: u32) -> Result<Option<Node>, Vec<Diagnostic>> {
+pub(crate) fn read_source(sources: &Sources, source: u32) -> Result<Option<Node>, Vec<Diagnostic>> {
     let (root, problems) = read_on(sources, source);
     if problems.is_empty() { Ok(root) } else { Err(problems) }
 }
@@ -372,16 +372,16 @@ pub(crate) fn read(sources: &Sources, source: u32) -> Result<Option<Node>, Vec<D
 /// # Errors
 /// Everything that is wrong, up to the first syntax error.
 pub(crate) fn read_all(sources: &Sources, source: u32) -> Result<Vec<Node>, Vec<Diagnostic>> {
-    let mut reader = reader(sources, source);
-    match reader.documents() {
+    let mut reader = open_reader(sources, source);
+    match reader.read_documents() {
         Ok(documents) if reader.problems.is_empty() => Ok(documents),
-        Ok(_) => Err(reader.problems(None)),
-        Err(Stop(last)) => Err(reader.problems(Some(last))),
+        Ok(_) => Err(reader.into_problems(None)),
+        Err(Stop(last)) => Err(reader.into_problems(Some(last))),
     }
 }
 
-fn reader(sources: &Sources, source: u32) -> YamlReader<'_> {
-    let whole = sources.get(Origin { source, start: 0, end: 0 });
+fn open_reader(sources: &Sources, source: u32) -> YamlReader<'_> {
+    let whole = sources.source_at(Origin { source, start: 0, end: 0 });
     let options = granit_parser::options! {
         emit_comments: false,
         block_nesting_limit: MAX_DEPTH,
@@ -406,10 +406,10 @@ fn reader(sources: &Sources, source: u32) -> YamlReader<'_> {
 /// wrong. After a syntax error the root is `None`.
 pub(crate) fn read_on(sources: &Sources, source: u32) -> (Option<Node>, Vec<Diagnostic>) {
     let whole = Origin { source, start: 0, end: 0 };
-    let mut reader = reader(sources, source);
+    let mut reader = open_reader(sources, source);
     let text = reader.text;
-    match reader.document() {
-        Ok(root) => (root, reader.problems(None)),
+    match reader.read_document() {
+        Ok(root) => (root, reader.into_problems(None)),
         Err(Stop(first)) => {
             // A few JSON texts are not YAML.
             if text.trim_start().starts_with('{')
@@ -417,13 +417,13 @@ pub(crate) fn read_on(sources: &Sources, source: u32) -> (Option<Node>, Vec<Diag
             {
                 if json.is_too_deep {
                     let known = Some(first).filter(|first| first.code == depth::CODE);
-                    return (None, vec![known.unwrap_or_else(|| depth::too_deep(reader.place(whole)))]);
+                    return (None, vec![known.unwrap_or_else(|| depth::too_deep(reader.place_at_origin(whole)))]);
                 }
                 let Some(path) = json.twice else { return (Some(Node::from_json(&json.value, whole)), Vec::new()) };
-                let message = format!("the key `{}` is given twice", shorten(&show_path(&path)));
-                return (None, vec![Diagnostic::error("duplicate-key", message).at(reader.place(whole))]);
+                let message = format!("the key `{}` is given twice", shorten_text(&show_path(&path)));
+                return (None, vec![Diagnostic::error("duplicate-key", message).at(reader.place_at_origin(whole))]);
             }
-            (None, reader.problems(Some(first)))
+            (None, reader.into_problems(Some(first)))
         }
     }
 }
@@ -436,8 +436,8 @@ mod tests {
 
     fn value(text: &str) -> Result<Value, Vec<Diagnostic>> {
         let mut sources = Sources::default();
-        let source = sources.add("f.yaml", text);
-        Ok(read(&sources, source)?.map_or(Value::Null, |node| node.to_json()))
+        let source = sources.add_source("f.yaml", text);
+        Ok(read_source(&sources, source)?.map_or(Value::Null, |node| node.to_json()))
     }
 
     fn code(text: &str) -> &'static str {
@@ -492,7 +492,7 @@ mod tests {
     #[test]
     fn a_line_that_cannot_be_read_does_not_show_a_secret() {
         let problems = value("password: \"hunter2\" x\n").unwrap_err();
-        let shown = problems[0].render(false);
+        let shown = problems[0].render_diagnostic(false);
         assert!(!shown.contains("hunter2"), "{shown}");
     }
 }

@@ -37,7 +37,7 @@ pub(crate) enum Unclear {
 
 impl Unclear {
     /// Returns the problem where a value of another type is wanted, and advice on what to write.
-    pub(crate) fn explain(self, raw: &str) -> (String, String) {
+    pub(crate) fn explain_problem(self, raw: &str) -> (String, String) {
         match self {
             Self::Bool(value) => (
                 format!("`{raw}` is a boolean in YAML 1.1 and text in YAML 1.2"),
@@ -52,7 +52,7 @@ impl Unclear {
                 format!("write the decimal number, or `\"{raw}\"` for the text"),
             ),
             Self::TooLarge => (
-                format!("`{}` does not fit into 64 bits", shorten(raw)),
+                format!("`{}` does not fit into 64 bits", shorten_text(raw)),
                 "write a smaller number, or quote it if it is text".to_owned(),
             ),
             Self::NotFinite => {
@@ -63,7 +63,7 @@ impl Unclear {
 }
 
 /// A text short enough for a message.
-pub(crate) fn shorten(text: &str) -> String {
+pub(crate) fn shorten_text(text: &str) -> String {
     const LIMIT: usize = 40;
     if text.chars().count() <= LIMIT {
         return text.to_owned();
@@ -72,7 +72,7 @@ pub(crate) fn shorten(text: &str) -> String {
     format!("{head}…")
 }
 
-fn digits(text: &str) -> bool {
+fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
@@ -98,20 +98,20 @@ fn looks_like_float(unsigned: &str) -> bool {
         Some(at) => (&unsigned[..at], Some(&unsigned[at + 1..])),
         None => (unsigned, None),
     };
-    let exponent_fits = exponent.is_none_or(|text| digits(text.strip_prefix(['+', '-']).unwrap_or(text)));
+    let exponent_fits = exponent.is_none_or(|text| is_digits(text.strip_prefix(['+', '-']).unwrap_or(text)));
     let mantissa_fits = match mantissa.split_once('.') {
         Some((whole, part)) => {
-            (digits(whole) || whole.is_empty()) && (digits(part) || part.is_empty()) && mantissa != "."
+            (is_digits(whole) || whole.is_empty()) && (is_digits(part) || part.is_empty()) && mantissa != "."
         }
-        None => digits(mantissa) && exponent.is_some(),
+        None => is_digits(mantissa) && exponent.is_some(),
     };
     exponent_fits && mantissa_fits
 }
 
-fn number(raw: &str) -> Option<Meaning> {
+fn parse_number(raw: &str) -> Option<Meaning> {
     let unsigned = raw.strip_prefix(['-', '+']).unwrap_or(raw);
     let plus = raw.starts_with('+');
-    if digits(unsigned) {
+    if is_digits(unsigned) {
         if unsigned.len() > 1 && unsigned.starts_with('0') {
             return Some(Meaning::Unclear(Unclear::LeadingZero));
         }
@@ -141,7 +141,7 @@ fn number(raw: &str) -> Option<Meaning> {
 }
 
 /// The meaning of a plain scalar.
-pub(crate) fn plain(raw: &str) -> Meaning {
+pub(crate) fn parse_plain_scalar(raw: &str) -> Meaning {
     match raw {
         "" | "~" | "null" | "Null" | "NULL" => return Meaning::Null,
         "true" | "True" | "TRUE" => return Meaning::Bool(true),
@@ -151,7 +151,7 @@ pub(crate) fn plain(raw: &str) -> Meaning {
         _ => {}
     }
     if raw.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.'))
-        && let Some(meaning) = number(raw)
+        && let Some(meaning) = parse_number(raw)
     {
         return meaning;
     }
@@ -204,7 +204,7 @@ mod tests {
             ("10Gi", Meaning::Text),
         ];
         for (raw, expected) in cases {
-            assert_eq!(plain(raw), expected, "{raw}");
+            assert_eq!(parse_plain_scalar(raw), expected, "{raw}");
         }
     }
 }

@@ -13,43 +13,43 @@ use crate::api::util::text::is_harmful;
 const WORDS: [&str; 8] = ["y", "n", "yes", "no", "on", "off", "true", "false"];
 
 /// Appends a value as a document, ending with a line break.
-pub(crate) fn write(text: &mut String, value: &Value) {
+pub(crate) fn write_document(text: &mut String, value: &Value) {
     match value {
-        Value::Object(map) if !map.is_empty() => mapping(text, map, 0, false),
-        Value::Array(items) if !items.is_empty() => list(text, items, 0, false),
+        Value::Object(map) if !map.is_empty() => write_mapping(text, map, 0, false),
+        Value::Array(items) if !items.is_empty() => write_list(text, items, 0, false),
         value => {
-            scalar(text, value);
+            write_scalar(text, value);
             text.push('\n');
         }
     }
 }
 
-fn indent(text: &mut String, depth: usize) {
+fn write_indent(text: &mut String, depth: usize) {
     for _ in 0..depth {
         text.push_str("  ");
     }
 }
 
 /// Appends the entries of a mapping; the first continues the current line if that has `begun`.
-fn mapping(text: &mut String, map: &serde_json::Map<String, Value>, depth: usize, mut begun: bool) {
+fn write_mapping(text: &mut String, map: &serde_json::Map<String, Value>, depth: usize, mut begun: bool) {
     for (key, value) in map {
         if !std::mem::take(&mut begun) {
-            indent(text, depth);
+            write_indent(text, depth);
         }
-        string(text, key);
+        write_string(text, key);
         text.push(':');
         match value {
             Value::Object(below) if !below.is_empty() => {
                 text.push('\n');
-                mapping(text, below, depth + 1, false);
+                write_mapping(text, below, depth + 1, false);
             }
             Value::Array(items) if !items.is_empty() => {
                 text.push('\n');
-                list(text, items, depth, false);
+                write_list(text, items, depth, false);
             }
             value => {
                 text.push(' ');
-                scalar(text, value);
+                write_scalar(text, value);
                 text.push('\n');
             }
         }
@@ -57,24 +57,24 @@ fn mapping(text: &mut String, map: &serde_json::Map<String, Value>, depth: usize
 }
 
 /// Appends the items of a list, each behind a dash; the first continues the current line if that has `begun`.
-fn list(text: &mut String, items: &[Value], depth: usize, mut begun: bool) {
+fn write_list(text: &mut String, items: &[Value], depth: usize, mut begun: bool) {
     for item in items {
         if !std::mem::take(&mut begun) {
-            indent(text, depth);
+            write_indent(text, depth);
         }
         text.push_str("- ");
         match item {
-            Value::Object(map) if !map.is_empty() => mapping(text, map, depth + 1, true),
-            Value::Array(below) if !below.is_empty() => list(text, below, depth + 1, true),
+            Value::Object(map) if !map.is_empty() => write_mapping(text, map, depth + 1, true),
+            Value::Array(below) if !below.is_empty() => write_list(text, below, depth + 1, true),
             value => {
-                scalar(text, value);
+                write_scalar(text, value);
                 text.push('\n');
             }
         }
     }
 }
 
-fn scalar(text: &mut String, value: &Value) {
+fn write_scalar(text: &mut String, value: &Value) {
     match value {
         Value::Null => text.push_str("null"),
         Value::Bool(true) => text.push_str("true"),
@@ -82,7 +82,7 @@ fn scalar(text: &mut String, value: &Value) {
         Value::Number(number) => {
             let _ = write!(text, "{number}");
         }
-        Value::String(value) => string(text, value),
+        Value::String(value) => write_string(text, value),
         Value::Array(_) => text.push_str("[]"),
         Value::Object(_) => text.push_str("{}"),
     }
@@ -139,7 +139,7 @@ fn is_word(value: &str) -> bool {
     WORDS.iter().chain(&["null"]).any(|word| value.eq_ignore_ascii_case(word))
 }
 
-fn string(text: &mut String, value: &str) {
+fn write_string(text: &mut String, value: &str) {
     if is_plain(value) {
         text.push_str(value);
         return;
@@ -188,7 +188,7 @@ mod tests {
 
     fn written(value: &Value) -> String {
         let mut text = String::new();
-        write(&mut text, value);
+        write_document(&mut text, value);
         text
     }
 

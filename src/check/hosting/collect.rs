@@ -11,7 +11,7 @@ use kube::{Client, Resource, ResourceExt};
 use super::{ClassFacts, DEFAULT_CLASS, HostingFacts, NodeFacts, Wanted, read};
 use crate::api::labels::LABEL_INSTALL;
 use crate::api::rbac::{Right, Scope};
-use crate::check::access::forbidden;
+use crate::check::access::list_forbidden_writes;
 use crate::check::autopilot;
 use crate::check::quota::Allowance;
 use crate::check::secret_readers::SecretReaders;
@@ -71,7 +71,7 @@ struct Known<'s> {
 
 impl Learning<'_> {
     /// Notes what a read gave, and that it has ended.
-    fn note(&self, read: &'static str, change: impl FnOnce(&mut HostingFacts)) {
+    fn record_read(&self, read: &'static str, change: impl FnOnce(&mut HostingFacts)) {
         let Known { facts, seen } = &mut *self.0.borrow_mut();
         change(facts);
         facts.ended.insert(read);
@@ -83,7 +83,7 @@ impl HostingFacts {
     /// Reads everything the checks need, and tells `seen` after each read what is known by then. Only the reachability of the
     /// API server is an error here; what may not be read is noted in `unread` and judged by the checks. `former` finds
     /// the [node port](HostingFacts::former_node_port) of an earlier install; it is asked where `wanted` has none.
-    pub async fn collect(
+    pub async fn from_hosting_cluster(
         client: &Client,
         wanted: Wanted,
         former: impl Future<Output = Option<u16>>,
@@ -96,30 +96,30 @@ impl HostingFacts {
         let all = ListParams::default();
         let clock = async {
             let ahead = clock_ahead(client).await;
-            learning.note(read::CLOCK, |facts| facts.clock_ahead = ahead);
+            learning.record_read(read::CLOCK, |facts| facts.clock_ahead = ahead);
         };
         let nodes = async {
             let nodes: Api<Node> = Api::all(client.clone());
             let (nodes, groups) = tokio::join!(nodes.list(&all), client.list_api_groups());
-            learning.note(read::NODES, |facts| {
+            learning.record_read(read::NODES, |facts| {
                 match nodes {
                     Ok(list) => facts.nodes = list.iter().map(node_facts).collect(),
                     Err(error) => drop(facts.unread.insert(read::NODES, error.to_string())),
                 }
                 let names = facts.nodes.iter().map(|node| node.name.as_str());
-                facts.autopilot_evidence = autopilot::evidence(groups.as_ref().ok(), names);
+                facts.autopilot_evidence = autopilot::find_autopilot_evidence(groups.as_ref().ok(), names);
             });
         };
         let classes = async {
             let classes = Api::<StorageClass>::all(client.clone()).list(&all).await;
-            learning.note(read::CLASSES, |facts| match classes {
+            learning.record_read(read::CLASSES, |facts| match classes {
                 Ok(list) => facts.classes = list.iter().map(class_facts).collect(),
                 Err(error) => drop(facts.unread.insert(read::CLASSES, error.to_string())),
             });
         };
         let rights = async {
-            let forbidden = forbidden(client, &wanted.namespace, &wanted.writes).await?;
-            learning.note(read::RIGHTS, |facts| facts.forbidden = forbidden);
+            let forbidden = list_forbidden_writes(client, &wanted.namespace, &wanted.writes).await?;
+            learning.record_read(read::RIGHTS, |facts| facts.forbidden = forbidden);
             Ok(())
         };
         let services = async {
@@ -128,31 +128,31 @@ impl HostingFacts {
                 Some(port) => node_port_holders(client, &wanted, port).await,
                 None => Vec::new(),
             };
-            learning.note(read::SERVICES, |facts| {
+            learning.record_read(read::SERVICES, |facts| {
                 facts.former_node_port = former;
                 facts.node_port_holders = holders;
             });
         };
-        let namespace = inside(client, &wanted, &learning);
+        let namespace = read_namespace_facts(client, &wanted, &learning);
         let ((), (), (), (), (), asked) = tokio::join!(clock, nodes, classes, services, namespace, rights);
         asked.map(|()| learning.0.into_inner().facts)
     }
 }
 
 /// Reads the namespace and what is in it.
-async fn inside(client: &Client, wanted: &Wanted, learning: &Learning<'_>) {
+async fn read_namespace_facts(client: &Client, wanted: &Wanted, learning: &Learning<'_>) {
     let all = ListParams::default();
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &wanted.namespace);
     let stateful: Api<StatefulSet> = Api::namespaced(client.clone(), &wanted.namespace);
     let (namespace, allowance, readers, claims, stateful) = tokio::join!(
         namespaces.get_opt(&wanted.namespace),
-        Allowance::of(client, &wanted.namespace),
-        SecretReaders::of(client, &wanted.namespace),
+        Allowance::from_namespace(client, &wanted.namespace),
+        SecretReaders::find_in_namespace(client, &wanted.namespace),
         claims.list(&all),
         stateful.list(&all),
     );
-    learning.note(read::NAMESPACE, |facts| {
+    learning.record_read(read::NAMESPACE, |facts| {
         match namespace {
             Ok(Some(namespace)) => {
                 facts.namespace.exists = true;
@@ -198,16 +198,16 @@ async fn clock_ahead(client: &Client) -> Option<i64> {
 }
 
 /// The rights of [`HostingFacts::collect`]; what may not be read is judged as unknown.
-pub fn rights() -> Vec<Right> {
+pub fn hosting_rights() -> Vec<Right> {
     [
-        Right::optional(Scope::Cluster, "storage.k8s.io", "storageclasses", &["list"]),
-        Right::optional(Scope::Cluster, "", "nodes", &["list"]),
-        Right::optional(Scope::Cluster, "", "namespaces", &["get"]),
-        Right::optional(Scope::Cluster, "", "services", &["list"]),
-        Right::optional(Scope::Namespace, "", "persistentvolumeclaims", &["list"]),
-        Allowance::rights(),
-        SecretReaders::rights(),
-        Right::optional(Scope::Namespace, "apps", "statefulsets", &["list"]),
+        Right::optional_rights(Scope::Cluster, "storage.k8s.io", "storageclasses", &["list"]),
+        Right::optional_rights(Scope::Cluster, "", "nodes", &["list"]),
+        Right::optional_rights(Scope::Cluster, "", "namespaces", &["get"]),
+        Right::optional_rights(Scope::Cluster, "", "services", &["list"]),
+        Right::optional_rights(Scope::Namespace, "", "persistentvolumeclaims", &["list"]),
+        Allowance::allowance_rights(),
+        SecretReaders::secret_reader_rights(),
+        Right::optional_rights(Scope::Namespace, "apps", "statefulsets", &["list"]),
     ]
     .concat()
 }

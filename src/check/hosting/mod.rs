@@ -10,7 +10,7 @@ use crate::check::quota::{Allowance, Taken};
 use crate::check::secret_readers::SecretReaders;
 use crate::check::support::Support;
 
-pub use collect::rights;
+pub use collect::hosting_rights;
 #[cfg(test)]
 pub(super) use judge::tests::examples;
 pub use judge::{CHECKS, USUAL_NODE_PORTS};
@@ -163,7 +163,7 @@ pub struct HostingFacts {
 impl HostingFacts {
     /// The StorageClass that etcd's claims will use. Of several default ones, the API server takes the newest, by name where
     /// they are as old.
-    fn class(&self) -> Option<&ClassFacts> {
+    fn storage_class(&self) -> Option<&ClassFacts> {
         match &self.wanted.storage_class {
             Some(name) => self.classes.iter().find(|class| &class.name == name),
             None => self.default_classes().find(|class| self.default_class() == Some(&class.name)),

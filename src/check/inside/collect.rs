@@ -55,12 +55,12 @@ struct Counted {
 }
 
 /// Command and arguments of the first container.
-fn arguments(pod: Option<PodSpec>) -> Vec<String> {
+fn container_arguments(pod: Option<PodSpec>) -> Vec<String> {
     let container = pod.and_then(|pod| pod.containers.into_iter().next()).unwrap_or_default();
     container.command.into_iter().flatten().chain(container.args.into_iter().flatten()).collect()
 }
 
-async fn component(pods: &Api<Pod>, counted: Counted) -> Result<Component, kube::Error> {
+async fn read_component(pods: &Api<Pod>, counted: Counted) -> Result<Component, kube::Error> {
     let Counted { selector, wanted, ready, updated, all, is_observed, arguments } = counted;
     let (wanted, updated) = (wanted.unwrap_or(1), updated.unwrap_or(0));
     let mut component = Component {
@@ -79,7 +79,7 @@ async fn component(pods: &Api<Pod>, counted: Counted) -> Result<Component, kube:
 }
 
 /// Reads the components from the hosting cluster.
-pub async fn components(hosting: &Client, namespace: &str) -> Result<BTreeMap<&'static str, Component>, kube::Error> {
+pub async fn read_components(hosting: &Client, namespace: &str) -> Result<BTreeMap<&'static str, Component>, kube::Error> {
     let pods: Api<Pod> = Api::namespaced(hosting.clone(), namespace);
     let deployments: Api<Deployment> = Api::namespaced(hosting.clone(), namespace);
     let stateful: Api<StatefulSet> = Api::namespaced(hosting.clone(), namespace);
@@ -96,7 +96,7 @@ pub async fn components(hosting: &Client, namespace: &str) -> Result<BTreeMap<&'
                         updated: status.updated_replicas,
                         all: status.replicas,
                         is_observed: status.observed_generation >= set.metadata.generation,
-                        arguments: arguments(spec.template.spec),
+                        arguments: container_arguments(spec.template.spec),
                     }
                 })
             } else {
@@ -109,12 +109,12 @@ pub async fn components(hosting: &Client, namespace: &str) -> Result<BTreeMap<&'
                         updated: status.updated_replicas,
                         all: status.replicas.unwrap_or(0),
                         is_observed: status.observed_generation >= deployment.metadata.generation,
-                        arguments: arguments(spec.template.spec),
+                        arguments: container_arguments(spec.template.spec),
                     }
                 })
             };
             let component = match found {
-                Some(counted) => component(pods, counted).await?,
+                Some(counted) => read_component(pods, counted).await?,
                 None => Component::default(),
             };
             Ok::<_, kube::Error>((name, component))
@@ -125,11 +125,11 @@ pub async fn components(hosting: &Client, namespace: &str) -> Result<BTreeMap<&'
 }
 
 /// The rights that [`components`] needs in the hosting cluster, and that the choice of a control plane by name needs.
-pub fn rights() -> Vec<Right> {
+pub fn health_rights() -> Vec<Right> {
     [
-        Right::needed(Scope::Namespace, "apps", "statefulsets", &["get", "list"]),
-        Right::needed(Scope::Namespace, "apps", "deployments", &["get"]),
-        Right::needed(Scope::Namespace, "", "pods", &["list"]),
+        Right::needed_rights(Scope::Namespace, "apps", "statefulsets", &["get", "list"]),
+        Right::needed_rights(Scope::Namespace, "apps", "deployments", &["get"]),
+        Right::needed_rights(Scope::Namespace, "", "pods", &["list"]),
     ]
     .concat()
 }
@@ -185,11 +185,11 @@ struct ReportedFacts {
     agent_version: String,
 }
 
-fn established(definition: &Definition) -> bool {
+fn is_definition_established(definition: &Definition) -> bool {
     definition.status.conditions.iter().any(|c| c.type_ == "Established" && c.status == "True")
 }
 
-fn member(cluster: Registered) -> Member {
+fn member_from_cluster(cluster: Registered) -> Member {
     let ready = cluster.status.conditions.into_iter().find(|condition| condition.type_ == READY);
     Member {
         name: cluster.metadata.name,
@@ -216,7 +216,7 @@ struct PlacedStatus {
 }
 
 impl Groups {
-    fn of(all: &[Placed]) -> Self {
+    fn from_placed_groups(all: &[Placed]) -> Self {
         let mut groups = Self { all: all.len(), unplaced: BTreeMap::new() };
         for group in all.iter().filter(|group| !group.status.scheduled) {
             let said = group.status.conditions.iter().find(|condition| condition.type_ == "Scheduled");
@@ -239,22 +239,22 @@ pub(super) fn if_defined<T>(answer: Result<Vec<T>, kube::Error>) -> Result<Vec<T
 ///
 /// # Errors
 /// Whatever the server refuses.
-pub async fn members(hub: &Client, age: Age) -> Result<Vec<Member>, kube::Error> {
-    let found = partial_list::list::<Cluster, Registered>(hub, age).await;
-    let mut members: Vec<Member> = if_defined(found)?.into_iter().map(member).collect();
+pub async fn list_registered_members(hub: &Client, age: Age) -> Result<Vec<Member>, kube::Error> {
+    let found = partial_list::list_objects::<Cluster, Registered>(hub, age).await;
+    let mut members: Vec<Member> = if_defined(found)?.into_iter().map(member_from_cluster).collect();
     members.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(members)
 }
 
 /// Reads what the control plane's own API holds, all at once.
-pub async fn inside(hub: &Client, namespace: &str) -> Result<Inside, kube::Error> {
+pub async fn read_inside(hub: &Client, namespace: &str) -> Result<Inside, kube::Error> {
     let secrets: Api<Secret> = Api::namespaced(hub.clone(), namespace);
     let reports: Api<ConfigMap> = Api::namespaced(hub.clone(), namespace);
     let (definitions, members, policies, groups, secret, report, version, own_api) = tokio::join!(
-        partial_list::list::<CustomResourceDefinition, Definition>(hub, Age::Now),
-        members(hub, Age::InMemory),
-        partial_list::list::<SchedulePolicy, IgnoredAny>(hub, Age::Now),
-        partial_list::list::<ScheduleGroup, Placed>(hub, Age::Now),
+        partial_list::list_objects::<CustomResourceDefinition, Definition>(hub, Age::Now),
+        list_registered_members(hub, Age::InMemory),
+        partial_list::list_objects::<SchedulePolicy, IgnoredAny>(hub, Age::Now),
+        partial_list::list_objects::<ScheduleGroup, Placed>(hub, Age::Now),
         secrets.get_opt(INIT_SECRET),
         reports.get_opt(BOOTSTRAP_STATUS),
         hub.apiserver_version(),
@@ -263,16 +263,16 @@ pub async fn inside(hub: &Client, namespace: &str) -> Result<Inside, kube::Error
     let definitions = definitions?;
     let found = |kind: &str| {
         let found = definitions.iter().find(|d| d.spec.names.kind == kind && d.spec.group.ends_with(GROUPS));
-        (kind.to_owned(), found.is_some_and(established))
+        (kind.to_owned(), found.is_some_and(is_definition_established))
     };
     Ok(Inside {
         definitions: DEFINITIONS.into_iter().map(found).collect(),
         members: members?,
         policies: if_defined(policies)?.len(),
-        groups: Groups::of(&if_defined(groups)?),
+        groups: Groups::from_placed_groups(&if_defined(groups)?),
         own_api,
-        conversions: own_api::conversions(&definitions),
-        init_secret: secret?.map(|secret| Init::of(&secret).map(|init| init.server).unwrap_or_default()),
+        conversions: own_api::find_converted_kinds(&definitions),
+        init_secret: secret?.map(|secret| Init::from_init_secret(&secret).map(|init| init.server).unwrap_or_default()),
         bootstrap_trouble: report?.as_ref().and_then(bootstrap_trouble),
         kubernetes_version: version.ok().map(|version| version.git_version),
     })

@@ -9,59 +9,59 @@ use crate::check::{Check, CheckResult};
 fn component_check(facts: &HealthFacts, name: &str) -> CheckResult {
     let Ok(components) = &facts.components else { return CheckResult::Skipped(HOSTING) };
     match components.get(name) {
-        Some(component) if component.is_rolled_out() => CheckResult::Passed(component.state()),
-        Some(component) if component.running() => {
-            CheckResult::warned(component.state(), "wait for it, or see the causes below; the pods of before serve on")
+        Some(component) if component.is_rolled_out() => CheckResult::Passed(component.describe_state()),
+        Some(component) if component.is_running() => {
+            CheckResult::new_warning(component.describe_state(), "wait for it, or see the causes below; the pods of before serve on")
         }
-        Some(component) => CheckResult::failed(component.state(), "see the causes below, or the events of its pods"),
-        None => CheckResult::failed("not looked at", "report this as a fault of the program"),
+        Some(component) => CheckResult::new_failure(component.describe_state(), "see the causes below, or the events of its pods"),
+        None => CheckResult::new_failure("not looked at", "report this as a fault of the program"),
     }
 }
 
 fn definition_check(facts: &HealthFacts, kind: &str) -> CheckResult {
     match &facts.inside {
         Err(error) => {
-            CheckResult::failed(format!("unknown: {error}"), "see whether the API server is reachable from here")
+            CheckResult::new_failure(format!("unknown: {error}"), "see whether the API server is reachable from here")
         }
         Ok(inside) => match (inside.definitions.get(kind), &inside.bootstrap_trouble) {
             (Some(true), _) => CheckResult::Passed("installed".to_owned()),
             (_, Some(trouble)) => {
-                CheckResult::failed(format!("not installed: {trouble}"), "see the log of fleet-scheduler")
+                CheckResult::new_failure(format!("not installed: {trouble}"), "see the log of fleet-scheduler")
             }
-            _ => CheckResult::failed("not installed", "see the log of fleet-scheduler, which installs it"),
+            _ => CheckResult::new_failure("not installed", "see the log of fleet-scheduler, which installs it"),
         },
     }
 }
 
 /// The health checks of a control plane, in the order in which they are shown.
 pub const CHECKS: [Check<HealthFacts>; 15] = [
-    Check::advised(HOSTING, "hosting cluster", "components", &[], hosting),
-    Check::required("apiserver", "API server", "components", &[], |f| component_check(f, "apiserver")),
-    Check::required("controller-manager", "kube-controller-manager", "components", &[], |f| {
+    Check::new_advisory(HOSTING, "hosting cluster", "components", &[], check_hosting_side),
+    Check::new_required("apiserver", "API server", "components", &[], |f| component_check(f, "apiserver")),
+    Check::new_required("controller-manager", "kube-controller-manager", "components", &[], |f| {
         component_check(f, "kube-controller-manager")
     }),
-    Check::required("etcd", "etcd", "components", &[], |f| component_check(f, "etcd")),
-    Check::required("scheduler", "scheduler", "components", &[], |f| component_check(f, "fleet-scheduler")),
-    Check::required("definition-cluster", "Cluster", "definitions", &[], |f| definition_check(f, "Cluster")),
-    Check::required("definition-schedulepolicy", "SchedulePolicy", "definitions", &[], |f| {
+    Check::new_required("etcd", "etcd", "components", &[], |f| component_check(f, "etcd")),
+    Check::new_required("scheduler", "scheduler", "components", &[], |f| component_check(f, "fleet-scheduler")),
+    Check::new_required("definition-cluster", "Cluster", "definitions", &[], |f| definition_check(f, "Cluster")),
+    Check::new_required("definition-schedulepolicy", "SchedulePolicy", "definitions", &[], |f| {
         definition_check(f, "SchedulePolicy")
     }),
-    Check::required("definition-schedulegroup", "ScheduleGroup", "definitions", &[], |f| {
+    Check::new_required("definition-schedulegroup", "ScheduleGroup", "definitions", &[], |f| {
         definition_check(f, "ScheduleGroup")
     }),
-    Check::required("init-secret", "agents' init Secret", "definitions", &["definition-cluster"], init_secret),
-    Check::advised("hub-webhooks", "admission webhooks", OWN_API, &[], own_api::webhooks),
-    Check::advised("hub-conversions", "conversion webhooks", OWN_API, &[], own_api::conversion_webhooks),
-    Check::advised("hub-apiservices", "APIServices", OWN_API, &[], own_api::api_services),
-    Check::advised("hub-admission-policies", "admission policies", OWN_API, &[], own_api::admission_policies),
-    Check::advised("clusters", "workload clusters", "fleet", &["definition-cluster"], clusters),
-    Check::advised("policies", "schedule policies", "fleet", &["definition-schedulepolicy"], policies),
+    Check::new_required("init-secret", "agents' init Secret", "definitions", &["definition-cluster"], init_secret),
+    Check::new_advisory("hub-webhooks", "admission webhooks", OWN_API, &[], own_api::check_webhooks),
+    Check::new_advisory("hub-conversions", "conversion webhooks", OWN_API, &[], own_api::conversion_webhooks),
+    Check::new_advisory("hub-apiservices", "APIServices", OWN_API, &[], own_api::api_services),
+    Check::new_advisory("hub-admission-policies", "admission policies", OWN_API, &[], own_api::admission_policies),
+    Check::new_advisory("clusters", "workload clusters", "fleet", &["definition-cluster"], check_clusters),
+    Check::new_advisory("policies", "schedule policies", "fleet", &["definition-schedulepolicy"], check_policies),
 ];
 
-fn hosting(facts: &HealthFacts) -> CheckResult {
+fn check_hosting_side(facts: &HealthFacts) -> CheckResult {
     match &facts.components {
         Ok(_) => CheckResult::Passed("answers".to_owned()),
-        Err(why) => CheckResult::failed(
+        Err(why) => CheckResult::new_failure(
             format!("not looked at: {why}"),
             Remedy::new("give ").flag(Flag::Context(None)).text(" of the hosting cluster"),
         ),
@@ -71,10 +71,10 @@ fn hosting(facts: &HealthFacts) -> CheckResult {
 fn init_secret(facts: &HealthFacts) -> CheckResult {
     let Some(server) = facts.inside.as_ref().ok().and_then(|inside| inside.init_secret.as_ref()) else {
         let remedy = "see the log of fleet-scheduler, which makes it";
-        return CheckResult::failed(format!("Secret {INIT_SECRET} is missing"), remedy);
+        return CheckResult::new_failure(format!("Secret {INIT_SECRET} is missing"), remedy);
     };
     match &facts.agents_call {
-        Some(wanted) if server != wanted => CheckResult::failed(
+        Some(wanted) if server != wanted => CheckResult::new_failure(
             format!("Secret {INIT_SECRET} leads to {server} still, and not to {wanted}"),
             "fleet-scheduler sees its new configuration within two minutes; after that, see its log",
         ),
@@ -85,13 +85,13 @@ fn init_secret(facts: &HealthFacts) -> CheckResult {
 /// Number of clusters that are named at most, of those that are not ready.
 const NAMED: usize = 5;
 
-fn clusters(facts: &HealthFacts) -> CheckResult {
+fn check_clusters(facts: &HealthFacts) -> CheckResult {
     let members = facts.inside.as_ref().map(|inside| inside.members.as_slice()).unwrap_or_default();
     if members.is_empty() {
-        return CheckResult::failed(
+        return CheckResult::new_failure(
             "0 workload clusters connected",
             Remedy::new("register one with ")
-                .command(Command::at(Place::Context("CONTEXT"), Action::Install(Subject::Agent("NAME".to_owned())))),
+                .command(Command::at_place(Place::Context("CONTEXT"), Action::Install(Subject::Agent("NAME".to_owned())))),
         );
     }
     let unready: Vec<_> = members.iter().filter(|member| !member.ready).collect();
@@ -100,15 +100,15 @@ fn clusters(facts: &HealthFacts) -> CheckResult {
     }
     let named = first_of(unready.iter().map(|member| format!("{} ({})", member.name, member.reason)), NAMED, ", ");
     let are_all_named = unready.len() <= NAMED;
-    CheckResult::failed(
+    CheckResult::new_failure(
         format!("{} of {} workload clusters not ready: {named}", unready.len(), members.len()),
         if are_all_named { Remedy::default() } else { Remedy::new("list all with ").flag(Flag::Wide).text("; ") }
             .text("read the agent's log there: `kubectl --context CONTEXT -n fleet logs -l app.kubernetes.io/name=fleet-agent`"),
     )
 }
 
-fn policies(facts: &HealthFacts) -> CheckResult {
-    let Ok(inside) = &facts.inside else { return CheckResult::failed("not looked at", Remedy::default()) };
+fn check_policies(facts: &HealthFacts) -> CheckResult {
+    let Ok(inside) = &facts.inside else { return CheckResult::new_failure("not looked at", Remedy::default()) };
     let (policies, groups) = (inside.policies, &inside.groups);
     if !groups.unplaced.is_empty() {
         let reasons: Vec<String> = groups.unplaced.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
@@ -117,17 +117,17 @@ fn policies(facts: &HealthFacts) -> CheckResult {
         let have = if count == 1 { "has" } else { "have" };
         let what =
             format!("{defined} defined; {count} of {} groups {have} no place: {}", groups.all, reasons.join(", "));
-        return CheckResult::failed(
+        return CheckResult::new_failure(
             what,
             Remedy::new("ask why with ")
-                .command(Command::at(Place::Context("CONTROL_PLANE"), Action::Why("KIND/NAME".to_owned())))
+                .command(Command::at_place(Place::Context("CONTROL_PLANE"), Action::Why("KIND/NAME".to_owned())))
                 .text("; list them with `")
                 .kubectl(Place::Context("CONTROL_PLANE"))
                 .text(" get schedulegroups`"),
         );
     }
     match (policies, groups.all) {
-        (0, 0) => CheckResult::failed(
+        (0, 0) => CheckResult::new_failure(
             "0 schedule policies defined",
             "without a SchedulePolicy, only objects with an annotation of their own are placed",
         ),
@@ -143,7 +143,7 @@ pub(super) mod tests {
     use crate::check::inside::{
         COMPONENTS, Component, DEFINITIONS, Groups, Inside, Member, OwnApi, PolicyBinding, Served, View, Webhook,
     };
-    use crate::check::{CheckResult, Judged, run, unfit};
+    use crate::check::{CheckResult, Judged, run_checks, evaluate_failing_check};
 
     const ARGUMENTS: [&str; 2] =
         ["kube-apiserver", "--disable-admission-plugins=MutatingAdmissionWebhook,ValidatingAdmissionWebhook"];
@@ -262,13 +262,13 @@ pub(super) mod tests {
             ),
             ("hub-admission-policies", inside(&|inside| inside.own_api.policies = vec![binding()])),
         ]
-        .map(|(id, facts)| unfit(&CHECKS, id, &facts))
+        .map(|(id, facts)| evaluate_failing_check(&CHECKS, id, &facts))
         .into()
     }
 
     #[test]
     fn a_healthy_control_plane_passes_every_check() {
-        let report = run(&CHECKS, &healthy(), &[]);
+        let report = run_checks(&CHECKS, &healthy(), &[]);
         assert!(report.judged.iter().all(|j| matches!(j.result, CheckResult::Passed(_))), "{report:?}");
     }
 
@@ -276,7 +276,7 @@ pub(super) mod tests {
     fn no_clusters_and_no_policies_are_warnings_not_failures() {
         let mut facts = healthy();
         facts.inside = facts.inside.map(|inside| Inside { members: Vec::new(), policies: 0, ..inside });
-        let report = run(&CHECKS, &facts, &[]);
+        let report = run_checks(&CHECKS, &facts, &[]);
         assert_eq!((report.failures().count(), report.warnings().count()), (0, 2));
     }
 
@@ -285,7 +285,7 @@ pub(super) mod tests {
         let mut facts = healthy();
         let inside = facts.inside.as_mut().unwrap();
         inside.groups = Groups { all: 5, unplaced: [("NoFit".to_owned(), 2), ("NoCandidates".to_owned(), 1)].into() };
-        let report = run(&CHECKS, &facts, &[]);
+        let report = run_checks(&CHECKS, &facts, &[]);
         let said: Vec<_> = report.warnings().map(|(judged, problem)| (judged.id, problem.what.as_str())).collect();
         assert_eq!(
             said,
@@ -298,7 +298,7 @@ pub(super) mod tests {
         let mut facts = healthy();
         facts.inside.as_mut().unwrap().own_api.webhooks = vec![webhook("a"), webhook("b")];
         let result = |facts: &HealthFacts| {
-            let mut judged = run(&CHECKS, facts, &[]).judged.into_iter();
+            let mut judged = run_checks(&CHECKS, facts, &[]).judged.into_iter();
             judged.find(|judged| judged.id == "hub-webhooks").unwrap().result
         };
         let stored = "2 configurations are stored for workload clusters, and not called here";
@@ -321,11 +321,11 @@ pub(super) mod tests {
     fn what_acts_on_the_api_server_and_cannot_be_listed_is_no_failure() {
         let mut facts = healthy();
         facts.inside.as_mut().unwrap().own_api.unread = Some("forbidden".to_owned());
-        let report = run(&CHECKS, &facts, &[]);
+        let report = run_checks(&CHECKS, &facts, &[]);
         let warned: Vec<_> = report.warnings().map(|(judged, _)| judged.id).collect();
         assert_eq!(warned, ["hub-webhooks", "hub-apiservices", "hub-admission-policies"]);
         facts.inside = Err("connection refused".to_owned());
-        let report = run(&CHECKS, &facts, &[]);
+        let report = run_checks(&CHECKS, &facts, &[]);
         let skipped = report.judged.iter().filter(|judged| judged.category == OWN_API);
         assert!(skipped.into_iter().all(|judged| judged.result == CheckResult::Skipped("definition-cluster")));
     }
@@ -335,7 +335,7 @@ pub(super) mod tests {
         let mut facts = healthy();
         for (wanted, failed) in [("https://hub:1", 0), ("https://hub:2", 1)] {
             facts.agents_call = Some(wanted.to_owned());
-            let report = run(&CHECKS, &facts, &[]);
+            let report = run_checks(&CHECKS, &facts, &[]);
             let said: Vec<_> = report.failures().map(|(judged, problem)| (judged.id, problem.what.as_str())).collect();
             assert_eq!(said.len(), failed, "{said:?}");
             let stale =
@@ -350,7 +350,7 @@ pub(super) mod tests {
         let inside = facts.inside.as_mut().unwrap();
         let lost = |at: usize| Member { name: format!("m-{at}"), ready: false, ..inside.members[0].clone() };
         inside.members = (0..500).map(lost).collect();
-        let report = run(&CHECKS, &facts, &[]);
+        let report = run_checks(&CHECKS, &facts, &[]);
         let said: Vec<_> = report.warnings().map(|(_, problem)| problem.what.as_str()).collect();
         let [said] = said[..] else { panic!("{said:?}") };
         assert!(said.starts_with("500 of 500 workload clusters not ready: m-0 ("), "{said}");
@@ -364,7 +364,7 @@ pub(super) mod tests {
         let etcd = components.get_mut("etcd").unwrap();
         etcd.ready = 0;
         etcd.trouble = Some("Pending (pod etcd-0)".to_owned());
-        let report = run(&CHECKS, &facts, &[]);
+        let report = run_checks(&CHECKS, &facts, &[]);
         let failed: Vec<_> = report.failures().map(|(j, p)| (j.id, p.what.as_str())).collect();
         assert_eq!(failed, [("etcd", "Pending (pod etcd-0)")]);
     }
@@ -376,8 +376,8 @@ pub(super) mod tests {
         let server = components.get_mut("apiserver").unwrap();
         server.updated = false;
         server.trouble = Some("CrashLoopBackOff (pod apiserver-1)".to_owned());
-        assert!(server.running() && !server.is_rolled_out());
-        let report = run(&CHECKS, &facts, &[]);
+        assert!(server.is_running() && !server.is_rolled_out());
+        let report = run_checks(&CHECKS, &facts, &[]);
         let warned: Vec<_> = report.warnings().map(|(judged, problem)| (judged.id, problem.what.as_str())).collect();
         let said = "Running, a change is not rolled out: CrashLoopBackOff (pod apiserver-1)";
         assert_eq!(warned, [("apiserver", said)]);
@@ -388,7 +388,7 @@ pub(super) mod tests {
     fn without_the_hosting_cluster_what_is_inside_is_judged_and_the_components_are_skipped() {
         let mut facts = healthy();
         facts.components = Err("no route to host".to_owned());
-        let report = run(&CHECKS, &facts, &[]);
+        let report = run_checks(&CHECKS, &facts, &[]);
         assert_eq!((facts.view(), report.failures().count(), report.warnings().count()), (View::ControlPlane, 0, 1));
         let skipped: Vec<_> =
             report.judged.iter().filter(|j| j.result == CheckResult::Skipped(HOSTING)).map(|j| j.id).collect();
@@ -402,7 +402,7 @@ pub(super) mod tests {
     fn an_unreachable_api_fails_its_definitions_and_skips_what_needs_them() {
         let mut facts = healthy();
         facts.inside = Err("connection refused".to_owned());
-        let report = run(&CHECKS, &facts, &[]);
+        let report = run_checks(&CHECKS, &facts, &[]);
         assert_eq!((facts.view(), report.failures().count()), (View::HostingCluster, 3));
         assert!(report.judged.iter().any(|j| j.id == "clusters" && matches!(j.result, CheckResult::Skipped(_))));
     }

@@ -6,7 +6,7 @@ mod own_api;
 
 use std::collections::BTreeMap;
 
-pub use collect::{components, inside, members, rights};
+pub use collect::{read_components, read_inside, list_registered_members, health_rights};
 pub use judge::CHECKS;
 #[cfg(test)]
 pub(super) use judge::tests::examples;
@@ -31,28 +31,28 @@ pub struct Component {
 
 impl Component {
     /// `Running`, or in a few words what it is instead.
-    pub fn state(&self) -> String {
+    pub fn describe_state(&self) -> String {
         match self {
             Self { installed: false, .. } => "not installed".to_owned(),
             Self { wanted: 0, .. } => "scaled to zero".to_owned(),
-            Self { trouble, updated: false, .. } if self.running() => {
+            Self { trouble, updated: false, .. } if self.is_running() => {
                 let trouble = trouble.as_ref().map(|trouble| format!(": {trouble}")).unwrap_or_default();
                 format!("Running, a change is not rolled out{trouble}")
             }
-            _ if self.running() => "Running".to_owned(),
+            _ if self.is_running() => "Running".to_owned(),
             Self { trouble: Some(trouble), .. } => trouble.clone(),
             Self { wanted, ready, .. } => format!("{ready} of {wanted} ready"),
         }
     }
 
     /// All replicas are ready, be it those of before a change.
-    pub fn running(&self) -> bool {
+    pub fn is_running(&self) -> bool {
         self.installed && self.wanted > 0 && self.ready >= self.wanted
     }
 
     /// All replicas are ready, and of the newest template.
     pub fn is_rolled_out(&self) -> bool {
-        self.running() && self.updated
+        self.is_running() && self.updated
     }
 }
 

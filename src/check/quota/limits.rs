@@ -40,10 +40,10 @@ pub struct LimitFacts {
 }
 
 /// Reads LimitRanges, in the order of their names, in which the API server is most likely to take them.
-pub fn facts(ranges: impl IntoIterator<Item = LimitRange>) -> Vec<LimitFacts> {
+pub fn read_limit_facts(ranges: impl IntoIterator<Item = LimitRange>) -> Vec<LimitFacts> {
     let amounts = |given: Option<BTreeMap<String, Quantity>>| -> Amounts {
         let given = given.unwrap_or_default().into_iter();
-        given.filter_map(|(resource, amount)| Some((resource, quantity::parse(&amount.0)?))).collect()
+        given.filter_map(|(resource, amount)| Some((resource, quantity::parse_quantity(&amount.0)?))).collect()
     };
     let mut found = Vec::new();
     for range in ranges {
@@ -75,7 +75,7 @@ const MOST_TRIED: usize = 4;
 
 /// The orders in which the API server may take LimitRanges. Only those that state defaults make a difference; where these are
 /// many, they are taken by their names, and backwards.
-pub(super) fn orders(ranges: &[LimitFacts]) -> Vec<Vec<&LimitFacts>> {
+pub(super) fn list_range_orders(ranges: &[LimitFacts]) -> Vec<Vec<&LimitFacts>> {
     let mut names: Vec<&str> = Vec::new();
     for range in ranges.iter().filter(|range| !(range.default.is_empty() && range.default_request.is_empty())) {
         if !names.contains(&range.name.as_str()) {
@@ -83,7 +83,7 @@ pub(super) fn orders(ranges: &[LimitFacts]) -> Vec<Vec<&LimitFacts>> {
         }
     }
     let orders = if names.len() <= MOST_TRIED {
-        permutations(&names)
+        permute_names(&names)
     } else {
         vec![names.clone(), names.iter().rev().copied().collect()]
     };
@@ -96,20 +96,20 @@ pub(super) fn orders(ranges: &[LimitFacts]) -> Vec<Vec<&LimitFacts>> {
     orders.iter().map(sorted).collect()
 }
 
-fn permutations<'n>(names: &[&'n str]) -> Vec<Vec<&'n str>> {
+fn permute_names<'n>(names: &[&'n str]) -> Vec<Vec<&'n str>> {
     if names.is_empty() {
         return vec![Vec::new()];
     }
     let with_first = |first: usize| {
         let mut others = names.to_vec();
         let name = others.remove(first);
-        permutations(&others).into_iter().map(move |rest| [vec![name], rest].concat())
+        permute_names(&others).into_iter().map(move |rest| [vec![name], rest].concat())
     };
     (0..names.len()).flat_map(with_first).collect()
 }
 
 /// Pods with what LimitRanges, taken in this order, state where a container states nothing.
-pub(super) fn filled(pods: &[PodNeeds], ranges: &[&LimitFacts]) -> Vec<PodNeeds> {
+pub(super) fn fill_limit_defaults(pods: &[PodNeeds], ranges: &[&LimitFacts]) -> Vec<PodNeeds> {
     let filled = |pod: &PodNeeds| {
         let containers = pod.containers.iter().map(|container| with_defaults(container, ranges)).collect();
         PodNeeds { containers, ..pod.clone() }
@@ -118,13 +118,13 @@ pub(super) fn filled(pods: &[PodNeeds], ranges: &[&LimitFacts]) -> Vec<PodNeeds>
 }
 
 /// Containers that ask for more than the limit that LimitRanges give them: such a pod is not valid.
-pub(super) fn contradictions(pods: &[PodNeeds]) -> Vec<String> {
+pub(super) fn find_contradictions(pods: &[PodNeeds]) -> Vec<String> {
     let mut found = Vec::new();
     for pod in pods {
         for container in &pod.containers {
             for (resource, request) in &container.requests {
                 let Some(limit) = container.limits.get(resource).filter(|limit| *limit < request) else { continue };
-                let (limit, request) = (print(resource, *limit), print(resource, *request));
+                let (limit, request) = (format_limit_amount(resource, *limit), format_limit_amount(resource, *request));
                 found.push(format!(
                     "a LimitRange sets a limit of {limit} of {resource} for the container {} of {}, which asks for {request}",
                     container.name, pod.name
@@ -136,7 +136,7 @@ pub(super) fn contradictions(pods: &[PodNeeds]) -> Vec<String> {
 }
 
 /// Each way in which LimitRanges refuse pods, with what is [filled] in, and claims, once, with the value that would pass.
-pub(super) fn problems(ranges: &[LimitFacts], pods: &[PodNeeds], claims: &[ClaimNeeds]) -> Vec<String> {
+pub(super) fn find_limit_problems(ranges: &[LimitFacts], pods: &[PodNeeds], claims: &[ClaimNeeds]) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut note = |range: &LimitFacts, who: &str, problem: String| {
         let text = format!("LimitRange {} {problem} for {who}", range.name);
@@ -150,7 +150,7 @@ pub(super) fn problems(ranges: &[LimitFacts], pods: &[PodNeeds], claims: &[Claim
                 for pod in pods {
                     for container in &pod.containers {
                         let who = format!("the container {} of {}", container.name, pod.name);
-                        for problem in refused(range, &container.requests, &container.limits) {
+                        for problem in find_limit_refusals(range, &container.requests, &container.limits) {
                             note(range, &who, problem);
                         }
                     }
@@ -158,9 +158,9 @@ pub(super) fn problems(ranges: &[LimitFacts], pods: &[PodNeeds], claims: &[Claim
             }
             LimitedBy::Pod => {
                 for pod in pods {
-                    let requests = together(&pod.containers, |container| &container.requests);
-                    let limits = together(&pod.containers, |container| &container.limits);
-                    for problem in refused(range, &requests, &limits) {
+                    let requests = sum_pod_amounts(&pod.containers, |container| &container.requests);
+                    let limits = sum_pod_amounts(&pod.containers, |container| &container.limits);
+                    for problem in find_limit_refusals(range, &requests, &limits) {
                         note(range, &format!("the pods of {}", pod.name), problem);
                     }
                 }
@@ -168,7 +168,7 @@ pub(super) fn problems(ranges: &[LimitFacts], pods: &[PodNeeds], claims: &[Claim
             LimitedBy::Claim => {
                 for claim in claims {
                     let asked = Amounts::from([("storage".to_owned(), claim.size)]);
-                    for problem in refused(range, &asked, &asked) {
+                    for problem in find_limit_refusals(range, &asked, &asked) {
                         note(range, &format!("the PersistentVolumeClaim {}", claim.name), problem);
                     }
                 }
@@ -198,7 +198,7 @@ fn with_defaults(container: &ContainerNeeds, ranges: &[&LimitFacts]) -> Containe
 }
 
 /// Amounts of a pod: those of its containers, or of the largest one that starts it.
-pub(super) fn together(containers: &[ContainerNeeds], of: impl Fn(&ContainerNeeds) -> &Amounts) -> Amounts {
+pub(super) fn sum_pod_amounts(containers: &[ContainerNeeds], of: impl Fn(&ContainerNeeds) -> &Amounts) -> Amounts {
     let (mut running, mut starting) = (Amounts::new(), Amounts::new());
     for container in containers {
         for (resource, amount) in of(container) {
@@ -218,43 +218,43 @@ pub(super) fn together(containers: &[ContainerNeeds], of: impl Fn(&ContainerNeed
 }
 
 /// An amount as people write it: `512Mi`, not `524288Ki`.
-pub(super) fn print(resource: &str, amount: Milli) -> String {
+pub(super) fn format_limit_amount(resource: &str, amount: Milli) -> String {
     let units: [(&str, Milli); 2] = [("Gi", 1000 << 30), ("Mi", 1000 << 20)];
     let unit = units.into_iter().find(|(_, size)| resource != "cpu" && amount > 0 && amount % size == 0);
-    unit.map_or_else(|| quantity::print(resource, amount), |(suffix, size)| format!("{}{suffix}", amount / size))
+    unit.map_or_else(|| quantity::format_quantity(resource, amount), |(suffix, size)| format!("{}{suffix}", amount / size))
 }
 
 /// Returns the ways in which an item of a LimitRange refuses these amounts.
-fn refused(range: &LimitFacts, requests: &Amounts, limits: &Amounts) -> Vec<String> {
+fn find_limit_refusals(range: &LimitFacts, requests: &Amounts, limits: &Amounts) -> Vec<String> {
     let mut found = Vec::new();
     for (resource, min) in &range.min {
-        let least = print(resource, *min);
+        let least = format_limit_amount(resource, *min);
         match (requests.get(resource), limits.get(resource)) {
             (None, _) => found.push(format!("demands a request of at least {least} of {resource}, and there is none")),
             (Some(request), _) if request < min => {
                 found.push(format!(
                     "demands at least {least} of {resource}, and {} is asked",
-                    print(resource, *request)
+                    format_limit_amount(resource, *request)
                 ));
             }
             (_, Some(limit)) if limit < min => {
                 found.push(format!(
                     "demands at least {least} of {resource}, and the limit is {}",
-                    print(resource, *limit)
+                    format_limit_amount(resource, *limit)
                 ));
             }
             _ => {}
         }
     }
     for (resource, max) in &range.max {
-        let most = print(resource, *max);
+        let most = format_limit_amount(resource, *max);
         match (requests.get(resource), limits.get(resource)) {
             (_, None) => found.push(format!("demands a limit of at most {most} of {resource}, and there is none")),
             (_, Some(limit)) if limit > max => {
-                found.push(format!("allows at most {most} of {resource}, and {} is asked", print(resource, *limit)));
+                found.push(format!("allows at most {most} of {resource}, and {} is asked", format_limit_amount(resource, *limit)));
             }
             (Some(request), _) if request > max => {
-                found.push(format!("allows at most {most} of {resource}, and {} is asked", print(resource, *request)));
+                found.push(format!("allows at most {most} of {resource}, and {} is asked", format_limit_amount(resource, *request)));
             }
             _ => {}
         }
@@ -262,8 +262,8 @@ fn refused(range: &LimitFacts, requests: &Amounts, limits: &Amounts) -> Vec<Stri
     for (resource, ratio) in &range.ratio {
         match (requests.get(resource), limits.get(resource)) {
             (Some(request), Some(limit)) if *request > 0 && limit * 1000 > ratio * request => {
-                let (limit, request) = (print(resource, *limit), print(resource, *request));
-                let most = quantity::print("ratio", *ratio);
+                let (limit, request) = (format_limit_amount(resource, *limit), format_limit_amount(resource, *request));
+                let most = quantity::format_quantity("ratio", *ratio);
                 found.push(format!(
                     "allows a limit of {most} times the request of {resource}, and {limit} is one of {request}"
                 ));
@@ -283,11 +283,11 @@ mod tests {
 
     fn range(limits: serde_json::Value) -> Vec<LimitFacts> {
         let range = json!({"metadata": {"name": "floor"}, "spec": {"limits": limits}});
-        facts([serde_json::from_value(range).unwrap()])
+        read_limit_facts([serde_json::from_value(range).unwrap()])
     }
 
     fn needed() -> Needs {
-        needs::of(&[json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "etcd"}, "spec": {
+        needs::collect_needs(&[json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "etcd"}, "spec": {
             "template": {"spec": {
                 "initContainers": [{"name": "keys", "resources": {"requests": {"cpu": "400m"}}}],
                 "containers": [
@@ -341,8 +341,8 @@ mod tests {
             (json!([{"type": "openshift.io/Image", "max": {"storage": "1"}}]), &[]),
         ] {
             let (ranges, needed) = (range(limits.clone()), needed());
-            let filled = filled(&needed.pods, &orders(&ranges)[0]);
-            let found = problems(&ranges, &filled, &needed.claims);
+            let filled = fill_limit_defaults(&needed.pods, &list_range_orders(&ranges)[0]);
+            let found = find_limit_problems(&ranges, &filled, &needed.claims);
             assert_eq!(found.len(), expected.len(), "{limits}: {found:?}");
             for (found, expected) in found.iter().zip(expected) {
                 assert!(found.contains(expected) && found.starts_with("LimitRange floor "), "{found}");
@@ -357,25 +357,25 @@ mod tests {
             serde_json::from_value::<LimitRange>(range).unwrap()
         };
         let stating = |cpu: &str| json!([{"type": "Container", "default": {"cpu": cpu}}]);
-        let ranges = facts([
+        let ranges = read_limit_facts([
             named("b", stating("1")),
             named("a", stating("2")),
             named("c", json!([{"type": "Container", "max": {"memory": "1Gi"}}])),
         ]);
-        let orders = orders(&ranges);
+        let orders = list_range_orders(&ranges);
         let limits: Vec<_> =
-            orders.iter().map(|order| filled(&needed().pods, order)[0].containers[1].limits["cpu"]).collect();
+            orders.iter().map(|order| fill_limit_defaults(&needed().pods, order)[0].containers[1].limits["cpu"]).collect();
         assert_eq!(limits, [2000, 1000], "the first that states it counts, whichever that is");
         assert!(orders.iter().all(|order| order.len() == 3));
         let many = (0..6).map(|number| named(&number.to_string(), stating("1")));
-        assert_eq!(super::orders(&facts(many)).len(), 2);
+        assert_eq!(super::list_range_orders(&facts(many)).len(), 2);
     }
 
     #[test]
     fn a_default_limit_below_a_request_contradicts_it() {
         let pods =
-            filled(&needed().pods, &orders(&range(json!([{"type": "Container", "default": {"cpu": "40m"}}])))[0]);
-        let found = contradictions(&pods);
+            fill_limit_defaults(&needed().pods, &list_range_orders(&range(json!([{"type": "Container", "default": {"cpu": "40m"}}])))[0]);
+        let found = find_contradictions(&pods);
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(
             found[1].contains("a limit of 40m of cpu for the container etcd of StatefulSet etcd, which asks for 50m")

@@ -50,47 +50,47 @@ pub(super) struct Place<'a> {
 
 impl Allowance {
     /// Reads what a namespace allows; what may not be read is noted.
-    pub async fn of(client: &Client, namespace: &str) -> Self {
+    pub async fn from_namespace(client: &Client, namespace: &str) -> Self {
         let all = ListParams::default();
         let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), namespace);
         let ranges: Api<LimitRange> = Api::namespaced(client.clone(), namespace);
         let (quotas, ranges) = tokio::join!(quotas.list(&all), ranges.list(&all));
         let mut allowance = Self::default();
         match quotas {
-            Ok(list) => allowance.quotas = list.iter().map(quotas::facts).collect(),
+            Ok(list) => allowance.quotas = list.iter().map(quotas::read_quota_facts).collect(),
             Err(error) => allowance.quotas_unread = Some(error.to_string()),
         }
         match ranges {
-            Ok(list) => allowance.limits = limits::facts(list),
+            Ok(list) => allowance.limits = limits::read_limit_facts(list),
             Err(error) => allowance.limits_unread = Some(error.to_string()),
         }
         allowance
     }
 
     /// The rights of [`Self::of`].
-    pub(super) fn rights() -> Vec<Right> {
+    pub(super) fn allowance_rights() -> Vec<Right> {
         [
-            Right::optional(Scope::Namespace, "", "resourcequotas", &["list"]),
-            Right::optional(Scope::Namespace, "", "limitranges", &["list"]),
+            Right::optional_rights(Scope::Namespace, "", "resourcequotas", &["list"]),
+            Right::optional_rights(Scope::Namespace, "", "limitranges", &["list"]),
         ]
         .concat()
     }
 
     /// Judges whether an install gets what it takes.
-    pub(super) fn judge(&self, taken: &Taken, place: Place<'_>) -> CheckResult {
+    pub(super) fn evaluate_install(&self, taken: &Taken, place: Place<'_>) -> CheckResult {
         let name = place.namespace;
         let judged = |problems: Vec<String>, sure: bool, mend: String| {
             let remedy = Remedy::new(format!("{mend}, or choose another namespace with ")).flag(Flag::Namespace(None));
             let what = problems.join("; ");
-            if sure { CheckResult::failed(what, remedy) } else { CheckResult::warned(what, remedy) }
+            if sure { CheckResult::new_failure(what, remedy) } else { CheckResult::new_warning(what, remedy) }
         };
         let volumes = if taken.needs.claims.is_empty() { "" } else { " or the size of etcd's volume" };
         // LimitRanges are about each pod that is made, quotas about how many there are.
         let made = [&taken.needs.pods[..], &taken.replaced[..]].concat();
         let mut unsure = None;
-        for order in limits::orders(&self.limits) {
-            let pods = limits::filled(&made, &order);
-            let contradictions = limits::contradictions(&pods);
+        for order in limits::list_range_orders(&self.limits) {
+            let pods = limits::fill_limit_defaults(&made, &order);
+            let contradictions = limits::find_contradictions(&pods);
             if !contradictions.is_empty() {
                 let mend = format!(
                     "raise the default limits of the LimitRanges of namespace {name}, or state limits in the `resources` of the \
@@ -98,7 +98,7 @@ impl Allowance {
                 );
                 return judged(contradictions, true, mend);
             }
-            let limited = limits::problems(&self.limits, &pods, &taken.needs.claims);
+            let limited = limits::find_limit_problems(&self.limits, &pods, &taken.needs.claims);
             if !limited.is_empty() {
                 let mend = format!(
                     "change the LimitRanges of namespace {name}, state what they allow in the `resources` of the \
@@ -106,7 +106,7 @@ impl Allowance {
                 );
                 return judged(limited, true, mend);
             }
-            let problems = self.refused(&taken.needs, &pods[..taken.needs.pods.len()], place);
+            let problems = self.list_quota_refusals(&taken.needs, &pods[..taken.needs.pods.len()], place);
             let mend = || format!("raise the quota of namespace {name} (a LimitRange can state limits)");
             let sure = problems.iter().any(|problem| problem.sure);
             let what: Vec<String> = problems.into_iter().map(|problem| problem.what).collect();
@@ -117,41 +117,41 @@ impl Allowance {
                 unsure = Some(judged(what, false, mend()));
             }
         }
-        unsure.or_else(|| self.rollout(taken, place)).or_else(|| self.unread()).unwrap_or_else(|| {
+        unsure.or_else(|| self.evaluate_rollout(taken, place)).or_else(|| self.report_unread_facts()).unwrap_or_else(|| {
             let none = self.quotas.is_empty() && self.limits.is_empty();
             CheckResult::Passed(if none { "none" } else { "leaves enough" }.to_owned())
         })
     }
 
     /// What could not be read, and so was not judged.
-    fn unread(&self) -> Option<CheckResult> {
+    fn report_unread_facts(&self) -> Option<CheckResult> {
         let parts =
             [("quotas", "resourcequotas", &self.quotas_unread), ("LimitRanges", "limitranges", &self.limits_unread)];
         let unread = parts.iter().filter_map(|(what, resource, error)| Some((what, resource, error.as_ref()?)));
         let (what, resources): (Vec<String>, Vec<&str>) =
             unread.map(|(what, resource, error)| (format!("{what} could not be listed: {error}"), *resource)).unzip();
         let remedy = format!("allow `list` on {}", resources.join(" and "));
-        (!what.is_empty()).then(|| CheckResult::warned(what.join("; "), remedy))
+        (!what.is_empty()).then(|| CheckResult::new_warning(what.join("; "), remedy))
     }
 
-    fn refused(&self, needs: &Needs, pods: &[PodNeeds], place: Place<'_>) -> Vec<QuotaProblem> {
+    fn list_quota_refusals(&self, needs: &Needs, pods: &[PodNeeds], place: Place<'_>) -> Vec<QuotaProblem> {
         let Place { claims, default_class, .. } = place;
         let asked = Asked { needs, pods, default_class, claims, defaults_unread: self.limits_unread.is_some() };
-        quotas::problems(&self.quotas, asked)
+        quotas::find_quota_problems(&self.quotas, asked)
     }
 
     /// The quotas that leave no room for the pods that a rolling update makes beside those that run.
-    fn rollout(&self, taken: &Taken, place: Place<'_>) -> Option<CheckResult> {
+    fn evaluate_rollout(&self, taken: &Taken, place: Place<'_>) -> Option<CheckResult> {
         let beside: Vec<PodNeeds> =
             taken.replaced.iter().map(|pod| PodNeeds { replicas: pod.surge, ..pod.clone() }).collect();
-        let order = limits::orders(&self.limits).swap_remove(0);
+        let order = limits::list_range_orders(&self.limits).swap_remove(0);
         let mut found = Vec::new();
-        for pod in limits::filled(&beside, &order) {
-            let problems = self.refused(&Needs::default(), std::slice::from_ref(&pod), place).into_iter();
+        for pod in limits::fill_limit_defaults(&beside, &order) {
+            let problems = self.list_quota_refusals(&Needs::default(), std::slice::from_ref(&pod), place).into_iter();
             found.extend(problems.map(|problem| format!("{} beside the running pods of {}", problem.what, pod.name)));
         }
         let what = if found.is_empty() { return None } else { found.join("; ") };
         let remedy = format!("if this install replaces them, raise the quota of namespace {} first", place.namespace);
-        Some(CheckResult::warned(what, remedy))
+        Some(CheckResult::new_warning(what, remedy))
     }
 }

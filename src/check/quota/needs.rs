@@ -68,72 +68,72 @@ pub struct ClaimNeeds {
 
 /// Returns the amounts that `objects` take: pods with their requests and limits, claims with their sizes, and the
 /// objects themselves, with those that controllers make of them.
-pub fn of<'o>(objects: impl IntoIterator<Item = &'o Value>) -> Needs {
+pub fn collect_needs<'o>(objects: impl IntoIterator<Item = &'o Value>) -> Needs {
     let mut needs = Needs::default();
     for object in objects {
-        let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+        let (version, kind) = (text_or_empty(&object["apiVersion"]), text_or_empty(&object["kind"]));
         match kind {
             "Deployment" => {
-                needs.workload(object);
-                needs.add("replicasets.apps", 1);
+                needs.add_workload(object);
+                needs.add_objects("replicasets.apps", 1);
             }
             "StatefulSet" => {
-                needs.workload(object);
-                needs.add("controllerrevisions.apps", 1);
+                needs.add_workload(object);
+                needs.add_objects("controllerrevisions.apps", 1);
             }
             // One pod at a time.
-            "Job" => needs.workload(object),
+            "Job" => needs.add_workload(object),
             "Service" => {
-                needs.service(&object["spec"]);
-                needs.add("endpoints", 1);
-                needs.add("endpointslices.discovery.k8s.io", 1);
+                needs.add_service(&object["spec"]);
+                needs.add_objects("endpoints", 1);
+                needs.add_objects("endpointslices.discovery.k8s.io", 1);
                 continue;
             }
             "PersistentVolumeClaim" => {
-                let name = text(&object["metadata"]["name"]).to_owned();
-                needs.claims.push(claim(name.clone(), vec![name], &object["spec"]));
+                let name = text_or_empty(&object["metadata"]["name"]).to_owned();
+                needs.claims.push(volume_claim_needs(name.clone(), vec![name], &object["spec"]));
                 continue;
             }
             _ => {}
         }
-        if let Some(kind) = Kind::find(version, kind).filter(|kind| kind.namespaced) {
+        if let Some(kind) = Kind::find_known_kind(version, kind).filter(|kind| kind.namespaced) {
             let dot = if kind.group.is_empty() { "" } else { "." };
-            needs.add(&format!("{}{dot}{}", kind.plural, kind.group), 1);
+            needs.add_objects(&format!("{}{dot}{}", kind.plural, kind.group), 1);
         }
     }
     needs
 }
 
-fn text(value: &Value) -> &str {
+fn text_or_empty(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
 impl Needs {
     /// Counts more objects of a kind.
-    pub fn add(&mut self, resource: &str, number: usize) {
+    pub fn add_objects(&mut self, resource: &str, number: usize) {
         *self.objects.entry(resource.to_owned()).or_default() +=
             1000 * i128::try_from(number).unwrap_or(i128::MAX / 1000);
     }
 
-    fn workload(&mut self, object: &Value) {
-        let pods = PodNeeds::of(object);
+    fn add_workload(&mut self, object: &Value) {
+        let pods = PodNeeds::from_workload(object);
         for template in object["spec"]["volumeClaimTemplates"].as_array().into_iter().flatten() {
-            let (template_name, set) = (text(&template["metadata"]["name"]), text(&object["metadata"]["name"]));
+            let (template_name, set) = (text_or_empty(&template["metadata"]["name"]), text_or_empty(&object["metadata"]["name"]));
             let names = (0..pods.replicas).map(|ordinal| format!("{template_name}-{set}-{ordinal}"));
-            self.claims.push(claim(format!("{template_name} of {}", pods.name), names.collect(), &template["spec"]));
+            self.claims.push(volume_claim_needs(format!("{template_name} of {}", pods.name), names.collect(), &template["spec"]));
         }
         self.pods.push(pods);
     }
 
-    fn service(&mut self, spec: &Value) {
-        self.add("services", 1);
+    fn add_service(&mut self, spec: &Value) {
+        self.add_objects("services", 1);
         let ports = spec["ports"].as_array().map_or(0, Vec::len);
         match spec["type"].as_str() {
-            Some("NodePort") => self.add("services.nodeports", ports),
+            Some("NodePort") => self.add_objects("services.nodeports", ports),
             Some("LoadBalancer") => {
-                self.add("services.loadbalancers", 1);
+                self.add_objects("services.loadbalancers", 1);
                 if spec["allocateLoadBalancerNodePorts"] != false {
-                    self.add("services.nodeports", ports);
+                    self.add_objects("services.nodeports", ports);
                 }
             }
             _ => {}
@@ -143,25 +143,25 @@ impl Needs {
 
 impl PodNeeds {
     /// The pods of a Deployment, StatefulSet or Job.
-    pub(super) fn of(workload: &Value) -> Self {
+    pub(super) fn from_workload(workload: &Value) -> Self {
         let spec = &workload["spec"];
         let replicas = spec["replicas"].as_i64().unwrap_or(1).into();
         let pod = &spec["template"]["spec"];
         let containers = [("initContainers", true), ("containers", false)].into_iter().flat_map(|(list, first)| {
             pod[list].as_array().into_iter().flatten().map(move |container| ContainerNeeds {
-                name: text(&container["name"]).to_owned(),
+                name: text_or_empty(&container["name"]).to_owned(),
                 // One that goes on beside the others counts as one of them.
                 starts: first && container["restartPolicy"] != "Always",
-                requests: stated(&container["resources"]["requests"]),
-                limits: stated(&container["resources"]["limits"]),
+                requests: parse_stated_amounts(&container["resources"]["requests"]),
+                limits: parse_stated_amounts(&container["resources"]["limits"]),
             })
         });
         Self {
-            name: format!("{} {}", text(&workload["kind"]), text(&workload["metadata"]["name"])),
+            name: format!("{} {}", text_or_empty(&workload["kind"]), text_or_empty(&workload["metadata"]["name"])),
             replicas,
-            surge: if workload["kind"] == "Deployment" { surge(&spec["strategy"], replicas) } else { 0 },
+            surge: if workload["kind"] == "Deployment" { rollout_surge(&spec["strategy"], replicas) } else { 0 },
             deadline: pod["activeDeadlineSeconds"].is_i64(),
-            priority_class: text(&pod["priorityClassName"]).to_owned(),
+            priority_class: text_or_empty(&pod["priorityClassName"]).to_owned(),
             across_namespaces: ["podAffinity", "podAntiAffinity"]
                 .iter()
                 .any(|side| names_namespaces(&pod["affinity"][side])),
@@ -171,7 +171,7 @@ impl PodNeeds {
 }
 
 /// Pods that a Deployment makes beside `replicas` of them; a quarter, rounded up, where it says nothing.
-fn surge(strategy: &Value, replicas: i128) -> i128 {
+fn rollout_surge(strategy: &Value, replicas: i128) -> i128 {
     if strategy["type"] == "Recreate" {
         return 0;
     }
@@ -195,15 +195,15 @@ fn names_namespaces(terms: &Value) -> bool {
     }
 }
 
-fn claim(name: String, names: Vec<String>, spec: &Value) -> ClaimNeeds {
-    let size = spec["resources"]["requests"]["storage"].as_str().and_then(quantity::parse).unwrap_or_default();
+fn volume_claim_needs(name: String, names: Vec<String>, spec: &Value) -> ClaimNeeds {
+    let size = spec["resources"]["requests"]["storage"].as_str().and_then(quantity::parse_quantity).unwrap_or_default();
     ClaimNeeds { name, names, size, class: spec["storageClassName"].as_str().map(str::to_owned) }
 }
 
 /// Amounts of a container, by resource.
-fn stated(resources: &Value) -> Amounts {
+fn parse_stated_amounts(resources: &Value) -> Amounts {
     let all = resources.as_object().into_iter().flatten();
-    all.filter_map(|(resource, amount)| Some((resource.clone(), quantity::parse(amount.as_str()?)?))).collect()
+    all.filter_map(|(resource, amount)| Some((resource.clone(), quantity::parse_quantity(amount.as_str()?)?))).collect()
 }
 
 #[cfg(test)]
@@ -218,7 +218,7 @@ mod tests {
                 "template": {"spec": {
                     "initContainers": [{"name": "first"}, {"name": "beside", "restartPolicy": "Always"}],
                     "containers": [{"name": "a"}]}}}});
-            of(&[object]).pods.remove(0)
+            collect_needs(&[object]).pods.remove(0)
         };
         let pods = deployment(Value::Null);
         assert_eq!((pods.name.as_str(), pods.replicas, pods.surge), ("Deployment a", 5, 2));
@@ -233,7 +233,7 @@ mod tests {
         let across = |term: Value| {
             let affinity = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
             let spec = json!({"template": {"spec": {"affinity": affinity}}});
-            PodNeeds::of(&json!({"kind": "Deployment", "spec": spec})).across_namespaces
+            PodNeeds::from_workload(&json!({"kind": "Deployment", "spec": spec})).across_namespaces
         };
         assert!(!across(json!({"topologyKey": "zone", "labelSelector": {}})));
         assert!(across(json!({"topologyKey": "zone", "namespaceSelector": {}})));
@@ -253,7 +253,7 @@ mod tests {
             object("networking.k8s.io/v1", "NetworkPolicy"),
             object("batch/v1", "Job"),
         ];
-        let needs = of(&objects);
+        let needs = collect_needs(&objects);
         let amounts = &needs.objects;
         for (resource, amount) in [
             ("secrets", 1000),

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::ResourceQuota;
 use kube::ResourceExt as _;
 
-use super::limits::{print, together};
+use super::limits::{format_limit_amount, sum_pod_amounts};
 use super::needs::{Amounts, ClaimNeeds, Needs, PodNeeds};
 use crate::api::quantity::{self, Milli};
 
@@ -50,15 +50,15 @@ pub(super) struct QuotaProblem {
 }
 
 /// Reads a ResourceQuota.
-pub(in crate::check) fn facts(quota: &ResourceQuota) -> QuotaFacts {
+pub(in crate::check) fn read_quota_facts(quota: &ResourceQuota) -> QuotaFacts {
     let status = quota.status.as_ref();
     let used = status.and_then(|status| status.used.as_ref());
     let hard = status.and_then(|status| status.hard.as_ref());
     let hard = hard.or_else(|| quota.spec.as_ref().and_then(|spec| spec.hard.as_ref()));
     let resources = hard.into_iter().flatten().filter_map(|(resource, hard)| {
-        let used = used.and_then(|used| used.get(resource)).and_then(|used| quantity::parse(&used.0));
-        let hard = quantity::parse(&hard.0)?;
-        Some(ResourceFacts { name: canonical(resource), hard, used: used.unwrap_or_default() })
+        let used = used.and_then(|used| used.get(resource)).and_then(|used| quantity::parse_quantity(&used.0));
+        let hard = quantity::parse_quantity(&hard.0)?;
+        Some(ResourceFacts { name: canonical_resource(resource), hard, used: used.unwrap_or_default() })
     });
     let spec = quota.spec.as_ref();
     let names = spec.and_then(|spec| spec.scopes.as_ref()).into_iter().flatten();
@@ -77,7 +77,7 @@ pub(in crate::check) fn facts(quota: &ResourceQuota) -> QuotaFacts {
 }
 
 /// The resource of a quota under one of its two names: `cpu` means `requests.cpu`, `count/pods` means `pods`.
-fn canonical(resource: &str) -> String {
+fn canonical_resource(resource: &str) -> String {
     match resource {
         "cpu" | "memory" | "ephemeral-storage" => format!("requests.{resource}"),
         other => other.strip_prefix("count/").unwrap_or(other).to_owned(),
@@ -100,11 +100,11 @@ pub(super) struct Asked<'a> {
 }
 
 /// Returns the limits and demands with which these quotas stand in the way.
-pub(super) fn problems(quotas: &[QuotaFacts], asked: Asked<'_>) -> Vec<QuotaProblem> {
+pub(super) fn find_quota_problems(quotas: &[QuotaFacts], asked: Asked<'_>) -> Vec<QuotaProblem> {
     let mut found = Vec::new();
     for quota in quotas {
         for resource in &quota.resources {
-            found.extend(problem(quota, resource, asked));
+            found.extend(find_resource_problem(quota, resource, asked));
         }
     }
     found
@@ -124,18 +124,18 @@ impl From<bool> for Counts {
     }
 }
 
-fn problem(quota: &QuotaFacts, resource: &ResourceFacts, asked: Asked<'_>) -> Option<QuotaProblem> {
+fn find_resource_problem(quota: &QuotaFacts, resource: &ResourceFacts, asked: Asked<'_>) -> Option<QuotaProblem> {
     let name = resource.name.as_str();
     let counted: Vec<(&PodNeeds, Counts)> = asked
         .pods
         .iter()
-        .map(|pod| (pod, quota.scopes.iter().map(|scope| applies(scope, pod)).min().unwrap_or(Counts::Yes)))
+        .map(|pod| (pod, quota.scopes.iter().map(|scope| evaluate_scope(scope, pod)).min().unwrap_or(Counts::Yes)))
         .filter(|(_, counts)| *counts != Counts::No)
         .collect();
     let sure = counted.iter().all(|(_, counts)| *counts == Counts::Yes);
     let problem =
         |what: String, sure: bool| Some(QuotaProblem { what: format!("ResourceQuota {} {what}", quota.name), sure });
-    if let Some((side, of)) = name.split_once('.').filter(|(side, of)| demands(side, of)) {
+    if let Some((side, of)) = name.split_once('.').filter(|(side, of)| needs_stated_amounts(side, of)) {
         let missing = |pod: &PodNeeds| {
             pod.containers
                 .iter()
@@ -163,7 +163,7 @@ fn problem(quota: &QuotaFacts, resource: &ResourceFacts, asked: Asked<'_>) -> Op
             .unwrap_or_else(|| asked.needs.objects.get(name).copied().unwrap_or_default() + of_pods(name, pods)),
     };
     let left = resource.hard - resource.used;
-    let show = |amount: Milli| print(name.split_once('.').map_or(name, |(_, of)| of), amount.max(0));
+    let show = |amount: Milli| format_limit_amount(name.split_once('.').map_or(name, |(_, of)| of), amount.max(0));
     if needed > 0 && needed > left {
         return problem(format!("leaves {} of {name}, and {} is needed", show(left), show(needed)), sure);
     }
@@ -171,7 +171,7 @@ fn problem(quota: &QuotaFacts, resource: &ResourceFacts, asked: Asked<'_>) -> Op
 }
 
 /// Returns whether a quota on this resource demands that each container states it.
-fn demands(side: &str, of: &str) -> bool {
+fn needs_stated_amounts(side: &str, of: &str) -> bool {
     ["requests", "limits"].contains(&side) && ["cpu", "memory"].contains(&of)
 }
 
@@ -181,8 +181,8 @@ fn of_pods<'p>(resource: &str, pods: impl Iterator<Item = &'p PodNeeds>) -> Mill
     let Some((side, of)) = resource.split_once('.') else { return 0 };
     let amounts = |pod: &PodNeeds| -> Amounts {
         match side {
-            "requests" => together(&pod.containers, |container| &container.requests),
-            "limits" => together(&pod.containers, |container| &container.limits),
+            "requests" => sum_pod_amounts(&pod.containers, |container| &container.requests),
+            "limits" => sum_pod_amounts(&pod.containers, |container| &container.limits),
             _ => Amounts::new(),
         }
     };
@@ -211,7 +211,7 @@ fn of_claims(resource: &str, asked: Asked<'_>) -> Option<Milli> {
 }
 
 /// Returns whether a scope applies to pods, which are as LimitRanges leave them.
-fn applies(scope: &ScopeFacts, pod: &PodNeeds) -> Counts {
+fn evaluate_scope(scope: &ScopeFacts, pod: &PodNeeds) -> Counts {
     let best_effort = || {
         let asks =
             |amounts: &Amounts| ["cpu", "memory"].iter().any(|of| amounts.get(*of).is_some_and(|amount| *amount > 0));
@@ -244,11 +244,11 @@ mod tests {
     use serde_json::{Value, json};
 
     fn quota(spec: Value) -> QuotaFacts {
-        facts(&serde_json::from_value(json!({"metadata": {"name": "q"}, "spec": spec})).unwrap())
+        read_quota_facts(&serde_json::from_value(json!({"metadata": {"name": "q"}, "spec": spec})).unwrap())
     }
 
     fn needed() -> Needs {
-        needs::of(&[
+        needs::collect_needs(&[
             json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "etcd"}, "spec": {"replicas": 3,
                 "template": {"spec": {
                     "initContainers": [{"name": "keys", "resources": {"requests": {"cpu": "2"}, "limits": {"memory": "1Mi"}}}],
@@ -262,11 +262,11 @@ mod tests {
 
     fn found(spec: Value, claims: &[&str]) -> Vec<QuotaProblem> {
         let needs = needed();
-        let pods = super::super::limits::filled(&needs.pods, &[]);
+        let pods = super::super::limits::fill_limit_defaults(&needs.pods, &[]);
         let claims: Vec<String> = claims.iter().map(ToString::to_string).collect();
         let asked =
             Asked { needs: &needs, pods: &pods, default_class: Some("std"), claims: &claims, defaults_unread: false };
-        problems(&[quota(spec)], asked)
+        find_quota_problems(&[quota(spec)], asked)
     }
 
     #[test]
@@ -289,7 +289,7 @@ mod tests {
             let more = found(json!({"hard": {resource: hard}}), &[]);
             assert_eq!(more, [], "{resource}");
             if hard != "0" {
-                let less = (quantity::parse(hard).unwrap() / 1000 - 1).to_string();
+                let less = (quantity::parse_quantity(hard).unwrap() / 1000 - 1).to_string();
                 assert_eq!(found(json!({"hard": {resource: less}}), &[]).len(), 1, "{resource}: {less}");
             }
         }

@@ -14,7 +14,7 @@ use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTALL};
 use crate::api::lenient::Lenient;
 use crate::api::rbac::{Right, Scope};
 use crate::api::registration::{IDENTITY_CERTIFICATE, IDENTITY_HUB, IDENTITY_SECRET};
-use crate::check::access::forbidden;
+use crate::check::access::list_forbidden_writes;
 use crate::check::autopilot;
 use crate::check::quota::Allowance;
 use crate::check::secret_readers::SecretReaders;
@@ -26,11 +26,11 @@ const ASKING: Duration = Duration::from_secs(5);
 
 impl InitFacts {
     /// Judges a Secret, and asks the control plane about its token.
-    pub async fn of(secret: Option<&Secret>) -> Self {
+    pub async fn evaluate_init_secret(secret: Option<&Secret>) -> Self {
         let Some(secret) = secret else { return Self::Missing };
-        match Init::of(secret) {
+        match Init::from_init_secret(secret) {
             Ok(init) => Self::Usable {
-                token: token(&init).await,
+                token: check_bootstrap_token(&init).await,
                 init: Box::new(init),
                 version: secret.labels().get(LABEL_APP_VERSION).cloned(),
             },
@@ -40,7 +40,7 @@ impl InitFacts {
 }
 
 /// Asks for a certificate request that is not there: an answer of any kind but 401 means that the token is taken.
-async fn token(init: &Init) -> TokenFacts {
+async fn check_bootstrap_token(init: &Init) -> TokenFacts {
     let client = match token_client(init) {
         Ok(client) => client,
         Err(error) => return TokenFacts::Unreached(error.to_string()),
@@ -54,7 +54,7 @@ async fn token(init: &Init) -> TokenFacts {
     }
 }
 
-async fn members(hub: Option<&Client>) -> Option<Vec<MemberFacts>> {
+async fn list_member_facts(hub: Option<&Client>) -> Option<Vec<MemberFacts>> {
     let clusters: Api<Lenient<Cluster>> = Api::all(hub?.clone());
     let list = tokio::time::timeout(ASKING, clusters.list(&ListParams::default())).await.ok()?.ok()?;
     let member = |Lenient(cluster): &Lenient<Cluster>| MemberFacts {
@@ -70,7 +70,7 @@ impl WorkloadFacts {
     ///
     /// # Errors
     /// An API server that does not answer; what may not be read is noted in `unread`.
-    pub async fn collect(
+    pub async fn from_workload_cluster(
         client: &Client,
         hub: Option<&Client>,
         init: InitFacts,
@@ -99,13 +99,13 @@ impl WorkloadFacts {
                 }
             },
             secrets.get_opt(IDENTITY_SECRET),
-            members(hub),
-            Allowance::of(client, &wanted.namespace),
-            SecretReaders::of(client, &wanted.namespace),
-            forbidden(client, &wanted.namespace, &wanted.writes),
+            list_member_facts(hub),
+            Allowance::from_namespace(client, &wanted.namespace),
+            SecretReaders::find_in_namespace(client, &wanted.namespace),
+            list_forbidden_writes(client, &wanted.namespace, &wanted.writes),
         );
         let nodes: Vec<String> = nodes.iter().flatten().map(ResourceExt::name_any).collect();
-        facts.autopilot_evidence = autopilot::evidence(groups.as_ref().ok(), nodes.iter().map(String::as_str));
+        facts.autopilot_evidence = autopilot::find_autopilot_evidence(groups.as_ref().ok(), nodes.iter().map(String::as_str));
         match namespace {
             Ok(Some(namespace)) => {
                 facts.namespace_exists = true;
@@ -116,7 +116,7 @@ impl WorkloadFacts {
         }
         facts.cluster_id = system.ok().flatten().and_then(|system| system.uid()).unwrap_or_default();
         match agents {
-            Ok(list) => facts.agents = list.iter().map(agent).collect(),
+            Ok(list) => facts.agents = list.iter().map(agent_facts).collect(),
             Err(error) => drop(facts.unread.insert("agents", error.to_string())),
         }
         if let Ok(Some(identity)) = identity {
@@ -134,7 +134,7 @@ impl WorkloadFacts {
     }
 }
 
-fn agent(deployment: &Deployment) -> AgentFacts {
+fn agent_facts(deployment: &Deployment) -> AgentFacts {
     AgentFacts {
         name: deployment.labels().get(LABEL_INSTALL).cloned().unwrap_or_default(),
         namespace: deployment.namespace().unwrap_or_default(),
@@ -142,14 +142,14 @@ fn agent(deployment: &Deployment) -> AgentFacts {
 }
 
 /// The rights that [`WorkloadFacts::collect`] needs; without them less is checked.
-pub fn rights() -> Vec<Right> {
+pub fn workload_rights() -> Vec<Right> {
     [
-        Right::optional(Scope::Cluster, "", "nodes", &["list"]),
-        Right::optional(Scope::Cluster, "", "namespaces", &["get"]),
-        Right::optional(Scope::Cluster, "apps", "deployments", &["list"]),
-        Right::optional(Scope::Namespace, "", "secrets", &["get"]),
-        Allowance::rights(),
-        SecretReaders::rights(),
+        Right::optional_rights(Scope::Cluster, "", "nodes", &["list"]),
+        Right::optional_rights(Scope::Cluster, "", "namespaces", &["get"]),
+        Right::optional_rights(Scope::Cluster, "apps", "deployments", &["list"]),
+        Right::optional_rights(Scope::Namespace, "", "secrets", &["get"]),
+        Allowance::allowance_rights(),
+        SecretReaders::secret_reader_rights(),
     ]
     .concat()
 }

@@ -10,42 +10,42 @@ use crate::check::{Check, CheckResult, access, autopilot};
 
 /// The preflight checks of an agent install, in the order in which they are shown.
 pub const CHECKS: [Check<WorkloadFacts>; 12] = [
-    Check::required("kubernetes-version", "Kubernetes version", "cluster", &[], |facts| {
-        facts.wanted.support.judge(&facts.git_version)
+    Check::new_required("kubernetes-version", "Kubernetes version", "cluster", &[], |facts| {
+        facts.wanted.support.evaluate_version(&facts.git_version)
     }),
-    Check::required("autopilot", "managed mode", "cluster", &[], |facts| autopilot::judge(&facts.autopilot_evidence)),
-    Check::required("access", "rights", "access", &[], rights),
-    Check::required("namespace", "namespace", "namespace", &[], namespace),
-    Check::advised("secret-readers", "readers of Secrets", "namespace", &["namespace"], |facts| {
-        facts.readers.judge(&facts.wanted.namespace)
+    Check::new_required("autopilot", "managed mode", "cluster", &[], |facts| autopilot::evaluate_autopilot(&facts.autopilot_evidence)),
+    Check::new_required("access", "rights", "access", &[], check_agent_access),
+    Check::new_required("namespace", "namespace", "namespace", &[], check_agent_namespace),
+    Check::new_advisory("secret-readers", "readers of Secrets", "namespace", &["namespace"], |facts| {
+        facts.readers.evaluate_readers(&facts.wanted.namespace)
     }),
-    Check::required("quota", "quota", "namespace", &["namespace"], quota),
-    Check::required("init-secret", "init Secret", "control plane", &["namespace"], init_secret),
-    Check::required("init-token", "init token", "control plane", &["namespace", "init-secret"], init_token),
-    Check::required(
+    Check::new_required("quota", "quota", "namespace", &["namespace"], check_agent_quota),
+    Check::new_required("init-secret", "init Secret", "control plane", &["namespace"], init_secret),
+    Check::new_required("init-token", "init token", "control plane", &["namespace", "init-secret"], init_token),
+    Check::new_required(
         "skew",
         "versions of agent and control plane",
         "control plane",
         &["namespace", "init-secret"],
-        skew,
+        check_version_skew,
     ),
-    Check::required("existing-agent", "existing agent", "cluster", &[], existing_agent),
-    Check::required(
+    Check::new_required("existing-agent", "existing agent", "cluster", &[], existing_agent),
+    Check::new_required(
         "registered-elsewhere",
         "control plane of the agent that is here",
         "control plane",
         &["init-secret"],
         registered_elsewhere,
     ),
-    Check::required("cluster-name", "name of the cluster", "control plane", &[], cluster_name),
+    Check::new_required("cluster-name", "name of the cluster", "control plane", &[], cluster_name),
 ];
 
-fn rights(facts: &WorkloadFacts) -> CheckResult {
+fn check_agent_access(facts: &WorkloadFacts) -> CheckResult {
     let WantedAgent { name, namespace, support, .. } = &facts.wanted;
-    let source = Command::at(Place::Any, Action::ShowRbac(Subject::Agent(name.clone())))
-        .with(Flag::Namespace(Some(namespace.clone())))
-        .with(Flag::Version(support.line.clone()));
-    access::judge(&facts.forbidden, facts.wanted.writes.len(), source)
+    let source = Command::at_place(Place::Any, Action::ShowRbac(Subject::Agent(name.clone())))
+        .with_flag(Flag::Namespace(Some(namespace.clone())))
+        .with_flag(Flag::Version(support.line.clone()));
+    access::evaluate_access(&facts.forbidden, facts.wanted.writes.len(), source)
 }
 
 /// The namespace of the Secret in a control plane that was installed as is usual.
@@ -53,8 +53,8 @@ const HUB_NAMESPACE: &str = "fleet";
 
 /// The command that removes an agent of this cluster.
 fn uninstall_command(name: &str, namespace: &str) -> Command {
-    Command::at(Place::Cluster, Action::Uninstall(Subject::Agent(name.to_owned())))
-        .with(Flag::Namespace(Some(namespace.to_owned())))
+    Command::at_place(Place::Cluster, Action::Uninstall(Subject::Agent(name.to_owned())))
+        .with_flag(Flag::Namespace(Some(namespace.to_owned())))
 }
 
 /// The flag that has this program copy the Secret.
@@ -63,7 +63,7 @@ fn copy_flag(facts: &WorkloadFacts) -> Flag {
 }
 
 /// The control plane's API.
-fn there(facts: &WorkloadFacts) -> Place {
+fn control_plane_place(facts: &WorkloadFacts) -> Place {
     Place::ControlPlane(facts.wanted.hub.clone().unwrap_or(Access::Unknown))
 }
 
@@ -82,7 +82,7 @@ fn copy_command(facts: &WorkloadFacts) -> Remedy {
         format!("sed 's/^  namespace: {HUB_NAMESPACE}$/  namespace: {namespace}/' | ")
     };
     Remedy::default()
-        .kubectl(there(facts))
+        .kubectl(control_plane_place(facts))
         .text(format!(" -n {HUB_NAMESPACE} get secret {INIT_SECRET} -o yaml | {moved}"))
         .kubectl(Place::Cluster)
         .text(" apply -f -")
@@ -106,7 +106,7 @@ fn copy_again(facts: &WorkloadFacts) -> Remedy {
         return Remedy::new("let this program copy it again: ")
             .flag(copy_flag(facts))
             .text("; if it did, ")
-            .command(Command::at(Place::Any, Action::Status(None)))
+            .command(Command::at_place(Place::Any, Action::Status(None)))
             .text(" tells why the control plane has no better one");
     }
     Remedy::new("remove it and copy it again:\n  ")
@@ -118,16 +118,16 @@ fn copy_again(facts: &WorkloadFacts) -> Remedy {
         .text(" in place of the second command")
 }
 
-fn namespace(facts: &WorkloadFacts) -> CheckResult {
+fn check_agent_namespace(facts: &WorkloadFacts) -> CheckResult {
     let name = &facts.wanted.namespace;
     if let Some(error) = facts.unread.get("namespace") {
-        return CheckResult::warned(
+        return CheckResult::new_warning(
             format!("namespace {name} could not be read: {error}"),
             "allow `get` on namespaces",
         );
     }
     if facts.namespace_terminating {
-        return CheckResult::failed(
+        return CheckResult::new_failure(
             format!("namespace {name} is being deleted"),
             Remedy::new(format!("wait for it to go (`kubectl get namespace {name}`), or choose another with "))
                 .flag(Flag::Namespace(None)),
@@ -139,7 +139,7 @@ fn namespace(facts: &WorkloadFacts) -> CheckResult {
     if facts.wanted.copies {
         return CheckResult::Passed(format!("{name} will be created"));
     }
-    CheckResult::failed(
+    CheckResult::new_failure(
         format!("there is no namespace {name} in this cluster, and so no Secret {INIT_SECRET}"),
         Remedy::new("make the namespace and copy the Secret into it:\n  ")
             .and(create_command(facts))
@@ -150,7 +150,7 @@ fn namespace(facts: &WorkloadFacts) -> CheckResult {
     )
 }
 
-fn quota(facts: &WorkloadFacts) -> CheckResult {
+fn check_agent_quota(facts: &WorkloadFacts) -> CheckResult {
     let WantedAgent { name, namespace, needs, .. } = &facts.wanted;
     let is_here = facts.agents.iter().any(|agent| agent.name == *name && agent.namespace == *namespace);
     // What is there is counted already.
@@ -159,25 +159,25 @@ fn quota(facts: &WorkloadFacts) -> CheckResult {
     } else {
         Taken { needs: needs.clone(), replaced: Vec::new() }
     };
-    facts.allowance.judge(&taken, QuotaPlace { namespace, claims: &[], default_class: None })
+    facts.allowance.evaluate_install(&taken, QuotaPlace { namespace, claims: &[], default_class: None })
 }
 
 fn init_secret(facts: &WorkloadFacts) -> CheckResult {
     let namespace = &facts.wanted.namespace;
     match &facts.init {
         InitFacts::Usable { init, .. } => CheckResult::Passed(format!("leads to {}", init.server)),
-        InitFacts::Missing => CheckResult::failed(
+        InitFacts::Missing => CheckResult::new_failure(
             format!("there is no Secret {INIT_SECRET} in namespace {namespace}"),
             Remedy::new("copy it from the control plane:\n  ")
                 .and(copy_command(facts))
                 .text("\n")
                 .and(short_way(facts)),
         ),
-        InitFacts::Malformed(why) => CheckResult::failed(
+        InitFacts::Malformed(why) => CheckResult::new_failure(
             format!("the Secret {INIT_SECRET} in namespace {namespace} cannot be used: {why}"),
             copy_again(facts),
         ),
-        InitFacts::Elsewhere(server) => CheckResult::failed(
+        InitFacts::Elsewhere(server) => CheckResult::new_failure(
             format!(
                 "the Secret {INIT_SECRET} in namespace {namespace} leads to {server}, and not to the control plane that is named"
             ),
@@ -195,18 +195,18 @@ fn init_token(facts: &WorkloadFacts) -> CheckResult {
         // Agents may reach what this machine does not; the probe in the cluster knows.
         TokenFacts::Unreached(_) => CheckResult::Passed(format!("{} is not reached from here", init.server)),
         // An agent that is registered already has a certificate and needs no token.
-        TokenFacts::Refused if facts.is_registered_with(init) => CheckResult::warned(
+        TokenFacts::Refused if facts.is_registered_with(init) => CheckResult::new_warning(
             "the token in the init Secret has expired; the agent that is here goes on with its certificate",
             Remedy::new("before that agent is replaced, ").and(copy_again(facts)),
         ),
-        TokenFacts::Refused => CheckResult::failed(
+        TokenFacts::Refused => CheckResult::new_failure(
             format!("the control plane at {} does not take the token in the Secret: it has expired", init.server),
             copy_again(facts),
         ),
     }
 }
 
-fn skew(facts: &WorkloadFacts) -> CheckResult {
+fn check_version_skew(facts: &WorkloadFacts) -> CheckResult {
     let InitFacts::Usable { version, .. } = &facts.init else { return CheckResult::Passed(String::new()) };
     let line = version.as_deref().and_then(|version| version.parse::<ServiceLine>().ok());
     let Some(line) = line.map(|line| line.to_string()) else {
@@ -216,7 +216,7 @@ fn skew(facts: &WorkloadFacts) -> CheckResult {
     if wanted.joins.contains(&line) {
         return CheckResult::Passed(format!("agent {}, control plane {line}", wanted.support.line));
     }
-    CheckResult::failed(
+    CheckResult::new_failure(
         format!(
             "an agent of {} cannot join a control plane of {line}: it may be one line older or newer, not more",
             wanted.support.line
@@ -229,7 +229,7 @@ fn skew(facts: &WorkloadFacts) -> CheckResult {
 
 fn existing_agent(facts: &WorkloadFacts) -> CheckResult {
     if let Some(error) = facts.unread.get("agents") {
-        return CheckResult::warned(
+        return CheckResult::new_warning(
             format!("other agents could not be looked for: {error}"),
             "allow `list` on deployments",
         );
@@ -239,7 +239,7 @@ fn existing_agent(facts: &WorkloadFacts) -> CheckResult {
     match other {
         None if facts.agents.is_empty() => CheckResult::Passed("none in this cluster".to_owned()),
         None => CheckResult::Passed(format!("{} is installed and will be brought up to date", wanted.name)),
-        Some(other) => CheckResult::failed(
+        Some(other) => CheckResult::new_failure(
             format!("this cluster has an agent already: `{}` in namespace {}", other.name, other.namespace),
             Remedy::new("a cluster is registered once; remove that agent first: ")
                 .command(uninstall_command(&other.name, &other.namespace)),
@@ -252,7 +252,7 @@ fn registered_elsewhere(facts: &WorkloadFacts) -> CheckResult {
         Some(init) if facts.registered_with.is_empty() || facts.is_registered_with(init) => {
             CheckResult::Passed("the one of the init Secret, or none yet".to_owned())
         }
-        Some(init) => CheckResult::failed(
+        Some(init) => CheckResult::new_failure(
             format!("the agent here is registered with another control plane than the one at {}", init.server),
             Remedy::default()
                 .command(uninstall_command(&facts.wanted.name, &facts.wanted.namespace))
@@ -272,17 +272,17 @@ fn cluster_name(facts: &WorkloadFacts) -> CheckResult {
         if holder.id.is_empty() || holder.id == facts.cluster_id {
             return CheckResult::Passed(format!("{name} is this cluster"));
         }
-        return CheckResult::failed(
+        return CheckResult::new_failure(
             format!("another cluster is registered as {name}"),
             Remedy::new("choose another name, or remove that one if it is gone: ")
-                .command(Command::at(there(facts), Action::DeleteCluster(name.clone()))),
+                .command(Command::at_place(control_plane_place(facts), Action::DeleteCluster(name.clone()))),
         );
     }
     match members.iter().find(|member| !member.id.is_empty() && member.id == facts.cluster_id) {
         Some(other) => {
             let agent = facts.agents.iter().find(|agent| agent.name == other.name);
             let namespace = agent.map_or(&facts.wanted.namespace, |agent| &agent.namespace);
-            CheckResult::failed(
+            CheckResult::new_failure(
                 format!("this cluster is registered already, as {}", other.name),
                 Remedy::new("use that name, or remove it first: ").command(uninstall_command(&other.name, namespace)),
             )
@@ -302,7 +302,7 @@ pub(super) mod tests {
     use crate::check::secret_readers::SecretReader;
     use crate::check::support::Support;
     use crate::check::workload::{AgentFacts, MemberFacts, WantedAgent};
-    use crate::check::{CheckResult, Judged, only_failure, run, unfit};
+    use crate::check::{CheckResult, Judged, only_failure, run_checks, evaluate_failing_check};
     use crate::k8s::connect::init_kubeconfig::Init;
 
     fn init() -> Init {
@@ -354,7 +354,7 @@ pub(super) mod tests {
         facts.allowance = full();
         assert_eq!(failure(&facts).0, "quota");
         facts.agents = vec![AgentFacts { name: "m".to_owned(), namespace: "fleet".to_owned() }];
-        let report = run(&CHECKS, &facts, &[]);
+        let report = run_checks(&CHECKS, &facts, &[]);
         assert_eq!((report.failures().count(), report.warnings().count()), (0, 1), "no room to replace it: {report:?}");
     }
 
@@ -401,13 +401,13 @@ pub(super) mod tests {
             ),
             ("cluster-name", changed(&|facts| facts.members = Some(member("other-id")))),
         ]
-        .map(|(id, facts)| unfit(&CHECKS, id, &facts))
+        .map(|(id, facts)| evaluate_failing_check(&CHECKS, id, &facts))
         .into()
     }
 
     #[test]
     fn a_fit_cluster_passes_every_check() {
-        let report = run(&CHECKS, &fit(), &[]);
+        let report = run_checks(&CHECKS, &fit(), &[]);
         assert!(report.judged.iter().all(|j| matches!(j.result, CheckResult::Passed(_))), "{report:?}");
     }
 
@@ -456,9 +456,9 @@ pub(super) mod tests {
         facts.wanted.copies = true;
         let (_, _, remedy) = failure(&facts);
         assert_eq!(remedy.lone_flags(), [&Flag::ControlPlane("CONTROL_PLANE".to_owned())]);
-        assert!(!remedy.words().contains("delete"), "{remedy:?}");
+        assert!(!remedy.joined_text().contains("delete"), "{remedy:?}");
         facts.wanted.copies = false;
-        facts.registered_with = init().hub();
+        facts.registered_with = init().control_plane_digest();
         assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
         assert_eq!(run(&CHECKS, &facts, &[]).warnings().count(), 1);
     }
@@ -495,7 +495,7 @@ pub(super) mod tests {
         let member = |name: &str, id: &str| MemberFacts { name: name.to_owned(), id: id.to_owned() };
         facts.members = Some(vec![member("m", "other-id")]);
         assert_eq!(failure(&facts).0, "cluster-name");
-        let delete = |access| Command::at(Place::ControlPlane(access), Action::DeleteCluster("m".to_owned()));
+        let delete = |access| Command::at_place(Place::ControlPlane(access), Action::DeleteCluster("m".to_owned()));
         assert_eq!(failure(&facts).2.commands(), [&delete(Access::Unknown)]);
         facts.wanted.hub = Some(Access::Context("demo".to_owned()));
         assert_eq!(failure(&facts).2.commands(), [&delete(Access::Context("demo".to_owned()))]);

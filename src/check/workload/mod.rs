@@ -12,7 +12,7 @@ use crate::check::secret_readers::SecretReaders;
 use crate::check::support::Support;
 use crate::k8s::connect::init_kubeconfig::Init;
 
-pub use collect::rights;
+pub use collect::workload_rights;
 pub use judge::CHECKS;
 #[cfg(test)]
 pub(super) use judge::tests::examples;
@@ -138,6 +138,6 @@ impl WorkloadFacts {
 
     /// Returns whether the agent that is here has a certificate of the control plane to which `init` leads.
     fn is_registered_with(&self, init: &Init) -> bool {
-        self.same_authority || self.registered_with == init.hub()
+        self.same_authority || self.registered_with == init.control_plane_digest()
     }
 }

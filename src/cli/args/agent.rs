@@ -24,7 +24,7 @@ pub(crate) struct AgentPlanArgs {
 
 impl AgentPlanArgs {
     /// The plan that the flags describe; `server` is the version of the cluster for `--version auto`.
-    pub(crate) fn plan(&self, ui: &Ui, global: &Global, server: Option<KubeMinor>) -> Result<Plan, CliError> {
+    pub(crate) fn build_agent_plan(&self, ui: &Ui, global: &Global, server: Option<KubeMinor>) -> Result<Plan, CliError> {
         self.plan_over(ui, global, server, &Base::Chart)
     }
 
@@ -41,9 +41,9 @@ impl AgentPlanArgs {
         server: Option<KubeMinor>,
         base: &Base,
     ) -> Result<Plan, CliError> {
-        let (selection, chart) = self.package.chart(chart::Kind::Agent, server, base)?;
-        let values = self.package.values(base.values(&chart, &selection.version), "image")?;
-        let Some(name) = package::name(self.name.as_deref(), &values)? else {
+        let (selection, chart) = self.package.choose_chart(chart::Kind::Agent, server, base)?;
+        let values = self.package.merge_package_values(base.base_values(&chart, &selection.version), "image")?;
+        let Some(name) = package::resolve_name(self.name.as_deref(), &values)? else {
             return Err(CliError::usage("NoName", "the workload cluster has no name")
                 .hint("give it as argument (`install agent NAME`) or as `name:` in the values"));
         };
@@ -55,9 +55,9 @@ impl AgentPlanArgs {
         if self.package.patches.is_empty() {
             return Ok(plan);
         }
-        let plan = plan.with_patches(self.package.patches.read()?);
+        let plan = plan.with_patches(self.package.patches.read_patches()?);
         // That they fit is seen before any cluster is asked.
-        plan.render().map_err(|problems| wrong_values(&problems))?;
+        plan.render_agent().map_err(|problems| wrong_values(&problems))?;
         Ok(plan)
     }
 }

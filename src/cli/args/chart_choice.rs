@@ -31,7 +31,7 @@ impl ChartArgs {
     }
 
     /// The row of the table.
-    pub(crate) fn selection(&self) -> Result<Selection<'static>, CliError> {
+    pub(crate) fn select_version(&self) -> Result<Selection<'static>, CliError> {
         self.selection_with(&ValuesArgs::default(), None)
     }
 
@@ -41,25 +41,25 @@ impl ChartArgs {
         values: &ValuesArgs,
         image_tag: Option<&str>,
     ) -> Result<Selection<'static>, CliError> {
-        choose(self.version.as_deref(), values, image_tag, None, None)
+        choose_version(self.version.as_deref(), values, image_tag, None, None)
     }
 }
 
 /// The row of the table: that of the flag `--version`, else that of the values, else that of the tag of `--image-tag`,
 /// else `otherwise`.
 /// `server` is the version of the cluster for `auto`.
-pub(crate) fn choose(
+pub(crate) fn choose_version(
     flag: Option<&str>,
     values: &ValuesArgs,
     image_tag: Option<&str>,
     server: Option<KubeMinor>,
     otherwise: Option<&str>,
 ) -> Result<Selection<'static>, CliError> {
-    let given = if flag.is_some() { None } else { values.version() };
+    let given = if flag.is_some() { None } else { values.peek_version() };
     let version = flag.or(given.as_ref().map(|(text, _)| text.as_str()));
     let version = version.or(otherwise.filter(|_| image_tag.is_none()));
     let request = Request { version, image_tag, server };
-    select::select(chart::versions(), request).map_err(|error| match given {
+    select::select_row(chart::embedded_versions(), request).map_err(|error| match given {
         Some((_, place)) if !matches!(error, SelectError::NoneSupports { .. }) => {
             // The words are those of the flag, which was not given.
             let message = error.to_string().replace("`--version ", "`version: ");
@@ -77,20 +77,20 @@ pub(crate) fn no_version(error: &SelectError) -> CliError {
 }
 
 /// The chart of a kind that a row installs.
-pub(crate) fn load(kind: Kind, selection: &Selection<'_>) -> Result<Chart, CliError> {
+pub(crate) fn load_selected_chart(kind: Kind, selection: &Selection<'_>) -> Result<Chart, CliError> {
     let row = selection.row;
     let Some(line) = row.charts.get(&kind) else {
         return Err(CliError::usage("NoChart", format!("service version {} has no {kind} chart", row.version))
             .hint("list what there is with `fleetctl versions`"));
     };
-    let chart = Chart::load(kind, *line).map_err(|error| {
+    let chart = Chart::load_embedded(kind, *line).map_err(|error| {
         CliError::new(Exit::Failed, "NoChart", format!("the {kind} chart of {line} cannot be loaded")).because(&error)
     })?;
     Ok(chart.with_row(row.clone()))
 }
 
 /// The JSON Schema of a chart's values, those of every line.
-pub(crate) fn schema(kind: Kind) -> serde_json::Value {
+pub(crate) fn values_schema(kind: Kind) -> serde_json::Value {
     match kind {
         Kind::ControlPlane => ControlPlaneValues::schema(),
         Kind::Agent => AgentValues::schema(),

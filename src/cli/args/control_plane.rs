@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::package;
-use super::package::{Base, PackageArgs, flag, refuse_too_large, warn_of_values, wrong_name, wrong_values};
+use super::package::{Base, PackageArgs, set_flag_value, refuse_too_large, warn_of_values, wrong_name, wrong_values};
 use crate::api::names::ControlPlaneName;
 use crate::api::version::KubeMinor;
 use crate::chart::patch::NOT_APPLIED;
@@ -65,7 +65,7 @@ impl PlanArgs {
     }
 
     /// The plan that the flags describe; `server` is the version of the cluster for `--version auto`.
-    pub(crate) fn plan(&self, ui: &Ui, global: &Global, server: Option<KubeMinor>) -> Result<Plan, CliError> {
+    pub(crate) fn build_control_plane_plan(&self, ui: &Ui, global: &Global, server: Option<KubeMinor>) -> Result<Plan, CliError> {
         self.plan_over(ui, global, server, &Base::Chart)
     }
 
@@ -77,26 +77,26 @@ impl PlanArgs {
         server: Option<KubeMinor>,
         base: &Base,
     ) -> Result<Plan, CliError> {
-        let (selection, chart) = self.package.chart(chart::Kind::ControlPlane, server, base)?;
-        let values = self.values(base.values(&chart, &selection.version))?;
-        let name = self.name(&values)?;
+        let (selection, chart) = self.package.choose_chart(chart::Kind::ControlPlane, server, base)?;
+        let values = self.merge_plan_values(base.base_values(&chart, &selection.version))?;
+        let name = self.require_name(&values)?;
         let plan = Plan::new(name, global.namespace.clone(), &selection, chart, values);
         let plan = plan.map_err(|problems| wrong_values(&problems))?;
         refuse_too_large(&plan.package)?;
         warn_of_values(ui, &plan.package);
-        self.patched(plan)
+        self.apply_patches(plan)
     }
 
     /// The plan with the patches. That they fit is seen in what can be rendered without a cluster; where only a cluster
     /// knows how the API is exposed, an operation may need what is not there yet.
-    fn patched(&self, plan: Plan) -> Result<Plan, CliError> {
+    fn apply_patches(&self, plan: Plan) -> Result<Plan, CliError> {
         if self.package.patches.is_empty() {
             return Ok(plan);
         }
-        let plan = plan.with_patches(self.package.patches.read()?);
+        let plan = plan.with_patches(self.package.patches.read_patches()?);
         let exposure = &plan.values.exposure;
         let is_open = endpoint_from_values(exposure).is_err();
-        if let Err(mut problems) = plan.render(&render_offline::endpoint(exposure), &pki::placeholders()) {
+        if let Err(mut problems) = plan.render_control_plane(&render_offline::offline_endpoint(exposure), &pki::placeholder_files()) {
             problems.0.retain(|problem| !(is_open && problem.code == NOT_APPLIED));
             if !problems.0.is_empty() {
                 return Err(wrong_values(&problems));
@@ -105,18 +105,18 @@ impl PlanArgs {
         Ok(plan)
     }
 
-    fn values(&self, (builder, unlocked): (ValuesBuilder, Vec<String>)) -> Result<ValuesBuilder, CliError> {
-        let builder = self.package.values((super::environment::apply(builder), unlocked), "scheduler.image")?;
+    fn merge_plan_values(&self, (builder, unlocked): (ValuesBuilder, Vec<String>)) -> Result<ValuesBuilder, CliError> {
+        let builder = self.package.merge_package_values((super::environment::apply_variables(builder), unlocked), "scheduler.image")?;
         let project = self.cloud_project_id.as_deref();
-        let builder = flag(builder, "--cloud-project-id", "cloud.projectId", project)?;
+        let builder = set_flag_value(builder, "--cloud-project-id", "cloud.projectId", project)?;
         match &self.cloud_access_key {
             Some(path) => Ok(builder.flag("--cloud-access-key", "cloud.accessKey", &access_key(path)?)),
             None => Ok(builder),
         }
     }
 
-    fn name(&self, values: &ValuesBuilder) -> Result<ControlPlaneName, CliError> {
-        let given = package::name(self.name.as_deref(), values)?;
+    fn require_name(&self, values: &ValuesBuilder) -> Result<ControlPlaneName, CliError> {
+        let given = package::resolve_name(self.name.as_deref(), values)?;
         let Some(name) = given.or_else(|| self.default_name.map(str::to_owned)) else {
             return Err(CliError::usage("NoName", "the control plane has no name")
                 .hint("give it as argument (`install control-plane NAME`) or as `name:` in the values"));

@@ -38,17 +38,17 @@ Environment; a flag goes before it, and for values so do --values and --set:
   FLEET_API_PUBLIC_HOST_OVERRIDE   exposure.host: for the operator's kubeconfig
   KUBECONFIG, RUST_LOG, NO_COLOR, CLICOLOR_FORCE";
 
-fn set(name: &str) -> Option<String> {
+fn read_variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 /// Lays the values that the environment gives over the defaults; files and flags go before them.
-pub(crate) fn apply(builder: ValuesBuilder) -> ValuesBuilder {
-    documents(set).into_iter().fold(builder, |builder, (name, text)| builder.file_result(&name, Ok(text.into_bytes())))
+pub(crate) fn apply_variables(builder: ValuesBuilder) -> ValuesBuilder {
+    build_values_documents(read_variable).into_iter().fold(builder, |builder, (name, text)| builder.file_result(&name, Ok(text.into_bytes())))
 }
 
 /// A document of values for each variable that is set, under a name that an error can show; lists are put together.
-fn documents(set: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
+fn build_values_documents(set: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut sans: Vec<String> = Vec::new();
     let mut from: Vec<&str> = Vec::new();
@@ -76,9 +76,9 @@ fn documents(set: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
 }
 
 /// Returns a remark on each variable named `FLEET_…` that nothing reads.
-pub(crate) fn unknown() -> Vec<String> {
+pub(crate) fn find_unknown_variables() -> Vec<String> {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    names.filter(|name| is_meant_for_us(name)).filter_map(|name| remark(&name)).collect()
+    names.filter(|name| is_meant_for_us(name)).filter_map(|name| describe_unknown_variable(&name)).collect()
 }
 
 /// Variables that Kubernetes puts into pods for a Service `fleet-…` are not meant for us.
@@ -86,12 +86,12 @@ fn is_meant_for_us(name: &str) -> bool {
     name.starts_with("FLEET_") && !name.contains("_SERVICE_") && !name.contains("_PORT")
 }
 
-fn remark(name: &str) -> Option<String> {
+fn describe_unknown_variable(name: &str) -> Option<String> {
     let known = || VALUES.iter().map(|(known, _)| *known).chain([CONTEXT, NAMESPACE]);
     if known().any(|known| known == name) {
         return None;
     }
-    let near = suggest::nearest(name, known()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+    let near = suggest::find_nearest_word(name, known()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
     Some(format!("the variable `{name}` is set and nothing reads it{near}"))
 }
 
@@ -109,7 +109,7 @@ mod tests {
             _ => None,
         };
         assert_eq!(
-            documents(set),
+            build_values_documents(set),
             [
                 ("$APISERVER_SERVICE_NODEPORT".to_owned(), r#"{"exposure": {"nodePort": 32222}}"#.to_owned()),
                 ("$FLEET_API_PUBLIC_HOST_OVERRIDE".to_owned(), r#"{"exposure": {"host": "a\"b"}}"#.to_owned()),
@@ -123,8 +123,8 @@ mod tests {
 
     #[test]
     fn an_unknown_variable_is_pointed_out_with_the_nearest_known() {
-        assert!(remark("FLEET_NAMESPCE").unwrap().contains("did you mean `FLEET_NAMESPACE`?"));
-        assert_eq!(remark("FLEET_CONTEXT"), None);
+        assert!(describe_unknown_variable("FLEET_NAMESPCE").unwrap().contains("did you mean `FLEET_NAMESPACE`?"));
+        assert_eq!(describe_unknown_variable("FLEET_CONTEXT"), None);
         assert!(!is_meant_for_us("FLEET_SCHEDULER_SERVICE_HOST") && !is_meant_for_us("FLEET_X_PORT_443_TCP"));
     }
 }

@@ -6,7 +6,7 @@ use clap::{ArgAction, Args, ColorChoice};
 
 use super::environment;
 use crate::api::names::NamespaceName;
-use crate::api::shell::{foreign_word, kubeconfig_flag, word};
+use crate::api::shell::{foreign_word, kubeconfig_flag, quote_word};
 use crate::cli::output::log::LogFormat;
 
 /// The flags that every command takes.
@@ -52,13 +52,13 @@ pub(in crate::cli) struct Global {
 
 impl Global {
     /// The flags that lead another command to the same place, with a space before each.
-    pub(in crate::cli) fn tail(&self) -> String {
+    pub(in crate::cli) fn tail_flags(&self) -> String {
         self.tail_in(self.namespace.as_str())
     }
 
     /// The same for a namespace of the same cluster.
     pub(in crate::cli) fn tail_in(&self, namespace: &str) -> String {
-        let mut tail = self.cluster();
+        let mut tail = self.cluster_flags();
         if namespace != "fleet" {
             tail += &format!(" --namespace {}", foreign_word(namespace));
         }
@@ -66,10 +66,10 @@ impl Global {
     }
 
     /// The flags that lead to the same cluster, for this program and for kubectl, with a space before each.
-    pub(in crate::cli) fn cluster(&self) -> String {
+    pub(in crate::cli) fn cluster_flags(&self) -> String {
         let mut flags = self.kubeconfig.as_deref().map(kubeconfig_flag).unwrap_or_default();
         if let Some(context) = &self.context {
-            flags += &format!(" --context {}", word(context));
+            flags += &format!(" --context {}", quote_word(context));
         }
         flags
     }

@@ -28,7 +28,7 @@ impl ImageArgs {
     }
 
     /// Adds the flags that were given to the values.
-    pub(crate) fn apply(&self, mut builder: ValuesBuilder) -> ValuesBuilder {
+    pub(crate) fn apply_image_flags(&self, mut builder: ValuesBuilder) -> ValuesBuilder {
         if let Some(registry) = &self.image_registry {
             builder = builder.flag("--image-registry", "imageRegistry", registry);
         }

@@ -28,7 +28,7 @@ pub(crate) struct InstallationArgs {
 }
 
 /// The error of a name that two installations have.
-pub(crate) fn ambiguous(name: &str, global: &Global) -> CliError {
+pub(crate) fn ambiguous_name_error(name: &str, global: &Global) -> CliError {
     let namespace = &global.namespace;
     CliError::usage("AmbiguousName", format!("a control plane and an agent are called {name} in namespace {namespace}"))
         .hint("say which one: `--kind control-plane` or `--kind agent`")
@@ -44,7 +44,7 @@ pub(crate) async fn not_applied_by_others(client: &Client, owner: &Owner) -> Res
 }
 
 /// Returns the installation of an owner as a command names it.
-pub(crate) fn subject(owner: &Owner) -> Subject {
+pub(crate) fn subject_of_owner(owner: &Owner) -> Subject {
     match &*owner.kind {
         control_plane::plan::OWNER_KIND => Subject::ControlPlane(owner.name.clone()),
         _ => Subject::Agent(owner.name.clone()),
@@ -54,7 +54,7 @@ pub(crate) fn subject(owner: &Owner) -> Subject {
 /// The error of an installation that others applied, where what fleetctl records is needed. Managers are as
 /// [`inventory::applied_by`] returns them.
 pub(crate) fn applied_by_others(owner: &Owner, managers: &[String]) -> CliError {
-    let subject = subject(owner);
+    let subject = subject_of_owner(owner);
     let (kind, name, namespace) = (owner.kind.replace('-', " "), &owner.name, &owner.namespace);
     let managers = first_of(managers, MANAGERS, ", ");
     CliError::new(
@@ -64,12 +64,12 @@ pub(crate) fn applied_by_others(owner: &Owner, managers: &[String]) -> CliError 
     )
     .hint(
         Remedy::new("change it where its manifests are kept: ")
-            .command(Command::here(Action::Template(subject.clone())))
+            .command(Command::at_run_place(Action::Template(subject.clone())))
             .text(", with the version and values that it shall have, prints them"),
     )
     .hint(
         Remedy::new("let fleetctl keep it from now on: ")
-            .command(Command::here(Action::Install(subject)).with(Flag::Adopt))
+            .command(Command::at_run_place(Action::Install(subject)).with_flag(Flag::Adopt))
             .text(", with the version and values that it was installed with"),
     )
 }
@@ -83,14 +83,14 @@ pub(crate) struct Installation {
 
 impl InstallationArgs {
     /// Looks for it in the namespace of the run.
-    pub(crate) async fn find(&self, global: &Global, client: &Client) -> Result<Installation, CliError> {
+    pub(crate) async fn find_installation(&self, global: &Global, client: &Client) -> Result<Installation, CliError> {
         // Both kinds take the same names.
         let _: ControlPlaneName = self.name.parse().map_err(|error| wrong_name(&error))?;
         let (mut found, mut of_others) = (Vec::new(), None);
         let kinds = [Kind::ControlPlane, Kind::Agent];
         for kind in kinds.into_iter().filter(|kind| self.kind.is_none_or(|wanted| wanted == *kind)) {
             let owner = Owner::new(kind.as_str(), &self.name, global.namespace.as_str());
-            let state = Engine::reader(client.clone(), owner.clone()).state().await;
+            let state = Engine::new_reader(client.clone(), owner.clone()).read_state().await;
             let state =
                 state.map_err(|error| engine_error(&format!("cannot read the record of {}", self.name), &error))?;
             if !state.is_empty() {
@@ -101,7 +101,7 @@ impl InstallationArgs {
         }
         match (found.pop(), found.pop()) {
             (Some(only), None) => Ok(only),
-            (Some(_), Some(_)) => Err(ambiguous(&self.name, global)),
+            (Some(_), Some(_)) => Err(ambiguous_name_error(&self.name, global)),
             _ => Err(of_others.unwrap_or_else(|| {
                 CliError::new(
                     Exit::Refused,

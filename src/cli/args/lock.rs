@@ -24,10 +24,10 @@ impl LockArgs {
     }
 
     /// Puts the digests behind the tags of all images that the values choose so far.
-    pub(crate) fn apply(&self, builder: ValuesBuilder) -> Result<ValuesBuilder, CliError> {
+    pub(crate) fn apply_image_lock(&self, builder: ValuesBuilder) -> Result<ValuesBuilder, CliError> {
         let Some(file) = &self.image_lock else { return Ok(builder) };
         let name = file.display().to_string();
-        let lock = read_file(&name).map_err(Into::into).and_then(|bytes| ImageLock::read(&name, &bytes));
-        lock.and_then(|lock| lock.apply(builder)).map_err(|problems| wrong_values(&problems))
+        let lock = read_file(&name).map_err(Into::into).and_then(|bytes| ImageLock::parse_lock(&name, &bytes));
+        lock.and_then(|lock| lock.apply_digests(builder)).map_err(|problems| wrong_values(&problems))
     }
 }

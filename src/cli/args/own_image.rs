@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::package::flag;
+use super::package::set_flag_value;
 use crate::chart::{Kind, ValuesBuilder};
 use crate::cli::output::error::CliError;
 
@@ -25,13 +25,13 @@ impl OwnImageArgs {
     }
 
     /// Lays them over the values of a chart.
-    pub(crate) fn apply(&self, kind: Kind, builder: ValuesBuilder) -> Result<ValuesBuilder, CliError> {
+    pub(crate) fn apply_own_image(&self, kind: Kind, builder: ValuesBuilder) -> Result<ValuesBuilder, CliError> {
         let image = match kind {
             Kind::ControlPlane => "scheduler.image",
             Kind::Agent => "image",
         };
         let repository = self.image_repository.as_deref();
-        let builder = flag(builder, "--image-repository", &format!("{image}.repository"), repository)?;
-        flag(builder, "--image-tag", &format!("{image}.tag"), self.image_tag.as_deref())
+        let builder = set_flag_value(builder, "--image-repository", &format!("{image}.repository"), repository)?;
+        set_flag_value(builder, "--image-tag", &format!("{image}.tag"), self.image_tag.as_deref())
     }
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::chart_choice::choose;
+use super::chart_choice::choose_version;
 use super::images::ImageArgs;
 use super::lock::LockArgs;
 use super::patches::PatchArgs;
@@ -30,7 +30,7 @@ pub(crate) enum Base {
 
 impl Base {
     /// The last install.
-    pub(crate) const fn recorded(&self) -> Option<&RecordedRelease> {
+    pub(crate) const fn recorded_release(&self) -> Option<&RecordedRelease> {
         match self {
             Self::Chart => None,
             Self::Recorded(release) | Self::Upgrade(release) => Some(release),
@@ -38,20 +38,20 @@ impl Base {
     }
 
     /// The version where none is given.
-    fn version(&self) -> Option<String> {
+    fn default_version(&self) -> Option<String> {
         match self {
-            Self::Upgrade(release) => next_version(chart::versions(), &release.version),
+            Self::Upgrade(release) => next_version(chart::embedded_versions(), &release.version),
             Self::Chart | Self::Recorded(_) => None,
         }
     }
 
     /// The values of a chart of that version with those of the last install over them, and the paths of images that these had
     /// locked to digests of another version.
-    pub(crate) fn values(&self, chart: &Chart, version: &ServiceVersion) -> (ValuesBuilder, Vec<String>) {
+    pub(crate) fn base_values(&self, chart: &Chart, version: &ServiceVersion) -> (ValuesBuilder, Vec<String>) {
         let builder = chart.values_of(version);
-        let Some(release) = self.recorded() else { return (builder, Vec::new()) };
+        let Some(release) = self.recorded_release() else { return (builder, Vec::new()) };
         let (values, unlocked) = release.values_for_version(chart, version);
-        (builder.recorded(&values), unlocked)
+        (builder.with_recorded(&values), unlocked)
     }
 }
 
@@ -89,7 +89,7 @@ impl PackageArgs {
     pub(crate) fn asks_cluster(&self) -> bool {
         match self.version.as_deref() {
             Some(version) => version == "auto",
-            None => self.values.version().is_some_and(|(version, _)| version == "auto"),
+            None => self.values.peek_version().is_some_and(|(version, _)| version == "auto"),
         }
     }
 
@@ -105,38 +105,38 @@ impl PackageArgs {
 
     /// The version that the flags and values choose, else that of the base, and its chart; `server` is the version of the
     /// cluster for `--version auto`.
-    pub(crate) fn chart(
+    pub(crate) fn choose_chart(
         &self,
         kind: chart::Kind,
         server: Option<KubeMinor>,
         base: &Base,
     ) -> Result<(Selection<'static>, Chart), CliError> {
-        let next = base.version();
+        let next = base.default_version();
         let selection =
-            choose(self.version.as_deref(), &self.values, self.image_tag.as_deref(), server, next.as_deref())?;
+            choose_version(self.version.as_deref(), &self.values, self.image_tag.as_deref(), server, next.as_deref())?;
         let chart = load_chart(kind, &selection).map_err(|error| no_chart(&error))?;
         Ok((selection, chart))
     }
 
     /// The values in their order, over those of a base, and images locked; the image flags go to the image at the path
     /// `image`, such as `scheduler.image`.
-    pub(crate) fn values(
+    pub(crate) fn merge_package_values(
         &self,
         (mut builder, unlocked): (ValuesBuilder, Vec<String>),
         image: &str,
     ) -> Result<ValuesBuilder, CliError> {
-        builder = self.images.apply(self.values.apply(builder));
+        builder = self.images.apply_image_flags(self.values.apply_values(builder));
         builder =
-            flag(builder, "--image-repository", &format!("{image}.repository"), self.image_repository.as_deref())?;
-        let builder = flag(builder, "--image-tag", &format!("{image}.tag"), self.image_tag.as_deref())?;
-        let builder = self.lock.apply(builder)?;
+            set_flag_value(builder, "--image-repository", &format!("{image}.repository"), self.image_repository.as_deref())?;
+        let builder = set_flag_value(builder, "--image-tag", &format!("{image}.tag"), self.image_tag.as_deref())?;
+        let builder = self.lock.apply_image_lock(builder)?;
         still_locked(&builder, &unlocked).map_err(|problems| wrong_values(&problems))?;
         Ok(builder)
     }
 }
 
 /// Puts the argument of a flag into the values; one that is there and empty is an error.
-pub(crate) fn flag(
+pub(crate) fn set_flag_value(
     builder: ValuesBuilder,
     flag: &str,
     path: &str,
@@ -152,7 +152,7 @@ pub(crate) fn flag(
 }
 
 /// The name given as argument, else `name` of the values.
-pub(crate) fn name(given: Option<&str>, values: &ValuesBuilder) -> Result<Option<String>, CliError> {
+pub(crate) fn resolve_name(given: Option<&str>, values: &ValuesBuilder) -> Result<Option<String>, CliError> {
     if let Some(name) = given {
         return Ok(Some(name.to_owned()));
     }
@@ -178,7 +178,7 @@ pub(crate) fn too_large(size: usize) -> CliError {
 /// Says what is worth a word about the values, though they are right.
 pub(crate) fn warn_of_values(ui: &Ui, package: &Package) {
     for warning in package.value_warnings() {
-        ui.err(&warning.render(false));
+        ui.write_stderr(&warning.render_diagnostic(false));
     }
 }
 

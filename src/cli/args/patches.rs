@@ -26,12 +26,12 @@ impl PatchArgs {
     }
 
     /// Reads the files, in their order.
-    pub(crate) fn read(&self) -> Result<Patches, CliError> {
+    pub(crate) fn read_patches(&self) -> Result<Patches, CliError> {
         let files = self.files.iter().map(|file| {
             let path = file.display().to_string();
             let name = if path == "-" { "standard input".to_owned() } else { path.clone() };
             (name, read_file(&path))
         });
-        Patches::read(files).map_err(|problems| wrong_values(&problems))
+        Patches::read_patch_files(files).map_err(|problems| wrong_values(&problems))
     }
 }

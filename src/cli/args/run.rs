@@ -11,7 +11,7 @@ use super::global::Global;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
-use crate::cli::signals::interrupted;
+use crate::cli::signals::wait_for_interrupt;
 use crate::install::fleet_home::Home;
 use crate::install::installed::Target;
 
@@ -19,17 +19,17 @@ use crate::install::installed::Target;
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// How long to wait for everything together, e.g. `5m`
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
 
     /// How long to wait for another run that holds the lock
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     pub(crate) lock_wait: Duration,
 }
 
 impl RunArgs {
     /// The installation that a run removes or undoes, with the limits of this run.
-    pub(crate) fn target<'a, N>(
+    pub(crate) fn build_target<'a, N>(
         &self,
         name: &'a N,
         global: &'a Global,
@@ -45,7 +45,7 @@ impl RunArgs {
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Reads `90s`, `5m`, `1h30m`.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let parsed: SignedDuration =
         text.parse().map_err(|_| "use a number with a unit, such as `90s` or `5m`".to_owned())?;
     let duration = Duration::try_from(parsed).map_err(|_| "a duration cannot be negative".to_owned())?;
@@ -64,11 +64,11 @@ pub(crate) async fn until_stopped<T, E>(
 ) -> Result<Result<T, E>, CliError> {
     tokio::select! {
         outcome = work => {
-            display.close(outcome.is_ok());
+            display.close_step(outcome.is_ok());
             Ok(outcome)
         }
-        () = interrupted(ui, display, None) => {
-            display.close(false);
+        () = wait_for_interrupt(ui, display, None) => {
+            display.close_step(false);
             Err(goes_on(CliError::new(Exit::Interrupted, "Interrupted", format!("{what} was interrupted"))))
         }
     }

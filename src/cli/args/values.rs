@@ -12,11 +12,11 @@ use crate::chart::{self, Diagnostic, Place, Preset, SetKind, ValuesBuilder, read
 const KINDS: [SetKind; 4] = [SetKind::Value, SetKind::Text, SetKind::File, SetKind::Json];
 
 /// The flag of a kind without its dashes, which is also its identifier for the parser.
-fn id(kind: SetKind) -> &'static str {
-    kind.flag().trim_start_matches('-')
+fn flag_id(kind: SetKind) -> &'static str {
+    kind.flag_name().trim_start_matches('-')
 }
 
-const fn help(kind: SetKind) -> &'static str {
+const fn flag_help(kind: SetKind) -> &'static str {
     match kind {
         SetKind::Value => "Set a value, e.g. `etcd.storage.size=20Gi`; may be repeated",
         SetKind::Text => "Set a value as text, whatever it looks like",
@@ -56,8 +56,8 @@ pub(crate) struct ReadValues {
 
 impl ReadValues {
     /// Lays them over what the builder holds.
-    pub(crate) fn apply(&self, mut builder: ValuesBuilder) -> ValuesBuilder {
-        for preset in chosen(&self.presets) {
+    pub(crate) fn apply_read_values(&self, mut builder: ValuesBuilder) -> ValuesBuilder {
+        for preset in find_presets(&self.presets) {
             builder = builder.file(&format!("preset {}", preset.name), preset.text.as_bytes());
         }
         for (name, bytes) in &self.files {
@@ -77,17 +77,17 @@ impl ValuesArgs {
     }
 
     /// Reads the files, standard input included, once.
-    pub(crate) fn read(&self) -> &ReadValues {
+    pub(crate) fn read_files(&self) -> &ReadValues {
         self.read.get_or_init(|| self.read_now())
     }
 
     /// The service version that the values name, as it was written, and where. What cannot be read is reported when the
     /// values are checked.
-    pub(crate) fn version(&self) -> Option<(String, Place)> {
+    pub(crate) fn peek_version(&self) -> Option<(String, Place)> {
         if self.is_empty() {
             return None;
         }
-        self.apply(ValuesBuilder::new(None)).peek_at("version").ok()?
+        self.apply_values(ValuesBuilder::new(None)).peek_at("version").ok()?
     }
 
     fn read_now(&self) -> ReadValues {
@@ -100,20 +100,20 @@ impl ValuesArgs {
     }
 
     /// Reads the files and lays everything over what the builder holds.
-    pub(crate) fn apply(&self, builder: ValuesBuilder) -> ValuesBuilder {
-        self.read().apply(builder)
+    pub(crate) fn apply_values(&self, builder: ValuesBuilder) -> ValuesBuilder {
+        self.read_files().apply_read_values(builder)
     }
 }
 
 /// The presets of these names, in their order.
-fn chosen(names: &[String]) -> impl Iterator<Item = Preset> {
-    names.iter().filter_map(|name| chart::presets().find(|preset| preset.name == *name))
+fn find_presets(names: &[String]) -> impl Iterator<Item = Preset> {
+    names.iter().filter_map(|name| chart::embedded_presets().find(|preset| preset.name == *name))
 }
 
 /// The problem with a file of values, and the preset that was meant where the file is called like one.
 fn with_preset(problem: Diagnostic, path: &str) -> Diagnostic {
     let name = Path::new(path).file_stem().and_then(OsStr::to_str).unwrap_or(path);
-    match chart::presets().find(|preset| preset.name == name) {
+    match chart::embedded_presets().find(|preset| preset.name == name) {
         Some(preset) => problem.help(format!("the preset of this name needs no file: `--preset {}`", preset.name)),
         None => problem,
     }
@@ -191,7 +191,7 @@ const VALUES_HELP: &str = "File with values, YAML or JSON, `-` for standard inpu
 impl clap::Args for ValuesArgs {
     fn augment_args(command: Command) -> Command {
         // Each with its heading: one set for all that follow would take in the flags of the command, too.
-        let names = chart::presets().map(|preset| PossibleValue::new(preset.name));
+        let names = chart::embedded_presets().map(|preset| PossibleValue::new(preset.name));
         let command = command.arg(
             Arg::new("preset")
                 .help_heading(HEADING)
@@ -214,11 +214,11 @@ impl clap::Args for ValuesArgs {
         );
         KINDS.into_iter().fold(command, |command, kind| {
             command.arg(
-                Arg::new(id(kind))
+                Arg::new(flag_id(kind))
                     .help_heading(HEADING)
-                    .long(id(kind))
+                    .long(flag_id(kind))
                     .value_name(value_name(kind))
-                    .help(help(kind))
+                    .help(flag_help(kind))
                     .action(ArgAction::Append),
             )
         })
@@ -235,8 +235,8 @@ impl clap::FromArgMatches for ValuesArgs {
         let presets = matches.get_many::<String>("preset").into_iter().flatten().cloned().collect();
         let mut placed: Vec<(usize, SetKind, String)> = Vec::new();
         for kind in KINDS {
-            let texts = matches.get_many::<String>(id(kind)).into_iter().flatten();
-            let places = matches.indices_of(id(kind)).into_iter().flatten();
+            let texts = matches.get_many::<String>(flag_id(kind)).into_iter().flatten();
+            let places = matches.indices_of(flag_id(kind)).into_iter().flatten();
             placed.extend(places.zip(texts).map(|(place, text)| (place, kind, text.clone())));
         }
         placed.sort_by_key(|(place, ..)| *place);

@@ -14,7 +14,7 @@ use crate::api::names::ClusterName;
 use crate::api::util::text::visible_cell;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
-use crate::cli::connect::{hub_client, registered, request_failed};
+use crate::cli::connect::{control_plane_client, find_registered_cluster, request_failed};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::{Question, Ui};
 
@@ -37,7 +37,7 @@ pub(crate) struct AcceptArgs {
     name: String,
 
     /// Do not ask, and accept only an agent with this key: the beginning of its fingerprint, eight digits or more
-    #[arg(long, value_name = "FINGERPRINT", value_parser = fingerprint)]
+    #[arg(long, value_name = "FINGERPRINT", value_parser = parse_fingerprint)]
     key: Option<String>,
 
     /// Do not ask, and accept whoever is there
@@ -45,7 +45,7 @@ pub(crate) struct AcceptArgs {
     yes: bool,
 }
 
-fn fingerprint(text: &str) -> Result<String, String> {
+fn parse_fingerprint(text: &str) -> Result<String, String> {
     let text = text.to_lowercase();
     if text.len() >= FEWEST_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         Ok(text)
@@ -56,21 +56,21 @@ fn fingerprint(text: &str) -> Result<String, String> {
 
 pub(crate) async fn run(ui: &Ui, global: &Global, args: &AcceptArgs) -> Result<Exit, CliError> {
     let name: ClusterName = args.name.parse().map_err(|error| wrong_name(&error))?;
-    let clusters: Api<Lenient<Cluster>> = Api::all(hub_client(global).await?);
-    let Some(Lenient(cluster)) = registered(&clusters, name.as_str()).await? else {
+    let clusters: Api<Lenient<Cluster>> = Api::all(control_plane_client(global).await?);
+    let Some(Lenient(cluster)) = find_registered_cluster(&clusters, name.as_str()).await? else {
         return Err(CliError::new(
             Exit::Failed,
             "NoSuchCluster",
             format!("no workload cluster `{name}` asks to be let in"),
         )
-        .hint(format!("see who does: `fleetctl get clusters -o wide{}`", global.tail())));
+        .hint(format!("see who does: `fleetctl get clusters -o wide{}`", global.tail_flags())));
     };
     if cluster.spec.accepted {
-        ui.out(&format!("Workload cluster {name} was accepted before.\n"))?;
+        ui.write_stdout(&format!("Workload cluster {name} was accepted before.\n"))?;
         return Ok(Exit::Ok);
     }
     let key = cluster.annotations().get(ANNOTATION_KEY_FINGERPRINT).map_or("", String::as_str);
-    ui.err(&who(&cluster, key));
+    ui.write_stderr(&describe_pending_cluster(&cluster, key));
     match &args.key {
         Some(wanted) if !key.starts_with(wanted.as_str()) => {
             return Err(CliError::new(
@@ -79,7 +79,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &AcceptArgs) -> Result<E
                 format!("the agent that asks for {name} has another key than {wanted}…"),
             )
             .hint("the log of the agent in that cluster has the fingerprint of its key; whoever asks here may be somebody else")
-            .hint(format!("to turn it away: `fleetctl delete cluster {name}{}`", global.tail())));
+            .hint(format!("to turn it away: `fleetctl delete cluster {name}{}`", global.tail_flags())));
         }
         Some(_) => {}
         None if args.yes => {}
@@ -103,12 +103,12 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &AcceptArgs) -> Result<E
         }
         Err(error) => return Err(request_failed(&format!("cannot accept Cluster {name}"), &error)),
     }
-    ui.out(&format!("Accepted workload cluster {name}.\n"))?;
+    ui.write_stdout(&format!("Accepted workload cluster {name}.\n"))?;
     Ok(Exit::Ok)
 }
 
 /// Describes the cluster that asks to be let in, for people.
-fn who(cluster: &Cluster, key: &str) -> String {
+fn describe_pending_cluster(cluster: &Cluster, key: &str) -> String {
     let shown = |text: &str| if text.is_empty() { "none".to_owned() } else { visible_cell(text).into_owned() };
     let made = cluster.creation_timestamp().map(|made| made.0);
     let age = made.map_or(String::new(), |made| {
@@ -129,9 +129,9 @@ mod tests {
 
     #[test]
     fn a_fingerprint_is_eight_digits_or_more() {
-        assert_eq!(fingerprint("0A1B2C3D").as_deref(), Ok("0a1b2c3d"));
+        assert_eq!(parse_fingerprint("0A1B2C3D").as_deref(), Ok("0a1b2c3d"));
         for wrong in ["", "0a1b2c3", "0a1b2c3g", "0a1b2c3d "] {
-            assert!(fingerprint(wrong).is_err(), "{wrong}");
+            assert!(parse_fingerprint(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use super::install::{Way, planned};
+use super::install::{Way, prepare_install_plan};
 use super::status;
 use crate::apply::Engine;
 use crate::chart::Object;
@@ -26,7 +26,7 @@ use crate::cli::output::install_error::{control_plane_failed, engine_error};
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
 use crate::control_plane::endpoint::exposure;
-use crate::control_plane::endpoint::exposure::unknown;
+use crate::control_plane::endpoint::exposure::unknown_endpoint;
 use crate::control_plane::{precheck, preflight};
 use crate::install::failure::{Failure, FailureOutcome};
 use crate::install::image_pulls::{ImagePulls, LIMIT};
@@ -88,7 +88,7 @@ const UNNAMED: &str = "control-plane";
 
 pub(crate) async fn run(ui: &Ui, global: &Global, mut args: CheckArgs) -> Result<Exit, CliError> {
     if args.pre {
-        return before(ui, global, &mut args).await;
+        return run_pre_install_checks(ui, global, &mut args).await;
     }
     let is_bare = args.plan.is_bare() && args.skip_preflight.is_empty() && !args.pull_images;
     if !is_bare || args.recorded.choice() != Recorded::Refuse {
@@ -98,30 +98,30 @@ pub(crate) async fn run(ui: &Ui, global: &Global, mut args: CheckArgs) -> Result
             ));
     }
     let mut printer = Printer::new(ui, args.output);
-    let seen = status::look_telling(global, args.plan.name_given(), &mut |judged| printer.print(judged)).await?;
+    let seen = status::observe_with_progress(global, args.plan.name_given(), &mut |judged| printer.print_results(judged)).await?;
     let exit = if seen.is_sound() { Exit::Ok } else { Exit::Unhealthy };
-    printer.end(&format!("control plane {}", seen.name), &seen.report(), exit)
+    printer.finish_report(&format!("control plane {}", seen.name), &seen.combined_report(), exit)
 }
 
-async fn before(ui: &Ui, global: &Global, args: &mut CheckArgs) -> Result<Exit, CliError> {
+async fn run_pre_install_checks(ui: &Ui, global: &Global, args: &mut CheckArgs) -> Result<Exit, CliError> {
     args.plan.name_at_least(UNNAMED);
     let recorded = args.recorded.choice();
-    let (plan, hosting, _) = planned(ui, global, &args.plan, &args.skip_preflight, Way::install(recorded)).await?;
-    let shape = unknown(exposure::expected(&plan.values.exposure));
-    let rendered = plan.render(&shape, &pki::placeholders()).map_err(|problems| wrong_values(&problems))?;
-    let engine = Engine::reader(hosting.client.clone(), plan.package.owner());
+    let (plan, hosting, _) = prepare_install_plan(ui, global, &args.plan, &args.skip_preflight, Way::for_install(recorded)).await?;
+    let shape = unknown_endpoint(exposure::expected_exposure_type(&plan.values.exposure));
+    let rendered = plan.render_control_plane(&shape, &pki::placeholder_files()).map_err(|problems| wrong_values(&problems))?;
+    let engine = Engine::new_reader(hosting.client.clone(), plan.package.owner());
     let mut judging = Judging::new(&CHECKS, &args.skip_preflight);
     let mut printer = Printer::new(ui, args.output);
-    let mut seen = |facts: &HostingFacts| printer.print(judging.go_on(facts, &facts.ended));
+    let mut seen = |facts: &HostingFacts| printer.print_results(judging.go_on(facts, &facts.ended));
     let resets = recorded == Recorded::Reset;
-    let (facts, compared) = preflight::examine(&plan, &hosting.client, &engine, &rendered.objects, resets, &mut seen)
+    let (facts, compared) = preflight::collect_preflight_facts(&plan, &hosting.client, &engine, &rendered.objects, resets, &mut seen)
         .await
         .map_err(|error| connect::request_failed("cannot read the hosting cluster", &error))?;
-    let mut report = judging.end(&facts);
+    let mut report = judging.evaluate_rest(&facts);
     printer.go_on(&report);
     if args.pull_images {
-        let pulled = pulled(ui, &hosting, plan.package.namespace.as_str(), &rendered.objects).await?;
-        report.judged.extend(check::run(&pulls::CHECKS, &pulled, &[]).judged);
+        let pulled = try_image_pulls(ui, &hosting, plan.package.namespace.as_str(), &rendered.objects).await?;
+        report.judged.extend(check::run_checks(&pulls::CHECKS, &pulled, &[]).judged);
     }
     let refused = report.failures().next().is_some();
     if let (Err(error), false) = (&compared, refused) {
@@ -130,7 +130,7 @@ async fn before(ui: &Ui, global: &Global, args: &mut CheckArgs) -> Result<Exit, 
         );
     }
     if let (Ok(compared), false) = (&compared, refused) {
-        let barred = precheck::barred(&plan, &hosting.client, &engine, (&facts, compared), &rendered.objects).await;
+        let barred = precheck::find_install_refusal(&plan, &hosting.client, &engine, (&facts, compared), &rendered.objects).await;
         let barred = barred.map_err(|error| engine_error("the cluster cannot be compared with the plan", &error))?;
         if let Some(error) = barred {
             let failure = Failure { error, aftermath: FailureOutcome::NothingWritten };
@@ -138,20 +138,20 @@ async fn before(ui: &Ui, global: &Global, args: &mut CheckArgs) -> Result<Exit, 
         }
     }
     let exit = if refused { Exit::Preflight } else { Exit::Ok };
-    printer.end(&format!("install of service version {}", plan.package.version), &report, exit)
+    printer.finish_report(&format!("install of service version {}", plan.package.version), &report, exit)
 }
 
 /// Has the images of an installation pulled by pods, which are deleted however that ends.
-async fn pulled(ui: &Ui, hosting: &Connected, namespace: &str, objects: &[Object]) -> Result<PullFacts, CliError> {
+async fn try_image_pulls(ui: &Ui, hosting: &Connected, namespace: &str, objects: &[Object]) -> Result<PullFacts, CliError> {
     let pulls = ImagePulls::new(&hosting.client, namespace, objects);
     if pulls.has_login() {
-        connect::known(hosting)?;
+        connect::require_verified_server(hosting)?;
     }
-    ui.note(&format!("Pulling {} images on the nodes, for up to {} s", pulls.count(), LIMIT.as_secs()));
+    ui.print_note(&format!("Pulling {} images on the nodes, for up to {} s", pulls.image_count(), LIMIT.as_secs()));
     let display = Arc::new(Display::new(ui));
-    let work = async { Ok::<_, CliError>(pulls.run(LIMIT).await) };
+    let work = async { Ok::<_, CliError>(pulls.pull_images(LIMIT).await) };
     let facts = until_stopped(ui, &display, "the check", work).await;
-    pulls.remove().await;
+    pulls.remove_created_objects().await;
     facts?
 }
 
@@ -179,40 +179,40 @@ impl<'u> Printer<'u> {
         Self { ui, format, rows: Rows::new(ui), printed: 0, failed: None }
     }
 
-    fn print(&mut self, judged: &[Judged]) {
+    fn print_results(&mut self, judged: &[Judged]) {
         let text = match self.format {
-            CheckFormat::Table => self.rows.next(judged),
-            CheckFormat::Short => check_table::short(self.ui, judged),
+            CheckFormat::Table => self.rows.format_rows(judged),
+            CheckFormat::Short => check_table::format_short(self.ui, judged),
             CheckFormat::Json | CheckFormat::Yaml | CheckFormat::Junit => String::new(),
         };
         self.printed += judged.len();
         if !text.is_empty() && self.failed.is_none() {
-            self.failed = self.ui.out(&text).err();
+            self.failed = self.ui.write_stdout(&text).err();
         }
     }
 
     /// Shows the verdicts that a report has gained since the last call.
     fn go_on(&mut self, report: &Report) {
-        self.print(report.judged.get(self.printed..).unwrap_or_default());
+        self.print_results(report.judged.get(self.printed..).unwrap_or_default());
     }
 
     /// Shows what is left.
-    fn end(mut self, subject: &str, report: &Report, exit: Exit) -> Result<Exit, CliError> {
+    fn finish_report(mut self, subject: &str, report: &Report, exit: Exit) -> Result<Exit, CliError> {
         self.go_on(report);
-        let checks = check_table::entries(self.ui, report);
+        let checks = check_table::check_entries(self.ui, report);
         let document = CheckDocument { subject, ok: exit == Exit::Ok, exit_code: exit as u8, checks };
         let rest = match self.format {
-            CheckFormat::Table => self.rows.sum(subject, report),
+            CheckFormat::Table => self.rows.format_summary(subject, report),
             CheckFormat::Short => String::new(),
-            CheckFormat::Json => crate::chart::output::json(&document),
-            CheckFormat::Yaml => crate::chart::output::yaml(&document),
-            CheckFormat::Junit => check_table::junit(self.ui, subject, report),
+            CheckFormat::Json => crate::chart::output::format_json(&document),
+            CheckFormat::Yaml => crate::chart::output::format_yaml(&document),
+            CheckFormat::Junit => check_table::format_junit(self.ui, subject, report),
         };
         match self.failed {
             Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
             // Whoever reads no further has not changed the verdict.
             Some(_) => Ok(exit),
-            None => self.ui.end(&rest, exit),
+            None => self.ui.write_last_result(&rest, exit),
         }
     }
 }

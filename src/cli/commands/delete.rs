@@ -11,14 +11,14 @@ use serde::de::DeserializeOwned;
 
 use crate::api::Cluster;
 use crate::api::crd::cluster::conditions::READY;
-use crate::api::crd::condition::find;
+use crate::api::crd::condition::find_condition;
 use crate::api::labels::cluster_namespace;
 use crate::api::lenient::Lenient;
 use crate::api::names::ClusterName;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
-use crate::cli::args::run::duration;
-use crate::cli::connect::{hub_client, registered, request_failed};
+use crate::cli::args::run::parse_duration;
+use crate::cli::connect::{control_plane_client, find_registered_cluster, request_failed};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::{Question, Ui};
 
@@ -53,21 +53,21 @@ pub(crate) struct DeleteClusterArgs {
     yes: bool,
 
     /// How long to wait until everything of it is gone
-    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = parse_duration)]
     timeout: Duration,
 }
 
 pub(crate) async fn run(ui: &Ui, global: &Global, command: DeleteCommand) -> Result<Exit, CliError> {
     let DeleteCommand::Cluster(args) = command;
     let name: ClusterName = args.name.parse().map_err(|error| wrong_name(&error))?;
-    let hub = hub_client(global).await?;
+    let hub = control_plane_client(global).await?;
     // What an agent wrote into its Cluster must not keep it from being deleted.
     let clusters: Api<Lenient<Cluster>> = Api::all(hub.clone());
-    let Some(Lenient(cluster)) = registered(&clusters, name.as_str()).await? else {
-        ui.out(&format!("No workload cluster {name} is registered; nothing to delete.\n"))?;
+    let Some(Lenient(cluster)) = find_registered_cluster(&clusters, name.as_str()).await? else {
+        ui.write_stdout(&format!("No workload cluster {name} is registered; nothing to delete.\n"))?;
         return Ok(Exit::Ok);
     };
-    confirm(ui, &cluster, args.yes)?;
+    confirm_cluster_deletion(ui, &cluster, args.yes)?;
     // With what was looked at, and not with a cluster that has taken the name since.
     let same = DeleteParams::background()
         .preconditions(kube::api::Preconditions { uid: cluster.uid(), resource_version: None });
@@ -76,7 +76,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: DeleteCommand) -> Res
         Err(kube::Error::Api(status)) if status.code == 404 => {}
         Err(error) => return Err(request_failed(&format!("cannot delete Cluster {name}"), &error)),
     }
-    if tokio::time::timeout(args.timeout, gone(&hub, &cluster)).await.is_err() {
+    if tokio::time::timeout(args.timeout, wait_for_cluster_deletion(&hub, &cluster)).await.is_err() {
         return Err(CliError::new(
             Exit::TimedOut,
             "NotGone",
@@ -84,13 +84,13 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: DeleteCommand) -> Res
         )
         .hint(format!("see what holds them: `kubectl get namespace {} -o yaml`", cluster_namespace(name.as_str()))));
     }
-    ui.out(&format!("Deleted workload cluster {name}, its namespace and its credentials.\n"))?;
+    ui.write_stdout(&format!("Deleted workload cluster {name}, its namespace and its credentials.\n"))?;
     Ok(Exit::Ok)
 }
 
 /// Waits until a cluster is gone. Everything of it in the control plane is owned by its Cluster; the namespace is the
 /// last of it.
-async fn gone(hub: &Client, cluster: &Cluster) {
+async fn wait_for_cluster_deletion(hub: &Client, cluster: &Cluster) {
     let name = cluster.name_any();
     until_other(&Api::<Lenient<Cluster>>::all(hub.clone()), &name, cluster.uid()).await;
     let namespaces: Api<Namespace> = Api::all(hub.clone());
@@ -117,10 +117,10 @@ async fn until_read<K: Resource + Clone + DeserializeOwned + Debug>(api: &Api<K>
     }
 }
 
-fn confirm(ui: &Ui, cluster: &Cluster, yes: bool) -> Result<(), CliError> {
+fn confirm_cluster_deletion(ui: &Ui, cluster: &Cluster, yes: bool) -> Result<(), CliError> {
     let name = cluster.name_any();
     let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    if find(conditions, READY).is_some_and(crate::api::Condition::is_true) {
+    if find_condition(conditions, READY).is_some_and(crate::api::Condition::is_true) {
         ui.warn(&format!(
             "the agent of {name} is alive and will register again; `{} uninstall agent {name} --context CONTEXT`, with its own \
              context, removes both",
@@ -130,6 +130,6 @@ fn confirm(ui: &Ui, cluster: &Cluster, yes: bool) -> Result<(), CliError> {
     if yes {
         return Ok(());
     }
-    ui.err(&format!("The control plane forgets {name}, and what it has placed there is no longer looked after."));
+    ui.write_stderr(&format!("The control plane forgets {name}, and what it has placed there is no longer looked after."));
     ui.confirm_by_name(Question::DeleteCluster, "workload cluster", &name)
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::install::{AgentArgs, Prepared, PreparedAgent, Way, WriteArgs, prepare, prepare_agent, show_recorded};
-use crate::api::shell::quoted;
-use crate::api::util::text::{visible, visible_list};
+use super::install::{AgentArgs, Prepared, PreparedAgent, Way, WriteArgs, prepare_control_plane, prepare_agent, show_recorded};
+use crate::api::shell::quote_always;
+use crate::api::util::text::{visible_line, visible_list};
 use crate::apply::{Change, Difference};
 use crate::cli::args::control_plane::PlanArgs;
 use crate::cli::args::global::Global;
@@ -18,7 +18,7 @@ use crate::cli::output::format::Format;
 use crate::cli::output::install_error::{agent_failed, control_plane_failed};
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
-use crate::control_plane::diff::compare;
+use crate::control_plane::diff::compare_control_plane;
 use crate::install::diff::Comparison;
 use crate::install::failure::{Failure, FailureOutcome};
 use crate::install::progress::Progress;
@@ -28,10 +28,10 @@ use crate::workload_cluster;
 #[derive(Debug, Subcommand)]
 pub(crate) enum DiffCommand {
     /// Compare a control plane with the cluster of `--context`
-    #[command(visible_alias = "cp", after_help = help(EXAMPLES))]
+    #[command(visible_alias = "cp", after_help = comparison_help(EXAMPLES))]
     ControlPlane(Box<DiffControlPlaneArgs>),
     /// Compare an agent with the cluster of `--context`
-    #[command(after_help = help(AGENT_EXAMPLES))]
+    #[command(after_help = comparison_help(AGENT_EXAMPLES))]
     Agent(Box<DiffAgentArgs>),
 }
 
@@ -42,7 +42,7 @@ const AGENT_EXAMPLES: &str = "fleetctl diff agent west --context west
   fleetctl diff agent west --context west --version v1.1 -o json";
 
 /// Builds the end of the help of a comparison: the text that both share, then the examples of the one.
-fn help(examples: &str) -> String {
+fn comparison_help(examples: &str) -> String {
     format!(
         "The comparison is the server's own, by dry runs; values of Secrets are shown as hashes.\n\
          Exit code: 0 nothing would change, 1 something would, above 1 an error.\n\nExamples:\n  {examples}"
@@ -86,11 +86,11 @@ pub(crate) struct DiffAgentArgs {
 pub(crate) async fn run(ui: &Ui, global: &Global, command: DiffCommand) -> Result<Exit, CliError> {
     let (compared, output) = match command {
         DiffCommand::ControlPlane(args) => {
-            let way = Way::install(args.recorded.choice());
-            (comparison(ui, global, &args.plan, &args.write, way).await, args.output)
+            let way = Way::for_install(args.recorded.choice());
+            (compare_plan_with_cluster(ui, global, &args.plan, &args.write, way).await, args.output)
         }
         DiffCommand::Agent(args) => {
-            let way = Way::install(args.recorded.choice());
+            let way = Way::for_install(args.recorded.choice());
             (agent_comparison(ui, global, &args.what, &args.write, way).await, args.output)
         }
     };
@@ -101,23 +101,23 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: DiffCommand) -> Resul
         }
         error
     })?;
-    ui.end(&shown(ui, output, &comparison), if comparison.is_same() { Exit::Ok } else { Exit::Failed })
+    ui.write_last_result(&format_comparison(ui, output, &comparison), if comparison.is_same() { Exit::Ok } else { Exit::Failed })
 }
 
 /// The comparison behind both commands.
-pub(crate) async fn comparison(
+pub(crate) async fn compare_plan_with_cluster(
     ui: &Ui,
     global: &Global,
     plan: &PlanArgs,
     write: &WriteArgs,
     way: Way,
 ) -> Result<Comparison, CliError> {
-    let Prepared { plan, hosting, home, options, used, .. } = prepare(ui, global, plan, write, way).await?;
+    let Prepared { plan, hosting, home, options, used, .. } = prepare_control_plane(ui, global, plan, write, way).await?;
     show_recorded(ui, &format!("control plane {}", plan.name), &used);
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
-    let compared = Box::pin(compare(&plan, &hosting.client, &home, &options, &progress)).await;
-    display.close(compared.is_ok());
+    let compared = Box::pin(compare_control_plane(&plan, &hosting.client, &home, &options, &progress)).await;
+    display.close_step(compared.is_ok());
     compared.map_err(|error| {
         let failure = Failure { error, aftermath: FailureOutcome::NothingWritten };
         control_plane_failed(ui, &plan, failure)
@@ -135,25 +135,25 @@ pub(crate) async fn agent_comparison(
     let prepared = prepare_agent(ui, global, what, write, way).await?;
     let PreparedAgent { plan, workload, used, .. } = &prepared;
     show_recorded(ui, &format!("workload cluster {}", plan.name), used);
-    let options = write.options(global.rollback, way);
+    let options = write.install_options(global.rollback, way);
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
-    let place = prepared.place();
-    let compared = Box::pin(workload_cluster::install::compare(plan, &workload.client, &place, &options, &progress));
+    let place = prepared.agent_place();
+    let compared = Box::pin(workload_cluster::install::compare_agent(plan, &workload.client, &place, &options, &progress));
     let compared = compared.await;
-    display.close(compared.is_ok());
+    display.close_step(compared.is_ok());
     compared.map_err(|error| {
         agent_failed(plan, Failure { error, aftermath: FailureOutcome::NothingWritten }, global, prepared.hub.as_ref())
     })
 }
 
 /// The comparison as it is printed.
-pub(crate) fn shown(ui: &Ui, format: Option<Format>, comparison: &Comparison) -> String {
-    format.map_or_else(|| text(ui, comparison), |format| format.of(&json_of(ui, comparison)))
+pub(crate) fn format_comparison(ui: &Ui, format: Option<Format>, comparison: &Comparison) -> String {
+    format.map_or_else(|| format_differences(ui, comparison), |format| format.serialize_value(&json_of(ui, comparison)))
 }
 
 /// One block an object, then a sentence that counts.
-fn text(ui: &Ui, comparison: &Comparison) -> String {
+fn format_differences(ui: &Ui, comparison: &Comparison) -> String {
     let mut text = String::new();
     // What is to be said about many objects is said once, below them.
     let mut remarks: Vec<&str> = comparison.differences.iter().filter_map(|d| d.note.as_deref()).collect();
@@ -161,10 +161,10 @@ fn text(ui: &Ui, comparison: &Comparison) -> String {
     remarks.dedup();
     let shared = if let [only] = remarks[..] { Some(only) } else { None };
     for difference in &comparison.differences {
-        block(&mut text, difference, shared.is_some());
+        write_difference(&mut text, difference, shared.is_some());
     }
     if let Some(remark) = shared {
-        let _ = writeln!(text, "* {}", visible(remark));
+        let _ = writeln!(text, "* {}", visible_line(remark));
     }
     for foreign in &comparison.foreign {
         let why = match foreign.install {
@@ -174,7 +174,7 @@ fn text(ui: &Ui, comparison: &Comparison) -> String {
         let _ = writeln!(text, "! {foreign}: {why}");
     }
     for note in &comparison.notes {
-        let _ = writeln!(text, "# {}", visible_list(&ui.remedy(note)));
+        let _ = writeln!(text, "# {}", visible_list(&ui.format_remedy(note)));
     }
     let count = |change| comparison.differences.iter().filter(|d| d.change == change).count();
     if comparison.is_same() {
@@ -193,7 +193,7 @@ fn text(ui: &Ui, comparison: &Comparison) -> String {
     text
 }
 
-fn block(text: &mut String, difference: &Difference, starred: bool) {
+fn write_difference(text: &mut String, difference: &Difference, starred: bool) {
     let sign = match difference.change {
         Change::Create => '+',
         Change::Update => '~',
@@ -202,15 +202,15 @@ fn block(text: &mut String, difference: &Difference, starred: bool) {
     };
     let note = match &difference.note {
         Some(_) if starred => " *".to_owned(),
-        Some(note) => format!(" ({})", visible(note)),
+        Some(note) => format!(" ({})", visible_line(note)),
         None => String::new(),
     };
     let _ = writeln!(text, "{sign} {}{note}", difference.object);
     // A new object is told by its name; `template` shows it whole.
     if difference.change == Change::Update {
         for field in &difference.fields {
-            let side = |value: &Option<String>| value.as_deref().map_or_else(|| "(none)".to_owned(), shortened);
-            let path = visible(&field.path);
+            let side = |value: &Option<String>| value.as_deref().map_or_else(|| "(none)".to_owned(), shorten_value);
+            let path = visible_line(&field.path);
             let _ = writeln!(text, "    {path}: {} → {}", side(&field.before), side(&field.after));
         }
     }
@@ -218,7 +218,7 @@ fn block(text: &mut String, difference: &Difference, starred: bool) {
         let _ = writeln!(
             text,
             "    ! {conflict}; an install stops here without `--take-fields {}`",
-            quoted(&visible(&conflict.flag()))
+            quote_always(&visible_line(&conflict.take_fields_flag()))
         );
     }
 }
@@ -226,12 +226,12 @@ fn block(text: &mut String, difference: &Difference, starred: bool) {
 /// Values longer than this are cut, at a boundary of characters.
 const SHOWN: usize = 160;
 
-fn shortened(value: &str) -> String {
+fn shorten_value(value: &str) -> String {
     if value.chars().count() <= SHOWN {
-        return visible(value).into_owned();
+        return visible_line(value).into_owned();
     }
     let head: String = value.chars().take(SHOWN).collect();
-    let head = visible(&head);
+    let head = visible_line(&head);
     format!("{head}… ({} characters)", value.chars().count())
 }
 
@@ -263,7 +263,7 @@ fn json_of(ui: &Ui, comparison: &Comparison) -> serde_json::Value {
         "objects": objects,
         "notOurs": foreign,
         "same": comparison.same,
-        "notes": comparison.notes.iter().map(|note| ui.remedy(note)).collect::<Vec<_>>(),
+        "notes": comparison.notes.iter().map(|note| ui.format_remedy(note)).collect::<Vec<_>>(),
     })
 }
 
@@ -290,11 +290,11 @@ mod tests {
         differences[0].note = Some("not checked".to_owned());
         let comparison = Comparison { differences, same: 3, foreign: Vec::new(), notes: vec!["a note".into()] };
         assert_eq!(
-            text(&Ui::plain(), &comparison),
+            format_differences(&Ui::for_tests(), &comparison),
             "+ ConfigMap fleet/new *\n~ ConfigMap fleet/old\n    .data.a: \"1\" → (none)\n* not checked\n# a note\n\
              1 to create, 1 to change, 0 to delete, 3 as they are.\n"
         );
-        let json = json_of(&Ui::plain(), &comparison);
+        let json = json_of(&Ui::for_tests(), &comparison);
         assert_eq!(json["objects"][1]["fields"][0]["before"], "1", "the value, and no text of JSON");
         assert_eq!((json["differs"].as_bool(), json["objects"][1]["change"].as_str()), (Some(true), Some("update")));
     }
@@ -306,7 +306,7 @@ mod tests {
         let comparison = Comparison { differences: vec![kept], same: 3, foreign: Vec::new(), notes: Vec::new() };
         assert!(comparison.is_same());
         assert_eq!(
-            text(&Ui::plain(), &comparison),
+            format_differences(&Ui::for_tests(), &comparison),
             "= ConfigMap fleet/kept *\n* stays: it is another's by now\n\
              Nothing would change: all 3 objects are as an install would make them.\n"
         );
@@ -320,7 +320,7 @@ mod tests {
             install: install.map(str::to_owned),
         };
         let foreign = vec![foreign("helms", None), foreign("others", Some("other"))];
-        let text = text(&Ui::plain(), &Comparison { differences: Vec::new(), same: 0, foreign, notes: Vec::new() });
+        let text = format_differences(&Ui::for_tests(), &Comparison { differences: Vec::new(), same: 0, foreign, notes: Vec::new() });
         let [helms, others, _] = &text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
         assert!(helms.ends_with("an install refuses without `--adopt`"), "{helms}");
         assert!(others.ends_with("an install refuses, also with `--adopt`"), "{others}");
@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn long_values_are_cut_between_characters() {
-        let shown = shortened(&"ü".repeat(500));
+        let shown = shorten_value(&"ü".repeat(500));
         assert!(shown.starts_with(&"ü".repeat(SHOWN)) && shown.ends_with("(500 characters)"), "{shown}");
     }
 }

@@ -9,7 +9,7 @@ use crate::cli::args::installation::{Installation, InstallationArgs};
 use crate::cli::connect;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::format::Format;
-use crate::cli::output::table::{Columns, row};
+use crate::cli::output::table::{Columns, table_row};
 use crate::cli::output::terminal::Ui;
 use crate::inventory::{Outcome, Revision};
 
@@ -42,25 +42,25 @@ struct HistoryEntry<'r> {
 }
 
 pub(crate) async fn run(ui: &Ui, global: &Global, args: &HistoryArgs) -> Result<Exit, CliError> {
-    let client = connect::connect(global).await?.client;
-    let Installation { owner, state, .. } = args.installation.find(global, &client).await?;
+    let client = connect::connect_cluster(global).await?.client;
+    let Installation { owner, state, .. } = args.installation.find_installation(global, &client).await?;
     let entries: Vec<HistoryEntry<'_>> = state
         .history
         .0
         .iter()
-        .map(|run| HistoryEntry { run, status: status(run.outcome, state.lock.is_some()) })
+        .map(|run| HistoryEntry { run, status: run_status(run.outcome, state.lock.is_some()) })
         .collect();
     let text = match args.output {
-        Some(format) => format.of(&entries),
+        Some(format) => format.serialize_value(&entries),
         None if entries.is_empty() => format!("No run of {} is remembered.\n", owner.name),
-        None => table(&entries),
+        None => format_history(&entries),
     };
-    ui.out(&text)?;
+    ui.write_stdout(&text)?;
     Ok(Exit::Ok)
 }
 
 /// Returns the status of a run: how it ended; one that has not ended, and whose lock nobody holds, was killed.
-const fn status(outcome: Outcome, is_locked: bool) -> &'static str {
+const fn run_status(outcome: Outcome, is_locked: bool) -> &'static str {
     match outcome {
         Outcome::Started if is_locked => "running",
         Outcome::Started | Outcome::Interrupted => "interrupted",
@@ -73,19 +73,19 @@ const fn status(outcome: Outcome, is_locked: bool) -> &'static str {
 /// Number of characters of a digest that are shown: enough to tell ten apart.
 const DIGEST: usize = 12;
 
-fn table(entries: &[HistoryEntry<'_>]) -> String {
-    let mut rows = vec![row(["REVISION", "STARTED", "BY", "COMMAND", "VERSION", "VALUES", "STATUS"])];
+fn format_history(entries: &[HistoryEntry<'_>]) -> String {
+    let mut rows = vec![table_row(["REVISION", "STARTED", "BY", "COMMAND", "VERSION", "VALUES", "STATUS"])];
     rows.extend(entries.iter().map(|HistoryEntry { run, status }| {
         let time: Result<jiff::Timestamp, _> = run.started.parse();
         let started = time.map_or_else(|_| run.started.clone(), |time| time.strftime("%Y-%m-%d %H:%M:%SZ").to_string());
         let digest: String = run.values_digest.chars().take(DIGEST).collect();
         let number = run.revision.to_string();
-        row([&number, &started, &run.by, &run.command, &run.version, &digest, status])
+        table_row([&number, &started, &run.by, &run.command, &run.version, &digest, status])
             .iter()
             .map(|cell| visible_cell(cell).into_owned())
             .collect()
     }));
-    Columns::of(&rows).lines(&rows)
+    Columns::from_rows(&rows).format_lines(&rows)
 }
 
 #[cfg(test)]
@@ -107,14 +107,14 @@ mod tests {
         let runs =
             [run(9, "install", Outcome::Succeeded, "ada@host"), run(10, "upgrade", Outcome::Started, "\u{1b}[2J@host")];
         let entries = |locked| {
-            runs.iter().map(|run| HistoryEntry { run, status: status(run.outcome, locked) }).collect::<Vec<_>>()
+            runs.iter().map(|run| HistoryEntry { run, status: run_status(run.outcome, locked) }).collect::<Vec<_>>()
         };
         assert_eq!(
-            table(&entries(true)),
+            format_history(&entries(true)),
             "REVISION   STARTED                BY               COMMAND   VERSION   VALUES         STATUS\n\
              9          2026-11-26 01:02:03Z   ada@host         install   v0.6.1    sha256sha256   succeeded\n\
              10         2026-11-26 01:02:03Z   \\u{1b}[2J@host   upgrade   v0.6.1    sha256sha256   running\n"
         );
-        assert!(table(&entries(false)).contains("interrupted"));
+        assert!(format_history(&entries(false)).contains("interrupted"));
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn run(ui: &Ui, args: &KubectlInstallArgs) -> Result<Exit, CliError> 
     let plugin = folder.join(PLUGIN);
     let ours = is_ours(&plugin, &program)?;
     if args.uninstall {
-        return uninstall(ui, &plugin, &program, ours);
+        return uninstall_plugin(ui, &plugin, &program, ours);
     }
     if plugin.symlink_metadata().is_ok() && !ours {
         return Err(CliError::new(
@@ -50,9 +50,9 @@ pub(crate) fn run(ui: &Ui, args: &KubectlInstallArgs) -> Result<Exit, CliError> 
         )
         .hint("remove it yourself, or name another folder with `--bin-dir`"));
     }
-    place(&program, &plugin, args.copy).map_err(|error| no_rights(&error, &plugin, ui))?;
-    complete(ui, &folder, &program, args.copy)?;
-    ui.out(&format!("Installed {}; try `kubectl fleet --help`\n", plugin.display()))?;
+    place_program(&program, &plugin, args.copy).map_err(|error| no_rights(&error, &plugin, ui))?;
+    install_completer(ui, &folder, &program, args.copy)?;
+    ui.write_stdout(&format!("Installed {}; try `kubectl fleet --help`\n", plugin.display()))?;
     match on_path(&folder, &plugin) {
         OnPath::Found => {}
         OnPath::Nowhere => {
@@ -67,9 +67,9 @@ pub(crate) fn run(ui: &Ui, args: &KubectlInstallArgs) -> Result<Exit, CliError> 
     Ok(Exit::Ok)
 }
 
-fn uninstall(ui: &Ui, plugin: &Path, program: &Path, ours: bool) -> Result<Exit, CliError> {
+fn uninstall_plugin(ui: &Ui, plugin: &Path, program: &Path, ours: bool) -> Result<Exit, CliError> {
     if plugin.symlink_metadata().is_err() {
-        ui.out(&format!("Nothing to remove: {} does not exist\n", plugin.display()))?;
+        ui.write_stdout(&format!("Nothing to remove: {} does not exist\n", plugin.display()))?;
         return Ok(Exit::Ok);
     }
     if !ours {
@@ -77,28 +77,28 @@ fn uninstall(ui: &Ui, plugin: &Path, program: &Path, ours: bool) -> Result<Exit,
             .hint("remove it yourself if you are sure"));
     }
     fs_err::remove_file(plugin).map_err(|error| no_rights(&error, plugin, ui))?;
-    let helper = completer(plugin.parent().unwrap_or(Path::new("/")));
+    let helper = completer_path(plugin.parent().unwrap_or(Path::new("/")));
     // The program may be the plugin itself, a copy that is gone now.
     if is_ours(&helper, program)? {
         fs_err::remove_file(&helper).map_err(|error| no_rights(&error, &helper, ui))?;
     }
-    ui.out(&format!("Removed {}\n", plugin.display()))?;
+    ui.write_stdout(&format!("Removed {}\n", plugin.display()))?;
     Ok(Exit::Ok)
 }
 
 /// The program beside the plugin that kubectl asks how `kubectl fleet` goes on.
-fn completer(folder: &Path) -> PathBuf {
+fn completer_path(folder: &Path) -> PathBuf {
     folder.join(KUBECTL_COMPLETE).with_extension(std::env::consts::EXE_EXTENSION)
 }
 
 /// Puts the completer beside the plugin. The plugin works without, so a file in its place is only warned about.
-fn complete(ui: &Ui, folder: &Path, program: &Path, copy: bool) -> Result<(), CliError> {
-    let helper = completer(folder);
+fn install_completer(ui: &Ui, folder: &Path, program: &Path, copy: bool) -> Result<(), CliError> {
+    let helper = completer_path(folder);
     if helper.symlink_metadata().is_ok() && !is_ours(&helper, program)? {
         ui.warn(&format!("{} is not this program; `kubectl fleet` is not completed", helper.display()));
         return Ok(());
     }
-    place(program, &helper, copy).map_err(|error| no_rights(&error, &helper, ui))
+    place_program(program, &helper, copy).map_err(|error| no_rights(&error, &helper, ui))
 }
 
 /// Returns whether `plugin` is a link to this program or a copy of a program of this name.
@@ -118,7 +118,7 @@ fn is_ours(plugin: &Path, program: &Path) -> Result<bool, CliError> {
 /// another release.
 const MARK: &str = "fleet-scheduler.io/this-file-is-fleetctl";
 
-fn place(program: &Path, plugin: &Path, copy: bool) -> std::io::Result<()> {
+fn place_program(program: &Path, plugin: &Path, copy: bool) -> std::io::Result<()> {
     let folder = plugin.parent().unwrap_or(Path::new("/"));
     if plugin.symlink_metadata().is_ok_and(|_| plugin == program) {
         return Ok(());
@@ -129,13 +129,13 @@ fn place(program: &Path, plugin: &Path, copy: bool) -> std::io::Result<()> {
     if copy {
         fs_err::copy(program, &fresh)?;
     } else {
-        link(program, &fresh)?;
+        link_program(program, &fresh)?;
     }
     fs_err::rename(&fresh, plugin)
 }
 
 #[cfg(unix)]
-fn link(program: &Path, fresh: &Path) -> std::io::Result<()> {
+fn link_program(program: &Path, fresh: &Path) -> std::io::Result<()> {
     fs_err::os::unix::fs::symlink(program, fresh)
 }
 

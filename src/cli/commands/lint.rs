@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::api::version::{KubeMinor, ServiceLine};
-use crate::chart::inspect::lint::lint;
+use crate::chart::inspect::lint::lint_objects;
 use crate::chart::versions::select;
 use crate::chart::versions::select::{Request, Selection};
 use crate::chart::{self, Diagnostic, Kind, Severity, output};
@@ -17,7 +17,7 @@ use crate::cli::args::patches::PatchArgs;
 use crate::cli::args::values::{ValuesArgs, with_precedence};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::{Mark, Ui};
-use crate::cli::render_offline::{NoPreview, preview};
+use crate::cli::render_offline::{NoPreview, render_preview};
 
 /// Check values, and what they make of a chart, without a cluster
 #[derive(Debug, Args)]
@@ -74,21 +74,21 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn count(&self, severity: Severity) -> usize {
+    fn count_problems(&self, severity: Severity) -> usize {
         self.problems.iter().filter(|problem| problem.severity == severity).count()
     }
 }
 
 pub(crate) fn run(ui: &Ui, global: &Global, args: &LintArgs) -> Result<Exit, CliError> {
     let kind = args.chart.kind();
-    let values = args.values.read();
-    let patches = args.patches.read()?;
+    let values = args.values.read_files();
+    let patches = args.patches.read_patches()?;
     let mut outcomes = Vec::new();
-    for selection in selections(args, kind)? {
-        let add = |builder| args.lock.apply(args.own_image.apply(kind, args.images.apply(values.apply(builder)))?);
-        let (objects, mut problems) = match preview(kind, &selection, &global.namespace, &patches, add) {
+    for selection in select_lint_versions(args, kind)? {
+        let add = |builder| args.lock.apply_image_lock(args.own_image.apply_own_image(kind, args.images.apply_image_flags(values.apply_read_values(builder)))?);
+        let (objects, mut problems) = match render_preview(kind, &selection, &global.namespace, &patches, add) {
             Ok(preview) => {
-                let found = lint(&preview.chart, &preview.rendered, selection.row);
+                let found = lint_objects(&preview.chart, &preview.rendered, selection.row);
                 (preview.rendered.objects.len(), [preview.warnings, found].concat())
             }
             Err(NoPreview::Values(problems)) => (0, problems.0),
@@ -97,41 +97,41 @@ pub(crate) fn run(ui: &Ui, global: &Global, args: &LintArgs) -> Result<Exit, Cli
             }
             Err(NoPreview::Other(error)) => return Err(error),
         };
-        if let Some(minor) = args.kube_version.filter(|minor| !selection.row.supports(*minor)) {
-            let range = selection.row.range();
+        if let Some(minor) = args.kube_version.filter(|minor| !selection.row.supports_minor(*minor)) {
+            let range = selection.row.format_minor_range();
             let text = format!("service version {} supports Kubernetes {range}, not {minor}", selection.row.version);
             problems.push(Diagnostic::error("kubernetes-version", text));
         }
         outcomes.push(Outcome { chart: kind, version: selection.row.version, objects, problems });
     }
-    ui.out(&match args.output {
-        LintFormat::Json => output::json(&outcomes),
-        LintFormat::Yaml => output::yaml(&outcomes),
-        LintFormat::Text => outcomes.iter().map(|outcome| text(ui, outcome)).collect(),
+    ui.write_stdout(&match args.output {
+        LintFormat::Json => output::format_json(&outcomes),
+        LintFormat::Yaml => output::format_yaml(&outcomes),
+        LintFormat::Text => outcomes.iter().map(|outcome| format_lint_report(ui, outcome)).collect(),
     })?;
-    let clean = outcomes.iter().all(|outcome| outcome.count(Severity::Error) == 0);
+    let clean = outcomes.iter().all(|outcome| outcome.count_problems(Severity::Error) == 0);
     Ok(if clean { Exit::Ok } else { Exit::Usage })
 }
 
-fn selections(args: &LintArgs, kind: Kind) -> Result<Vec<Selection<'static>>, CliError> {
+fn select_lint_versions(args: &LintArgs, kind: Kind) -> Result<Vec<Selection<'static>>, CliError> {
     if !args.all_versions {
         return Ok(vec![args.chart.selection_with(&args.values, args.own_image.image_tag.as_deref())?]);
     }
-    let rows = chart::versions().rows().iter().filter(|row| row.charts.contains_key(&kind));
+    let rows = chart::embedded_versions().rows().iter().filter(|row| row.charts.contains_key(&kind));
     rows.map(|row| {
         let version = row.version.to_string();
         let request = Request { version: Some(&version), image_tag: None, server: None };
-        select::select(chart::versions(), request).map_err(|error| crate::cli::args::chart_choice::no_version(&error))
+        select::select_row(chart::embedded_versions(), request).map_err(|error| crate::cli::args::chart_choice::no_version(&error))
     })
     .collect()
 }
 
-fn text(ui: &Ui, outcome: &Outcome) -> String {
+fn format_lint_report(ui: &Ui, outcome: &Outcome) -> String {
     let counted = |count: usize, what: &str| match count {
         1 => format!("1 {what}"),
         n => format!("{n} {what}s"),
     };
-    let (errors, warnings) = (outcome.count(Severity::Error), outcome.count(Severity::Warning));
+    let (errors, warnings) = (outcome.count_problems(Severity::Error), outcome.count_problems(Severity::Warning));
     let (mark, summary) = match (errors, warnings) {
         (0, 0) => (Mark::Good, counted(outcome.objects, "object")),
         (0, n) => (Mark::Warning, counted(n, "warning")),
@@ -140,7 +140,7 @@ fn text(ui: &Ui, outcome: &Outcome) -> String {
     let mut text = format!("{} {} {}: {summary}\n", ui.mark(mark), outcome.chart, outcome.version);
     for problem in &outcome.problems {
         text.push('\n');
-        text.push_str(problem.render(false).trim_end());
+        text.push_str(problem.render_diagnostic(false).trim_end());
         text.push('\n');
     }
     if !outcome.problems.is_empty() {

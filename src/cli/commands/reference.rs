@@ -29,32 +29,32 @@ pub(crate) struct ManArgs {
     dir: PathBuf,
 }
 
-pub(crate) fn docs(ui: &Ui, args: &DocsArgs, command: Command) -> Result<Exit, CliError> {
+pub(crate) fn write_docs(ui: &Ui, args: &DocsArgs, command: Command) -> Result<Exit, CliError> {
     let files = [
-        ("reference.md", reference(command)),
-        ("explain.md", index()),
+        ("reference.md", format_command_reference(command)),
+        ("explain.md", format_explain_index()),
         ("exit-codes.md", exit_codes()),
-        ("values-control-plane.md", made(&readme::newest(Kind::ControlPlane)?)),
-        ("values-agent.md", made(&readme::newest(Kind::Agent)?)),
+        ("values-control-plane.md", mark_as_generated(&readme::render_newest_readme(Kind::ControlPlane)?)),
+        ("values-agent.md", mark_as_generated(&readme::render_newest_readme(Kind::Agent)?)),
     ];
     for (name, text) in files {
         let file = args.dir.join(name);
-        write(&file, &text)?;
-        ui.out(&format!("{}\n", file.display()))?;
+        write_doc_file(&file, &text)?;
+        ui.write_stdout(&format!("{}\n", file.display()))?;
     }
     Ok(Exit::Ok)
 }
 
-pub(crate) fn man(ui: &Ui, args: &ManArgs, command: Command) -> Result<Exit, CliError> {
+pub(crate) fn write_man_pages(ui: &Ui, args: &ManArgs, command: Command) -> Result<Exit, CliError> {
     fs_err::create_dir_all(&args.dir)?;
     let command = command.name("fleetctl").bin_name("fleetctl").version(concat!("v", env!("CARGO_PKG_VERSION")));
     let command = command.disable_help_subcommand(true);
     clap_mangen::generate_to(command, &args.dir)?;
-    ui.out(&format!("{}\n", args.dir.join("fleetctl.1").display()))?;
+    ui.write_stdout(&format!("{}\n", args.dir.join("fleetctl.1").display()))?;
     Ok(Exit::Ok)
 }
 
-fn write(file: &Path, text: &str) -> Result<(), CliError> {
+fn write_doc_file(file: &Path, text: &str) -> Result<(), CliError> {
     fs_err::create_dir_all(file.parent().unwrap_or(Path::new(".")))?;
     Ok(fs_err::write(file, text)?)
 }
@@ -62,7 +62,7 @@ fn write(file: &Path, text: &str) -> Result<(), CliError> {
 const MADE: &str = "<!-- Made by `fleetctl docs --dir docs`; a test holds it current. -->\n\n";
 
 /// A text with the note behind its title that it is made.
-fn made(text: &str) -> String {
+fn mark_as_generated(text: &str) -> String {
     match text.split_once("\n\n") {
         Some((title, rest)) => format!("{title}\n\n{MADE}{rest}"),
         None => text.to_owned(),
@@ -97,13 +97,13 @@ const EXITS: [(Exit, &str, &str); 9] = [
 ];
 
 /// The list of all pages of `explain`.
-fn index() -> String {
+fn format_explain_index() -> String {
     let mut text = format!("# Checks, causes and errors\n\n{MADE}`fleetctl explain ID` prints these pages.\n");
     let kinds =
         [("check", "Checks"), ("cause", "Causes of a failed wait"), ("placement", "Placement"), ("error", "Errors")];
     for (kind, title) in kinds {
         let _ = writeln!(text, "\n## {title}\n");
-        for page in pages::all().filter(|page| page.kinds().contains(&kind)) {
+        for page in pages::explain_pages().filter(|page| page.kinds().contains(&kind)) {
             let _ = writeln!(text, "- [{0}](explain/{0}.md): {1}", page.id, page.summary());
         }
     }
@@ -111,7 +111,7 @@ fn index() -> String {
 }
 
 /// All commands with their arguments, as Markdown.
-fn reference(command: Command) -> String {
+fn format_command_reference(command: Command) -> String {
     let mut command = command.name("fleetctl").bin_name("fleetctl");
     command.build();
     let mut text =
@@ -120,22 +120,22 @@ fn reference(command: Command) -> String {
     for arg in
         command.get_arguments().filter(|arg| !arg.is_hide_set() && (arg.is_global_set() || arg.get_id() == "help"))
     {
-        line(&mut text, arg);
+        write_argument_line(&mut text, arg);
     }
     text.push_str("\n## Commands\n\n");
     for (title, names) in GROUPS {
         let links = names.iter().filter(|name| **name != "help").map(|name| format!("[{name}](#fleetctl-{name})"));
         let _ = writeln!(text, "- {title}: {}", links.collect::<Vec<_>>().join(", "));
     }
-    section(&mut text, &command, "fleetctl");
+    write_command_section(&mut text, &command, "fleetctl");
     text
 }
 
-fn section(text: &mut String, command: &Command, path: &str) {
+fn write_command_section(text: &mut String, command: &Command, path: &str) {
     let subcommands: Vec<&Command> =
         command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help").collect();
     if path != "fleetctl" {
-        let _ = writeln!(text, "\n## {path}\n\n{}", sentence(command.get_about().map(ToString::to_string)));
+        let _ = writeln!(text, "\n## {path}\n\n{}", help_sentence(command.get_about().map(ToString::to_string)));
         let aliases: Vec<String> = command.get_visible_aliases().map(|alias| format!("`{alias}`")).collect();
         if !aliases.is_empty() {
             let _ = writeln!(text, "\nAlso: {}", aliases.join(", "));
@@ -148,23 +148,23 @@ fn section(text: &mut String, command: &Command, path: &str) {
             let _ = writeln!(text, "\n```text\n{usage}\n```\n");
         }
         let own = |arg: &&Arg| !arg.is_hide_set() && !arg.is_global_set() && arg.get_id() != "help";
-        command.get_arguments().filter(own).for_each(|arg| line(text, arg));
+        command.get_arguments().filter(own).for_each(|arg| write_argument_line(text, arg));
         if let Some(after) = command.get_after_help() {
             let _ = writeln!(text, "\n```text\n{}\n```", after.to_string().trim_end());
         }
     }
     for sub in subcommands {
-        section(text, sub, &format!("{path} {}", sub.get_name()));
+        write_command_section(text, sub, &format!("{path} {}", sub.get_name()));
     }
 }
 
-fn sentence(help: Option<String>) -> String {
+fn help_sentence(help: Option<String>) -> String {
     // Angle brackets outside of code would be HTML; there are none in code either.
     help.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ").replace('<', "&lt;")
 }
 
 /// One argument: how it is written, what it means, its default and its possible values.
-fn line(text: &mut String, arg: &Arg) {
+fn write_argument_line(text: &mut String, arg: &Arg) {
     let value = if arg.get_action().takes_values() {
         let names: Vec<String> = arg.get_value_names().into_iter().flatten().map(ToString::to_string).collect();
         if names.is_empty() { arg.get_id().to_string().to_uppercase() } else { names.join(" ") }
@@ -179,7 +179,7 @@ fn line(text: &mut String, arg: &Arg) {
         (false, true) => flags.iter().map(|flag| format!("`{flag}`")).collect::<Vec<_>>().join(", "),
         (false, false) => flags.iter().map(|flag| format!("`{flag} {value}`")).collect::<Vec<_>>().join(", "),
     };
-    let _ = write!(text, "- {written}: {}", sentence(arg.get_help().map(ToString::to_string)));
+    let _ = write!(text, "- {written}: {}", help_sentence(arg.get_help().map(ToString::to_string)));
     let possible: Vec<String> = if arg.get_action().takes_values() {
         arg.get_possible_values()
             .iter()

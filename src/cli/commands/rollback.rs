@@ -12,14 +12,14 @@ use crate::api::first_of::first_of;
 use crate::api::names::ControlPlaneName;
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::api::shell::foreign_word;
-use crate::api::util::text::{visible, visible_cell};
+use crate::api::util::text::{visible_line, visible_cell};
 use crate::apply::{self, Deed, ObjectReason, PlannedUndo, Source, UndoPlan};
 use crate::check::installed::VALUES;
 use crate::cli::args::global::Global;
 use crate::cli::args::installation::MANAGERS;
 use crate::cli::args::package::wrong_name;
 use crate::cli::args::run::{RunArgs, goes_on, until_stopped};
-use crate::cli::commands::install::unconfirmed;
+use crate::cli::commands::install::unconfirmed_values_error;
 use crate::cli::connect;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::format::Format;
@@ -61,33 +61,33 @@ pub(crate) struct RollbackArgs {
 
 pub(crate) async fn run(ui: &Ui, global: &Global, args: RollbackArgs) -> Result<Exit, CliError> {
     let name: ControlPlaneName = args.name.parse().map_err(|error| wrong_name(&error))?;
-    let home = connect::home()?;
-    let hosting = connect::connect(global).await?;
-    let target = args.run.target(&name, global, &hosting.client, &home);
+    let home = connect::find_home()?;
+    let hosting = connect::connect_cluster(global).await?;
+    let target = args.run.build_target(&name, global, &hosting.client, &home);
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
     let mut outdated = false;
     let outcome = loop {
-        let undo = match target.plan_rollback(&progress).await.map_err(|error| stopped(&name, &error))? {
+        let undo = match target.plan_rollback(&progress).await.map_err(|error| rollback_error(&name, &error))? {
             Prospect::Ends(outcome) => break outcome,
             Prospect::Undo(undo) => *undo,
         };
-        let known = LocalValues::read(&home.values(&name), &hosting.server, global.namespace.as_str());
-        confirm(ui, &args, &undo, known.as_ref())?;
-        progress.step(&format!("Undoing what an interrupted run of control plane {name} left"));
-        match until_stopped(ui, &display, "the rollback", target.undo(undo, &progress)).await? {
+        let known = LocalValues::read_values_file(&home.values_path(&name), &hosting.server, global.namespace.as_str());
+        confirm_rollback(ui, &args, &undo, known.as_ref())?;
+        progress.begin_step(&format!("Undoing what an interrupted run of control plane {name} left"));
+        match until_stopped(ui, &display, "the rollback", target.undo_interrupted_run(undo, &progress)).await? {
             // A run that held the lock until now has gone on since: what there is to undo by now is another plan.
             Err(apply::Error::Inventory(inventory::Error::PlanOutdated)) if !outdated => outdated = true,
-            done => break done.map_err(|error| stopped(&name, &error))?,
+            done => break done.map_err(|error| rollback_error(&name, &error))?,
         }
     };
-    told(ui, &name, global, args.output, outcome)
+    report_rollback(ui, &name, global, args.output, outcome)
 }
 
 /// Shows what will be undone, and asks unless `--yes` is given: by a question, so on a terminal only.
 ///
 /// Values of the recorded release that may give rights are refused either way, where this machine has not installed with them.
-fn confirm(ui: &Ui, args: &RollbackArgs, undo: &Undo, known: Option<&Value>) -> Result<(), CliError> {
+fn confirm_rollback(ui: &Ui, args: &RollbackArgs, undo: &Undo, known: Option<&Value>) -> Result<(), CliError> {
     if undo.plan.is_empty() {
         return Ok(());
     }
@@ -95,16 +95,16 @@ fn confirm(ui: &Ui, args: &RollbackArgs, undo: &Undo, known: Option<&Value>) -> 
         let refused = RecordedUse::unconfirmed_in(values, known, ORDINARY_VALUES);
         if !refused.is_empty() {
             let name = Subject::ControlPlane(args.name.clone());
-            return Err(unconfirmed(&format!("control plane {}", args.name), &refused)
+            return Err(unconfirmed_values_error(&format!("control plane {}", args.name), &refused)
                 .hint(
                     Remedy::new("undo it on the machine that has installed with them, or go on from what there is: ")
-                        .command(Command::here(Action::Install(name)))
+                        .command(Command::at_run_place(Action::Install(name)))
                         .text(format!(", {VALUES}")),
                 )
                 .hint("nothing was written to the cluster"));
         }
     }
-    ui.err(&shown(&args.name, &undo.started, &undo.plan));
+    ui.write_stderr(&format_undo_plan(&args.name, &undo.started, &undo.plan));
     if args.yes {
         return Ok(());
     }
@@ -112,8 +112,8 @@ fn confirm(ui: &Ui, args: &RollbackArgs, undo: &Undo, known: Option<&Value>) -> 
 }
 
 /// The plan of an undo, a line an object.
-fn shown(name: &str, started: &str, plan: &UndoPlan) -> String {
-    let begun = if started.is_empty() { String::new() } else { format!(" begun {}", visible(started)) };
+fn format_undo_plan(name: &str, started: &str, plan: &UndoPlan) -> String {
+    let begun = if started.is_empty() { String::new() } else { format!(" begun {}", visible_line(started)) };
     let mut text = format!("This undoes the run of control plane {name}{begun}:");
     for PlannedUndo { object, deed, source } in &plan.steps {
         let deed = match deed {
@@ -141,7 +141,7 @@ fn shown(name: &str, started: &str, plan: &UndoPlan) -> String {
     }
     if let Some(Release { version, values, .. }) = &plan.release {
         let values = values.as_ref().map_or_else(|| "values that are not known".to_owned(), values_of);
-        let _ = write!(text, "\nThe recorded release is service version {}, with {values}", visible(version));
+        let _ = write!(text, "\nThe recorded release is service version {}, with {values}", visible_line(version));
     }
     text
 }
@@ -149,7 +149,7 @@ fn shown(name: &str, started: &str, plan: &UndoPlan) -> String {
 /// Lists the values of a record, which decide what is run: as `--set` takes them, a line each.
 fn values_of(values: &Value) -> String {
     let mut lines = Vec::new();
-    leaves(values, &mut String::new(), &mut lines);
+    collect_value_lines(values, &mut String::new(), &mut lines);
     if lines.is_empty() {
         "the values of its chart".to_owned()
     } else {
@@ -157,7 +157,7 @@ fn values_of(values: &Value) -> String {
     }
 }
 
-fn leaves(value: &Value, path: &mut String, lines: &mut Vec<String>) {
+fn collect_value_lines(value: &Value, path: &mut String, lines: &mut Vec<String>) {
     match value.as_object().filter(|map| !map.is_empty() || path.is_empty()) {
         Some(map) => {
             let length = path.len();
@@ -166,25 +166,25 @@ fn leaves(value: &Value, path: &mut String, lines: &mut Vec<String>) {
                     path.push('.');
                 }
                 path.push_str(key);
-                leaves(below, path, lines);
+                collect_value_lines(below, path, lines);
                 path.truncate(length);
             }
         }
-        None => lines.push(visible(&format!("{path}={value}")).into_owned()),
+        None => lines.push(visible_line(&format!("{path}={value}")).into_owned()),
     }
 }
 
 /// A command about this control plane.
-fn about(name: &ControlPlaneName, action: fn(Subject) -> Action) -> Command {
-    Command::here(action(Subject::ControlPlane(name.to_string())))
+fn control_plane_command(name: &ControlPlaneName, action: fn(Subject) -> Action) -> Command {
+    Command::at_run_place(action(Subject::ControlPlane(name.to_string())))
 }
 
 /// A rollback that came to no end; or to no beginning, where the copy of the journal on this machine is of no use.
-fn stopped(name: &ControlPlaneName, error: &apply::Error) -> CliError {
+fn rollback_error(name: &ControlPlaneName, error: &apply::Error) -> CliError {
     if let apply::Error::JournalRefused { .. } = error {
         let drops = format!(", {VALUES}, drops what is not believed of it");
         return engine_error("nothing is undone: the journal is not believed", error)
-            .hint(Remedy::new("or go on from what there is: ").command(about(name, Action::Install)).text(drops));
+            .hint(Remedy::new("or go on from what there is: ").command(control_plane_command(name, Action::Install)).text(drops));
     }
     let apply::Error::Inventory(inventory::Error::File { source, .. }) = error else {
         return goes_on(engine_error("the rollback stopped", error));
@@ -200,9 +200,9 @@ fn stopped(name: &ControlPlaneName, error: &apply::Error) -> CliError {
     refused
         .hint(
             Remedy::new("to go on from what there is: ")
-                .command(about(name, Action::Install))
+                .command(control_plane_command(name, Action::Install))
                 .text(format!(", {VALUES}; to remove it: "))
-                .command(about(name, Action::Uninstall)),
+                .command(control_plane_command(name, Action::Uninstall)),
         )
         .hint("nothing was written to the cluster")
 }
@@ -221,7 +221,7 @@ struct RollbackDocument<'r> {
     installed: Option<&'r str>,
 }
 
-pub(crate) fn told(
+pub(crate) fn report_rollback(
     ui: &Ui,
     name: &ControlPlaneName,
     global: &Global,
@@ -244,12 +244,12 @@ pub(crate) fn told(
                 Some(version) if !recorded => format!(
                     "By its labels service version {} is installed; its record is lost, and `{}`, {VALUES}, makes it again.",
                     visible_cell(version),
-                    ui.command(&about(name, Action::Install).with(Flag::Version(version.to_owned())))
+                    ui.format_command(&control_plane_command(name, Action::Install).with_flag(Flag::Version(version.to_owned())))
                 ),
                 installed => state(installed),
             };
-            ui.out(&match format {
-                Some(format) => format.of(&RollbackDocument { name: name.as_str(), started: None, undone: &[], kept: &[], installed }),
+            ui.write_stdout(&match format {
+                Some(format) => format.serialize_value(&RollbackDocument { name: name.as_str(), started: None, undone: &[], kept: &[], installed }),
                 None => format!(
                     "No run of control plane {name} in namespace {} was interrupted; nothing to undo. {}\n",
                     global.namespace,
@@ -267,7 +267,7 @@ pub(crate) fn told(
             "to finish it: `fleetctl uninstall control-plane {name}{tail}`; to install again: `fleetctl install control-plane \
              {name}{tail}{} --reuse-values`",
             version.filter(|version| !version.is_empty()).map(|version| format!(" --version {}", foreign_word(&version))).unwrap_or_default(),
-            tail = global.tail(),
+            tail = global.tail_flags(),
         ))),
         Outcome::Barred(refused) => {
             Err(CliError::new(Exit::Refused, "VersionChangeRefused", "the interrupted run cannot be undone")
@@ -289,15 +289,15 @@ pub(crate) fn told(
             for object in &result.undone {
                 let _ = writeln!(text, "  {object}");
             }
-            text.push_str(&kept(ui, name, &result.kept));
+            text.push_str(&format_retained_objects(ui, name, &result.kept));
             let _ = writeln!(text, "{}", state(installed));
             if result.problems.is_empty() {
-                ui.out(&format.map_or(text, |format| format.of(&document())))?;
+                ui.write_stdout(&format.map_or(text, |format| format.serialize_value(&document())))?;
                 return Ok(Exit::Ok);
             }
             match format {
-                Some(format) => ui.out(&format.of(&document()))?,
-                None => ui.err(text.trim_end()),
+                Some(format) => ui.write_stdout(&format.serialize_value(&document()))?,
+                None => ui.write_stderr(text.trim_end()),
             }
             let count = result.problems.len();
             let mut error = CliError::new(
@@ -313,14 +313,14 @@ pub(crate) fn told(
                 error = error.hint(remedy);
             }
             let remove = Remedy::new("or go on with the interrupted install, or remove what there is: ")
-                .command(about(name, Action::Uninstall));
+                .command(control_plane_command(name, Action::Uninstall));
             Err(error.hint("run the same command again; what is undone stays undone").hint(remove))
         }
     }
 }
 
 /// Lists data and keys that stay, with the command that deletes them; empty where none do.
-fn kept(ui: &Ui, name: &ControlPlaneName, kept: &[ObjectReason]) -> String {
+fn format_retained_objects(ui: &Ui, name: &ControlPlaneName, kept: &[ObjectReason]) -> String {
     if kept.is_empty() {
         return String::new();
     }
@@ -328,7 +328,7 @@ fn kept(ui: &Ui, name: &ControlPlaneName, kept: &[ObjectReason]) -> String {
     format!(
         "Kept, for it is not known to be of that run alone:\n{lines}\
          To delete data for good: `{}`\n",
-        ui.command(&about(name, Action::Uninstall).with(Flag::DeleteData))
+        ui.format_command(&control_plane_command(name, Action::Uninstall).with_flag(Flag::DeleteData))
     )
 }
 
@@ -348,17 +348,17 @@ mod tests {
 
     #[test]
     fn what_is_kept_of_an_undone_run_is_told_with_the_command_that_deletes_it() {
-        let (ui, name) = (Ui::plain().at(&global()), "demo".parse().unwrap());
-        let claim = ObjectRef::new(&Kind::known("", "PersistentVolumeClaim"), Some("fleet"), "data-etcd-0");
-        let told = kept(&ui, &name, &[ObjectReason { object: claim, reason: "it may hold data".to_owned() }]);
+        let (ui, name) = (Ui::for_tests().at_location(&global()), "demo".parse().unwrap());
+        let claim = ObjectRef::new(&Kind::from_table("", "PersistentVolumeClaim"), Some("fleet"), "data-etcd-0");
+        let told = format_retained_objects(&ui, &name, &[ObjectReason { object: claim, reason: "it may hold data".to_owned() }]);
         assert!(told.contains("\n  PersistentVolumeClaim fleet/data-etcd-0: it may hold data\n"), "{told}");
         assert!(told.contains("`fleetctl uninstall control-plane demo --context west --delete-data`"), "{told}");
-        assert_eq!(kept(&ui, &name, &[]), "");
+        assert_eq!(format_retained_objects(&ui, &name, &[]), "");
     }
 
     #[test]
     fn the_plan_of_an_undo_shows_where_former_states_come_from_and_the_values_that_decide_them() {
-        let object = |kind: &str, name: &str| ObjectRef::new(&Kind::known("apps", kind), Some("fleet"), name);
+        let object = |kind: &str, name: &str| ObjectRef::new(&Kind::from_table("apps", kind), Some("fleet"), name);
         let step = |object: ObjectRef, deed, source| PlannedUndo { object, deed, source };
         let values = serde_json::json!({"nodeSelector": {"disk": "fast"}, "apiserver": {"image": {"repository": "a\u{1b}b"}, "extraArgs": []}});
         let mut plan = UndoPlan {
@@ -369,24 +369,24 @@ mod tests {
             release: Some(Release { version: "v0.6.1".to_owned(), values: Some(values), ..Release::default() }),
             ..UndoPlan::default()
         };
-        let text = shown("demo", "then", &plan);
+        let text = format_undo_plan("demo", "then", &plan);
         let lines = "  restore Deployment fleet/apiserver, from the recorded release\n  \
             give back StatefulSet fleet/etcd, without its former fields\n\
             The recorded release is service version v0.6.1, with these values:\n  \
             apiserver.extraArgs=[]\n  apiserver.image.repository=\"a\\u001bb\"\n  nodeSelector.disk=\"fast\"";
         assert_eq!(text, format!("This undoes the run of control plane demo begun then:\n{lines}"));
         plan.release.as_mut().unwrap().values = Some(serde_json::json!({}));
-        assert!(shown("demo", "", &plan).ends_with("with the values of its chart"));
+        assert!(format_undo_plan("demo", "", &plan).ends_with("with the values of its chart"));
     }
 
     #[test]
     fn a_copy_that_nothing_can_be_undone_by_leads_to_install_and_uninstall() {
-        let (ui, name) = (Ui::plain().at(&global()), "demo".parse().unwrap());
+        let (ui, name) = (Ui::for_tests().at_location(&global()), "demo".parse().unwrap());
         let error = |kind| -> apply::Error {
             let source = io::Error::new(kind, "StatefulSet fleet/etcd has been ready since");
             inventory::Error::File { path: "/home/ann/.fleet/demo/journal".into(), source }.into()
         };
-        let refused = stopped(&name, &error(io::ErrorKind::InvalidData));
+        let refused = rollback_error(&name, &error(io::ErrorKind::InvalidData));
         assert_eq!(refused.exit, Exit::Refused);
         let shown = refused.render(&ui);
         assert!(shown.contains("StatefulSet fleet/etcd has been ready since"), "{shown}");
@@ -394,6 +394,6 @@ mod tests {
             assert!(shown.contains(&format!("`fleetctl {command} control-plane demo --context west`")), "{shown}");
         }
         assert!(!shown.contains("run the same command again"), "{shown}");
-        assert_eq!(stopped(&name, &error(io::ErrorKind::PermissionDenied)).exit, Exit::Failed);
+        assert_eq!(rollback_error(&name, &error(io::ErrorKind::PermissionDenied)).exit, Exit::Failed);
     }
 }

@@ -16,11 +16,11 @@ use crate::api::names::ClusterName;
 use crate::chart::output;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
-use crate::cli::args::run::duration;
-use crate::cli::connect::{hub, request_failed, verified};
+use crate::cli::args::run::parse_duration;
+use crate::cli::connect::{connect_to_control_plane, request_failed, check_server_verified};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
-use crate::k8s::connect::init_kubeconfig::{Init, kubeconfig};
+use crate::k8s::connect::init_kubeconfig::{Init, build_init_kubeconfig};
 use crate::workload_cluster::control_plane_api::init_secret;
 
 /// Shortest and longest life of a token.
@@ -51,7 +51,7 @@ pub(crate) struct CreateTokenArgs {
     name: String,
 
     /// How long the token can be used, from 10m to 720h
-    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = ttl)]
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = parse_ttl)]
     ttl: Duration,
 
     /// Make a token also where the kubeconfig does not say how the server is known
@@ -59,17 +59,17 @@ pub(crate) struct CreateTokenArgs {
     allow_unverified_server: bool,
 }
 
-fn ttl(text: &str) -> Result<Duration, String> {
-    let ttl = duration(text)?;
+fn parse_ttl(text: &str) -> Result<Duration, String> {
+    let ttl = parse_duration(text)?;
     if TTL.contains(&ttl) { Ok(ttl) } else { Err("expected a time from 10m to 720h".to_owned()) }
 }
 
 pub(crate) async fn run(ui: &Ui, global: &Global, command: TokenCommand) -> Result<Exit, CliError> {
     let TokenCommand::Create(args) = command;
     let name: ClusterName = args.name.parse().map_err(|error| wrong_name(&error))?;
-    let hub = hub(global).await?;
+    let hub = connect_to_control_plane(global).await?;
     // The Secret tells an agent which control plane to obey.
-    verified(&hub, args.allow_unverified_server)?;
+    check_server_verified(&hub, args.allow_unverified_server)?;
     let client = hub.client;
     let handed_out = init_secret(&client).await;
     let handed_out =
@@ -77,7 +77,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: TokenCommand) -> Resu
             CliError::new(Exit::Failed, "NoInitSecret", format!("this control plane has no Secret {INIT_SECRET}"))
                 .hint("is the context that of a control plane? its scheduler writes the Secret once it runs")
         })?;
-    let init = Init::of(&handed_out).map_err(|error| {
+    let init = Init::from_init_secret(&handed_out).map_err(|error| {
         let message = format!("the Secret {INIT_SECRET} of the control plane cannot be used");
         CliError::new(Exit::Failed, "NoInitSecret", message).cause(error.to_string())
     })?;
@@ -87,8 +87,8 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: TokenCommand) -> Resu
     let params = PostParams { field_manager: Some("fleetctl".to_owned()), ..PostParams::default() };
     let made = secrets.create(&params, &token.to_secret()).await;
     let made = made.map_err(|error| request_failed("make the token", &error))?;
-    ui.out(&output::yaml(&copy(&handed_out, global.namespace.as_str(), &kubeconfig(&init.server, &init.ca, &token))))?;
-    ui.err(&format!(
+    ui.write_stdout(&output::format_yaml(&copy_bootstrap_secret(&handed_out, global.namespace.as_str(), &build_init_kubeconfig(&init.server, &init.ca, &token))))?;
+    ui.write_stderr(&format!(
         "The token lets an agent register as {name} until {}, once. It is kept as Secret {NAMESPACE}/{} of the control plane; \
          delete that to take it back.\n",
         token.expires,
@@ -98,7 +98,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: TokenCommand) -> Resu
 }
 
 /// The Secret for the workload cluster.
-fn copy(handed_out: &Secret, namespace: &str, kubeconfig: &str) -> Secret {
+fn copy_bootstrap_secret(handed_out: &Secret, namespace: &str, kubeconfig: &str) -> Secret {
     let is_kept = |label: &&String| [LABEL_PART_OF, LABEL_INSTANCE].contains(&label.as_str());
     let labels = handed_out.labels().iter().filter(|(label, _)| is_kept(label));
     Secret {
@@ -120,10 +120,10 @@ mod tests {
 
     #[test]
     fn a_token_lives_from_ten_minutes_to_thirty_days() {
-        assert_eq!(ttl("10m"), Ok(Duration::from_secs(600)));
-        assert_eq!(ttl("720h"), Ok(Duration::from_secs(2_592_000)));
+        assert_eq!(parse_ttl("10m"), Ok(Duration::from_secs(600)));
+        assert_eq!(parse_ttl("720h"), Ok(Duration::from_secs(2_592_000)));
         for wrong in ["9m", "721h", "x"] {
-            assert!(ttl(wrong).is_err(), "{wrong}");
+            assert!(parse_ttl(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::api::version::ServiceVersion;
 use crate::chart;
 use crate::chart::versions::select;
 use crate::cli::args::global::Global;
-use crate::cli::connect::connect;
+use crate::cli::connect::connect_cluster;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::format::Format;
 use crate::cli::output::terminal::Ui;
@@ -81,29 +81,29 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &VersionArgs) -> Result<
         not_asked: Vec::new(),
     };
     if !args.client {
-        let asked = tokio::time::timeout(2 * PATIENCE, ask(global, &mut found)).await;
+        let asked = tokio::time::timeout(2 * PATIENCE, read_cluster_versions(global, &mut found)).await;
         match asked {
             Ok(Ok(())) => {}
             Ok(Err(why)) => found.not_asked.push(why),
             Err(_) => found.not_asked.push(format!("no answer within {} s", 2 * PATIENCE.as_secs())),
         }
     }
-    ui.out(&match args.output {
-        Some(format) => format.of(&found),
-        None => text(ui, &found),
+    ui.write_stdout(&match args.output {
+        Some(format) => format.serialize_value(&found),
+        None => format_version_report(ui, &found),
     })?;
     Ok(Exit::Ok)
 }
 
-async fn ask(global: &Global, found: &mut VersionDocument) -> Result<(), String> {
-    let hosting = connect(global).await;
+async fn read_cluster_versions(global: &Global, found: &mut VersionDocument) -> Result<(), String> {
+    let hosting = connect_cluster(global).await;
     let hosting = hosting.map_err(|error| [&[error.headline][..], &error.causes].concat().join(": "))?;
     let namespace = global.namespace.as_str();
     let deployments: Api<Deployment> = Api::namespaced(hosting.client.clone(), namespace);
     let ours = ListParams::default().labels("app.kubernetes.io/part-of=fleet");
     let listed = tokio::time::timeout(PATIENCE, deployments.list(&ours)).await;
     let listed = listed.map_err(|_| "the cluster does not answer".to_owned())?;
-    let listed = listed.map_err(|error| format!("the cluster cannot be read: {}", health::chain(&error)))?;
+    let listed = listed.map_err(|error| format!("the cluster cannot be read: {}", health::format_error_chain(&error)))?;
     let of = |component: &str| -> Vec<Installed> {
         let label = |object: &Deployment, key: &str| object.labels().get(key).cloned().unwrap_or_default();
         let named = listed.iter().filter(|object| label(object, "app.kubernetes.io/name") == component);
@@ -117,11 +117,11 @@ async fn ask(global: &Global, found: &mut VersionDocument) -> Result<(), String>
     found.control_planes = of("fleet-scheduler");
     found.agents = of("fleet-agent");
     if let Some(control_plane) = found.control_planes.first() {
-        let agents = tokio::time::timeout(PATIENCE, registered(&hosting.client, namespace, &control_plane.name)).await;
+        let agents = tokio::time::timeout(PATIENCE, list_registered_agents(&hosting.client, namespace, &control_plane.name)).await;
         match agents.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
             Ok(agents) => {
                 // An agent of this namespace may be registered elsewhere, with a control plane of its own line.
-                found.skew = skew(control_plane, &agents);
+                found.skew = describe_skew(control_plane, &agents);
                 found.agents.retain(|here| !agents.contains(here));
                 found.agents.extend(agents);
             }
@@ -132,13 +132,13 @@ async fn ask(global: &Global, found: &mut VersionDocument) -> Result<(), String>
 }
 
 /// The agents that the control plane in this namespace knows.
-async fn registered(hosting: &Client, namespace: &str, name: &str) -> Result<Vec<Installed>, String> {
+async fn list_registered_agents(hosting: &Client, namespace: &str, name: &str) -> Result<Vec<Installed>, String> {
     let kubeconfig =
-        find_keys::admin_kubeconfig(hosting, namespace, name).await.map_err(|error| health::chain(&error))?;
+        find_keys::admin_kubeconfig(hosting, namespace, name).await.map_err(|error| health::format_error_chain(&error))?;
     let kubeconfig = kubeconfig.ok_or("its kubeconfig is not in the cluster")?;
-    let hub = health::hub(&kubeconfig).await?;
+    let hub = health::connect_control_plane_api(&kubeconfig).await?;
     let clusters = Api::<Cluster>::all(hub).list(&ListParams::default()).await;
-    let clusters = clusters.map_err(|error| health::chain(&error))?;
+    let clusters = clusters.map_err(|error| health::format_error_chain(&error))?;
     let version = |cluster: &Cluster| Some(cluster.status.as_ref()?.observed.as_ref()?.agent_version.clone());
     let known = clusters
         .iter()
@@ -147,17 +147,17 @@ async fn registered(hosting: &Client, namespace: &str, name: &str) -> Result<Vec
 }
 
 /// Returns a clause for each registered agent that is neither of its control plane's line nor of a neighbouring one.
-fn skew(control_plane: &Installed, agents: &[Installed]) -> Vec<String> {
-    let line = |installed: &Installed| installed.version.parse::<ServiceVersion>().ok().map(|version| version.line());
+fn describe_skew(control_plane: &Installed, agents: &[Installed]) -> Vec<String> {
+    let line = |installed: &Installed| installed.version.parse::<ServiceVersion>().ok().map(|version| version.service_line());
     let of_agent = |agent: &Installed| {
-        let apart = select::check_skew(chart::versions(), line(control_plane)?, line(agent)?).err()?;
+        let apart = select::check_skew(chart::embedded_versions(), line(control_plane)?, line(agent)?).err()?;
         let (agent, control_plane) = (visible_cell(&agent.name), visible_cell(&control_plane.name));
         Some(format!("agent {agent} and control plane {control_plane}: {apart}"))
     };
     agents.iter().filter_map(of_agent).collect()
 }
 
-fn text(ui: &Ui, found: &VersionDocument) -> String {
+fn format_version_report(ui: &Ui, found: &VersionDocument) -> String {
     let client = &found.client;
     let mut text = format!("{} {} (git: {}) built: {}\n", ui.program, client.version, client.git_commit, client.built);
     for (what, installed) in [("control plane", &found.control_planes), ("agent", &found.agents)] {
@@ -183,7 +183,7 @@ mod tests {
     fn agents_that_are_more_than_one_line_away_are_named() {
         let one = |name: &str, version: &str| Installed { name: name.to_owned(), version: version.to_owned() };
         let agents = [one("near", "v1.0.0"), one("far", "v0.7.1"), one("odd", "main")];
-        let found = skew(&one("demo", "v1.1.0"), &agents);
+        let found = describe_skew(&one("demo", "v1.1.0"), &agents);
         assert_eq!(found.len(), 1);
         assert!(found[0].starts_with("agent far and control plane demo: "), "{found:?}");
     }

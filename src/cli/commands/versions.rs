@@ -18,16 +18,16 @@ pub(crate) struct VersionsArgs {
 }
 
 pub(crate) fn run(ui: &Ui, args: &VersionsArgs) -> Result<Exit, CliError> {
-    let versions = chart::versions();
+    let versions = chart::embedded_versions();
     let text = match args.output {
-        Some(format) => format.of(versions),
-        None => table(versions),
+        Some(format) => format.serialize_value(versions),
+        None => format_versions(versions),
     };
-    ui.out(&text)?;
+    ui.write_stdout(&text)?;
     Ok(Exit::Ok)
 }
 
-fn table(versions: &chart::Versions) -> String {
+fn format_versions(versions: &chart::Versions) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(["SERVICE VERSION", "KUBERNETES VERSIONS", "NEWEST", "INSTALLABLE"]);
     for row in versions.rows() {

@@ -32,12 +32,12 @@ pub(crate) fn preflight_refused(report: &Report, lenient_flag: bool) -> CliError
     error
 }
 
-fn find<'a>(report: &'a Report, id: &str) -> Option<&'a Judged> {
+fn find_result<'a>(report: &'a Report, id: &str) -> Option<&'a Judged> {
     report.judged.iter().find(|judged| judged.id == id)
 }
 
 /// One line of a block: what, its state, its mark; a remedy below where something is wrong.
-fn line(text: &mut String, ui: &Ui, judged: &Judged, shown: &str) {
+fn write_result_line(text: &mut String, ui: &Ui, judged: &Judged, shown: &str) {
     let (state, mark, remedy) = match &judged.result {
         CheckResult::Passed(state) => (state.clone(), Mark::Good, None),
         CheckResult::Failed(problem) => (problem.what.clone(), Mark::Bad, Some(problem.remedy.clone())),
@@ -49,16 +49,16 @@ fn line(text: &mut String, ui: &Ui, judged: &Judged, shown: &str) {
     let shown = if shown.is_empty() { String::new() } else { format!("{shown}... ") };
     let _ = writeln!(text, "* {shown}{state} {}", ui.mark(mark));
     if let Some(remedy) = remedy {
-        let _ = writeln!(text, "    {}", ui.named(&ui.remedy(&remedy)).replace('\n', "\n    "));
+        let _ = writeln!(text, "    {}", ui.with_program_name(&ui.format_remedy(&remedy)).replace('\n', "\n    "));
     }
 }
 
 /// The two blocks of the specification: components and overall line; definitions, clusters and policies.
-pub(crate) fn health(ui: &Ui, name: &str, report: &Report, facts: &HealthFacts) -> String {
+pub(crate) fn format_health(ui: &Ui, name: &str, report: &Report, facts: &HealthFacts) -> String {
     let mut text = String::from("Checking the components of the control plane\n\n");
     let components = ["apiserver", "controller-manager", "etcd", "scheduler"];
-    for judged in components.iter().filter_map(|id| find(report, id)) {
-        line(&mut text, ui, judged, &format!("{} status", judged.title));
+    for judged in components.iter().filter_map(|id| find_result(report, id)) {
+        write_result_line(&mut text, ui, judged, &format!("{} status", judged.title));
     }
     let seen = || report.judged.iter().filter(|judged| components.contains(&judged.id)).map(|judged| &judged.result);
     let _ = if seen().all(|result| matches!(result, CheckResult::Passed(_))) {
@@ -76,19 +76,19 @@ pub(crate) fn health(ui: &Ui, name: &str, report: &Report, facts: &HealthFacts) 
     };
     text.push_str("\nChecking the custom resource definitions\n\n");
     let definition = |text: &mut String, id: &str| {
-        if let Some(judged) = find(report, id) {
-            line(text, ui, judged, &format!("{} definition", judged.title));
+        if let Some(judged) = find_result(report, id) {
+            write_result_line(text, ui, judged, &format!("{} definition", judged.title));
         }
     };
     definition(&mut text, "definition-cluster");
-    clusters(&mut text, ui, report, facts);
+    write_cluster_lines(&mut text, ui, report, facts);
     definition(&mut text, "definition-schedulepolicy");
-    if let Some(judged) = find(report, "policies") {
-        line(&mut text, ui, judged, "");
+    if let Some(judged) = find_result(report, "policies") {
+        write_result_line(&mut text, ui, judged, "");
     }
     definition(&mut text, "definition-schedulegroup");
-    if let Some(judged) = find(report, "init-secret") {
-        line(&mut text, ui, judged, "");
+    if let Some(judged) = find_result(report, "init-secret") {
+        write_result_line(&mut text, ui, judged, "");
     }
     let missing = report.failures().filter(|(judged, _)| judged.id.starts_with("definition-")).count();
     let _ = match missing {
@@ -113,25 +113,25 @@ fn own_api(text: &mut String, ui: &Ui, report: &Report) {
     }
     text.push_str("\nChecking what acts on the control plane's API server\n\n");
     for judged in reported {
-        line(text, ui, judged, judged.title);
+        write_result_line(text, ui, judged, judged.title);
     }
 }
 
 /// The block about the installation itself, the worst first.
-pub(crate) fn installation(ui: &Ui, report: &Report) -> String {
+pub(crate) fn format_installation(ui: &Ui, report: &Report) -> String {
     let mut text = String::from("\nChecking the installation\n\n");
     for judged in report.worst_first() {
-        line(&mut text, ui, judged, judged.title);
+        write_result_line(&mut text, ui, judged, judged.title);
     }
     text
 }
 
 /// One line a workload cluster, or the warning that there is none.
-fn clusters(text: &mut String, ui: &Ui, report: &Report, facts: &HealthFacts) {
+fn write_cluster_lines(text: &mut String, ui: &Ui, report: &Report, facts: &HealthFacts) {
     let members = facts.inside.as_ref().map(|inside| inside.members.as_slice()).unwrap_or_default();
     if members.is_empty() {
-        if let Some(judged) = find(report, "clusters") {
-            line(text, ui, judged, "");
+        if let Some(judged) = find_result(report, "clusters") {
+            write_result_line(text, ui, judged, "");
         }
         return;
     }

@@ -23,15 +23,15 @@ pub(crate) struct Entry<'r> {
 }
 
 /// All verdicts, in the order of the checks.
-pub(crate) fn entries<'r>(ui: &Ui, report: &'r Report) -> Vec<Entry<'r>> {
-    report.judged.iter().map(|judged| entry(ui, judged)).collect()
+pub(crate) fn check_entries<'r>(ui: &Ui, report: &'r Report) -> Vec<Entry<'r>> {
+    report.judged.iter().map(|judged| check_entry(ui, judged)).collect()
 }
 
-fn entry<'r>(ui: &Ui, judged: &'r Judged) -> Entry<'r> {
+fn check_entry<'r>(ui: &Ui, judged: &'r Judged) -> Entry<'r> {
     let (verdict, message, remedy) = match &judged.result {
         CheckResult::Passed(seen) => ("passed", seen.as_str(), None),
-        CheckResult::Failed(problem) => ("failed", problem.what.as_str(), Some(ui.remedy(&problem.remedy))),
-        CheckResult::Warned(problem) => ("warned", problem.what.as_str(), Some(ui.remedy(&problem.remedy))),
+        CheckResult::Failed(problem) => ("failed", problem.what.as_str(), Some(ui.format_remedy(&problem.remedy))),
+        CheckResult::Warned(problem) => ("warned", problem.what.as_str(), Some(ui.format_remedy(&problem.remedy))),
         CheckResult::Skipped(needed) => ("skipped", *needed, None),
     };
     Entry { id: judged.id, category: judged.category, title: judged.title, verdict, message, remedy }
@@ -50,7 +50,7 @@ impl<'u> Rows<'u> {
     }
 
     /// A line for each of the next verdicts.
-    pub(crate) fn next(&mut self, judged: &[Judged]) -> String {
+    pub(crate) fn format_rows(&mut self, judged: &[Judged]) -> String {
         let mut text = String::new();
         for judged in judged {
             if judged.category != self.category {
@@ -58,7 +58,7 @@ impl<'u> Rows<'u> {
                 self.category = judged.category;
                 let _ = writeln!(text, "{gap}{}", self.category);
             }
-            let shown = entry(self.ui, judged);
+            let shown = check_entry(self.ui, judged);
             let (mark, message) = match judged.result {
                 CheckResult::Passed(_) => (Mark::Good, shown.message.to_owned()),
                 CheckResult::Failed(_) => (Mark::Bad, shown.message.to_owned()),
@@ -67,55 +67,55 @@ impl<'u> Rows<'u> {
             };
             let _ = writeln!(text, "{} {} ({}): {message}", self.ui.mark(mark), shown.title, shown.id);
             if let Some(remedy) = &shown.remedy {
-                let _ = writeln!(text, "    {}", self.ui.named(remedy).replace('\n', "\n    "));
+                let _ = writeln!(text, "    {}", self.ui.with_program_name(remedy).replace('\n', "\n    "));
             }
         }
         text
     }
 
     /// The line that sums up, after a gap.
-    pub(crate) fn sum(&self, subject: &str, report: &Report) -> String {
+    pub(crate) fn format_summary(&self, subject: &str, report: &Report) -> String {
         let (failed, warned) = (report.failures().count(), report.warnings().count());
         match (failed, warned) {
             (0, 0) => {
                 format!("\n{subject}: all {} checks passed {}\n", report.judged.len(), self.ui.mark(Mark::Good))
             }
-            (0, n) => format!("\n{subject}: passed with {n} warning{} {}\n", plural(n), self.ui.mark(Mark::Warning)),
-            (n, _) => format!("\n{subject}: {n} check{} failed {}\n", plural(n), self.ui.mark(Mark::Bad)),
+            (0, n) => format!("\n{subject}: passed with {n} warning{} {}\n", plural_suffix(n), self.ui.mark(Mark::Warning)),
+            (n, _) => format!("\n{subject}: {n} check{} failed {}\n", plural_suffix(n), self.ui.mark(Mark::Bad)),
         }
     }
 }
 
 /// All verdicts, and the line that sums up.
-pub(crate) fn table(ui: &Ui, subject: &str, report: &Report) -> String {
+pub(crate) fn format_check_table(ui: &Ui, subject: &str, report: &Report) -> String {
     let mut rows = Rows::new(ui);
-    rows.next(&report.judged) + &rows.sum(subject, report)
+    rows.format_rows(&report.judged) + &rows.format_summary(subject, report)
 }
 
-fn plural(count: usize) -> &'static str {
+fn plural_suffix(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
 /// `verdict id: what is wrong`, for what does not hold; nothing when all is well.
-pub(crate) fn short(ui: &Ui, judged: &[Judged]) -> String {
-    let unwell = judged.iter().map(|judged| entry(ui, judged)).filter(|entry| entry.verdict != "passed");
+pub(crate) fn format_short(ui: &Ui, judged: &[Judged]) -> String {
+    let unwell = judged.iter().map(|judged| check_entry(ui, judged)).filter(|entry| entry.verdict != "passed");
     unwell.map(|entry| format!("{} {}: {}\n", entry.verdict, entry.id, entry.message)).collect()
 }
 
 /// A JUnit report: a test case a check; a warning passes and is said in its output.
-pub(crate) fn junit(ui: &Ui, subject: &str, report: &Report) -> String {
+pub(crate) fn format_junit(ui: &Ui, subject: &str, report: &Report) -> String {
     let skipped = report.judged.iter().filter(|judged| matches!(judged.result, CheckResult::Skipped(_))).count();
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     let _ = writeln!(
         text,
         r#"<testsuite name="{}" tests="{}" failures="{}" skipped="{skipped}">"#,
-        xml(subject),
+        escape_xml(subject),
         report.judged.len(),
         report.failures().count()
     );
-    for entry in entries(ui, report) {
-        let (id, category, message) = (xml(entry.id), xml(entry.category), xml(entry.message));
-        let remedy = xml(entry.remedy.as_deref().unwrap_or_default());
+    for entry in check_entries(ui, report) {
+        let (id, category, message) = (escape_xml(entry.id), escape_xml(entry.category), escape_xml(entry.message));
+        let remedy = escape_xml(entry.remedy.as_deref().unwrap_or_default());
         let inner = match entry.verdict {
             "failed" => format!(r#"<failure message="{message}">{remedy}</failure>"#),
             "skipped" => format!(r#"<skipped message="because of {message}"/>"#),
@@ -130,7 +130,7 @@ pub(crate) fn junit(ui: &Ui, subject: &str, report: &Report) -> String {
 
 /// Text as it may stand in XML, inside attributes too. Characters that XML has no way to write, or on which a terminal would
 /// act, become U+FFFD.
-fn xml(text: &str) -> String {
+fn escape_xml(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_junit_report_is_well_formed_whatever_a_check_saw() {
-        let text = junit(&Ui::plain(), "a & b", &report());
+        let text = format_junit(&Ui::for_tests(), "a & b", &report());
         assert!(text.contains(r#"<testsuite name="a &amp; b" tests="4" failures="1" skipped="1">"#), "{text}");
         assert!(text.contains("&lt;none&gt; of &quot;it&quot; &amp; more\u{fffd}"), "{text}");
         assert_eq!(text.matches("<testcase ").count(), text.matches("</testcase>").count());
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn short_names_only_what_does_not_hold() {
-        let text = short(&Ui::plain(), &report().judged);
+        let text = format_short(&Ui::for_tests(), &report().judged);
         assert_eq!(text.lines().count(), 3);
         assert!(text.starts_with("failed b: "), "{text}");
     }

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 
 use super::terminal::Ui;
 use crate::api::remedy::Remedy;
-use crate::api::util::text::escaped;
+use crate::api::util::text::escaped_text;
 use crate::chart::Diagnostics;
 use crate::chart::values::suggest;
-use crate::k8s::sentences;
+use crate::k8s::error_sentences;
 
 /// The exit codes that are promised to scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl CliError {
 
     /// Adds the chain of `error` as causes, without repeating what an outer message already says.
     pub(crate) fn because(mut self, error: &(dyn StdError + 'static)) -> Self {
-        for said in sentences(error) {
+        for said in error_sentences(error) {
             self.push_cause(said);
         }
         self
@@ -112,7 +112,7 @@ impl CliError {
 
     /// Adds what was probably meant, if one of the candidates is near enough.
     pub(crate) fn did_you_mean(self, word: &str, candidates: &[&str]) -> Self {
-        match suggest::nearest(word, candidates.iter().copied()) {
+        match suggest::find_nearest_word(word, candidates.iter().copied()) {
             Some(meant) => self.hint(format!("did you mean `{meant}`?")),
             None => self,
         }
@@ -147,7 +147,7 @@ impl CliError {
             "message": self.headline,
             "causes": self.causes,
             "details": self.details,
-            "hints": self.hints.iter().map(|hint| ui.remedy(hint)).collect::<Vec<_>>(),
+            "hints": self.hints.iter().map(|hint| ui.format_remedy(hint)).collect::<Vec<_>>(),
             "problems": self.problems.as_ref().map(|problems| problems.0.as_slice()).unwrap_or_default(),
         }})
     }
@@ -155,7 +155,7 @@ impl CliError {
     /// The text for a person: headline, causes, details, hints; without colour it says the same.
     pub(crate) fn render(&self, ui: &Ui) -> String {
         // What others say is in there: their further lines are not to look like lines of ours.
-        let indented = |text: &str, by: &str| escaped(text.trim_end()).replace('\n', &format!("\n{by}"));
+        let indented = |text: &str, by: &str| escaped_text(text.trim_end()).replace('\n', &format!("\n{by}"));
         let mut text = format!("Error: {}\n", indented(&self.headline, "  "));
         for cause in &self.causes {
             let indented = indented(cause, "    ");
@@ -171,7 +171,7 @@ impl CliError {
             text.push('\n');
         }
         for hint in &self.hints {
-            let indented = indented(&ui.remedy(hint), "      ");
+            let indented = indented(&ui.format_remedy(hint), "      ");
             let _ = writeln!(text, "hint: {indented}");
         }
         text
@@ -197,7 +197,7 @@ mod tests {
         let error = CliError::new(Exit::Failed, "X", "cannot reach it: no route to host").because(&inner);
         assert!(error.causes.is_empty());
         assert_eq!(
-            error.hint("try again").render(&Ui::plain()),
+            error.hint("try again").render(&Ui::for_tests()),
             "Error: cannot reach it: no route to host\n\nhint: try again\n"
         );
     }

@@ -14,10 +14,10 @@ pub(crate) enum Format {
 
 impl Format {
     /// A value in this format, ending with a line break.
-    pub(crate) fn of<T: Serialize>(self, value: &T) -> String {
+    pub(crate) fn serialize_value<T: Serialize>(self, value: &T) -> String {
         match self {
-            Self::Json => output::json(value),
-            Self::Yaml => output::yaml(value),
+            Self::Json => output::format_json(value),
+            Self::Yaml => output::format_yaml(value),
         }
     }
 }

@@ -8,7 +8,7 @@ use super::remedy::way_to;
 use super::terminal::Ui;
 use crate::api::registration::{Registration, state};
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
-use crate::api::util::text::{visible, visible_cell, visible_lines};
+use crate::api::util::text::{visible_line, visible_cell, visible_lines};
 use crate::cli::args::global::Global;
 use crate::control_plane::endpoint::exposure::NotYet;
 use crate::control_plane::error::InstallError;
@@ -35,7 +35,7 @@ pub(crate) fn engine_error(headline: &str, error: &apply::Error) -> CliError {
     };
     let mut shown = CliError::new(exit, error.reason(), headline).because(error);
     if let apply::Error::Wait(failure) = error {
-        if let Some(cause) = failure.cause() {
+        if let Some(cause) = failure.root_cause() {
             shown = shown.cause(format!("the cause is `{cause}`"));
         }
         for diagnosis in &failure.diagnoses {
@@ -48,7 +48,7 @@ pub(crate) fn engine_error(headline: &str, error: &apply::Error) -> CliError {
         shown = shown.hint(remedy);
     }
     match error {
-        apply::Error::Wait(failure) => match failure.cause() {
+        apply::Error::Wait(failure) => match failure.root_cause() {
             Some(cause) => shown.hint(format!("explain it: `fleetctl explain {cause}`")),
             None => shown,
         },
@@ -58,7 +58,7 @@ pub(crate) fn engine_error(headline: &str, error: &apply::Error) -> CliError {
 }
 
 /// The engine stopped in the middle of a step.
-pub(crate) fn stopped(stopped: &Stopped) -> CliError {
+pub(crate) fn stopped_step_error(stopped: &Stopped) -> CliError {
     let Stopped { step, source } = stopped;
     match source.as_ref() {
         // Whether the time was up or nothing would have changed any more: the condition did not come true.
@@ -77,7 +77,7 @@ pub(crate) fn local_keys(folder: &Path, source: &PkiError) -> CliError {
 /// Recorded values would be reset.
 fn values_forgotten(forgotten: &ValuesForgotten, what: Subject) -> CliError {
     let shown = CliError::new(Exit::Refused, "ValuesForgotten", forgotten.to_string());
-    shown.details(forgotten.clauses()).hint(forgotten.remedy(what))
+    shown.details(forgotten.format_clauses()).hint(forgotten.remedy(what))
 }
 
 /// The error of a failed install of a control plane.
@@ -98,7 +98,7 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
         InstallError::Forgotten(forgotten) => {
             values_forgotten(forgotten, Subject::ControlPlane(plan.name.to_string()))
         }
-        InstallError::Engine(source) => stopped(source),
+        InstallError::Engine(source) => stopped_step_error(source),
         InstallError::Cluster(source) => {
             crate::cli::connect::request_failed("cannot read the hosting cluster", source)
         }
@@ -141,23 +141,23 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
         InstallError::KeysLost(_) => CliError::new(Exit::Refused, "BadKeys", error.to_string())
             .hint("restore Secret `fleet-pki` from a backup and install with `--adopt`; with new keys neither the data nor an agent could be used")
             .hint(Remedy::new("to begin anew without the data: ").command(
-                Command::here(Action::Uninstall(Subject::ControlPlane(plan.name.to_string()))).with(Flag::DeleteData),
+                Command::at_run_place(Action::Uninstall(Subject::ControlPlane(plan.name.to_string()))).with_flag(Flag::DeleteData),
             )),
         InstallError::Local(source) => CliError::new(Exit::Failed, "LocalFile", error.to_string()).because(source),
         InstallError::Unreachable { why, .. } => CliError::new(Exit::Unhealthy, "Unreachable", error.to_string())
             .cause(why.clone())
             .hint("open the way to that address, or give one that is reached from here: `--set exposure.host=HOST`"),
         InstallError::Unhealthy(health) => {
-            ui.err(&check_report::health(ui, plan.name.as_str(), &health.report, &health.facts));
+            ui.write_stderr(&check_report::format_health(ui, plan.name.as_str(), &health.report, &health.facts));
             CliError::new(Exit::Unhealthy, "Unhealthy", error.to_string())
                 .hint(
                     Remedy::new("look again with ")
-                        .command(Command::here(Action::Status(Some(plan.name.to_string())))),
+                        .command(Command::at_run_place(Action::Status(Some(plan.name.to_string())))),
                 )
         }
         InstallError::Interrupted => CliError::new(Exit::Interrupted, "Interrupted", "the install was interrupted"),
     };
-    after(shown, Subject::ControlPlane(plan.name.to_string()), &aftermath)
+    add_failure_outcome(shown, Subject::ControlPlane(plan.name.to_string()), &aftermath)
 }
 
 /// The error of a failed install of an agent.
@@ -171,13 +171,13 @@ pub(crate) fn agent_failed(
     let Failure { error, aftermath } = failure;
     let logs = format!(
         "read the agent's log: `kubectl{} -n {} logs -l app.kubernetes.io/name=fleet-agent`",
-        global.cluster(),
+        global.cluster_flags(),
         global.namespace
     );
     let shown = match &error {
         E::Preflight(checks) => return check_report::preflight_refused(checks, true),
         E::Forgotten(forgotten) => values_forgotten(forgotten, Subject::Agent(plan.name.to_string())),
-        E::Engine(source) => stopped(source),
+        E::Engine(source) => stopped_step_error(source),
         E::Cluster(source) => crate::cli::connect::request_failed("cannot read the workload cluster", source),
         E::Hub { source, .. } => crate::cli::connect::request_failed(&error.to_string(), source),
         E::HubSilent { .. } => {
@@ -189,32 +189,32 @@ pub(crate) fn agent_failed(
         E::NoInitSecret(_) => CliError::new(Exit::Preflight, "NoInitSecret", error.to_string())
             .hint("the scheduler there makes it once it is up: `fleetctl status` on the hosting cluster says how it stands"),
         E::Render(problems) => crate::cli::args::package::wrong_values(problems),
-        E::NotConnected { stopped: source, said } => heard(stopped(source), said.as_ref(), plan, hub).hint(logs),
+        E::NotConnected { stopped: source, said } => add_agent_report(stopped_step_error(source), said.as_ref(), plan, hub).hint(logs),
         E::NotReady(said) => {
-            heard(CliError::new(Exit::TimedOut, "NotReady", error.to_string()), said.as_ref(), plan, hub).hint(logs)
+            add_agent_report(CliError::new(Exit::TimedOut, "NotReady", error.to_string()), said.as_ref(), plan, hub).hint(logs)
         }
         E::Probe(outcome) => CliError::new(Exit::Preflight, "NotReached", error.to_string())
-            .cause(format!("{}: {}", visible_cell(&outcome.hop), visible(&outcome.message)))
+            .cause(format!("{}: {}", visible_cell(&outcome.hop), visible_line(&outcome.message)))
             .hint("open that way for the pods of this cluster, or install the control plane with an address that they reach")
             .hint("to go on all the same: `--skip-preflight probe`"),
         E::Refused(said) => CliError::new(Exit::Failed, "RegistrationRefused", error.to_string())
-            .cause(visible(&said.message))
+            .cause(visible_line(&said.message))
             .hint(logs),
         E::Interrupted => CliError::new(Exit::Interrupted, "Interrupted", "the install was interrupted"),
     };
-    after(shown, Subject::Agent(plan.name.to_string()), &aftermath)
+    add_failure_outcome(shown, Subject::Agent(plan.name.to_string()), &aftermath)
 }
 
 /// Adds what the agent says of itself.
-fn heard(
+fn add_agent_report(
     shown: CliError,
     said: Option<&Registration>,
     plan: &workload_cluster::plan::Plan,
     hub: Option<&Hub>,
 ) -> CliError {
     let Some(said) = said else { return shown };
-    let shown = shown.cause(format!("the agent says {}", workload_cluster::install::shown(said)));
-    if said.is(state::REGISTERING) {
+    let shown = shown.cause(format!("the agent says {}", workload_cluster::install::format_registration(said)));
+    if said.is_in_state(state::REGISTERING) {
         let there = way_to(&Hub::access_to(hub));
         let accept = format!("`fleetctl accept {}{there}`", plan.name);
         return shown.hint(format!("if the control plane lets in by hand, accept the cluster: {accept}"));
@@ -223,8 +223,8 @@ fn heard(
 }
 
 /// Adds the failure outcome after the error itself.
-pub(crate) fn after(shown: CliError, what: Subject, outcome: &FailureOutcome) -> CliError {
-    let uninstall = Command::here(Action::Uninstall(what));
+pub(crate) fn add_failure_outcome(shown: CliError, what: Subject, outcome: &FailureOutcome) -> CliError {
+    let uninstall = Command::at_run_place(Action::Uninstall(what));
     let go_on = |first: &str| {
         let advice = Remedy::new(format!("{first}; to go on, run the same install again; to remove it, "));
         advice.command(uninstall.clone())
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
     use crate::api::kinds::Kind;
     use crate::chart;
-    use crate::chart::versions::select::{Request, select};
+    use crate::chart::versions::select::{Request, select_row};
     use crate::cli::Cli;
     use crate::cli::args::chart_choice;
     use crate::control_plane::version::upgrade;
@@ -270,14 +270,14 @@ mod tests {
     fn the_commands_that_a_failed_install_tells_lead_to_the_same_place() {
         let flags = " --context west --namespace two";
         let global = global(flags);
-        let selection = |version| select(chart::versions(), Request { version, ..Request::default() }).unwrap();
+        let selection = |version| select_row(chart::embedded_versions(), Request { version, ..Request::default() }).unwrap();
         let chosen = selection(None);
-        let chart = chart_choice::load(chart::Kind::ControlPlane, &chosen).unwrap();
+        let chart = chart_choice::load_selected_chart(chart::Kind::ControlPlane, &chosen).unwrap();
         let values = chart.values_of(&chosen.version);
         let name = "demo".parse().unwrap();
         let plan = Plan::new(name, global.namespace.clone(), &chosen, chart, values).unwrap();
-        let claim = ObjectRef::new(&Kind::known("", "PersistentVolumeClaim"), Some("two"), "etcd-data-etcd-0");
-        let refused = upgrade::check(chart::versions(), "v0.6.1", &selection(Some("v0.8")).version).unwrap_err();
+        let claim = ObjectRef::new(&Kind::from_table("", "PersistentVolumeClaim"), Some("two"), "etcd-data-etcd-0");
+        let refused = upgrade::check_upgrade(chart::embedded_versions(), "v0.6.1", &selection(Some("v0.8")).version).unwrap_err();
         for (error, command) in [
             (InstallError::KeysLost(claim), format!("uninstall control-plane demo{flags} --delete-data")),
             (
@@ -286,7 +286,7 @@ mod tests {
             ),
         ] {
             let failure = Failure { error, aftermath: FailureOutcome::NothingWritten };
-            let ui = Ui::plain().at(&global);
+            let ui = Ui::for_tests().at_location(&global);
             let shown = control_plane_failed(&ui, &plan, failure).render(&ui);
             assert!(shown.contains(&format!("`fleetctl {command}`")), "{shown}");
         }
@@ -297,13 +297,13 @@ mod tests {
         let gone = || Box::new(apply::Error::Input("the registry is gone".to_owned()));
         let failed = Stopped { step: "Installing the scheduler".to_owned(), source: gone() };
         let aftermath = FailureOutcome::RollbackFailed(Box::new(apply::Error::Input("the server is gone".to_owned())));
-        let shown = after(stopped(&failed), Subject::ControlPlane("demo".to_owned()), &aftermath);
+        let shown = add_failure_outcome(stopped_step_error(&failed), Subject::ControlPlane("demo".to_owned()), &aftermath);
         assert_eq!(shown.exit, Exit::PartDone);
         assert_eq!(shown.headline, "Installing the scheduler failed");
         let [first, second] = shown.causes.as_slice() else { panic!("{shown:?}") };
         assert!(first.contains("the registry is gone"), "{first}");
         assert!(second.starts_with("and the rollback failed: ") && second.contains("the server is gone"), "{second}");
-        let hints = shown.render(&Ui::plain());
+        let hints = shown.render(&Ui::for_tests());
         assert!(hints.ends_with("`fleetctl uninstall control-plane demo`\n"), "{hints}");
     }
 
@@ -311,7 +311,7 @@ mod tests {
     fn an_install_that_was_recorded_before_it_could_be_undone_is_not_called_undone() {
         let error = CliError::new(Exit::Interrupted, "Interrupted", "the install was interrupted");
         let shown =
-            after(error, Subject::ControlPlane("demo".to_owned()), &FailureOutcome::Recorded).render(&Ui::plain());
+            add_failure_outcome(error, Subject::ControlPlane("demo".to_owned()), &FailureOutcome::Recorded).render(&Ui::for_tests());
         assert!(shown.contains("was recorded by then, and stays") && !shown.contains("undone"), "{shown}");
     }
 }

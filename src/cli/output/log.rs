@@ -54,7 +54,7 @@ impl io::Write for Above {
 
 /// Starts the log: `RUST_LOG` as it says; else one `--verbose` for requests, two for what leads to them, three for the
 /// libraries too. Without any of them nothing is written. It stays above the `lines` that are drawn again.
-pub(crate) fn start(verbose: u8, format: LogFormat, lines: &MultiProgress) {
+pub(crate) fn start_log(verbose: u8, format: LogFormat, lines: &MultiProgress) {
     let from_environment = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
     let directives = match (from_environment, verbose) {
         (Some(filter), 0) => filter,

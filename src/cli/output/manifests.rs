@@ -7,7 +7,7 @@ use crate::chart::{Diagnostics, Object, Rendered, output};
 use crate::cli::args::package::wrong_values;
 
 /// Renders all objects and prints them: `manifests` gives them as YAML, `render` as objects.
-pub(crate) fn print(
+pub(crate) fn print_manifests(
     ui: &Ui,
     format: Format,
     manifests: impl FnOnce() -> Result<Vec<String>, Diagnostics>,
@@ -15,13 +15,13 @@ pub(crate) fn print(
 ) -> Result<(), CliError> {
     let text = match format {
         Format::Yaml => manifests().map(|documents| documents.concat()),
-        Format::Json => render().map(|rendered| of(format, &rendered.objects)),
+        Format::Json => render().map(|rendered| format_manifests(format, &rendered.objects)),
     };
-    Ok(ui.out(&text.map_err(|problems| wrong_values(&problems))?)?)
+    Ok(ui.write_stdout(&text.map_err(|problems| wrong_values(&problems))?)?)
 }
 
 /// Objects in apply order: a stream of YAML documents, or one Kubernetes `List` as JSON.
-pub(crate) fn of(format: Format, objects: &[Object]) -> String {
+pub(crate) fn format_manifests(format: Format, objects: &[Object]) -> String {
     let objects = objects.iter().map(|object| &object.json);
     match format {
         Format::Yaml => output::yaml_stream(objects),

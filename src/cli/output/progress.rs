@@ -11,7 +11,7 @@ use serde_json::json;
 use super::terminal::{Mark, Ui};
 use crate::api::remedy::Remedy;
 use crate::api::util::text::{visible_lines, visible_list};
-use crate::install::progress::{Progress, tell};
+use crate::install::progress::{Progress, report_event_in_words};
 use crate::k8s::{Event, ObjectRef};
 
 /// Time after which a line is drawn again for the elapsed time that it shows.
@@ -43,34 +43,34 @@ impl Display {
     }
 
     /// Ends the step under way, well or not.
-    pub(crate) fn close(&self, well: bool) {
-        for (_, bar) in locked(&self.waiting).drain(..) {
+    pub(crate) fn close_step(&self, well: bool) {
+        for (_, bar) in lock_unpoisoned(&self.waiting).drain(..) {
             self.take_away(&bar);
         }
-        self.finish(if well { Mark::Good } else { Mark::Bad }, "");
+        self.end_step_line(if well { Mark::Good } else { Mark::Bad }, "");
     }
 
     /// Returns whether the step under way undoes the run.
-    pub(crate) fn undoes(&self) -> bool {
-        locked(&self.step).as_ref().is_some_and(|step| step.undoes)
+    pub(crate) fn is_undoing(&self) -> bool {
+        lock_unpoisoned(&self.step).as_ref().is_some_and(|step| step.undoes)
     }
 
-    fn begin(&self, title: &str, undoes: bool) {
+    fn start_step_line(&self, title: &str, undoes: bool) {
         let title = &*visible_list(title);
-        let told = self.ui.event("step", false, || json!({"step": title}));
+        let told = self.ui.write_event("step", false, || json!({"step": title}));
         // Other steps are told as they end, and by what they wait for; this one may be silent for minutes.
         if undoes && !told && !self.ui.live {
-            self.ui.note(title);
+            self.ui.print_note(title);
         }
         // Above what has been waited for since before it began.
         let bar = self.ui.lines.insert(0, ProgressBar::no_length());
-        let bar = self.draw(bar, "{spinner} {wide_msg} {elapsed:.dim}", title.to_owned());
+        let bar = self.draw_line(bar, "{spinner} {wide_msg} {elapsed:.dim}", title.to_owned());
         let step = Step { title: title.to_owned(), bar, started: Instant::now(), last: String::new(), undoes };
-        *locked(&self.step) = Some(step);
+        *lock_unpoisoned(&self.step) = Some(step);
     }
 
     /// Draws a line, which has its place among the others already.
-    fn draw(&self, bar: ProgressBar, template: &str, message: String) -> ProgressBar {
+    fn draw_line(&self, bar: ProgressBar, template: &str, message: String) -> ProgressBar {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
@@ -86,99 +86,99 @@ impl Display {
         self.ui.lines.remove(bar);
     }
 
-    fn finish(&self, mark: Mark, detail: &str) {
-        let Some(step) = locked(&self.step).take() else { return };
+    fn end_step_line(&self, mark: Mark, detail: &str) {
+        let Some(step) = lock_unpoisoned(&self.step).take() else { return };
         self.take_away(&step.bar);
         let seconds = step.started.elapsed().as_secs_f64();
         let ended = || json!({"step": step.title, "ok": mark != Mark::Bad, "detail": detail, "seconds": seconds});
-        if self.ui.event("step-ended", false, ended) {
+        if self.ui.write_event("step-ended", false, ended) {
             return;
         }
         let took = if seconds >= 0.95 { format!(" ({seconds:.0} s)") } else { String::new() };
         let detail = if detail.is_empty() { String::new() } else { format!(": {}", visible_list(detail)) };
         let line = format!("{} {}{detail}{took}", self.ui.mark(mark), step.title);
-        self.ui.note(&line);
+        self.ui.print_note(&line);
     }
 
     /// Shows the present state of an object that is waited for.
-    fn waiting(&self, object: &ObjectRef, message: &str) {
+    fn show_waiting(&self, object: &ObjectRef, message: &str) {
         let text = format!("{object}: {message}");
         if !self.ui.live {
-            return self.update(&text);
+            return self.update_step(&text);
         }
-        let mut waiting = locked(&self.waiting);
+        let mut waiting = lock_unpoisoned(&self.waiting);
         match waiting.iter().find(|(known, _)| known == object) {
             Some((_, bar)) => bar.set_message(visible_list(&text).into_owned()),
             None => {
                 let bar = self.ui.lines.add(ProgressBar::no_length());
                 waiting.push((
                     object.clone(),
-                    self.draw(bar, "    {wide_msg} {elapsed:.dim}", visible_list(&text).into_owned()),
+                    self.draw_line(bar, "    {wide_msg} {elapsed:.dim}", visible_list(&text).into_owned()),
                 ));
             }
         }
     }
 
-    fn ready(&self, object: &ObjectRef) {
-        for (_, bar) in locked(&self.waiting).extract_if(.., |(known, _)| known == object) {
+    fn remove_waiting(&self, object: &ObjectRef) {
+        for (_, bar) in lock_unpoisoned(&self.waiting).extract_if(.., |(known, _)| known == object) {
             self.take_away(&bar);
         }
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Progress for Display {
-    fn step(&self, title: &str) {
-        self.finish(Mark::Good, "");
-        self.begin(title, false);
+    fn begin_step(&self, title: &str) {
+        self.end_step_line(Mark::Good, "");
+        self.start_step_line(title, false);
     }
 
-    fn update(&self, text: &str) {
-        let mut current = locked(&self.step);
+    fn update_step(&self, text: &str) {
+        let mut current = lock_unpoisoned(&self.step);
         let Some(step) = current.as_mut().filter(|step| step.last != text) else { return };
         text.clone_into(&mut step.last);
-        if self.ui.event("update", false, || json!({"message": text})) {
+        if self.ui.write_event("update", false, || json!({"message": text})) {
             return;
         }
         let text = visible_list(text);
         if self.ui.live {
             step.bar.set_message(format!("{}: {text}", step.title));
         } else {
-            self.ui.note(&format!("  {text}"));
+            self.ui.print_note(&format!("  {text}"));
         }
     }
 
-    fn done(&self, detail: &str) {
-        self.finish(Mark::Good, detail);
+    fn finish_step(&self, detail: &str) {
+        self.end_step_line(Mark::Good, detail);
     }
 
-    fn undo(&self, title: &str) {
-        self.close(false);
-        self.begin(title, true);
+    fn begin_undo(&self, title: &str) {
+        self.close_step(false);
+        self.start_step_line(title, true);
     }
 
-    fn warn(&self, text: &str) {
+    fn report_warning(&self, text: &str) {
         self.ui.warn(&visible_lines(text));
     }
 
-    fn advise(&self, advice: &Remedy) {
-        self.warn(&self.ui.remedy(advice));
+    fn report_advice(&self, advice: &Remedy) {
+        self.report_warning(&self.ui.format_remedy(advice));
     }
 
-    fn event(&self, event: &Event) {
-        if self.ui.event("", event.is_warning(), || json!(event)) {
+    fn report_event(&self, event: &Event) {
+        if self.ui.write_event("", event.is_warning(), || json!(event)) {
             return;
         }
         match event {
-            Event::Waiting { object, message, .. } => self.waiting(object, message),
+            Event::Waiting { object, message, .. } => self.show_waiting(object, message),
             Event::Ready { object, .. } => {
-                self.ready(object);
-                tell(self, event);
+                self.remove_waiting(object);
+                report_event_in_words(self, event);
             }
-            _ => tell(self, event),
+            _ => report_event_in_words(self, event),
         }
     }
 }
@@ -195,12 +195,12 @@ mod tests {
     struct Warned(AtomicBool);
 
     impl Progress for Warned {
-        fn step(&self, _: &str) {}
-        fn update(&self, _: &str) {}
-        fn done(&self, _: &str) {}
-        fn undo(&self, _: &str) {}
-        fn advise(&self, _: &Remedy) {}
-        fn warn(&self, _: &str) {
+        fn begin_step(&self, _: &str) {}
+        fn update_step(&self, _: &str) {}
+        fn finish_step(&self, _: &str) {}
+        fn begin_undo(&self, _: &str) {}
+        fn report_advice(&self, _: &Remedy) {}
+        fn report_warning(&self, _: &str) {
             self.0.store(true, Ordering::SeqCst);
         }
     }
@@ -224,7 +224,7 @@ mod tests {
             (Event::Stuck { object: object(), message: text() }, true),
         ] {
             let warned = Warned::default();
-            tell(&warned, &event);
+            report_event_in_words(&warned, &event);
             assert_eq!((event.is_warning(), warned.0.into_inner()), (warns, warns), "{event:?}");
         }
     }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::terminal::Ui;
 use crate::api::remedy::{Access, Action, Command, Flag, Part, Place, Remedy, Subject};
-use crate::api::shell::{foreign_word, kubeconfig_flag, quoted, word};
+use crate::api::shell::{foreign_word, kubeconfig_flag, quote_always, quote_word};
 use crate::api::util::text::visible_cell;
 use crate::cli::args::global::Global;
 
@@ -19,42 +19,42 @@ pub(crate) struct Here {
 
 impl Here {
     /// The place that the global flags name.
-    pub(crate) fn of(global: &Global) -> Self {
-        Self { run: global.tail(), cluster: global.cluster() }
+    pub(crate) fn from_global(global: &Global) -> Self {
+        Self { run: global.tail_flags(), cluster: global.cluster_flags() }
     }
 }
 
 impl Ui {
     /// A remedy as text.
-    pub(crate) fn remedy(&self, remedy: &Remedy) -> String {
+    pub(crate) fn format_remedy(&self, remedy: &Remedy) -> String {
         let mut text = String::new();
         for part in remedy.parts() {
             match part {
                 Part::Text(words) => text += words,
                 Part::Command(command) => {
-                    let _ = write!(text, "`{}`", self.command(command));
+                    let _ = write!(text, "`{}`", self.format_command(command));
                 }
                 Part::Flags(flags) => {
-                    let flags: Vec<String> = flags.iter().map(flag).collect();
+                    let flags: Vec<String> = flags.iter().map(format_flag).collect();
                     let _ = write!(text, "`{}`", flags.join(" "));
                 }
-                Part::Kubectl(place) => text.extend(["kubectl", &*self.way(place)]),
+                Part::Kubectl(place) => text.extend(["kubectl", &*self.place_flags(place)]),
             }
         }
         text
     }
 
     /// A command as it is typed.
-    pub(crate) fn command(&self, command: &Command) -> String {
-        let mut text = format!("{} {}{}", self.program, action(&command.action), self.way(&command.place));
-        for flag in command.flags.iter().map(flag) {
+    pub(crate) fn format_command(&self, command: &Command) -> String {
+        let mut text = format!("{} {}{}", self.program, format_action(&command.action), self.place_flags(&command.place));
+        for flag in command.flags.iter().map(format_flag) {
             text.extend([" ", &*flag]);
         }
         text
     }
 
     /// The flags that lead to a place, a space before each.
-    fn way(&self, place: &Place) -> String {
+    fn place_flags(&self, place: &Place) -> String {
         match place {
             Place::Any => String::new(),
             Place::Run => self.here.run.clone(),
@@ -67,7 +67,7 @@ impl Ui {
 
 /// The flags that lead to the API of a control plane, for this program and for kubectl, a space before each.
 pub(crate) fn way_to(access: &Access) -> String {
-    let context = |context: &str| format!(" --context {}", word(context));
+    let context = |context: &str| format!(" --context {}", quote_word(context));
     match access {
         Access::Context(name) => context(name),
         Access::Kubeconfig(file, name) => kubeconfig_flag(file) + &name.as_deref().map(context).unwrap_or_default(),
@@ -75,23 +75,23 @@ pub(crate) fn way_to(access: &Access) -> String {
     }
 }
 
-fn subject(subject: &Subject) -> String {
+fn format_subject_argument(subject: &Subject) -> String {
     match subject {
         Subject::ControlPlane(name) => format!("control-plane {}", foreign_word(name)),
         Subject::Agent(name) => format!("agent {}", foreign_word(name)),
     }
 }
 
-fn action(action: &Action) -> String {
+fn format_action(action: &Action) -> String {
     match action {
-        Action::Install(what) => format!("install {}", subject(what)),
-        Action::Upgrade(what) => format!("upgrade {}", subject(what)),
-        Action::Uninstall(what) => format!("uninstall {}", subject(what)),
-        Action::Diff(what) => what.as_ref().map_or_else(|| "diff".to_owned(), |what| format!("diff {}", subject(what))),
-        Action::Template(what) => format!("template {}", subject(what)),
+        Action::Install(what) => format!("install {}", format_subject_argument(what)),
+        Action::Upgrade(what) => format!("upgrade {}", format_subject_argument(what)),
+        Action::Uninstall(what) => format!("uninstall {}", format_subject_argument(what)),
+        Action::Diff(what) => what.as_ref().map_or_else(|| "diff".to_owned(), |what| format!("diff {}", format_subject_argument(what))),
+        Action::Template(what) => format!("template {}", format_subject_argument(what)),
         // A control plane is what is meant where nothing is said.
         Action::ShowRbac(Subject::ControlPlane(name)) => format!("show rbac {}", foreign_word(name)),
-        Action::ShowRbac(what) => format!("show rbac {}", subject(what)),
+        Action::ShowRbac(what) => format!("show rbac {}", format_subject_argument(what)),
         Action::Rollback(name) => format!("rollback {}", foreign_word(name)),
         Action::Kubeconfig(name) => format!("kubeconfig {}", foreign_word(name)),
         Action::Status(name) => {
@@ -104,7 +104,7 @@ fn action(action: &Action) -> String {
     }
 }
 
-fn flag(flag: &Flag) -> String {
+fn format_flag(flag: &Flag) -> String {
     let valued = |name: &str, value: &Option<String>| match value {
         Some(value) => format!("{name} {}", foreign_word(value)),
         None => name.to_owned(),
@@ -112,7 +112,7 @@ fn flag(flag: &Flag) -> String {
     match flag {
         Flag::Adopt => "--adopt".to_owned(),
         Flag::Context(context) => valued("--context", context),
-        Flag::ControlPlane(name) => format!("--control-plane {}", word(name)),
+        Flag::ControlPlane(name) => format!("--control-plane {}", quote_word(name)),
         Flag::DeleteData => "--delete-data".to_owned(),
         Flag::LockWait(duration) => format!("--lock-wait {duration}"),
         Flag::Namespace(namespace) => valued("--namespace", namespace),
@@ -120,9 +120,9 @@ fn flag(flag: &Flag) -> String {
         Flag::ResetValues => "--reset-values".to_owned(),
         Flag::ReuseValues => "--reuse-values".to_owned(),
         Flag::Wide => "-o wide".to_owned(),
-        Flag::Set(path, value) => format!("--set {}", word(&visible_cell(&format!("{path}={value}")))),
+        Flag::Set(path, value) => format!("--set {}", quote_word(&visible_cell(&format!("{path}={value}")))),
         Flag::SkipPreflight(id) => format!("--skip-preflight {id}"),
-        Flag::TakeFields(field) => format!("--take-fields {}", quoted(&visible_cell(field))),
+        Flag::TakeFields(field) => format!("--take-fields {}", quote_always(&visible_cell(field))),
         Flag::Version(version) => format!("--version {}", foreign_word(version)),
     }
 }
@@ -134,21 +134,21 @@ mod tests {
     #[test]
     fn commands_lead_to_the_same_place() {
         let here = Here { run: " --context west --namespace two".into(), cluster: " --context west".into() };
-        let mut ui = Ui::plain();
+        let mut ui = Ui::for_tests();
         ui.here = here;
         ui.program = "kubectl fleet";
         let plane = Subject::ControlPlane("demo".into());
         let remedy = Remedy::new("run ")
-            .command(Command::here(Action::Install(plane)).with(Flag::Version("v0.7".into())))
+            .command(Command::at_run_place(Action::Install(plane)).with_flag(Flag::Version("v0.7".into())))
             .text(", or\n  ")
             .kubectl(Place::Cluster)
             .text(" get pods\nand ")
-            .command(Command::at(Place::ControlPlane(Access::Unknown), Action::DeleteCluster("a b".into())))
+            .command(Command::at_place(Place::ControlPlane(Access::Unknown), Action::DeleteCluster("a b".into())))
             .text(" with ")
-            .flags(vec![Flag::Adopt, Flag::set("exposure.host", "HOST")]);
+            .flags(vec![Flag::Adopt, Flag::set_value("exposure.host", "HOST")]);
         let text = "run `kubectl fleet install control-plane demo --context west --namespace two --version v0.7`, or\n  \
                     kubectl --context west get pods\nand `kubectl fleet delete cluster 'a b' --context CONTROL_PLANE` \
                     with `--adopt --set exposure.host=HOST`";
-        assert_eq!(ui.remedy(&remedy), text);
+        assert_eq!(ui.format_remedy(&remedy), text);
     }
 }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use anstyle::{AnsiColor, Style};
 
-use crate::api::util::text::{escaped, is_clean};
+use crate::api::util::text::{escaped_text, is_clean};
 
 /// The mark of what is as it should be.
 pub(crate) const GOOD: char = '\u{fdd0}';
@@ -29,25 +29,25 @@ const fn is_style(c: char) -> bool {
 
 /// A text with its styles as escape sequences, and everything else escaped on which a terminal would act. Marks are of
 /// ASCII unless `unicode` is known to be shown.
-pub(crate) fn painted(text: &str, unicode: bool) -> Cow<'_, str> {
+pub(crate) fn paint_text(text: &str, unicode: bool) -> Cow<'_, str> {
     if is_clean(text) {
         return Cow::Borrowed(text);
     }
     let mut painted = String::with_capacity(text.len() + text.len() / 8);
     let (mut rest, mut open) = (text, false);
     while let Some(at) = rest.find(is_style) {
-        painted.push_str(&escaped(&rest[..at]));
+        painted.push_str(&escaped_text(&rest[..at]));
         let style = rest[at..].chars().next().unwrap_or(END);
         rest = &rest[at + style.len_utf8()..];
         match style {
             HEADING => painted.push_str(&Style::new().bold().render().to_string()),
-            CAUTION => painted.push_str(&coloured(AnsiColor::Yellow).bold().render().to_string()),
+            CAUTION => painted.push_str(&colour_style(AnsiColor::Yellow).bold().render().to_string()),
             END => painted.push_str(&Style::new().bold().render_reset().to_string()),
-            mark => painted.push_str(&sign(mark, unicode)),
+            mark => painted.push_str(&paint_mark(mark, unicode)),
         }
         open = matches!(style, HEADING | CAUTION);
     }
-    painted.push_str(&escaped(rest));
+    painted.push_str(&escaped_text(rest));
     if open {
         painted.push_str(&Style::new().bold().render_reset().to_string());
     }
@@ -55,41 +55,41 @@ pub(crate) fn painted(text: &str, unicode: bool) -> Cow<'_, str> {
 }
 
 /// A text as it is printed where there are no colours.
-pub(crate) fn plain(text: &str, unicode: bool) -> String {
-    anstream::adapter::strip_str(&painted(text, unicode)).to_string()
+pub(crate) fn strip_styles(text: &str, unicode: bool) -> String {
+    anstream::adapter::strip_str(&paint_text(text, unicode)).to_string()
 }
 
-fn coloured(colour: AnsiColor) -> Style {
+fn colour_style(colour: AnsiColor) -> Style {
     Style::new().fg_color(Some(colour.into()))
 }
 
-fn sign(mark: char, unicode: bool) -> String {
+fn paint_mark(mark: char, unicode: bool) -> String {
     let (sign, ascii, colour) = match mark {
         GOOD => ("√", "[ok]", AnsiColor::Green),
         DOUBTFUL => ("‼", "[!!]", AnsiColor::Yellow),
         _ => ("×", "[x]", AnsiColor::Red),
     };
-    let style = coloured(colour);
+    let style = colour_style(colour);
     format!("{style}{}{style:#}", if unicode { sign } else { ascii })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::util::text::visible;
+    use crate::api::util::text::visible_line;
 
     #[test]
     fn styles_are_painted_and_escape_sequences_of_others_are_not() {
         let text = format!("{HEADING}a{END} {GOOD} \u{1b}[32mb\u{1b}[0m\r\n\tc\n");
-        assert_eq!(painted(&text, true), "\u{1b}[1ma\u{1b}[0m \u{1b}[32m√\u{1b}[0m \\u{1b}[32mb\\u{1b}[0m\\r\n\tc\n");
-        assert_eq!(plain(&text, false), "a [ok] \\u{1b}[32mb\\u{1b}[0m\\r\n\tc\n");
-        assert_eq!(painted(&format!("{CAUTION}a"), true), "\u{1b}[1m\u{1b}[33ma\u{1b}[0m");
-        assert!(matches!(painted("clean √\n", true), Cow::Borrowed(_)));
+        assert_eq!(paint_text(&text, true), "\u{1b}[1ma\u{1b}[0m \u{1b}[32m√\u{1b}[0m \\u{1b}[32mb\\u{1b}[0m\\r\n\tc\n");
+        assert_eq!(strip_styles(&text, false), "a [ok] \\u{1b}[32mb\\u{1b}[0m\\r\n\tc\n");
+        assert_eq!(paint_text(&format!("{CAUTION}a"), true), "\u{1b}[1m\u{1b}[33ma\u{1b}[0m");
+        assert!(matches!(paint_text("clean √\n", true), Cow::Borrowed(_)));
     }
 
     #[test]
     fn foreign_text_holds_no_styles() {
-        let shown = visible("\u{fdd0}\u{fdd3}healthy").into_owned();
-        assert_eq!(painted(&shown, true), r"\u{fdd0}\u{fdd3}healthy");
+        let shown = visible_line("\u{fdd0}\u{fdd3}healthy").into_owned();
+        assert_eq!(paint_text(&shown, true), r"\u{fdd0}\u{fdd3}healthy");
     }
 }

@@ -10,12 +10,12 @@ pub(crate) struct Columns(Vec<usize>);
 
 impl Columns {
     /// Columns for these rows, the titles among them.
-    pub(crate) fn of(rows: &[Vec<String>]) -> Self {
+    pub(crate) fn from_rows(rows: &[Vec<String>]) -> Self {
         let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
         let width = |column: usize| {
             rows.iter()
                 .filter_map(|row| row.get(column))
-                .map(|cell| length(&visible_cell(cell)))
+                .map(|cell| text_width(&visible_cell(cell)))
                 .max()
                 .unwrap_or_default()
         };
@@ -23,33 +23,33 @@ impl Columns {
     }
 
     /// One line, with its end.
-    pub(crate) fn line(&self, row: &[String]) -> String {
-        let padded = row.iter().zip(&self.0).map(|(cell, width)| padded(cell, *width).into_owned());
+    pub(crate) fn format_line(&self, row: &[String]) -> String {
+        let padded = row.iter().zip(&self.0).map(|(cell, width)| pad_cell(cell, *width).into_owned());
         padded.collect::<Vec<_>>().join("   ").trim_end().to_owned() + "\n"
     }
 
     /// All lines.
-    pub(crate) fn lines(&self, rows: &[Vec<String>]) -> String {
-        rows.iter().map(|row| self.line(row)).collect()
+    pub(crate) fn format_lines(&self, rows: &[Vec<String>]) -> String {
+        rows.iter().map(|row| self.format_line(row)).collect()
     }
 }
 
 /// Texts as the cells of a row.
-pub(crate) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+pub(crate) fn table_row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).to_vec()
 }
 
 /// The columns that a text takes up.
-pub(crate) fn length(text: &str) -> usize {
+pub(crate) fn text_width(text: &str) -> usize {
     text.chars().count()
 }
 
 /// A cell with spaces up to a width, whatever the width: that of a format string ends at 65,535, and beyond it panics.
 ///
 /// Agents and API servers write much of what is shown, so it is made visible and is cut here, once for all tables.
-pub(crate) fn padded(cell: &str, width: usize) -> Cow<'_, str> {
+pub(crate) fn pad_cell(cell: &str, width: usize) -> Cow<'_, str> {
     let cell = visible_cell(cell);
-    match width.saturating_sub(length(&cell)) {
+    match width.saturating_sub(text_width(&cell)) {
         0 => cell,
         missing => Cow::Owned(cell.into_owned() + &" ".repeat(missing)),
     }
@@ -62,15 +62,15 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell_and_empty_ends_leave_no_spaces() {
-        let rows = [row(["NAME", "ZONE"]), row(["a-long-name", ""])];
-        assert_eq!(Columns::of(&rows).lines(&rows), "NAME          ZONE\na-long-name\n");
+        let rows = [table_row(["NAME", "ZONE"]), table_row(["a-long-name", ""])];
+        assert_eq!(Columns::from_rows(&rows).format_lines(&rows), "NAME          ZONE\na-long-name\n");
     }
 
     #[test]
     fn cells_of_any_length_and_content_keep_the_columns() {
         for length in [0, 1, CELL, 65_535, 65_536, 70_000] {
-            let rows = [row(["NAME", "ZONE"]), row([&"n".repeat(length), "z\u{1b}[2J\n"])];
-            let shown = Columns::of(&rows).lines(&rows);
+            let rows = [table_row(["NAME", "ZONE"]), table_row([&"n".repeat(length), "z\u{1b}[2J\n"])];
+            let shown = Columns::from_rows(&rows).format_lines(&rows);
             let name = rows[1][0].chars().take(CELL).collect::<String>() + if length > CELL { "…" } else { "" };
             let width = name.chars().count().max(4);
             assert_eq!(
@@ -82,6 +82,6 @@ mod tests {
                 )
             );
         }
-        assert_eq!(padded("a", 70_000).len(), 70_000);
+        assert_eq!(pad_cell("a", 70_000).len(), 70_000);
     }
 }

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use super::error::{CliError, Exit};
 use super::remedy::Here;
-use super::style::{BAD, CAUTION, DOUBTFUL, END, GOOD, painted, plain};
-use crate::api::util::text::{escaped, escaped_json};
+use super::style::{BAD, CAUTION, DOUBTFUL, END, GOOD, paint_text, strip_styles};
+use crate::api::util::text::{escaped_text, escaped_json};
 use crate::cli::args::global::Global;
 
 /// Mark of a line of a report.
@@ -66,7 +66,7 @@ fn locale_is_unicode() -> bool {
     })
 }
 
-fn dumb() -> bool {
+fn is_dumb_terminal() -> bool {
     std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
@@ -74,7 +74,7 @@ impl Ui {
     /// A terminal as the environment describes it; `quiet` leaves out all but results, warnings and errors, `json` makes
     /// each line of stderr a JSON event.
     pub(crate) fn new(quiet: bool, program: &'static str, json: bool) -> Self {
-        let live = io::stderr().is_terminal() && !dumb() && !json && !quiet;
+        let live = io::stderr().is_terminal() && !is_dumb_terminal() && !json && !quiet;
         let events = json.then(Arc::default);
         let target = if live { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let lines = MultiProgress::with_draw_target(target);
@@ -83,14 +83,14 @@ impl Ui {
 
     /// The same, for a run at the place that the global flags name.
     #[must_use]
-    pub(crate) fn at(self, global: &Global) -> Self {
-        Self { here: Here::of(global), ..self }
+    pub(crate) fn at_location(self, global: &Global) -> Self {
+        Self { here: Here::from_global(global), ..self }
     }
 
     /// Writes a result to stdout.
-    pub(crate) fn out(&self, text: &str) -> io::Result<()> {
+    pub(crate) fn write_stdout(&self, text: &str) -> io::Result<()> {
         let mut plain = io::stdout().lock();
-        let written = match painted(text, self.unicode) {
+        let written = match paint_text(text, self.unicode) {
             // Manifests hold no colours, and to look for some takes as long as to make them.
             Cow::Borrowed(text) => plain.write_all(text.as_bytes()).and_then(|()| plain.flush()),
             Cow::Owned(text) => {
@@ -102,8 +102,8 @@ impl Ui {
     }
 
     /// Writes the last result of a command that ends with `exit`: whoever reads no further has not changed that.
-    pub(crate) fn end(&self, text: &str, exit: Exit) -> Result<Exit, CliError> {
-        match self.out(text) {
+    pub(crate) fn write_last_result(&self, text: &str, exit: Exit) -> Result<Exit, CliError> {
+        match self.write_stdout(text) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
             _ => Ok(exit),
         }
@@ -111,8 +111,8 @@ impl Ui {
 
     /// Clears the terminal, so that the next result takes the place of the last; false where stdout is none that can.
     #[expect(clippy::unused_self, reason = "everything that is printed goes through here")]
-    pub(crate) fn clear(&self) -> io::Result<bool> {
-        let can = io::stdout().is_terminal() && !dumb();
+    pub(crate) fn clear_terminal(&self) -> io::Result<bool> {
+        let can = io::stdout().is_terminal() && !is_dumb_terminal();
         if can {
             // No matter of colour, so past what NO_COLOR takes away.
             io::stdout().write_all(b"\x1b[2J\x1b[H")?;
@@ -121,49 +121,49 @@ impl Ui {
     }
 
     /// Says on stderr what goes on; silent under `--quiet`.
-    pub(crate) fn note(&self, text: &str) {
+    pub(crate) fn print_note(&self, text: &str) {
         if !self.quiet {
-            self.err(text);
+            self.write_stderr(text);
         }
     }
 
     /// Writes to stderr whatever the verbosity. A closed stderr is nothing that a command could mend.
-    pub(crate) fn err(&self, text: &str) {
-        if !self.event("message", true, || json!({"message": plain(text, self.unicode)})) {
+    pub(crate) fn write_stderr(&self, text: &str) {
+        if !self.write_event("message", true, || json!({"message": strip_styles(text, self.unicode)})) {
             self.lines.suspend(|| {
-                let _ = writeln!(anstream::stderr().lock(), "{}", painted(text, self.unicode));
+                let _ = writeln!(anstream::stderr().lock(), "{}", paint_text(text, self.unicode));
             });
         }
     }
 
     /// Warns on stderr.
     pub(crate) fn warn(&self, text: &str) {
-        if !self.event("warning", true, || json!({"message": text})) {
+        if !self.write_event("warning", true, || json!({"message": text})) {
             // Further lines of what others say are not to look like lines of ours.
-            let text = escaped(text).replace('\n', "\n  ");
-            self.err(&format!("{CAUTION}warning{END}: {text}"));
+            let text = escaped_text(text).replace('\n', "\n  ");
+            self.write_stderr(&format!("{CAUTION}warning{END}: {text}"));
         }
     }
 
     /// Writes an error: as text, or as the last event.
-    pub(crate) fn error(&self, error: &CliError) {
+    pub(crate) fn report_error(&self, error: &CliError) {
         // Hints name the program as the user started it.
-        if !self.event("error", true, || error.to_json(self)) {
-            self.err(self.named(&error.render(self)).trim_end());
+        if !self.write_event("error", true, || error.to_json(self)) {
+            self.write_stderr(self.with_program_name(&error.render(self)).trim_end());
         }
     }
 
     /// One line of JSON on stderr with the next number, where somebody asked for that; else nothing, and false. Under
     /// `--quiet` only what is `urgent`: what would be text then.
-    pub(crate) fn event(&self, kind: &str, urgent: bool, fields: impl FnOnce() -> Value) -> bool {
+    pub(crate) fn write_event(&self, kind: &str, urgent: bool, fields: impl FnOnce() -> Value) -> bool {
         let Some(last) = &self.events else { return false };
-        if let Some(line) = self.line(last, kind, urgent, fields) {
+        if let Some(line) = self.format_event(last, kind, urgent, fields) {
             let _ = writeln!(anstream::stderr().lock(), "{line}");
         }
         true
     }
 
-    fn line(&self, last: &AtomicU64, kind: &str, urgent: bool, fields: impl FnOnce() -> Value) -> Option<String> {
+    fn format_event(&self, last: &AtomicU64, kind: &str, urgent: bool, fields: impl FnOnce() -> Value) -> Option<String> {
         if self.quiet && !urgent {
             return None;
         }
@@ -173,7 +173,7 @@ impl Ui {
         let sequence = last.fetch_add(1, Ordering::Relaxed) + 1;
         let time = jiff::Timestamp::now().round(jiff::Unit::Millisecond).unwrap_or_default().to_string();
         let line = serde_json::to_string(&Line { sequence, time, kind, fields }).unwrap_or_default();
-        Some(escaped_json(&self.named(&line)).into_owned())
+        Some(escaped_json(&self.with_program_name(&line)).into_owned())
     }
 
     /// Asks for the name of what is about to be changed.
@@ -184,7 +184,7 @@ impl Ui {
         if !io::stdin().is_terminal() {
             return Err(nobody_asked(question));
         }
-        self.err(&format!("Type the name of the {what} to go on:"));
+        self.write_stderr(&format!("Type the name of the {what} to go on:"));
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer)?;
         if answer.trim() == name {
@@ -200,7 +200,7 @@ impl Ui {
     }
 
     /// A text whose commands name the program as the user started it.
-    pub(crate) fn named(&self, text: &str) -> String {
+    pub(crate) fn with_program_name(&self, text: &str) -> String {
         text.replace("`fleetctl ", &format!("`{} ", self.program))
     }
 
@@ -254,7 +254,7 @@ pub(crate) fn nobody_asked(question: Question) -> CliError {
 #[cfg(test)]
 impl Ui {
     /// The same wherever tests run.
-    pub(crate) fn plain() -> Self {
+    pub(crate) fn for_tests() -> Self {
         let lines = MultiProgress::with_draw_target(ProgressDrawTarget::hidden());
         Self {
             program: "fleetctl",
@@ -275,13 +275,13 @@ mod tests {
     #[test]
     fn what_is_urgent_is_an_event_under_quiet_too_whatever_its_type() {
         for (quiet, expected) in [(false, "1 update, 2 stuck, 3 waiting, 4 warning"), (true, "1 stuck, 2 warning")] {
-            let ui = Ui { quiet, ..Ui::plain() };
+            let ui = Ui { quiet, ..Ui::for_tests() };
             let last = AtomicU64::new(0);
             let lines = [
-                ui.line(&last, "update", false, || json!({})),
-                ui.line(&last, "", true, || json!({"type": "stuck"})),
-                ui.line(&last, "", false, || json!({"type": "waiting"})),
-                ui.line(&last, "warning", true, || json!({})),
+                ui.format_event(&last, "update", false, || json!({})),
+                ui.format_event(&last, "", true, || json!({"type": "stuck"})),
+                ui.format_event(&last, "", false, || json!({"type": "waiting"})),
+                ui.format_event(&last, "warning", true, || json!({})),
             ];
             let told = lines.into_iter().flatten().map(|line| {
                 let line: Value = serde_json::from_str(&line).unwrap();

@@ -108,7 +108,7 @@ fn with_tip(mut error: Error, tip: String) -> Error {
 const NAMED: usize = 5;
 
 /// The error with the command that was meant, where that is known better than by the spelling.
-pub(crate) fn told(mut error: Error, argv: &[OsString], tree: &Command, name: &str) -> Error {
+pub(crate) fn add_suggestion(mut error: Error, argv: &[OsString], tree: &Command, name: &str) -> Error {
     if error.kind() == ErrorKind::UnknownArgument {
         let tip = match error.get(ContextKind::InvalidArg) {
             Some(ContextValue::String(argument)) => argument_tip(argument),
@@ -134,7 +134,7 @@ pub(crate) fn told(mut error: Error, argv: &[OsString], tree: &Command, name: &s
     }
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return error };
     let before = argv.iter().take_while(|given| *given != word.as_str()).last().and_then(|given| given.to_str());
-    let meant = meant(before.unwrap_or_default(), word, tree);
+    let meant = suggest_commands(before.unwrap_or_default(), word, tree);
     if meant.is_empty() {
         return error;
     }
@@ -149,25 +149,25 @@ pub(crate) fn told(mut error: Error, argv: &[OsString], tree: &Command, name: &s
 }
 
 /// The commands that do what `word`, given behind `before`, asks for.
-fn meant(before: &str, word: &str, tree: &Command) -> Vec<String> {
+fn suggest_commands(before: &str, word: &str, tree: &Command) -> Vec<String> {
     let both = format!("{before} {word}");
     let known = |asked: &str| ELSEWHERE.iter().find(|(theirs, _)| *theirs == asked).map(|(_, ours)| *ours);
     if let Some(ours) = known(&both).or_else(|| known(word)) {
         return vec![ours.to_owned()];
     }
     let mut found = Vec::new();
-    below(tree, "", word, &mut found);
+    collect_commands(tree, "", word, &mut found);
     if found.len() > NAMED { Vec::new() } else { found }
 }
 
 /// The paths of the commands of this name, as they are typed.
-fn below(tree: &Command, path: &str, word: &str, found: &mut Vec<String>) {
+fn collect_commands(tree: &Command, path: &str, word: &str, found: &mut Vec<String>) {
     for command in tree.get_subcommands().filter(|command| !command.is_hide_set()) {
         let path = format!("{path}{}", command.get_name());
         if command.get_name() == word || command.get_all_aliases().any(|alias| alias == word) {
             found.push(path.clone());
         }
-        below(command, &format!("{path} "), word, found);
+        collect_commands(command, &format!("{path} "), word, found);
     }
 }
 
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn what_others_call_it_leads_to_a_command_that_there_is_and_is_none_itself() {
-        let tree = crate::cli::tree();
+        let tree = crate::cli::command_tree();
         for (theirs, ours) in ELSEWHERE {
             let mut command = &tree;
             for word in ours.split(' ').take_while(|word| !word.starts_with('-')) {
@@ -190,11 +190,11 @@ mod tests {
 
     #[test]
     fn flags_of_helm_lead_to_what_there_is() {
-        let tree = crate::cli::tree();
+        let tree = crate::cli::command_tree();
         let tip = |argv: &[&str]| {
             let argv: Vec<OsString> = argv.iter().map(OsString::from).collect();
             let error = tree.clone().try_get_matches_from(&argv).unwrap_err();
-            told(error, &argv, &tree, "fleetctl").render().to_string()
+            add_suggestion(error, &argv, &tree, "fleetctl").render().to_string()
         };
         for (flag, ours) in FLAGS {
             let text = tip(&["fleetctl", "install", "control-plane", "demo", flag]);
@@ -209,19 +209,19 @@ mod tests {
 
     #[test]
     fn a_command_that_stands_elsewhere_is_found_by_its_name() {
-        let tree = crate::cli::tree();
-        assert_eq!(meant("fleetctl", "images", &tree), ["show images"]);
-        assert_eq!(meant("fleetctl", "clusters", &tree), ["get clusters"]);
-        assert_eq!(meant("delete", "control-plane", &tree), ["uninstall control-plane"]);
-        assert!(meant("fleetctl", "instal", &tree).is_empty());
+        let tree = crate::cli::command_tree();
+        assert_eq!(suggest_commands("fleetctl", "images", &tree), ["show images"]);
+        assert_eq!(suggest_commands("fleetctl", "clusters", &tree), ["get clusters"]);
+        assert_eq!(suggest_commands("delete", "control-plane", &tree), ["uninstall control-plane"]);
+        assert!(suggest_commands("fleetctl", "instal", &tree).is_empty());
     }
 
     #[test]
     fn the_tip_takes_the_place_of_a_guess_by_spelling() {
         let argv = ["fleetctl", "rbac"].map(OsString::from);
-        let tree = crate::cli::tree();
+        let tree = crate::cli::command_tree();
         let error = tree.clone().try_get_matches_from(&argv).unwrap_err();
-        let text = told(error, &argv, &tree, "kubectl fleet").render().to_string();
+        let text = add_suggestion(error, &argv, &tree, "kubectl fleet").render().to_string();
         assert!(text.contains("tip: the command for it is 'kubectl fleet show rbac'\n"), "{text}");
         assert!(!text.contains("rollback"), "{text}");
     }

@@ -16,7 +16,7 @@ pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
 
 /// A tree whose own help shows the commands in groups. clap knows one list of commands, so that is rendered by clap,
 /// in the right order, and gets a heading before the first of each group.
-pub(crate) fn grouped(tree: Command) -> Command {
+pub(crate) fn group_help(tree: Command) -> Command {
     let mut whole = tree.clone();
     whole.build();
     for (place, name) in GROUPS.iter().flat_map(|(_, names)| *names).enumerate() {
@@ -44,11 +44,11 @@ pub(crate) fn grouped(tree: Command) -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::tree;
+    use crate::cli::command_tree;
 
     #[test]
     fn every_command_that_is_shown_is_in_one_group() {
-        let mut tree = tree();
+        let mut tree = command_tree();
         tree.build();
         let mut shown: Vec<&str> =
             tree.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name).collect();

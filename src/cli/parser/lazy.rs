@@ -12,7 +12,7 @@ use clap::{ArgMatches, Args, Command, Error, FromArgMatches, Subcommand};
 static WHOLE: AtomicBool = AtomicBool::new(true);
 
 /// Makes a tree in which nothing is described that is not asked for.
-pub(crate) fn lazy(tree: impl FnOnce() -> Command) -> Command {
+pub(crate) fn build_lazy_tree(tree: impl FnOnce() -> Command) -> Command {
     WHOLE.store(false, Ordering::Relaxed);
     let command = tree();
     WHOLE.store(true, Ordering::Relaxed);
@@ -23,7 +23,7 @@ pub(crate) fn lazy(tree: impl FnOnce() -> Command) -> Command {
 #[derive(Debug)]
 pub(crate) struct Lazy<T>(pub(crate) T);
 
-fn described(command: Command, describe: fn(Command) -> Command) -> Command {
+fn describe_lazily(command: Command, describe: fn(Command) -> Command) -> Command {
     if WHOLE.load(Ordering::Relaxed) { describe(command) } else { command.defer(describe) }
 }
 
@@ -47,21 +47,21 @@ impl<T: Args> Args for Lazy<T> {
     }
 
     fn augment_args(command: Command) -> Command {
-        described(command, T::augment_args)
+        describe_lazily(command, T::augment_args)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        described(command, T::augment_args_for_update)
+        describe_lazily(command, T::augment_args_for_update)
     }
 }
 
 impl<T: Subcommand> Subcommand for Lazy<T> {
     fn augment_subcommands(command: Command) -> Command {
-        described(command, T::augment_subcommands)
+        describe_lazily(command, T::augment_subcommands)
     }
 
     fn augment_subcommands_for_update(command: Command) -> Command {
-        described(command, T::augment_subcommands_for_update)
+        describe_lazily(command, T::augment_subcommands_for_update)
     }
 
     fn has_subcommand(name: &str) -> bool {

@@ -7,12 +7,12 @@ use clap::{Arg, Command};
 const WRITTEN: &str = "fleetctl";
 
 /// The tree with its texts as the user of `name` has to type what they show.
-pub(crate) fn tree(tree: Command, name: &'static str) -> Command {
-    if name == WRITTEN { tree } else { renamed(tree, name) }
+pub(crate) fn rename_tree(tree: Command, name: &'static str) -> Command {
+    if name == WRITTEN { tree } else { rename_command(tree, name) }
 }
 
-fn renamed(mut command: Command, name: &'static str) -> Command {
-    let text = |text: Option<&StyledStr>| text.map(|text| StyledStr::from(typed(&text.ansi().to_string(), name)));
+fn rename_command(mut command: Command, name: &'static str) -> Command {
+    let text = |text: Option<&StyledStr>| text.map(|text| StyledStr::from(replace_program_name(&text.ansi().to_string(), name)));
     if let Some(about) = text(command.get_about()) {
         command = command.about(about);
     }
@@ -23,11 +23,11 @@ fn renamed(mut command: Command, name: &'static str) -> Command {
         Some(help) => arg.help(help),
         None => arg,
     };
-    command.mut_args(arg).mut_subcommands(|sub| renamed(sub, name))
+    command.mut_args(arg).mut_subcommands(|sub| rename_command(sub, name))
 }
 
 /// A text with another name wherever the program is run: where its name is a word of its own, with something behind it.
-fn typed(text: &str, name: &str) -> String {
+fn replace_program_name(text: &str, name: &str) -> String {
     let mut parts = text.split("fleetctl ");
     let mut typed = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -48,7 +48,7 @@ mod tests {
     fn the_name_is_put_in_where_the_program_is_run() {
         let text = "fleetctl a | `fleetctl b`, <(fleetctl c) > fleetctl.fish, _fleetctl  # x";
         let expected = "kubectl fleet a | `kubectl fleet b`, <(kubectl fleet c) > fleetctl.fish, _fleetctl  # x";
-        assert_eq!(typed(text, "kubectl fleet"), expected);
+        assert_eq!(replace_program_name(text, "kubectl fleet"), expected);
     }
 
     /// Every command below `command` with its path.
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn no_line_of_an_example_is_so_long_that_it_is_wrapped() {
         let mut found = Vec::new();
-        all(&cli::tree(), "", &mut found);
+        all(&cli::command_tree(), "", &mut found);
         let runs = |line: &str| ["kubectl ", "fleetctl "].iter().any(|word| line.trim_start().starts_with(word));
         let long: Vec<(&String, &str)> = found
             .iter()

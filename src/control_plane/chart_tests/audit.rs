@@ -61,7 +61,7 @@ fn only_what_is_asked_again_and_again_is_left_out_of_the_record() {
 #[test]
 fn it_can_be_switched_off() {
     for chart in charts() {
-        let rendered = render_with(chart, None, &["apiserver.audit.enabled=false"], &placeholders());
+        let rendered = render_with(chart, None, &["apiserver.audit.enabled=false"], &placeholder_files());
         let (policy, pod) = parts(&rendered);
         assert_eq!((policy, flags(pod)), (None, Vec::new()), "{}", chart.line());
         assert!(!pod.to_string().contains("audit"), "{}", chart.line());

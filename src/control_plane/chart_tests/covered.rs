@@ -17,17 +17,17 @@ const SPREAD: &str = include_str!("../../../tests/packager/fixtures/control-plan
 fn inputs(chart: &Chart) -> Vec<RenderInput> {
     let has_replicas = chart.line() >= "v0.8".parse().unwrap();
     let presets = preset_names(chart).into_iter().map(|name| {
-        let preset = name.and_then(|name| presets().find(|preset| preset.name == name));
+        let preset = name.and_then(|name| embedded_presets().find(|preset| preset.name == name));
         preset.map_or("", |preset| preset.text)
     });
     let fixtures = [FULL, CLOUD, KEYS, KEYS_ADDRESSED, EXISTING_KEYS].into_iter().chain(has_replicas.then_some(SPREAD));
     presets
         .chain(fixtures)
         .map(|text| {
-            let tree = chart.values().file("fixture.yaml", text.as_bytes());
+            let tree = chart.values_builder().file("fixture.yaml", text.as_bytes());
             let tree = tree.build_checked(ControlPlaneValues::schema()).unwrap_or_else(|error| panic!("{error}"));
-            let values = tree.deserialize::<ControlPlaneValues>().unwrap().completed();
-            let mut input = input(chart, &values, &placeholders());
+            let values = tree.deserialize::<ControlPlaneValues>().unwrap().with_derived_values();
+            let mut input = input(chart, &values, &placeholder_files());
             let kind = &input.values["exposure"]["type"];
             if kind != "Auto" {
                 input.facts["exposure"]["type"] = kind.clone();
@@ -41,12 +41,12 @@ fn inputs(chart: &Chart) -> Vec<RenderInput> {
 fn every_branch_and_expression_of_the_templates_is_reached() {
     let (mut missing, mut reached) = (BTreeSet::new(), BTreeSet::new());
     for chart in charts() {
-        let mut coverage = Coverage::of(chart).unwrap();
+        let mut coverage = Coverage::from_chart(chart).unwrap();
         for input in inputs(chart) {
-            coverage.add(&input).unwrap_or_else(|error| panic!("{error}"));
+            coverage.add_input(&input).unwrap_or_else(|error| panic!("{error}"));
         }
-        missing.extend(coverage.missing());
-        reached.extend(coverage.reached());
+        missing.extend(coverage.format_unreached_sites());
+        reached.extend(coverage.format_reached_sites());
     }
     // What an older line inherits to a newer one may wait for that one's values.
     let never: Vec<&String> = missing.difference(&reached).collect();
@@ -68,7 +68,7 @@ fn what_the_fixtures_render_would_be_taken_by_a_server() {
     for chart in charts() {
         for input in inputs(chart) {
             let rendered = chart.render(&input).unwrap_or_else(|error| panic!("{error}"));
-            let found = crate::chart::inspect::lint::lint(chart, &rendered, chart.row().unwrap());
+            let found = crate::chart::inspect::lint::lint_objects(chart, &rendered, chart.version_row().unwrap());
             assert_eq!(found, [], "{}", chart.line());
         }
     }
@@ -87,7 +87,7 @@ fn rendered_anywhere() -> BTreeSet<ObjectRef> {
 #[test]
 fn what_any_line_renders_with_any_values_is_renderable_and_nothing_else() {
     let (name, namespace) = ("demo".parse().unwrap(), "fleet".parse().unwrap());
-    let renderable = super::super::charts::renderable(&name, &namespace);
+    let renderable = super::super::charts::renderable_control_plane(&name, &namespace);
     let rendered = rendered_anywhere();
     let missing: Vec<&ObjectRef> = rendered.iter().filter(|object| !renderable.contains(object)).collect();
     assert_eq!(missing, Vec::<&ObjectRef>::new());
@@ -111,7 +111,7 @@ fn what_any_line_renders_with_any_values_is_renderable_and_nothing_else() {
 
 #[test]
 fn the_renderable_objects_are_those_of_the_name_and_the_namespace() {
-    let of = |namespace: &str| super::super::charts::renderable(&"demo".parse().unwrap(), &namespace.parse().unwrap());
+    let of = |namespace: &str| super::super::charts::renderable_control_plane(&"demo".parse().unwrap(), &namespace.parse().unwrap());
     let other = of("elsewhere");
     assert!(of("fleet").iter().all(|object| !other.contains(object)));
 }

@@ -18,35 +18,35 @@ use serde_json::{Value, json};
 
 use super::values::{ControlPlaneValues, PkiSource};
 use crate::chart::values::proxy_ports;
-use crate::chart::{Chart, Kind, Object, RenderInput, Rendered, SetKind, presets, versions};
-use crate::pki::{Endpoint, Files, Lifetimes, Subject, ensure, placeholders};
+use crate::chart::{Chart, Kind, Object, RenderInput, Rendered, SetKind, embedded_presets, versions};
+use crate::pki::{Endpoint, Files, Lifetimes, Subject, ensure_key_set, placeholder_files};
 
 /// The chart of every line that has one, newest first.
 pub(super) fn charts() -> &'static [Chart] {
     static CHARTS: OnceLock<Vec<Chart>> = OnceLock::new();
     CHARTS.get_or_init(|| {
-        let lines = versions().rows().iter().filter(|row| row.charts.contains_key(&Kind::ControlPlane));
-        lines.map(|row| Chart::load(Kind::ControlPlane, row.version).unwrap()).collect()
+        let lines = embedded_versions().rows().iter().filter(|row| row.charts.contains_key(&Kind::ControlPlane));
+        lines.map(|row| Chart::load_embedded(Kind::ControlPlane, row.version).unwrap()).collect()
     })
 }
 
 /// The presets that a line can be installed with, and none. Replicas came with v0.8.
 pub(super) fn preset_names(chart: &Chart) -> Vec<Option<&'static str>> {
     let has_replicas = chart.line() >= "v0.8".parse().unwrap();
-    let names = presets().map(|preset| preset.name).filter(|name| !name.starts_with("agent"));
+    let names = embedded_presets().map(|preset| preset.name).filter(|name| !name.starts_with("agent"));
     std::iter::once(None).chain(names.filter(|name| has_replicas || *name != "ha").map(Some)).collect()
 }
 
 pub(super) fn values(chart: &Chart, preset: Option<&str>, sets: &[&str]) -> ControlPlaneValues {
-    let mut builder = chart.values();
-    if let Some(preset) = preset.and_then(|name| presets().find(|preset| preset.name == name)) {
+    let mut builder = chart.values_builder();
+    if let Some(preset) = preset.and_then(|name| embedded_presets().find(|preset| preset.name == name)) {
         builder = builder.file(preset.name, preset.text.as_bytes());
     }
     for set in sets {
         builder = builder.set(SetKind::Value, set);
     }
     let tree = builder.build_checked(ControlPlaneValues::schema()).unwrap_or_else(|error| panic!("{error}"));
-    tree.deserialize::<ControlPlaneValues>().unwrap().completed()
+    tree.deserialize::<ControlPlaneValues>().unwrap().with_derived_values()
 }
 
 pub(super) fn input(chart: &Chart, values: &ControlPlaneValues, pki: &Files) -> RenderInput {
@@ -55,12 +55,12 @@ pub(super) fn input(chart: &Chart, values: &ControlPlaneValues, pki: &Files) -> 
         values: serde_json::to_value(values).unwrap(),
         release: json!({
             "name": "demo", "namespace": "fleet", "line": chart.line().to_string(), "managedBy": "fleetctl",
-            "version": chart.row().unwrap().default.to_string(),
+            "version": chart.version_row().unwrap().default.to_string(),
         }),
         facts: json!({"server": (!is_awaited).then_some("https://10.0.0.1:32222"), "exposure": {
             "type": "NodePort", "host": "10.0.0.1", "port": 32222, "nodePort": values.exposure.node_port, "sans": [],
         }, "proxyPorts": proxy_ports(&values.proxy), "sans": values.exposure.extra_sans}),
-        pki: pki.expose().map(|(name, text)| (name.to_owned(), text.to_owned())).collect(),
+        pki: pki.expose_all().map(|(name, text)| (name.to_owned(), text.to_owned())).collect(),
     }
 }
 
@@ -74,7 +74,7 @@ pub(super) fn render(chart: &Chart, preset: Option<&'static str>) -> Arc<Rendere
     static CACHE: Mutex<Cache> = Mutex::new(BTreeMap::new());
     let mut cache = CACHE.lock().unwrap();
     let entry = cache.entry((chart.line().to_string(), preset));
-    entry.or_insert_with(|| Arc::new(render_with(chart, preset, &[], &placeholders()))).clone()
+    entry.or_insert_with(|| Arc::new(render_with(chart, preset, &[], &placeholder_files()))).clone()
 }
 
 pub(super) fn real_pki() -> Files {
@@ -86,7 +86,7 @@ pub(super) fn real_pki() -> Files {
         extra_sans: Vec::new(),
     };
     let now = jiff::Timestamp::from_second(1_800_000_000).unwrap();
-    ensure(&Files::new(), &subject, now, &Lifetimes::default()).unwrap().files
+    ensure_key_set(&Files::new(), &subject, now, &Lifetimes::default()).unwrap().files
 }
 
 /// Runs a check on every line with every preset; the text says which one it was.

@@ -15,10 +15,10 @@ const COMPONENTS: [(&str, &str, &str); 4] = [
 ];
 
 fn rendered(chart: &Chart, text: &str) -> Rendered {
-    let tree = chart.values().file("my.yaml", text.as_bytes());
+    let tree = chart.values_builder().file("my.yaml", text.as_bytes());
     let tree = tree.build_checked(ControlPlaneValues::schema()).unwrap_or_else(|error| panic!("{error}"));
-    let values = tree.deserialize::<ControlPlaneValues>().unwrap().completed();
-    let mut input = input(chart, &values, &placeholders());
+    let values = tree.deserialize::<ControlPlaneValues>().unwrap().with_derived_values();
+    let mut input = input(chart, &values, &placeholder_files());
     if let Some(kind) = text.split("type: ").nth(1).and_then(|rest| rest.split([',', '}', '\n']).next()) {
         input.facts["exposure"]["type"] = kind.into();
     }

@@ -14,10 +14,10 @@ use crate::install::recorded_use::RecordedUse;
 fn used(before: &[&str], now: &[&str], local: Option<&Value>) -> (Vec<String>, Vec<String>) {
     let release = recorded(&given("v0.8.0", before), json!({"cloud": {"accessKey": "hunter2"}}));
     let upgraded = package("v0.9.0", |values, chart| {
-        let values = values.recorded(&release.values_for(chart));
+        let values = values.with_recorded(&release.values_for(chart));
         now.iter().fold(values, |values, set| values.set(SetKind::Value, set))
     });
-    let used = RecordedUse::of(&upgraded, local, ORDINARY_VALUES);
+    let used = RecordedUse::from_package_values(&upgraded, local, ORDINARY_VALUES);
     (used.values.iter().map(ToString::to_string).collect(), used.unconfirmed.iter().map(ToString::to_string).collect())
 }
 
@@ -50,7 +50,7 @@ fn a_value_that_may_give_rights_is_used_only_where_this_machine_knows_it_or_is_g
         ("apiserver.audit.enabled=false", "apiserver.audit.enabled: the record has false"),
     ];
     for (set, refusal) in rights {
-        let local = given("v0.8.0", &[set]).given();
+        let local = given("v0.8.0", &[set]).given_values();
         let refused = |now: &[&str], local: Option<&Value>| used(&[set], now, local).1;
         assert_eq!(refused(&[], None), [refusal]);
         assert_eq!(refused(&[], Some(&json!({}))), [refusal], "another machine has installed");

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{charts, containers, pods, render_with};
 use crate::chart::patch::Patches;
 use crate::chart::values::{ImageLock, still_locked};
-use crate::chart::versions::select::{Request, select};
+use crate::chart::versions::select::{Request, select_row};
 use crate::chart::{Chart, Kind, SetKind, ValuesBuilder, versions};
 use crate::control_plane::charts::SECRET_VALUES;
 use crate::control_plane::values::ControlPlaneValues;
@@ -19,10 +19,10 @@ use crate::install::recorded_values::{RecordedRelease, ValuesForgotten, next_ver
 use crate::install::release_spec::{Package, load_chart};
 use crate::inventory::{Item, Origin, Phase, Policy, Record, Release};
 use crate::k8s::ObjectRef;
-use crate::pki::placeholders;
+use crate::pki::placeholder_files;
 
 pub(super) fn package(version: &str, lay: impl FnOnce(ValuesBuilder, &Chart) -> ValuesBuilder) -> Package {
-    let selection = select(versions(), Request { version: Some(version), ..Request::default() }).unwrap();
+    let selection = select_row(embedded_versions(), Request { version: Some(version), ..Request::default() }).unwrap();
     let chart = load_chart(Kind::ControlPlane, &selection).unwrap();
     let values = lay(chart.values_of(&selection.version), &chart);
     let tree = values.build(ControlPlaneValues::schema).unwrap_or_else(|problems| panic!("{problems}"));
@@ -34,15 +34,15 @@ pub(super) fn given(version: &str, sets: &[&str]) -> Package {
 }
 
 pub(super) fn recorded(package: &Package, secrets: Value) -> RecordedRelease {
-    let release = package.release(BTreeMap::new());
+    let release = package.build_release(BTreeMap::new());
     RecordedRelease { version: release.version, phase: Phase::Installed, values: release.values, secrets }
 }
 
 /// Returns the values of `before` that an install of `now` would reset, a clause each.
 fn forgotten(before: &Package, secrets: Value, now: &Package) -> Vec<String> {
-    let release = before.release(BTreeMap::new());
-    let found = ValuesForgotten::compare(now, &release, &recorded(before, secrets));
-    found.map(|found| found.clauses()).unwrap_or_default()
+    let release = before.build_release(BTreeMap::new());
+    let found = ValuesForgotten::compare_release(now, &release, &recorded(before, secrets));
+    found.map(|found| found.format_clauses()).unwrap_or_default()
 }
 
 const GIVEN: [&str; 12] = [
@@ -64,15 +64,15 @@ const GIVEN: [&str; 12] = [
 fn twelve_values_are_all_remembered_through_every_line() {
     let before = given("v0.6.1", &GIVEN);
     let mut release = recorded(&before, json!({}));
-    for _ in 1..versions().rows().len() {
-        let next = next_version(versions(), &release.version).unwrap();
-        let upgraded = package(&next, |values, chart| values.recorded(&release.values_for(chart)));
+    for _ in 1..embedded_versions().rows().len() {
+        let next = next_version(embedded_versions(), &release.version).unwrap();
+        let upgraded = package(&next, |values, chart| values.with_recorded(&release.values_for(chart)));
         assert_eq!(forgotten(&before, json!({}), &upgraded), Vec::<String>::new(), "{next}");
-        assert_eq!(upgraded.given(), before.given(), "{next}");
+        assert_eq!(upgraded.given_values(), before.given_values(), "{next}");
         assert_eq!(forgotten(&before, json!({}), &given(&next, &[])).len(), GIVEN.len(), "{next}");
         release = recorded(&upgraded, json!({}));
     }
-    assert_eq!(next_version(versions(), &release.version).as_deref(), Some(&*release.version), "the newest stays");
+    assert_eq!(next_version(embedded_versions(), &release.version).as_deref(), Some(&*release.version), "the newest stays");
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_null_takes_back_what_was_recorded_and_brings_the_default() {
     let release = recorded(&before, json!({}));
     let sets = ["nodeSelector=null", "scheduler.replicas=null", "exposure.host=null", "namespace.podSecurity=null"];
     let again = package("v0.8.0", |values, chart| {
-        let values = values.recorded(&release.values_for(chart));
+        let values = values.with_recorded(&release.values_for(chart));
         sets.iter().fold(values, |values, set| values.set(SetKind::Value, set))
     });
     assert_eq!(again.tree().to_json(), given("v0.8.0", &[]).tree().to_json());
@@ -114,7 +114,7 @@ fn the_tag_that_chose_a_version_does_not_choose_the_next_one() {
     let before = given("v0.6.1", &["scheduler.image.tag=v0.6.1"]);
     assert_eq!(forgotten(&before, json!({}), &given("v0.7.1", &[])), Vec::<String>::new());
     let release = recorded(&before, json!({}));
-    let upgraded = package("v0.7.1", |values, chart| values.recorded(&release.values_for(chart)));
+    let upgraded = package("v0.7.1", |values, chart| values.with_recorded(&release.values_for(chart)));
     assert_eq!(upgraded.tree().to_json()["scheduler"]["image"]["tag"], "v0.7.1");
     // Another one is the user's own.
     let before = given("v0.6.1", &["scheduler.image.tag=v0.6.2"]);
@@ -129,15 +129,15 @@ fn images_that_were_locked_bring_no_older_line_with_them_and_stay_locked() {
             charts().iter().find(|chart| version.starts_with(&chart.line().to_string())).unwrap(),
             None,
             &[],
-            &placeholders(),
+            &placeholder_files(),
         );
         let images: BTreeMap<String, String> = pods(&images)
             .iter()
             .flat_map(|(_, pod)| containers(pod))
             .map(|container| (container["image"].as_str().unwrap().to_owned(), digest(digit)))
             .collect();
-        let lock = ImageLock::read("images.lock", json!({"images": images}).to_string().as_bytes()).unwrap();
-        lock.apply(values).unwrap_or_else(|problems| panic!("{problems}"))
+        let lock = ImageLock::parse_lock("images.lock", json!({"images": images}).to_string().as_bytes()).unwrap();
+        lock.apply_digests(values).unwrap_or_else(|problems| panic!("{problems}"))
     };
     let before = package("v0.8.0", |values, _| lock(values, "v0.8.0", "a"));
     let tags = |package: &Package| {
@@ -149,16 +149,16 @@ fn images_that_were_locked_bring_no_older_line_with_them_and_stay_locked() {
     let release = recorded(&before, json!({}));
     let over = |next: &str, chart: &Chart| release.values_for_version(chart, &next.parse().unwrap());
     // The same version keeps its lock, and a later one wins over it.
-    let again = package("v0.8.0", |values, chart| values.recorded(&over("v0.8.0", chart).0));
+    let again = package("v0.8.0", |values, chart| values.with_recorded(&over("v0.8.0", chart).0));
     assert_eq!(tags(&again), tags(&before));
-    let later = package("v0.8.0", |values, chart| lock(values.recorded(&over("v0.8.0", chart).0), "v0.8.0", "b"));
+    let later = package("v0.8.0", |values, chart| lock(values.with_recorded(&over("v0.8.0", chart).0), "v0.8.0", "b"));
     assert!(tags(&later).iter().all(|tag| tag.ends_with(&digest("b"))));
     // Of the next line's images those that are other ones have no digest before there is a lock of them.
     let mut unlocked = Vec::new();
     let next = package("v0.9.0", |values, chart| {
         let (recorded, found) = over("v0.9.0", chart);
         unlocked = found;
-        let values = values.recorded(&recorded);
+        let values = values.with_recorded(&recorded);
         let problems = still_locked(&values, &unlocked).unwrap_err();
         assert_eq!(problems.0.len(), unlocked.len(), "{problems}");
         values
@@ -167,7 +167,7 @@ fn images_that_were_locked_bring_no_older_line_with_them_and_stay_locked() {
     assert_eq!(tags(&next)[..3], tags(&before)[..3], "the API server and its store are the same in both");
     assert_eq!(tags(&next)[3], "v0.9.0");
     let locked = package("v0.9.0", |values, chart| {
-        let values = lock(values.recorded(&over("v0.9.0", chart).0), "v0.9.0", "b");
+        let values = lock(values.with_recorded(&over("v0.9.0", chart).0), "v0.9.0", "b");
         still_locked(&values, &unlocked).unwrap_or_else(|problems| panic!("{problems}"));
         values
     });
@@ -181,14 +181,14 @@ fn a_secret_is_recorded_nowhere_and_forgotten_like_any_other_value() {
     let canary = r#"{"auths":{"registry.example.com":{"auth":"Y2FuYXJ5OmNhbmFyeQ=="}}}"#;
     let set = |values: ValuesBuilder, _: &Chart| values.flag("--x", "registryCredentials", canary);
     let before = package("v0.6.1", set);
-    let release = before.release(BTreeMap::new());
+    let release = before.build_release(BTreeMap::new());
     assert!(!serde_json::to_string(&release).unwrap().contains("Y2FuYXJ5"), "{release:?}");
     let secrets = json!({"registryCredentials": canary});
     let found = forgotten(&before, secrets.clone(), &given("v0.6.1", &[]));
     assert_eq!(found, ["registryCredentials: (a secret), would become unset"]);
     let kept = recorded(&before, secrets.clone());
     assert!(!format!("{kept:?}").contains("Y2FuYXJ5"));
-    let again = package("v0.6.1", |values, chart| values.recorded(&kept.values_for(chart)));
+    let again = package("v0.6.1", |values, chart| values.with_recorded(&kept.values_for(chart)));
     assert_eq!(forgotten(&before, secrets, &again), Vec::<String>::new());
     assert_eq!(again.tree().to_json()["registryCredentials"], canary);
 }
@@ -199,30 +199,30 @@ fn a_record_without_values_is_compared_by_their_digest() {
     let release = Release {
         values: None,
         facts: [("etcdMembers".to_owned(), "1".to_owned())].into(),
-        ..before.release(BTreeMap::new())
+        ..before.build_release(BTreeMap::new())
     };
     let kept = RecordedRelease { values: None, ..recorded(&before, json!({})) };
-    assert_eq!(ValuesForgotten::compare(&before, &release, &kept), None);
-    let refused = ValuesForgotten::compare(&given("v0.6.1", &[]), &release, &kept).unwrap();
-    assert_eq!(refused.clauses(), ["etcdMembers is 1"]);
+    assert_eq!(ValuesForgotten::compare_release(&before, &release, &kept), None);
+    let refused = ValuesForgotten::compare_release(&given("v0.6.1", &[]), &release, &kept).unwrap();
+    assert_eq!(refused.format_clauses(), ["etcdMembers is 1"]);
 }
 
 #[test]
 fn patches_that_are_not_given_again_are_forgotten() {
     let before = given("v0.6.1", &[]);
     let facts = BTreeMap::from([("patches".to_owned(), "web.yaml sha256:0".to_owned())]);
-    let release = before.release(facts);
-    let compare = |now: &Package| ValuesForgotten::compare(now, &release, &recorded(&before, json!({})));
-    assert_eq!(compare(&before).unwrap().clauses(), ["patches: web.yaml sha256:0, would become unset"]);
+    let release = before.build_release(facts);
+    let compare = |now: &Package| ValuesForgotten::compare_release(now, &release, &recorded(&before, json!({})));
+    assert_eq!(compare(&before).unwrap().format_clauses(), ["patches: web.yaml sha256:0, would become unset"]);
     let patch = "kind: Deployment\nmetadata: {name: apiserver}\nspec: {minReadySeconds: 5}\n";
-    let patches = Patches::read([("web.yaml".to_owned(), Ok(patch.as_bytes().to_vec()))]).unwrap();
+    let patches = Patches::read_patch_files([("web.yaml".to_owned(), Ok(patch.as_bytes().to_vec()))]).unwrap();
     assert_eq!(compare(&given("v0.6.1", &[]).with_patches(patches)), None);
 }
 
 #[test]
 fn name_and_version_are_no_values() {
     let before = given("v0.6.1", &["name=demo", "version=v0.6.1"]);
-    assert_eq!(before.given(), json!({}));
+    assert_eq!(before.given_values(), json!({}));
 }
 
 #[tokio::test]
@@ -238,8 +238,8 @@ async fn only_secrets_of_the_inventory_are_read() {
     let client = Client::new(tower::service_fn(serve), "fleet");
     let before = given("v0.6.1", &[]);
     let owner = before.owner();
-    let mut record = Record::new(&owner, "u".into(), before.release(BTreeMap::new()));
-    RecordedRelease::of(&record, &client, &SECRET_VALUES).await.unwrap();
+    let mut record = Record::new(&owner, "u".into(), before.build_release(BTreeMap::new()));
+    RecordedRelease::from_record(&record, &client, &SECRET_VALUES).await.unwrap();
     assert_eq!(asked.load(Ordering::SeqCst), 0);
     record.inventory.push(Item {
         object: ObjectRef {
@@ -254,6 +254,6 @@ async fn only_secrets_of_the_inventory_are_read() {
         digest: String::new(),
         fields: 0,
     });
-    RecordedRelease::of(&record, &client, &SECRET_VALUES).await.unwrap();
+    RecordedRelease::from_record(&record, &client, &SECRET_VALUES).await.unwrap();
     assert_eq!(asked.load(Ordering::SeqCst), 1);
 }

@@ -85,7 +85,7 @@ fn keys_of_others_and_keys_made_in_the_cluster_are_rendered_nowhere_and_reach_th
 #[test]
 fn who_makes_keys_may_read_and_write_them_and_no_other_secret() {
     for chart in charts() {
-        let rendered = render_with(chart, None, &["pki.source=InCluster"], &placeholders());
+        let rendered = render_with(chart, None, &["pki.source=InCluster"], &placeholder_files());
         let role = rendered.objects.iter().find(|object| object.kind() == "Role").unwrap();
         let secrets: BTreeSet<&str> = SECRET_ENTRIES.iter().map(|entry| entry.secret).collect();
         for rule in role.json["rules"].as_array().unwrap() {
@@ -194,7 +194,7 @@ fn metrics_are_read_by_those_who_are_named_and_by_nobody_else() {
     let peer = "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.team=watch";
     for chart in charts() {
         let opened = |sets: &[&str]| -> Vec<Value> {
-            let rendered = render_with(chart, None, sets, &placeholders());
+            let rendered = render_with(chart, None, sets, &placeholder_files());
             let policies = rendered.objects.iter().filter(|object| object.kind() == "NetworkPolicy");
             let rules = policies.filter_map(|object| object.json["spec"]["ingress"].as_array().cloned()).flatten();
             rules.filter(|rule| rule.to_string().contains("8080")).collect()
@@ -217,7 +217,7 @@ fn dns_and_the_cloud_are_reached_where_it_is_said_and_nowhere_else() {
         let reached = |sets: &[&str]| -> Vec<Value> {
             let mut given = values(chart, None, sets);
             given.cloud.access_key = Some(SecretValue("{}".to_owned()));
-            let rendered = chart.render(&input(chart, &given, &placeholders())).unwrap();
+            let rendered = chart.render(&input(chart, &given, &placeholder_files())).unwrap();
             let policies = rendered.objects.iter().filter(|object| object.kind() == "NetworkPolicy");
             let rules = policies.filter_map(|object| object.json["spec"]["egress"].as_array().cloned()).flatten();
             let is_outside = |rule: &Value| rule.to_string().contains(":53,") || rule.to_string().contains(":443,");
@@ -261,7 +261,7 @@ fn the_cloud_s_key_is_mounted_when_it_is_given_and_only_then() {
         assert!(!plain.objects.iter().any(|object| object.name() == "fleet-cloud-credentials"));
         let mut given = values(chart, None, &["cloud.projectId=p-1"]);
         given.cloud.access_key = Some(SecretValue("{\"CANARY\": 1}".to_owned()));
-        let rendered = chart.render(&input(chart, &given, &placeholders())).unwrap();
+        let rendered = chart.render(&input(chart, &given, &placeholder_files())).unwrap();
         assert_eq!(secret_data(secret(&rendered, "fleet-cloud-credentials"))["access-key.json"], "{\"CANARY\": 1}");
         let holders: Vec<String> = rendered
             .objects
@@ -280,7 +280,7 @@ fn registry_credentials_become_the_pull_secret_of_every_pod() {
     for chart in charts() {
         let mut given = values(chart, None, &["imagePullSecrets[0].name=other"]);
         given.registry_credentials = Some(SecretValue("{\"auths\": \"CANARY\"}".to_owned()));
-        let rendered = chart.render(&input(chart, &given, &placeholders())).unwrap();
+        let rendered = chart.render(&input(chart, &given, &placeholder_files())).unwrap();
         let made = secret(&rendered, "fleet-registry");
         assert_eq!(made.json["type"], "kubernetes.io/dockerconfigjson");
         assert_eq!(secret_data(made)[".dockerconfigjson"], "{\"auths\": \"CANARY\"}");

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::admission::{WEBHOOK_PLUGINS, is_disabled};
-use crate::api::values::pod_values::current;
-use crate::chart::testing::usage::usage;
+use crate::api::values::pod_values::assert_file_current;
+use crate::chart::testing::usage::compare_usage;
 use crate::chart::values::written_schema;
 use crate::pki::secrets::{KEPT_SECRET, SECRET_ENTRIES};
 
@@ -29,7 +29,7 @@ fn the_key_set_can_be_read_back_from_the_secrets() {
 fn every_image_comes_from_the_mirror_when_there_is_one() {
     for chart in charts() {
         let sets = ["imageRegistry=mirror.example:5000", "imagePullPolicy=Always"];
-        let rendered = render_with(chart, Some("airgap"), &sets, &placeholders());
+        let rendered = render_with(chart, Some("airgap"), &sets, &placeholder_files());
         for (object, pod) in pods(&rendered) {
             for container in containers(pod) {
                 let image = container["image"].as_str().unwrap();
@@ -50,7 +50,7 @@ fn images_are_those_of_the_table() {
                 containers(pod).map(|container| container["image"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
             })
             .collect();
-        let table = &chart.row().unwrap().images;
+        let table = &chart.version_row().unwrap().images;
         let expected: BTreeSet<String> = ["etcd", "apiserver", "controllerManager", "scheduler"]
             .map(|name| format!("{}:{}", table[name].repository, table[name].tag))
             .into();
@@ -156,7 +156,7 @@ fn an_alarm_takes_no_member_of_etcd_away_from_those_who_could_end_it() {
 #[test]
 fn replicas_that_need_a_node_each_are_replaced_without_one_more() {
     let strategies = |chart: &Chart, preset, sets: &[&str]| -> Vec<Value> {
-        let rendered = render_with(chart, preset, sets, &placeholders());
+        let rendered = render_with(chart, preset, sets, &placeholder_files());
         let deployments = rendered.objects.iter().filter(|object| object.kind() == "Deployment");
         deployments.map(|object| object.json["spec"]["strategy"]["rollingUpdate"].clone()).collect()
     };
@@ -179,7 +179,7 @@ fn replicas_that_need_a_node_each_are_replaced_without_one_more() {
 fn a_single_replica_keeps_its_successor_from_no_node() {
     for chart in charts().iter().filter(|chart| preset_names(chart).contains(&Some("ha"))) {
         let apart = |preset, sets: &[&str]| -> Vec<bool> {
-            let rendered = render_with(chart, preset, sets, &placeholders());
+            let rendered = render_with(chart, preset, sets, &placeholder_files());
             let workloads =
                 rendered.objects.iter().filter(|object| ["Deployment", "StatefulSet"].contains(&object.kind()));
             let required =
@@ -210,7 +210,7 @@ fn an_api_server_that_has_to_go_serves_on_where_others_take_over() {
 fn replicas_are_refused_by_lines_that_do_not_know_them() {
     let old = charts().iter().filter(|chart| chart.line() < "v0.8".parse().unwrap());
     for chart in old {
-        let builder = chart.values().set(SetKind::Value, "etcd.replicas=3");
+        let builder = chart.values_builder().set(SetKind::Value, "etcd.replicas=3");
         let error = builder.build_checked(ControlPlaneValues::schema()).unwrap_err().to_string();
         assert!(error.contains("v0.8"), "{error}");
     }
@@ -243,7 +243,7 @@ fn flow_control_is_of_a_version_that_the_hosted_api_server_serves() {
 fn further_arguments_come_last() {
     for chart in charts() {
         let sets = ["apiserver.extraArgs={--v=4}", "etcd.extraArgs={--log-level=debug}"];
-        let rendered = render_with(chart, None, &sets, &placeholders());
+        let rendered = render_with(chart, None, &sets, &placeholder_files());
         for (object, pod) in pods(&rendered) {
             let command = pod["containers"][0]["command"].as_array();
             let last = command.and_then(|command| command.last()).and_then(Value::as_str);
@@ -260,7 +260,7 @@ fn further_arguments_come_last() {
 fn admission_webhooks_are_called_only_where_a_value_says_so() {
     for chart in charts() {
         for (sets, is_called) in [(&[][..], false), (&["apiserver.allowAdmissionWebhooks=true"][..], true)] {
-            let rendered = render_with(chart, None, sets, &placeholders());
+            let rendered = render_with(chart, None, sets, &placeholder_files());
             let (_, pod) = pods(&rendered).into_iter().find(|(object, _)| object.name() == "apiserver").unwrap();
             let command: Vec<&str> =
                 pod["containers"][0]["command"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
@@ -277,7 +277,7 @@ fn the_service_carries_the_port_that_was_asked_for() {
     for chart in charts() {
         let ports = |preset, sets: &[&str], kind: &str| {
             let values = values(chart, preset, sets);
-            let mut input = input(chart, &values, &placeholders());
+            let mut input = input(chart, &values, &placeholder_files());
             input.facts["exposure"]["type"] = json!(kind);
             let rendered = chart.render(&input).unwrap();
             let service = rendered.objects.iter().find(|o| o.kind() == "Service" && o.name() == "apiserver").unwrap();
@@ -293,7 +293,7 @@ fn the_service_carries_the_port_that_was_asked_for() {
 #[test]
 fn templates_and_schema_know_the_same_values() {
     for chart in charts() {
-        let usage = usage(chart, &ControlPlaneValues::schema()).unwrap();
+        let usage = compare_usage(chart, &ControlPlaneValues::schema()).unwrap();
         assert_eq!(usage.unknown, [""; 0], "{}", chart.line());
         // These decide what the program does before it renders.
         assert_eq!(
@@ -326,7 +326,7 @@ fn values_out_of_bounds_are_refused() {
         "etcd.image.digest=x",
     ] {
         let chart = &charts()[0];
-        let builder = chart.values().set(SetKind::Value, wrong);
+        let builder = chart.values_builder().set(SetKind::Value, wrong);
         assert!(builder.build_checked(ControlPlaneValues::schema()).is_err(), "{wrong}");
     }
 }
@@ -335,7 +335,7 @@ fn values_out_of_bounds_are_refused() {
 fn the_schema_beside_the_presets_is_current() {
     let schema = written_schema(ControlPlaneValues::schema(), Kind::ControlPlane);
     let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
-    current("control-plane.schema.json", &text);
+    assert_file_current("control-plane.schema.json", &text);
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub struct Decision {
 }
 
 /// Decides `exposure.type: Auto`; any other type stands.
-pub fn decide(exposure: &ExposureValues, nodes: &[NodeFacts]) -> Decision {
+pub fn decide_exposure(exposure: &ExposureValues, nodes: &[NodeFacts]) -> Decision {
     if exposure.kind != ExposureType::Auto {
         return Decision { kind: exposure.kind, why: "as `exposure.type` says".to_owned() };
     }
@@ -131,7 +131,7 @@ pub fn rendered_node_port(kind: ExposureType, exposure: &ExposureValues, known: 
 }
 
 /// The kind of exposure to expect before the cluster is known.
-pub fn expected(exposure: &ExposureValues) -> ExposureType {
+pub fn expected_exposure_type(exposure: &ExposureValues) -> ExposureType {
     if exposure.kind == ExposureType::Auto { ExposureType::NodePort } else { exposure.kind }
 }
 
@@ -139,7 +139,7 @@ pub fn expected(exposure: &ExposureValues) -> ExposureType {
 ///
 /// The host of an earlier install is kept while it is still an address of the cluster, so that a second install changes
 /// no kubeconfig.
-pub fn endpoint(
+pub fn find_endpoint(
     kind: ExposureType,
     exposure: &ExposureValues,
     service: &Service,
@@ -178,7 +178,7 @@ pub fn endpoint(
             (vec![address], own_port)
         }
     };
-    Ok(Endpoint { found_node_port, ..assemble(kind, exposure, found, port, known) })
+    Ok(Endpoint { found_node_port, ..assemble_endpoint(kind, exposure, found, port, known) })
 }
 
 /// Returns the endpoint that values alone decide, for rendering without a cluster.
@@ -195,11 +195,11 @@ pub fn endpoint_from_values(exposure: &ExposureValues) -> Result<Endpoint, &'sta
     };
     match missing {
         Some(path) => Err(path),
-        None => Ok(assemble(exposure.kind, exposure, Vec::new(), port.unwrap_or(443), &Known::default())),
+        None => Ok(assemble_endpoint(exposure.kind, exposure, Vec::new(), port.unwrap_or(443), &Known::default())),
     }
 }
 
-fn assemble(
+fn assemble_endpoint(
     kind: ExposureType,
     exposure: &ExposureValues,
     mut found: Vec<String>,
@@ -221,7 +221,7 @@ fn assemble(
 }
 
 /// An endpoint before anything is known, for renderings of which only the shape matters.
-pub fn unknown(kind: ExposureType) -> Endpoint {
+pub fn unknown_endpoint(kind: ExposureType) -> Endpoint {
     Endpoint {
         kind,
         host: "decided-at-install.invalid".to_owned(),
@@ -287,7 +287,7 @@ pub(in crate::control_plane) mod tests {
     fn auto_is_a_load_balancer_only_where_a_node_names_a_cloud() {
         let auto = exposure(json!({}));
         assert_eq!(decide(&auto, &[node("a", "", &[])]).kind, ExposureType::NodePort);
-        let decision = decide(&auto, &[node("a", "aws:///x/i-1", &[])]);
+        let decision = decide_exposure(&auto, &[node("a", "aws:///x/i-1", &[])]);
         assert_eq!(decision.kind, ExposureType::LoadBalancer);
         assert!(decision.why.contains("`aws`"), "{decision:?}");
         assert_eq!(
@@ -301,7 +301,7 @@ pub(in crate::control_plane) mod tests {
         let service =
             service(json!({"metadata": {"name": "apiserver"}, "spec": {"ports": [{"port": 443, "nodePort": 31234}]}}));
         let nodes = [node("b", "", &["10.0.0.2"]), node("a", "", &["10.0.0.1"])];
-        let found = endpoint(
+        let found = find_endpoint(
             ExposureType::NodePort,
             &exposure(json!({"extraSANs": ["x.example"]})),
             &service,
@@ -312,14 +312,14 @@ pub(in crate::control_plane) mod tests {
         assert_eq!((found.url().as_str(), found.node_port), ("https://10.0.0.1:31234", None));
         assert_eq!(found.sans, ["10.0.0.1", "10.0.0.2", "x.example"]);
         let agents = exposure(json!({"agentEndpoint": "[fd00::1]:443"}));
-        let found = endpoint(ExposureType::NodePort, &agents, &service, &nodes, &Known::default()).unwrap();
+        let found = find_endpoint(ExposureType::NodePort, &agents, &service, &nodes, &Known::default()).unwrap();
         assert!(found.sans.iter().any(|name| name == "fd00::1"), "{found:?}");
         let known = |host: &str| Known { host: Some(host.to_owned()), node_port: None };
         let kept =
-            endpoint(ExposureType::NodePort, &exposure(json!({})), &service, &nodes, &known("10.0.0.2")).unwrap();
+            find_endpoint(ExposureType::NodePort, &exposure(json!({})), &service, &nodes, &known("10.0.0.2")).unwrap();
         assert_eq!(kept.host, "10.0.0.2");
         let gone =
-            endpoint(ExposureType::NodePort, &exposure(json!({})), &service, &nodes, &known("10.0.0.9")).unwrap();
+            find_endpoint(ExposureType::NodePort, &exposure(json!({})), &service, &nodes, &known("10.0.0.9")).unwrap();
         assert_eq!(gone.host, "10.0.0.1");
     }
 
@@ -336,7 +336,7 @@ pub(in crate::control_plane) mod tests {
         let service =
             service(json!({"metadata": {"name": "apiserver"}, "spec": {"ports": [{"port": 443, "nodePort": 31234}]}}));
         let nodes = [node("a", "", &["10.0.0.1"])];
-        let found = endpoint(ExposureType::NodePort, &exposure(json!({})), &service, &nodes, &known).unwrap();
+        let found = find_endpoint(ExposureType::NodePort, &exposure(json!({})), &service, &nodes, &known).unwrap();
         assert_eq!((found.url().as_str(), found.node_port), ("https://10.0.0.1:31234", Some(31234)));
     }
 
@@ -355,7 +355,7 @@ pub(in crate::control_plane) mod tests {
             "https://192.0.2.7:443"
         );
         let hosted = exposure(json!({"type": "LoadBalancer", "host": "api.example", "port": 8443}));
-        let found = endpoint(hosted.kind, &hosted, &pending, &[], &Known::default()).unwrap();
+        let found = find_endpoint(hosted.kind, &hosted, &pending, &[], &Known::default()).unwrap();
         assert_eq!(
             (found.url().as_str(), found.sans.as_slice()),
             ("https://api.example:8443", &["api.example".to_owned()][..])

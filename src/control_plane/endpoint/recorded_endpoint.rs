@@ -26,7 +26,7 @@ pub(in crate::control_plane) fn recorded_node_port(facts: &BTreeMap<String, Stri
 }
 
 /// Builds the facts of a record about the endpoint of the API.
-pub(in crate::control_plane) fn facts(endpoint: &Endpoint) -> BTreeMap<String, String> {
+pub(in crate::control_plane) fn endpoint_facts(endpoint: &Endpoint) -> BTreeMap<String, String> {
     let mut facts = BTreeMap::from([
         ("exposure".to_owned(), format!("{:?}", endpoint.kind)),
         ("server".to_owned(), endpoint.url()),
@@ -40,7 +40,7 @@ pub(in crate::control_plane) fn facts(endpoint: &Endpoint) -> BTreeMap<String, S
 
 /// The warning where an earlier install, by the facts of its record, gave agents and kubeconfigs another address. `name` is
 /// the control plane's.
-pub(in crate::control_plane) fn moved(
+pub(in crate::control_plane) fn moved_endpoint_warning(
     recorded: &BTreeMap<String, String>,
     endpoint: &Endpoint,
     exposure: &ExposureValues,
@@ -52,10 +52,10 @@ pub(in crate::control_plane) fn moved(
     let (host, port) = (host_of(address), address.rsplit_once(':').map_or("443", |(_, port)| port));
     let mut keep = Vec::new();
     if host != endpoint.host {
-        keep.push(Flag::set("exposure.host", host));
+        keep.push(Flag::set_value("exposure.host", host));
     }
     if port != endpoint.port.to_string() {
-        keep.push(Flag::set("exposure.port", port));
+        keep.push(Flag::set_value("exposure.port", port));
     }
     // Agents that have an address of their own do not call this one.
     let agents_call_it = exposure.agent_endpoint.is_none();
@@ -68,11 +68,11 @@ pub(in crate::control_plane) fn moved(
     .flags(keep)
     .text(", else run ");
     if agents_call_it {
-        let install = Command::at(Place::Context("WORKLOAD"), Action::Install(Subject::Agent("CLUSTER".to_owned())));
+        let install = Command::at_place(Place::Context("WORKLOAD"), Action::Install(Subject::Agent("CLUSTER".to_owned())));
         advice =
-            advice.command(install.with(Flag::ControlPlane(name.to_owned()))).text(" for each workload cluster, and ");
+            advice.command(install.with_flag(Flag::ControlPlane(name.to_owned()))).text(" for each workload cluster, and ");
     }
-    let kubeconfig = Command::here(Action::Kubeconfig(name.to_owned()));
+    let kubeconfig = Command::at_run_place(Action::Kubeconfig(name.to_owned()));
     Some(advice.command(kubeconfig).text(" wherever else a kubeconfig is"))
 }
 
@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
     use crate::control_plane::endpoint::exposure::tests::{exposure, node, service};
-    use crate::control_plane::endpoint::exposure::{Known, endpoint};
+    use crate::control_plane::endpoint::exposure::{Known, find_endpoint};
 
     #[test]
     fn the_node_port_of_an_earlier_install_is_recorded_by_its_url_where_nothing_else_says_it() {
@@ -116,12 +116,12 @@ mod tests {
     fn behind(kind: ExposureType, value: serde_json::Value) -> Endpoint {
         let service = service(json!({"metadata": {"name": "apiserver"},
             "spec": {"clusterIP": "10.96.0.9", "ports": [{"port": 443, "nodePort": 31234}]}}));
-        endpoint(kind, &exposure(value), &service, &[node("a", "", &["10.0.0.1"])], &Known::default()).unwrap()
+        find_endpoint(kind, &exposure(value), &service, &[node("a", "", &["10.0.0.1"])], &Known::default()).unwrap()
     }
 
     #[test]
     fn a_node_port_that_the_url_does_not_say_is_recorded_and_taken_back() {
-        let facts = |value| facts(&behind(ExposureType::NodePort, value));
+        let facts = |value| endpoint_facts(&behind(ExposureType::NodePort, value));
         for front in [json!({"port": 443}), json!({"host": "api.example", "port": 443}), json!({"port": 31000})] {
             let recorded = facts(front);
             assert_eq!((recorded["nodePort"].as_str(), recorded_node_port(&recorded)), ("31234", Some(31234)));
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(recorded.keys().collect::<Vec<_>>(), ["exposure", "host", "server"]);
         assert_eq!(recorded_node_port(&recorded), Some(31234));
         // Any Service may have one; here nobody calls it.
-        let inside = super::facts(&behind(ExposureType::ClusterIp, json!({})));
+        let inside = super::endpoint_facts(&behind(ExposureType::ClusterIp, json!({})));
         assert_eq!((inside.get("nodePort"), recorded_node_port(&inside)), (None, None));
     }
 
@@ -140,24 +140,24 @@ mod tests {
         let told = |server: &str, value: serde_json::Value| {
             let recorded = BTreeMap::from([("server".to_owned(), server.to_owned())]);
             let endpoint = behind(ExposureType::NodePort, value.clone());
-            moved(&recorded, &endpoint, &exposure(value), "demo").unwrap_or_default()
+            moved_endpoint_warning(&recorded, &endpoint, &exposure(value), "demo").unwrap_or_default()
         };
         assert_eq!(told("https://10.0.0.1:31234", json!({})), Remedy::default());
         let host = told("https://10.0.0.2:31234", json!({}));
         let change = "changes from https://10.0.0.2:31234 to https://10.0.0.1:31234: agents and kubeconfigs";
-        assert!(host.words().contains(change), "{host:?}");
-        assert_eq!(host.lone_flags(), [&Flag::set("exposure.host", "10.0.0.2")]);
-        let install = Command::at(Place::Context("WORKLOAD"), Action::Install(Subject::Agent("CLUSTER".to_owned())));
-        let install = install.with(Flag::ControlPlane("demo".to_owned()));
-        assert_eq!(host.commands(), [&install, &Command::here(Action::Kubeconfig("demo".to_owned()))]);
+        assert!(host.joined_text().contains(change), "{host:?}");
+        assert_eq!(host.lone_flags(), [&Flag::set_value("exposure.host", "10.0.0.2")]);
+        let install = Command::at_place(Place::Context("WORKLOAD"), Action::Install(Subject::Agent("CLUSTER".to_owned())));
+        let install = install.with_flag(Flag::ControlPlane("demo".to_owned()));
+        assert_eq!(host.commands(), [&install, &Command::at_run_place(Action::Kubeconfig("demo".to_owned()))]);
         let both = told("https://[fd00::2]:443", json!({}));
-        assert_eq!(both.lone_flags(), [&Flag::set("exposure.host", "fd00::2"), &Flag::set("exposure.port", "443")]);
+        assert_eq!(both.lone_flags(), [&Flag::set_value("exposure.host", "fd00::2"), &Flag::set_value("exposure.port", "443")]);
         let port = told("https://10.0.0.1:31234", json!({"port": 443}));
-        assert_eq!(port.lone_flags(), [&Flag::set("exposure.port", "31234")]);
+        assert_eq!(port.lone_flags(), [&Flag::set_value("exposure.port", "31234")]);
         let agents = told("https://10.0.0.2:31234", json!({"agentEndpoint": "agents.example:443"}));
-        assert!(agents.words().contains(": kubeconfigs with") && agents.commands().len() == 1, "{agents:?}");
+        assert!(agents.joined_text().contains(": kubeconfigs with") && agents.commands().len() == 1, "{agents:?}");
         // A first install has told nobody anything.
-        let first = moved(&BTreeMap::new(), &behind(ExposureType::NodePort, json!({})), &exposure(json!({})), "demo");
+        let first = moved_endpoint_warning(&BTreeMap::new(), &behind(ExposureType::NodePort, json!({})), &exposure(json!({})), "demo");
         assert_eq!(first, None);
     }
 

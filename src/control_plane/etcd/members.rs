@@ -23,17 +23,17 @@ pub(in crate::control_plane) async fn beside_data(
     state: &State,
     facts: &HostingFacts,
 ) -> Result<Option<InstallError>, apply::Error> {
-    let recorded = recorded(state);
+    let recorded = recorded_replica_count(state);
     let wanted = u64::try_from(plan.values.etcd.replicas).unwrap_or_default();
     if recorded == Some(wanted) {
         return Ok(None);
     }
     let now = if facts.namespace.control_planes.contains(&plan.name.to_string()) {
         // Its claims may still be on their way.
-        let set = ObjectRef::new(&Kind::known("apps", "StatefulSet"), Some(plan.package.namespace.as_str()), ETCD);
-        members(&engine.read(&set).await?)
+        let set = ObjectRef::new(&Kind::from_table("apps", "StatefulSet"), Some(plan.package.namespace.as_str()), ETCD);
+        replica_count(&engine.read_object(&set).await?)
     } else {
-        let data = engine.data().await?;
+        let data = engine.list_bound_volume_claims().await?;
         // Where a record was lost, the claims tell.
         if data.is_empty() { None } else { recorded.or_else(|| with_data(&data)) }
     };
@@ -41,13 +41,13 @@ pub(in crate::control_plane) async fn beside_data(
 }
 
 /// Returns the number of members by the record, else by the journal of a first install that was interrupted.
-fn recorded(state: &State) -> Option<u64> {
+fn recorded_replica_count(state: &State) -> Option<u64> {
     let begun = || state.journal.as_ref()?.release.as_ref();
     let release = state.record.as_ref().map(|record| &record.release).or_else(begun)?;
     release.facts.get(MEMBERS)?.parse().ok()
 }
 
-fn members(set: &Value) -> Option<u64> {
+fn replica_count(set: &Value) -> Option<u64> {
     set.pointer("/spec/replicas").and_then(Value::as_u64)
 }
 
@@ -59,20 +59,20 @@ fn with_data(claims: &[ObjectRef]) -> Option<u64> {
 }
 
 /// Refuses a plan that changes the number of members of an installed etcd.
-pub(in crate::control_plane) async fn changed(
+pub(in crate::control_plane) async fn refuse_replica_change(
     engine: &Engine,
     whole: &apply::Plan,
 ) -> Result<Option<InstallError>, apply::Error> {
     let is_etcd = |step: &&Step| {
         matches!(step.action, Action::Change | Action::Adopt)
-            && step.target.is("apps", "StatefulSet")
+            && step.target.is_kind("apps", "StatefulSet")
             && step.target.name == ETCD
     };
     for step in whole.steps.iter().filter(is_etcd) {
-        let live = engine.read(&step.target).await?;
-        let now = members(&live).unwrap_or(1);
+        let live = engine.read_object(&step.target).await?;
+        let now = replica_count(&live).unwrap_or(1);
         // None where an autoscaler has them.
-        let wanted = members(&step.manifest).unwrap_or(now);
+        let wanted = replica_count(&step.manifest).unwrap_or(now);
         if now != wanted {
             return Ok(Some(InstallError::Members { now, wanted }));
         }
@@ -98,18 +98,18 @@ mod tests {
             "owner": {"kind": "control-plane", "name": "demo", "namespace": "fleet"}, "namespaceCreated": true,
             "written": "", "inventory": [], "release": release("1")}))
         .unwrap();
-        assert_eq!(recorded(&State::default()), None);
+        assert_eq!(recorded_replica_count(&State::default()), None);
         let mut state = State { journal: Some(journal), ..State::default() };
-        assert_eq!(recorded(&state), Some(3));
+        assert_eq!(recorded_replica_count(&state), Some(3));
         // What a run that was interrupted would have made of a finished one was refused.
         state.record = Some(record);
-        assert_eq!(recorded(&state), Some(1));
+        assert_eq!(recorded_replica_count(&state), Some(1));
     }
 
     #[test]
     fn the_claims_tell_how_many_members_there_were() {
         let members = |names: &[&str]| {
-            let kind = Kind::known("", "PersistentVolumeClaim");
+            let kind = Kind::from_table("", "PersistentVolumeClaim");
             let claims: Vec<ObjectRef> = names.iter().map(|name| ObjectRef::new(&kind, Some("fleet"), name)).collect();
             with_data(&claims)
         };

@@ -16,7 +16,7 @@ use crate::k8s::ObjectRef;
 const ETCD: &str = "etcd";
 
 /// Refuses a size or StorageClass of the volumes other than that of the installed StatefulSet.
-pub(in crate::control_plane) async fn changed(
+pub(in crate::control_plane) async fn refuse_volume_change(
     plan: &Plan,
     engine: &Engine,
     facts: &HostingFacts,
@@ -27,19 +27,19 @@ pub(in crate::control_plane) async fn changed(
     }
     let is_etcd = |object: &&Object| object.json["kind"] == "StatefulSet" && object.json["metadata"]["name"] == ETCD;
     let Some(wanted) = objects.iter().find(is_etcd) else { return Ok(None) };
-    let set = ObjectRef::new(&Kind::known("apps", "StatefulSet"), Some(plan.package.namespace.as_str()), ETCD);
-    Ok(difference(&engine.read(&set).await?, &wanted.json))
+    let set = ObjectRef::new(&Kind::from_table("apps", "StatefulSet"), Some(plan.package.namespace.as_str()), ETCD);
+    Ok(refuse_volume_difference(&engine.read_object(&set).await?, &wanted.json))
 }
 
 /// Returns the refusal that names the value which differs.
-fn difference(live: &Value, wanted: &Value) -> Option<InstallError> {
+fn refuse_volume_difference(live: &Value, wanted: &Value) -> Option<InstallError> {
     let claim = |set: &Value| set.pointer("/spec/volumeClaimTemplates/0/spec").cloned();
     let (live, wanted) = (claim(live)?, claim(wanted)?);
     let size = |claim: &Value| claim.pointer("/resources/requests/storage").and_then(Value::as_str).map(str::to_owned);
     let class = |claim: &Value| claim["storageClassName"].as_str().map(str::to_owned);
     let (now, asked) = (size(&live)?, size(&wanted)?);
-    if quantity::parse(&now) != quantity::parse(&asked) {
-        let grows = quantity::parse(&now) < quantity::parse(&asked);
+    if quantity::parse_quantity(&now) != quantity::parse_quantity(&asked) {
+        let grows = quantity::parse_quantity(&now) < quantity::parse_quantity(&asked);
         return Some(InstallError::Volume { value: "etcd.storage.size", now: Some(now), wanted: Some(asked), grows });
     }
     let (now, wanted) = (class(&live), class(&wanted));
@@ -62,7 +62,7 @@ mod tests {
             }
             json!({"spec": {"volumeClaimTemplates": [{"spec": spec}]}})
         };
-        let said = |live: &Value, wanted: &Value| difference(live, wanted).map(|error| error.to_string());
+        let said = |live: &Value, wanted: &Value| refuse_volume_difference(live, wanted).map(|error| error.to_string());
         assert_eq!(said(&set("1Gi", None), &set("1024Mi", None)), None);
         assert_eq!(said(&Value::Null, &set("1Gi", None)), None);
         let larger = said(&set("1Gi", None), &set("2Gi", None)).unwrap();

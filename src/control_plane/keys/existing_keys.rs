@@ -19,7 +19,7 @@ use crate::pki::{Files, Kubeconfig, Renewal};
 ///
 /// # Errors
 /// [`InstallError::ExistingKeys`] with all that is wrong with it; an API that does not answer or refuses.
-pub(in crate::control_plane) async fn read(
+pub(in crate::control_plane) async fn read_existing_keys(
     client: &Client,
     plan: &Plan,
     now: Timestamp,
@@ -31,18 +31,18 @@ pub(in crate::control_plane) async fn read(
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let Some(secret) = api.get_opt(name).await? else { return Err(refused(Vec::new())) };
     let files = files_of(&secret);
-    let problems = judge(&files, plan, now);
+    let problems = find_key_faults(&files, plan, now);
     if problems.is_empty() { Ok(files) } else { Err(refused(problems)) }
 }
 
 /// The files of the key set that a Secret holds under their own names.
 fn files_of(secret: &Secret) -> Files {
-    secrets::read(|entry| Some(secret.data.as_ref()?.get(entry.file)?.0.as_slice()))
+    secrets::collect_key_set(|entry| Some(secret.data.as_ref()?.get(entry.file)?.0.as_slice()))
 }
 
 /// Returns the faults that keep a key set from being that of the plan, a clause each: files that are missing, that do
 /// not belong together or that have expired, and addresses that they do not answer for.
-fn judge(files: &Files, plan: &Plan, now: Timestamp) -> Vec<String> {
+fn find_key_faults(files: &Files, plan: &Plan, now: Timestamp) -> Vec<String> {
     let missing = SECRET_ENTRIES.iter().filter(|entry| files.get(entry.file).is_none());
     let missing: Vec<String> = missing.map(|entry| format!("`{}` is missing", entry.file)).collect();
     if !missing.is_empty() {
@@ -55,11 +55,11 @@ fn judge(files: &Files, plan: &Plan, now: Timestamp) -> Vec<String> {
         Err(error) => return vec![error.to_string()],
     };
     let issued = completed.issued.iter().map(|(leaf, reason)| match reason {
-        Renewal::Ends(end) => format!("`{}`: it expired at {end}", leaf.store().file()),
-        other => format!("`{}`: {other}", leaf.store().file()),
+        Renewal::Ends(end) => format!("`{}`: it expired at {end}", leaf.leaf_store().stored_file()),
+        other => format!("`{}`: {other}", leaf.leaf_store().stored_file()),
     });
     let rewritten = completed.rewritten.iter().filter_map(|leaf| {
-        let file = leaf.store().file();
+        let file = leaf.leaf_store().stored_file();
         let read = |files: &Files| Kubeconfig::parse(file, files.get(file).unwrap_or_default());
         match (read(files), read(&completed.files)) {
             (Err(error), _) => Some(error.to_string()),

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
 use super::*;
-use crate::chart::versions::select::{Request, select};
+use crate::chart::versions::select::{Request, select_row};
 use crate::chart::{self, SetKind};
 use crate::control_plane::endpoint::exposure::Endpoint;
 use crate::control_plane::kubeconfig::KubeconfigError;
@@ -23,7 +23,7 @@ fn now() -> Timestamp {
 
 fn plan(host: &str) -> Plan {
     let request = Request { version: Some("v0.7.1"), ..Request::default() };
-    let selection = select(chart::versions(), request).unwrap();
+    let selection = select_row(chart::embedded_versions(), request).unwrap();
     let chart = release_spec::load_chart(chart::Kind::ControlPlane, &selection).unwrap();
     let host = format!("exposure.host={host}");
     let sets =
@@ -37,13 +37,13 @@ fn plan(host: &str) -> Plan {
 /// A whole set, as `template --pki` makes it.
 fn made(plan: &Plan) -> Files {
     let endpoint: Endpoint = endpoint_from_values(&plan.values.exposure).unwrap();
-    find_keys::complete(&Files::new(), plan, &endpoint, now()).unwrap().files
+    find_keys::complete_key_set(&Files::new(), plan, &endpoint, now()).unwrap().files
 }
 
 /// The set with one file replaced, or left out.
 fn with(files: &Files, name: &str, text: Option<String>) -> Files {
     let mut changed: Files = files
-        .expose()
+        .expose_all()
         .filter(|(known, _)| *known != name)
         .map(|(known, text)| (known.to_owned(), text.to_owned()))
         .collect();
@@ -58,21 +58,21 @@ fn a_whole_set_of_the_plan_is_taken_until_it_has_ended() {
     let plan = plan(HOST);
     let files = made(&plan);
     let day = |days: u64| now() + Duration::from_secs(days * 24 * 60 * 60);
-    assert_eq!(judge(&files, &plan, now()), [""; 0]);
-    assert_eq!(judge(&files, &plan, day(364)), [""; 0], "renewing it is the matter of whoever made it");
+    assert_eq!(find_key_faults(&files, &plan, now()), [""; 0]);
+    assert_eq!(find_key_faults(&files, &plan, day(364)), [""; 0], "renewing it is the matter of whoever made it");
     // What else is wrong is not hidden behind its end.
     let others = with(&files, "apiserver.key", made(&plan).get("apiserver.key").map(str::to_owned));
-    assert_eq!(judge(&others, &plan, day(364)), ["`apiserver.crt`: its key does not fit"]);
+    assert_eq!(find_key_faults(&others, &plan, day(364)), ["`apiserver.crt`: its key does not fit"]);
     let elsewhere = files.get("admin.kubeconfig").unwrap().replace(HOST, "192.0.2.11");
-    let found = judge(&with(&files, "admin.kubeconfig", Some(elsewhere)), &plan, day(364));
+    let found = find_key_faults(&with(&files, "admin.kubeconfig", Some(elsewhere)), &plan, day(364));
     assert!(found.len() == 1 && found[0].contains("it leads to https://192.0.2.11:32222"), "{found:?}");
-    let ended = judge(&files, &plan, day(366));
+    let ended = find_key_faults(&files, &plan, day(366));
     assert_eq!(ended.len(), Leaf::ALL.len(), "{ended:?}");
     assert!(ended.iter().all(|problem| problem.contains("it expired at")), "{ended:?}");
     // Names in a kubeconfig are a matter of taste.
     let text = files.get("admin.kubeconfig").unwrap().replace("demo", "other");
     assert_ne!(Some(text.as_str()), files.get("admin.kubeconfig"));
-    assert_eq!(judge(&with(&files, "admin.kubeconfig", Some(text)), &plan, now()), [""; 0]);
+    assert_eq!(find_key_faults(&with(&files, "admin.kubeconfig", Some(text)), &plan, now()), [""; 0]);
 }
 
 #[test]
@@ -93,20 +93,20 @@ fn what_is_wrong_with_a_set_is_named_by_its_file() {
         ("admin.kubeconfig", Some(elsewhere), "`admin.kubeconfig`: it leads to https://192.0.2.11:32222"),
         ("scheduler.kubeconfig", Some("{}".to_owned()), "`scheduler.kubeconfig`: it cannot be read"),
     ] {
-        let found = judge(&with(&files, name, text), &plan, now());
+        let found = find_key_faults(&with(&files, name, text), &plan, now());
         assert!(found.len() == 1 && found[0].contains(expected), "{name}: {found:?}");
     }
-    let moved = judge(&files, &super::tests::plan("192.0.2.12"), now());
+    let moved = find_key_faults(&files, &super::tests::plan("192.0.2.12"), now());
     assert!(moved.iter().any(|problem| problem == "`apiserver.crt`: it does not answer for 192.0.2.12"), "{moved:?}");
     // A pair of another authority, whole in itself.
     let pair = with(&with(&files, "apiserver.crt", take("apiserver.crt")), "apiserver.key", take("apiserver.key"));
-    assert_eq!(judge(&pair, &plan, now()), ["`apiserver.crt`: another authority signed it"]);
+    assert_eq!(find_key_faults(&pair, &plan, now()), ["`apiserver.crt`: another authority signed it"]);
 }
 
 #[test]
 fn every_file_of_the_set_is_read_under_its_own_name() {
     let files = made(&plan(HOST));
-    let data = files.expose().map(|(name, text)| (name.to_owned(), k8s_openapi::ByteString(text.as_bytes().to_vec())));
+    let data = files.expose_all().map(|(name, text)| (name.to_owned(), k8s_openapi::ByteString(text.as_bytes().to_vec())));
     let secret = Secret { data: Some(data.collect()), ..Secret::default() };
     assert_eq!(files_of(&secret), files);
     assert!(SECRET_ENTRIES.iter().any(|entry| entry.secret == ADMIN_SECRET && files.get(entry.file).is_some()));
@@ -140,10 +140,10 @@ async fn a_kubeconfig_that_is_refused_is_named_by_the_secret_that_it_lies_in() {
     assert!(told.starts_with("Secret fleet/mine is not used: "), "{told}");
     assert!(told.ends_with("; control plane demo runs with the keys in it, which no install writes"), "{told}");
     let home = tempfile::tempdir().unwrap();
-    let home = Home::at(home.path());
+    let home = Home::from_path(home.path());
     let (name, namespace) = ("demo".parse().unwrap(), "fleet".parse().unwrap());
     let client = cluster_of("kind: Config\n");
-    let refused = crate::control_plane::kubeconfig::find(Some(&client), &home, &name, &namespace).await.unwrap_err();
+    let refused = crate::control_plane::kubeconfig::find_kubeconfig(Some(&client), &home, &name, &namespace).await.unwrap_err();
     assert!(matches!(refused, KubeconfigError::Changed { is_existing: true, .. }), "{refused:?}");
     let source = std::error::Error::source(&refused).unwrap().to_string();
     assert!(source.contains("Secret fleet/mine"), "{source}");

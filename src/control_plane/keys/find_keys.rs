@@ -55,11 +55,11 @@ pub(in crate::control_plane) async fn from_secrets(
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let ours = ListParams::default().labels(&format!("{LABEL_INSTALL}={name},{LABEL_PART_OF}=fleet"));
     let list = api.list(&ours).await?;
-    let files = secrets::read(|entry| {
+    let files = secrets::collect_key_set(|entry| {
         let secret = list.iter().find(|secret| secret.name_any() == entry.secret)?;
         Some(secret.data.as_ref()?.get(entry.key)?.0.as_slice())
     });
-    if files.names().next().is_some() {
+    if files.file_names().next().is_some() {
         let mut entries = list.iter().flat_map(kube::ResourceExt::managed_fields);
         let by_job = entries.any(|entry| entry.manager.as_deref() == Some(KEYS_MANAGER));
         let source = if by_job { PkiSource::InCluster } else { PkiSource::Installer };
@@ -105,7 +105,7 @@ impl AdminEntry {
     ///
     /// # Errors
     /// An API that does not answer or refuses.
-    async fn find(client: &Client, namespace: &str, name: &str) -> Result<Option<Self>, kube::Error> {
+    async fn find_admin_entry(client: &Client, namespace: &str, name: &str) -> Result<Option<Self>, kube::Error> {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
         let written = secrets.get_opt(ADMIN_SECRET).await?;
         let written = written.filter(|secret| secret.labels().get(LABEL_INSTALL).is_some_and(|whose| whose == name));
@@ -131,7 +131,7 @@ pub async fn admin_kubeconfig(
     namespace: &str,
     name: &str,
 ) -> Result<Option<Kubeconfig>, AdminKubeconfigError> {
-    let Some(entry) = AdminEntry::find(client, namespace, name).await? else { return Ok(None) };
+    let Some(entry) = AdminEntry::find_admin_entry(client, namespace, name).await? else { return Ok(None) };
     let Some(text) = &entry.text else { return Ok(None) };
     Kubeconfig::parse("kubeconfig", text).map(|read| Some(read.of_control_plane(name))).map_err(|source| {
         let remedy = if entry.is_installed {
@@ -151,15 +151,15 @@ pub fn from_folder(folder: &Path) -> Result<Files, FolderError> {
 /// Returns whether a kubeconfig of the control plane lies here that does not come from the keys that `template` keeps:
 /// an install has written it, whose keys only the cluster has. One that cannot be read may be such a one.
 pub fn are_elsewhere(home: &Home, name: &ControlPlaneName) -> Result<bool, FolderError> {
-    let written = match Written::of(home, name) {
+    let written = match Written::read_from_home(home, name) {
         Written::Nothing => return Ok(false),
         written => written,
     };
-    let Some(own) = pki::read_file(&home.keys(name), AuthorityKind::Cluster.certificate_file())? else {
+    let Some(own) = pki::read_file(&home.keys_folder(name), AuthorityKind::Cluster.certificate_file())? else {
         // Where a part of a set is left, its use tells what is missing.
-        return Ok(!pki::Authorities::any_in(&from_folder(&home.keys(name))?));
+        return Ok(!pki::Authorities::any_in(&from_folder(&home.keys_folder(name))?));
     };
-    Ok(!written.trusts(own.expose()))
+    Ok(!written.is_trusting_ca(own.expose()))
 }
 
 /// Finds the key set of a control plane: in the Secrets of its namespace, else in the folder where `template` keeps it,
@@ -169,7 +169,7 @@ pub fn are_elsewhere(home: &Home, name: &ControlPlaneName) -> Result<bool, Folde
 /// [`InstallError::KeysLost`] where there is none, and volumes hold what only the lost ones can read;
 /// [`InstallError::Keys`] or [`InstallError::LocalKeys`] where it is damaged, before anything is made that would need it;
 /// [`InstallError::ExistingKeys`] where others make them, and something about them is wrong.
-pub async fn find(
+pub async fn find_key_set(
     client: &Client,
     plan: &Plan,
     home: &Home,
@@ -177,7 +177,7 @@ pub async fn find(
     stopped: impl FnOnce(apply::Error) -> InstallError,
 ) -> Result<Files, InstallError> {
     if plan.values.pki.source == PkiSource::Existing {
-        return existing_keys::read(client, plan, Timestamp::now()).await;
+        return existing_keys::read_existing_keys(client, plan, Timestamp::now()).await;
     }
     let found = from_cluster(client, plan.package.namespace.as_str(), plan.name.as_str()).await?;
     if plan.values.pki.source == PkiSource::InCluster {
@@ -188,23 +188,23 @@ pub async fn find(
         pki::Authorities::from_map(&found, Timestamp::now())?;
         return Ok(found);
     }
-    let folder = home.keys(&plan.name);
-    let in_cluster = local_files::authority(&found);
+    let folder = home.keys_folder(&plan.name);
+    let in_cluster = local_files::find_ca_certificate(&found);
     let found = from_folder(&folder)?;
     // What runs under another authority than these keys have would be locked out by them.
     if in_cluster.is_none_or(|authority| local_files::is_of(&folder, &authority)) && pki::Authorities::any_in(&found) {
         let judged = pki::Authorities::from_map(&found, Timestamp::now());
         return judged.map(|_| found).map_err(|source| InstallError::LocalKeys { folder, source });
     }
-    match engine.data().await.map_err(stopped)?.into_iter().next() {
+    match engine.list_bound_volume_claims().await.map_err(stopped)?.into_iter().next() {
         Some(claim) => Err(InstallError::KeysLost(claim)),
         None => Ok(Files::new()),
     }
 }
 
 /// Completes a key set for `endpoint`: what is good stays, what is missing or outlived is issued.
-pub fn complete(found: &Files, plan: &Plan, endpoint: &Endpoint, now: Timestamp) -> Result<Completed, PkiError> {
-    pki::ensure(found, &subject(plan, endpoint)?, now, &Lifetimes::default())
+pub fn complete_key_set(found: &Files, plan: &Plan, endpoint: &Endpoint, now: Timestamp) -> Result<Completed, PkiError> {
+    pki::ensure_key_set(found, &build_subject(plan, endpoint)?, now, &Lifetimes::default())
 }
 
 /// As [`complete`], for a key set that others renew: a leaf certificate is good up to its end.
@@ -215,15 +215,15 @@ pub(in crate::control_plane) fn complete_at_end(
     now: Timestamp,
 ) -> Result<Completed, PkiError> {
     let lifetimes = Lifetimes { renew_before: Duration::ZERO, ..Lifetimes::default() };
-    pki::ensure(found, &subject(plan, endpoint)?, now, &lifetimes)
+    pki::ensure_key_set(found, &build_subject(plan, endpoint)?, now, &lifetimes)
 }
 
 /// As [`complete`], for the key set that `template` keeps in a local folder, which is written there.
 pub fn complete_in(folder: &Path, plan: &Plan, endpoint: &Endpoint, now: Timestamp) -> Result<Completed, KeptError> {
-    pki::ensure_kept(folder, &subject(plan, endpoint)?, now, &Lifetimes::default())
+    pki::ensure_kept(folder, &build_subject(plan, endpoint)?, now, &Lifetimes::default())
 }
 
-fn subject(plan: &Plan, endpoint: &Endpoint) -> Result<Subject, PkiError> {
+fn build_subject(plan: &Plan, endpoint: &Endpoint) -> Result<Subject, PkiError> {
     let extra: Vec<San> = endpoint.sans.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
     Ok(Subject {
         control_plane: plan.name.to_string(),

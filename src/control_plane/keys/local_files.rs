@@ -23,8 +23,8 @@ pub(in crate::control_plane) enum Written {
 
 impl Written {
     /// Reads the kubeconfig in the folder of a control plane.
-    pub(in crate::control_plane) fn of(home: &Home, name: &ControlPlaneName) -> Self {
-        let text = match fs_err::read_to_string(home.kubeconfig(name)) {
+    pub(in crate::control_plane) fn read_from_home(home: &Home, name: &ControlPlaneName) -> Self {
+        let text = match fs_err::read_to_string(home.kubeconfig_path(name)) {
             Ok(text) => SecretText::new(text),
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 return Self::Nothing;
@@ -35,7 +35,7 @@ impl Written {
     }
 
     /// Returns whether the kubeconfig trusts this authority, given by its certificate.
-    pub(in crate::control_plane) fn trusts(&self, authority: &str) -> bool {
+    pub(in crate::control_plane) fn is_trusting_ca(&self, authority: &str) -> bool {
         matches!(self, Self::Kubeconfig(kubeconfig) if kubeconfig.authority.trim() == authority.trim())
     }
 }
@@ -59,7 +59,7 @@ pub enum Folder {
 impl Folder {
     /// Judges the folder: it goes where it is that of the control plane with this authority, as far as the cluster
     /// still has its certificate, and else with this server URL.
-    pub(in crate::control_plane) fn of(
+    pub(in crate::control_plane) fn from_home(
         home: &Home,
         name: &ControlPlaneName,
         authority: Option<&str>,
@@ -69,22 +69,22 @@ impl Folder {
         if path.symlink_metadata().is_err() {
             return Self::None;
         }
-        let written = Written::of(home, name);
+        let written = Written::read_from_home(home, name);
         let others = match (&written, authority, server) {
             (Written::Nothing, ..) => false,
             // One that nothing in the cluster tells to be its own can be that of a namesake: an install that was interrupted
             // before its keys has written none.
             (Written::Unreadable, ..) | (Written::Kubeconfig(_), None, None) => true,
-            (_, Some(authority), _) => !written.trusts(authority),
+            (_, Some(authority), _) => !written.is_trusting_ca(authority),
             (Written::Kubeconfig(kubeconfig), None, Some(server)) => kubeconfig.server != server,
         };
         let own = authority.or(match &written {
             Written::Kubeconfig(kubeconfig) => Some(kubeconfig.authority.as_str()),
             _ => None,
         });
-        let keys = home.keys(name);
+        let keys = home.keys_folder(name);
         let keys_of_others = own.map_or_else(|| keys.exists(), |authority| !is_of(&keys, authority));
-        if others || keys_of_others || write_shared::has_set_aside(&home.kubeconfig(name)) {
+        if others || keys_of_others || write_shared::has_set_aside(&home.kubeconfig_path(name)) {
             return Self::Stays(path);
         }
         Self::Goes { path, keys: keys.exists() }
@@ -98,7 +98,7 @@ pub(in crate::control_plane) fn is_of(keys: &Path, authority: &str) -> bool {
 }
 
 /// The authority of a key set: its certificate, else the one that the operator's kubeconfig trusts.
-pub(in crate::control_plane) fn authority(files: &Files) -> Option<String> {
+pub(in crate::control_plane) fn find_ca_certificate(files: &Files) -> Option<String> {
     let certificate = files.get(AuthorityKind::Cluster.certificate_file()).map(str::to_owned);
     certificate.or_else(|| Some(Kubeconfig::parse(ADMIN_KUBECONFIG, files.get(ADMIN_KUBECONFIG)?).ok()?.authority))
 }
@@ -112,7 +112,7 @@ mod tests {
     /// A home with these files in the folder of `demo`.
     fn home(files: &[(&str, &str)]) -> (tempfile::TempDir, Home, ControlPlaneName) {
         let root = tempfile::tempdir().unwrap();
-        let (home, name) = (Home::at(root.path()), "demo".parse().unwrap());
+        let (home, name) = (Home::from_path(root.path()), "demo".parse().unwrap());
         for (file, text) in files {
             let file = home.control_plane(&name).join(file);
             fs_err::create_dir_all(file.parent().unwrap()).unwrap();
@@ -131,7 +131,7 @@ mod tests {
         let own = [("fleet-kubeconfig", one.as_str())];
         let goes = |files: &[(&str, &str)], authority: Option<&str>, server: Option<&str>| {
             let (_root, home, name) = home(files);
-            match Folder::of(&home, &name, authority, server) {
+            match Folder::from_home(&home, &name, authority, server) {
                 Folder::None => panic!("{files:?}"),
                 Folder::Goes { keys, .. } => Some(keys),
                 Folder::Stays(path) => {
@@ -159,12 +159,12 @@ mod tests {
         assert_eq!(goes(&[own[0], ("pki/ca.crt", "two")], Some("one"), None), None);
 
         let (_root, home, name) = home(&[]);
-        assert_eq!(Folder::of(&home, &name, Some("one"), None), Folder::None);
+        assert_eq!(Folder::from_home(&home, &name, Some("one"), None), Folder::None);
     }
 
     #[test]
     fn the_authority_of_a_set_whose_kept_part_is_lost_is_the_one_that_its_kubeconfig_trusts() {
-        let of = |file: &str, text: &str| authority(&Files::from_iter([(file.to_owned(), text.to_owned())]));
+        let of = |file: &str, text: &str| find_ca_certificate(&Files::from_iter([(file.to_owned(), text.to_owned())]));
         assert_eq!(of("ca.crt", "one").as_deref(), Some("one"));
         assert_eq!(of(ADMIN_KUBECONFIG, &kubeconfig("one")).as_deref(), Some("one"));
         assert_eq!(of(ADMIN_KUBECONFIG, "clusters: [\n"), None);

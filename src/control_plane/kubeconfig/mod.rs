@@ -12,7 +12,7 @@ use super::keys::find_keys::{ADMIN_KUBECONFIG, KeysInSecrets};
 use super::keys::local_files::Written;
 use super::plan::OWNER_KIND;
 use crate::api::names::{ControlPlaneName, NamespaceName};
-use crate::api::util::file::failed;
+use crate::api::util::file::wrap_io_error;
 use crate::apply::{self, Engine};
 use crate::install::admin_access;
 use crate::install::fleet_home::Home;
@@ -70,7 +70,7 @@ pub enum KubeconfigError {
 ///
 /// # Errors
 /// [`KubeconfigError`].
-pub async fn find(
+pub async fn find_kubeconfig(
     hosting: Option<&Client>,
     home: &Home,
     name: &ControlPlaneName,
@@ -96,19 +96,19 @@ pub async fn find(
                 internal: Subject::internal_endpoint(namespace.as_str()),
                 extra_sans: Vec::new(),
             };
-            let completed = pki::ensure(&files, &subject, Timestamp::now(), &pki::Lifetimes::default())?;
+            let completed = pki::ensure_key_set(&files, &subject, Timestamp::now(), &pki::Lifetimes::default())?;
             if let Some(text) = completed.files.get(ADMIN_KUBECONFIG) {
                 return Ok((Kubeconfig::parse(ADMIN_KUBECONFIG, text)?, Source::Issued));
             }
         }
     }
-    let kept = find_keys::from_folder(&home.keys(name))?;
+    let kept = find_keys::from_folder(&home.keys_folder(name))?;
     let found = match kept.get(ADMIN_KUBECONFIG) {
         Some(text) => {
-            let file = home.keys(name).join(ADMIN_KUBECONFIG);
+            let file = home.keys_folder(name).join(ADMIN_KUBECONFIG);
             Kubeconfig::parse(&file.to_string_lossy(), text).map(|read| Some(read.of_control_plane(name.as_str())))
         }
-        None => admin_access::written(home, name),
+        None => admin_access::read_local_kubeconfig(home, name),
     };
     let found = found
         .map_err(|source| KubeconfigError::Changed { source, is_existing: false })?
@@ -127,7 +127,7 @@ async fn recorded_endpoint(
     namespace: &NamespaceName,
 ) -> Result<Option<pki::Endpoint>, KubeconfigError> {
     let owner = Owner::new(OWNER_KIND, name.as_str(), namespace.as_str());
-    let state = Engine::reader(client.clone(), owner).state().await?;
+    let state = Engine::new_reader(client.clone(), owner).read_state().await?;
     let record = state.record.filter(|record| record.phase == inventory::Phase::Installed);
     let Some(url) = record.and_then(|record| record.release.facts.get("server").cloned()) else { return Ok(None) };
     let address = url.strip_prefix("https://").unwrap_or(&url);
@@ -152,7 +152,7 @@ pub struct Placed {
 impl Placed {
     /// Returns the warning that the former file was of another control plane and where it is kept; nothing where none
     /// was put aside.
-    pub fn warning(&self) -> Option<String> {
+    pub fn replaced_file_warning(&self) -> Option<String> {
         let kept = self.aside.as_ref()?.display();
         Some(format!("{} was of another control plane; it is kept as {kept}", self.file.display()))
     }
@@ -163,16 +163,16 @@ impl Placed {
 ///
 /// # Errors
 /// A file that cannot be written or put aside; what was there is then there still.
-pub fn write(home: &Home, name: &ControlPlaneName, kubeconfig: &Kubeconfig) -> Result<Placed, FolderError> {
-    let file = home.kubeconfig(name);
+pub fn place_kubeconfig(home: &Home, name: &ControlPlaneName, kubeconfig: &Kubeconfig) -> Result<Placed, FolderError> {
+    let file = home.kubeconfig_path(name);
     let text =
-        kubeconfig.to_yaml("fleet-kubeconfig").map_err(|error| failed("write", &file)(io::Error::other(error)))?;
+        kubeconfig.to_yaml("fleet-kubeconfig").map_err(|error| wrap_io_error("write", &file)(io::Error::other(error)))?;
     let is_other = is_anothers(home, name, kubeconfig, &text);
-    let aside = is_other.then(|| write_shared::set_aside(&file)).transpose().map_err(failed("put aside", &file))?;
+    let aside = is_other.then(|| write_shared::set_aside(&file)).transpose().map_err(wrap_io_error("put aside", &file))?;
     match pki::write_file(&home.control_plane(name), "fleet-kubeconfig", text.expose()) {
         Ok(file) => {
             // From now on it is an install's, which `template` leaves alone.
-            let _ = fs_err::remove_file(home.keys(name).join(TEMPLATE_MARK));
+            let _ = fs_err::remove_file(home.keys_folder(name).join(TEMPLATE_MARK));
             Ok(Placed { file, aside })
         }
         Err(error) => {
@@ -186,15 +186,15 @@ pub fn write(home: &Home, name: &ControlPlaneName, kubeconfig: &Kubeconfig) -> R
 
 /// Returns whether the file that is there may be of another control plane than this kubeconfig.
 fn is_anothers(home: &Home, name: &ControlPlaneName, own: &Kubeconfig, text: &SecretText) -> bool {
-    let file = home.kubeconfig(name);
+    let file = home.kubeconfig_path(name);
     // What is no file is refused by what writes it, and the same text is no other's.
     let is_file = fs_err::symlink_metadata(&file).is_ok_and(|found| found.is_file());
     if !is_file || fs_err::read_to_string(&file).is_ok_and(|former| former == text.expose()) {
         return false;
     }
-    match Written::of(home, name) {
+    match Written::read_from_home(home, name) {
         Written::Nothing => false,
-        former => !former.trusts(&own.authority),
+        former => !former.is_trusting_ca(&own.authority),
     }
 }
 
@@ -222,8 +222,8 @@ pub(super) mod tests {
     #[test]
     fn only_the_kubeconfig_of_another_control_plane_is_put_aside_and_none_takes_the_place_of_another() {
         let root = tempfile::tempdir().unwrap();
-        let (home, name) = (Home::at(root.path()), "demo".parse().unwrap());
-        let file = home.kubeconfig(&name);
+        let (home, name) = (Home::from_path(root.path()), "demo".parse().unwrap());
+        let file = home.kubeconfig_path(&name);
         let read = |path: &std::path::Path| fs_err::read_to_string(path).unwrap();
         let at = |authority: &str, host: &str| {
             let server = format!("https://{host}:32222");
@@ -235,20 +235,20 @@ pub(super) mod tests {
         let (moved, moved_text) = at("one", "192.0.2.11");
         assert_eq!(write(&home, &name, &moved).unwrap(), Placed { file: file.clone(), aside: None });
         let (other, other_text) = at("two", "192.0.2.10");
-        let placed = write(&home, &name, &other).unwrap();
+        let placed = place_kubeconfig(&home, &name, &other).unwrap();
         let first = placed.aside.clone().unwrap();
         assert_eq!((read(&file), read(&first)), (other_text, moved_text.clone()));
-        assert!(placed.warning().unwrap().ends_with(&format!("it is kept as {}", first.display())));
+        assert!(placed.replaced_file_warning().unwrap().ends_with(&format!("it is kept as {}", first.display())));
         // One that cannot be read may be anybody's.
         fs_err::write(&file, "clusters: [\n").unwrap();
-        let second = write(&home, &name, &own).unwrap().aside.unwrap();
+        let second = place_kubeconfig(&home, &name, &own).unwrap().aside.unwrap();
         assert_eq!((read(&file), read(&second), read(&first)), (own_text, "clusters: [\n".to_owned(), moved_text));
     }
 
     #[test]
     fn a_kubeconfig_that_cannot_be_written_leaves_what_is_there() {
         let root = tempfile::tempdir().unwrap();
-        let (home, name): (_, ControlPlaneName) = (Home::at(root.path()), "demo".parse().unwrap());
+        let (home, name): (_, ControlPlaneName) = (Home::from_path(root.path()), "demo".parse().unwrap());
         let text = trusting("one", "https://192.0.2.10:32222");
         // What others could lead elsewhere is never written to.
         let elsewhere = tempfile::tempdir().unwrap();
@@ -256,10 +256,10 @@ pub(super) mod tests {
         fs_err::create_dir_all(home.control_plane(&name).parent().unwrap()).unwrap();
         std::os::unix::fs::symlink(elsewhere.path(), home.control_plane(&name)).unwrap();
         assert!(write(&home, &name, &text).is_err());
-        assert_eq!(fs_err::read_to_string(home.kubeconfig(&name)).unwrap(), "theirs");
+        assert_eq!(fs_err::read_to_string(home.kubeconfig_path(&name)).unwrap(), "theirs");
         assert_eq!(fs_err::read_dir(elsewhere.path()).unwrap().count(), 1);
 
-        let folder = home.kubeconfig(&"other".parse().unwrap());
+        let folder = home.kubeconfig_path(&"other".parse().unwrap());
         fs_err::create_dir_all(folder.join("kept")).unwrap();
         assert!(write(&home, &"other".parse().unwrap(), &text).is_err());
         assert!(folder.join("kept").is_dir());

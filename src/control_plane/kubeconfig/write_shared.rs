@@ -58,7 +58,7 @@ impl From<file::FileError> for FileError {
 struct Lock(PathBuf);
 
 impl Lock {
-    fn take(file: &Path) -> Result<Self, FileError> {
+    fn take_lock(file: &Path) -> Result<Self, FileError> {
         let mut name = file.as_os_str().to_owned();
         name.push(".lock");
         let lock = PathBuf::from(name);
@@ -80,7 +80,7 @@ impl Drop for Lock {
 
 /// The files that kubectl puts together, in its order: the one that was named, else those of `KUBECONFIG`, else
 /// `~/.kube/config`. Never `own`, the file that an install writes.
-pub fn listed(named: Option<&Path>, own: &Path) -> Vec<PathBuf> {
+pub fn list_kubeconfig_files(named: Option<&Path>, own: &Path) -> Vec<PathBuf> {
     if let Some(file) = named {
         return vec![file.to_owned()];
     }
@@ -97,7 +97,7 @@ pub fn listed(named: Option<&Path>, own: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns the file that new entries go to, as kubectl chooses it: the first of the files that exists, else the last.
-pub fn target(listed: &[PathBuf]) -> Option<&PathBuf> {
+pub fn choose_target_file(listed: &[PathBuf]) -> Option<&PathBuf> {
     listed.iter().find(|path| path.exists()).or(listed.last())
 }
 
@@ -105,7 +105,7 @@ pub fn target(listed: &[PathBuf]) -> Option<&PathBuf> {
 ///
 /// # Errors
 /// [`FileError::Io`].
-pub fn text(file: &Path) -> Result<String, FileError> {
+pub fn read_text_or_empty(file: &Path) -> Result<String, FileError> {
     if fs::metadata(file).is_ok_and(|found| !found.is_file()) {
         return Ok(String::new());
     }
@@ -140,7 +140,7 @@ pub struct Changed {
 ///
 /// # Errors
 /// [`FileError`]; the file is then as it was, and nothing was made beside it where it is no file to write to.
-pub fn change(
+pub fn change_file(
     file: &Path,
     readers: Readers,
     edit: impl FnOnce(&str) -> Result<Option<String>, EditError>,
@@ -148,10 +148,10 @@ pub fn change(
     // A link is followed, also to a file that does not exist yet: the file behind it is what others use.
     let file = &behind_links(file)?;
     let failed = |source| FileError::Io { file: file.clone(), source };
-    let permissions = file::replaceable(file)?.map(|found| found.permissions().mode() & 0o7777);
+    let permissions = file::check_replaceable(file)?.map(|found| found.permissions().mode() & 0o7777);
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(folder).map_err(failed)?;
-    let _lock = Lock::take(file)?;
+    let _lock = Lock::take_lock(file)?;
     let before = match fs::read_to_string(file) {
         Ok(text) => Some(text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -170,9 +170,9 @@ pub fn change(
     };
     let backup = backup_of(file);
     if let Some(before) = &before {
-        file::write(&backup, before.as_bytes(), PRIVATE)?;
+        file::replace_file(&backup, before.as_bytes(), PRIVATE)?;
     }
-    file::write(file, after.as_bytes(), closed.or(permissions).unwrap_or(PRIVATE))?;
+    file::replace_file(file, after.as_bytes(), closed.or(permissions).unwrap_or(PRIVATE))?;
     Ok(Changed { backup: before.map(|_| backup), closed: closed.is_some() })
 }
 
@@ -244,8 +244,8 @@ mod tests {
         fs::write(&file, "a: 1\n").unwrap();
         fs::set_permissions(&file, PermissionsExt::from_mode(0o640)).unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
-        let change = |file: &Path, add: &str| change(file, Readers::AsBefore, |text| Ok(Some(format!("{text}{add}"))));
-        let backup = change(&link, "b: 2\n").unwrap().backup.unwrap();
+        let change = |file: &Path, add: &str| change_file(file, Readers::AsBefore, |text| Ok(Some(format!("{text}{add}"))));
+        let backup = change_file(&link, "b: 2\n").unwrap().backup.unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "a: 1\nb: 2\n");
         assert_eq!(fs::read_to_string(backup).unwrap(), "a: 1\n");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
@@ -260,7 +260,7 @@ mod tests {
         for after in ["a: 1\nb: 2\n", "a: 1\n"] {
             fs::write(&file, "a: 1\n").unwrap();
             fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
-            let change = || change(&file, Readers::OwnerOnly, |_| Ok(Some(after.to_owned()))).unwrap().closed;
+            let change = || change_file(&file, Readers::OwnerOnly, |_| Ok(Some(after.to_owned()))).unwrap().closed;
             assert!(change() && !change(), "it is said once");
             assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         }
@@ -303,7 +303,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("config");
         fs::write(folder.path().join("config.lock"), "").unwrap();
-        let error = change(&file, Readers::AsBefore, |_| Ok(Some("x".to_owned()))).unwrap_err();
+        let error = change_file(&file, Readers::AsBefore, |_| Ok(Some("x".to_owned()))).unwrap_err();
         assert!(matches!(error, FileError::Locked { .. }), "{error}");
         assert!(!file.exists() && folder.path().join("config.lock").exists());
     }
@@ -315,11 +315,11 @@ mod tests {
         fs::create_dir(at("real")).unwrap();
         std::os::unix::fs::symlink("middle", at("config")).unwrap();
         std::os::unix::fs::symlink("real/config", at("middle")).unwrap();
-        change(&at("config"), Readers::OwnerOnly, |_| Ok(Some("a: 1\n".to_owned()))).unwrap();
+        change_file(&at("config"), Readers::OwnerOnly, |_| Ok(Some("a: 1\n".to_owned()))).unwrap();
         assert_eq!(fs::read_to_string(at("real/config")).unwrap(), "a: 1\n");
         assert!(at("config").is_symlink() && at("middle").is_symlink());
         std::os::unix::fs::symlink("circle", at("circle")).unwrap();
-        let error = change(&at("circle"), Readers::OwnerOnly, |_| Ok(Some(String::new()))).unwrap_err();
+        let error = change_file(&at("circle"), Readers::OwnerOnly, |_| Ok(Some(String::new()))).unwrap_err();
         assert!(matches!(error, FileError::Io { .. }), "{error}");
     }
 
@@ -331,7 +331,7 @@ mod tests {
         std::os::unix::fs::symlink("/dev/null", at("device")).unwrap();
         assert!(std::process::Command::new("mkfifo").arg(at("pipe")).status().unwrap().success());
         for file in [at("folder"), at("device"), at("pipe"), PathBuf::from("/dev/null")] {
-            let error = change(&file, Readers::OwnerOnly, |_| Ok(Some("key".to_owned()))).unwrap_err();
+            let error = change_file(&file, Readers::OwnerOnly, |_| Ok(Some("key".to_owned()))).unwrap_err();
             assert!(matches!(error, FileError::NotReplaceable(_)), "{}: {error}", file.display());
             assert_eq!(text(&at("pipe")).unwrap(), "", "a pipe is not waited for");
         }

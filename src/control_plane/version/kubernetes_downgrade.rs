@@ -27,19 +27,19 @@ pub(in crate::control_plane) async fn from_journal(
     namespace: &NamespaceName,
     state: &State,
 ) -> Result<Option<UpgradeRefused>, apply::Error> {
-    let target = deployment(namespace);
-    let step = state.journal.as_ref().and_then(|journal| journal.step(&target));
+    let target = api_server_deployment(namespace);
+    let step = state.journal.as_ref().and_then(|journal| journal.find_step(&target));
     let former = step.and_then(|step| match &step.undo {
         // It would be restored from the recorded release, whatever the journal says.
-        Undo::Reapply { .. } | Undo::Recreate { .. } if !step.witnessed => recorded_minor::of(state),
-        Undo::Reapply { patch, .. } => minor(image(patch, IN_TEMPLATE)?),
-        Undo::Recreate { manifest } => minor(image(manifest, IN_TEMPLATE)?),
+        Undo::Reapply { .. } | Undo::Recreate { .. } if !step.witnessed => recorded_minor::minor_from_state(state),
+        Undo::Reapply { patch, .. } => image_minor(container_image(patch, IN_TEMPLATE)?),
+        Undo::Recreate { manifest } => image_minor(container_image(manifest, IN_TEMPLATE)?),
         // Made over data that an uninstall had kept.
-        Undo::Delete => recorded_minor::of(state),
+        Undo::Delete => recorded_minor::minor_from_state(state),
         Undo::Release { .. } => None,
     });
     match former {
-        Some(former) => to(engine, &target, former).await,
+        Some(former) => check_downgrade_to(engine, &target, former).await,
         None => Ok(None),
     }
 }
@@ -51,8 +51,8 @@ pub(in crate::control_plane) async fn version_of_data(
     namespace: &NamespaceName,
     state: &State,
 ) -> Result<Option<String>, apply::Error> {
-    let Some(former) = recorded_minor::of(state) else { return Ok(None) };
-    Ok(to(engine, &deployment(namespace), former).await?.and_then(|refused| match refused {
+    let Some(former) = recorded_minor::minor_from_state(state) else { return Ok(None) };
+    Ok(check_downgrade_to(engine, &api_server_deployment(namespace), former).await?.and_then(|refused| match refused {
         UpgradeRefused::Stored { version, .. } if !version.is_empty() => Some(version),
         _ => None,
     }))
@@ -69,10 +69,10 @@ pub(in crate::control_plane) async fn from_objects(
     hub: Option<KubeMinor>,
 ) -> Result<Option<UpgradeRefused>, apply::Error> {
     let wanted = objects.iter().find(|object| object.kind() == "Deployment" && object.name() == API_SERVER);
-    let wanted = wanted.and_then(|object| minor(image(&object.json, IN_TEMPLATE)?));
+    let wanted = wanted.and_then(|object| image_minor(container_image(&object.json, IN_TEMPLATE)?));
     let (Some(wanted), Some(hub)) = (wanted, hub) else { return Ok(None) };
-    let recorded = recorded_minor::of(state);
-    let Some((live, pods)) = found(engine, &deployment(namespace)).await? else {
+    let recorded = recorded_minor::minor_from_state(state);
+    let Some((live, pods)) = read_running_api_server(engine, &api_server_deployment(namespace)).await? else {
         let version = state.record.as_ref().map_or("", |record| &record.release.version);
         return Ok(recorded.and_then(|kept| judge_kept(kept, version, wanted, hub)));
     };
@@ -83,39 +83,39 @@ pub(in crate::control_plane) async fn from_objects(
 /// Judges a change to `wanted` over the data that an uninstall has kept, of an API server of the minor `kept`.
 fn judge_kept(kept: KubeMinor, version: &str, wanted: KubeMinor, hub: KubeMinor) -> Option<UpgradeRefused> {
     let skipped = upgrade::check_minor(kept, wanted, hub).err();
-    skipped.or_else(|| stored(kept, wanted, version))
+    skipped.or_else(|| refuse_older_minor(kept, wanted, version))
 }
 
 /// Refuses an API server of the minor `former` where that is older than `now`, the minor that has run.
-fn stored(now: KubeMinor, former: KubeMinor, version: &str) -> Option<UpgradeRefused> {
+fn refuse_older_minor(now: KubeMinor, former: KubeMinor, version: &str) -> Option<UpgradeRefused> {
     (former < now).then(|| UpgradeRefused::Stored { now, former, version: version.to_owned() })
 }
 
-async fn to(engine: &Engine, target: &ObjectRef, former: KubeMinor) -> Result<Option<UpgradeRefused>, apply::Error> {
-    let found = found(engine, target).await?;
-    Ok(found.and_then(|(live, pods)| judge(&live, &pods, former)))
+async fn check_downgrade_to(engine: &Engine, target: &ObjectRef, former: KubeMinor) -> Result<Option<UpgradeRefused>, apply::Error> {
+    let found = read_running_api_server(engine, target).await?;
+    Ok(found.and_then(|(live, pods)| evaluate_downgrade(&live, &pods, former)))
 }
 
 /// Reads the Deployment that is there and the pods of the control plane; nothing where there is no Deployment.
-async fn found(engine: &Engine, target: &ObjectRef) -> Result<Option<(Value, Vec<Value>)>, apply::Error> {
+async fn read_running_api_server(engine: &Engine, target: &ObjectRef) -> Result<Option<(Value, Vec<Value>)>, apply::Error> {
     let server = engine.server();
-    let (kind, pod) = (Kind::known(&target.group, &target.kind), Kind::known("", "Pod"));
-    let failed = |error| apply::Error::on("read", target, error);
-    let Some(live) = server.get(&kind, target.namespace.as_deref(), &target.name).await.map_err(failed)? else {
+    let (kind, pod) = (Kind::from_table(&target.group, &target.kind), Kind::from_table("", "Pod"));
+    let failed = |error| apply::Error::for_object("read", target, error);
+    let Some(live) = server.get_object(&kind, target.namespace.as_deref(), &target.name).await.map_err(failed)? else {
         return Ok(None);
     };
-    let selector = engine.owner().selector();
+    let selector = engine.owner().owner_selector();
     let selection =
         Selection { namespace: target.namespace.as_deref(), labels: Some(&selector), ..Selection::default() };
-    let pods = server.list(&pod, &selection).await.map_err(failed)?;
+    let pods = server.list_objects(&pod, &selection).await.map_err(failed)?;
     Ok(Some((live, pods)))
 }
 
 /// Judges the way back to the minor `former`, which is barred once a pod has run a newer API server. No version is
 /// older than one that cannot be seen, as in a digest.
-fn judge(live: &Value, pods: &[Value], former: KubeMinor) -> Option<UpgradeRefused> {
-    let newer = minor(image(live, IN_TEMPLATE)?)?;
-    pods.iter().any(|pod| ran(live, pod)).then(|| stored(newer, former, version_of(live).unwrap_or_default()))?
+fn evaluate_downgrade(live: &Value, pods: &[Value], former: KubeMinor) -> Option<UpgradeRefused> {
+    let newer = image_minor(container_image(live, IN_TEMPLATE)?)?;
+    pods.iter().any(|pod| has_run_api_server(live, pod)).then(|| refuse_older_minor(newer, former, version_of(live).unwrap_or_default()))?
 }
 
 /// As [`judge`], for a change that is asked for. The API server of an install that was completed has run, whether its
@@ -129,19 +129,19 @@ fn judge_change(
     wanted: KubeMinor,
     hub: KubeMinor,
 ) -> Option<UpgradeRefused> {
-    let now = minor(image(live, IN_TEMPLATE)?)?;
+    let now = image_minor(container_image(live, IN_TEMPLATE)?)?;
     let is_recorded = is_complete && (wanted > now || recorded.is_some_and(|minor| minor >= now));
-    if !is_recorded && !pods.iter().any(|pod| ran(live, pod)) {
+    if !is_recorded && !pods.iter().any(|pod| has_run_api_server(live, pod)) {
         return None;
     }
     let skipped = upgrade::check_minor(now, wanted, hub).err();
-    skipped.or_else(|| stored(now, wanted, version_of(live).unwrap_or_default()))
+    skipped.or_else(|| refuse_older_minor(now, wanted, version_of(live).unwrap_or_default()))
 }
 
 /// Returns whether a pod has run the API server as the Deployment has it now.
-fn ran(live: &Value, pod: &Value) -> bool {
-    let now = image(live, IN_TEMPLATE);
-    now.is_some() && image(pod, "/spec/containers") == now && has_run(pod)
+fn has_run_api_server(live: &Value, pod: &Value) -> bool {
+    let now = container_image(live, IN_TEMPLATE);
+    now.is_some() && container_image(pod, "/spec/containers") == now && has_run(pod)
 }
 
 /// Returns whether the API server of a pod has ever been started.
@@ -156,12 +156,12 @@ fn of_container<'v>(object: &'v Value, containers: &str) -> Option<&'v Value> {
     object.pointer(containers)?.as_array()?.iter().find(named)
 }
 
-fn image<'v>(object: &'v Value, containers: &str) -> Option<&'v str> {
+fn container_image<'v>(object: &'v Value, containers: &str) -> Option<&'v str> {
     of_container(object, containers)?.get("image")?.as_str()
 }
 
 /// The Kubernetes minor that the tag of an image names.
-pub(in crate::control_plane) fn minor(image: &str) -> Option<KubeMinor> {
+pub(in crate::control_plane) fn image_minor(image: &str) -> Option<KubeMinor> {
     let (name, _) = image.split_once('@').unwrap_or((image, ""));
     name.rsplit_once(':')?.1.parse().ok()
 }
@@ -170,8 +170,8 @@ fn version_of(live: &Value) -> Option<&str> {
     live.pointer("/metadata/labels")?.get(LABEL_APP_VERSION)?.as_str()
 }
 
-fn deployment(namespace: &NamespaceName) -> ObjectRef {
-    ObjectRef::new(&Kind::known("apps", "Deployment"), Some(namespace.as_str()), API_SERVER)
+fn api_server_deployment(namespace: &NamespaceName) -> ObjectRef {
+    ObjectRef::new(&Kind::from_table("apps", "Deployment"), Some(namespace.as_str()), API_SERVER)
 }
 
 #[cfg(test)]
@@ -206,7 +206,7 @@ mod tests {
             json!({"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 1}}}),
             json!({"state": {"terminated": {"exitCode": 0}}}),
         ] {
-            let refused = judge(&live(NEW), &[pod(NEW, status.clone())], AT_25);
+            let refused = evaluate_downgrade(&live(NEW), &[pod(NEW, status.clone())], AT_25);
             let (now, former) = (AT_31, AT_25);
             assert_eq!(refused, Some(UpgradeRefused::Stored { now, former, version: "v0.9.0".to_owned() }), "{status}");
         }
@@ -217,14 +217,14 @@ mod tests {
         let running = || json!({"state": {"running": {}}});
         let waiting = json!({"state": {"waiting": {"reason": "ImagePullBackOff"}}, "lastState": {}});
         // What runs is still the former one.
-        assert_eq!(judge(&live(NEW), &[pod(NEW, waiting), pod(OLD, running())], AT_25), None);
-        assert_eq!(judge(&live(NEW), &[], AT_25), None);
-        assert_eq!(judge(&live(NEW), &[pod(NEW, running())], AT_31), None);
-        assert_eq!(judge(&live(OLD), &[pod(OLD, running())], AT_31), None);
+        assert_eq!(evaluate_downgrade(&live(NEW), &[pod(NEW, waiting), pod(OLD, running())], AT_25), None);
+        assert_eq!(evaluate_downgrade(&live(NEW), &[], AT_25), None);
+        assert_eq!(evaluate_downgrade(&live(NEW), &[pod(NEW, running())], AT_31), None);
+        assert_eq!(evaluate_downgrade(&live(OLD), &[pod(OLD, running())], AT_31), None);
         // Of which nothing is known.
         let digest = "kube-apiserver@sha256:00";
-        assert_eq!(judge(&live(digest), &[pod(digest, running())], AT_25), None);
-        assert_eq!(minor("localhost:5000/kube-apiserver"), None);
+        assert_eq!(evaluate_downgrade(&live(digest), &[pod(digest, running())], AT_25), None);
+        assert_eq!(image_minor("localhost:5000/kube-apiserver"), None);
     }
 
     #[test]
@@ -252,6 +252,6 @@ mod tests {
     #[test]
     fn a_digest_beside_a_tag_hides_no_version() {
         let both = format!("{NEW}@sha256:00");
-        assert_eq!(minor(&both), Some(KubeMinor::new(1, 31)));
+        assert_eq!(image_minor(&both), Some(KubeMinor::new(1, 31)));
     }
 }

@@ -15,7 +15,7 @@ pub(in crate::control_plane) const FACT: &str = "apiServer";
 const FIRST_OF_31: ServiceLine = ServiceLine { major: 0, minor: 9 };
 
 /// Returns the minor, as far as the record says it.
-pub(in crate::control_plane) fn of(state: &State) -> Option<KubeMinor> {
+pub(in crate::control_plane) fn minor_from_state(state: &State) -> Option<KubeMinor> {
     of_release(&state.record.as_ref()?.release)
 }
 
@@ -28,12 +28,12 @@ fn of_release(release: &Release) -> Option<KubeMinor> {
         return of_tag(tag);
     }
     let version: ServiceVersion = release.version.parse().ok()?;
-    Some(KubeMinor::new(1, if version.line() < FIRST_OF_31 { 25 } else { 31 }))
+    Some(KubeMinor::new(1, if version.service_line() < FIRST_OF_31 { 25 } else { 31 }))
 }
 
 /// The minor that a tag names; nothing of a digest alone.
 pub(in crate::control_plane) fn of_tag(tag: &str) -> Option<KubeMinor> {
-    kubernetes_downgrade::minor(&format!(":{tag}"))
+    kubernetes_downgrade::image_minor(&format!(":{tag}"))
 }
 
 #[cfg(test)]

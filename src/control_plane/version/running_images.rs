@@ -19,20 +19,20 @@ const COMPONENTS: [(&str, &str); 4] = [
 
 /// Returns one clause for each component that runs another image than `version` does; none for those that cannot be
 /// read.
-pub(in crate::control_plane) async fn foreign(
+pub(in crate::control_plane) async fn list_foreign_images(
     client: &Client,
     namespace: &NamespaceName,
     version: &ServiceVersion,
 ) -> Vec<String> {
-    let Some(row) = chart::versions().row(version.line()) else { return Vec::new() };
+    let Some(row) = chart::embedded_versions().find_row(version.service_line()) else { return Vec::new() };
     let one = |(object, component)| async move {
-        let image = image(client, namespace, object).await?;
-        differs(row, version, component, &image).map(|what| format!("{object} is set to {image}, and {what}"))
+        let image = read_component_image(client, namespace, object).await?;
+        describe_image_difference(row, version, component, &image).map(|what| format!("{object} is set to {image}, and {what}"))
     };
     futures::future::join_all(COMPONENTS.map(one)).await.into_iter().flatten().collect()
 }
 
-async fn image(client: &Client, namespace: &NamespaceName, object: &str) -> Option<String> {
+async fn read_component_image(client: &Client, namespace: &NamespaceName, object: &str) -> Option<String> {
     let pod = if object == "etcd" {
         let sets: Api<StatefulSet> = Api::namespaced(client.clone(), namespace.as_str());
         sets.get_opt(object).await.ok()??.spec?.template.spec
@@ -49,7 +49,7 @@ fn first_image(pod: PodSpec) -> Option<String> {
 
 /// Returns a clause about the image tag that the version runs instead; nothing where the image is the same or only a
 /// digest is known.
-fn differs(row: &Row, version: &ServiceVersion, component: &str, image: &str) -> Option<String> {
+fn describe_image_difference(row: &Row, version: &ServiceVersion, component: &str, image: &str) -> Option<String> {
     let (expected, _) = row.image_tag(component, version)?;
     let name = image.rsplit_once('/').map_or(image, |(_, name)| name);
     let (_, tag) = name.split_once(':').filter(|(before, _)| !before.contains('@'))?;
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn an_image_is_compared_by_its_tag_wherever_it_is_pulled_from() {
         let version: ServiceVersion = "v0.7.1".parse().unwrap();
-        let row = chart::versions().row(version.line()).unwrap();
+        let row = chart::embedded_versions().find_row(version.service_line()).unwrap();
         for (component, image, same) in [
             ("scheduler", "fleetscheduler/fleet-scheduler:v0.7.1", true),
             ("scheduler", "mirror.example:5000/x/fleet-scheduler:v0.7.1@sha256:abc", true),
@@ -73,7 +73,7 @@ mod tests {
             ("etcd", "registry.k8s.io/etcd:3.5.35-0", true),
             ("etcd", "localhost:5000/etcd:3.5.6-0", false),
         ] {
-            let found = differs(row, &version, component, image);
+            let found = describe_image_difference(row, &version, component, image);
             assert_eq!(found.is_none(), same, "{component} {image} {found:?}");
         }
     }

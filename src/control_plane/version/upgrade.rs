@@ -45,7 +45,7 @@ pub enum UpgradeRefused {
         version: String,
     },
     /// The API server would skip a minor of Kubernetes, or go to another one than the version brings.
-    #[error("the API server of the control plane is of Kubernetes {now}, and would become {wanted}, which is {}", why(*now, *wanted, *hub))]
+    #[error("the API server of the control plane is of Kubernetes {now}, and would become {wanted}, which is {}", explain_minor_refusal(*now, *wanted, *hub))]
     MinorSkipped {
         /// Kubernetes minor of the API server.
         now: KubeMinor,
@@ -63,8 +63,8 @@ pub enum UpgradeRefused {
 }
 
 /// Returns the reason that an API server of one minor does not become one of another.
-fn why(now: KubeMinor, wanted: KubeMinor, hub: KubeMinor) -> String {
-    if now.next() < wanted {
+fn explain_minor_refusal(now: KubeMinor, wanted: KubeMinor, hub: KubeMinor) -> String {
+    if now.next_minor() < wanted {
         "more than one minor at a time".to_owned()
     } else {
         format!("not {hub}, the one of the version")
@@ -81,28 +81,28 @@ pub(in crate::control_plane) fn check_minor(
     wanted: KubeMinor,
     hub: KubeMinor,
 ) -> Result<(), UpgradeRefused> {
-    let goes = if wanted < now { wanted == hub } else { wanted <= now.next() && wanted <= hub };
+    let goes = if wanted < now { wanted == hub } else { wanted <= now.next_minor() && wanted <= hub };
     if wanted == now || goes { Ok(()) } else { Err(UpgradeRefused::MinorSkipped { now, wanted, hub }) }
 }
 
 /// Returns whether the objects inside of a control plane are served by an API server of that minor.
 fn is_served_inside(minor: KubeMinor) -> bool {
-    kinds::check("flowcontrol.apiserver.k8s.io/v1", "FlowSchema", minor.minor).is_ok()
+    kinds::check_served("flowcontrol.apiserver.k8s.io/v1", "FlowSchema", minor.minor).is_ok()
 }
 
 /// Checks the way from what is installed to what is wanted.
 ///
 /// # Errors
 /// [`UpgradeRefused`], with the path that works where there is one.
-pub fn check(table: &Versions, installed: &str, to: &ServiceVersion) -> Result<(), UpgradeRefused> {
+pub fn check_upgrade(table: &Versions, installed: &str, to: &ServiceVersion) -> Result<(), UpgradeRefused> {
     let unknown = || UpgradeRefused::Unknown { from: installed.to_owned() };
     let from: ServiceVersion = installed.parse().map_err(|_| unknown())?;
-    if from.line() == to.line() {
+    if from.service_line() == to.service_line() {
         return Ok(());
     }
     // The table has the newest line first.
     let place = |line: ServiceLine| table.rows().iter().rev().position(|row| row.version == line);
-    let (Some(old), Some(new)) = (place(from.line()), place(to.line())) else { return Err(unknown()) };
+    let (Some(old), Some(new)) = (place(from.service_line()), place(to.service_line())) else { return Err(unknown()) };
     if new < old {
         return Err(UpgradeRefused::Downgrade { from, to: to.clone() });
     }
@@ -118,14 +118,14 @@ impl UpgradeRefused {
     /// Returns the remedy for the control plane `name`, whose hosting cluster runs `cluster`, where that is known.
     pub fn remedy(&self, name: &str, cluster: Option<KubeMinor>) -> Remedy {
         let plane = || Subject::ControlPlane(name.to_owned());
-        let install = |version: String| Command::here(Action::Install(plane())).with(Flag::Version(version));
+        let install = |version: String| Command::at_run_place(Action::Install(plane())).with_flag(Flag::Version(version));
         // What an uninstall has kept is not upgraded, but has its values too.
-        let again = |version: String| install(version).with(Flag::ReuseValues);
+        let again = |version: String| install(version).with_flag(Flag::ReuseValues);
         match self {
             Self::Downgrade { from, .. } => Remedy::new("stay with it: ")
                 .command(again(from.to_string()))
                 .text("; an older line can only be installed anew, after ")
-                .command(Command::here(Action::Uninstall(plane())).with(Flag::DeleteData)),
+                .command(Command::at_run_place(Action::Uninstall(plane())).with_flag(Flag::DeleteData)),
             Self::Jump { path, .. } => {
                 let begin = Remedy::new("go line by line: ");
                 path.iter().enumerate().fold(begin, |remedy, (step, (line, minors))| {
@@ -145,16 +145,16 @@ impl UpgradeRefused {
                     .command(install(version.clone()))
             }
             // What goes beyond, or down, is what values ask for.
-            Self::MinorSkipped { now, hub, .. } if now.next() >= *hub => Remedy::new(format!(
+            Self::MinorSkipped { now, hub, .. } if now.next_minor() >= *hub => Remedy::new(format!(
                 "leave out `apiserver.image.tag` and `controllerManager.image.tag`, and it is of {hub}"
             )),
-            Self::MinorSkipped { now, .. } if is_served_inside(now.next()) => Remedy::new(format!(
+            Self::MinorSkipped { now, .. } if is_served_inside(now.next_minor()) => Remedy::new(format!(
                 "go one minor at a time, each once the one before is healthy: first to {}, by its newest patch in \
                  `apiserver.image.tag` and `controllerManager.image.tag`",
-                now.next()
+                now.next_minor()
             )),
             Self::MinorSkipped { .. } => Remedy::new("begin anew, without its data: ")
-                .command(Command::here(Action::Uninstall(plane())).with(Flag::DeleteData))
+                .command(Command::at_run_place(Action::Uninstall(plane())).with_flag(Flag::DeleteData))
                 .text(", then install it again and register the workload clusters with it"),
             Self::Unknown { .. } => "use the newest release of the program".into(),
         }
@@ -167,7 +167,7 @@ mod tests {
     use crate::chart::versions;
 
     fn way(from: &str, to: &str) -> Result<(), UpgradeRefused> {
-        check(versions(), from, &to.parse().unwrap())
+        check_upgrade(embedded_versions(), from, &to.parse().unwrap())
     }
 
     #[test]
@@ -185,11 +185,11 @@ mod tests {
         let remedy = refused.remedy("demo", Some(KubeMinor::new(1, 25)));
         let again = |line: &str| {
             let plane = Subject::ControlPlane("demo".to_owned());
-            Command::here(Action::Install(plane)).with(Flag::Version(line.to_owned())).with(Flag::ReuseValues)
+            Command::at_run_place(Action::Install(plane)).with_flag(Flag::Version(line.to_owned())).with_flag(Flag::ReuseValues)
         };
         assert_eq!(remedy.commands(), [&again("v0.7"), &again("v0.8"), &again("v0.9")]);
         let first = " (the hosting cluster has to run Kubernetes v1.26, v1.27, v1.28, v1.29 then)";
-        assert_eq!(remedy.words(), format!("go line by line: , then {first}, then {first}"));
+        assert_eq!(remedy.joined_text(), format!("go line by line: , then {first}, then {first}"));
     }
 
     #[test]
@@ -214,7 +214,7 @@ mod tests {
         ] {
             let refused = check_minor(at(now), at(wanted), at(36)).unwrap_err();
             assert!(refused.to_string().contains(why), "{refused}");
-            let words = refused.remedy("demo", None).words();
+            let words = refused.remedy("demo", None).joined_text();
             assert!(words.contains(remedy), "{words}");
         }
     }

@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use crate::api::kinds::split_api_version;
-use crate::k8s::object::{condition, is_terminating, list, number, text};
+use crate::k8s::object::{status_condition, is_terminating, items_at, number_at, text_at};
 
 /// The progress of an object towards its manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,15 +38,15 @@ impl Status {
         Self { state, message: message.into() }
     }
 
-    fn current(message: impl Into<String>) -> Self {
+    fn new_current(message: impl Into<String>) -> Self {
         Self::new(State::Current, message)
     }
 
-    fn waiting(message: impl Into<String>) -> Self {
+    fn new_in_progress(message: impl Into<String>) -> Self {
         Self::new(State::InProgress, message)
     }
 
-    fn failed(message: impl Into<String>) -> Self {
+    fn new_failed(message: impl Into<String>) -> Self {
         Self::new(State::Failed, message)
     }
 
@@ -58,36 +58,36 @@ impl Status {
 
 /// Evaluates a live object. `generation` is that of our own write; a controller that has only observed an earlier one
 /// has not reconciled it yet.
-pub fn evaluate(object: &Value, generation: Option<i64>) -> Status {
+pub fn evaluate_status(object: &Value, generation: Option<i64>) -> Status {
     if is_terminating(object) {
-        return Status::new(State::Terminating, holds(object));
+        return Status::new(State::Terminating, format_deletion_blockers(object));
     }
-    let (group, _) = split_api_version(text(object, "/apiVersion").unwrap_or_default());
-    let kind = text(object, "/kind").unwrap_or_default();
-    let wanted = number(object, "/metadata/generation").max(generation);
-    if let (Some(wanted), Some(observed)) = (wanted, number(object, "/status/observedGeneration"))
+    let (group, _) = split_api_version(text_at(object, "/apiVersion").unwrap_or_default());
+    let kind = text_at(object, "/kind").unwrap_or_default();
+    let wanted = number_at(object, "/metadata/generation").max(generation);
+    if let (Some(wanted), Some(observed)) = (wanted, number_at(object, "/status/observedGeneration"))
         && observed < wanted
     {
-        return Status::waiting(format!("its controller has not seen generation {wanted} yet"));
+        return Status::new_in_progress(format!("its controller has not seen generation {wanted} yet"));
     }
-    if number(object, "/metadata/generation") < generation {
-        return Status::waiting("the server has not shown our change yet");
+    if number_at(object, "/metadata/generation") < generation {
+        return Status::new_in_progress("the server has not shown our change yet");
     }
     match (group, kind) {
-        ("apps", "Deployment") => unobserved(object).unwrap_or_else(|| deployment(object)),
-        ("apps", "StatefulSet") => unobserved(object).unwrap_or_else(|| stateful_set(object)),
-        ("apps", "DaemonSet") => unobserved(object).unwrap_or_else(|| daemon_set(object)),
-        ("apps", "ReplicaSet") => unobserved(object).unwrap_or_else(|| replica_set(object)),
-        ("batch", "Job") => job(object),
-        ("policy", "PodDisruptionBudget") => unobserved(object).unwrap_or_else(|| disruption_budget(object)),
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => crd(object),
+        ("apps", "Deployment") => unobserved_status(object).unwrap_or_else(|| evaluate_deployment(object)),
+        ("apps", "StatefulSet") => unobserved_status(object).unwrap_or_else(|| stateful_set(object)),
+        ("apps", "DaemonSet") => unobserved_status(object).unwrap_or_else(|| daemon_set(object)),
+        ("apps", "ReplicaSet") => unobserved_status(object).unwrap_or_else(|| replica_set(object)),
+        ("batch", "Job") => evaluate_job(object),
+        ("policy", "PodDisruptionBudget") => unobserved_status(object).unwrap_or_else(|| disruption_budget(object)),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => evaluate_crd(object),
         ("apiregistration.k8s.io", "APIService") => by_condition(object, "Available"),
         ("certificates.k8s.io", "CertificateSigningRequest") => signing_request(object),
-        ("", "Pod") => pod(object),
-        ("", "PersistentVolumeClaim") => pvc(object),
-        ("", "PersistentVolume") => volume(object),
-        ("", "Service") => service(object),
-        ("", "Namespace") => namespace(object),
+        ("", "Pod") => evaluate_pod(object),
+        ("", "PersistentVolumeClaim") => evaluate_pvc(object),
+        ("", "PersistentVolume") => evaluate_volume(object),
+        ("", "Service") => evaluate_service(object),
+        ("", "Namespace") => evaluate_namespace(object),
         // Kinds that are complete when they are stored.
         (
             ""
@@ -103,8 +103,8 @@ pub fn evaluate(object: &Value, generation: Option<i64>) -> Status {
             | "node.k8s.io"
             | "flowcontrol.apiserver.k8s.io",
             _,
-        ) => Status::current("exists"),
-        _ => custom(object),
+        ) => Status::new_current("exists"),
+        _ => evaluate_custom_resource(object),
     }
 }
 
@@ -131,249 +131,249 @@ pub fn has_rule(group: &str, kind: &str) -> bool {
 
 /// Controllers of these kinds always write the generation they observed; without it they have not reconciled the
 /// object.
-fn unobserved(object: &Value) -> Option<Status> {
-    let observed = number(object, "/status/observedGeneration");
-    observed.is_none().then(|| Status::waiting("its controller has not looked at it yet"))
+fn unobserved_status(object: &Value) -> Option<Status> {
+    let observed = number_at(object, "/status/observedGeneration");
+    observed.is_none().then(|| Status::new_in_progress("its controller has not looked at it yet"))
 }
 
-fn count(object: &Value, field: &str) -> i64 {
-    number(object, &format!("/status/{field}")).unwrap_or(0)
+fn status_count(object: &Value, field: &str) -> i64 {
+    number_at(object, &format!("/status/{field}")).unwrap_or(0)
 }
 
-fn replicas(object: &Value) -> i64 {
-    number(object, "/spec/replicas").unwrap_or(1)
+fn desired_replicas(object: &Value) -> i64 {
+    number_at(object, "/spec/replicas").unwrap_or(1)
 }
 
 fn is_true(condition: &Value) -> bool {
-    text(condition, "/status") == Some("True")
+    text_at(condition, "/status") == Some("True")
 }
 
 fn condition_text(condition: &Value) -> String {
-    let reason = text(condition, "/reason").unwrap_or_default();
-    match text(condition, "/message").filter(|message| !message.is_empty()) {
+    let reason = text_at(condition, "/reason").unwrap_or_default();
+    match text_at(condition, "/message").filter(|message| !message.is_empty()) {
         Some(message) if !reason.is_empty() => format!("{reason}: {message}"),
         Some(message) => message.to_owned(),
         None => reason.to_owned(),
     }
 }
 
-fn deployment(object: &Value) -> Status {
-    let wanted = replicas(object);
-    let progressing = condition(object, "Progressing");
-    if let Some(progressing) = progressing.filter(|c| text(c, "/reason") == Some("ProgressDeadlineExceeded")) {
-        return Status::failed(condition_text(progressing));
+fn evaluate_deployment(object: &Value) -> Status {
+    let wanted = desired_replicas(object);
+    let progressing = status_condition(object, "Progressing");
+    if let Some(progressing) = progressing.filter(|c| text_at(c, "/reason") == Some("ProgressDeadlineExceeded")) {
+        return Status::new_failed(condition_text(progressing));
     }
     let (all, updated, ready, available) = (
-        count(object, "replicas"),
-        count(object, "updatedReplicas"),
-        count(object, "readyReplicas"),
-        count(object, "availableReplicas"),
+        status_count(object, "replicas"),
+        status_count(object, "updatedReplicas"),
+        status_count(object, "readyReplicas"),
+        status_count(object, "availableReplicas"),
     );
     if updated < wanted {
-        Status::waiting(format!("{updated} of {wanted} pods updated"))
+        Status::new_in_progress(format!("{updated} of {wanted} pods updated"))
     } else if all > updated {
-        Status::waiting(match all - updated {
+        Status::new_in_progress(match all - updated {
             1 => "1 old pod is still there".to_owned(),
             old => format!("{old} old pods are still there"),
         })
     } else if ready < wanted {
-        Status::waiting(format!("{ready} of {wanted} pods ready"))
+        Status::new_in_progress(format!("{ready} of {wanted} pods ready"))
     } else if available < wanted {
-        Status::waiting(format!("{available} of {wanted} pods available"))
-    } else if condition(object, "Available").is_some_and(|c| !is_true(c)) {
-        Status::waiting("not available yet")
+        Status::new_in_progress(format!("{available} of {wanted} pods available"))
+    } else if status_condition(object, "Available").is_some_and(|c| !is_true(c)) {
+        Status::new_in_progress("not available yet")
     } else {
-        Status::current(format!("{ready} of {wanted} pods ready"))
+        Status::new_current(format!("{ready} of {wanted} pods ready"))
     }
 }
 
 fn stateful_set(object: &Value) -> Status {
-    let wanted = replicas(object);
-    let (updated, ready) = (count(object, "updatedReplicas"), count(object, "readyReplicas"));
-    let available = number(object, "/status/availableReplicas").unwrap_or(ready);
-    if text(object, "/spec/updateStrategy/type") == Some("OnDelete") {
+    let wanted = desired_replicas(object);
+    let (updated, ready) = (status_count(object, "updatedReplicas"), status_count(object, "readyReplicas"));
+    let available = number_at(object, "/status/availableReplicas").unwrap_or(ready);
+    if text_at(object, "/spec/updateStrategy/type") == Some("OnDelete") {
         return if ready < wanted {
-            Status::waiting(format!("{ready} of {wanted} pods ready"))
+            Status::new_in_progress(format!("{ready} of {wanted} pods ready"))
         } else {
-            Status::current(format!("{ready} of {wanted} pods ready; pods are replaced when they are deleted"))
+            Status::new_current(format!("{ready} of {wanted} pods ready; pods are replaced when they are deleted"))
         };
     }
-    let partition = number(object, "/spec/updateStrategy/rollingUpdate/partition").unwrap_or(0);
+    let partition = number_at(object, "/spec/updateStrategy/rollingUpdate/partition").unwrap_or(0);
     if ready < wanted {
-        Status::waiting(format!("{ready} of {wanted} pods ready"))
+        Status::new_in_progress(format!("{ready} of {wanted} pods ready"))
     } else if available < wanted {
-        Status::waiting(format!("{available} of {wanted} pods available"))
-    } else if count(object, "replicas") > wanted {
-        Status::waiting(format!("{} pods too many", count(object, "replicas") - wanted))
+        Status::new_in_progress(format!("{available} of {wanted} pods available"))
+    } else if status_count(object, "replicas") > wanted {
+        Status::new_in_progress(format!("{} pods too many", status_count(object, "replicas") - wanted))
     } else if updated < wanted - partition.min(wanted) {
-        Status::waiting(format!("{updated} of {} pods updated", wanted - partition))
-    } else if partition == 0 && text(object, "/status/currentRevision") != text(object, "/status/updateRevision") {
-        Status::waiting("the new revision is not complete")
+        Status::new_in_progress(format!("{updated} of {} pods updated", wanted - partition))
+    } else if partition == 0 && text_at(object, "/status/currentRevision") != text_at(object, "/status/updateRevision") {
+        Status::new_in_progress("the new revision is not complete")
     } else {
-        Status::current(format!("{ready} of {wanted} pods ready"))
+        Status::new_current(format!("{ready} of {wanted} pods ready"))
     }
 }
 
 fn daemon_set(object: &Value) -> Status {
-    let wanted = count(object, "desiredNumberScheduled");
-    let (updated, available) = (count(object, "updatedNumberScheduled"), count(object, "numberAvailable"));
-    let on_delete = text(object, "/spec/updateStrategy/type") == Some("OnDelete");
+    let wanted = status_count(object, "desiredNumberScheduled");
+    let (updated, available) = (status_count(object, "updatedNumberScheduled"), status_count(object, "numberAvailable"));
+    let on_delete = text_at(object, "/spec/updateStrategy/type") == Some("OnDelete");
     if updated < wanted && !on_delete {
-        Status::waiting(format!("{updated} of {wanted} pods updated"))
+        Status::new_in_progress(format!("{updated} of {wanted} pods updated"))
     } else if available < wanted {
-        Status::waiting(format!("{available} of {wanted} pods available"))
+        Status::new_in_progress(format!("{available} of {wanted} pods available"))
     } else {
-        Status::current(format!("{available} of {wanted} pods available"))
+        Status::new_current(format!("{available} of {wanted} pods available"))
     }
 }
 
 fn replica_set(object: &Value) -> Status {
-    let (wanted, available) = (replicas(object), count(object, "availableReplicas"));
+    let (wanted, available) = (desired_replicas(object), status_count(object, "availableReplicas"));
     let state = if available < wanted { State::InProgress } else { State::Current };
     Status::new(state, format!("{available} of {wanted} pods available"))
 }
 
-fn job(object: &Value) -> Status {
+fn evaluate_job(object: &Value) -> Status {
     for kind in ["Failed", "FailureTarget"] {
-        if let Some(failed) = condition(object, kind).filter(|c| is_true(c)) {
-            return Status::failed(condition_text(failed));
+        if let Some(failed) = status_condition(object, kind).filter(|c| is_true(c)) {
+            return Status::new_failed(condition_text(failed));
         }
     }
-    if condition(object, "Complete").is_some_and(is_true) {
-        return Status::current("complete");
+    if status_condition(object, "Complete").is_some_and(is_true) {
+        return Status::new_current("complete");
     }
     if object.pointer("/spec/suspend").and_then(Value::as_bool) == Some(true) {
-        return Status::current("suspended");
+        return Status::new_current("suspended");
     }
-    let wanted = number(object, "/spec/completions").unwrap_or(1);
-    Status::waiting(format!(
+    let wanted = number_at(object, "/spec/completions").unwrap_or(1);
+    Status::new_in_progress(format!(
         "{} of {wanted} pods succeeded, {} failed",
-        count(object, "succeeded"),
-        count(object, "failed")
+        status_count(object, "succeeded"),
+        status_count(object, "failed")
     ))
 }
 
 fn disruption_budget(object: &Value) -> Status {
-    let (healthy, wanted) = (count(object, "currentHealthy"), count(object, "desiredHealthy"));
+    let (healthy, wanted) = (status_count(object, "currentHealthy"), status_count(object, "desiredHealthy"));
     let state = if healthy < wanted { State::InProgress } else { State::Current };
     Status::new(state, format!("{healthy} of {wanted} pods healthy"))
 }
 
-fn crd(object: &Value) -> Status {
-    if let Some(refused) = condition(object, "NamesAccepted").filter(|c| text(c, "/status") == Some("False")) {
-        return Status::failed(condition_text(refused));
+fn evaluate_crd(object: &Value) -> Status {
+    if let Some(refused) = status_condition(object, "NamesAccepted").filter(|c| text_at(c, "/status") == Some("False")) {
+        return Status::new_failed(condition_text(refused));
     }
-    match condition(object, "Established") {
-        Some(established) if is_true(established) => Status::current("established"),
-        Some(waiting) => Status::waiting(condition_text(waiting)),
-        None => Status::waiting("not established yet"),
+    match status_condition(object, "Established") {
+        Some(established) if is_true(established) => Status::new_current("established"),
+        Some(waiting) => Status::new_in_progress(condition_text(waiting)),
+        None => Status::new_in_progress("not established yet"),
     }
 }
 
 fn signing_request(object: &Value) -> Status {
     for kind in ["Denied", "Failed"] {
-        if let Some(refused) = condition(object, kind).filter(|c| text(c, "/status") != Some("False")) {
-            return Status::failed(condition_text(refused));
+        if let Some(refused) = status_condition(object, kind).filter(|c| text_at(c, "/status") != Some("False")) {
+            return Status::new_failed(condition_text(refused));
         }
     }
-    if text(object, "/status/certificate").is_some_and(|certificate| !certificate.is_empty()) {
-        Status::current("issued")
-    } else if condition(object, "Approved").is_some() {
-        Status::waiting("approved, not issued yet")
+    if text_at(object, "/status/certificate").is_some_and(|certificate| !certificate.is_empty()) {
+        Status::new_current("issued")
+    } else if status_condition(object, "Approved").is_some() {
+        Status::new_in_progress("approved, not issued yet")
     } else {
-        Status::waiting("not approved yet")
+        Status::new_in_progress("not approved yet")
     }
 }
 
-fn pod(object: &Value) -> Status {
-    match text(object, "/status/phase") {
-        Some("Succeeded") => Status::current("succeeded"),
-        Some("Failed") => Status::failed(
-            text(object, "/status/message")
-                .or_else(|| text(object, "/status/reason"))
+fn evaluate_pod(object: &Value) -> Status {
+    match text_at(object, "/status/phase") {
+        Some("Succeeded") => Status::new_current("succeeded"),
+        Some("Failed") => Status::new_failed(
+            text_at(object, "/status/message")
+                .or_else(|| text_at(object, "/status/reason"))
                 .unwrap_or("its containers failed"),
         ),
-        Some("Running") if condition(object, "Ready").is_some_and(is_true) => Status::current("ready"),
+        Some("Running") if status_condition(object, "Ready").is_some_and(is_true) => Status::new_current("ready"),
         Some("Running") => {
-            let all = list(object, "/status/containerStatuses");
+            let all = items_at(object, "/status/containerStatuses");
             let ready = all.iter().filter(|c| c.get("ready").and_then(Value::as_bool) == Some(true)).count();
-            Status::waiting(format!("{ready} of {} containers ready", all.len()))
+            Status::new_in_progress(format!("{ready} of {} containers ready", all.len()))
         }
-        Some(phase) => Status::waiting(phase),
-        None => Status::waiting("no kubelet has looked at it yet"),
+        Some(phase) => Status::new_in_progress(phase),
+        None => Status::new_in_progress("no kubelet has looked at it yet"),
     }
 }
 
-fn pvc(object: &Value) -> Status {
-    match text(object, "/status/phase") {
-        Some("Bound") => Status::current("bound"),
-        Some("Lost") => Status::failed("its volume is lost"),
-        phase => Status::waiting(phase.unwrap_or("not looked at yet")),
+fn evaluate_pvc(object: &Value) -> Status {
+    match text_at(object, "/status/phase") {
+        Some("Bound") => Status::new_current("bound"),
+        Some("Lost") => Status::new_failed("its volume is lost"),
+        phase => Status::new_in_progress(phase.unwrap_or("not looked at yet")),
     }
 }
 
-fn volume(object: &Value) -> Status {
-    match text(object, "/status/phase") {
-        Some("Available" | "Bound") => Status::current("available"),
-        Some("Failed") => Status::failed(text(object, "/status/message").unwrap_or("failed")),
-        phase => Status::waiting(phase.unwrap_or("not looked at yet")),
+fn evaluate_volume(object: &Value) -> Status {
+    match text_at(object, "/status/phase") {
+        Some("Available" | "Bound") => Status::new_current("available"),
+        Some("Failed") => Status::new_failed(text_at(object, "/status/message").unwrap_or("failed")),
+        phase => Status::new_in_progress(phase.unwrap_or("not looked at yet")),
     }
 }
 
-fn service(object: &Value) -> Status {
-    if text(object, "/spec/type") != Some("LoadBalancer") {
-        return Status::current("exists");
+fn evaluate_service(object: &Value) -> Status {
+    if text_at(object, "/spec/type") != Some("LoadBalancer") {
+        return Status::new_current("exists");
     }
-    let address = list(object, "/status/loadBalancer/ingress")
+    let address = items_at(object, "/status/loadBalancer/ingress")
         .iter()
-        .find_map(|ingress| text(ingress, "/ip").or_else(|| text(ingress, "/hostname")));
+        .find_map(|ingress| text_at(ingress, "/ip").or_else(|| text_at(ingress, "/hostname")));
     address.map_or_else(
-        || Status::waiting("no load balancer has given it an address yet"),
-        |address| Status::current(format!("reached at {address}")),
+        || Status::new_in_progress("no load balancer has given it an address yet"),
+        |address| Status::new_current(format!("reached at {address}")),
     )
 }
 
-fn namespace(object: &Value) -> Status {
-    match text(object, "/status/phase") {
-        Some("Terminating") => Status::new(State::Terminating, holds(object)),
-        Some("Active") => Status::current("active"),
-        _ => Status::waiting("not active yet"),
+fn evaluate_namespace(object: &Value) -> Status {
+    match text_at(object, "/status/phase") {
+        Some("Terminating") => Status::new(State::Terminating, format_deletion_blockers(object)),
+        Some("Active") => Status::new_current("active"),
+        _ => Status::new_in_progress("not active yet"),
     }
 }
 
 fn by_condition(object: &Value, kind: &str) -> Status {
-    match condition(object, kind) {
-        Some(found) if is_true(found) => Status::current(kind.to_lowercase()),
-        Some(found) => Status::waiting(condition_text(found)),
-        None => Status::waiting("its controller has not looked at it yet"),
+    match status_condition(object, kind) {
+        Some(found) if is_true(found) => Status::new_current(kind.to_lowercase()),
+        Some(found) => Status::new_in_progress(condition_text(found)),
+        None => Status::new_in_progress("its controller has not looked at it yet"),
     }
 }
 
 /// Custom resources: the usual conditions where there are any, else it merely exists.
-fn custom(object: &Value) -> Status {
-    if let Some(stalled) = condition(object, "Stalled").filter(|c| is_true(c)) {
-        return Status::failed(condition_text(stalled));
+fn evaluate_custom_resource(object: &Value) -> Status {
+    if let Some(stalled) = status_condition(object, "Stalled").filter(|c| is_true(c)) {
+        return Status::new_failed(condition_text(stalled));
     }
-    if let Some(reconciling) = condition(object, "Reconciling").filter(|c| is_true(c)) {
-        return Status::waiting(condition_text(reconciling));
+    if let Some(reconciling) = status_condition(object, "Reconciling").filter(|c| is_true(c)) {
+        return Status::new_in_progress(condition_text(reconciling));
     }
-    match condition(object, "Ready").or_else(|| condition(object, "Available")) {
-        Some(ready) if is_true(ready) => Status::current("ready"),
-        Some(ready) => Status::waiting(condition_text(ready)),
+    match status_condition(object, "Ready").or_else(|| status_condition(object, "Available")) {
+        Some(ready) if is_true(ready) => Status::new_current("ready"),
+        Some(ready) => Status::new_in_progress(condition_text(ready)),
         None => Status::new(State::Unknown, "exists; there is no rule for when this kind is ready"),
     }
 }
 
 /// The reason why an object still exists that is being deleted: its finalizers, the conditions of a namespace, or its
 /// grace period.
-pub(crate) fn holds(live: &Value) -> String {
-    let remaining: Vec<&str> = list(live, "/status/conditions")
+pub(crate) fn format_deletion_blockers(live: &Value) -> String {
+    let remaining: Vec<&str> = items_at(live, "/status/conditions")
         .iter()
-        .filter(|condition| text(condition, "/status") == Some("True"))
-        .filter(|condition| text(condition, "/type").is_some_and(|kind| kind.starts_with("Namespace")))
-        .filter_map(|condition| text(condition, "/message"))
+        .filter(|condition| text_at(condition, "/status") == Some("True"))
+        .filter(|condition| text_at(condition, "/type").is_some_and(|kind| kind.starts_with("Namespace")))
+        .filter_map(|condition| text_at(condition, "/message"))
         .collect();
-    let finalizers: Vec<&str> = list(live, "/metadata/finalizers").iter().filter_map(Value::as_str).collect();
+    let finalizers: Vec<&str> = items_at(live, "/metadata/finalizers").iter().filter_map(Value::as_str).collect();
     if !remaining.is_empty() {
         remaining.join("; ")
     } else if !finalizers.is_empty() {

@@ -10,8 +10,8 @@ type Case<'a> = (&'a str, Value, State);
 fn check(api_version: &str, kind: &str, cases: &[Case<'_>]) {
     for (name, part, expected) in cases {
         let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a", "generation": 2}});
-        crate::k8s::managed_fields::merge(&mut object, part);
-        let status = evaluate(&object, None);
+        crate::k8s::managed_fields::apply_merge_patch(&mut object, part);
+        let status = evaluate_status(&object, None);
         assert_eq!(status.state, *expected, "{kind}, {name}: {}", status.message);
         assert!(!status.message.is_empty(), "{kind}, {name}");
         object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
@@ -24,7 +24,7 @@ fn deployment_status() {
     let status = |extra: Value| {
         let mut status = json!({"spec": {"replicas": 2}, "status": {"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2,
             "readyReplicas": 2, "availableReplicas": 2, "conditions": [{"type": "Available", "status": "True"}]}});
-        crate::k8s::managed_fields::merge(&mut status, &extra);
+        crate::k8s::managed_fields::apply_merge_patch(&mut status, &extra);
         status
     };
     check(
@@ -61,7 +61,7 @@ fn stateful_set_status() {
     let status = |extra: Value| {
         let mut status = json!({"spec": {"replicas": 3}, "status": {"observedGeneration": 2, "replicas": 3, "readyReplicas": 3,
             "availableReplicas": 3, "updatedReplicas": 3, "currentRevision": "b", "updateRevision": "b"}});
-        crate::k8s::managed_fields::merge(&mut status, &extra);
+        crate::k8s::managed_fields::apply_merge_patch(&mut status, &extra);
         status
     };
     check(
@@ -347,9 +347,9 @@ fn unobserved_generation_is_not_current() {
 #[test]
 fn terminating_names_its_finalizers() {
     let pvc = json!({"metadata": {"deletionTimestamp": "x", "finalizers": ["kubernetes.io/pvc-protection"]}});
-    assert!(holds(&pvc).contains("kubernetes.io/pvc-protection"));
+    assert!(format_deletion_blockers(&pvc).contains("kubernetes.io/pvc-protection"));
     let namespace = json!({"metadata": {"deletionTimestamp": "x"}, "status": {"conditions": [
         {"type": "NamespaceDeletionDiscoveryFailure", "status": "False", "message": "ok"},
         {"type": "NamespaceContentRemaining", "status": "True", "message": "Some resources are remaining: pods. has 1 resource instances"}]}});
-    assert_eq!(holds(&namespace), "Some resources are remaining: pods. has 1 resource instances");
+    assert_eq!(format_deletion_blockers(&namespace), "Some resources are remaining: pods. has 1 resource instances");
 }

@@ -9,8 +9,8 @@ use serde_json::json;
 use super::*;
 use crate::api::kubernetes_record::Held;
 use crate::api::version::KubeMinor;
-use crate::diagnose::kstatus::evaluate;
-use crate::diagnose::typed::{typed, typed_list};
+use crate::diagnose::kstatus::evaluate_status;
+use crate::diagnose::typed::{typed_object, typed_list};
 
 mod containers;
 mod storage;
@@ -25,23 +25,23 @@ fn deployment() -> (Value, ReplicaSet) {
         "spec": {"replicas": 1}, "status": {"observedGeneration": 1}});
     let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "api-1", "namespace": "fleet", "uid": "r",
         "ownerReferences": [{"uid": "d"}], "annotations": {"deployment.kubernetes.io/revision": "2"}}});
-    (deployment, typed(set))
+    (deployment, typed_object(set))
 }
 
 fn pod(owner: &str, spec: Value, status: Value) -> Pod {
-    typed(json!({"metadata": {"name": "etcd-0", "namespace": "fleet", "uid": "p", "ownerReferences": [{"uid": owner}]},
+    typed_object(json!({"metadata": {"name": "etcd-0", "namespace": "fleet", "uid": "p", "ownerReferences": [{"uid": owner}]},
         "spec": spec, "status": status}))
 }
 
 fn container(state: Value) -> Value {
     let mut container = json!({"name": "c", "image": "registry/etcd:1", "ready": false});
-    crate::k8s::managed_fields::merge(&mut container, &state);
+    crate::k8s::managed_fields::apply_merge_patch(&mut container, &state);
     json!({"phase": "Pending", "containerStatuses": [container]})
 }
 
 fn event(uid: &str, reason: &str, message: &str) -> Event {
     let time = "2026-01-01T00:00:00Z";
-    typed(json!({"involvedObject": {"uid": uid}, "reason": reason, "message": message, "lastTimestamp": time}))
+    typed_object(json!({"involvedObject": {"uid": uid}, "reason": reason, "message": message, "lastTimestamp": time}))
 }
 
 fn warning(uid: &str, reason: &str, message: &str) -> Event {
@@ -53,13 +53,13 @@ fn at(time: &str, event: Event) -> Event {
 }
 
 fn pvc(class: Option<&str>) -> PersistentVolumeClaim {
-    typed(json!({"metadata": {"name": "data-etcd-0", "namespace": "fleet", "uid": "c"},
+    typed_object(json!({"metadata": {"name": "data-etcd-0", "namespace": "fleet", "uid": "c"},
         "spec": {"storageClassName": class}, "status": {"phase": "Pending"}}))
 }
 
 fn class(name: &str, provisioner: &str, default: bool) -> StorageClass {
     let annotations = json!({"storageclass.kubernetes.io/is-default-class": default.to_string()});
-    typed(json!({"metadata": {"name": name, "annotations": annotations}, "provisioner": provisioner}))
+    typed_object(json!({"metadata": {"name": name, "annotations": annotations}, "provisioner": provisioner}))
 }
 
 fn service() -> Value {
@@ -85,14 +85,14 @@ fn with_pod(status: Value, events: Vec<Event>) -> Evidence {
 }
 
 fn found(object: &Value, evidence: &Evidence) -> (CauseId, String) {
-    let diagnosis = diagnose(object, &evaluate(object, None), evidence).expect("a cause");
+    let diagnosis = diagnose_object(object, &evaluate_status(object, None), evidence).expect("a cause");
     assert!(!diagnosis.remedy.parts().is_empty());
     (diagnosis.cause, diagnosis.to_string())
 }
 
 /// The grace of the cause that is found.
 fn grace(object: &Value, evidence: &Evidence) -> Option<Duration> {
-    diagnose(object, &evaluate(object, None), evidence).expect("a cause").grace
+    diagnose_object(object, &evaluate_status(object, None), evidence).expect("a cause").grace
 }
 
 /// Of each cause that a snapshot can show an example.
@@ -179,8 +179,8 @@ pub(crate) fn examples() -> Vec<Diagnosis> {
     let pulling = event("p", "Pulling", "Pulling image \"registry/etcd:1\"");
     let late = with_pod(waiting("ContainerCreating", ""), vec![pulling]);
     cases
-        .map(|(object, evidence)| diagnose(&object, &evaluate(&object, None), &evidence).expect("a cause"))
-        .chain(slow(&stateful_set(), &evaluate(&stateful_set(), None), &late))
+        .map(|(object, evidence)| diagnose_object(&object, &evaluate_status(&object, None), &evidence).expect("a cause"))
+        .chain(diagnose_slow(&stateful_set(), &evaluate_status(&stateful_set(), None), &late))
         .collect()
 }
 
@@ -216,7 +216,7 @@ fn unschedulable_pod_quotes_scheduler() {
     let (cause, chain) = found(&stateful_set(), &with_pod(pending(message), vec![]));
     assert_eq!(cause, CauseId::Unschedulable);
     assert!(chain.contains(message));
-    assert_eq!(grace(&stateful_set(), &with_pod(pending(message), vec![])), CauseId::Unschedulable.grace());
+    assert_eq!(grace(&stateful_set(), &with_pod(pending(message), vec![])), CauseId::Unschedulable.default_grace());
 
     let not_ready = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }.";
     let starting = [
@@ -263,13 +263,13 @@ fn slow_workload_shows_pod_and_events() {
     ];
     for (status, events, expected) in cases {
         let evidence = with_pod(status, events);
-        let late = slow(&stateful_set(), &evaluate(&stateful_set(), None), &evidence).expect("a pod that is late");
+        let late = diagnose_slow(&stateful_set(), &evaluate_status(&stateful_set(), None), &evidence).expect("a pod that is late");
         assert_eq!((late.cause, late.grace), (CauseId::Slow, None));
         assert_eq!(
             late.to_string(),
             format!("StatefulSet fleet/etcd: 0 of 1 pods ready → Pod fleet/etcd-0: {expected}")
         );
-        assert_eq!(late.remedy.words(), "look at it with `kubectl -n fleet describe pod etcd-0`");
+        assert_eq!(late.remedy.joined_text(), "look at it with `kubectl -n fleet describe pod etcd-0`");
     }
     let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
     let of_the_set = event("s", "SuccessfulCreate", "create Pod etcd-0");
@@ -288,7 +288,7 @@ fn latest_warning_of_unready_pods() {
     ];
     let evidence = |status: Value| with_pod(status, events.clone());
     let latest = |evidence: &Evidence, but: &str| {
-        let found = super::warning(&stateful_set(), evidence, |event| !has_reason(event, &[but]));
+        let found = super::latest_warning(&stateful_set(), evidence, |event| !has_reason(event, &[but]));
         found.and_then(|event| event.reason.clone())
     };
     let pending = evidence(json!({"phase": "Pending"}));
@@ -304,8 +304,8 @@ fn slow_service_shows_its_events() {
     let works = at("2026-01-01T00:00:08Z", event("v", "EnsuringLoadBalancer", "Ensuring load balancer"));
     let evidence = Evidence { events: vec![failed, works], ..Evidence::default() };
     assert!(diagnose(&service(), &evaluate(&service(), None), &evidence).is_none());
-    let status = evaluate(&service(), None);
-    let late = slow(&service(), &status, &evidence).expect("the events about it");
+    let status = evaluate_status(&service(), None);
+    let late = diagnose_slow(&service(), &status, &evidence).expect("the events about it");
     assert_eq!(
         late.to_string(),
         format!(
@@ -313,7 +313,7 @@ fn slow_service_shows_its_events() {
             status.message
         )
     );
-    assert_eq!(late.remedy.words(), "look at it with `kubectl -n fleet describe service apiserver`");
+    assert_eq!(late.remedy.joined_text(), "look at it with `kubectl -n fleet describe service apiserver`");
 }
 
 #[test]
@@ -370,7 +370,7 @@ fn unanswered_and_failed_load_balancer() {
         assert!(diagnose(&service, &evaluate(&service, None), &healed).is_none(), "{success}: it was made after all");
     }
     let mut hints = event("v", "TopologyAwareHintsEnabled", "Topology Aware Hints has been enabled");
-    hints.source = Some(typed(json!({"component": "endpoint-slice-controller"})));
+    hints.source = Some(typed_object(json!({"component": "endpoint-slice-controller"})));
     for of_others in [
         warning("v", "FailedToUpdateEndpointSlices", "conflict"),
         warning("v", "FailedToCreateEndpoint", "forbidden"),
@@ -438,11 +438,11 @@ fn events_are_ordered_by_time() {
     let mut events: Vec<Value> = vec![json!({"involvedObject": {"uid": "p"}, "reason": "never"})];
     for (index, time) in times.into_iter().enumerate() {
         let mut event = json!({"involvedObject": {"uid": "p"}, "reason": index.to_string()});
-        crate::k8s::managed_fields::merge(&mut event, &time);
+        crate::k8s::managed_fields::apply_merge_patch(&mut event, &time);
         events.push(event);
     }
     let evidence = Evidence { events: typed_list(events), ..Evidence::default() };
     let of_pod = pod("s", json!({}), json!({}));
-    let order: Vec<&str> = events_of(of_pod.subject(), &evidence).filter_map(|event| event.reason.as_deref()).collect();
+    let order: Vec<&str> = events_of(of_pod.event_subject(), &evidence).filter_map(|event| event.reason.as_deref()).collect();
     assert_eq!(order, ["3", "2", "1", "0", "never"]);
 }

@@ -36,8 +36,8 @@ impl Hop {
 }
 
 /// Returns the hop at which a call failed.
-pub fn hop(error: &CallError) -> Hop {
-    match (error, error.code()) {
+pub fn classify_hop(error: &CallError) -> Hop {
+    match (error, error.status_code()) {
         (CallError::TimedOut, _) => Hop::Tcp,
         (_, Some(401)) => Hop::Unauthorized,
         (_, Some(403)) => Hop::Forbidden,

@@ -29,31 +29,31 @@ pub(crate) type Builder = ClientBuilder<BoxService<Request<Body>, Response<Box<D
 ///
 /// # Errors
 /// The part of the configuration that cannot be used; no credential is in it.
-pub(crate) fn client(config: Config, fields: Fields) -> Result<Client, BoxError> {
-    Ok(builder(config, fields)?.build())
+pub(crate) fn build_client(config: Config, fields: Fields) -> Result<Client, BoxError> {
+    Ok(client_builder(config, fields)?.build())
 }
 
 /// The same, to which layers can be added.
 ///
 /// # Errors
 /// As for [`client`].
-pub(crate) fn builder(config: Config, fields: Fields) -> Result<Builder, BoxError> {
+pub(crate) fn client_builder(config: Config, fields: Fields) -> Result<Builder, BoxError> {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
-    let credential = Credential::of(&config.auth_info);
+    let credential = Credential::from_user(&config.auth_info);
     let (credential, identity) = credential.map_err(|error| fields.of_log_in(error))?;
     let connect = Connect { config, credential, identity, fields };
     match connect.config.proxy_url.clone() {
-        None => connect.over(connector),
-        Some(proxy) if proxy.scheme_str() == Some("socks5") => connect.over(SocksV5::new(proxy, connector)),
+        None => connect.build_over_connector(connector),
+        Some(proxy) if proxy.scheme_str() == Some("socks5") => connect.build_over_connector(SocksV5::new(proxy, connector)),
         Some(proxy) if proxy.scheme_str() == Some("http") => {
             let tunnel = with_log_in(Tunnel::new(proxy.clone(), connector), &proxy);
-            connect.over(tunnel)
+            connect.build_over_connector(tunnel)
         }
         Some(proxy) if proxy.scheme_str() == Some("https") => {
             let connector = connect.with_tls(connector)?;
             let tunnel = with_log_in(Tunnel::new(proxy.clone(), connector), &proxy);
-            connect.over(tunnel)
+            connect.build_over_connector(tunnel)
         }
         Some(_) => Err("the proxy has a scheme that is neither http:// nor https:// nor socks5://".into()),
     }
@@ -92,7 +92,7 @@ impl Connect {
         Ok(builder.enable_http1().wrap_connector(connector))
     }
 
-    fn over<C>(self, connector: C) -> Result<Builder, BoxError>
+    fn build_over_connector<C>(self, connector: C) -> Result<Builder, BoxError>
     where
         C: Service<Uri> + Clone + Send + Sync + 'static,
         C::Response: Connection + Read + Write + Send + Unpin + 'static,

@@ -56,7 +56,7 @@ impl Credential {
     ///
     /// # Errors
     /// [`LogInError`].
-    pub(crate) fn of(user: &AuthInfo) -> Result<(Self, Option<Identity>), LogInError> {
+    pub(crate) fn from_user(user: &AuthInfo) -> Result<(Self, Option<Identity>), LogInError> {
         // The type that holds secrets can only be read by writing it out.
         let written = serde_json::to_value(user).unwrap_or_default();
         let secret = |field: &str| written[field].as_str().filter(|text| !text.is_empty());
@@ -66,19 +66,19 @@ impl Credential {
             return Ok((Self(Source::File(Arc::new(Mutex::new((file.into(), header, Instant::now()))))), None));
         }
         if let Some(token) = secret("token") {
-            return fixed(bearer(token)?);
+            return fixed(bearer_header(token)?);
         }
         if let (Some(name), Some(password)) = (&user.username, written["password"].as_str()) {
             let pair = Zeroizing::new(format!("{name}:{password}"));
-            return fixed(header(&format!("Basic {}", STANDARD.encode(pair.as_bytes())))?);
+            return fixed(sensitive_header(&format!("Basic {}", STANDARD.encode(pair.as_bytes())))?);
         }
         if let Some(provider) = &user.auth_provider {
             let token = provider.config.get("id-token").map(String::as_str);
-            return fixed(bearer(token.unwrap_or_default())?);
+            return fixed(bearer_header(token.unwrap_or_default())?);
         }
         if let Some(exec) = user.exec.as_ref().filter(|_| user.client_certificate_data.is_none()) {
-            let Given { token, identity, until } = exec_plugin::run(exec)?;
-            let source = match (token.map(|token| bearer(&token)).transpose()?, until) {
+            let Given { token, identity, until } = exec_plugin::run_plugin(exec)?;
+            let source = match (token.map(|token| bearer_header(&token)).transpose()?, until) {
                 (None, _) => Source::Nobody,
                 (Some(header), None) => Source::Fixed(header),
                 (Some(header), Some(until)) => Source::Plugin(Arc::new(Mutex::new((exec.clone(), header, until)))),
@@ -89,7 +89,7 @@ impl Credential {
     }
 
     /// The header of a request that is sent now.
-    async fn header(&self) -> Result<Option<HeaderValue>, LogInError> {
+    async fn current_header(&self) -> Result<Option<HeaderValue>, LogInError> {
         match &self.0 {
             Source::Nobody => Ok(None),
             Source::Fixed(header) => Ok(Some(header.clone())),
@@ -108,11 +108,11 @@ impl Credential {
                 let mut kept = kept.lock().await;
                 if Timestamp::now() + MARGIN >= kept.2 {
                     let exec = kept.0.clone();
-                    let given = tokio::task::spawn_blocking(move || exec_plugin::run(&exec)).await;
+                    let given = tokio::task::spawn_blocking(move || exec_plugin::run_plugin(&exec)).await;
                     let given = given.map_err(|_| LogInError::Unusable("the log-in was cancelled".to_owned()))??;
                     let token =
                         given.token.ok_or_else(|| LogInError::Unusable("the plugin gave no token".to_owned()))?;
-                    (kept.1, kept.2) = (bearer(&token)?, given.until.unwrap_or(Timestamp::MAX));
+                    (kept.1, kept.2) = (bearer_header(&token)?, given.until.unwrap_or(Timestamp::MAX));
                 }
                 Ok(Some(kept.1.clone()))
             }
@@ -120,19 +120,19 @@ impl Credential {
     }
 }
 
-fn header(text: &str) -> Result<HeaderValue, LogInError> {
+fn sensitive_header(text: &str) -> Result<HeaderValue, LogInError> {
     let unusable = |_| LogInError::Unusable("the credential has a line break or another control character".to_owned());
     let mut header = HeaderValue::try_from(text).map_err(unusable)?;
     header.set_sensitive(true);
     Ok(header)
 }
 
-fn bearer(token: &str) -> Result<HeaderValue, LogInError> {
-    header(&Zeroizing::new(format!("Bearer {token}")))
+fn bearer_header(token: &str) -> Result<HeaderValue, LogInError> {
+    sensitive_header(&Zeroizing::new(format!("Bearer {token}")))
 }
 
 fn of_file(file: &Path) -> Result<HeaderValue, LogInError> {
-    bearer(&read_token(file).map_err(|problem| LogInError::Unusable(format!("the file of the token {problem}")))?)
+    bearer_header(&read_token(file).map_err(|problem| LogInError::Unusable(format!("the file of the token {problem}")))?)
 }
 
 impl<S> Layer<S> for Credential {
@@ -170,7 +170,7 @@ where
         let next = self.inner.clone();
         let (mut inner, credential) = (std::mem::replace(&mut self.inner, next), self.credential.clone());
         Box::pin(async move {
-            if let Some(header) = credential.header().await? {
+            if let Some(header) = credential.current_header().await? {
                 request.headers_mut().insert(AUTHORIZATION, header);
             }
             inner.call(request).await.map_err(Into::into)
@@ -187,8 +187,8 @@ mod tests {
     }
 
     async fn sent(fields: &str) -> Option<String> {
-        let (credential, _) = Credential::of(&user(fields)).unwrap();
-        credential.header().await.unwrap().map(|header| header.to_str().unwrap().to_owned())
+        let (credential, _) = Credential::from_user(&user(fields)).unwrap();
+        credential.current_header().await.unwrap().map(|header| header.to_str().unwrap().to_owned())
     }
 
     #[tokio::test]
@@ -205,8 +205,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("token");
         fs_err::write(&path, "first\n").unwrap();
-        let (credential, _) = Credential::of(&user(&format!("tokenFile: '{}'", path.display()))).unwrap();
-        let now = async || credential.header().await.unwrap().unwrap().to_str().unwrap().to_owned();
+        let (credential, _) = Credential::from_user(&user(&format!("tokenFile: '{}'", path.display()))).unwrap();
+        let now = async || credential.current_header().await.unwrap().unwrap().to_str().unwrap().to_owned();
         let Source::File(kept) = &credential.0 else { panic!("it is a file") };
         let grow_old = async || {
             let mut kept = kept.lock().await;

@@ -50,8 +50,8 @@ pub enum DaemonClientError {
 }
 
 /// Reads a kubeconfig file.
-pub fn read(path: &Path) -> Result<Kubeconfig, DaemonClientError> {
-    kubeconfig_check::read(path).map_err(|error| match error {
+pub fn read_kubeconfig(path: &Path) -> Result<Kubeconfig, DaemonClientError> {
+    kubeconfig_check::read_kubeconfig_file(path).map_err(|error| match error {
         ReadError::Read(source) => DaemonClientError::Read { path: path.into(), source },
         source => DaemonClientError::Parse { path: path.into(), source },
     })
@@ -59,7 +59,7 @@ pub fn read(path: &Path) -> Result<Kubeconfig, DaemonClientError> {
 
 /// The settings that a kubeconfig's current context stands for, with our time-outs and without hidden retries. A proxy of
 /// the environment is taken but for what `NO_PROXY` names.
-pub async fn config(kubeconfig: Kubeconfig, path: &Path) -> Result<Config, DaemonClientError> {
+pub async fn build_config(kubeconfig: Kubeconfig, path: &Path) -> Result<Config, DaemonClientError> {
     let context = kubeconfig.current_context.clone().unwrap_or_default();
     let config = config_of(kubeconfig, &context, &KubeConfigOptions::default()).await;
     let mut config = config.map_err(|source| DaemonClientError::Use { path: path.into(), source })?;
@@ -69,19 +69,19 @@ pub async fn config(kubeconfig: Kubeconfig, path: &Path) -> Result<Config, Daemo
 }
 
 /// A client for the current context of the kubeconfig at `path`.
-pub async fn client(path: &Path) -> Result<Client, DaemonClientError> {
-    let kubeconfig = read(path)?;
-    let fields = fields(&kubeconfig, path);
-    client_of(config(kubeconfig, path).await?, fields, path)
+pub async fn build_daemon_client(path: &Path) -> Result<Client, DaemonClientError> {
+    let kubeconfig = read_kubeconfig(path)?;
+    let fields = kubeconfig_fields(&kubeconfig, path);
+    client_of(build_config(kubeconfig, path).await?, fields, path)
 }
 
-fn fields(kubeconfig: &Kubeconfig, path: &Path) -> Fields {
+fn kubeconfig_fields(kubeconfig: &Kubeconfig, path: &Path) -> Fields {
     let context = kubeconfig.current_context.as_deref().unwrap_or_default();
-    Fields::of(kubeconfig, context, &path.display().to_string())
+    Fields::from_context(kubeconfig, context, &path.display().to_string())
 }
 
 fn client_of(config: Config, fields: Fields, path: &Path) -> Result<Client, DaemonClientError> {
-    connection::client(config, fields).map_err(|source| DaemonClientError::Use { path: path.into(), source })
+    connection::build_client(config, fields).map_err(|source| DaemonClientError::Use { path: path.into(), source })
 }
 
 /// A client with the rights of the pod.
@@ -92,7 +92,7 @@ pub fn in_cluster() -> anyhow::Result<Client> {
     let mut config = Config::incluster()?;
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));
-    connection::client(config, Fields::default()).map_err(anyhow::Error::from_boxed)
+    connection::build_client(config, Fields::default()).map_err(anyhow::Error::from_boxed)
 }
 
 /// A client that may ask a control plane for a certificate.
@@ -100,7 +100,7 @@ pub fn in_cluster() -> anyhow::Result<Client> {
 /// # Errors
 /// The address or the token is invalid.
 pub fn token_client(init: &Init) -> kube::Result<Client> {
-    connection::client(init.token_config()?, Fields::default()).map_err(kube::Error::Service)
+    connection::build_client(init.token_config()?, Fields::default()).map_err(kube::Error::Service)
 }
 
 /// A client of a control plane with an identity. Each has a connection of its own.
@@ -108,15 +108,15 @@ pub fn token_client(init: &Init) -> kube::Result<Client> {
 /// # Errors
 /// The address, the certificate or the key is invalid.
 pub fn identity_client(init: &Init, certificate: &str, key: &str) -> kube::Result<Client> {
-    connection::client(init.identity_config(certificate, key)?, Fields::default()).map_err(kube::Error::Service)
+    connection::build_client(init.identity_config(certificate, key)?, Fields::default()).map_err(kube::Error::Service)
 }
 
 /// The same, with connections that are given up when the server has said nothing for `silence`. Not for watches that may
 /// be silent for longer.
 pub async fn client_that_tires(path: &Path, silence: Duration) -> Result<Client, DaemonClientError> {
-    let kubeconfig = read(path)?;
-    let fields = fields(&kubeconfig, path);
-    let mut config = config(kubeconfig, path).await?;
+    let kubeconfig = read_kubeconfig(path)?;
+    let fields = kubeconfig_fields(&kubeconfig, path);
+    let mut config = build_config(kubeconfig, path).await?;
     config.read_timeout = Some(silence);
     // A connection may be unused for longer, and is not to be blamed for it.
     config.reset_reader_on_write = true;
@@ -130,13 +130,13 @@ pub enum CallError {
     #[error("no answer within {} s", CALL_TIMEOUT.as_secs())]
     TimedOut,
     /// The server refused, or could not be reached.
-    #[error("{}", describe(.0))]
+    #[error("{}", describe_error(.0))]
     Kube(#[from] kube::Error),
 }
 
 impl CallError {
     /// The HTTP status, when the server answered.
-    pub fn code(&self) -> Option<u16> {
+    pub fn status_code(&self) -> Option<u16> {
         match self {
             Self::Kube(kube::Error::Api(status)) => Some(status.code),
             _ => None,
@@ -144,7 +144,7 @@ impl CallError {
     }
 
     /// Returns the server's answer, when it answered.
-    pub fn answer(&self) -> Option<ApiError> {
+    pub fn to_api_error(&self) -> Option<ApiError> {
         match self {
             Self::Kube(kube::Error::Api(status)) => Some(ApiError::of_status(status)),
             _ => None,
@@ -153,27 +153,27 @@ impl CallError {
 
     /// Returns whether the object that was asked for by its UID does not exist: there is none, or another one has its name.
     pub fn is_gone(&self) -> bool {
-        self.answer().is_some_and(|answer| answer.is_gone())
+        self.to_api_error().is_some_and(|answer| answer.is_gone())
     }
 
     /// Returns whether the server said that the object is not there.
     pub fn is_not_found(&self) -> bool {
-        self.code() == Some(404)
+        self.status_code() == Some(404)
     }
 
     /// Returns whether the server found fault with what was sent.
     pub fn is_invalid(&self) -> bool {
-        matches!(self.code(), Some(400 | 422))
+        matches!(self.status_code(), Some(400 | 422))
     }
 
     /// Returns whether somebody else wrote first.
     pub fn is_conflict(&self) -> bool {
-        self.code() == Some(409)
+        self.status_code() == Some(409)
     }
 }
 
 /// A kube error with its causes on one line, each said once.
-pub fn describe(error: &kube::Error) -> String {
+pub fn describe_error(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         return format!("{} ({} {})", status.message, status.code, status.reason);
     }
@@ -194,7 +194,7 @@ pub(crate) fn with_causes(mut text: String, error: &dyn std::error::Error) -> St
 }
 
 /// Makes a call that is given up after [`CALL_TIMEOUT`].
-pub async fn call<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
+pub async fn call_with_timeout<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, CallError> {
     match tokio::time::timeout(CALL_TIMEOUT, request).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(CallError::TimedOut),

@@ -11,13 +11,13 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::credential::Identity;
-use crate::api::util::text::visible;
+use crate::api::util::text::visible_line;
 
 /// Reason that a log-in failed. No variant holds an argument, the environment or the output of a plugin.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LogInError {
     /// A plugin cannot be started; with what its kubeconfig says to that.
-    #[error("cannot start the log-in plugin `{command}`: {why}{}", hinted(hint))]
+    #[error("cannot start the log-in plugin `{command}`: {why}{}", format_install_hint(hint))]
     NotStarted { command: String, why: String, hint: String },
     /// A plugin that must ask somebody, where nobody can be asked.
     #[error(
@@ -25,7 +25,7 @@ pub(crate) enum LogInError {
     )]
     NotInteractive { command: String },
     /// A plugin ended with a failure; what it wrote to stderr, escaped and cut, where it did not write to the terminal.
-    #[error("the log-in plugin `{command}` failed with {status}{}", said(stderr))]
+    #[error("the log-in plugin `{command}` failed with {status}{}", format_plugin_output(stderr))]
     Failed { command: String, status: String, stderr: String },
     /// A plugin ended well and gave no credential.
     #[error("what the log-in plugin `{command}` printed is no ExecCredential with a token or a certificate")]
@@ -40,11 +40,11 @@ pub(crate) enum LogInError {
     Unusable(String),
 }
 
-fn said(stderr: &str) -> String {
+fn format_plugin_output(stderr: &str) -> String {
     if stderr.is_empty() { String::new() } else { format!("; it said: {stderr}") }
 }
 
-fn hinted(hint: &str) -> String {
+fn format_install_hint(hint: &str) -> String {
     if hint.is_empty() { String::new() } else { format!("; the kubeconfig says: {hint}") }
 }
 
@@ -78,9 +78,9 @@ struct Status {
 ///
 /// # Errors
 /// [`LogInError`].
-pub(crate) fn run(exec: &ExecConfig) -> Result<Given, LogInError> {
+pub(crate) fn run_plugin(exec: &ExecConfig) -> Result<Given, LogInError> {
     let path = exec.command.clone().unwrap_or_default();
-    let command = || visible(&path).into_owned();
+    let command = || visible_line(&path).into_owned();
     let is_interactive = match exec.interactive_mode {
         Some(ExecInteractiveMode::Never) => false,
         Some(ExecInteractiveMode::Always) if !std::io::stdin().is_terminal() => {
@@ -107,20 +107,20 @@ pub(crate) fn run(exec: &ExecConfig) -> Result<Given, LogInError> {
     let output = plugin.output().map_err(|error| LogInError::NotStarted {
         command: command(),
         why: error.kind().to_string(),
-        hint: exec.install_hint.as_deref().map(|hint| visible(hint.trim()).into_owned()).unwrap_or_default(),
+        hint: exec.install_hint.as_deref().map(|hint| visible_line(hint.trim()).into_owned()).unwrap_or_default(),
     })?;
     if !output.status.success() {
         return Err(LogInError::Failed {
             command: command(),
             status: output.status.to_string(),
-            stderr: visible(String::from_utf8_lossy(&output.stderr).trim()).into_owned(),
+            stderr: visible_line(String::from_utf8_lossy(&output.stderr).trim()).into_owned(),
         });
     }
-    read(&output.stdout, &wanted, &command())
+    parse_plugin_output(&output.stdout, &wanted, &command())
 }
 
 /// Reads what a plugin printed: JSON, or YAML as kubectl takes it, too.
-fn read(stdout: &[u8], wanted: &str, command: &str) -> Result<Given, LogInError> {
+fn parse_plugin_output(stdout: &[u8], wanted: &str, command: &str) -> Result<Given, LogInError> {
     let none = || LogInError::NoCredential { command: command.to_owned() };
     let printed: Printed = serde_saphyr::from_slice(stdout).map_err(|_| none())?;
     let status = printed.status.filter(|_| printed.kind.as_deref() == Some("ExecCredential")).ok_or_else(none)?;
@@ -130,7 +130,7 @@ fn read(stdout: &[u8], wanted: &str, command: &str) -> Result<Given, LogInError>
             if found.starts_with("client.authentication.k8s.io/") { found } else { "of something else".to_owned() };
         return Err(LogInError::OtherVersion {
             command: command.to_owned(),
-            found: visible(&found).into_owned(),
+            found: visible_line(&found).into_owned(),
             wanted: wanted.to_owned(),
         });
     }
@@ -155,7 +155,7 @@ mod tests {
     fn printed(status: &str) -> Result<Given, LogInError> {
         let version = "client.authentication.k8s.io/v1";
         let text = format!("{{\"apiVersion\": \"{version}\", \"kind\": \"ExecCredential\", \"status\": {status}}}");
-        read(text.as_bytes(), version, "aws")
+        parse_plugin_output(text.as_bytes(), version, "aws")
     }
 
     #[test]
@@ -178,12 +178,12 @@ mod tests {
         for text in ["", "SECRET", "{\"kind\": \"SECRET\", \"apiVersion\": \"v\", \"status\": {\"token\": \"SECRET\"}}"]
         {
             assert_eq!(
-                read(text.as_bytes(), "v", "aws").err().unwrap(),
+                parse_plugin_output(text.as_bytes(), "v", "aws").err().unwrap(),
                 LogInError::NoCredential { command: "aws".to_owned() }
             );
         }
         let text = "{\"kind\": \"ExecCredential\", \"apiVersion\": \"SECRET\", \"status\": {\"token\": \"SECRET\"}}";
-        let error = read(text.as_bytes(), "v", "aws").err().unwrap();
+        let error = parse_plugin_output(text.as_bytes(), "v", "aws").err().unwrap();
         assert!(matches!(&error, LogInError::OtherVersion { found, .. } if found == "of something else"), "{error}");
     }
 
@@ -195,7 +195,7 @@ mod tests {
             args: Some(vec!["SECRET".to_owned()]),
             ..ExecConfig::default()
         };
-        let error = run(&exec).err().unwrap().to_string();
+        let error = run_plugin(&exec).err().unwrap().to_string();
         let wanted = r"cannot start the log-in plugin `/nonexistent/plugin`: entity not found; the kubeconfig says: get it\u{1b}[2J";
         assert_eq!(error, wanted);
     }

@@ -76,7 +76,7 @@ impl Init {
     ///
     /// # Errors
     /// [`InitError::Read`] where the file cannot be read, [`InitError::Lacks`] with what it lacks.
-    pub fn read(path: &Path) -> Result<Self, InitError> {
+    pub fn read_mounted_file(path: &Path) -> Result<Self, InitError> {
         Self::parse(&fs_err::read_to_string(path).map_err(InitError::Read)?)
     }
 
@@ -84,7 +84,7 @@ impl Init {
     ///
     /// # Errors
     /// [`InitError::Lacks`] with what the Secret lacks.
-    pub fn of(secret: &Secret) -> Result<Self, InitError> {
+    pub fn from_init_secret(secret: &Secret) -> Result<Self, InitError> {
         let text = secret.data.as_ref().and_then(|data| data.get(INIT_SECRET_KEY));
         let text = text.and_then(|bytes| std::str::from_utf8(&bytes.0).ok());
         Self::parse(text.ok_or(InitError::Lacks("key `kubeconfig` with text"))?)
@@ -111,8 +111,8 @@ impl Init {
 
     /// Returns a digest of address and CA, which tells whether this is the same control plane: with another one,
     /// everything starts again. The token is not part of it, as tokens come and go.
-    pub fn hub(&self) -> String {
-        digest::short(&[self.server.as_bytes(), b"\0", &self.ca].concat())
+    pub fn control_plane_digest(&self) -> String {
+        digest::short_digest(&[self.server.as_bytes(), b"\0", &self.ca].concat())
     }
 
     /// Returns whether the CA has signed the first certificate of this PEM text; false where either cannot be read.
@@ -124,21 +124,21 @@ impl Init {
     }
 
     /// Returns a digest of address, CA and token, to see a new token.
-    pub fn digest(&self) -> String {
-        digest::short(&[self.hub().as_bytes(), self.token.as_bytes()].concat())
+    pub fn content_digest(&self) -> String {
+        digest::short_digest(&[self.control_plane_digest().as_bytes(), self.token.as_bytes()].concat())
     }
 
     /// Returns the proxy of the environment that the server is reached through, if there is one.
-    pub fn proxy(&self) -> Option<http::Uri> {
+    pub fn proxy_url(&self) -> Option<http::Uri> {
         proxy::of_environment(&self.server.parse().ok()?)
     }
 
-    fn config(&self) -> Result<Config, kube::Error> {
+    fn connection_config(&self) -> Result<Config, kube::Error> {
         let url = kubeconfig_check::server_url(&self.server, None);
         let url = url.map_err(|problem| kube::Error::Service(format!("its server {problem}").into()))?;
         let url = url.parse().map_err(|e: http::uri::InvalidUri| kube::Error::Service(Box::new(e)))?;
         let mut config = Config::new(url);
-        config.proxy_url = self.proxy();
+        config.proxy_url = self.proxy_url();
         config.default_retry = false;
         config.connect_timeout = Some(Duration::from_secs(5));
         let certificates = x509_parser::pem::Pem::iter_from_buffer(&self.ca).flatten();
@@ -151,7 +151,7 @@ impl Init {
     /// # Errors
     /// A server address that cannot be used.
     pub fn token_config(&self) -> Result<Config, kube::Error> {
-        let mut config = self.config()?;
+        let mut config = self.connection_config()?;
         config.auth_info.token = Some(self.token.clone().into());
         Ok(config)
     }
@@ -161,7 +161,7 @@ impl Init {
     /// # Errors
     /// A server address that cannot be used.
     pub fn identity_config(&self, certificate: &str, key: &str) -> Result<Config, kube::Error> {
-        let mut config = self.config()?;
+        let mut config = self.connection_config()?;
         config.auth_info.client_certificate_data = Some(STANDARD.encode(certificate));
         config.auth_info.client_key_data = Some(STANDARD.encode(key).into());
         Ok(config)
@@ -169,7 +169,7 @@ impl Init {
 }
 
 /// Builds the kubeconfig that an agent starts from, as YAML.
-pub fn kubeconfig(server: &str, ca_pem: &[u8], token: &Token) -> String {
+pub fn build_init_kubeconfig(server: &str, ca_pem: &[u8], token: &Token) -> String {
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -177,7 +177,7 @@ pub fn kubeconfig(server: &str, ca_pem: &[u8], token: &Token) -> String {
             "name": "fleet",
             "cluster": { "server": server, "certificate-authority-data": STANDARD.encode(ca_pem) },
         }],
-        "users": [{ "name": "fleet-agent-bootstrap", "user": { "token": token.bearer() } }],
+        "users": [{ "name": "fleet-agent-bootstrap", "user": { "token": token.bearer_token() } }],
         "contexts": [{ "name": "fleet", "context": { "cluster": "fleet", "user": "fleet-agent-bootstrap" } }],
         "current-context": "fleet",
     });
@@ -201,8 +201,8 @@ mod tests {
         assert_eq!(init.server, "https://x:1");
         assert!(!format!("{init:?}").contains("0123456789abcdef"));
         let other = Init { token: "other".to_owned(), ..init.clone() };
-        assert_eq!(init.hub(), other.hub());
-        assert_ne!(init.digest(), other.digest());
+        assert_eq!(init.control_plane_digest(), other.control_plane_digest());
+        assert_ne!(init.content_digest(), other.content_digest());
         let plain = Init::parse(&text.replace("https://", "http://")).unwrap_err().to_string();
         assert!(plain.contains("no server over https://"), "{plain}");
         let unusable = Init { server: "x:1".to_owned(), ..init.clone() };

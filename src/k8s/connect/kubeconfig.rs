@@ -79,7 +79,7 @@ pub enum ClientError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The context that was asked for does not exist, or none is current.
-    #[error("{} in {files}{}", missing(context.as_deref()), known(contexts))]
+    #[error("{} in {files}{}", describe_missing_context(context.as_deref()), format_known_contexts(contexts))]
     Context {
         /// The context that was asked for; none when no context is current.
         context: Option<String>,
@@ -132,14 +132,14 @@ impl ClientError {
     }
 }
 
-fn missing(context: Option<&str>) -> String {
+fn describe_missing_context(context: Option<&str>) -> String {
     context.map_or_else(
         || "no context is current".to_owned(),
         |context| format!("there is no context `{}`", visible_cell(context)),
     )
 }
 
-fn known(contexts: &[String]) -> String {
+fn format_known_contexts(contexts: &[String]) -> String {
     if contexts.is_empty() { String::new() } else { format!("; there are {}", visible_list(&contexts.join(", "))) }
 }
 
@@ -148,9 +148,9 @@ impl Target {
     ///
     /// # Errors
     /// [`ClientError`], with the file or the context that does not work.
-    pub async fn connect(&self) -> Result<Connected, ClientError> {
-        let paths = self.paths();
-        let Some((kubeconfig, files)) = read(&paths, !self.kubeconfig.is_empty())? else {
+    pub async fn connect_client(&self) -> Result<Connected, ClientError> {
+        let paths = self.kubeconfig_paths();
+        let Some((kubeconfig, files)) = read_merged_kubeconfig(&paths, !self.kubeconfig.is_empty())? else {
             return self.connect_in_pod(&paths).await;
         };
         let contexts: Vec<String> = kubeconfig.contexts.iter().map(|c| c.name.clone()).collect();
@@ -165,25 +165,25 @@ impl Target {
             files: files.clone(),
             source,
         };
-        let fields = Fields::of(&kubeconfig, &context, &files);
+        let fields = Fields::from_context(&kubeconfig, &context, &files);
         let config = config_of(kubeconfig, &context, &options).await.map_err(unusable)?;
-        finish(config, fields, Some(context.clone())).await.map_err(unusable)
+        finish_connection(config, fields, Some(context.clone())).await.map_err(unusable)
     }
 
     /// The names of all contexts; none where the files cannot be read.
-    pub fn contexts(&self) -> Vec<String> {
-        let found = read(&self.paths(), !self.kubeconfig.is_empty()).ok().flatten();
+    pub fn list_contexts(&self) -> Vec<String> {
+        let found = read_merged_kubeconfig(&self.kubeconfig_paths(), !self.kubeconfig.is_empty()).ok().flatten();
         found.map(|(config, _)| config.contexts.into_iter().map(|context| context.name).collect()).unwrap_or_default()
     }
 
     /// The API server's address as the files have it; none where they cannot be read or have no such context. No plugin runs.
-    pub fn server(&self) -> Option<String> {
-        let (config, _) = read(&self.paths(), !self.kubeconfig.is_empty()).ok().flatten()?;
+    pub fn server_address(&self) -> Option<String> {
+        let (config, _) = read_merged_kubeconfig(&self.kubeconfig_paths(), !self.kubeconfig.is_empty()).ok().flatten()?;
         let context = self.context.as_ref().or(config.current_context.as_ref())?;
-        cluster(&config, context)?.server.clone()
+        find_context_cluster(&config, context)?.server.clone()
     }
 
-    fn paths(&self) -> Vec<PathBuf> {
+    fn kubeconfig_paths(&self) -> Vec<PathBuf> {
         if !self.kubeconfig.is_empty() {
             return self.kubeconfig.clone();
         }
@@ -198,12 +198,12 @@ impl Target {
 
     async fn connect_in_pod(&self, paths: &[PathBuf]) -> Result<Connected, ClientError> {
         if let Some(context) = &self.context {
-            let files = format!("{}, which does not exist", join(paths));
+            let files = format!("{}, which does not exist", join_paths(paths));
             return Err(ClientError::Context { context: Some(context.clone()), files, contexts: Vec::new() });
         }
-        let looked = format!("{} does not exist, and this is not a pod", join(paths));
+        let looked = format!("{} does not exist, and this is not a pod", join_paths(paths));
         let config = Config::incluster().map_err(|_| ClientError::NoKubeconfig { looked })?;
-        finish(config, Fields::default(), None).await.map_err(|source| ClientError::Unusable {
+        finish_connection(config, Fields::default(), None).await.map_err(|source| ClientError::Unusable {
             context: "in-cluster".to_owned(),
             files: "the pod".to_owned(),
             source,
@@ -223,9 +223,9 @@ pub async fn connect_with(kubeconfig: Kubeconfig) -> Result<Connected, ClientErr
         source,
     };
     let options = KubeConfigOptions::default();
-    let fields = Fields::of(&kubeconfig, &context, "the generated kubeconfig");
+    let fields = Fields::from_context(&kubeconfig, &context, "the generated kubeconfig");
     let config = config_of(kubeconfig, &context, &options).await.map_err(unusable)?;
-    finish(config, fields, Some(context.clone())).await.map_err(unusable)
+    finish_connection(config, fields, Some(context.clone())).await.map_err(unusable)
 }
 
 /// The configuration of a context, with the proxy that it is to go through.
@@ -237,8 +237,8 @@ pub(in crate::k8s) async fn config_of(
     context: &str,
     options: &KubeConfigOptions,
 ) -> Result<Config, Box<dyn std::error::Error + Send + Sync>> {
-    let kubeconfig = kubeconfig_check::checked(kubeconfig, context)?;
-    let own = cluster(&kubeconfig, context).and_then(|cluster| cluster.proxy_url.clone());
+    let kubeconfig = kubeconfig_check::check_context(kubeconfig, context)?;
+    let own = find_context_cluster(&kubeconfig, context).and_then(|cluster| cluster.proxy_url.clone());
     let mut config = Config::from_custom_kubeconfig(kubeconfig, options).await?;
     match own.filter(|proxy| !proxy.is_empty()) {
         // The library has read it, and refused it where it is none.
@@ -249,12 +249,12 @@ pub(in crate::k8s) async fn config_of(
 }
 
 /// The cluster of a context.
-fn cluster<'k>(kubeconfig: &'k Kubeconfig, context: &str) -> Option<&'k Cluster> {
+fn find_context_cluster<'k>(kubeconfig: &'k Kubeconfig, context: &str) -> Option<&'k Cluster> {
     let context = kubeconfig.contexts.iter().find(|named| named.name == context)?.context.as_ref()?;
     kubeconfig.clusters.iter().find(|named| named.name == context.cluster)?.cluster.as_ref()
 }
 
-async fn finish(
+async fn finish_connection(
     mut config: Config,
     fields: Fields,
     context: Option<String>,
@@ -270,10 +270,10 @@ async fn finish(
     config.headers.push((http::header::USER_AGENT, agent));
     let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     let namespace = config.default_namespace.clone();
-    let unverified = unverified(&config);
+    let unverified = explain_unverified_server(&config);
     let retry = RetryLayer::new(OfReads::new()?);
     // A log-in plugin may run here, and keep this thread waiting.
-    let builder = tokio::task::spawn_blocking(move || connection::builder(config, fields)).await??;
+    let builder = tokio::task::spawn_blocking(move || connection::client_builder(config, fields)).await??;
     let builder = builder.with_layer(&AnswerLimit).with_layer(&Trace);
     let client = builder.with_layer(&BufferLayer::new(IN_FLIGHT)).with_layer(&retry).build();
     Ok(Connected { client, context, server, namespace, unverified })
@@ -281,7 +281,7 @@ async fn finish(
 
 /// Returns the reason that it is not known to be this server that answers; `None` where it is known. To this machine
 /// itself, as to `kubectl proxy` or a tunnel, nobody is on the way.
-fn unverified(config: &Config) -> Option<&'static str> {
+fn explain_unverified_server(config: &Config) -> Option<&'static str> {
     let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']);
     let is_own = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
     if is_own {
@@ -294,14 +294,14 @@ fn unverified(config: &Config) -> Option<&'static str> {
 }
 
 /// Reads and merges files by client-go's rules. Files of a list may be missing, files given by flag may not.
-fn read(paths: &[PathBuf], required: bool) -> Result<Option<(Kubeconfig, String)>, ClientError> {
+fn read_merged_kubeconfig(paths: &[PathBuf], required: bool) -> Result<Option<(Kubeconfig, String)>, ClientError> {
     let mut merged: Option<Kubeconfig> = None;
     let mut used = Vec::new();
     for path in paths {
         if !required && !path.exists() {
             continue;
         }
-        let next = kubeconfig_check::read(path);
+        let next = kubeconfig_check::read_kubeconfig_file(path);
         let next = next.map_err(|source| ClientError::File { path: path.clone(), source: Box::new(source) })?;
         merged = Some(match merged {
             // Fails on nothing that can be read: both have the one kind and version that there is.
@@ -312,10 +312,10 @@ fn read(paths: &[PathBuf], required: bool) -> Result<Option<(Kubeconfig, String)
         });
         used.push(path.clone());
     }
-    Ok(merged.map(|config| (config, join(&used))))
+    Ok(merged.map(|config| (config, join_paths(&used))))
 }
 
-fn join(paths: &[PathBuf]) -> String {
+fn join_paths(paths: &[PathBuf]) -> String {
     let names: Vec<String> = paths.iter().map(|path| Path::display(path).to_string()).collect();
     if names.is_empty() { "~/.kube/config".to_owned() } else { names.join(", ") }
 }
@@ -339,9 +339,9 @@ mod tests {
     async fn a_context_is_found_in_any_file_of_the_list() {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = vec![file(folder.path(), "a", "one", true), file(folder.path(), "b", "two", false)];
-        let one = Target { kubeconfig: kubeconfig.clone(), context: None }.connect().await.unwrap();
+        let one = Target { kubeconfig: kubeconfig.clone(), context: None }.connect_client().await.unwrap();
         assert_eq!((one.context.as_deref(), one.namespace.as_str()), (Some("one"), "ns-one"));
-        let two = Target { kubeconfig, context: Some("two".into()) }.connect().await.unwrap();
+        let two = Target { kubeconfig, context: Some("two".into()) }.connect_client().await.unwrap();
         assert_eq!(two.server, "http://127.0.0.1:1/two");
     }
 
@@ -349,7 +349,7 @@ mod tests {
     async fn a_context_that_does_not_exist_is_answered_with_those_that_do() {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = vec![file(folder.path(), "a", "one", true)];
-        let error = Target { kubeconfig, context: Some("prod".into()) }.connect().await.unwrap_err();
+        let error = Target { kubeconfig, context: Some("prod".into()) }.connect_client().await.unwrap_err();
         assert_eq!(error.reason(), "NoSuchContext");
         assert!(
             error.to_string().contains("no context `prod`") && error.to_string().contains("there are one"),
@@ -363,11 +363,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("broken");
         fs_err::write(&path, "contexts: [").unwrap();
-        let error = Target { kubeconfig: vec![path.clone()], context: None }.connect().await.unwrap_err();
+        let error = Target { kubeconfig: vec![path.clone()], context: None }.connect_client().await.unwrap_err();
         assert!(matches!(error, ClientError::File { .. }), "{error:?}");
         assert!(error.to_string().contains("broken"));
         let missing = folder.path().join("missing");
-        let error = Target { kubeconfig: vec![missing], context: None }.connect().await.unwrap_err();
+        let error = Target { kubeconfig: vec![missing], context: None }.connect_client().await.unwrap_err();
         assert!(error.to_string().contains("missing"), "{error}");
     }
 }

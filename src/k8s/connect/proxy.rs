@@ -5,11 +5,11 @@ use hyper_util::client::proxy::matcher::Matcher;
 /// Returns the environment's proxy to a server; `None` where there is none, for what is on this machine, and for what
 /// `NO_PROXY` names.
 pub fn of_environment(server: &http::Uri) -> Option<http::Uri> {
-    of(server, |name| std::env::var(name).ok())
+    proxy_from_variables(server, |name| std::env::var(name).ok())
 }
 
 /// Returns the same as [`of_environment`] with another way to read variables.
-fn of(server: &http::Uri, read: impl Fn(&str) -> Option<String>) -> Option<http::Uri> {
+fn proxy_from_variables(server: &http::Uri, read: impl Fn(&str) -> Option<String>) -> Option<http::Uri> {
     let named = |upper: &str, lower: &str| {
         let given = |name| read(name).filter(|text| !text.is_empty());
         given(upper).or_else(|| given(lower))
@@ -46,7 +46,7 @@ mod tests {
                 "NO_PROXY" => Some(direct.to_owned()),
                 _ => None,
             };
-            of(&server.parse().unwrap(), read).map(|proxy| proxy.to_string())
+            proxy_from_variables(&server.parse().unwrap(), read).map(|proxy| proxy.to_string())
         };
         for server in [
             "https://apiserver.fleet.svc",

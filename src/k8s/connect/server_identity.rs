@@ -30,7 +30,7 @@ struct NotBelieved(String);
 
 impl Fields {
     /// The fields of a context, before its files are read into it.
-    pub(crate) fn of(kubeconfig: &Kubeconfig, context: &str, files: &str) -> Self {
+    pub(crate) fn from_context(kubeconfig: &Kubeconfig, context: &str, files: &str) -> Self {
         let named = kubeconfig.contexts.iter().find(|named| named.name == context);
         let found = named.and_then(|named| named.context.clone()).unwrap_or_default();
         let cluster = kubeconfig.clusters.iter().find(|named| named.name == found.cluster);
@@ -44,7 +44,7 @@ impl Fields {
         };
         Self {
             files: files.to_owned(),
-            trusted: cluster.and_then(|named| named.cluster.as_ref()).and_then(trusted),
+            trusted: cluster.and_then(|named| named.cluster.as_ref()).and_then(trusted_ca_field),
             cluster: visible_cell(&found.cluster).into_owned(),
             user: visible_cell(&found.user.unwrap_or_default()).into_owned(),
             client,
@@ -136,7 +136,7 @@ fn is_unknown(why: &CertificateError) -> bool {
 }
 
 /// The field of the trusted certificates of a cluster.
-fn trusted(cluster: &Cluster) -> Option<&'static str> {
+fn trusted_ca_field(cluster: &Cluster) -> Option<&'static str> {
     let is_given = |field: &Option<String>| field.as_ref().is_some_and(|text| !text.is_empty());
     if is_given(&cluster.certificate_authority_data) {
         return Some("certificate-authority-data");

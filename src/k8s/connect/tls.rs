@@ -31,7 +31,7 @@ pub(crate) enum TlsError {
 /// The TLS side of a configuration, with the identity of a plugin before that of the file.
 pub(crate) fn client_config(config: &Config, identity: Option<&Identity>) -> Result<ClientConfig, TlsError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let verifier = trust::verifier(config, &provider)?;
+    let verifier = trust::build_verifier(config, &provider)?;
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| TlsError::System(error.to_string()))?

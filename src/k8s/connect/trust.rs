@@ -35,7 +35,7 @@ const FILE_AGE: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// The system's certificates, where they are needed and cannot be had.
-pub(in crate::k8s) fn verifier(
+pub(in crate::k8s) fn build_verifier(
     config: &Config,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
@@ -161,7 +161,7 @@ fn check_leaf(der: &CertificateDer<'_>, name: &ServerName<'_>, now: UnixTime) ->
 
 impl Trusted {
     /// Returns an error for a certificate that is not believed.
-    fn check(
+    fn verify_certificate(
         &self,
         leaf: &CertificateDer<'_>,
         shown: &[CertificateDer<'_>],
@@ -194,7 +194,7 @@ struct Renewed {
 }
 
 impl Renewed {
-    fn current(&self, provider: &Arc<CryptoProvider>) -> Arc<Trusted> {
+    fn current_trusted(&self, provider: &Arc<CryptoProvider>) -> Arc<Trusted> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.1.elapsed() >= FILE_AGE {
             let certificates: Vec<_> =
@@ -238,8 +238,8 @@ impl ServerCertVerifier for Verifier {
     ) -> Result<ServerCertVerified, Error> {
         match &self.rule {
             Rule::Any => {}
-            Rule::Trusted(trusted) => trusted.check(leaf, shown, name, ocsp, now)?,
-            Rule::Renewed(renewed) => renewed.current(&self.provider).check(leaf, shown, name, ocsp, now)?,
+            Rule::Trusted(trusted) => trusted.verify_certificate(leaf, shown, name, ocsp, now)?,
+            Rule::Renewed(renewed) => renewed.current_trusted(&self.provider).verify_certificate(leaf, shown, name, ocsp, now)?,
         }
         Ok(ServerCertVerified::assertion())
     }
@@ -312,7 +312,7 @@ mod tests {
         let renewed = Renewed { file: file.clone(), kept: Mutex::new((Arc::new(trusted), Instant::now())) };
         let accepts = |shown: &rcgen::CertifiedKey<rcgen::KeyPair>, name: &'static str| {
             let name = ServerName::try_from(name).unwrap();
-            renewed.current(&provider).check(shown.cert.der(), &[], &name, &[], UnixTime::now()).is_ok()
+            renewed.current_trusted(&provider).verify_certificate(shown.cert.der(), &[], &name, &[], UnixTime::now()).is_ok()
         };
         let grow_old = || {
             let mut kept = renewed.kept.lock().unwrap();

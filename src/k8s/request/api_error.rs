@@ -8,7 +8,7 @@ use http::HeaderMap;
 use serde_json::Value;
 
 use crate::api::util::text::{visible_cell, visible_lines};
-use crate::k8s::object::{list, text};
+use crate::k8s::object::{items_at, text_at};
 
 /// One cause in a `Status`: a field with what is wrong about it, or with who holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,16 +54,16 @@ impl fmt::Display for ApiError {
 impl StdError for ApiError {}
 
 impl ApiError {
-    pub(crate) fn synthetic(code: u16, reason: &str, message: String) -> Self {
+    pub(crate) fn new_synthetic(code: u16, reason: &str, message: String) -> Self {
         Self { code, reason: reason.to_owned(), message, causes: Vec::new(), retry_after: None, tries: 1 }
     }
 
-    pub(crate) fn timeout(limit: Duration) -> Self {
-        Self::synthetic(0, "Timeout", format!("no answer from the API server within {} s", limit.as_secs().max(1)))
+    pub(crate) fn from_timeout(limit: Duration) -> Self {
+        Self::new_synthetic(0, "Timeout", format!("no answer from the API server within {} s", limit.as_secs().max(1)))
     }
 
     /// An error on the way: name look-up, connection, TLS, log-in.
-    pub(crate) fn transport(error: &(dyn StdError + 'static)) -> Self {
+    pub(crate) fn from_transport_error(error: &(dyn StdError + 'static)) -> Self {
         let mut chain: Vec<String> = Vec::new();
         let mut next: Option<&(dyn StdError + 'static)> = Some(error);
         while let Some(error) = next {
@@ -77,7 +77,7 @@ impl ApiError {
         let lower = message.to_lowercase();
         // A connection that ends in the middle is no fault of its encryption, though that is who notices.
         if lower.contains("close_notify") || lower.contains("unexpected eof") {
-            return Self::synthetic(0, "Transport", "the connection was closed without an answer".to_owned());
+            return Self::new_synthetic(0, "Transport", "the connection was closed without an answer".to_owned());
         }
         let reason = if lower.contains("certificate") || lower.contains("tls") {
             "Tls"
@@ -86,11 +86,11 @@ impl ApiError {
         } else {
             "Transport"
         };
-        Self::synthetic(0, reason, message)
+        Self::new_synthetic(0, reason, message)
     }
 
     /// An answer with a status of 300 or more. The body is a `Status`, or any text from something before the server.
-    pub(crate) fn answer(code: u16, headers: &HeaderMap, body: &[u8]) -> Self {
+    pub(crate) fn from_answer(code: u16, headers: &HeaderMap, body: &[u8]) -> Self {
         let status: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
         let seconds = headers.get("retry-after").and_then(|v| v.to_str().ok()?.trim().parse().ok());
         let seconds = seconds.or_else(|| status.pointer("/details/retryAfterSeconds").and_then(Value::as_u64));
@@ -106,14 +106,14 @@ impl ApiError {
         };
         Self {
             code,
-            reason: text(&status, "/reason").filter(|r| !r.is_empty()).unwrap_or("Unknown").to_owned(),
-            message: text(&status, "/message").filter(|m| !m.is_empty()).map_or_else(fallback, str::to_owned),
-            causes: list(&status, "/details/causes")
+            reason: text_at(&status, "/reason").filter(|r| !r.is_empty()).unwrap_or("Unknown").to_owned(),
+            message: text_at(&status, "/message").filter(|m| !m.is_empty()).map_or_else(fallback, str::to_owned),
+            causes: items_at(&status, "/details/causes")
                 .iter()
                 .map(|cause| Cause {
-                    reason: text(cause, "/reason").unwrap_or_default().to_owned(),
-                    field: text(cause, "/field").unwrap_or_default().to_owned(),
-                    message: text(cause, "/message").unwrap_or_default().to_owned(),
+                    reason: text_at(cause, "/reason").unwrap_or_default().to_owned(),
+                    field: text_at(cause, "/field").unwrap_or_default().to_owned(),
+                    message: text_at(cause, "/message").unwrap_or_default().to_owned(),
                 })
                 .collect(),
             retry_after: seconds.map(Duration::from_secs),
@@ -130,10 +130,10 @@ impl ApiError {
             message: cause.message.clone(),
         });
         let reason = if status.reason.is_empty() { "Unknown" } else { &status.reason };
-        Self { causes: causes.collect(), ..Self::synthetic(status.code, reason, status.message.clone()) }
+        Self { causes: causes.collect(), ..Self::new_synthetic(status.code, reason, status.message.clone()) }
     }
 
-    pub(crate) fn after(self, tries: u32) -> Self {
+    pub(crate) fn with_tries(self, tries: u32) -> Self {
         Self { tries: tries.max(1), ..self }
     }
 
@@ -244,7 +244,7 @@ fn end_of_value(text: &str) -> Option<usize> {
 
 /// Returns the messages of an error and of all those behind it, the outermost first, made visible. Of a server's answer
 /// that is its sentence, not every field of it.
-pub fn sentences(error: &(dyn StdError + 'static)) -> Vec<String> {
+pub fn error_sentences(error: &(dyn StdError + 'static)) -> Vec<String> {
     let mut said = Vec::new();
     let mut link = Some(error);
     while let Some(error) = link {
@@ -269,27 +269,27 @@ mod tests {
         let status =
             serde_json::json!({"code": 403, "reason": "Forbidden", "message": "you may not", "details": {"kind": "x"}});
         let refused = kube::Error::Api(serde_json::from_value(status).unwrap());
-        assert_eq!(sentences(&refused), ["you may not"]);
+        assert_eq!(error_sentences(&refused), ["you may not"]);
     }
 
     #[test]
     fn a_connection_that_breaks_is_sent_again_and_a_certificate_that_is_wrong_is_not() {
         let broken =
             std::io::Error::other("peer closed connection without sending TLS close_notify: https://docs.example");
-        let error = ApiError::transport(&broken);
+        let error = ApiError::from_transport_error(&broken);
         assert_eq!(
             (error.reason.as_str(), error.message.as_str()),
             ("Transport", "the connection was closed without an answer")
         );
         let stranger = std::io::Error::other("invalid peer certificate: UnknownIssuer");
-        assert_eq!(ApiError::transport(&stranger).reason, "Tls");
+        assert_eq!(ApiError::from_transport_error(&stranger).reason, "Tls");
     }
 
     #[test]
     fn a_status_gives_reason_causes_and_the_pause() {
         let body = br#"{"kind":"Status","status":"Failure","message":"Apply failed with 1 conflict","reason":"Conflict","code":409,
             "details":{"retryAfterSeconds":3,"causes":[{"reason":"FieldManagerConflict","message":"conflict with \"kubectl-edit\" using apps/v1","field":".spec.replicas"}]}}"#;
-        let error = ApiError::answer(409, &HeaderMap::new(), body);
+        let error = ApiError::from_answer(409, &HeaderMap::new(), body);
         assert!(error.is_conflict_with_manager() && !error.is_already_exists());
         assert_eq!(error.causes[0].field, ".spec.replicas");
         assert_eq!(error.retry_after, Some(Duration::from_secs(3)));
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_page_of_html_from_a_proxy_is_not_printed() {
-        let error = ApiError::answer(502, &HeaderMap::new(), b"<html><body>bad</body></html>");
+        let error = ApiError::from_answer(502, &HeaderMap::new(), b"<html><body>bad</body></html>");
         assert_eq!(error.to_string(), "Bad Gateway (502 Unknown)");
     }
 
@@ -305,7 +305,7 @@ mod tests {
     fn a_refused_value_is_not_shown_and_what_is_wrong_with_it_is() {
         let shown = |message: &str| {
             let body = serde_json::json!({"message": message, "reason": "Invalid"}).to_string();
-            ApiError::answer(422, &HeaderMap::new(), body.as_bytes()).without_values().message
+            ApiError::from_answer(422, &HeaderMap::new(), body.as_bytes()).without_values().message
         };
         let pod = r#"core.PodTemplateSpec{Env:[]core.EnvVar{core.EnvVar{Name:"P", Value:"hunter2: \"}]"}}, At:time.Date(1, 1)}"#;
         for (value, behind) in [

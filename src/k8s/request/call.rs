@@ -19,11 +19,11 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    pub(crate) const fn read(path: String, accept: &'static str) -> Self {
+    pub(crate) const fn new_get(path: String, accept: &'static str) -> Self {
         Self { method: Method::GET, path, accept, content_type: None, body: Vec::new(), versioned: false }
     }
 
-    pub(crate) fn request(&self) -> Result<Request<Body>, ApiError> {
+    pub(crate) fn build_request(&self) -> Result<Request<Body>, ApiError> {
         let mut request = Request::builder().method(self.method.clone()).uri(&self.path).header("accept", self.accept);
         if let Some(content_type) = self.content_type {
             request = request.header("content-type", content_type);
@@ -31,6 +31,6 @@ impl Call {
         request
             .extension(SelfRetrying)
             .body(Body::from(self.body.clone()))
-            .map_err(|error| ApiError::synthetic(0, "Invalid", format!("cannot ask for `{}`: {error}", self.path)))
+            .map_err(|error| ApiError::new_synthetic(0, "Invalid", format!("cannot ask for `{}`: {error}", self.path)))
     }
 }

@@ -24,7 +24,7 @@ impl RequestError {
     }
 
     /// A failure about an object; what the server says about a Secret is left out where it can hold values.
-    pub(crate) fn on(doing: &str, object: &ObjectRef, source: ApiError) -> Self {
+    pub(crate) fn about_object(doing: &str, object: &ObjectRef, source: ApiError) -> Self {
         let source = if object.is_secret() { source.without_values() } else { source };
         Self { doing: format!("{doing} {object}"), object: Some(Box::new(object.clone())), source: Box::new(source) }
     }
@@ -58,7 +58,7 @@ impl RequestError {
             .into(),
             _ if source.is_forbidden() => {
                 let of = |subject: fn(String) -> Subject| {
-                    Command::at(Place::Any, Action::ShowRbac(subject("NAME".to_owned())))
+                    Command::at_place(Place::Any, Action::ShowRbac(subject("NAME".to_owned())))
                 };
                 Remedy::new("ask an administrator of the cluster for this right (")
                     .command(of(Subject::ControlPlane))

@@ -21,7 +21,7 @@ struct TooLarge(usize);
 /// A body that ends with an error where it goes on beyond the limit.
 pub(crate) type Bounded<B> = MapErr<Limited<B>, fn(BoxError) -> BoxError>;
 
-fn bounded<B: Body<Error: Into<BoxError>>>(body: B, limit: usize) -> Bounded<B> {
+fn limit_body<B: Body<Error: Into<BoxError>>>(body: B, limit: usize) -> Bounded<B> {
     Limited::new(body, limit)
         .map_err(|error| if error.is::<LengthLimitError>() { TooLarge(MAX_BYTES).into() } else { error })
 }
@@ -58,7 +58,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let answer = self.0.call(request);
-        Box::pin(async move { Ok(answer.await?.map(|body| bounded(body, MAX_BYTES))) })
+        Box::pin(async move { Ok(answer.await?.map(|body| limit_body(body, MAX_BYTES))) })
     }
 }
 
@@ -71,7 +71,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_is_read_up_to_the_limit_and_not_beyond() {
-        let of = |length: usize| bounded(Full::new(Bytes::from(vec![b'x'; length])), 1000);
+        let of = |length: usize| limit_body(Full::new(Bytes::from(vec![b'x'; length])), 1000);
         assert_eq!(of(1000).collect().await.unwrap().to_bytes().len(), 1000);
         let error = of(1001).collect().await.unwrap_err();
         assert_eq!(error.to_string(), "the server's answer has more than 128 MiB");

@@ -57,7 +57,7 @@ impl Retries {
     }
 
     /// Returns the pause before the next try, or nothing when this error is the answer.
-    pub(crate) fn next(&mut self, error: &ApiError) -> Option<Duration> {
+    pub(crate) fn next_pause(&mut self, error: &ApiError) -> Option<Duration> {
         self.tries += 1;
         if self.tries >= TRIES || !can_heal(error) {
             return None;
@@ -119,25 +119,25 @@ mod tests {
     use http::HeaderMap;
 
     fn answer(code: u16, body: &str) -> ApiError {
-        ApiError::answer(code, &HeaderMap::new(), body.as_bytes())
+        ApiError::from_answer(code, &HeaderMap::new(), body.as_bytes())
     }
 
     #[test]
     fn tries_and_deadline_limit_retries() {
         let mut retries = Retries::new(None);
-        let pauses: Vec<_> = std::iter::from_fn(|| retries.next(&answer(503, ""))).collect();
+        let pauses: Vec<_> = std::iter::from_fn(|| retries.next_pause(&answer(503, ""))).collect();
         assert_eq!(pauses.len(), 5);
         assert_eq!(retries.tries(), 6);
         assert!(pauses.iter().all(|pause| *pause <= CAP));
         let mut late = Retries::new(Some(Instant::now()));
-        assert_eq!(late.next(&answer(503, "")), None);
+        assert_eq!(late.next_pause(&answer(503, "")), None);
     }
 
     #[test]
     fn retry_after_is_respected() {
         let mut headers = HeaderMap::new();
         headers.insert("retry-after", "1".parse().unwrap());
-        let pause = Retries::new(None).next(&ApiError::answer(429, &headers, b"")).unwrap();
+        let pause = Retries::new(None).next_pause(&ApiError::from_answer(429, &headers, b"")).unwrap();
         assert!(pause >= Duration::from_secs(1) && pause < Duration::from_secs(2), "{pause:?}");
     }
 
@@ -157,10 +157,10 @@ mod tests {
     #[test]
     fn tls_errors_are_not_retried() {
         let error = std::io::Error::other("invalid peer certificate: UnknownIssuer");
-        let error = ApiError::transport(&error);
+        let error = ApiError::from_transport_error(&error);
         assert_eq!(error.reason, "Tls");
         assert!(!can_heal(&error));
-        assert!(can_heal(&ApiError::transport(&std::io::Error::other("connection refused"))));
+        assert!(can_heal(&ApiError::from_transport_error(&std::io::Error::other("connection refused"))));
     }
 
     /// Returns true where an answer with this code and `Retry-After` makes a read be sent again.

@@ -24,7 +24,7 @@ pub(crate) struct Answer {
 }
 
 impl Server {
-    pub(crate) async fn write(
+    pub(crate) async fn send_write(
         &self,
         method: Method,
         path: String,
@@ -32,38 +32,38 @@ impl Server {
         body: &Value,
     ) -> Result<Written, ApiError> {
         let versioned = body.pointer("/metadata/resourceVersion").is_some();
-        let body = serde_json::to_vec(body).map_err(|e| ApiError::synthetic(0, "Invalid", e.to_string()))?;
-        self.call(&Call { method, path, accept: "application/json", content_type: Some(content_type), body, versioned })
+        let body = serde_json::to_vec(body).map_err(|e| ApiError::new_synthetic(0, "Invalid", e.to_string()))?;
+        self.call_for_object(&Call { method, path, accept: "application/json", content_type: Some(content_type), body, versioned })
             .await
     }
 
-    pub(crate) async fn call(&self, call: &Call) -> Result<Written, ApiError> {
-        let Answer { status, headers, body, repeated } = self.send(call).await?;
+    pub(crate) async fn call_for_object(&self, call: &Call) -> Result<Written, ApiError> {
+        let Answer { status, headers, body, repeated } = self.send_with_retries(call).await?;
         let object = serde_json::from_slice(&body).map_err(|error| {
-            ApiError::synthetic(status, "Unreadable", format!("the server's answer is not JSON: {error}"))
+            ApiError::new_synthetic(status, "Unreadable", format!("the server's answer is not JSON: {error}"))
         })?;
         let warnings = headers.get_all("warning").iter().filter_map(|w| warning_text(w.to_str().ok()?)).collect();
         Ok(Written { object, created: status == 201, repeated, warnings })
     }
 
-    pub(crate) async fn send(&self, call: &Call) -> Result<Answer, ApiError> {
+    pub(crate) async fn send_with_retries(&self, call: &Call) -> Result<Answer, ApiError> {
         let mut retries = Retries::new(self.deadline);
         loop {
             if let Some(guard) = self.guard.as_ref().filter(|_| call.method != Method::GET) {
-                guard.check().await?;
+                guard.check_write().await?;
             }
-            let error = match self.once(call).await {
+            let error = match self.send_once(call).await {
                 Ok((status, headers, body)) => {
                     return Ok(Answer { status, headers, body, repeated: retries.tries() > 0 });
                 }
                 Err(error) => error,
             };
             let final_conflict = call.versioned && error.code == 409;
-            let Some(pause) = retries.next(&error).filter(|_| !final_conflict) else {
-                return Err(error.after(retries.tries()));
+            let Some(pause) = retries.next_pause(&error).filter(|_| !final_conflict) else {
+                return Err(error.with_tries(retries.tries()));
             };
             if retries.tries() >= 2 {
-                self.events.send(Event::Retrying {
+                self.events.send_event(Event::Retrying {
                     request: format!("{} {}", call.method, call.path.split('?').next().unwrap_or_default()),
                     tries: retries.tries(),
                     error: error.to_string(),
@@ -74,28 +74,28 @@ impl Server {
     }
 
     /// Sends a request one time, within its own limit and the deadline.
-    pub(crate) async fn once(&self, call: &Call) -> Result<(u16, HeaderMap, Bytes), ApiError> {
+    pub(crate) async fn send_once(&self, call: &Call) -> Result<(u16, HeaderMap, Bytes), ApiError> {
         let left = self.deadline.map_or(self.request_timeout, |d| d.saturating_duration_since(Instant::now()));
         let limit = left.min(self.request_timeout);
-        let request = call.request()?;
-        within(limit, async {
+        let request = call.build_request()?;
+        with_time_limit(limit, async {
             let sent = jiff::Timestamp::now();
-            let answer = self.client.send(request).await.map_err(|error| ApiError::transport(&error))?;
+            let answer = self.client.send(request).await.map_err(|error| ApiError::from_transport_error(&error))?;
             let (parts, body) = answer.into_parts();
-            self.clock.hear(&parts.headers, sent);
-            let bytes = body.collect().await.map_err(|error| ApiError::transport(&error))?.to_bytes();
+            self.clock.observe_date(&parts.headers, sent);
+            let bytes = body.collect().await.map_err(|error| ApiError::from_transport_error(&error))?.to_bytes();
             if parts.status.is_success() {
                 Ok((parts.status.as_u16(), parts.headers, bytes))
             } else {
-                Err(ApiError::answer(parts.status.as_u16(), &parts.headers, &bytes))
+                Err(ApiError::from_answer(parts.status.as_u16(), &parts.headers, &bytes))
             }
         })
         .await
     }
 }
 
-async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
-    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(ApiError::timeout(limit)))
+async fn with_time_limit<T>(limit: Duration, work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(ApiError::from_timeout(limit)))
 }
 
 /// The text of a `Warning: 299 - "text"` header.

@@ -20,7 +20,7 @@ use super::server_clock::Clock;
 use crate::api::applyset::TOOL;
 use crate::api::kinds::Kind;
 use crate::k8s::event::Events;
-use crate::k8s::object::{ObjectRef, text};
+use crate::k8s::object::{ObjectRef, text_at};
 
 /// The field manager of every write, and the value of the label `app.kubernetes.io/managed-by`.
 pub const MANAGER: &str = TOOL;
@@ -35,7 +35,7 @@ const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadataList;g=met
 /// Decides before each write whether it may be sent; the lock of an installation is one.
 pub(crate) trait WriteGuard: Send + Sync {
     /// Checks that a write may be sent; it fails with the error that the write then fails with.
-    fn check(&self) -> Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send + '_>>;
+    fn check_write(&self) -> Pin<Box<dyn Future<Output = Result<(), ApiError>> + Send + '_>>;
 }
 
 /// A cluster to talk to. Cheap to clone.
@@ -100,19 +100,19 @@ impl Server {
 
     /// The same cluster with a point in time after which nothing is sent or tried again.
     #[must_use]
-    pub fn until(&self, deadline: Option<Instant>) -> Self {
+    pub fn with_deadline(&self, deadline: Option<Instant>) -> Self {
         Self { deadline, ..self.clone() }
     }
 
     /// The same cluster with at least `grace` left, whatever the deadline.
     #[must_use]
     pub(crate) fn with_grace(&self, grace: Duration) -> Self {
-        self.until(self.deadline.map(|deadline| deadline.max(Instant::now() + grace)))
+        self.with_deadline(self.deadline.map(|deadline| deadline.max(Instant::now() + grace)))
     }
 
     /// The same cluster, to which nothing is written, nor written again, that the guard does not let pass.
     #[must_use]
-    pub(crate) fn guarded(&self, guard: Arc<dyn WriteGuard>) -> Self {
+    pub(crate) fn with_write_guard(&self, guard: Arc<dyn WriteGuard>) -> Self {
         Self { guard: Some(guard), ..self.clone() }
     }
 
@@ -122,7 +122,7 @@ impl Server {
     }
 
     /// The time by the clock of the API server, by which all machines go that share something in it.
-    pub(crate) fn now(&self) -> jiff::Timestamp {
+    pub(crate) fn server_time(&self) -> jiff::Timestamp {
         self.clock.now()
     }
 
@@ -135,9 +135,9 @@ impl Server {
     ///
     /// # Errors
     /// Whatever the server refuses but 404.
-    pub async fn get(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Option<Value>, ApiError> {
-        let path = format!("{}/{name}", kind.collection(namespace));
-        match self.call(&Call::read(path, "application/json")).await {
+    pub async fn get_object(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Option<Value>, ApiError> {
+        let path = format!("{}/{name}", kind.collection_path(namespace));
+        match self.call_for_object(&Call::new_get(path, "application/json")).await {
             Ok(written) => Ok(Some(written.object)),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
@@ -154,9 +154,9 @@ impl Server {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<Value>, ApiError> {
-        let path = format!("{}/{name}", kind.collection(namespace));
-        match self.call(&Call::read(path, METADATA_OF_ONE)).await {
-            Ok(answer) => Ok(Some(kind.complete(answer.object))),
+        let path = format!("{}/{name}", kind.collection_path(namespace));
+        match self.call_for_object(&Call::new_get(path, METADATA_OF_ONE)).await {
+            Ok(answer) => Ok(Some(kind.complete_item(answer.object))),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
@@ -167,7 +167,7 @@ impl Server {
     /// # Errors
     /// Whatever the server refuses, 404 included.
     pub async fn get_path(&self, path: &str) -> Result<Value, ApiError> {
-        Ok(self.call(&Call::read(path.to_owned(), "application/json")).await?.object)
+        Ok(self.call_for_object(&Call::new_get(path.to_owned(), "application/json")).await?.object)
     }
 
     /// Reads text that can be done without, such as the log of a container: asked for once, and not told of when there is no
@@ -176,7 +176,7 @@ impl Server {
     /// # Errors
     /// Whatever the server refuses.
     pub async fn get_text(&self, path: &str) -> Result<String, ApiError> {
-        let (_, _, body) = self.once(&Call::read(path.to_owned(), "*/*")).await?;
+        let (_, _, body) = self.send_once(&Call::new_get(path.to_owned(), "*/*")).await?;
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
@@ -186,7 +186,7 @@ impl Server {
     ///
     /// # Errors
     /// Whatever the server refuses but 404.
-    pub async fn list(&self, kind: &Kind, selection: &Selection<'_>) -> Result<Vec<Value>, ApiError> {
+    pub async fn list_objects(&self, kind: &Kind, selection: &Selection<'_>) -> Result<Vec<Value>, ApiError> {
         Ok(self.list_from(kind, selection).await?.0)
     }
 
@@ -199,9 +199,9 @@ impl Server {
         let mut items = Vec::new();
         let mut page = String::new();
         loop {
-            let path = format!("{}?{}{page}", kind.collection(selection.namespace), selection.query(PAGE));
+            let path = format!("{}?{}{page}", kind.collection_path(selection.namespace), selection.query_string(PAGE));
             let accept = if selection.metadata_only { METADATA_ONLY } else { "application/json" };
-            let mut answer = match self.call(&Call::read(path, accept)).await {
+            let mut answer = match self.call_for_object(&Call::new_get(path, accept)).await {
                 Ok(answer) => answer.object,
                 Err(error) if error.is_not_found() => return Ok((items, "0".to_owned())),
                 // The page's token outlived its snapshot: begin again.
@@ -213,14 +213,14 @@ impl Server {
                 Err(error) => return Err(error),
             };
             if let Some(list) = answer.get_mut("items").and_then(Value::as_array_mut) {
-                items.extend(list.drain(..).map(|item| kind.complete(item)));
+                items.extend(list.drain(..).map(|item| kind.complete_item(item)));
             }
-            let token = text(&answer, "/metadata/continue").unwrap_or_default();
+            let token = text_at(&answer, "/metadata/continue").unwrap_or_default();
             if token.is_empty() {
-                let version = text(&answer, "/metadata/resourceVersion").unwrap_or("0").to_owned();
+                let version = text_at(&answer, "/metadata/resourceVersion").unwrap_or("0").to_owned();
                 return Ok((items, version));
             }
-            page = format!("&continue={}", encode(token));
+            page = format!("&continue={}", percent_encode(token));
         }
     }
 
@@ -228,32 +228,32 @@ impl Server {
     ///
     /// # Errors
     /// A conflict (409 with causes) unless forced, and whatever else the server refuses.
-    pub async fn apply(&self, kind: &Kind, object: &Value, options: ApplyOptions) -> Result<Written, ApiError> {
-        let name = text(object, "/metadata/name").unwrap_or_default();
+    pub async fn apply_object(&self, kind: &Kind, object: &Value, options: ApplyOptions) -> Result<Written, ApiError> {
+        let name = text_at(object, "/metadata/name").unwrap_or_default();
         let path = format!(
             "{}/{name}?fieldManager={}&force={}&fieldValidation=Strict{}",
-            kind.collection(text(object, "/metadata/namespace")),
+            kind.collection_path(text_at(object, "/metadata/namespace")),
             MANAGER,
             options.force,
             if options.dry_run { "&dryRun=All" } else { "" }
         );
-        self.write(Method::PATCH, path, "application/apply-patch+yaml", object).await
+        self.send_write(Method::PATCH, path, "application/apply-patch+yaml", object).await
     }
 
     /// Creates an object.
     ///
     /// # Errors
     /// 409 `AlreadyExists` when it is there, also when a former try of this very call made it.
-    pub async fn create(&self, kind: &Kind, object: &Value) -> Result<Written, ApiError> {
-        let path = format!("{}?fieldManager={}", kind.collection(text(object, "/metadata/namespace")), MANAGER);
-        self.write(Method::POST, path, "application/json", object).await
+    pub async fn create_object(&self, kind: &Kind, object: &Value) -> Result<Written, ApiError> {
+        let path = format!("{}?fieldManager={}", kind.collection_path(text_at(object, "/metadata/namespace")), MANAGER);
+        self.send_write(Method::POST, path, "application/json", object).await
     }
 
     /// Changes an object with an RFC 7396 merge patch.
     ///
     /// # Errors
     /// Whatever the server refuses; 409 where the patch carries an old resource version.
-    pub async fn merge(&self, kind: &Kind, target: &ObjectRef, patch: &Value) -> Result<Written, ApiError> {
+    pub async fn patch_object(&self, kind: &Kind, target: &ObjectRef, patch: &Value) -> Result<Written, ApiError> {
         self.merge_as(MANAGER, kind, target, patch).await
     }
 
@@ -267,11 +267,11 @@ impl Server {
     ) -> Result<Written, ApiError> {
         let address = format!(
             "{}/{}?fieldManager={}",
-            kind.collection(target.namespace.as_deref()),
+            kind.collection_path(target.namespace.as_deref()),
             target.name,
-            encode(manager)
+            percent_encode(manager)
         );
-        self.write(Method::PATCH, address, "application/merge-patch+json", patch).await
+        self.send_write(Method::PATCH, address, "application/merge-patch+json", patch).await
     }
 
     /// Changes an object with an RFC 6902 JSON patch.
@@ -280,21 +280,21 @@ impl Server {
     /// Whatever the server refuses; 422 where a `test` fails.
     pub async fn json_patch(&self, kind: &Kind, target: &ObjectRef, patch: &Value) -> Result<Written, ApiError> {
         let address =
-            format!("{}/{}?fieldManager={}", kind.collection(target.namespace.as_deref()), target.name, MANAGER);
-        self.write(Method::PATCH, address, "application/json-patch+json", patch).await
+            format!("{}/{}?fieldManager={}", kind.collection_path(target.namespace.as_deref()), target.name, MANAGER);
+        self.send_write(Method::PATCH, address, "application/json-patch+json", patch).await
     }
 
     /// Deletes exactly the object with this uid, in the background. False when it is gone already or is another one.
     ///
     /// # Errors
     /// Whatever the server refuses but 404 and a uid that does not match.
-    pub async fn delete(&self, kind: &Kind, target: &ObjectRef, uid: &str) -> Result<bool, ApiError> {
-        let path = format!("{}/{}", kind.collection(target.namespace.as_deref()), target.name);
+    pub async fn delete_object(&self, kind: &Kind, target: &ObjectRef, uid: &str) -> Result<bool, ApiError> {
+        let path = format!("{}/{}", kind.collection_path(target.namespace.as_deref()), target.name);
         let options = serde_json::json!({
             "apiVersion": "v1", "kind": "DeleteOptions",
             "preconditions": {"uid": uid}, "propagationPolicy": "Background",
         });
-        match self.write(Method::DELETE, path, "application/json", &options).await {
+        match self.send_write(Method::DELETE, path, "application/json", &options).await {
             Ok(_) => Ok(true),
             Err(error) if error.is_gone() => Ok(false),
             Err(error) => Err(error),
@@ -306,11 +306,11 @@ impl Server {
     /// # Errors
     /// [`ApiError`] 404 when the server has no such kind.
     pub async fn kind_of(&self, api_version: &str, kind: &str) -> Result<Kind, ApiError> {
-        if let Some(found) = Kind::find(api_version, kind) {
+        if let Some(found) = Kind::find_known_kind(api_version, kind) {
             return Ok(found);
         }
         self.kinds_of_version(api_version).await?.into_iter().find(|found| found.kind == kind).ok_or_else(|| {
-            ApiError::synthetic(404, "NotFound", format!("the server has no kind {kind} in {api_version}"))
+            ApiError::new_synthetic(404, "NotFound", format!("the server has no kind {kind} in {api_version}"))
         })
     }
 
@@ -318,13 +318,13 @@ impl Server {
     ///
     /// # Errors
     /// [`ApiError`] 404 when the server has no such kind.
-    pub async fn served(&self, group: &str, kind: &str) -> Result<Kind, ApiError> {
-        let mut rows = Kind::versions(group, kind);
+    pub async fn find_served_kind(&self, group: &str, kind: &str) -> Result<Kind, ApiError> {
+        let mut rows = Kind::needed_versions(group, kind);
         if rows.len() == 1 {
             return Ok(rows.remove(0));
         }
         let answer = self.get_path(&format!("/apis/{group}")).await?;
-        let mut found = Err(ApiError::synthetic(404, "NotFound", format!("the server has no kind {kind} in {group}")));
+        let mut found = Err(ApiError::new_synthetic(404, "NotFound", format!("the server has no kind {kind} in {group}")));
         for version in versions_of_group(&answer) {
             found = self.kind_of(&version, kind).await;
             if !found.as_ref().is_err_and(ApiError::is_not_found) {
@@ -339,15 +339,15 @@ impl Server {
         let root = if api_version.contains('/') { "/apis" } else { "/api" };
         let answer = self.get_path(&format!("{root}/{api_version}")).await?;
         let (group, version) = crate::api::kinds::split_api_version(api_version);
-        Ok(crate::k8s::object::list(&answer, "/resources")
+        Ok(crate::k8s::object::items_at(&answer, "/resources")
             .iter()
-            .filter(|r| crate::k8s::object::list(r, "/verbs").iter().any(|verb| verb == "list"))
+            .filter(|r| crate::k8s::object::items_at(r, "/verbs").iter().any(|verb| verb == "list"))
             .filter_map(|r| {
                 Some(Kind {
                     group: group.to_owned().into(),
                     version: version.to_owned().into(),
-                    kind: text(r, "/kind")?.to_owned().into(),
-                    plural: text(r, "/name")?.to_owned().into(),
+                    kind: text_at(r, "/kind")?.to_owned().into(),
+                    plural: text_at(r, "/name")?.to_owned().into(),
                     namespaced: r.get("namespaced")?.as_bool()?,
                 })
             })
@@ -355,7 +355,7 @@ impl Server {
     }
 
     /// Opens a watch; the caller reads newline-separated JSON from the body.
-    pub(crate) async fn watch(
+    pub(crate) async fn open_watch(
         &self,
         kind: &Kind,
         selection: &Selection<'_>,
@@ -364,37 +364,37 @@ impl Server {
     ) -> Result<Body, ApiError> {
         let path = format!(
             "{}?{}&watch=true&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds={seconds}",
-            kind.collection(selection.namespace),
-            selection.query(0)
+            kind.collection_path(selection.namespace),
+            selection.query_string(0)
         );
-        let request = Call::read(path, "application/json").request()?;
+        let request = Call::new_get(path, "application/json").build_request()?;
         let answer = tokio::time::timeout(self.request_timeout, self.client.send(request))
             .await
-            .map_err(|_| ApiError::timeout(self.request_timeout))?
-            .map_err(|error| ApiError::transport(&error))?;
+            .map_err(|_| ApiError::from_timeout(self.request_timeout))?
+            .map_err(|error| ApiError::from_transport_error(&error))?;
         let (parts, body) = answer.into_parts();
         if parts.status.is_success() {
             return Ok(body);
         }
-        let bytes = body.collect().await.map_err(|error| ApiError::transport(&error))?.to_bytes();
-        Err(ApiError::answer(parts.status.as_u16(), &parts.headers, &bytes))
+        let bytes = body.collect().await.map_err(|error| ApiError::from_transport_error(&error))?.to_bytes();
+        Err(ApiError::from_answer(parts.status.as_u16(), &parts.headers, &bytes))
     }
 }
 
 /// The versions in which a server serves a group (an `APIGroup`), the preferred one first. Some kinds are in another only.
 pub(crate) fn versions_of_group(group: &Value) -> Vec<String> {
-    let preferred = text(group, "/preferredVersion/groupVersion");
+    let preferred = text_at(group, "/preferredVersion/groupVersion");
     let served =
-        crate::k8s::object::list(group, "/versions").iter().filter_map(|version| text(version, "/groupVersion"));
+        crate::k8s::object::items_at(group, "/versions").iter().filter_map(|version| text_at(version, "/groupVersion"));
     preferred.into_iter().chain(served.filter(|version| Some(*version) != preferred)).map(str::to_owned).collect()
 }
 
 impl Selection<'_> {
-    fn query(&self, limit: u32) -> String {
+    fn query_string(&self, limit: u32) -> String {
         let mut query = if limit > 0 { format!("limit={limit}") } else { String::from("pretty=false") };
         for (key, value) in [("labelSelector", self.labels), ("fieldSelector", self.fields)] {
             if let Some(value) = value {
-                query.extend(["&", key, "=", &encode(value)]);
+                query.extend(["&", key, "=", &percent_encode(value)]);
             }
         }
         query
@@ -403,7 +403,7 @@ impl Selection<'_> {
 
 impl Kind {
     /// Gives an item of a list the `apiVersion` and `kind` that it has when read alone.
-    pub(crate) fn complete(&self, mut item: Value) -> Value {
+    pub(crate) fn complete_item(&self, mut item: Value) -> Value {
         if let Some(map) = item.as_object_mut() {
             map.insert("apiVersion".to_owned(), self.api_version().into());
             map.insert("kind".to_owned(), self.kind.to_string().into());
@@ -413,7 +413,7 @@ impl Kind {
 }
 
 /// Percent-encodes a query's value; only unreserved characters of RFC 3986 stay.
-pub(crate) fn encode(text: &str) -> String {
+pub(crate) fn percent_encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
@@ -432,6 +432,6 @@ mod tests {
     #[test]
     fn selectors_are_encoded_so_that_no_character_ends_the_query() {
         let selection = Selection { labels: Some("a=b,c in (d)"), ..Selection::default() };
-        assert_eq!(selection.query(0), "pretty=false&labelSelector=a%3Db%2Cc%20in%20%28d%29");
+        assert_eq!(selection.query_string(0), "pretty=false&labelSelector=a%3Db%2Cc%20in%20%28d%29");
     }
 }

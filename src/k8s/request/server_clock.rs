@@ -19,7 +19,7 @@ impl Clock {
     ///
     /// It was made between the sending and the reading, and this machine may have slept in between: what is known of the
     /// clock stays where both can be true, and is mended by as little as possible where not.
-    pub(crate) fn hear(&self, headers: &HeaderMap, sent: Timestamp) {
+    pub(crate) fn observe_date(&self, headers: &HeaderMap, sent: Timestamp) {
         let date = headers.get(http::header::DATE).and_then(|date| date.to_str().ok());
         if let Some(date) = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok()) {
             let millis = |duration: SignedDuration| i64::try_from(duration.as_millis()).unwrap_or_default();
@@ -60,7 +60,7 @@ pub(crate) mod tests {
 
     fn heard(headers: &HeaderMap) -> i64 {
         let clock = Clock::default();
-        clock.hear(headers, Timestamp::now());
+        clock.observe_date(headers, Timestamp::now());
         before(&clock)
     }
 
@@ -79,8 +79,8 @@ pub(crate) mod tests {
         let slept = Timestamp::now() - HOUR;
         // Of a server whose clock agrees with ours, and of one whose clock is five hours ahead.
         for (clock, ahead) in [(Clock::default(), 0), (Clock::default(), 5)] {
-            clock.hear(&dated(Timestamp::now() + ahead * HOUR), Timestamp::now());
-            clock.hear(&dated(slept + ahead * HOUR), slept);
+            clock.observe_date(&dated(Timestamp::now() + ahead * HOUR), Timestamp::now());
+            clock.observe_date(&dated(slept + ahead * HOUR), slept);
             let before = before(&clock) - i64::from(ahead) * 3600;
             assert!((-2..=1).contains(&before), "{before}");
         }
@@ -89,7 +89,7 @@ pub(crate) mod tests {
     #[test]
     fn a_clock_that_was_set_back_while_an_answer_was_on_its_way_is_told_by_what_it_shows_now() {
         let clock = Clock::default();
-        clock.hear(&dated(Timestamp::now() + HOUR), Timestamp::now() + HOUR);
+        clock.observe_date(&dated(Timestamp::now() + HOUR), Timestamp::now() + HOUR);
         let before = before(&clock);
         assert!((3598..=3600).contains(&before), "{before}");
     }

@@ -2,7 +2,7 @@ use super::*;
 use crate::api::crd::policy::OverrideValue;
 
 fn copy(source: &Value) -> Copy {
-    make(source, None, &[]).unwrap()
+    make_copy(source, None, &[]).unwrap()
 }
 
 fn edit(path: &str, value: Value) -> FieldOverride {
@@ -119,7 +119,7 @@ fn what_is_too_large_is_refused() {
 fn fields_are_left_to_others_as_far_as_a_schedule_holds_them() {
     let facts = |count: usize| {
         let fields: Vec<String> = (0..count).map(|n| format!("spec.f{n}")).collect();
-        Facts::read(&json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web",
+        Facts::from_manifest(&json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web",
             "annotations": { "fleet-scheduler.io/leave-fields": fields.join(",") } } }))
         .unwrap()
     };
@@ -137,7 +137,7 @@ fn a_field_that_an_override_sets_is_not_left_to_others() {
     let (replicas, image, paused) = ("spec.replicas", "spec.template.spec.containers[0].image", ".spec.paused");
     let object = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "web", "namespace": "shop",
         "annotations": { "fleet-scheduler.io/leave-fields": format!("{replicas},{image},{paused}") } } });
-    let facts = Facts::read(&object).unwrap();
+    let facts = Facts::from_manifest(&object).unwrap();
     let left = |path: &str, is_scaled| leave_fields(&facts, &[&edit(path, json!(1))], is_scaled).unwrap();
     assert_eq!(left("spec.other", false), [replicas, image, paused]);
     assert_eq!(left("spec.paused", false), [replicas, image]);
@@ -152,7 +152,7 @@ fn a_copy_is_measured_as_a_schedule_stores_it() {
     let of = |text: String| {
         let map =
             json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m" }, "data": { "k": text } });
-        make(&map, None, &[]).map_err(|error| error.code())
+        make_copy(&map, None, &[]).map_err(|error| error.code())
     };
     assert!(of("x".repeat(1_000_000)).is_ok(), "letters take one byte each");
     for text in ["\\".repeat(395_000), "&".repeat(300_000), "<".repeat(250_000), "\"".repeat(500_000)] {

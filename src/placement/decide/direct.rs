@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::Share;
-use crate::placement::divide::{Domain, Ties, divide, job};
+use crate::placement::divide::{Domain, Ties, divide_replicas, divide_job};
 use crate::placement::facts::{Facts, ObjectKey, Workload};
 use crate::placement::fleet::Fleet;
 use crate::placement::matching::Direct;
 use crate::placement::reason::Reason;
-use crate::placement::selector::untolerated;
+use crate::placement::selector::find_untolerated;
 
 /// Reason that a named cluster gets nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,14 +62,14 @@ pub struct DirectDecision {
 
 /// The fences hold for annotations too: a cluster has to be known, accepted, not leaving and without a taint that keeps
 /// work away.
-fn blocked(fleet: &Fleet, name: &str) -> Option<Blocked> {
+fn check_named_cluster(fleet: &Fleet, name: &str) -> Option<Blocked> {
     let Some(cluster) = fleet.get(name) else { return Some(Blocked::ClusterUnknown) };
     let reason = if cluster.leaving {
         Reason::Leaving
     } else if !cluster.accepted {
         Reason::NotAccepted
     } else {
-        Reason::Tainted(untolerated(&cluster.taints, &[])?.key.as_str().into())
+        Reason::Tainted(find_untolerated(&cluster.taints, &[])?.key.as_str().into())
     };
     Some(Blocked::Fenced(reason))
 }
@@ -85,13 +85,13 @@ pub fn decide_direct(facts: &Facts, direct: &Direct, fleet: &Fleet, current: &BT
         Direct::SpreadOnto(onto) => (onto.clusters.as_slice(), facts.workload.is_dividable()),
     };
     let blocked: BTreeMap<String, Blocked> =
-        names.iter().filter_map(|name| Some((name.clone(), blocked(fleet, name)?))).collect();
+        names.iter().filter_map(|name| Some((name.clone(), check_named_cluster(fleet, name)?))).collect();
     let mut decision = DirectDecision { object: facts.key.clone(), targets: Vec::new(), blocked, withheld: None };
-    let shares = if divides { shares(facts, names, current, &mut decision) } else { vec![None; names.len()] };
+    let shares = if divides { divide_direct_shares(facts, names, current, &mut decision) } else { vec![None; names.len()] };
     for (name, share) in names.iter().zip(shares) {
         let is_empty = matches!(share, Some(Share::Replicas(0) | Share::Job { completions: 0, .. }));
         // An object that is scaled to nothing keeps its copies.
-        if !decision.blocked.contains_key(name) && (!is_empty || facts.workload.pods() == 0) {
+        if !decision.blocked.contains_key(name) && (!is_empty || facts.workload.pods_at_once() == 0) {
             decision.targets.push(DirectTarget { cluster: name.clone(), share });
         }
     }
@@ -99,7 +99,7 @@ pub fn decide_direct(facts: &Facts, direct: &Direct, fleet: &Fleet, current: &BT
 }
 
 /// Divides evenly over all named clusters, ties to the earlier name; what is for a blocked one is withheld.
-fn shares(
+fn divide_direct_shares(
     facts: &Facts,
     names: &[String],
     current: &BTreeMap<String, i64>,
@@ -111,13 +111,13 @@ fn shares(
         names.iter().zip(&prev).map(|(name, prev)| Domain { value: name, weight: 1, prev: *prev, cap: None }).collect();
     let (n, parallelism) = match facts.workload {
         Workload::Job { completions, parallelism, .. } => (completions.unwrap_or_default(), Some(parallelism)),
-        other => (other.pods(), None),
+        other => (other.pods_at_once(), None),
     };
-    let division = divide(n, &domains, Ties::Listed);
+    let division = divide_replicas(n, &domains, Ties::Listed);
     let blocked = names.iter().zip(&division.replicas).filter(|(name, _)| decision.blocked.contains_key(*name));
     decision.withheld = Some(division.withheld + blocked.map(|(_, replicas)| replicas).sum::<i64>());
     match parallelism {
-        Some(parallelism) => job(&division, parallelism, &domains, Ties::Listed).into_iter().map(Some).collect(),
+        Some(parallelism) => divide_job(&division, parallelism, &domains, Ties::Listed).into_iter().map(Some).collect(),
         None => division.replicas.into_iter().map(|replicas| Some(Share::Replicas(replicas))).collect(),
     }
 }

@@ -7,7 +7,7 @@ use super::{Current, Group};
 use crate::placement::fleet::Cluster;
 use crate::placement::matching::Policy;
 use crate::placement::reason::Reason;
-use crate::placement::selector::{has_untolerated, untolerated};
+use crate::placement::selector::{has_untolerated, find_untolerated};
 
 /// Conditions on a cluster, and the APIs that the last one served.
 pub(super) struct Filter<'a> {
@@ -30,25 +30,25 @@ impl<'a> Filter<'a> {
     }
 
     /// Returns a cluster's rank, or the first reason against it.
-    pub(super) fn check(&mut self, cluster: &Cluster) -> Result<Vec<u32>, Reason> {
-        let label = |key: &str| cluster.label(key);
+    pub(super) fn check_cluster(&mut self, cluster: &Cluster) -> Result<Vec<u32>, Reason> {
+        let label = |key: &str| cluster.find_label(key);
         if cluster.leaving {
             return Err(Reason::Leaving);
         }
         if !cluster.accepted {
             return Err(Reason::NotAccepted);
         }
-        if !self.policy.clusters.matches(label) {
+        if !self.policy.clusters.matches_labels(label) {
             return Err(Reason::SelectorMismatch);
         }
         let rank = match &self.policy.order {
-            Some(order) => order.rank(label).ok_or(Reason::NotOrdered)?,
+            Some(order) => order.rank_labels(label).ok_or(Reason::NotOrdered)?,
             None => Vec::new(),
         };
-        if self.topology_key.is_some_and(|key| cluster.label(key).is_none()) {
+        if self.topology_key.is_some_and(|key| cluster.find_label(key).is_none()) {
             return Err(Reason::NoTopologyLabel);
         }
-        if let Some(taint) = untolerated(&cluster.taints, &self.policy.tolerations) {
+        if let Some(taint) = find_untolerated(&cluster.taints, &self.policy.tolerations) {
             return Err(Reason::Tainted(taint.key.as_str().into()));
         }
         if let Some(missing) = self.missing_api(cluster) {

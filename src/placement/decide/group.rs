@@ -68,7 +68,7 @@ impl<'a> Group<'a> {
         };
         let pods = |of: &Facts| match of.workload {
             Workload::Replicas(replicas) if replicas > 0 => replicas.max(least(of).unwrap_or_default()),
-            other => other.pods(),
+            other => other.pods_at_once(),
         };
         let mut apis: Vec<String> = facts.iter().map(|one| one.api_version()).collect();
         apis.sort();
@@ -104,12 +104,12 @@ impl<'a> Group<'a> {
     }
 
     /// Returns the needs of the group in a cluster beyond what runs there: of all of it, or of a target's part.
-    pub(crate) fn needs(&self, fleet: &Fleet, current: &Current, cluster: &str, target: Option<&Target>) -> Needs<'a> {
+    pub(crate) fn compute_group_needs(&self, fleet: &Fleet, current: &Current, cluster: &str, target: Option<&Target>) -> Needs<'a> {
         let each = self.members.iter().filter_map(|member| {
             if !self.runs_in(member, target) {
                 return None;
             }
-            member.need(fleet, member.pods_in(target), current.counted(cluster, member.key()))
+            member.compute_pod_need(fleet, member.pods_in(target), current.counted_pods(cluster, member.key()))
         });
         Needs::new(&fleet.resources, each.collect())
     }
@@ -122,17 +122,17 @@ impl<'a> Group<'a> {
     }
 
     /// Returns what all pods of the group request, by resource: cpu, memory, pods, then by name. DaemonSets are not in it.
-    pub fn demand(&self, fleet: &Fleet) -> Vec<(Arc<str>, i64)> {
-        let needs = self.needs(fleet, &Current::default(), "", None);
+    pub fn total_demand(&self, fleet: &Fleet) -> Vec<(Arc<str>, i64)> {
+        let needs = self.compute_group_needs(fleet, &Current::default(), "", None);
         needs.sums.iter().filter(|sum| sum.amount > 0).map(|sum| (sum.name.clone(), sum.amount)).collect()
     }
 
     /// Returns the promises to the group in a target; Jobs that a CronJob may start are not promised.
-    pub(crate) fn promises(&self, target: &Target, current: &Current) -> Vec<Promise> {
+    pub(crate) fn make_reservations(&self, target: &Target, current: &Current) -> Vec<Promise> {
         let of = |member: &Member<'a>| {
             let shape = member.shape()?.clone();
             let daemon = member.facts.workload == Workload::DaemonSet;
-            let counted = current.counted(&target.cluster, member.key());
+            let counted = current.counted_pods(&target.cluster, member.key());
             let pods = member.pods_in(Some(target)).saturating_sub(counted).max(0);
             let is_open = if daemon { counted == 0 } else { pods > 0 };
             let is_cron = matches!(member.facts.workload, Workload::CronJob { .. });
@@ -150,7 +150,7 @@ impl<'a> Group<'a> {
 
 impl<'a> Member<'a> {
     /// Its need of room for so many pods less those that are counted; nothing for kinds without pods.
-    pub(super) fn need(&self, fleet: &Fleet, pods: i64, counted: i64) -> Option<Need<'a>> {
+    pub(super) fn compute_pod_need(&self, fleet: &Fleet, pods: i64, counted: i64) -> Option<Need<'a>> {
         let daemon = self.facts.workload == Workload::DaemonSet;
         let open = pods.saturating_sub(counted);
         Some(Need::new(&fleet.resources, self.key(), self.shape()?, open, counted, daemon))

@@ -59,7 +59,7 @@ pub struct Current {
 }
 
 impl Current {
-    fn counted(&self, cluster: &str, object: &ObjectKey) -> i64 {
+    fn counted_pods(&self, cluster: &str, object: &ObjectKey) -> i64 {
         self.counted.get(cluster).and_then(|objects| objects.get(object)).copied().unwrap_or_default()
     }
 }
@@ -206,7 +206,7 @@ impl Decision {
 }
 
 /// Decides where a group goes.
-pub fn decide(policy: &Policy, group: &Group<'_>, fleet: &Fleet, current: &Current) -> Decision {
+pub fn decide_group(policy: &Policy, group: &Group<'_>, fleet: &Fleet, current: &Current) -> Decision {
     decide_within(policy, group, fleet, current, &Steps::default())
 }
 
@@ -217,9 +217,9 @@ fn decide_within(policy: &Policy, group: &Group<'_>, fleet: &Fleet, current: &Cu
         decision.how = decision.how.filter(|_| !current.targets.is_empty());
         decision
     } else if let Some(constraints) = &policy.spec.spread_constraints {
-        spread::decide(policy, constraints, group, fleet, current, steps)
+        spread::decide_spread(policy, constraints, group, fleet, current, steps)
     } else {
-        unspread::decide(policy, group, fleet, current, steps)
+        unspread::decide_single_cluster(policy, group, fleet, current, steps)
     };
     if decision.scheduled {
         let targets: BTreeSet<&str> = decision.targets.iter().map(|target| target.cluster.as_str()).collect();

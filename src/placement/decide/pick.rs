@@ -44,7 +44,7 @@ struct Ranked<'a> {
 }
 
 impl Ranked<'_> {
-    fn order(&self, other: &Self) -> Ordering {
+    fn compare_ranked(&self, other: &Self) -> Ordering {
         let (a, b) = (&self.candidate, &other.candidate);
         a.rank
             .cmp(&b.rank)
@@ -56,7 +56,7 @@ impl Ranked<'_> {
 }
 
 /// Picks the best cluster; reasons against those that were tried are added to `rejected`.
-pub(super) fn best<'a: 's, 's, 'n: 's>(
+pub(super) fn pick_best_cluster<'a: 's, 's, 'n: 's>(
     fleet: &Fleet,
     candidates: Vec<Candidate<'a>>,
     site: impl Fn(&'a Cluster) -> Site<'s, 'n>,
@@ -66,7 +66,7 @@ pub(super) fn best<'a: 's, 's, 'n: 's>(
     let (mut ready, mut others) = (Vec::with_capacity(candidates.len()), Vec::new());
     for candidate in candidates {
         let Site { room, needs } = site(candidate.cluster);
-        let (scarcest, lacking) = room.totals(needs);
+        let (scarcest, lacking) = room.evaluate_totals(needs);
         let sleeps = candidate.cluster.standby;
         let ranked = Ranked { candidate, left: scarcest.left, resource: scarcest.resource, lacking };
         if sleeps || ranked.lacking.is_some() {
@@ -81,17 +81,17 @@ pub(super) fn best<'a: 's, 's, 'n: 's>(
     let mut with_room = ready.len();
     let mut tight = None;
     // The first nearly always fits, so that only if it does not the others are sorted.
-    if let Some(at) = (0..ready.len()).min_by(|a, b| ready[*a].order(&ready[*b])) {
+    if let Some(at) = (0..ready.len()).min_by(|a, b| ready[*a].compare_ranked(&ready[*b])) {
         ready.swap(0, at);
     }
     for at in 0..ready.len() {
         if at == 1 {
-            ready[1..].sort_by(Ranked::order);
+            ready[1..].sort_by(Ranked::compare_ranked);
         }
         let cluster = ready[at].candidate.cluster;
         let Site { room, needs } = site(cluster);
         match room.fit_exactly(&fleet.resources, needs, steps) {
-            Fit::Fits => return Some(picked(fleet, ready.swap_remove(at), How::Room, with_room)),
+            Fit::Fits => return Some(make_pick(fleet, ready.swap_remove(at), How::Room, with_room)),
             Fit::Tight => {
                 rejected.push((cluster.name.clone(), Reason::Tight));
                 tight = tight.or(Some(at));
@@ -103,10 +103,10 @@ pub(super) fn best<'a: 's, 's, 'n: 's>(
         }
     }
     if let Some(at) = tight {
-        return Some(picked(fleet, ready.swap_remove(at), How::Tight, with_room));
+        return Some(make_pick(fleet, ready.swap_remove(at), How::Tight, with_room));
     }
     others.extend(ready);
-    others.sort_by(Ranked::order);
+    others.sort_by(Ranked::compare_ranked);
     for (sleeps, how) in [(false, How::Autoscaled), (true, How::Standby)] {
         let would_grow = |one: &Ranked<'a>| {
             let cluster = one.candidate.cluster;
@@ -114,7 +114,7 @@ pub(super) fn best<'a: 's, 's, 'n: 's>(
             cluster.standby == sleeps && (sleeps || cluster.autoscaled) && room.fits_empty_nodes(needs, steps)
         };
         if let Some(at) = others.iter().position(would_grow) {
-            return Some(picked(fleet, others.swap_remove(at), how, with_room));
+            return Some(make_pick(fleet, others.swap_remove(at), how, with_room));
         }
     }
     let asleep = others.into_iter().filter(|one| one.candidate.cluster.standby);
@@ -129,7 +129,7 @@ pub(super) fn best<'a: 's, 's, 'n: 's>(
     None
 }
 
-fn picked<'a>(fleet: &Fleet, ranked: Ranked<'a>, how: How, with_room: usize) -> Pick<'a> {
+fn make_pick<'a>(fleet: &Fleet, ranked: Ranked<'a>, how: How, with_room: usize) -> Pick<'a> {
     let scarcest = ranked.left.map(|left| (fleet.resources.name(ranked.resource).clone(), left));
     Pick {
         cluster: ranked.candidate.cluster,

@@ -18,7 +18,7 @@ fn spread(constraints: Value) -> Policy {
 }
 
 fn object(api: &str, kind: &str, name: &str, spec: Value) -> Facts {
-    Facts::read(
+    Facts::from_manifest(
         &json!({ "apiVersion": api, "kind": kind, "metadata": { "name": name, "namespace": "n" }, "spec": spec }),
     )
     .unwrap()
@@ -47,8 +47,8 @@ fn fleet(clusters: &[(&str, i64)]) -> Fleet {
         let amounts: NodeAmounts =
             [("cpu", cpus * 1000), ("pods", 110_000)].map(|(name, amount)| (name.to_owned(), amount)).into();
         let node = Node { name: "n".to_owned(), capacity: amounts.clone(), available: amounts, ..Node::default() };
-        let room = fleet.room(vec![node], Vec::new());
-        fleet.set(Cluster::new(name, room));
+        let room = fleet.build_capacity(vec![node], Vec::new());
+        fleet.set_cluster(Cluster::new(name, room));
     }
     fleet
 }
@@ -71,7 +71,7 @@ fn at(targets: &[Target]) -> Current {
 }
 
 fn run(policy: &Policy, objects: &[Facts], fleet: &Fleet, current: &Current) -> Decision {
-    decide(policy, &Group::new("g", policy, objects), fleet, current)
+    decide_group(policy, &Group::new("g", policy, objects), fleet, current)
 }
 
 fn clusters(decision: &Decision) -> Vec<&str> {
@@ -208,10 +208,10 @@ fn the_promise_of_a_decision_replaces_the_one_before() {
     for replicas in [3, 5, 2] {
         let objects = [web(replicas)];
         let group = Group::new("g", &all, &objects);
-        let decision = decide(&all, &group, &fleet, &current);
-        fleet.promise(&group, &decision, &current);
+        let decision = decide_group(&all, &group, &fleet, &current);
+        fleet.reserve_decision(&group, &decision, &current);
         current = at(&decision.targets);
-        let free: i64 = fleet.get("a").unwrap().room.free(fleet.resources()).map(|(_, free)| free["cpu"]).sum();
+        let free: i64 = fleet.get("a").unwrap().room.free_by_node(fleet.resources()).map(|(_, free)| free["cpu"]).sum();
         assert_eq!(free, (8 - replicas) * 1000);
     }
 }
@@ -231,7 +231,7 @@ fn annotations_do_not_walk_around_fences() {
     let onto = |list: &str| {
         let manifest = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web",
             "annotations": { "fleet-scheduler.io/spread-onto": list } }, "spec": { "replicas": 5, "template": template() } });
-        let facts = Facts::read(&manifest).unwrap();
+        let facts = Facts::from_manifest(&manifest).unwrap();
         let direct = Direct::SpreadOnto(facts.asks.spread_onto.clone().unwrap());
         decide_direct(&facts, &direct, &fleet, &BTreeMap::new())
     };

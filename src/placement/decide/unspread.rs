@@ -1,7 +1,7 @@
 //! Groups that go to one cluster.
 
 use super::filter::Filter;
-use super::pick::{Candidate, Pick, Site, best};
+use super::pick::{Candidate, Pick, Site, pick_best_cluster};
 use super::{Current, Decision, Group, How, Mode, Outcome, Target};
 use crate::placement::copy::Share;
 use crate::placement::fleet::{Cluster, Fleet};
@@ -22,40 +22,40 @@ struct Here<'a> {
 }
 
 impl Here<'_> {
-    fn room(&self) -> &Room {
+    fn current_capacity(&self) -> &Room {
         self.lifted.as_ref().unwrap_or(&self.cluster.room)
     }
 }
 
-pub(super) fn decide(policy: &Policy, group: &Group<'_>, fleet: &Fleet, current: &Current, steps: &Steps) -> Decision {
-    let recorded = recorded(group, current);
+pub(super) fn decide_single_cluster(policy: &Policy, group: &Group<'_>, fleet: &Fleet, current: &Current, steps: &Steps) -> Decision {
+    let recorded = recorded_cluster(group, current);
     let mut filter = Filter::new(policy, group, current, None);
     let here = recorded.and_then(|name| fleet.get(name)).map(|cluster| {
-        let checked = filter.check(cluster);
+        let checked = filter.check_cluster(cluster);
         Here {
             cluster,
             drained: filter.is_drained(cluster),
             rank: checked.as_ref().cloned().unwrap_or_default(),
             why: checked.err(),
-            lifted: cluster.room.without(&fleet.resources, &group.name),
-            needs: group.needs(fleet, current, &cluster.name, None),
+            lifted: cluster.room.without_reservations_of(&fleet.resources, &group.name),
+            needs: group.compute_group_needs(fleet, current, &cluster.name, None),
         }
     });
-    if let Some(decision) = stays(group, fleet, current, recorded.is_some(), here.as_ref(), steps) {
+    if let Some(decision) = decide_to_stay(group, fleet, current, recorded.is_some(), here.as_ref(), steps) {
         return decision;
     }
-    search(group, fleet, current, &mut filter, here.as_ref(), steps)
+    search_best_cluster(group, fleet, current, &mut filter, here.as_ref(), steps)
 }
 
 /// The cluster that holds most of the group's pods, where several are recorded; of equals the first name.
-fn recorded<'a>(group: &Group<'_>, current: &'a Current) -> Option<&'a str> {
+fn recorded_cluster<'a>(group: &Group<'_>, current: &'a Current) -> Option<&'a str> {
     let holds = |target: &Target| -> i64 {
         let pods = |share: &Share| match share {
             Share::Replicas(replicas) => *replicas,
             Share::Job { parallelism, .. } => *parallelism,
         };
         let of = |member: &super::group::Member<'_>| {
-            let request = member.shape().map_or(0, |shape| shape.request("cpu").max(1));
+            let request = member.shape().map_or(0, |shape| shape.requested_amount("cpu").max(1));
             target.replicas.get(member.key()).map_or(member.pods, pods).saturating_mul(request)
         };
         group.members.iter().map(of).fold(0, i64::saturating_add)
@@ -64,12 +64,12 @@ fn recorded<'a>(group: &Group<'_>, current: &'a Current) -> Option<&'a str> {
     most.map(|target| target.cluster.as_str())
 }
 
-fn target(cluster: &Cluster) -> Vec<Target> {
+fn single_target(cluster: &Cluster) -> Vec<Target> {
     vec![Target { cluster: cluster.name.to_string(), ..Target::default() }]
 }
 
 /// Decides without looking at other clusters, where nothing else is allowed or nothing has to change.
-fn stays(
+fn decide_to_stay(
     group: &Group<'_>,
     fleet: &Fleet,
     current: &Current,
@@ -80,12 +80,12 @@ fn stays(
     let is_leaving = |here: &Here<'_>| here.cluster.leaving;
     if is_recorded && here.is_none_or(is_leaving) && group.has_volumes() {
         // Of a cluster that is leaving, the copies stay as long as it is there.
-        let targets = here.map(|here| target(here.cluster)).unwrap_or_default();
+        let targets = here.map(|here| single_target(here.cluster)).unwrap_or_default();
         return Some(Decision::new(Outcome::HasVolumes, None, targets));
     }
     let here = here.filter(|here| !is_leaving(here))?;
     let is_eligible = here.why.is_none();
-    let keep = |how: How| Some(Decision::new(Outcome::Placed, Some(how), target(here.cluster)));
+    let keep = |how: How| Some(Decision::new(Outcome::Placed, Some(how), single_target(here.cluster)));
     let has_started = group.members.iter().any(|member| current.started.contains(member.key()));
     if has_started && !here.drained {
         return keep(if is_eligible { How::Kept } else { How::Started });
@@ -93,14 +93,14 @@ fn stays(
     if group.is_held() {
         return keep(if is_eligible && !here.drained { How::Kept } else { How::Volumes });
     }
-    let holds = here.why.as_ref().is_some_and(Reason::holds) && !here.drained;
+    let holds = here.why.as_ref().is_some_and(Reason::may_keep_work) && !here.drained;
     if holds && current.mode != Mode::Failover {
         return keep(How::Kept);
     }
-    let fits = || match here.room().fit_within(&fleet.resources, &here.needs, steps) {
+    let fits = || match here.current_capacity().fit_within(&fleet.resources, &here.needs, steps) {
         Fit::Fits | Fit::Tight => true,
         Fit::No(_) => {
-            here.cluster.standby || (here.cluster.autoscaled && here.room().fits_empty_nodes(&here.needs, steps))
+            here.cluster.standby || (here.cluster.autoscaled && here.current_capacity().fits_empty_nodes(&here.needs, steps))
         }
     };
     if is_eligible && current.mode == Mode::Routine && fits() {
@@ -110,7 +110,7 @@ fn stays(
 }
 
 /// Looks for the best cluster.
-fn search<'a>(
+fn search_best_cluster<'a>(
     group: &'a Group<'a>,
     fleet: &'a Fleet,
     current: &Current,
@@ -118,12 +118,12 @@ fn search<'a>(
     here: Option<&Here<'_>>,
     steps: &Steps,
 ) -> Decision {
-    let needs = group.needs(fleet, current, "", None);
+    let needs = group.compute_group_needs(fleet, current, "", None);
     let without_here = matches!(current.mode, Mode::Routine | Mode::Failover);
     let is_here = |cluster: &Cluster| here.is_some_and(|here| here.cluster.name == cluster.name);
     let (mut rejected, mut candidates) = (Vec::new(), Vec::with_capacity(fleet.len()));
     for cluster in fleet.iter() {
-        match filter.check(cluster) {
+        match filter.check_cluster(cluster) {
             Err(reason) => rejected.push((cluster.name.clone(), reason)),
             Ok(_) if without_here && is_here(cluster) => {}
             Ok(rank) => {
@@ -134,31 +134,31 @@ fn search<'a>(
     }
     let outcome = if candidates.is_empty() { Outcome::NoCandidates } else { Outcome::NoFit };
     let site = |cluster: &'a Cluster| match here.filter(|here| here.cluster.name == cluster.name) {
-        Some(here) => Site { room: here.room(), needs: &here.needs },
+        Some(here) => Site { room: here.current_capacity(), needs: &here.needs },
         None => Site { room: &cluster.room, needs: &needs },
     };
-    let found = best(fleet, candidates, site, &mut rejected, steps);
+    let found = pick_best_cluster(fleet, candidates, site, &mut rejected, steps);
     let eligible_here = here.filter(|here| here.why.is_none());
     let stays_better = |found: &Pick<'_>| {
         eligible_here.is_some_and(|here| current.mode == Mode::Rebalance && !is_worth_it(found, here))
     };
     let mut decision = match (found, here) {
         (Some(found), Some(here)) if stays_better(&found) => {
-            Decision::new(Outcome::Placed, Some(How::Kept), target(here.cluster))
+            Decision::new(Outcome::Placed, Some(How::Kept), single_target(here.cluster))
         }
         (Some(found), _) => {
-            let mut decision = Decision::new(Outcome::Placed, Some(found.how), target(found.cluster));
+            let mut decision = Decision::new(Outcome::Placed, Some(found.how), single_target(found.cluster));
             decision.chosen = Some(found.chosen);
             decision
         }
         (None, Some(here)) if here.why.is_none() => {
-            Decision::new(Outcome::Placed, Some(How::Outgrown), target(here.cluster))
+            Decision::new(Outcome::Placed, Some(How::Outgrown), single_target(here.cluster))
         }
-        (None, Some(here)) => Decision::new(outcome, Some(How::KeptUntilPlaced), target(here.cluster)),
+        (None, Some(here)) => Decision::new(outcome, Some(How::KeptUntilPlaced), single_target(here.cluster)),
         (None, None) => Decision::new(outcome, None, Vec::new()),
     };
     if let Some(here) = here.filter(|here| without_here && here.why.is_none())
-        && let Fit::No(reason) = here.room().fit_within(&fleet.resources, &here.needs, steps)
+        && let Fit::No(reason) = here.current_capacity().fit_within(&fleet.resources, &here.needs, steps)
     {
         rejected.push((here.cluster.name.clone(), reason));
     }
@@ -178,7 +178,7 @@ fn is_worth_it(found: &Pick<'_>, here: &Here<'_>) -> bool {
     if found.cluster.name == here.cluster.name || found.how != How::Room {
         return false;
     }
-    let left_here = here.room().share_left(&here.needs);
+    let left_here = here.current_capacity().share_left(&here.needs);
     let gains = match (found.left, left_here) {
         (Some(there), Some(here)) => there.exceeds_by_a_tenth(here),
         (Some(_), None) => true,

@@ -8,7 +8,7 @@ fn is_bytes(resource: &str) -> bool {
 }
 
 /// Writes thousandths with at most `digits` places behind the point, rounded down.
-fn decimal(thousandths: i128, digits: usize) -> String {
+fn format_decimal(thousandths: i128, digits: usize) -> String {
     let (sign, thousandths) = if thousandths < 0 { ("-", -thousandths) } else { ("", thousandths) };
     let mut text = format!("{sign}{}", thousandths / 1000);
     let fraction = format!("{:03}", thousandths % 1000);
@@ -21,19 +21,19 @@ fn decimal(thousandths: i128, digits: usize) -> String {
 }
 
 /// Writes an amount in thousandths: `6`, `1.5`, `24Gi`, `2.5Mi`.
-pub(super) fn amount(resource: &str, thousandths: i64) -> String {
+pub(super) fn format_amount(resource: &str, thousandths: i64) -> String {
     let value = i128::from(thousandths);
     if !is_bytes(resource) {
-        return decimal(value, 3);
+        return format_decimal(value, 3);
     }
     let units = [("Ei", 60), ("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)];
     let unit = units.iter().find(|(_, power)| value.abs() >= 1000_i128 << power);
-    unit.map_or_else(|| decimal(value, 0), |(name, power)| format!("{}{name}", decimal(value >> power, 1)))
+    unit.map_or_else(|| format_decimal(value, 0), |(name, power)| format!("{}{name}", format_decimal(value >> power, 1)))
 }
 
 /// Writes an amount with the resource that it is of, where the number alone does not say it: `12 CPU`, `24Gi`, `14 pods`.
 pub(super) fn amount_of(resource: &str, thousandths: i64) -> String {
-    let amount = amount(resource, thousandths);
+    let amount = format_amount(resource, thousandths);
     match resource {
         "cpu" => format!("{amount} CPU"),
         "memory" => amount,

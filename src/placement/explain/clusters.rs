@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{amount, amount_of};
+use super::amount::{amount_of, format_amount};
 use crate::placement::decide::Decision;
 use crate::placement::fleet::{Cluster, Fleet};
 use crate::placement::matching::Policy;
@@ -21,7 +21,7 @@ pub struct Row {
 }
 
 /// Returns the place of a reason in the order in which reasons are looked for.
-pub(super) fn position(reason: &Reason) -> usize {
+pub(super) fn filter_position(reason: &Reason) -> usize {
     match reason {
         Reason::Leaving => 0,
         Reason::NotAccepted => 1,
@@ -42,7 +42,7 @@ pub(super) fn position(reason: &Reason) -> usize {
 }
 
 /// Returns what is free of what is lacking, to find the best of several clusters.
-pub(super) fn free(reason: &Reason) -> i64 {
+pub(super) fn free_amount(reason: &Reason) -> i64 {
     match reason {
         Reason::Insufficient { free, .. } => *free,
         Reason::Fragmented(fragmented) => fragmented.most,
@@ -51,33 +51,33 @@ pub(super) fn free(reason: &Reason) -> i64 {
 }
 
 /// Returns the numbers of a reason: `96Gi asked, 64Gi free`.
-pub(super) fn numbers(reason: &Reason) -> Option<String> {
+pub(super) fn format_reason_numbers(reason: &Reason) -> Option<String> {
     match reason {
         Reason::Insufficient { resource, asked, free } => {
-            Some(format!("{} asked, {} free", amount(resource, *asked), amount(resource, (*free).max(0))))
+            Some(format!("{} asked, {} free", format_amount(resource, *asked), format_amount(resource, (*free).max(0))))
         }
         Reason::Fragmented(one) => Some(format!(
             "{} free, at most {} on one node, {} a pod",
             amount_of(&one.resource, one.free),
-            amount(&one.resource, one.most),
-            amount(&one.resource, one.asked)
+            format_amount(&one.resource, one.most),
+            format_amount(&one.resource, one.asked)
         )),
         _ => None,
     }
 }
 
 /// Returns a row for each reason and detail, in the order of the first cluster that has it by room, then by filter.
-pub fn rows(policy: &Policy, fleet: &Fleet, decision: &Decision) -> Vec<Row> {
+pub fn rejection_rows(policy: &Policy, fleet: &Fleet, decision: &Decision) -> Vec<Row> {
     let mut rows: Vec<(bool, Row)> = Vec::new();
     let mut known: BTreeMap<(String, String), usize> = BTreeMap::new();
     for (name, reason) in &decision.rejected {
-        let (code, detail) = (reason.to_string(), detail(policy, fleet, name, reason));
+        let (code, detail) = (reason.to_string(), format_rejection_detail(policy, fleet, name, reason));
         let at = *known.entry((code.clone(), detail.clone())).or_insert(rows.len());
         match rows.get_mut(at) {
             Some((_, row)) => row.clusters.push(name.to_string()),
             None => {
                 let row = Row { clusters: vec![name.to_string()], reason: code, detail };
-                rows.push((position(reason) < 9, row));
+                rows.push((filter_position(reason) < 9, row));
             }
         }
     }
@@ -85,39 +85,39 @@ pub fn rows(policy: &Policy, fleet: &Fleet, decision: &Decision) -> Vec<Row> {
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
-fn detail(policy: &Policy, fleet: &Fleet, name: &Arc<str>, reason: &Reason) -> String {
+fn format_rejection_detail(policy: &Policy, fleet: &Fleet, name: &Arc<str>, reason: &Reason) -> String {
     let cluster = fleet.get(name);
     let of_cluster = |of: fn(&Policy, &Cluster) -> Option<String>| cluster.and_then(|cluster| of(policy, cluster));
     let text = match reason {
         Reason::SelectorMismatch => {
-            of_cluster(|policy, one| policy.clusters.failing(|key| one.label(key)).map(ToString::to_string))
+            of_cluster(|policy, one| policy.clusters.first_failing(|key| one.find_label(key)).map(ToString::to_string))
         }
         Reason::Tainted(key) => {
             let taint = cluster.and_then(|one| one.taints.iter().find(|taint| *taint.key == **key));
             taint.map(|taint| taint.effect.clone())
         }
         Reason::NoTopologyLabel => policy.spec.spread_constraints.as_ref().map(|spread| spread.topology_key.clone()),
-        Reason::Insufficient { resource, asked, free } => Some(insufficient(cluster, resource, *asked, *free)),
+        Reason::Insufficient { resource, asked, free } => Some(format_insufficient(cluster, resource, *asked, *free)),
         Reason::Fragmented(one) => Some(format!(
             "{} free, at most {} on one node; {} asks {} a pod",
             amount_of(&one.resource, one.free),
-            amount(&one.resource, one.most),
-            one.object.title(),
-            amount(&one.resource, one.asked)
+            format_amount(&one.resource, one.most),
+            one.object.format_title(),
+            format_amount(&one.resource, one.asked)
         )),
-        Reason::NoNodeMatches(key) | Reason::NodeLabelsUnknown(key) | Reason::TooFewNodes(key) => Some(key.title()),
+        Reason::NoNodeMatches(key) | Reason::NodeLabelsUnknown(key) | Reason::TooFewNodes(key) => Some(key.format_title()),
         _ => None,
     };
     text.unwrap_or_default()
 }
 
 /// Returns the amounts that are asked and free, and to whom a part of the free one is promised.
-fn insufficient(cluster: Option<&Cluster>, resource: &str, asked: i64, free: i64) -> String {
-    let promises = cluster.map(|cluster| cluster.room.promises()).unwrap_or_default();
-    let of = |promise: &crate::placement::room::Promise| promise.shape.request(resource).saturating_mul(promise.pods);
+fn format_insufficient(cluster: Option<&Cluster>, resource: &str, asked: i64, free: i64) -> String {
+    let promises = cluster.map(|cluster| cluster.room.reservations()).unwrap_or_default();
+    let of = |promise: &crate::placement::room::Promise| promise.shape.requested_amount(resource).saturating_mul(promise.pods);
     let taking: Vec<_> = promises.iter().filter(|promise| !promise.daemon && of(promise) > 0).collect();
     let promised = taking.iter().map(|promise| of(promise)).fold(0, i64::saturating_add);
-    let print = |value: i64| amount(resource, value);
+    let print = |value: i64| format_amount(resource, value);
     let text = format!("{} asked, {} free", print(asked), print(free.max(0).saturating_add(promised)));
     match taking.as_slice() {
         [] => text,

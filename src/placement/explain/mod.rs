@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 
-use amount::{amount, amount_of};
-pub use clusters::{Row, rows};
+use amount::{format_amount, amount_of};
+pub use clusters::{Row, rejection_rows};
 
 use super::copy::Share;
 use super::decide::{Decision, Group, How, Outcome, Target};
@@ -20,7 +20,7 @@ use super::fleet::Fleet;
 use super::matching::{Clause, Policy};
 use super::reason::Reason;
 use crate::api::first_of::first_of;
-use crate::api::util::text::escaped;
+use crate::api::util::text::escaped_text;
 
 /// A cluster, and why it does not take the group.
 type Rejection = (Arc<str>, Reason);
@@ -29,9 +29,9 @@ type Rejection = (Arc<str>, Reason);
 const LONGEST: usize = 1024;
 
 /// Shortens a text to what an event holds, 1,024 bytes. It may quote an agent, so it is escaped.
-pub fn shorten(text: String) -> String {
+pub fn shorten_event_text(text: String) -> String {
     const MARK: &str = " …";
-    let mut text = escaped(&text).into_owned();
+    let mut text = escaped_text(&text).into_owned();
     if text.len() > LONGEST {
         let end = (0..=LONGEST - MARK.len()).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
         text.truncate(end);
@@ -40,12 +40,12 @@ pub fn shorten(text: String) -> String {
     text
 }
 
-fn quoted<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
+fn quote_names<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
     names.into_iter().map(|name| format!("{:?}", name.as_ref())).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the text of the event SchedulePolicyMatched: who decides, why that one, and who else matches.
-pub fn matched(policy: &Policy, losers: &[&Policy]) -> String {
+pub fn format_matched_policy(policy: &Policy, losers: &[&Policy]) -> String {
     let priority = policy.spec.priority;
     let why = match losers.first() {
         None => String::new(),
@@ -56,13 +56,13 @@ pub fn matched(policy: &Policy, losers: &[&Policy]) -> String {
     let mut text = format!("SchedulePolicy {:?} decides (priority {priority}{why})", policy.name);
     if !losers.is_empty() {
         text.push_str("; also match: ");
-        text.push_str(&quoted(losers.iter().map(|loser| &loser.name)));
+        text.push_str(&quote_names(losers.iter().map(|loser| &loser.name)));
     }
-    shorten(text)
+    shorten_event_text(text)
 }
 
 /// Returns the text of the event AddedToScheduleGroup.
-pub fn added(group: &str, policy: &Policy, facts: &Facts) -> String {
+pub fn format_added_to_group(group: &str, policy: &Policy, facts: &Facts) -> String {
     let by = policy.spec.group_by.as_ref().and_then(|by| {
         let value = facts.labels.get(&by.label_key)?;
         let reach = if by.across_namespaces { " over all namespaces" } else { "" };
@@ -72,7 +72,7 @@ pub fn added(group: &str, policy: &Policy, facts: &Facts) -> String {
 }
 
 /// Returns what keeps policies from an object: each with its first clause that fails.
-pub fn unmatched(failing: &[(&Policy, Clause)]) -> Vec<String> {
+pub fn format_unmatched_policies(failing: &[(&Policy, Clause)]) -> Vec<String> {
     let why = |policy: &Policy, clause: Clause| match clause {
         Clause::Kinds if policy.spec.resource_selectors.kinds.is_empty() => {
             "kinds has to name a kind without a namespace".to_owned()
@@ -83,33 +83,33 @@ pub fn unmatched(failing: &[(&Policy, Clause)]) -> Vec<String> {
 }
 
 /// Returns what a copy lacks whose pods find no node.
-pub fn unschedulable(object: &ObjectKey, cluster: &str, pods: i64, since: Timestamp) -> String {
+pub fn format_unschedulable(object: &ObjectKey, cluster: &str, pods: i64, since: Timestamp) -> String {
     let pods = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
-    format!("{} lacks minimum replicas on {cluster:?}: {pods} unschedulable since {since}", object.title())
+    format!("{} lacks minimum replicas on {cluster:?}: {pods} unschedulable since {since}", object.format_title())
 }
 
 /// Returns the message of the condition DependenciesPlaced: what is used and not placed, and on which cluster; of many the
 /// first three.
-pub fn missing(missing: &[Missing]) -> String {
+pub fn format_missing_dependencies(missing: &[Missing]) -> String {
     const MOST: usize = 3;
     let one = |missing: &Missing| {
         let Missing { user, reference, cluster } = missing;
-        let needed = reference.key(user.namespace());
-        format!("{} is used by {} and is not placed on {cluster}", needed.title(), user.title())
+        let needed = reference.object_key(user.namespace());
+        format!("{} is used by {} and is not placed on {cluster}", needed.format_title(), user.format_title())
     };
-    shorten(first_of(missing.iter().map(one), MOST, "; "))
+    shorten_event_text(first_of(missing.iter().map(one), MOST, "; "))
 }
 
 /// Returns what a group asks for: `3 objects: 12 CPU, 24Gi, 14 pods`.
-pub fn asked(group: &Group<'_>, fleet: &Fleet) -> String {
+pub fn format_group_demand(group: &Group<'_>, fleet: &Fleet) -> String {
     let objects = if group.len() == 1 { "1 object".to_owned() } else { format!("{} objects", group.len()) };
-    let sums = group.demand(fleet);
+    let sums = group.total_demand(fleet);
     let amounts: Vec<String> = sums.iter().map(|(name, sum)| amount_of(name, *sum)).collect();
     if amounts.is_empty() { objects } else { format!("{objects}: {}", amounts.join(", ")) }
 }
 
 /// Returns what placement did not regard of what the group's pods ask for; nothing if there is nothing.
-pub fn ignored(group: &Group<'_>) -> Option<String> {
+pub fn format_ignored_demands(group: &Group<'_>) -> Option<String> {
     let mut names: Vec<String> = group
         .objects()
         .filter_map(|facts| facts.shape.as_ref())
@@ -122,7 +122,7 @@ pub fn ignored(group: &Group<'_>) -> Option<String> {
 }
 
 /// Returns the sentence of a decision, for the event, the condition Scheduled and the command line.
-pub fn sentence(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decision: &Decision) -> String {
+pub fn format_decision(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decision: &Decision) -> String {
     let prefix = if decision.suspended { "Suspended; it would be: " } else { "" };
     let text = match (decision.outcome, decision.how) {
         (Outcome::GroupTooLarge, _) => {
@@ -134,26 +134,26 @@ pub fn sentence(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decision: &De
                 .to_owned()
         }
         (_, Some(How::KeptUntilPlaced)) => {
-            let names = quoted(decision.targets.iter().map(|target| &target.cluster));
-            format!("Stays on {names} until it has another place; {}", nowhere(policy, group, fleet, decision))
+            let names = quote_names(decision.targets.iter().map(|target| &target.cluster));
+            format!("Stays on {names} until it has another place; {}", format_no_cluster(policy, group, fleet, decision))
         }
-        (Outcome::NoFit | Outcome::NoCandidates, _) => nowhere(policy, group, fleet, decision),
-        (_, Some(How::Divide | How::Duplicate)) => spread(decision),
-        _ => single(decision),
+        (Outcome::NoFit | Outcome::NoCandidates, _) => format_no_cluster(policy, group, fleet, decision),
+        (_, Some(How::Divide | How::Duplicate)) => format_spread(decision),
+        _ => format_single_cluster(decision),
     };
-    shorten(format!("{prefix}{text}"))
+    shorten_event_text(format!("{prefix}{text}"))
 }
 
 /// Returns the sentence for a group in one cluster.
-fn single(decision: &Decision) -> String {
-    let cluster = quoted(decision.targets.iter().map(|target| &target.cluster));
-    let not = match rejections(&decision.rejected, false).as_str() {
+fn format_single_cluster(decision: &Decision) -> String {
+    let cluster = quote_names(decision.targets.iter().map(|target| &target.cluster));
+    let not = match format_rejections(&decision.rejected, false).as_str() {
         "" => String::new(),
         list => format!(". {} not: {list}", decision.rejected.len()),
     };
     let from = match decision.moving_from.as_slice() {
         [] => String::new(),
-        names => format!(", from {}", quoted(names)),
+        names => format!(", from {}", quote_names(names)),
     };
     let text = match decision.how {
         None | Some(How::Kept) => format!("Stays on {cluster}"),
@@ -170,7 +170,7 @@ fn single(decision: &Decision) -> String {
         _ => {
             let why = decision.chosen.as_ref().and_then(|chosen| {
                 let (resource, left) = chosen.scarcest.as_ref()?;
-                Some(format!(": most left of {resource} ({} %) of {} with room", left.percent(), chosen.with_room))
+                Some(format!(": most left of {resource} ({} %) of {} with room", left.as_percent(), chosen.with_room))
             });
             format!("Placed on {cluster}{from}{}", why.unwrap_or_default())
         }
@@ -179,7 +179,7 @@ fn single(decision: &Decision) -> String {
 }
 
 /// Returns the sentence for a group over several domains.
-fn spread(decision: &Decision) -> String {
+fn format_spread(decision: &Decision) -> String {
     let shares = |target: &Target| {
         let one = |share: &Share| match share {
             Share::Replicas(replicas) => replicas.to_string(),
@@ -195,7 +195,7 @@ fn spread(decision: &Decision) -> String {
     let verb = if decision.how == Some(How::Duplicate) { "Copied to" } else { "Divided:" };
     let mut text = format!("{verb} {}", targets.join(", "));
     if !decision.moving_from.is_empty() {
-        text.push_str(&format!(", from {}", quoted(&decision.moving_from)));
+        text.push_str(&format!(", from {}", quote_names(&decision.moving_from)));
     }
     if decision.withheld > 0 {
         text.push_str(&format!(". Withheld: {}", decision.withheld));
@@ -205,15 +205,15 @@ fn spread(decision: &Decision) -> String {
             decision.domains.iter().map(|(value, why)| format!("{value:?} {}", why.code())).collect();
         text.push_str(&format!(". Domains without it: {}", missing.join(", ")));
     }
-    match rejections(&decision.rejected, false).as_str() {
+    match format_rejections(&decision.rejected, false).as_str() {
         "" => text,
         list => format!("{text}. {} not: {list}", decision.rejected.len()),
     }
 }
 
 /// Returns the sentence for a group without any cluster: the reasons, and what can be done.
-fn nowhere(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decision: &Decision) -> String {
-    let mut steps: Vec<String> = next::steps(policy, decision).into_iter().take(2).collect();
+fn format_no_cluster(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decision: &Decision) -> String {
+    let mut steps: Vec<String> = next::suggest_next_steps(policy, decision).into_iter().take(2).collect();
     if let Some(facts) = group.objects().next() {
         let namespace = match facts.key.namespace() {
             "" => String::new(),
@@ -221,7 +221,7 @@ fn nowhere(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decision: &Decisio
         };
         steps.push(format!("see fleetctl why {}/{}{namespace}", facts.key.kind().to_lowercase(), facts.key.name()));
     }
-    let list = match rejections(&decision.rejected, true).as_str() {
+    let list = match format_rejections(&decision.rejected, true).as_str() {
         "" => String::new(),
         list => format!(": {list}"),
     };
@@ -234,22 +234,22 @@ fn nowhere(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decision: &Decisio
 }
 
 /// Reasons with their numbers, the most frequent first: `7 SelectorMismatch, 1 NotReady ("c")`.
-fn rejections(rejected: &[Rejection], names_best: bool) -> String {
+fn format_rejections(rejected: &[Rejection], names_best: bool) -> String {
     let mut kinds: BTreeMap<(usize, String), Vec<&Rejection>> = BTreeMap::new();
     for one in rejected {
-        kinds.entry((clusters::position(&one.1), one.1.to_string())).or_default().push(one);
+        kinds.entry((clusters::filter_position(&one.1), one.1.to_string())).or_default().push(one);
     }
     let mut kinds: Vec<_> = kinds.into_iter().collect();
     kinds.sort_by_key(|(_, those)| std::cmp::Reverse(those.len()));
     let print = |((_, code), those): ((usize, String), Vec<&Rejection>)| {
-        let best = those.iter().max_by_key(|(name, reason)| (clusters::free(reason), std::cmp::Reverse(name.clone())));
+        let best = those.iter().max_by_key(|(name, reason)| (clusters::free_amount(reason), std::cmp::Reverse(name.clone())));
         let detail = match (best, those.len()) {
-            (Some((name, reason)), 1) => match clusters::numbers(reason) {
+            (Some((name, reason)), 1) => match clusters::format_reason_numbers(reason) {
                 Some(numbers) => format!(" ({name:?}: {numbers})"),
                 None => format!(" ({name:?})"),
             },
             (Some((name, reason)), _) if names_best => {
-                clusters::numbers(reason).map(|numbers| format!(" (best {name:?}: {numbers})")).unwrap_or_default()
+                clusters::format_reason_numbers(reason).map(|numbers| format!(" (best {name:?}: {numbers})")).unwrap_or_default()
             }
             _ => String::new(),
         };

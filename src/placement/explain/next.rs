@@ -7,11 +7,11 @@ use crate::placement::matching::Policy;
 use crate::placement::reason::Reason;
 
 /// Returns a step for each reason, that of the most frequent first, each once.
-pub(super) fn steps(policy: &Policy, decision: &Decision) -> Vec<String> {
+pub(super) fn suggest_next_steps(policy: &Policy, decision: &Decision) -> Vec<String> {
     let mut counts: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for (_, reason) in &decision.rejected {
-        if let Some(step) = step(policy, reason) {
-            let place = super::clusters::position(reason);
+        if let Some(step) = suggest_next_step(policy, reason) {
+            let place = super::clusters::filter_position(reason);
             counts.entry(step).or_insert((0, place)).0 += 1;
         }
     }
@@ -20,7 +20,7 @@ pub(super) fn steps(policy: &Policy, decision: &Decision) -> Vec<String> {
     steps.into_iter().map(|(step, _)| step).collect()
 }
 
-fn step(policy: &Policy, reason: &Reason) -> Option<String> {
+fn suggest_next_step(policy: &Policy, reason: &Reason) -> Option<String> {
     let name = &policy.name;
     Some(match reason {
         Reason::Leaving | Reason::Tight => return None,

@@ -1,6 +1,6 @@
 use super::*;
 use crate::api::crd::policy::SchedulePolicySpec;
-use crate::placement::decide::{Current, decide};
+use crate::placement::decide::{Current, decide_group};
 use crate::placement::facts::Reference;
 use crate::placement::fleet::Cluster;
 use crate::placement::room::{Node, Promise};
@@ -14,7 +14,7 @@ fn policy(spec: Value) -> Policy {
 }
 
 fn web(replicas: i64, cpu: &str, memory: &str) -> Facts {
-    Facts::read(&json!({ "apiVersion": "apps/v1", "kind": "Deployment",
+    Facts::from_manifest(&json!({ "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": { "name": "web", "namespace": "shop", "labels": { "app": "web" } },
         "spec": { "replicas": replicas, "template": { "spec": { "containers": [
             { "name": "c", "resources": { "requests": { "cpu": cpu, "memory": memory } } }] } } } }))
@@ -33,8 +33,8 @@ fn fleet(clusters: &[(&str, &[i64])]) -> Fleet {
     let mut fleet = Fleet::default();
     for (name, nodes) in clusters {
         let nodes = nodes.iter().enumerate().map(|(at, free)| node(&format!("n{at}"), *free)).collect();
-        let room = fleet.room(nodes, Vec::new());
-        fleet.set(Cluster::new(name, room));
+        let room = fleet.build_capacity(nodes, Vec::new());
+        fleet.set_cluster(Cluster::new(name, room));
     }
     fleet
 }
@@ -46,7 +46,7 @@ fn tainted(fleet: &mut Fleet, name: &str) {
 
 fn said(policy: &Policy, objects: &[Facts], fleet: &Fleet, current: &Current) -> String {
     let group = Group::new("shop-1a2b3c4d", policy, objects);
-    sentence(policy, &group, fleet, &decide(policy, &group, fleet, current))
+    format_decision(policy, &group, fleet, &decide_group(policy, &group, fleet, current))
 }
 
 fn on(cluster: &str) -> Current {
@@ -61,16 +61,16 @@ fn a_match_names_the_losers_and_why_they_lost() {
         name.clone_into(&mut other.name);
         other
     };
-    assert_eq!(matched(&policy(json!({})), &[]), r#"SchedulePolicy "shop" decides (priority 0)"#);
+    assert_eq!(format_matched_policy(&policy(json!({})), &[]), r#"SchedulePolicy "shop" decides (priority 0)"#);
     let mut old = policy(json!({}));
     old.created = Some(jiff::Timestamp::UNIX_EPOCH);
     let text = r#"SchedulePolicy "shop" decides (priority 0, oldest); also match: "all""#;
-    assert_eq!(matched(&old, &[&other("all", 0)]), text);
+    assert_eq!(format_matched_policy(&old, &[&other("all", 0)]), text);
     let text = r#"SchedulePolicy "shop" decides (priority 0, highest); also match: "a", "b""#;
-    assert_eq!(matched(&old, &[&other("a", -1), &other("b", -2)]), text);
-    assert!(matched(&policy(json!({})), &[&other("z", 0)]).contains("first by name"));
+    assert_eq!(format_matched_policy(&old, &[&other("a", -1), &other("b", -2)]), text);
+    assert!(format_matched_policy(&policy(json!({})), &[&other("z", 0)]).contains("first by name"));
     let by = policy(json!({ "groupBy": { "labelKey": "app" } }));
-    assert_eq!(added("shop-1a2b3c4d", &by, &web(1, "1", "1Gi")), r#"In ScheduleGroup "shop-1a2b3c4d" by app=web"#);
+    assert_eq!(format_added_to_group("shop-1a2b3c4d", &by, &web(1, "1", "1Gi")), r#"In ScheduleGroup "shop-1a2b3c4d" by app=web"#);
 }
 
 #[test]
@@ -142,25 +142,25 @@ fn the_table_has_a_row_for_each_reason() {
         { "key": "region", "operator": "In", "values": ["east"] }] } }));
     let objects = [web(2, "4", "1Gi")];
     let group = Group::new("shop-1a2b3c4d", &policy, &objects);
-    let decision = decide(&policy, &group, &fleet, &Current::default());
+    let decision = decide_group(&policy, &group, &fleet, &Current::default());
     let print = |row: &Row| format!("{:8} {:20} {}", row.clusters.join(", "), row.reason, row.detail);
-    let table: Vec<String> = rows(&policy, &fleet, &decision).iter().map(print).collect();
+    let table: Vec<String> = rejection_rows(&policy, &fleet, &decision).iter().map(print).collect();
     insta::assert_snapshot!(table.join("\n"), @r"
     a        Fragmented           8 CPU free, at most 2 on one node; Deployment shop/web asks 4 a pod
     b        Insufficient cpu     8 asked, 8 free, 3 of that promised to web-2
     c        Tainted gpu          NoSchedule
     d, e     SelectorMismatch     region In [east]
     ");
-    assert_eq!(asked(&group, &fleet), "1 object: 8 CPU, 2Gi, 2 pods");
+    assert_eq!(format_group_demand(&group, &fleet), "1 object: 8 CPU, 2Gi, 2 pods");
 }
 
 #[test]
 fn texts_fit_into_events() {
     let fleet = fleet(&[]);
     let mut decision =
-        decide(&policy(json!({})), &Group::new("g", &policy(json!({})), &[]), &fleet, &Current::default());
+        decide_group(&policy(json!({})), &Group::new("g", &policy(json!({})), &[]), &fleet, &Current::default());
     decision.rejected = (0..200).map(|n| (format!("c{n}").into(), Reason::Excluded(format!("é{n}").into()))).collect();
-    let text = sentence(&policy(json!({})), &Group::new("g", &policy(json!({})), &[]), &fleet, &decision);
+    let text = format_decision(&policy(json!({})), &Group::new("g", &policy(json!({})), &[]), &fleet, &decision);
     assert!(text.len() <= LONGEST && text.ends_with('…'), "{}", text.len());
     let user = ObjectKey::new("apps", "Deployment", "shop", "web");
     let secret = |name: &str| Missing {
@@ -168,19 +168,19 @@ fn texts_fit_into_events() {
         reference: Reference { kind: "Secret".to_owned(), name: name.to_owned() },
         cluster: "a".to_owned(),
     };
-    assert_eq!(missing(&[secret("db")]), "Secret shop/db is used by Deployment shop/web and is not placed on a");
+    assert_eq!(format_missing_dependencies(&[secret("db")]), "Secret shop/db is used by Deployment shop/web and is not placed on a");
     let several: Vec<Missing> = ["a", "b", "c", "d", "e"].into_iter().map(secret).collect();
     assert!(
-        missing(&several).ends_with("Secret shop/c is used by Deployment shop/web and is not placed on a; and 2 more")
+        format_missing_dependencies(&several).ends_with("Secret shop/c is used by Deployment shop/web and is not placed on a; and 2 more")
     );
     let since = "2026-01-01T00:00:00Z".parse().unwrap();
     assert_eq!(
-        unschedulable(&user, "a", 3, since),
+        format_unschedulable(&user, "a", 3, since),
         r#"Deployment shop/web lacks minimum replicas on "a": 3 pods unschedulable since 2026-01-01T00:00:00Z"#
     );
 }
 
 #[test]
 fn what_an_agent_said_is_escaped_in_every_text() {
-    assert_eq!(shorten("1 pod\u{1b}[2J\nline".to_owned()), "1 pod\\u{1b}[2J\nline");
+    assert_eq!(shorten_event_text("1 pod\u{1b}[2J\nline".to_owned()), "1 pod\\u{1b}[2J\nline");
 }

@@ -81,7 +81,7 @@ pub struct SpreadOnto {
 }
 
 /// Returns what is kept of the name of a cluster. A longer one is that of no cluster, and neither is what is kept of it.
-fn name(text: &str) -> String {
+fn truncate_cluster_name(text: &str) -> String {
     let end = (0..=NAME.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
     text[..end].to_owned()
 }
@@ -91,7 +91,7 @@ impl SpreadOnto {
     ///
     /// # Errors
     /// The annotation without clusters where it names too many.
-    fn read(text: &str) -> Result<Self, Self> {
+    fn parse_spread_onto(text: &str) -> Result<Self, Self> {
         let (list, duplicate) = match text.trim().rsplit_once("::") {
             Some((list, "Duplicate")) => (list, true),
             Some((list, "Divide")) => (list, false),
@@ -105,7 +105,7 @@ impl SpreadOnto {
             if clusters.len() == CLUSTERS {
                 return Err(Self { clusters: Vec::new(), duplicate });
             }
-            clusters.push(name(one));
+            clusters.push(truncate_cluster_name(one));
         }
         Ok(Self { clusters, duplicate })
     }
@@ -119,13 +119,13 @@ impl Asks {
     }
 
     /// Reads the annotations of a manifest.
-    pub(super) fn read(manifest: &Value) -> Self {
+    pub(super) fn read_annotations(manifest: &Value) -> Self {
         let annotations = manifest.pointer("/metadata/annotations");
         let get = |key: &str| annotations.and_then(|all| all.get(key)).and_then(Value::as_str);
         let is_true = |key: &str| get(key) == Some("true");
         let mut invalid = None;
         let spread_onto = get(ANNOTATION_SPREAD_ONTO).map(|text| {
-            SpreadOnto::read(text).unwrap_or_else(|without| {
+            SpreadOnto::parse_spread_onto(text).unwrap_or_else(|without| {
                 invalid = Some(InvalidAsk::SpreadOnto);
                 without
             })
@@ -139,7 +139,7 @@ impl Asks {
         }
         fields.retain(|_| invalid.is_none());
         Self {
-            cluster: get(ANNOTATION_CLUSTER).map(|text| name(text.trim())),
+            cluster: get(ANNOTATION_CLUSTER).map(|text| truncate_cluster_name(text.trim())),
             spread_onto,
             adopt: is_true(ANNOTATION_ADOPT),
             leave_fields: fields.into_iter().map(str::to_owned).collect(),

@@ -25,7 +25,7 @@ pub use shape::{Ignored, Shape};
 use crate::api::kinds;
 use crate::api::labels::{ANNOTATION_TARGET_CLUSTERS, LABEL_INSTALL_KIND, OWN_KEY_PREFIX};
 use crate::api::util::digest;
-use crate::placement::canonical::canonical;
+use crate::placement::canonical::to_canonical_json;
 
 /// Most bytes of the labels, the references and the shape of an object that is placed.
 const LARGEST: usize = 64 << 10;
@@ -120,7 +120,7 @@ pub enum Workload {
 
 impl Workload {
     /// Returns the pods that need room at the same time. A DaemonSet has as many as there are nodes, which is not known here: 0.
-    pub fn pods(self) -> i64 {
+    pub fn pods_at_once(self) -> i64 {
         match self {
             Self::None | Self::DaemonSet => 0,
             Self::Replicas(replicas) => replicas,
@@ -172,12 +172,12 @@ impl Scales {
     }
 }
 
-fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
+fn text_at_pointer<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
     value.pointer(pointer).and_then(Value::as_str)
 }
 
 /// Reads the strings of a map, such as labels.
-fn strings(value: Option<&Value>) -> BTreeMap<String, String> {
+fn read_string_map(value: Option<&Value>) -> BTreeMap<String, String> {
     let entries = value.and_then(Value::as_object).into_iter().flatten();
     entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
@@ -187,46 +187,46 @@ impl Facts {
     ///
     /// # Errors
     /// An object without API version, kind or name, and pods that no API server would accept.
-    pub fn read(manifest: &Value) -> Result<Self, FactsError> {
-        let api_version = text(manifest, "/apiVersion").ok_or(FactsError::Missing("apiVersion"))?;
-        let kind = text(manifest, "/kind").ok_or(FactsError::Missing("kind"))?;
-        let name = text(manifest, "/metadata/name").ok_or(FactsError::Missing("name"))?;
+    pub fn from_manifest(manifest: &Value) -> Result<Self, FactsError> {
+        let api_version = text_at_pointer(manifest, "/apiVersion").ok_or(FactsError::Missing("apiVersion"))?;
+        let kind = text_at_pointer(manifest, "/kind").ok_or(FactsError::Missing("kind"))?;
+        let name = text_at_pointer(manifest, "/metadata/name").ok_or(FactsError::Missing("name"))?;
         let (group, version) = kinds::split_api_version(api_version);
-        let key = ObjectKey::new(group, kind, text(manifest, "/metadata/namespace").unwrap_or_default(), name);
-        let pods = shape::template(&key, manifest);
+        let key = ObjectKey::new(group, kind, text_at_pointer(manifest, "/metadata/namespace").unwrap_or_default(), name);
+        let pods = shape::find_pod_template(&key, manifest);
         let spec = pods.map(shape::pod_spec).transpose();
         let spec = spec.map_err(|reason| FactsError::Pods { object: key.clone(), reason })?;
-        let mut labels = strings(manifest.pointer("/metadata/labels"));
-        let is_namespace = key.is("", "Namespace");
+        let mut labels = read_string_map(manifest.pointer("/metadata/labels"));
+        let is_namespace = key.is_of_kind("", "Namespace");
         labels.retain(|key, _| !key.starts_with(OWN_KEY_PREFIX) || is_namespace && key == LABEL_INSTALL_KIND);
         let templates = manifest.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array);
-        let volumes = key.is("", "PersistentVolumeClaim") || templates.is_some_and(|templates| !templates.is_empty());
+        let volumes = key.is_of_kind("", "PersistentVolumeClaim") || templates.is_some_and(|templates| !templates.is_empty());
         let shape =
             spec.as_ref().zip(pods).map(|(spec, pods)| Arc::new(Shape::new(spec, pods, key.namespace(), volumes)));
         let facts = Self {
             version: version.to_owned(),
-            uid: text(manifest, "/metadata/uid").unwrap_or_default().to_owned(),
+            uid: text_at_pointer(manifest, "/metadata/uid").unwrap_or_default().to_owned(),
             generation: manifest.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default(),
-            created: text(manifest, "/metadata/creationTimestamp").and_then(|time| time.parse().ok()),
+            created: text_at_pointer(manifest, "/metadata/creationTimestamp").and_then(|time| time.parse().ok()),
             labels,
-            asks: Asks::read(manifest),
-            workload: workload(&key, manifest),
+            asks: Asks::read_annotations(manifest),
+            workload: read_workload(&key, manifest),
             shape,
             volumes,
-            scales: scales(&key, manifest),
+            scales: read_scale_target(&key, manifest),
             references: spec.as_ref().map(references::of_pods).unwrap_or_default(),
-            never: never::never(&key, manifest),
-            hash: hash(manifest),
+            never: never::check_never_placed(&key, manifest),
+            hash: hash_manifest(manifest),
             key,
         };
-        Ok(facts.bounded())
+        Ok(facts.drop_oversized())
     }
 
     /// Returns the same without what makes it large where it is larger than any that is placed.
-    fn bounded(mut self) -> Self {
+    fn drop_oversized(mut self) -> Self {
         let labels = self.labels.iter().map(|(key, value)| key.len() + value.len());
         let references = self.references.iter().map(|one| one.kind.len() + one.name.len());
-        let shape = self.shape.as_ref().map_or(0, |shape| shape.bytes());
+        let shape = self.shape.as_ref().map_or(0, |shape| shape.shape_bytes());
         if labels.chain(references).sum::<usize>() + shape > LARGEST {
             self.never.get_or_insert(Never::Oversized);
             (self.labels, self.references) = (BTreeMap::new(), Vec::new());
@@ -241,7 +241,7 @@ impl Facts {
     }
 }
 
-fn workload(key: &ObjectKey, manifest: &Value) -> Workload {
+fn read_workload(key: &ObjectKey, manifest: &Value) -> Workload {
     // Kubernetes counts pods in 32 bits.
     let number = |pointer: &str| {
         manifest.pointer(pointer).and_then(Value::as_i64).map(|number| number.clamp(0, i32::MAX.into()))
@@ -260,7 +260,7 @@ fn workload(key: &ObjectKey, manifest: &Value) -> Workload {
         ("apps", "DaemonSet") => Workload::DaemonSet,
         ("batch", "Job") => {
             let (completions, parallelism) = pods("/spec");
-            let indexed = text(manifest, "/spec/completionMode") == Some("Indexed");
+            let indexed = text_at_pointer(manifest, "/spec/completionMode") == Some("Indexed");
             Workload::Job { completions, parallelism, indexed }
         }
         ("batch", "CronJob") => {
@@ -272,15 +272,15 @@ fn workload(key: &ObjectKey, manifest: &Value) -> Workload {
     }
 }
 
-fn scales(key: &ObjectKey, manifest: &Value) -> Option<Scales> {
-    if !key.is("autoscaling", "HorizontalPodAutoscaler") {
+fn read_scale_target(key: &ObjectKey, manifest: &Value) -> Option<Scales> {
+    if !key.is_of_kind("autoscaling", "HorizontalPodAutoscaler") {
         return None;
     }
-    let api_version = text(manifest, "/spec/scaleTargetRef/apiVersion");
+    let api_version = text_at_pointer(manifest, "/spec/scaleTargetRef/apiVersion");
     Some(Scales {
         group: api_version.map(|version| kinds::split_api_version(version).0.to_owned()),
-        kind: text(manifest, "/spec/scaleTargetRef/kind")?.to_owned(),
-        name: text(manifest, "/spec/scaleTargetRef/name")?.to_owned(),
+        kind: text_at_pointer(manifest, "/spec/scaleTargetRef/kind")?.to_owned(),
+        name: text_at_pointer(manifest, "/spec/scaleTargetRef/name")?.to_owned(),
         min_replicas: manifest
             .pointer("/spec/minReplicas")
             .and_then(Value::as_i64)
@@ -294,7 +294,7 @@ pub(super) const LOCAL_ANNOTATIONS: [&str; 2] =
 
 /// The digest of everything but the status, what the API server keeps, the labels and the annotation that the scheduler writes
 /// itself, and [`LOCAL_ANNOTATIONS`].
-fn hash(manifest: &Value) -> String {
+fn hash_manifest(manifest: &Value) -> String {
     let mut object = manifest.clone();
     let mut kept = serde_json::Map::new();
     if let Some(map) = object.as_object_mut() {
@@ -318,7 +318,7 @@ fn hash(manifest: &Value) -> String {
         }
         map.insert("metadata".to_owned(), kept.into());
     }
-    digest::short(canonical(&object).as_bytes())
+    digest::short_digest(to_canonical_json(&object).as_bytes())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{ObjectKey, text};
+use super::{ObjectKey, text_at_pointer};
 use crate::api::labels::{
     BOOTSTRAP_STATUS, CLUSTER_NAMESPACE_PREFIX, INIT_SECRET, INIT_SECRET_KEY, LABEL_INSTALL_KIND, LABEL_PART_OF,
     is_own_group,
@@ -34,7 +34,7 @@ pub enum Never {
 
 impl Never {
     /// Returns why, as the end of a sentence: `it is never placed, because …`.
-    pub fn because(self) -> &'static str {
+    pub fn format_never_reason(self) -> &'static str {
         match self {
             Self::SystemNamespace => "its namespace belongs to Kubernetes or to the service itself",
             Self::DefaultNamespace => "every cluster has the Namespace default",
@@ -62,8 +62,8 @@ fn is_system(namespace: &str) -> bool {
         || namespace.starts_with(CLUSTER_NAMESPACE_PREFIX)
 }
 
-pub(super) fn never(key: &ObjectKey, manifest: &Value) -> Option<Never> {
-    let is_namespace = key.is("", "Namespace");
+pub(super) fn check_never_placed(key: &ObjectKey, manifest: &Value) -> Option<Never> {
+    let is_namespace = key.is_of_kind("", "Namespace");
     let owners = manifest.pointer("/metadata/ownerReferences").and_then(Value::as_array);
     let is_controller = |owner: &Value| owner.get("controller").and_then(Value::as_bool) == Some(true);
     let secret_types = ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token", "helm.sh/release.v1"];
@@ -75,7 +75,7 @@ pub(super) fn never(key: &ObjectKey, manifest: &Value) -> Option<Never> {
     if label(LABEL_INSTALL_KIND).is_some() {
         return Some(if is_namespace { Never::SystemNamespace } else { Never::Installation });
     }
-    if key.is("", "Secret") {
+    if key.is_of_kind("", "Secret") {
         // Its labels go along with every copy that somebody makes of it.
         let holds_kubeconfig = ["/data", "/stringData"]
             .into_iter()
@@ -84,7 +84,7 @@ pub(super) fn never(key: &ObjectKey, manifest: &Value) -> Option<Never> {
             return Some(Never::JoinToken);
         }
     }
-    if key.is("", "ConfigMap") && key.name() == BOOTSTRAP_STATUS {
+    if key.is_of_kind("", "ConfigMap") && key.name() == BOOTSTRAP_STATUS {
         return Some(Never::Installation);
     }
     if is_namespace && key.name() == "default" {
@@ -99,7 +99,7 @@ pub(super) fn never(key: &ObjectKey, manifest: &Value) -> Option<Never> {
     if key.group() == "rbac.authorization.k8s.io"
         && (key.name().starts_with("system:")
             || key.name().starts_with("fleet:")
-            || text(manifest, "/metadata/labels/kubernetes.io~1bootstrapping").is_some())
+            || text_at_pointer(manifest, "/metadata/labels/kubernetes.io~1bootstrapping").is_some())
     {
         return Some(Never::EveryCluster);
     }
@@ -108,7 +108,7 @@ pub(super) fn never(key: &ObjectKey, manifest: &Value) -> Option<Never> {
         | ("", "ServiceAccount", _, "default")
         | ("", "Service", "default", "kubernetes") => Some(Never::EveryCluster),
         ("scheduling.k8s.io", "PriorityClass", _, name) if name.starts_with("system-") => Some(Never::EveryCluster),
-        ("", "Secret", ..) if text(manifest, "/type").is_some_and(|kind| secret_types.contains(&kind)) => {
+        ("", "Secret", ..) if text_at_pointer(manifest, "/type").is_some_and(|kind| secret_types.contains(&kind)) => {
             Some(Never::Secret)
         }
         _ => None,

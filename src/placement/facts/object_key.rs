@@ -22,37 +22,37 @@ impl ObjectKey {
     }
 
     /// No part but the name can hold a `/`.
-    fn part(&self, at: usize) -> &str {
+    fn part_at(&self, at: usize) -> &str {
         self.0.splitn(4, '/').nth(at).unwrap_or_default()
     }
 
     /// API group; empty for the core group.
     pub fn group(&self) -> &str {
-        self.part(0)
+        self.part_at(0)
     }
 
     /// Kind.
     pub fn kind(&self) -> &str {
-        self.part(1)
+        self.part_at(1)
     }
 
     /// Namespace; empty for objects without one.
     pub fn namespace(&self) -> &str {
-        self.part(2)
+        self.part_at(2)
     }
 
     /// Name.
     pub fn name(&self) -> &str {
-        self.part(3)
+        self.part_at(3)
     }
 
     /// Returns whether it is of this group and kind.
-    pub fn is(&self, group: &str, kind: &str) -> bool {
+    pub fn is_of_kind(&self, group: &str, kind: &str) -> bool {
         self.group() == group && self.kind() == kind
     }
 
     /// Kind, namespace and name as people write them: `Deployment shop/web`, `PriorityClass high`.
-    pub fn title(&self) -> String {
+    pub fn format_title(&self) -> String {
         match self.namespace() {
             "" => format!("{} {}", self.kind(), self.name()),
             namespace => format!("{} {namespace}/{}", self.kind(), self.name()),

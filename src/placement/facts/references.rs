@@ -16,37 +16,37 @@ pub struct Reference {
 
 impl Reference {
     /// Returns the key of the object in the namespace of the pods.
-    pub fn key(&self, namespace: &str) -> ObjectKey {
+    pub fn object_key(&self, namespace: &str) -> ObjectKey {
         ObjectKey::new("", &self.kind, namespace, &self.name)
     }
 }
 
-fn reference(kind: &str, name: &str) -> Reference {
+fn make_reference(kind: &str, name: &str) -> Reference {
     Reference { kind: kind.to_owned(), name: name.to_owned() }
 }
 
 /// Returns a reference if a name is given and it is not optional.
-fn required(kind: &str, name: Option<&str>, optional: Option<bool>) -> Option<Reference> {
-    name.filter(|name| !name.is_empty() && optional != Some(true)).map(|name| reference(kind, name))
+fn required_reference(kind: &str, name: Option<&str>, optional: Option<bool>) -> Option<Reference> {
+    name.filter(|name| !name.is_empty() && optional != Some(true)).map(|name| make_reference(kind, name))
 }
 
 fn of_volume(volume: &Volume) -> Vec<Reference> {
     let mut found = Vec::new();
     if let Some(v) = &volume.config_map {
-        found.extend(required("ConfigMap", Some(&v.name), v.optional));
+        found.extend(required_reference("ConfigMap", Some(&v.name), v.optional));
     }
     if let Some(v) = &volume.secret {
-        found.extend(required("Secret", v.secret_name.as_deref(), v.optional));
+        found.extend(required_reference("Secret", v.secret_name.as_deref(), v.optional));
     }
     if let Some(v) = &volume.persistent_volume_claim {
-        found.push(reference("PersistentVolumeClaim", &v.claim_name));
+        found.push(make_reference("PersistentVolumeClaim", &v.claim_name));
     }
     for source in volume.projected.iter().flat_map(|v| v.sources.iter().flatten()) {
         if let Some(v) = &source.config_map {
-            found.extend(required("ConfigMap", Some(&v.name), v.optional));
+            found.extend(required_reference("ConfigMap", Some(&v.name), v.optional));
         }
         if let Some(v) = &source.secret {
-            found.extend(required("Secret", Some(&v.name), v.optional));
+            found.extend(required_reference("Secret", Some(&v.name), v.optional));
         }
     }
     found
@@ -58,24 +58,24 @@ pub(super) fn of_pods(spec: &PodSpec) -> Vec<Reference> {
     for container in spec.containers.iter().chain(spec.init_containers.iter().flatten()) {
         for source in container.env_from.iter().flatten() {
             if let Some(v) = &source.config_map_ref {
-                found.extend(required("ConfigMap", Some(&v.name), v.optional));
+                found.extend(required_reference("ConfigMap", Some(&v.name), v.optional));
             }
             if let Some(v) = &source.secret_ref {
-                found.extend(required("Secret", Some(&v.name), v.optional));
+                found.extend(required_reference("Secret", Some(&v.name), v.optional));
             }
         }
         for source in container.env.iter().flatten().filter_map(|variable| variable.value_from.as_ref()) {
             if let Some(v) = &source.config_map_key_ref {
-                found.extend(required("ConfigMap", Some(&v.name), v.optional));
+                found.extend(required_reference("ConfigMap", Some(&v.name), v.optional));
             }
             if let Some(v) = &source.secret_key_ref {
-                found.extend(required("Secret", Some(&v.name), v.optional));
+                found.extend(required_reference("Secret", Some(&v.name), v.optional));
             }
         }
     }
-    found.extend(spec.image_pull_secrets.iter().flatten().map(|secret| reference("Secret", &secret.name)));
+    found.extend(spec.image_pull_secrets.iter().flatten().map(|secret| make_reference("Secret", &secret.name)));
     let account = spec.service_account_name.as_deref().filter(|name| *name != "default");
-    found.extend(required("ServiceAccount", account, None));
+    found.extend(required_reference("ServiceAccount", account, None));
     found.retain(|one| one.name != "kube-root-ca.crt");
     found.sort();
     found.dedup();

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{PodAffinityTerm, PodSpec};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use super::{ObjectKey, strings};
+use super::{ObjectKey, read_string_map};
 use crate::placement::pods::pod_requests;
 use crate::placement::selector::{HOSTNAME, NodeSelector, Selector, Toleration};
 
@@ -59,7 +59,7 @@ impl Ignored {
 }
 
 /// Returns the pod or the pod template of an object.
-pub(super) fn template<'a>(key: &ObjectKey, manifest: &'a Value) -> Option<&'a Value> {
+pub(super) fn find_pod_template<'a>(key: &ObjectKey, manifest: &'a Value) -> Option<&'a Value> {
     match (key.group(), key.kind()) {
         ("apps", "Deployment" | "StatefulSet" | "ReplicaSet" | "DaemonSet") | ("batch", "Job") => {
             manifest.pointer("/spec/template")
@@ -78,7 +78,7 @@ pub(super) fn pod_spec(template: &Value) -> Result<PodSpec, String> {
 impl Shape {
     /// Reads the pods of a template in a namespace; `volumes` says that each brings its own.
     pub(super) fn new(spec: &PodSpec, template: &Value, namespace: &str, volumes: bool) -> Self {
-        let labels = strings(template.pointer("/metadata/labels"));
+        let labels = read_string_map(template.pointer("/metadata/labels"));
         let tolerations = Toleration::of_pod(spec);
         let affinity = spec.affinity.clone().unwrap_or_default();
         let anti = affinity.pod_anti_affinity.and_then(|anti| anti.required_during_scheduling_ignored_during_execution);
@@ -102,7 +102,7 @@ impl Shape {
         ignored.sort();
         ignored.dedup();
         Self {
-            requests: requests(spec),
+            requests: effective_requests(spec),
             tolerations,
             nodes: NodeSelector::new(spec),
             one_per_node: takes_host_port(spec) || !own.is_empty(),
@@ -111,21 +111,21 @@ impl Shape {
     }
 
     /// Number of bytes that its texts have.
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn shape_bytes(&self) -> usize {
         let requests = self.requests.iter().map(|(name, _)| name.len() + 8);
-        let tolerations = self.tolerations.iter().map(Toleration::bytes);
+        let tolerations = self.tolerations.iter().map(Toleration::toleration_bytes);
         let ignored = self.ignored.iter().map(|one| one.name().len());
-        requests.chain(tolerations).chain(ignored).sum::<usize>() + self.nodes.bytes()
+        requests.chain(tolerations).chain(ignored).sum::<usize>() + self.nodes.node_selector_bytes()
     }
 
     /// Returns the request of a resource; 0 if it asks for none.
-    pub fn request(&self, resource: &str) -> i64 {
+    pub fn requested_amount(&self, resource: &str) -> i64 {
         self.requests.iter().find(|(name, _)| name == resource).map_or(0, |(_, amount)| *amount)
     }
 }
 
 /// The effective requests and one pod, in the order in which resources are compared and named.
-fn requests(spec: &PodSpec) -> Vec<(String, i64)> {
+fn effective_requests(spec: &PodSpec) -> Vec<(String, i64)> {
     let mut amounts = pod_requests(spec);
     amounts.insert("pods".to_owned(), 1000);
     let positive = amounts.into_iter().filter(|(_, amount)| *amount > 0);
@@ -161,7 +161,7 @@ fn keeps_itself_apart(term: &PodAffinityTerm, labels: &BTreeMap<String, String>,
     };
     term.topology_key == HOSTNAME
         && own_namespace
-        && selector.is_some_and(|selector| selector.matches(|key| labels.get(key).map(String::as_str)))
+        && selector.is_some_and(|selector| selector.matches_labels(|key| labels.get(key).map(String::as_str)))
 }
 
 /// Writes a shared shape as if it were owned.

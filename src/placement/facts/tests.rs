@@ -2,7 +2,7 @@ use super::*;
 use serde_json::json;
 
 fn facts(manifest: &Value) -> Facts {
-    Facts::read(manifest).unwrap()
+    Facts::from_manifest(manifest).unwrap()
 }
 
 fn deployment(change: impl FnOnce(&mut Value)) -> Facts {
@@ -23,8 +23,8 @@ fn deployment(change: impl FnOnce(&mut Value)) -> Facts {
 fn a_deployment_is_reduced_to_what_it_asks() {
     let web = deployment(|_| {});
     assert_eq!((web.key.as_str(), web.generation), ("apps/Deployment/shop/web", 3));
-    assert_eq!((web.key.group(), web.key.name(), web.key.title()), ("apps", "web", "Deployment shop/web".to_owned()));
-    assert_eq!((web.workload.pods(), web.api_version().as_str()), (2, "apps/v1"));
+    assert_eq!((web.key.group(), web.key.name(), web.key.format_title()), ("apps", "web", "Deployment shop/web".to_owned()));
+    assert_eq!((web.workload.pods_at_once(), web.api_version().as_str()), (2, "apps/v1"));
     let shape = web.shape.unwrap();
     assert_eq!(shape.requests, [("cpu".to_owned(), 500), ("pods".to_owned(), 1000)]);
     assert!(!shape.one_per_node && shape.ignored.is_empty());
@@ -71,7 +71,7 @@ fn pods_of_jobs_are_those_that_run_at_a_time() {
         (json!({ "completions": 2, "completionMode": "Indexed" }), 1, false),
     ] {
         let workload = job(spec.clone()).workload;
-        assert_eq!((workload.pods(), workload.is_dividable()), (pods, dividable), "{spec}");
+        assert_eq!((workload.pods_at_once(), workload.is_dividable()), (pods, dividable), "{spec}");
         assert_eq!(workload.is_undividable(), !dividable);
     }
 }
@@ -180,12 +180,12 @@ fn references_leave_out_what_is_optional() {
 
 #[test]
 fn an_object_that_is_none_is_refused() {
-    assert_eq!(Facts::read(&json!({ "kind": "X" })).unwrap_err(), FactsError::Missing("apiVersion"));
+    assert_eq!(Facts::from_manifest(&json!({ "kind": "X" })).unwrap_err(), FactsError::Missing("apiVersion"));
     let mut pod =
         json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p" }, "spec": { "containers": 3 } });
-    assert!(matches!(Facts::read(&pod), Err(FactsError::Pods { .. })));
+    assert!(matches!(Facts::from_manifest(&pod), Err(FactsError::Pods { .. })));
     pod["spec"] = json!({});
-    assert!(Facts::read(&pod).is_ok());
+    assert!(Facts::from_manifest(&pod).is_ok());
 }
 
 #[test]
@@ -224,5 +224,5 @@ fn an_object_that_is_larger_than_its_facts_may_be_is_never_placed() {
     });
     assert_eq!(tolerations.never, Some(Never::Oversized));
     let replicas = deployment(|m| m["spec"]["replicas"] = json!(i64::MAX));
-    assert_eq!(replicas.workload.pods(), i64::from(i32::MAX));
+    assert_eq!(replicas.workload.pods_at_once(), i64::from(i32::MAX));
 }

@@ -19,15 +19,15 @@ fn part(spec: Value) -> Part {
 }
 
 fn read_alone(cluster: &Cluster) -> Inventory {
-    read(cluster, std::iter::empty())
+    read_inventory(cluster, std::iter::empty())
 }
 
 /// Numbers that a cluster of this inventory has in the fleet, and resources that have a number.
 fn numbers(inventory: Inventory) -> (usize, usize) {
     let mut fleet = Fleet::default();
-    let read = live::cluster(&mut fleet, &cluster(json!({})), inventory);
-    fleet.set(read);
-    (fleet.get("evil").unwrap().room.numbers(), fleet.resources().len())
+    let read = live::read_cluster(&mut fleet, &cluster(json!({})), inventory);
+    fleet.set_cluster(read);
+    (fleet.get("evil").unwrap().room.amount_count(), fleet.resources().len())
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_node_and_a_cluster_have_so_many_resources() {
         part(json!({ "availableResources": nodes, "capacityResources": nodes }))
     };
     let parts = [report(0), report(10_000), report(20_000)];
-    let inventory = read(&cluster(json!({})), parts.iter());
+    let inventory = read_inventory(&cluster(json!({})), parts.iter());
     let mut names = BTreeSet::new();
     for node in &inventory.nodes {
         let own: Vec<&str> = node.capacity.iter().map(|(name, _)| &**name).collect();
@@ -108,7 +108,7 @@ fn reports_of_a_whole_cluster_are_bounded() {
         .collect::<serde_json::Map<_, _>>()
         .into();
     let one = part(json!({ "availableResources": nodes, "capacityResources": nodes }));
-    let inventory = read(&cluster(json!({})), std::iter::repeat_n(&one, 64));
+    let inventory = read_inventory(&cluster(json!({})), std::iter::repeat_n(&one, 64));
     assert_eq!(inventory.nodes.len(), 5_000);
     assert!(inventory.left_out().unwrap().contains("nodes beyond the first 5,000"));
     let (numbers, _) = numbers(inventory);
@@ -140,13 +140,13 @@ fn names_that_one_cluster_makes_up_take_nothing_from_others() {
         let cluster =
             cluster(json!({ "capacityResources": { "n": own }, "observed": { "apis": [format!("a{round}/v1")] } }));
         let inventory = read_alone(&cluster);
-        let read = live::cluster(&mut fleet, &cluster, inventory);
-        fleet.set(read);
+        let read = live::read_cluster(&mut fleet, &cluster, inventory);
+        fleet.set_cluster(read);
         fleet.resources().len()
     };
     let sizes: BTreeSet<usize> = (0..1_200).map(&mut report).collect();
     assert_eq!(sizes, [67].into(), "76,800 names, one after the other");
     assert!(fleet.known_apis() <= 2, "{}", fleet.known_apis());
-    assert!(fleet.remove("evil"));
+    assert!(fleet.remove_cluster("evil"));
     assert_eq!(fleet.resources().len(), 3);
 }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use need::{Need, Needs};
-pub use node::{Labels, Node, NodeAmounts, amounts};
+pub use node::{Labels, Node, NodeAmounts, read_node_amounts};
 pub use pack::Fit;
 pub(crate) use resources::ResourceId;
 pub use resources::Resources;
@@ -44,7 +44,7 @@ struct Kinds {
 }
 
 impl Kinds {
-    fn set(&mut self, labels: &Arc<Labels>) -> usize {
+    fn intern_label_set(&mut self, labels: &Arc<Labels>) -> usize {
         let address = Arc::as_ptr(labels).addr();
         if let Some(known) = self.at.get(&address) {
             return *known;
@@ -56,8 +56,8 @@ impl Kinds {
     }
 
     /// Returns the number of a kind. More of them than fit are as good as none: they count as the last.
-    fn number(&mut self, capacity: Vec<i64>, taints: Arc<[Taint]>, labels: Option<Arc<Labels>>) -> u16 {
-        let set = labels.as_ref().map(|labels| self.set(labels));
+    fn intern_kind(&mut self, capacity: Vec<i64>, taints: Arc<[Taint]>, labels: Option<Arc<Labels>>) -> u16 {
+        let set = labels.as_ref().map(|labels| self.intern_label_set(labels));
         let next = u16::try_from(self.all.len()).unwrap_or(u16::MAX);
         let (found, all) = (&mut self.found, &mut self.all);
         *found.entry((capacity, taints, set)).or_insert_with_key(|(capacity, taints, _)| {
@@ -115,7 +115,7 @@ impl Room {
         let all = nodes.iter().flat_map(|node| node.capacity.iter().chain(node.available.iter()));
         let names: BTreeSet<Arc<str>> = all.map(|(name, _)| name.clone()).collect();
         let mut acquired: Vec<(ResourceId, Arc<str>)> =
-            names.into_iter().filter_map(|name| Some((resources.acquire(&name)?, name))).collect();
+            names.into_iter().filter_map(|name| Some((resources.acquire_id(&name)?, name))).collect();
         acquired.sort_unstable();
         let column_of: BTreeMap<&str, usize> =
             acquired.iter().enumerate().map(|(column, (_, name))| (&**name, column)).collect();
@@ -132,11 +132,11 @@ impl Room {
         let (mut names, mut kind_of, mut kinds, mut reported) = (Vec::new(), Vec::new(), Kinds::default(), Vec::new());
         for node in nodes {
             reported.extend(row(&node.available));
-            kind_of.push(kinds.number(row(&node.capacity), node.taints, node.labels));
+            kind_of.push(kinds.intern_kind(row(&node.capacity), node.taints, node.labels));
             names.push(node.name.into_boxed_str());
         }
         let kinds = kinds.all;
-        let untainted = kinds.iter().all(|kind| !repels(&kind.taints));
+        let untainted = kinds.iter().all(|kind| !has_repelling_taint(&kind.taints));
         let mut room = Self {
             capacity: vec![0; columns.len()],
             free_sums: vec![0; columns.len()],
@@ -161,38 +161,38 @@ impl Room {
     }
 
     /// Frees the numbers of its resources, as nobody asks it any more.
-    pub(super) fn release(self, resources: &mut Resources) {
-        resources.release(&self.columns);
+    pub(super) fn release_resources(self, resources: &mut Resources) {
+        resources.release_ids(&self.columns);
     }
 
     /// Number of nodes.
-    pub fn nodes(&self) -> usize {
+    pub fn count_nodes(&self) -> usize {
         self.names.len()
     }
 
     /// Number of amounts that are kept of the nodes.
     #[cfg(test)]
-    pub(crate) fn numbers(&self) -> usize {
+    pub(crate) fn amount_count(&self) -> usize {
         self.reported.len() + self.free.len() + self.kinds.iter().map(|kind| kind.capacity.len()).sum::<usize>()
     }
 
     /// Promises in the order in which they were made.
-    pub fn promises(&self) -> &[Promise] {
+    pub fn reservations(&self) -> &[Promise] {
         &self.promises
     }
 
     /// Returns what is free by node and resource, less the promises.
-    pub fn free(&self, resources: &Resources) -> impl Iterator<Item = (&str, BTreeMap<Arc<str>, i64>)> {
+    pub fn free_by_node(&self, resources: &Resources) -> impl Iterator<Item = (&str, BTreeMap<Arc<str>, i64>)> {
         let row =
             |row: &[i64]| self.columns.iter().map(|id| resources.name(*id).clone()).zip(row.iter().copied()).collect();
-        self.names.iter().map(|name| &**name).zip(self.free.chunks_exact(self.width().max(1)).map(row))
+        self.names.iter().map(|name| &**name).zip(self.free.chunks_exact(self.column_count().max(1)).map(row))
     }
 
-    fn width(&self) -> usize {
+    fn column_count(&self) -> usize {
         self.columns.len()
     }
 
-    fn column(&self, id: ResourceId) -> Option<usize> {
+    fn find_column(&self, id: ResourceId) -> Option<usize> {
         self.columns.binary_search(&id).ok()
     }
 
@@ -206,18 +206,18 @@ impl Room {
     }
 
     /// Promises room to pods of one group, packed in the order in which [`Room::fit`] packs them; as many as fit take it.
-    pub fn promise(&mut self, resources: &Resources, promises: Vec<Promise>) {
-        self.pack(resources, promises);
+    pub fn reserve_pods(&mut self, resources: &Resources, promises: Vec<Promise>) {
+        self.pack_reservations(resources, promises);
         self.sum_up();
     }
 
-    fn pack(&mut self, resources: &Resources, mut promises: Vec<Promise>) {
+    fn pack_reservations(&mut self, resources: &Resources, mut promises: Vec<Promise>) {
         let mut free = std::mem::take(&mut self.free);
         let needs: Vec<(Need<'_>, Eligible)> = promises
             .iter()
             .map(|promise| {
                 let need = Need::new(resources, &promise.object, &promise.shape, promise.pods, 0, promise.daemon);
-                let eligible = self.eligible(&need);
+                let eligible = self.eligible_nodes(&need);
                 (need, eligible)
             })
             .collect();
@@ -226,17 +226,17 @@ impl Room {
         }
         let others = needs.iter().filter(|(need, _)| !need.daemon);
         let mut others: Vec<_> =
-            others.map(|(need, eligible)| (eligible.count(self.nodes()), need, eligible)).collect();
+            others.map(|(need, eligible)| (eligible.count_eligible(self.count_nodes()), need, eligible)).collect();
         others.sort_by(|(a_nodes, a, _), (b_nodes, b, _)| self.packing_order((*a_nodes, a), (*b_nodes, b)));
         for (_, need, eligible) in others {
-            self.fill(need, eligible, &mut free);
+            self.fill_nodes(need, eligible, &mut free);
         }
         self.free = free;
         self.promises.append(&mut promises);
     }
 
     /// Returns the room as it is without the promises to a group; `None` if there are none.
-    pub fn without(&self, resources: &Resources, group: &str) -> Option<Self> {
+    pub fn without_reservations_of(&self, resources: &Resources, group: &str) -> Option<Self> {
         self.promises.iter().any(|promise| &*promise.group == group).then(|| {
             let mut room = self.clone();
             room.set_promises(resources, self.promises.iter().filter(|one| &*one.group != group).cloned().collect());
@@ -258,14 +258,14 @@ impl Room {
             }
         }
         for group in groups {
-            self.pack(resources, group);
+            self.pack_reservations(resources, group);
         }
         self.sum_up();
     }
 
     /// Returns the scarcest share that stays free, before any packing: of cpu, memory, pods and what is asked; and the first
     /// resource of which less is free than is asked.
-    pub(crate) fn totals(&self, needs: &Needs<'_>) -> (Scarcest, Option<Reason>) {
+    pub(crate) fn evaluate_totals(&self, needs: &Needs<'_>) -> (Scarcest, Option<Reason>) {
         let mut scarcest = Scarcest { left: None, resource: 0 };
         let mut lacking = None;
         let mut consider = |column: usize, id: ResourceId, asked: i64| {
@@ -280,7 +280,7 @@ impl Room {
             }
         }
         for sum in &needs.sums {
-            let column = sum.id.and_then(|id| self.column(id));
+            let column = sum.id.and_then(|id| self.find_column(id));
             let free = column.map_or(0, |column| self.free_sums[column]);
             if let (Some(column), Some(id)) = (column, sum.id) {
                 consider(column, id, sum.amount);
@@ -294,7 +294,7 @@ impl Room {
 
     /// Returns the share that stays free of the scarcest resource, before any packing; nothing for a cluster without capacity.
     pub fn share_left(&self, needs: &Needs<'_>) -> Option<Fraction> {
-        self.totals(needs).0.left
+        self.evaluate_totals(needs).0.left
     }
 
     /// Returns whether the pods may run on a node of a kind, by taints and labels alone.
@@ -304,12 +304,12 @@ impl Room {
             .any(|effect| !kind.taints.is_empty() && has_untolerated(&kind.taints, &shape.tolerations, effect));
         let labels = kind.labels.as_ref();
         let get = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
-        !repelled && (shape.nodes.is_empty() || (!self.lacks_labels(kind, shape) && shape.nodes.matches(get, name)))
+        !repelled && (shape.nodes.is_empty() || (!self.lacks_labels(kind, shape) && shape.nodes.matches_node(get, name)))
     }
 
     /// Returns whether a shape asks for labels that nodes of a kind do not report.
     fn lacks_labels(&self, kind: &NodeKind, shape: &Shape) -> bool {
-        let mut keys = shape.nodes.keys().filter(|key| *key != HOSTNAME);
+        let mut keys = shape.nodes.label_keys().filter(|key| *key != HOSTNAME);
         keys.any(|key| {
             kind.labels.is_none() || self.dropped_keys.binary_search_by(|dropped| dropped.as_str().cmp(key)).is_ok()
         })
@@ -321,7 +321,7 @@ impl Room {
     }
 
     /// The nodes on which the pods may run.
-    fn eligible(&self, need: &Need<'_>) -> Eligible {
+    fn eligible_nodes(&self, need: &Need<'_>) -> Eligible {
         let shape = need.shape;
         if self.untainted && shape.nodes.is_empty() {
             return Eligible::All;
@@ -349,7 +349,7 @@ pub(crate) struct Scarcest {
     pub(crate) resource: ResourceId,
 }
 
-fn repels(taints: &[Taint]) -> bool {
+fn has_repelling_taint(taints: &[Taint]) -> bool {
     taints.iter().any(|taint| taint.effect != "PreferNoSchedule")
 }
 
@@ -361,14 +361,14 @@ enum Eligible {
 }
 
 impl Eligible {
-    fn is(&self, node: usize) -> bool {
+    fn is_eligible(&self, node: usize) -> bool {
         match self {
             Self::All => true,
             Self::Nodes(nodes) => nodes[node],
         }
     }
 
-    fn count(&self, nodes: usize) -> usize {
+    fn count_eligible(&self, nodes: usize) -> usize {
         match self {
             Self::All => nodes,
             Self::Nodes(eligible) => eligible.iter().filter(|one| **one).count(),

@@ -33,12 +33,12 @@ impl<'a> Need<'a> {
         counted: i64,
         daemon: bool,
     ) -> Self {
-        let requests = shape.requests.iter().map(|(name, amount)| (resources.find(name), *amount)).collect();
+        let requests = shape.requests.iter().map(|(name, amount)| (resources.find_resource(name), *amount)).collect();
         Self { key, shape, pods: pods.max(0), counted, daemon, requests }
     }
 
     /// Returns the amounts that all of its pods take, of resources that some cluster has.
-    pub(crate) fn amounts(&self) -> impl Iterator<Item = (ResourceId, i64)> {
+    pub(crate) fn total_amounts(&self) -> impl Iterator<Item = (ResourceId, i64)> {
         self.requests.iter().filter_map(|(id, request)| Some(((*id)?, request.saturating_mul(self.pods))))
     }
 

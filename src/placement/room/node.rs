@@ -49,9 +49,9 @@ pub struct Node {
 }
 
 /// Reads amounts as a Cluster's status holds them; what is no quantity is left out.
-pub fn amounts(quantities: &BTreeMap<String, String>) -> NodeAmounts {
+pub fn read_node_amounts(quantities: &BTreeMap<String, String>) -> NodeAmounts {
     let read = quantities.iter().filter_map(|(name, text)| {
-        let milli = quantity::parse(text)?;
+        let milli = quantity::parse_quantity(text)?;
         Some((name.as_str(), i64::try_from(milli).unwrap_or(if milli < 0 { i64::MIN } else { i64::MAX })))
     });
     read.collect()

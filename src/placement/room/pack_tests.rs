@@ -7,7 +7,7 @@ use super::*;
 use crate::placement::facts::Facts;
 
 fn deployment(name: &str, replicas: i64, cpu: &str) -> Facts {
-    Facts::read(&json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name, "namespace": "n" },
+    Facts::from_manifest(&json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name, "namespace": "n" },
         "spec": { "replicas": replicas, "template": { "spec": { "containers": [
             { "name": "c", "resources": { "requests": { "cpu": cpu } } }] } } } }))
     .unwrap()
@@ -22,13 +22,13 @@ fn room(resources: &mut Resources, nodes: usize, cpus: i64, pods: i64) -> Room {
 }
 
 fn need<'a>(resources: &Resources, facts: &'a Facts) -> Need<'a> {
-    Need::new(resources, &facts.key, facts.shape.as_ref().unwrap(), facts.workload.pods(), 0, false)
+    Need::new(resources, &facts.key, facts.shape.as_ref().unwrap(), facts.workload.pods_at_once(), 0, false)
 }
 
 fn fit(resources: &Resources, room: &Room, objects: &[Facts]) -> (Fit, usize) {
     let needs = Needs::new(resources, objects.iter().map(|facts| need(resources, facts)).collect());
     let steps = Steps::default();
-    (room.fit_within(resources, &needs, &steps), steps.taken())
+    (room.fit_within(resources, &needs, &steps), steps.steps_taken())
 }
 
 #[test]
@@ -57,9 +57,9 @@ fn a_decision_that_has_spent_its_steps_packs_nothing_more() {
     let objects = [deployment("a", 5, "100m"), deployment("b", 5, "200m")];
     let needs = Needs::new(&resources, objects.iter().map(|facts| need(&resources, facts)).collect());
     let spent = Steps::default();
-    assert!(!spent.take(usize::MAX) && spent.are_spent());
+    assert!(!spent.take_steps(usize::MAX) && spent.are_spent());
     assert_eq!(room.fit_within(&resources, &needs, &spent), Fit::Tight);
     let one = need(&resources, &objects[0]);
-    let more = room.most(&resources, &Needs::new(&resources, vec![need(&resources, &objects[1])]), &one, &spent);
+    let more = room.max_pods_beside(&resources, &Needs::new(&resources, vec![need(&resources, &objects[1])]), &one, &spent);
     assert_eq!(more.ok(), Some(10 * 110 - 5), "by totals");
 }

@@ -30,7 +30,7 @@ impl Default for Resources {
 
 impl Resources {
     /// Returns the number of a resource that some cluster has.
-    pub(crate) fn find(&self, name: &str) -> Option<ResourceId> {
+    pub(crate) fn find_resource(&self, name: &str) -> Option<ResourceId> {
         self.ids.get(name).copied()
     }
 
@@ -40,8 +40,8 @@ impl Resources {
     }
 
     /// Returns the number of a resource that one more cluster has; `None` where there are no numbers left.
-    pub(super) fn acquire(&mut self, name: &Arc<str>) -> Option<ResourceId> {
-        if let Some(id) = self.find(name) {
+    pub(super) fn acquire_id(&mut self, name: &Arc<str>) -> Option<ResourceId> {
+        if let Some(id) = self.find_resource(name) {
             self.users[id as usize] += 1;
             return Some(id);
         }
@@ -63,7 +63,7 @@ impl Resources {
     }
 
     /// Takes back the resources that a cluster no longer has.
-    pub(super) fn release(&mut self, ids: &[ResourceId]) {
+    pub(super) fn release_ids(&mut self, ids: &[ResourceId]) {
         for id in ids {
             let users = &mut self.users[*id as usize];
             *users = users.saturating_sub(1);

@@ -18,7 +18,7 @@ impl Default for Steps {
 
 impl Steps {
     /// Takes so many; returns false where they are not left, and then takes all that are.
-    pub(crate) fn take(&self, steps: usize) -> bool {
+    pub(crate) fn take_steps(&self, steps: usize) -> bool {
         let left = self.0.get().checked_sub(steps);
         self.0.set(left.unwrap_or_default());
         left.is_some()
@@ -31,7 +31,7 @@ impl Steps {
 
     /// Number that was taken.
     #[cfg(test)]
-    pub(crate) fn taken(&self) -> usize {
+    pub(crate) fn steps_taken(&self) -> usize {
         MOST - self.0.get()
     }
 }

@@ -26,7 +26,7 @@ use crate::api::labels::{
 };
 use crate::api::lenient::Lenient;
 use crate::api::{Cluster, ClusterReport, Schedule, protocol};
-use crate::k8s::connect::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use objects::{Objects, QUOTA, ROLE, cluster_role_name};
 
 /// Number of objects of a kind whose finalizers are removed at a time, and of requests for that under way.
@@ -102,7 +102,7 @@ async fn grant(client: &Client, cluster: &Cluster, user: &str) -> Result<(), Gra
 async fn remove_foreign_namespace(client: &Client, cluster: &Cluster, namespace: &str) -> Result<(), GrantError> {
     let name = cluster.name_any();
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let Some(found) = call(namespaces.get_opt(namespace)).await? else { return Ok(()) };
+    let Some(found) = call_with_timeout(namespaces.get_opt(namespace)).await? else { return Ok(()) };
     if !is_made_for(&found, &name) {
         return Err(GrantError::NamespaceForeign(namespace.to_owned(), name));
     }
@@ -116,7 +116,7 @@ async fn remove_foreign_namespace(client: &Client, cluster: &Cluster, namespace:
     if terminating {
         remove_finalizers(client, &name).await?;
     } else {
-        call(namespaces.delete(namespace, &DeleteParams::default())).await?;
+        call_with_timeout(namespaces.delete(namespace, &DeleteParams::default())).await?;
     }
     Err(GrantError::NamespaceTerminating)
 }
@@ -137,7 +137,7 @@ pub async fn remove(client: &Client, cluster: &Cluster) -> Result<(), CallError>
 pub async fn clear(client: &Client, name: &str) -> Result<(), CallError> {
     revoke(client, name).await?;
     let (namespaces, namespace) = (Api::<Namespace>::all(client.clone()), cluster_namespace(name));
-    if call(namespaces.get_metadata_opt(&namespace)).await?.is_some_and(|found| !is_made_for(&found, name)) {
+    if call_with_timeout(namespaces.get_metadata_opt(&namespace)).await?.is_some_and(|found| !is_made_for(&found, name)) {
         tracing::warn!(cluster = name, namespace, "the namespace is left as it is: it was not made for the cluster");
         return Ok(());
     }
@@ -167,7 +167,7 @@ where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug,
 {
     let api: Api<Lenient<PartialObjectMeta<K>>> = namespaced(client, name);
-    let found = match call(api.list(&ListParams::default().limit(PAGE))).await {
+    let found = match call_with_timeout(api.list(&ListParams::default().limit(PAGE))).await {
         Err(e) if e.is_not_found() => return Ok(()),
         found => found?.items,
     };
@@ -178,7 +178,7 @@ where
             let (object_name, finalizers) = (object.name_any(), object.finalizers());
             tracing::info!(cluster = name, kind = %K::kind(&()), object_name, ?finalizers, "finalizers removed");
             let change = json!({ "metadata": { "uid": object.meta().uid, "finalizers": null } });
-            match call(api.patch(&object_name, &PatchParams::default(), &Patch::Merge(&change))).await {
+            match call_with_timeout(api.patch(&object_name, &PatchParams::default(), &Patch::Merge(&change))).await {
                 Err(e) if !e.is_gone() => Err(e),
                 _ => Ok(()),
             }
@@ -205,7 +205,7 @@ async fn apply<K>(api: &Api<K>, name: &str, object: &(impl Serialize + Debug)) -
 where
     K: Clone + Debug + DeserializeOwned,
 {
-    call(api.patch(name, &PatchParams::apply(SCHEDULER_MANAGER).force(), &Patch::Apply(object))).await?;
+    call_with_timeout(api.patch(name, &PatchParams::apply(SCHEDULER_MANAGER).force(), &Patch::Apply(object))).await?;
     Ok(())
 }
 
@@ -220,12 +220,12 @@ async fn delete_as<K>(api: &Api<K>, name: &str, params: &DeleteParams) -> Result
 where
     K: Clone + Debug + DeserializeOwned,
 {
-    match call(api.delete(name, params)).await {
+    match call_with_timeout(api.delete(name, params)).await {
         Ok(_) => Ok(()),
         Err(e) if e.is_gone() => Ok(()),
         // A namespace that is terminating already answers so, and an object that somebody else writes in this moment.
         Err(e) if e.is_conflict() => {
-            let found = call(api.get_metadata_opt(name)).await?;
+            let found = call_with_timeout(api.get_metadata_opt(name)).await?;
             if found.is_none_or(|found| found.metadata.deletion_timestamp.is_some()) { Ok(()) } else { Err(e) }
         }
         Err(e) => Err(e),

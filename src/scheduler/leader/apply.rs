@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use super::manifests::{Manifest, Manifests};
 use crate::api::labels::SCHEDULER_MANAGER;
-use crate::k8s::connect::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 
 /// Kubernetes' annotation on a role or binding: `"false"` keeps whoever made the object from changing it again.
 pub const ANNOTATION_AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
@@ -113,7 +113,7 @@ async fn apply_one(client: &Client, kinds: &Kinds, manifest: &Manifest) -> Resul
     let name = manifest.object.metadata.name.as_deref().unwrap_or_default();
     // These objects are the chart's: an edit by hand is undone, and the chart's values are the place for it.
     let params = PatchParams::apply(SCHEDULER_MANAGER).force();
-    let applied = call(api.patch(name, &params, &Patch::Apply(&manifest.object))).await?;
+    let applied = call_with_timeout(api.patch(name, &params, &Patch::Apply(&manifest.object))).await?;
     if manifest.is_definition() && !is_established(&applied) {
         wait_established(&api, name).await?;
     }
@@ -127,13 +127,13 @@ async fn apply_rbac(api: &Api<DynamicObject>, object: &DynamicObject) -> Result<
     let params = PatchParams::apply(SCHEDULER_MANAGER).force();
     let mut conflicts = 0;
     loop {
-        let live = call(api.get_metadata_opt(name)).await?;
+        let live = call_with_timeout(api.get_metadata_opt(name)).await?;
         if live.as_ref().is_some_and(|live| is_unmanaged(live.annotations())) {
             return Ok(Applied::Unmanaged);
         }
         let mut wanted = object.clone();
         wanted.metadata.resource_version = live.as_ref().and_then(ResourceExt::resource_version);
-        match call(api.patch(name, &params, &Patch::Apply(&wanted))).await {
+        match call_with_timeout(api.patch(name, &params, &Patch::Apply(&wanted))).await {
             Ok(_) => {
                 if live.is_none() {
                     tracing::info!(name, "role or binding created");
@@ -149,12 +149,12 @@ async fn apply_rbac(api: &Api<DynamicObject>, object: &DynamicObject) -> Result<
 /// Deletes a binding of an earlier build, unless an operator keeps it.
 async fn retire(client: &Client, name: &str) -> Result<(), CallError> {
     let api: Api<ClusterRoleBinding> = Api::all(client.clone());
-    let Some(found) = call(api.get_metadata_opt(name)).await? else { return Ok(()) };
+    let Some(found) = call_with_timeout(api.get_metadata_opt(name)).await? else { return Ok(()) };
     if is_unmanaged(found.annotations()) {
         return Ok(());
     }
     let seen = Preconditions { uid: found.uid(), resource_version: found.resource_version() };
-    match call(api.delete(name, &DeleteParams::default().preconditions(seen))).await {
+    match call_with_timeout(api.delete(name, &DeleteParams::default().preconditions(seen))).await {
         Ok(_) => tracing::info!(name, "binding of an earlier version deleted"),
         Err(error) if error.is_not_found() => {}
         Err(error) => return Err(error),
@@ -175,7 +175,7 @@ async fn api_for(client: &Client, kinds: &Kinds, object: &DynamicObject) -> Resu
     let mut known = kinds.lock().await;
     let found = match known.get(&gvk).cloned() {
         Some(found) => found,
-        None => call(pinned_kind(client, &gvk)).await?,
+        None => call_with_timeout(pinned_kind(client, &gvk)).await?,
     };
     let (resource, capabilities) = known.entry(gvk).or_insert(found).clone();
     drop(known);
@@ -196,7 +196,7 @@ fn is_established(definition: &DynamicObject) -> bool {
 async fn wait_established(api: &Api<DynamicObject>, name: &str) -> Result<(), CallError> {
     let deadline = Instant::now() + ESTABLISH;
     loop {
-        let definition = call(api.get(name)).await?;
+        let definition = call_with_timeout(api.get(name)).await?;
         if is_established(&definition) {
             return Ok(());
         }

@@ -13,7 +13,7 @@ use kube::{Api, Client, ResourceExt as _};
 use crate::api::labels::{
     INIT_SECRET, INIT_SECRET_KEY, LABEL_APP_VERSION, LABEL_INSTANCE, LABEL_PART_OF, SCHEDULER_MANAGER,
 };
-use crate::k8s::connect::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::scheduler::settings::Settings;
 
 /// Labels that travel with every copy: whose Secret it is, and of which service version.
@@ -50,18 +50,18 @@ fn is_current(found: &Secret, settings: &Settings, kubeconfig: &str) -> bool {
 /// Writes `kubeconfig` into the Secret. Returns false where it was there already.
 pub async fn ensure(client: &Client, settings: &Settings, kubeconfig: &str) -> Result<bool, CallError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), &settings.namespace);
-    let found = call(api.get_opt(INIT_SECRET)).await?;
+    let found = call_with_timeout(api.get_opt(INIT_SECRET)).await?;
     match found {
         Some(found) if is_current(&found, settings, kubeconfig) => return Ok(false),
         Some(found) if found.immutable == Some(true) => {
             // An immutable Secret can only be recreated.
             let same = Preconditions { uid: found.uid(), resource_version: None };
-            call(api.delete(INIT_SECRET, &DeleteParams::default().preconditions(same))).await?;
+            call_with_timeout(api.delete(INIT_SECRET, &DeleteParams::default().preconditions(same))).await?;
         }
         _ => {}
     }
     let params = PatchParams::apply(SCHEDULER_MANAGER).force();
-    call(api.patch(INIT_SECRET, &params, &Patch::Apply(&secret(settings, kubeconfig)))).await?;
+    call_with_timeout(api.patch(INIT_SECRET, &params, &Patch::Apply(&secret(settings, kubeconfig)))).await?;
     Ok(true)
 }
 

@@ -33,20 +33,20 @@ impl Inputs {
         let objects = manifests::read(&args.bootstrap_dir).map_err(|e| e.to_string());
         let ca = ca(args, settings.as_ref().ok());
         let objects_digest = objects.as_ref().map(|o| o.digest.clone());
-        let digest = digest::short(format!("{settings:?}\0{objects_digest:?}\0{ca:?}").as_bytes());
+        let digest = digest::short_digest(format!("{settings:?}\0{objects_digest:?}\0{ca:?}").as_bytes());
         Self { settings, objects, ca, digest }
     }
 }
 
 /// Digest of the kubeconfig file: with another one, the process has to start again to have another client.
 pub fn kubeconfig_digest(args: &Args) -> Option<String> {
-    std::fs::read(&args.kubeconfig).ok().map(|bytes| digest::short(&bytes))
+    std::fs::read(&args.kubeconfig).ok().map(|bytes| digest::short_digest(&bytes))
 }
 
 fn ca(args: &Args, settings: Option<&Settings>) -> Result<Vec<u8>, String> {
     let pem = match settings.and_then(|s| s.ca_file.as_ref()) {
         Some(file) => fs_err::read(file).map_err(|e| e.to_string())?,
-        None => ca_of(&daemon_client::read(&args.kubeconfig).map_err(|e| e.to_string())?)?,
+        None => ca_of(&daemon_client::read_kubeconfig(&args.kubeconfig).map_err(|e| e.to_string())?)?,
     };
     let is_certificate = String::from_utf8_lossy(&pem).contains("-----BEGIN CERTIFICATE-----");
     if is_certificate { Ok(pem) } else { Err("the CA is not a PEM certificate".to_owned()) }

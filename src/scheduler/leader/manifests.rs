@@ -96,7 +96,7 @@ pub fn read(folder: &Path) -> Result<Manifests, ObjectsError> {
     if manifests.is_empty() {
         return Err(ObjectsError::Empty(folder.to_owned()));
     }
-    Ok(Manifests { manifests, digest: digest::short(&content) })
+    Ok(Manifests { manifests, digest: digest::short_digest(&content) })
 }
 
 fn parse(file: &str, text: &str) -> Result<Vec<Manifest>, ObjectsError> {

@@ -28,7 +28,7 @@ use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::Backoff;
 use crate::k8s::connect::daemon_client::CallError;
-use crate::k8s::connect::init_kubeconfig::kubeconfig;
+use crate::k8s::connect::init_kubeconfig::build_init_kubeconfig;
 use apply::{ANNOTATION_AUTOUPDATE, Outcome};
 use inputs::Inputs;
 use status::{BOOTSTRAPPED, INIT_SECRET_READY};
@@ -137,9 +137,9 @@ async fn apply(leader: &Leader, inputs: &Inputs) -> Progress {
     };
     let outcome = apply::apply(&leader.client, objects).await;
     let result = if outcome.failures.is_empty() { "ok" } else { "failed" };
-    leader.metrics.count("fleet_bootstrap_passes_total", "Passes over the bootstrap objects.", &[("result", result)]);
+    leader.metrics.increment_counter("fleet_bootstrap_passes_total", "Passes over the bootstrap objects.", &[("result", result)]);
     #[allow(clippy::cast_precision_loss)] // A count of objects.
-    leader.metrics.gauge("fleet_bootstrap_objects", "Bootstrap objects in place.", &[], outcome.applied as f64);
+    leader.metrics.set_gauge("fleet_bootstrap_objects", "Bootstrap objects in place.", &[], outcome.applied as f64);
     progress(&outcome)
 }
 
@@ -175,12 +175,12 @@ async fn init_secret(leader: &Leader, inputs: &Inputs) -> Progress {
         Ok(token) => token,
         Err(e) => return Progress::failed("TokenFailed", discreet(&e)),
     };
-    let kubeconfig = kubeconfig(server, ca, &token);
+    let kubeconfig = build_init_kubeconfig(server, ca, &token);
     match init_secret::ensure(&leader.client, settings, &kubeconfig).await {
         Ok(written) => {
             if written {
                 tracing::info!(server, token = token.id(), expires = %token.expires, "init Secret written");
-                leader.metrics.count("fleet_init_secret_writes_total", "Writes of the init Secret.", &[]);
+                leader.metrics.increment_counter("fleet_init_secret_writes_total", "Writes of the init Secret.", &[]);
             }
             Progress::done("Current", format!("agents reach {server}; the token ends {}", token.expires))
         }
@@ -197,7 +197,7 @@ fn discreet(error: &CallError) -> String {
 }
 
 fn log(logged: &OnChange, subject: &'static str, progress: &Progress) {
-    if !logged.changed(subject, &format!("{progress:?}")) {
+    if !logged.record_if_changed(subject, &format!("{progress:?}")) {
         return;
     }
     match progress {
@@ -215,7 +215,7 @@ async fn report(leader: &Leader, inputs: &Inputs, logged: &OnChange, bootstrappe
     let said = [(DIRECT_PLACEMENT, leader.args.direct_placement.as_str()), (EXTRA_KINDS, &extra_kinds.join(","))];
     let written = status::write(&leader.client, &settings.namespace, digest, parts, said, Timestamp::now()).await;
     let outcome = written.map_or_else(|e| e.to_string(), |()| "ok".to_owned());
-    if logged.changed("report", &outcome) && outcome != "ok" {
+    if logged.record_if_changed("report", &outcome) && outcome != "ok" {
         tracing::warn!(error = outcome, "writing the status failed");
     }
 }

@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::api::Condition;
 use crate::api::crd::condition;
 use crate::api::labels::{BOOTSTRAP_STATUS, SCHEDULER_MANAGER};
-use crate::k8s::connect::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::scheduler::readyz::Progress;
 
 /// Type of the condition about the objects of the chart.
@@ -47,11 +47,11 @@ pub async fn write(
     now: Timestamp,
 ) -> Result<(), CallError> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let found = call(api.get_opt(BOOTSTRAP_STATUS)).await?;
+    let found = call_with_timeout(api.get_opt(BOOTSTRAP_STATUS)).await?;
     let mut all = found.as_ref().map(conditions).unwrap_or_default();
     let mut changed = false;
     for (type_, progress) in parts {
-        changed |= condition::set(&mut all, condition_of(type_, progress, now));
+        changed |= condition::set_condition(&mut all, condition_of(type_, progress, now));
     }
     let version = env!("CARGO_PKG_VERSION");
     let data = found.as_ref().and_then(|m| m.data.as_ref());
@@ -77,6 +77,6 @@ pub async fn write(
     for (key, value) in said {
         map["data"][key] = value.into();
     }
-    call(api.patch(BOOTSTRAP_STATUS, &PatchParams::apply(SCHEDULER_MANAGER).force(), &Patch::Apply(&map))).await?;
+    call_with_timeout(api.patch(BOOTSTRAP_STATUS, &PatchParams::apply(SCHEDULER_MANAGER).force(), &Patch::Apply(&map))).await?;
     Ok(())
 }

@@ -8,7 +8,7 @@ use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 
 use crate::api::bootstrap_token::{LABEL, NAMESPACE, Token};
-use crate::k8s::connect::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 
 /// Returns the token to hand out: the one that expires last, if more than half of the TTL is left, and not more than all of
 /// it: one with a longer TTL would be handed out until only half of the shorter TTL is left.
@@ -24,14 +24,14 @@ fn usable(tokens: Vec<Token>, ttl: Duration, now: Timestamp) -> Option<Token> {
 /// A replaced token stays valid until it expires, so a copy that was just handed out works for half a TTL.
 pub async fn current(client: &Client, ttl: Duration, now: Timestamp) -> Result<Token, CallError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
-    let found = call(api.list(&ListParams::default().labels(LABEL))).await?;
+    let found = call_with_timeout(api.list(&ListParams::default().labels(LABEL))).await?;
     let tokens = found.items.iter().filter_map(Token::from_secret).collect();
     if let Some(token) = usable(tokens, ttl, now) {
         return Ok(token);
     }
     let expires = now + SignedDuration::try_from(ttl).unwrap_or(SignedDuration::from_hours(720));
     let token = Token::mint(expires, None);
-    call(api.create(&PostParams::default(), &token.to_secret())).await?;
+    call_with_timeout(api.create(&PostParams::default(), &token.to_secret())).await?;
     tracing::info!(token = token.id(), expires = %token.expires, "init token created");
     Ok(token)
 }

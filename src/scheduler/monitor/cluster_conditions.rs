@@ -7,9 +7,9 @@ use tokio::time::Instant;
 
 use crate::api::crd::cluster::{conditions, reasons};
 use crate::api::crd::condition;
-use crate::api::crd::condition::find;
+use crate::api::crd::condition::find_condition;
 use crate::api::protocol::{LEASE_DURATION, LEASE_RENEW_INTERVAL};
-use crate::api::util::text::visible;
+use crate::api::util::text::visible_line;
 use crate::api::{Cluster, Condition};
 use crate::scheduler::agent_clock::Reading;
 use crate::scheduler::index::Renewal;
@@ -69,14 +69,14 @@ const OWNED: [&str; 6] = [
 pub fn evaluate(cluster: &Cluster, evidence: Evidence<'_>, now: Timestamp) -> Vec<Condition> {
     let status = cluster.status.clone().unwrap_or_default();
     let mut all: Vec<_> = status.conditions.iter().filter(|c| OWNED.contains(&c.type_.as_str())).cloned().collect();
-    let clock = clock(find(&all, conditions::CLOCK_SKEW), evidence.clock);
-    let was_truncated = find(&all, conditions::INVENTORY_TRUNCATED).is_some();
+    let clock = clock(find_condition(&all, conditions::CLOCK_SKEW), evidence.clock);
+    let was_truncated = find_condition(&all, conditions::INVENTORY_TRUNCATED).is_some();
     // An agent may write any time; the server refuses those before the year 0.
     let reported = status.last_update_time.clone().filter(|time| time.0 >= Timestamp::UNIX_EPOCH);
     let mut set = |type_: &str, holds: bool, reason: &str, message: &str| {
         let mut new = Condition::new(type_, holds, reason, message, now);
         new.last_heartbeat_time.clone_from(&reported);
-        condition::set(&mut all, new);
+        condition::set_condition(&mut all, new);
     };
     if cluster.spec.accepted {
         set(conditions::ACCEPTED, true, "Accepted", "the cluster may take part");
@@ -124,7 +124,7 @@ fn clock(was: Option<&Condition>, reading: Option<Reading>) -> Option<(bool, &'s
 /// Returns status, reason and message of `Ready`; `None` leaves it as it was.
 fn ready(cluster: &Cluster, lease: LeaseStatus) -> Option<(bool, &'static str, String)> {
     let status = cluster.status.as_ref();
-    let healthy = status.and_then(|s| find(&s.conditions, conditions::HEALTHY));
+    let healthy = status.and_then(|s| find_condition(&s.conditions, conditions::HEALTHY));
     if !cluster.spec.accepted {
         return Some((false, reasons::NOT_ACCEPTED, "an operator has to accept the cluster".to_owned()));
     }
@@ -143,8 +143,8 @@ fn ready(cluster: &Cluster, lease: LeaseStatus) -> Option<(bool, &'static str, S
             Some((false, reasons::HEARTBEAT_LOST, message))
         }
         // A scheduler that just started must not flip what its predecessor knew better.
-        LeaseStatus::Unknown if status.is_some_and(|s| find(&s.conditions, conditions::READY).is_some()) => {
-            let was = status.and_then(|s| find(&s.conditions, conditions::READY))?;
+        LeaseStatus::Unknown if status.is_some_and(|s| find_condition(&s.conditions, conditions::READY).is_some()) => {
+            let was = status.and_then(|s| find_condition(&s.conditions, conditions::READY))?;
             // Except from "never reported", which is now known to be wrong, but not yet to be ready.
             (was.reason == reasons::NEVER_UPDATED || was.reason == reasons::NOT_ACCEPTED).then(|| {
                 (false, reasons::HEARTBEAT_LOST, "waiting for the first renewal of the agent's Lease".to_owned())
@@ -153,7 +153,7 @@ fn ready(cluster: &Cluster, lease: LeaseStatus) -> Option<(bool, &'static str, S
         LeaseStatus::Unknown => Some((false, reasons::NEVER_UPDATED, "waiting for the agent".to_owned())),
         LeaseStatus::Valid => match healthy {
             Some(condition) if condition.is_true() => Some((true, reasons::READY, "the cluster takes work".to_owned())),
-            Some(condition) => Some((false, reasons::NOT_READY, visible(&condition.message).into_owned())),
+            Some(condition) => Some((false, reasons::NOT_READY, visible_line(&condition.message).into_owned())),
             None => Some((false, reasons::NOT_READY, "the agent has not judged its API server yet".to_owned())),
         },
     }
@@ -186,7 +186,7 @@ mod tests {
 
     fn ready_of(cluster: &Cluster, lease: LeaseStatus) -> (String, String) {
         let all = evaluate(cluster, evidence(lease), at(1));
-        let ready = find(&all, conditions::READY).unwrap();
+        let ready = find_condition(&all, conditions::READY).unwrap();
         (ready.status.clone(), ready.reason.clone())
     }
 
@@ -219,7 +219,7 @@ mod tests {
             let mut cluster = cluster(true);
             cluster.status.as_mut().unwrap().last_update_time = Some(Time(at(second)));
             let all = evaluate(&cluster, evidence(LeaseStatus::Valid), at(1));
-            find(&all, conditions::READY).unwrap().last_heartbeat_time.clone().map(|time| time.0)
+            find_condition(&all, conditions::READY).unwrap().last_heartbeat_time.clone().map(|time| time.0)
         };
         assert_eq!(written(5), Some(at(5)));
         // A year before 0 stopped every write about the cluster.
@@ -263,7 +263,7 @@ mod tests {
         let mut cluster = cluster(true);
         let mut evaluated = |left_out| {
             let all = evaluate(&cluster, Evidence { left_out, ..evidence(LeaseStatus::Valid) }, at(1));
-            let found = find(&all, conditions::INVENTORY_TRUNCATED).map(|c| (c.status.clone(), c.message.clone()));
+            let found = find_condition(&all, conditions::INVENTORY_TRUNCATED).map(|c| (c.status.clone(), c.message.clone()));
             let conditions = &mut cluster.status.as_mut().unwrap().conditions;
             conditions.truncate(1);
             conditions.extend(all);
@@ -279,7 +279,7 @@ mod tests {
         let mut cluster = cluster(true);
         let mut evaluated = |clock| {
             let all = evaluate(&cluster, Evidence { clock, ..evidence(LeaseStatus::Valid) }, at(1));
-            let found = find(&all, conditions::CLOCK_SKEW).map(|c| (c.status.clone(), c.reason.clone()));
+            let found = find_condition(&all, conditions::CLOCK_SKEW).map(|c| (c.status.clone(), c.reason.clone()));
             assert_eq!(find(&all, conditions::READY).unwrap().status, "True", "it is for information");
             let conditions = &mut cluster.status.as_mut().unwrap().conditions;
             conditions.truncate(1);

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::api::Cluster;
 use crate::api::crd::cluster::conditions;
-use crate::api::crd::condition::find;
+use crate::api::crd::condition::find_condition;
 
 /// Losses within this time belong together.
 const WINDOW: Duration = Duration::from_secs(40);
@@ -22,7 +22,7 @@ const STEADY: SignedDuration = SignedDuration::from_mins(10);
 /// Returns whether a cluster that is Ready has been so, and registered, for long enough to count.
 pub fn counts(cluster: &Cluster, now: Timestamp) -> bool {
     let status = cluster.status.as_ref();
-    let ready = status.and_then(|status| find(&status.conditions, conditions::READY));
+    let ready = status.and_then(|status| find_condition(&status.conditions, conditions::READY));
     // An agent may write the time of the condition, but not that of the creation.
     let since =
         [ready.and_then(|ready| ready.last_transition_time.as_ref()), cluster.metadata.creation_timestamp.as_ref()];

@@ -22,13 +22,13 @@ use super::cluster_rbac;
 use super::events::{NewEvent, publish};
 use super::index::Index;
 use crate::api::crd::cluster::conditions;
-use crate::api::crd::condition::find;
+use crate::api::crd::condition::find_condition;
 use crate::api::labels::{API_VERSION, CLUSTER_GROUP, LABEL_CLUSTER, SCHEDULER_MANAGER, cluster_of_namespace};
 use crate::api::lenient::Lenient;
 use crate::api::registration::gone::CLUSTER_LEFT;
 use crate::api::{Cluster, Condition};
 use crate::daemon::metrics::Metrics;
-use crate::k8s::connect::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::k8s::request::api_error::ApiError;
 use cluster_conditions::LeaseStatus;
 use mass_loss::MassLoss;
@@ -120,7 +120,7 @@ impl Monitor {
             .await;
         #[allow(clippy::cast_precision_loss)] // Counts of clusters.
         for (state, count) in [("ready", ready), ("known", known)] {
-            self.metrics.gauge("fleet_clusters", "Clusters by state.", &[("state", state)], count as f64);
+            self.metrics.set_gauge("fleet_clusters", "Clusters by state.", &[("state", state)], count as f64);
         }
     }
 
@@ -139,7 +139,7 @@ impl Monitor {
     /// Reads the cluster of a name from the API server.
     async fn find(&self, name: &str) -> Result<Option<Cluster>, CallError> {
         let api: Api<Lenient<Cluster>> = Api::all(self.client.clone());
-        Ok(call(api.get_opt(name)).await?.map(|read| read.0))
+        Ok(call_with_timeout(api.get_opt(name)).await?.map(|read| read.0))
     }
 
     fn lease_status(&self, name: &str, now: Instant) -> LeaseStatus {
@@ -189,7 +189,7 @@ impl Monitor {
             "status": { "conditions": all },
         });
         let params = PatchParams::apply(SCHEDULER_MANAGER).force();
-        let written = call(api.patch_status(&name, &params, &Patch::Apply(&status))).await?.0;
+        let written = call_with_timeout(api.patch_status(&name, &params, &Patch::Apply(&status))).await?.0;
         self.index.put(written);
         self.publish_readiness(&cluster, &before, &all).await;
         self.publish_clock_skew(&cluster, &before, &all).await;
@@ -201,12 +201,12 @@ impl Monitor {
         let name = &cluster.name_any();
         let api: Api<Lenient<Cluster>> = Api::all(self.client.clone());
         let params = PatchParams::apply(SCHEDULER_MANAGER);
-        let refused = match call(api.patch(name, &params, &Patch::Apply(&update))).await {
-            Err(error) => error.answer().filter(ApiError::is_conflict_with_manager).ok_or(error)?,
+        let refused = match call_with_timeout(api.patch(name, &params, &Patch::Apply(&update))).await {
+            Err(error) => error.to_api_error().filter(ApiError::is_conflict_with_manager).ok_or(error)?,
             Ok(written) => return Ok(written.0),
         };
         cluster_labels::leave_out(&mut update, cluster, &refused);
-        Ok(call(api.patch(name, &params, &Patch::Apply(&update))).await?.0)
+        Ok(call_with_timeout(api.patch(name, &params, &Patch::Apply(&update))).await?.0)
     }
 
     /// Removes a cluster that requested deregistration, unless the request was withdrawn or another one has its name by now.
@@ -254,8 +254,8 @@ impl Monitor {
     }
 
     async fn publish_clock_skew(&self, cluster: &Cluster, before: &[Condition], after: &[Condition]) {
-        let Some(new) = find(after, conditions::CLOCK_SKEW) else { return };
-        if find(before, conditions::CLOCK_SKEW).is_some_and(|old| old.reason == new.reason) {
+        let Some(new) = find_condition(after, conditions::CLOCK_SKEW) else { return };
+        if find_condition(before, conditions::CLOCK_SKEW).is_some_and(|old| old.reason == new.reason) {
             return;
         }
         tracing::info!(cluster = cluster.name_any(), detail = new.message, "clock skew changed");
@@ -264,7 +264,7 @@ impl Monitor {
     }
 
     async fn publish_readiness(&self, cluster: &Cluster, before: &[Condition], after: &[Condition]) {
-        let (Some(new), old) = (find(after, conditions::READY), find(before, conditions::READY)) else { return };
+        let (Some(new), old) = (find_condition(after, conditions::READY), find_condition(before, conditions::READY)) else { return };
         if old.is_some_and(|o| o.status == new.status && o.reason == new.reason) {
             return;
         }
@@ -279,7 +279,7 @@ impl Monitor {
     }
 
     async fn publish_mass_loss(&self, active: bool) {
-        self.metrics.gauge(
+        self.metrics.set_gauge(
             "fleet_placement_frozen",
             "Whether nothing is observed because too many clusters were lost at once.",
             &[],
@@ -314,7 +314,7 @@ impl Monitor {
     /// Finds namespaces whose cluster was deleted while nobody led, or whose deletion is stuck.
     async fn find_orphans(&self) {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        let Ok(found) = call(namespaces.list_metadata(&ListParams::default().labels(LABEL_CLUSTER))).await else {
+        let Ok(found) = call_with_timeout(namespaces.list_metadata(&ListParams::default().labels(LABEL_CLUSTER))).await else {
             return;
         };
         let known: BTreeSet<_> = self.index.clusters().iter().map(|c| c.name_any()).collect();
@@ -331,13 +331,13 @@ fn leaves(cluster: &Cluster) -> bool {
 
 fn is_ready(cluster: &Cluster) -> bool {
     let conditions = cluster.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
-    find(conditions, conditions::READY).is_some_and(Condition::is_true)
+    find_condition(conditions, conditions::READY).is_some_and(Condition::is_true)
 }
 
 /// Returns true where anything but times differs.
 fn differ(before: &[Condition], after: &[Condition]) -> bool {
     after.iter().any(|new| {
-        find(before, &new.type_)
+        find_condition(before, &new.type_)
             .is_none_or(|old| (&old.status, &old.reason, &old.message) != (&new.status, &new.reason, &new.message))
     })
 }

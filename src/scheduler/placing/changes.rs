@@ -47,7 +47,7 @@ impl State {
     /// objects are listed.
     fn on_kind(&mut self, kind: &'static Placeable, now: Instant) {
         if self.kind_of(&key_of(kind, &Place::default())).is_none() {
-            self.kinds.add(kind);
+            self.kinds.add_placeable(kind);
             self.arriving.add(kind);
             for name in self.policies.keys().cloned().collect::<Vec<_>>() {
                 self.mark(Unit::Policy(name), Cause::Review, now);
@@ -146,7 +146,7 @@ impl State {
                 }
             }
             Seen::Listed(places) => {
-                let of_kind = |key: &ObjectKey| key.is(kind.group, kind.kind);
+                let of_kind = |key: &ObjectKey| key.is_of_kind(kind.group, kind.kind);
                 let is_listed = |key: &ObjectKey| places.contains(&(key.namespace().to_owned(), key.name().to_owned()));
                 let gone: Vec<_> = self.sources.keys().filter(|key| of_kind(key) && !is_listed(key)).cloned().collect();
                 for key in gone {
@@ -179,7 +179,7 @@ impl State {
         let relabelled_by_others = old.is_some_and(|old| old.target != source.target);
         let observed =
             old.is_none_or(|old| old.status != source.status || old.facts.generation != source.facts.generation);
-        let is_namespace = key.is("", "Namespace");
+        let is_namespace = key.is_of_kind("", "Namespace");
         let relabelled = is_namespace && old.is_none_or(|old| old.facts.labels != source.facts.labels);
         let whole = old.filter(|_| same).and_then(|old| old.object.clone());
         let is_used = !same || whole.is_some();
@@ -257,7 +257,7 @@ impl State {
                 is_first_list = self.listed.insert(("", "schedulepolicies"));
             }
         }
-        let policies = self.policies.values().filter_map(|known| Policy::read(known).ok()).collect();
+        let policies = self.policies.values().filter_map(|known| Policy::from_schedule_policy(known).ok()).collect();
         self.order = Policies::new(policies)
             .with_direct_placement_denied(self.denies_direct)
             .with_own_namespace(self.own_namespace.clone());
@@ -460,7 +460,7 @@ mod tests {
 
     #[test]
     fn an_answer_does_not_bring_back_what_is_gone() {
-        let kind = placeable::find("", "ConfigMap").unwrap();
+        let kind = placeable::find_builtin_kind("", "ConfigMap").unwrap();
         let (mut state, now) = (State::new(Kinds::default(), false), Instant::now());
         state.apply(Change::Source(kind, Seen::There(Read::watched(kind, config_map("5")))), now);
         state.apply(Change::Schedule(Seen::There(schedule("6", "a"))), now);
@@ -514,7 +514,7 @@ mod tests {
         assert!(state.is_complete());
         let mut copy = schedule("1", "a");
         copy.spec.source_ref.kind = "ConfigMap".to_owned();
-        let maps = placeable::find("", "ConfigMap").unwrap();
+        let maps = placeable::find_builtin_kind("", "ConfigMap").unwrap();
         state.apply(Change::Source(maps, Seen::There(Read::watched(maps, config_map("5")))), now);
         state.apply(Change::Schedule(Seen::There(copy)), now);
         while let Some(taken) = state.take_due(now + QUIET_ENOUGH) {
@@ -537,13 +537,13 @@ mod tests {
 
     #[test]
     fn an_added_kind_is_waited_for_unless_it_cannot_be_listed() {
-        let mut state = complete(Kinds::with(vec![&WIDGET]));
+        let mut state = complete(Kinds::with_added(vec![&WIDGET]));
         assert!(!state.is_complete());
         state.apply(Change::Failed(&WIDGET), Instant::now());
         assert!(state.is_complete(), "somebody's conversion webhook stops nobody else");
         state.apply(Change::Source(&WIDGET, listed(&[])), Instant::now());
         assert!(state.is_complete());
-        let mut state = complete(Kinds::with(vec![&WIDGET]));
+        let mut state = complete(Kinds::with_added(vec![&WIDGET]));
         state.apply(Change::Source(&WIDGET, Seen::There(widget("one"))), Instant::now());
         assert!(!state.is_complete() && state.sources.is_empty());
         state.apply(Change::Source(&WIDGET, listed(&["one"])), Instant::now());
@@ -552,7 +552,7 @@ mod tests {
 
     #[test]
     fn objects_without_a_place_are_kept_as_facts() {
-        let kind = placeable::find("", "ConfigMap").unwrap();
+        let kind = placeable::find_builtin_kind("", "ConfigMap").unwrap();
         let (mut state, now) = (State::new(Kinds::default(), false), Instant::now());
         let key = ObjectKey::new("", "ConfigMap", "shop", "page");
         let watched = |state: &mut State, version: &str, annotation: &str, bytes: usize| {
@@ -574,7 +574,7 @@ mod tests {
         state.on_fetched(kind, config_map("6"), now);
         assert!(state.sources[&key].object.is_some(), "a plan asked for it");
         assert_eq!(state.whole.len(), 1);
-        let secret = placeable::find("", "Secret").unwrap();
+        let secret = placeable::find_builtin_kind("", "Secret").unwrap();
         let raw = || {
             serde_json::from_value::<Raw>(json!({"metadata": {"name": "s", "namespace": "shop", "uid": "u2",
             "annotations": {"fleet-scheduler.io/cluster": "east"}}, "data": {"a": "eA=="}}))

@@ -37,12 +37,12 @@ fn left(state: &State, members: &[&ObjectKey], decided: Option<&Decided>) -> BTr
 fn missing(state: &State, members: &[&ObjectKey], decided: &Decided) -> Vec<Missing> {
     let mut missing = Vec::new();
     for target in &decided.targets {
-        let there = members.iter().filter_map(|key| state.facts(key)).filter(|facts| live::takes(target, facts));
+        let there = members.iter().filter_map(|key| state.facts(key)).filter(|facts| live::has_copy_in_target(target, facts));
         let there: Vec<&Facts> = there.collect();
         let own: BTreeSet<&ObjectKey> = there.iter().map(|facts| &facts.key).collect();
         // Those of the group may not be written yet.
         let is_placed = |key: &ObjectKey| own.contains(key) || state.copy_in(key, &target.cluster).is_some();
-        missing.extend(dependencies::missing(there.iter().copied(), &target.cluster, is_placed));
+        missing.extend(dependencies::find_missing_dependencies(there.iter().copied(), &target.cluster, is_placed));
         if missing.len() > MISSING {
             break;
         }
@@ -79,13 +79,13 @@ pub(super) fn set(
         if !decided.targets.is_empty() && members.iter().any(names) {
             let missing = missing(state, members, decided);
             let (holds, reason) = if missing.is_empty() { (true, "AllPlaced") } else { (false, "Missing") };
-            found.push((DEPENDENCIES_PLACED, holds, reason, explain::missing(&missing)));
+            found.push((DEPENDENCIES_PLACED, holds, reason, explain::format_missing_dependencies(&missing)));
         }
     }
     let is_found = |type_: &str| found.iter().any(|(one, ..)| *one == type_);
     let ours = [MOVING, MOVE_BLOCKED, DEPENDENCIES_PLACED];
     status.conditions.retain(|one| !ours.contains(&one.type_.as_str()) || is_found(&one.type_));
     for (type_, holds, reason, message) in found {
-        condition::set(&mut status.conditions, Condition::new(type_, holds, reason, explain::shorten(message), now));
+        condition::set_condition(&mut status.conditions, Condition::new(type_, holds, reason, explain::shorten_event_text(message), now));
     }
 }

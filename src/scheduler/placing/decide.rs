@@ -176,10 +176,10 @@ impl Clusters {
 
     /// Takes over a cluster with its inventory, and tells the monitor what is left out of it.
     fn take<'a>(&mut self, cluster: &Cluster, name: &str, index: &Index, reports: impl Iterator<Item = &'a Part>) {
-        let inventory = inventory::read(cluster, reports);
+        let inventory = inventory::read_inventory(cluster, reports);
         index.record_left_out(name, inventory.left_out());
-        let read = live::cluster(&mut self.fleet, cluster, inventory);
-        self.fleet.set(read);
+        let read = live::read_cluster(&mut self.fleet, cluster, inventory);
+        self.fleet.set_cluster(read);
     }
 
     /// Forgets clusters that are not among `all`, and returns them; finds those of which nothing is known.
@@ -188,7 +188,7 @@ impl Clusters {
         let gone: BTreeSet<String> = self.known.keys().filter(|name| !names.contains(*name)).cloned().collect();
         for name in &gone {
             self.known.remove(name);
-            self.fleet.remove(name);
+            self.fleet.remove_cluster(name);
         }
         let takes_part = |cluster: &&Arc<Cluster>| cluster.spec.accepted && live::is_ready(cluster);
         let unknown = all.iter().filter(takes_part).map(|cluster| cluster.name_any());
@@ -212,7 +212,7 @@ impl Clusters {
             let schedules: Vec<_> = state.schedules_of(&cluster_namespace(&cluster)).collect();
             let of = |schedule: &Schedule| state.facts(&live::source_key(&schedule.spec.source_ref));
             let known = schedules.iter().filter_map(|schedule| Some((*schedule, of(schedule)?)));
-            let mut promises = live::promises(known);
+            let mut promises = live::copy_reservations(known);
             let written: BTreeSet<ObjectKey> =
                 schedules.iter().map(|schedule| live::source_key(&schedule.spec.source_ref)).collect();
             for (name, decision) in &self.pending {
@@ -220,7 +220,7 @@ impl Clusters {
                 let members = state.facts_of(name);
                 let Some(policy) = state.policy_of(name) else { continue };
                 let group = Group::new(name, policy, members.iter().map(|facts| &***facts));
-                let open = group.promises(target, &Current::default()).into_iter();
+                let open = group.make_reservations(target, &Current::default()).into_iter();
                 promises.extend(open.filter(|promise| !written.contains(&promise.object)));
             }
             self.fleet.set_promises(&cluster, promises);
@@ -248,10 +248,10 @@ impl Clusters {
         let copies = members
             .iter()
             .flat_map(|facts| state.copies_of(&facts.key).map(|(at, schedule)| (cluster_of(at), schedule, &***facts)));
-        let current = live::current(copies, recorded, policy);
-        let decision = decide::decide(policy, &group, &self.fleet, &current);
+        let current = live::current_placement(copies, recorded, policy);
+        let decision = decide::decide_group(policy, &group, &self.fleet, &current);
         if !decision.suspended {
-            self.fleet.promise(&group, &decision, &current);
+            self.fleet.reserve_decision(&group, &decision, &current);
             let before = self.pending.insert(name.to_owned(), decision.clone());
             let is_target = |one: &Target| decision.targets.iter().any(|target| target.cluster == one.cluster);
             let left = before.into_iter().flat_map(|before| before.targets).filter(|target| !is_target(target));
@@ -283,7 +283,7 @@ impl Clusters {
             suspended: decision.suspended,
             kept: decision.how == Some(How::Kept) && decision.rejected.is_empty() && decision.scheduled,
             reason: reason.to_owned(),
-            message: explain::sentence(policy, group, &self.fleet, &decision),
+            message: explain::format_decision(policy, group, &self.fleet, &decision),
             rows: self.rows(policy, &decision),
             withheld: decision.withheld,
             targets: decision.targets,
@@ -311,7 +311,7 @@ impl Clusters {
             ..ClusterRow::default()
         };
         let targets = decision.targets.iter().map(|target| row(&target.cluster, "Target"));
-        let rejected = explain::rows(policy, &self.fleet, decision);
+        let rejected = explain::rejection_rows(policy, &self.fleet, decision);
         let rejected = rejected.iter().flat_map(|one| one.clusters.iter().map(move |name| (name, one)));
         let rejected = rejected.map(|(name, one)| ClusterRow {
             reason: one.reason.clone(),

@@ -22,7 +22,7 @@ use crate::placement::matching::Match;
 
 /// An event about an object.
 pub(super) fn event(about: ObjectReference, warning: bool, reason: &'static str, message: &str) -> Write {
-    Write::Event { about, warning, reason, message: explain::shorten(message.to_owned()), agent: None }
+    Write::Event { about, warning, reason, message: explain::shorten_event_text(message.to_owned()), agent: None }
 }
 
 fn reference(group: &str) -> ObjectReference {
@@ -47,12 +47,12 @@ pub(super) fn of_copy(old: &Schedule, new: &Schedule) -> Vec<Write> {
     };
     let namespace = new.metadata.namespace.as_deref().unwrap_or_default();
     let cluster = cluster_of_namespace(namespace).unwrap_or_default();
-    let news = copy_state::news(old, new).into_iter();
+    let news = copy_state::find_copy_events(old, new).into_iter();
     news.map(|news| Write::Event {
         about: about.clone(),
         warning: news.warning,
         reason: news.reason,
-        message: explain::shorten(format!("On {cluster:?}: {}", news.message)),
+        message: explain::shorten_event_text(format!("On {cluster:?}: {}", news.message)),
         agent: Some(cluster.to_owned()),
     })
     .collect()
@@ -63,7 +63,7 @@ fn of_spread(source: &Source, decided: &Decided) -> Option<(&'static str, String
     let facts = &source.facts;
     let clusters = decided.targets.len();
     let divided = decided.targets.iter().filter(|target| target.replicas.contains_key(&facts.key)).count();
-    let title = facts.key.title();
+    let title = facts.key.format_title();
     if clusters < 2 {
         return None;
     }
@@ -75,7 +75,7 @@ fn of_spread(source: &Source, decided: &Decided) -> Option<(&'static str, String
             format!("minReplicas and maxReplicas of {title} hold in each of {clusters} clusters, not in all together");
         return Some(("HPALimitsPerCluster", text));
     }
-    let ordinals = facts.key.is("apps", "StatefulSet") && divided > 1;
+    let ordinals = facts.key.is_of_kind("apps", "StatefulSet") && divided > 1;
     ordinals.then(|| {
         let name = facts.key.name();
         ("OrdinalsPerCluster", format!("the pods of {title} begin with {name}-0 in each of {divided} clusters"))
@@ -100,12 +100,12 @@ pub(super) fn of_group(
             continue;
         };
         let about = || source.address.reference();
-        events.push(event(about(), false, "SchedulePolicyMatched", &explain::matched(policy, &losers)));
-        events.push(event(about(), false, "AddedToScheduleGroup", &explain::added(name, policy, &source.facts)));
+        events.push(event(about(), false, "SchedulePolicyMatched", &explain::format_matched_policy(policy, &losers)));
+        events.push(event(about(), false, "AddedToScheduleGroup", &explain::format_added_to_group(name, policy, &source.facts)));
     }
     let is_moved = old.is_none_or(|old| !old.scheduled || old.target_clusters != new.target_clusters);
     let Some(decided) = decided.filter(|decided| !decided.suspended) else { return events };
-    let before = old.and_then(|old| condition::find(&old.conditions, SCHEDULED));
+    let before = old.and_then(|old| condition::find_condition(&old.conditions, SCHEDULED));
     if decided.scheduled {
         if is_moved {
             events.push(event(reference(name), false, "ScheduleGroupSyncedToWorkloadCluster", &decided.message));
@@ -116,7 +116,7 @@ pub(super) fn of_group(
                 events.push(event(source.address.reference(), false, reason, &text));
             }
         }
-        let moving = |status: &ScheduleGroupStatus| condition::find(&status.conditions, MOVING).cloned();
+        let moving = |status: &ScheduleGroupStatus| condition::find_condition(&status.conditions, MOVING).cloned();
         if let Some(moving) =
             moving(new).filter(|new| old.and_then(moving).map(|old| old.message).as_ref() != Some(&new.message))
         {

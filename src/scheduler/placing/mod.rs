@@ -46,7 +46,7 @@ use crate::api::lenient::raw::Raw;
 use crate::api::placeable::Placeable;
 use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::Backoff;
-use crate::k8s::connect::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::k8s::extra_kinds;
 use crate::placement::facts::ObjectKey;
 use decide::{Clusters, Decided};
@@ -93,7 +93,7 @@ pub struct Options {
 
 /// Places until dropped.
 pub async fn run(client: Client, index: Arc<Index>, metrics: Metrics, recorder: Recorder, options: Options) {
-    let kinds = extra_kinds::kinds(&client, &options.extra_kinds).await;
+    let kinds = extra_kinds::discover_kinds(&client, &options.extra_kinds).await;
     let state = State::new(kinds, options.denies_direct).with_own_namespace(options.namespace);
     Placing::new(client, index, metrics, recorder, state, options.extra_kinds).run().await;
 }
@@ -199,7 +199,7 @@ impl Placing {
         let now = Instant::now();
         aside(|| self.clusters.refresh(&self.index, &mut self.state, now));
         #[allow(clippy::cast_precision_loss)] // A count of units.
-        self.metrics.gauge(
+        self.metrics.set_gauge(
             "fleet_placement_queue_length",
             "Groups, objects and statuses that wait to be planned.",
             &[],
@@ -326,7 +326,7 @@ impl Placing {
 
     fn count(&self, decided: &Decided, took: Duration) {
         let result = [("result", decided.reason.as_str())];
-        self.metrics.count("fleet_placement_decisions_total", "Decisions about groups, by their reason.", &result);
+        self.metrics.increment_counter("fleet_placement_decisions_total", "Decisions about groups, by their reason.", &result);
         self.metrics.observe_short("fleet_placement_decision_seconds", "Time that a decision takes.", took);
     }
 
@@ -388,6 +388,6 @@ fn aside<T>(work: impl FnOnce() -> T) -> T {
 
 /// Reads a source whose copy has to be made.
 async fn fetch(client: &Client, address: &Address) -> Result<Option<Raw>, CallError> {
-    let api: Api<Raw> = address.kind.api(client, address.namespace.as_deref());
-    call(api.get_opt(&address.name)).await
+    let api: Api<Raw> = address.kind.objects_api(client, address.namespace.as_deref());
+    call_with_timeout(api.get_opt(&address.name)).await
 }

@@ -110,7 +110,7 @@ pub(super) fn object(state: &State, key: &ObjectKey, direct: Option<&DirectDecis
     let targets: Vec<&str> =
         direct.iter().flat_map(|direct| &direct.targets).map(|target| target.cluster.as_str()).collect();
     let pinned: BTreeSet<&str> = targets.iter().copied().collect();
-    let is_namespace = key.is("", "Namespace");
+    let is_namespace = key.is_of_kind("", "Namespace");
     for (at, schedule) in state.copies_of(key) {
         let cluster = cluster_of(at);
         let pinned = pinned.contains(cluster);
@@ -212,7 +212,7 @@ pub(super) fn group(state: &State, name: &str, decided: Option<&Decided>, now: T
             continue;
         };
         for target in &decided.targets {
-            if !live::takes(target, &source.facts) {
+            if !live::has_copy_in_target(target, &source.facts) {
                 continue;
             }
             let share = share_in(target, &source.facts);
@@ -297,7 +297,7 @@ fn group_spec(
     let (Some(policy), Some(source)) = (policy, state.sources.get(member)) else {
         return known.map(|group| group.spec.clone());
     };
-    let key = GroupKey::new(&source.facts, policy).printed();
+    let key = GroupKey::new(&source.facts, policy).to_spec_key();
     Some(ScheduleGroupSpec { policy: PolicyRef { name: policy.name.clone(), namespace: None }, key })
 }
 
@@ -332,7 +332,7 @@ impl Draft {
     fn want_namespace(&mut self, state: &State, name: &str, cluster: &str) {
         let key = ObjectKey::new("", "Namespace", "", name);
         let Some(source) = state.sources.get(&key) else { return };
-        if state.order.never(&source.facts, &source.facts.labels).is_some() {
+        if state.order.never_placed_reason(&source.facts, &source.facts.labels).is_some() {
             return;
         }
         let is_there = state.copy_in(&key, cluster).is_some();
@@ -354,7 +354,7 @@ impl Draft {
         if known.is_none()
             && let Some(other) = state.schedules.get(&place)
         {
-            let object = source_key(&other.spec.source_ref).title();
+            let object = source_key(&other.spec.source_ref).format_title();
             self.faults.insert(facts.key.clone(), CopyError::ScheduleTaken { schedule: place.1, object });
             return None;
         }
@@ -363,7 +363,7 @@ impl Draft {
             return None;
         }
         let domain = wanted.share.as_ref().map_or(wanted.cluster, |share| share.domain.as_str());
-        let edits = wanted.policy.map(|policy| copy::overrides(policy, domain, facts)).unwrap_or_default();
+        let edits = wanted.policy.map(|policy| copy::find_overrides(policy, domain, facts)).unwrap_or_default();
         let leave_fields = match copy::leave_fields(facts, &edits, wanted.is_scaled) {
             Ok(fields) => fields,
             Err(error) => {
@@ -383,7 +383,7 @@ impl Draft {
             wanted.share,
             serde_json::to_string(&edits).unwrap_or_default()
         );
-        let hash = digest::full(parts.as_bytes());
+        let hash = digest::full_digest(parts.as_bytes());
         let source_ref = SourceRef {
             group: facts.key.group().to_owned(),
             version: facts.version.clone(),
@@ -425,8 +425,8 @@ impl Draft {
             }
             return None;
         };
-        let share = wanted.share.as_ref().and_then(|share| live::share(facts, share));
-        let made = match copy::make(object, share, &edits) {
+        let share = wanted.share.as_ref().and_then(|share| live::share_from_schedule(facts, share));
+        let made = match copy::make_copy(object, share, &edits) {
             Ok(made) => made,
             Err(error) => {
                 self.faults.insert(facts.key.clone(), error.clone());
@@ -455,7 +455,7 @@ impl Draft {
     fn releases(&mut self, state: &State, key: &ObjectKey) {
         let released = state.copies_of(key).filter(|(_, schedule)| {
             let deleted =
-                schedule.status.as_ref().and_then(|s| condition::find(&s.conditions, schedule::conditions::DELETED));
+                schedule.status.as_ref().and_then(|s| condition::find_condition(&s.conditions, schedule::conditions::DELETED));
             schedule.metadata.deletion_timestamp.is_some() && deleted.is_some_and(condition::Condition::is_true)
         });
         let writes: Vec<Write> = released
@@ -473,7 +473,7 @@ impl Draft {
     /// Removes the Schedules of an object in clusters where it is not wanted. Namespaces stay: others need them, or the
     /// user has something in them.
     fn remove_others(&mut self, state: &State, key: &ObjectKey, has_target: bool) {
-        if !has_target || key.is("", "Namespace") {
+        if !has_target || key.is_of_kind("", "Namespace") {
             return;
         }
         let others = state.copies_of(key).filter(|(at, schedule)| {
@@ -488,14 +488,14 @@ impl Draft {
     /// data stays.
     fn take_back(mut self, state: &State, source: &Source, never: Never) -> Plan {
         let key = &source.facts.key;
-        let is_namespace = key.is("", "Namespace");
+        let is_namespace = key.is_of_kind("", "Namespace");
         let there = state.copies_of(key).filter(|(at, schedule)| {
             let is_kept = source.facts.volumes || is_namespace && state.is_inhabited(cluster_of(at), key.name());
             schedule.metadata.deletion_timestamp.is_none() && !is_kept
         });
         let writes: Vec<Write> = there.map(|(at, schedule)| remove(at, schedule, None)).collect();
         if !writes.is_empty() {
-            let text = format!("its copies are taken back: it is never placed, because {}", never.because());
+            let text = format!("its copies are taken back: it is never placed, because {}", never.format_never_reason());
             let event = events::event(source.address.reference(), true, "NeverPlaced", &text);
             self.plan.stages.extend([writes, vec![event]]);
         }
@@ -571,7 +571,7 @@ mod tests {
     #[test]
     fn a_message_names_five_clusters_of_a_thousand() {
         let facts =
-            Facts::read(&serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}));
+            Facts::from_manifest(&serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}));
         let clusters = (0..1_000).map(|n| format!("c{n:04}")).collect();
         let direct = Direct::SpreadOnto(SpreadOnto { clusters, duplicate: true });
         let decision = decide_direct(&facts.unwrap(), &direct, &Fleet::default(), &BTreeMap::new());

@@ -20,7 +20,7 @@ const SUSPENDED: &str = "Suspended";
 
 /// Returns the fault that keeps a policy from being applied as it is: the reason and what is wrong; `None` without one.
 fn fault(state: &State, policy: &SchedulePolicy) -> Option<(&'static str, String)> {
-    let policy = match Policy::read(policy) {
+    let policy = match Policy::from_schedule_policy(policy) {
         Ok(policy) => policy,
         Err(error) => return Some(("SelectorInvalid", error.to_string())),
     };
@@ -28,7 +28,7 @@ fn fault(state: &State, policy: &SchedulePolicy) -> Option<(&'static str, String
         return Some((error.code(), error.to_string()));
     }
     let selectors = &policy.spec.resource_selectors;
-    if let Some(kind) = selectors.kinds.iter().find(|kind| state.kinds.find(&kind.group, &kind.kind).is_none()) {
+    if let Some(kind) = selectors.kinds.iter().find(|kind| state.kinds.find_placeable(&kind.group, &kind.kind).is_none()) {
         let name = if kind.group.is_empty() { kind.kind.clone() } else { format!("{}.{}", kind.kind, kind.group) };
         return Some((
             "KindNotPlaceable",
@@ -64,7 +64,7 @@ pub(super) fn plan(state: &State, name: &str, now: Timestamp) -> Plan {
     let mut set = |type_: &str, holds: bool, reason: &str, message: String| {
         let mut condition = Condition::new(type_, holds, reason, message, now);
         condition.observed_generation = generation;
-        condition::set(&mut status.conditions, condition);
+        condition::set_condition(&mut status.conditions, condition);
     };
     let fault = fault(state, policy);
     match &fault {
@@ -81,9 +81,9 @@ pub(super) fn plan(state: &State, name: &str, now: Timestamp) -> Plan {
     } else {
         status.conditions.retain(|condition| condition.type_ != SUSPENDED);
     }
-    let found = condition::find(&status.conditions, VALID);
+    let found = condition::find_condition(&status.conditions, VALID);
     let is_news =
-        fault.is_some() && condition::find(&old.conditions, VALID).map(|c| &c.message) != found.map(|c| &c.message);
+        fault.is_some() && condition::find_condition(&old.conditions, VALID).map(|c| &c.message) != found.map(|c| &c.message);
     let mut stage = Vec::new();
     if !same(&old, &status) {
         stage.push(Write::PolicyStatus {
@@ -103,5 +103,5 @@ pub(super) fn plan(state: &State, name: &str, now: Timestamp) -> Plan {
 /// Returns whether two states say the same, whenever they were written.
 fn same(old: &SchedulePolicyStatus, new: &SchedulePolicyStatus) -> bool {
     let rest = |status: &SchedulePolicyStatus| SchedulePolicyStatus { conditions: Vec::new(), ..status.clone() };
-    condition::same(&old.conditions, &new.conditions) && rest(old) == rest(new)
+    condition::has_same_conditions(&old.conditions, &new.conditions) && rest(old) == rest(new)
 }

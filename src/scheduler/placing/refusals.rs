@@ -189,7 +189,7 @@ fn subject(write: &Write) -> Option<(Subject, String)> {
 /// could not answer, or somebody else wrote first.
 pub(super) fn of(write: &Write, error: &CallError) -> Option<Refusal> {
     let (subject, content) = subject(write)?;
-    let answer = error.answer()?;
+    let answer = error.to_api_error()?;
     let is_too_large = answer.code == 413 || TOO_LARGE.iter().any(|text| answer.message.contains(text));
     let is_ending = answer.causes.iter().any(|cause| cause.reason == "NamespaceTerminating");
     let code = match answer.code {
@@ -204,7 +204,7 @@ pub(super) fn of(write: &Write, error: &CallError) -> Option<Refusal> {
     // Answers name values, and those of a Secret are nobody else's business.
     let is_secret = matches!(write, Write::Label(source, _) | Write::Status(source, _) if source.kind.kind == "Secret");
     let message = if is_secret { format!("{} {}", answer.code, answer.reason) } else { answer.to_string() };
-    Some(Refusal { subject, content, error: CopyError::Refused { code, message: explain::shorten(message) } })
+    Some(Refusal { subject, content, error: CopyError::Refused { code, message: explain::shorten_event_text(message) } })
 }
 
 #[cfg(test)]
@@ -220,7 +220,7 @@ mod tests {
     }
 
     fn status(kind: &str, text: &str) -> Write {
-        let kind = placeable::find("", kind).unwrap();
+        let kind = placeable::find_builtin_kind("", kind).unwrap();
         let source = Address { kind, namespace: Some("shop".to_owned()), name: "page".to_owned(), uid: "u".to_owned() };
         Write::Status(source, json!({"phase": text}))
     }

@@ -50,7 +50,7 @@ fn taken_over(state: &State, name: &str, members: &[&ObjectKey]) -> Option<Sched
     }
     let (_, old) = state.predecessor(name)?;
     let policy = state.policy_of(name)?;
-    let key = GroupKey::new(state.facts(members.first()?)?, policy).printed();
+    let key = GroupKey::new(state.facts(members.first()?)?, policy).to_spec_key();
     let metadata = ObjectMeta {
         name: Some(name.to_owned()),
         labels: old.metadata.labels.clone(),
@@ -74,7 +74,7 @@ impl State {
         let member = self.members.get(name)?.iter().find(is_decided)?;
         let Some(Match::Policy { policy, .. }) = self.evaluate(member) else { return None };
         let before = GroupKey::new(self.facts(member)?, policy).across_namespaces()?;
-        let printed = before.printed();
+        let printed = before.to_spec_key();
         let is_it = |group: &ScheduleGroup| group.spec.key == printed && group.spec.policy.name == policy.name;
         let names = before.group_names(&policy.name);
         names

@@ -75,7 +75,7 @@ impl Source {
         if let Some(map) = object.as_object_mut() {
             map.remove("status");
         }
-        let facts = match Facts::read(&object) {
+        let facts = match Facts::from_manifest(&object) {
             Ok(facts) => facts,
             Err(error) => {
                 tracing::warn!(%error, "an object cannot be placed");

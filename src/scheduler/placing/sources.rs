@@ -91,14 +91,14 @@ pub(super) async fn watch(client: Client, kinds: Kinds, wanted: Vec<ExtraKind>, 
 async fn watch_sources(client: &Client, mut kinds: Kinds, wanted: &[ExtraKind], changes: &Sender<Change>) {
     let lists = Semaphore::new(LISTS);
     let watch_kind = |kind: &'static Placeable| {
-        let api: Api<Raw> = kind.api(client, None);
+        let api: Api<Raw> = kind.objects_api(client, None);
         let read = move |seen: Seen<Raw>| Change::Source(kind, seen.map(|raw| Read::watched(kind, raw)));
         follow(api, Some((kind, &lists)), SOURCES_PAGE, changes, read)
     };
     let mut watches: FuturesUnordered<_> = kinds.iter().map(watch_kind).collect();
     loop {
         let found = {
-            let mut more = pin!(extra_kinds::more(client, wanted, &kinds));
+            let mut more = pin!(extra_kinds::wait_for_new_kinds(client, wanted, &kinds));
             loop {
                 tokio::select! {
                     found = &mut more => break found,
@@ -111,7 +111,7 @@ async fn watch_sources(client: &Client, mut kinds: Kinds, wanted: &[ExtraKind], 
             if changes.send(Change::Kind(kind)).await.is_err() {
                 return;
             }
-            kinds.add(kind);
+            kinds.add_placeable(kind);
             watches.push(watch_kind(kind));
         }
     }

@@ -110,7 +110,7 @@ impl State {
         Self {
             denies_direct,
             own_namespace: None,
-            arriving: Arriving::new(kinds.added()),
+            arriving: Arriving::new(kinds.added_placeables()),
             kinds,
             refusals: Refusals::default(),
             sources: BTreeMap::new(),
@@ -148,7 +148,7 @@ impl State {
 
     /// The entry of an object's kind, where it is watched.
     pub(super) fn kind_of(&self, key: &ObjectKey) -> Option<&'static Placeable> {
-        self.kinds.find(key.group(), key.kind())
+        self.kinds.find_placeable(key.group(), key.kind())
     }
 
     /// Returns true once every watch has delivered its first list; that of a kind that begins to be served later, or that
@@ -212,7 +212,7 @@ impl State {
 
     pub(super) fn assignment(&self, key: &ObjectKey) -> Assignment {
         let Some(source) = self.sources.get(key) else { return Assignment::Unplaced };
-        match self.order.evaluate(&source.facts, self.namespace_labels(key.namespace())) {
+        match self.order.match_object(&source.facts, self.namespace_labels(key.namespace())) {
             Match::Nowhere { .. } => Assignment::Withdrawn,
             Match::Annotation { .. } => Assignment::Direct,
             Match::Policy { policy, .. } => Assignment::Group(self.group_name(&source.facts, policy)),
@@ -228,12 +228,12 @@ impl State {
     /// Finds who decides about an object that is there.
     pub(super) fn evaluate(&self, key: &ObjectKey) -> Option<Match<'_>> {
         let source = self.sources.get(key)?;
-        Some(self.order.evaluate(&source.facts, self.namespace_labels(key.namespace())))
+        Some(self.order.match_object(&source.facts, self.namespace_labels(key.namespace())))
     }
 
     /// Returns whether an object names clusters in an annotation that does not count.
     pub(super) fn is_denied(&self, key: &ObjectKey) -> bool {
-        self.facts(key).is_some_and(|facts| self.order.denies(facts))
+        self.facts(key).is_some_and(|facts| self.order.is_annotation_denied(facts))
     }
 
     /// Returns the facts of a source.
@@ -272,7 +272,7 @@ impl State {
         self.drained = drained;
         let is_new = |at: &&Place| new.contains(cluster_of(at));
         let namespaces =
-            self.copies.iter().filter(|(key, places)| key.is("", "Namespace") && places.iter().any(|at| is_new(&at)));
+            self.copies.iter().filter(|(key, places)| key.is_of_kind("", "Namespace") && places.iter().any(|at| is_new(&at)));
         for key in namespaces.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             self.mark_owner(&key, Cause::Review, now);
         }
@@ -306,7 +306,7 @@ impl State {
     /// Returns the name of the group of an object under a policy.
     pub(super) fn group_name(&self, facts: &Facts, policy: &Policy) -> String {
         let key = GroupKey::new(facts, policy);
-        let printed = key.printed();
+        let printed = key.to_spec_key();
         key.group_name(&policy.name, |name| {
             self.groups
                 .get(name)
@@ -330,7 +330,7 @@ impl State {
         let Some(member) = self.members.get(group).and_then(|members| members.first()) else { return false };
         let Some(source) = self.sources.get(member) else { return false };
         let Match::Policy { policy, .. } =
-            self.order.evaluate(&source.facts, self.namespace_labels(member.namespace()))
+            self.order.match_object(&source.facts, self.namespace_labels(member.namespace()))
         else {
             return false;
         };
@@ -452,7 +452,7 @@ impl State {
     /// Brings the index of what pods name up to date for a source, with its facts before and now.
     pub(super) fn index_references(&mut self, key: &ObjectKey, old: Option<&Facts>, new: Option<&Facts>) {
         let named = |facts: Option<&Facts>| -> BTreeSet<ObjectKey> {
-            facts.into_iter().flat_map(|facts| &facts.references).map(|one| one.key(key.namespace())).collect()
+            facts.into_iter().flat_map(|facts| &facts.references).map(|one| one.object_key(key.namespace())).collect()
         };
         let (old, new) = (named(old), named(new));
         for gone in old.difference(&new) {
@@ -470,7 +470,7 @@ impl State {
 
     /// Returns the promise of a cluster to a copy; nothing where its source is not known.
     pub(super) fn promise(&self, schedule: &Schedule) -> Option<Promise> {
-        live::promise(schedule, self.facts(&live::source_key(&schedule.spec.source_ref))?)
+        live::copy_reservation(schedule, self.facts(&live::source_key(&schedule.spec.source_ref))?)
     }
 
     /// Has the promises of all clusters with a copy of an object made anew.

@@ -53,7 +53,7 @@ fn progress(
             progress.note(key, &format!("{}: {fault}", fault.code()));
         }
         let Some((_, schedule)) = state.copy_in(key, cluster) else { continue };
-        let copy = copy_state::read(schedule, cluster);
+        let copy = copy_state::read_copy_state(schedule, cluster);
         progress.applied += i32::from(copy.applied);
         progress.available += i32::from(copy.available);
         progress.note(key, &copy.problem);
@@ -65,9 +65,9 @@ impl GroupProgress {
     fn note(&mut self, key: &ObjectKey, problem: &str) {
         if self.message.is_empty() && !problem.is_empty() {
             // The texts of some problems begin with the object.
-            let title = key.title();
+            let title = key.format_title();
             let text = if problem.starts_with(&title) { problem.to_owned() } else { format!("{title}: {problem}") };
-            self.message = explain::shorten(text);
+            self.message = explain::shorten_event_text(text);
         }
     }
 }
@@ -84,7 +84,7 @@ pub(super) fn all_available(
     decided.is_some_and(|decided| {
         decided.targets.iter().all(|target| {
             let mut members =
-                members.iter().filter(|key| state.facts(key).is_some_and(|facts| live::takes(target, facts)));
+                members.iter().filter(|key| state.facts(key).is_some_and(|facts| live::has_copy_in_target(target, facts)));
             members.all(|key| is_nowhere(key) || is_available_in(state, key, &[&target.cluster]))
         })
     })
@@ -93,7 +93,7 @@ pub(super) fn all_available(
 /// Returns whether an object is available in each of these clusters, and in at least one.
 pub(super) fn is_available_in(state: &State, key: &ObjectKey, clusters: &[&str]) -> bool {
     let is_there = |cluster: &&str| {
-        state.copy_in(key, cluster).is_some_and(|(_, schedule)| copy_state::read(schedule, cluster).available)
+        state.copy_in(key, cluster).is_some_and(|(_, schedule)| copy_state::read_copy_state(schedule, cluster).available)
     };
     !clusters.is_empty() && clusters.iter().all(is_there)
 }
@@ -124,7 +124,7 @@ pub(super) fn group(
             }
             let mut message = decided.message.clone();
             let before =
-                condition::find(&old.conditions, SCHEDULED).filter(|c| c.is_true() && c.reason == decided.reason);
+                condition::find_condition(&old.conditions, SCHEDULED).filter(|c| c.is_true() && c.reason == decided.reason);
             if let Some(before) = before.filter(|_| decided.kept && old.target_clusters == status.target_clusters) {
                 message.clone_from(&before.message);
                 status.clusters.clone_from(&old.clusters);
@@ -137,10 +137,10 @@ pub(super) fn group(
             let mut reason = decided.reason.as_str();
             // The copies stay in their last good state.
             if let Some((key, fault)) = faults.iter().find(|(_, fault)| fault.is_override()) {
-                (reason, message) = ("OverrideInvalid", explain::shorten(format!("{}: {fault}", key.title())));
+                (reason, message) = ("OverrideInvalid", explain::shorten_event_text(format!("{}: {fault}", key.format_title())));
             }
             let scheduled = Condition::new(SCHEDULED, decided.scheduled, reason, message, now);
-            condition::set(&mut status.conditions, scheduled);
+            condition::set_condition(&mut status.conditions, scheduled);
         }
         None => {
             status.scheduled = old.scheduled;
@@ -149,7 +149,7 @@ pub(super) fn group(
             status.decision.clone_from(&old.decision);
             let message =
                 format!("no policy matches any more: what runs stays, and edits of the source reach it ({name})");
-            condition::set(
+            condition::set_condition(
                 &mut status.conditions,
                 Condition::new(SCHEDULED, status.scheduled, "PolicyGone", message, now),
             );
@@ -183,7 +183,7 @@ pub(super) fn group(
                 format!("{count} of {}{}{}", all.objects, if all.message.is_empty() { "" } else { "; " }, all.message)
             };
             let reason = if holds { good } else { bad };
-            condition::set(&mut status.conditions, Condition::new(type_, holds, reason, message, now));
+            condition::set_condition(&mut status.conditions, Condition::new(type_, holds, reason, message, now));
         }
     } else {
         status.conditions.retain(|condition| ![APPLIED, AVAILABLE].contains(&condition.type_.as_str()));
@@ -223,7 +223,7 @@ fn same_decision(old: &DecisionRecord, new: &DecisionRecord) -> bool {
 /// Returns whether two states of a status say the same, whenever they were written.
 pub(super) fn same(old: Option<&ScheduleGroupStatus>, new: &ScheduleGroupStatus) -> bool {
     let Some(old) = old else { return false };
-    let conditions = condition::same(&old.conditions, &new.conditions);
+    let conditions = condition::has_same_conditions(&old.conditions, &new.conditions);
     let rest = |status: &ScheduleGroupStatus| ScheduleGroupStatus {
         last_status_update: None,
         conditions: Vec::new(),
@@ -251,10 +251,10 @@ pub(super) fn source(state: &State, key: &ObjectKey) -> Plan {
         kind: key.kind(),
         generation: source.facts.generation,
         duplicate: !is_divided && copies.len() > 1,
-        withheld: if is_divided { (source.facts.workload.pods() - placed).max(0) } else { 0 },
+        withheld: if is_divided { (source.facts.workload.pods_at_once() - placed).max(0) } else { 0 },
         copies: &copies,
     };
-    let new = Value::Object(all.status());
+    let new = Value::Object(all.aggregate_status());
     let is_gone = |field: &str| new.get(field).is_none() && source.status.get(field).is_some();
     let same = is_within(&new, &source.status) && !TAKEN_BACK.iter().any(|field| is_gone(field));
     if new.as_object().is_none_or(Map::is_empty) || same {
@@ -270,7 +270,7 @@ fn copy_status(cluster: &str, schedule: &Schedule, facts: &Facts) -> CopyStatus 
     let resource = status.and_then(|status| status.resource.as_deref());
     CopyStatus {
         cluster: cluster.to_owned(),
-        applied: copy_state::read(schedule, cluster).applied
+        applied: copy_state::read_copy_state(schedule, cluster).applied
             && status.and_then(|status| status.applied_generation) == Some(facts.generation),
         generation: status.and_then(|status| status.copy_generation).unwrap_or_default(),
         status: resource.and_then(|text| serde_json::from_str(text).ok()),

@@ -21,9 +21,9 @@ impl Tally {
     /// Counts a group, or no longer counts it.
     pub(super) fn count(&mut self, group: &ScheduleGroup, by: i64) {
         let conditions = group.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        let reason = condition::find(conditions, SCHEDULED).map_or("Undecided", |found| found.reason.as_str());
+        let reason = condition::find_condition(conditions, SCHEDULED).map_or("Undecided", |found| found.reason.as_str());
         *self.reasons.entry(reason.to_owned()).or_default() += by;
-        self.moving += by * i64::from(condition::find(conditions, MOVING).is_some_and(Condition::is_true));
+        self.moving += by * i64::from(condition::find_condition(conditions, MOVING).is_some_and(Condition::is_true));
         self.is_changed = true;
     }
 
@@ -42,12 +42,12 @@ impl Tally {
         let number = |count: i64| count as f64;
         for (reason, count) in &self.reasons {
             let help = "Groups, by the reason of their condition Scheduled.";
-            metrics.gauge("fleet_placement_groups", help, &[("reason", reason)], number(*count));
+            metrics.set_gauge("fleet_placement_groups", help, &[("reason", reason)], number(*count));
         }
         let help = "Groups whose old copies are still there.";
-        metrics.gauge("fleet_placement_moves", help, &[("state", "moving")], number(self.moving));
+        metrics.set_gauge("fleet_placement_moves", help, &[("state", "moving")], number(self.moving));
         let help = "Replicas of divided workloads that no cluster gets.";
-        metrics.gauge("fleet_placement_withheld_replicas", help, &[], number(self.withheld));
+        metrics.set_gauge("fleet_placement_withheld_replicas", help, &[], number(self.withheld));
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
         tally.count(&moving, 1);
         tally.withhold(3, 1);
         tally.publish(&metrics);
-        let text = metrics.print();
+        let text = metrics.format_metrics();
         for line in [
             "fleet_placement_groups{reason=\"NoFit\"} 0",
             "fleet_placement_groups{reason=\"Placed\"} 1",

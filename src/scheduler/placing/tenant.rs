@@ -70,7 +70,7 @@ pub(super) fn tenant_of(key: &ObjectKey) -> Tenant {
 
 /// Returns the namespace of an object; a Namespace lies in itself.
 fn namespace_of(key: &ObjectKey) -> &str {
-    if key.is("", "Namespace") { key.name() } else { key.namespace() }
+    if key.is_of_kind("", "Namespace") { key.name() } else { key.namespace() }
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ impl Hub {
     }
 
     fn apply(&mut self, kind: &str, mut body: Value) {
-        let kind = placeable::find("", kind).unwrap();
+        let kind = placeable::find_builtin_kind("", kind).unwrap();
         body["metadata"]["uid"] = json!(format!("{}-{}", kind.kind, body["metadata"]["name"].as_str().unwrap()));
         body["metadata"]["resourceVersion"] = json!("1");
         let raw: Raw = serde_json::from_value(body).unwrap();

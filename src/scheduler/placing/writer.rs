@@ -26,7 +26,7 @@ use crate::api::lenient::Lenient;
 use crate::api::placeable::Placeable;
 use crate::api::{Schedule, ScheduleGroup, SchedulePolicy};
 use crate::daemon::metrics::Metrics;
-use crate::k8s::connect::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::scheduler::events::{NewEvent, publish};
 
 /// Requests under way at a time, of all plans together.
@@ -44,7 +44,7 @@ pub(super) struct Address {
 
 impl Address {
     fn api(&self, client: &Client) -> Api<DynamicObject> {
-        self.kind.api(client, self.namespace.as_deref())
+        self.kind.objects_api(client, self.namespace.as_deref())
     }
 
     /// A reference for events.
@@ -185,7 +185,7 @@ impl Writer {
                 if let Some(refusal) = refusals::of(&write, &error) {
                     outcome.refused.push(refusal);
                 } else {
-                    ends |= matches!(error.code(), None | Some(401 | 429 | 503 | 504));
+                    ends |= matches!(error.status_code(), None | Some(401 | 429 | 503 | 504));
                     outcome.failure.get_or_insert(error);
                 }
             }
@@ -202,7 +202,7 @@ impl Writer {
         let (kind, agent) = (event.kind(), agent.clone());
         let is_kept = self.events.push(event, tenant, agent.as_deref(), Instant::now());
         let labels = [("kind", kind), ("code", if is_kept { "ok" } else { "lost" })];
-        self.metrics.count("fleet_placement_writes_total", "Writes of placement, by what is written.", &labels);
+        self.metrics.increment_counter("fleet_placement_writes_total", "Writes of placement, by what is written.", &labels);
     }
 
     async fn write(&self, write: &Write, tenant: &Tenant) -> Result<Option<Written>, CallError> {
@@ -215,10 +215,10 @@ impl Writer {
         let answer = self.request(write).await;
         let code = match &answer {
             Ok(_) => "ok".to_owned(),
-            Err(error) => error.code().map_or_else(|| "unreachable".to_owned(), |code| code.to_string()),
+            Err(error) => error.status_code().map_or_else(|| "unreachable".to_owned(), |code| code.to_string()),
         };
         let labels = [("kind", kind), ("code", code.as_str())];
-        self.metrics.count("fleet_placement_writes_total", "Writes of placement, by what is written.", &labels);
+        self.metrics.increment_counter("fleet_placement_writes_total", "Writes of placement, by what is written.", &labels);
         answer
     }
 
@@ -265,7 +265,7 @@ impl Writer {
         let namespace = schedule.namespace().unwrap_or_default();
         let api: Api<Schedule> = Api::namespaced(self.client.clone(), &namespace);
         if schedule.metadata.resource_version.is_none() {
-            let written = call(api.create(&post(), schedule)).await?;
+            let written = call_with_timeout(api.create(&post(), schedule)).await?;
             if let Some(data) = secret {
                 self.payload(&written, data).await?;
             }
@@ -274,7 +274,7 @@ impl Writer {
         if let Some(data) = secret {
             self.payload(schedule, data).await?;
         }
-        call(api.replace(&schedule.name_any(), &post(), schedule)).await
+        call_with_timeout(api.replace(&schedule.name_any(), &post(), schedule)).await
     }
 
     /// Writes the Secret of a Schedule.
@@ -297,13 +297,13 @@ impl Writer {
         }
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &schedule.namespace().unwrap_or_default());
         let params = PatchParams::apply(SCHEDULER_MANAGER).force();
-        call(secrets.patch(&schedule.name_any(), &params, &Patch::Apply(&body))).await.map(drop)
+        call_with_timeout(secrets.patch(&schedule.name_any(), &params, &Patch::Apply(&body))).await.map(drop)
     }
 
     async fn regroup(&self, cluster: &str, name: &str, uid: &str, group: &str) -> Result<Option<Written>, CallError> {
         let schedules: Api<Lenient<Schedule>> = self.schedules(cluster);
         let change = json!({ "metadata": { "uid": uid }, "spec": { "group": group } });
-        match call(schedules.patch(name, &params(), &Patch::Merge(&change))).await {
+        match call_with_timeout(schedules.patch(name, &params(), &Patch::Merge(&change))).await {
             Ok(written) => Ok(Some(Written::Schedule(written.0))),
             Err(error) => ignore_gone(Err(error)).map(|()| None),
         }
@@ -311,29 +311,29 @@ impl Writer {
 
     async fn release(&self, cluster: &str, name: &str, uid: &str) -> Result<(), CallError> {
         let schedules: Api<Lenient<Schedule>> = self.schedules(cluster);
-        let found = match call(schedules.get_opt(name)).await? {
+        let found = match call_with_timeout(schedules.get_opt(name)).await? {
             Some(found) if found.0.uid().as_deref() == Some(uid) => found.0,
             _ => return Ok(()),
         };
         let left: Vec<_> = found.finalizers().iter().filter(|one| *one != FINALIZER_AGENT_CLEANUP).collect();
         let metadata = json!({ "uid": uid, "resourceVersion": found.resource_version(), "finalizers": left });
         let change = json!({ "metadata": metadata });
-        ignore_gone(call(schedules.patch(name, &params(), &Patch::Merge(&change))).await.map(drop))
+        ignore_gone(call_with_timeout(schedules.patch(name, &params(), &Patch::Merge(&change))).await.map(drop))
     }
 
     async fn group(&self, group: &ScheduleGroup) -> Result<ScheduleGroup, CallError> {
         let api: Api<ScheduleGroup> = Api::all(self.client.clone());
         let name = group.name_any();
         let mut written = if group.metadata.resource_version.is_none() {
-            call(api.create(&post(), group)).await?
+            call_with_timeout(api.create(&post(), group)).await?
         } else {
-            call(api.replace(&name, &post(), group)).await?
+            call_with_timeout(api.replace(&name, &post(), group)).await?
         };
         if written.status == group.status {
             return Ok(written);
         }
         written.status.clone_from(&group.status);
-        call(api.replace_status(&name, &post(), &written)).await
+        call_with_timeout(api.replace_status(&name, &post(), &written)).await
     }
 
     /// A merge patch, since a server-side apply would create what has been deleted meanwhile.
@@ -342,7 +342,7 @@ impl Writer {
             "annotations": { ANNOTATION_TARGET_CLUSTERS: target.clusters } });
         let change = json!({ "metadata": metadata });
         let api = source.api(&self.client);
-        match call(api.patch_metadata(&source.name, &params(), &Patch::Merge(&change))).await {
+        match call_with_timeout(api.patch_metadata(&source.name, &params(), &Patch::Merge(&change))).await {
             Ok(written) => {
                 let version = written.resource_version().and_then(|version| version.parse().ok());
                 Ok(Some(Written::Label(source.clone(), target.clone(), version)))
@@ -360,7 +360,7 @@ impl Writer {
         });
         let params = PatchParams::apply(SCHEDULER_MANAGER).force();
         let api = source.api(&self.client);
-        ignore_gone(call(api.patch_status(&source.name, &params, &Patch::Apply(&body))).await.map(drop))
+        ignore_gone(call_with_timeout(api.patch_status(&source.name, &params, &Patch::Apply(&body))).await.map(drop))
     }
 
     async fn policy_status(&self, name: &str, uid: &str, status: &SchedulePolicyStatus) -> Result<(), CallError> {
@@ -372,12 +372,12 @@ impl Writer {
         });
         let api: Api<Lenient<SchedulePolicy>> = Api::all(self.client.clone());
         let params = PatchParams::apply(SCHEDULER_MANAGER).force();
-        ignore_gone(call(api.patch_status(name, &params, &Patch::Apply(&body))).await.map(drop))
+        ignore_gone(call_with_timeout(api.patch_status(name, &params, &Patch::Apply(&body))).await.map(drop))
     }
 
     async fn exists(&self, source: &Address) -> Result<bool, CallError> {
         // Another one of the name has its copies brought up to date, not deleted and made again.
-        Ok(call(source.api(&self.client).get_metadata_opt(&source.name)).await?.is_some())
+        Ok(call_with_timeout(source.api(&self.client).get_metadata_opt(&source.name)).await?.is_some())
     }
 }
 
@@ -402,7 +402,7 @@ where
     K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {
     let this = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
-    ignore_gone(call(api.delete(name, &DeleteParams::background().preconditions(this))).await.map(drop))
+    ignore_gone(call_with_timeout(api.delete(name, &DeleteParams::background().preconditions(this))).await.map(drop))
 }
 
 #[cfg(test)]
@@ -428,7 +428,7 @@ mod tests {
     }
 
     fn label() -> Write {
-        let kind = placeable::find("", "ConfigMap").unwrap();
+        let kind = placeable::find_builtin_kind("", "ConfigMap").unwrap();
         let source = Address { kind, namespace: Some("shop".to_owned()), name: "page".to_owned(), uid: "u".to_owned() };
         Write::Label(source, TargetMark::default())
     }

@@ -15,7 +15,7 @@ use super::{Registrar, RequestOutcome};
 use crate::api::registration::gone::CLUSTER_LEFT;
 use crate::api::registration::validity;
 use crate::api::{Cluster, bootstrap_token};
-use crate::k8s::connect::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::scheduler::cluster_rbac;
 use crate::scheduler::settings::Settings;
 
@@ -29,14 +29,14 @@ impl Registrar {
         let name = csr.spec.username.as_deref().and_then(bootstrap_token::secret_of_user);
         let Some(name) = name.filter(|_| bootstrap_token::only_cluster(groups).is_some()) else { return Ok(()) };
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), bootstrap_token::NAMESPACE);
-        let Some(token) = call(secrets.get_opt(&name)).await? else { return Ok(()) };
+        let Some(token) = call_with_timeout(secrets.get_opt(&name)).await? else { return Ok(()) };
         let soon = Timestamp::now() + USED_TOKEN_TTL;
-        if bootstrap_token::expires(&token).is_some_and(|expires| expires <= soon) {
+        if bootstrap_token::token_expiry(&token).is_some_and(|expires| expires <= soon) {
             return Ok(());
         }
         let soon = Timestamp::from_second(soon.as_second()).unwrap_or(soon).to_string();
         let change = json!({ "metadata": { "uid": token.uid() }, "stringData": { bootstrap_token::EXPIRATION: soon } });
-        call(secrets.patch(&name, &PatchParams::default(), &Patch::Merge(&change))).await?;
+        call_with_timeout(secrets.patch(&name, &PatchParams::default(), &Patch::Merge(&change))).await?;
         tracing::info!(request = csr.name_any(), token = name, expires = soon, "the token for one cluster is used up");
         Ok(())
     }
@@ -49,7 +49,7 @@ impl Registrar {
         let message = format!("cluster {} may have this certificate", request.cluster);
         self.write_condition(csr, "Approved", "ClusterRegistered", &message, None).await?;
         tracing::info!(request = csr.name_any(), cluster = request.cluster.as_str(), "approved");
-        self.metrics.count("fleet_registrations_total", "Answered requests.", &[("answer", "Approved")]);
+        self.metrics.increment_counter("fleet_registrations_total", "Answered requests.", &[("answer", "Approved")]);
         Ok(RequestOutcome::Answered)
     }
 
@@ -61,7 +61,7 @@ impl Registrar {
     ) -> Result<RequestOutcome, CallError> {
         self.write_condition(csr, "Denied", denial.reason, &denial.message, denial.max_validity).await?;
         tracing::warn!(request = csr.name_any(), reason = denial.reason, detail = denial.message, "denied");
-        self.metrics.count("fleet_registrations_total", "Answered requests.", &[("answer", denial.reason)]);
+        self.metrics.increment_counter("fleet_registrations_total", "Answered requests.", &[("answer", denial.reason)]);
         if let Some(cluster) = holder {
             self.publish(cluster, EventType::Warning, denial.reason, &denial.message).await;
         }
@@ -109,7 +109,7 @@ impl Registrar {
         }
         self.write_condition(csr, "Denied", CLUSTER_LEFT, &message, None).await?;
         tracing::info!(cluster = request.cluster.as_str(), "deregistered");
-        self.metrics.count("fleet_registrations_total", "Answered requests.", &[("answer", CLUSTER_LEFT)]);
+        self.metrics.increment_counter("fleet_registrations_total", "Answered requests.", &[("answer", CLUSTER_LEFT)]);
         Ok(RequestOutcome::Answered)
     }
 
@@ -134,7 +134,7 @@ impl Registrar {
             change["metadata"]["annotations"] = json!({ validity::ANNOTATION_MAX_SECONDS: seconds.to_string() });
         }
         let (name, params) = (csr.name_any(), PatchParams::default());
-        call(self.requests.patch_subresource("approval", &name, &params, &Patch::Merge(&change))).await?;
+        call_with_timeout(self.requests.patch_subresource("approval", &name, &params, &Patch::Merge(&change))).await?;
         Ok(())
     }
 
@@ -154,7 +154,7 @@ impl Registrar {
                     Err(error) if error.is_gone() => {}
                     // Somebody else wrote it, which need not have been an answer.
                     Err(error) if error.is_conflict() => {
-                        let found = call(self.requests.get_opt(&open.name_any())).await?;
+                        let found = call_with_timeout(self.requests.get_opt(&open.name_any())).await?;
                         if found.is_some_and(|found| !is_answered(&found.0)) {
                             return Err(error);
                         }
@@ -177,12 +177,12 @@ impl Registrar {
             other => other,
         };
         let freed = json!({ "metadata": { "uid": uid, "finalizers": null } });
-        let patched = call(self.requests.patch(name, &PatchParams::default(), &Patch::Merge(&freed))).await;
+        let patched = call_with_timeout(self.requests.patch(name, &PatchParams::default(), &Patch::Merge(&freed))).await;
         gone(patched.map(drop))?;
         let this = Preconditions { uid, ..Preconditions::default() };
         let params = DeleteParams { preconditions: Some(this), ..DeleteParams::default() };
-        gone(call(self.requests.delete(name, &params)).await.map(drop))?;
-        self.metrics.count("fleet_registrations_total", "Answered requests.", &[("answer", "Deleted")]);
+        gone(call_with_timeout(self.requests.delete(name, &params)).await.map(drop))?;
+        self.metrics.increment_counter("fleet_registrations_total", "Answered requests.", &[("answer", "Deleted")]);
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use crate::api::labels::{AGENTS_GROUP, ANNOTATION_AGENT_VERSION, ANNOTATION_CLUS
 use crate::api::names::ClusterName;
 use crate::api::protocol::{ANNOTATION_REJOIN, SIGNER, USAGES, is_without_key, split_user_name, user_name};
 use crate::api::registration::{ANNOTATION_LEAVE, validity};
-use crate::api::util::text::{visible, visible_word};
+use crate::api::util::text::{visible_line, visible_word};
 
 /// Denial of a request; the agent logs reason and message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,12 +27,12 @@ pub struct Denial {
 impl Denial {
     /// Creates a denial. The message may quote a stranger's request, so control characters are escaped and it is cut.
     pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { reason, message: visible(&message.into()).into_owned(), max_validity: None }
+        Self { reason, message: visible_line(&message.into()).into_owned(), max_validity: None }
     }
 
     /// Denial of a validity beyond `max` seconds.
     fn of_validity(max: i32) -> Self {
-        Self { max_validity: Some(max), ..Self::new(validity::NOT_ALLOWED, validity::message(max)) }
+        Self { max_validity: Some(max), ..Self::new(validity::NOT_ALLOWED, validity::format_denial_message(max)) }
     }
 }
 

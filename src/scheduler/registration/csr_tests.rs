@@ -55,7 +55,7 @@ fn request(pem: Vec<u8>) -> CertificateSigningRequest {
 
 /// User name that the agent of the cluster `a` with this key asks for.
 fn user_of(key: &KeyPair) -> String {
-    let digest = crate::api::util::digest::short(&key.subject_public_key_info());
+    let digest = crate::api::util::digest::short_digest(&key.subject_public_key_info());
     format!("fleet:agent:a:0a1b2c3d:{digest}")
 }
 

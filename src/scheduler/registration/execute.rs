@@ -15,7 +15,7 @@ use super::pending::BlockedOn;
 use super::{Registrar, RequestOutcome};
 use crate::api::labels::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT, LABEL_NAME, SCHEDULER_MANAGER};
 use crate::api::{Cluster, ClusterSpec};
-use crate::k8s::connect::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::scheduler::cluster_rbac;
 use crate::scheduler::cluster_rbac::GrantError;
 use crate::scheduler::events::{NewEvent, publish};
@@ -70,7 +70,7 @@ impl Registrar {
             (Wait::Acceptance | Wait::Deletion, _) => {}
             (Wait::RateLimit { .. }, _) => {
                 self.block(csr, BlockedOn::RateLimit);
-                self.metrics.count(
+                self.metrics.increment_counter(
                     "fleet_registrations_delayed_total",
                     "Registrations held back by the rate limit.",
                     &[],
@@ -110,7 +110,7 @@ impl Registrar {
         registration: Registration,
     ) -> Result<RequestOutcome, CallError> {
         // The watch may be behind about the request as well: one that was withdrawn must not bring the cluster back.
-        if is_answered(&call(self.requests.get(&csr.name_any())).await?.0) {
+        if is_answered(&call_with_timeout(self.requests.get(&csr.name_any())).await?.0) {
             return Ok(RequestOutcome::Answered);
         }
         match self.create(request, reserved, registration).await {
@@ -165,7 +165,7 @@ impl Registrar {
             // Only a part of them was read, and what is sent would count as the whole.
             cluster.metadata.managed_fields = None;
             // With the version that was read: a second claim to the same name loses.
-            call(clusters.replace(name, &PostParams::default(), &cluster)).await?
+            call_with_timeout(clusters.replace(name, &PostParams::default(), &cluster)).await?
         } else {
             let spec = ClusterSpec {
                 name: name.to_owned(),
@@ -181,7 +181,7 @@ impl Registrar {
                 ..ObjectMeta::default()
             };
             let params = PostParams { field_manager: Some(SCHEDULER_MANAGER.to_owned()), ..PostParams::default() };
-            call(clusters.create(&params, &cluster)).await?
+            call_with_timeout(clusters.create(&params, &cluster)).await?
         };
         self.limits.record_creation();
         tracing::info!(cluster = name, id = request.id, accepted = cluster.spec.accepted, "new cluster");
@@ -207,7 +207,7 @@ impl Registrar {
             ANNOTATION_ALLOW_NEW_KEY: null,
         }}});
         let name = request.cluster.as_str();
-        let changed = call(self.clusters.patch(name, &PatchParams::default(), &Patch::Merge(&change))).await?.0;
+        let changed = call_with_timeout(self.clusters.patch(name, &PatchParams::default(), &Patch::Merge(&change))).await?.0;
         if known {
             return Ok(changed);
         }

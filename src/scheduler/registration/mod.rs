@@ -31,7 +31,7 @@ use crate::api::Cluster;
 use crate::api::labels::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT};
 use crate::api::lenient::Lenient;
 use crate::daemon::metrics::Metrics;
-use crate::k8s::connect::daemon_client::{CallError, call};
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use approve::is_answered;
 use csr::{Denial, Request, Requester};
 use decision::{Facts, Known, MAX_NEVER_REPORTED, decide};
@@ -241,7 +241,7 @@ impl Registrar {
                 }
             }
             // The request was deleted, cleaned up or withdrawn; or something else that it was about.
-            Err(e) if e.is_not_found() => match call(self.requests.get_opt(name)).await {
+            Err(e) if e.is_not_found() => match call_with_timeout(self.requests.get_opt(name)).await {
                 Ok(None) => self.queue.remove(name),
                 Ok(Some(_)) => tracing::debug!(request = name, "an object was deleted meanwhile; will retry"),
                 Err(error) => tracing::warn!(request = name, %error, "registration failed; will retry"),
@@ -263,7 +263,7 @@ impl Registrar {
         let index = self.index.clone();
         let _names = index.names.lock().await;
         // Read from the API server: the watch may be behind, and this decides who owns a name.
-        let cluster = call(self.clusters.get_opt(request.cluster.as_str())).await?.map(|read| read.0);
+        let cluster = call_with_timeout(self.clusters.get_opt(request.cluster.as_str())).await?.map(|read| read.0);
         if let Some(cluster) = &cluster {
             self.index.refresh(cluster);
         }

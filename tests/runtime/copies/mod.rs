@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use fleetctl::api::Schedule;
-use fleetctl::api::crd::condition::find;
+use fleetctl::api::crd::condition::find_condition;
 use fleetctl::api::labels::{ANNOTATION_SCHEDULE_UID, FINALIZER_AGENT_CLEANUP, LABEL_PLACED_BY};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
@@ -92,7 +92,7 @@ impl Site {
             "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Schedule",
             "metadata": { "name": name, "finalizers": [FINALIZER_AGENT_CLEANUP, "fleet-scheduler.io/test-looks"] },
             "spec": {
-                "hash": fleetctl::api::util::digest::short(text.as_bytes()), "manifest": text, "applyPolicy": policy,
+                "hash": fleetctl::api::util::digest::short_digest(text.as_bytes()), "manifest": text, "applyPolicy": policy,
                 // Of a kind that the scheduler does not watch: it cannot know that there is no such source.
                 "sourceRef": { "version": version, "kind": format!("Test{kind}"), "name": name, "uid": source, "generation": 7 },
             },
@@ -104,7 +104,7 @@ impl Site {
     /// Status, reason and message of a condition.
     async fn condition(&self, name: &str, type_: &str) -> (String, String, String) {
         let status = self.schedules().get(name).await.unwrap().status.unwrap_or_default();
-        let found = find(&status.conditions, type_);
+        let found = find_condition(&status.conditions, type_);
         found.map(|c| (c.status.clone(), c.reason.clone(), c.message.clone())).unwrap_or_default()
     }
 

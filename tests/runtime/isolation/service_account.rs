@@ -108,5 +108,5 @@ fn is_policy(object: &serde_json::Value) -> bool {
 }
 
 fn resource_of(object: &serde_json::Value) -> ApiResource {
-    placeable::find("", object["kind"].as_str().unwrap()).unwrap().resource()
+    placeable::find_builtin_kind("", object["kind"].as_str().unwrap()).unwrap().api_resource()
 }

@@ -89,7 +89,7 @@ async fn a_custom_resource_its_definition_and_roles_are_placed_once_they_are_all
     };
     let valid = async |name: &str| {
         let status = policies.get(name).await.unwrap().status.unwrap_or_default();
-        find(&status.conditions, "Valid").map(|valid| (valid.is_true(), valid.reason.clone()))
+        find_condition(&status.conditions, "Valid").map(|valid| (valid.is_true(), valid.reason.clone()))
     };
     let of_widgets = policy(json!([{"group": widgets.group, "kind": "Widget"}])).await;
     wait("the policy says so", async || valid(&of_widgets).await == Some((false, "KindNotPlaceable".to_owned()))).await;

@@ -168,7 +168,7 @@ mod exhaustive {
         wait("the liar is Ready", async || {
             thief.renew().await;
             let cluster = clusters.get(&thief.applicant.name).await.unwrap().0;
-            find(&cluster.status.unwrap_or_default().conditions, "Ready").is_some_and(Condition::is_true)
+            find_condition(&cluster.status.unwrap_or_default().conditions, "Ready").is_some_and(Condition::is_true)
         })
         .await;
         let grouped = bystander.fleet.policy(json!({

@@ -7,7 +7,7 @@ impl Fleet {
     async fn group_condition(&self, policy: &str, type_: &str) -> Option<(String, String, String)> {
         let [group] = &self.groups(policy).await[..] else { return None };
         let conditions = group.status.clone().unwrap_or_default().conditions;
-        find(&conditions, type_).map(|one| (one.status.clone(), one.reason.clone(), one.message.clone()))
+        find_condition(&conditions, type_).map(|one| (one.status.clone(), one.reason.clone(), one.message.clone()))
     }
 }
 

@@ -47,7 +47,7 @@ impl Site {
         let version = body["apiVersion"].as_str().unwrap();
         let (group, _) = version.split_once('/').unwrap_or(("", version));
         let api: Api<kube::api::DynamicObject> =
-            fleetctl::api::placeable::find(group, &kind).unwrap().api(&self.hub(), namespace.as_str());
+            fleetctl::api::placeable::find_builtin_kind(group, &kind).unwrap().objects_api(&self.hub(), namespace.as_str());
         api.create(&PostParams::default(), &serde_json::from_value(body).unwrap()).await.unwrap();
     }
 
@@ -67,7 +67,7 @@ impl Site {
     /// The reason of a copy's `Applied`.
     async fn reason(&self, kind: &str, name: &str) -> String {
         let status = self.schedule(kind, name).await.and_then(|one| one.status).unwrap_or_default();
-        find(&status.conditions, "Applied").map(|one| one.reason.clone()).unwrap_or_default()
+        find_condition(&status.conditions, "Applied").map(|one| one.reason.clone()).unwrap_or_default()
     }
 
     async fn leave(mut self, role: &str) {
@@ -89,7 +89,7 @@ impl Site {
     async fn until(&self, kind: &str, namespace: &str, name: &str, reason: &str) {
         wait(&format!("{name} is {reason}"), async || {
             let status = self.schedule(kind, name).await.and_then(|one| one.status).unwrap_or_default();
-            find(&status.conditions, "Applied")
+            find_condition(&status.conditions, "Applied")
                 .is_some_and(|one| one.reason == reason || one.message.starts_with(reason))
         })
         .await;

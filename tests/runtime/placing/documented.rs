@@ -49,7 +49,7 @@ async fn the_policies_of_the_documentation_are_valid() {
         assert!(answer.status.success() && said.is_empty(), "{said}\n{text}");
         wait(&format!("policy {name} is valid"), async || {
             let status = policies.get(&name).await.unwrap().status.unwrap_or_default();
-            find(&status.conditions, "Valid").is_some_and(Condition::is_true)
+            find_condition(&status.conditions, "Valid").is_some_and(Condition::is_true)
         })
         .await;
         // No field of it is one that the definition does not know.

@@ -28,7 +28,7 @@ mod exhaustive {
     async fn a_thousand_objects_patched_twenty_times_a_second_delay_nobody_else() {
         let mut fleet = Fleet::new().await;
         let member = fleet.join(4).await;
-        let client = daemon_client::client(&fleet.stage.hub.kubeconfig).await.unwrap();
+        let client = daemon_client::build_daemon_client(&fleet.stage.hub.kubeconfig).await.unwrap();
         let flood = fresh("flood");
         let namespaces: Api<Namespace> = Api::all(client.clone());
         let body = json!({"metadata": {"name": flood}});

@@ -105,7 +105,7 @@ async fn placements_are_timed_from_the_object_to_its_copy() {
     agent.ready(Duration::from_secs(60)).await;
     scene.until_ready().await;
     // The clients of the other tests are slowed down by none of this.
-    let client = async |kubeconfig: &Path| daemon_client::client(kubeconfig).await.unwrap();
+    let client = async |kubeconfig: &Path| daemon_client::build_daemon_client(kubeconfig).await.unwrap();
     let (hub, member) = (client(&scene.stage.hub.kubeconfig).await, client(&scene.member.kubeconfig).await);
     let (place, policy) = (fresh("measured"), fresh("policy"));
     let namespaces: Api<Namespace> = Api::all(hub.clone());
@@ -177,7 +177,7 @@ async fn placements_are_timed_from_the_object_to_its_copy() {
             group
                 .status
                 .as_ref()
-                .is_some_and(|status| find(&status.conditions, "Available").is_some_and(Condition::is_true))
+                .is_some_and(|status| find_condition(&status.conditions, "Available").is_some_and(Condition::is_true))
         };
         mine.filter(is_available).count() == COLD + STEADY
     })

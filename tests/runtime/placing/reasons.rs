@@ -45,7 +45,7 @@ impl Crowd<'_> {
         self.label(&name, json!({"team": self.fleet.namespace, "rank": "first"})).await;
         wait(&format!("{name} is Ready"), async || {
             let status = self.clusters.get(&name).await.unwrap().status.unwrap_or_default();
-            find(&status.conditions, "Ready").is_some_and(Condition::is_true)
+            find_condition(&status.conditions, "Ready").is_some_and(Condition::is_true)
         })
         .await;
         self.names.insert(reason, name.clone());
@@ -128,7 +128,7 @@ async fn every_reason_is_in_status_event_and_why() {
         missing(&|code| rejected.keys().any(|reason| reason.split(' ').next() == Some(code)))
     })
     .await;
-    let said = find(&status.conditions, "Scheduled").unwrap();
+    let said = find_condition(&status.conditions, "Scheduled").unwrap();
     assert_eq!((said.status.as_str(), said.reason.as_str()), ("False", "NoFit"));
     assert_eq!(missing(&|code| said.message.contains(code)), [""; 0], "{}", said.message);
 

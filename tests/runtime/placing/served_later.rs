@@ -67,7 +67,7 @@ mod exhaustive {
         let of_policies: Api<SchedulePolicy> = Api::all(fleet.client());
         let is_valid = async || {
             let status = of_policies.get(&of_widgets).await.unwrap().status.unwrap_or_default();
-            find(&status.conditions, "Valid").map(Condition::is_true)
+            find_condition(&status.conditions, "Valid").map(Condition::is_true)
         };
         wait("all are placed", async || {
             let (schedules, _, labels) = snapshot(&fleet, &names).await;

@@ -119,7 +119,7 @@ impl Whole {
         let is_applied = |schedule: &Schedule| {
             let status = schedule.status.clone().unwrap_or_default();
             status.observed_hash.as_ref() == Some(&schedule.spec.hash)
-                && find(&status.conditions, "Applied").is_some_and(Condition::is_true)
+                && find_condition(&status.conditions, "Applied").is_some_and(Condition::is_true)
         };
         let step = |source: &ConfigMap| {
             let name = source.name_any();
@@ -139,7 +139,7 @@ impl Whole {
             } else if source.labels().get(LABEL_TARGET_CLUSTER) != Some(&self.scene.name) {
                 Some("no label")
             } else if !status.is_some_and(|status| {
-                find(&status.conditions, "Available").is_some_and(Condition::is_true) && status.scheduled
+                find_condition(&status.conditions, "Available").is_some_and(Condition::is_true) && status.scheduled
             }) {
                 Some("its group does not say so")
             } else {

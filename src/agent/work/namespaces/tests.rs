@@ -32,7 +32,7 @@ fn target(kind: &'static Placeable, namespace: &str, name: &str) -> Target {
 }
 
 fn of(group: &str, kind: &str, namespace: &str) -> Target {
-    target(placeable::find(group, kind).unwrap(), namespace, "x")
+    target(placeable::find_builtin_kind(group, kind).unwrap(), namespace, "x")
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn nothing_is_placed_into_a_protected_namespace() {
         ["kube-system", "kube-public", "fleet-agent", "cert-manager", "cattle-system", "prod-cp", "helm-cp", "by-hand"]
     {
         assert_eq!(refused(&of("", "ConfigMap", place)), Some(applied::REFUSED), "{place}");
-        let itself = target(placeable::find("", "Namespace").unwrap(), "", place);
+        let itself = target(placeable::find_builtin_kind("", "Namespace").unwrap(), "", place);
         assert_eq!(refused(&itself), Some(applied::REFUSED), "{place}");
     }
     for place in ["shop", "trucks", "others", "old", "new", "default", "cattle", "kube"] {
@@ -114,7 +114,7 @@ fn where_they_are_denied_nothing_goes_into_existing_namespaces_that_were_not_ado
     let refused = |target: &Target, adopt| {
         namespaces.objection(target, Some(NamespaceSource::of("{}", adopt))).map(|problem| problem.reason)
     };
-    let itself = target(placeable::find("", "Namespace").unwrap(), "", "old");
+    let itself = target(placeable::find_builtin_kind("", "Namespace").unwrap(), "", "old");
     assert_eq!(refused(&itself, false), Some(applied::NAMESPACE_NOT_OWNED));
     assert_eq!(refused(&itself, true), None, "it is adopted, and what lies in it follows");
     for (place, expected) in [("old", true), ("others", true), ("shop", false), ("new", false)] {

@@ -11,55 +11,55 @@ use crate::check::{Check, CheckResult, access, autopilot};
 
 /// The preflight checks of a control plane install, in the order in which they are shown.
 pub const CHECKS: [Check<HostingFacts>; 18] = [
-    Check::required("kubernetes-version", "Kubernetes version", "cluster", &[], version),
-    Check::required("autopilot", "managed mode", "cluster", &[], mode).after(&[read::NODES]),
-    Check::required("clock", "clock", "cluster", &[], clock).after(&[read::CLOCK]),
-    Check::required("nodes", "nodes", "cluster", &[], nodes).after(&[read::NODES]),
-    Check::required("architecture", "architecture of the nodes", "cluster", &["nodes"], architecture)
-        .after(&[read::NODES]),
-    Check::required("access", "rights", "namespace", &[], rights).after(&[read::RIGHTS]),
-    Check::required("namespace", "namespace", "namespace", &[], namespace).after(&[read::NAMESPACE]),
-    Check::required("pod-security", "Pod Security", "namespace", &["namespace"], pod_security)
-        .after(&[read::NAMESPACE]),
-    Check::advised("secret-readers", "readers of Secrets", "namespace", &["namespace"], readers)
-        .after(&[read::NAMESPACE]),
-    Check::required("existing", "existing installation", "namespace", &["namespace"], existing)
-        .after(&[read::NAMESPACE]),
-    Check::required("leftovers", "data of an earlier installation", "namespace", &["namespace"], leftovers)
-        .after(&[read::NAMESPACE]),
-    Check::required("names", "names of the objects", "namespace", &["namespace", "existing"], names)
-        .after(&[read::NAMES]),
-    Check::required("values", "values of the last install", "namespace", &["names"], forgotten).after(&[read::NAMES]),
-    Check::required("quota", "quota", "namespace", &["namespace"], quota).after(&[
+    Check::new_required("kubernetes-version", "Kubernetes version", "cluster", &[], check_kubernetes_version),
+    Check::new_required("autopilot", "managed mode", "cluster", &[], check_autopilot).after_reads(&[read::NODES]),
+    Check::new_required("clock", "clock", "cluster", &[], check_clock).after_reads(&[read::CLOCK]),
+    Check::new_required("nodes", "nodes", "cluster", &[], check_nodes).after_reads(&[read::NODES]),
+    Check::new_required("architecture", "architecture of the nodes", "cluster", &["nodes"], check_architecture)
+        .after_reads(&[read::NODES]),
+    Check::new_required("access", "rights", "namespace", &[], check_access).after_reads(&[read::RIGHTS]),
+    Check::new_required("namespace", "namespace", "namespace", &[], check_namespace).after_reads(&[read::NAMESPACE]),
+    Check::new_required("pod-security", "Pod Security", "namespace", &["namespace"], pod_security)
+        .after_reads(&[read::NAMESPACE]),
+    Check::new_advisory("secret-readers", "readers of Secrets", "namespace", &["namespace"], check_secret_readers)
+        .after_reads(&[read::NAMESPACE]),
+    Check::new_required("existing", "existing installation", "namespace", &["namespace"], check_existing_install)
+        .after_reads(&[read::NAMESPACE]),
+    Check::new_required("leftovers", "data of an earlier installation", "namespace", &["namespace"], check_orphaned_data)
+        .after_reads(&[read::NAMESPACE]),
+    Check::new_required("names", "names of the objects", "namespace", &["namespace", "existing"], check_object_names)
+        .after_reads(&[read::NAMES]),
+    Check::new_required("values", "values of the last install", "namespace", &["names"], check_forgotten_values).after_reads(&[read::NAMES]),
+    Check::new_required("quota", "quota", "namespace", &["namespace"], check_quota).after_reads(&[
         read::NAMESPACE,
         read::CLASSES,
         read::NAMES,
     ]),
-    Check::required("storage", "storage", "storage", &[], storage).after(&[read::CLASSES, read::NAMESPACE]),
-    Check::required("node-port", "node port", "exposure", &[], node_port).after(&[read::SERVICES]),
-    Check::advised("load-balancer", "load balancer", "exposure", &["nodes"], load_balancer).after(&[read::NODES]),
-    Check::advised("network-policies", "network policies", "exposure", &["nodes"], network_policies)
-        .after(&[read::NODES]),
+    Check::new_required("storage", "storage", "storage", &[], check_storage).after_reads(&[read::CLASSES, read::NAMESPACE]),
+    Check::new_required("node-port", "node port", "exposure", &[], node_port).after_reads(&[read::SERVICES]),
+    Check::new_advisory("load-balancer", "load balancer", "exposure", &["nodes"], load_balancer).after_reads(&[read::NODES]),
+    Check::new_advisory("network-policies", "network policies", "exposure", &["nodes"], network_policies)
+        .after_reads(&[read::NODES]),
 ];
 
-fn version(facts: &HostingFacts) -> CheckResult {
-    facts.wanted.support.judge(&facts.git_version)
+fn check_kubernetes_version(facts: &HostingFacts) -> CheckResult {
+    facts.wanted.support.evaluate_version(&facts.git_version)
 }
 
-fn mode(facts: &HostingFacts) -> CheckResult {
-    autopilot::judge(&facts.autopilot_evidence)
+fn check_autopilot(facts: &HostingFacts) -> CheckResult {
+    autopilot::evaluate_autopilot(&facts.autopilot_evidence)
 }
 
-fn rights(facts: &HostingFacts) -> CheckResult {
+fn check_access(facts: &HostingFacts) -> CheckResult {
     let Wanted { name, support, .. } = &facts.wanted;
-    let source = Command::here(Action::ShowRbac(Subject::ControlPlane(name.clone())));
-    access::judge(&facts.forbidden, facts.wanted.writes.len(), source.with(Flag::Version(support.line.clone())))
+    let source = Command::at_run_place(Action::ShowRbac(Subject::ControlPlane(name.clone())));
+    access::evaluate_access(&facts.forbidden, facts.wanted.writes.len(), source.with_flag(Flag::Version(support.line.clone())))
 }
 
-fn forgotten(facts: &HostingFacts) -> CheckResult {
+fn check_forgotten_values(facts: &HostingFacts) -> CheckResult {
     match &facts.forgotten[..] {
         [] => CheckResult::Passed("none would be reset".to_owned()),
-        forgotten => CheckResult::failed(
+        forgotten => CheckResult::new_failure(
             format!("not given now, and would be reset: {}", forgotten.join("; ")),
             Remedy::default()
                 .flag(Flag::ReuseValues)
@@ -70,16 +70,16 @@ fn forgotten(facts: &HostingFacts) -> CheckResult {
     }
 }
 
-fn namespace(facts: &HostingFacts) -> CheckResult {
+fn check_namespace(facts: &HostingFacts) -> CheckResult {
     let name = &facts.wanted.namespace;
     if let Some(error) = facts.unread.get(read::NAMESPACE) {
-        return CheckResult::warned(
+        return CheckResult::new_warning(
             format!("namespace {name} could not be read: {error}"),
             "allow `get` on namespaces",
         );
     }
     match &facts.namespace {
-        NamespaceFacts { terminating: true, .. } => CheckResult::failed(
+        NamespaceFacts { terminating: true, .. } => CheckResult::new_failure(
             format!("namespace {name} is being deleted"),
             Remedy::new(format!("wait for it to go (`kubectl get namespace {name}`), or choose another with "))
                 .flag(Flag::Namespace(None)),
@@ -89,14 +89,14 @@ fn namespace(facts: &HostingFacts) -> CheckResult {
     }
 }
 
-fn readers(facts: &HostingFacts) -> CheckResult {
-    facts.namespace.readers.judge(&facts.wanted.namespace)
+fn check_secret_readers(facts: &HostingFacts) -> CheckResult {
+    facts.namespace.readers.evaluate_readers(&facts.wanted.namespace)
 }
 
-fn existing(facts: &HostingFacts) -> CheckResult {
+fn check_existing_install(facts: &HostingFacts) -> CheckResult {
     let wanted = &facts.wanted;
     match facts.namespace.control_planes.iter().find(|other| **other != wanted.name) {
-        Some(other) => CheckResult::failed(
+        Some(other) => CheckResult::new_failure(
             format!("namespace {} already holds control plane `{other}`", wanted.namespace),
             Remedy::new("choose another namespace with ")
                 .flag(Flag::Namespace(None))
@@ -107,15 +107,15 @@ fn existing(facts: &HostingFacts) -> CheckResult {
     }
 }
 
-fn nodes(facts: &HostingFacts) -> CheckResult {
+fn check_nodes(facts: &HostingFacts) -> CheckResult {
     if let Some(error) = facts.unread.get(read::NODES) {
-        return CheckResult::warned(format!("nodes could not be listed: {error}"), "allow `list` on nodes");
+        return CheckResult::new_warning(format!("nodes could not be listed: {error}"), "allow `list` on nodes");
     }
     let usable = facts.nodes.iter().filter(|node| node.usable).count();
     if usable > 0 {
         return CheckResult::Passed(format!("{usable} ready"));
     }
-    CheckResult::failed(
+    CheckResult::new_failure(
         match facts.nodes.len() {
             1 => "the only node is not ready, or is cordoned".to_owned(),
             count => format!("none of the {count} nodes is ready and schedulable"),
@@ -134,9 +134,9 @@ const CLOCK_ALLOWANCE: i64 = 5 * 60;
 /// Seconds by which equal clocks can seem to differ, for the resolution of the `Date` header and a slow answer.
 const CLOCK_NOISE: i64 = 5;
 
-fn clock(facts: &HostingFacts) -> CheckResult {
+fn check_clock(facts: &HostingFacts) -> CheckResult {
     let Some(ahead) = facts.clock_ahead else {
-        return CheckResult::warned(
+        return CheckResult::new_warning(
             "the API server sent no time",
             "see that the clocks of this machine and of the cluster agree",
         );
@@ -146,12 +146,12 @@ fn clock(facts: &HostingFacts) -> CheckResult {
     let remedy = "set both clocks, for example by NTP: certificates made here would not be valid there";
     match ahead.abs() {
         0..=CLOCK_NOISE => CheckResult::Passed("agrees with this machine's".to_owned()),
-        _ if ahead < -CLOCK_ALLOWANCE + CLOCK_NOISE => CheckResult::failed(what, remedy),
-        _ => CheckResult::warned(what, "set both clocks, for example by NTP"),
+        _ if ahead < -CLOCK_ALLOWANCE + CLOCK_NOISE => CheckResult::new_failure(what, remedy),
+        _ => CheckResult::new_warning(what, "set both clocks, for example by NTP"),
     }
 }
 
-fn architecture(facts: &HostingFacts) -> CheckResult {
+fn check_architecture(facts: &HostingFacts) -> CheckResult {
     let known = &facts.wanted.architectures;
     let usable = || facts.nodes.iter().filter(|node| node.usable && !node.architecture.is_empty());
     let (good, bad): (Vec<_>, Vec<_>) = usable().partition(|node| known.contains(&node.architecture));
@@ -161,14 +161,14 @@ fn architecture(facts: &HostingFacts) -> CheckResult {
             let seen: std::collections::BTreeSet<_> = good.iter().map(|node| node.architecture.as_str()).collect();
             CheckResult::Passed(seen.into_iter().collect::<Vec<_>>().join(", "))
         }
-        (true, false) => CheckResult::failed(
+        (true, false) => CheckResult::new_failure(
             format!("there are images for {} only; the nodes are {}", known.join(" and "), others.join(", ")),
             format!("add a node of architecture {}", known.join(" or ")),
         ),
-        (false, false) => CheckResult::warned(
+        (false, false) => CheckResult::new_warning(
             format!("there are no images for the nodes {}", others.join(", ")),
             Remedy::new("keep the components away from them: ")
-                .flag(Flag::set(r"nodeSelector.kubernetes\.io/arch", "amd64")),
+                .flag(Flag::set_value(r"nodeSelector.kubernetes\.io/arch", "amd64")),
         ),
     }
 }
@@ -179,24 +179,24 @@ fn pod_security(facts: &HostingFacts) -> CheckResult {
         Some(level @ ("privileged" | "baseline" | "restricted")) => {
             CheckResult::Passed(format!("`{level}` is enforced; all pods meet `restricted`"))
         }
-        Some(other) => CheckResult::warned(
+        Some(other) => CheckResult::new_warning(
             format!("namespace {} enforces the unknown level `{other}`", facts.wanted.namespace),
             "label it `pod-security.kubernetes.io/enforce: restricted`",
         ),
     }
 }
 
-fn leftovers(facts: &HostingFacts) -> CheckResult {
+fn check_orphaned_data(facts: &HostingFacts) -> CheckResult {
     let wanted = &facts.wanted;
     let other = facts.namespace.data_of.iter().find(|(_, owner)| **owner != wanted.name);
     match other {
-        Some((claim, owner)) => CheckResult::failed(
+        Some((claim, owner)) => CheckResult::new_failure(
             format!(
                 "PersistentVolumeClaim {claim} in namespace {} holds the data of control plane `{owner}`; `{}` would start on it",
                 wanted.namespace, wanted.name
             ),
             Remedy::new(format!("install `{owner}` to go on with it, delete it with "))
-                .command(Command::here(Action::Uninstall(Subject::ControlPlane(owner.clone()))).with(Flag::DeleteData))
+                .command(Command::at_run_place(Action::Uninstall(Subject::ControlPlane(owner.clone()))).with_flag(Flag::DeleteData))
                 .text(", or choose another namespace with ")
                 .flag(Flag::Namespace(None)),
         ),
@@ -208,9 +208,9 @@ fn leftovers(facts: &HostingFacts) -> CheckResult {
     }
 }
 
-fn names(facts: &HostingFacts) -> CheckResult {
+fn check_object_names(facts: &HostingFacts) -> CheckResult {
     if let Some(error) = facts.unread.get(read::NAMES) {
-        return CheckResult::warned(
+        return CheckResult::new_warning(
             format!("could not be looked for: {error}"),
             "mend what is said of it, then check again",
         );
@@ -219,7 +219,7 @@ fn names(facts: &HostingFacts) -> CheckResult {
         return CheckResult::Passed("none is taken".to_owned());
     }
     let shown = facts.collisions.iter().map(|taken| format!("{} ({})", taken.object, taken.owner));
-    CheckResult::failed(
+    CheckResult::new_failure(
         format!("these exist and are not ours: {}", shown.collect::<Vec<_>>().join(", ")),
         if facts.collisions.iter().any(|taken| taken.installed) {
             Remedy::new("choose another name, or another namespace with ")
@@ -234,22 +234,22 @@ fn names(facts: &HostingFacts) -> CheckResult {
     )
 }
 
-fn quota(facts: &HostingFacts) -> CheckResult {
+fn check_quota(facts: &HostingFacts) -> CheckResult {
     let (namespace, wanted) = (&facts.namespace, &facts.wanted);
     if facts.unread.contains_key(read::NAMES) && namespace.control_planes.contains(&wanted.name) {
         return CheckResult::Passed(format!("{} is counted in it already", wanted.name));
     }
     let place = Place { namespace: &wanted.namespace, claims: &namespace.claims, default_class: facts.default_class() };
-    namespace.allowance.judge(&wanted.taken, place)
+    namespace.allowance.evaluate_install(&wanted.taken, place)
 }
 
-fn storage(facts: &HostingFacts) -> CheckResult {
+fn check_storage(facts: &HostingFacts) -> CheckResult {
     let wanted = &facts.wanted;
     if !wanted.claims.is_empty() && wanted.claims.iter().all(|claim| facts.namespace.bound_claims.contains(claim)) {
         return CheckResult::Passed(format!("{} is bound already", wanted.claims.join(", ")));
     }
     if let Some(error) = facts.unread.get(read::CLASSES) {
-        return CheckResult::warned(
+        return CheckResult::new_warning(
             format!("StorageClasses could not be listed: {error}"),
             "allow `list` on storageclasses",
         );
@@ -257,24 +257,24 @@ fn storage(facts: &HostingFacts) -> CheckResult {
     let names = || facts.classes.iter().map(|class| class.name.as_str()).collect::<Vec<_>>().join(", ");
     let defaults: Vec<&str> = facts.default_classes().map(|class| class.name.as_str()).collect();
     if wanted.storage_class.is_none() && defaults.len() > 1 && refuses_two_defaults(&facts.git_version) {
-        return CheckResult::failed(
+        return CheckResult::new_failure(
             format!(
                 "{} StorageClasses are the default one ({}), and Kubernetes before 1.26 makes no volume then",
                 defaults.len(),
                 defaults.join(", ")
             ),
             Remedy::new(format!("take the annotation `{}` from all but one, or choose one with ", DEFAULT_CLASS[0]))
-                .flag(Flag::set(STORAGE_CLASS, "NAME")),
+                .flag(Flag::set_value(STORAGE_CLASS, "NAME")),
         );
     }
-    match (facts.class(), &wanted.storage_class) {
-        (Some(class), _) if class.provisioner == "kubernetes.io/no-provisioner" => CheckResult::warned(
+    match (facts.storage_class(), &wanted.storage_class) {
+        (Some(class), _) if class.provisioner == "kubernetes.io/no-provisioner" => CheckResult::new_warning(
             format!("StorageClass {} makes no volumes by itself", class.name),
             Remedy::new("have a PersistentVolume ready for etcd, or choose another class with ")
-                .flag(Flag::set(STORAGE_CLASS, "NAME")),
+                .flag(Flag::set_value(STORAGE_CLASS, "NAME")),
         ),
         (Some(class), _) => CheckResult::Passed(format!("StorageClass {} ({})", class.name, class.provisioner)),
-        (None, Some(name)) => CheckResult::failed(
+        (None, Some(name)) => CheckResult::new_failure(
             format!("there is no StorageClass `{name}`; etcd's volume could not be made"),
             if facts.classes.is_empty() {
                 "install a storage provisioner; the cluster has no StorageClass at all".to_owned()
@@ -282,17 +282,17 @@ fn storage(facts: &HostingFacts) -> CheckResult {
                 format!("choose one of: {}", names())
             },
         ),
-        (None, None) if facts.classes.is_empty() => CheckResult::failed(
+        (None, None) if facts.classes.is_empty() => CheckResult::new_failure(
             "the cluster has no StorageClass; etcd's volume could not be made",
             "configure a storage provisioner with a default StorageClass, then install again",
         ),
-        (None, None) => CheckResult::failed(
+        (None, None) => CheckResult::new_failure(
             format!("no StorageClass is the default one (there are: {}); etcd's volume could not be made", names()),
             Remedy::new(format!(
                 "make one the default (annotation `{}: \"true\"`), or choose one with ",
                 DEFAULT_CLASS[0]
             ))
-            .flag(Flag::set(STORAGE_CLASS, "NAME")),
+            .flag(Flag::set_value(STORAGE_CLASS, "NAME")),
         ),
     }
 }
@@ -312,33 +312,33 @@ fn node_port(facts: &HostingFacts) -> CheckResult {
         (None, _) => {}
         (Some(port), None) => return CheckResult::Passed(format!("{port}, as before")),
         (Some(port), Some(holder)) => {
-            return CheckResult::failed(
+            return CheckResult::new_failure(
                 format!(
                     "node port {port}, which agents and kubeconfigs of {} call, is held by Service {holder}",
                     facts.wanted.name
                 ),
                 Remedy::new("give that Service another, or choose another here with ")
-                    .flag(Flag::set(NODE_PORT, "PORT"))
+                    .flag(Flag::set_value(NODE_PORT, "PORT"))
                     .text("; whoever calls the old one needs the new one then"),
             );
         }
     }
     match (facts.wanted.node_port, holder) {
         (None, _) => CheckResult::Passed("chosen by the cluster".to_owned()),
-        (Some(port), None) if !USUAL_NODE_PORTS.contains(&port) => CheckResult::warned(
+        (Some(port), None) if !USUAL_NODE_PORTS.contains(&port) => CheckResult::new_warning(
             format!(
                 "node port {port} is outside of the usual {} to {}",
                 USUAL_NODE_PORTS.start(),
                 USUAL_NODE_PORTS.end()
             ),
             Remedy::new("choose one of these with ")
-                .flag(Flag::set(NODE_PORT, "PORT"))
+                .flag(Flag::set_value(NODE_PORT, "PORT"))
                 .text(", unless the API server of this cluster was given another range of node ports"),
         ),
         (Some(port), None) => CheckResult::Passed(format!("{port} is free")),
-        (Some(port), Some(holder)) => CheckResult::failed(
+        (Some(port), Some(holder)) => CheckResult::new_failure(
             format!("node port {port} is held by Service {holder}"),
-            Remedy::new("choose another with ").flag(Flag::set(NODE_PORT, "PORT")).text(", or leave it to the cluster"),
+            Remedy::new("choose another with ").flag(Flag::set_value(NODE_PORT, "PORT")).text(", or leave it to the cluster"),
         ),
     }
 }
@@ -352,7 +352,7 @@ fn network_policies(facts: &HostingFacts) -> CheckResult {
     if first.is_empty() {
         return CheckResult::Passed("no network is known here that ignores them".to_owned());
     }
-    CheckResult::warned(
+    CheckResult::new_warning(
         format!("flannel makes the network of node {first}, and enforces no network policies by itself"),
         "where nothing else enforces them, every pod of the cluster reaches the ports of etcd and of the components; \
          install a network that does, or its part for policies",
@@ -366,9 +366,9 @@ fn load_balancer(facts: &HostingFacts) -> CheckResult {
     if facts.nodes.iter().any(|node| is_cloud(&node.provider_id)) {
         return CheckResult::Passed("the nodes belong to a cloud that makes load balancers".to_owned());
     }
-    CheckResult::warned(
+    CheckResult::new_warning(
         "no node names a cloud (`spec.providerID`), so nothing may answer a Service of type LoadBalancer",
-        Remedy::new("if no load balancer is installed, use ").flag(Flag::set("exposure.type", "NodePort")),
+        Remedy::new("if no load balancer is installed, use ").flag(Flag::set_value("exposure.type", "NodePort")),
     )
 }
 

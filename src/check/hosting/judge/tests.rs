@@ -11,7 +11,7 @@ use crate::check::quota::needs::{ContainerNeeds, Needs, PodNeeds};
 use crate::check::quota::quotas::{QuotaFacts, ResourceFacts, ScopeFacts};
 use crate::check::secret_readers::SecretReader;
 use crate::check::support::Support;
-use crate::check::{CheckResult, Judged, only_failure, run, unfit};
+use crate::check::{CheckResult, Judged, only_failure, run_checks, evaluate_failing_check};
 
 fn fit() -> HostingFacts {
     HostingFacts {
@@ -113,7 +113,7 @@ fn unfit_facts() -> Vec<(&'static str, HostingFacts)> {
 }
 
 pub(in crate::check) fn examples() -> Vec<Judged> {
-    unfit_facts().into_iter().map(|(id, facts)| unfit(&CHECKS, id, &facts)).collect()
+    unfit_facts().into_iter().map(|(id, facts)| evaluate_failing_check(&CHECKS, id, &facts)).collect()
 }
 
 /// The facts as they are while these reads have not ended.
@@ -165,7 +165,7 @@ fn no_check_looks_at_what_it_does_not_wait_for() {
 
 #[test]
 fn a_fit_cluster_passes_every_check() {
-    let report = run(&CHECKS, &fit(), &[]);
+    let report = run_checks(&CHECKS, &fit(), &[]);
     assert!(report.judged.iter().all(|j| matches!(j.result, CheckResult::Passed(_))), "{report:?}");
 }
 
@@ -179,7 +179,7 @@ fn a_version_outside_the_row_names_row_server_and_the_flag_that_works() {
     assert!(what.contains("v0.6 supports Kubernetes v1.24, v1.25") && what.contains("v1.31.4-gke.1"), "{what}");
     assert_eq!(remedy.lone_flags()[0], &Flag::Version("v1.2".to_owned()));
     facts.wanted.support.unavailable = std::mem::take(&mut facts.wanted.support.alternatives);
-    assert!(failure(&facts).2.words().contains("does not carry its chart yet"));
+    assert!(failure(&facts).2.joined_text().contains("does not carry its chart yet"));
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn storage_is_refused_without_a_class_unless_the_claims_are_bound_already() {
     facts.classes.clear();
     assert_eq!(failure(&facts).0, "storage");
     facts.namespace.bound_claims = vec!["data-etcd-0".to_owned()];
-    assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
+    assert_eq!(run_checks(&CHECKS, &facts, &[]).failures().count(), 0);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn another_control_plane_in_the_namespace_is_refused_and_the_same_one_is_not() {
     let mut facts = fit();
     facts.namespace.exists = true;
     facts.namespace.control_planes = vec!["demo".to_owned()];
-    assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
+    assert_eq!(run_checks(&CHECKS, &facts, &[]).failures().count(), 0);
     facts.namespace.control_planes = vec!["other".to_owned()];
     assert_eq!(failure(&facts).0, "existing");
     facts.namespace.terminating = true;
@@ -227,7 +227,7 @@ fn a_node_port_outside_of_the_usual_range_is_doubted() {
     let mut facts = fit();
     for (port, warnings) in [(80, 1), (29_999, 1), (30_000, 0), (32_767, 0), (32_768, 1)] {
         facts.wanted.node_port = Some(port);
-        let report = run(&CHECKS, &facts, &[]);
+        let report = run_checks(&CHECKS, &facts, &[]);
         assert_eq!((report.failures().count(), report.warnings().count()), (0, warnings), "{port}");
     }
 }
@@ -238,7 +238,7 @@ fn the_node_port_of_an_earlier_install_is_refused_only_while_another_service_hol
     // The cluster gave it, whatever its range is.
     for port in [20_001, 31_234] {
         facts.former_node_port = Some(port);
-        let report = run(&CHECKS, &facts, &[]);
+        let report = run_checks(&CHECKS, &facts, &[]);
         assert_eq!((report.failures().count(), report.warnings().count()), (0, 0), "{port}");
     }
     facts.node_port_holders = vec!["web/front".to_owned()];
@@ -248,8 +248,8 @@ fn the_node_port_of_an_earlier_install_is_refused_only_while_another_service_hol
         what.contains("31234") && what.contains("agents and kubeconfigs of demo") && what.contains("web/front"),
         "{what}"
     );
-    assert_eq!(remedy.lone_flags(), [&Flag::set("exposure.nodePort", "PORT")]);
-    assert!(!remedy.words().contains("leave it to the cluster"), "{remedy:?}");
+    assert_eq!(remedy.lone_flags(), [&Flag::set_value("exposure.nodePort", "PORT")]);
+    assert!(!remedy.joined_text().contains("leave it to the cluster"), "{remedy:?}");
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn a_clock_so_far_behind_that_new_certificates_are_not_yet_valid_is_refused() {
     let mut facts = fit();
     for (ahead, failures, warnings) in [(0, 0, 0), (4, 0, 0), (60, 0, 1), (-60, 0, 1), (-300, 1, 0), (4000, 0, 1)] {
         facts.clock_ahead = Some(ahead);
-        let report = run(&CHECKS, &facts, &[]);
+        let report = run_checks(&CHECKS, &facts, &[]);
         assert_eq!((report.failures().count(), report.warnings().count()), (failures, warnings), "{ahead}");
     }
     facts.clock_ahead = Some(-400);
@@ -277,7 +277,7 @@ fn nodes_without_an_image_are_refused_when_they_are_all_and_named_when_some() {
     assert_eq!(failure(&facts).0, "architecture");
     let good = NodeFacts { architecture: "arm64".to_owned(), ..facts.nodes[0].clone() };
     facts.nodes.push(good);
-    assert_eq!(run(&CHECKS, &facts, &[]).warnings().count(), 1);
+    assert_eq!(run_checks(&CHECKS, &facts, &[]).warnings().count(), 1);
 }
 
 #[test]
@@ -286,10 +286,10 @@ fn the_data_of_another_control_plane_is_never_started_on() {
     facts.namespace.data_of.insert("data-etcd-0".to_owned(), "other".to_owned());
     assert_eq!(failure(&facts).0, "leftovers");
     let other = Subject::ControlPlane("other".to_owned());
-    let command = Command::here(Action::Uninstall(other)).with(Flag::DeleteData);
+    let command = Command::at_run_place(Action::Uninstall(other)).with_flag(Flag::DeleteData);
     assert_eq!(failure(&facts).2.commands(), [&command]);
     facts.namespace.data_of.insert("data-etcd-0".to_owned(), "demo".to_owned());
-    assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
+    assert_eq!(run_checks(&CHECKS, &facts, &[]).failures().count(), 0);
 }
 
 #[test]
@@ -325,7 +325,7 @@ fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
     };
     facts.wanted.taken.needs = Needs { pods: vec![pods.clone()], ..Needs::default() };
     facts.namespace.allowance.quotas = vec![quota("pods", 5000, 1000), quota("gold", 0, 0)];
-    assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
+    assert_eq!(run_checks(&CHECKS, &facts, &[]).failures().count(), 0);
     facts.namespace.allowance.quotas = vec![quota("pods", 5000, 2000)];
     assert!(failure(&facts).1.contains("leaves 3 of pods, and 4 is needed"), "{}", failure(&facts).1);
     facts.namespace.allowance.quotas = vec![quota("requests.memory", 1_048_576_000, 0)];
@@ -334,7 +334,7 @@ fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
     assert!(failure(&facts).1.contains("every container states limits.cpu"));
     // What a LimitRange does or may do about it, and a quota that may be about other pods.
     let warned = |facts: &HostingFacts| {
-        let report = run(&CHECKS, facts, &[]);
+        let report = run_checks(&CHECKS, facts, &[]);
         assert_eq!(report.failures().count(), 0, "{report:?}");
         report.warnings().map(|(_, problem)| problem.what.clone()).collect::<String>()
     };
@@ -413,7 +413,7 @@ fn of_several_default_classes_the_one_counts_that_this_api_server_takes() {
         ("v1.25.4", Err("3 StorageClasses are the default one (old, b, a)")),
     ] {
         facts.git_version = version.to_owned();
-        match (storage(&facts), expected) {
+        match (check_storage(&facts), expected) {
             (CheckResult::Passed(text), Ok(start)) => assert!(text.starts_with(start), "{text}"),
             (CheckResult::Failed(problem), Err(start)) => assert!(problem.what.starts_with(start), "{problem:?}"),
             (result, _) => panic!("{version}: {result:?}"),
@@ -421,5 +421,5 @@ fn of_several_default_classes_the_one_counts_that_this_api_server_takes() {
     }
     // One that is named needs no default.
     facts.wanted.storage_class = Some("old".to_owned());
-    assert!(matches!(storage(&facts), CheckResult::Passed(_)));
+    assert!(matches!(check_storage(&facts), CheckResult::Passed(_)));
 }

@@ -72,7 +72,7 @@ impl Rule {
 impl Matched {
     /// Returns whether requests about a kind are matched. Rules that there are none of match every kind, where
     /// `all_without` says so.
-    fn has(&self, group: &str, plural: &str, all_without: bool) -> bool {
+    fn has_match_for(&self, group: &str, plural: &str, all_without: bool) -> bool {
         let matching: Vec<&str> =
             self.resource_rules.iter().flat_map(|rule| rule.resources_of(group, plural)).collect();
         if matching.is_empty() && !(all_without && self.resource_rules.is_empty()) {
@@ -87,13 +87,13 @@ impl Matched {
 
 /// Returns the bindings that match requests of the service itself and may refuse them. What their expressions say of a
 /// request is not known here.
-pub(super) fn matching(kind: &'static str, policies: &[Policy], bindings: &[Binding]) -> Vec<PolicyBinding> {
+pub(super) fn find_matching_bindings(kind: &'static str, policies: &[Policy], bindings: &[Binding]) -> Vec<PolicyBinding> {
     let mut found = Vec::new();
     for Binding { metadata, spec } in bindings {
         let refuses = spec.validation_actions.as_ref().is_none_or(|actions| actions.iter().any(|one| one == "Deny"));
         let Some(policy) = policies.iter().find(|policy| policy.metadata.name == spec.policy_name) else { continue };
         let matched = OWN_REQUESTS.iter().find(|(group, plural)| {
-            policy.spec.match_constraints.has(group, plural, false) && spec.match_resources.has(group, plural, true)
+            policy.spec.match_constraints.has_match_for(group, plural, false) && spec.match_resources.has_match_for(group, plural, true)
         });
         if let (true, Some((group, plural))) = (refuses, matched) {
             let (name, policy) = (metadata.name.clone(), spec.policy_name.clone());
@@ -115,7 +115,7 @@ mod tests {
         let mut spec = json!({"policyName": "p", "validationActions": ["Deny"]});
         spec.as_object_mut().unwrap().extend(binding.as_object().unwrap().clone());
         let binding = json!({"metadata": {"name": "b"}, "spec": spec});
-        let found = matching("K", &[from_value(policy).unwrap()], &[from_value(binding).unwrap()]);
+        let found = find_matching_bindings("K", &[from_value(policy).unwrap()], &[from_value(binding).unwrap()]);
         found.into_iter().next().map(|binding| binding.matches)
     }
 
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_kinds_of_the_services_own_api_are_among_those_that_are_guarded() {
-        for definition in crate::api::crd::crds::crds() {
+        for definition in crate::api::crd::crds::list_crds() {
             let word = |path: &str| definition.pointer(path).and_then(Value::as_str).unwrap();
             let (group, plural) = (word("/spec/group"), word("/spec/names/plural"));
             // The scheduler reads policies; it writes their status alone.

@@ -87,7 +87,7 @@ struct ServiceName {
 }
 
 impl ServiceName {
-    fn text(&self) -> String {
+    fn format_service_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
 }
@@ -121,7 +121,7 @@ pub(super) struct Rule {
 }
 
 impl Rule {
-    fn text(&self) -> String {
+    fn format_rule(&self) -> String {
         let has_star = |words: &[String]| words.iter().any(|word| word == "*" || word == "*/*");
         let operations =
             if has_star(&self.operations) { "every request".to_owned() } else { self.operations.join(", ") };
@@ -148,13 +148,13 @@ struct Aggregated {
     status: Conditions,
 }
 
-fn webhooks(kind: &'static str, plugin: &'static str, found: Vec<Configuration>) -> Vec<Webhook> {
+fn collect_webhooks(kind: &'static str, plugin: &'static str, found: Vec<Configuration>) -> Vec<Webhook> {
     let mut webhooks = Vec::new();
     for Configuration { metadata, webhooks: configured } in found {
         let must_answer = configured
             .iter()
             .filter(|one| one.client_config.service.is_some() && one.failure_policy.as_deref() != Some("Ignore"));
-        let requests: Vec<String> = must_answer.flat_map(|one| &one.rules).map(Rule::text).collect();
+        let requests: Vec<String> = must_answer.flat_map(|one| &one.rules).map(Rule::format_rule).collect();
         if !requests.is_empty() {
             let requests = first_of(requests, NAMED, "; ");
             webhooks.push(Webhook { kind, plugin, configuration: metadata.name, requests });
@@ -168,12 +168,12 @@ fn api_services(found: Vec<Aggregated>) -> Vec<Served> {
         service.status.conditions.iter().any(|one| one.type_ == "Available" && one.status == "True")
     };
     let silent = found.into_iter().filter(|service| !is_available(service));
-    silent.filter_map(|one| Some(Served { name: one.metadata.name, service: one.spec.service?.text() })).collect()
+    silent.filter_map(|one| Some(Served { name: one.metadata.name, service: one.spec.service?.format_service_name() })).collect()
 }
 
 /// Returns the definitions of which objects have to be converted by a Service when they are listed: those that are stored in
 /// another version than the one that controllers ask for, which is the served version of the highest priority.
-pub(in crate::check::inside) fn conversions(found: &[Definition]) -> Vec<Served> {
+pub(in crate::check::inside) fn find_converted_kinds(found: &[Definition]) -> Vec<Served> {
     let has_to = |definition: &Definition| {
         let versions = &definition.spec.versions;
         let asked = versions.iter().filter(|version| version.served);
@@ -185,22 +185,22 @@ pub(in crate::check::inside) fn conversions(found: &[Definition]) -> Vec<Served>
     let called = |definition: &Definition| {
         let service = definition.spec.conversion.webhook.as_ref()?.client_config.service.as_ref()?;
         has_to(definition)?;
-        Some(Served { name: definition.metadata.name.clone(), service: service.text() })
+        Some(Served { name: definition.metadata.name.clone(), service: service.format_service_name() })
     };
     found.iter().filter_map(called).collect()
 }
 
 /// Objects of a kind of one API group; none where it is not served.
-async fn listed<T: DeserializeOwned + Send + 'static>(hub: &Client, path: &str) -> Result<Vec<T>, kube::Error> {
+async fn list_if_served<T: DeserializeOwned + Send + 'static>(hub: &Client, path: &str) -> Result<Vec<T>, kube::Error> {
     if_defined(partial_list::list_at(hub, &format!("/apis/{path}"), Age::Now).await)
 }
 
 /// Reads it all at once, but for the conversions, whose definitions are read for other checks too.
 pub(in crate::check::inside) async fn own_api(hub: &Client) -> OwnApi {
-    read(hub).await.unwrap_or_else(|error| OwnApi { unread: Some(error.to_string()), ..OwnApi::default() })
+    read_own_api(hub).await.unwrap_or_else(|error| OwnApi { unread: Some(error.to_string()), ..OwnApi::default() })
 }
 
-async fn read(hub: &Client) -> Result<OwnApi, kube::Error> {
+async fn read_own_api(hub: &Client) -> Result<OwnApi, kube::Error> {
     let admission = |plural: &'static str| format!("admissionregistration.k8s.io/v1/{plural}");
     let paths = [
         "mutatingwebhookconfigurations",
@@ -212,18 +212,18 @@ async fn read(hub: &Client) -> Result<OwnApi, kube::Error> {
     ]
     .map(admission);
     let (mutating, validating, policies, bindings, mutating_policies, mutating_bindings, aggregated) = tokio::try_join!(
-        listed::<Configuration>(hub, &paths[0]),
-        listed::<Configuration>(hub, &paths[1]),
-        listed::<Policy>(hub, &paths[2]),
-        listed::<Binding>(hub, &paths[3]),
-        listed::<Policy>(hub, &paths[4]),
-        listed::<Binding>(hub, &paths[5]),
-        listed::<Aggregated>(hub, "apiregistration.k8s.io/v1/apiservices"),
+        list_if_served::<Configuration>(hub, &paths[0]),
+        list_if_served::<Configuration>(hub, &paths[1]),
+        list_if_served::<Policy>(hub, &paths[2]),
+        list_if_served::<Binding>(hub, &paths[3]),
+        list_if_served::<Policy>(hub, &paths[4]),
+        list_if_served::<Binding>(hub, &paths[5]),
+        list_if_served::<Aggregated>(hub, "apiregistration.k8s.io/v1/apiservices"),
     )?;
-    let mut found = webhooks("MutatingWebhookConfiguration", MUTATING_WEBHOOK, mutating);
-    found.extend(webhooks("ValidatingWebhookConfiguration", VALIDATING_WEBHOOK, validating));
-    let mut matching = admission_policies::matching("ValidatingAdmissionPolicyBinding", &policies, &bindings);
-    matching.extend(admission_policies::matching(
+    let mut found = collect_webhooks("MutatingWebhookConfiguration", MUTATING_WEBHOOK, mutating);
+    found.extend(collect_webhooks("ValidatingWebhookConfiguration", VALIDATING_WEBHOOK, validating));
+    let mut matching = admission_policies::find_matching_bindings("ValidatingAdmissionPolicyBinding", &policies, &bindings);
+    matching.extend(admission_policies::find_matching_bindings(
         "MutatingAdmissionPolicyBinding",
         &mutating_policies,
         &mutating_bindings,
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn a_definition_is_converted_where_it_is_stored_in_another_version_than_is_asked_for() {
         let version = |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage});
-        let is = |versions: &Value, stored: &Value| !conversions(&[definition(versions, stored)]).is_empty();
+        let is = |versions: &Value, stored: &Value| !find_converted_kinds(&[definition(versions, stored)]).is_empty();
         let newest = json!([version("v1beta1", false), version("v1", true)]);
         assert!(!is(&newest, &json!(["v1"])), "what is asked for is what is stored");
         assert!(is(&newest, &json!(["v1beta1", "v1"])), "some may be stored in the older version");
@@ -258,14 +258,14 @@ mod tests {
             spec: DefinitionSpec { conversion: Conversion::default(), ..definition(&newest, &json!(["v1beta1"])).spec },
             ..definition(&newest, &json!(["v1beta1"]))
         };
-        assert_eq!(conversions(&[without]), []);
+        assert_eq!(find_converted_kinds(&[without]), []);
     }
 
     #[test]
     fn webhooks_that_need_not_answer_or_are_no_services_are_left_out() {
         let of = |webhook: Value| {
             let configuration = json!({"metadata": {"name": "c"}, "webhooks": [webhook]});
-            webhooks("K", "P", vec![from_value(configuration).unwrap()])
+            collect_webhooks("K", "P", vec![from_value(configuration).unwrap()])
         };
         let rules = json!([{"operations": ["CREATE", "UPDATE"], "apiGroups": ["networking.k8s.io"], "resources": ["ingresses"]}]);
         let service = json!({"service": {"namespace": "n", "name": "s"}});

@@ -16,10 +16,10 @@ const INSIDE: &str = "definition-cluster";
 const API_SERVER: &str = "apiserver";
 
 /// What acts on the API server, or the result where that is not known.
-fn read(facts: &HealthFacts) -> Result<&OwnApi, CheckResult> {
+fn require_own_api(facts: &HealthFacts) -> Result<&OwnApi, CheckResult> {
     let Ok(inside) = &facts.inside else { return Err(CheckResult::Skipped(INSIDE)) };
     match &inside.own_api.unread {
-        Some(why) => Err(CheckResult::warned(
+        Some(why) => Err(CheckResult::new_warning(
             format!("not looked at: {why}"),
             "use the kubeconfig of an administrator of the control plane",
         )),
@@ -28,14 +28,14 @@ fn read(facts: &HealthFacts) -> Result<&OwnApi, CheckResult> {
 }
 
 /// A command that deletes an object from the control plane.
-fn delete(remedy: Remedy, kind: &str, name: &str) -> Remedy {
+fn add_delete_command(remedy: Remedy, kind: &str, name: &str) -> Remedy {
     let arguments = format!(" delete {} {}`", kind.to_lowercase(), foreign_word(name));
     remedy.text("`").kubectl(Place::Context("CONTROL_PLANE")).text(arguments)
 }
 
 /// Judges admission webhooks that have to answer, while they are called.
-pub(in crate::check::inside) fn webhooks(facts: &HealthFacts) -> CheckResult {
-    let found = match read(facts) {
+pub(in crate::check::inside) fn check_webhooks(facts: &HealthFacts) -> CheckResult {
+    let found = match require_own_api(facts) {
         Ok(found) => &found.webhooks,
         Err(result) => return result,
     };
@@ -53,17 +53,17 @@ pub(in crate::check::inside) fn webhooks(facts: &HealthFacts) -> CheckResult {
     };
     let named = called.iter().map(|one| format!("{} {} ({})", one.kind, one.configuration, one.requests));
     let named = first_of(named, NAMED, "; ");
-    let off = Command::here(Action::Upgrade(Subject::ControlPlane("NAME".to_owned())))
-        .with(Flag::Version("INSTALLED".to_owned()))
-        .with(Flag::set("apiserver.allowAdmissionWebhooks", "false"));
+    let off = Command::at_run_place(Action::Upgrade(Subject::ControlPlane("NAME".to_owned())))
+        .with_flag(Flag::Version("INSTALLED".to_owned()))
+        .with_flag(Flag::set_value("apiserver.allowAdmissionWebhooks", "false"));
     let remedy = Remedy::new("have no webhook called here: ").command(off).text("; or delete the object: ");
-    CheckResult::failed(
+    CheckResult::new_failure(
         format!("the API server asks webhooks whose Services no pod of the control plane answers for: {named}"),
-        delete(remedy, first.kind, &first.configuration),
+        add_delete_command(remedy, first.kind, &first.configuration),
     )
 }
 
-fn names(found: &[Served]) -> String {
+fn format_served_names(found: &[Served]) -> String {
     first_of(found.iter().map(|one| format!("{} (Service {})", one.name, one.service)), NAMED, ", ")
 }
 
@@ -74,11 +74,11 @@ pub(in crate::check::inside) fn conversion_webhooks(facts: &HealthFacts) -> Chec
         return CheckResult::Passed("none that keeps objects from being listed".to_owned());
     };
     let patch = r#"--type=merge --patch='{"spec":{"conversion":{"strategy":"None","webhook":null}}}'"#;
-    CheckResult::failed(
+    CheckResult::new_failure(
         format!(
             "objects of these definitions cannot be listed, for no Service of the control plane converts them, and as \
              long as there is one, no namespace can be deleted: {}",
-            names(&inside.conversions)
+            format_served_names(&inside.conversions)
         ),
         Remedy::new("convert them by their version alone: `")
             .kubectl(Place::Context("CONTROL_PLANE"))
@@ -88,21 +88,21 @@ pub(in crate::check::inside) fn conversion_webhooks(facts: &HealthFacts) -> Chec
 
 /// Judges APIServices whose Service does not answer.
 pub(in crate::check::inside) fn api_services(facts: &HealthFacts) -> CheckResult {
-    let found = match read(facts) {
+    let found = match require_own_api(facts) {
         Ok(found) => &found.api_services,
         Err(result) => return result,
     };
     let Some(first) = found.first() else { return CheckResult::Passed("none without an answer".to_owned()) };
     let remedy = Remedy::new("delete it here, and apply it to workload clusters themselves: ");
-    CheckResult::failed(
-        format!("no namespace can be deleted, for APIServices do not answer: {}", names(found)),
-        delete(remedy, "APIService", &first.name),
+    CheckResult::new_failure(
+        format!("no namespace can be deleted, for APIServices do not answer: {}", format_served_names(found)),
+        add_delete_command(remedy, "APIService", &first.name),
     )
 }
 
 /// Judges admission policies that may refuse requests of the service itself.
 pub(in crate::check::inside) fn admission_policies(facts: &HealthFacts) -> CheckResult {
-    let found = match read(facts) {
+    let found = match require_own_api(facts) {
         Ok(found) => &found.policies,
         Err(result) => return result,
     };
@@ -114,11 +114,11 @@ pub(in crate::check::inside) fn admission_policies(facts: &HealthFacts) -> Check
         "leave them out by `excludeResourceRules` of the policy's `matchConstraints`: groups `*.fleet-scheduler.io`, \
          `coordination.k8s.io` and `certificates.k8s.io`, resources `*/*`; or delete the binding: ",
     );
-    CheckResult::failed(
+    CheckResult::new_failure(
         format!(
             "admission policies match requests of the scheduler and the agents, and may refuse them: {}",
             first_of(found.iter().map(text), NAMED, "; ")
         ),
-        delete(remedy, first.kind, &first.name),
+        add_delete_command(remedy, first.kind, &first.name),
     )
 }

@@ -4,8 +4,8 @@ mod admission_policies;
 mod collect;
 mod judge;
 
-pub(super) use collect::{Definition, conversions, own_api};
-pub(super) use judge::{admission_policies, api_services, conversion_webhooks, webhooks};
+pub(super) use collect::{Definition, find_converted_kinds, own_api};
+pub(super) use judge::{admission_policies, api_services, conversion_webhooks, check_webhooks};
 
 /// What acts on the API server. Of each kind only what can stop requests of others is kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -17,14 +17,14 @@ use serde_json::Value;
 use crate::api::shell::is_plain;
 use crate::api::{Cluster, partial_list};
 use crate::chart::patch::Patches;
-use crate::chart::versions::select::{Request, select};
+use crate::chart::versions::select::{Request, select_row};
 use crate::chart::{self, Object};
 use crate::check::{hosting, workload};
 use crate::cli::args::global::Global;
 use crate::cli::commands::explain::pages;
-use crate::cli::connect::{connect, hub_client};
+use crate::cli::connect::{connect_cluster, control_plane_client};
 use crate::cli::output::log::LogFormat;
-use crate::cli::render_offline::preview;
+use crate::cli::render_offline::render_preview;
 use crate::install::fleet_home::Home;
 use crate::k8s::Target;
 use crate::workload_cluster::install::PROBE;
@@ -41,7 +41,7 @@ struct Words {
 }
 
 impl Words {
-    fn of(words: &[OsString]) -> Self {
+    fn from_command_line(words: &[OsString]) -> Self {
         let given = |flag: &str| {
             let long = format!("{flag}=");
             words.iter().enumerate().rev().find_map(|(at, word)| {
@@ -58,7 +58,7 @@ impl Words {
         Self { context, kubeconfig: given("--kubeconfig").map(PathBuf::from), version: given("--version") }
     }
 
-    fn global(&self) -> Option<Global> {
+    fn global_flags(&self) -> Option<Global> {
         let namespace = "fleet".parse().ok()?;
         Some(Global {
             context: self.context.clone(),
@@ -73,45 +73,45 @@ impl Words {
         })
     }
 
-    fn target(&self) -> Target {
+    fn kubeconfig_target(&self) -> Target {
         Target { kubeconfig: self.kubeconfig.iter().cloned().collect(), context: None }
     }
 }
 
 /// The command tree with what completes its arguments; `words` are those of the command line so far.
 pub(crate) fn with_completers(command: Command, words: &[OsString]) -> Command {
-    below(command, &Words::of(words), "")
+    add_completers(command, &Words::from_command_line(words), "")
 }
 
-fn below(command: Command, words: &Words, parent: &str) -> Command {
+fn add_completers(command: Command, words: &Words, parent: &str) -> Command {
     let name = command.get_name().to_owned();
-    let command = command.mut_args(|arg| completed(arg, words, parent, &name));
-    command.mut_subcommands(|sub| below(sub, words, &name))
+    let command = command.mut_args(|arg| complete_argument(arg, words, parent, &name));
+    command.mut_subcommands(|sub| add_completers(sub, words, &name))
 }
 
 /// An argument is known by its identifier and, for names, by what it names.
-fn completed(arg: Arg, words: &Words, parent: &str, command: &str) -> Arg {
+fn complete_argument(arg: Arg, words: &Words, parent: &str, command: &str) -> Arg {
     let words = words.clone();
     let names = |what: &str| arg.get_value_names().is_some_and(|names| names.iter().any(|name| name.as_str() == what));
     let agent = command == "agent";
     let lists = ["show_only", "include_kind", "exclude_kind"].contains(&arg.get_id().as_str());
     let found: Box<dyn Fn() -> Vec<Candidate> + Send + Sync> = match arg.get_id().as_str() {
-        "context" => Box::new(move || words.target().contexts().into_iter().map(Candidate::from).collect()),
-        "namespace" => Box::new(move || asked(namespaces, words.clone())),
+        "context" => Box::new(move || words.kubeconfig_target().list_contexts().into_iter().map(Candidate::from).collect()),
+        "namespace" => Box::new(move || fetch_candidates(list_namespace_names, words.clone())),
         "name" if matches!((parent, command), ("get", "clusters") | ("delete", "cluster") | (_, "accept")) => {
-            Box::new(move || asked(clusters, words.clone()))
+            Box::new(move || fetch_candidates(list_cluster_names, words.clone()))
         }
         "name" | "control_plane" if names("CONTROL_PLANE_NAME") => Box::new(control_planes),
-        "version" if names("VERSION") && !arg.is_global_set() => Box::new(versions),
+        "version" if names("VERSION") && !arg.is_global_set() => Box::new(version_candidates),
         "skip_preflight" if agent => {
-            Box::new(|| explained(workload::CHECKS.iter().map(|check| check.id).chain([PROBE])))
+            Box::new(|| explained_candidates(workload::CHECKS.iter().map(|check| check.id).chain([PROBE])))
         }
-        "skip_preflight" => Box::new(|| explained(hosting::CHECKS.iter().map(|check| check.id))),
-        "id" if command == "explain" => Box::new(|| explained(pages::all().map(|page| page.id))),
-        "name" | "preset" if parent == "show" && command.starts_with("preset") => Box::new(presets),
-        "show_only" => Box::new(move || objects(agent, &words, "")),
-        "explain" if names("OBJECT#PATH") => Box::new(move || objects(agent, &words, "#")),
-        "include_kind" | "exclude_kind" => Box::new(move || kinds(agent, &words)),
+        "skip_preflight" => Box::new(|| explained_candidates(hosting::CHECKS.iter().map(|check| check.id))),
+        "id" if command == "explain" => Box::new(|| explained_candidates(pages::explain_pages().map(|page| page.id))),
+        "name" | "preset" if parent == "show" && command.starts_with("preset") => Box::new(preset_candidates),
+        "show_only" => Box::new(move || object_candidates(agent, &words, "")),
+        "explain" if names("OBJECT#PATH") => Box::new(move || object_candidates(agent, &words, "#")),
+        "include_kind" | "exclude_kind" => Box::new(move || kind_candidates(agent, &words)),
         "set" | "set-string" | "set-file" | "set-json" => Box::new(move || value_paths(agent)),
         _ => return arg,
     };
@@ -152,8 +152,8 @@ impl From<String> for Candidate {
     }
 }
 
-fn explained(ids: impl Iterator<Item = &'static str>) -> Vec<Candidate> {
-    let help = |id| pages::find(id).map(|page| page.summary().to_owned());
+fn explained_candidates(ids: impl Iterator<Item = &'static str>) -> Vec<Candidate> {
+    let help = |id| pages::find_page(id).map(|page| page.summary().to_owned());
     ids.map(|id| Candidate { word: id.to_owned(), help: help(id) }).collect()
 }
 
@@ -168,65 +168,65 @@ fn control_planes() -> Vec<Candidate> {
     names.into_iter().map(Candidate::from).collect()
 }
 
-fn versions() -> Vec<Candidate> {
-    let rows = chart::versions()
+fn version_candidates() -> Vec<Candidate> {
+    let rows = chart::embedded_versions()
         .rows()
         .iter()
-        .map(|row| Candidate { word: row.version.to_string(), help: Some(format!("Kubernetes {}", row.range())) });
+        .map(|row| Candidate { word: row.version.to_string(), help: Some(format!("Kubernetes {}", row.format_minor_range())) });
     let auto = Candidate { word: "auto".to_owned(), help: Some("the newest that supports the cluster".to_owned()) };
     rows.chain([auto]).collect()
 }
 
-fn presets() -> Vec<Candidate> {
-    chart::presets().map(|preset| Candidate::from(preset.name.to_owned())).collect()
+fn preset_candidates() -> Vec<Candidate> {
+    chart::embedded_presets().map(|preset| Candidate::from(preset.name.to_owned())).collect()
 }
 
 fn value_paths(agent: bool) -> Vec<Candidate> {
     let file = if agent { "agent.schema.json" } else { "control-plane.schema.json" };
     let schema: Value = chart::values_file(file).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     let mut found = Vec::new();
-    leaves(&schema, &schema, "", "", &mut found);
+    collect_value_paths(&schema, &schema, "", "", &mut found);
     found
 }
 
 /// Renders the chart of the version in the words by its defaults; nothing where that fails.
-fn rendered(agent: bool, words: &Words) -> Vec<Object> {
+fn render_default_objects(agent: bool, words: &Words) -> Vec<Object> {
     let kind = if agent { chart::Kind::Agent } else { chart::Kind::ControlPlane };
     let found = || {
         let version = words.version.as_deref().filter(|version| *version != "auto");
-        let selection = select(chart::versions(), Request { version, ..Request::default() }).ok()?;
+        let selection = select_row(chart::embedded_versions(), Request { version, ..Request::default() }).ok()?;
         let namespace = "fleet".parse().ok()?;
-        Some(preview(kind, &selection, &namespace, &Patches::default(), Ok).ok()?.rendered.objects)
+        Some(render_preview(kind, &selection, &namespace, &Patches::default(), Ok).ok()?.rendered.objects)
     };
     found().unwrap_or_default()
 }
 
 /// The objects that can be shown or explained, each with what follows its name.
-fn objects(agent: bool, words: &Words, end: &str) -> Vec<Candidate> {
+fn object_candidates(agent: bool, words: &Words, end: &str) -> Vec<Candidate> {
     let named = |object: &Object| Candidate::from(format!("{}{end}", object.id()));
-    rendered(agent, words).iter().map(named).collect()
+    render_default_objects(agent, words).iter().map(named).collect()
 }
 
 /// Their kinds.
-fn kinds(agent: bool, words: &Words) -> Vec<Candidate> {
-    let kinds: BTreeSet<String> = rendered(agent, words).iter().map(|object| object.kind().to_owned()).collect();
+fn kind_candidates(agent: bool, words: &Words) -> Vec<Candidate> {
+    let kinds: BTreeSet<String> = render_default_objects(agent, words).iter().map(|object| object.kind().to_owned()).collect();
     kinds.into_iter().map(Candidate::from).collect()
 }
 
 /// Every path of a schema that is not a mapping with known keys, with the first sentence of its description.
-fn leaves(root: &Value, at: &Value, path: &str, help: &str, found: &mut Vec<Candidate>) {
+fn collect_value_paths(root: &Value, at: &Value, path: &str, help: &str, found: &mut Vec<Candidate>) {
     let target = at.get("$ref").and_then(Value::as_str).and_then(|target| root.pointer(target.trim_start_matches('#')));
     let options = at["anyOf"].as_array().into_iter().flatten();
     let node = target.or_else(|| options.into_iter().find(|option| option["type"] != "null")).unwrap_or(at);
     if !std::ptr::eq(node, at) {
-        return leaves(root, node, path, help, found);
+        return collect_value_paths(root, node, path, help, found);
     }
     match node["properties"].as_object() {
         Some(properties) if path.split('.').count() < 8 => {
             for (key, below) in properties {
                 let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
                 let own = below["description"].as_str().unwrap_or_default();
-                leaves(root, below, &path, own.split('\n').next().unwrap_or_default(), found);
+                collect_value_paths(root, below, &path, own.split('\n').next().unwrap_or_default(), found);
             }
         }
         _ => found.push(Candidate { word: format!("{path}="), help: Some(help.to_owned()) }),
@@ -234,11 +234,11 @@ fn leaves(root: &Value, at: &Value, path: &str, help: &str, found: &mut Vec<Cand
 }
 
 /// Asks a cluster on a thread of its own, for a log-in helper of the kubeconfig can block; late answers are dropped.
-fn asked<F>(question: fn(Global) -> F, words: Words) -> Vec<Candidate>
+fn fetch_candidates<F>(question: fn(Global) -> F, words: Words) -> Vec<Candidate>
 where
     F: Future<Output = Option<Vec<String>>> + 'static,
 {
-    let Some(global) = words.global() else { return Vec::new() };
+    let Some(global) = words.global_flags() else { return Vec::new() };
     let (answer, answered) = mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
@@ -248,12 +248,12 @@ where
     names.into_iter().map(Candidate::from).collect()
 }
 
-async fn namespaces(global: Global) -> Option<Vec<String>> {
-    partial_list::names::<Namespace>(&connect(&global).await.ok()?.client).await.ok()
+async fn list_namespace_names(global: Global) -> Option<Vec<String>> {
+    partial_list::list_names::<Namespace>(&connect_cluster(&global).await.ok()?.client).await.ok()
 }
 
-async fn clusters(global: Global) -> Option<Vec<String>> {
-    partial_list::names::<Cluster>(&hub_client(&global).await.ok()?).await.ok()
+async fn list_cluster_names(global: Global) -> Option<Vec<String>> {
+    partial_list::list_names::<Cluster>(&control_plane_client(&global).await.ok()?).await.ok()
 }
 
 #[cfg(test)]
@@ -266,7 +266,7 @@ mod tests {
             ["fleetctl", "--kubeconfig=/a", "get", "--context", "one", "clusters", "--context", "two"]
                 .map(Into::into)
                 .into();
-        let found = Words::of(&words);
+        let found = Words::from_command_line(&words);
         assert_eq!(found.context.as_deref(), Some("two"));
         assert_eq!(found.kubeconfig, Some(PathBuf::from("/a")));
     }
@@ -304,8 +304,8 @@ mod tests {
     #[test]
     fn all_that_the_program_itself_offers_is_a_candidate() {
         let words = Words::default();
-        let own = [versions(), presets(), value_paths(false), value_paths(true), objects(false, &words, "#")];
-        let own = own.into_iter().chain([objects(true, &words, ""), kinds(false, &words)]).flatten();
+        let own = [version_candidates(), preset_candidates(), value_paths(false), value_paths(true), object_candidates(false, &words, "#")];
+        let own = own.into_iter().chain([object_candidates(true, &words, ""), kind_candidates(false, &words)]).flatten();
         let left_out: Vec<Candidate> = own.filter(|candidate| !is_safe(&candidate.word)).collect();
         assert_eq!(left_out, []);
     }

@@ -116,7 +116,7 @@ enum Shell {
 }
 
 pub(crate) fn run(ui: &Ui, args: &CompletionArgs) -> Result<Exit, CliError> {
-    ui.out(&match args.shell {
+    ui.write_stdout(&match args.shell {
         Shell::Bash => BASH.to_owned(),
         Shell::Zsh => ZSH.to_owned(),
         Shell::Fish => of_library(&Fish)?,
@@ -134,7 +134,7 @@ fn of_library(shell: &dyn EnvCompleter) -> Result<String, CliError> {
 }
 
 /// Answers a shell or kubectl that asks for completions. Nothing when nobody does.
-pub(crate) fn answer(argv: &[OsString], command: impl Fn() -> Command) -> Option<Exit> {
+pub(crate) fn answer_completion(argv: &[OsString], command: impl Fn() -> Command) -> Option<Exit> {
     let program = argv.first().and_then(|argv0| Path::new(argv0).file_stem()?.to_str().map(str::to_owned));
     let answered = if program.as_deref() == Some(KUBECTL_COMPLETE) {
         for_kubectl(&argv[1..], command())

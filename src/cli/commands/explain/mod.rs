@@ -46,28 +46,28 @@ struct PageEntry {
 
 pub(crate) fn run(ui: &Ui, args: &ExplainArgs) -> Result<Exit, CliError> {
     let text = match &args.id {
-        None => listed(args.output),
+        None => list_pages(args.output),
         Some(id) => {
-            let page = pages::find(id).ok_or_else(|| unknown(id))?;
+            let page = pages::find_page(id).ok_or_else(|| unknown_id_error(id))?;
             match args.output {
-                Some(ExplainFormat::Json) => crate::chart::output::json(&entry(page, true)),
-                Some(ExplainFormat::Yaml) => crate::chart::output::yaml(&entry(page, true)),
+                Some(ExplainFormat::Json) => crate::chart::output::format_json(&page_entry(page, true)),
+                Some(ExplainFormat::Yaml) => crate::chart::output::format_yaml(&page_entry(page, true)),
                 Some(ExplainFormat::Markdown) => page.text.to_owned(),
-                None => ui.named(&plain(page.text)),
+                None => ui.with_program_name(&format_page_text(page.text)),
             }
         }
     };
-    ui.out(&text)?;
+    ui.write_stdout(&text)?;
     Ok(Exit::Ok)
 }
 
-fn unknown(id: &str) -> CliError {
-    let ids: Vec<&str> = pages::all().map(|page| page.id).collect();
+fn unknown_id_error(id: &str) -> CliError {
+    let ids: Vec<&str> = pages::explain_pages().map(|page| page.id).collect();
     let error = CliError::usage("NoSuchId", format!("nothing is called `{id}`")).did_you_mean(id, &ids);
     if error.hints.is_empty() { error.hint("`fleetctl explain` lists all") } else { error }
 }
 
-fn entry(page: Page, whole: bool) -> PageEntry {
+fn page_entry(page: Page, whole: bool) -> PageEntry {
     PageEntry { id: page.id, kinds: page.kinds(), summary: page.summary(), text: whole.then_some(page.text) }
 }
 
@@ -79,20 +79,20 @@ const KINDS: [(&str, &str); 4] = [
     ("error", "ERRORS"),
 ];
 
-fn listed(format: Option<ExplainFormat>) -> String {
-    let entries = || pages::all().map(|page| entry(page, false)).collect::<Vec<_>>();
+fn list_pages(format: Option<ExplainFormat>) -> String {
+    let entries = || pages::explain_pages().map(|page| page_entry(page, false)).collect::<Vec<_>>();
     match format {
-        Some(ExplainFormat::Json) => crate::chart::output::json(&entries()),
-        Some(ExplainFormat::Yaml) => crate::chart::output::yaml(&entries()),
+        Some(ExplainFormat::Json) => crate::chart::output::format_json(&entries()),
+        Some(ExplainFormat::Yaml) => crate::chart::output::format_yaml(&entries()),
         Some(ExplainFormat::Markdown) => {
-            pages::all().map(|page| format!("- `{}`: {}\n", page.id, page.summary())).collect()
+            pages::explain_pages().map(|page| format!("- `{}`: {}\n", page.id, page.summary())).collect()
         }
         None => {
-            let width = pages::all().map(|page| page.id.len()).max().unwrap_or_default();
+            let width = pages::explain_pages().map(|page| page.id.len()).max().unwrap_or_default();
             let mut text = String::new();
             for (kind, title) in KINDS {
                 let _ = writeln!(text, "{}{title}", if text.is_empty() { "" } else { "\n" });
-                for page in pages::all().filter(|page| page.kinds().contains(&kind)) {
+                for page in pages::explain_pages().filter(|page| page.kinds().contains(&kind)) {
                     let _ = writeln!(text, "  {:width$}  {}", page.id, page.summary());
                 }
             }
@@ -103,7 +103,7 @@ fn listed(format: Option<ExplainFormat>) -> String {
 
 /// The page for a terminal: headings in bold instead of their marks, links as the ids that they name, what the program
 /// prints indented and not fenced.
-fn plain(markdown: &str) -> String {
+fn format_page_text(markdown: &str) -> String {
     let mut text = String::new();
     let mut fenced = false;
     for line in markdown.lines() {
@@ -146,8 +146,8 @@ mod tests {
     #[test]
     fn a_page_for_the_terminal_has_no_marks_of_markdown() {
         let shown =
-            plain("# storage\n\nSee [etcd](etcd.md), [a] and [storage](storage.md).\n\n```text\n# [x](y)\n\nz\n```\n");
-        let shown = style::plain(&shown, true);
+            format_page_text("# storage\n\nSee [etcd](etcd.md), [a] and [storage](storage.md).\n\n```text\n# [x](y)\n\nz\n```\n");
+        let shown = style::strip_styles(&shown, true);
         assert_eq!(shown, "storage\n\nSee etcd, [a] and storage.\n\n    # [x](y)\n\n    z\n");
     }
 }

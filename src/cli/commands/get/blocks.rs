@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use crate::api::Cluster;
 use crate::api::crd::cluster::{Taint, conditions};
 use crate::api::util::text::visible_cell;
-use crate::cli::output::table::{length, padded};
+use crate::cli::output::table::{text_width, pad_cell};
 
 const TITLES: [&str; 5] = ["CLUSTER NAME", "K8S VERSION", "CLOUD PROVIDER", "REGION", "STATUS"];
 const WIDTHS: [usize; 5] = [30, 12, 15, 14, 14];
@@ -29,7 +29,7 @@ fn is_gpu(resource: &str) -> bool {
 }
 
 /// The reason of the condition Ready, which is the status of a cluster.
-pub(super) fn state(cluster: &Cluster) -> &str {
+pub(super) fn cluster_state(cluster: &Cluster) -> &str {
     let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let ready = conditions.iter().find(|condition| condition.type_ == conditions::READY);
     ready.map_or("Unknown", |condition| condition.reason.as_str())
@@ -58,7 +58,7 @@ fn node_rows(cluster: &Cluster) -> Vec<[String; 4]> {
 }
 
 /// Returns the line that counts the rows beyond [`ROWS`]; none where there are none.
-fn more(count: usize) -> Option<String> {
+fn overflow_line(count: usize) -> Option<String> {
     let beyond = count.saturating_sub(ROWS);
     (beyond > 0).then(|| format!("and {beyond} more (`-o json` gives all)"))
 }
@@ -86,16 +86,16 @@ fn taint_lines(cluster: &Cluster) -> Vec<String> {
         entries.sort();
         lines.extend(entries);
     }
-    lines.extend(more(tainted().map(|(_, list)| 1 + list.len()).sum()));
+    lines.extend(overflow_line(tainted().map(|(_, list)| 1 + list.len()).sum()));
     lines
 }
 
 /// Widths that hold all rows, each at least as wide as `least`.
-fn widths<const N: usize>(least: [usize; N], rows: &[[String; N]]) -> [usize; N] {
-    std::array::from_fn(|i| rows.iter().map(|row| length(&row[i])).fold(least[i], usize::max))
+fn column_widths<const N: usize>(least: [usize; N], rows: &[[String; N]]) -> [usize; N] {
+    std::array::from_fn(|i| rows.iter().map(|row| text_width(&row[i])).fold(least[i], usize::max))
 }
 
-fn total(widths: &[usize]) -> usize {
+fn total_width(widths: &[usize]) -> usize {
     widths.iter().sum::<usize>() + SEPARATOR.len() * (widths.len() - 1)
 }
 
@@ -106,65 +106,65 @@ struct Frame {
 }
 
 impl Frame {
-    fn line(&mut self, content: &str) {
+    fn push_line(&mut self, content: &str) {
         // By hand: the width of a format string ends at 65,535, and beyond it panics.
-        let missing = self.width.saturating_sub(length(content));
+        let missing = self.width.saturating_sub(text_width(content));
         self.text.extend(["  | ", content, &" ".repeat(missing), " |\n"]);
     }
 
-    fn rule(&mut self) {
+    fn push_rule(&mut self) {
         self.text.extend(["  |", &"-".repeat(self.width + 2), "|\n"]);
     }
 
-    fn row<const N: usize>(&mut self, widths: &[usize; N], cells: &[String; N]) {
-        let cells = cells.iter().zip(widths).map(|(cell, width)| padded(cell, *width));
+    fn push_row<const N: usize>(&mut self, widths: &[usize; N], cells: &[String; N]) {
+        let cells = cells.iter().zip(widths).map(|(cell, width)| pad_cell(cell, *width));
         let line = cells.collect::<Vec<_>>().join(SEPARATOR);
-        self.line(&line);
+        self.push_line(&line);
     }
 }
 
 /// The block of one cluster.
-pub(super) fn block(cluster: &Cluster) -> String {
+pub(super) fn format_cluster_block(cluster: &Cluster) -> String {
     let spec = &cluster.spec;
-    let facts = [&cluster.name_any(), &spec.kubernetesversion, &spec.provider, &spec.region, state(cluster)];
+    let facts = [&cluster.name_any(), &spec.kubernetesversion, &spec.provider, &spec.region, cluster_state(cluster)];
     let facts = facts.map(|fact| visible_cell(fact).into_owned());
     let titles = TITLES.map(str::to_owned);
     let nodes = node_rows(cluster);
     let taints = taint_lines(cluster);
 
-    let mut columns = widths(WIDTHS, &[titles.clone(), facts.clone()]);
-    let mut node_columns = widths(NODE_WIDTHS, &nodes);
-    let beyond = more(node_count(cluster));
-    let line_width = taints.iter().chain(&beyond).map(|line| length(line)).max().unwrap_or_default();
-    let width = total(&columns).max(total(&node_columns)).max(line_width);
+    let mut columns = column_widths(WIDTHS, &[titles.clone(), facts.clone()]);
+    let mut node_columns = column_widths(NODE_WIDTHS, &nodes);
+    let beyond = overflow_line(node_count(cluster));
+    let line_width = taints.iter().chain(&beyond).map(|line| text_width(line)).max().unwrap_or_default();
+    let width = total_width(&columns).max(total_width(&node_columns)).max(line_width);
     // The names take up what is left over, so that every line ends at the frame.
-    columns[0] += width - total(&columns);
-    node_columns[0] += width - total(&node_columns);
+    columns[0] += width - total_width(&columns);
+    node_columns[0] += width - total_width(&node_columns);
 
     let mut frame = Frame { width, text: String::new() };
-    frame.rule();
-    frame.row(&columns, &titles);
-    frame.rule();
-    frame.row(&columns, &facts);
-    frame.rule();
-    frame.line(&format!("{}NODES", " ".repeat((width - "NODES".len()) / 2)));
-    frame.rule();
-    frame.row(&node_columns, &["NAME", "AVAILABLE", "AVAILABLE", "AVAILABLE"].map(str::to_owned));
-    frame.row(&node_columns, &["", "CPU", "MEMORY", "GPU"].map(str::to_owned));
-    frame.line("");
+    frame.push_rule();
+    frame.push_row(&columns, &titles);
+    frame.push_rule();
+    frame.push_row(&columns, &facts);
+    frame.push_rule();
+    frame.push_line(&format!("{}NODES", " ".repeat((width - "NODES".len()) / 2)));
+    frame.push_rule();
+    frame.push_row(&node_columns, &["NAME", "AVAILABLE", "AVAILABLE", "AVAILABLE"].map(str::to_owned));
+    frame.push_row(&node_columns, &["", "CPU", "MEMORY", "GPU"].map(str::to_owned));
+    frame.push_line("");
     for node in &nodes {
-        frame.row(&node_columns, node);
+        frame.push_row(&node_columns, node);
     }
     if let Some(beyond) = &beyond {
-        frame.line(beyond);
+        frame.push_line(beyond);
     }
-    frame.line("");
-    frame.line("NODES' TAINTS");
-    frame.line("");
+    frame.push_line("");
+    frame.push_line("NODES' TAINTS");
+    frame.push_line("");
     for line in &taints {
-        frame.line(line);
+        frame.push_line(line);
     }
-    frame.rule();
+    frame.push_rule();
     frame.text + "\n"
 }
 
@@ -190,7 +190,7 @@ mod tests {
 
     #[track_caller]
     fn framed(cluster: &Cluster) -> String {
-        let shown = block(cluster);
+        let shown = format_cluster_block(cluster);
         let widths: BTreeSet<usize> =
             shown.lines().filter(|line| !line.is_empty()).map(|line| line.chars().count()).collect();
         assert_eq!(widths.len(), 1, "{shown}");

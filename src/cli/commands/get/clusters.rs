@@ -9,21 +9,21 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Client, ResourceExt};
 
-use super::blocks::{block, state};
+use super::blocks::{format_cluster_block, cluster_state};
 use super::node_reports::with_nodes;
-use super::{GetFormat, formatted, formatted_alone, selection};
+use super::{GetFormat, format_objects, formatted_alone, selector_params};
 use crate::api::Cluster;
 use crate::api::crd::cluster::conditions::{IDLE, READY, STANDBY};
-use crate::api::crd::condition::find;
+use crate::api::crd::condition::find_condition;
 use crate::api::lenient::Lenient;
 use crate::api::util::text::visible_cell;
 use crate::chart::output;
 use crate::cli::args::global::Global;
-use crate::cli::connect::{hub_client, list_failed, registered};
+use crate::cli::connect::{control_plane_client, list_failed, find_registered_cluster};
 use crate::cli::output::error::{CliError, Exit};
-use crate::cli::output::table::{Columns, row};
+use crate::cli::output::table::{Columns, table_row};
 use crate::cli::output::terminal::Ui;
-use crate::control_plane::health::chain;
+use crate::control_plane::health::format_error_chain;
 
 pub(super) const EXAMPLES: &str = "Examples:
   fleetctl get clusters --context demo
@@ -77,59 +77,59 @@ impl View {
 }
 
 pub(super) async fn run(ui: &Ui, global: &Global, args: &GetClustersArgs) -> Result<Exit, CliError> {
-    let hub = hub_client(global).await?;
-    let found = list(&hub, global, args).await?;
+    let hub = control_plane_client(global).await?;
+    let found = list_clusters(&hub, global, args).await?;
     if args.watch {
-        return watch(ui, &hub, args, &found).await;
+        return watch_clusters(ui, &hub, args, &found).await;
     }
     let text = match args.output.map(|view| (view, view.for_programs())) {
         Some((_, Some(format))) => match (&args.name, found.as_slice()) {
             (Some(_), [one]) => formatted_alone(format, one, RESOURCE),
-            _ => formatted(format, &found, RESOURCE),
+            _ => format_objects(format, &found, RESOURCE),
         },
         _ if found.is_empty() => {
-            ui.out("No workload clusters are registered.\n")?;
-            ui.note(&format!("Register one with `{} install agent NAME --context CONTEXT`", ui.program));
+            ui.write_stdout("No workload clusters are registered.\n")?;
+            ui.print_note(&format!("Register one with `{} install agent NAME --context CONTEXT`", ui.program));
             return Ok(Exit::Ok);
         }
         Some(_) => {
-            let rows: Vec<Vec<String>> = std::iter::once(titles()).chain(found.iter().map(wide)).collect();
-            Columns::of(&rows).lines(&rows)
+            let rows: Vec<Vec<String>> = std::iter::once(cluster_titles()).chain(found.iter().map(wide_cluster_row)).collect();
+            Columns::from_rows(&rows).format_lines(&rows)
         }
         None => {
             let whole = stream::iter(found).map(|cluster| with_nodes(ui, &hub, cluster)).buffered(AT_ONCE);
-            whole.map(|cluster| block(&cluster)).collect().await
+            whole.map(|cluster| format_cluster_block(&cluster)).collect().await
         }
     };
-    ui.out(&text)?;
+    ui.write_stdout(&text)?;
     Ok(Exit::Ok)
 }
 
-async fn list(hub: &Client, global: &Global, args: &GetClustersArgs) -> Result<Vec<Cluster>, CliError> {
+async fn list_clusters(hub: &Client, global: &Global, args: &GetClustersArgs) -> Result<Vec<Cluster>, CliError> {
     let api: Api<Lenient<Cluster>> = Api::all(hub.clone());
     let Some(name) = &args.name else {
-        let found = api.list(&selection(args.selector.as_deref())).await;
+        let found = api.list(&selector_params(args.selector.as_deref())).await;
         let found = found.map_err(|error| list_failed("clusters", &error))?;
-        return Ok(found.into_iter().map(whole).collect());
+        return Ok(found.into_iter().map(strip_managed_fields).collect());
     };
-    match registered(&api, name).await? {
-        Some(cluster) => Ok(vec![whole(cluster)]),
+    match find_registered_cluster(&api, name).await? {
+        Some(cluster) => Ok(vec![strip_managed_fields(cluster)]),
         None => {
             Err(CliError::new(Exit::Failed, "NoSuchCluster", format!("no workload cluster `{name}` is registered"))
-                .hint(format!("list them all with `fleetctl get clusters{}`", global.tail())))
+                .hint(format!("list them all with `fleetctl get clusters{}`", global.tail_flags())))
         }
     }
 }
 
 /// A cluster as it is shown: as kubectl does, without managed fields.
-fn whole(read: Lenient<Cluster>) -> Cluster {
+fn strip_managed_fields(read: Lenient<Cluster>) -> Cluster {
     let mut cluster = read.0;
     cluster.metadata.managed_fields = None;
     cluster
 }
 
-fn titles() -> Vec<String> {
-    row([
+fn cluster_titles() -> Vec<String> {
+    table_row([
         "NAME",
         "K8S-VERSION",
         "K8S-CLUSTER",
@@ -146,15 +146,15 @@ fn titles() -> Vec<String> {
 }
 
 /// The columns of the plain listing, then those that are worth a wide line.
-fn wide(cluster: &Cluster) -> Vec<String> {
+fn wide_cluster_row(cluster: &Cluster) -> Vec<String> {
     let spec = &cluster.spec;
     let status = cluster.status.as_ref();
     let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let flag = |type_: &str| find(conditions, type_).map_or("Unknown", |condition| condition.status.as_str());
+    let flag = |type_: &str| find_condition(conditions, type_).map_or("Unknown", |condition| condition.status.as_str());
     let observed = status.and_then(|status| status.observed.as_ref());
     let nodes = observed.and_then(|observed| observed.node_count).map(|count| count.to_string()).unwrap_or_default();
     let agent = observed.map(|observed| observed.agent_version.as_str()).unwrap_or_default();
-    row([
+    table_row([
         &cluster.name_any(),
         &spec.kubernetesversion,
         &spec.kubernetescluster,
@@ -166,23 +166,23 @@ fn wide(cluster: &Cluster) -> Vec<String> {
         &spec.provider,
         &nodes,
         agent,
-        state(cluster),
+        cluster_state(cluster),
     ])
 }
 
 /// Shows the clusters that are there, then each one as it changes. Ends only with an error or by a signal.
-async fn watch(ui: &Ui, hub: &Client, args: &GetClustersArgs, found: &[Cluster]) -> Result<Exit, CliError> {
-    let rows: Vec<Vec<String>> = std::iter::once(titles()).chain(found.iter().map(wide)).collect();
-    let columns = Columns::of(&rows);
+async fn watch_clusters(ui: &Ui, hub: &Client, args: &GetClustersArgs, found: &[Cluster]) -> Result<Exit, CliError> {
+    let rows: Vec<Vec<String>> = std::iter::once(cluster_titles()).chain(found.iter().map(wide_cluster_row)).collect();
+    let columns = Columns::from_rows(&rows);
     if args.output == Some(View::Wide) {
-        ui.out(&columns.line(&titles()))?;
+        ui.write_stdout(&columns.format_line(&cluster_titles()))?;
     }
     let show = async |cluster: Cluster| match args.output {
-        None => block(&with_nodes(ui, hub, cluster).await),
-        Some(View::Wide) => columns.line(&wide(&cluster)),
-        Some(View::Json) => output::json(&cluster),
-        Some(View::Yaml) => format!("---\n{}", output::yaml(&cluster)),
-        Some(View::Name) => formatted(GetFormat::Name, &[cluster], RESOURCE),
+        None => format_cluster_block(&with_nodes(ui, hub, cluster).await),
+        Some(View::Wide) => columns.format_line(&wide_cluster_row(&cluster)),
+        Some(View::Json) => output::format_json(&cluster),
+        Some(View::Yaml) => format!("---\n{}", output::format_yaml(&cluster)),
+        Some(View::Name) => format_objects(GetFormat::Name, &[cluster], RESOURCE),
     };
     let api: Api<Lenient<Cluster>> = Api::all(hub.clone());
     let mut config = watcher::Config::default();
@@ -200,15 +200,15 @@ async fn watch(ui: &Ui, hub: &Client, args: &GetClustersArgs, found: &[Cluster])
             Ok(Event::InitApply(cluster) | Event::Apply(cluster)) => {
                 let version = cluster.resource_version();
                 if shown.insert(cluster.name_any(), version.clone()) != Some(version) {
-                    ui.out(&show(whole(cluster)).await)?;
+                    ui.write_stdout(&show(strip_managed_fields(cluster)).await)?;
                 }
             }
             Ok(Event::Delete(cluster)) => {
                 shown.remove(&cluster.name_any());
-                ui.note(&format!("{} is no longer registered", visible_cell(&cluster.name_any())));
+                ui.print_note(&format!("{} is no longer registered", visible_cell(&cluster.name_any())));
             }
             Ok(Event::Init | Event::InitDone) => {}
-            Err(error) => ui.warn(&format!("the watch broke and begins anew: {}", chain(&error))),
+            Err(error) => ui.warn(&format!("the watch broke and begins anew: {}", format_error_chain(&error))),
         }
     }
     Ok(Exit::Ok)
@@ -230,9 +230,9 @@ mod tests {
         .unwrap();
         let mut bad = cluster.clone();
         bad.spec.zone = "z\u{1b}[2J\n".to_owned();
-        let shown = Columns::of(&[titles()]).line(&wide(&bad));
+        let shown = Columns::from_rows(&[cluster_titles()]).format_line(&wide_cluster_row(&bad));
         assert!(shown.contains(r" z\u{1b}[2J\n ") && shown.lines().count() == 1, "{shown}");
-        let rows = [titles(), wide(&cluster)];
-        insta::assert_snapshot!(Columns::of(&rows).lines(&rows));
+        let rows = [cluster_titles(), wide_cluster_row(&cluster)];
+        insta::assert_snapshot!(Columns::from_rows(&rows).format_lines(&rows));
     }
 }

@@ -6,14 +6,14 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use serde_json::Value;
 
-use super::{WideFormat, formatted, selection};
+use super::{WideFormat, format_objects, selector_params};
 use crate::api::Schedule;
 use crate::api::labels::{LABEL_TARGET_CLUSTER, cluster_of_namespace};
 use crate::api::lenient::Lenient;
 use crate::cli::args::global::Global;
-use crate::cli::connect::{hub, list_failed};
+use crate::cli::connect::{connect_to_control_plane, list_failed};
 use crate::cli::output::error::{CliError, Exit};
-use crate::cli::output::table::{Columns, row};
+use crate::cli::output::table::{Columns, table_row};
 use crate::cli::output::terminal::Ui;
 use crate::k8s::request::pages::all_pages;
 use crate::placement::copy_state;
@@ -43,16 +43,16 @@ pub(crate) struct GetDeploymentsArgs {
 }
 
 pub(super) async fn run(ui: &Ui, global: &Global, args: &GetDeploymentsArgs) -> Result<Exit, CliError> {
-    let there = hub(global).await?;
+    let there = connect_to_control_plane(global).await?;
     // The default is where the service's own components are, which is not where workloads are.
     let namespace = if global.namespace_given { global.namespace.to_string() } else { there.namespace.clone() };
     let client = there.client.clone();
     let deployments: Api<Deployment> =
         if args.all_namespaces { Api::all(there.client) } else { Api::namespaced(there.client, &namespace) };
-    let found = deployments.list(&selection(args.selector.as_deref())).await;
+    let found = deployments.list(&selector_params(args.selector.as_deref())).await;
     let found = found.map_err(|error| list_failed("deployments", &error))?.items;
     let text = match (args.output, args.output.and_then(WideFormat::for_programs)) {
-        (_, Some(format)) => formatted(format, &found, "deployment.apps"),
+        (_, Some(format)) => format_objects(format, &found, "deployment.apps"),
         _ if found.is_empty() && args.all_namespaces => "There are no deployments.\n".to_owned(),
         _ if found.is_empty() => format!("There are no deployments in namespace {namespace}.\n"),
         (Some(_), None) => {
@@ -62,29 +62,29 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &GetDeploymentsArgs) -> 
                 async move { api.list(&page).await }
             });
             let schedules = listed.await.map_err(|error| list_failed("schedules", &error))?;
-            wide(&found, &schedules.into_iter().map(|read| read.0).collect::<Vec<_>>(), args.all_namespaces)
+            format_wide_deployments(&found, &schedules.into_iter().map(|read| read.0).collect::<Vec<_>>(), args.all_namespaces)
         }
-        (None, None) => table(&found, args.all_namespaces),
+        (None, None) => format_deployments(&found, args.all_namespaces),
     };
-    ui.out(&text)?;
+    ui.write_stdout(&text)?;
     Ok(Exit::Ok)
 }
 
-fn table(deployments: &[Deployment], namespaces: bool) -> String {
-    let titles = row(["NAMESPACE", "NAME", "READY", "UP-TO-DATE", "AVAILABLE", "CLUSTER"]);
+fn format_deployments(deployments: &[Deployment], namespaces: bool) -> String {
+    let titles = table_row(["NAMESPACE", "NAME", "READY", "UP-TO-DATE", "AVAILABLE", "CLUSTER"]);
     let rows: Vec<Vec<String>> = std::iter::once(titles)
-        .chain(deployments.iter().map(cells))
+        .chain(deployments.iter().map(deployment_cells))
         .map(|cells| if namespaces { cells } else { cells[1..].to_vec() })
         .collect();
-    Columns::of(&rows).lines(&rows)
+    Columns::from_rows(&rows).format_lines(&rows)
 }
 
 /// The same, and below each deployment a row for each cluster that has a copy.
-fn wide(deployments: &[Deployment], schedules: &[Schedule], namespaces: bool) -> String {
-    let titles = row(["NAMESPACE", "NAME", "READY", "UP-TO-DATE", "AVAILABLE", "CLUSTER", "STATE", "REASON"]);
+fn format_wide_deployments(deployments: &[Deployment], schedules: &[Schedule], namespaces: bool) -> String {
+    let titles = table_row(["NAMESPACE", "NAME", "READY", "UP-TO-DATE", "AVAILABLE", "CLUSTER", "STATE", "REASON"]);
     let mut rows = vec![titles];
     for deployment in deployments {
-        rows.push(cells(deployment));
+        rows.push(deployment_cells(deployment));
         let is_copy = |schedule: &&Schedule| {
             let source = &schedule.spec.source_ref;
             source.group == "apps"
@@ -95,7 +95,7 @@ fn wide(deployments: &[Deployment], schedules: &[Schedule], namespaces: bool) ->
     }
     let rows: Vec<Vec<String>> =
         rows.into_iter().map(|cells| if namespaces { cells } else { cells[1..].to_vec() }).collect();
-    Columns::of(&rows).lines(&rows)
+    Columns::from_rows(&rows).format_lines(&rows)
 }
 
 fn copy_cells(schedule: &Schedule) -> Vec<String> {
@@ -107,14 +107,14 @@ fn copy_cells(schedule: &Schedule) -> Vec<String> {
     let wanted = schedule.spec.share.as_ref().and_then(|share| share.replicas);
     let wanted = wanted.or(status.pods.as_ref().map(|pods| pods.desired));
     let wanted = wanted.map_or_else(|| "?".to_owned(), |wanted| wanted.to_string());
-    let state = copy_state::read(schedule, cluster);
+    let state = copy_state::read_copy_state(schedule, cluster);
     let word = match (schedule.metadata.deletion_timestamp.is_some(), state.applied, state.available) {
         (true, ..) => "leaving",
         (_, true, true) => "available",
         (_, true, false) => "applied",
         (_, false, _) => "not applied",
     };
-    row([
+    table_row([
         "",
         "",
         &format!("{}/{wanted}", number("readyReplicas")),
@@ -126,11 +126,11 @@ fn copy_cells(schedule: &Schedule) -> Vec<String> {
     ])
 }
 
-fn cells(deployment: &Deployment) -> Vec<String> {
+fn deployment_cells(deployment: &Deployment) -> Vec<String> {
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let status = deployment.status.clone().unwrap_or_default();
     let number = |count: Option<i32>| count.unwrap_or_default().to_string();
-    row([
+    table_row([
         &deployment.namespace().unwrap_or_default(),
         &deployment.name_any(),
         &format!("{}/{wanted}", number(status.ready_replicas)),
@@ -152,9 +152,9 @@ mod tests {
             "status": {"readyReplicas": 2, "updatedReplicas": 3, "availableReplicas": 2},
         }))
         .unwrap();
-        let shown = table(std::slice::from_ref(&deployment), false);
+        let shown = format_deployments(std::slice::from_ref(&deployment), false);
         insta::assert_snapshot!(shown);
-        assert!(table(&[deployment], true).contains("shop"));
+        assert!(format_deployments(&[deployment], true).contains("shop"));
     }
 
     #[test]
@@ -184,6 +184,6 @@ mod tests {
             schedule("west", "u", 3, west),
             schedule("north", "other", 1, Value::Null),
         ];
-        insta::assert_snapshot!(wide(&[deployment], &all, false));
+        insta::assert_snapshot!(format_wide_deployments(&[deployment], &all, false));
     }
 }

@@ -4,15 +4,15 @@ use clap::Args;
 use kube::ResourceExt;
 use kube::api::Api;
 
-use super::{WideFormat, formatted, selection};
+use super::{WideFormat, format_objects, selector_params};
 use crate::api::ScheduleGroup;
 use crate::api::crd::condition;
 use crate::api::labels::LABEL_TARGET_CLUSTER;
 use crate::api::util::text::visible_cell;
 use crate::cli::args::global::Global;
-use crate::cli::connect::{hub_client, list_failed};
+use crate::cli::connect::{control_plane_client, list_failed};
 use crate::cli::output::error::{CliError, Exit};
-use crate::cli::output::table::{Columns, length, padded, row};
+use crate::cli::output::table::{Columns, text_width, pad_cell, table_row};
 use crate::cli::output::terminal::Ui;
 
 pub(super) const EXAMPLES: &str = "Examples:
@@ -36,54 +36,54 @@ pub(crate) struct GetGroupsArgs {
 }
 
 pub(super) async fn run(ui: &Ui, global: &Global, args: &GetGroupsArgs) -> Result<Exit, CliError> {
-    let groups: Api<ScheduleGroup> = Api::all(hub_client(global).await?);
-    let found = groups.list(&selection(args.selector.as_deref())).await;
+    let groups: Api<ScheduleGroup> = Api::all(control_plane_client(global).await?);
+    let found = groups.list(&selector_params(args.selector.as_deref())).await;
     let found = found.map_err(|error| list_failed("schedulegroups", &error))?.items;
     let text = match (args.output, args.output.and_then(WideFormat::for_programs)) {
-        (_, Some(format)) => formatted(format, &found, "schedulegroup.policy.fleet-scheduler.io"),
+        (_, Some(format)) => format_objects(format, &found, "schedulegroup.policy.fleet-scheduler.io"),
         _ if found.is_empty() => "There are no schedule groups.\n".to_owned(),
-        (Some(_), None) => wide(&found),
-        (None, None) => table(&found),
+        (Some(_), None) => format_wide_groups(&found),
+        (None, None) => format_groups(&found),
     };
-    ui.out(&text)?;
+    ui.write_stdout(&text)?;
     Ok(Exit::Ok)
 }
 
-fn cells(group: &ScheduleGroup) -> [String; 3] {
+fn group_cells(group: &ScheduleGroup) -> [String; 3] {
     let cluster = group.labels().get(LABEL_TARGET_CLUSTER);
     let cluster = cluster.cloned().unwrap_or_else(|| "Not assigned yet.".to_owned());
     [&group.name_any(), &cluster, &group.spec.policy.name].map(|cell| visible_cell(cell).into_owned())
 }
 
 /// A row for each group, and below it one for each cluster that it looked at.
-fn wide(groups: &[ScheduleGroup]) -> String {
-    let mut rows = vec![row(["NAME", "CLUSTER", "POLICY", "STATE", "OBJECTS", "APPLIED", "AVAILABLE", "REASON"])];
+fn format_wide_groups(groups: &[ScheduleGroup]) -> String {
+    let mut rows = vec![table_row(["NAME", "CLUSTER", "POLICY", "STATE", "OBJECTS", "APPLIED", "AVAILABLE", "REASON"])];
     for group in groups {
         let status = group.status.clone().unwrap_or_default();
-        let scheduled = condition::find(&status.conditions, "Scheduled").map(|one| one.reason.clone());
-        let [name, cluster, policy] = cells(group);
-        rows.push(row([&name, &cluster, &policy, "", "", "", "", &scheduled.unwrap_or_default()]));
+        let scheduled = condition::find_condition(&status.conditions, "Scheduled").map(|one| one.reason.clone());
+        let [name, cluster, policy] = group_cells(group);
+        rows.push(table_row([&name, &cluster, &policy, "", "", "", "", &scheduled.unwrap_or_default()]));
         for one in &status.clusters {
             let number = |count: Option<i32>| count.map(|count| count.to_string()).unwrap_or_default();
             let why = [&one.reason, &one.detail, &one.message].map(String::as_str);
             let why = why.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(": ");
             let stale = if one.stale { format!("{} (stale)", one.state) } else { one.state.clone() };
             let counts = [one.objects, one.applied, one.available].map(number);
-            rows.push(row(["", &one.name, "", &stale, &counts[0], &counts[1], &counts[2], &why]));
+            rows.push(table_row(["", &one.name, "", &stale, &counts[0], &counts[1], &counts[2], &why]));
         }
     }
-    Columns::of(&rows).lines(&rows)
+    Columns::from_rows(&rows).format_lines(&rows)
 }
 
 /// A rule below the titles and at the end, a blank line between two groups.
-fn table(groups: &[ScheduleGroup]) -> String {
-    let rows: Vec<[String; 3]> = groups.iter().map(cells).collect();
-    let width = |i: usize| rows.iter().map(|row| length(&row[i]) + 2).fold(WIDTHS[i], usize::max);
+fn format_groups(groups: &[ScheduleGroup]) -> String {
+    let rows: Vec<[String; 3]> = groups.iter().map(group_cells).collect();
+    let width = |i: usize| rows.iter().map(|row| text_width(&row[i]) + 2).fold(WIDTHS[i], usize::max);
     let widths: [usize; 3] = std::array::from_fn(width);
     let line = |cells: &[String; 3]| {
         let mut line = String::from(" ");
         for (cell, width) in cells.iter().zip(widths) {
-            line.push_str(&padded(cell, width));
+            line.push_str(&pad_cell(cell, width));
         }
         line.trim_end().to_owned() + "\n"
     };
@@ -106,7 +106,7 @@ mod tests {
             .unwrap()
         };
         let placed = serde_json::json!({LABEL_TARGET_CLUSTER: "west"});
-        let shown = table(&[
+        let shown = format_groups(&[
             group("spread-0011aabb", placed),
             group("a-policy-with-a-long-name-0011aabb", serde_json::json!({})),
         ]);
@@ -128,7 +128,7 @@ mod tests {
                     {"name": "small", "state": "Rejected", "reason": "Insufficient cpu", "detail": "6 asked, 4 free"}]},
         }))
         .unwrap();
-        insta::assert_snapshot!(wide(&[group]));
+        insta::assert_snapshot!(format_wide_groups(&[group]));
     }
 
     #[test]
@@ -141,10 +141,10 @@ mod tests {
             }))
             .unwrap()
         };
-        let shown = table(&[0, 65_535, 65_536, 70_000].map(group));
+        let shown = format_groups(&[0, 65_535, 65_536, 70_000].map(group));
         assert_eq!(shown.lines().count(), 10, "{shown}");
         assert!(shown.lines().all(|line| line.chars().count() < 3 * 260), "{shown}");
-        let many = table(&vec![group(300); 20_000]);
+        let many = format_groups(&vec![group(300); 20_000]);
         assert!(many.len() < 20_000 * 3 * 300, "{}", many.len());
     }
 }

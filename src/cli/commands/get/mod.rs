@@ -74,7 +74,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: GetCommand) -> Result
 }
 
 /// Objects in a format for programs; `resource` is the prefix of `-o name`, such as `deployment.apps`.
-fn formatted<K: Serialize + ResourceExt>(format: GetFormat, objects: &[K], resource: &str) -> String {
+fn format_objects<K: Serialize + ResourceExt>(format: GetFormat, objects: &[K], resource: &str) -> String {
     let list = || {
         serde_json::json!({
             "apiVersion": "v1",
@@ -83,8 +83,8 @@ fn formatted<K: Serialize + ResourceExt>(format: GetFormat, objects: &[K], resou
         })
     };
     match format {
-        GetFormat::Json => output::json(&list()),
-        GetFormat::Yaml => output::yaml(&list()),
+        GetFormat::Json => output::format_json(&list()),
+        GetFormat::Yaml => output::format_yaml(&list()),
         GetFormat::Name => objects
             .iter()
             .fold(String::new(), |text, object| text + resource + "/" + &visible_cell(&object.name_any()) + "\n"),
@@ -94,12 +94,12 @@ fn formatted<K: Serialize + ResourceExt>(format: GetFormat, objects: &[K], resou
 /// One object in a format for programs, not as a list of one.
 fn formatted_alone<K: Serialize + ResourceExt>(format: GetFormat, object: &K, resource: &str) -> String {
     match format {
-        GetFormat::Json => output::json(object),
-        GetFormat::Yaml => output::yaml(object),
-        GetFormat::Name => formatted(format, std::slice::from_ref(object), resource),
+        GetFormat::Json => output::format_json(object),
+        GetFormat::Yaml => output::format_yaml(object),
+        GetFormat::Name => format_objects(format, std::slice::from_ref(object), resource),
     }
 }
 
-fn selection(selector: Option<&str>) -> ListParams {
+fn selector_params(selector: Option<&str>) -> ListParams {
     selector.map_or_else(ListParams::default, |selector| ListParams::default().labels(selector))
 }

@@ -9,7 +9,7 @@ use crate::api::labels::cluster_namespace;
 use crate::api::util::text::visible_cell;
 use crate::api::{Cluster, ClusterReport};
 use crate::cli::output::terminal::Ui;
-use crate::control_plane::health::chain;
+use crate::control_plane::health::format_error_chain;
 
 /// Returns whether the nodes of a cluster are told elsewhere.
 fn is_large(cluster: &Cluster) -> bool {
@@ -27,7 +27,7 @@ pub(super) async fn with_nodes(ui: &Ui, hub: &Client, mut cluster: Cluster) -> C
     let reports = match reports.list(&ListParams::default()).await {
         Ok(reports) => reports,
         Err(error) => {
-            let (name, why) = (visible_cell(&name), chain(&error));
+            let (name, why) = (visible_cell(&name), format_error_chain(&error));
             ui.warn(&format!("the nodes of the large cluster {name} cannot be listed: {why}"));
             return cluster;
         }

@@ -3,10 +3,10 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::api::util::text::visible;
-use crate::chart::versions::select::{Request, select};
+use crate::api::util::text::visible_line;
+use crate::chart::versions::select::{Request, select_row};
 use crate::chart::{self, Kind, ValuesTree};
-use crate::cli::args::chart_choice::schema;
+use crate::cli::args::chart_choice::values_schema;
 use crate::cli::args::global::Global;
 use crate::cli::args::installation::{Installation, InstallationArgs, not_applied_by_others};
 use crate::cli::args::package::wrong_values;
@@ -42,9 +42,9 @@ pub(crate) struct GetValuesArgs {
 }
 
 pub(super) async fn run(ui: &Ui, global: &Global, args: &GetValuesArgs) -> Result<Exit, CliError> {
-    let client = connect::connect(global).await?.client;
-    let Installation { kind, owner, state } = args.installation.find(global, &client).await?;
-    let unknown = |why: &str| unknown(&owner.name, why);
+    let client = connect::connect_cluster(global).await?.client;
+    let Installation { kind, owner, state } = args.installation.find_installation(global, &client).await?;
+    let unknown = |why: &str| unknown_values_error(&owner.name, why);
     let Some(record) = &state.record else { return Err(unknown("its install has not ended yet")) };
     if record.phase == Phase::Removed {
         not_applied_by_others(&client, &owner).await?;
@@ -54,32 +54,32 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &GetValuesArgs) -> Resul
             Kind::ControlPlane => &control_plane::charts::SECRET_VALUES,
             Kind::Agent => &workload_cluster::charts::SECRET_VALUES,
         };
-        let release = RecordedRelease::of(record, &client, secrets).await;
+        let release = RecordedRelease::from_record(record, &client, secrets).await;
         let release = release.map_err(|error| connect::request_failed("cannot read the secret values", &error))?;
         if release.values.is_none() {
             return Err(unknown("its record does not keep them"));
         }
-        merged(kind, &release).map_err(|why| unknown(&visible(&why)))??.to_masked_json()
+        merge_recorded_values(kind, &release).map_err(|why| unknown(&visible_line(&why)))??.to_masked_json()
     } else {
         record.release.values.clone().ok_or_else(|| unknown("its record does not keep them"))?
     };
     // As nothing rather than as an empty mapping, `fleetctl get values demo > demo.yaml` is a file of values, too.
     let values = if values == json!({}) && args.output == Format::Yaml { Value::Null } else { values };
-    ui.out(&if values.is_null() { "# the defaults of the chart\n{}\n".to_owned() } else { args.output.of(&values) })?;
+    ui.write_stdout(&if values.is_null() { "# the defaults of the chart\n{}\n".to_owned() } else { args.output.serialize_value(&values) })?;
     Ok(Exit::Ok)
 }
 
 /// The error of an installation whose values cannot be told.
-pub(crate) fn unknown(name: &str, why: &str) -> CliError {
+pub(crate) fn unknown_values_error(name: &str, why: &str) -> CliError {
     CliError::new(Exit::Failed, "ValuesNotRecorded", format!("the values of {name} are not known: {why}"))
         .hint("an install with all values and `--reset-values` records them")
 }
 
 /// The recorded values over the defaults of the recorded version.
-fn merged(kind: Kind, release: &RecordedRelease) -> Result<Result<ValuesTree, CliError>, String> {
+fn merge_recorded_values(kind: Kind, release: &RecordedRelease) -> Result<Result<ValuesTree, CliError>, String> {
     let request = Request { version: Some(&release.version), ..Request::default() };
-    let selection = select(chart::versions(), request).map_err(|error| error.to_string())?;
+    let selection = select_row(chart::embedded_versions(), request).map_err(|error| error.to_string())?;
     let chart = load_chart(kind, &selection).map_err(|error| error.to_string())?;
-    let values = chart.values_of(&selection.version).any_image().recorded(&release.values_for(&chart));
-    Ok(values.build_checked(schema(kind)).map_err(|problems| wrong_values(&problems)))
+    let values = chart.values_of(&selection.version).any_image().with_recorded(&release.values_for(&chart));
+    Ok(values.build_checked(values_schema(kind)).map_err(|problems| wrong_values(&problems)))
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{
-    ConfirmArgs, Done, DryRun, DryRunArgs, Way, WriteArgs, check_ids, name_is_needed, opening, recorded,
+    ConfirmArgs, Done, DryRun, DryRunArgs, Way, WriteArgs, check_ids, name_is_needed, opening_line, recorded,
     values_need_cluster,
 };
 use crate::check::workload::CHECKS;
@@ -24,7 +24,7 @@ use crate::cli::output::manifests;
 use crate::cli::output::progress::Display;
 use crate::cli::output::remedy::way_to;
 use crate::cli::output::terminal::Ui;
-use crate::cli::signals::interrupted;
+use crate::cli::signals::wait_for_interrupt;
 use crate::install::fleet_home::Home;
 use crate::install::progress::Progress;
 use crate::install::recorded_use::RecordedUse;
@@ -32,7 +32,7 @@ use crate::inventory::Owner;
 use crate::k8s::Connected;
 use crate::workload_cluster::charts::{ORDINARY_VALUES, SECRET_VALUES};
 use crate::workload_cluster::control_plane_api::Hub;
-use crate::workload_cluster::install::{Installed, PROBE, Place, install};
+use crate::workload_cluster::install::{Installed, PROBE, Place, install_agent};
 use crate::workload_cluster::plan::{OWNER_KIND, Plan};
 
 pub(super) const EXAMPLES: &str = with_precedence!(
@@ -80,13 +80,13 @@ pub(in crate::cli) struct PreparedAgent {
 
 impl PreparedAgent {
     /// Returns the place that the agent goes to.
-    pub(in crate::cli) fn place(&self) -> Place<'_> {
+    pub(in crate::cli) fn agent_place(&self) -> Place<'_> {
         Place { hub: self.hub.as_ref(), home: &self.home }
     }
 }
 
 /// Reads the arguments and connects to the clusters.
-pub(in crate::cli) async fn prepare(
+pub(in crate::cli) async fn prepare_agent(
     ui: &Ui,
     global: &Global,
     what: &AgentArgs,
@@ -95,14 +95,14 @@ pub(in crate::cli) async fn prepare(
 ) -> Result<PreparedAgent, CliError> {
     // What is wrong on the command line is said before any cluster is asked.
     let later = way.asks_cluster() || what.plan.package.asks_cluster();
-    let early = if later { None } else { Some(what.plan.plan(ui, global, None)?) };
+    let early = if later { None } else { Some(what.plan.build_agent_plan(ui, global, None)?) };
     let name = what.plan.name_given();
     if way.asks_cluster() && name.is_none() {
         return Err(name_is_needed());
     }
     check_ids(&write.skip_preflight, CHECKS.iter().map(|check| check.id).chain([PROBE]))?;
-    let home = connect::home()?;
-    let workload = connect::connect(global).await?;
+    let home = connect::find_home()?;
+    let workload = connect::connect_cluster(global).await?;
     let (hub, hub_server) = match &what.control_plane {
         Some(name) => {
             let (hub, server) = control_plane(global, name).await?;
@@ -111,7 +111,7 @@ pub(in crate::cli) async fn prepare(
         None => (None, None),
     };
     let owner = Owner::new(OWNER_KIND, name.unwrap_or_default(), global.namespace.as_str());
-    let base = way.base(&workload.client, owner, &SECRET_VALUES).await?;
+    let base = way.read_base(&workload.client, owner, &SECRET_VALUES).await?;
     let asks = what.plan.package.asks_cluster();
     let server = if asks { Some(connect::server_version(&workload.client).await?) } else { None };
     let plan = match early {
@@ -121,9 +121,9 @@ pub(in crate::cli) async fn prepare(
     let plan = plan.with_kubernetes(server);
     let kubernetes = if plan.asks_kubernetes() { Some(connect::server_version(&workload.client).await?) } else { None };
     let plan = plan.with_kubernetes(kubernetes);
-    let former = base.recorded().map(|release| release.version.clone());
+    let former = base.recorded_release().map(|release| release.version.clone());
     let used =
-        recorded::used(former.as_deref(), &plan.package, &home.agent_values(&plan.name), &workload, ORDINARY_VALUES);
+        recorded::find_used_values(former.as_deref(), &plan.package, &home.agent_values(&plan.name), &workload, ORDINARY_VALUES);
     Ok(PreparedAgent { plan, workload, hub, hub_server, home, former, used })
 }
 
@@ -151,9 +151,9 @@ pub(crate) struct InstallAgentArgs {
 }
 
 impl InstallAgentArgs {
-    pub(super) fn request(&self) -> AgentRequest<'_> {
+    pub(super) fn to_agent_request(&self) -> AgentRequest<'_> {
         let Self { what, dry_run, write, recorded, confirm, output } = self;
-        AgentRequest { what, dry_run, write, way: Way::install(recorded.choice()), confirm: *confirm, output: *output }
+        AgentRequest { what, dry_run, write, way: Way::for_install(recorded.choice()), confirm: *confirm, output: *output }
     }
 }
 
@@ -172,36 +172,36 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &AgentRequest<'_>) -> Re
         Some(DryRun::Client) => dry_run(ui, global, args),
         Some(DryRun::Server) => {
             let comparison = diff::agent_comparison(ui, global, args.what, args.write, args.way).await?;
-            ui.out(&diff::shown(ui, args.output, &comparison))?;
+            ui.write_stdout(&diff::format_comparison(ui, args.output, &comparison))?;
             Ok(Exit::Ok)
         }
-        None => agent(ui, global, args).await,
+        None => run_agent_install(ui, global, args).await,
     }
 }
 
-async fn agent(ui: &Ui, global: &Global, args: &AgentRequest<'_>) -> Result<Exit, CliError> {
-    let prepared = prepare(ui, global, args.what, args.write, args.way).await?;
+async fn run_agent_install(ui: &Ui, global: &Global, args: &AgentRequest<'_>) -> Result<Exit, CliError> {
+    let prepared = prepare_agent(ui, global, args.what, args.write, args.way).await?;
     let (plan, workload) = (&prepared.plan, &prepared.workload);
     for server in std::iter::once(workload).chain(&prepared.hub_server) {
-        args.write.verified(server)?;
+        args.write.check_target_server(server)?;
     }
     let context = workload.context.as_deref();
     let what = format!("the agent of workload cluster {}", plan.name);
     let context = context.unwrap_or("in-cluster");
-    ui.note(&opening(args.way, &what, &plan.package, prepared.former.as_deref(), context));
-    recorded::confirm(ui, ("workload cluster", plan.name.as_str()), &prepared.used, args.confirm.yes)?;
-    let place = prepared.place();
-    let options = args.write.options(global.rollback, args.way);
+    ui.print_note(&opening_line(args.way, &what, &plan.package, prepared.former.as_deref(), context));
+    recorded::confirm_recorded_values(ui, ("workload cluster", plan.name.as_str()), &prepared.used, args.confirm.yes)?;
+    let place = prepared.agent_place();
+    let options = args.write.install_options(global.rollback, args.way);
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
     // On the heap: the whole flow is one large state machine.
-    let run = install(plan, &workload.client, &place, &options, &progress, interrupted(ui, &display, None));
+    let run = install_agent(plan, &workload.client, &place, &options, &progress, wait_for_interrupt(ui, &display, None));
     let outcome = Box::pin(run).await;
-    display.close(outcome.is_ok());
+    display.close_step(outcome.is_ok());
     match outcome {
         Ok(installed) => {
-            recorded::remember(ui, &plan.package, &prepared.home.agent_values(&plan.name), workload);
-            finished(ui, args.output, plan, &installed)
+            recorded::remember_values(ui, &plan.package, &prepared.home.agent_values(&plan.name), workload);
+            report_agent_install(ui, args.output, plan, &installed)
         }
         Err(failure) => Err(agent_failed(plan, failure, global, prepared.hub.as_ref())),
     }
@@ -209,7 +209,7 @@ async fn agent(ui: &Ui, global: &Global, args: &AgentRequest<'_>) -> Result<Exit
 
 async fn control_plane(global: &Global, name: &str) -> Result<(Hub, Connected), CliError> {
     let there = Global { context: Some(name.to_owned()), ..global.clone() };
-    let (connected, access) = connect::way_to_hub(&there).await?;
+    let (connected, access) = connect::connect_with_access(&there).await?;
     Ok((Hub { name: name.to_owned(), access, client: connected.client.clone() }, connected))
 }
 
@@ -225,11 +225,11 @@ struct AgentInstallDocument<'r> {
     server: &'r str,
 }
 
-fn finished(ui: &Ui, format: Option<Format>, plan: &Plan, installed: &Installed) -> Result<Exit, CliError> {
+fn report_agent_install(ui: &Ui, format: Option<Format>, plan: &Plan, installed: &Installed) -> Result<Exit, CliError> {
     let name = &plan.name;
     if let Some(format) = format {
-        ui.out(&format.of(&AgentInstallDocument {
-            done: Done::of(name.as_str(), &plan.package, installed.unchanged),
+        ui.write_stdout(&format.serialize_value(&AgentInstallDocument {
+            done: Done::from_package(name.as_str(), &plan.package, installed.unchanged),
             control_plane: installed.control_plane.as_ref().map(|hub| hub.name.as_str()),
             server: &installed.server,
         }))?;
@@ -242,7 +242,7 @@ fn finished(ui: &Ui, format: Option<Format>, plan: &Plan, installed: &Installed)
         Some(hub) => format!("control plane {}", hub.name),
         None => format!("the control plane at {}", installed.server),
     };
-    ui.out(&format!(
+    ui.write_stdout(&format!(
         "\n{unchanged}Workload cluster {name} is registered with {of} and Ready.\nAsk the control plane for its \
          clusters:\n\n  kubectl get clusters{there}\n  {} get clusters{there}\n",
         ui.program
@@ -257,7 +257,7 @@ fn dry_run(ui: &Ui, global: &Global, args: &AgentRequest<'_>) -> Result<Exit, Cl
     if args.what.plan.package.asks_cluster() {
         return Err(auto_needs_cluster());
     }
-    let plan = args.what.plan.plan(ui, global, None)?;
-    manifests::print(ui, args.output.unwrap_or(Format::Yaml), || plan.manifests(), || plan.render())?;
+    let plan = args.what.plan.build_agent_plan(ui, global, None)?;
+    manifests::print_manifests(ui, args.output.unwrap_or(Format::Yaml), || plan.render_agent_manifests(), || plan.render_agent())?;
     Ok(Exit::Ok)
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{
-    ConfirmArgs, Done, DryRun, DryRunArgs, Way, WriteArgs, check_ids, name_is_needed, opening, recorded,
+    ConfirmArgs, Done, DryRun, DryRunArgs, Way, WriteArgs, check_ids, name_is_needed, opening_line, recorded,
     values_need_cluster,
 };
 use crate::api::names::ControlPlaneName;
@@ -25,11 +25,11 @@ use crate::cli::output::install_error::control_plane_failed;
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
 use crate::cli::output::{check_report, check_table, manifests};
-use crate::cli::signals::interrupted;
+use crate::cli::signals::wait_for_interrupt;
 use crate::cli::{connect, render_offline};
 use crate::control_plane::charts::{ORDINARY_VALUES, SECRET_VALUES};
 use crate::control_plane::endpoint::exposure::Endpoint;
-use crate::control_plane::install::{Installed, install};
+use crate::control_plane::install::{Installed, install_control_plane};
 use crate::control_plane::plan::{OWNER_KIND, Plan};
 use crate::install::admin_access;
 use crate::install::fleet_home::Home;
@@ -78,9 +78,9 @@ pub(crate) struct InstallControlPlaneArgs {
 }
 
 impl InstallControlPlaneArgs {
-    pub(super) fn request(&self) -> Request<'_> {
+    pub(super) fn to_control_plane_request(&self) -> Request<'_> {
         let Self { plan, dry_run, write, recorded, confirm, output } = self;
-        Request { plan, dry_run, write, way: Way::install(recorded.choice()), confirm: *confirm, output: *output }
+        Request { plan, dry_run, write, way: Way::for_install(recorded.choice()), confirm: *confirm, output: *output }
     }
 }
 
@@ -98,8 +98,8 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &Request<'_>) -> Result<
     match args.dry_run.dry_run {
         Some(DryRun::Client) => dry_run(ui, global, args),
         Some(DryRun::Server) => {
-            let comparison = diff::comparison(ui, global, args.plan, args.write, args.way).await?;
-            ui.out(&diff::shown(ui, args.output, &comparison))?;
+            let comparison = diff::compare_plan_with_cluster(ui, global, args.plan, args.write, args.way).await?;
+            ui.write_stdout(&diff::format_comparison(ui, args.output, &comparison))?;
             Ok(Exit::Ok)
         }
         None => control_plane(ui, global, args).await,
@@ -119,22 +119,22 @@ pub(crate) struct Prepared {
 }
 
 /// Reads the arguments and connects.
-pub(crate) async fn prepare(
+pub(crate) async fn prepare_control_plane(
     ui: &Ui,
     global: &Global,
     plan_args: &PlanArgs,
     write: &WriteArgs,
     way: Way,
 ) -> Result<Prepared, CliError> {
-    let home = connect::home()?;
-    let (plan, hosting, former) = planned(ui, global, plan_args, &write.skip_preflight, way).await?;
-    let used = recorded::used(former.as_deref(), &plan.package, &home.values(&plan.name), &hosting, ORDINARY_VALUES);
-    Ok(Prepared { plan, hosting, home, options: write.options(global.rollback, way), former, used })
+    let home = connect::find_home()?;
+    let (plan, hosting, former) = prepare_install_plan(ui, global, plan_args, &write.skip_preflight, way).await?;
+    let used = recorded::find_used_values(former.as_deref(), &plan.package, &home.values_path(&plan.name), &hosting, ORDINARY_VALUES);
+    Ok(Prepared { plan, hosting, home, options: write.install_options(global.rollback, way), former, used })
 }
 
 /// The plan, the cluster, and the version of the last install where its values are taken. What is wrong on the command
 /// line is said before any cluster is asked.
-pub(crate) async fn planned(
+pub(crate) async fn prepare_install_plan(
     ui: &Ui,
     global: &Global,
     plan_args: &PlanArgs,
@@ -143,40 +143,40 @@ pub(crate) async fn planned(
 ) -> Result<(Plan, Connected, Option<String>), CliError> {
     check_ids(skip_preflight, CHECKS.iter().map(|check| check.id))?;
     if !way.asks_cluster() && !plan_args.asks_cluster() {
-        let plan = plan_args.plan(ui, global, None)?;
-        return Ok((plan, connect::connect(global).await?, None));
+        let plan = plan_args.build_control_plane_plan(ui, global, None)?;
+        return Ok((plan, connect::connect_cluster(global).await?, None));
     }
     let name = if way.asks_cluster() { plan_args.name_given().ok_or_else(name_is_needed)? } else { "" };
-    let hosting = connect::connect(global).await?;
+    let hosting = connect::connect_cluster(global).await?;
     let owner = Owner::new(OWNER_KIND, name, global.namespace.as_str());
-    let base = way.base(&hosting.client, owner, &SECRET_VALUES).await?;
+    let base = way.read_base(&hosting.client, owner, &SECRET_VALUES).await?;
     let server = if plan_args.asks_cluster() { Some(connect::server_version(&hosting.client).await?) } else { None };
     let plan = plan_args.plan_over(ui, global, server, &base)?;
-    Ok((plan, hosting, base.recorded().map(|release| release.version.clone())))
+    Ok((plan, hosting, base.recorded_release().map(|release| release.version.clone())))
 }
 
 async fn control_plane(ui: &Ui, global: &Global, args: &Request<'_>) -> Result<Exit, CliError> {
     let Prepared { plan, hosting, home, options, former, used } =
-        prepare(ui, global, args.plan, args.write, args.way).await?;
-    args.write.verified(&hosting)?;
+        prepare_control_plane(ui, global, args.plan, args.write, args.way).await?;
+    args.write.check_target_server(&hosting)?;
     let context = hosting.context.as_deref().unwrap_or("in-cluster");
-    ui.note(&opening(args.way, &format!("control plane {}", plan.name), &plan.package, former.as_deref(), context));
-    recorded::confirm(ui, ("control plane", plan.name.as_str()), &used, args.confirm.yes)?;
+    ui.print_note(&opening_line(args.way, &format!("control plane {}", plan.name), &plan.package, former.as_deref(), context));
+    recorded::confirm_recorded_values(ui, ("control plane", plan.name.as_str()), &used, args.confirm.yes)?;
     warn_of_context(ui, global, &home, &plan.name);
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
     // On the heap: the whole flow is one large state machine.
-    let signals = interrupted(ui, &display, Some(format!("rollback {}{}", plan.name, global.tail())));
-    let run = install(&plan, &hosting.client, &home, &options, &progress, signals);
+    let signals = wait_for_interrupt(ui, &display, Some(format!("rollback {}{}", plan.name, global.tail_flags())));
+    let run = install_control_plane(&plan, &hosting.client, &home, &options, &progress, signals);
     let outcome = Box::pin(run).await;
     match outcome {
         Ok(installed) => {
-            display.close(true);
-            recorded::remember(ui, &plan.package, &home.values(&plan.name), &hosting);
-            finished(ui, args.output, &plan, &installed)
+            display.close_step(true);
+            recorded::remember_values(ui, &plan.package, &home.values_path(&plan.name), &hosting);
+            report_control_plane_install(ui, args.output, &plan, &installed)
         }
         Err(failure) => {
-            display.close(false);
+            display.close_step(false);
             Err(control_plane_failed(ui, &plan, failure))
         }
     }
@@ -187,8 +187,8 @@ async fn control_plane(ui: &Ui, global: &Global, args: &Request<'_>) -> Result<E
 fn warn_of_context(ui: &Ui, global: &Global, home: &Home, name: &ControlPlaneName) {
     let files = global.kubeconfig.iter().cloned().collect();
     let target = Target { kubeconfig: files, context: Some(name.to_string()) };
-    let Some(server) = target.server() else { return };
-    let own = admin_access::written(home, name).ok().flatten();
+    let Some(server) = target.server_address() else { return };
+    let own = admin_access::read_local_kubeconfig(home, name).ok().flatten();
     if own.is_some_and(|own| own.server.trim_end_matches('/') == server.trim_end_matches('/')) {
         return;
     }
@@ -211,21 +211,21 @@ struct ControlPlaneInstallDocument<'r> {
 }
 
 /// The result: health, then where the kubeconfig is and how to use it.
-fn finished(ui: &Ui, format: Option<Format>, plan: &Plan, installed: &Installed) -> Result<Exit, CliError> {
+fn report_control_plane_install(ui: &Ui, format: Option<Format>, plan: &Plan, installed: &Installed) -> Result<Exit, CliError> {
     let name = &plan.name;
     if let Some(format) = format {
-        ui.out(&format.of(&ControlPlaneInstallDocument {
-            done: Done::of(name.as_str(), &plan.package, installed.unchanged),
+        ui.write_stdout(&format.serialize_value(&ControlPlaneInstallDocument {
+            done: Done::from_package(name.as_str(), &plan.package, installed.unchanged),
             endpoint: &installed.endpoint,
             kubeconfig: &installed.kubeconfig,
-            checks: check_table::entries(ui, &installed.health.report),
+            checks: check_table::check_entries(ui, &installed.health.report),
         }))?;
         return Ok(Exit::Ok);
     }
     let file = installed.kubeconfig.display();
     let unchanged = if installed.unchanged { "Nothing had to be changed.\n\n" } else { "" };
-    let health = check_report::health(ui, name.as_str(), &installed.health.report, &installed.health.facts);
-    ui.out(&format!(
+    let health = check_report::format_health(ui, name.as_str(), &installed.health.report, &installed.health.facts);
+    ui.write_stdout(&format!(
         "\n{unchanged}{health}\nThe kubeconfig of {name} is {file}\nAdd it to the KUBECONFIG list and ask the control plane for its clusters:\n\n  \
          export KUBECONFIG=\"${{KUBECONFIG:-$HOME/.kube/config}}:{file}\"\n  kubectl get clusters --context {name}\n"
     ))?;
@@ -240,11 +240,11 @@ fn dry_run(ui: &Ui, global: &Global, args: &Request<'_>) -> Result<Exit, CliErro
     if args.plan.asks_cluster() {
         return Err(auto_needs_cluster());
     }
-    let plan = args.plan.plan(ui, global, None)?;
-    let endpoint = render_offline::endpoint(&plan.values.exposure);
-    let keys = pki::placeholders();
+    let plan = args.plan.build_control_plane_plan(ui, global, None)?;
+    let endpoint = render_offline::offline_endpoint(&plan.values.exposure);
+    let keys = pki::placeholder_files();
     let format = args.output.unwrap_or(Format::Yaml);
-    manifests::print(ui, format, || plan.manifests(&endpoint, &keys, |_| ()), || plan.render(&endpoint, &keys))?;
-    ui.note("Keys and certificates above are placeholders; `template` prints manifests that can be applied.");
+    manifests::print_manifests(ui, format, || plan.control_plane_manifests(&endpoint, &keys, |_| ()), || plan.render_control_plane(&endpoint, &keys))?;
+    ui.print_note("Keys and certificates above are placeholders; `template` prints manifests that can be applied.");
     Ok(Exit::Ok)
 }

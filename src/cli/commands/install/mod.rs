@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::api::remedy::{self, Action, Remedy};
 use crate::api::util::text::visible_cell;
 use crate::cli::args::global::Global;
-use crate::cli::args::installation::{not_applied_by_others, subject};
+use crate::cli::args::installation::{not_applied_by_others, subject_of_owner};
 use crate::cli::args::object_name::taken_fields;
 use crate::cli::args::package::Base;
 use crate::cli::args::run::RunArgs;
@@ -26,10 +26,10 @@ use crate::install::session::InstallOptions;
 use crate::inventory::{Owner, Phase};
 use crate::k8s::Connected;
 
-pub(in crate::cli) use agent::{AgentArgs, AgentRequest, PreparedAgent, prepare as prepare_agent, run as run_agent};
-pub(crate) use control_plane::{Prepared, Request, planned, prepare, run as run_control_plane};
+pub(in crate::cli) use agent::{AgentArgs, AgentRequest, PreparedAgent, prepare_agent as prepare_agent, run as run_agent};
+pub(crate) use control_plane::{Prepared, Request, prepare_install_plan, prepare_control_plane, run as run_control_plane};
 pub(crate) use control_plane::{REPOSITORY_HELP, TAG_HELP};
-pub(crate) use recorded::{ConfirmArgs, show as show_recorded, unconfirmed};
+pub(crate) use recorded::{ConfirmArgs, show_recorded_values as show_recorded, unconfirmed_values_error};
 
 /// Install a control plane or an agent
 #[derive(Debug, Subcommand)]
@@ -77,11 +77,11 @@ pub(crate) struct WriteArgs {
 
 impl WriteArgs {
     /// Refuses to send keys to a server that may be any.
-    pub(super) fn verified(&self, cluster: &Connected) -> Result<(), CliError> {
-        connect::verified(cluster, self.allow_unverified_server)
+    pub(super) fn check_target_server(&self, cluster: &Connected) -> Result<(), CliError> {
+        connect::check_server_verified(cluster, self.allow_unverified_server)
     }
 
-    pub(crate) fn options(&self, rollback: bool, way: Way) -> InstallOptions {
+    pub(crate) fn install_options(&self, rollback: bool, way: Way) -> InstallOptions {
         InstallOptions {
             rollback,
             skip_preflight: self.skip_preflight.clone(),
@@ -104,7 +104,7 @@ pub(crate) struct Way {
 
 impl Way {
     /// `install`, `diff` and `check --pre`.
-    pub(crate) const fn install(recorded: Recorded) -> Self {
+    pub(crate) const fn for_install(recorded: Recorded) -> Self {
         Self { recorded, command: "install" }
     }
 
@@ -122,18 +122,18 @@ impl Way {
 
     /// Returns the base that the flags are laid over, for the installation of `owner` whose name was given as an
     /// argument.
-    async fn base(self, client: &Client, owner: Owner, secrets: &[SecretEntry]) -> Result<Base, CliError> {
+    async fn read_base(self, client: &Client, owner: Owner, secrets: &[SecretEntry]) -> Result<Base, CliError> {
         if !self.asks_cluster() {
             return Ok(Base::Chart);
         }
         let what = format!("{} {}", owner.kind.replace('-', " "), owner.name);
-        let install = subject(&owner);
+        let install = subject_of_owner(&owner);
         let namespace = owner.namespace.clone();
         let read =
-            RecordedRelease::read(client, owner.clone(), secrets).await.map_err(|error| unread(&what, &error))?;
+            RecordedRelease::read_release(client, owner.clone(), secrets).await.map_err(|error| unreadable_record_error(&what, &error))?;
         let missing = |why: String| {
             CliError::new(Exit::Refused, "NotInstalled", why)
-                .hint(Remedy::new("install it: ").command(remedy::Command::here(Action::Install(install.clone()))))
+                .hint(Remedy::new("install it: ").command(remedy::Command::at_run_place(Action::Install(install.clone()))))
         };
         match read {
             Some(release) if release.phase == Phase::Removed && self.is_upgrade() => {
@@ -157,7 +157,7 @@ impl Way {
 }
 
 /// Builds the line that is shown before a run begins.
-fn opening(way: Way, what: &str, package: &Package, former: Option<&str>, context: &str) -> String {
+fn opening_line(way: Way, what: &str, package: &Package, former: Option<&str>, context: &str) -> String {
     let context = visible_cell(context);
     let (version, namespace) = (&package.version, &package.namespace);
     match former.filter(|_| way.is_upgrade()) {
@@ -175,7 +175,7 @@ fn opening(way: Way, what: &str, package: &Package, former: Option<&str>, contex
 const UPGRADE: &str = "upgrade";
 
 /// A record that cannot be read.
-pub(crate) fn unread(what: &str, error: &ReadError) -> CliError {
+pub(crate) fn unreadable_record_error(what: &str, error: &ReadError) -> CliError {
     let headline = format!("cannot read the record of {what}");
     match error {
         ReadError::Record(source) => engine_error(&headline, source),
@@ -223,7 +223,7 @@ struct Done<'r> {
 }
 
 impl<'r> Done<'r> {
-    fn of(name: &'r str, package: &'r Package, unchanged: bool) -> Self {
+    fn from_package(name: &'r str, package: &'r Package, unchanged: bool) -> Self {
         Self { name, namespace: package.namespace.as_str(), version: package.version.to_string(), unchanged }
     }
 }
@@ -238,11 +238,11 @@ pub(crate) fn check_ids<'k>(ids: &[String], known: impl IntoIterator<Item = &'k 
 
 pub(crate) async fn run(ui: &Ui, global: &Global, command: InstallCommand) -> Result<Exit, CliError> {
     match command {
-        InstallCommand::ControlPlane(args) => control_plane::run(ui, global, &args.request()).await,
-        InstallCommand::Agent(args) => agent::run(ui, global, &args.request()).await,
+        InstallCommand::ControlPlane(args) => control_plane::run(ui, global, &args.to_control_plane_request()).await,
+        InstallCommand::Agent(args) => agent::run(ui, global, &args.to_agent_request()).await,
     }
 }
 
 /// For the example on the page of its reason.
 #[cfg(test)]
-pub(crate) use recorded::refused as rights_refused;
+pub(crate) use recorded::refused_values_error as rights_refused;

@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::Args;
 
 use crate::api::shell::foreign_word;
-use crate::api::util::text::visible;
+use crate::api::util::text::visible_line;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::{Question, Ui};
 use crate::install::local_values::LocalValues;
@@ -23,52 +23,52 @@ pub(crate) struct ConfirmArgs {
 
 /// Shows the recorded values of an installation, as `control plane demo`, that a run uses, and returns those that it would
 /// refuse.
-pub(crate) fn show(ui: &Ui, what: &str, used: &RecordedUse) {
+pub(crate) fn show_recorded_values(ui: &Ui, what: &str, used: &RecordedUse) {
     if used.values.is_empty() && used.unconfirmed.is_empty() {
         return;
     }
     if !used.values.is_empty() {
-        ui.note(&listed(what, used));
+        ui.print_note(&format_recorded_values(what, used));
     }
     if !used.unconfirmed.is_empty() {
         let paths: Vec<&str> = used.unconfirmed.iter().map(|value| value.path.as_str()).collect();
-        ui.warn(&format!("an install or upgrade has to be given again: {}", visible(&paths.join(", "))));
+        ui.warn(&format!("an install or upgrade has to be given again: {}", visible_line(&paths.join(", "))));
     }
 }
 
 /// Shows the recorded values that a run uses, and asks unless `yes` is given: by a question, so on a terminal only. Values that
 /// may give rights are refused either way, where this machine has not recorded them.
-pub(crate) fn confirm(ui: &Ui, (what, name): (&str, &str), used: &RecordedUse, yes: bool) -> Result<(), CliError> {
+pub(crate) fn confirm_recorded_values(ui: &Ui, (what, name): (&str, &str), used: &RecordedUse, yes: bool) -> Result<(), CliError> {
     let installation = format!("{what} {name}");
     if !used.unconfirmed.is_empty() {
-        return Err(refused(&installation, &used.unconfirmed));
+        return Err(refused_values_error(&installation, &used.unconfirmed));
     }
     if used.values.is_empty() {
         return Ok(());
     }
-    ui.err(&listed(&installation, used));
+    ui.write_stderr(&format_recorded_values(&installation, used));
     if yes { Ok(()) } else { ui.confirm_by_name(Question::UseRecorded, what, name) }
 }
 
 /// Lists the values, a line each, as `--set-json` takes them.
-fn listed(what: &str, used: &RecordedUse) -> String {
-    let lines: Vec<String> = used.values.iter().map(|value| visible(&value.to_string()).into_owned()).collect();
+fn format_recorded_values(what: &str, used: &RecordedUse) -> String {
+    let lines: Vec<String> = used.values.iter().map(|value| visible_line(&value.to_string()).into_owned()).collect();
     format!("These values are taken from the record of {what}:\n  {}", lines.join("\n  "))
 }
 
 /// The error of recorded values that may give rights and that this machine has not installed.
-pub(crate) fn unconfirmed(what: &str, values: &[UnconfirmedValue]) -> CliError {
+pub(crate) fn unconfirmed_values_error(what: &str, values: &[UnconfirmedValue]) -> CliError {
     let headline = match values.len() {
         1 => format!("a recorded value of {what} may give rights, and this machine has not installed with it"),
         n => format!("{n} recorded values of {what} may give rights, and this machine has not installed with them"),
     };
-    let lines = values.iter().map(|value| visible(&value.to_string()).into_owned()).collect();
+    let lines = values.iter().map(|value| visible_line(&value.to_string()).into_owned()).collect();
     CliError::new(Exit::Refused, "RightsNotConfirmed", headline).details(lines)
 }
 
 /// The error of an install or upgrade that uses such values.
-pub(crate) fn refused(what: &str, values: &[UnconfirmedValue]) -> CliError {
-    unconfirmed(what, values).hint(give_again(values)).hint("nothing was written to the cluster")
+pub(crate) fn refused_values_error(what: &str, values: &[UnconfirmedValue]) -> CliError {
+    unconfirmed_values_error(what, values).hint(give_again(values)).hint("nothing was written to the cluster")
 }
 
 /// The advice to give values again.
@@ -92,7 +92,7 @@ const LONGEST_EXAMPLE: usize = 80;
 
 /// Returns the recorded values that the values of `package` still hold: none where those of the last install, of the version
 /// `former`, are not taken. What this machine has installed with is in `file`.
-pub(crate) fn used(
+pub(crate) fn find_used_values(
     former: Option<&str>,
     package: &Package,
     file: &Path,
@@ -102,14 +102,14 @@ pub(crate) fn used(
     if former.is_none() {
         return RecordedUse::default();
     }
-    let local = LocalValues::read(file, &cluster.server, package.namespace.as_str());
-    RecordedUse::of(package, local.as_ref(), ordinary)
+    let local = LocalValues::read_values_file(file, &cluster.server, package.namespace.as_str());
+    RecordedUse::from_package_values(package, local.as_ref(), ordinary)
 }
 
 /// Remembers the values of an install that has ended well, for the next run. Without them the next one asks for more.
-pub(crate) fn remember(ui: &Ui, package: &Package, file: &Path, cluster: &Connected) {
+pub(crate) fn remember_values(ui: &Ui, package: &Package, file: &Path, cluster: &Connected) {
     let (server, namespace) = (cluster.server.clone(), package.namespace.to_string());
-    if let Err(error) = (LocalValues { server, namespace, values: package.given() }).write(file) {
+    if let Err(error) = (LocalValues { server, namespace, values: package.given_values() }).write_values_file(file) {
         ui.warn(&format!("the values cannot be kept on this machine: {error}"));
     }
 }

@@ -7,12 +7,12 @@ use crate::cli::args::global::Global;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
 use crate::control_plane::kubeconfig::write_shared;
-use crate::control_plane::kubeconfig::write_shared::{Changed, FileError, Readers, change};
+use crate::control_plane::kubeconfig::write_shared::{Changed, FileError, Readers, change_file};
 use crate::install::fleet_home::Home;
 use crate::pki::{self, EditError, Kubeconfig};
 
 /// Puts the entries into the file.
-pub(crate) fn merge(
+pub(crate) fn merge_into_kubeconfig(
     ui: &Ui,
     global: &Global,
     home: &Home,
@@ -20,15 +20,15 @@ pub(crate) fn merge(
     kubeconfig: &Kubeconfig,
     make_current: bool,
 ) -> Result<Exit, CliError> {
-    let files = files(global, home, name)?;
-    let file = place(&files, name, kubeconfig).map_err(|error| refused(&error))?;
+    let files = kubeconfig_files(global, home, name)?;
+    let file = choose_kubeconfig_file(&files, name, kubeconfig).map_err(|error| kubeconfig_file_error(&error))?;
     let mut current = false;
-    let changed = change(&file, Readers::OwnerOnly, |before| {
+    let changed = change_file(&file, Readers::OwnerOnly, |before| {
         let edited = pki::merge_kubeconfig(before, kubeconfig, name.as_str(), make_current)?;
         current = edited.current;
         Ok(Some(edited.text))
     });
-    let changed = changed.map_err(|error| refused(&error))?;
+    let changed = changed.map_err(|error| kubeconfig_file_error(&error))?;
     let mut said = format!("The context {name} is in {}\n", file.display());
     if let Some(backup) = changed.backup {
         said.push_str(&format!("What the file was before is in {}\n", backup.display()));
@@ -38,20 +38,20 @@ pub(crate) fn merge(
     }
     let context = if current { String::new() } else { format!(" --context {name}") };
     said.push_str(&format!("\n  kubectl get clusters{context}\n"));
-    ui.out(&said)?;
+    ui.write_stdout(&said)?;
     Ok(Exit::Ok)
 }
 
 /// The file of the list that has the entries, else the one that gets new ones. kubectl takes each name from the first
 /// file that has it, so none of the others may have one of ours.
-fn place(files: &[PathBuf], name: &ControlPlaneName, kubeconfig: &Kubeconfig) -> Result<PathBuf, FileError> {
+fn choose_kubeconfig_file(files: &[PathBuf], name: &ControlPlaneName, kubeconfig: &Kubeconfig) -> Result<PathBuf, FileError> {
     let mut texts = Vec::with_capacity(files.len());
     for file in files {
-        texts.push((file, write_shared::text(file)?));
+        texts.push((file, write_shared::read_text_or_empty(file)?));
     }
     let has = |text: &str| matches!(pki::remove_from_kubeconfig(text, name.as_str()), Ok(Some(_)));
     let known = texts.iter().find(|(_, text)| has(text)).map(|(file, _)| *file);
-    let place = known.or_else(|| write_shared::target(files)).cloned().unwrap_or_default();
+    let place = known.or_else(|| write_shared::choose_target_file(files)).cloned().unwrap_or_default();
     for (file, before) in texts.into_iter().filter(|(file, _)| **file != place) {
         // Whether such a file could be edited does not matter.
         if let Err(source @ EditError::Taken { .. }) = pki::merge_kubeconfig(&before, kubeconfig, name.as_str(), false)
@@ -63,11 +63,11 @@ fn place(files: &[PathBuf], name: &ControlPlaneName, kubeconfig: &Kubeconfig) ->
 }
 
 /// Takes the entries out of every file of the list that has them.
-pub(crate) fn remove(ui: &Ui, global: &Global, home: &Home, name: &ControlPlaneName) -> Result<Exit, CliError> {
-    let files = files(global, home, name)?;
+pub(crate) fn remove_context(ui: &Ui, global: &Global, home: &Home, name: &ControlPlaneName) -> Result<Exit, CliError> {
+    let files = kubeconfig_files(global, home, name)?;
     let (mut found, mut current, mut foreign) = (false, false, None);
     for file in files.iter().filter(|file| file.is_file()) {
-        let changed = change(file, Readers::AsBefore, |before| {
+        let changed = change_file(file, Readers::AsBefore, |before| {
             let Some(edited) = pki::remove_from_kubeconfig(before, name.as_str())? else { return Ok(None) };
             current |= edited.current;
             Ok(Some(edited.text))
@@ -76,18 +76,18 @@ pub(crate) fn remove(ui: &Ui, global: &Global, home: &Home, name: &ControlPlaneN
             Ok(Changed { backup: None, .. }) => {}
             Ok(_) => {
                 found = true;
-                ui.out(&format!("The context {name} is no longer in {}\n", file.display()))?;
+                ui.write_stdout(&format!("The context {name} is no longer in {}\n", file.display()))?;
             }
             // Another file may have ours all the same.
             Err(error @ FileError::Edit { source: EditError::Taken { .. }, .. }) => foreign = foreign.or(Some(error)),
-            Err(error) => return Err(refused(&error)),
+            Err(error) => return Err(kubeconfig_file_error(&error)),
         }
     }
     match foreign {
-        Some(error) if !found => return Err(refused(&error)),
+        Some(error) if !found => return Err(kubeconfig_file_error(&error)),
         None if !found => {
             let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-            ui.out(&format!("There is no context {name} in {}; nothing to remove.\n", files.join(", ")))?;
+            ui.write_stdout(&format!("There is no context {name} in {}; nothing to remove.\n", files.join(", ")))?;
         }
         _ => {}
     }
@@ -98,8 +98,8 @@ pub(crate) fn remove(ui: &Ui, global: &Global, home: &Home, name: &ControlPlaneN
 }
 
 /// The files that kubectl reads.
-fn files(global: &Global, home: &Home, name: &ControlPlaneName) -> Result<Vec<PathBuf>, CliError> {
-    let files = write_shared::listed(global.kubeconfig.as_deref(), &home.kubeconfig(name));
+fn kubeconfig_files(global: &Global, home: &Home, name: &ControlPlaneName) -> Result<Vec<PathBuf>, CliError> {
+    let files = write_shared::list_kubeconfig_files(global.kubeconfig.as_deref(), &home.kubeconfig_path(name));
     if files.is_empty() {
         return Err(
             CliError::usage("NoKubeconfig", "there is no kubeconfig to change").hint("name it with `--kubeconfig`")
@@ -108,7 +108,7 @@ fn files(global: &Global, home: &Home, name: &ControlPlaneName) -> Result<Vec<Pa
     Ok(files)
 }
 
-fn refused(error: &FileError) -> CliError {
+fn kubeconfig_file_error(error: &FileError) -> CliError {
     let shown = |exit, reason| CliError::new(exit, reason, error.to_string());
     match error {
         FileError::Locked { lock, .. } => shown(Exit::Refused, "KubeconfigLocked")

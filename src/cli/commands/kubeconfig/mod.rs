@@ -6,7 +6,7 @@ use clap::Args;
 use crate::api::names::ControlPlaneName;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
-use crate::cli::connect::{connect, home};
+use crate::cli::connect::{connect_cluster, find_home};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::install_error::engine_error;
 use crate::cli::output::terminal::Ui;
@@ -42,57 +42,57 @@ pub(crate) struct KubeconfigArgs {
 
 pub(crate) async fn run(ui: &Ui, global: &Global, args: KubeconfigArgs) -> Result<Exit, CliError> {
     let name: ControlPlaneName = args.name.parse().map_err(|error| wrong_name(&error))?;
-    let home = home()?;
+    let home = find_home()?;
     if args.remove {
-        return merge::remove(ui, global, &home, &name);
+        return merge::remove_context(ui, global, &home, &name);
     }
     // The local folder does without a cluster, but a context that was named must exist.
-    let hosting = match connect(global).await {
+    let hosting = match connect_cluster(global).await {
         Ok(connected) => Some(connected),
         Err(error) if error.reason == "NoKubeconfig" => None,
         Err(error) if global.context.is_none() && error.reason == "NoSuchContext" => None,
         Err(error) => return Err(error),
     };
     let client = hosting.as_ref().map(|hosting| &hosting.client);
-    let found = match kubeconfig::find(client, &home, &name, &global.namespace).await {
+    let found = match kubeconfig::find_kubeconfig(client, &home, &name, &global.namespace).await {
         // A cluster that does not answer must not hide what is on this machine.
         Err(KubeconfigError::Cluster(error)) => {
             ui.warn(&format!(
                 "the hosting cluster could not be asked: {}",
-                crate::control_plane::health::chain(&error)
+                crate::control_plane::health::format_error_chain(&error)
             ));
-            kubeconfig::find(None, &home, &name, &global.namespace).await
+            kubeconfig::find_kubeconfig(None, &home, &name, &global.namespace).await
         }
         found => found,
     };
-    let (kubeconfig, source) = found.map_err(|error| failed(&error))?;
+    let (kubeconfig, source) = found.map_err(|error| kubeconfig_error(&error))?;
     let from = match source {
         Source::Cluster => "from the hosting cluster",
         Source::Issued => "issued by the authority in the hosting cluster, which had none left",
         Source::Folder => "from the folder on this machine",
     };
     if args.merge {
-        return merge::merge(ui, global, &home, &name, &kubeconfig, args.make_current);
+        return merge::merge_into_kubeconfig(ui, global, &home, &name, &kubeconfig, args.make_current);
     }
     if args.show {
-        ui.note(&format!("The output holds a private key ({from})"));
-        let text = kubeconfig.to_yaml("fleet-kubeconfig").map_err(|error| failed(&error.into()))?;
-        ui.out(text.expose())?;
+        ui.print_note(&format!("The output holds a private key ({from})"));
+        let text = kubeconfig.to_yaml("fleet-kubeconfig").map_err(|error| kubeconfig_error(&error.into()))?;
+        ui.write_stdout(text.expose())?;
         return Ok(Exit::Ok);
     }
-    let placed = kubeconfig::write(&home, &name, &kubeconfig).map_err(|error| failed(&error.into()))?;
-    if let Some(warning) = placed.warning() {
+    let placed = kubeconfig::place_kubeconfig(&home, &name, &kubeconfig).map_err(|error| kubeconfig_error(&error.into()))?;
+    if let Some(warning) = placed.replaced_file_warning() {
         ui.warn(&warning);
     }
-    ui.note(&format!("Taken {from}"));
-    ui.out(&format!(
+    ui.print_note(&format!("Taken {from}"));
+    ui.write_stdout(&format!(
         "The kubeconfig of {name} is {0}\n\n  export KUBECONFIG=\"${{KUBECONFIG:-$HOME/.kube/config}}:{0}\"\n  kubectl get clusters --context {name}\n",
         placed.file.display()
     ))?;
     Ok(Exit::Ok)
 }
 
-fn failed(error: &KubeconfigError) -> CliError {
+fn kubeconfig_error(error: &KubeconfigError) -> CliError {
     let source = std::error::Error::source(error);
     let shown = |reason| {
         let shown = CliError::new(Exit::Failed, reason, error.to_string());

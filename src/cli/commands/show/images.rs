@@ -8,8 +8,8 @@ use comfy_table::{Table, presets};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::api::shell::word;
-use crate::chart::inspect::show::{UsedImage, images};
+use crate::api::shell::quote_word;
+use crate::chart::inspect::show::{UsedImage, list_used_images};
 use crate::chart::values::ImageLock;
 use crate::chart::{Kind, output, read_file};
 use crate::cli::args::chart_choice::ChartArgs;
@@ -22,7 +22,7 @@ use crate::cli::args::patches::PatchArgs;
 use crate::cli::args::values::{ValuesArgs, with_precedence};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
-use crate::cli::render_offline::{NoPreview, preview};
+use crate::cli::render_offline::{NoPreview, render_preview};
 
 /// List every image, for a mirror
 #[derive(Debug, Args)]
@@ -107,44 +107,44 @@ pub(crate) fn run(ui: &Ui, global: &Global, args: &ShowImagesArgs) -> Result<Exi
                 .hint("name it: `fleetctl show images control-plane …` or `fleetctl show images agent …`"));
         }
     };
-    let patches = args.patches.read()?;
+    let patches = args.patches.read_patches()?;
     let mut listed: BTreeMap<String, Vec<User>> = BTreeMap::new();
     let mut mirror = None;
     for kind in kinds {
         let add = |builder| {
-            let builder = args.images.apply(args.values.apply(builder));
+            let builder = args.images.apply_image_flags(args.values.apply_values(builder));
             mirror = builder.peek_text("imageRegistry").map_err(|problems| wrong_values(&problems))?;
-            args.lock.apply(args.own_image.apply(kind, builder)?)
+            args.lock.apply_image_lock(args.own_image.apply_own_image(kind, builder)?)
         };
-        let preview = preview(kind, &selection, &global.namespace, &patches, add).map_err(|why| match why {
+        let preview = render_preview(kind, &selection, &global.namespace, &patches, add).map_err(|why| match why {
             NoPreview::Values(problems) => wrong_values(&problems),
             NoPreview::Other(error) => error,
         })?;
-        for UsedImage { image, object, container, pull_policy, pull_secrets } in images(&preview.rendered) {
+        for UsedImage { image, object, container, pull_policy, pull_secrets } in list_used_images(&preview.rendered) {
             listed.entry(image).or_default().push(User { chart: kind, object, container, pull_policy, pull_secrets });
         }
     }
     if let Some(file) = &args.digests {
-        ui.out(&locked(file, args.output, listed.keys().map(String::as_str))?)?;
+        ui.write_stdout(&lock_images(file, args.output, listed.keys().map(String::as_str))?)?;
         return Ok(Exit::Ok);
     }
     let listed: Vec<ListedImage> = listed.into_iter().map(|(image, used_by)| ListedImage { image, used_by }).collect();
-    ui.out(&match args.output.unwrap_or(ImagesFormat::Table) {
-        ImagesFormat::Json => output::json(&listed),
-        ImagesFormat::Yaml => output::yaml(&listed),
+    ui.write_stdout(&match args.output.unwrap_or(ImagesFormat::Table) {
+        ImagesFormat::Json => output::format_json(&listed),
+        ImagesFormat::Yaml => output::format_yaml(&listed),
         ImagesFormat::Name => listed.iter().map(|listed| format!("{}\n", listed.image)).collect(),
-        ImagesFormat::Table => table(&listed),
-        ImagesFormat::Skopeo => copies(&listed, mirror.as_deref(), |from, to| {
+        ImagesFormat::Table => format_images(&listed),
+        ImagesFormat::Skopeo => format_copy_commands(&listed, mirror.as_deref(), |from, to| {
             format!("skopeo copy --all --preserve-digests docker://{from} docker://{to}")
         })?,
-        ImagesFormat::Crane => copies(&listed, mirror.as_deref(), |from, to| format!("crane copy {from} {to}"))?,
-        ImagesFormat::Hauler => hauler(&listed, mirror.as_deref()),
+        ImagesFormat::Crane => format_copy_commands(&listed, mirror.as_deref(), |from, to| format!("crane copy {from} {to}"))?,
+        ImagesFormat::Hauler => hauler_manifest(&listed, mirror.as_deref()),
     })?;
     Ok(Exit::Ok)
 }
 
 /// A line for each image that copies it from where it is to the mirror.
-fn copies(
+fn format_copy_commands(
     listed: &[ListedImage],
     mirror: Option<&str>,
     line: impl Fn(&str, &str) -> String,
@@ -154,18 +154,18 @@ fn copies(
             .hint("name it: --image-registry mirror.example:5000")
     })?;
     let line = |listed: &ListedImage| {
-        let image = original(&listed.image, Some(mirror));
+        let image = strip_mirror(&listed.image, Some(mirror));
         let to = format!("{mirror}/{}", without_digest(image));
-        line(&word(&without_tag(image)), &word(&to)) + "\n"
+        line(&quote_word(&without_tag(image)), &quote_word(&to)) + "\n"
     };
     Ok(listed.iter().map(line).collect())
 }
 
 /// The images where they come from, as a manifest of hauler.
-fn hauler(listed: &[ListedImage], mirror: Option<&str>) -> String {
+fn hauler_manifest(listed: &[ListedImage], mirror: Option<&str>) -> String {
     let images: Vec<_> =
-        listed.iter().map(|listed| json!({ "name": original(&listed.image, mirror).to_owned() })).collect();
-    output::yaml(&json!({
+        listed.iter().map(|listed| json!({ "name": strip_mirror(&listed.image, mirror).to_owned() })).collect();
+    output::format_yaml(&json!({
         "apiVersion": "content.hauler.cattle.io/v1",
         "kind": "Images",
         "metadata": { "name": "fleet" },
@@ -174,7 +174,7 @@ fn hauler(listed: &[ListedImage], mirror: Option<&str>) -> String {
 }
 
 /// An image as it is named where it comes from.
-fn original<'i>(image: &'i str, mirror: Option<&str>) -> &'i str {
+fn strip_mirror<'i>(image: &'i str, mirror: Option<&str>) -> &'i str {
     mirror.and_then(|mirror| image.strip_prefix(mirror)?.strip_prefix('/')).unwrap_or(image)
 }
 
@@ -195,7 +195,7 @@ fn without_tag(image: &str) -> String {
 }
 
 /// The lock of these images, with digests out of a file.
-fn locked<'i>(
+fn lock_images<'i>(
     file: &Path,
     format: Option<ImagesFormat>,
     images: impl IntoIterator<Item = &'i str>,
@@ -204,9 +204,9 @@ fn locked<'i>(
     let name = if path == "-" { "standard input" } else { &path };
     let digests = read_file(&path).map_err(Into::into).and_then(|bytes| ImageLock::of_lines(name, &bytes));
     let lock = digests.and_then(|digests| digests.of_images(images)).map_err(|problems| wrong_values(&problems))?;
-    let lines = |between: &str| lock.entries().map(|(image, digest)| format!("{image}{between}{digest}\n")).collect();
+    let lines = |between: &str| lock.digest_entries().map(|(image, digest)| format!("{image}{between}{digest}\n")).collect();
     Ok(match format {
-        Some(ImagesFormat::Json) => output::json(&lock.to_json()),
+        Some(ImagesFormat::Json) => output::format_json(&lock.to_json()),
         Some(ImagesFormat::Name) => lines("@"),
         Some(ImagesFormat::Table) => lines(" "),
         // Of a lock there are no copies.
@@ -216,7 +216,7 @@ fn locked<'i>(
     })
 }
 
-fn table(listed: &[ListedImage]) -> String {
+fn format_images(listed: &[ListedImage]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(["IMAGE", "USED BY", "PULL POLICY", "PULL SECRETS"]);
     for ListedImage { image, used_by } in listed {

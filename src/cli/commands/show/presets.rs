@@ -42,16 +42,16 @@ struct ListedPreset {
 
 pub(crate) fn run(ui: &Ui, args: &ShowPresetsArgs) -> Result<Exit, CliError> {
     let text = match &args.name {
-        Some(name) => one(name)?.text.to_owned(),
-        None => list(args.output.unwrap_or(PresetsFormat::Table))?,
+        Some(name) => find_preset(name)?.text.to_owned(),
+        None => list_presets(args.output.unwrap_or(PresetsFormat::Table))?,
     };
-    ui.out(&text)?;
+    ui.write_stdout(&text)?;
     Ok(Exit::Ok)
 }
 
-fn one(name: &str) -> Result<Preset, CliError> {
-    chart::presets().find(|preset| preset.name == name).ok_or_else(|| {
-        let known: Vec<&str> = chart::presets().map(|preset| preset.name).collect();
+fn find_preset(name: &str) -> Result<Preset, CliError> {
+    chart::embedded_presets().find(|preset| preset.name == name).ok_or_else(|| {
+        let known: Vec<&str> = chart::embedded_presets().map(|preset| preset.name).collect();
         CliError::usage("NoSuchPreset", format!("there is no preset `{name}`"))
             .did_you_mean(name, &known)
             .hint(format!("the presets are: {}", known.join(", ")))
@@ -59,25 +59,25 @@ fn one(name: &str) -> Result<Preset, CliError> {
 }
 
 /// The presets that a chart takes.
-pub(crate) fn fitting(chart: &Chart) -> Vec<Preset> {
-    let schema = chart_choice::schema(chart.kind());
+pub(crate) fn find_fitting_presets(chart: &Chart) -> Vec<Preset> {
+    let schema = chart_choice::values_schema(chart.kind());
     let fits = |preset: &Preset| {
-        chart.values().file(preset.name, preset.text.as_bytes()).build_checked(schema.clone()).is_ok()
+        chart.values_builder().file(preset.name, preset.text.as_bytes()).build_checked(schema.clone()).is_ok()
     };
-    chart::presets().filter(fits).collect()
+    chart::embedded_presets().filter(fits).collect()
 }
 
-fn list(format: PresetsFormat) -> Result<String, CliError> {
-    let mut listed: Vec<ListedPreset> = chart::presets()
+fn list_presets(format: PresetsFormat) -> Result<String, CliError> {
+    let mut listed: Vec<ListedPreset> = chart::embedded_presets()
         .map(|preset| ListedPreset { name: preset.name, description: preset.description(), charts: Vec::new() })
         .collect();
-    for row in chart::versions().rows() {
+    for row in chart::embedded_versions().rows() {
         for (kind, line) in &row.charts {
-            let chart = Chart::load(*kind, *line).map_err(|error| {
+            let chart = Chart::load_embedded(*kind, *line).map_err(|error| {
                 CliError::new(Exit::Failed, "NoChart", format!("the {kind} chart of {line} cannot be loaded"))
                     .because(&error)
             })?;
-            for preset in fitting(&chart) {
+            for preset in find_fitting_presets(&chart) {
                 let found = listed.iter_mut().find(|listed| listed.name == preset.name);
                 if let Some(listed) = found {
                     listed.charts.push(format!("{kind}/{}", row.version));
@@ -86,13 +86,13 @@ fn list(format: PresetsFormat) -> Result<String, CliError> {
         }
     }
     Ok(match format {
-        PresetsFormat::Json => output::json(&listed),
-        PresetsFormat::Yaml => output::yaml(&listed),
-        PresetsFormat::Table => table(&listed),
+        PresetsFormat::Json => output::format_json(&listed),
+        PresetsFormat::Yaml => output::format_yaml(&listed),
+        PresetsFormat::Table => format_presets(&listed),
     })
 }
 
-fn table(listed: &[ListedPreset]) -> String {
+fn format_presets(listed: &[ListedPreset]) -> String {
     let mut table = Table::new();
     table.load_style(styles::NOTHING).set_header(["PRESET", "CONTROL PLANE", "AGENT", "DESCRIPTION"]);
     for preset in listed {

@@ -53,18 +53,18 @@ kubectl --context west -n kube-system create rolebinding fleetctl-agent-west \\\
 
 pub(crate) fn run(ui: &Ui, global: &Global, args: &ShowRbacArgs) -> Result<Exit, CliError> {
     if let Some(Other::Agent(args)) = &args.of {
-        let plan = args.plan(ui, global, None)?;
-        let rights = workload_cluster::rbac::rights(&plan).map_err(|problems| wrong_values(&problems))?;
-        return print(ui, &plan.package, &workload_cluster::rbac::roles(&plan, &rights));
+        let plan = args.build_agent_plan(ui, global, None)?;
+        let rights = workload_cluster::rbac::list_agent_rights(&plan).map_err(|problems| wrong_values(&problems))?;
+        return print_roles(ui, &plan.package, &workload_cluster::rbac::build_agent_roles(&plan, &rights));
     }
-    let plan = args.plan.plan(ui, global, None)?;
-    let rights = control_plane::rbac::rights(&plan).map_err(|problems| wrong_values(&problems))?;
-    print(ui, &plan.package, &control_plane::rbac::roles(&plan, &rights))
+    let plan = args.plan.build_control_plane_plan(ui, global, None)?;
+    let rights = control_plane::rbac::list_install_rights(&plan).map_err(|problems| wrong_values(&problems))?;
+    print_roles(ui, &plan.package, &control_plane::rbac::build_install_roles(&plan, &rights))
 }
 
-fn print(ui: &Ui, package: &Package, roles: &[Value]) -> Result<Exit, CliError> {
-    ui.out(&output::yaml_stream(roles.iter()))?;
-    ui.note(&format!(
+fn print_roles(ui: &Ui, package: &Package, roles: &[Value]) -> Result<Exit, CliError> {
+    ui.write_stdout(&output::yaml_stream(roles.iter()))?;
+    ui.print_note(&format!(
         "The Role needs its namespace: `kubectl create namespace {0}`; an install leaves a namespace that is there as it is",
         package.namespace
     ));

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::presets;
-use crate::chart::inspect::readme::{Readme, readme};
+use crate::chart::inspect::readme::{Readme, format_chart_readme};
 use crate::chart::versions::select::Selection;
 use crate::chart::{self, Kind};
 use crate::cli::args::chart_choice;
@@ -11,7 +11,7 @@ use crate::cli::args::chart_choice::ChartArgs;
 use crate::cli::args::package::wrong_values;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
-use crate::cli::render_offline::typed;
+use crate::cli::render_offline::build_typed_values;
 
 /// Print the documentation of a chart as Markdown
 #[derive(Debug, Args)]
@@ -23,22 +23,22 @@ pub(crate) struct ShowReadmeArgs {
 }
 
 pub(crate) fn run(ui: &Ui, args: &ShowReadmeArgs) -> Result<Exit, CliError> {
-    ui.out(&text(args.chart.kind(), &args.chart.selection()?)?)?;
+    ui.write_stdout(&render_readme(args.chart.kind(), &args.chart.select_version()?)?)?;
     Ok(Exit::Ok)
 }
 
 /// The documentation of the newest line that has the chart.
-pub(crate) fn newest(kind: Kind) -> Result<String, CliError> {
-    let rows = chart::versions().rows();
+pub(crate) fn render_newest_readme(kind: Kind) -> Result<String, CliError> {
+    let rows = chart::embedded_versions().rows();
     let version = rows.iter().find(|row| row.charts.contains_key(&kind)).map(|row| row.version.to_string());
     let chart = ChartArgs { chart: Some(kind), version };
-    text(kind, &chart.selection()?)
+    render_readme(kind, &chart.select_version()?)
 }
 
-fn text(kind: Kind, selection: &Selection<'_>) -> Result<String, CliError> {
-    let chart = chart_choice::load(kind, selection)?;
-    let (_, values) = typed(kind, chart.values_of(&selection.version)).map_err(|problems| wrong_values(&problems))?;
-    let presets = presets::fitting(&chart);
-    let schema = chart_choice::schema(kind);
-    Ok(readme(&Readme { chart: &chart, row: selection.row, schema: &schema, values: &values, presets: &presets }))
+fn render_readme(kind: Kind, selection: &Selection<'_>) -> Result<String, CliError> {
+    let chart = chart_choice::load_selected_chart(kind, selection)?;
+    let (_, values) = build_typed_values(kind, chart.values_of(&selection.version)).map_err(|problems| wrong_values(&problems))?;
+    let presets = presets::find_fitting_presets(&chart);
+    let schema = chart_choice::values_schema(kind);
+    Ok(format_chart_readme(&Readme { chart: &chart, row: selection.row, schema: &schema, values: &values, presets: &presets }))
 }

@@ -20,9 +20,9 @@ pub(crate) struct ShowSchemaArgs {
 
 pub(crate) fn run(ui: &Ui, args: &ShowSchemaArgs) -> Result<Exit, CliError> {
     let kind = args.chart.kind();
-    let selection = args.chart.selection()?;
-    chart_choice::load(kind, &selection)?;
-    let schema = schema_of_line(chart_choice::schema(kind), selection.row.version);
-    ui.out(&output::json(&written_schema(schema, kind)))?;
+    let selection = args.chart.select_version()?;
+    chart_choice::load_selected_chart(kind, &selection)?;
+    let schema = schema_of_line(chart_choice::values_schema(kind), selection.row.version);
+    ui.write_stdout(&output::format_json(&written_schema(schema, kind)))?;
     Ok(Exit::Ok)
 }

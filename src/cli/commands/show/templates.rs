@@ -24,9 +24,9 @@ pub(crate) struct ShowTemplatesArgs {
 }
 
 pub(crate) fn run(ui: &Ui, args: &ShowTemplatesArgs) -> Result<Exit, CliError> {
-    let (kind, selection) = (args.chart.kind(), args.chart.selection()?);
-    let chart = chart_choice::load(kind, &selection)?;
-    let files: Vec<(&str, &str, &str)> = chart.files().collect();
+    let (kind, selection) = (args.chart.kind(), args.chart.select_version()?);
+    let chart = chart_choice::load_selected_chart(kind, &selection)?;
+    let files: Vec<(&str, &str, &str)> = chart.flattened_files().collect();
     let is = |name: &str, asked: &str| name == asked || name.ends_with(&format!("/{asked}"));
     if let Some(asked) = args.names.iter().find(|asked| !files.iter().any(|(name, ..)| is(name, asked))) {
         let known: Vec<&str> = files.iter().map(|(name, ..)| *name).collect();
@@ -51,6 +51,6 @@ pub(crate) fn run(ui: &Ui, args: &ShowTemplatesArgs) -> Result<Exit, CliError> {
             text.push('\n');
         }
     }
-    ui.out(&text)?;
+    ui.write_stdout(&text)?;
     Ok(Exit::Ok)
 }

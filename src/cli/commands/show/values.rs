@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::chart::inspect::merged::merged;
+use crate::chart::inspect::merged::format_merged_values;
 use crate::chart::inspect::show::Commented;
 use crate::cli::args::chart_choice;
 use crate::cli::args::chart_choice::ChartArgs;
@@ -10,7 +10,7 @@ use crate::cli::args::package::wrong_values;
 use crate::cli::args::values::{ValuesArgs, with_precedence};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
-use crate::cli::render_offline::typed;
+use crate::cli::render_offline::build_typed_values;
 
 /// Print the default values as commented YAML, ready to be edited and given to `--values`; with values, what they make of
 /// the defaults, and where each comes from
@@ -30,26 +30,26 @@ pub(crate) struct ShowValuesArgs {
 pub(crate) fn run(ui: &Ui, args: &ShowValuesArgs) -> Result<Exit, CliError> {
     let kind = args.chart.kind();
     let selection = args.chart.selection_with(&args.values, None)?;
-    let chart = chart_choice::load(kind, &selection)?;
+    let chart = chart_choice::load_selected_chart(kind, &selection)?;
     if !args.values.is_empty() {
-        let builder = args.values.apply(chart.values_of(&selection.version));
-        let tree = builder.build_checked(chart_choice::schema(kind)).map_err(|problems| wrong_values(&problems))?;
+        let builder = args.values.apply_values(chart.values_of(&selection.version));
+        let tree = builder.build_checked(chart_choice::values_schema(kind)).map_err(|problems| wrong_values(&problems))?;
         for warning in tree.warnings() {
-            ui.err(&warning.render(false));
+            ui.write_stderr(&warning.render_diagnostic(false));
         }
-        ui.out(&merged(&tree))?;
+        ui.write_stdout(&format_merged_values(&tree))?;
         return Ok(Exit::Ok);
     }
-    let (_, values) = typed(kind, chart.values_of(&selection.version)).map_err(|problems| wrong_values(&problems))?;
+    let (_, values) = build_typed_values(kind, chart.values_of(&selection.version)).map_err(|problems| wrong_values(&problems))?;
     // The name under which `show schema` is meant to be kept beside the values.
     let location = format!("{kind}.schema.json");
     let shown = Commented {
-        schema: &chart_choice::schema(kind),
+        schema: &chart_choice::values_schema(kind),
         schema_location: &location,
         schema_command: &format!("fleetctl show schema {kind} --version {}", selection.row.version),
         line: Some(selection.row.version),
         decided_by_version: chart.image_paths().into_iter().map(|(_, path)| path).collect(),
     };
-    ui.out(&shown.print(&values))?;
+    ui.write_stdout(&shown.format_commented_values(&values))?;
     Ok(Exit::Ok)
 }

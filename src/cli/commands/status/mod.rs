@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 
 use crate::cli::args::global::Global;
-use crate::cli::args::run::duration;
+use crate::cli::args::run::parse_duration;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
 use crate::install::progress::Progress as _;
 
-pub(crate) use observe::{Seen, look, look_telling};
+pub(crate) use observe::{Seen, observe_control_plane, observe_with_progress};
 use watch::{Changes, POLL};
 
 const EXAMPLES: &str = "\
@@ -50,7 +50,7 @@ pub(crate) struct StatusArgs {
     wait: bool,
 
     /// How long to wait at most
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration, requires = "wait")]
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration, requires = "wait")]
     timeout: Duration,
 }
 
@@ -67,46 +67,46 @@ const SOON: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(ui: &Ui, global: &Global, args: StatusArgs) -> Result<Exit, CliError> {
     if args.watch {
-        return watch(ui, global, &args).await;
+        return watch_status(ui, global, &args).await;
     }
     if args.wait {
-        return wait(ui, global, &args).await;
+        return wait_for_healthy_status(ui, global, &args).await;
     }
-    let seen = look(global, args.name.as_deref()).await?;
-    ui.end(&print::text(ui, global, args.output, &seen), exit(&seen))
+    let seen = observe_control_plane(global, args.name.as_deref()).await?;
+    ui.write_last_result(&print::format_status(ui, global, args.output, &seen), exit_for_health(&seen))
 }
 
-fn exit(seen: &Seen) -> Exit {
+fn exit_for_health(seen: &Seen) -> Exit {
     if seen.is_sound() { Exit::Ok } else { Exit::Unhealthy }
 }
 
 /// On a terminal the block in its place, else a new one whenever something changed. Ends only by a signal, or when there
 /// is nothing to look at to begin with.
-async fn watch(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<Exit, CliError> {
+async fn watch_status(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<Exit, CliError> {
     let mut shown = String::new();
     let mut changes = Changes::default();
     let began = Instant::now();
-    let mut seen = look(global, args.name.as_deref()).await?;
+    let mut seen = observe_control_plane(global, args.name.as_deref()).await?;
     let mut took = began.elapsed();
     loop {
-        let text = print::text(ui, global, args.output, &seen);
+        let text = print::format_status(ui, global, args.output, &seen);
         if text != shown {
             let for_people = matches!(args.output, None | Some(StatusFormat::Wide));
-            let alone = for_people && ui.clear()? || shown.is_empty();
-            ui.out(&print::one_of_many(args.output, &text, alone))?;
+            let alone = for_people && ui.clear_terminal()? || shown.is_empty();
+            ui.write_stdout(&print::one_of_many(args.output, &text, alone))?;
             shown = text;
         }
-        changes.next(seen.hosting.as_ref(), seen.inside.as_ref(), global.namespace.as_str(), took).await;
-        (seen, took) = next(ui, global, args).await?;
+        changes.wait_for_change(seen.hosting.as_ref(), seen.inside.as_ref(), global.namespace.as_str(), took).await;
+        (seen, took) = observe_next(ui, global, args).await?;
     }
 }
 
 /// The next look that sees anything, and how long it took; what keeps one from it is said once.
-async fn next(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<(Seen, Duration), CliError> {
+async fn observe_next(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<(Seen, Duration), CliError> {
     let mut said = String::new();
     loop {
         let began = Instant::now();
-        match look(global, args.name.as_deref()).await {
+        match observe_control_plane(global, args.name.as_deref()).await {
             Ok(seen) => return Ok((seen, began.elapsed())),
             Err(error) if error.exit == Exit::Usage => return Err(error),
             Err(error) => {
@@ -127,25 +127,25 @@ fn in_a_line(error: &CliError) -> String {
 
 /// Looks until the control plane is healthy or the time is up. One that is not there yet, or does not answer yet, is
 /// waited for like one that is not healthy yet.
-async fn wait(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<Exit, CliError> {
+async fn wait_for_healthy_status(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<Exit, CliError> {
     let end = Instant::now() + args.timeout;
     let display = Display::new(ui);
-    display.step("Waiting until the control plane is healthy");
+    display.begin_step("Waiting until the control plane is healthy");
     let mut last: Option<Result<Seen, CliError>> = None;
     // A look that began in time counts, but one that hangs is not waited for beyond the end.
-    while let Ok(looked) = tokio::time::timeout_at(end.into(), look(global, args.name.as_deref())).await {
+    while let Ok(looked) = tokio::time::timeout_at(end.into(), observe_control_plane(global, args.name.as_deref())).await {
         match &looked {
             Ok(seen) if seen.is_sound() => {
-                display.done("healthy");
-                ui.out(&print::text(ui, global, args.output, seen))?;
+                display.finish_step("healthy");
+                ui.write_stdout(&print::format_status(ui, global, args.output, seen))?;
                 return Ok(Exit::Ok);
             }
-            Ok(seen) => display.update(&print::first_failure(seen)),
+            Ok(seen) => display.update_step(&print::first_failure(seen)),
             Err(error) if error.exit == Exit::Usage => {
-                display.close(false);
+                display.close_step(false);
                 return looked.map(|_| Exit::Usage);
             }
-            Err(error) => display.update(&in_a_line(error)),
+            Err(error) => display.update_step(&in_a_line(error)),
         }
         last = Some(looked);
         if Instant::now() + SOON > end {
@@ -153,11 +153,11 @@ async fn wait(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<Exit, CliEr
         }
         tokio::time::sleep(SOON).await;
     }
-    display.close(false);
+    display.close_step(false);
     let seconds = args.timeout.as_secs();
     match last {
         Some(Ok(seen)) => {
-            ui.end(&print::text(ui, global, args.output, &seen), Exit::Unhealthy)?;
+            ui.write_last_result(&print::format_status(ui, global, args.output, &seen), Exit::Unhealthy)?;
             Err(print::still_wrong(&seen, seconds))
         }
         Some(Err(error)) => {

@@ -17,9 +17,9 @@ use crate::check::inside::View;
 use crate::check::{Judged, Report};
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
-use crate::cli::connect::{hub as connect, request_failed};
+use crate::cli::connect::{connect_to_control_plane as connect, request_failed};
 use crate::cli::output::error::{CliError, Exit};
-use crate::control_plane::health::{self, Health, chain};
+use crate::control_plane::health::{self, Health, format_error_chain};
 use crate::control_plane::installed_status::{self, Installation};
 use crate::control_plane::keys::find_keys;
 use crate::control_plane::keys::find_keys::AdminKubeconfigError;
@@ -49,7 +49,7 @@ impl Seen {
     }
 
     /// Every verdict, those about its health first.
-    pub(crate) fn report(&self) -> Report {
+    pub(crate) fn combined_report(&self) -> Report {
         let all = self.health.report.judged.iter().chain(&self.installation.report.judged);
         Report { judged: all.cloned().collect() }
     }
@@ -64,12 +64,12 @@ impl Seen {
 ///
 /// The hosting cluster is asked first. Where it does not answer, or not to us, and where `--context` is the control
 /// plane's own, only what is inside is judged.
-pub(crate) async fn look(global: &Global, name: Option<&str>) -> Result<Seen, CliError> {
-    look_telling(global, name, &mut |_| ()).await
+pub(crate) async fn observe_control_plane(global: &Global, name: Option<&str>) -> Result<Seen, CliError> {
+    observe_with_progress(global, name, &mut |_| ()).await
 }
 
 /// As [`look`]; `tell` gets the first verdicts while others are still being found.
-pub(crate) async fn look_telling(
+pub(crate) async fn observe_with_progress(
     global: &Global,
     name: Option<&str>,
     tell: &mut dyn FnMut(&[Judged]),
@@ -81,7 +81,7 @@ pub(crate) async fn look_telling(
         Err(error) if is_mistaken(&error, global) => return Err(error),
         Err(error) => return by_file(global, wanted, error).await,
     };
-    let installed = match installed(&there.client, namespace).await {
+    let installed = match list_control_plane_names(&there.client, namespace).await {
         Ok(installed) => installed,
         Err(error) => {
             let error = request_failed("cannot read the hosting cluster", &error);
@@ -90,7 +90,7 @@ pub(crate) async fn look_telling(
     };
     let is_there = |name: &ControlPlaneName| installed.iter().any(|other| other == name.as_str());
     let installed = if wanted.as_ref().map_or(installed.is_empty(), |name| !is_there(name)) {
-        let begun = installed_status::begun(&there.client, &global.namespace, wanted.as_ref()).await;
+        let begun = installed_status::list_begun_installs(&there.client, &global.namespace, wanted.as_ref()).await;
         begun.iter().map(ToString::to_string).chain(installed).collect()
     } else {
         installed
@@ -110,7 +110,7 @@ pub(crate) async fn look_telling(
                 not_installed(Some(&name), global).hint(format!("there is `{}`", visible_cell(other)))
             }
             (Some(name), None) => {
-                let install = Command::here(Action::Install(Subject::ControlPlane(name.to_string())));
+                let install = Command::at_run_place(Action::Install(Subject::ControlPlane(name.to_string())));
                 not_installed(Some(&name), global).hint(Remedy::new("install it with ").command(install))
             }
         });
@@ -138,7 +138,7 @@ fn is_mistaken(error: &CliError, global: &Global) -> bool {
 }
 
 /// Names of the control planes whose components are in the namespace.
-async fn installed(client: &Client, namespace: &str) -> Result<Vec<String>, kube::Error> {
+async fn list_control_plane_names(client: &Client, namespace: &str) -> Result<Vec<String>, kube::Error> {
     let sets: Api<k8s_openapi::api::apps::v1::StatefulSet> = Api::namespaced(client.clone(), namespace);
     let ours = ListParams::default().labels("app.kubernetes.io/part-of=fleet");
     let list = sets.list(&ours).await?;
@@ -156,7 +156,7 @@ async fn own_api(there: &Connected, namespace: &str) -> Option<Option<ControlPla
         tokio::join!(definitions.get_metadata_opt(Cluster::crd_name()), secrets.get_metadata_opt(INIT_SECRET));
     let by_file = || {
         let home = Home::of_user().ok()?;
-        known(&home).into_iter().find(|name| leads_to(&home.kubeconfig(name), &there.server))
+        find_local_control_planes(&home).into_iter().find(|name| leads_to(&home.kubeconfig_path(name), &there.server))
     };
     match definition {
         // A copy of the Secret is in every workload cluster, too, so it counts only beside the definition.
@@ -183,18 +183,18 @@ async fn from_hosting(
     tell: &mut dyn FnMut(&[Judged]),
 ) -> Result<Seen, CliError> {
     let namespace = global.namespace.as_str();
-    let hub = hub(hosting, namespace, &name).await;
-    let health = health::look(Ok(hosting), hub.as_ref().map_err(Clone::clone), namespace, None).await;
+    let hub = open_control_plane_api(hosting, namespace, &name).await;
+    let health = health::observe_health(Ok(hosting), hub.as_ref().map_err(Clone::clone), namespace, None).await;
     let health = match (health, &hub) {
         (Ok(health), _) => health,
         // What may be listed may still not be read.
-        (Err(error), Ok(hub)) => return from_inside(global, name, hub, chain(&error)).await,
+        (Err(error), Ok(hub)) => return from_inside(global, name, hub, format_error_chain(&error)).await,
         (Err(error), Err(_)) => return Err(request_failed("cannot read the hosting cluster", &error)),
     };
     tell(&health.report.judged);
     let (installation, causes) = tokio::join!(
-        installed_status::look(hosting, &name, &global.namespace),
-        installed_status::causes(hosting, &name, &global.namespace, &health.facts)
+        installed_status::observe_installation(hosting, &name, &global.namespace),
+        installed_status::diagnose_components(hosting, &name, &global.namespace, &health.facts)
     );
     let inside = hub.ok().filter(|_| health.facts.inside.is_ok());
     Ok(Seen { name, health, installation, causes, hosting: Some(hosting.clone()), inside })
@@ -202,30 +202,30 @@ async fn from_hosting(
 
 /// Judges what can be judged from inside; `why` is the reason that the hosting cluster was not looked at.
 async fn from_inside(global: &Global, name: ControlPlaneName, hub: &Client, why: String) -> Result<Seen, CliError> {
-    let health = health::look(Err(why), Ok(hub), global.namespace.as_str(), None).await;
+    let health = health::observe_health(Err(why), Ok(hub), global.namespace.as_str(), None).await;
     let health = health.map_err(|error| request_failed("cannot read the control plane", &error))?;
     let inside = Some(hub.clone()).filter(|_| health.facts.inside.is_ok());
-    Ok(Seen { name, health, installation: Installation::unseen(), causes: Vec::new(), hosting: None, inside })
+    Ok(Seen { name, health, installation: Installation::new_unobserved(), causes: Vec::new(), hosting: None, inside })
 }
 
 /// The control plane by its kubeconfig on this machine, for `error` kept the hosting cluster from being looked at.
 async fn by_file(global: &Global, wanted: Option<ControlPlaneName>, error: CliError) -> Result<Seen, CliError> {
     let Ok(home) = Home::of_user() else { return Err(error) };
     // A context that was named may host another control plane than the one of this machine.
-    let name = wanted.or_else(|| match &known(&home)[..] {
+    let name = wanted.or_else(|| match &find_local_control_planes(&home)[..] {
         [only] if global.context.is_none() => Some(only.clone()),
         _ => None,
     });
     let Some(name) = name else { return Err(error) };
-    let file = home.kubeconfig(&name);
-    let kubeconfig = match admin_access::written(&home, &name) {
+    let file = home.kubeconfig_path(&name);
+    let kubeconfig = match admin_access::read_local_kubeconfig(&home, &name) {
         Ok(Some(kubeconfig)) => kubeconfig,
         Ok(None) => return Err(error),
         Err(why) => return Err(error.cause(format!("and its own API is not asked: {why}"))),
     };
     let way = format!("by {}", file.display());
     let failed = |why: &str| format!("and its own API, {way}, does not answer: {why}");
-    let hub = match health::hub(&kubeconfig).await {
+    let hub = match health::connect_control_plane_api(&kubeconfig).await {
         Ok(hub) => hub,
         Err(why) => return Err(error.cause(failed(&why))),
     };
@@ -238,24 +238,24 @@ async fn by_file(global: &Global, wanted: Option<ControlPlaneName>, error: CliEr
 }
 
 /// The control planes of which this machine has a kubeconfig.
-fn known(home: &Home) -> Vec<ControlPlaneName> {
+fn find_local_control_planes(home: &Home) -> Vec<ControlPlaneName> {
     let folders = fs_err::read_dir(home.path()).into_iter().flatten().flatten();
     let names = folders.filter_map(|entry| entry.file_name().to_str()?.parse::<ControlPlaneName>().ok());
-    names.filter(|name| home.kubeconfig(name).is_file()).collect()
+    names.filter(|name| home.kubeconfig_path(name).is_file()).collect()
 }
 
 /// The control plane's API: by the kubeconfig in the hosting cluster, else by the local file.
-async fn hub(hosting: &Client, namespace: &str, name: &ControlPlaneName) -> Result<Client, String> {
+async fn open_control_plane_api(hosting: &Client, namespace: &str, name: &ControlPlaneName) -> Result<Client, String> {
     let kubeconfig = match find_keys::admin_kubeconfig(hosting, namespace, name.as_str()).await {
         Ok(Some(kubeconfig)) => Some(kubeconfig),
         Err(error @ AdminKubeconfigError::Refused { .. }) => return Err(error.to_string()),
         Ok(None) | Err(AdminKubeconfigError::Api(_)) => match Home::of_user() {
-            Ok(home) => admin_access::written(&home, name).map_err(|error| error.to_string())?,
+            Ok(home) => admin_access::read_local_kubeconfig(&home, name).map_err(|error| error.to_string())?,
             Err(_) => None,
         },
     };
     match kubeconfig {
-        Some(kubeconfig) => health::hub(&kubeconfig).await,
+        Some(kubeconfig) => health::connect_control_plane_api(&kubeconfig).await,
         None => Err("its kubeconfig is neither in the hosting cluster nor on this machine".to_owned()),
     }
 }

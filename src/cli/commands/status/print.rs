@@ -14,7 +14,7 @@ use crate::check::inside::{COMPONENTS, Component, Member, View};
 use crate::check::{Judged, Problem};
 use crate::cli::args::global::Global;
 use crate::cli::output::error::{CliError, Exit};
-use crate::cli::output::table::{Columns, row};
+use crate::cli::output::table::{Columns, table_row};
 use crate::cli::output::terminal::{Mark, Ui};
 use crate::cli::output::{check_report, check_table};
 use crate::diagnose::{CauseId, Diagnosis, Link};
@@ -29,9 +29,9 @@ struct CauseEntry<'s> {
 }
 
 impl<'s> CauseEntry<'s> {
-    fn of(ui: &Ui, diagnosis: &'s Diagnosis) -> Self {
+    fn from_diagnosis(ui: &Ui, diagnosis: &'s Diagnosis) -> Self {
         let Diagnosis { cause, chain, remedy, logs, grace: _ } = diagnosis;
-        Self { cause: *cause, chain, remedy: ui.remedy(remedy), logs }
+        Self { cause: *cause, chain, remedy: ui.format_remedy(remedy), logs }
     }
 }
 
@@ -82,14 +82,14 @@ struct ClusterEntry<'s> {
 }
 
 /// The status in a format; without one the blocks of the specification.
-pub(super) fn text(ui: &Ui, global: &Global, format: Option<StatusFormat>, seen: &Seen) -> String {
+pub(super) fn format_status(ui: &Ui, global: &Global, format: Option<StatusFormat>, seen: &Seen) -> String {
     match format {
-        None => blocks(ui, seen),
-        Some(StatusFormat::Wide) => wide(ui, global, seen),
+        None => format_status_blocks(ui, seen),
+        Some(StatusFormat::Wide) => format_wide_status(ui, global, seen),
         Some(format @ (StatusFormat::Json | StatusFormat::Yaml)) => {
-            let report = seen.report();
-            let document = document(ui, global, seen, check_table::entries(ui, &report));
-            if format == StatusFormat::Json { output::json(&document) } else { output::yaml(&document) }
+            let report = seen.combined_report();
+            let document = build_status_document(ui, global, seen, check_table::check_entries(ui, &report));
+            if format == StatusFormat::Json { output::format_json(&document) } else { output::format_yaml(&document) }
         }
     }
 }
@@ -104,7 +104,7 @@ pub(super) fn one_of_many(format: Option<StatusFormat>, text: &str, alone: bool)
     }
 }
 
-fn document<'s>(
+fn build_status_document<'s>(
     ui: &Ui,
     global: &'s Global,
     seen: &'s Seen,
@@ -118,7 +118,7 @@ fn document<'s>(
         known
             .map(|(name, found)| ComponentEntry {
                 name,
-                state: found.state(),
+                state: found.describe_state(),
                 wanted: found.wanted,
                 ready: found.ready,
             })
@@ -151,12 +151,12 @@ fn document<'s>(
         }),
         policies: inside.map(|inside| inside.policies),
         checks,
-        causes: seen.causes.iter().map(|cause| CauseEntry::of(ui, cause)).collect(),
+        causes: seen.causes.iter().map(|cause| CauseEntry::from_diagnosis(ui, cause)).collect(),
     }
 }
 
 /// Returns the line on the sides that were seen; in the plain status only where one was not.
-fn view(ui: &Ui, seen: &Seen) -> String {
+fn format_view_line(ui: &Ui, seen: &Seen) -> String {
     let facts = &seen.health.facts;
     let why = |missing: Option<&String>| missing.map(|why| visible_list(why).into_owned()).unwrap_or_default();
     match seen.view() {
@@ -175,14 +175,14 @@ fn view(ui: &Ui, seen: &Seen) -> String {
 }
 
 /// The blocks of the specification, then what else is wrong, the worst first.
-fn blocks(ui: &Ui, seen: &Seen) -> String {
-    let view = if seen.view() == View::Both { String::new() } else { view(ui, seen) + "\n" };
-    let health = check_report::health(ui, seen.name.as_str(), &seen.health.report, &seen.health.facts);
-    view + &health + &causes(ui, &seen.causes) + &check_report::installation(ui, &seen.installation.report)
+fn format_status_blocks(ui: &Ui, seen: &Seen) -> String {
+    let view = if seen.view() == View::Both { String::new() } else { format_view_line(ui, seen) + "\n" };
+    let health = check_report::format_health(ui, seen.name.as_str(), &seen.health.report, &seen.health.facts);
+    view + &health + &format_causes(ui, &seen.causes) + &check_report::format_installation(ui, &seen.installation.report)
 }
 
 /// Every check with its id, and a line a workload cluster.
-fn wide(ui: &Ui, global: &Global, seen: &Seen) -> String {
+fn format_wide_status(ui: &Ui, global: &Global, seen: &Seen) -> String {
     let inside = seen.health.facts.inside.as_ref().ok();
     let version = seen.installation.version.as_ref();
     let version = version.map(|version| format!(", service version {}", visible_cell(version)));
@@ -194,28 +194,28 @@ fn wide(ui: &Ui, global: &Global, seen: &Seen) -> String {
         global.namespace,
         version.unwrap_or_default(),
         kubernetes.unwrap_or_default(),
-        view(ui, seen)
+        format_view_line(ui, seen)
     );
-    text += &check_table::table(ui, &format!("control plane {}", seen.name), &seen.report());
-    text += &causes(ui, &seen.causes);
+    text += &check_table::format_check_table(ui, &format!("control plane {}", seen.name), &seen.combined_report());
+    text += &format_causes(ui, &seen.causes);
     let members = inside.map(|inside| inside.members.as_slice()).unwrap_or_default();
     if !members.is_empty() {
-        let titles = row(["CLUSTER", "READY", "STATUS", "K8S-VERSION", "AGENT"]);
+        let titles = table_row(["CLUSTER", "READY", "STATUS", "K8S-VERSION", "AGENT"]);
         let line = |member: &Member| {
             let ready = if member.ready { "True" } else { "False" };
             let cells: [&str; 5] =
                 [&member.name, ready, &member.reason, &member.kubernetes_version, &member.agent_version];
-            row(cells)
+            table_row(cells)
         };
         let rows: Vec<Vec<String>> = std::iter::once(titles).chain(members.iter().map(line)).collect();
-        text += &format!("\n{}", Columns::of(&rows).lines(&rows));
+        text += &format!("\n{}", Columns::from_rows(&rows).format_lines(&rows));
     }
     text
 }
 
 /// Describes the reasons that components do not run: the chain from the component to the root, the last words of its
 /// log, and the remedy.
-fn causes(ui: &Ui, causes: &[Diagnosis]) -> String {
+fn format_causes(ui: &Ui, causes: &[Diagnosis]) -> String {
     let mut text = String::new();
     for cause in causes {
         if text.is_empty() {
@@ -225,13 +225,13 @@ fn causes(ui: &Ui, causes: &[Diagnosis]) -> String {
         for line in &cause.logs {
             let _ = writeln!(text, "    log: {}", visible_lines(line));
         }
-        let _ = writeln!(text, "    {} (`{} explain {}`)", ui.remedy(&cause.remedy), ui.program, cause.cause);
+        let _ = writeln!(text, "    {} (`{} explain {}`)", ui.format_remedy(&cause.remedy), ui.program, cause.cause);
     }
     text
 }
 
 /// Everything that fails, health first.
-fn failures(seen: &Seen) -> impl Iterator<Item = (&Judged, &Problem)> {
+fn all_failures(seen: &Seen) -> impl Iterator<Item = (&Judged, &Problem)> {
     seen.health.report.failures().chain(seen.installation.report.failures())
 }
 
@@ -239,21 +239,21 @@ fn failures(seen: &Seen) -> impl Iterator<Item = (&Judged, &Problem)> {
 pub(super) fn first_failure(seen: &Seen) -> String {
     let line = |(judged, problem): (&Judged, &Problem)| format!("{}: {}", judged.title, problem.what);
     let cause = seen.causes.first().map(ToString::to_string);
-    cause.or_else(|| failures(seen).next().map(line)).unwrap_or_default()
+    cause.or_else(|| all_failures(seen).next().map(line)).unwrap_or_default()
 }
 
 /// The error of a wait whose time is up.
 pub(super) fn still_wrong(seen: &Seen, seconds: u64) -> CliError {
     let headline = format!("control plane {} is not healthy after {seconds} s", seen.name);
     let mut error = CliError::new(Exit::Unhealthy, "Unhealthy", headline);
-    for (judged, problem) in failures(seen) {
+    for (judged, problem) in all_failures(seen) {
         error = error.cause(format!("{} ({}): {}", judged.title, judged.id, problem.what));
     }
     for cause in &seen.causes {
         error = error.cause(cause.to_string());
     }
     let of_cause = seen.causes.first().map(|cause| cause.remedy.clone());
-    match of_cause.or_else(|| failures(seen).next().map(|(_, problem)| problem.remedy.clone())) {
+    match of_cause.or_else(|| all_failures(seen).next().map(|(_, problem)| problem.remedy.clone())) {
         Some(remedy) => error.hint(remedy),
         None => error,
     }

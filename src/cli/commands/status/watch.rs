@@ -63,7 +63,7 @@ pub(super) struct Changes {
 impl Changes {
     /// Waits until another look may show something else. The clients are those of the last look, which took so long; a
     /// side that did not answer has none.
-    pub(super) async fn next(
+    pub(super) async fn wait_for_change(
         &mut self,
         hosting: Option<&Client>,
         inside: Option<&Client>,
@@ -76,7 +76,7 @@ impl Changes {
             let Some(client) = client else { continue };
             for kind in kinds {
                 if !self.forbidden.contains(&kind) && self.running.insert(kind) {
-                    self.begin(kind, client.clone(), namespace);
+                    self.begin_watch(kind, client.clone(), namespace);
                 }
             }
         }
@@ -101,22 +101,22 @@ impl Changes {
         let _ = self.heard.notified().now_or_never();
     }
 
-    fn begin(&mut self, kind: Watched, client: Client, namespace: &str) {
+    fn begin_watch(&mut self, kind: Watched, client: Client, namespace: &str) {
         let heard = Arc::clone(&self.heard);
         let watching = match kind {
-            Watched::Deployments => watch(Api::<Meta<Deployment>>::namespaced(client, namespace), heard).boxed(),
-            Watched::StatefulSets => watch(Api::<Meta<StatefulSet>>::namespaced(client, namespace), heard).boxed(),
-            Watched::Pods => watch(Api::<Meta<Pod>>::namespaced(client, namespace), heard).boxed(),
-            Watched::Definitions => watch(Api::<Meta<CustomResourceDefinition>>::all(client), heard).boxed(),
-            Watched::Clusters => watch(Api::<Meta<Cluster>>::all(client), heard).boxed(),
-            Watched::Policies => watch(Api::<Meta<SchedulePolicy>>::all(client), heard).boxed(),
+            Watched::Deployments => notify_of_changes(Api::<Meta<Deployment>>::namespaced(client, namespace), heard).boxed(),
+            Watched::StatefulSets => notify_of_changes(Api::<Meta<StatefulSet>>::namespaced(client, namespace), heard).boxed(),
+            Watched::Pods => notify_of_changes(Api::<Meta<Pod>>::namespaced(client, namespace), heard).boxed(),
+            Watched::Definitions => notify_of_changes(Api::<Meta<CustomResourceDefinition>>::all(client), heard).boxed(),
+            Watched::Clusters => notify_of_changes(Api::<Meta<Cluster>>::all(client), heard).boxed(),
+            Watched::Policies => notify_of_changes(Api::<Meta<SchedulePolicy>>::all(client), heard).boxed(),
         };
         self.watches.spawn(async move { (kind, watching.await) });
     }
 }
 
 /// Tells of each change until the watch breaks. Returns whether it broke because it is forbidden.
-async fn watch<K>(api: Api<Meta<K>>, heard: Arc<Notify>) -> bool
+async fn notify_of_changes<K>(api: Api<Meta<K>>, heard: Arc<Notify>) -> bool
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {

@@ -36,11 +36,11 @@ pub(crate) struct TemplateAgentArgs {
 }
 
 pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateAgentArgs) -> Result<Exit, CliError> {
-    args.output.check()?;
-    let plan = args.plan.plan(ui, global, args.kube_version)?.with_kubernetes(args.kube_version);
+    args.output.check_kind_filters()?;
+    let plan = args.plan.build_agent_plan(ui, global, args.kube_version)?.with_kubernetes(args.kube_version);
     outside_row(&plan.package, args.kube_version)?;
     if let Some(field) = &args.output.explain {
-        return args.output.explained(ui, plan.explain(&explained_field(field)));
+        return args.output.print_explanations(ui, plan.explain_agent_field(&explained_field(field)));
     }
-    args.output.print(ui, || plan.manifests(), || plan.render()).map(|()| Exit::Ok)
+    args.output.print_output(ui, || plan.render_agent_manifests(), || plan.render_agent()).map(|()| Exit::Ok)
 }

@@ -56,13 +56,13 @@ pub(crate) struct TemplateControlPlaneArgs {
 }
 
 pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> Result<Exit, CliError> {
-    args.output.check()?;
-    let plan = args.plan.plan(ui, global, args.kube_version)?;
+    args.output.check_kind_filters()?;
+    let plan = args.plan.build_control_plane_plan(ui, global, args.kube_version)?;
     outside_row(&plan.package, args.kube_version)?;
     if let Some(field) = &args.output.explain {
         // Keys are placeholders, so that asking makes none.
-        let endpoint = render_offline::endpoint(&plan.values.exposure);
-        return args.output.explained(ui, plan.explain(&endpoint, &pki::placeholders(), &explained_field(field)));
+        let endpoint = render_offline::offline_endpoint(&plan.values.exposure);
+        return args.output.print_explanations(ui, plan.explain_object_field(&endpoint, &pki::placeholder_files(), &explained_field(field)));
     }
     let undecided = |missing| {
         CliError::usage("ExposureUndecided", format!("without a cluster, `{missing}` has to be given"))
@@ -75,50 +75,50 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
     let kind = plan.values.exposure.kind;
     let endpoint = match exposure::endpoint_from_values(&plan.values.exposure) {
         Ok(endpoint) => endpoint,
-        Err(_) if plan.address_is_awaited(kind) => exposure::unknown(kind),
+        Err(_) if plan.address_is_awaited(kind) => exposure::unknown_endpoint(kind),
         Err(missing) => return Err(undecided(missing)),
     };
-    let home = connect::home()?;
+    let home = connect::find_home()?;
     let keys = &args.keys;
-    keys.check(&plan)?;
+    keys.check_keys_folder(&plan)?;
     let is_made = keys.is_made_for_others(&plan);
     let is_printed = !keys.without_keys
         && plan.values.pki.source == PkiSource::Installer
-        && args.output.prints_any(|| plan.render(&endpoint, &pki::placeholders()), keys::holds_keys)?;
+        && args.output.prints_any(|| plan.render_control_plane(&endpoint, &pki::placeholder_files()), keys::holds_keys)?;
     if is_printed && args.output.gitops.is_some() {
         // Before any are made.
         return Err(gitops::keys_in_git());
     }
     let found = if is_printed || is_made {
-        keys.kept(&home, &plan, &endpoint, || other_keys(&home, &plan, global))?
+        keys.complete_keys(&home, &plan, &endpoint, || other_keys(&home, &plan, global))?
     } else {
-        keys.read(&home, &plan, &endpoint)?
+        keys.read_keys(&home, &plan, &endpoint)?
     };
     let render = || {
-        let mut rendered = plan.render(&endpoint, &found.files)?;
-        rendered.objects.iter_mut().for_each(keys::protect);
-        Ok(if keys.without_keys { keys::without(rendered) } else { rendered })
+        let mut rendered = plan.render_control_plane(&endpoint, &found.files)?;
+        rendered.objects.iter_mut().for_each(keys::make_keys_immutable);
+        Ok(if keys.without_keys { keys::remove_key_secrets(rendered) } else { rendered })
     };
     let manifests = || {
         if keys.without_keys {
             return Ok(vec![output::yaml_stream(render()?.objects.iter().map(|object| &object.json))]);
         }
-        plan.manifests(&endpoint, &found.files, keys::protect)
+        plan.control_plane_manifests(&endpoint, &found.files, keys::make_keys_immutable)
     };
-    args.output.print(ui, manifests, render)?;
-    keys.report(ui, &home, &plan, &found, is_printed)?;
+    args.output.print_output(ui, manifests, render)?;
+    keys.report_keys(ui, &home, &plan, &found, is_printed)?;
     Ok(Exit::Ok)
 }
 
 /// With new keys, whoever uses the control plane that has the others would be locked out, here and there.
 fn other_keys(home: &Home, plan: &Plan, global: &Global) -> CliError {
-    let (name, flags) = (&plan.name, global.tail());
-    let (file, folder) = (home.kubeconfig(name), home.control_plane(name));
+    let (name, flags) = (&plan.name, global.tail_flags());
+    let (file, folder) = (home.kubeconfig_path(name), home.control_plane(name));
     CliError::new(Exit::Refused, "OtherKeys", format!("control plane {name} was installed from here with other keys"))
         .cause(format!(
             "{} does not come from keys in {}: it would be overwritten, and the manifests would not fit that control plane",
             file.display(),
-            home.keys(name).display()
+            home.keys_folder(name).display()
         ))
         .hint(format!(
             "choose another name, or see the objects of this one: `fleetctl install control-plane {name}{flags} --dry-run \

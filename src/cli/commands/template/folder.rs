@@ -18,22 +18,22 @@ const LARGEST_INDEX: u64 = 1024 * 1024;
 
 /// Writes the objects and gives the paths of their files, a line each. Files of an earlier output that are no longer
 /// among it are removed; all others stay.
-pub(super) fn write(folder: &Path, objects: &[Object], format: Format) -> Result<String, CliError> {
+pub(super) fn write_object_files(folder: &Path, objects: &[Object], format: Format) -> Result<String, CliError> {
     let extension = match format {
         Format::Json => "json",
         Format::Yaml => "yaml",
     };
-    let names = names(objects, extension);
+    let names = object_file_names(objects, extension);
     // Secrets hold private keys, so nobody else may read them or put a file of theirs in the place of one.
     let secrets = objects.iter().any(|object| object.kind() == "Secret");
     if secrets && !folder.exists() {
-        file::private_folder(folder).map_err(|error| refused(&error))?;
+        file::private_folder(folder).map_err(|error| refused_file_error(&error))?;
     }
     fs::create_dir_all(folder)?;
     if secrets {
-        file::own_folder(folder).map_err(|error| refused(&error))?;
+        file::own_folder(folder).map_err(|error| refused_file_error(&error))?;
     }
-    let own = index(folder)?;
+    let own = read_file_index(folder)?;
     let foreign = names.iter().find(|name| !own.contains(*name) && folder.join(name).symlink_metadata().is_ok());
     if let Some(name) = foreign {
         return Err(CliError::new(
@@ -50,11 +50,11 @@ pub(super) fn write(folder: &Path, objects: &[Object], format: Format) -> Result
     for (name, object) in names.iter().zip(objects) {
         let path = folder.join(name);
         let text = match format {
-            Format::Json => output::json(&object.json),
+            Format::Json => output::format_json(&object.json),
             Format::Yaml => output::yaml_stream([&object.json]),
         };
         let mode = if object.kind() == "Secret" { file::PRIVATE } else { file::PUBLIC };
-        file::write(&path, text.as_bytes(), mode).map_err(|error| refused(&error))?;
+        file::replace_file(&path, text.as_bytes(), mode).map_err(|error| refused_file_error(&error))?;
         written.push_str(&format!("{}\n", path.display()));
     }
     for gone in own.iter().filter(|name| !names.contains(name)) {
@@ -68,8 +68,8 @@ pub(super) fn write(folder: &Path, objects: &[Object], format: Format) -> Result
 }
 
 /// The names of earlier outputs. Only plain names count: whatever else an index says was not written here.
-fn index(folder: &Path) -> Result<BTreeSet<String>, CliError> {
-    let text = file::read_text(&folder.join(INDEX), LARGEST_INDEX).map_err(|error| refused(&error))?;
+fn read_file_index(folder: &Path) -> Result<BTreeSet<String>, CliError> {
+    let text = file::read_text(&folder.join(INDEX), LARGEST_INDEX).map_err(|error| refused_file_error(&error))?;
     let text = text.unwrap_or_default();
     let is_plain = |name: &&str| !name.starts_with('.') && !name.contains(['/', '\\', '\0']) && is_manifest(name);
     Ok(text.lines().filter(is_plain).map(str::to_owned).collect())
@@ -81,11 +81,11 @@ fn is_manifest(name: &str) -> bool {
 
 fn write_index(folder: &Path, names: BTreeSet<&String>) -> Result<(), CliError> {
     let text: String = names.into_iter().map(|name| format!("{name}\n")).collect();
-    file::write(&folder.join(INDEX), text.as_bytes(), file::PUBLIC).map_err(|error| refused(&error))
+    file::replace_file(&folder.join(INDEX), text.as_bytes(), file::PUBLIC).map_err(|error| refused_file_error(&error))
 }
 
 /// A file or folder that is not written to.
-fn refused(error: &FileError) -> CliError {
+fn refused_file_error(error: &FileError) -> CliError {
     match error {
         FileError::Unexpected { .. } => CliError::new(Exit::Refused, "FolderNotSafe", error.to_string())
             .hint("give a folder that does not exist yet: it is made for you alone; or leave Secrets out with `--exclude-kind Secret`"),
@@ -95,7 +95,7 @@ fn refused(error: &FileError) -> CliError {
 
 /// `03-deployment-apiserver.yaml`: stages are numbered, so that the order of names is the order of applying, and an
 /// object that is added renames no other.
-fn names(objects: &[Object], extension: &str) -> Vec<String> {
+fn object_file_names(objects: &[Object], extension: &str) -> Vec<String> {
     let safe = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '.', "_");
     let mut taken = BTreeSet::new();
     let name = |object: &Object| {

@@ -28,24 +28,24 @@ pub(super) enum GitOps {
 
 impl GitOps {
     /// Makes objects ready for a repository.
-    pub(super) fn prepare(self, objects: &mut [Object]) -> Result<(), CliError> {
+    pub(super) fn prepare_objects(self, objects: &mut [Object]) -> Result<(), CliError> {
         for object in objects.iter_mut() {
-            self.annotate(object);
+            self.annotate_object(object);
         }
         if objects.iter().any(keys::holds_keys) { Err(keys_in_git()) } else { Ok(()) }
     }
 
     /// Adds to an object what the program reads.
-    fn annotate(self, object: &mut Object) {
+    fn annotate_object(self, object: &mut Object) {
         let is_kept = object.kind() == "Namespace" || holds_data(&object.json);
         match self {
             Self::Argocd => {
                 let kept = if is_kept { format!(",{KEPT}") } else { String::new() };
                 let options = format!("ServerSideApply=true{kept}");
-                set(&mut object.json, &[(SYNC_WAVE, &object.stage.to_string()), (SYNC_OPTIONS, &options)]);
+                set_annotations(&mut object.json, &[(SYNC_WAVE, &object.stage.to_string()), (SYNC_OPTIONS, &options)]);
                 keep_claims(&mut object.json);
             }
-            Self::Flux if is_kept => set(&mut object.json, &[(FLUX_PRUNE, "disabled")]),
+            Self::Flux if is_kept => set_annotations(&mut object.json, &[(FLUX_PRUNE, "disabled")]),
             Self::Flux => {}
         }
     }
@@ -64,7 +64,7 @@ fn holds_data(object: &Value) -> bool {
     !object["metadata"]["labels"][LABEL_KEEP].is_null()
 }
 
-fn set(object: &mut Value, annotations: &[(&str, &str)]) {
+fn set_annotations(object: &mut Value, annotations: &[(&str, &str)]) {
     let of_object = &mut object["metadata"]["annotations"];
     if !of_object.is_object() {
         *of_object = Value::Object(serde_json::Map::new());
@@ -80,6 +80,6 @@ fn set(object: &mut Value, annotations: &[(&str, &str)]) {
 fn keep_claims(object: &mut Value) {
     let claims = object.pointer_mut("/spec/volumeClaimTemplates").and_then(Value::as_array_mut);
     for claim in claims.into_iter().flatten() {
-        set(claim, &[(SYNC_OPTIONS, KEPT)]);
+        set_annotations(claim, &[(SYNC_OPTIONS, KEPT)]);
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use jiff::Timestamp;
 
-use crate::api::util::digest::full;
+use crate::api::util::digest::full_digest;
 use crate::chart::{Object, Rendered};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::install_error::local_keys;
@@ -48,7 +48,7 @@ pub(super) fn holds_keys(object: &Object) -> bool {
 
 /// Makes a Secret with keys immutable, so that an API server refuses another identity in its place. All of them: kubectl
 /// goes on after the first refusal, and leaves of another authority would stop the control plane.
-pub(super) fn protect(object: &mut Object) {
+pub(super) fn make_keys_immutable(object: &mut Object) {
     if holds_keys(object) {
         object.json["immutable"] = true.into();
     }
@@ -56,7 +56,7 @@ pub(super) fn protect(object: &mut Object) {
 
 /// The Secrets that hold these leaves.
 fn secrets_of(leaves: impl Iterator<Item = Leaf>) -> Vec<&'static str> {
-    let files: Vec<&str> = leaves.map(|leaf| leaf.store().file()).collect();
+    let files: Vec<&str> = leaves.map(|leaf| leaf.leaf_store().stored_file()).collect();
     let mut secrets: Vec<&str> =
         SECRET_ENTRIES.iter().filter(|entry| files.contains(&entry.file)).map(|entry| entry.secret).collect();
     secrets.dedup();
@@ -64,14 +64,14 @@ fn secrets_of(leaves: impl Iterator<Item = Leaf>) -> Vec<&'static str> {
 }
 
 /// The objects without those that hold keys.
-pub(super) fn without(mut rendered: Rendered) -> Rendered {
+pub(super) fn remove_key_secrets(mut rendered: Rendered) -> Rendered {
     rendered.objects.retain(|object| !holds_keys(object));
     rendered
 }
 
 impl KeysArgs {
     /// Refuses a folder of keys where the cluster makes them.
-    pub(super) fn check(&self, plan: &Plan) -> Result<(), CliError> {
+    pub(super) fn check_keys_folder(&self, plan: &Plan) -> Result<(), CliError> {
         if self.pki.is_some() && plan.values.pki.source == PkiSource::InCluster {
             return Err(CliError::usage("Usage", "`--pki` names a folder for keys, and they are made in the cluster")
                 .hint("leave out `--pki`, or `pki.source: InCluster`"));
@@ -85,19 +85,19 @@ impl KeysArgs {
     }
 
     /// The keys that are printed, completed in their folder and made there if need be.
-    pub(super) fn kept(
+    pub(super) fn complete_keys(
         &self,
         home: &Home,
         plan: &Plan,
         endpoint: &Endpoint,
         is_elsewhere: impl FnOnce() -> CliError,
     ) -> Result<Keys, CliError> {
-        let folder = self.folder(home, plan);
-        if self.pki.is_none() && find_keys::are_elsewhere(home, &plan.name).map_err(|error| local(&error))? {
+        let folder = self.output_keys_folder(home, plan);
+        if self.pki.is_none() && find_keys::are_elsewhere(home, &plan.name).map_err(|error| local_file_error(&error))? {
             return Err(is_elsewhere());
         }
         let completed = find_keys::complete_in(&folder, plan, endpoint, Timestamp::now());
-        let completed = completed.map_err(|error| wrong(&folder, &error))?;
+        let completed = completed.map_err(|error| keys_folder_error(&folder, &error))?;
         let folder = folder.display();
         let note = if completed.new_authorities {
             format!("new keys made in {folder}: they are a new identity, which no running control plane accepts")
@@ -119,7 +119,7 @@ impl KeysArgs {
     }
 
     /// The keys for an output that does not hold them: those of the folder as far as it has any, and nothing is written.
-    pub(super) fn read(&self, home: &Home, plan: &Plan, endpoint: &Endpoint) -> Result<Keys, CliError> {
+    pub(super) fn read_keys(&self, home: &Home, plan: &Plan, endpoint: &Endpoint) -> Result<Keys, CliError> {
         let namespace = &plan.package.namespace;
         let elsewhere = match plan.values.pki.source {
             PkiSource::Installer => None,
@@ -134,44 +134,44 @@ impl KeysArgs {
             )),
         };
         if let Some(note) = elsewhere {
-            return Ok(Keys { files: pki::placeholders(), note });
+            return Ok(Keys { files: pki::placeholder_files(), note });
         }
         if self.without_keys {
             let secrets: std::collections::BTreeSet<&str> = SECRET_ENTRIES.iter().map(|entry| entry.secret).collect();
             let secrets = secrets.into_iter().collect::<Vec<_>>().join(", ");
             let note =
                 format!("the output holds no keys: the Secrets {secrets} have to be there before the pods start");
-            return Ok(Keys { files: pki::placeholders(), note });
+            return Ok(Keys { files: pki::placeholder_files(), note });
         }
-        let folder = self.folder(home, plan);
-        let found = find_keys::from_folder(&folder).map_err(|error| local(&error))?;
+        let folder = self.output_keys_folder(home, plan);
+        let found = find_keys::from_folder(&folder).map_err(|error| local_file_error(&error))?;
         if !pki::Authorities::any_in(&found) {
             let note = format!(
                 "{} has no keys, and none are made for this output: its checksums are those of placeholders",
                 folder.display()
             );
-            return Ok(Keys { files: pki::placeholders(), note });
+            return Ok(Keys { files: pki::placeholder_files(), note });
         }
-        let completed = find_keys::complete(&found, plan, endpoint, Timestamp::now());
+        let completed = find_keys::complete_key_set(&found, plan, endpoint, Timestamp::now());
         let completed = completed.map_err(|error| local_keys(&folder, &error))?;
         Ok(Keys { files: completed.files, note: format!("keys found in {}", folder.display()) })
     }
 
-    fn folder(&self, home: &Home, plan: &Plan) -> PathBuf {
-        self.pki.clone().unwrap_or_else(|| home.keys(&plan.name))
+    fn output_keys_folder(&self, home: &Home, plan: &Plan) -> PathBuf {
+        self.pki.clone().unwrap_or_else(|| home.keys_folder(&plan.name))
     }
 
     /// Says where the keys of an output are, and writes the kubeconfig that goes with them.
-    pub(super) fn report(&self, ui: &Ui, home: &Home, plan: &Plan, keys: &Keys, printed: bool) -> Result<(), CliError> {
-        ui.note(&keys.note);
+    pub(super) fn report_keys(&self, ui: &Ui, home: &Home, plan: &Plan, keys: &Keys, printed: bool) -> Result<(), CliError> {
+        ui.print_note(&keys.note);
         if !printed {
             return Ok(());
         }
-        let folder = self.folder(home, plan);
+        let folder = self.output_keys_folder(home, plan);
         let beside = folder.join(find_keys::ADMIN_KUBECONFIG);
-        let file = if self.pki.is_some() { beside.clone() } else { home.kubeconfig(&plan.name) };
-        let is_written = self.pki.is_some() || write(home, plan, &keys.files).map_err(|error| local(&error))?;
-        ui.note(&if is_written {
+        let file = if self.pki.is_some() { beside.clone() } else { home.kubeconfig_path(&plan.name) };
+        let is_written = self.pki.is_some() || write_template_kubeconfig(home, plan, &keys.files).map_err(|error| local_file_error(&error))?;
+        ui.print_note(&if is_written {
             format!("The output holds private keys. The kubeconfig of {} is {}", plan.name, file.display())
         } else {
             format!(
@@ -195,31 +195,31 @@ fn from_folder(plan: &Plan, folder: &impl fmt::Display) -> String {
 
 /// Writes the kubeconfig into the folder of the control plane, unless one is there that this command has not written.
 /// Returns whether the one that is there is that of these keys.
-fn write(home: &Home, plan: &Plan, files: &Files) -> Result<bool, FolderError> {
+fn write_template_kubeconfig(home: &Home, plan: &Plan, files: &Files) -> Result<bool, FolderError> {
     let text = files.get(find_keys::ADMIN_KUBECONFIG).unwrap_or_default();
-    let (keys, file) = (home.keys(&plan.name), home.kubeconfig(&plan.name));
+    let (keys, file) = (home.keys_folder(&plan.name), home.kubeconfig_path(&plan.name));
     let former = fs_err::read_to_string(&file).map(SecretText::new).ok();
     if let Some(former) = &former {
         if former.expose() == text {
             return Ok(true);
         }
         let mark = pki::read_file(&keys, TEMPLATE_MARK)?;
-        if mark.is_none_or(|mark| mark.expose().trim() != full(former.expose().as_bytes())) {
+        if mark.is_none_or(|mark| mark.expose().trim() != full_digest(former.expose().as_bytes())) {
             return Ok(false);
         }
     }
-    pki::write_file(&keys, TEMPLATE_MARK, &format!("{}\n", full(text.as_bytes())))?;
+    pki::write_file(&keys, TEMPLATE_MARK, &format!("{}\n", full_digest(text.as_bytes())))?;
     pki::write_file(&home.control_plane(&plan.name), "fleet-kubeconfig", text)?;
     Ok(true)
 }
 
-fn wrong(folder: &Path, error: &KeptError) -> CliError {
+fn keys_folder_error(folder: &Path, error: &KeptError) -> CliError {
     match error {
-        KeptError::Folder(error) => local(error),
+        KeptError::Folder(error) => local_file_error(error),
         KeptError::Keys(error) => local_keys(folder, error),
     }
 }
 
-fn local(error: &FolderError) -> CliError {
+fn local_file_error(error: &FolderError) -> CliError {
     CliError::new(Exit::Failed, "LocalFile", "a local file cannot be used").because(error)
 }

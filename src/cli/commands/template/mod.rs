@@ -35,7 +35,7 @@ pub(crate) fn run(ui: &Ui, global: &Global, command: TemplateCommand) -> Result<
 
 /// Refuses a Kubernetes version that the chosen row does not support.
 fn outside_row(package: &Package, minor: Option<KubeMinor>) -> Result<(), CliError> {
-    match minor.filter(|minor| !package.supports(*minor)) {
+    match minor.filter(|minor| !package.is_minor_supported(*minor)) {
         None => Ok(()),
         Some(minor) => Err(CliError::new(
             Exit::Preflight,

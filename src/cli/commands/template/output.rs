@@ -58,7 +58,7 @@ pub(crate) struct OutputArgs {
 
 impl OutputArgs {
     /// Refuses what cannot be meant, before anything is rendered or written.
-    pub(crate) fn check(&self) -> Result<(), CliError> {
+    pub(crate) fn check_kind_filters(&self) -> Result<(), CliError> {
         self.include_kind.iter().chain(&self.exclude_kind).try_for_each(|kind| known_kind(kind).map(drop))
     }
 
@@ -71,7 +71,7 @@ impl OutputArgs {
         if self.print_digest || !self.is_filtered() {
             return Ok(!self.print_digest);
         }
-        Ok(self.select(render().map_err(|problems| wrong_values(&problems))?)?.iter().any(is))
+        Ok(self.select_objects(render().map_err(|problems| wrong_values(&problems))?)?.iter().any(is))
     }
 
     fn is_filtered(&self) -> bool {
@@ -79,32 +79,32 @@ impl OutputArgs {
     }
 
     /// Renders and prints what was asked for: `manifests` gives all objects as YAML, `render` as objects.
-    pub(crate) fn print(
+    pub(crate) fn print_output(
         &self,
         ui: &Ui,
         manifests: impl FnOnce() -> Result<Vec<String>, Diagnostics>,
         render: impl FnOnce() -> Result<Rendered, Diagnostics>,
     ) -> Result<(), CliError> {
         if !self.is_filtered() && !self.print_digest && self.output_dir.is_none() && self.gitops.is_none() {
-            return manifests::print(ui, self.output, manifests, render);
+            return manifests::print_manifests(ui, self.output, manifests, render);
         }
-        let mut objects = self.select(render().map_err(|problems| wrong_values(&problems))?)?;
+        let mut objects = self.select_objects(render().map_err(|problems| wrong_values(&problems))?)?;
         if let Some(program) = self.gitops {
-            program.prepare(&mut objects)?;
+            program.prepare_objects(&mut objects)?;
         }
         if self.print_digest {
-            let digest = Rendered { objects, bootstrap: Vec::new() }.digest();
-            ui.out(&format!("sha256:{digest}\n"))?;
+            let digest = Rendered { objects, bootstrap: Vec::new() }.objects_digest();
+            ui.write_stdout(&format!("sha256:{digest}\n"))?;
         } else if let Some(folder) = &self.output_dir {
-            ui.out(&folder::write(folder, &objects, self.output)?)?;
+            ui.write_stdout(&folder::write_object_files(folder, &objects, self.output)?)?;
         } else {
-            ui.out(&manifests::of(self.output, &objects))?;
+            ui.write_stdout(&manifests::format_manifests(self.output, &objects))?;
         }
         Ok(())
     }
 
     /// Prints the origin of a field.
-    pub(crate) fn explained(
+    pub(crate) fn print_explanations(
         &self,
         ui: &Ui,
         explained: Result<Vec<Explanation>, ExplainError>,
@@ -113,14 +113,14 @@ impl OutputArgs {
             ExplainError::Render(problems) => wrong_values(&problems),
             error => CliError::usage("NoSuchField", error.to_string()),
         })?;
-        ui.out(&match self.output {
+        ui.write_stdout(&match self.output {
             Format::Json => explain::render_json(&explained),
-            Format::Yaml => explain::render(&explained),
+            Format::Yaml => explain::render_explanations(&explained),
         })?;
         Ok(Exit::Ok)
     }
 
-    fn select(&self, rendered: Rendered) -> Result<Vec<Object>, CliError> {
+    fn select_objects(&self, rendered: Rendered) -> Result<Vec<Object>, CliError> {
         let kinds = |names: &[String]| names.iter().map(|name| known_kind(name)).collect::<Result<BTreeSet<_>, _>>();
         let (included, excluded) = (kinds(&self.include_kind)?, kinds(&self.exclude_kind)?);
         let rendered_kinds: BTreeSet<String> = rendered.objects.iter().map(|object| object.kind().to_owned()).collect();
@@ -129,7 +129,7 @@ impl OutputArgs {
             return Err(CliError::usage("NoSuchObject", format!("nothing that is rendered is a {kind}"))
                 .hint(format!("the kinds are: {known}")));
         }
-        let mut objects = if self.show_only.is_empty() { rendered.objects } else { self.only(rendered)? };
+        let mut objects = if self.show_only.is_empty() { rendered.objects } else { self.select_named_objects(rendered)? };
         objects.retain(|object| {
             (included.is_empty() || included.contains(object.kind())) && !excluded.contains(object.kind())
         });
@@ -137,7 +137,7 @@ impl OutputArgs {
     }
 
     /// The objects that were named. What is applied inside the control plane is printed only for its template.
-    fn only(&self, rendered: Rendered) -> Result<Vec<Object>, CliError> {
+    fn select_named_objects(&self, rendered: Rendered) -> Result<Vec<Object>, CliError> {
         let Rendered { objects, bootstrap } = rendered;
         let from = |object: &Object, name: &str| {
             let file = object.source.strip_suffix(name);

@@ -7,12 +7,12 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-use super::{elsewhere, leftovers};
+use super::{check_not_elsewhere, check_orphaned_objects};
 use crate::api::labels::cluster_namespace;
 use crate::api::names::ClusterName;
 use crate::api::remedy::{Access, Action, Command, Place, Remedy};
 use crate::api::shell::foreign_word;
-use crate::api::util::text::{visible, visible_cell};
+use crate::api::util::text::{visible_line, visible_cell};
 use crate::apply::Removed;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
@@ -26,7 +26,7 @@ use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
 use crate::install::local_values::LocalValues;
 use crate::install::progress::Progress;
-use crate::workload_cluster::copies::{PlacedObject, names};
+use crate::workload_cluster::copies::{PlacedObject, format_object_names};
 use crate::workload_cluster::uninstall::{Drain, Leave};
 
 /// Time that an interrupted run may take to take back the drain that it asked for.
@@ -73,13 +73,13 @@ pub(crate) struct UninstallAgentArgs {
 
 pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> Result<Exit, CliError> {
     let name: ClusterName = args.name.parse().map_err(|error| wrong_name(&error))?;
-    let home = connect::home()?;
-    let workload = connect::connect(global).await?;
-    let target = args.run.target(&name, global, &workload.client, &home);
+    let home = connect::find_home()?;
+    let workload = connect::connect_cluster(global).await?;
+    let target = args.run.build_target(&name, global, &workload.client, &home);
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
     let unread = |error: &kube::Error| request_failed("cannot read the workload cluster", error);
-    if let Some(other) = target.installed().await.map_err(|e| unread(&e))?.filter(|other| other != name.as_str()) {
+    if let Some(other) = target.find_installed_agent().await.map_err(|e| unread(&e))?.filter(|other| other != name.as_str()) {
         return Err(CliError::new(
             Exit::Refused,
             "OtherAgent",
@@ -89,28 +89,28 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
                 visible_cell(&other)
             ),
         )
-        .hint(format!("to remove it: `fleetctl uninstall agent {}{}`", foreign_word(&other), global.tail())));
+        .hint(format!("to remove it: `fleetctl uninstall agent {}{}`", foreign_word(&other), global.tail_flags())));
     }
     let work = async {
         // What cannot be removed here is not made to leave there.
-        target.plan(&progress).await.map_err(|error| engine_error("the agent cannot be removed", &error))?;
-        let copies = target.copies().await.map_err(|e| unread(&e))?;
+        target.plan_agent_removal(&progress).await.map_err(|error| engine_error("the agent cannot be removed", &error))?;
+        let copies = target.find_copies().await.map_err(|e| unread(&e))?;
         let mut placed = match &copies {
-            Some(copies) => copies.list().await.map_err(|e| unread(&e))?,
+            Some(copies) => copies.list_copies().await.map_err(|e| unread(&e))?,
             None => Vec::new(),
         };
         if args.drain
             && let Some(copies) = &copies
             && !placed.is_empty()
         {
-            progress.step("Moving what is placed here to other clusters");
-            let left = |left: &[PlacedObject]| progress.update(&format!("{} are left: {}", objects(left), names(left)));
-            match target.drain(copies, left).await.map_err(|e| unread(&e))? {
-                Drain::Done => progress.done("nothing is left here"),
+            progress.begin_step("Moving what is placed here to other clusters");
+            let left = |left: &[PlacedObject]| progress.update_step(&format!("{} are left: {}", format_object_count(left), format_object_names(left)));
+            match target.drain_copies(copies, left).await.map_err(|e| unread(&e))? {
+                Drain::Done => progress.finish_step("nothing is left here"),
                 Drain::NoAgent => return Err(not_drained(&name, "no agent runs here that could ask for it", global)),
                 Drain::Left(left) => {
                     let why =
-                        format!("{} stayed for {} s: {}", objects(&left), args.run.timeout.as_secs(), names(&left));
+                        format!("{} stayed for {} s: {}", format_object_count(&left), args.run.timeout.as_secs(), format_object_names(&left));
                     return Err(not_drained(&name, &why, global));
                 }
             }
@@ -119,25 +119,25 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
         if !args.keep_workloads && placed.iter().any(|object| !object.is_namespace()) {
             return Err(placed_here(&name, &placed, global));
         }
-        progress.step(&format!("Leaving the control plane as {name}"));
-        let leave = target.leave().await.map_err(|e| unread(&e))?;
+        progress.begin_step(&format!("Leaving the control plane as {name}"));
+        let leave = target.deregister_agent().await.map_err(|e| unread(&e))?;
         match &leave {
-            Leave::Left => progress.done("it has forgotten the cluster"),
-            Leave::NotRegistered => progress.done("nothing was registered from here"),
-            Leave::Stays(why) if args.force => progress.warn(&format!("{why}; going on, as `--force` says")),
-            Leave::Stays(why) => return Err(stays(&name, why, global)),
+            Leave::Left => progress.finish_step("it has forgotten the cluster"),
+            Leave::NotRegistered => progress.finish_step("nothing was registered from here"),
+            Leave::Stays(why) if args.force => progress.report_warning(&format!("{why}; going on, as `--force` says")),
+            Leave::Stays(why) => return Err(cannot_leave_error(&name, why, global)),
         }
         // An agent that works still would put its marks back.
         let release = async || match &copies {
-            Some(copies) => copies.release(&placed).await.map_err(|e| goes_on(unread(&e))),
+            Some(copies) => copies.release_copies(&placed).await.map_err(|e| goes_on(unread(&e))),
             None => Ok(()),
         };
         let has_left = !matches!(leave, Leave::Stays(_));
         if has_left {
             release().await?;
         }
-        progress.step(&format!("Removing the agent from namespace {}", global.namespace));
-        let removed = target.remove(&progress).await;
+        progress.begin_step(&format!("Removing the agent from namespace {}", global.namespace));
+        let removed = target.remove_agent(&progress).await;
         let removed = removed.map_err(|error| goes_on(engine_error("the removal stopped", &error)))?;
         if !has_left {
             release().await?;
@@ -150,18 +150,18 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
         let _ = tokio::time::timeout(TAKE_BACK, target.stop_draining()).await;
     }
     let (leave, removed, kept) = outcome??;
-    elsewhere("agent", name.as_str(), global, &removed)?;
-    LocalValues::remove(&home.agent_values(&name));
-    ui.out(&match args.output {
-        Some(format) => format.of(&AgentUninstallDocument {
+    check_not_elsewhere("agent", name.as_str(), global, &removed)?;
+    LocalValues::remove_values_file(&home.agent_values(&name));
+    ui.write_stdout(&match args.output {
+        Some(format) => format.serialize_value(&AgentUninstallDocument {
             name: name.as_str(),
             left: !matches!(leave, Leave::Stays(_)),
             workloads_kept: &kept,
             removed: &removed,
         }),
-        None => summary(ui, &name, global, &leave, &removed, &kept),
+        None => format_agent_removal(ui, &name, global, &leave, &removed, &kept),
     })?;
-    leftovers(&removed)
+    check_orphaned_objects(&removed)
 }
 
 /// A removal as programs read it.
@@ -178,11 +178,11 @@ struct AgentUninstallDocument<'r> {
 }
 
 /// Names the objects that the control plane still has of a cluster that could not leave.
-fn left_there(name: &ClusterName) -> String {
+fn abandoned_objects(name: &ClusterName) -> String {
     format!("Cluster {name}, its namespace {} and its credentials", cluster_namespace(name.as_str()))
 }
 
-fn objects(objects: &[PlacedObject]) -> String {
+fn format_object_count(objects: &[PlacedObject]) -> String {
     match objects.len() {
         1 => "1 object".to_owned(),
         count => format!("{count} objects"),
@@ -190,10 +190,10 @@ fn objects(objects: &[PlacedObject]) -> String {
 }
 
 pub(in crate::cli) fn placed_here(name: &ClusterName, placed: &[PlacedObject], global: &Global) -> CliError {
-    let headline = format!("the control plane has placed {} in workload cluster {name}", objects(placed));
-    let again = format!("fleetctl uninstall agent {name}{}", global.tail());
+    let headline = format!("the control plane has placed {} in workload cluster {name}", format_object_count(placed));
+    let again = format!("fleetctl uninstall agent {name}{}", global.tail_flags());
     CliError::new(Exit::Refused, "WorkloadsPlaced", headline)
-        .cause(visible(&names(placed)).into_owned())
+        .cause(visible_line(&format_object_names(placed)).into_owned())
         .hint("nothing was removed")
         .hint(format!("to have them moved to other clusters first: `{again} --drain`"))
         .hint(format!("to leave them running, managed by nobody: `{again} --keep-workloads`"))
@@ -201,29 +201,29 @@ pub(in crate::cli) fn placed_here(name: &ClusterName, placed: &[PlacedObject], g
 
 pub(in crate::cli) fn not_drained(name: &ClusterName, why: &str, global: &Global) -> CliError {
     CliError::new(Exit::Refused, "NotDrained", format!("workload cluster {name} could not be drained"))
-        .cause(visible(why).into_owned())
+        .cause(visible_line(why).into_owned())
         .hint("nothing was removed, and the cluster takes work again within seconds")
         .hint("why an object stays is said at the control plane: `fleetctl why KIND/NAME -n NAMESPACE`")
         .hint(format!(
             "to leave what is here running, managed by nobody: `fleetctl uninstall agent {name}{} --keep-workloads`",
-            global.tail()
+            global.tail_flags()
         ))
 }
 
-pub(in crate::cli) fn stays(name: &ClusterName, why: &str, global: &Global) -> CliError {
+pub(in crate::cli) fn cannot_leave_error(name: &ClusterName, why: &str, global: &Global) -> CliError {
     CliError::new(Exit::Refused, "CannotLeave", format!("workload cluster {name} could not leave its control plane"))
         .cause(why.to_owned())
-        .hint(format!("nothing was removed; the control plane still has {}", left_there(name)))
-        .hint(format!("to remove the agent all the same: `fleetctl uninstall agent {name}{} --force`", global.tail()))
+        .hint(format!("nothing was removed; the control plane still has {}", abandoned_objects(name)))
+        .hint(format!("to remove the agent all the same: `fleetctl uninstall agent {name}{} --force`", global.tail_flags()))
         .hint(Remedy::new("and there, once it is reached: ").command(delete_there(name)))
 }
 
 /// Removes the cluster in its control plane, of which it is not known how it is reached.
 fn delete_there(name: &ClusterName) -> Command {
-    Command::at(Place::ControlPlane(Access::Unknown), Action::DeleteCluster(name.to_string()))
+    Command::at_place(Place::ControlPlane(Access::Unknown), Action::DeleteCluster(name.to_string()))
 }
 
-fn summary(
+fn format_agent_removal(
     ui: &Ui,
     name: &ClusterName,
     global: &Global,
@@ -246,15 +246,15 @@ fn summary(
     if !workloads.is_empty() {
         let _ = writeln!(text, "\nRunning on, managed by nobody:");
         for object in workloads {
-            let _ = writeln!(text, "  {}", visible(&object.to_string()));
+            let _ = writeln!(text, "  {}", visible_line(&object.to_string()));
         }
     }
     if let Leave::Stays(_) = leave {
         let _ = writeln!(
             text,
             "\nThe control plane still has {}. To remove them there:\n  {}",
-            left_there(name),
-            ui.command(&delete_there(name))
+            abandoned_objects(name),
+            ui.format_command(&delete_there(name))
         );
     }
     text

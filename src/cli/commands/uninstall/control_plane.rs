@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 use serde::Serialize;
 
-use super::{elsewhere, leftovers};
+use super::{check_not_elsewhere, check_orphaned_objects};
 use crate::api::names::ControlPlaneName;
 use crate::api::util::text::{visible_cell, visible_list};
 use crate::apply::{Removal, Removed};
@@ -61,29 +61,29 @@ pub(crate) struct UninstallControlPlaneArgs {
 
 pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneArgs) -> Result<Exit, CliError> {
     let name: ControlPlaneName = args.name.parse().map_err(|error| wrong_name(&error))?;
-    let home = connect::home()?;
-    let hosting = connect::connect(global).await?;
-    let target = args.run.target(&name, global, &hosting.client, &home);
+    let home = connect::find_home()?;
+    let hosting = connect::connect_cluster(global).await?;
+    let target = args.run.build_target(&name, global, &hosting.client, &home);
     let removal = Removal { delete_data: args.delete_data, ..Removal::default() };
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
 
     // What cannot be removed at all is said before what `--force` would orphan.
     let planned = if args.delete_data {
-        let planned = target.plan(removal.clone(), &progress).await;
+        let planned = target.plan_uninstall(removal.clone(), &progress).await;
         Some(planned.map_err(|error| engine_error("cannot plan the removal", &error))?)
     } else {
         None
     };
-    registered(ui, args, &target).await?;
+    check_registered_clusters(ui, args, &target).await?;
     if let Some(planned) = &planned {
-        confirm(ui, args, planned)?;
+        confirm_data_deletion(ui, args, planned)?;
     }
-    progress.step(&format!("Removing control plane {name} from namespace {}", global.namespace));
-    let work = target.remove(removal, &progress);
+    progress.begin_step(&format!("Removing control plane {name} from namespace {}", global.namespace));
+    let work = target.remove_control_plane(removal, &progress);
     let outcome = until_stopped(ui, &display, "the removal", work).await?;
     let removed = outcome.map_err(|error| goes_on(engine_error("the removal stopped", &error)))?;
-    elsewhere("control-plane", name.as_str(), global, &removed)?;
+    check_not_elsewhere("control-plane", name.as_str(), global, &removed)?;
     let folder = planned.map_or(Folder::None, |planned| planned.folder);
     let (folder, stays) = match folder {
         Folder::Goes { .. } if !removed.nothing_found => (target.remove_folder()?, None),
@@ -96,14 +96,14 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneAr
             path.display()
         )
     });
-    ui.out(&match args.output {
-        Some(format) => format.of(&ControlPlaneUninstallDocument {
+    ui.write_stdout(&match args.output {
+        Some(format) => format.serialize_value(&ControlPlaneUninstallDocument {
             name: name.as_str(),
             folder: folder.as_deref(),
             removed: &removed,
         }),
         None => {
-            let mut text = summary(&name, global, &removed, hosting.context.as_deref());
+            let mut text = format_control_plane_removal(&name, global, &removed, hosting.context.as_deref());
             if let Some(folder) = &folder {
                 let _ = writeln!(text, "Removed the folder {}", folder.display());
             }
@@ -114,7 +114,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneAr
         }
     })?;
     if let Some(stays) = stays.filter(|_| args.output.is_some()) {
-        ui.note(&stays);
+        ui.print_note(&stays);
     }
     if !removed.unsearched.is_empty() {
         ui.warn(&format!(
@@ -122,7 +122,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneAr
             visible_list(&removed.unsearched.join(", "))
         ));
     }
-    leftovers(&removed)
+    check_orphaned_objects(&removed)
 }
 
 /// A removal as programs read it.
@@ -138,8 +138,8 @@ struct ControlPlaneUninstallDocument<'r> {
 }
 
 /// Workload clusters that are registered: a warning, and with `--delete-data` a reason to refuse.
-async fn registered(ui: &Ui, args: &UninstallControlPlaneArgs, target: &Target<'_>) -> Result<(), CliError> {
-    match target.members().await {
+async fn check_registered_clusters(ui: &Ui, args: &UninstallControlPlaneArgs, target: &Target<'_>) -> Result<(), CliError> {
+    match target.list_registered_clusters().await {
         Ok(members) if members.is_empty() => Ok(()),
         Ok(members) => {
             let names: Vec<_> = members.iter().map(|member| visible_cell(&member.name)).collect();
@@ -157,7 +157,7 @@ async fn registered(ui: &Ui, args: &UninstallControlPlaneArgs, target: &Target<'
             ui.warn(&format!("workload clusters are registered and lose their control plane: {names}"));
             Ok(())
         }
-        Err(why) if args.delete_data && !args.force && target.is_complete().await => Err(unknown(why)),
+        Err(why) if args.delete_data && !args.force && target.is_complete().await => Err(unknown_clusters_error(why)),
         Err(why) if args.delete_data => {
             ui.warn(&format!("could not ask the control plane which workload clusters are registered: {why}"));
             Ok(())
@@ -167,7 +167,7 @@ async fn registered(ui: &Ui, args: &UninstallControlPlaneArgs, target: &Target<'
 }
 
 /// The error of a removal that would orphan nobody knows whom.
-pub(in crate::cli) fn unknown(why: String) -> CliError {
+pub(in crate::cli) fn unknown_clusters_error(why: String) -> CliError {
     let headline = "whether workload clusters are registered could not be found out";
     CliError::new(Exit::Refused, "ClustersUnknown", headline)
         .cause(why)
@@ -175,21 +175,21 @@ pub(in crate::cli) fn unknown(why: String) -> CliError {
 }
 
 /// Says what will be deleted for good, and asks unless `--yes` is given: by a question, so on a terminal only.
-fn confirm(ui: &Ui, args: &UninstallControlPlaneArgs, planned: &Planned) -> Result<(), CliError> {
-    let plan = plan(planned);
+fn confirm_data_deletion(ui: &Ui, args: &UninstallControlPlaneArgs, planned: &Planned) -> Result<(), CliError> {
+    let plan = list_planned_deletions(planned);
     if plan.is_empty() {
         return Ok(());
     }
-    ui.err(&format!("This deletes for good:\n  {}", plan.join("\n  ")));
+    ui.write_stderr(&format!("This deletes for good:\n  {}", plan.join("\n  ")));
     let volumes: Vec<String> = planned.retained.iter().map(ToString::to_string).collect();
     if !volumes.is_empty() {
-        ui.err(&format!("By their policy Retain these stay, and hold the data:\n  {}", volumes.join("\n  ")));
+        ui.write_stderr(&format!("By their policy Retain these stay, and hold the data:\n  {}", volumes.join("\n  ")));
     }
     if args.yes { Ok(()) } else { ui.confirm_by_name(Question::DeleteData, "control plane", &args.name) }
 }
 
 /// Everything that will be deleted, a line each.
-fn plan(planned: &Planned) -> Vec<String> {
+fn list_planned_deletions(planned: &Planned) -> Vec<String> {
     let objects = planned.objects.iter().map(ToString::to_string);
     let namespace = planned.namespace.iter().map(|object| format!("{object}, unless something else is in it"));
     let folder = match &planned.folder {
@@ -202,7 +202,7 @@ fn plan(planned: &Planned) -> Vec<String> {
     objects.chain(namespace).chain(folder).collect()
 }
 
-fn summary(name: &ControlPlaneName, global: &Global, removed: &Removed, context: Option<&str>) -> String {
+fn format_control_plane_removal(name: &ControlPlaneName, global: &Global, removed: &Removed, context: Option<&str>) -> String {
     if removed.nothing_found {
         return format!("There is no control plane {name} in namespace {}; nothing to remove.\n", global.namespace);
     }
@@ -216,7 +216,7 @@ fn summary(name: &ControlPlaneName, global: &Global, removed: &Removed, context:
     let data = removed.kept.iter().any(|kept| matches!(kept.object.kind.as_str(), "PersistentVolumeClaim" | "Secret"));
     if data {
         // The context by its name, for the current one may be another by then.
-        let tail = Global { context: context.map(str::to_owned), ..global.clone() }.tail();
+        let tail = Global { context: context.map(str::to_owned), ..global.clone() }.tail_flags();
         let _ = writeln!(
             text,
             "\nAn install of {name} resumes with this data. To delete it for good:\n  fleetctl uninstall control-plane {name}{tail} --delete-data"

@@ -31,7 +31,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: UninstallCommand) -> 
 
 /// Refuses to call a removal done that found nothing where it was told to look, while there is one of that name in another
 /// namespace; `what` is the command's object, such as `agent`.
-pub(crate) fn elsewhere(what: &str, name: &str, global: &Global, removed: &Removed) -> Result<(), CliError> {
+pub(crate) fn check_not_elsewhere(what: &str, name: &str, global: &Global, removed: &Removed) -> Result<(), CliError> {
     if !removed.nothing_found || removed.elsewhere.is_empty() {
         return Ok(());
     }
@@ -48,7 +48,7 @@ pub(crate) fn elsewhere(what: &str, name: &str, global: &Global, removed: &Remov
 }
 
 /// Objects that are there against all intent make the removal part-done.
-pub(crate) fn leftovers(removed: &Removed) -> Result<Exit, CliError> {
+pub(crate) fn check_orphaned_objects(removed: &Removed) -> Result<Exit, CliError> {
     if removed.leftovers.is_empty() {
         return Ok(Exit::Ok);
     }

@@ -55,20 +55,20 @@ pub(super) struct Known {
 
 impl Known {
     /// Reads what every decision depends on.
-    pub(super) async fn read(client: &Client, said: Said) -> Result<Self, CliError> {
+    pub(super) async fn read_known_state(client: &Client, said: Said) -> Result<Self, CliError> {
         let (policies, clusters, groups, schedules, reports, namespaces) = tokio::try_join!(
-            all::<SchedulePolicy>(client, "schedulepolicies"),
-            all::<Cluster>(client, "clusters"),
-            all::<ScheduleGroup>(client, "schedulegroups"),
-            all::<Schedule>(client, "schedules"),
-            all::<ClusterReport>(client, "clusterreports"),
-            sources(client, namespace_kind(), None),
+            list_lenient::<SchedulePolicy>(client, "schedulepolicies"),
+            list_lenient::<Cluster>(client, "clusters"),
+            list_lenient::<ScheduleGroup>(client, "schedulegroups"),
+            list_lenient::<Schedule>(client, "schedules"),
+            list_lenient::<ClusterReport>(client, "clusterreports"),
+            list_sources(client, namespace_kind(), None),
         )?;
         let mut parts: BTreeMap<String, Vec<Part>> = BTreeMap::new();
         for report in reports {
             parts.entry(report.namespace().unwrap_or_default()).or_default().push(Part::of_report(&report.spec));
         }
-        let policies = policies.iter().filter_map(|policy| Policy::read(policy).ok()).collect();
+        let policies = policies.iter().filter_map(|policy| Policy::from_schedule_policy(policy).ok()).collect();
         Ok(Self {
             kinds: said.kinds,
             policies: Policies::new(policies)
@@ -83,24 +83,24 @@ impl Known {
     }
 
     /// The labels of an object's namespace.
-    pub(super) fn labels(&self, key: &ObjectKey) -> BTreeMap<String, String> {
+    pub(super) fn labels_of_namespace(&self, key: &ObjectKey) -> BTreeMap<String, String> {
         self.namespaces.get(key.namespace()).cloned().unwrap_or_default()
     }
 
     /// Schedules of an object, with their clusters.
-    pub(super) fn copies<'a>(&'a self, key: &'a ObjectKey) -> impl Iterator<Item = (&'a str, &'a Schedule)> {
+    pub(super) fn schedules_of_object<'a>(&'a self, key: &'a ObjectKey) -> impl Iterator<Item = (&'a str, &'a Schedule)> {
         let of = move |schedule: &&Schedule| live::source_key(&schedule.spec.source_ref) == *key;
         self.schedules.iter().filter(of).map(|schedule| (cluster_of(schedule), schedule))
     }
 
     /// The clusters with their nodes, less what is promised to others than these objects.
-    pub(super) async fn fleet(&self, client: &Client, own: &BTreeSet<ObjectKey>) -> Result<Fleet, CliError> {
+    pub(super) async fn build_fleet(&self, client: &Client, own: &BTreeSet<ObjectKey>) -> Result<Fleet, CliError> {
         let mut fleet = Fleet::default();
         for (name, cluster) in &self.clusters {
             let namespace = cluster_namespace(name);
-            let inventory = inventory::read(cluster, self.reports.get(&namespace).into_iter().flatten());
-            let read = live::cluster(&mut fleet, cluster, inventory);
-            fleet.set(read);
+            let inventory = inventory::read_inventory(cluster, self.reports.get(&namespace).into_iter().flatten());
+            let read = live::read_cluster(&mut fleet, cluster, inventory);
+            fleet.set_cluster(read);
         }
         let open = self.schedules.iter().filter(|schedule| {
             let pods = schedule.status.as_ref().and_then(|status| status.pods.as_ref());
@@ -109,7 +109,7 @@ impl Known {
         });
         let mut promised: BTreeMap<&str, Vec<(&Schedule, Facts)>> = BTreeMap::new();
         let read = stream::iter(open.map(|schedule| async move {
-            let facts = find(client, &self.kinds, &live::source_key(&schedule.spec.source_ref)).await?;
+            let facts = find_facts(client, &self.kinds, &live::source_key(&schedule.spec.source_ref)).await?;
             Ok::<_, CliError>((schedule, facts))
         }));
         let mut read = read.buffered(IN_FLIGHT);
@@ -120,7 +120,7 @@ impl Known {
         }
         for (cluster, all) in promised {
             let all = all.iter().map(|(schedule, facts)| (*schedule, facts));
-            fleet.set_promises(cluster, live::promises(all));
+            fleet.set_promises(cluster, live::copy_reservations(all));
         }
         Ok(fleet)
     }
@@ -128,22 +128,22 @@ impl Known {
 
 /// Reads the facts that the scheduler publishes about itself in a ConfigMap. Its namespace is not known here: the
 /// oldest ConfigMap of that name is its own, for it is there before anybody else can make objects.
-pub(super) async fn said(client: &Client) -> Result<Said, CliError> {
+pub(super) async fn read_scheduler_facts(client: &Client) -> Result<Said, CliError> {
     let maps: Api<ConfigMap> = Api::all(client.clone());
     let params = ListParams::default().fields(&format!("metadata.name={BOOTSTRAP_STATUS}"));
-    let found = pages(&maps, params).await.map_err(|error| list_failed("configmaps", &error))?;
+    let found = list_all_pages(&maps, params).await.map_err(|error| list_failed("configmaps", &error))?;
     let first = found.into_iter().min_by(|a, b| a.metadata.creation_timestamp.cmp(&b.metadata.creation_timestamp));
     let namespace = first.as_ref().and_then(kube::ResourceExt::namespace);
     let data = first.and_then(|map| map.data).unwrap_or_default();
     let added: Vec<ExtraKind> =
-        data.get(EXTRA_KINDS).map(|list| extra_kind::list(list)).into_iter().flatten().collect();
-    let served = extra_kinds::look(client, &added).await.map_err(|error| {
+        data.get(EXTRA_KINDS).map(|list| extra_kind::parse_kind_list(list)).into_iter().flatten().collect();
+    let served = extra_kinds::fetch_served_kinds(client, &added).await.map_err(|error| {
         CliError::new(Exit::Failed, "RequestFailed", "cannot read which kinds are served").cause(error.to_string())
     })?;
     Ok(Said {
         denies_direct: data.get(DIRECT_PLACEMENT).is_some_and(|value| value == DENY),
         namespace,
-        kinds: Kinds::with(served.kinds),
+        kinds: Kinds::with_added(served.kinds),
     })
 }
 
@@ -156,30 +156,30 @@ fn namespace_kind() -> &'static Placeable {
     &PLACEABLE[0]
 }
 
-async fn all<K>(client: &Client, what: &str) -> Result<Vec<K>, CliError>
+async fn list_lenient<K>(client: &Client, what: &str) -> Result<Vec<K>, CliError>
 where
     K: crate::api::lenient::Readable + kube::Resource<DynamicType = ()> + Clone + Debug,
 {
     let api: Api<Lenient<K>> = Api::all(client.clone());
-    let found = pages(&api, ListParams::default()).await.map_err(|error| list_failed(what, &error))?;
+    let found = list_all_pages(&api, ListParams::default()).await.map_err(|error| list_failed(what, &error))?;
     Ok(found.into_iter().map(|read| read.0).collect())
 }
 
-async fn pages<K: Clone + DeserializeOwned + Debug>(api: &Api<K>, params: ListParams) -> kube::Result<Vec<K>> {
+async fn list_all_pages<K: Clone + DeserializeOwned + Debug>(api: &Api<K>, params: ListParams) -> kube::Result<Vec<K>> {
     all_pages(params, |page| async move { api.list(&page).await }).await
 }
 
 /// The objects of a kind, with a label where one is given.
-async fn sources(client: &Client, kind: &'static Placeable, label: Option<&str>) -> Result<Vec<Facts>, CliError> {
-    let api: Api<Raw> = kind.api(client, None);
+async fn list_sources(client: &Client, kind: &'static Placeable, label: Option<&str>) -> Result<Vec<Facts>, CliError> {
+    let api: Api<Raw> = kind.objects_api(client, None);
     let params = label.map_or_else(ListParams::default, |label| ListParams::default().labels(label));
-    let found = pages(&api, params).await.map_err(|error| list_failed(kind.plural, &error))?;
-    Ok(found.into_iter().filter_map(|raw| facts(kind, raw)).collect())
+    let found = list_all_pages(&api, params).await.map_err(|error| list_failed(kind.plural, &error))?;
+    Ok(found.into_iter().filter_map(|raw| read_facts(kind, raw)).collect())
 }
 
 /// All objects with a label, of every kind that can be placed.
 pub(super) async fn with_label(client: &Client, kinds: &Kinds, label: &str) -> Result<Vec<Facts>, CliError> {
-    let lists = stream::iter(kinds.iter().map(|kind| sources(client, kind, Some(label))));
+    let lists = stream::iter(kinds.iter().map(|kind| list_sources(client, kind, Some(label))));
     let lists: Vec<_> = lists.buffered(IN_FLIGHT).collect().await;
     let mut found = Vec::new();
     for list in lists {
@@ -189,7 +189,7 @@ pub(super) async fn with_label(client: &Client, kinds: &Kinds, label: &str) -> R
 }
 
 /// The facts of an object by its key; none where it is not there, or cannot be placed at all.
-pub(super) async fn find(client: &Client, kinds: &Kinds, key: &ObjectKey) -> Result<Option<Facts>, CliError> {
+pub(super) async fn find_facts(client: &Client, kinds: &Kinds, key: &ObjectKey) -> Result<Option<Facts>, CliError> {
     Ok(find_object(client, kinds, key).await?.map(|(facts, _)| facts))
 }
 
@@ -199,22 +199,22 @@ pub(super) async fn find_object(
     kinds: &Kinds,
     key: &ObjectKey,
 ) -> Result<Option<(Facts, Value)>, CliError> {
-    let Some(kind) = kinds.find(key.group(), key.kind()) else { return Ok(None) };
-    let api: Api<Raw> = kind.api(client, Some(key.namespace()));
+    let Some(kind) = kinds.find_placeable(key.group(), key.kind()) else { return Ok(None) };
+    let api: Api<Raw> = kind.objects_api(client, Some(key.namespace()));
     let found = api.get_opt(key.name()).await;
-    let found = found.map_err(|error| request_failed(&format!("cannot read {}", key.title()), &error))?;
+    let found = found.map_err(|error| request_failed(&format!("cannot read {}", key.format_title()), &error))?;
     Ok(found.and_then(|raw| {
-        let object = complete(kind, raw);
-        Some((Facts::read(&object).ok()?, object))
+        let object = add_kind(kind, raw);
+        Some((Facts::from_manifest(&object).ok()?, object))
     }))
 }
 
-fn facts(kind: &Placeable, raw: Raw) -> Option<Facts> {
-    Facts::read(&complete(kind, raw)).ok()
+fn read_facts(kind: &Placeable, raw: Raw) -> Option<Facts> {
+    Facts::from_manifest(&add_kind(kind, raw)).ok()
 }
 
 /// An object with its kind, which lists leave out.
-fn complete(kind: &Placeable, raw: Raw) -> Value {
+fn add_kind(kind: &Placeable, raw: Raw) -> Value {
     let mut object = Value::Object(raw.object);
     object["apiVersion"] = kind.api_version().into();
     object["kind"] = kind.kind.into();

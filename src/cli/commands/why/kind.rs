@@ -23,7 +23,7 @@ const SHORT: [(&str, &str); 16] = [
 ];
 
 /// Finds a kind by what a user calls it.
-pub(super) fn find(kinds: &Kinds, text: &str) -> Option<&'static Placeable> {
+pub(super) fn find_kind(kinds: &Kinds, text: &str) -> Option<&'static Placeable> {
     let lower = text.to_lowercase();
     let (name, group) = lower.split_once('.').map_or((lower.as_str(), None), |(name, group)| (name, Some(group)));
     let plural = SHORT.iter().find(|(short, _)| *short == name).map_or(name, |(_, plural)| *plural);
@@ -36,7 +36,7 @@ pub(super) fn find(kinds: &Kinds, text: &str) -> Option<&'static Placeable> {
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn split(text: &str) -> Result<(&str, &str), String> {
+pub(super) fn split_kind_and_name(text: &str) -> Result<(&str, &str), String> {
     text.split_once('/')
         .filter(|(kind, name)| !kind.is_empty() && !name.is_empty())
         .ok_or_else(|| "expected KIND/NAME, such as deployment/web".to_owned())
@@ -46,9 +46,9 @@ pub(super) fn split(text: &str) -> Result<(&str, &str), String> {
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn parse<'a>(kinds: &Kinds, text: &'a str) -> Result<(&'static Placeable, &'a str), String> {
-    let (kind, name) = split(text)?;
-    let found = find(kinds, kind).ok_or_else(|| {
+pub(super) fn parse_kind_and_name<'a>(kinds: &Kinds, text: &'a str) -> Result<(&'static Placeable, &'a str), String> {
+    let (kind, name) = split_kind_and_name(text)?;
+    let found = find_kind(kinds, kind).ok_or_else(|| {
         let kinds: Vec<&str> = kinds.iter().map(|kind| kind.kind).collect();
         format!("`{kind}` is no kind that can be placed; these are: {}", kinds.join(", "))
     })?;
@@ -74,12 +74,12 @@ mod tests {
     #[test]
     fn a_name_without_a_kind_is_an_error_that_says_what_is_expected() {
         assert_eq!(
-            parse(&Kinds::default(), "deploy/web").map(|(kind, name)| (kind.kind, name)),
+            parse_kind_and_name(&Kinds::default(), "deploy/web").map(|(kind, name)| (kind.kind, name)),
             Ok(("Deployment", "web"))
         );
         for text in ["web", "/web", "deployment/"] {
-            assert!(parse(&Kinds::default(), text).unwrap_err().contains("KIND/NAME"), "{text}");
+            assert!(parse_kind_and_name(&Kinds::default(), text).unwrap_err().contains("KIND/NAME"), "{text}");
         }
-        assert!(parse(&Kinds::default(), "node/a").unwrap_err().contains("Deployment"));
+        assert!(parse_kind_and_name(&Kinds::default(), "node/a").unwrap_err().contains("Deployment"));
     }
 }

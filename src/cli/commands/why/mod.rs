@@ -14,7 +14,7 @@ use crate::api::ScheduleGroupStatus;
 use crate::api::crd::condition;
 use crate::chart::output;
 use crate::cli::args::global::Global;
-use crate::cli::connect::hub;
+use crate::cli::connect::connect_to_control_plane;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
 use crate::placement::copy::{self, CopyError};
@@ -57,49 +57,49 @@ enum WhyFormat {
 
 pub(crate) async fn run(ui: &Ui, global: &Global, args: &WhyArgs) -> Result<Exit, CliError> {
     let refused = |why| CliError::new(Exit::Usage, "NoSuchKind", format!("cannot read `{}`", args.object)).cause(why);
-    kind::split(&args.object).map_err(refused)?;
-    let there = hub(global).await?;
-    let said = fleet::said(&there.client).await?;
-    let (kind, name) = kind::parse(&said.kinds, &args.object).map_err(refused)?;
+    kind::split_kind_and_name(&args.object).map_err(refused)?;
+    let there = connect_to_control_plane(global).await?;
+    let said = fleet::read_scheduler_facts(&there.client).await?;
+    let (kind, name) = kind::parse_kind_and_name(&said.kinds, &args.object).map_err(refused)?;
     // The default is where the service's own components are, which is not where workloads are.
     let namespace = if global.namespace_given { global.namespace.to_string() } else { there.namespace.clone() };
     let key = ObjectKey::new(kind.group, kind.kind, if kind.namespaced { &namespace } else { "" }, name);
     let Some((facts, object)) = fleet::find_object(&there.client, &said.kinds, &key).await? else {
-        return Err(CliError::new(Exit::Failed, "NoSuchObject", format!("there is no {}", key.title()))
+        return Err(CliError::new(Exit::Failed, "NoSuchObject", format!("there is no {}", key.format_title()))
             .hint("name its namespace with `--namespace`, and the control plane with `--context`"));
     };
-    let known = Known::read(&there.client, said).await?;
-    let report = explained(&there.client, &known, &facts, &object).await?;
+    let known = Known::read_known_state(&there.client, said).await?;
+    let report = explain_placement(&there.client, &known, &facts, &object).await?;
     let text = match args.output {
-        Some(WhyFormat::Json) => output::json(&report),
-        Some(WhyFormat::Yaml) => output::yaml(&report),
-        None => report.text(),
+        Some(WhyFormat::Json) => output::format_json(&report),
+        Some(WhyFormat::Yaml) => output::format_yaml(&report),
+        None => report.format_why_report(),
     };
-    ui.out(&text)?;
+    ui.write_stdout(&text)?;
     Ok(if report.placed && report.applied { Exit::Ok } else { Exit::Unhealthy })
 }
 
-async fn explained(client: &Client, known: &Known, facts: &Facts, object: &Value) -> Result<Report, CliError> {
-    let labels = known.labels(&facts.key);
-    let mut report = Report::of(facts);
-    report.copies = copies(known, &facts.key);
-    let is_placed = |key: &ObjectKey, cluster: &str| known.copies(key).any(|(at, _)| at == cluster);
+async fn explain_placement(client: &Client, known: &Known, facts: &Facts, object: &Value) -> Result<Report, CliError> {
+    let labels = known.labels_of_namespace(&facts.key);
+    let mut report = Report::from_facts(facts);
+    report.copies = describe_copies(known, &facts.key);
+    let is_placed = |key: &ObjectKey, cluster: &str| known.schedules_of_object(key).any(|(at, _)| at == cluster);
     let missing: Vec<Missing> = report
         .copies
         .iter()
-        .flat_map(|copy| dependencies::missing([facts], &copy.cluster, |key| is_placed(key, &copy.cluster)))
+        .flat_map(|copy| dependencies::find_missing_dependencies([facts], &copy.cluster, |key| is_placed(key, &copy.cluster)))
         .collect();
     if !missing.is_empty() {
-        report.notes.push(explain::missing(&missing));
+        report.notes.push(explain::format_missing_dependencies(&missing));
     }
-    if known.policies.denies(facts) {
+    if known.policies.is_annotation_denied(facts) {
         report
             .notes
             .push("its annotation names clusters, and this control plane lets policies alone place objects".to_owned());
     }
     report.applied = !report.copies.is_empty() && report.copies.iter().all(|copy| copy.applied);
-    match known.policies.evaluate(facts, &labels) {
-        Match::Never(never) => report.why.push(format!("it is never placed, because {}", never.because())),
+    match known.policies.match_object(facts, &labels) {
+        Match::Never(never) => report.why.push(format!("it is never placed, because {}", never.format_never_reason())),
         Match::Nowhere { .. } => {
             report
                 .why
@@ -107,11 +107,11 @@ async fn explained(client: &Client, known: &Known, facts: &Facts, object: &Value
         }
         Match::Annotation { direct, .. } => {
             by_annotation(client, known, facts, &direct, &mut report).await?;
-            let made = copy::leave_fields(facts, &[], false).and_then(|_| copy::make(object, None, &[]));
-            report.notes.extend(made.err().map(|error| said_of_copy(&error)));
+            let made = copy::leave_fields(facts, &[], false).and_then(|_| copy::make_copy(object, None, &[]));
+            report.notes.extend(made.err().map(|error| format_copy_error(&error)));
         }
         Match::Nothing { failing } if report.copies.is_empty() => {
-            report.why.extend(explain::unmatched(&failing));
+            report.why.extend(explain::format_unmatched_policies(&failing));
             if failing.is_empty() {
                 report.why.push("there is no SchedulePolicy".to_owned());
             }
@@ -119,10 +119,10 @@ async fn explained(client: &Client, known: &Known, facts: &Facts, object: &Value
         Match::Nothing { failing } => {
             report.placed = true;
             report.why.push("no policy matches any more: its copies stay, and edits reach them".to_owned());
-            report.why.extend(explain::unmatched(&failing));
+            report.why.extend(explain::format_unmatched_policies(&failing));
         }
         Match::Policy { policy, losers } => {
-            report.policy = Some(explain::matched(policy, &losers));
+            report.policy = Some(explain::format_matched_policy(policy, &losers));
             by_policy(client, known, (facts, object), policy, &mut report).await?;
         }
     }
@@ -137,8 +137,8 @@ async fn by_annotation(
     direct: &Direct,
     report: &mut Report,
 ) -> Result<(), CliError> {
-    let fleet = known.fleet(client, &BTreeSet::from([facts.key.clone()])).await?;
-    let shares = known.copies(&facts.key).filter_map(|(cluster, schedule)| {
+    let fleet = known.build_fleet(client, &BTreeSet::from([facts.key.clone()])).await?;
+    let shares = known.schedules_of_object(&facts.key).filter_map(|(cluster, schedule)| {
         let share = schedule.spec.share.as_ref()?;
         Some((cluster.to_owned(), share.completions.or(share.replicas)?))
     });
@@ -169,7 +169,7 @@ async fn by_policy(
     report: &mut Report,
 ) -> Result<(), CliError> {
     let group_key = GroupKey::new(facts, policy);
-    let printed = group_key.printed();
+    let printed = group_key.to_spec_key();
     let name = group_key.group_name(&policy.name, |name| {
         known.groups.get(name).is_some_and(|group| group.spec.key != printed || group.spec.policy.name != policy.name)
     });
@@ -178,31 +178,31 @@ async fn by_policy(
     if let Some((by, value)) = by.filter(|_| group_key.is_by_label()) {
         members = fleet::with_label(client, &known.kinds, &format!("{}={value}", by.label_key)).await?;
         members.retain(|one| {
-            let found = known.policies.evaluate(one, &known.labels(&one.key));
+            let found = known.policies.match_object(one, &known.labels_of_namespace(&one.key));
             matches!(found, Match::Policy { policy: other, .. } if other.name == policy.name)
                 && GroupKey::new(one, policy) == group_key
         });
     }
     let own: BTreeSet<ObjectKey> = members.iter().map(|one| one.key.clone()).collect();
-    let fleet = known.fleet(client, &own).await?;
+    let fleet = known.build_fleet(client, &own).await?;
     let group = Group::new(&name, policy, &members);
     let recorded = known.groups.get(&name).and_then(|group| group.status.as_ref());
     let copies =
-        members.iter().flat_map(|one| known.copies(&one.key).map(move |(cluster, schedule)| (cluster, schedule, one)));
-    let current = live::current(copies, recorded, policy);
-    let decision = decide::decide(policy, &group, &fleet, &current);
-    report.group = Some(format!("{name}, {}", explain::asked(&group, &fleet)));
-    report.notes.extend(explain::ignored(&group));
+        members.iter().flat_map(|one| known.schedules_of_object(&one.key).map(move |(cluster, schedule)| (cluster, schedule, one)));
+    let current = live::current_placement(copies, recorded, policy);
+    let decision = decide::decide_group(policy, &group, &fleet, &current);
+    report.group = Some(format!("{name}, {}", explain::format_group_demand(&group, &fleet)));
+    report.notes.extend(explain::format_ignored_demands(&group));
     report.placed = decision.scheduled && decision.withheld == 0 && !decision.suspended;
-    report.recorded = recorded.and_then(said);
+    report.recorded = recorded.and_then(recorded_decision);
     // What cannot be copied has no Schedule that could say so.
     let is_scaled = is_scaled(facts, &members);
     let mut failing = BTreeSet::new();
-    for target in decision.targets.iter().filter(|target| live::takes(target, facts)) {
-        let edits = copy::overrides(policy, target.domain.as_ref().unwrap_or(&target.cluster), facts);
-        let made = copy::leave_fields(facts, &edits, is_scaled).and_then(|_| copy::make(object, None, &edits));
+    for target in decision.targets.iter().filter(|target| live::has_copy_in_target(target, facts)) {
+        let edits = copy::find_overrides(policy, target.domain.as_ref().unwrap_or(&target.cluster), facts);
+        let made = copy::leave_fields(facts, &edits, is_scaled).and_then(|_| copy::make_copy(object, None, &edits));
         if let Err(error) = made {
-            report.notes.push(format!("on {}, {}", target.cluster, said_of_copy(&error)));
+            report.notes.push(format!("on {}, {}", target.cluster, format_copy_error(&error)));
             failing.insert(target.cluster.as_str());
         }
     }
@@ -212,9 +212,9 @@ async fn by_policy(
     let silent = silent.filter(|row| !failing.contains(row.name.as_str()));
     let silent: Vec<String> = silent.map(|row| format!("on {}, {}", row.name, row.message)).collect();
     report.notes.extend(silent);
-    let rows = explain::rows(policy, &fleet, &decision);
+    let rows = explain::rejection_rows(policy, &fleet, &decision);
     report.now = Some(Now {
-        decision: explain::sentence(policy, &group, &fleet, &decision),
+        decision: explain::format_decision(policy, &group, &fleet, &decision),
         clusters: rows
             .into_iter()
             .map(|row| Row { clusters: row.clusters, reason: row.reason, detail: row.detail })
@@ -232,13 +232,13 @@ fn is_scaled(facts: &Facts, members: &[Facts]) -> bool {
 }
 
 /// Returns why a copy cannot be made, as rows of groups say it.
-fn said_of_copy(error: &CopyError) -> String {
+fn format_copy_error(error: &CopyError) -> String {
     format!("{}: {error}", error.code())
 }
 
 /// Returns the decision that the scheduler last recorded of a group.
-fn said(status: &ScheduleGroupStatus) -> Option<report::Recorded> {
-    let condition = condition::find(&status.conditions, "Scheduled")?;
+fn recorded_decision(status: &ScheduleGroupStatus) -> Option<report::Recorded> {
+    let condition = condition::find_condition(&status.conditions, "Scheduled")?;
     let time = status.decision.as_ref().and_then(|decision| decision.time.as_ref()).map(|time| time.0);
     Some(report::Recorded {
         reason: condition.reason.clone(),
@@ -249,9 +249,9 @@ fn said(status: &ScheduleGroupStatus) -> Option<report::Recorded> {
 }
 
 /// The copies of an object, with what each says.
-fn copies(known: &Known, key: &ObjectKey) -> Vec<Copy> {
-    let copies = known.copies(key).map(|(cluster, schedule)| {
-        let state = copy_state::read(schedule, cluster);
+fn describe_copies(known: &Known, key: &ObjectKey) -> Vec<Copy> {
+    let copies = known.schedules_of_object(key).map(|(cluster, schedule)| {
+        let state = copy_state::read_copy_state(schedule, cluster);
         let is_ready = known.clusters.get(cluster).is_some_and(live::is_ready);
         let parts = [state.problem, state.note];
         let message = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
@@ -269,7 +269,7 @@ fn copies(known: &Known, key: &ObjectKey) -> Vec<Copy> {
 
 /// Returns the report on a Deployment that no cluster takes, for its page.
 #[cfg(test)]
-pub(crate) fn example() -> String {
+pub(crate) fn example_report() -> String {
     use crate::placement::decide::Current;
     use crate::placement::fleet::{Cluster, Fleet};
     use crate::placement::room::Node;
@@ -281,28 +281,28 @@ pub(crate) fn example() -> String {
     let mut fleet = Fleet::default();
     for (name, cpus) in [("east", &[4][..]), ("north", &[3, 5]), ("west", &[16])] {
         let nodes = cpus.iter().map(|cpu| node(*cpu)).collect();
-        let room = fleet.room(nodes, Vec::new());
-        fleet.set(Cluster::new(name, room));
+        let room = fleet.build_capacity(nodes, Vec::new());
+        fleet.set_cluster(Cluster::new(name, room));
     }
     if let Some(west) = fleet.get_mut("west") {
         west.taints = serde_json::from_value(json!([{ "key": "gpu", "effect": "NoSchedule" }])).expect("a taint");
     }
     let spec = json!({ "namespaceSelector": {}, "resourceSelectors": { "labelSelectors": [{}] } });
     let policy = Policy::new("shop".to_owned(), None, serde_json::from_value(spec).expect("a spec")).expect("valid");
-    let facts = Facts::read(&json!({ "apiVersion": "apps/v1", "kind": "Deployment",
+    let facts = Facts::from_manifest(&json!({ "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": { "name": "web", "namespace": "shop" },
         "spec": { "replicas": 2, "template": { "spec": { "containers": [
             { "name": "c", "resources": { "requests": { "cpu": "4" } } }] } } } }))
     .expect("a Deployment");
     let members = [facts];
     let group = Group::new("shop-1a2b3c4d", &policy, &members);
-    let decision = decide::decide(&policy, &group, &fleet, &Current::default());
-    let mut report = Report::of(&members[0]);
-    report.policy = Some(explain::matched(&policy, &[]));
-    report.group = Some(format!("shop-1a2b3c4d, {}", explain::asked(&group, &fleet)));
-    let rows = explain::rows(&policy, &fleet, &decision).into_iter();
+    let decision = decide::decide_group(&policy, &group, &fleet, &Current::default());
+    let mut report = Report::from_facts(&members[0]);
+    report.policy = Some(explain::format_matched_policy(&policy, &[]));
+    report.group = Some(format!("shop-1a2b3c4d, {}", explain::format_group_demand(&group, &fleet)));
+    let rows = explain::rejection_rows(&policy, &fleet, &decision).into_iter();
     let rows = rows.map(|row| Row { clusters: row.clusters, reason: row.reason, detail: row.detail });
     report.now =
-        Some(Now { decision: explain::sentence(&policy, &group, &fleet, &decision), clusters: rows.collect() });
-    report.text()
+        Some(Now { decision: explain::format_decision(&policy, &group, &fleet, &decision), clusters: rows.collect() });
+    report.format_why_report()
 }

@@ -79,12 +79,12 @@ pub(super) struct Copy {
 const TITLE: usize = 10;
 
 impl Report {
-    pub(super) fn of(facts: &Facts) -> Self {
-        Self { object: facts.key.title(), ..Self::default() }
+    pub(super) fn from_facts(facts: &Facts) -> Self {
+        Self { object: facts.key.format_title(), ..Self::default() }
     }
 
     /// The report as text.
-    pub(super) fn text(&self) -> String {
+    pub(super) fn format_why_report(&self) -> String {
         let clusters: Vec<&str> = self.copies.iter().map(|copy| copy.cluster.as_str()).collect();
         let mut text = match (self.placed, clusters.is_empty()) {
             (_, false) if self.placed => format!("{} is placed on {}.\n", self.object, clusters.join(", ")),
@@ -159,7 +159,7 @@ mod tests {
             }),
             ..Report::default()
         };
-        insta::assert_snapshot!(report.text());
+        insta::assert_snapshot!(report.format_why_report());
     }
 
     #[test]
@@ -183,6 +183,6 @@ mod tests {
             now: Some(Now { decision: r#"Stays on "west""#.to_owned(), clusters: Vec::new() }),
             ..Report::default()
         };
-        insta::assert_snapshot!(report.text());
+        insta::assert_snapshot!(report.format_why_report());
     }
 }

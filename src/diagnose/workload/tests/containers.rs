@@ -58,7 +58,7 @@ fn crash_loop_from_the_second_restart() {
     assert_eq!(found(&stateful_set(), &with_pod(between(4), vec![])).0, CauseId::CrashLoop);
     let mut evidence = with_pod(crashing(2, "Error"), vec![]);
     evidence.logs.insert("fleet/etcd-0/c".into(), vec!["cannot listen: address in use".into()]);
-    let diagnosis = diagnose(&stateful_set(), &evaluate(&stateful_set(), None), &evidence).unwrap();
+    let diagnosis = diagnose_object(&stateful_set(), &evaluate_status(&stateful_set(), None), &evidence).unwrap();
     assert_eq!((diagnosis.cause, diagnosis.logs.len()), (CauseId::CrashLoop, 1));
     assert_eq!(found(&stateful_set(), &with_pod(crashing(3, "OOMKilled"), vec![])).0, CauseId::OutOfMemory);
     // A program of another architecture does no better the next time.
@@ -86,7 +86,7 @@ fn sibling_name_needs_a_pod_address() {
         let pods = std::iter::once(member("etcd-0", running("10.1.0.5".into()))).chain(others).collect();
         let logs = [("fleet/etcd-0/c".to_owned(), vec![line.to_owned()])].into();
         let evidence = Evidence { pods, logs, ..Evidence::default() };
-        diagnose(&stateful_set(), &evaluate(&stateful_set(), None), &evidence).map(|found| (found.cause, found.grace))
+        diagnose_object(&stateful_set(), &evaluate_status(&stateful_set(), None), &evidence).map(|found| (found.cause, found.grace))
     };
     let second = || member("etcd-1", running("10.1.0.6".into()));
     for (name, third) in [
@@ -104,8 +104,8 @@ fn sibling_name_needs_a_pod_address() {
     assert!(grace >= Some(Duration::from_secs(35)), "DNS keeps for 30 s that a name does not exist: {grace:?}");
     // Names of other objects than pods exist from the start, and a DNS server that does not answer knows none.
     for line in [line.replace("etcd-2.etcd", "etcd-client"), line.replace("no such host", "i/o timeout")] {
-        assert_eq!(cause_of(vec![], &line), Some((lookup, lookup.grace())), "{line}");
-        assert_eq!(cause_of(all(), &line), Some((lookup, lookup.grace())), "{line}");
+        assert_eq!(cause_of(vec![], &line), Some((lookup, lookup.default_grace())), "{line}");
+        assert_eq!(cause_of(all(), &line), Some((lookup, lookup.default_grace())), "{line}");
     }
 }
 
@@ -125,10 +125,10 @@ fn silent_container_within_its_limit() {
         let (cause, text) = found(&stateful_set(), &evidence);
         assert_eq!(cause, CauseId::ProbeFailing);
         assert_eq!(grace(&stateful_set(), &evidence), None, "it may only be slow");
-        let hint = diagnose(&stateful_set(), &evaluate(&stateful_set(), None), &evidence).unwrap().remedy;
+        let hint = diagnose_object(&stateful_set(), &evaluate_status(&stateful_set(), None), &evidence).unwrap().remedy;
         (
             text.contains("`c` has printed nothing so far, and may use 16Mi of memory"),
-            hint.words().contains("limits.memory"),
+            hint.joined_text().contains("limits.memory"),
         )
     };
     let remedy = |limits, log| within("running", limits, log);

@@ -74,7 +74,7 @@ fn local_volume_by_the_scheduler() {
     };
     let with_conditions = |mode: &str, conditions: Value| {
         let mut evidence = local(mode);
-        evidence.pods[0].status.as_mut().unwrap().conditions = Some(typed(conditions));
+        evidence.pods[0].status.as_mut().unwrap().conditions = Some(typed_object(conditions));
         evidence
     };
     let refused = |mode: &str, why: &str| {
@@ -99,7 +99,7 @@ fn local_volume_by_the_scheduler() {
         assert_eq!(found(&stateful_set(), &evidence).0, expected, "{why}");
         // A PVC is waited for by itself too.
         let pvc = serde_json::to_value(&evidence.pvcs[0]).unwrap();
-        let of_pvc = diagnose(&pvc, &evaluate(&pvc, None), &evidence);
+        let of_pvc = diagnose_object(&pvc, &evaluate_status(&pvc, None), &evidence);
         let expected = Some(expected).filter(|cause| *cause == CauseId::NoProvisioner);
         assert_eq!(of_pvc.map(|found| found.cause), expected, "{why}");
     }
@@ -127,20 +127,20 @@ fn provisioner_tries_and_refusals() {
     let made = second(7, "ProvisioningSucceeded", "Successfully provisioned volume pvc-1");
     let (unanswered, refused) = (CauseId::NoProvisioner, CauseId::ProvisioningFailed);
     let cases = [
-        ("nobody answers", vec![waits()], Some((unanswered, unanswered.grace()))),
+        ("nobody answers", vec![waits()], Some((unanswered, unanswered.default_grace()))),
         ("the first try", vec![waits(), begins(1)], None),
         ("made at the first try", vec![waits(), begins(1), made], None),
-        ("refused", vec![waits(), begins(1), fails(3)], Some((refused, refused.grace()))),
-        ("refused at once", vec![waits(), begins(3), fails(3)], Some((refused, refused.grace()))),
+        ("refused", vec![waits(), begins(1), fails(3)], Some((refused, refused.default_grace()))),
+        ("refused at once", vec![waits(), begins(3), fails(3)], Some((refused, refused.default_grace()))),
         ("a second try", vec![waits(), fails(3), begins(4)], Some((refused, None))),
-        ("the second was refused as well", vec![waits(), begins(4), fails(5)], Some((refused, refused.grace()))),
+        ("the second was refused as well", vec![waits(), begins(4), fails(5)], Some((refused, refused.default_grace()))),
         ("it only takes longer", vec![waits(), begins(1), takes_long()], Some((refused, None))),
         ("a node has just joined", vec![waits(), begins(1), joins()], Some((refused, None))),
     ];
     for (name, events, expected) in cases {
         let mut evidence = with_pvc(pvc(Some("csi")), vec![class("csi", "x.csi", true)], events);
         let found = |evidence: &Evidence| {
-            diagnose(&stateful_set(), &evaluate(&stateful_set(), None), evidence)
+            diagnose_object(&stateful_set(), &evaluate_status(&stateful_set(), None), evidence)
                 .map(|found| (found.cause, found.grace))
         };
         assert_eq!(found(&evidence), expected, "{name}");
@@ -155,7 +155,7 @@ fn transient_mount_failures() {
     let pending = || json!({"phase": "Pending"});
     let missing =
         || event("p", "FailedMount", "MountVolume.SetUp failed for volume \"pki\" : secret \"pki\" not found");
-    assert_eq!(grace(&stateful_set(), &with_pod(pending(), vec![missing()])), CauseId::MountFailed.grace());
+    assert_eq!(grace(&stateful_set(), &with_pod(pending(), vec![missing()])), CauseId::MountFailed.default_grace());
     for (reason, message) in [
         ("FailedAttachVolume", "Multi-Attach error for volume \"pv-a\" Volume is already used by pod(s) etcd-0"),
         (
@@ -192,7 +192,7 @@ fn transient_mount_failures() {
         assert_eq!(grace(&stateful_set(), &evidence), None, "{message}");
         // The lasting failure is found, however often the transient one is repeated after it.
         let evidence = with_pod(pending(), vec![heals(), missing()]);
-        assert_eq!(grace(&stateful_set(), &evidence), CauseId::MountFailed.grace(), "{message}");
+        assert_eq!(grace(&stateful_set(), &evidence), CauseId::MountFailed.default_grace(), "{message}");
         assert!(found(&stateful_set(), &evidence).1.contains("secret \"pki\" not found"), "{message}");
     }
 }
@@ -203,7 +203,7 @@ fn mount_failure_ends_with_progress() {
     let later = |reason: &str, message: &str| at("2026-01-01T00:00:08Z", event("p", reason, message));
     let last_cause = |events: &[Event]| {
         let evidence = with_pod(json!({"phase": "Pending"}), events.to_vec());
-        diagnose(&stateful_set(), &evaluate(&stateful_set(), None), &evidence).map(|diagnosis| diagnosis.cause)
+        diagnose_object(&stateful_set(), &evaluate_status(&stateful_set(), None), &evidence).map(|diagnosis| diagnosis.cause)
     };
     let unattached = || first("FailedAttachVolume", "AttachVolume.Attach failed for volume \"pv-a\" : timed out");
     let unmounted = || first("FailedMount", "Unable to attach or mount volumes: unmounted volumes=[data]");

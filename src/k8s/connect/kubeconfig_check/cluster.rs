@@ -10,13 +10,13 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 
-use super::{Wrong, is_given, omitted, take_bytes};
+use super::{Wrong, is_given, check_placeholder, take_bytes};
 
 const AUTHORITY: [&str; 2] = ["certificate-authority", "certificate-authority-data"];
 
 /// Checks that data are no placeholders, before anything else is said of a file that has them.
 pub(super) fn check_placeholders(cluster: &Cluster) -> Result<(), Wrong> {
-    cluster.certificate_authority_data.as_deref().map_or(Ok(()), |text| omitted(AUTHORITY[1], text))
+    cluster.certificate_authority_data.as_deref().map_or(Ok(()), |text| check_placeholder(AUTHORITY[1], text))
 }
 
 /// Checks the certificates that a server is known by; afterwards they are in `certificate-authority-data`, or there are
@@ -29,7 +29,7 @@ pub(super) fn check_certificates(cluster: &mut Cluster) -> Result<(), Wrong> {
         let problem = format!("is true beside `{field}`, which is of no use then; leave one of them out");
         return Err(("insecure-skip-tls-verify", problem));
     }
-    let (trusted, expired) = certificates(&pem);
+    let (trusted, expired) = select_valid_certificates(&pem);
     if trusted.is_empty() {
         let problem = if expired {
             "has only certificates that have expired, or are not valid yet"
@@ -44,7 +44,7 @@ pub(super) fn check_certificates(cluster: &mut Cluster) -> Result<(), Wrong> {
 
 /// The certificates of a text that can be read and are valid now, as PEM; and whether there are others that are not valid.
 /// What else there is does not matter, as kubectl has it.
-fn certificates(pem: &[u8]) -> (String, bool) {
+fn select_valid_certificates(pem: &[u8]) -> (String, bool) {
     let (mut trusted, mut expired) = (String::new(), false);
     for der in CertificateDer::pem_slice_iter(pem).flatten() {
         let Ok((_, certificate)) = X509Certificate::from_der(&der) else { continue };
@@ -59,7 +59,7 @@ fn certificates(pem: &[u8]) -> (String, bool) {
 }
 
 /// Checks the address of the server, the name that its certificate is checked for, and the proxy.
-pub(super) fn check(cluster: &mut Cluster, user: &AuthInfo) -> Result<(), Wrong> {
+pub(super) fn check_cluster_entry(cluster: &mut Cluster, user: &AuthInfo) -> Result<(), Wrong> {
     cluster.tls_server_name.take_if(|name| name.is_empty());
     if cluster.tls_server_name.as_ref().is_some_and(|name| ServerName::try_from(name.as_str()).is_err()) {
         return Err(("tls-server-name", "is neither a DNS name nor an address".to_owned()));

@@ -85,11 +85,11 @@ pub const FIELDS: [(&str, FieldShape); 49] = [
 ///
 /// # Errors
 /// The first field whose value has another type than kubectl accepts, and a name that is there twice.
-pub(super) fn tidy(mut file: Value) -> Result<Value, FieldError> {
+pub(super) fn normalize_kubeconfig(mut file: Value) -> Result<Value, FieldError> {
     if file.is_null() {
         return Ok(Value::Object(Map::new()));
     }
-    section(&mut file, "", "")?;
+    check_section(&mut file, "", "")?;
     for (field, wanted) in [("apiVersion", "v1"), ("kind", "Config")] {
         let given = file[field].as_str().unwrap_or_default();
         if !given.is_empty() && given != wanted {
@@ -97,16 +97,16 @@ pub(super) fn tidy(mut file: Value) -> Result<Value, FieldError> {
         }
     }
     for list in ["clusters", "contexts", "users"] {
-        twice(&file, list)?;
+        check_unique_names(&file, list)?;
     }
     if file["current-context"] == "" {
         file.as_object_mut().and_then(|file| file.remove("current-context"));
     }
-    for named in entries(&mut file, "contexts") {
+    for named in list_entries(&mut file, "contexts") {
         let context = named.entry("context").or_insert_with(|| Value::Object(Map::new()));
         context.as_object_mut().map(|context| context.entry("cluster").or_insert_with(|| "".into()));
     }
-    for named in entries(&mut file, "users") {
+    for named in list_entries(&mut file, "users") {
         let Some(user) = named.get_mut("user").and_then(Value::as_object_mut) else { continue };
         if let Some(provider) = user.get_mut("auth-provider").and_then(Value::as_object_mut) {
             provider.entry("name").or_insert_with(|| "".into());
@@ -127,32 +127,32 @@ pub(super) fn tidy(mut file: Value) -> Result<Value, FieldError> {
     Ok(file)
 }
 
-fn entries<'v>(file: &'v mut Value, list: &str) -> impl Iterator<Item = &'v mut Map<String, Value>> {
+fn list_entries<'v>(file: &'v mut Value, list: &str) -> impl Iterator<Item = &'v mut Map<String, Value>> {
     file.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
-fn twice(file: &Value, list: &str) -> Result<(), FieldError> {
+fn check_unique_names(file: &Value, list: &str) -> Result<(), FieldError> {
     let mut names: Vec<&str> = file[list].as_array().into_iter().flatten().filter_map(|e| e["name"].as_str()).collect();
     names.sort_unstable();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(FieldError::new(list, format!("has the name {} twice", super::shown(pair[0])))),
+        Some(pair) => Err(FieldError::new(list, format!("has the name {} twice", super::visible_name(pair[0])))),
         None => Ok(()),
     }
 }
 
 /// Checks a value against the fields below `pattern`; `place` is how it is written in errors.
-fn section(value: &mut Value, pattern: &str, place: &str) -> Result<(), FieldError> {
+fn check_section(value: &mut Value, pattern: &str, place: &str) -> Result<(), FieldError> {
     if let Some((_, shape)) = FIELDS.iter().find(|(field, _)| *field == pattern) {
-        return leaf(value, *shape, place);
+        return check_field_type(value, *shape, place);
     }
     let is_below = |prefix: String| FIELDS.iter().any(|(field, _)| field.starts_with(&prefix));
     if is_below(format!("{pattern}[]")) {
-        let Value::Array(items) = value else { return Err(wrong(value, "a list", place)) };
+        let Value::Array(items) = value else { return Err(wrong_type_error(value, "a list", place)) };
         items.retain(|item| !item.is_null());
         for (index, item) in items.iter_mut().enumerate() {
-            let name = item.get("name").and_then(Value::as_str).map(super::shown);
+            let name = item.get("name").and_then(Value::as_str).map(super::visible_name);
             let place = name.map_or_else(|| format!("{place}[{index}]"), |name| format!("{place}[name={name}]"));
-            section(item, &format!("{pattern}[]"), &place)?;
+            check_section(item, &format!("{pattern}[]"), &place)?;
             item.as_object_mut().map(|item| item.entry("name").or_insert_with(|| "".into()));
             if pattern.ends_with("extensions") {
                 item.as_object_mut().map(|item| item.entry("extension").or_insert(Value::Null));
@@ -164,41 +164,41 @@ fn section(value: &mut Value, pattern: &str, place: &str) -> Result<(), FieldErr
     if !is_below(format!("{pattern}{dot}")) {
         return Ok(());
     }
-    let Value::Object(fields) = value else { return Err(wrong(value, "a mapping", place)) };
+    let Value::Object(fields) = value else { return Err(wrong_type_error(value, "a mapping", place)) };
     fields.retain(|_, value| !value.is_null());
     for (name, value) in fields {
-        section(value, &format!("{pattern}{dot}{name}"), &format!("{place}{dot}{name}"))?;
+        check_section(value, &format!("{pattern}{dot}{name}"), &format!("{place}{dot}{name}"))?;
     }
     Ok(())
 }
 
-fn leaf(value: &mut Value, shape: FieldShape, place: &str) -> Result<(), FieldError> {
+fn check_field_type(value: &mut Value, shape: FieldShape, place: &str) -> Result<(), FieldError> {
     let is_text = |value: &Value| value.is_string();
     match shape {
         FieldShape::Any => {}
         FieldShape::Text if is_text(value) => {}
-        FieldShape::Text => return Err(wrong(value, "a string", place)),
+        FieldShape::Text => return Err(wrong_type_error(value, "a string", place)),
         FieldShape::Flag if value.is_boolean() => {}
-        FieldShape::Flag => return Err(wrong(value, "a boolean", place)),
+        FieldShape::Flag => return Err(wrong_type_error(value, "a boolean", place)),
         FieldShape::Texts => {
-            let Value::Array(items) = value else { return Err(wrong(value, "a list of strings", place)) };
+            let Value::Array(items) = value else { return Err(wrong_type_error(value, "a list of strings", place)) };
             null_is_empty(items.iter_mut());
             if let Some(other) = items.iter().find(|item| !is_text(item)) {
-                return Err(wrong(other, "a string", place));
+                return Err(wrong_type_error(other, "a string", place));
             }
         }
         FieldShape::Map => {
-            let Value::Object(fields) = value else { return Err(wrong(value, "a mapping", place)) };
+            let Value::Object(fields) = value else { return Err(wrong_type_error(value, "a mapping", place)) };
             null_is_empty(fields.values_mut());
             if let Some((name, other)) = fields.iter().find(|(_, value)| !is_text(value)) {
-                return Err(wrong(other, "a string", &format!("{place}.{}", super::shown(name))));
+                return Err(wrong_type_error(other, "a string", &format!("{place}.{}", super::visible_name(name))));
             }
         }
         FieldShape::Lists => {
-            let Value::Object(fields) = value else { return Err(wrong(value, "a mapping", place)) };
+            let Value::Object(fields) = value else { return Err(wrong_type_error(value, "a mapping", place)) };
             fields.retain(|_, value| !value.is_null());
             for (name, value) in fields {
-                leaf(value, FieldShape::Texts, &format!("{place}.{}", super::shown(name)))?;
+                check_field_type(value, FieldShape::Texts, &format!("{place}.{}", super::visible_name(name)))?;
             }
         }
     }
@@ -209,7 +209,7 @@ fn null_is_empty<'v>(values: impl Iterator<Item = &'v mut Value>) {
     values.filter(|value| value.is_null()).for_each(|value| *value = "".into());
 }
 
-fn wrong(value: &Value, wanted: &str, place: &str) -> FieldError {
+fn wrong_type_error(value: &Value, wanted: &str, place: &str) -> FieldError {
     let found = match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",

@@ -18,7 +18,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kube::config::{AuthInfo, Kubeconfig};
 
-use crate::api::util::text::{visible, visible_cell};
+use crate::api::util::text::{visible_line, visible_cell};
 
 pub use cluster::server_url;
 pub use fields::{FIELDS, FieldShape};
@@ -93,8 +93,8 @@ fn text_of(bytes: &[u8]) -> io::Result<String> {
 ///
 /// # Errors
 /// [`ReadError`].
-pub fn read(path: &Path) -> Result<Kubeconfig, ReadError> {
-    let mut kubeconfig = parse(&text_of(&read_bounded(path)?)?)?;
+pub fn read_kubeconfig_file(path: &Path) -> Result<Kubeconfig, ReadError> {
+    let mut kubeconfig = parse_kubeconfig(&text_of(&read_bounded(path)?)?)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let resolve = |file: &mut Option<String>| {
         if let Some(name) = file.as_deref().filter(|name| !name.is_empty() && Path::new(name).is_relative()) {
@@ -122,12 +122,12 @@ pub fn read(path: &Path) -> Result<Kubeconfig, ReadError> {
 ///
 /// # Errors
 /// A text that is no kubeconfig, with the place or the field; the lines around it are not in the error.
-pub fn parse(text: &str) -> Result<Kubeconfig, ReadError> {
+pub fn parse_kubeconfig(text: &str) -> Result<Kubeconfig, ReadError> {
     let last = serde_saphyr::DuplicateKeyPolicy::LastWins;
     let options = serde_saphyr::options! { with_snippet: false, duplicate_keys: last };
-    let syntax = |error: serde_saphyr::Error| ReadError::Syntax(visible(&error.without_snippet().to_string()).into());
+    let syntax = |error: serde_saphyr::Error| ReadError::Syntax(visible_line(&error.without_snippet().to_string()).into());
     let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple_with_options(text, options).map_err(syntax)?;
-    let file = fields::tidy(documents.into_iter().next().unwrap_or_default())?;
+    let file = fields::normalize_kubeconfig(documents.into_iter().next().unwrap_or_default())?;
     // What is wrong with its fields was found; the message of another error could show a value.
     serde_json::from_value(file).map_err(|_| ReadError::Syntax("it is not a kubeconfig".to_owned()))
 }
@@ -136,18 +136,18 @@ pub fn parse(text: &str) -> Result<Kubeconfig, ReadError> {
 ///
 /// # Errors
 /// The first field that cannot be used.
-pub fn checked(mut kubeconfig: Kubeconfig, context: &str) -> Result<Kubeconfig, FieldError> {
+pub fn check_context(mut kubeconfig: Kubeconfig, context: &str) -> Result<Kubeconfig, FieldError> {
     let found = kubeconfig.contexts.iter().find(|named| named.name == context).and_then(|named| named.context.clone());
     let Some(found) = found else { return Ok(kubeconfig) };
     let of_context = |field: &str, problem: String| {
-        FieldError::new(format!("contexts[name={}].context.{field}", shown(context)), problem)
+        FieldError::new(format!("contexts[name={}].context.{field}", visible_name(context)), problem)
     };
     let cluster = kubeconfig.clusters.iter_mut().find(|named| named.name == found.cluster);
     let Some(cluster) = cluster.map(|named| named.cluster.get_or_insert_default()) else {
         let problem = if found.cluster.is_empty() {
             "is missing: it names the cluster of the context".to_owned()
         } else {
-            format!("names the cluster {}, which the file does not have", shown(&found.cluster))
+            format!("names the cluster {}, which the file does not have", visible_name(&found.cluster))
         };
         return Err(of_context("cluster", problem));
     };
@@ -158,18 +158,18 @@ pub fn checked(mut kubeconfig: Kubeconfig, context: &str) -> Result<Kubeconfig, 
         Some(named) => named.auth_info.get_or_insert_default(),
         None if user_name.is_empty() => &mut nobody,
         None => {
-            let problem = format!("names the user {}, whom the file does not have", shown(&user_name));
+            let problem = format!("names the user {}, whom the file does not have", visible_name(&user_name));
             return Err(of_context("user", problem));
         }
     };
     let at = |prefix: &str, name: &str, below: &str, (field, problem): Wrong| {
-        FieldError::new(format!("{prefix}[name={}].{below}.{field}", shown(name)), problem)
+        FieldError::new(format!("{prefix}[name={}].{below}.{field}", visible_name(name)), problem)
     };
     cluster::check_placeholders(cluster)
         .and_then(|()| cluster::check_certificates(cluster))
         .map_err(|wrong| at("clusters", &found.cluster, "cluster", wrong))?;
-    user::check(user).map_err(|wrong| at("users", &user_name, "user", wrong))?;
-    cluster::check(cluster, user).map_err(|wrong| at("clusters", &found.cluster, "cluster", wrong))?;
+    user::check_user(user).map_err(|wrong| at("users", &user_name, "user", wrong))?;
+    cluster::check_cluster_entry(cluster, user).map_err(|wrong| at("clusters", &found.cluster, "cluster", wrong))?;
     // Without TLS, kubectl keeps to itself who asks.
     if cluster.server.as_deref().is_some_and(|server| server.starts_with("http://")) {
         user::forget_secrets(user);
@@ -181,7 +181,7 @@ pub fn checked(mut kubeconfig: Kubeconfig, context: &str) -> Result<Kubeconfig, 
 type Wrong = (&'static str, String);
 
 /// Makes a name fit for an error.
-fn shown(name: &str) -> Cow<'_, str> {
+fn visible_name(name: &str) -> Cow<'_, str> {
     visible_cell(name)
 }
 
@@ -189,7 +189,7 @@ fn is_given(field: Option<&String>) -> bool {
     field.is_some_and(|text| !text.is_empty())
 }
 
-fn omitted(field: &'static str, text: &str) -> Result<(), Wrong> {
+fn check_placeholder(field: &'static str, text: &str) -> Result<(), Wrong> {
     if OMITTED.contains(&text.trim()) {
         return Err((
             field,
@@ -210,7 +210,7 @@ fn take_bytes(
 ) -> Result<Option<(&'static str, Vec<u8>)>, Wrong> {
     let (file, mut data) = (file.take().filter(|path| !path.is_empty()), data.take());
     if let Some(text) = &mut data {
-        omitted(data_field, text)?;
+        check_placeholder(data_field, text)?;
         text.retain(|c| c != '\n' && c != '\r');
     }
     match (data.filter(|text| !text.is_empty()), file) {
@@ -220,7 +220,7 @@ fn take_bytes(
             Ok(Some((data_field, bytes)))
         }
         (None, Some(path)) => {
-            let unreadable = |error| (file_field, format!("cannot be read: {}: {error}", visible(&path)));
+            let unreadable = |error| (file_field, format!("cannot be read: {}: {error}", visible_line(&path)));
             let bytes = read_bounded(Path::new(&path)).map_err(unreadable)?;
             Ok(Some((file_field, bytes)))
         }

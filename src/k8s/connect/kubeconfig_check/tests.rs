@@ -7,7 +7,7 @@ fn of(cluster: &str, user: &str) -> Kubeconfig {
         "current-context: c\ncontexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n\
          clusters: [{{name: k, cluster: {{{cluster}}}}}]\nusers: [{{name: u, user: {{{user}}}}}]\n"
     );
-    parse(&text).unwrap()
+    parse_kubeconfig(&text).unwrap()
 }
 
 /// A certificate and its key, in base64 of PEM.
@@ -17,7 +17,7 @@ fn pair() -> (String, String) {
 }
 
 fn server(cluster: &str, user: &str) -> Result<String, String> {
-    let checked = checked(of(cluster, user), "c").map_err(|error| error.to_string())?;
+    let checked = check_context(of(cluster, user), "c").map_err(|error| error.to_string())?;
     Ok(checked.clusters[0].cluster.as_ref().unwrap().server.clone().unwrap())
 }
 
@@ -146,7 +146,7 @@ fn what_the_library_would_panic_over_or_read_wrongly_is_named_by_its_field_and_n
 fn empty_is_none_and_line_breaks_in_base64_do_not_count() {
     let empty = "tls-server-name: '', certificate-authority: /dev/null, certificate-authority-data: ''";
     let user = "token: '', tokenFile: '', client-certificate: '', client-key-data: ''";
-    let checked = checked(of(&format!("server: 'https://h', {empty}"), user), "c").unwrap();
+    let checked = check_context(of(&format!("server: 'https://h', {empty}"), user), "c").unwrap();
     let cluster = checked.clusters[0].cluster.clone().unwrap();
     let given = [cluster.tls_server_name, cluster.certificate_authority, cluster.certificate_authority_data];
     assert_eq!(given, [None, None, None]);
@@ -160,7 +160,7 @@ fn empty_is_none_and_line_breaks_in_base64_do_not_count() {
     let folded =
         certificate.as_bytes().chunks(9).map(|line| str::from_utf8(line).unwrap()).collect::<Vec<_>>().join("\\r\\n");
     let cluster = format!("server: 'https://h', certificate-authority-data: \"{folded}\"");
-    let checked = super::checked(of(&cluster, ""), "c").unwrap();
+    let checked = super::check_context(of(&cluster, ""), "c").unwrap();
     assert!(checked.clusters[0].cluster.as_ref().unwrap().certificate_authority_data.is_some());
 }
 
@@ -180,7 +180,7 @@ fn a_file_is_read_in_the_encodings_of_shells_with_its_paths_and_within_bounds() 
         utf16([0xfe, 0xff], u16::to_be_bytes),
     ] {
         fs_err::write(&path, bytes).unwrap();
-        let read = read(&path).unwrap();
+        let read = read_kubeconfig_file(&path).unwrap();
         let here = |name: &str| Some(folder.path().join(name).to_str().unwrap().to_owned());
         assert_eq!(read.clusters[0].cluster.as_ref().unwrap().certificate_authority, here("ca.crt"));
         let user = read.auth_infos[0].auth_info.as_ref().unwrap();
@@ -196,7 +196,7 @@ fn a_file_is_read_in_the_encodings_of_shells_with_its_paths_and_within_bounds() 
         assert!(matches!(read(&path), Err(ReadError::Read(_))), "{bytes:?}");
     }
     fs_err::write(&path, "users:\n- name: u\n  user:\n    token: hunter2\n    exec: []\n").unwrap();
-    let error = read(&path).unwrap_err().to_string();
+    let error = read_kubeconfig_file(&path).unwrap_err().to_string();
     assert!(
         error.contains("`users[name=u].user.exec` is a list where a mapping is needed") && !error.contains("hunter2"),
         "{error}"
@@ -207,7 +207,7 @@ fn a_file_is_read_in_the_encodings_of_shells_with_its_paths_and_within_bounds() 
 #[test]
 fn without_tls_nothing_is_sent_that_proves_who_asks() {
     let user = "token: hunter2, as: somebody";
-    let checked = checked(of("server: 'http://h'", user), "c").unwrap();
+    let checked = check_context(of("server: 'http://h'", user), "c").unwrap();
     let user = checked.auth_infos[0].auth_info.as_ref().unwrap();
     assert!(user.token.is_none() && user.impersonate.as_deref() == Some("somebody"));
 }
@@ -217,7 +217,7 @@ fn entries_without_values_that_nobody_uses_do_no_harm() {
     let more = "preferences: null\nextensions: [{name: a}]\ncontexts: [{name: c, context: {cluster: k}}, {name: d}, {context: {namespace: ns}}]\n\
                 clusters: [{name: k, cluster: {server: 'https://h', extensions: [{name: b}]}}, {name: l}]\n\
                 users: [{name: v, user: {auth-provider: {config: null}, exec: {env: [{name: a, value: null}], args: null}}}, {name: w, user: null}]\n";
-    let checked = checked(parse(more).unwrap(), "c").unwrap();
+    let checked = check_context(parse_kubeconfig(more).unwrap(), "c").unwrap();
     assert_eq!(checked.clusters[0].cluster.as_ref().unwrap().server.as_deref(), Some("https://h/"));
     for (text, place) in [
         ("kind: Pod", "`kind` is not Config"),
@@ -240,7 +240,7 @@ fn entries_without_values_that_nobody_uses_do_no_harm() {
         ),
         ("contexts: [{name: a}, {name: a}]", "`contexts` has the name a twice"),
     ] {
-        let error = parse(text).unwrap_err().to_string();
+        let error = parse_kubeconfig(text).unwrap_err().to_string();
         assert!(error.starts_with(place), "{text}: {error}");
     }
 }

@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::fields::UNKNOWN_MODE;
-use super::{MAX_BYTES, Wrong, is_given, omitted, read_bounded, take_bytes};
+use super::{MAX_BYTES, Wrong, is_given, check_placeholder, read_bounded, take_bytes};
 
 /// Versions of the protocol of `exec` plugins: the current one, and the one before it.
 const PLUGIN_VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
@@ -23,7 +23,7 @@ const GONE: [(&str, &str); 3] = [
 ];
 
 /// Checks the fields of a user, and makes them what the client library takes.
-pub(super) fn check(user: &mut AuthInfo) -> Result<(), Wrong> {
+pub(super) fn check_user(user: &mut AuthInfo) -> Result<(), Wrong> {
     // The type that holds secrets can only be read by writing it out.
     let written = serde_json::to_value(&*user).unwrap_or_default();
     let secret = |field: &str| written[field].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
@@ -91,7 +91,7 @@ fn check_certificate(user: &mut AuthInfo, mut key: Option<String>) -> Result<(),
 }
 
 fn check_token(field: &'static str, token: &str) -> Result<(), Wrong> {
-    omitted(field, token)?;
+    check_placeholder(field, token)?;
     if is_sendable(token) {
         return Ok(());
     }
@@ -212,7 +212,7 @@ fn check_provider(user: &AuthInfo) -> Result<(), Wrong> {
     if provider.name != "oidc" {
         let problem = format!(
             "names the provider {}, which there is not; log in by an `exec` plugin",
-            super::shown(&provider.name)
+            super::visible_name(&provider.name)
         );
         return Err(("auth-provider", problem));
     }

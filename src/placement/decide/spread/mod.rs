@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use super::filter::Filter;
 use super::group::Member;
-use super::pick::{Candidate, Pick, Site, best};
+use super::pick::{Candidate, Pick, Site, pick_best_cluster};
 use super::{Current, Decision, Group, How, Mode, Outcome, Target};
 use crate::api::crd::policy::SpreadConstraints;
 use crate::placement::copy::Share;
-use crate::placement::divide::{Division, Domain, Ties, divide, fill, job, seed};
+use crate::placement::divide::{Division, Domain, Ties, divide_replicas, fill_domains, divide_job, tie_seed};
 use crate::placement::facts::{ObjectKey, Workload};
 use crate::placement::fleet::{Cluster, Fleet};
 use crate::placement::matching::Policy;
@@ -54,12 +54,12 @@ struct Seat<'a> {
 }
 
 impl Seat<'_> {
-    fn room(&self) -> &Room {
+    fn seat_capacity(&self) -> &Room {
         self.lifted.as_ref().unwrap_or(&self.cluster.room)
     }
 
-    fn ask(&mut self, need: &Need<'_>) {
-        for (id, amount) in need.amounts() {
+    fn add_need(&mut self, need: &Need<'_>) {
+        for (id, amount) in need.total_amounts() {
             let sum = self.asked.entry(id).or_default();
             *sum = sum.saturating_add(amount);
         }
@@ -81,7 +81,7 @@ struct Spread<'a> {
     steps: &'a Steps,
 }
 
-pub(super) fn decide(
+pub(super) fn decide_spread(
     policy: &Policy,
     constraints: &SpreadConstraints,
     group: &Group<'_>,
@@ -100,12 +100,12 @@ pub(super) fn decide(
         old: old_targets(constraints, fleet, current),
         steps,
     };
-    spread.survey();
+    spread.assign_domains();
     let has_candidates = spread.sites.values().any(|site| site.has.is_some() || !site.candidates.is_empty());
     let mut decision = if constraints.spread_mode == "Duplicate" {
-        spread.duplicate()
+        spread.decide_duplicate()
     } else if constraints.percentage_split.is_empty() {
-        spread.evenly()
+        spread.decide_even_spread()
     } else {
         spread.by_percentage()
     };
@@ -134,7 +134,7 @@ fn old_targets<'a>(
 ) -> BTreeMap<&'a str, &'a Target> {
     let mut targets = BTreeMap::new();
     for target in &current.targets {
-        let of_label = || fleet.get(&target.cluster).and_then(|one| one.label(&constraints.topology_key));
+        let of_label = || fleet.get(&target.cluster).and_then(|one| one.find_label(&constraints.topology_key));
         if let Some(domain) = target.domain.as_deref().or_else(of_label) {
             targets.entry(domain).or_insert(target);
         }
@@ -143,7 +143,7 @@ fn old_targets<'a>(
 }
 
 /// Replicas, or completions of a Job.
-fn amount(share: Share) -> i64 {
+fn share_amount(share: Share) -> i64 {
     match share {
         Share::Replicas(replicas) => replicas,
         Share::Job { completions, .. } => completions,
@@ -152,16 +152,16 @@ fn amount(share: Share) -> i64 {
 
 impl<'a> Spread<'a> {
     /// Sorts the clusters into domains, and finds the reasons against the others.
-    fn survey(&mut self) {
+    fn assign_domains(&mut self) {
         let key = self.constraints.topology_key.as_str();
         let is_percent = self.by_percent();
         let held = self.group.is_held();
         let mut filter = Filter::new(self.policy, self.group, self.current, Some(key));
         let there: BTreeSet<&str> = self.current.targets.iter().map(|target| target.cluster.as_str()).collect();
         for cluster in self.fleet.iter() {
-            let checked = filter.check(cluster);
+            let checked = filter.check_cluster(cluster);
             let old = there.get(&*cluster.name);
-            let Some(value) = cluster.label(key) else {
+            let Some(value) = cluster.find_label(key) else {
                 self.rejected.extend(checked.err().map(|reason| (cluster.name.clone(), reason)));
                 continue;
             };
@@ -169,8 +169,8 @@ impl<'a> Spread<'a> {
             let drained = filter.is_drained(cluster);
             let hold = match (&checked, old) {
                 (Ok(_), Some(_)) => Some(Hold::Free),
-                (Err(reason), Some(_)) if reason.holds() && (!drained || held) => Some(Hold::Frozen),
-                (Err(reason), Some(_)) if reason.holds() && is_percent => Some(Hold::Drained),
+                (Err(reason), Some(_)) if reason.may_keep_work() && (!drained || held) => Some(Hold::Frozen),
+                (Err(reason), Some(_)) if reason.may_keep_work() && is_percent => Some(Hold::Drained),
                 _ => None,
             };
             match (hold, checked) {
@@ -195,12 +195,12 @@ impl<'a> Spread<'a> {
     }
 
     /// Members whose replicas are divided.
-    fn divided(&self) -> impl Iterator<Item = &'a Member<'a>> + use<'a> {
+    fn dividable_members(&self) -> impl Iterator<Item = &'a Member<'a>> + use<'a> {
         self.group.members.iter().filter(|member| member.facts.workload.is_dividable())
     }
 
     /// Members that go to one domain whole.
-    fn undividable(&self) -> impl Iterator<Item = &'a Member<'a>> + use<'a> {
+    fn undividable_members(&self) -> impl Iterator<Item = &'a Member<'a>> + use<'a> {
         self.group.members.iter().filter(|member| member.facts.workload.is_undividable())
     }
 
@@ -209,40 +209,40 @@ impl<'a> Spread<'a> {
     }
 
     /// Returns the replicas or completions of an object that a domain has, as recorded.
-    fn recorded(&self, domain: &str, key: &ObjectKey) -> i64 {
-        self.old_target(domain).and_then(|target| target.replicas.get(key)).map_or(0, |share| amount(*share))
+    fn recorded_amount(&self, domain: &str, key: &ObjectKey) -> i64 {
+        self.old_target(domain).and_then(|target| target.replicas.get(key)).map_or(0, |share| share_amount(*share))
     }
 
     /// Returns the replicas or completions that a division starts from: 0 where it is made afresh.
-    fn start(&self, domain: &str, key: &ObjectKey) -> i64 {
+    fn starting_amount(&self, domain: &str, key: &ObjectKey) -> i64 {
         match self.current.mode {
             Mode::PolicyEdit | Mode::Rebalance => 0,
-            Mode::Routine | Mode::Failover => self.recorded(domain, key),
+            Mode::Routine | Mode::Failover => self.recorded_amount(domain, key),
         }
     }
 
     /// A need for so many pods of a member, less those that are counted.
-    fn need(&self, member: &Member<'a>, cluster: &Cluster, pods: i64) -> Option<Need<'a>> {
-        member.need(self.fleet, pods, self.current.counted(&cluster.name, member.key()))
+    fn compute_member_need(&self, member: &Member<'a>, cluster: &Cluster, pods: i64) -> Option<Need<'a>> {
+        member.compute_pod_need(self.fleet, pods, self.current.counted_pods(&cluster.name, member.key()))
     }
 
     /// Returns the needs of a target's copies in a cluster.
-    fn needs(&self, cluster: &Cluster, target: &Target) -> Needs<'a> {
-        self.group.needs(self.fleet, self.current, &cluster.name, Some(target))
+    fn compute_target_needs(&self, cluster: &Cluster, target: &Target) -> Needs<'a> {
+        self.group.compute_group_needs(self.fleet, self.current, &cluster.name, Some(target))
     }
 
-    fn seat(&self, value: &str, cluster: &'a Cluster, hold: Hold, old: bool, rank: Vec<u32>) -> Seat<'a> {
+    fn make_seat(&self, value: &str, cluster: &'a Cluster, hold: Hold, old: bool, rank: Vec<u32>) -> Seat<'a> {
         let last = super::filter::Filter::new(self.policy, self.group, self.current, None).is_last(cluster);
-        let lifted = cluster.room.without(&self.fleet.resources, &self.group.name);
+        let lifted = cluster.room.without_reservations_of(&self.fleet.resources, &self.group.name);
         Seat { value: value.to_owned(), cluster, hold, old, rank, last, lifted, asked: BTreeMap::new() }
     }
 
     /// Gives a domain to the cluster that has it, else to the best that has room for the target; `Err` if none has.
-    fn settle(&mut self, value: &str, target: &Target) -> Result<Seat<'a>, Outcome> {
+    fn settle_domain(&mut self, value: &str, target: &Target) -> Result<Seat<'a>, Outcome> {
         let Some(site) = self.sites.get(value) else { return Err(Outcome::NoCandidates) };
         let (has, site_rank) = (site.has, site.rank.clone());
         if let Some((cluster, hold @ (Hold::Free | Hold::Frozen))) = has {
-            return Ok(self.seat(value, cluster, hold, true, site_rank));
+            return Ok(self.make_seat(value, cluster, hold, true, site_rank));
         }
         let candidates: Vec<Candidate<'a>> = site
             .candidates
@@ -250,11 +250,11 @@ impl<'a> Spread<'a> {
             .map(|(cluster, rank)| Candidate { cluster, rank: rank.clone(), first: false, last: self.is_last(cluster) })
             .collect();
         let is_empty = candidates.is_empty();
-        let needs = self.group.needs(self.fleet, self.current, "", Some(target));
+        let needs = self.group.compute_group_needs(self.fleet, self.current, "", Some(target));
         let site = |cluster: &'a Cluster| Site { room: &cluster.room, needs: &needs };
-        match (best(self.fleet, candidates, site, &mut self.rejected, self.steps), has) {
-            (Some(Pick { cluster, rank, .. }), _) => Ok(self.seat(value, cluster, Hold::Free, false, rank)),
-            (None, Some((cluster, hold))) => Ok(self.seat(value, cluster, hold, true, site_rank)),
+        match (pick_best_cluster(self.fleet, candidates, site, &mut self.rejected, self.steps), has) {
+            (Some(Pick { cluster, rank, .. }), _) => Ok(self.make_seat(value, cluster, Hold::Free, false, rank)),
+            (None, Some((cluster, hold))) => Ok(self.make_seat(value, cluster, hold, true, site_rank)),
             (None, None) => Err(if is_empty { Outcome::NoCandidates } else { Outcome::NoFit }),
         }
     }
@@ -264,14 +264,14 @@ impl<'a> Spread<'a> {
     }
 
     /// Divides one member over domains.
-    fn shares(&self, member: &Member<'a>, domains: &[Domain<'_>], fills: bool) -> (Vec<Share>, i64) {
-        let seed = seed(member.key());
+    fn divide_member(&self, member: &Member<'a>, domains: &[Domain<'_>], fills: bool) -> (Vec<Share>, i64) {
+        let seed = tie_seed(member.key());
         let ties = Ties::Hash(&seed);
-        let of = |n: i64| if fills { fill(n, domains) } else { divide(n, domains, ties) };
+        let of = |n: i64| if fills { fill_domains(n, domains) } else { divide_replicas(n, domains, ties) };
         match member.facts.workload {
             Workload::Job { completions: Some(completions), parallelism, .. } => {
                 let division = self.fixed_job(member, completions, domains).unwrap_or_else(|| of(completions));
-                (job(&division, parallelism, domains, ties), division.withheld)
+                (divide_job(&division, parallelism, domains, ties), division.withheld)
             }
             Workload::Replicas(replicas) => {
                 let division = of(replicas);
@@ -283,13 +283,13 @@ impl<'a> Spread<'a> {
 
     /// The division of a Job that is there already: its parts are never changed, and the part of a lost domain is withheld.
     fn fixed_job(&self, member: &Member<'a>, completions: i64, domains: &[Domain<'_>]) -> Option<Division> {
-        let recorded = |domain: &Domain<'_>| self.recorded(domain.value, member.key());
+        let recorded = |domain: &Domain<'_>| self.recorded_amount(domain.value, member.key());
         let replicas: Vec<i64> = domains.iter().map(recorded).collect();
         let sum: i64 = replicas.iter().sum();
         (sum > 0).then(|| Division { replicas, withheld: completions.saturating_sub(sum).max(0) })
     }
 
-    fn duplicate(&mut self) -> Decision {
+    fn decide_duplicate(&mut self) -> Decision {
         let left_out = |value: &String| {
             self.constraints.percentage_split.iter().any(|one| one.topology_value == *value && one.percentage == 0)
         };
@@ -297,7 +297,7 @@ impl<'a> Spread<'a> {
         let mut decision = Decision::new(Outcome::Placed, Some(How::Duplicate), Vec::new());
         for value in values {
             let target = Target { domain: Some(value.clone()), ..Target::default() };
-            match self.settle(&value, &target) {
+            match self.settle_domain(&value, &target) {
                 Ok(seat) => {
                     decision.targets.push(Target { cluster: seat.cluster.name.to_string(), ..target });
                 }
@@ -318,8 +318,8 @@ impl<'a> Spread<'a> {
         }
         let grows = targets.iter().any(|target| {
             let old = before.get(target.cluster.as_str());
-            let has = |key: &ObjectKey| old.and_then(|old| old.replicas.get(key)).map_or(0, |share| amount(*share));
-            old.is_none() || target.replicas.iter().any(|(key, share)| amount(*share) > has(key))
+            let has = |key: &ObjectKey| old.and_then(|old| old.replicas.get(key)).map_or(0, |share| share_amount(*share));
+            old.is_none() || target.replicas.iter().any(|(key, share)| share_amount(*share) > has(key))
         });
         let after: BTreeSet<&str> = targets.iter().map(|target| target.cluster.as_str()).collect();
         let is_left = |old: &&Target| self.fleet.get(&old.cluster).is_some() && !after.contains(old.cluster.as_str());

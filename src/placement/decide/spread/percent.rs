@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Decision, Domain, How, Outcome, Share, Spread, Target, amount};
+use super::{Decision, Domain, How, Outcome, Share, Spread, Target, share_amount};
 use crate::placement::facts::ObjectKey;
 
 impl Spread<'_> {
@@ -16,14 +16,14 @@ impl Spread<'_> {
         named.sort();
         let mut shares: BTreeMap<String, BTreeMap<ObjectKey, Share>> = BTreeMap::new();
         let mut decision = Decision::new(Outcome::Placed, Some(How::Divide), Vec::new());
-        for member in self.divided() {
-            let domain = |(value, weight): &(String, i64)| (value.clone(), *weight, self.start(value, member.key()));
+        for member in self.dividable_members() {
+            let domain = |(value, weight): &(String, i64)| (value.clone(), *weight, self.starting_amount(value, member.key()));
             let parts: Vec<(String, i64, i64)> = named.iter().map(domain).collect();
             let domains: Vec<Domain<'_>> = parts
                 .iter()
                 .map(|(value, weight, prev)| Domain { value, weight: *weight, prev: *prev, cap: None })
                 .collect();
-            let (divided, withheld) = self.shares(member, &domains, false);
+            let (divided, withheld) = self.divide_member(member, &domains, false);
             decision.withheld += withheld;
             for ((value, ..), share) in parts.iter().zip(divided) {
                 shares.entry(value.clone()).or_default().insert(member.key().clone(), share);
@@ -32,7 +32,7 @@ impl Spread<'_> {
         // Of equal shares the first name: the list is sorted, and the first of the largest is taken.
         let largest = named.iter().rev().max_by_key(|(_, percent)| *percent).map(|(value, _)| value.clone());
         let mut whole: BTreeMap<String, Vec<ObjectKey>> = BTreeMap::new();
-        for member in self.undividable() {
+        for member in self.undividable_members() {
             let has = |(value, _): &&(String, i64)| {
                 self.old_target(value).is_some_and(|target| target.whole.contains(member.key()))
             };
@@ -46,10 +46,10 @@ impl Spread<'_> {
                 replicas: shares.remove(value).unwrap_or_default(),
                 whole: whole.remove(value).unwrap_or_default(),
             };
-            match self.settle(value, &target) {
+            match self.settle_domain(value, &target) {
                 Ok(seat) => decision.targets.push(Target { cluster: seat.cluster.name.to_string(), ..target }),
                 Err(reason) => {
-                    decision.withheld += target.replicas.values().map(|share| amount(*share)).sum::<i64>();
+                    decision.withheld += target.replicas.values().map(|share| share_amount(*share)).sum::<i64>();
                     decision.domains.insert(value.clone(), reason);
                 }
             }

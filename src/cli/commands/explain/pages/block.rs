@@ -15,7 +15,7 @@ pub(crate) struct Block {
 
 impl Block {
     /// The block of a page as it is on disk.
-    pub(crate) fn read(id: &str) -> Self {
+    pub(crate) fn read_page_block(id: &str) -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("docs/explain/{id}.md"));
         let text = std::fs::read_to_string(&path).unwrap();
         let (before, shown, after) = match text.split_once(HEADING) {
@@ -37,7 +37,7 @@ impl Block {
     }
 
     /// Asserts that it shows just this, or with `UPDATE_EXAMPLES` set makes it so.
-    pub(crate) fn hold(&self, now: Option<&str>) {
+    pub(crate) fn assert_shows(&self, now: Option<&str>) {
         let Self { path, before, shown, after } = self;
         if shown.as_deref() == now {
             return;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 
-use super::all;
+use super::explain_pages;
 use super::block::{self, Block};
 use crate::api::kinds::Kind;
 use crate::api::placeable;
@@ -18,17 +18,17 @@ use crate::api::probe::Outcome;
 use crate::api::registration::{Registration, state};
 use crate::api::version::KubeMinor;
 use crate::apply::{Conflict, Error, Foreign, ObjectReason, RefusedStep, Removed, RolledBack, deleted_example};
-use crate::chart::versions::select::{Request, SelectedBy, Selection, select};
+use crate::chart::versions::select::{Request, SelectedBy, Selection, select_row};
 use crate::chart::{self, ValuesBuilder};
 use crate::check::{self, Report};
 use crate::cli::args::chart_choice;
-use crate::cli::args::installation::{ambiguous, applied_by_others};
+use crate::cli::args::installation::{ambiguous_name_error, applied_by_others};
 use crate::cli::args::package::too_large;
-use crate::cli::commands::get::values::unknown;
+use crate::cli::commands::get::values::unknown_values_error;
 use crate::cli::commands::install::rights_refused;
 use crate::cli::commands::{kubectl_install, rollback, uninstall, why};
 use crate::cli::output::error::CliError;
-use crate::cli::output::install_error::{agent_failed, control_plane_failed, stopped};
+use crate::cli::output::install_error::{agent_failed, control_plane_failed, stopped_step_error};
 use crate::cli::output::terminal::{Question, Ui, nobody_asked};
 use crate::cli::output::{check_report, check_table, style};
 use crate::cli::{Cli, with_page};
@@ -46,20 +46,20 @@ use crate::k8s::{ApiError, ObjectRef};
 use crate::workload_cluster::copies::PlacedObject;
 use crate::{inventory, workload_cluster};
 
-fn object(group: &str, kind: &str, name: &str) -> ObjectRef {
-    ObjectRef::new(&Kind::known(group, kind), Some("fleet"), name)
+fn example_object(group: &str, kind: &str, name: &str) -> ObjectRef {
+    ObjectRef::new(&Kind::from_table(group, kind), Some("fleet"), name)
 }
 
 /// Builds the answer of a server: the code, and the `Status` that comes with it.
-fn answer(code: u16, status: &serde_json::Value) -> ApiError {
-    ApiError::answer(code, &http::HeaderMap::new(), status.to_string().as_bytes())
+fn server_answer(code: u16, status: &serde_json::Value) -> ApiError {
+    ApiError::from_answer(code, &http::HeaderMap::new(), status.to_string().as_bytes())
 }
 
-fn api(doing: &str, source: ApiError) -> Error {
-    Error::on(doing, &object("apps", "StatefulSet", "etcd"), source)
+fn api_failure(doing: &str, source: ApiError) -> Error {
+    Error::for_object(doing, &example_object("apps", "StatefulSet", "etcd"), source)
 }
 
-fn waited(timed_out: bool, diagnosis: Diagnosis) -> Error {
+fn wait_failure(timed_out: bool, diagnosis: Diagnosis) -> Error {
     let pending = vec![diagnosis.chain[0].clone()];
     let waited = Duration::from_secs(if timed_out { 300 } else { 9 });
     Error::Wait(Box::new(WaitFailure { timed_out, waited, pending, diagnoses: vec![diagnosis] }))
@@ -67,28 +67,28 @@ fn waited(timed_out: bool, diagnosis: Diagnosis) -> Error {
 
 /// As an install says it that stopped at the step of the API server.
 fn of_engine(error: Error) -> String {
-    with_page(stopped(&Stopped { step: "Installing API server".to_owned(), source: Box::new(error) }))
-        .render(&Ui::plain())
+    with_page(stopped_step_error(&Stopped { step: "Installing API server".to_owned(), source: Box::new(error) }))
+        .render(&Ui::for_tests())
 }
 
 /// Every check as `fleetctl check` prints it, without the line that sums up.
 fn of_checks() -> Vec<(String, String)> {
     let of_check = |judged: check::Judged| {
-        let mut ui = Ui::plain();
+        let mut ui = Ui::for_tests();
         ui.here.cluster = " --context west".to_owned();
-        let table = check_table::table(&ui, "", &Report { judged: vec![judged.clone()] });
-        let table = style::plain(&table, true);
+        let table = check_table::format_check_table(&ui, "", &Report { judged: vec![judged.clone()] });
+        let table = style::strip_styles(&table, true);
         let (lines, _) = table.trim_end().rsplit_once("\n\n").unwrap();
         (judged.id.to_owned(), format!("{lines}\n"))
     };
-    check::examples().into_iter().map(of_check).collect()
+    check::example_results().into_iter().map(of_check).collect()
 }
 
 fn of_causes() -> Vec<(String, String)> {
     let found = workload::examples().into_iter().chain([deleted_example()]);
     let shown = |diagnosis: Diagnosis| {
         let timed_out = diagnosis.grace.is_none();
-        (diagnosis.cause.id(), of_engine(waited(timed_out, diagnosis)))
+        (diagnosis.cause.id(), of_engine(wait_failure(timed_out, diagnosis)))
     };
     found.map(shown).collect()
 }
@@ -96,12 +96,12 @@ fn of_causes() -> Vec<(String, String)> {
 fn of_engine_errors() -> Vec<(&'static str, String)> {
     use serde_json::json;
     let foreign = |name: &str, manager: &str| Foreign {
-        object: object("", "Service", name),
+        object: example_object("", "Service", name),
         managers: vec![manager.to_owned()],
         install: None,
     };
     let conflict = Conflict {
-        object: object("apps", "Deployment", "apiserver"),
+        object: example_object("apps", "Deployment", "apiserver"),
         field: ".spec.replicas".to_owned(),
         manager: "kubectl".to_owned(),
         since: Some("2026-01-31T12:00:00Z".to_owned()),
@@ -120,9 +120,9 @@ fn of_engine_errors() -> Vec<(&'static str, String)> {
     let invalid = json!({"reason": "Invalid", "message": "StatefulSet.apps \"etcd\" is invalid: metadata.labels: Invalid value: \"-\""});
     let terminating = json!({"reason": "Forbidden", "message": "statefulsets.apps \"etcd\" is forbidden: unable to create new content in namespace fleet because it is being terminated",
         "details": {"causes": [{"reason": "NamespaceTerminating", "message": "namespace fleet is being terminated", "field": "metadata.namespace"}]}});
-    let transport = |text: &str| ApiError::transport(&std::io::Error::other(text.to_owned()));
+    let transport = |text: &str| ApiError::from_transport_error(&std::io::Error::other(text.to_owned()));
     let stuck = ObjectReason {
-        object: object("", "ConfigMap", "fleet-scheduler-config"),
+        object: example_object("", "ConfigMap", "fleet-scheduler-config"),
         reason: "finalizer example.com/held".to_owned(),
     };
     let file = inventory::Error::File {
@@ -130,7 +130,7 @@ fn of_engine_errors() -> Vec<(&'static str, String)> {
         source: std::io::Error::from(std::io::ErrorKind::PermissionDenied),
     };
     let forged = RefusedStep {
-        object: ObjectRef::new(&Kind::known("rbac.authorization.k8s.io", "ClusterRoleBinding"), None, "pwn"),
+        object: ObjectRef::new(&Kind::from_table("rbac.authorization.k8s.io", "ClusterRoleBinding"), None, "pwn"),
         why: "no chart of any line renders this kind of object".to_owned(),
     };
     let journal = Error::JournalRefused {
@@ -140,22 +140,22 @@ fn of_engine_errors() -> Vec<(&'static str, String)> {
         steps: vec![forged],
     };
     let unrendered = Error::NotRendered {
-        object: Box::new(object("apps", "Deployment", "apiserver")),
+        object: Box::new(example_object("apps", "Deployment", "apiserver")),
         version: "v0.6.1".to_owned(),
         why: "the recorded release cannot be rendered again: its values are not recorded".to_owned(),
     };
     let errors = [
         journal,
         unrendered,
-        api("apply", answer(422, &immutable)),
-        api("apply", answer(403, &forbidden)),
-        api("apply", answer(422, &invalid)),
-        api("apply", answer(403, &terminating)),
-        api("read", answer(404, &json!({"reason": "NotFound", "message": "statefulsets.apps \"etcd\" not found"}))),
-        api("apply", answer(503, &json!({"reason": "ServiceUnavailable", "message": "etcdserver: request timed out"}))),
-        api("apply", answer(401, &json!({"reason": "Unauthorized", "message": "Unauthorized"}))),
-        api("apply", transport("tcp connect error: Connection refused (os error 111)")),
-        api("apply", transport("invalid peer certificate: UnknownIssuer")),
+        api_failure("apply", server_answer(422, &immutable)),
+        api_failure("apply", server_answer(403, &forbidden)),
+        api_failure("apply", server_answer(422, &invalid)),
+        api_failure("apply", server_answer(403, &terminating)),
+        api_failure("read", server_answer(404, &json!({"reason": "NotFound", "message": "statefulsets.apps \"etcd\" not found"}))),
+        api_failure("apply", server_answer(503, &json!({"reason": "ServiceUnavailable", "message": "etcdserver: request timed out"}))),
+        api_failure("apply", server_answer(401, &json!({"reason": "Unauthorized", "message": "Unauthorized"}))),
+        api_failure("apply", transport("tcp connect error: Connection refused (os error 111)")),
+        api_failure("apply", transport("invalid peer certificate: UnknownIssuer")),
         Error::Conflicts { conflicts: vec![conflict] },
         Error::NotOurs { objects: vec![foreign("etcd", "helm")] },
         inventory::Error::Locked { holder: holder(), expires: "2026-01-31T12:01:00Z".to_owned() }.into(),
@@ -165,8 +165,8 @@ fn of_engine_errors() -> Vec<(&'static str, String)> {
         file.into(),
         Error::Input("it needs apiVersion, kind and metadata.name (has `v1`, `ConfigMap`, ``)".to_owned()),
         Error::Stuck { objects: vec![stuck] },
-        waited(true, workload::examples().remove(0)),
-        waited(false, workload::examples().remove(0)),
+        wait_failure(true, workload::examples().remove(0)),
+        wait_failure(false, workload::examples().remove(0)),
     ];
     errors.into_iter().map(|error| (error.reason(), of_engine(error))).collect()
 }
@@ -175,14 +175,14 @@ fn of_engine_errors() -> Vec<(&'static str, String)> {
 fn of_installs() -> Vec<CliError> {
     use control_plane::error::InstallError as C;
     use workload_cluster::error::InstallError as W;
-    let ui = Ui::plain();
+    let ui = Ui::for_tests();
     let arguments = Cli::command().version("v0.6.1").get_matches_from(["fleetctl", "versions"]);
     let global = Cli::from_arg_matches(&arguments).unwrap().global;
-    let selection = |version| select(chart::versions(), Request { version, ..Request::default() }).unwrap();
+    let selection = |version| select_row(chart::embedded_versions(), Request { version, ..Request::default() }).unwrap();
     let chosen: Selection<'_> = selection(None);
     assert_eq!(chosen.by, SelectedBy::Default);
     let values = |kind, chosen: &Selection<'_>| -> (chart::Chart, ValuesBuilder) {
-        let chart = chart_choice::load(kind, chosen).unwrap();
+        let chart = chart_choice::load_selected_chart(kind, chosen).unwrap();
         let values = chart.values_of(&chosen.version);
         (chart, values)
     };
@@ -192,7 +192,7 @@ fn of_installs() -> Vec<CliError> {
     let (chart, builder) = values(chart::Kind::Agent, &chosen);
     let name = "west".parse().unwrap();
     let agent = workload_cluster::plan::Plan::new(name, global.namespace.clone(), &chosen, chart, builder).unwrap();
-    let jump = upgrade::check(chart::versions(), "v0.6.1", &selection(Some("v0.8")).version).unwrap_err();
+    let jump = upgrade::check_upgrade(chart::embedded_versions(), "v0.6.1", &selection(Some("v0.8")).version).unwrap_err();
     let closed = || C::Unreachable {
         url: "https://192.0.2.10:32222".to_owned(),
         why: "tcp connect error: Connection refused (os error 111)".to_owned(),
@@ -213,12 +213,12 @@ fn of_installs() -> Vec<CliError> {
     };
     let removed = || Removed { nothing_found: true, elsewhere: vec!["west".to_owned()], ..Removed::default() };
     let leftover = ObjectReason {
-        object: object("rbac.authorization.k8s.io", "ClusterRole", "fleet-agent"),
+        object: example_object("rbac.authorization.k8s.io", "ClusterRole", "fleet-agent"),
         reason: "it has our fields, and its labels were taken off".to_owned(),
     };
     let terminating =
         serde_json::json!({"reason": "Forbidden", "message": "deployments.apps \"apiserver\" is forbidden"});
-    let problem = Error::on("delete", &object("apps", "Deployment", "apiserver"), answer(403, &terminating));
+    let problem = Error::for_object("delete", &example_object("apps", "Deployment", "apiserver"), server_answer(403, &terminating));
     let undone = Undone::Undone {
         started: "2026-01-31T12:00:00Z".to_owned(),
         result: RolledBack { problems: vec![problem], ..RolledBack::default() },
@@ -226,23 +226,23 @@ fn of_installs() -> Vec<CliError> {
     };
     let interrupted =
         Undone::WasUninstall { started: "2026-01-31T12:00:00Z".to_owned(), version: Some("v0.6.1".to_owned()) };
-    let rolled_back = |outcome| rollback::told(&ui, &plan.name, &global, None, outcome).unwrap_err();
+    let rolled_back = |outcome| rollback::report_rollback(&ui, &plan.name, &global, None, outcome).unwrap_err();
     let unreached = "the control plane at https://192.0.2.10:32222 cannot be reached: connection timed out";
     let west = "west".parse().unwrap();
     let of_control_plane = |error: C, aftermath| control_plane_failed(&ui, &plan, Failure { error, aftermath });
     let of_agent = |error: W, aftermath| agent_failed(&agent, Failure { error, aftermath }, &global, None);
     let taken = "cluster west is registered with another key; remove it first, or choose another name";
-    let preflight = check::examples().into_iter().filter(|judged| judged.id == "storage").collect();
+    let preflight = check::example_results().into_iter().filter(|judged| judged.id == "storage").collect();
     vec![
         of_control_plane(
-            C::KeysLost(object("", "PersistentVolumeClaim", "etcd-data-etcd-0")),
+            C::KeysLost(example_object("", "PersistentVolumeClaim", "etcd-data-etcd-0")),
             FailureOutcome::NothingWritten,
         ),
-        ambiguous("demo", &global),
+        ambiguous_name_error("demo", &global),
         applied_by_others(&inventory::Owner::new("control-plane", "demo", "fleet"), &["argocd-controller".to_owned()]),
         too_large(70 * 1024),
-        unknown("demo", "its install has not ended yet"),
-        of_control_plane(forgotten().into(), FailureOutcome::NothingWritten),
+        unknown_values_error("demo", "its install has not ended yet"),
+        of_control_plane(forgotten_values().into(), FailureOutcome::NothingWritten),
         rights_refused("workload cluster west", &unconfirmed_values()),
         of_control_plane(C::Members { now: 1, wanted: 3 }, FailureOutcome::NothingWritten),
         of_control_plane(
@@ -263,14 +263,14 @@ fn of_installs() -> Vec<CliError> {
         of_agent(W::Probe(probe), FailureOutcome::NothingWritten),
         of_agent(W::Refused(said("NameTaken", taken)), FailureOutcome::Left),
         of_agent(W::NotReady(None), FailureOutcome::Left),
-        uninstall::elsewhere("control-plane", "demo", &global, &removed()).unwrap_err(),
-        uninstall::leftovers(&Removed { leftovers: vec![leftover], ..Removed::default() }).unwrap_err(),
-        uninstall::control_plane::unknown(
+        uninstall::check_not_elsewhere("control-plane", "demo", &global, &removed()).unwrap_err(),
+        uninstall::check_orphaned_objects(&Removed { leftovers: vec![leftover], ..Removed::default() }).unwrap_err(),
+        uninstall::control_plane::unknown_clusters_error(
             "client error (Connect): tcp connect error: Connection refused (os error 111)".to_owned(),
         ),
         nobody_asked(Question::DeleteData),
-        uninstall::agent::stays(&west, unreached, &global),
-        uninstall::agent::placed_here(&west, &placed(), &global),
+        uninstall::agent::cannot_leave_error(&west, unreached, &global),
+        uninstall::agent::placed_here(&west, &placed_objects(), &global),
         uninstall::agent::not_drained(
             &west,
             "2 objects stayed for 300 s: Namespace shop, Deployment shop/web",
@@ -284,7 +284,7 @@ fn of_installs() -> Vec<CliError> {
 }
 
 /// Builds the values that an install which was given nothing would reset.
-fn forgotten() -> ValuesForgotten {
+fn forgotten_values() -> ValuesForgotten {
     let value = |path: &str, recorded: Option<&str>, now: Option<&str>| Forgotten {
         path: path.to_owned(),
         recorded: recorded.map(str::to_owned),
@@ -309,9 +309,9 @@ fn unconfirmed_values() -> Vec<UnconfirmedValue> {
 }
 
 /// Builds the objects that a control plane placed into a workload cluster.
-fn placed() -> Vec<PlacedObject> {
+fn placed_objects() -> Vec<PlacedObject> {
     let object = |group: &str, kind: &str, namespace: Option<&str>, name: &str| {
-        let kind = placeable::find(group, kind).expect("it can be placed");
+        let kind = placeable::find_builtin_kind(group, kind).expect("it can be placed");
         PlacedObject::new(kind, namespace.map(str::to_owned), name.to_owned(), String::new())
     };
     vec![
@@ -322,12 +322,12 @@ fn placed() -> Vec<PlacedObject> {
 }
 
 /// Everything that can be printed here, by id; of an id with two examples the first.
-fn printed() -> BTreeMap<String, String> {
+fn printed_examples() -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let engine = of_engine_errors().into_iter().map(|(id, text)| (id.to_owned(), text));
     let installs =
-        of_installs().into_iter().map(|error| (error.reason.to_owned(), with_page(error).render(&Ui::plain())));
-    found.insert(super::PLACEMENT.to_owned(), why::example());
+        of_installs().into_iter().map(|error| (error.reason.to_owned(), with_page(error).render(&Ui::for_tests())));
+    found.insert(super::PLACEMENT.to_owned(), why::example_report());
     for (id, text) in of_causes().into_iter().chain(of_checks()).chain(engine).chain(installs) {
         found.entry(id).or_insert(text);
     }
@@ -336,18 +336,18 @@ fn printed() -> BTreeMap<String, String> {
 
 #[test]
 fn the_example_of_a_page_is_what_the_program_prints() {
-    let printed = printed();
-    for page in all() {
-        let block = Block::read(page.id);
+    let printed = printed_examples();
+    for page in explain_pages() {
+        let block = Block::read_page_block(page.id);
         if !block.is_run() {
-            block.hold(printed.get(page.id).map(|text| text.trim_end()));
+            block.assert_shows(printed.get(page.id).map(|text| text.trim_end()));
         }
     }
 }
 
 #[test]
 fn every_check_and_every_cause_has_an_example() {
-    let printed = printed();
+    let printed = printed_examples();
     let known =
         super::check_ids().map(str::to_owned).chain(crate::diagnose::CauseId::ALL.iter().map(|cause| cause.id()));
     let missing: Vec<String> = known.filter(|id| !printed.contains_key(id)).collect();
@@ -359,6 +359,6 @@ const NEVER_SHOWN: [&str; 2] = ["BrokenPipe", "NoChart"];
 
 #[test]
 fn every_page_of_what_can_be_seen_has_an_example() {
-    let without: Vec<&str> = all().filter(|page| !page.text.contains(block::HEADING)).map(|page| page.id).collect();
+    let without: Vec<&str> = explain_pages().filter(|page| !page.text.contains(block::HEADING)).map(|page| page.id).collect();
     assert_eq!(without, NEVER_SHOWN);
 }

@@ -41,7 +41,7 @@ pub(crate) fn check_ids() -> impl Iterator<Item = &'static str> {
 }
 
 /// All pages, sorted by id. A README is a note for those who write them.
-pub(crate) fn all() -> impl Iterator<Item = Page> {
+pub(crate) fn explain_pages() -> impl Iterator<Item = Page> {
     let page = |file: &'static File<'static>| {
         Some(Page { id: file.path().to_str()?.strip_suffix(".md")?, text: file.contents_utf8()? })
     };
@@ -52,16 +52,16 @@ pub(crate) fn all() -> impl Iterator<Item = Page> {
 
 /// The page of an id, however its letters are written; of a code that stands in a table of wrong values, such as `unknown-key`,
 /// or of placement, such as `NoFit`, the page with that table.
-pub(crate) fn find(id: &str) -> Option<Page> {
+pub(crate) fn find_page(id: &str) -> Option<Page> {
     let is_code = |line: &str| {
         let code = line.strip_prefix("| `").and_then(|rest| rest.split_once("` |"));
         code.is_some_and(|(code, _)| code.eq_ignore_ascii_case(id))
     };
     let has_tables = |page: &Page| [VALUES, PLACEMENT].contains(&page.id);
-    all()
+    explain_pages()
         .find(|page| page.id == id)
-        .or_else(|| all().find(|page| page.id.eq_ignore_ascii_case(id)))
-        .or_else(|| all().find(|page| has_tables(page) && page.text.lines().any(is_code)))
+        .or_else(|| explain_pages().find(|page| page.id.eq_ignore_ascii_case(id)))
+        .or_else(|| explain_pages().find(|page| has_tables(page) && page.text.lines().any(is_code)))
 }
 
 /// The page about wrong values, with a row for each code.
@@ -158,17 +158,17 @@ mod tests {
             let flat: String = code.split_whitespace().collect::<Vec<_>>().join(" ").replace("( \"", "(\"");
             for marker in ["Diagnostic::error(\"", "Diagnostic::warning(\""] {
                 let codes = flat.split(marker).skip(1).filter_map(|rest| rest.split('"').next());
-                missing.extend(codes.filter(|code| find(code).is_none()).map(str::to_owned));
+                missing.extend(codes.filter(|code| find_page(code).is_none()).map(str::to_owned));
             }
         }
         assert_eq!(missing, BTreeSet::new());
-        assert_eq!(find("Unknown-Key").map(|page| page.id), Some("InvalidValues"));
-        assert!(find("set-syntax").is_some() && find("wrong-type").is_some() && find("wrong").is_none());
+        assert_eq!(find_page("Unknown-Key").map(|page| page.id), Some("InvalidValues"));
+        assert!(find_page("set-syntax").is_some() && find_page("wrong-type").is_some() && find_page("wrong").is_none());
     }
 
     #[test]
     fn every_reason_of_placement_stands_on_its_page() {
-        let page = all().find(|page| page.id == PLACEMENT).unwrap();
+        let page = explain_pages().find(|page| page.id == PLACEMENT).unwrap();
         let read = |file: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
         let words = |text: &str, marker: &str| -> Vec<String> {
             text.split(marker).skip(1).filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())).collect()
@@ -184,7 +184,7 @@ mod tests {
             ["PolicyGone", "Suspended", "OverrideInvalid", "FieldsDropped", "DriftCorrected"].map(str::to_owned);
         let all = of_clusters.into_iter().chain(of_groups).chain(of_copies).chain(known);
         // Some have a page of their own as well.
-        let is_missing = |code: &String| !page.text.contains(&format!("\n| `{code}` |")) || find(code).is_none();
+        let is_missing = |code: &String| !page.text.contains(&format!("\n| `{code}` |")) || find_page(code).is_none();
         let missing: Vec<String> = all.filter(is_missing).collect();
         assert_eq!(missing, Vec::<String>::new());
     }
@@ -211,11 +211,11 @@ mod tests {
         let ids = ids();
         let missing: Vec<String> = ids
             .iter()
-            .filter(|(id, _)| !all().any(|page| page.id == id.as_str()))
+            .filter(|(id, _)| !explain_pages().any(|page| page.id == id.as_str()))
             .map(|(id, from)| format!("docs/explain/{id}.md is missing ({from})"))
             .collect();
         assert_eq!(missing, Vec::<String>::new());
-        let without: Vec<&str> = all().map(|page| page.id).filter(|id| !ids.contains_key(*id)).collect();
+        let without: Vec<&str> = explain_pages().map(|page| page.id).filter(|id| !ids.contains_key(*id)).collect();
         assert_eq!(without, Vec::<&str>::new(), "pages without an id");
     }
 
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn pages_have_a_title_a_summary_and_links_that_lead_somewhere() {
         let mut folded = BTreeSet::new();
-        for page in all() {
+        for page in explain_pages() {
             assert_eq!(page.text.lines().next(), Some(format!("# {}", page.id).as_str()), "{}", page.id);
             assert!(page.summary().ends_with('.') && page.summary().len() < 140, "{}: {}", page.id, page.summary());
             assert!(page.text.contains("\n## What to do\n"), "{}", page.id);
@@ -238,7 +238,7 @@ mod tests {
             assert!(folded.insert(page.id.to_lowercase()), "{} differs from another page in case alone", page.id);
             for link in page.text.split("](").skip(1) {
                 let target = link.split(')').next().unwrap_or_default();
-                assert!(all().any(|other| format!("{}.md", other.id) == target), "{}: {target}", page.id);
+                assert!(explain_pages().any(|other| format!("{}.md", other.id) == target), "{}: {target}", page.id);
             }
         }
     }

@@ -1,5 +1,8 @@
 //! The order of the house: which room may import which, and what lies at the top level.
 
+mod figures;
+mod source;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
