@@ -18,7 +18,7 @@ pub struct Smoothed {
 
 impl Smoothed {
     /// Records the result of a probe at the time `now`, counted from any beginning; returns the health.
-    pub fn record(&mut self, healthy: bool, now: Duration) -> bool {
+    pub fn record_probe(&mut self, healthy: bool, now: Duration) -> bool {
         let Some(current) = self.current else {
             self.current = Some(healthy);
             return healthy;
@@ -51,14 +51,14 @@ impl Reported {
 
     /// Records a report, to be repeated after `spread` times five minutes: the control plane may lose it, and agents that
     /// reported together should not do so for ever. Returns true where the health changed.
-    pub fn record(&mut self, healthy: bool, now: Duration, spread: f64) -> bool {
+    pub fn record_report(&mut self, healthy: bool, now: Duration, spread: f64) -> bool {
         let before = self.healthy.replace(healthy);
         self.next = now + REPORT_INTERVAL.mul_f64(spread);
         before != Some(healthy)
     }
 
     /// Records that another agent may have reported since.
-    pub fn forget(&mut self) {
+    pub fn forget_report(&mut self) {
         self.healthy = None;
     }
 }
@@ -71,13 +71,13 @@ mod tests {
     fn health_is_reported_on_change() {
         let mut reported = Reported::default();
         assert!(reported.is_due(true, at(0)));
-        assert!(reported.record(true, at(0), 1.0));
+        assert!(reported.record_report(true, at(0), 1.0));
         assert!(!reported.is_due(true, at(299)) && reported.is_due(false, at(1)));
         assert!(reported.is_due(true, at(300)));
-        assert!(!reported.record(true, at(300), 0.9), "unchanged");
+        assert!(!reported.record_report(true, at(300), 0.9), "unchanged");
         assert!(!reported.is_due(true, at(569)) && reported.is_due(true, at(570)));
-        reported.record(true, at(570), 1.0);
-        reported.forget();
+        reported.record_report(true, at(570), 1.0);
+        reported.forget_report();
         assert!(reported.is_due(true, at(571)), "another agent worked in between");
     }
 
@@ -88,12 +88,12 @@ mod tests {
     #[test]
     fn a_change_counts_after_thirty_seconds() {
         let mut health = Smoothed::default();
-        assert!(health.record(true, at(0)), "the first answer counts at once");
-        assert!(health.record(false, at(10)) && health.record(false, at(39)));
-        assert!(health.record(true, at(40)), "one good result ends the change");
-        assert!(health.record(false, at(50)) && health.record(false, at(79)));
-        assert!(!health.record(false, at(80)));
-        assert!(!health.record(true, at(90)), "recovery takes as long");
-        assert!(health.record(true, at(120)));
+        assert!(health.record_probe(true, at(0)), "the first answer counts at once");
+        assert!(health.record_probe(false, at(10)) && health.record_probe(false, at(39)));
+        assert!(health.record_probe(true, at(40)), "one good result ends the change");
+        assert!(health.record_probe(false, at(50)) && health.record_probe(false, at(79)));
+        assert!(!health.record_probe(false, at(80)));
+        assert!(!health.record_probe(true, at(90)), "recovery takes as long");
+        assert!(health.record_probe(true, at(120)));
     }
 }

@@ -70,11 +70,11 @@ struct RenewalObserved {
 impl RenewalObserved {
     /// Returns true where we may write it.
     fn may_take(&self, now: Instant) -> bool {
-        self.owned || holder(&self.lease).is_empty() || now.duration_since(self.since) >= LEASE_DURATION
+        self.owned || lease_holder(&self.lease).is_empty() || now.duration_since(self.since) >= LEASE_DURATION
     }
 }
 
-fn holder(lease: &Lease) -> &str {
+fn lease_holder(lease: &Lease) -> &str {
     lease.spec.as_ref().and_then(|s| s.holder_identity.as_deref()).unwrap_or_default()
 }
 
@@ -120,7 +120,7 @@ impl LeaseRenewer {
     pub async fn run(&mut self) {
         loop {
             let started = Instant::now();
-            let renewed = self.renew().await;
+            let renewed = self.renew_lease().await;
             if std::mem::take(&mut self.restored) {
                 tracing::warn!("the control plane's store is older than it was; everything is read anew");
                 return;
@@ -137,14 +137,14 @@ impl LeaseRenewer {
                 LeaseStatus::Held => add_jitter(LEASE_RENEW_INTERVAL, 0.1).saturating_sub(started.elapsed()),
                 _ => add_jitter(RETRY, 0.3),
             };
-            self.record(&status);
+            self.report_lease_status(&status);
             self.status.send_replace(status);
             tokio::time::sleep(next).await;
         }
     }
 
     /// Counts and logs.
-    fn record(&self, status: &LeaseStatus) {
+    fn report_lease_status(&self, status: &LeaseStatus) {
         let result = match status {
             LeaseStatus::Held => "ok",
             LeaseStatus::Passive { .. } => "passive",
@@ -174,7 +174,7 @@ impl LeaseRenewer {
         }
     }
 
-    async fn renew(&mut self) -> Result<LeaseStatus, CallError> {
+    async fn renew_lease(&mut self) -> Result<LeaseStatus, CallError> {
         let status = self.try_renew().await;
         self.observing = status.is_ok();
         status
@@ -185,14 +185,14 @@ impl LeaseRenewer {
         let observed = match self.observed.clone() {
             // While we hold it, our own last write is the newest version, unless somebody interferes.
             Some(observed) if self.observing && observed.owned => observed,
-            before => self.observe(before).await?,
+            before => self.observe_renewal(before).await?,
         };
         if !observed.may_take(Instant::now()) {
-            return Ok(self.passive(&observed.lease));
+            return Ok(self.passive_status(&observed.lease));
         }
         // In the precision of the server, so that it can be recognised.
         let now = Timestamp::from_microsecond(Timestamp::now().as_microsecond()).unwrap_or_default();
-        let lease = renewed(&observed.lease, &self.identity, now);
+        let lease = renewed_lease(&observed.lease, &self.identity, now);
         self.record_sent(now);
         let started = Instant::now();
         let lease = call_with_timeout(self.api.replace(AGENT_LEASE, &PostParams::default(), &lease)).await;
@@ -210,15 +210,15 @@ impl LeaseRenewer {
             }
             // Somebody wrote in between, or we did without receiving the answer.
             Err(e) if e.is_conflict() => {
-                let now = self.observe(Some(observed)).await?;
-                if now.may_take(Instant::now()) { Err(e) } else { Ok(self.passive(&now.lease)) }
+                let now = self.observe_renewal(Some(observed)).await?;
+                if now.may_take(Instant::now()) { Err(e) } else { Ok(self.passive_status(&now.lease)) }
             }
             Err(e) => Err(e),
         }
     }
 
-    fn passive(&self, lease: &Lease) -> LeaseStatus {
-        let holder = holder(lease);
+    fn passive_status(&self, lease: &Lease) -> LeaseStatus {
+        let holder = lease_holder(lease);
         // Whoever has our certificate may have written anything.
         let shown = visible_cell(holder);
         LeaseStatus::Passive {
@@ -235,7 +235,7 @@ impl LeaseRenewer {
         self.unanswered.push(renewal);
     }
 
-    async fn observe(&mut self, before: Option<RenewalObserved>) -> Result<RenewalObserved, CallError> {
+    async fn observe_renewal(&mut self, before: Option<RenewalObserved>) -> Result<RenewalObserved, CallError> {
         let lease = call_with_timeout(self.api.get(AGENT_LEASE)).await?;
         let now = Instant::now();
         let observed = match before {
@@ -249,13 +249,13 @@ impl LeaseRenewer {
             }
             before => {
                 self.restored |= before.as_ref().is_some_and(|before| is_before(&lease, &before.lease));
-                let owned = holder(&lease) == self.identity && self.is_own_renewal(&lease, before.as_ref());
+                let owned = lease_holder(&lease) == self.identity && self.is_own_renewal(&lease, before.as_ref());
                 // Writes that replace an older version are refused from now on.
                 self.unanswered.clear();
                 let since = match before {
                     Some(_) => now,
                     // The successor of an agent that died long ago need not wait for the whole duration of its Lease.
-                    None => unobserved_since(now, age(&lease, Timestamp::now())),
+                    None => unobserved_since(now, lease_age(&lease, Timestamp::now())),
                 };
                 RenewalObserved { lease, since, owned }
             }
@@ -275,7 +275,7 @@ impl LeaseRenewer {
     }
 
     /// Removes our identity from the Lease, so that our successor need not wait.
-    pub async fn release(&mut self) {
+    pub async fn release_own_lease(&mut self) {
         let Some(observed) = self.observed.take().filter(|observed| observed.owned) else { return };
         // The time is retained: a release is no renewal.
         let mut lease = observed.lease;
@@ -294,11 +294,11 @@ fn unobserved_since(now: Instant, age: Duration) -> Instant {
 }
 
 /// Returns the age of a Lease by its own time. Clocks can differ, so it is used at the first observation only, and in part.
-fn age(lease: &Lease, now: Timestamp) -> Duration {
+fn lease_age(lease: &Lease, now: Timestamp) -> Duration {
     renew_time(lease).map_or(Duration::ZERO, |at| Duration::try_from(now.duration_since(at)).unwrap_or_default())
 }
 
-fn renewed(lease: &Lease, identity: &str, now: Timestamp) -> Lease {
+fn renewed_lease(lease: &Lease, identity: &str, now: Timestamp) -> Lease {
     let before = lease.spec.clone().unwrap_or_default();
     let same = before.holder_identity.as_deref() == Some(identity);
     let mut next = lease.clone();

@@ -104,41 +104,41 @@ async fn the_later_of_two_clones_is_active() {
     let [mut first, mut second] = [renewer(control_plane(&server)), renewer(control_plane(&server))];
     let passive = LeaseStatus::Passive { holder: "another me".to_owned() };
     for _ in 0..2 {
-        assert_eq!(first.renew().await.unwrap(), LeaseStatus::Held);
+        assert_eq!(first.renew_lease().await.unwrap(), LeaseStatus::Held);
     }
-    assert_eq!(second.renew().await.unwrap(), LeaseStatus::Held, "a restarted container does not wait");
+    assert_eq!(second.renew_lease().await.unwrap(), LeaseStatus::Held, "a restarted container does not wait");
     for _ in 0..2 {
-        assert_eq!(first.renew().await.unwrap(), passive);
-        assert_eq!(second.renew().await.unwrap(), LeaseStatus::Held);
+        assert_eq!(first.renew_lease().await.unwrap(), passive);
+        assert_eq!(second.renew_lease().await.unwrap(), LeaseStatus::Held);
     }
-    assert_eq!(first.renew().await.unwrap(), passive);
+    assert_eq!(first.renew_lease().await.unwrap(), passive);
     let observed = first.observed.as_mut().unwrap();
     observed.since = observed.since.checked_sub(LEASE_DURATION).unwrap();
-    assert_eq!(first.renew().await.unwrap(), LeaseStatus::Held, "the other one did not renew for long enough");
-    assert_eq!(second.renew().await.unwrap(), passive);
-    second.release().await;
-    assert_eq!(first.renew().await.unwrap(), LeaseStatus::Held, "a passive agent has nothing to release");
+    assert_eq!(first.renew_lease().await.unwrap(), LeaseStatus::Held, "the other one did not renew for long enough");
+    assert_eq!(second.renew_lease().await.unwrap(), passive);
+    second.release_own_lease().await;
+    assert_eq!(first.renew_lease().await.unwrap(), LeaseStatus::Held, "a passive agent has nothing to release");
 }
 
 #[tokio::test]
 async fn own_renewals_are_recognised() {
     let server: Arc<Mutex<ControlPlane>> = Arc::default();
     let mut renewer = renewer(control_plane(&server));
-    assert_eq!(renewer.renew().await.unwrap(), LeaseStatus::Held);
+    assert_eq!(renewer.renew_lease().await.unwrap(), LeaseStatus::Held);
     let backup = server.lock().unwrap().spec.clone();
     for fault in [Fault::Lost, Fault::Late, Fault::Refused] {
         server.lock().unwrap().fault = Some(fault);
-        assert!(renewer.renew().await.is_err());
+        assert!(renewer.renew_lease().await.is_err());
         // A late write makes the next one conflict.
-        let refused = renewer.renew().await;
+        let refused = renewer.renew_lease().await;
         assert_eq!(refused.is_err_and(|e| e.is_conflict()), fault == Fault::Late, "{fault:?}");
-        assert_eq!(renewer.renew().await.unwrap(), LeaseStatus::Held, "{fault:?}");
+        assert_eq!(renewer.renew_lease().await.unwrap(), LeaseStatus::Held, "{fault:?}");
     }
     let now = server.lock().unwrap().spec.clone();
     for spec in [now, backup] {
         server.lock().unwrap().write(spec);
-        assert!(renewer.renew().await.is_err_and(|e| e.is_conflict()));
-        assert_eq!(renewer.renew().await.unwrap(), LeaseStatus::Held);
+        assert!(renewer.renew_lease().await.is_err_and(|e| e.is_conflict()));
+        assert_eq!(renewer.renew_lease().await.unwrap(), LeaseStatus::Held);
     }
 }
 
@@ -147,12 +147,12 @@ async fn an_older_lease_ends_the_session() {
     let server: Arc<Mutex<ControlPlane>> = Arc::default();
     let mut renewer = renewer(control_plane(&server));
     for _ in 0..3 {
-        assert_eq!(renewer.renew().await.unwrap(), LeaseStatus::Held);
+        assert_eq!(renewer.renew_lease().await.unwrap(), LeaseStatus::Held);
     }
     assert!(!renewer.restored);
     server.lock().unwrap().version -= 2;
     tokio::time::timeout(Duration::from_secs(20), renewer.run()).await.expect("it ends");
-    assert_eq!(renewer.renew().await.unwrap(), LeaseStatus::Held, "the next session begins");
+    assert_eq!(renewer.renew_lease().await.unwrap(), LeaseStatus::Held, "the next session begins");
     assert!(!renewer.restored);
 }
 
@@ -171,10 +171,10 @@ async fn unanswered_renewals_are_bounded() {
 fn a_future_renewal_has_no_age() {
     let mut lease = held_by("you");
     let at = |second| Timestamp::from_second(second).unwrap();
-    assert_eq!(age(&lease, at(100)), Duration::ZERO);
+    assert_eq!(lease_age(&lease, at(100)), Duration::ZERO);
     lease.spec.as_mut().unwrap().renew_time = Some(MicroTime(at(100)));
-    assert_eq!(age(&lease, at(150)), Duration::from_secs(50));
-    assert_eq!(age(&lease, at(50)), Duration::ZERO);
+    assert_eq!(lease_age(&lease, at(150)), Duration::from_secs(50));
+    assert_eq!(lease_age(&lease, at(50)), Duration::ZERO);
 }
 
 #[test]
@@ -206,9 +206,9 @@ async fn failed_reads_do_not_age_a_lease() {
     });
     let mut renewer = renewer(client);
     for _ in 0..3 {
-        assert_eq!(renewer.renew().await.unwrap(), LeaseStatus::Passive { holder: "you".to_owned() });
+        assert_eq!(renewer.renew_lease().await.unwrap(), LeaseStatus::Passive { holder: "you".to_owned() });
         let observed = renewer.observed.clone().unwrap().since;
-        assert!(renewer.renew().await.is_err());
+        assert!(renewer.renew_lease().await.is_err());
         assert_eq!(renewer.observed.clone().unwrap().since, observed, "the observation is retained");
     }
     assert!(renewer.observed.unwrap().since.elapsed() < Duration::from_secs(1), "renewed since the first read");
@@ -217,20 +217,20 @@ async fn failed_reads_do_not_age_a_lease() {
 #[test]
 fn only_acquisitions_are_counted() {
     let now = Timestamp::from_second(5).unwrap();
-    let taken = renewed(&held_by("you"), "me", now).spec.unwrap();
+    let taken = renewed_lease(&held_by("you"), "me", now).spec.unwrap();
     assert_eq!((taken.lease_transitions, taken.acquire_time), (Some(1), Some(MicroTime(now))));
-    let kept = renewed(&held_by("me"), "me", now).spec.unwrap();
+    let kept = renewed_lease(&held_by("me"), "me", now).spec.unwrap();
     assert_eq!((kept.lease_transitions, kept.acquire_time), (Some(0), None));
     // A foreign value does not make the next one a number that the server refuses.
     let mut last = held_by("you");
     last.spec.get_or_insert_default().lease_transitions = Some(i32::MAX);
-    assert_eq!(renewed(&last, "me", now).spec.unwrap().lease_transitions, Some(i32::MAX));
+    assert_eq!(renewed_lease(&last, "me", now).spec.unwrap().lease_transitions, Some(i32::MAX));
 }
 
 #[tokio::test]
 async fn another_holder_is_shown_as_far_as_a_name_may_be_long() {
     let renewer = renewer(test_api::api(|_, _| test_api::failure(404)));
-    let status = renewer.passive(&held_by(&format!("a\u{1b}[2J{}", "x".repeat(1_000_000))));
+    let status = renewer.passive_status(&held_by(&format!("a\u{1b}[2J{}", "x".repeat(1_000_000))));
     let LeaseStatus::Passive { holder } = status else { panic!("{status:?}") };
     assert!(holder.starts_with("a\\u{1b}[2Jxxx"), "{holder}");
     assert!(holder.chars().count() <= 254 && !holder.chars().any(char::is_control), "{}", holder.len());

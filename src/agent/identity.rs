@@ -60,7 +60,7 @@ impl Certificate {
     }
 
     /// Returns true where it names this user.
-    pub fn names(&self, user: &str) -> bool {
+    pub fn is_issued_to(&self, user: &str) -> bool {
         let Ok((_, block)) = x509_parser::pem::parse_x509_pem(self.pem.as_bytes()) else { return false };
         x509_parser::certificate::X509Certificate::from_der(&block.contents).is_ok_and(|(_, found)| {
             found.subject().iter_common_name().map(x509_parser::x509::AttributeTypeAndValue::as_str).eq([Ok(user)])
@@ -123,9 +123,9 @@ impl IdentityStore {
     }
 
     /// Reads the identity; creates and saves a key if there is none.
-    pub async fn load(&self) -> Result<Identity, CallError> {
+    pub async fn load_identity(&self) -> Result<Identity, CallError> {
         let found = call_with_timeout(self.api.get_opt(&self.name)).await?;
-        if let Some(identity) = found.as_ref().and_then(read) {
+        if let Some(identity) = found.as_ref().and_then(read_identity) {
             return Ok(identity);
         }
         let data = new_key()?;
@@ -148,7 +148,7 @@ impl IdentityStore {
             let params = PostParams { field_manager: Some(AGENT_MANAGER.to_owned()), ..PostParams::default() };
             call_with_timeout(self.api.create(&params, &secret)).await?
         };
-        read(&secret).ok_or(CallError::TimedOut)
+        read_identity(&secret).ok_or(CallError::TimedOut)
     }
 
     /// Replaces the key `refused`, which the control plane does not have on record any more, and drops its certificate.
@@ -159,7 +159,7 @@ impl IdentityStore {
     /// A call that failed, except for a conflict: the next read of the Secret shows the other write.
     pub async fn replace_key(&self, refused: &str) -> Result<(), CallError> {
         let mut secret = call_with_timeout(self.api.get(&self.name)).await?;
-        if read(&secret).is_none_or(|identity| identity.key != refused) {
+        if read_identity(&secret).is_none_or(|identity| identity.key != refused) {
             return Ok(());
         }
         secret.data = Some(new_key()?);
@@ -170,19 +170,19 @@ impl IdentityStore {
     }
 
     /// Saves a certificate, its key and its issuer. The key as well, as the Secret may have been recreated since it was read.
-    pub async fn save(&self, key: &str, certificate: &Certificate, issuer: &str) -> Result<(), CallError> {
+    pub async fn save_certificate(&self, key: &str, certificate: &Certificate, issuer: &str) -> Result<(), CallError> {
         let data = BTreeMap::from([
             (KEY, ByteString(key.as_bytes().to_vec())),
             (CERTIFICATE, ByteString(certificate.pem.clone().into_bytes())),
             (ISSUER, ByteString(issuer.as_bytes().to_vec())),
         ]);
-        self.merge(&json!({ "data": data })).await
+        self.patch_secret(&json!({ "data": data })).await
     }
 
     /// Records that no control plane accepts the certificate any more. It is retained, as the control plane may still have the
     /// registration.
     pub async fn mark_unaccepted(&self) -> Result<(), CallError> {
-        self.merge(&json!({ "data": { ISSUER: "" } })).await
+        self.patch_secret(&json!({ "data": { ISSUER: "" } })).await
     }
 
     /// Returns true where an uninstall withdrew its deregistration request. A Secret that does not exist was deleted by an
@@ -204,7 +204,7 @@ impl IdentityStore {
         let kinds: Vec<String> = kinds.iter().map(ToString::to_string).collect();
         let kinds = (!kinds.is_empty()).then(|| kinds.join(","));
         let annotations = json!({ LABEL_PLACED_BY: placed_by, ANNOTATION_PLACED_KINDS: kinds });
-        self.merge(&json!({ "metadata": { "annotations": annotations } })).await
+        self.patch_secret(&json!({ "metadata": { "annotations": annotations } })).await
     }
 
     /// Waits until an uninstall withdraws its deregistration request.
@@ -224,23 +224,23 @@ impl IdentityStore {
     }
 
     /// Reports the state of the registration, for an install or uninstall that waits for it.
-    pub async fn report(&self, state: &str, reason: &str, message: &str) -> Result<(), CallError> {
+    pub async fn report_registration(&self, state: &str, reason: &str, message: &str) -> Result<(), CallError> {
         let report = Registration {
             state: state.to_owned(),
             reason: reason.to_owned(),
             message: message.to_owned(),
             at: Timestamp::now().to_string(),
         };
-        self.merge(&json!({ "metadata": { "annotations": { ANNOTATION_STATE: json!(report).to_string() } } })).await
+        self.patch_secret(&json!({ "metadata": { "annotations": { ANNOTATION_STATE: json!(report).to_string() } } })).await
     }
 
     /// Reports that an agent is passive, apart from [`Self::report`]: replicas share the Secret, and the report there is that
     /// of the active one. `None` when it is active itself.
     pub async fn report_standby(&self, why: Option<&str>) -> Result<(), CallError> {
-        self.merge(&json!({ "metadata": { "annotations": { ANNOTATION_CONFLICT: why } } })).await
+        self.patch_secret(&json!({ "metadata": { "annotations": { ANNOTATION_CONFLICT: why } } })).await
     }
 
-    async fn merge(&self, change: &serde_json::Value) -> Result<(), CallError> {
+    async fn patch_secret(&self, change: &serde_json::Value) -> Result<(), CallError> {
         call_with_timeout(self.api.patch(&self.name, &PatchParams::default(), &Patch::Merge(change))).await?;
         Ok(())
     }
@@ -252,7 +252,7 @@ fn new_key() -> Result<BTreeMap<String, ByteString>, CallError> {
     Ok(BTreeMap::from([(KEY.to_owned(), ByteString(key.into_bytes()))]))
 }
 
-fn read(secret: &Secret) -> Option<Identity> {
+fn read_identity(secret: &Secret) -> Option<Identity> {
     let text = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
     let key = text(KEY)?;
     let pair = KeyPair::from_pem(&key).ok()?;
@@ -313,7 +313,7 @@ mod tests {
             let data = [(KEY, own.serialize_pem()), (CERTIFICATE, certificate.pem())];
             let data = data.map(|(name, text)| (name.to_owned(), ByteString(text.into_bytes())));
             let secret = Secret { data: Some(data.into()), ..Secret::default() };
-            assert_eq!(read(&secret).unwrap().certificate.is_some(), fits);
+            assert_eq!(read_identity(&secret).unwrap().certificate.is_some(), fits);
         }
     }
 
@@ -335,10 +335,10 @@ mod tests {
         let data = data.map(|(name, text)| (name.to_owned(), ByteString(text.into_bytes())));
         *saved.lock().unwrap() = json!(Secret { data: Some(data.into()), ..Secret::default() });
         store.replace_key(&pair.serialize_pem()).await.unwrap();
-        let first = store.load().await.unwrap();
+        let first = store.load_identity().await.unwrap();
         assert!(first.key != pair.serialize_pem() && first.certificate.is_none() && first.issuer.is_empty());
         store.replace_key(&pair.serialize_pem()).await.unwrap();
-        assert_eq!(store.load().await.unwrap().key, first.key);
+        assert_eq!(store.load_identity().await.unwrap().key, first.key);
     }
 
     #[test]
@@ -348,8 +348,8 @@ mod tests {
         params.distinguished_name = DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, "fleet:agent:west:0a1b2c3d");
         let certificate = Certificate::parse(&params.self_signed(&pair).unwrap().pem()).unwrap();
-        assert!(certificate.names("fleet:agent:west:0a1b2c3d"));
-        assert!(!certificate.names("fleet:agent:west:0a1b2c3d:0123456789abcdef"));
+        assert!(certificate.is_issued_to("fleet:agent:west:0a1b2c3d"));
+        assert!(!certificate.is_issued_to("fleet:agent:west:0a1b2c3d:0123456789abcdef"));
     }
 
     #[tokio::test]
@@ -364,9 +364,9 @@ mod tests {
         let certificate = CertificateParams::default().self_signed(&pair).unwrap();
         let certificate = Certificate::parse(&certificate.pem()).unwrap();
         let store = IdentityStore::new(local, "fleet", "fleet-agent-identity");
-        store.save(&pair.serialize_pem(), &certificate, "issuer").await.unwrap();
+        store.save_certificate(&pair.serialize_pem(), &certificate, "issuer").await.unwrap();
         let data = serde_json::from_value(saved.lock().unwrap().clone()).unwrap();
-        let identity = read(&Secret { data: Some(data), ..Secret::default() }).unwrap();
+        let identity = read_identity(&Secret { data: Some(data), ..Secret::default() }).unwrap();
         assert!(identity.certificate == Some(certificate) && identity.key == pair.serialize_pem());
     }
 
@@ -375,12 +375,12 @@ mod tests {
         let key = KeyPair::generate().unwrap().serialize_pem();
         let mut secret =
             Secret { data: Some([(KEY.to_owned(), ByteString(key.clone().into_bytes()))].into()), ..Secret::default() };
-        let identity = read(&secret).unwrap();
+        let identity = read_identity(&secret).unwrap();
         assert!(identity.certificate.is_none() && !identity.leave);
         assert!(!format!("{identity:?}").contains("PRIVATE"));
         secret.metadata.annotations = Some([(ANNOTATION_LEAVE.to_owned(), "true".to_owned())].into());
-        assert!(read(&secret).unwrap().leave);
+        assert!(read_identity(&secret).unwrap().leave);
         secret.data = Some([(KEY.to_owned(), ByteString(b"broken".to_vec()))].into());
-        assert!(read(&secret).is_none(), "a damaged key is replaced, not used");
+        assert!(read_identity(&secret).is_none(), "a damaged key is replaced, not used");
     }
 }

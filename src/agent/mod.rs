@@ -60,20 +60,20 @@ const TOKEN_EXPIRED: &str = "InitTokenExpired";
 ///
 /// # Errors
 /// A failed start.
-pub fn run(cli: Cli) -> anyhow::Result<bool> {
+pub fn run_agent_daemon(cli: Cli) -> anyhow::Result<bool> {
     if let Some(Command::Probe(args)) = &cli.command {
         log::start_logging(LogFormat::Text);
-        return probe::run(args);
+        return probe::run_probe_command(args);
     }
     let args = cli.args.context("the name of the workload cluster is missing (FLEET_CLUSTER_NAME)")?;
     log::start_logging(args.log_format);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let result = runtime.block_on(serve(args));
+    let result = runtime.block_on(serve_agent(args));
     runtime.shutdown_timeout(Duration::from_millis(500));
     result.map(|()| true)
 }
 
-async fn serve(args: Args) -> anyhow::Result<()> {
+async fn serve_agent(args: Args) -> anyhow::Result<()> {
     let stop = Stop::default();
     stop.on_signals().context("cannot listen for signals")?;
     let metrics = Metrics::default();
@@ -87,7 +87,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
 
     let local = local_client(&args).await?;
     let observed = Observed::default();
-    tokio::spawn(inventory::watch::watch(local.clone(), observed.clone()));
+    tokio::spawn(inventory::watch::watch_inventory(local.clone(), observed.clone()));
     let store = IdentityStore::new(local.clone(), &args.namespace, &args.identity_secret);
     let holder = args.identity.clone().unwrap_or_else(|| format!("{:016x}", rand::rng().random::<u64>()));
     let validity = Validity::new(args.certificate_seconds);
@@ -140,13 +140,13 @@ impl Blocked {
         Self::new("ControlPlaneUnreachable", &format!("{}: {error}", classify_hop(error).as_str()))
     }
 
-    fn local(error: &CallError) -> Self {
+    fn from_local_error(error: &CallError) -> Self {
         Self::new("WorkloadClusterUnreachable", &format!("{}: {error}", classify_hop(error).as_str()))
     }
 
     /// Returns the state to report after the `last` one. A request that was pending still is: the control plane may have
     /// created a Cluster for it, which an uninstall has to know.
-    fn state(&self, last: Option<&Registration>) -> &'static str {
+    fn registration_state(&self, last: Option<&Registration>) -> &'static str {
         let requested = last.is_some_and(|last| last.is_in_state(phase::REGISTERING));
         match self {
             Self { retry_soon: false, .. } => phase::REFUSED,
@@ -162,14 +162,14 @@ impl Agent {
     async fn run(&self) {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
         while !self.stop.is_stopped() {
-            let blocked = match Box::pin(self.session()).await {
+            let blocked = match Box::pin(self.run_session()).await {
                 Ok(SessionEnd::Restart) => {
                     backoff.reset();
                     continue;
                 }
                 Ok(SessionEnd::Stopped) => return,
                 Ok(SessionEnd::Left) => {
-                    self.state.blocked("Left", "this cluster was deregistered");
+                    self.state.set_blocked("Left", "this cluster was deregistered");
                     tokio::select! {
                         () = self.store.leave_withdrawn() => {}
                         () = self.stop.wait_for_stop() => return,
@@ -181,12 +181,12 @@ impl Agent {
                 }
                 Err(blocked) => blocked,
             };
-            if self.state.blocked(&blocked.reason, &blocked.message) {
+            if self.state.set_blocked(&blocked.reason, &blocked.message) {
                 tracing::warn!(reason = blocked.reason, detail = blocked.message, "not connected");
                 // For an install that waits; without the Secret it is in the log and in /readyz.
                 let last = self.store.last_report().await.unwrap_or_default();
-                let state = blocked.state(last.as_ref());
-                let _ = self.store.report(state, &blocked.reason, &blocked.message).await;
+                let state = blocked.registration_state(last.as_ref());
+                let _ = self.store.report_registration(state, &blocked.reason, &blocked.message).await;
             }
             let wait = if blocked.retry_soon { backoff.next_wait() } else { Duration::from_secs(30) };
             tokio::select! {
@@ -197,9 +197,9 @@ impl Agent {
     }
 
     /// Runs one session, from the current files and Secret until one of them changes.
-    async fn session(&self) -> Result<SessionEnd, Blocked> {
+    async fn run_session(&self) -> Result<SessionEnd, Blocked> {
         let id = self.cluster_id().await?;
-        let identity = self.store.load().await.map_err(|e| Blocked::local(&e))?;
+        let identity = self.store.load_identity().await.map_err(|e| Blocked::from_local_error(&e))?;
         let init =
             Init::read_mounted_file(&self.args.control_plane_kubeconfig).map_err(|e| Blocked::new("InitSecretMissing", &e))?;
         let now = Timestamp::now().as_second();
@@ -212,7 +212,7 @@ impl Agent {
                 certificate.clone()
             }
             // The key is proof enough, and a request may be pending.
-            _ if identity.leave => return self.withdraw(&init, &identity, &id).await,
+            _ if identity.leave => return self.withdraw_registration(&init, &identity, &id).await,
             old => {
                 if old.as_ref().is_some_and(|c| !c.is_valid(now)) {
                     tracing::warn!(reason = "CertificateExpired", "requesting a new certificate with the init token");
@@ -241,22 +241,22 @@ impl Agent {
     /// Returns true where a certificate is of the user that this agent would request. One of another cluster name, or of an
     /// agent that is older than user names with keys, has no rights.
     fn is_own(&self, certificate: &Certificate, identity: &Identity, id: &str) -> bool {
-        register::user_of(&self.args, id, &identity.key).is_ok_and(|user| certificate.names(&user))
+        register::user_of(&self.args, id, &identity.key).is_ok_and(|user| certificate.is_issued_to(&user))
     }
 
     /// Returns the UID of the namespace `kube-system`: as old as the cluster, and different in every one.
     async fn cluster_id(&self) -> Result<String, Blocked> {
         let api: Api<Namespace> = Api::all(self.local.clone());
-        let found = call_with_timeout(api.get("kube-system")).await.map_err(|e| Blocked::local(&e))?;
+        let found = call_with_timeout(api.get("kube-system")).await.map_err(|e| Blocked::from_local_error(&e))?;
         found.uid().ok_or_else(|| Blocked::new("ClusterIdUnknown", "the namespace kube-system has no UID"))
     }
 
     /// Deregisters without a certificate that the control plane accepts.
-    async fn withdraw(&self, init: &Init, identity: &Identity, id: &str) -> Result<SessionEnd, Blocked> {
+    async fn withdraw_registration(&self, init: &Init, identity: &Identity, id: &str) -> Result<SessionEnd, Blocked> {
         let failed = |why: String| Blocked::new(LEAVE_FAILED, &why);
         let control_plane = daemon_client::token_client(init).map_err(|e| failed(e.to_string()))?;
         let withdrawn = tokio::select! {
-            withdrawn = register::withdraw(&control_plane, &self.args, &self.validity, id, &identity.key) => withdrawn,
+            withdrawn = register::request_withdrawal(&control_plane, &self.args, &self.validity, id, &identity.key) => withdrawn,
             // That request cannot be withdrawn. Where it is executed all the same, we register once more.
             () = self.store.leave_withdrawn() => return Ok(SessionEnd::Restart),
         };
@@ -270,13 +270,13 @@ impl Agent {
             Err(RegisterError::Call(error)) => return Err(failed(format!("{}: {error}", classify_hop(&error).as_str()))),
             Err(error) => return Err(failed(error.to_string())),
         }
-        let _ = self.store.report(phase::LEFT, "Withdrawn", "the control plane has nothing of this cluster").await;
+        let _ = self.store.report_registration(phase::LEFT, "Withdrawn", "the control plane has nothing of this cluster").await;
         Ok(SessionEnd::Left)
     }
 
     /// Registers with the init token. Where that is expired, a certificate that was refused before may be accepted again.
     async fn obtain_certificate(&self, init: &Init, identity: &Identity, id: &str) -> Result<Certificate, Blocked> {
-        match self.register(init, identity, id).await {
+        match self.register_with_token(init, identity, id).await {
             Err(blocked) if blocked.reason == TOKEN_EXPIRED => {
                 self.reuse_certificate(init, identity).await.ok_or(blocked)
             }
@@ -290,17 +290,17 @@ impl Agent {
         let control_plane = daemon_client::identity_client(init, &certificate.pem, &identity.key).ok()?;
         let leases: Api<Lease> = Api::namespaced(control_plane, &cluster_namespace(self.args.cluster_name.as_str()));
         call_with_timeout(leases.get_metadata_opt(AGENT_LEASE)).await.ok()?;
-        self.store.save(&identity.key, &certificate, &init.control_plane_digest()).await.ok()?;
+        self.store.save_certificate(&identity.key, &certificate, &init.control_plane_digest()).await.ok()?;
         tracing::info!("the init token is expired, and the control plane accepts the certificate again");
         Some(certificate)
     }
 
-    async fn register(&self, init: &Init, identity: &Identity, id: &str) -> Result<Certificate, Blocked> {
+    async fn register_with_token(&self, init: &Init, identity: &Identity, id: &str) -> Result<Certificate, Blocked> {
         let control_plane = daemon_client::token_client(init).map_err(|e| Blocked::new("InitSecretInvalid", &e))?;
         let waiting = async |reason: &'static str, message: String| {
-            if self.state.blocked(reason, &message) {
+            if self.state.set_blocked(reason, &message) {
                 tracing::info!(reason, detail = message, "registering");
-                let _ = self.store.report(phase::REGISTERING, reason, &message).await;
+                let _ = self.store.report_registration(phase::REGISTERING, reason, &message).await;
             }
         };
         let (args, validity, key) = (&self.args, &self.validity, &identity.key);
@@ -308,9 +308,9 @@ impl Agent {
         let rejoins = identity.certificate.is_some();
         let requested = async {
             if rejoins {
-                register::rejoin(&control_plane, args, validity, id, key, waiting).await
+                register::request_rejoin(&control_plane, args, validity, id, key, waiting).await
             } else {
-                register::certificate(&control_plane, args, validity, id, key, waiting).await
+                register::request_certificate(&control_plane, args, validity, id, key, waiting).await
             }
         };
         let changed = async {
@@ -319,7 +319,7 @@ impl Agent {
                 if Init::read_mounted_file(&self.args.control_plane_kubeconfig).is_ok_and(|now| now.content_digest() != init.content_digest()) {
                     return Blocked::new("InitSecretChanged", "starting again with the new init Secret");
                 }
-                if self.store.load().await.is_ok_and(|identity| identity.leave) {
+                if self.store.load_identity().await.is_ok_and(|identity| identity.leave) {
                     return Blocked::new("Leaving", "an uninstall asked for it; taking the registration back");
                 }
             }
@@ -332,7 +332,7 @@ impl Agent {
             && rejoins
             && reason == NEW_KEY_NEEDED
         {
-            self.store.replace_key(key).await.map_err(|e| Blocked::local(&e))?;
+            self.store.replace_key(key).await.map_err(|e| Blocked::from_local_error(&e))?;
             return Err(Blocked::new(NEW_KEY_NEEDED, message));
         }
         let certificate = answer.map_err(|error| match error {
@@ -350,7 +350,7 @@ impl Agent {
             RegisterError::Call(e) => Blocked::control_plane(&e),
             other => Blocked::new("RegistrationFailed", &other),
         })?;
-        self.store.save(&identity.key, &certificate, &init.control_plane_digest()).await.map_err(|e| Blocked::local(&e))?;
+        self.store.save_certificate(&identity.key, &certificate, &init.control_plane_digest()).await.map_err(|e| Blocked::from_local_error(&e))?;
         tracing::info!(until = certificate.until, "registered");
         Ok(certificate)
     }
@@ -457,11 +457,11 @@ mod tests {
         };
         let requested = report(phase::REGISTERING);
         let unreachable = Blocked::new("ControlPlaneUnreachable", "tcp: refused");
-        assert_eq!(unreachable.state(Some(&requested)), phase::REGISTERING);
-        assert_eq!(unreachable.state(Some(&report(phase::CONNECTED))), phase::BLOCKED);
-        assert_eq!(unreachable.state(None), phase::BLOCKED);
-        assert_eq!(Blocked::new(LEAVE_FAILED, "tcp: refused").state(Some(&requested)), phase::BLOCKED);
+        assert_eq!(unreachable.registration_state(Some(&requested)), phase::REGISTERING);
+        assert_eq!(unreachable.registration_state(Some(&report(phase::CONNECTED))), phase::BLOCKED);
+        assert_eq!(unreachable.registration_state(None), phase::BLOCKED);
+        assert_eq!(Blocked::new(LEAVE_FAILED, "tcp: refused").registration_state(Some(&requested)), phase::BLOCKED);
         let denied = Blocked { retry_soon: false, ..Blocked::new("ClusterNameInUse", "another has it") };
-        assert_eq!(denied.state(Some(&requested)), phase::REFUSED);
+        assert_eq!(denied.registration_state(Some(&requested)), phase::REFUSED);
     }
 }

@@ -37,9 +37,9 @@ pub struct ProbeArgs {
 ///
 /// # Errors
 /// A result that cannot be written.
-pub fn run(args: &ProbeArgs) -> anyhow::Result<bool> {
+pub fn run_probe_command(args: &ProbeArgs) -> anyhow::Result<bool> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let outcome = runtime.block_on(probe(args));
+    let outcome = runtime.block_on(probe_connection(args));
     runtime.shutdown_background();
     let line = serde_json::to_string(&outcome)?;
     tracing::info!(outcome = line, "probe");
@@ -49,16 +49,16 @@ pub fn run(args: &ProbeArgs) -> anyhow::Result<bool> {
     Ok(outcome.passed)
 }
 
-fn failed(hop: &str, message: impl Into<String>) -> Outcome {
+fn failed_outcome(hop: &str, message: impl Into<String>) -> Outcome {
     Outcome { passed: false, hop: hop.to_owned(), message: message.into(), clock_skew: None }
 }
 
-async fn probe(args: &ProbeArgs) -> Outcome {
+async fn probe_connection(args: &ProbeArgs) -> Outcome {
     let init = match Init::read_mounted_file(&args.control_plane_kubeconfig) {
         Ok(init) => init,
-        Err(error) => return failed("Secret", error.to_string()),
+        Err(error) => return failed_outcome("Secret", error.to_string()),
     };
-    match way(&init).await {
+    match probe_hops(&init).await {
         Ok(outcome) | Err(outcome) => outcome,
     }
 }
@@ -70,21 +70,21 @@ fn host_and_port(server: &str) -> Option<(String, u16)> {
     Some((host, url.port_u16().unwrap_or(443)))
 }
 
-async fn way(init: &Init) -> Result<Outcome, Outcome> {
+async fn probe_hops(init: &Init) -> Result<Outcome, Outcome> {
     let server = &init.server;
     let (host, port) =
-        host_and_port(server).ok_or_else(|| failed("Secret", format!("`{server}` is no address of a server")))?;
+        host_and_port(server).ok_or_else(|| failed_outcome("Secret", format!("`{server}` is no address of a server")))?;
     // A proxy looks the name up itself, and is the only one that is dialled.
     if init.proxy_url().is_none() {
-        let found = addresses(&host, port).await;
-        let found = found.map_err(|why| failed("DNS", format!("{host} has no address: {why}")))?;
-        connect(&found).await.map_err(|why| failed("TCP", format!("{host}:{port} does not answer: {why}")))?;
+        let found = resolve_addresses(&host, port).await;
+        let found = found.map_err(|why| failed_outcome("DNS", format!("{host} has no address: {why}")))?;
+        connect_to_any(&found).await.map_err(|why| failed_outcome("TCP", format!("{host}:{port} does not answer: {why}")))?;
     }
-    let skew = authenticate(init).await?;
+    let skew = check_authentication(init).await?;
     Ok(Outcome { passed: true, hop: String::new(), message: server.clone(), clock_skew: skew })
 }
 
-async fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
+async fn resolve_addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
     match tokio::time::timeout(HOP, tokio::net::lookup_host((host, port))).await {
         Ok(Ok(found)) => {
             let found: Vec<SocketAddr> = found.collect();
@@ -96,7 +96,7 @@ async fn addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, String> {
 }
 
 /// Connects to any of the addresses: one is enough, as it is for the agent.
-async fn connect(addresses: &[SocketAddr]) -> Result<(), String> {
+async fn connect_to_any(addresses: &[SocketAddr]) -> Result<(), String> {
     let mut why = String::new();
     for address in addresses {
         match tokio::time::timeout(HOP, TcpStream::connect(address)).await {
@@ -109,48 +109,48 @@ async fn connect(addresses: &[SocketAddr]) -> Result<(), String> {
 }
 
 /// Checks TLS, the clock and the token, by one request that the token allows: a read of a CSR that does not exist.
-async fn authenticate(init: &Init) -> Result<Option<i64>, Outcome> {
-    let client = token_client(init).map_err(|error| failed("Secret", error.to_string()))?;
+async fn check_authentication(init: &Init) -> Result<Option<i64>, Outcome> {
+    let client = token_client(init).map_err(|error| failed_outcome("Secret", error.to_string()))?;
     let request = http::Request::get("/apis/certificates.k8s.io/v1/certificatesigningrequests/fleet-probe");
-    let request = request.body(kube::client::Body::empty()).map_err(|error| failed("Secret", error.to_string()))?;
+    let request = request.body(kube::client::Body::empty()).map_err(|error| failed_outcome("Secret", error.to_string()))?;
     let answer = match call_with_timeout(client.send(request)).await {
         Ok(answer) => answer,
-        Err(error) => return Err(refused(&error, &init.server)),
+        Err(error) => return Err(call_error_outcome(&error, &init.server)),
     };
-    let skew = answer.headers().get(http::header::DATE).and_then(|date| skew(date.to_str().ok()?, Timestamp::now()));
+    let skew = answer.headers().get(http::header::DATE).and_then(|date| clock_skew_seconds(date.to_str().ok()?, Timestamp::now()));
     if let Some(seconds) = skew.filter(|seconds| seconds.abs() > SKEW) {
         let way = if seconds > 0 { "ahead of" } else { "behind" };
         let message = format!("the clock of this cluster's node is {} s {way} the control plane's", seconds.abs());
-        return Err(Outcome { clock_skew: skew, ..failed("Clock", message) });
+        return Err(Outcome { clock_skew: skew, ..failed_outcome("Clock", message) });
     }
     match answer.status().as_u16() {
         200 | 404 => Ok(skew),
-        401 => Err(failed("Authentication", "the control plane does not accept the token of the init Secret")),
-        403 => Err(failed("Authorization", "the token of the init Secret may not ask for a certificate")),
-        status => Err(failed("Server", format!("the control plane answers with status {status}"))),
+        401 => Err(failed_outcome("Authentication", "the control plane does not accept the token of the init Secret")),
+        403 => Err(failed_outcome("Authorization", "the token of the init Secret may not ask for a certificate")),
+        status => Err(failed_outcome("Server", format!("the control plane answers with status {status}"))),
     }
 }
 
-fn refused(error: &CallError, server: &str) -> Outcome {
+fn call_error_outcome(error: &CallError, server: &str) -> Outcome {
     let text = error.to_string();
     let lower = text.to_lowercase();
     match classify_hop(error) {
         Hop::Tls if lower.contains("notvalidforname") || lower.contains("not valid for name") => {
-            failed("TLS", format!("the control plane's certificate does not name the address in {server}: {text}"))
+            failed_outcome("TLS", format!("the control plane's certificate does not name the address in {server}: {text}"))
         }
         Hop::Tls if lower.contains("expired") || lower.contains("notvalidyet") || lower.contains("not valid yet") => {
-            failed(
+            failed_outcome(
                 "Clock",
                 format!("the control plane's certificate is out of its time, or this cluster's clock is wrong: {text}"),
             )
         }
-        Hop::Tls => failed("TLS", text),
-        hop => failed(hop.as_str(), text),
+        Hop::Tls => failed_outcome("TLS", text),
+        hop => failed_outcome(hop.as_str(), text),
     }
 }
 
 /// Returns the seconds by which our clock is ahead of a `Date` header.
-fn skew(date: &str, now: Timestamp) -> Option<i64> {
+fn clock_skew_seconds(date: &str, now: Timestamp) -> Option<i64> {
     let theirs = jiff::fmt::rfc2822::parse(date).ok()?.timestamp();
     Some(now.as_second() - theirs.as_second())
 }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     async fn fails_at(server: &str) -> String {
-        let outcome = way(&init(server)).await.unwrap_err();
+        let outcome = probe_hops(&init(server)).await.unwrap_err();
         assert!(!outcome.passed && !outcome.message.contains("0123456789abcdef"), "{outcome:?}");
         outcome.hop
     }
@@ -195,8 +195,8 @@ mod tests {
     #[test]
     fn clock_skew_is_read_from_the_date() {
         let now = Timestamp::from_second(1_800_000_000).unwrap();
-        assert_eq!(skew("Fri, 15 Jan 2027 08:00:00 GMT", now), Some(0));
-        assert_eq!(skew("Fri, 15 Jan 2027 08:10:00 GMT", now), Some(-600));
-        assert_eq!(skew("soon", now), None);
+        assert_eq!(clock_skew_seconds("Fri, 15 Jan 2027 08:00:00 GMT", now), Some(0));
+        assert_eq!(clock_skew_seconds("Fri, 15 Jan 2027 08:10:00 GMT", now), Some(-600));
+        assert_eq!(clock_skew_seconds("soon", now), None);
     }
 }

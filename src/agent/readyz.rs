@@ -38,7 +38,7 @@ impl Default for State {
 
 impl State {
     /// Sets the stage. Returns true where it changed.
-    pub fn set(&self, stage: Stage) -> bool {
+    pub fn set_stage(&self, stage: Stage) -> bool {
         let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let new = *current != stage;
         *current = stage;
@@ -46,8 +46,8 @@ impl State {
     }
 
     /// Sets the reason why the agent is blocked. Returns true where it changed.
-    pub fn blocked(&self, reason: &str, message: impl Into<String>) -> bool {
-        self.set(Stage::Blocked { reason: reason.to_owned(), message: message.into() })
+    pub fn set_blocked(&self, reason: &str, message: impl Into<String>) -> bool {
+        self.set_stage(Stage::Blocked { reason: reason.to_owned(), message: message.into() })
     }
 }
 
@@ -77,11 +77,11 @@ mod tests {
     fn connected_and_standby_are_ready() {
         let state = State::default();
         assert!(state.describe_readiness().is_err() && state.describe_failure().is_none());
-        assert!(state.set(Stage::Standby { holder: "pod-1".to_owned() }));
+        assert!(state.set_stage(Stage::Standby { holder: "pod-1".to_owned() }));
         assert_eq!(state.describe_readiness(), Ok("standing by: pod-1 holds this cluster's Lease".to_owned()));
-        assert!(state.set(Stage::Connected));
+        assert!(state.set_stage(Stage::Connected));
         assert_eq!(state.describe_readiness(), Ok("connected".to_owned()));
-        assert!(state.blocked("ControlPlaneUnreachable", "tcp: refused"));
+        assert!(state.set_blocked("ControlPlaneUnreachable", "tcp: refused"));
         assert_eq!(state.describe_readiness(), Err("ControlPlaneUnreachable: tcp: refused".to_owned()));
         assert_eq!(state.describe_failure().as_deref(), Some("ControlPlaneUnreachable"));
     }

@@ -39,7 +39,7 @@ impl Validity {
 
     /// Reduces the validity to what a denial allows, and returns it. None where the denial was about something else, or
     /// another request would be of no use.
-    fn reduce(&self, denial: &RegisterError) -> Option<i32> {
+    fn reduce_to_allowed(&self, denial: &RegisterError) -> Option<i32> {
         let RegisterError::Denied { reason, max_validity, .. } = denial else { return None };
         let allowed = max_validity.filter(|_| reason == validity::NOT_ALLOWED)?;
         let shorter = (validity::MIN_SECONDS..self.seconds()).contains(&allowed);
@@ -116,7 +116,7 @@ fn request_object(
 /// Deregisters a cluster without a certificate, and waits until the control plane has removed it.
 ///
 /// It is requested by a CSR of the same key, which the control plane denies once nothing of this cluster is left there.
-pub async fn withdraw(
+pub async fn request_withdrawal(
     control_plane: &Client,
     args: &Args,
     validity: &Validity,
@@ -128,7 +128,7 @@ pub async fn withdraw(
         request.annotations_mut().insert(ANNOTATION_LEAVE.to_owned(), "true".to_owned());
         Ok(request)
     };
-    match ask(control_plane, validity, request, async |_, _| {}).await {
+    match request_with_validity(control_plane, validity, request, async |_, _| {}).await {
         Err(RegisterError::Denied { reason, .. }) if [gone::CLUSTER_LEFT, gone::NOT_REGISTERED].contains(&&*reason) => {
             Ok(())
         }
@@ -140,7 +140,7 @@ pub async fn withdraw(
 /// Requests a certificate and waits for it, however long an operator takes to accept the cluster.
 ///
 /// `waiting` is called when the request was created, and when it is approved.
-pub async fn certificate(
+pub async fn request_certificate(
     control_plane: &Client,
     args: &Args,
     validity: &Validity,
@@ -151,14 +151,14 @@ pub async fn certificate(
     // Whoever accepts this cluster compares it with what the control plane shows.
     let fingerprint = key_fingerprint(&KeyPair::from_pem(key)?.subject_public_key_info());
     tracing::info!(cluster_id, key = fingerprint, "asking for a certificate");
-    ask(control_plane, validity, |seconds| request_object(args, seconds, cluster_id, key), waiting).await
+    request_with_validity(control_plane, validity, |seconds| request_object(args, seconds, cluster_id, key), waiting).await
 }
 
 /// Requests as [`certificate`] does, by init token, with a key for which a certificate was issued before.
 ///
 /// # Errors
 /// A denial with the reason [`crate::api::protocol::NEW_KEY_NEEDED`], where the key is not on record any more.
-pub async fn rejoin(
+pub async fn request_rejoin(
     control_plane: &Client,
     args: &Args,
     validity: &Validity,
@@ -171,29 +171,29 @@ pub async fn rejoin(
         request.annotations_mut().insert(ANNOTATION_REJOIN.to_owned(), "true".to_owned());
         Ok(request)
     };
-    ask(control_plane, validity, request, waiting).await
+    request_with_validity(control_plane, validity, request, waiting).await
 }
 
 /// Requests the validity that is known to be allowed. Where it is not any more, the denial says what is, and the request is
 /// repeated with that.
-async fn ask(
+async fn request_with_validity(
     control_plane: &Client,
     validity: &Validity,
     request: impl Fn(i32) -> Result<CertificateSigningRequest, RegisterError>,
     mut waiting: impl AsyncFnMut(&'static str, String),
 ) -> Result<Certificate, RegisterError> {
-    let answered = answer(control_plane, &request(validity.seconds())?, &mut waiting).await;
-    match answered.as_ref().err().and_then(|refusal| validity.reduce(refusal)) {
+    let answered = post_and_wait(control_plane, &request(validity.seconds())?, &mut waiting).await;
+    match answered.as_ref().err().and_then(|refusal| validity.reduce_to_allowed(refusal)) {
         None => answered,
         Some(seconds) => {
             tracing::info!(seconds, "the control plane allows certificates of a shorter validity only");
-            answer(control_plane, &request(seconds)?, waiting).await
+            post_and_wait(control_plane, &request(seconds)?, waiting).await
         }
     }
 }
 
 /// Posts a request and waits for its answer.
-async fn answer(
+async fn post_and_wait(
     control_plane: &Client,
     request: &CertificateSigningRequest,
     mut waiting: impl AsyncFnMut(&'static str, String),
@@ -300,7 +300,7 @@ mod tests {
             for expected in [vec![WANTED, ALLOWED], vec![WANTED, ALLOWED, ALLOWED]] {
                 let quiet = async |_: &'static str, _: String| {};
                 let found =
-                    certificate(&control_plane, &args(), &validity, ID, &pair.serialize_pem(), quiet).await.unwrap();
+                    request_certificate(&control_plane, &args(), &validity, ID, &pair.serialize_pem(), quiet).await.unwrap();
                 assert_eq!(found.pem, pem);
                 let expected: Vec<i64> = expected.into_iter().map(i64::from).collect();
                 assert_eq!(*asked.lock().unwrap(), expected);
@@ -312,7 +312,7 @@ mod tests {
     async fn a_deregistration_reduces_validity_too() {
         let key = KeyPair::generate().unwrap().serialize_pem();
         let (control_plane, asked) = control_plane_of(Says::ByAnnotation, denied(gone::CLUSTER_LEFT, "taken back"));
-        withdraw(&control_plane, &args(), &Validity::new(WANTED), ID, &key).await.unwrap();
+        request_withdrawal(&control_plane, &args(), &Validity::new(WANTED), ID, &key).await.unwrap();
         assert_eq!(*asked.lock().unwrap(), [i64::from(WANTED), i64::from(ALLOWED)]);
     }
 
@@ -326,7 +326,7 @@ mod tests {
             (validity::NOT_ALLOWED, Some(WANTED)),
         ] {
             let denial = RegisterError::Denied { reason: reason.to_owned(), message: String::new(), max_validity };
-            assert_eq!(validity.reduce(&denial), None, "{denial} {max_validity:?}");
+            assert_eq!(validity.reduce_to_allowed(&denial), None, "{denial} {max_validity:?}");
         }
         assert_eq!(validity.seconds(), WANTED);
     }

@@ -95,11 +95,11 @@ impl Session {
             metrics: self.metrics.clone(),
         };
         let mut tasks = JoinSet::new();
-        tasks.spawn(reporter.clone().inventory(self.observed.clone()));
-        tasks.spawn(reporter.clone().health());
+        tasks.spawn(reporter.clone().publish_inventory(self.observed.clone()));
+        tasks.spawn(reporter.clone().monitor_health());
         tasks.spawn(reporter.clone().withdraw_deregistration());
         let (drain, drain_wanted) = watch::channel(None);
-        tasks.spawn(reporter.clone().drain(drain_wanted));
+        tasks.spawn(reporter.clone().follow_drain_request(drain_wanted));
         let work = Work {
             control_plane: control_plane.clone(),
             local: self.local.clone(),
@@ -119,7 +119,7 @@ impl Session {
             tokio::pin!(renewing);
             tokio::select! {
                 () = &mut renewing => SessionEnd::Restart,
-                () = self.follow(&mut lease) => SessionEnd::Restart,
+                () = self.follow_lease_status(&mut lease) => SessionEnd::Restart,
                 () = self.init_changed() => SessionEnd::Restart,
                 () = self.keep_renewed(&control_plane) => SessionEnd::Restart,
                 () = self.stop.wait_for_stop() => SessionEnd::Stopped,
@@ -129,7 +129,7 @@ impl Session {
         tasks.shutdown().await;
         if end == SessionEnd::Left {
             tracing::info!("deregistering");
-            match reporter.deregister(self.store.leave_withdrawn()).await {
+            match reporter.deregister_from_control_plane(self.store.leave_withdrawn()).await {
                 Ok(Deregistration::Done) => {}
                 // The next session withdraws it in the control plane first of all.
                 Ok(Deregistration::Withdrawn) => return Ok(SessionEnd::Restart),
@@ -144,20 +144,20 @@ impl Session {
                 Err(error) => {
                     // Reported here, as an uninstall waits for an answer.
                     let message = format!("{}: {error}", classify_hop(&error).as_str());
-                    let _ = self.store.report(phase::BLOCKED, LEAVE_FAILED, &message).await;
+                    let _ = self.store.report_registration(phase::BLOCKED, LEAVE_FAILED, &message).await;
                     return Err(error);
                 }
             }
-            let _ = self.store.report(phase::LEFT, "Uninstalled", "the control plane has forgotten this cluster").await;
+            let _ = self.store.report_registration(phase::LEFT, "Uninstalled", "the control plane has forgotten this cluster").await;
             tracing::info!("deregistered");
         } else {
-            let _ = tokio::time::timeout(Duration::from_secs(2), renewer.release()).await;
+            let _ = tokio::time::timeout(Duration::from_secs(2), renewer.release_own_lease()).await;
         }
         Ok(end)
     }
 
     /// Sets the stage by the status of the Lease. Returns when our certificate has been refused for too long.
-    async fn follow(&self, lease: &mut watch::Receiver<LeaseStatus>) {
+    async fn follow_lease_status(&self, lease: &mut watch::Receiver<LeaseStatus>) {
         let mut refused_since: Option<Instant> = None;
         let mut reported: Option<Instant> = None;
         loop {
@@ -166,22 +166,22 @@ impl Session {
                 LeaseStatus::Starting => {}
                 LeaseStatus::Held => {
                     refused_since = None;
-                    if self.state.set(Stage::Connected) {
-                        let _ = self.store.report(phase::CONNECTED, "HeartbeatTaken", "").await;
+                    if self.state.set_stage(Stage::Connected) {
+                        let _ = self.store.report_registration(phase::CONNECTED, "HeartbeatTaken", "").await;
                         // Passive agents report again.
                         let _ = self.store.report_standby(None).await;
                     }
                 }
                 LeaseStatus::Passive { holder } => {
                     let message = format!("agent {} stands by: {holder} holds this cluster's Lease", self.holder);
-                    let new = self.state.set(Stage::Standby { holder });
+                    let new = self.state.set_stage(Stage::Standby { holder });
                     if new || reported.is_none_or(|at| at.elapsed() > STANDBY_REPORT_INTERVAL) {
                         reported = Some(Instant::now());
                         let _ = self.store.report_standby(Some(&message)).await;
                     }
                 }
                 LeaseStatus::Failing { hop, error, refused } => {
-                    self.state.blocked("ControlPlaneUnreachable", format!("{hop}: {error}"));
+                    self.state.set_blocked("ControlPlaneUnreachable", format!("{hop}: {error}"));
                     let since = refused.then(|| *refused_since.get_or_insert_with(Instant::now));
                     if since.is_none() {
                         refused_since = None;
@@ -216,7 +216,7 @@ impl Session {
     /// Returns when an uninstall requests deregistration; tells until then whether it wants a drain.
     async fn leave_requested(&self, drain: &watch::Sender<Option<bool>>) {
         loop {
-            if let Ok(identity) = self.store.load().await {
+            if let Ok(identity) = self.store.load_identity().await {
                 if identity.leave {
                     return;
                 }
@@ -236,7 +236,7 @@ impl Session {
                 tokio::time::sleep(Duration::from_secs(left.min(60))).await;
                 continue;
             }
-            match self.renew(control_plane).await {
+            match self.renew_certificate(control_plane).await {
                 Ok(()) => return,
                 Err(error) => {
                     tracing::warn!(%error, "renewal of the certificate failed");
@@ -246,11 +246,11 @@ impl Session {
         }
     }
 
-    async fn renew(&self, control_plane: &Client) -> Result<(), RegisterError> {
+    async fn renew_certificate(&self, control_plane: &Client) -> Result<(), RegisterError> {
         let quiet = async |_: &'static str, _: String| {};
         let (args, validity, key) = (&self.args, &self.validity, &self.identity.key);
-        let certificate = register::certificate(control_plane, args, validity, &self.cluster_id, key, quiet).await?;
-        self.store.save(&self.identity.key, &certificate, &self.init.control_plane_digest()).await?;
+        let certificate = register::request_certificate(control_plane, args, validity, &self.cluster_id, key, quiet).await?;
+        self.store.save_certificate(&self.identity.key, &certificate, &self.init.control_plane_digest()).await?;
         tracing::info!(until = certificate.until, "certificate renewed");
         Ok(())
     }
@@ -273,10 +273,10 @@ async fn report_readiness(reporter: Reporter, mut lease: watch::Receiver<LeaseSt
         tokio::time::sleep(wait).await;
         let mut reported = store.last_report().await.is_ok_and(|last| last.is_some_and(|last| last.is_in_state(phase::READY)));
         if !reported
-            && let Ok(Some(reason)) = reporter.ready().await
+            && let Ok(Some(reason)) = reporter.read_ready_reason().await
             && *lease.borrow() == LeaseStatus::Held
         {
-            reported = store.report(phase::READY, &reason, "").await.is_ok();
+            reported = store.report_registration(phase::READY, &reason, "").await.is_ok();
         }
         wait = if reported { POLL } else { backoff.next_wait() };
         if reported {
@@ -350,7 +350,7 @@ mod tests {
         let reporting = tokio::spawn(report_readiness(reporter, lease, store.clone()));
         sender.send_replace(LeaseStatus::Held);
         until(&report, phase::READY).await;
-        store.report(phase::CONNECTED, "HeartbeatTaken", "").await.unwrap();
+        store.report_registration(phase::CONNECTED, "HeartbeatTaken", "").await.unwrap();
         until(&report, phase::READY).await;
         reporting.abort();
     }

@@ -16,7 +16,7 @@ use super::heartbeat::LeaseStatus;
 use super::inventory::cluster_reports::NodeReports;
 use super::inventory::facts::Overrides;
 use super::inventory::node_labels;
-use super::inventory::nodes::{printed, totals};
+use super::inventory::nodes::{format_amounts, format_totals};
 use super::inventory::publish::{Publisher, Snapshot};
 use super::inventory::server::ServerFacts;
 use super::inventory::shards::NODES;
@@ -88,11 +88,11 @@ pub enum Deregistration {
 }
 
 impl Reporter {
-    fn api(&self) -> Api<Cluster> {
+    fn clusters_api(&self) -> Api<Cluster> {
         Api::all(self.control_plane.clone())
     }
 
-    fn object(&self, status: &Value) -> Value {
+    fn status_object(&self, status: &Value) -> Value {
         json!({
             "apiVersion": format!("{CLUSTER_GROUP}/{API_VERSION}"),
             "kind": "Cluster",
@@ -101,15 +101,15 @@ impl Reporter {
         })
     }
 
-    async fn patch(&self, manager: &str, status: &Value) -> Result<Cluster, CallError> {
+    async fn apply_cluster_status(&self, manager: &str, status: &Value) -> Result<Cluster, CallError> {
         let params = PatchParams::apply(manager).force();
         let mut status = status.clone();
         escape_status(&mut status);
-        call_with_timeout(self.api().patch_status(&self.name, &params, &Patch::Apply(self.object(&status)))).await
+        call_with_timeout(self.clusters_api().patch_status(&self.name, &params, &Patch::Apply(self.status_object(&status)))).await
     }
 
     /// Publishes the inventory by its rules until dropped. A passive agent does not.
-    pub async fn inventory(self, observed: Observed) {
+    pub async fn publish_inventory(self, observed: Observed) {
         let started = Instant::now();
         let logged = OnChange::default();
         let mut publisher = Publisher::default();
@@ -122,14 +122,14 @@ impl Reporter {
             if let LeaseStatus::Passive { .. } = lease {
                 // The active agent reports in our place.
                 publisher = Publisher::default();
-                reports.forget();
+                reports.forget_reports();
             }
             if lease != LeaseStatus::Held {
                 continue;
             }
             let revision = observed.revision();
             if taken.as_ref().is_none_or(|(at, _)| *at != revision) {
-                taken = observed.snapshot(&self.overrides, &self.name).map(|snapshot| (revision, snapshot));
+                taken = observed.take_snapshot(&self.overrides, &self.name).map(|snapshot| (revision, snapshot));
             }
             let Some((_, snapshot)) = &mut taken else { continue };
             let is_due = |(at, facts): &(Instant, ServerFacts)| {
@@ -139,7 +139,7 @@ impl Reporter {
             };
             if facts.as_ref().is_none_or(is_due) {
                 let before = facts.take().map(|(_, before)| before);
-                facts = Some((Instant::now(), ServerFacts::read(&self.local, &self.extra_kinds, before).await));
+                facts = Some((Instant::now(), ServerFacts::read_server_facts(&self.local, &self.extra_kinds, before).await));
             }
             if let Some((_, server)) = &facts {
                 snapshot.server.clone_from(server);
@@ -148,18 +148,18 @@ impl Reporter {
                 continue;
             }
             let sent = Instant::now();
-            let written = self.publish(snapshot, &mut reports, started.elapsed()).await;
+            let written = self.publish_snapshot(snapshot, &mut reports, started.elapsed()).await;
             self.metrics.observe_duration("fleet_agent_report_seconds", "How long a report took.", sent.elapsed());
             let result = if written.is_ok() { "ok" } else { "failed" };
             self.metrics.increment_counter("fleet_agent_reports_total", "Reports of the inventory.", &[("result", result)]);
             let outcome = match written {
                 Ok(()) => {
-                    observed.published(snapshot.pods.clone());
-                    publisher.reported(snapshot.clone(), started.elapsed(), rand::random());
+                    observed.record_published_pods(snapshot.pods.clone());
+                    publisher.record_publication(snapshot.clone(), started.elapsed(), rand::random());
                     "ok".to_owned()
                 }
                 Err(error) => {
-                    publisher.failed(started.elapsed());
+                    publisher.record_failure(started.elapsed());
                     error.to_string()
                 }
             };
@@ -170,10 +170,10 @@ impl Reporter {
     }
 
     /// Reports a whole inventory.
-    async fn publish(&self, snapshot: &Snapshot, reports: &mut NodeReports, now: Duration) -> Result<(), CallError> {
+    async fn publish_snapshot(&self, snapshot: &Snapshot, reports: &mut NodeReports, now: Duration) -> Result<(), CallError> {
         let wall = Timestamp::now();
-        reports.write(snapshot, now, wall).await?;
-        self.patch(AGENT_MANAGER, &status_of(snapshot, self.version.as_ref(), wall)).await?;
+        reports.write_due_reports(snapshot, now, wall).await?;
+        self.apply_cluster_status(AGENT_MANAGER, &status_of(snapshot, self.version.as_ref(), wall)).await?;
         // Orphaned reports mislead nobody who reads the Cluster first; the next report deletes them.
         if let Err(error) = reports.delete_orphans(snapshot).await {
             tracing::debug!(%error, "deleting orphaned reports failed");
@@ -182,22 +182,22 @@ impl Reporter {
     }
 
     /// Probes our API server and reports its health until dropped. A passive agent does not report.
-    pub async fn health(self) {
+    pub async fn monitor_health(self) {
         let started = Instant::now();
         let mut health = Smoothed::default();
         let mut reported = Reported::default();
         let mut interval = FIRST_PROBE_INTERVAL;
         loop {
             let (ready, message) = self.probe_readyz().await;
-            let healthy = health.record(ready, started.elapsed());
+            let healthy = health.record_probe(ready, started.elapsed());
             let lease = self.lease.borrow().clone();
             match lease {
                 // The active agent reports in our place.
-                LeaseStatus::Passive { .. } => reported.forget(),
+                LeaseStatus::Passive { .. } => reported.forget_report(),
                 LeaseStatus::Held if reported.is_due(healthy, started.elapsed()) => {
                     match self.report_health(healthy, &message).await {
                         Ok(()) => {
-                            if reported.record(healthy, started.elapsed(), rand::rng().random_range(0.9..1.1)) {
+                            if reported.record_report(healthy, started.elapsed(), rand::rng().random_range(0.9..1.1)) {
                                 tracing::info!(healthy, detail = message, "health of the API server reported");
                             }
                         }
@@ -224,17 +224,17 @@ impl Reporter {
         let reason = if healthy { "ApiServerReady" } else { "ApiServerNotReady" };
         let message: String = message.chars().take(1000).collect();
         let mut condition = Condition::new(HEALTHY, healthy, reason, message, Timestamp::now());
-        let found = call_with_timeout(self.api().get(&self.name)).await?;
+        let found = call_with_timeout(self.clusters_api().get(&self.name)).await?;
         let before = found.status.map(|s| s.conditions).unwrap_or_default();
         if let Some(old) = find_condition(&before, HEALTHY).filter(|old| old.status == condition.status) {
             condition.last_transition_time.clone_from(&old.last_transition_time);
         }
-        self.patch(HEALTH_MANAGER, &json!({ "conditions": [condition] })).await?;
+        self.apply_cluster_status(HEALTH_MANAGER, &json!({ "conditions": [condition] })).await?;
         Ok(())
     }
 
     /// Asks the control plane to drain this cluster for as long as `wanted` says so; nothing before it says anything.
-    pub async fn drain(self, mut wanted: watch::Receiver<Option<bool>>) {
+    pub async fn follow_drain_request(self, mut wanted: watch::Receiver<Option<bool>>) {
         let mut asked = None;
         loop {
             let now = *wanted.borrow_and_update();
@@ -253,27 +253,27 @@ impl Reporter {
     }
 
     async fn request_drain(&self, wanted: bool) -> Result<(), CallError> {
-        let found = call_with_timeout(self.api().get(&self.name)).await?;
+        let found = call_with_timeout(self.clusters_api().get(&self.name)).await?;
         if (found.status.and_then(|status| status.drain_requested) == Some(true)) == wanted {
             return Ok(());
         }
         // The server removes a field that its manager no longer applies.
         let status = if wanted { json!({ "drainRequested": true }) } else { json!({}) };
-        self.patch(DRAIN_MANAGER, &status).await?;
+        self.apply_cluster_status(DRAIN_MANAGER, &status).await?;
         tracing::info!(wanted, "drain of this cluster");
         Ok(())
     }
 
     /// Returns the reason of the condition Ready, if that is True.
-    pub async fn ready(&self) -> Result<Option<String>, CallError> {
-        let cluster = call_with_timeout(self.api().get(&self.name)).await?;
+    pub async fn read_ready_reason(&self) -> Result<Option<String>, CallError> {
+        let cluster = call_with_timeout(self.clusters_api().get(&self.name)).await?;
         let conditions = cluster.status.map(|status| status.conditions).unwrap_or_default();
         Ok(find_condition(&conditions, READY).filter(|ready| ready.is_true()).map(|ready| ready.reason.clone()))
     }
 
     /// Requests deregistration, and waits until the cluster is removed and our rights are revoked. It ends early when
     /// `withdrawn` does; the request in the control plane stands then, see [`Self::withdraw_deregistration`].
-    pub async fn deregister(&self, withdrawn: impl Future<Output = ()>) -> Result<Deregistration, CallError> {
+    pub async fn deregister_from_control_plane(&self, withdrawn: impl Future<Output = ()>) -> Result<Deregistration, CallError> {
         tokio::select! {
             result = self.request_deregistration() => result,
             () = withdrawn => Ok(Deregistration::Withdrawn),
@@ -283,7 +283,7 @@ impl Reporter {
     async fn request_deregistration(&self) -> Result<Deregistration, CallError> {
         let mut accepted = false;
         loop {
-            match self.patch(LEAVE_MANAGER, &json!({ "leaveRequested": true })).await {
+            match self.apply_cluster_status(LEAVE_MANAGER, &json!({ "leaveRequested": true })).await {
                 Ok(_) => accepted = true,
                 Err(e) if e.is_not_found() => return Ok(Deregistration::Done),
                 Err(e) if [Some(401), Some(403)].contains(&e.status_code()) => {
@@ -312,10 +312,10 @@ impl Reporter {
     }
 
     async fn try_withdraw(&self) -> Result<(), CallError> {
-        let found = call_with_timeout(self.api().get(&self.name)).await?;
+        let found = call_with_timeout(self.clusters_api().get(&self.name)).await?;
         if found.status.and_then(|status| status.leave_requested) == Some(true) {
             // The server removes a field that its manager no longer applies.
-            self.patch(LEAVE_MANAGER, &json!({})).await?;
+            self.apply_cluster_status(LEAVE_MANAGER, &json!({})).await?;
             tracing::info!("deregistration request withdrawn");
         }
         Ok(())
@@ -344,12 +344,12 @@ fn status_of(snapshot: &Snapshot, version: Option<&ServiceVersion>, now: Timesta
         "lastUpdateTime": Time(Timestamp::from_second(now.as_second()).unwrap_or(now)),
     });
     if snapshot.allocatable.len() <= NODES {
-        status["availableResources"] = json!(printed(&snapshot.available));
+        status["availableResources"] = json!(format_amounts(&snapshot.available));
         status["capacityResources"] = json!(snapshot.capacity);
         status["nodeTaints"] = json!(snapshot.taints);
-        status["nodeLabels"] = json!(node_labels::report(&snapshot.labels));
+        status["nodeLabels"] = json!(node_labels::report_labels(&snapshot.labels));
     } else {
-        observed["totals"] = json!(totals(&snapshot.available));
+        observed["totals"] = json!(format_totals(&snapshot.available));
     }
     status["observed"] = observed;
     status
@@ -416,7 +416,7 @@ mod tests {
         });
         let reporter = reporter(control_plane);
         let withdrawn = tokio::time::sleep(Duration::from_millis(200));
-        assert_eq!(reporter.deregister(withdrawn).await.unwrap(), Deregistration::Withdrawn);
+        assert_eq!(reporter.deregister_from_control_plane(withdrawn).await.unwrap(), Deregistration::Withdrawn);
         let (by, status) = request.lock().unwrap().clone();
         assert_eq!(status, json!({ "leaveRequested": true }));
         reporter.try_withdraw().await.unwrap();

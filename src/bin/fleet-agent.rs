@@ -6,7 +6,7 @@ use clap::Parser as _;
 use fleetctl::agent;
 
 fn main() -> ExitCode {
-    match agent::run(agent::settings::Cli::parse()) {
+    match agent::run_agent_daemon(agent::settings::Cli::parse()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

@@ -29,7 +29,7 @@ enum Command {
 fn main() -> ExitCode {
     let Program { args, command } = Program::parse();
     let ended = match command {
-        None => scheduler::run(args),
+        None => scheduler::run_scheduler(args),
         Some(Command::Keys(given)) => keys::main(args.log_format, &given),
         Some(Command::Guard(given)) => version_guard::main(args.log_format, &given),
     };

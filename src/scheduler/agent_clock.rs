@@ -26,7 +26,7 @@ pub enum Reading {
 
 impl Reading {
     /// Returns true for readings that are not worth two reports.
-    fn resembles(self, other: Self) -> bool {
+    fn is_similar_to(self, other: Self) -> bool {
         match (self, other) {
             (Self::Agrees, Self::Agrees) => true,
             (Self::Off(a), Self::Off(b)) => (a - b).abs() <= FAR,
@@ -45,19 +45,19 @@ pub struct Clock {
 
 impl Clock {
     /// Takes the difference that a renewal showed, in seconds ahead of ours, when it was seen at `now`.
-    pub fn read(&mut self, ahead: i64, now: Instant) {
+    pub fn record_reading(&mut self, ahead: i64, now: Instant) {
         let reading = match ahead.abs() {
             far if far > FAR => Reading::Off(ahead),
             near if near <= NEAR => Reading::Agrees,
             // In between, the reported reading stays valid.
             _ => self.reported.unwrap_or(Reading::Agrees),
         };
-        if self.reported.is_some_and(|reported| reported.resembles(reading)) {
+        if self.reported.is_some_and(|reported| reported.is_similar_to(reading)) {
             self.candidate = None;
             return;
         }
         let since =
-            self.candidate.filter(|(candidate, _)| candidate.resembles(reading)).map_or(now, |(_, since)| since);
+            self.candidate.filter(|(candidate, _)| candidate.is_similar_to(reading)).map_or(now, |(_, since)| since);
         self.candidate = Some((reading, since));
         if now.duration_since(since) >= HOLD {
             *self = Self { reported: Some(reading), candidate: None };
@@ -65,7 +65,7 @@ impl Clock {
     }
 
     /// Returns the reading to report; `None` until the first one has held.
-    pub fn reported(&self) -> Option<Reading> {
+    pub fn reported_reading(&self) -> Option<Reading> {
         self.reported
     }
 }
@@ -81,11 +81,11 @@ mod tests {
         let mut second = 0;
         for (ahead, times) in readings {
             for _ in 0..*times {
-                clock.read(*ahead, start + Duration::from_secs(second));
+                clock.record_reading(*ahead, start + Duration::from_secs(second));
                 second += 10;
             }
         }
-        clock.reported()
+        clock.reported_reading()
     }
 
     #[test]
@@ -111,13 +111,13 @@ mod tests {
         let start = Instant::now();
         let mut clock = Clock::default();
         for second in [0, 10, 20, 30] {
-            clock.read(-1, start + Duration::from_secs(second));
+            clock.record_reading(-1, start + Duration::from_secs(second));
         }
         let healed = start + Duration::from_secs(600);
         for late in (0..=57).rev() {
-            clock.read(-10 * late, healed);
+            clock.record_reading(-10 * late, healed);
         }
-        clock.read(0, healed + Duration::from_secs(10));
+        clock.record_reading(0, healed + Duration::from_secs(10));
         assert_eq!(clock, Clock { reported: Some(Reading::Agrees), candidate: None });
     }
 }

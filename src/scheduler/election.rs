@@ -76,7 +76,7 @@ enum Step {
     Restored,
 }
 
-fn step(observed: Option<&Observed>, identity: &str, duration: Duration, now: Instant) -> Step {
+fn next_step(observed: Option<&Observed>, identity: &str, duration: Duration, now: Instant) -> Step {
     match observed {
         None => Step::Create,
         Some(s) if s.holder.is_empty() || s.holder == identity => Step::Take,
@@ -88,7 +88,7 @@ fn step(observed: Option<&Observed>, identity: &str, duration: Duration, now: In
 /// Takes part in the election until it is time to stop, and then releases the Lease.
 ///
 /// The role is published in `role`. Writers must stop as soon as it is no longer [`Role::Leader`].
-pub async fn run(client: Client, identity: String, role: watch::Sender<Role>, stop: Stop) {
+pub async fn run_election(client: Client, identity: String, role: watch::Sender<Role>, stop: Stop) {
     let mut election = Election {
         api: Api::namespaced(client, NAMESPACE),
         identity,
@@ -100,7 +100,7 @@ pub async fn run(client: Client, identity: String, role: watch::Sender<Role>, st
     while !stop.is_stopped() {
         // A renewal in flight is abandoned at the stop signal; the release comes next and decides anyway.
         tokio::select! {
-            () = election.round(&role) => {}
+            () = election.run_election_round(&role) => {}
             () = stop.wait_for_stop() => break,
         }
         tokio::select! {
@@ -111,7 +111,7 @@ pub async fn run(client: Client, identity: String, role: watch::Sender<Role>, st
     if election.renewed.is_some() {
         role.send_replace(Role::Starting);
         // The rest of the grace period is for the end of the process.
-        let _ = tokio::time::timeout(Duration::from_secs(2), election.release()).await;
+        let _ = tokio::time::timeout(Duration::from_secs(2), election.release_lease()).await;
     }
 }
 
@@ -127,11 +127,11 @@ struct Election {
 }
 
 impl Election {
-    async fn round(&mut self, role: &watch::Sender<Role>) {
+    async fn run_election_round(&mut self, role: &watch::Sender<Role>) {
         // The time before the request counts: it may arrive long before its answer.
         let started = Instant::now();
         let left = self.renewed.map_or(RENEW_WITHIN, |at| RENEW_WITHIN.saturating_sub(started.duration_since(at)));
-        let next = match tokio::time::timeout(left.max(Duration::from_millis(1)), self.attempt()).await {
+        let next = match tokio::time::timeout(left.max(Duration::from_millis(1)), self.acquire_or_renew_lease()).await {
             Ok(Ok(Step::Restored)) => {
                 self.renewed = None;
                 tracing::warn!("the control plane's store is older than it was; everything is read anew");
@@ -153,10 +153,10 @@ impl Election {
                 self.renewed = None;
                 Role::Starting
             }
-            Ok(Err(e)) => self.failed(&e),
-            Err(_) => self.failed(&CallError::TimedOut),
+            Ok(Err(e)) => self.role_after_failure(&e),
+            Err(_) => self.role_after_failure(&CallError::TimedOut),
         };
-        self.log(&next);
+        self.log_role(&next);
         role.send_if_modified(|current| {
             let changed = *current != next;
             *current = next;
@@ -165,7 +165,7 @@ impl Election {
     }
 
     /// Keeps leading through short outages, as nobody can take the Lease meanwhile.
-    fn failed(&mut self, error: &CallError) -> Role {
+    fn role_after_failure(&mut self, error: &CallError) -> Role {
         if self.renewed.is_some_and(|at| at.elapsed() < RENEW_WITHIN) {
             return Role::Leader;
         }
@@ -177,7 +177,7 @@ impl Election {
         Role::Unreachable { error: error.to_string() }
     }
 
-    fn log(&self, role: &Role) {
+    fn log_role(&self, role: &Role) {
         if matches!(role, Role::Leader | Role::Follower { .. }) {
             self.logged.record_if_changed("server", "ok");
             if self.logged.record_if_changed("role", &format!("{role:?}")) {
@@ -192,15 +192,15 @@ impl Election {
         }
     }
 
-    async fn attempt(&mut self) -> Result<Step, CallError> {
+    async fn acquire_or_renew_lease(&mut self) -> Result<Step, CallError> {
         let lease = call_with_timeout(self.api.get_opt(NAME)).await?;
         let duration = lease.as_ref().map_or(DURATION, duration_of);
         let is_restored = is_restored(self.last.as_ref(), lease.as_ref());
-        self.observe(lease.as_ref());
+        self.observe_lease(lease.as_ref());
         if is_restored {
             return Ok(Step::Restored);
         }
-        let step = step(self.observed.as_ref(), &self.identity, duration, Instant::now());
+        let step = next_step(self.observed.as_ref(), &self.identity, duration, Instant::now());
         let written = match (&step, lease) {
             (Step::Wait | Step::Restored, _) => return Ok(step),
             (_, None) => call_with_timeout(self.api.create(&PostParams::default(), &lease_held_by(None, &self.identity))).await?,
@@ -209,12 +209,12 @@ impl Election {
                 call_with_timeout(self.api.replace(NAME, &PostParams::default(), &new)).await?
             }
         };
-        self.observe(Some(&written));
+        self.observe_lease(Some(&written));
         Ok(step)
     }
 
     /// Records the Lease, and the time of its last change.
-    fn observe(&mut self, lease: Option<&Lease>) {
+    fn observe_lease(&mut self, lease: Option<&Lease>) {
         self.last = lease.cloned();
         let Some(lease) = lease else {
             self.observed = None;
@@ -229,7 +229,7 @@ impl Election {
     }
 
     /// Writes an empty holder, so that the next leader need not wait.
-    async fn release(&mut self) {
+    async fn release_lease(&mut self) {
         let Ok(Some(lease)) = call_with_timeout(self.api.get_opt(NAME)).await else { return };
         if lease.spec.as_ref().and_then(|s| s.holder_identity.as_deref()) != Some(self.identity.as_str()) {
             return;
@@ -288,15 +288,15 @@ mod tests {
     fn only_a_free_or_expired_lease_is_taken() {
         let now = Instant::now();
         let later = now + DURATION;
-        assert_eq!(step(None, "me", DURATION, now), Step::Create);
-        assert_eq!(step(Some(&held("me", now)), "me", DURATION, now), Step::Take);
-        assert_eq!(step(Some(&held("", now)), "me", DURATION, now), Step::Take);
-        assert_eq!(step(Some(&held("you", now)), "me", DURATION, now), Step::Wait);
+        assert_eq!(next_step(None, "me", DURATION, now), Step::Create);
+        assert_eq!(next_step(Some(&held("me", now)), "me", DURATION, now), Step::Take);
+        assert_eq!(next_step(Some(&held("", now)), "me", DURATION, now), Step::Take);
+        assert_eq!(next_step(Some(&held("you", now)), "me", DURATION, now), Step::Wait);
         assert_eq!(
-            step(Some(&held("you", now)), "me", DURATION, later.checked_sub(Duration::from_millis(1)).unwrap()),
+            next_step(Some(&held("you", now)), "me", DURATION, later.checked_sub(Duration::from_millis(1)).unwrap()),
             Step::Wait
         );
-        assert_eq!(step(Some(&held("you", now)), "me", DURATION, later), Step::Take);
+        assert_eq!(next_step(Some(&held("you", now)), "me", DURATION, later), Step::Take);
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(super) struct NewEvent<'a> {
 
 /// Writes an event, within the timeout of any call: the caller holds the lock of names. An event that is lost is no reason
 /// to fail what it is about.
-pub(super) async fn publish(recorder: &Recorder, regarding: &ObjectReference, new: NewEvent<'_>) {
+pub(super) async fn publish_event(recorder: &Recorder, regarding: &ObjectReference, new: NewEvent<'_>) {
     let event = Event {
         type_: new.type_,
         reason: new.reason.to_owned(),
@@ -53,7 +53,7 @@ mod tests {
         let recorder = Recorder::new(Client::new(deaf, "default"), reporter);
         let new = NewEvent { type_: EventType::Normal, action: "Testing", reason: "Deaf", message: "nobody listens" };
         let regarding = ObjectReference::default();
-        let published = publish(&recorder, &regarding, new);
+        let published = publish_event(&recorder, &regarding, new);
         let in_time = tokio::time::timeout(CALL_TIMEOUT + Duration::from_secs(5), published).await;
         assert!(in_time.is_ok());
     }

@@ -62,7 +62,7 @@ pub struct Rights {
 
 impl Rights {
     /// Returns true for the rights of `cluster`, bound to `holder`.
-    pub fn are(&self, cluster: &Cluster, holder: Option<&str>) -> bool {
+    pub fn is_written_for(&self, cluster: &Cluster, holder: Option<&str>) -> bool {
         self.uid == cluster.metadata.uid && self.holder.as_deref() == holder
     }
 }
@@ -93,7 +93,7 @@ struct IndexState {
 
 impl IndexState {
     /// Updates a cluster. Another one of its name, or one that was accepted only now, has a new grace.
-    fn take(&mut self, cluster: Cluster) {
+    fn upsert_cluster(&mut self, cluster: Cluster) {
         let name = cluster.name_any();
         self.revision += 1;
         let begins = self.clusters.get(&name).is_none_or(|known| {
@@ -102,12 +102,12 @@ impl IndexState {
         if begins {
             self.known_since.insert(name.clone(), Instant::now());
         }
-        self.clusters.insert(name.clone(), Arc::new(strip(cluster.clone())));
+        self.clusters.insert(name.clone(), Arc::new(strip_inventory(cluster.clone())));
         self.inventories.insert(name, cluster);
     }
 
     /// Removes a deleted cluster, unless a later one has its name by now.
-    fn lose(&mut self, cluster: &Cluster) {
+    fn remove_deleted_cluster(&mut self, cluster: &Cluster) {
         let name = cluster.name_any();
         if self.clusters.get(&name).is_none_or(|known| known.metadata.uid == cluster.metadata.uid) {
             self.drop_deleted(name);
@@ -161,31 +161,31 @@ impl Default for Index {
 #[cfg(test)]
 impl Index {
     /// Creates the index of a control plane without objects.
-    pub fn complete() -> Self {
+    pub fn new_complete() -> Self {
         let index = Self::default();
-        index.with(|inner| inner.synced = [true; 3]);
+        index.with_index_state(|inner| inner.synced = [true; 3]);
         index
     }
 }
 
 impl Index {
-    fn with<T>(&self, access: impl FnOnce(&mut IndexState) -> T) -> T {
+    fn with_index_state<T>(&self, access: impl FnOnce(&mut IndexState) -> T) -> T {
         access(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns true once every watch has delivered its first list: what is missing does not exist.
     pub fn is_complete(&self) -> bool {
-        self.with(|inner| inner.synced.iter().all(|s| *s))
+        self.with_index_state(|inner| inner.synced.iter().all(|s| *s))
     }
 
     /// Returns a number that is another one after each change of a cluster.
     pub fn revision(&self) -> u64 {
-        self.with(|inner| inner.revision)
+        self.with_index_state(|inner| inner.revision)
     }
 
     /// Returns all clusters, without their inventories.
     pub fn clusters(&self) -> Vec<Arc<Cluster>> {
-        self.with(|inner| inner.clusters.values().cloned().collect())
+        self.with_index_state(|inner| inner.clusters.values().cloned().collect())
     }
 
     /// Returns the clusters that were registered by their agents and never reported.
@@ -195,23 +195,23 @@ impl Index {
                 && !cluster.has_reported()
                 && cluster.metadata.deletion_timestamp.is_none()
         };
-        self.with(|inner| inner.clusters.values().filter(is_silent).cloned().collect())
+        self.with_index_state(|inner| inner.clusters.values().filter(is_silent).cloned().collect())
     }
 
     /// Returns the clusters that changed since the last call, with their inventories. There is one caller: nobody else gets
     /// to see what it has taken.
     pub fn take_inventories(&self) -> BTreeMap<String, Cluster> {
-        self.with(|inner| std::mem::take(&mut inner.inventories))
+        self.with_index_state(|inner| std::mem::take(&mut inner.inventories))
     }
 
     /// Returns a cluster by name.
     pub fn cluster(&self, name: &str) -> Option<Arc<Cluster>> {
-        self.with(|inner| inner.clusters.get(name).cloned())
+        self.with_index_state(|inner| inner.clusters.get(name).cloned())
     }
 
     /// Returns a cluster with this ID under another name.
     pub fn same_id_elsewhere(&self, id: &str, name: &str) -> Option<Arc<Cluster>> {
-        self.with(|inner| {
+        self.with_index_state(|inner| {
             let mut others = inner.clusters.values().filter(|c| c.name_any() != name);
             others.find(|c| c.spec.cluster_id.as_deref() == Some(id)).cloned()
         })
@@ -219,75 +219,75 @@ impl Index {
 
     /// Updates a cluster from the answer to a request, so that nobody has to wait for the watch; not if the watch was faster
     /// and has a newer version.
-    pub fn put(&self, cluster: Cluster) {
-        self.with(|inner| {
+    pub fn put_cluster(&self, cluster: Cluster) {
+        self.with_index_state(|inner| {
             let name = cluster.name_any();
             if inner.clusters.get(&name).is_none_or(|known| !is_before(&cluster, &**known)) {
-                inner.take(cluster);
+                inner.upsert_cluster(cluster);
             }
         });
     }
 
     /// Updates a known cluster from a read; an unknown one may have been deleted meanwhile.
-    pub fn refresh(&self, cluster: &Cluster) {
+    pub fn refresh_cluster(&self, cluster: &Cluster) {
         if self.cluster(&cluster.name_any()).is_some_and(|known| known.metadata.uid == cluster.metadata.uid) {
-            self.put(cluster.clone());
+            self.put_cluster(cluster.clone());
         }
     }
 
     /// Removes a cluster that does not exist any more. The answer to a write may arrive after the event of its deletion and
     /// add it again, and no watch corrects that.
-    pub fn forget(&self, cluster: &Cluster) {
-        self.with(|inner| inner.lose(cluster));
+    pub fn forget_cluster(&self, cluster: &Cluster) {
+        self.with_index_state(|inner| inner.remove_deleted_cluster(cluster));
     }
 
     /// Returns the last renewal of a cluster's Lease.
-    pub fn renewal(&self, name: &str) -> Option<Renewal> {
-        self.with(|inner| inner.renewals.get(name).cloned())
+    pub fn last_renewal(&self, name: &str) -> Option<Renewal> {
+        self.with_index_state(|inner| inner.renewals.get(name).cloned())
     }
 
     /// Returns the time without a renewal, counted at most from when one could have been observed.
-    pub fn silent(&self, name: &str, now: Instant) -> Duration {
+    pub fn time_since_renewal(&self, name: &str, now: Instant) -> Duration {
         let known = self.known_since(name);
-        let since = self.renewal(name).map_or(known, |renewal| renewal.since.max(known));
+        let since = self.last_renewal(name).map_or(known, |renewal| renewal.since.max(known));
         now.duration_since(since)
     }
 
     /// Returns the beginning of a cluster's first grace, by our clock.
     pub fn known_since(&self, name: &str) -> Instant {
-        self.with(|inner| inner.known_since.get(name).copied()).unwrap_or_else(Instant::now)
+        self.with_index_state(|inner| inner.known_since.get(name).copied()).unwrap_or_else(Instant::now)
     }
 
     /// Returns true where anything that runs pods is placed on a cluster.
     pub fn has_work(&self, name: &str) -> bool {
         let namespace = crate::api::labels::cluster_namespace(name);
-        self.with(|inner| inner.schedules.get(&namespace).is_some_and(|s| !s.is_empty()))
+        self.with_index_state(|inner| inner.schedules.get(&namespace).is_some_and(|s| !s.is_empty()))
     }
 
     /// Returns the clusters that were deleted since the last call.
     pub fn take_deleted(&self) -> BTreeSet<String> {
-        self.with(|inner| std::mem::take(&mut inner.deleted))
+        self.with_index_state(|inner| std::mem::take(&mut inner.deleted))
     }
 
     /// Adds clusters whose rights have to be revoked: after a failed attempt, or orphans.
     pub fn add_deleted(&self, names: impl IntoIterator<Item = String>) {
-        self.with(|inner| inner.deleted.extend(names));
+        self.with_index_state(|inner| inner.deleted.extend(names));
     }
 
     /// Records the rights that were written for a cluster.
     pub fn record_rights(&self, cluster: &Cluster, holder: Option<String>) {
         let rights = Rights { uid: cluster.metadata.uid.clone(), holder };
-        self.with(|inner| inner.rights.insert(cluster.name_any(), rights));
+        self.with_index_state(|inner| inner.rights.insert(cluster.name_any(), rights));
     }
 
     /// Returns the rights that were last written for the cluster of a name; `None` where they are unknown.
-    pub fn rights(&self, name: &str) -> Option<Rights> {
-        self.with(|inner| inner.rights.get(name).cloned())
+    pub fn written_rights(&self, name: &str) -> Option<Rights> {
+        self.with_index_state(|inner| inner.rights.get(name).cloned())
     }
 
     /// Records what is left out of the inventory of a cluster that is known.
     pub fn record_left_out(&self, name: &str, what: Option<String>) {
-        let changed = self.with(|inner| {
+        let changed = self.with_index_state(|inner| {
             let what = what.filter(|_| inner.clusters.contains_key(name));
             let before = inner.left_out.get(name).cloned();
             let changed = before != what;
@@ -304,25 +304,25 @@ impl Index {
 
     /// Returns what is left out of the inventory of a cluster.
     pub fn left_out(&self, name: &str) -> Option<String> {
-        self.with(|inner| inner.left_out.get(name).cloned())
+        self.with_index_state(|inner| inner.left_out.get(name).cloned())
     }
 
     /// Makes the rights of one cluster unknown.
     pub fn forget_rights(&self, name: &str) {
-        self.with(|inner| inner.rights.remove(name));
+        self.with_index_state(|inner| inner.rights.remove(name));
     }
 
     /// Makes the rights of all clusters unknown, so that they are written again.
     pub fn forget_all_rights(&self) {
-        self.with(|inner| inner.rights.clear());
+        self.with_index_state(|inner| inner.rights.clear());
     }
 
     fn on_cluster(&self, event: Event<Cluster>, relist: &mut BTreeSet<String>) {
-        self.with(|inner| match event {
+        self.with_index_state(|inner| match event {
             Event::Init => relist.clear(),
             Event::InitApply(cluster) => {
                 relist.insert(cluster.name_any());
-                inner.take(cluster);
+                inner.upsert_cluster(cluster);
             }
             Event::InitDone => {
                 let lost: Vec<_> = inner.clusters.keys().filter(|name| !relist.contains(*name)).cloned().collect();
@@ -331,15 +331,15 @@ impl Index {
                 }
                 inner.synced[0] = true;
             }
-            Event::Apply(cluster) => inner.take(cluster),
-            Event::Delete(cluster) => inner.lose(&cluster),
+            Event::Apply(cluster) => inner.upsert_cluster(cluster),
+            Event::Delete(cluster) => inner.remove_deleted_cluster(&cluster),
         });
         self.changed.notify_one();
         self.placement.notify_one();
     }
 
     fn on_lease(&self, event: &Event<Lease>, now: Instant, wall: Timestamp) {
-        self.with(|inner| match event {
+        self.with_index_state(|inner| match event {
             Event::InitApply(lease) | Event::Apply(lease) => {
                 let Some(name) = cluster_of_lease(lease) else { return };
                 // Only a renewal counts, not any edit of the object: the version stands for the time in it.
@@ -360,7 +360,7 @@ impl Index {
                 };
                 // A listed Lease may have been written any time ago.
                 if watched {
-                    renewal.clock.read(renewed.0.duration_since(wall).as_secs(), now);
+                    renewal.clock.record_reading(renewed.0.duration_since(wall).as_secs(), now);
                 }
             }
             Event::Delete(lease) => {
@@ -375,7 +375,7 @@ impl Index {
 
     fn on_schedule(&self, event: Event<Schedule>) {
         let key = |object: &Schedule| (object.namespace().unwrap_or_default(), object.name_any());
-        self.with(|inner| match event {
+        self.with_index_state(|inner| match event {
             // Until the new list is complete, the old one is valid: a cluster is not idle for the time of a list.
             Event::Init => inner.listed.clear(),
             Event::InitApply(object) => {
@@ -416,7 +416,7 @@ fn runs_pods(schedule: &Schedule) -> bool {
 }
 
 /// Removes the inventory, which only readers of the API need: of a thousand clusters it would be most of our memory.
-fn strip(mut cluster: Cluster) -> Cluster {
+fn strip_inventory(mut cluster: Cluster) -> Cluster {
     if let Some(status) = &mut cluster.status {
         status.available_resources = None;
         status.capacity_resources = None;
@@ -430,7 +430,7 @@ fn strip(mut cluster: Cluster) -> Cluster {
 }
 
 /// Watches until dropped, Leases by a client of their own. A broken watch is resumed with a back-off.
-pub async fn watch(client: Client, heartbeats: Client, index: Arc<Index>) {
+pub async fn watch_indexed_objects(client: Client, heartbeats: Client, index: Arc<Index>) {
     // Lists of any state are not paged, and all clusters or Schedules together may be more than an answer can hold.
     let config = watcher::Config::default().page_size(PAGE).timeout(OTHERS_WATCH);
     let clusters = async {
@@ -442,7 +442,7 @@ pub async fn watch(client: Client, heartbeats: Client, index: Arc<Index>) {
         let mut stream = std::pin::pin!(watcher::watcher(api, config).default_backoff());
         loop {
             match stream.try_next().await {
-                Ok(Some(event)) => index.on_cluster(map(event, |read| read.0), &mut relist),
+                Ok(Some(event)) => index.on_cluster(map_watch_event(event, |read| read.0), &mut relist),
                 Ok(None) => return,
                 Err(error) => tracing::debug!(%error, "watch of clusters failed"),
             }
@@ -454,7 +454,7 @@ pub async fn watch(client: Client, heartbeats: Client, index: Arc<Index>) {
         let mut stream = std::pin::pin!(watcher::watcher(api, config).default_backoff());
         loop {
             match stream.try_next().await {
-                Ok(Some(event)) => index.on_lease(&map(event, |read| read.0), Instant::now(), Timestamp::now()),
+                Ok(Some(event)) => index.on_lease(&map_watch_event(event, |read| read.0), Instant::now(), Timestamp::now()),
                 Ok(None) => return,
                 Err(error) => tracing::debug!(%error, "watch of leases failed"),
             }
@@ -465,7 +465,7 @@ pub async fn watch(client: Client, heartbeats: Client, index: Arc<Index>) {
         let mut stream = std::pin::pin!(watcher::watcher(api, config.clone()).default_backoff());
         loop {
             match stream.try_next().await {
-                Ok(Some(event)) => index.on_schedule(map(event, |read| read.0)),
+                Ok(Some(event)) => index.on_schedule(map_watch_event(event, |read| read.0)),
                 Ok(None) => return,
                 Err(error) => tracing::debug!(%error, "watch of schedules failed"),
             }
@@ -474,7 +474,7 @@ pub async fn watch(client: Client, heartbeats: Client, index: Arc<Index>) {
     tokio::join!(clusters, leases, schedules);
 }
 
-fn map<K, L>(event: Event<K>, change: impl FnOnce(K) -> L) -> Event<L> {
+fn map_watch_event<K, L>(event: Event<K>, change: impl FnOnce(K) -> L) -> Event<L> {
     match event {
         Event::Apply(object) => Event::Apply(change(object)),
         Event::Delete(object) => Event::Delete(change(object)),

@@ -27,11 +27,11 @@ fn only_a_watched_renewal_counts() {
     let (start, wall) = (Instant::now(), Timestamp::now());
     let later = start + Duration::from_secs(5);
     index.on_lease(&Event::InitApply(lease(4_000_000_000)), start, wall);
-    assert!(!index.renewal("a").unwrap().observed, "a listed Lease may be old, whatever time is in it");
+    assert!(!index.last_renewal("a").unwrap().observed, "a listed Lease may be old, whatever time is in it");
     index.on_lease(&Event::Apply(lease(4_000_000_000)), later, wall);
-    assert_eq!(index.renewal("a").unwrap().since, start, "an edit without a renewal changes nothing");
+    assert_eq!(index.last_renewal("a").unwrap().since, start, "an edit without a renewal changes nothing");
     index.on_lease(&Event::Apply(lease(1)), later, wall);
-    let renewal = index.renewal("a").unwrap();
+    let renewal = index.last_renewal("a").unwrap();
     assert!(renewal.observed && renewal.since == later, "a clock that went backwards is still alive");
 }
 
@@ -41,10 +41,10 @@ fn a_lease_belongs_to_its_namespace() {
     let mut faked = lease(1);
     faked.labels_mut().insert(crate::api::labels::LABEL_CLUSTER.to_owned(), "b".to_owned());
     index.on_lease(&Event::Apply(faked.clone()), Instant::now(), Timestamp::now());
-    assert!(index.renewal("b").is_none() && index.renewal("a").is_some());
+    assert!(index.last_renewal("b").is_none() && index.last_renewal("a").is_some());
     faked.metadata.namespace = Some("kube-system".to_owned());
     index.on_lease(&Event::Delete(faked), Instant::now(), Timestamp::now());
-    assert!(index.renewal("a").is_some(), "only what is in the namespace of a cluster counts");
+    assert!(index.last_renewal("a").is_some(), "only what is in the namespace of a cluster counts");
 }
 
 #[test]
@@ -57,12 +57,12 @@ fn only_watched_renewals_show_the_clock() {
         let now = 1000 + i64::try_from(second).unwrap();
         index.on_lease(&Event::InitApply(lease(now - 900)), after(second), at(now));
     }
-    assert_eq!(index.renewal("a").unwrap().clock.reported(), None);
+    assert_eq!(index.last_renewal("a").unwrap().clock.reported_reading(), None);
     for second in (50..100).step_by(10) {
         let now = 1000 + i64::try_from(second).unwrap();
         index.on_lease(&Event::Apply(lease(now + 90)), after(second), at(now));
     }
-    assert_eq!(index.renewal("a").unwrap().clock.reported(), Some(Reading::Off(90)));
+    assert_eq!(index.last_renewal("a").unwrap().clock.reported_reading(), Some(Reading::Off(90)));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn an_older_version_is_ignored() {
     for (watched, answered, known) in [("10", "9", "10"), ("9", "10", "10"), ("x", "9", "9"), ("10", "x", "x")] {
         let index = Index::default();
         index.on_cluster(Event::Apply(cluster(watched)), &mut BTreeSet::new());
-        index.put(cluster(answered));
+        index.put_cluster(cluster(answered));
         assert_eq!(index.cluster("a").unwrap().resource_version().as_deref(), Some(known), "{watched} {answered}");
     }
 }
@@ -109,29 +109,29 @@ fn silence_counts_from_the_first_sight() {
         Instant::now()
     };
     let unknown = wait();
-    assert_eq!(index.silent("a", unknown), Duration::ZERO);
+    assert_eq!(index.time_since_renewal("a", unknown), Duration::ZERO);
     let mut beginnings = Vec::new();
     for (uid, accepted) in [("1", false), ("1", true), ("2", true)] {
         beginnings.push(wait());
-        index.put(cluster(uid, accepted));
-        assert_eq!(index.silent("a", beginnings[beginnings.len() - 1]), Duration::ZERO, "{uid} {accepted}");
+        index.put_cluster(cluster(uid, accepted));
+        assert_eq!(index.time_since_renewal("a", beginnings[beginnings.len() - 1]), Duration::ZERO, "{uid} {accepted}");
     }
     let later = wait();
     index.on_cluster(Event::Apply(cluster("2", true)), &mut BTreeSet::new());
-    assert!(index.silent("a", later) > Duration::ZERO, "an event of the same cluster does not end its silence");
+    assert!(index.time_since_renewal("a", later) > Duration::ZERO, "an event of the same cluster does not end its silence");
     index.on_lease(&Event::InitApply(lease(1)), beginnings[0], Timestamp::now());
-    assert!(index.silent("a", later) < later - beginnings[2], "an older heartbeat was another cluster's");
+    assert!(index.time_since_renewal("a", later) < later - beginnings[2], "an older heartbeat was another cluster's");
 }
 
 #[test]
 fn refresh_adds_no_cluster() {
     let index = Index::default();
     let mut cluster = Cluster::new("a", crate::api::ClusterSpec::default());
-    index.refresh(&cluster);
+    index.refresh_cluster(&cluster);
     assert!(index.cluster("a").is_none());
-    index.put(cluster.clone());
+    index.put_cluster(cluster.clone());
     cluster.spec.accepted = true;
-    index.refresh(&cluster);
+    index.refresh_cluster(&cluster);
     assert!(index.cluster("a").unwrap().spec.accepted);
 }
 
@@ -145,10 +145,10 @@ fn a_late_deletion_spares_the_successor() {
     };
     let mut relist = BTreeSet::new();
     index.on_cluster(Event::Apply(cluster("old")), &mut relist);
-    index.put(cluster("new"));
+    index.put_cluster(cluster("new"));
     index.on_cluster(Event::Delete(cluster("old")), &mut relist);
     assert!(index.cluster("a").is_some() && index.take_deleted().is_empty());
-    index.forget(&cluster("new"));
+    index.forget_cluster(&cluster("new"));
     assert!(index.cluster("a").is_none() && index.take_deleted().contains("a"));
 }
 
@@ -209,7 +209,7 @@ async fn lease_watches_end_before_leases_expire() {
     });
     let other = tower::service_fn(|_: http::Request<Body>| pending::<Result<http::Response<Body>, Infallible>>());
     let [other, heartbeats] = [Client::new(other, "default"), Client::new(service, "default")];
-    let watching = tokio::spawn(watch(other, heartbeats, Arc::default()));
+    let watching = tokio::spawn(watch_indexed_objects(other, heartbeats, Arc::default()));
     let query = watched.recv().await.unwrap();
     watching.abort();
     assert!(query.contains(&format!("timeoutSeconds={LEASES_WATCH}")), "{query}");

@@ -130,7 +130,7 @@ pub fn main(format: LogFormat, args: &KeysArgs) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(async {
         let client = daemon_client::in_cluster()?;
-        anyhow::Ok(run(&client, args).await?)
+        anyhow::Ok(ensure_keys(&client, args).await?)
     })?;
     tracing::info!(made = ?done.made, renewed = ?done.renewed, "keys are complete");
     Ok(())
@@ -140,13 +140,13 @@ pub fn main(format: LogFormat, args: &KeysArgs) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// [`KeysError`]; nothing that is there was replaced then but certificates that were due.
-pub async fn run(client: &Client, args: &KeysArgs) -> Result<KeysDone, KeysError> {
+pub async fn ensure_keys(client: &Client, args: &KeysArgs) -> Result<KeysDone, KeysError> {
     let host = match &args.host {
         Some(host) => host.clone(),
         None => load_balancer(client, args.namespace.as_str()).await?,
     };
     for _ in 0..ATTEMPTS {
-        if let Attempt::Done(done) = attempt(client, args, &host, Timestamp::now()).await? {
+        if let Attempt::Done(done) = try_ensure_keys(client, args, &host, Timestamp::now()).await? {
             return Ok(done);
         }
     }
@@ -168,7 +168,7 @@ async fn load_balancer(client: &Client, namespace: &str) -> Result<San, KeysErro
     }
 }
 
-async fn attempt(client: &Client, args: &KeysArgs, host: &San, now: Timestamp) -> Result<Attempt, KeysError> {
+async fn try_ensure_keys(client: &Client, args: &KeysArgs, host: &San, now: Timestamp) -> Result<Attempt, KeysError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), args.namespace.as_str());
     let names: BTreeSet<&str> = SECRET_ENTRIES.iter().map(|entry| entry.secret).collect();
     let mut found: BTreeMap<&str, Secret> = BTreeMap::new();
@@ -184,17 +184,17 @@ async fn attempt(client: &Client, args: &KeysArgs, host: &San, now: Timestamp) -
     if !pki::Authorities::any_in(&files) {
         refuse_lost(client, args, &found).await?;
     }
-    let completed = pki::ensure_key_set(&files, &subject(args, host), now, &Lifetimes::default())?;
+    let completed = pki::ensure_key_set(&files, &pki_subject(args, host), now, &Lifetimes::default())?;
     let mut done = KeysDone::default();
     let post = PostParams { field_manager: Some(KEYS_MANAGER.to_owned()), ..PostParams::default() };
     // The authorities first: whoever makes them decides for everybody.
     for name in std::iter::once(KEPT_SECRET).chain(names.into_iter().filter(|name| *name != KEPT_SECRET)) {
         let data = data_of(name, &completed.files, args, host);
         let known = found.get(name);
-        if known.is_some_and(|known| holds(known, &data)) {
+        if known.is_some_and(|known| has_secret_data(known, &data)) {
             continue;
         }
-        let body = secret(args, name, data, known);
+        let body = build_keys_secret(args, name, data, known);
         let written = match known {
             None => api.create(&post, &body).await,
             // What `template` printed before is immutable, and can only be made again.
@@ -214,7 +214,7 @@ async fn attempt(client: &Client, args: &KeysArgs, host: &San, now: Timestamp) -
             Err(error) => return Err(error.into()),
         }
     }
-    roll(client, args, &done, &completed.files).await?;
+    restart_kubeconfig_readers(client, args, &done, &completed.files).await?;
     Ok(Attempt::Done(done))
 }
 
@@ -254,7 +254,7 @@ fn is_waiting_since(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     pod_made.0.duration_since(claim_made.0) <= FIRST_POD_WITHIN && !containers.iter().any(has_begun)
 }
 
-fn subject(args: &KeysArgs, host: &San) -> Subject {
+fn pki_subject(args: &KeysArgs, host: &San) -> Subject {
     Subject {
         control_plane: args.name.to_string(),
         namespace: args.namespace.to_string(),
@@ -274,19 +274,19 @@ fn data_of(name: &str, files: &Files, args: &KeysArgs, host: &San) -> BTreeMap<S
     }
     if name == SCHEDULER_SECRET {
         // Manifests that leave the address to the load balancer cannot say where agents reach it.
-        let server = subject(args, host).public.endpoint_url();
+        let server = pki_subject(args, host).public.endpoint_url();
         data.insert(SERVER_FILE.to_owned(), ByteString(server.into_bytes()));
     }
     data
 }
 
-fn holds(secret: &Secret, data: &BTreeMap<String, ByteString>) -> bool {
+fn has_secret_data(secret: &Secret, data: &BTreeMap<String, ByteString>) -> bool {
     let known = secret.data.as_ref();
     data.iter().all(|(key, value)| known.is_some_and(|known| known.get(key) == Some(value)))
 }
 
 /// The Secret as it is written: what others added to one that is there stays.
-fn secret(args: &KeysArgs, name: &str, data: BTreeMap<String, ByteString>, known: Option<&Secret>) -> Secret {
+fn build_keys_secret(args: &KeysArgs, name: &str, data: BTreeMap<String, ByteString>, known: Option<&Secret>) -> Secret {
     let component = match name {
         KEPT_SECRET => "pki",
         "etcd-certs" => "etcd",
@@ -331,7 +331,7 @@ fn secret(args: &KeysArgs, name: &str, data: BTreeMap<String, ByteString>, known
 }
 
 /// Has what reads its kubeconfig at start only begin anew with one that was renewed. Everything else reads its files again.
-async fn roll(client: &Client, args: &KeysArgs, done: &KeysDone, files: &Files) -> Result<(), KeysError> {
+async fn restart_kubeconfig_readers(client: &Client, args: &KeysArgs, done: &KeysDone, files: &Files) -> Result<(), KeysError> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), args.namespace.as_str());
     for (secret, leaf, deployment) in [
         ("controller-manager-kubeconfig", Leaf::ControllerManager, "kube-controller-manager"),

@@ -104,7 +104,7 @@ fn args(sans: &[&str]) -> KeysArgs {
 }
 
 async fn run_on(namespace: &Arc<Mutex<Namespace>>, sans: &[&str]) -> Result<KeysDone, KeysError> {
-    run(&client(namespace), &args(sans)).await
+    ensure_keys(&client(namespace), &args(sans)).await
 }
 
 #[tokio::test]

@@ -41,16 +41,16 @@ use readyz::Readiness;
 use settings::Args;
 
 /// Runs until SIGTERM or SIGINT.
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub fn run_scheduler(args: Args) -> anyhow::Result<()> {
     log::start_logging(args.log_format);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let result = runtime.block_on(serve(args));
+    let result = runtime.block_on(serve_scheduler(args));
     // Tasks that still run only wait for the network.
     runtime.shutdown_timeout(Duration::from_millis(500));
     result
 }
 
-async fn serve(args: Args) -> anyhow::Result<()> {
+async fn serve_scheduler(args: Args) -> anyhow::Result<()> {
     let stop = Stop::default();
     stop.on_signals().context("cannot listen for signals")?;
     let metrics = Metrics::default();
@@ -69,10 +69,10 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let client = daemon_client::build_daemon_client(&args.kubeconfig).await?;
     let heartbeats = daemon_client::client_that_tires(&args.kubeconfig, index::LEASES_READ_TIMEOUT).await?;
     let (role_sender, role) = watch::channel(Role::Starting);
-    let election = tokio::spawn(election::run(client.clone(), identity, role_sender, stop.clone()));
+    let election = tokio::spawn(election::run_election(client.clone(), identity, role_sender, stop.clone()));
     let leader = Leader { client, heartbeats, args: args.clone(), state: state.clone(), metrics };
     tokio::select! {
-        () = follow(leader, role) => {}
+        () = run_while_leading(leader, role) => {}
         () = new_kubeconfig(&args, started_with) => {
             tracing::info!("the kubeconfig changed; exiting to be restarted with it");
             stop.request_stop();
@@ -85,7 +85,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
 }
 
 /// Runs the controllers while this process is the leader, and drops them as soon as it is not.
-async fn follow(leader: Leader, mut role: watch::Receiver<Role>) {
+async fn run_while_leading(leader: Leader, mut role: watch::Receiver<Role>) {
     let mut term = None;
     loop {
         let now = role.borrow_and_update().clone();
@@ -98,7 +98,7 @@ async fn follow(leader: Leader, mut role: watch::Receiver<Role>) {
         leader.state.set_role(now);
         if leads && term.is_none() {
             let mut tasks = tokio::task::JoinSet::new();
-            tasks.spawn(leader::run(leader.clone()));
+            tasks.spawn(leader::run_leader(leader.clone()));
             term = Some(tasks);
         }
         if role.changed().await.is_err() {

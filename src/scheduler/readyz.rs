@@ -28,12 +28,12 @@ pub enum Progress {
 
 impl Progress {
     /// Returns the progress of a part that is done.
-    pub fn done(reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn from_success(reason: &'static str, message: impl Into<String>) -> Self {
         Self::Done { reason, message: message.into() }
     }
 
     /// Returns the progress of a part that failed.
-    pub fn failed(reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn from_failure(reason: &'static str, message: impl Into<String>) -> Self {
         Self::Failed { reason, message: message.into() }
     }
 
@@ -65,13 +65,13 @@ impl Default for Readiness {
 }
 
 impl Readiness {
-    fn with<T>(&self, change: impl FnOnce(&mut ReadinessState) -> T) -> T {
+    fn with_readiness_state<T>(&self, change: impl FnOnce(&mut ReadinessState) -> T) -> T {
         change(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Sets the role. A process that does not lead has no progress.
     pub fn set_role(&self, role: Role) {
-        self.with(|inner| {
+        self.with_readiness_state(|inner| {
             if role != Role::Leader {
                 inner.bootstrapped = Progress::Pending;
                 inner.init_secret = Progress::Pending;
@@ -82,18 +82,18 @@ impl Readiness {
 
     /// Sets the progress of the chart's objects.
     pub fn set_bootstrapped(&self, progress: Progress) {
-        self.with(|inner| inner.bootstrapped = progress);
+        self.with_readiness_state(|inner| inner.bootstrapped = progress);
     }
 
     /// Sets the progress of the init Secret.
     pub fn set_init_secret(&self, progress: Progress) {
-        self.with(|inner| inner.init_secret = progress);
+        self.with_readiness_state(|inner| inner.init_secret = progress);
     }
 }
 
 impl Ready for Readiness {
     fn describe_readiness(&self) -> Result<String, String> {
-        self.with(|inner| {
+        self.with_readiness_state(|inner| {
             match &inner.role {
                 Role::Starting => return Err("looking for the leader".to_owned()),
                 Role::Unreachable { error } => return Err(format!("the control plane's API does not answer: {error}")),
@@ -116,7 +116,7 @@ impl Ready for Readiness {
             Progress::Failed { reason, message } => Some(format!("{reason}: {message}")),
             Progress::Pending | Progress::Done { .. } => None,
         };
-        self.with(|inner| match inner.role {
+        self.with_readiness_state(|inner| match inner.role {
             Role::Leader => failed(&inner.bootstrapped).or_else(|| failed(&inner.init_secret)),
             // An API server that does not answer is told by the election.
             Role::Unreachable { .. } | Role::Starting | Role::Follower { .. } => None,
@@ -134,10 +134,10 @@ mod tests {
         assert!(state.describe_readiness().is_err());
         state.set_role(Role::Leader);
         assert!(state.describe_readiness().unwrap_err().starts_with("Bootstrapped"));
-        state.set_bootstrapped(Progress::done("Applied", ""));
-        state.set_init_secret(Progress::failed("AgentEndpointUnknown", "no URL"));
+        state.set_bootstrapped(Progress::from_success("Applied", ""));
+        state.set_init_secret(Progress::from_failure("AgentEndpointUnknown", "no URL"));
         assert!(state.describe_readiness().unwrap_err().contains("AgentEndpointUnknown"));
-        state.set_init_secret(Progress::done("Current", ""));
+        state.set_init_secret(Progress::from_success("Current", ""));
         assert!(state.describe_readiness().is_ok());
         state.set_role(Role::Unreachable { error: "refused".to_owned() });
         assert!(state.describe_readiness().unwrap_err().contains("refused"));

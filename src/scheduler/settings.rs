@@ -143,14 +143,14 @@ const fn ninety_days() -> Duration {
 }
 
 fn token_ttl<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    ttl(deserializer, lifetime::TOKEN_AT_LEAST)
+    deserialize_ttl(deserializer, lifetime::TOKEN_AT_LEAST)
 }
 
 fn certificate_ttl<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    ttl(deserializer, lifetime::CERTIFICATE_AT_LEAST)
+    deserialize_ttl(deserializer, lifetime::CERTIFICATE_AT_LEAST)
 }
 
-fn ttl<'de, D: Deserializer<'de>>(deserializer: D, at_least: Duration) -> Result<Duration, D::Error> {
+fn deserialize_ttl<'de, D: Deserializer<'de>>(deserializer: D, at_least: Duration) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     lifetime::parse_lifetime(&text, at_least).map_err(|wrong| serde::de::Error::custom(format!("`{text}`: {wrong}")))
 }
@@ -173,7 +173,7 @@ pub enum SettingsError {
 
 impl Settings {
     /// Reads the configuration file.
-    pub fn read(path: &Path) -> Result<Self, SettingsError> {
+    pub fn read_settings_file(path: &Path) -> Result<Self, SettingsError> {
         let text = fs_err::read_to_string(path).map_err(SettingsError::Read)?;
         Self::parse(&text).map_err(|message| SettingsError::Parse { path: path.display().to_string(), message })
     }
@@ -190,7 +190,7 @@ impl Settings {
     ///
     /// # Errors
     /// The file cannot be read, or does not hold a URL of the form `https://HOST[:PORT]`.
-    pub fn completed(mut self, file: &Path) -> Result<Self, SettingsError> {
+    pub fn with_endpoint_file(mut self, file: &Path) -> Result<Self, SettingsError> {
         if self.agent_endpoint.is_none() {
             let text = match fs_err::read_to_string(file) {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(self),
@@ -246,7 +246,7 @@ mod tests {
     fn the_url_for_agents_is_that_of_the_configuration_else_that_beside_the_kubeconfig() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("server");
-        let completed = |text: &str| Settings::parse(text).unwrap().completed(&file);
+        let completed = |text: &str| Settings::parse(text).unwrap().with_endpoint_file(&file);
         assert_eq!(completed("{}").unwrap().agent_endpoint, None);
         std::fs::write(&file, "https://192.0.2.7:443\n").unwrap();
         assert_eq!(completed("{}").unwrap().agent_endpoint.as_deref(), Some("https://192.0.2.7:443"));

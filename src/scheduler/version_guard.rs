@@ -70,9 +70,9 @@ pub fn main(format: LogFormat, args: &GuardArgs) -> anyhow::Result<()> {
     runtime.block_on(async {
         let stop = Stop::default();
         stop.on_signals()?;
-        let channel = channel(args)?;
+        let channel = etcd_channel(args)?;
         tokio::select! {
-            stored = stored(&channel) => match stored? {
+            stored = wait_for_stored_minor(&channel) => match stored? {
                 Some(stored) => {
                     check_minor_change(stored, wanted)?;
                     tracing::info!(%stored, %wanted, "the API server may start");
@@ -86,12 +86,12 @@ pub fn main(format: LogFormat, args: &GuardArgs) -> anyhow::Result<()> {
 }
 
 /// The minor that the objects are stored by, as soon as etcd answers; none where none is recorded.
-async fn stored(channel: &Channel) -> anyhow::Result<Option<KubeMinor>> {
+async fn wait_for_stored_minor(channel: &Channel) -> anyhow::Result<Option<KubeMinor>> {
     let end = Instant::now() + ANSWERS_WITHIN;
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
     let logged = OnChange::default();
     loop {
-        match read(channel).await {
+        match read_stored_minor(channel).await {
             Ok(stored) => return Ok(stored),
             Err(status) => {
                 // In the form, and with the causes, that `status` looks for in logs: of TLS, of names.
@@ -110,7 +110,7 @@ async fn stored(channel: &Channel) -> anyhow::Result<Option<KubeMinor>> {
 }
 
 /// A connection to etcd, made when it is first used and again after each failure.
-fn channel(args: &GuardArgs) -> anyhow::Result<Channel> {
+fn etcd_channel(args: &GuardArgs) -> anyhow::Result<Channel> {
     let identity = Identity::from_pem(fs_err::read(&args.etcd_cert_file)?, fs_err::read(&args.etcd_key_file)?);
     let tls = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(fs_err::read(&args.etcd_ca_file)?))
@@ -140,7 +140,7 @@ struct KeyValue {
     value: Vec<u8>,
 }
 
-async fn read(channel: &Channel) -> Result<Option<KubeMinor>, Status> {
+async fn read_stored_minor(channel: &Channel) -> Result<Option<KubeMinor>, Status> {
     let mut client = Grpc::new(channel.clone());
     client.ready().await.map_err(|error| Status::from_error(error.into()))?;
     let request = RangeRequest { key: kubernetes_record::ETCD_KEY.into() };

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser as _;
-use fleetctl::agent::register::{RegisterError, Validity, certificate};
+use fleetctl::agent::register::{RegisterError, Validity, request_certificate};
 use fleetctl::agent::settings::Cli;
 use fleetctl::k8s::connect::daemon_client;
 use fleetctl::k8s::connect::init_kubeconfig::Init;
@@ -117,7 +117,7 @@ impl Applicant {
         let cli = Cli::parse_from(["fleet-agent", "--cluster-name", &self.name]);
         let args = cli.args.expect("they are given");
         let validity = Validity::new(args.certificate_seconds);
-        let asked = certificate(client, &args, &validity, &self.id, &self.key, async |_, _| {});
+        let asked = request_certificate(client, &args, &validity, &self.id, &self.key, async |_, _| {});
         match tokio::time::timeout(Duration::from_secs(60), asked).await {
             Ok(Ok(certificate)) => Ok(certificate.pem),
             Ok(Err(RegisterError::Denied { reason, .. })) => Err(reason),

@@ -215,7 +215,7 @@ async fn the_init_secret_follows_the_address_and_comes_back_when_deleted() {
     wait("the missing address is reported", async || {
         let (code, body) = scheduler.ask("/readyz").await;
         let Some(map) = maps.get_opt(BOOTSTRAP_STATUS).await.unwrap() else { return false };
-        let conditions = status::conditions(&map);
+        let conditions = status::read_conditions(&map);
         let secret = find_condition(&conditions, "InitSecretReady").map(|c| (c.status.clone(), c.reason.clone()));
         code == 503
             && body.contains("AgentEndpointUnknown")

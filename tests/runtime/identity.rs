@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Parser as _;
-use fleetctl::agent::register::{RegisterError, Validity, rejoin};
+use fleetctl::agent::register::{RegisterError, Validity, request_rejoin};
 use fleetctl::agent::settings::Cli;
 use fleetctl::api::labels::{ANNOTATION_ALLOW_NEW_KEY, ANNOTATION_KEY_FINGERPRINT};
 use fleetctl::api::{Cluster, ClusterSpec};
@@ -48,7 +48,7 @@ async fn ask_again(applicant: &Applicant, init: &Init) -> Result<(), String> {
     let args = Cli::parse_from(["fleet-agent", "--cluster-name", &applicant.name]).args.unwrap();
     let validity = Validity::new(args.certificate_seconds);
     let client = daemon_client::token_client(init).unwrap();
-    match rejoin(&client, &args, &validity, &applicant.id, &applicant.key, async |_, _| {}).await {
+    match request_rejoin(&client, &args, &validity, &applicant.id, &applicant.key, async |_, _| {}).await {
         Ok(_) => Ok(()),
         Err(RegisterError::Denied { reason, .. }) => Err(reason),
         Err(other) => panic!("{other}"),

@@ -121,7 +121,7 @@ mod exhaustive {
         let (mut nodes, pods) = nodes_and_pods(401);
         let changed = nodes.keys().nth(250).unwrap().clone();
         nodes.get_mut(&changed).unwrap().usable = false;
-        agent.observed.change(nodes, pods);
+        agent.observed.set_nodes_and_pods(nodes, pods);
         wait("it is told", async || large.versions().await != before).await;
         let report = large.reports().get(&places[&changed]).await.unwrap();
         assert_eq!(report.spec.available_resources[&changed]["cpu"], "0");

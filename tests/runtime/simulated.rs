@@ -70,8 +70,8 @@ impl Simulated {
                 renewer.run().await;
             }
         });
-        tasks.spawn(reporter.clone().inventory(observed.clone()));
-        tasks.spawn(reporter.health());
+        tasks.spawn(reporter.clone().publish_inventory(observed.clone()));
+        tasks.spawn(reporter.monitor_health());
         Self { name: applicant.name.clone(), observed, tasks }
     }
 
@@ -120,7 +120,7 @@ pub(crate) fn own_api_of(apis: &'static [&'static str]) -> Client {
 /// A cluster of `count` nodes, each with one pod.
 fn inventory(count: usize) -> Observed {
     let (nodes, pods) = nodes_and_pods(count);
-    Observed::fixed(nodes, pods)
+    Observed::new_fixed(nodes, pods)
 }
 
 /// So many nodes, each with one pod of its name.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use clap::Parser as _;
-use fleetctl::agent::register::{Validity, withdraw};
+use fleetctl::agent::register::{Validity, request_withdrawal};
 use fleetctl::agent::settings::Cli;
 use fleetctl::api::crd::cluster::Observed;
 use fleetctl::api::{Cluster, ClusterSpec, ClusterStatus};
@@ -70,7 +70,7 @@ impl Parts {
     fn of(hub: &Client) -> Self {
         let index = Arc::new(Index::default());
         let mut tasks = JoinSet::new();
-        tasks.spawn(index::watch(hub.clone(), hub.clone(), index.clone()));
+        tasks.spawn(index::watch_indexed_objects(hub.clone(), hub.clone(), index.clone()));
         let reporter = Reporter { controller: "fleet-scheduler".to_owned(), instance: None };
         Self { index, recorder: Recorder::new(hub.clone(), reporter), tasks }
     }
@@ -105,7 +105,7 @@ async fn a_request_that_was_answered_is_not_answered_again_because_the_watch_is_
         hold.send_replace(true);
         let args = Cli::parse_from(["fleet-agent", "--cluster-name", &leaver.name]).args.unwrap();
         let validity = Validity::new(args.certificate_seconds);
-        withdraw(&daemon_client::token_client(&init).unwrap(), &args, &validity, &leaver.id, &leaver.key)
+        request_withdrawal(&daemon_client::token_client(&init).unwrap(), &args, &validity, &leaver.id, &leaver.key)
             .await
             .unwrap();
         // That the witness is let in shows that what waits was looked at again.
@@ -137,7 +137,7 @@ async fn a_cluster_that_is_gone_is_not_made_again_by_whoever_still_believes_in_i
     // As if a write from before its end had been answered only now; with news that is to be copied into its spec.
     let observed = Observed { provider: "gce".to_owned(), ..Observed::default() };
     ghost.status = Some(ClusterStatus { observed: Some(observed), ..ClusterStatus::default() });
-    index.put(ghost);
+    index.put_cluster(ghost);
     index.changed.notify_one();
     wait("nobody believes in it any more", async || index.cluster(&name).is_none()).await;
     assert!(clusters.get_opt(&name).await.unwrap().is_none(), "it was made again");

@@ -149,7 +149,7 @@ async fn follow(stage: &Stage, kubeconfig: &Path, script: &str) {
 async fn report_of(hub: &Client) -> String {
     let maps: Api<ConfigMap> = Api::namespaced(hub.clone(), "fleet");
     let map = maps.get(BOOTSTRAP_STATUS).await.unwrap();
-    find_condition(&status::conditions(&map), "Bootstrapped").unwrap().message.clone()
+    find_condition(&status::read_conditions(&map), "Bootstrapped").unwrap().message.clone()
 }
 
 /// Makes the scheduler apply its objects anew, by a change of one of them that changes nothing, and waits until it has.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Parser as _;
-use fleetctl::agent::register::{Validity, withdraw};
+use fleetctl::agent::register::{Validity, request_withdrawal};
 use fleetctl::agent::settings::Cli;
 use fleetctl::api::Cluster;
 use fleetctl::api::registration::{ANNOTATION_LEAVE, IDENTITY_CERTIFICATE, IDENTITY_SECRET};
@@ -170,9 +170,9 @@ async fn whoever_holds_an_init_token_cannot_take_back_what_others_registered() {
     let clusters: Api<Cluster> = Api::all(stage.hub.client.clone());
     for stranger in [Applicant::new(&holder.name), holder.with_new_key()] {
         // It is told that nothing of its own is there, which is true.
-        withdraw(&hub, &args, &validity, &stranger.id, &stranger.key).await.unwrap();
+        request_withdrawal(&hub, &args, &validity, &stranger.id, &stranger.key).await.unwrap();
         assert!(clusters.get_opt(&holder.name).await.unwrap().is_some(), "a stranger took it back");
     }
-    withdraw(&hub, &args, &validity, &holder.id, &holder.key).await.unwrap();
+    request_withdrawal(&hub, &args, &validity, &holder.id, &holder.key).await.unwrap();
     assert!(clusters.get_opt(&holder.name).await.unwrap().is_none(), "its own key is proof enough");
 }

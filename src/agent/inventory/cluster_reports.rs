@@ -11,7 +11,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 
 use super::node_labels;
-use super::nodes::printed;
+use super::nodes::format_amounts;
 use super::publish::Snapshot;
 use super::shards::{NODES, Shards};
 use crate::api::labels::{AGENT_MANAGER, cluster_namespace};
@@ -35,11 +35,11 @@ impl NodeReports {
     }
 
     /// Discards the reported state: another agent with our identity may have reported since.
-    pub fn forget(&mut self) {
+    pub fn forget_reports(&mut self) {
         self.shards = None;
     }
 
-    async fn load(&mut self) -> Result<&mut Shards, CallError> {
+    async fn load_shards(&mut self) -> Result<&mut Shards, CallError> {
         if self.shards.is_none() {
             let mut shards = Shards::default();
             for report in call_with_timeout(self.api.list(&ListParams::default())).await? {
@@ -58,19 +58,19 @@ impl NodeReports {
     ///
     /// # Errors
     /// The first report that could not be written; those before it are.
-    pub async fn write(&mut self, snapshot: &Snapshot, now: Duration, wall: Timestamp) -> Result<(), CallError> {
+    pub async fn write_due_reports(&mut self, snapshot: &Snapshot, now: Duration, wall: Timestamp) -> Result<(), CallError> {
         if snapshot.allocatable.len() <= NODES {
             return Ok(());
         }
         let api = self.api.clone();
-        let shards = self.load().await?;
-        shards.assign(snapshot.allocatable.keys());
-        for (index, part) in shards.due(snapshot, now) {
+        let shards = self.load_shards().await?;
+        shards.assign_nodes(snapshot.allocatable.keys());
+        for (index, part) in shards.due_reports(snapshot, now) {
             let name = format!("{PREFIX}{index}");
-            let report = ClusterReport::new(&name, spec(&part, wall));
+            let report = ClusterReport::new(&name, report_spec(&part, wall));
             let params = PatchParams::apply(AGENT_MANAGER).force();
             call_with_timeout(api.patch(&name, &params, &Patch::Apply(&report))).await?;
-            shards.record(index, part, now);
+            shards.record_written(index, part, now);
         }
         Ok(())
     }
@@ -81,26 +81,26 @@ impl NodeReports {
     /// The first that could not be deleted.
     pub async fn delete_orphans(&mut self, snapshot: &Snapshot) -> Result<(), CallError> {
         let api = self.api.clone();
-        let shards = self.load().await?;
+        let shards = self.load_shards().await?;
         if snapshot.allocatable.len() <= NODES {
-            shards.assign([].iter());
+            shards.assign_nodes([].iter());
         }
-        for index in shards.orphans() {
+        for index in shards.orphaned_reports() {
             match call_with_timeout(api.delete(&format!("{PREFIX}{index}"), &DeleteParams::default())).await {
                 Err(error) if !error.is_not_found() => return Err(error),
-                _ => shards.deleted(index),
+                _ => shards.record_deleted(index),
             }
         }
         Ok(())
     }
 }
 
-fn spec(part: &Snapshot, wall: Timestamp) -> ClusterReportSpec {
+fn report_spec(part: &Snapshot, wall: Timestamp) -> ClusterReportSpec {
     ClusterReportSpec {
-        available_resources: printed(&part.available),
+        available_resources: format_amounts(&part.available),
         capacity_resources: part.capacity.clone(),
         node_taints: part.taints.clone(),
-        node_labels: Some(node_labels::report(&part.labels)),
+        node_labels: Some(node_labels::report_labels(&part.labels)),
         last_update_time: Some(Time(Timestamp::from_second(wall.as_second()).unwrap_or(wall))),
     }
 }

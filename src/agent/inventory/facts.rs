@@ -31,18 +31,18 @@ pub struct Overrides {
 }
 
 /// Values of one label over all nodes, without empty ones.
-fn values(nodes: &BTreeMap<String, NodeFacts>, label: &str) -> BTreeSet<String> {
+fn label_values(nodes: &BTreeMap<String, NodeFacts>, label: &str) -> BTreeSet<String> {
     nodes.values().filter_map(|n| n.labels.get(label)).filter(|v| !v.is_empty()).cloned().collect()
 }
 
 /// The value that all nodes share.
-fn shared(nodes: &BTreeMap<String, NodeFacts>, label: &str) -> Option<String> {
-    let mut values = values(nodes, label);
+fn shared_label_value(nodes: &BTreeMap<String, NodeFacts>, label: &str) -> Option<String> {
+    let mut values = label_values(nodes, label);
     let complete = nodes.values().all(|n| n.labels.contains_key(label));
     if complete && values.len() == 1 { values.pop_first() } else { None }
 }
 
-fn provider(nodes: &BTreeMap<String, NodeFacts>) -> String {
+fn detect_provider(nodes: &BTreeMap<String, NodeFacts>) -> String {
     let schemes: BTreeSet<_> =
         nodes.values().filter_map(|n| n.provider_id.split_once("://")).map(|(scheme, _)| scheme).collect();
     // Several schemes in one cluster say nothing about where it is.
@@ -59,9 +59,9 @@ fn own_name(nodes: &BTreeMap<String, NodeFacts>, provider: &str) -> Option<Strin
     match provider {
         // kind://docker/<cluster>/<node>
         "kind" => first.provider_id.strip_prefix("kind://")?.split('/').nth(1).map(ToOwned::to_owned),
-        "gce" => shared(nodes, "goog-k8s-cluster-name").or_else(|| gke_name(nodes)),
-        "aws" => shared(nodes, "alpha.eksctl.io/cluster-name"),
-        "azure" => shared(nodes, "kubernetes.azure.com/cluster"),
+        "gce" => shared_label_value(nodes, "goog-k8s-cluster-name").or_else(|| gke_name(nodes)),
+        "aws" => shared_label_value(nodes, "alpha.eksctl.io/cluster-name"),
+        "azure" => shared_label_value(nodes, "kubernetes.azure.com/cluster"),
         _ => None,
     }
     .filter(|name| !name.is_empty())
@@ -77,10 +77,10 @@ fn gke_name(nodes: &BTreeMap<String, NodeFacts>) -> Option<String> {
 }
 
 /// Detects the facts; `registered` is the name of last resort.
-pub fn detect(nodes: &BTreeMap<String, NodeFacts>, overrides: &Overrides, registered: &str) -> Facts {
-    let provider = overrides.provider.clone().unwrap_or_else(|| provider(nodes));
-    let region = || shared(nodes, "topology.kubernetes.io/region").unwrap_or_default();
-    let zones = || values(nodes, "topology.kubernetes.io/zone").into_iter().collect();
+pub fn detect_facts(nodes: &BTreeMap<String, NodeFacts>, overrides: &Overrides, registered: &str) -> Facts {
+    let provider = overrides.provider.clone().unwrap_or_else(|| detect_provider(nodes));
+    let region = || shared_label_value(nodes, "topology.kubernetes.io/region").unwrap_or_default();
+    let zones = || label_values(nodes, "topology.kubernetes.io/zone").into_iter().collect();
     let name = || own_name(nodes, &provider).unwrap_or_else(|| registered.to_owned());
     Facts {
         region: overrides.region.clone().unwrap_or_else(region),
@@ -109,7 +109,7 @@ mod tests {
 
     fn detected(nodes: &[(&str, NodeFacts)]) -> Facts {
         let nodes = nodes.iter().map(|(name, node)| ((*name).to_owned(), node.clone())).collect();
-        detect(&nodes, &Overrides::default(), "registered")
+        detect_facts(&nodes, &Overrides::default(), "registered")
     }
 
     #[test]
@@ -146,7 +146,7 @@ mod tests {
         let overrides =
             Overrides { provider: Some("p".to_owned()), zone: Some("z".to_owned()), ..Overrides::default() };
         let nodes = [("a".to_owned(), node("aws:///z/i-1", &[("topology.kubernetes.io/zone", "other")]))].into();
-        let facts = detect(&nodes, &overrides, "r");
+        let facts = detect_facts(&nodes, &overrides, "r");
         assert_eq!((facts.provider.as_str(), facts.zones), ("p", vec!["z".to_owned()]));
     }
 }

@@ -14,14 +14,14 @@ const MOST: usize = 8 * 1024;
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// Returns the labels as they are reported. While that is too large the key with most distinct values is left out.
-pub fn report(labels: &Labels) -> NodeLabels {
+pub fn report_labels(labels: &Labels) -> NodeLabels {
     let mut values: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (key, value) in labels.values().flat_map(|labels| labels.iter()).filter(|(key, _)| *key != HOSTNAME) {
         values.entry(key).or_default().insert(value);
     }
     let mut dropped: Vec<String> = Vec::new();
     loop {
-        let report = without(labels, &dropped);
+        let report = labels_without_keys(labels, &dropped);
         let size = serde_json::to_vec(&(&report.sets, &report.of)).map_or(0, |text| text.len());
         let widest = values.iter().max_by_key(|(key, values)| (values.len(), key.len(), **key)).map(|(key, _)| *key);
         match widest {
@@ -34,7 +34,7 @@ pub fn report(labels: &Labels) -> NodeLabels {
     }
 }
 
-fn without(labels: &Labels, dropped: &[String]) -> NodeLabels {
+fn labels_without_keys(labels: &Labels, dropped: &[String]) -> NodeLabels {
     let mut known: BTreeMap<BTreeMap<&str, &str>, i32> = BTreeMap::new();
     let mut report = NodeLabels { dropped_keys: dropped.to_vec(), ..NodeLabels::default() };
     for labels in labels.values() {
@@ -64,7 +64,7 @@ mod tests {
     fn each_set_is_reported_once() {
         let node =
             |name: &str, zone: &str| (name.to_owned(), vec![("zone", zone.to_owned()), (HOSTNAME, name.to_owned())]);
-        let report = report(&labels([node("b", "1"), node("a", "2"), node("c", "2")]));
+        let report = report_labels(&labels([node("b", "1"), node("a", "2"), node("c", "2")]));
         assert_eq!(report.of, [0, 1, 0], "in the order of names");
         let set = |zone: &str| BTreeMap::from([("zone".to_owned(), zone.to_owned())]);
         assert_eq!((report.sets, report.dropped_keys), (vec![set("2"), set("1")], Vec::new()));
@@ -77,7 +77,7 @@ mod tests {
             let pairs = vec![("of-each", format!("{i:060}")), ("few", few), ("zone", (i % 3).to_string())];
             (format!("n{i:03}"), pairs)
         };
-        let report = report(&labels((0..200).map(node)));
+        let report = report_labels(&labels((0..200).map(node)));
         assert_eq!((report.dropped_keys.as_slice(), report.sets.len()), (&["of-each".to_owned()][..], 30));
         assert_eq!(report.of.len(), 200);
     }

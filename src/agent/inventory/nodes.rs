@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 
-use super::pods::owner;
+use super::pods::pod_owner;
 use crate::api::crd::cluster::{NodeResources, Taint};
 use crate::api::quantity::{Milli, format_quantity};
 pub use crate::placement::pods::Amounts;
@@ -64,13 +64,13 @@ pub fn pod_facts(pod: &Pod) -> Option<PodFacts> {
     let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default();
     (!["Succeeded", "Failed"].contains(&phase)).then(|| PodFacts {
         node,
-        owner: owner(pod),
+        owner: pod_owner(pod),
         requests: pod_requests(spec),
     })
 }
 
 /// Returns the free resources by node: allocatable less the requests of its pods; nothing on a node that takes no pods.
-pub fn available<'a>(
+pub fn available_by_node<'a>(
     nodes: &BTreeMap<String, NodeFacts>,
     pods: impl Iterator<Item = &'a PodFacts>,
 ) -> BTreeMap<String, Amounts> {
@@ -92,13 +92,13 @@ pub fn available<'a>(
 }
 
 /// Amounts as the Cluster's status holds them.
-pub fn printed(amounts: &BTreeMap<String, Amounts>) -> NodeResources {
+pub fn format_amounts(amounts: &BTreeMap<String, Amounts>) -> NodeResources {
     let one = |values: &Amounts| values.iter().map(|(name, value)| (name.clone(), format_quantity(name, *value))).collect();
     amounts.iter().map(|(node, values)| (node.clone(), one(values))).collect()
 }
 
 /// The sums over all nodes.
-pub fn totals(amounts: &BTreeMap<String, Amounts>) -> BTreeMap<String, String> {
+pub fn format_totals(amounts: &BTreeMap<String, Amounts>) -> BTreeMap<String, String> {
     let mut sum = Amounts::new();
     for values in amounts.values() {
         add_amounts(&mut sum, values);
@@ -186,7 +186,7 @@ mod tests {
 
     fn free(node: NodeFacts) -> BTreeMap<String, String> {
         let pods = [pod(json!({ "containers": [container("1500m")] }), "Running").unwrap()];
-        printed(&available(&[("n".to_owned(), node)].into(), pods.iter())).remove("n").unwrap()
+        format_amounts(&available_by_node(&[("n".to_owned(), node)].into(), pods.iter())).remove("n").unwrap()
     }
 
     #[test]

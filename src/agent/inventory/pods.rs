@@ -31,7 +31,7 @@ pub struct OwnedPods {
 }
 
 /// Returns the UID of a pod's controller, or its own.
-pub fn owner(pod: &Pod) -> String {
+pub fn pod_owner(pod: &Pod) -> String {
     let controller = pod.owner_references().iter().find(|owner| owner.controller == Some(true));
     controller.map_or_else(|| pod.uid().unwrap_or_default(), |owner| owner.uid.clone())
 }
@@ -51,7 +51,7 @@ pub fn unbound_pod(pod: &Pod) -> Option<UnboundPod> {
             && condition.reason.as_deref() == Some("Unschedulable")
     });
     let since = unschedulable.find_map(|condition| condition.last_transition_time.as_ref()).map(|time| time.0);
-    Some(UnboundPod { owner: owner(pod), unschedulable_since: since })
+    Some(UnboundPod { owner: pod_owner(pod), unschedulable_since: since })
 }
 
 #[cfg(test)]

@@ -119,7 +119,7 @@ impl Publisher {
     ///
     /// After the first report, and after a late one, the next is advanced by a `share` of the time, from 0 to 1. After an
     /// outage all agents report at once; with random shares, they do not do so ever after.
-    pub fn reported(&mut self, snapshot: Snapshot, now: Duration, share: f64) {
+    pub fn record_publication(&mut self, snapshot: Snapshot, now: Duration, share: f64) {
         let apart = MAX_INTERVAL.saturating_sub(MIN_INTERVAL).mul_f64(share.clamp(0.0, 1.0));
         let advance = if self.reported.is_none() || self.is_late(now) { apart } else { Duration::ZERO };
         *self = Self { reported: Some(snapshot), reported_at: now, advance, ..Self::default() };
@@ -134,7 +134,7 @@ impl Publisher {
 
     /// Records that a report failed: the next attempt waits, each time longer, as the report of a large cluster is a burden for
     /// a busy control plane.
-    pub fn failed(&mut self, now: Duration) {
+    pub fn record_failure(&mut self, now: Duration) {
         self.not_before = now + self.backoff.next_wait();
     }
 }
@@ -155,7 +155,7 @@ mod tests {
     fn after_report(free: i128) -> Publisher {
         let mut publisher = Publisher::default();
         assert!(publisher.is_due(&snapshot(free), at(0)), "the first time at once");
-        publisher.reported(snapshot(free), at(0), 0.0);
+        publisher.record_publication(snapshot(free), at(0), 0.0);
         publisher
     }
 
@@ -170,10 +170,10 @@ mod tests {
     fn simultaneous_starts_drift_apart() {
         for (share, second) in [(0.0, 300), (0.5, 180), (1.0, 60)] {
             let mut publisher = Publisher::default();
-            publisher.reported(snapshot(500), at(0), share);
+            publisher.record_publication(snapshot(500), at(0), share);
             assert!(!publisher.is_due(&snapshot(500), at(second - 1)), "{share}");
             assert!(publisher.is_due(&snapshot(500), at(second)), "{share}");
-            publisher.reported(snapshot(500), at(second), share);
+            publisher.record_publication(snapshot(500), at(second), share);
             assert!(!publisher.is_due(&snapshot(500), at(second + 299)), "{share}");
             assert!(publisher.is_due(&snapshot(500), at(second + 300)), "{share}");
         }
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn reports_drift_apart_after_an_outage() {
         let next = |publisher: &mut Publisher, reported: u64| {
-            publisher.reported(snapshot(500), at(reported), 0.5);
+            publisher.record_publication(snapshot(500), at(reported), 0.5);
             (reported..reported + 301).find(|second| publisher.is_due(&snapshot(500), at(*second))).unwrap() - reported
         };
         assert_eq!(next(&mut after_report(500), 400), 180, "due at 300");
@@ -198,13 +198,13 @@ mod tests {
         let mut now = at(300);
         for longest in [5, 10, 20, 40, 60, 60] {
             assert!(publisher.is_due(&snapshot(500), now));
-            publisher.failed(now);
+            publisher.record_failure(now);
             assert!(!publisher.is_due(&snapshot(0), now + at(longest).mul_f64(0.49)), "{longest}");
             now += at(longest);
         }
-        publisher.reported(snapshot(500), now, 0.0);
+        publisher.record_publication(snapshot(500), now, 0.0);
         now += at(300);
-        publisher.failed(now);
+        publisher.record_failure(now);
         assert!(publisher.is_due(&snapshot(500), now + at(5)), "the waits start again");
     }
 
@@ -224,12 +224,12 @@ mod tests {
             Snapshot { server: ServerFacts { apis, ..ServerFacts::default() }, ..snapshot(500) }
         };
         let mut publisher = Publisher::default();
-        publisher.reported(serving(&["apps/v1", "v1"]), at(0), 0.0);
+        publisher.record_publication(serving(&["apps/v1", "v1"]), at(0), 0.0);
         assert!(!publisher.is_due(&serving(&["v1"]), at(20)));
         assert!(!publisher.is_due(&serving(&["v1"]), at(25)), "one that is gone can wait");
         let more = serving(&["apps/v1", "example.com/v1", "v1"]);
         let mut publisher = Publisher::default();
-        publisher.reported(serving(&["apps/v1", "v1"]), at(0), 0.0);
+        publisher.record_publication(serving(&["apps/v1", "v1"]), at(0), 0.0);
         assert!(!publisher.is_due(&more, at(10)));
         assert!(publisher.is_due(&more, at(15)));
     }

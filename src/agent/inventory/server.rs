@@ -24,11 +24,11 @@ pub struct ServerFacts {
 
 impl ServerFacts {
     /// Reads them. API versions that cannot be read are those of `before`.
-    pub async fn read(local: &Client, extra_kinds: &[ExtraKind], before: Option<Self>) -> Self {
+    pub async fn read_server_facts(local: &Client, extra_kinds: &[ExtraKind], before: Option<Self>) -> Self {
         Self {
             git_version: call_with_timeout(local.apiserver_version()).await.map(|info| info.git_version).unwrap_or_default(),
             autoscaled: is_autoscaled(local).await,
-            apis: apis(local, extra_kinds)
+            apis: read_served_apis(local, extra_kinds)
                 .await
                 .unwrap_or_else(|| before.map(|before| before.apis).unwrap_or_default()),
         }
@@ -41,16 +41,16 @@ async fn is_autoscaled(local: &Client) -> bool {
     matches!(call_with_timeout(api.get_metadata_opt("cluster-autoscaler-status")).await, Ok(Some(_)))
 }
 
-async fn apis(local: &Client, extra_kinds: &[ExtraKind]) -> Option<Vec<String>> {
+async fn read_served_apis(local: &Client, extra_kinds: &[ExtraKind]) -> Option<Vec<String>> {
     let core = call_with_timeout(local.list_core_api_versions()).await.ok()?;
     let groups = call_with_timeout(local.list_api_groups()).await.ok()?;
     let versions = groups.groups.into_iter().flat_map(|group| group.versions);
     let apis = core.versions.into_iter().chain(versions.map(|version| version.group_version)).collect();
-    Some(bounded(apis, extra_kinds))
+    Some(limit_apis(apis, extra_kinds))
 }
 
 /// As many as are reported, sorted; those of kinds that can be placed are always among them.
-fn bounded(mut apis: Vec<String>, extra_kinds: &[ExtraKind]) -> Vec<String> {
+fn limit_apis(mut apis: Vec<String>, extra_kinds: &[ExtraKind]) -> Vec<String> {
     let is_placed = |api: &String| {
         let group = split_api_version(api).0;
         PLACEABLE.iter().any(|kind| kind.group == group) || extra_kinds.iter().any(|kind| kind.group == group)
@@ -69,7 +69,7 @@ mod tests {
     fn what_can_be_placed_is_reported_however_much_is_served() {
         let many = (0..2 * MOST_APIS).map(|n| format!("a{n}.example.com/v1"));
         let all: Vec<String> = many.chain(["apps/v1", "v1", "z.example.com/v1"].map(str::to_owned)).collect();
-        let found = bounded(all, &["z.example.com/v1/Widget".parse().unwrap()]);
+        let found = limit_apis(all, &["z.example.com/v1/Widget".parse().unwrap()]);
         assert!(found.len() == MOST_APIS && found.is_sorted());
         for api in ["apps/v1", "v1", "z.example.com/v1"] {
             assert!(found.iter().any(|one| one == api), "{api}");

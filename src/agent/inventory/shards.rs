@@ -31,14 +31,14 @@ impl Shards {
     }
 
     /// Assigns a report to each of `nodes`, and removes all others.
-    pub fn assign<'n>(&mut self, nodes: impl Iterator<Item = &'n String>) {
+    pub fn assign_nodes<'n>(&mut self, nodes: impl Iterator<Item = &'n String>) {
         let nodes: BTreeSet<&String> = nodes.collect();
         self.of.retain(|node, _| nodes.contains(node));
         // Many nearly empty reports, after a cluster shrank, are packed again: all are written once.
-        if self.sizes().len() > 2 * nodes.len().div_ceil(NODES) {
+        if self.shard_sizes().len() > 2 * nodes.len().div_ceil(NODES) {
             self.of.clear();
         }
-        let mut sizes = self.sizes();
+        let mut sizes = self.shard_sizes();
         // Existing reports are filled before new ones are added.
         let used: Vec<usize> = sizes.keys().copied().collect();
         let fresh = (0..).filter(|index| !used.contains(index));
@@ -57,7 +57,7 @@ impl Shards {
         }
     }
 
-    fn sizes(&self) -> BTreeMap<usize, usize> {
+    fn shard_sizes(&self) -> BTreeMap<usize, usize> {
         let mut sizes = BTreeMap::new();
         for index in self.of.values() {
             *sizes.entry(*index).or_default() += 1;
@@ -67,15 +67,15 @@ impl Shards {
 
     /// Returns the reports to write at the time `now`, counted from any beginning, with the part of the inventory in each:
     /// those with a significant change, and those that have not been written for long.
-    pub fn due(&self, snapshot: &Snapshot, now: Duration) -> Vec<(usize, Snapshot)> {
+    pub fn due_reports(&self, snapshot: &Snapshot, now: Duration) -> Vec<(usize, Snapshot)> {
         let mut parts: BTreeMap<usize, Snapshot> = BTreeMap::new();
         for (node, index) in &self.of {
             let part = parts.entry(*index).or_default();
-            copy(node, &snapshot.available, &mut part.available);
-            copy(node, &snapshot.allocatable, &mut part.allocatable);
-            copy(node, &snapshot.capacity, &mut part.capacity);
-            copy(node, &snapshot.taints, &mut part.taints);
-            copy(node, &snapshot.labels, &mut part.labels);
+            copy_node_value(node, &snapshot.available, &mut part.available);
+            copy_node_value(node, &snapshot.allocatable, &mut part.allocatable);
+            copy_node_value(node, &snapshot.capacity, &mut part.capacity);
+            copy_node_value(node, &snapshot.taints, &mut part.taints);
+            copy_node_value(node, &snapshot.labels, &mut part.labels);
         }
         let is_due = |index: &usize, part: &Snapshot| {
             self.reported
@@ -86,25 +86,25 @@ impl Shards {
     }
 
     /// Records that a report was written.
-    pub fn record(&mut self, index: usize, part: Snapshot, now: Duration) {
+    pub fn record_written(&mut self, index: usize, part: Snapshot, now: Duration) {
         self.reported.insert(index, (part, now));
         self.existing.insert(index);
     }
 
     /// Returns the reports without a node.
-    pub fn orphans(&self) -> Vec<usize> {
+    pub fn orphaned_reports(&self) -> Vec<usize> {
         let used: BTreeSet<usize> = self.of.values().copied().collect();
         self.existing.difference(&used).copied().collect()
     }
 
     /// Records that a report was deleted.
-    pub fn deleted(&mut self, index: usize) {
+    pub fn record_deleted(&mut self, index: usize) {
         self.reported.remove(&index);
         self.existing.remove(&index);
     }
 }
 
-fn copy<T: Clone>(node: &str, from: &BTreeMap<String, T>, to: &mut BTreeMap<String, T>) {
+fn copy_node_value<T: Clone>(node: &str, from: &BTreeMap<String, T>, to: &mut BTreeMap<String, T>) {
     if let Some(value) = from.get(node) {
         to.insert(node.to_owned(), value.clone());
     }
@@ -132,12 +132,12 @@ mod tests {
 
     /// Writes what is due; returns the reports that were.
     fn report(shards: &mut Shards, snapshot: &Snapshot, now: Duration) -> Vec<usize> {
-        shards.assign(snapshot.allocatable.keys());
-        let due = shards.due(snapshot, now);
+        shards.assign_nodes(snapshot.allocatable.keys());
+        let due = shards.due_reports(snapshot, now);
         let indices = due.iter().map(|(index, _)| *index).collect();
         for (index, part) in due {
             assert!(part.allocatable.len() <= NODES);
-            shards.record(index, part, now);
+            shards.record_written(index, part, now);
         }
         indices
     }
@@ -181,7 +181,7 @@ mod tests {
         let now = snapshot(0..310);
         assert_eq!(report(&mut shards, &now, at(0)), [1, 4], "it cannot know what is in them");
         assert!(before.iter().all(|(node, index)| shards.of[node] == *index));
-        assert_eq!(shards.orphans(), [0; 0]);
+        assert_eq!(shards.orphaned_reports(), [0; 0]);
     }
 
     #[test]
@@ -191,12 +191,12 @@ mod tests {
         // Every fourth node: five reports with 50 each, where two would do.
         let few = snapshot((0..1000).filter(|i| i % 4 == 0));
         assert_eq!(report(&mut shards, &few, at(60)), [0, 1]);
-        assert_eq!(shards.orphans(), [2, 3, 4]);
-        shards.deleted(3);
-        assert_eq!(shards.orphans(), [2, 4]);
+        assert_eq!(shards.orphaned_reports(), [2, 3, 4]);
+        shards.record_deleted(3);
+        assert_eq!(shards.orphaned_reports(), [2, 4]);
         // Small enough for the Cluster object itself.
-        shards.assign([].iter());
-        assert_eq!(shards.orphans(), [0, 1, 2, 4]);
-        assert!(shards.due(&few, at(120)).is_empty());
+        shards.assign_nodes([].iter());
+        assert_eq!(shards.orphaned_reports(), [0, 1, 2, 4]);
+        assert!(shards.due_reports(&few, at(120)).is_empty());
     }
 }

@@ -11,8 +11,8 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt as _};
 
-use super::facts::{Overrides, detect};
-use super::nodes::{NodeFacts, PodFacts, available, node_facts, pod_facts};
+use super::facts::{Overrides, detect_facts};
+use super::nodes::{NodeFacts, PodFacts, available_by_node, node_facts, pod_facts};
 use super::pods::{OwnedPods, PodsByOwner, UnboundPod, unbound_pod};
 use super::publish::Snapshot;
 use super::server::ServerFacts;
@@ -44,33 +44,33 @@ pub struct Observed {
 
 impl Observed {
     /// An inventory without a watch, for agents of clusters that do not exist.
-    pub fn fixed(nodes: BTreeMap<String, NodeFacts>, pods: HashMap<String, PodFacts>) -> Self {
+    pub fn new_fixed(nodes: BTreeMap<String, NodeFacts>, pods: HashMap<String, PodFacts>) -> Self {
         let inner = Inner { nodes, pods, synced: [true; 2], ..Inner::default() };
         Self { inner: Arc::new(Mutex::new(inner)) }
     }
 
     /// Changes such an inventory.
-    pub fn change(&self, nodes: BTreeMap<String, NodeFacts>, pods: HashMap<String, PodFacts>) {
-        self.with(|inner| {
+    pub fn set_nodes_and_pods(&self, nodes: BTreeMap<String, NodeFacts>, pods: HashMap<String, PodFacts>) {
+        self.with_inventory_state(|inner| {
             (inner.nodes, inner.pods) = (nodes, pods);
             inner.revision += 1;
         });
     }
 
-    fn with<T>(&self, access: impl FnOnce(&mut Inner) -> T) -> T {
+    fn with_inventory_state<T>(&self, access: impl FnOnce(&mut Inner) -> T) -> T {
         access(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns a number that changes with the inventory, so that an unchanged one need not be taken again.
     pub fn revision(&self) -> u64 {
-        self.with(|inner| inner.revision)
+        self.with_inventory_state(|inner| inner.revision)
     }
 
     /// The inventory; `None` until both lists are complete, as a cluster without nodes would look full.
-    pub fn snapshot(&self, overrides: &Overrides, registered: &str) -> Option<Snapshot> {
-        self.with(|inner| {
+    pub fn take_snapshot(&self, overrides: &Overrides, registered: &str) -> Option<Snapshot> {
+        self.with_inventory_state(|inner| {
             inner.synced.iter().all(|s| *s).then(|| Snapshot {
-                available: available(&inner.nodes, inner.pods.values()),
+                available: available_by_node(&inner.nodes, inner.pods.values()),
                 allocatable: inner.nodes.iter().map(|(n, f)| (n.clone(), f.allocatable.clone())).collect(),
                 capacity: inner.nodes.iter().map(|(n, f)| (n.clone(), f.capacity.clone())).collect(),
                 taints: inner
@@ -81,15 +81,15 @@ impl Observed {
                     .collect(),
                 labels: inner.nodes.iter().map(|(n, f)| (n.clone(), f.labels.clone())).collect(),
                 pods: by_owner(inner.pods.values()),
-                facts: detect(&inner.nodes, overrides, registered),
+                facts: detect_facts(&inner.nodes, overrides, registered),
                 server: ServerFacts::default(),
             })
         })
     }
 
     /// Records the pods of an inventory that was published.
-    pub fn published(&self, pods: PodsByOwner) {
-        self.with(|inner| {
+    pub fn record_published_pods(&self, pods: PodsByOwner) {
+        self.with_inventory_state(|inner| {
             inner.published = Arc::new(pods);
             inner.pods_revision += 1;
         });
@@ -97,12 +97,12 @@ impl Observed {
 
     /// Returns a number that changes with what [`Self::owned_pods`] returns.
     pub fn pods_revision(&self) -> u64 {
-        self.with(|inner| inner.pods_revision)
+        self.with_inventory_state(|inner| inner.pods_revision)
     }
 
     /// Returns the pods by owner; `None` until their list is complete.
     pub fn owned_pods(&self) -> Option<OwnedPods> {
-        self.with(|inner| {
+        self.with_inventory_state(|inner| {
             inner.synced[1].then(|| {
                 let mut unbound: BTreeMap<String, (i64, Option<Timestamp>)> = BTreeMap::new();
                 for pod in inner.unbound.values() {
@@ -116,7 +116,7 @@ impl Observed {
     }
 
     fn on_node(&self, event: Event<Node>) {
-        self.with(|inner| {
+        self.with_inventory_state(|inner| {
             let changed = match event {
                 Event::Init => {
                     inner.new_nodes.clear();
@@ -144,7 +144,7 @@ impl Observed {
     }
 
     fn on_pod(&self, event: Event<Pod>) {
-        self.with(|inner| {
+        self.with_inventory_state(|inner| {
             let changed = match event {
                 Event::Init => {
                     inner.new_pods.clear();
@@ -200,7 +200,7 @@ fn by_owner<'p>(pods: impl Iterator<Item = &'p PodFacts>) -> PodsByOwner {
 }
 
 /// Watches until dropped.
-pub async fn watch(local: Client, observed: Observed) {
+pub async fn watch_inventory(local: Client, observed: Observed) {
     let config = watcher::Config::default().any_semantic();
     let nodes = async {
         let mut stream = std::pin::pin!(watcher(Api::<Node>::all(local.clone()), config.clone()).default_backoff());

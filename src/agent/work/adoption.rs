@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Map, Value, json};
 
-use super::apply::{Context, value};
+use super::apply::{Context, copy_json};
 use super::index::owned_fields;
 use super::problem::Problem;
 use super::task::Target;
@@ -33,7 +33,7 @@ const BY_KEY: [&str; 6] = ["/metadata/labels", "/metadata/annotations", "/data",
 type Former = BTreeMap<String, Option<BTreeSet<String>>>;
 
 /// Returns the parts of an object that are managed: those of its metadata, then those beside them.
-fn parts(object: &Value) -> impl Iterator<Item = (String, &Value)> {
+fn managed_parts(object: &Value) -> impl Iterator<Item = (String, &Value)> {
     let metadata = BY_KEY[..2].iter().filter_map(|part| Some(((*part).to_owned(), object.pointer(part)?)));
     let rest = object.as_object().into_iter().flatten();
     let rest = rest.filter(|(key, _)| !["apiVersion", "kind", "metadata", "status"].contains(&key.as_str()));
@@ -41,8 +41,8 @@ fn parts(object: &Value) -> impl Iterator<Item = (String, &Value)> {
 }
 
 /// Lists the fields of an object for its mark.
-fn former(found: &Value) -> String {
-    let listed: Former = parts(found)
+fn list_former_fields(found: &Value) -> String {
+    let listed: Former = managed_parts(found)
         .map(|(part, value)| {
             let keys = value
                 .as_object()
@@ -56,10 +56,10 @@ fn former(found: &Value) -> String {
 }
 
 /// Returns the part of an object that was there before, by its mark; all of it where the mark lists nothing.
-fn kept(object: &Value, mark: &str) -> Value {
+fn retain_former_fields(object: &Value, mark: &str) -> Value {
     let former: Option<Former> = serde_json::from_str(mark).ok();
     let mut kept = json!({});
-    for (part, value) in parts(object) {
+    for (part, value) in managed_parts(object) {
         let keys = match former.as_ref().map(|former| former.get(&part)) {
             None | Some(Some(None)) => None,
             Some(None) => continue,
@@ -87,7 +87,7 @@ fn kept(object: &Value, mark: &str) -> Value {
 }
 
 /// Completes a part of an object to what an apply needs; the UID is its precondition.
-fn identified(mut object: Value, target: &Target, uid: &str) -> Value {
+fn with_identity(mut object: Value, target: &Target, uid: &str) -> Value {
     object["apiVersion"] = json!(target.api_version);
     object["kind"] = json!(target.key.kind);
     object["metadata"]["name"] = json!(target.key.name);
@@ -107,12 +107,12 @@ pub fn is_adopted(found: &Value) -> bool {
 ///
 /// # Errors
 /// The failed request.
-pub async fn mark(context: &Context, target: &Target, found: &Value) -> Result<(), CallError> {
-    let mark = object_annotation(found, ANNOTATION_ADOPTED).map_or_else(|| former(found), str::to_owned);
+pub async fn mark_adopted(context: &Context, target: &Target, found: &Value) -> Result<(), CallError> {
+    let mark = object_annotation(found, ANNOTATION_ADOPTED).map_or_else(|| list_former_fields(found), str::to_owned);
     let object = json!({ "metadata": { "annotations": { ANNOTATION_ADOPTED: mark } } });
-    let object = identified(object, target, object_uid(found));
+    let object = with_identity(object, target, object_uid(found));
     let params = PatchParams::apply(MANAGER).force();
-    call_with_timeout(context.copies(target).patch(&target.key.name, &params, &Patch::Apply(&object))).await.map(drop)
+    call_with_timeout(context.copies_api(target).patch(&target.key.name, &params, &Patch::Apply(&object))).await.map(drop)
 }
 
 /// Hands the mark of an earlier agent to its own manager: the next apply would remove it.
@@ -120,25 +120,25 @@ pub async fn mark(context: &Context, target: &Target, found: &Value) -> Result<(
 /// # Errors
 /// The failed request.
 pub async fn keep_mark(context: &Context, target: &Target) -> Result<(), CallError> {
-    let Some(found) = call_with_timeout(context.copies(target).get_opt(&target.key.name)).await? else { return Ok(()) };
-    let found = value(target, &found);
+    let Some(found) = call_with_timeout(context.copies_api(target).get_opt(&target.key.name)).await? else { return Ok(()) };
+    let found = copy_json(target, &found);
     let is_held = items_at(&found, "/metadata/managedFields").iter().any(|entry| text_at(entry, "/manager") == Some(MANAGER));
-    if is_adopted(&found) && !is_held { mark(context, target, &found).await } else { Ok(()) }
+    if is_adopted(&found) && !is_held { mark_adopted(context, target, &found).await } else { Ok(()) }
 }
 
 /// Ends the adoption of an object: removes what only its source has brought, then the marks.
 ///
 /// # Errors
 /// The reason that it is not released yet.
-pub async fn end(context: &Context, target: &Target, found: &Value) -> Result<(), Problem> {
-    let api = context.copies(target);
+pub async fn end_adoption(context: &Context, target: &Target, found: &Value) -> Result<(), Problem> {
+    let api = context.copies_api(target);
     let mark = object_annotation(found, ANNOTATION_ADOPTED).unwrap_or(ALL);
     let owned = owned_fields(found).map_or_else(|| json!({}), |fields| extract_fields(found, fields));
-    let mut kept = kept(&owned, mark);
+    let mut kept = retain_former_fields(&owned, mark);
     // The mark is removed last: an agent that begins again in between goes on from here.
     kept["metadata"]["annotations"][ANNOTATION_ADOPTED] = json!(mark);
-    let kept = identified(kept, target, object_uid(found));
-    let nothing = identified(json!({}), target, object_uid(found));
+    let kept = with_identity(kept, target, object_uid(found));
+    let nothing = with_identity(json!({}), target, object_uid(found));
     let apply = async |manager: &str, object: &Value| {
         let params = PatchParams::apply(manager);
         call_with_timeout(api.patch(&target.key.name, &params, &Patch::Apply(object))).await
@@ -151,7 +151,7 @@ pub async fn end(context: &Context, target: &Target, found: &Value) -> Result<()
         Ok(_) => {}
         Err(error) if error.is_gone() => return Ok(()),
         Err(error) if error.is_conflict() => {
-            return Err(Problem::soon(applied::UNREACHABLE, format!("{} changed while it was released", target.key)));
+            return Err(Problem::retry_soon(applied::UNREACHABLE, format!("{} changed while it was released", target.key)));
         }
         // Without them it would be invalid: its fields are kept as they are.
         Err(error) if matches!(error.status_code(), Some(400 | 422)) => {}
@@ -173,13 +173,13 @@ mod tests {
     fn what_was_there_before_is_kept_and_what_the_source_brought_is_not() {
         let before = json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": {"pw": "old"},
             "metadata": {"name": "a", "labels": {"team": "x", "fleet-scheduler.io/placed-by": "ffffffff"}}, "status": {}});
-        let mark = former(&before);
+        let mark = list_former_fields(&before);
         let owned = json!({"type": "Opaque", "data": {"pw": "new", "mine": "1"}, "immutable": true,
             "metadata": {"labels": {"team": "y", "fleet-scheduler.io/placed-by": "0a1b2c3d", "app": "a"},
                 "annotations": {"fleet-scheduler.io/schedule-uid": "u"}}});
         let expected = json!({"type": "Opaque", "data": {"pw": "new"}, "metadata": {"labels": {"team": "y"}}});
-        assert_eq!(kept(&owned, &mark), expected);
-        let all = kept(&owned, ALL);
+        assert_eq!(retain_former_fields(&owned, &mark), expected);
+        let all = retain_former_fields(&owned, ALL);
         assert_eq!(all["data"], owned["data"], "nothing is known of what was there before");
         assert_eq!(all["metadata"]["labels"], json!({"team": "y", "app": "a"}));
     }
@@ -190,12 +190,12 @@ mod tests {
         let owned =
             json!({"spec": {"replicas": 2, "template": {"spec": {"containers": [{"name": "a", "image": "i"}]}}}});
         let expected = json!({"spec": {"template": owned["spec"]["template"]}});
-        assert_eq!(kept(&owned, &former(&before)), expected);
+        assert_eq!(retain_former_fields(&owned, &list_former_fields(&before)), expected);
     }
 
     #[test]
     fn a_mark_is_bounded() {
         let data: Map<String, Value> = (0..5000).map(|index| (format!("key-{index}"), json!("x"))).collect();
-        assert_eq!(former(&json!({"data": data})), ALL);
+        assert_eq!(list_former_fields(&json!({"data": data})), ALL);
     }
 }

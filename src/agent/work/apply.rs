@@ -52,17 +52,17 @@ pub struct Context {
 
 impl Context {
     /// Returns the API of a copy's kind and namespace.
-    pub fn copies(&self, target: &Target) -> Api<DynamicObject> {
+    pub fn copies_api(&self, target: &Target) -> Api<DynamicObject> {
         target.kind.api_in_version(&self.local, target.key.namespace.as_deref(), &target.api_version)
     }
 
     /// Returns the API of a kind in all namespaces.
-    pub fn all(&self, kind: &'static Placeable) -> Api<DynamicObject> {
+    pub fn all_namespaces_api(&self, kind: &'static Placeable) -> Api<DynamicObject> {
         kind.objects_api(&self.local, None)
     }
 
     /// Returns the API of the cluster's Schedules.
-    pub fn schedules(&self) -> Api<Schedule> {
+    pub fn own_schedules_api(&self) -> Api<Schedule> {
         Api::namespaced(self.control_plane.clone(), &self.namespace)
     }
 
@@ -102,20 +102,20 @@ pub struct Applied {
 ///
 /// # Errors
 /// The reason that it is not as its Schedule says.
-pub async fn apply(context: &Context, mut job: Job) -> Result<Applied, Problem> {
+pub async fn apply_copy(context: &Context, mut job: Job) -> Result<Applied, Problem> {
     let target = job.task.target.clone().map_err(|unusable| Problem::of_manifest(&unusable))?;
     if let Some(uid) = &job.replaced {
-        replace(context, &target, uid).await?;
+        remove_replaced_copy(context, &target, uid).await?;
     }
-    let mut manifest = manifest(context, &job, &target).await?;
+    let mut manifest = build_manifest(context, &job, &target).await?;
     loop {
-        match attempt(context, &job, &target, &manifest).await {
+        match try_apply(context, &job, &target, &manifest).await {
             Err(Failure::Unknown(paths)) => {
-                let new = paths.into_iter().filter(|path| fields::remove(&mut manifest, path)).collect::<Vec<_>>();
+                let new = paths.into_iter().filter(|path| fields::remove_field_at(&mut manifest, path)).collect::<Vec<_>>();
                 if new.is_empty() || job.dropped.len() + new.len() > MOST_DROPPED {
                     let fields = job.dropped.into_iter().chain(new).collect::<Vec<_>>().join(", ");
                     let message = format!("the API server there does not know fields of {}: {fields}", target.key);
-                    return Err(Problem::late(applied::INVALID, message));
+                    return Err(Problem::retry_on_change(applied::INVALID, message));
                 }
                 job.dropped.extend(new);
             }
@@ -126,10 +126,10 @@ pub async fn apply(context: &Context, mut job: Job) -> Result<Applied, Problem> 
 }
 
 /// Removes the copy of an earlier source.
-async fn replace(context: &Context, target: &Target, uid: &str) -> Result<(), Problem> {
+async fn remove_replaced_copy(context: &Context, target: &Target, uid: &str) -> Result<(), Problem> {
     match delete::remove_object(context, target, uid).await? {
         Removal::Gone => Ok(()),
-        Removal::Waiting(what) => Err(Problem::soon(
+        Removal::Waiting(what) => Err(Problem::retry_soon(
             applied::ALREADY_EXISTS,
             format!("the source was made anew, and {} of the one before is being deleted: {what}", target.key),
         )),
@@ -143,7 +143,7 @@ enum Failure {
 }
 
 /// Applies the manifest once; with whether the object was left as it is.
-async fn attempt(context: &Context, job: &Job, target: &Target, manifest: &Value) -> Result<(Value, bool), Failure> {
+async fn try_apply(context: &Context, job: &Job, target: &Target, manifest: &Value) -> Result<(Value, bool), Failure> {
     let failed = |error: &CallError| {
         let unknown = error.to_api_error().map(|answer| fields::not_declared(&answer.message)).unwrap_or_default();
         if unknown.is_empty() {
@@ -157,41 +157,41 @@ async fn attempt(context: &Context, job: &Job, target: &Target, manifest: &Value
         if job.is_first && job.task.policy.adopt {
             adoption::keep_mark(context, target).await.map_err(|error| failed(&error))?;
         }
-        match send(context, target, manifest, ("uid", uid), true).await {
+        match send_apply(context, target, manifest, ("uid", uid), true).await {
             Ok(object) => return Ok((object, false)),
             // It was deleted, or another object has its name.
             Err(error) if error.is_gone() => {}
             Err(error) => return Err(failed(&error)),
         }
     }
-    match send(context, target, manifest, ("resourceVersion", NO_VERSION), false).await {
+    match send_apply(context, target, manifest, ("resourceVersion", NO_VERSION), false).await {
         Ok(object) => return Ok((object, false)),
         Err(error) if error.is_conflict() => {}
         Err(error) => return Err(failed(&error)),
     }
-    let found = call_with_timeout(context.copies(target).get_opt(&target.key.name)).await.map_err(|error| failed(&error))?;
+    let found = call_with_timeout(context.copies_api(target).get_opt(&target.key.name)).await.map_err(|error| failed(&error))?;
     let Some(found) = found else {
         let message = format!("{} was deleted while it was applied", target.key);
-        return Err(Failure::Problem(Problem::soon(applied::UNREACHABLE, message)));
+        return Err(Failure::Problem(Problem::retry_soon(applied::UNREACHABLE, message)));
     };
-    let found = value(target, &found);
+    let found = copy_json(target, &found);
     if is_terminating(&found) {
         let message = format!("{} is there and is being deleted", target.key);
-        return Err(Failure::Problem(Problem::soon(applied::ALREADY_EXISTS, message)));
+        return Err(Failure::Problem(Problem::retry_soon(applied::ALREADY_EXISTS, message)));
     }
     let made_for_us = object_annotation(&found, ANNOTATION_SCHEDULE_UID) == Some(job.task.uid.as_str());
     let owned = context.is_own(&found) || made_for_us || job.uid.as_deref() == Some(object_uid(&found));
     if object_label(&found, LABEL_INSTALL_KIND).is_some() {
         return Err(Failure::Problem(of_service(&target.key)));
     } else if !owned && job.task.policy.adopt {
-        adoption::mark(context, target, &found).await.map_err(|error| failed(&error))?;
+        adoption::mark_adopted(context, target, &found).await.map_err(|error| failed(&error))?;
     } else if !owned && target.key.is_core("Namespace") {
         return Ok((found, true));
     } else if !owned {
         return Err(Failure::Problem(already_exists(&target.key, &found)));
     }
     let found_uid = object_uid(&found).to_owned();
-    let object = send(context, target, manifest, ("uid", &found_uid), true).await.map_err(|error| failed(&error))?;
+    let object = send_apply(context, target, manifest, ("uid", &found_uid), true).await.map_err(|error| failed(&error))?;
     Ok((object, false))
 }
 
@@ -202,12 +202,12 @@ async fn hand_over(context: &Context, job: &Job, target: &Target) -> Result<(), 
     if left.is_empty() {
         return Ok(());
     }
-    let Some(found) = call_with_timeout(context.copies(target).get_opt(&target.key.name)).await? else { return Ok(()) };
-    let found = value(target, &found);
+    let Some(found) = call_with_timeout(context.copies_api(target).get_opt(&target.key.name)).await? else { return Ok(()) };
+    let found = copy_json(target, &found);
     let Some(fields) = owned_fields(&found) else { return Ok(()) };
     let owned = extract_fields(&found, fields);
     let mut object = Value::Null;
-    for field in left.iter().filter_map(|path| fields::only(&owned, path)) {
+    for field in left.iter().filter_map(|path| fields::extract_field_at(&owned, path)) {
         apply_merge_patch(&mut object, &field);
     }
     if object.is_null() {
@@ -221,7 +221,7 @@ async fn hand_over(context: &Context, job: &Job, target: &Target) -> Result<(), 
         }),
     );
     let params = PatchParams::apply(LEFT_MANAGER);
-    match call_with_timeout(context.copies(target).patch(&target.key.name, &params, &Patch::Apply(&object))).await {
+    match call_with_timeout(context.copies_api(target).patch(&target.key.name, &params, &Patch::Apply(&object))).await {
         Ok(_) => Ok(()),
         // Somebody changed it in this moment, and owns it now.
         Err(error) if error.is_conflict() => Ok(()),
@@ -234,7 +234,7 @@ fn already_exists(key: &CopyKey, found: &Value) -> Problem {
         Some(other) => format!("belongs to the control plane {other}"),
         None => "is no copy of this control plane".to_owned(),
     };
-    Problem::late(
+    Problem::retry_on_change(
         applied::ALREADY_EXISTS,
         format!(
             "{key} is there already and {of}. Delete it there, or annotate the source with {ANNOTATION_ADOPT}=true to adopt it"
@@ -245,11 +245,11 @@ fn already_exists(key: &CopyKey, found: &Value) -> Problem {
 fn of_service(key: &CopyKey) -> Problem {
     let message =
         format!("{key} is a part of an installation of the service, and no copy takes its place: use another name");
-    Problem::late(applied::REFUSED, message)
+    Problem::retry_on_change(applied::REFUSED, message)
 }
 
 /// Sends an apply with a precondition in the object's metadata.
-async fn send(
+async fn send_apply(
     context: &Context,
     target: &Target,
     manifest: &Value,
@@ -259,29 +259,29 @@ async fn send(
     let mut object = manifest.clone();
     object["metadata"][precondition] = json!(value);
     let params = PatchParams { force, ..PatchParams::apply(AGENT_MANAGER) };
-    let answer = call_with_timeout(context.copies(target).patch(&target.key.name, &params, &Patch::Apply(&object))).await?;
-    Ok(self::value(target, &answer))
+    let answer = call_with_timeout(context.copies_api(target).patch(&target.key.name, &params, &Patch::Apply(&object))).await?;
+    Ok(self::copy_json(target, &answer))
 }
 
 /// Returns an object as JSON, with its kind.
-pub fn value(target: &Target, object: &DynamicObject) -> Value {
-    complete(object, &target.api_version, target.key.kind)
+pub fn copy_json(target: &Target, object: &DynamicObject) -> Value {
+    object_json(object, &target.api_version, target.key.kind)
 }
 
 /// Returns an object as JSON with the kind that lists leave out.
-pub fn complete(object: &DynamicObject, api_version: &str, kind: &str) -> Value {
+pub fn object_json(object: &DynamicObject, api_version: &str, kind: &str) -> Value {
     let mut value = serde_json::to_value(object).unwrap_or_default();
     value["apiVersion"] = json!(api_version);
     value["kind"] = json!(kind);
     value
 }
 
-fn annotate(manifest: &mut Value, key: &str, value: &str) {
-    mark(manifest, "annotations", key, value);
+fn set_annotation(manifest: &mut Value, key: &str, value: &str) {
+    set_metadata_entry(manifest, "annotations", key, value);
 }
 
 /// Sets a label or an annotation.
-fn mark(manifest: &mut Value, map: &str, key: &str, value: &str) {
+fn set_metadata_entry(manifest: &mut Value, map: &str, key: &str, value: &str) {
     let marks = &mut manifest["metadata"][map];
     if !marks.is_object() {
         *marks = json!({});
@@ -290,37 +290,37 @@ fn mark(manifest: &mut Value, map: &str, key: &str, value: &str) {
 }
 
 /// Returns the object to apply: the manifest with our marks and payload, without the fields that are left to others.
-async fn manifest(context: &Context, job: &Job, target: &Target) -> Result<Value, Problem> {
+async fn build_manifest(context: &Context, job: &Job, target: &Target) -> Result<Value, Problem> {
     let task = &job.task;
     let mut object: Value = serde_json::from_str(&task.manifest)
-        .map_err(|error| Problem::late(applied::INVALID, format!("the manifest is not JSON: {error}")))?;
+        .map_err(|error| Problem::retry_on_change(applied::INVALID, format!("the manifest is not JSON: {error}")))?;
     if let Some(metadata) = object["metadata"].as_object_mut() {
         // Those of the control plane's object would be preconditions here.
         metadata.retain(|key, _| !["uid", "resourceVersion", "managedFields"].contains(&key.as_str()));
     }
     for path in task.policy.leave_fields.iter().chain(&job.dropped) {
-        fields::remove(&mut object, path);
+        fields::remove_field_at(&mut object, path);
     }
     if target.key.is_core("Secret") {
-        let payload = payload(context, task).await?;
+        let payload = read_secret_payload(context, task).await?;
         if !payload.is_null() {
             object["data"] = payload;
         }
     }
-    mark(&mut object, "labels", LABEL_PLACED_BY, &context.placed_by);
-    annotate(&mut object, ANNOTATION_SCHEDULE_UID, &task.uid);
+    set_metadata_entry(&mut object, "labels", LABEL_PLACED_BY, &context.placed_by);
+    set_annotation(&mut object, ANNOTATION_SCHEDULE_UID, &task.uid);
     Ok(object)
 }
 
 /// Returns the data of a copied Secret, which no Schedule holds.
-async fn payload(context: &Context, task: &Task) -> Result<Value, Problem> {
+async fn read_secret_payload(context: &Context, task: &Task) -> Result<Value, Problem> {
     let secrets: Api<Secret> = Api::namespaced(context.control_plane.clone(), &context.namespace);
     match call_with_timeout(secrets.get_opt(&task.name)).await {
         Ok(Some(secret)) => Ok(secret.data.map_or(Value::Null, |data| json!(data))),
-        Ok(None) => Err(Problem::soon(
+        Ok(None) => Err(Problem::retry_soon(
             applied::PAYLOAD_MISSING,
             format!("the control plane has no Secret {}/{} with the data", context.namespace, task.name),
         )),
-        Err(error) => Err(Problem::soon(applied::UNREACHABLE, format!("the data cannot be read: {error}"))),
+        Err(error) => Err(Problem::retry_soon(applied::UNREACHABLE, format!("the data cannot be read: {error}"))),
     }
 }

@@ -59,8 +59,8 @@ pub enum Contents {
 ///
 /// # Errors
 /// A request that failed; nothing is known then.
-pub async fn contents(context: &Context, namespace: &str, secrets: &[String]) -> Result<Contents, CallError> {
-    let listed = Listed::of(context, namespace).await?;
+pub async fn inspect_namespace(context: &Context, namespace: &str, secrets: &[String]) -> Result<Contents, CallError> {
+    let listed = Listed::list_in_namespace(context, namespace).await?;
     if !listed.foreign.is_empty() {
         return Ok(Contents::Foreign(format!("foreign objects are in it: {}", first_of(&listed.foreign, 3, ", "))));
     }
@@ -69,7 +69,7 @@ pub async fn contents(context: &Context, namespace: &str, secrets: &[String]) ->
     if !own.is_empty() {
         return Ok(Contents::Waiting(format!("copies are still in it: {}", first_of(&own, 3, ", "))));
     }
-    match count(context, namespace).await {
+    match count_foreign_objects(context, namespace).await {
         Err(error) if error.status_code() == Some(403) => {
             Ok(Contents::Foreign(format!("the agent cannot find out what is in it: {error}")))
         }
@@ -82,21 +82,21 @@ pub async fn contents(context: &Context, namespace: &str, secrets: &[String]) ->
 /// # Errors
 /// The failed request.
 pub async fn stop_counting(context: &Context, namespace: &str) -> Result<(), CallError> {
-    match call_with_timeout(quotas(context, namespace).delete(QUOTA, &DeleteParams::default())).await {
+    match call_with_timeout(quotas_api(context, namespace).delete(QUOTA, &DeleteParams::default())).await {
         Ok(_) => Ok(()),
         Err(error) if error.is_gone() || error.status_code() == Some(403) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-fn quotas(context: &Context, namespace: &str) -> Api<ResourceQuota> {
+fn quotas_api(context: &Context, namespace: &str) -> Api<ResourceQuota> {
     Api::namespaced(context.local.clone(), namespace)
 }
 
 /// Has the cluster count, or reads what it has counted.
-async fn count(context: &Context, namespace: &str) -> Result<Contents, CallError> {
+async fn count_foreign_objects(context: &Context, namespace: &str) -> Result<Contents, CallError> {
     let waiting = || Contents::Waiting("its contents are being counted".to_owned());
-    let Some(quota) = call_with_timeout(quotas(context, namespace).get_opt(QUOTA)).await? else {
+    let Some(quota) = call_with_timeout(quotas_api(context, namespace).get_opt(QUOTA)).await? else {
         let hard = counted_kinds(context).await?;
         let quota = json!({
             "apiVersion": "v1", "kind": "ResourceQuota",
@@ -104,7 +104,7 @@ async fn count(context: &Context, namespace: &str) -> Result<Contents, CallError
             "spec": { "hard": hard },
         });
         let params = PatchParams::apply(AGENT_MANAGER).force();
-        call_with_timeout(quotas(context, namespace).patch(QUOTA, &params, &Patch::Apply(&quota))).await?;
+        call_with_timeout(quotas_api(context, namespace).patch(QUOTA, &params, &Patch::Apply(&quota))).await?;
         return Ok(waiting());
     };
     let age = quota.creation_timestamp().map_or(Duration::ZERO, |at| {
@@ -117,7 +117,7 @@ async fn count(context: &Context, namespace: &str) -> Result<Contents, CallError
     let empty = BTreeMap::new();
     let hard = quota.spec.as_ref().and_then(|spec| spec.hard.as_ref()).unwrap_or(&empty);
     let used = quota.status.as_ref().and_then(|status| status.used.as_ref()).unwrap_or(&empty);
-    let (foreign, uncounted) = judge(hard, used);
+    let (foreign, uncounted) = evaluate_counts(hard, used);
     if !foreign.is_empty() {
         return Ok(Contents::Foreign(format!("objects that are no copies are in it: {}", first_of(&foreign, 5, ", "))));
     }
@@ -132,7 +132,7 @@ async fn count(context: &Context, namespace: &str) -> Result<Contents, CallError
 }
 
 /// Returns how many objects there are of which kinds, and the kinds that were not counted.
-fn judge(hard: &BTreeMap<String, Quantity>, used: &BTreeMap<String, Quantity>) -> (Vec<String>, Vec<String>) {
+fn evaluate_counts(hard: &BTreeMap<String, Quantity>, used: &BTreeMap<String, Quantity>) -> (Vec<String>, Vec<String>) {
     let (mut foreign, mut uncounted) = (Vec::new(), Vec::new());
     for key in hard.keys() {
         let kind = key.trim_start_matches("count/");
@@ -191,7 +191,7 @@ struct Listed {
 }
 
 impl Listed {
-    async fn of(context: &Context, namespace: &str) -> Result<Self, CallError> {
+    async fn list_in_namespace(context: &Context, namespace: &str) -> Result<Self, CallError> {
         let mut listed = Self::default();
         for kind in context.kinds.iter().filter(|kind| kind.namespaced && is_listed(kind)) {
             let api: Api<DynamicObject> = kind.objects_api(&context.local, Some(namespace));
@@ -246,9 +246,9 @@ mod tests {
             counts(&[("count/secrets", "9"), ("count/resourcequotas", "9"), ("count/widgets.example.com", "9")]);
         let empty =
             counts(&[("count/secrets", "0"), ("count/resourcequotas", "1"), ("count/widgets.example.com", "0")]);
-        assert_eq!(judge(&hard, &empty), (Vec::new(), Vec::new()));
+        assert_eq!(evaluate_counts(&hard, &empty), (Vec::new(), Vec::new()));
         let full = counts(&[("count/secrets", "2k"), ("count/resourcequotas", "2")]);
-        let (foreign, uncounted) = judge(&hard, &full);
+        let (foreign, uncounted) = evaluate_counts(&hard, &full);
         assert_eq!(foreign, ["1 resourcequotas", "2k secrets"]);
         assert_eq!(uncounted, ["widgets.example.com"]);
     }

@@ -5,8 +5,8 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, 
 use serde_json::{Value, json};
 
 use super::adoption;
-use super::apply::{Context, value};
-use super::contents::{Contents, contents, stop_counting};
+use super::apply::{Context, copy_json};
+use super::contents::{Contents, inspect_namespace, stop_counting};
 use super::problem::Problem;
 use super::task::{Target, Task};
 use crate::api::crd::schedule::{OnDelete, applied, deleted};
@@ -40,7 +40,7 @@ pub enum Removed {
 }
 
 impl Removed {
-    fn done(reason: &'static str, message: impl Into<String>) -> Self {
+    fn new_done(reason: &'static str, message: impl Into<String>) -> Self {
         Self::Done { reason, message: message.into() }
     }
 }
@@ -58,65 +58,65 @@ pub struct Surroundings {
 ///
 /// # Errors
 /// The reason that it cannot be removed.
-pub async fn remove(context: &Context, task: &Task, place: &Surroundings) -> Result<Removed, Problem> {
-    let Ok(target) = &task.target else { return Ok(Removed::done(deleted::DELETED, "nothing was applied")) };
+pub async fn remove_copy(context: &Context, task: &Task, place: &Surroundings) -> Result<Removed, Problem> {
+    let Ok(target) = &task.target else { return Ok(Removed::new_done(deleted::DELETED, "nothing was applied")) };
     let key = &target.key;
-    let found = match call_with_timeout(context.copies(target).get_opt(&key.name)).await {
+    let found = match call_with_timeout(context.copies_api(target).get_opt(&key.name)).await {
         Ok(found) => found,
         // A kind that is not served holds nothing.
         Err(error) if error.is_not_found() => None,
         Err(error) => return Err(Problem::of_answer(key, &error)),
     };
-    let Some(found) = found else { return Ok(Removed::done(deleted::DELETED, "")) };
-    let found = value(target, &found);
+    let Some(found) = found else { return Ok(Removed::new_done(deleted::DELETED, "")) };
+    let found = copy_json(target, &found);
     let is_namespace = key.is_core("Namespace");
     let retained = if is_namespace { deleted::NAMESPACE_KEPT } else { deleted::KEPT };
     let owned = context.is_own(&found) || object_annotation(&found, ANNOTATION_SCHEDULE_UID) == Some(task.uid.as_str());
     if !owned {
         let reason = if is_namespace { deleted::NAMESPACE_KEPT } else { deleted::DELETED };
-        return Ok(Removed::done(reason, format!("{key} is no copy of this control plane")));
+        return Ok(Removed::new_done(reason, format!("{key} is no copy of this control plane")));
     }
     if task.policy.on_delete == OnDelete::Keep {
-        release(context, target, &found).await?;
-        return Ok(Removed::done(deleted::KEPT, format!("{key} was kept, and is not managed any more")));
+        remove_own_marks(context, target, &found).await?;
+        return Ok(Removed::new_done(deleted::KEPT, format!("{key} was kept, and is not managed any more")));
     }
     // A second deletion of a namespace is refused like that of another object.
     if is_terminating(&found) {
         return Ok(Removed::Waiting(format_deletion_blockers(&found)));
     }
     if object_label(&found, LABEL_INSTALL_KIND).is_some() {
-        release(context, target, &found).await?;
-        return Ok(Removed::done(retained, format!("{key} is a part of an installation of the service")));
+        remove_own_marks(context, target, &found).await?;
+        return Ok(Removed::new_done(retained, format!("{key} is a part of an installation of the service")));
     }
     if let Some(why) = place.protected.as_ref().filter(|_| is_namespace || adoption::is_adopted(&found)) {
-        release(context, target, &found).await?;
-        return Ok(Removed::done(retained, format!("{key} was kept: its namespace is protected, because {why}")));
+        remove_own_marks(context, target, &found).await?;
+        return Ok(Removed::new_done(retained, format!("{key} was kept: its namespace is protected, because {why}")));
     }
     if adoption::is_adopted(&found) {
-        adoption::end(context, target, &found).await?;
-        return Ok(Removed::done(retained, format!("{key} was there before")));
+        adoption::end_adoption(context, target, &found).await?;
+        return Ok(Removed::new_done(retained, format!("{key} was there before")));
     }
     if is_namespace {
-        match contents(context, &key.name, &place.secrets).await.map_err(|error| Problem::of_answer(key, &error))? {
+        match inspect_namespace(context, &key.name, &place.secrets).await.map_err(|error| Problem::of_answer(key, &error))? {
             Contents::Nothing => {}
             Contents::Waiting(what) => return Ok(Removed::Waiting(what)),
             Contents::Foreign(what) => {
                 stop_counting(context, &key.name).await.map_err(|error| Problem::of_answer(key, &error))?;
-                release(context, target, &found).await?;
-                return Ok(Removed::done(deleted::NAMESPACE_KEPT, format!("{key} was kept, because {what}")));
+                remove_own_marks(context, target, &found).await?;
+                return Ok(Removed::new_done(deleted::NAMESPACE_KEPT, format!("{key} was kept, because {what}")));
             }
         }
     }
     match remove_object(context, target, object_uid(&found)).await? {
-        Removal::Gone => Ok(Removed::done(deleted::DELETED, "")),
+        Removal::Gone => Ok(Removed::new_done(deleted::DELETED, "")),
         Removal::Waiting(what) => Ok(Removed::Waiting(what)),
     }
 }
 
 /// Takes back what an earlier agent placed into a namespace that is protected now; with the reason that nothing is placed there.
 pub async fn take_back(context: &Context, task: &Task, place: &Surroundings, refused: Problem) -> Problem {
-    let refused_with = |more: String| Problem::soon(refused.reason, format!("{}. {more}", refused.message));
-    match remove(context, task, place).await {
+    let refused_with = |more: String| Problem::retry_soon(refused.reason, format!("{}. {more}", refused.message));
+    match remove_copy(context, task, place).await {
         Ok(Removed::Done { .. }) => refused,
         Ok(Removed::Waiting(what)) => refused_with(format!("What was placed there before is being deleted: {what}")),
         Err(problem) => refused_with(format!("What was placed there before is not deleted: {}", problem.message)),
@@ -125,17 +125,17 @@ pub async fn take_back(context: &Context, task: &Task, place: &Surroundings, ref
 
 /// Deletes the object that has a UID, with all that it owns.
 pub async fn remove_object(context: &Context, target: &Target, uid: &str) -> Result<Removal, Problem> {
-    delete(&context.copies(target), &target.key.name, uid)
+    delete_object_by_uid(&context.copies_api(target), &target.key.name, uid)
         .await
         .map(|left| match left {
-            Some(object) => Removal::Waiting(format_deletion_blockers(&value(target, &object))),
+            Some(object) => Removal::Waiting(format_deletion_blockers(&copy_json(target, &object))),
             None => Removal::Gone,
         })
         .map_err(|error| Problem::of_answer(&target.key, &error))
 }
 
 /// Deletes the object of a name and UID. Returns it where it is not gone at once.
-pub async fn delete(api: &Api<DynamicObject>, name: &str, uid: &str) -> Result<Option<DynamicObject>, CallError> {
+pub async fn delete_object_by_uid(api: &Api<DynamicObject>, name: &str, uid: &str) -> Result<Option<DynamicObject>, CallError> {
     let params = DeleteParams {
         propagation_policy: Some(PropagationPolicy::Background),
         preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
@@ -149,13 +149,13 @@ pub async fn delete(api: &Api<DynamicObject>, name: &str, uid: &str) -> Result<O
 }
 
 /// Removes our marks from an object, unless it changed since it was read.
-async fn release(context: &Context, target: &Target, found: &Value) -> Result<(), Problem> {
+async fn remove_own_marks(context: &Context, target: &Target, found: &Value) -> Result<(), Problem> {
     let patch = placeable::build_unmark_patch(json!({ "resourceVersion": found["metadata"]["resourceVersion"] }));
-    match call_with_timeout(context.copies(target).patch(&target.key.name, &PatchParams::default(), &Patch::Merge(&patch))).await {
+    match call_with_timeout(context.copies_api(target).patch(&target.key.name, &PatchParams::default(), &Patch::Merge(&patch))).await {
         Ok(_) => Ok(()),
         Err(error) if error.is_not_found() => Ok(()),
         Err(error) if error.is_conflict() => {
-            Err(Problem::soon(applied::UNREACHABLE, format!("{} changed while it was released", target.key)))
+            Err(Problem::retry_soon(applied::UNREACHABLE, format!("{} changed while it was released", target.key)))
         }
         Err(error) => Err(Problem::of_answer(&target.key, &error)),
     }

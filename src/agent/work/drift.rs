@@ -20,7 +20,7 @@ pub struct Drift {
 
 impl Drift {
     /// Records a change by `manager`. Returns true where it is contested from now on; the changes are then forgotten.
-    pub fn record(&mut self, manager: &str, now: Instant) -> bool {
+    pub fn record_change(&mut self, manager: &str, now: Instant) -> bool {
         self.changes.retain(|(at, _)| now.duration_since(*at) < WINDOW);
         self.changes.push_back((now, manager.to_owned()));
         let contested = self.changes.iter().filter(|(_, by)| by == manager).count() >= MOST;
@@ -40,13 +40,13 @@ mod tests {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut drift = Drift::default();
-        assert!(!drift.record("a", at(0)));
-        assert!(!drift.record("b", at(1)));
-        assert!(!drift.record("a", at(2)));
-        assert!(!drift.record("b", at(3)));
-        assert!(drift.record("a", at(599)));
-        assert!(!drift.record("a", at(600)), "it begins anew");
+        assert!(!drift.record_change("a", at(0)));
+        assert!(!drift.record_change("b", at(1)));
+        assert!(!drift.record_change("a", at(2)));
+        assert!(!drift.record_change("b", at(3)));
+        assert!(drift.record_change("a", at(599)));
+        assert!(!drift.record_change("a", at(600)), "it begins anew");
         let mut slow = Drift::default();
-        assert!((0..10).all(|i| !slow.record("a", at(i * 301))), "two in ten minutes are none");
+        assert!((0..10).all(|i| !slow.record_change("a", at(i * 301))), "two in ten minutes are none");
     }
 }

@@ -105,7 +105,7 @@ impl Entry {
     }
 
     /// Takes a changed Schedule.
-    pub fn update(&mut self, task: Task, now: Instant) {
+    pub fn update_task(&mut self, task: Task, now: Instant) {
         let changed = task.content != self.task.content || task.deleting != self.task.deleting;
         let renumbered = task.source_generation != self.task.source_generation;
         self.task = task;
@@ -133,7 +133,7 @@ impl Entry {
     }
 
     /// UID of the copy, where it is known.
-    pub fn uid(&self) -> Option<&str> {
+    pub fn copy_uid(&self) -> Option<&str> {
         let applied = self.baseline.as_ref().map(|baseline| baseline.uid.as_str());
         applied.or(self.status.applied_uid.as_deref())
     }
@@ -150,12 +150,12 @@ impl Entry {
     }
 
     /// Returns the reason of the condition `Applied`.
-    pub fn reason(&self) -> &str {
+    pub fn applied_reason(&self) -> &str {
         find_condition(&self.status.conditions, conditions::APPLIED).map_or("", |condition| condition.reason.as_str())
     }
 
     /// Records the result of an apply of `content`, which may not be the current one any more.
-    pub fn applied(&mut self, result: Result<Option<&Seen>, Problem>, task: &Task, now: Instant, wall: Timestamp) {
+    pub fn record_apply_result(&mut self, result: Result<Option<&Seen>, Problem>, task: &Task, now: Instant, wall: Timestamp) {
         self.running = false;
         self.tried = true;
         match result {
@@ -170,7 +170,7 @@ impl Entry {
                 if let Some(seen) = seen {
                     self.finished = seen.finished;
                 }
-                status::applied(&mut self.status, task, seen, &self.dropped, wall);
+                status::record_applied(&mut self.status, task, seen, &self.dropped, wall);
                 self.status.message = self.corrected.clone();
                 let unwatched = task.key().is_some_and(|key| key.is_core("Secret"));
                 self.next = unwatched.then(|| now + add_jitter(REAPPLY, 0.1));
@@ -182,10 +182,10 @@ impl Entry {
                 };
                 self.next = Some(now + wait);
                 let was_applied =
-                    self.reason() == applied::APPLIED && self.status.observed_hash.as_ref() == Some(&task.hash);
+                    self.applied_reason() == applied::APPLIED && self.status.observed_hash.as_ref() == Some(&task.hash);
                 // A server that does not answer says nothing about the copy.
                 if !(problem.is_unreachable() && was_applied) {
-                    status::problem(&mut self.status, &problem, wall);
+                    status::record_problem(&mut self.status, &problem, wall);
                 }
             }
         }
@@ -193,7 +193,7 @@ impl Entry {
     }
 
     /// Records how far a removal is.
-    pub fn removal(&mut self, result: Result<Removed, Problem>, now: Instant, wall: Timestamp) {
+    pub fn record_removal(&mut self, result: Result<Removed, Problem>, now: Instant, wall: Timestamp) {
         self.running = false;
         self.tried = true;
         match result {
@@ -201,15 +201,15 @@ impl Entry {
                 self.removed = true;
                 self.next = None;
                 self.baseline = None;
-                status::deleted(&mut self.status, true, reason, message, wall);
+                status::record_removal_progress(&mut self.status, true, reason, message, wall);
             }
             Ok(Removed::Waiting(what)) => {
                 self.next = Some(now + self.backoff.next_wait());
-                status::deleted(&mut self.status, false, crate::api::crd::schedule::deleted::WAITING, what, wall);
+                status::record_removal_progress(&mut self.status, false, crate::api::crd::schedule::deleted::WAITING, what, wall);
             }
             Err(problem) => {
                 self.next = Some(now + self.backoff.next_wait());
-                status::deleted(&mut self.status, false, problem.reason, problem.message, wall);
+                status::record_removal_progress(&mut self.status, false, problem.reason, problem.message, wall);
             }
         }
         self.go_on(now);
@@ -220,32 +220,32 @@ impl Entry {
             self.backoff.reset();
             self.next = Some(now);
         }
-        self.changed(now);
+        self.schedule_status_write(now);
     }
 
     /// Records that somebody changed the copy's fields, or deleted it. Returns true where that is put right.
-    pub fn drifted(&mut self, manager: Option<&str>, deleted: bool, now: Instant, wall: Timestamp) -> bool {
+    pub fn record_drift(&mut self, manager: Option<&str>, deleted: bool, now: Instant, wall: Timestamp) -> bool {
         let by = manager.unwrap_or("an unknown manager");
         let what = if deleted {
             "the copy, or its label, was deleted".to_owned()
         } else {
             format!("{by} changed fields of the copy")
         };
-        if self.drift.record(if deleted { "" } else { by }, now) {
+        if self.drift.record_change(if deleted { "" } else { by }, now) {
             let message = format!("{what} three times within ten minutes; the copy is left as it is for half an hour");
-            status::problem(&mut self.status, &Problem::late(applied::CONTESTED, message), wall);
+            status::record_problem(&mut self.status, &Problem::retry_on_change(applied::CONTESTED, message), wall);
             self.next = Some(now + PAUSE);
             self.baseline = None;
-            self.changed(now);
+            self.schedule_status_write(now);
             return false;
         }
-        self.corrected = Some(format!("DriftCorrected: {what} at {}", status::seconds(wall)));
+        self.corrected = Some(format!("DriftCorrected: {what} at {}", status::truncate_to_seconds(wall)));
         self.next = Some(now);
         true
     }
 
     /// Records that the status changed: it is written after a while.
-    pub fn changed(&mut self, now: Instant) {
+    pub fn schedule_status_write(&mut self, now: Instant) {
         if self.status == self.reported {
             return;
         }
@@ -260,12 +260,12 @@ impl Entry {
     }
 
     /// Records that `written` was written.
-    pub fn written(&mut self, written: Option<ScheduleStatus>, now: Instant) {
+    pub fn record_status_write(&mut self, written: Option<ScheduleStatus>, now: Instant) {
         self.writing = false;
         match written {
             Some(written) => {
                 self.reported = written;
-                self.changed(now);
+                self.schedule_status_write(now);
             }
             None => self.write_at = Some(now + add_jitter(2 * LATEST, 0.5)),
         }

@@ -18,12 +18,12 @@ enum Step {
 }
 
 /// Removes the field at `path`. Returns false where the path is none, or nothing is there.
-pub fn remove(object: &mut Value, path: &str) -> bool {
-    let Some(steps) = parse(path) else { return false };
+pub fn remove_field_at(object: &mut Value, path: &str) -> bool {
+    let Some(steps) = parse_field_path(path) else { return false };
     let Some((last, steps)) = steps.split_last() else { return false };
     let mut place = object;
     for step in steps {
-        let Some(next) = position(place, step) else { return false };
+        let Some(next) = find_position(place, step) else { return false };
         let child = match next {
             Position::Field(name) => place.get_mut(name),
             Position::Index(index) => place.get_mut(index),
@@ -31,7 +31,7 @@ pub fn remove(object: &mut Value, path: &str) -> bool {
         let Some(child) = child else { return false };
         place = child;
     }
-    match (position(place, last), place) {
+    match (find_position(place, last), place) {
         (Some(Position::Field(name)), Value::Object(map)) => map.remove(&name).is_some(),
         (Some(Position::Index(index)), Value::Array(items)) if index < items.len() => {
             items.remove(index);
@@ -42,8 +42,8 @@ pub fn remove(object: &mut Value, path: &str) -> bool {
 }
 
 /// Returns an object with nothing but the field at `path` of another; `None` where there is none, or where it is in a list.
-pub fn only(object: &Value, path: &str) -> Option<Value> {
-    let names = parse(path)?.into_iter().map(|step| match step {
+pub fn extract_field_at(object: &Value, path: &str) -> Option<Value> {
+    let names = parse_field_path(path)?.into_iter().map(|step| match step {
         Step::Field(name) => Some(name),
         Step::Index(_) | Step::Item(_) => None,
     });
@@ -57,7 +57,7 @@ enum Position {
     Index(usize),
 }
 
-fn position(place: &Value, step: &Step) -> Option<Position> {
+fn find_position(place: &Value, step: &Step) -> Option<Position> {
     match step {
         Step::Field(name) => place.get(name).map(|_| Position::Field(name.clone())),
         Step::Index(index) => Some(Position::Index(*index)),
@@ -78,7 +78,7 @@ fn prints_as(value: Option<&Value>, text: &str) -> bool {
     }
 }
 
-fn parse(path: &str) -> Option<Vec<Step>> {
+fn parse_field_path(path: &str) -> Option<Vec<Step>> {
     let mut steps = Vec::new();
     let mut rest = path.strip_prefix('.').unwrap_or(path);
     while !rest.is_empty() {
@@ -87,8 +87,8 @@ fn parse(path: &str) -> Option<Vec<Step>> {
             steps.push(Step::Field(key));
             rest = after;
         } else if let Some(bracket) = rest.strip_prefix('[') {
-            let end = closing(bracket)?;
-            steps.push(element(&bracket[..end])?);
+            let end = find_bracket_end(bracket)?;
+            steps.push(parse_element(&bracket[..end])?);
             rest = &bracket[end + 1..];
         } else {
             let end = rest.find(['.', '[']).unwrap_or(rest.len());
@@ -126,7 +126,7 @@ fn quoted_key(text: &str) -> Option<(String, &str)> {
 }
 
 /// Returns the position of the bracket that closes, outside of quotes.
-fn closing(text: &str) -> Option<usize> {
+fn find_bracket_end(text: &str) -> Option<usize> {
     let mut quoted = false;
     for (at, character) in text.char_indices() {
         match character {
@@ -138,7 +138,7 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-fn element(text: &str) -> Option<Step> {
+fn parse_element(text: &str) -> Option<Step> {
     if let Ok(index) = text.parse() {
         return Some(Step::Index(index));
     }
@@ -185,11 +185,11 @@ mod tests {
             ("spec.containers[1].x.y", "/spec/containers/1/x/y"),
         ] {
             let mut changed = object.clone();
-            assert!(remove(&mut changed, path), "{path}");
+            assert!(remove_field_at(&mut changed, path), "{path}");
             assert!(object.pointer(pointer).is_some() && changed.pointer(pointer).is_none(), "{path}");
         }
         let mut items = object.clone();
-        assert!(remove(&mut items, "spec.containers[0]"));
+        assert!(remove_field_at(&mut items, "spec.containers[0]"));
         assert_eq!(items["spec"]["containers"].as_array().unwrap().len(), 1);
     }
 
@@ -209,7 +209,7 @@ mod tests {
             "spec.items[]",
         ] {
             let mut same = object.clone();
-            assert!(!remove(&mut same, path), "{path}");
+            assert!(!remove_field_at(&mut same, path), "{path}");
             assert_eq!(same, object, "{path}");
         }
     }
@@ -217,9 +217,9 @@ mod tests {
     #[test]
     fn one_field_is_taken_out_of_an_object() {
         let object = json!({"spec": {"replicas": 2, "items": [{"name": "a"}], "other": 1}});
-        assert_eq!(only(&object, ".spec.replicas"), Some(json!({"spec": {"replicas": 2}})));
-        assert_eq!(only(&object, "spec.nothing"), None);
-        assert_eq!(only(&object, "spec.items[name=a]"), None);
+        assert_eq!(extract_field_at(&object, ".spec.replicas"), Some(json!({"spec": {"replicas": 2}})));
+        assert_eq!(extract_field_at(&object, "spec.nothing"), None);
+        assert_eq!(extract_field_at(&object, "spec.items[name=a]"), None);
     }
 
     /// Answers of API servers of 1.25 and 1.31.

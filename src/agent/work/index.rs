@@ -53,7 +53,7 @@ impl Seen {
             schedule_uid: object_annotation(object, ANNOTATION_SCHEDULE_UID).map(str::to_owned),
             fields: digest::short_digest(owned_fields(object).map(Value::to_string).unwrap_or_default().as_bytes()),
             managers: other_managers(object),
-            resource: resource::part(object),
+            resource: resource::extract_reported_status(object),
             status: evaluate_status(object, None),
             finished: is_finished(object),
             desired: desired_pods(object),
@@ -107,12 +107,12 @@ impl Index {
     }
 
     /// Returns the copies with a UID in their keys.
-    pub fn uids(&self) -> impl Iterator<Item = (&str, &CopyKey)> {
+    pub fn copies_with_uid(&self) -> impl Iterator<Item = (&str, &CopyKey)> {
         self.copies.iter().map(|(key, seen)| (seen.uid.as_str(), key))
     }
 
     /// Records a copy. Returns false where a newer state of it is known already.
-    pub fn put(&mut self, key: CopyKey, seen: Seen) -> bool {
+    pub fn put_copy(&mut self, key: CopyKey, seen: Seen) -> bool {
         if self.copies.get(&key).is_some_and(|known| known.uid == seen.uid && known.version > seen.version) {
             return false;
         }
@@ -121,13 +121,13 @@ impl Index {
     }
 
     /// Removes a copy that was deleted. Returns false where another object has its name by now.
-    pub fn remove(&mut self, key: &CopyKey, uid: &str) -> bool {
+    pub fn remove_deleted_copy(&mut self, key: &CopyKey, uid: &str) -> bool {
         let is_known = self.copies.get(key).is_some_and(|known| known.uid == uid);
         is_known && self.copies.remove(key).is_some()
     }
 
     /// Replaces all copies of a kind. Returns the keys of those that are not there any more.
-    pub fn replace(&mut self, group: &str, kind: &str, all: Vec<(CopyKey, Seen)>) -> Vec<CopyKey> {
+    pub fn replace_kind(&mut self, group: &str, kind: &str, all: Vec<(CopyKey, Seen)>) -> Vec<CopyKey> {
         let is_of_kind = |key: &CopyKey| key.group == group && key.kind == kind;
         let mut before: BTreeMap<CopyKey, Seen> = BTreeMap::new();
         self.copies.retain(|key, seen| {
@@ -179,13 +179,13 @@ mod tests {
     fn an_older_state_does_not_replace_a_newer_one() {
         let mut index = Index::default();
         let seen = |version: &str| Seen::of(&object(version, &json!({})));
-        assert!(index.put(key(), seen("9")));
-        assert!(!index.put(key(), seen("8")));
-        assert!(index.replace("", "ConfigMap", vec![(key(), seen("8"))]).is_empty());
+        assert!(index.put_copy(key(), seen("9")));
+        assert!(!index.put_copy(key(), seen("8")));
+        assert!(index.replace_kind("", "ConfigMap", vec![(key(), seen("8"))]).is_empty());
         assert_eq!(index.get(&key()).unwrap().version, 9);
-        assert!(index.replace("", "Secret", Vec::new()).is_empty(), "another kind");
-        assert!(!index.remove(&key(), "other"));
-        assert_eq!(index.replace("", "ConfigMap", Vec::new()), [key()]);
+        assert!(index.replace_kind("", "Secret", Vec::new()).is_empty(), "another kind");
+        assert!(!index.remove_deleted_copy(&key(), "other"));
+        assert_eq!(index.replace_kind("", "ConfigMap", Vec::new()), [key()]);
         assert!(index.get(&key()).is_none());
     }
 }

@@ -75,7 +75,7 @@ impl Work {
             if self.lease.wait_for(|lease| *lease == LeaseStatus::Held).await.is_err() {
                 return;
             }
-            let context = self.context().await;
+            let context = self.read_context().await;
             let kinds = context.kinds.clone();
             let mut lease = self.lease.clone();
             let passive = async { lease.wait_for(|lease| matches!(lease, LeaseStatus::Passive { .. })).await.is_err() };
@@ -91,7 +91,7 @@ impl Work {
     }
 
     /// Reads what identifies the control plane, and which kinds can be placed.
-    async fn context(&self) -> Context {
+    async fn read_context(&self) -> Context {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
         let logged = OnChange::default();
         let namespaces: Api<Namespace> = Api::all(self.control_plane.clone());

@@ -60,7 +60,7 @@ pub enum PodSecurity {
 
 impl PodSecurity {
     /// Reads the label of a namespace; without a known value everything runs.
-    fn of(level: Option<&str>) -> Self {
+    fn from_label(level: Option<&str>) -> Self {
         match level {
             Some("restricted") => Self::Restricted,
             Some("baseline") => Self::Baseline,
@@ -87,14 +87,14 @@ pub struct SeenNamespace {
 
 impl SeenNamespace {
     /// Reduces a namespace to its labels.
-    pub fn of(labels: &BTreeMap<String, String>) -> Self {
+    pub fn from_labels(labels: &BTreeMap<String, String>) -> Self {
         let label = |key: &str| labels.get(key).map(String::as_str);
         // A copy of a tenant's namespace may have the common label of an application of this name.
         let is_part = label(LABEL_PART_OF) == Some(SERVICE) && label(LABEL_PLACED_BY).is_none();
         Self {
             placed_by: label(LABEL_PLACED_BY).map(str::to_owned),
             is_of_service: is_part || label(LABEL_INSTALL_KIND).is_some(),
-            enforces: PodSecurity::of(label(ENFORCE)),
+            enforces: PodSecurity::from_label(label(ENFORCE)),
         }
     }
 }
@@ -122,7 +122,7 @@ impl Namespaces {
     }
 
     /// Takes a change of namespaces. Returns the names of those about which something else is decided now.
-    pub fn take(&mut self, change: Change<(String, SeenNamespace)>) -> Vec<String> {
+    pub fn take_namespace_change(&mut self, change: Change<(String, SeenNamespace)>) -> Vec<String> {
         let known = self.seen.get_or_insert_default();
         match change {
             Change::All(all) => {
@@ -156,7 +156,7 @@ impl Namespaces {
     }
 
     /// Returns why nothing is placed into a namespace, as a clause; `None` for one that is not protected.
-    fn protection(&self, namespace: &str) -> Option<String> {
+    fn protection_reason(&self, namespace: &str) -> Option<String> {
         let is_installed = || self.installations.iter().flatten().any(|(_, place)| place == namespace);
         if namespace.starts_with(KUBERNETES) {
             return Some("it belongs to Kubernetes".to_owned());
@@ -176,36 +176,36 @@ impl Namespaces {
     }
 
     /// Returns the namespace that protects an object, and why, as a clause: the one that it is, or lies in.
-    pub fn protects(&self, key: &CopyKey) -> Option<(String, String)> {
+    pub fn find_protecting_namespace(&self, key: &CopyKey) -> Option<(String, String)> {
         let namespace = if key.is_core("Namespace") { Some(&key.name) } else { key.namespace.as_ref() }?;
-        Some((namespace.clone(), self.protection(namespace)?))
+        Some((namespace.clone(), self.protection_reason(namespace)?))
     }
 
     /// Returns why a copy is refused whatever is done to it in the workload cluster.
-    pub fn refusal(&self, target: &Target, manifest: &str) -> Option<Problem> {
+    pub fn check_refusal(&self, target: &Target, manifest: &str) -> Option<Problem> {
         let key = &target.key;
         let remedy = "use another namespace for it in the control plane, or annotate the object there with \
             fleet-scheduler.io/cluster=\"\" to keep it there";
-        if let Some((namespace, why)) = self.protects(key) {
+        if let Some((namespace, why)) = self.find_protecting_namespace(key) {
             let message =
                 format!("nothing is placed into namespace {namespace} of this cluster, because {why}: {remedy}");
-            return Some(Problem::late(applied::REFUSED, message));
+            return Some(Problem::retry_on_change(applied::REFUSED, message));
         }
         if key.group != RBAC || key.kind != "ClusterRoleBinding" {
             return None;
         }
         let object: serde_json::Value = serde_json::from_str(manifest).ok()?;
         let mut places = items_at(&object, "/subjects").iter().filter_map(|subject| text_at(subject, "/namespace"));
-        let (namespace, why) = places.find_map(|place| Some((place, self.protection(place)?)))?;
+        let (namespace, why) = places.find_map(|place| Some((place, self.protection_reason(place)?)))?;
         let message = format!(
             "{key} gives rights to a service account of namespace {namespace}, into which nothing is placed, because {why}"
         );
-        Some(Problem::late(applied::REFUSED, message))
+        Some(Problem::retry_on_change(applied::REFUSED, message))
     }
 
     /// Returns why a copy does not go into a namespace that was there before. `source` is the namespace's own source: what it
     /// enforces, and whether it asks for the adoption.
-    pub fn objection(&self, target: &Target, source: Option<NamespaceSource>) -> Option<Problem> {
+    pub fn check_adoption(&self, target: &Target, source: Option<NamespaceSource>) -> Option<Problem> {
         let key = &target.key;
         let is_namespace = key.is_core("Namespace");
         let name = if is_namespace { &key.name } else { key.namespace.as_ref()? };
@@ -217,7 +217,7 @@ impl Namespaces {
             format!("annotate the Namespace {name} of the control plane with {ANNOTATION_ADOPT}=true to adopt it");
         if self.rules.existing == ExistingNamespaces::Deny {
             let message = format!("namespace {name} was there before, and the agent puts nothing into it: {remedy}");
-            return Some(Problem::late(applied::NAMESPACE_NOT_OWNED, message));
+            return Some(Problem::retry_on_change(applied::NAMESPACE_NOT_OWNED, message));
         }
         let wanted = source.map(|source| source.enforces).unwrap_or_default();
         if !is_namespace && runs_pods(key) && seen.enforces < wanted {
@@ -228,7 +228,7 @@ impl Namespaces {
                 wanted.as_str(),
                 wanted.as_str()
             );
-            return Some(Problem::late(applied::NAMESPACE_NOT_OWNED, message));
+            return Some(Problem::retry_on_change(applied::NAMESPACE_NOT_OWNED, message));
         }
         None
     }
@@ -243,9 +243,9 @@ pub struct NamespaceSource {
 
 impl NamespaceSource {
     /// Reads the manifest of a namespace.
-    pub fn of(manifest: &str, adopt: bool) -> Self {
+    pub fn from_namespace_manifest(manifest: &str, adopt: bool) -> Self {
         let object: serde_json::Value = serde_json::from_str(manifest).unwrap_or_default();
-        Self { enforces: PodSecurity::of(object_label(&object, ENFORCE)), adopt }
+        Self { enforces: PodSecurity::from_label(object_label(&object, ENFORCE)), adopt }
     }
 }
 

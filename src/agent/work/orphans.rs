@@ -10,7 +10,7 @@ use kube::{Api, ResourceExt as _};
 use tokio::time::Instant;
 
 use super::apply::Context;
-use super::delete::{Removed, Surroundings, is_listed, remove};
+use super::delete::{Removed, Surroundings, is_listed, remove_copy};
 use super::task::{CopyKey, Target, Task};
 use crate::api::crd::schedule::ApplyPolicy;
 use crate::api::labels::{ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
@@ -37,10 +37,10 @@ pub type Orphan = (Copy, Surroundings);
 ///
 /// # Errors
 /// The first list that failed: half of what there is proves nothing.
-pub async fn copies(context: &Context) -> Result<Vec<Copy>, CallError> {
+pub async fn list_labelled_copies(context: &Context) -> Result<Vec<Copy>, CallError> {
     let mut copies = Vec::new();
     for kind in context.kinds.iter().filter(|kind| is_listed(kind)) {
-        let api = context.all(kind);
+        let api = context.all_namespaces_api(kind);
         let label = format!("{LABEL_PLACED_BY}={}", context.placed_by);
         let listed = all_pages(ListParams::default().labels(&label), |page| {
             let api = api.clone();
@@ -70,7 +70,7 @@ pub struct Orphans {
 
 impl Orphans {
     /// Takes the copies that are there now and have no Schedule. Returns those that have had none for as long as `grace`.
-    pub fn due(&mut self, orphans: Vec<Copy>, grace: Duration, now: Instant) -> Vec<Copy> {
+    pub fn take_due_orphans(&mut self, orphans: Vec<Copy>, grace: Duration, now: Instant) -> Vec<Copy> {
         let uids: BTreeSet<String> = orphans.iter().map(|copy| copy.uid.clone()).collect();
         self.since.retain(|uid, _| uids.contains(uid));
         let is_due = |copy: &Copy| {
@@ -85,7 +85,7 @@ impl Orphans {
 ///
 /// # Errors
 /// The control plane cannot be asked, is another one, or does not know this cluster.
-pub async fn delete(context: &Context, mut orphans: Vec<Orphan>) -> anyhow::Result<Vec<CopyKey>> {
+pub async fn delete_orphaned_copies(context: &Context, mut orphans: Vec<Orphan>) -> anyhow::Result<Vec<CopyKey>> {
     let namespaces: Api<Namespace> = Api::all(context.control_plane.clone());
     let found = call_with_timeout(namespaces.get_metadata("kube-system")).await?;
     anyhow::ensure!(found.uid().as_ref() == Some(&context.control_plane_uid), "this is another control plane");
@@ -98,8 +98,8 @@ pub async fn delete(context: &Context, mut orphans: Vec<Orphan>) -> anyhow::Resu
     orphans.sort_by_key(|(copy, _)| std::cmp::Reverse(kind_of(copy).map(|kind| kind.wave)));
     let mut deleted = Vec::new();
     for (copy, place) in orphans {
-        let Some(task) = kind_of(&copy).map(|kind| task(&copy, kind)) else { continue };
-        match remove(context, &task, &place).await {
+        let Some(task) = kind_of(&copy).map(|kind| removal_task(&copy, kind)) else { continue };
+        match remove_copy(context, &task, &place).await {
             Ok(Removed::Done { .. }) => deleted.push(copy.key),
             Ok(Removed::Waiting(why)) => tracing::debug!(copy = %copy.key, why, "an orphaned copy is not gone yet"),
             Err(problem) => {
@@ -112,7 +112,7 @@ pub async fn delete(context: &Context, mut orphans: Vec<Orphan>) -> anyhow::Resu
 
 /// Lists the UIDs of all Schedules, from the store itself.
 async fn schedule_uids(context: &Context) -> Result<BTreeSet<String>, CallError> {
-    let api = context.schedules();
+    let api = context.own_schedules_api();
     let found = all_pages(ListParams::default(), |page| {
         let api = api.clone();
         async move { call_with_timeout(api.list_metadata(&page)).await }
@@ -121,7 +121,7 @@ async fn schedule_uids(context: &Context) -> Result<BTreeSet<String>, CallError>
 }
 
 /// The task that removes an orphaned copy.
-fn task(copy: &Copy, kind: &'static Placeable) -> Task {
+fn removal_task(copy: &Copy, kind: &'static Placeable) -> Task {
     Task {
         name: copy.key.to_string(),
         uid: copy.schedule_uid.clone(),
@@ -199,14 +199,14 @@ mod tests {
             ("0a1b2c3d-2", false, "unknown", None),
         ] {
             let (context, deleted) = context(uid, leaving);
-            let answer = delete(&context, orphan(schedule)).await;
+            let answer = delete_orphaned_copies(&context, orphan(schedule)).await;
             assert_eq!(answer.as_ref().ok().map(Vec::len), expected, "{uid} {leaving} {schedule}");
             assert_eq!(deleted.load(std::sync::atomic::Ordering::SeqCst), expected.unwrap_or(0));
         }
     }
 
     fn copy(uid: &str) -> Copy {
-        Copy { key: CopyKey::namespace("n"), uid: uid.to_owned(), schedule_uid: String::new() }
+        Copy { key: CopyKey::for_namespace("n"), uid: uid.to_owned(), schedule_uid: String::new() }
     }
 
     #[test]
@@ -214,9 +214,9 @@ mod tests {
         let (grace, start) = (Duration::from_secs(600), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut orphans = Orphans::default();
-        assert!(orphans.due(vec![copy("a"), copy("b")], grace, at(0)).is_empty());
-        assert!(orphans.due(vec![copy("a")], grace, at(599)).is_empty());
-        assert_eq!(orphans.due(vec![copy("a"), copy("b")], grace, at(600)), [copy("a")], "b had a Schedule in between");
-        assert_eq!(orphans.due(vec![copy("b")], grace, at(1200)), [copy("b")]);
+        assert!(orphans.take_due_orphans(vec![copy("a"), copy("b")], grace, at(0)).is_empty());
+        assert!(orphans.take_due_orphans(vec![copy("a")], grace, at(599)).is_empty());
+        assert_eq!(orphans.take_due_orphans(vec![copy("a"), copy("b")], grace, at(600)), [copy("a")], "b had a Schedule in between");
+        assert_eq!(orphans.take_due_orphans(vec![copy("b")], grace, at(1200)), [copy("b")]);
     }
 }

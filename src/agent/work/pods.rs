@@ -21,7 +21,7 @@ pub struct Owners {
 
 impl Owners {
     /// Takes a change of objects of one kind, each with the UID of its controller if it has one.
-    pub fn take(&mut self, kind: &'static str, change: Change<(String, Option<String>)>) {
+    pub fn take_owner_change(&mut self, kind: &'static str, change: Change<(String, Option<String>)>) {
         let known = self.of.entry(kind).or_default();
         match change {
             Change::All(all) => {
@@ -37,7 +37,7 @@ impl Owners {
     }
 
     /// Returns the last controller of a chain.
-    fn root<'u>(&'u self, uid: &'u str) -> &'u str {
+    fn root_owner<'u>(&'u self, uid: &'u str) -> &'u str {
         let mut root = uid;
         for _ in 0..LONGEST {
             match self.of.values().find_map(|known| known.get(root)) {
@@ -64,21 +64,21 @@ pub struct Count {
 
 impl Count {
     /// Returns what is reported of a copy that asks for `desired` pods; one that only makes others asks for those that are there.
-    pub fn report(self, desired: i64, only_makes_others: bool) -> PodCounts {
+    pub fn to_pod_counts(self, desired: i64, only_makes_others: bool) -> PodCounts {
         PodCounts {
             desired: if only_makes_others { self.bound + self.unbound } else { desired },
             bound: self.bound,
             counted: self.counted,
-            unschedulable_since: self.unschedulable_since.map(|since| Time(super::status::seconds(since))),
+            unschedulable_since: self.unschedulable_since.map(|since| Time(super::status::truncate_to_seconds(since))),
         }
     }
 }
 
 /// Counts pods by the UID at the end of their chains.
-pub fn count(owners: &Owners, pods: &OwnedPods) -> BTreeMap<String, Count> {
+pub fn count_pods_by_root(owners: &Owners, pods: &OwnedPods) -> BTreeMap<String, Count> {
     let mut counts: BTreeMap<String, Count> = BTreeMap::new();
     let mut add = |uid: &str, change: &dyn Fn(&mut Count)| {
-        let root = owners.root(uid);
+        let root = owners.root_owner(uid);
         if !counts.contains_key(root) {
             counts.insert(root.to_owned(), Count::default());
         }
@@ -111,11 +111,11 @@ mod tests {
     fn pods_are_counted_by_the_end_of_their_chain() {
         let owned = |uid: &str, owner: &str| (uid.to_owned(), Some(owner.to_owned()));
         let mut owners = Owners::default();
-        owners.take(
+        owners.take_owner_change(
             "replicasets",
             Change::All(vec![owned("old", "web"), owned("new", "web"), ("bare".to_owned(), None)]),
         );
-        owners.take("jobs", Change::One(owned("tonight", "nightly")));
+        owners.take_owner_change("jobs", Change::One(owned("tonight", "nightly")));
         let numbers =
             |all: &[(&str, i64)]| all.iter().map(|(uid, n)| ((*uid).to_owned(), *n)).collect::<BTreeMap<_, _>>();
         let at = |seconds| Timestamp::from_second(seconds).unwrap();
@@ -126,12 +126,12 @@ mod tests {
                 .into(),
             published: Arc::new(numbers(&[("old", 3), ("gone", 1)])),
         };
-        let counts = count(&owners, &pods);
+        let counts = count_pods_by_root(&owners, &pods);
         let web = Count { bound: 3, unbound: 3, counted: 3, unschedulable_since: Some(at(10)) };
         assert_eq!((counts["web"], counts["bare"].bound), (web, 4));
-        assert_eq!(counts["nightly"].report(0, true).desired, 2);
-        assert_eq!(counts["web"].report(5, false).desired, 5);
-        owners.take("replicasets", Change::Gone(owned("old", "web")));
+        assert_eq!(counts["nightly"].to_pod_counts(0, true).desired, 2);
+        assert_eq!(counts["web"].to_pod_counts(5, false).desired, 5);
+        owners.take_owner_change("replicasets", Change::Gone(owned("old", "web")));
         assert_eq!(count(&owners, &pods)["web"].bound, 2);
     }
 }

@@ -32,20 +32,20 @@ pub struct Problem {
 
 impl Problem {
     /// Creates one that is tried again soon.
-    pub fn soon(reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn retry_soon(reason: &'static str, message: impl Into<String>) -> Self {
         Self { reason, message: message.into(), again: Again::Soon }
     }
 
     /// Creates one that only a change of objects solves.
-    pub fn late(reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn retry_on_change(reason: &'static str, message: impl Into<String>) -> Self {
         Self { reason, message: message.into(), again: Again::Late }
     }
 
     /// Returns what is wrong with a manifest.
     pub fn of_manifest(unusable: &Unusable) -> Self {
         match unusable {
-            Unusable::Invalid(why) => Self::late(applied::INVALID, why),
-            Unusable::UnknownKind(why) => Self::late(applied::KIND_NOT_SERVED, why),
+            Unusable::Invalid(why) => Self::retry_on_change(applied::INVALID, why),
+            Unusable::UnknownKind(why) => Self::retry_on_change(applied::KIND_NOT_SERVED, why),
         }
     }
 
@@ -57,44 +57,44 @@ impl Problem {
     /// Explains the answer to a request that wrote a copy.
     pub fn of_answer(key: &CopyKey, error: &CallError) -> Self {
         let Some(answer) = error.to_api_error() else {
-            return Self::soon(applied::UNREACHABLE, format!("the API server of the cluster does not answer: {error}"));
+            return Self::retry_soon(applied::UNREACHABLE, format!("the API server of the cluster does not answer: {error}"));
         };
         // Values of the object there are other people's, whatever its kind.
         let answer = answer.without_values();
         let message = &answer.message;
         if message.contains("request is too large") || answer.code == 413 {
-            return Self::late(applied::TOO_LARGE, format!("{key} is too large for the API server there: {message}"));
+            return Self::retry_on_change(applied::TOO_LARGE, format!("{key} is too large for the API server there: {message}"));
         }
         match answer.code {
             404 if is_missing_namespace(error) => missing_namespace(key, "does not exist there"),
             404 => {
-                Self::soon(applied::KIND_NOT_SERVED, format!("the cluster does not serve {} in this version", key.kind))
+                Self::retry_soon(applied::KIND_NOT_SERVED, format!("the cluster does not serve {} in this version", key.kind))
             }
             403 if answer.is_namespace_terminating() => missing_namespace(key, "is being deleted there"),
-            403 if message.contains(" cannot ") => Self::soon(
+            403 if message.contains(" cannot ") => Self::retry_soon(
                 applied::FORBIDDEN,
                 format!("the agent lacks a right in its cluster; upgrade it there. {message}"),
             ),
             _ if answer.is_denied_by_policy() => {
-                Self::soon(applied::REFUSED, format!("an admission rule of the cluster refuses {key}: {message}"))
+                Self::retry_soon(applied::REFUSED, format!("an admission rule of the cluster refuses {key}: {message}"))
             }
             // Quotas, and what else admission plug-ins refuse.
-            403 => Self::soon(applied::REFUSED, format!("the cluster refuses {key}: {message}")),
-            422 if is_immutable(&answer) => Self::late(
+            403 => Self::retry_soon(applied::REFUSED, format!("the cluster refuses {key}: {message}")),
+            422 if is_immutable(&answer) => Self::retry_on_change(
                 applied::REFUSED,
                 format!(
                     "{message}. A field of {key} cannot be changed once it is set: delete the copy there, or give the source a new name"
                 ),
             ),
-            400 | 422 => Self::soon(applied::INVALID, format!("the API server there finds {key} invalid: {message}")),
-            _ => Self::soon(applied::UNREACHABLE, format!("the API server of the cluster fails: {answer}")),
+            400 | 422 => Self::retry_soon(applied::INVALID, format!("the API server there finds {key} invalid: {message}")),
+            _ => Self::retry_soon(applied::UNREACHABLE, format!("the API server of the cluster fails: {answer}")),
         }
     }
 }
 
 fn missing_namespace(key: &CopyKey, how: &str) -> Problem {
     let namespace = key.namespace.as_deref().unwrap_or_default();
-    Problem::soon(applied::NAMESPACE_MISSING, format!("namespace {namespace} {how}"))
+    Problem::retry_soon(applied::NAMESPACE_MISSING, format!("namespace {namespace} {how}"))
 }
 
 fn is_missing_namespace(error: &CallError) -> bool {

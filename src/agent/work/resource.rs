@@ -11,7 +11,7 @@ const MOST: usize = 8 * 1024;
 const MESSAGE: usize = 256;
 
 /// Fields of the status by group and kind.
-fn fields(group: &str, kind: &str) -> &'static [&'static str] {
+fn reported_fields(group: &str, kind: &str) -> &'static [&'static str] {
     match (group, kind) {
         ("apps", "Deployment" | "StatefulSet" | "ReplicaSet") => &[
             "replicas",
@@ -57,13 +57,13 @@ fn fields(group: &str, kind: &str) -> &'static [&'static str] {
 }
 
 /// Returns the reported part of an object's status; `None` for kinds without any.
-pub fn part(object: &Value) -> Option<Map<String, Value>> {
+pub fn extract_reported_status(object: &Value) -> Option<Map<String, Value>> {
     let (group, kind) = group_and_kind(object);
     let status = object.get("status")?.as_object()?;
     let mut part = Map::new();
-    for name in fields(group, kind) {
+    for name in reported_fields(group, kind) {
         if let Some(value) = status.get(*name) {
-            let value = if *name == "conditions" { conditions(value) } else { value.clone() };
+            let value = if *name == "conditions" { reduce_conditions(value) } else { value.clone() };
             part.insert((*name).to_owned(), value);
         }
     }
@@ -82,7 +82,7 @@ fn group_and_kind(object: &Value) -> (&str, &str) {
     (group, text_at(object, "/kind").unwrap_or_default())
 }
 
-fn conditions(all: &Value) -> Value {
+fn reduce_conditions(all: &Value) -> Value {
     let one = |condition: &Value| {
         let mut short = Map::new();
         for name in ["type", "status", "reason", "message", "lastTransitionTime"] {
@@ -139,7 +139,7 @@ mod tests {
         let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "status": {
             "replicas": 3, "collisionCount": 1, "conditions": [
                 {"type": "Available", "status": "True", "lastUpdateTime": "x", "message": "m".repeat(1000)}]}});
-        let part = part(&deployment).unwrap();
+        let part = extract_reported_status(&deployment).unwrap();
         assert_eq!(part["replicas"], 3);
         assert!(!part.contains_key("collisionCount"));
         assert_eq!(part["conditions"][0]["message"].as_str().unwrap().len(), MESSAGE);
@@ -152,7 +152,7 @@ mod tests {
         let condition = json!({"type": "t".repeat(200), "status": "True", "message": "m".repeat(250)});
         let job = json!({"apiVersion": "batch/v1", "kind": "Job", "status": {
             "succeeded": 2, "conditions": vec![condition; 40]}});
-        let part = part(&job).unwrap();
+        let part = extract_reported_status(&job).unwrap();
         assert!(!part.contains_key("conditions") && part["succeeded"] == 2);
     }
 

@@ -37,7 +37,7 @@ impl Worker {
                 self.working -= 1;
                 if let Some(entry) = self.entries.get_mut(&name).filter(|entry| entry.task.uid == uid) {
                     tracing::debug!(schedule = name, ?result, "removal");
-                    entry.removal(result, now, Timestamp::now());
+                    entry.record_removal(result, now, Timestamp::now());
                 }
             }
             Done::Listed(Ok(copies)) => {
@@ -45,15 +45,15 @@ impl Worker {
                 let has_none =
                     |copy: &Copy| !known.contains(copy.schedule_uid.as_str()) && !self.by_key.contains_key(&copy.key);
                 let orphans = copies.into_iter().filter(has_none).collect();
-                let due = self.orphans.due(orphans, self.orphan_grace, now);
+                let due = self.orphans.take_due_orphans(orphans, self.orphan_grace, now);
                 let with_place = |copy: Copy| {
-                    let place = self.surroundings(&copy.key);
+                    let place = self.copy_surroundings(&copy.key);
                     (copy, place)
                 };
                 let due: Vec<Orphan> = due.into_iter().map(with_place).collect();
                 if !due.is_empty() {
                     let context = self.context.clone();
-                    self.operations.spawn(async move { Done::OrphansDeleted(orphans::delete(&context, due).await) });
+                    self.operations.spawn(async move { Done::OrphansDeleted(orphans::delete_orphaned_copies(&context, due).await) });
                 }
             }
             Done::Listed(Err(error)) => tracing::debug!(%error, "copies cannot be listed"),
@@ -72,7 +72,7 @@ impl Worker {
                     if self.logged.record_if_changed("status", &failure) && !failure.is_empty() {
                         tracing::warn!(error = failure, schedule = name, "writing a status failed; will retry");
                     }
-                    entry.written(result.is_ok().then_some(status), now);
+                    entry.record_status_write(result.is_ok().then_some(status), now);
                 }
             }
         }
@@ -80,13 +80,13 @@ impl Worker {
 
     fn on_applied(&mut self, name: &str, task: &Task, result: Result<Applied, Problem>, now: Instant) {
         let Some(entry) = self.entries.get_mut(name).filter(|entry| entry.task.uid == task.uid) else { return };
-        let before = entry.reason().to_owned();
+        let before = entry.applied_reason().to_owned();
         let is_left = result.as_ref().is_ok_and(|applied| applied.left);
         let result = result.map(|applied| {
             entry.dropped = applied.dropped;
             let seen = Seen::of(&applied.object);
             if applied.left {
-                status::seen(&mut entry.status, &seen, Timestamp::now());
+                status::record_seen_copy(&mut entry.status, &seen, Timestamp::now());
             }
             (!applied.left).then_some(seen)
         });
@@ -96,20 +96,20 @@ impl Worker {
             Ok(seen) => seen.clone(),
             Err(_) => None,
         };
-        entry.applied(result.as_ref().map(Option::as_ref).map_err(Clone::clone), task, now, Timestamp::now());
+        entry.record_apply_result(result.as_ref().map(Option::as_ref).map_err(Clone::clone), task, now, Timestamp::now());
         if is_left && let Some(key) = task.key() {
             status::not_owned(&mut entry.status, &key.name, Timestamp::now());
-            entry.changed(now);
+            entry.schedule_status_write(now);
         }
-        if before != entry.reason() {
+        if before != entry.applied_reason() {
             let message = find_condition(&entry.status.conditions, conditions::APPLIED).map(|c| c.message.as_str());
-            tracing::info!(schedule = name, reason = entry.reason(), message, "copy");
+            tracing::info!(schedule = name, reason = entry.applied_reason(), message, "copy");
         }
         let Some(key) = task.key() else { return };
         if let Some(seen) = seen
             && task.target.as_ref().is_ok_and(|target| is_listed(target.kind))
         {
-            self.index.put(key.clone(), seen);
+            self.index.put_copy(key.clone(), seen);
             // What was seen while it was applied.
             self.on_copy(key);
         }
@@ -117,7 +117,7 @@ impl Worker {
             self.wake_namespace(&key.name, now);
         }
         if missing && let Some(namespace) = &key.namespace {
-            let key = CopyKey::namespace(namespace);
+            let key = CopyKey::for_namespace(namespace);
             let known = self.index.get(&key).is_some();
             if let Some(entry) = entry_of(&self.by_key, &mut self.entries, &key).filter(|entry| !known && entry.tried) {
                 entry.work_at(now);
@@ -129,7 +129,7 @@ impl Worker {
     fn wake_namespace(&mut self, namespace: &str, now: Instant) {
         for entry in self.entries.values_mut() {
             let is_inside = entry.task.key().and_then(|key| key.namespace.as_deref()) == Some(namespace);
-            if is_inside && !entry.task.deleting && entry.reason() == applied::NAMESPACE_MISSING {
+            if is_inside && !entry.task.deleting && entry.applied_reason() == applied::NAMESPACE_MISSING {
                 entry.work_at(now);
             }
         }
@@ -147,7 +147,7 @@ impl Worker {
             entry.tried
                 && !entry.task.deleting
                 && entry.task.key().is_some_and(is_about)
-                && (waits.contains(&entry.reason()) || self.objection(&entry.task).is_some())
+                && (waits.contains(&entry.applied_reason()) || self.find_objection(&entry.task).is_some())
         };
         let all = self.entries.values().filter(|_| !changed.is_empty());
         let concerned: Vec<String> = all.filter(is_concerned).map(|entry| entry.task.name.clone()).collect();
@@ -170,14 +170,14 @@ impl Worker {
         }
         let Some(pods) = self.observed.owned_pods() else { return };
         self.counted = Some(revision);
-        let counts = pods::count(&self.owners, &pods);
+        let counts = pods::count_pods_by_root(&self.owners, &pods);
         for entry in self.entries.values_mut() {
             let Some(seen) = entry.task.key().and_then(|key| self.index.get(key)) else { continue };
             let Some(desired) = seen.desired else { continue };
             let is_cron = entry.task.key().is_some_and(|key| key.kind == "CronJob");
             let count = counts.get(&seen.uid).copied().unwrap_or_default();
-            entry.status.pods = Some(count.report(desired, is_cron));
-            entry.changed(now);
+            entry.status.pods = Some(count.to_pod_counts(desired, is_cron));
+            entry.schedule_status_write(now);
         }
     }
 }

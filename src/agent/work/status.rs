@@ -21,54 +21,54 @@ use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 const MESSAGE: usize = 1024;
 
 /// Returns a time without a fraction of a second, as Kubernetes writes times.
-pub fn seconds(time: Timestamp) -> Timestamp {
+pub fn truncate_to_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
 /// Sets a condition; one that did not change keeps its times.
-fn condition(status: &mut ScheduleStatus, type_: &str, holds: bool, reason: &str, message: &str, wall: Timestamp) {
+fn set_status_condition(status: &mut ScheduleStatus, type_: &str, holds: bool, reason: &str, message: &str, wall: Timestamp) {
     let message: String = message.chars().take(MESSAGE).collect();
-    set_condition(&mut status.conditions, Condition::new(type_, holds, reason, message, seconds(wall)));
+    set_condition(&mut status.conditions, Condition::new(type_, holds, reason, message, truncate_to_seconds(wall)));
 }
 
 /// Records that a copy is as its Schedule says; without a copy for a namespace that is left as it is, and for what ran to its
 /// end and was deleted.
-pub fn applied(status: &mut ScheduleStatus, task: &Task, seen: Option<&Seen>, dropped: &[String], wall: Timestamp) {
+pub fn record_applied(status: &mut ScheduleStatus, task: &Task, seen: Option<&Seen>, dropped: &[String], wall: Timestamp) {
     let fields = dropped.join(", ");
     let message = if dropped.is_empty() {
         String::new()
     } else {
         format!("FieldsDropped: the API server there does not know {fields}")
     };
-    condition(status, conditions::APPLIED, true, reasons::APPLIED, &message, wall);
+    set_status_condition(status, conditions::APPLIED, true, reasons::APPLIED, &message, wall);
     status.observed_hash = Some(task.hash.clone());
     status.applied_generation = Some(task.source_generation);
     status.source_uid = Some(task.source_uid.clone());
     if let Some(copy) = seen {
         status.applied_uid = Some(copy.uid.clone());
-        self::seen(status, copy, wall);
+        self::record_seen_copy(status, copy, wall);
     }
 }
 
 /// Records that a namespace was there before and is used as it is.
 pub fn not_owned(status: &mut ScheduleStatus, name: &str, wall: Timestamp) {
-    condition(status, conditions::APPLIED, true, reasons::APPLIED, &namespaces::not_owned(name), wall);
+    set_status_condition(status, conditions::APPLIED, true, reasons::APPLIED, &namespaces::not_owned(name), wall);
 }
 
 /// Records why a copy is not as its Schedule says.
-pub fn problem(status: &mut ScheduleStatus, problem: &Problem, wall: Timestamp) {
-    condition(status, conditions::APPLIED, false, problem.reason, &problem.message, wall);
+pub fn record_problem(status: &mut ScheduleStatus, problem: &Problem, wall: Timestamp) {
+    set_status_condition(status, conditions::APPLIED, false, problem.reason, &problem.message, wall);
 }
 
 /// Records a state of the copy.
-pub fn seen(status: &mut ScheduleStatus, seen: &Seen, wall: Timestamp) {
+pub fn record_seen_copy(status: &mut ScheduleStatus, seen: &Seen, wall: Timestamp) {
     let (holds, reason) = match seen.status.state {
         State::Current | State::Unknown => (true, "Available"),
         State::InProgress => (false, "InProgress"),
         State::Failed => (false, "Failed"),
         State::Terminating => (false, "Terminating"),
     };
-    condition(status, conditions::AVAILABLE, holds, reason, &seen.status.message, wall);
+    set_status_condition(status, conditions::AVAILABLE, holds, reason, &seen.status.message, wall);
     status.resource = seen.resource.as_ref().and_then(resource_text);
     status.copy_generation = seen.generation;
 }
@@ -79,22 +79,22 @@ fn resource_text(part: &Map<String, Value>) -> Option<String> {
 }
 
 /// Records that there is no copy.
-pub fn missing(status: &mut ScheduleStatus, wall: Timestamp) {
+pub fn record_missing_copy(status: &mut ScheduleStatus, wall: Timestamp) {
     if find_condition(&status.conditions, conditions::AVAILABLE).is_some() {
-        condition(status, conditions::AVAILABLE, false, "Missing", "the copy does not exist", wall);
+        set_status_condition(status, conditions::AVAILABLE, false, "Missing", "the copy does not exist", wall);
     }
 }
 
 /// Records how far a removal is.
-pub fn deleted(status: &mut ScheduleStatus, holds: bool, reason: &str, message: String, wall: Timestamp) {
-    condition(status, conditions::DELETED, holds, reason, &message, wall);
+pub fn record_removal_progress(status: &mut ScheduleStatus, holds: bool, reason: &str, message: String, wall: Timestamp) {
+    set_status_condition(status, conditions::DELETED, holds, reason, &message, wall);
 }
 
 /// Writes a status, unless the Schedule is another one by now.
 ///
 /// # Errors
 /// The failed request.
-pub async fn write(context: &Context, name: &str, uid: &str, status: &ScheduleStatus) -> Result<(), CallError> {
+pub async fn write_schedule_status(context: &Context, name: &str, uid: &str, status: &ScheduleStatus) -> Result<(), CallError> {
     let mut status = json!(status);
     escape_status(&mut status);
     let object = json!({
@@ -104,7 +104,7 @@ pub async fn write(context: &Context, name: &str, uid: &str, status: &ScheduleSt
         "status": status,
     });
     let params = PatchParams::apply(AGENT_MANAGER).force();
-    match call_with_timeout(context.schedules().patch_status(name, &params, &Patch::Apply(object))).await {
+    match call_with_timeout(context.own_schedules_api().patch_status(name, &params, &Patch::Apply(object))).await {
         Ok(_) => Ok(()),
         Err(error) if error.is_gone() => Ok(()),
         Err(error) => Err(error),
@@ -118,8 +118,8 @@ mod tests {
     #[test]
     fn what_others_said_is_recorded_without_control_characters() {
         let mut status = ScheduleStatus::default();
-        let refused = Problem::soon(reasons::INVALID, "bad\n\u{1b}[2J");
-        problem(&mut status, &refused, Timestamp::UNIX_EPOCH);
+        let refused = Problem::retry_soon(reasons::INVALID, "bad\n\u{1b}[2J");
+        record_problem(&mut status, &refused, Timestamp::UNIX_EPOCH);
         assert_eq!(status.conditions[0].message, "bad\n\\u{1b}[2J");
         let resource = json!({ "host": "a\u{9b}b\u{7f}" });
         let text = resource_text(resource.as_object().unwrap()).unwrap();

@@ -35,7 +35,7 @@ impl CopyKey {
     }
 
     /// Returns the key of a namespace.
-    pub fn namespace(name: &str) -> Self {
+    pub fn for_namespace(name: &str) -> Self {
         Self { group: "", kind: "Namespace", namespace: None, name: name.to_owned() }
     }
 
@@ -106,7 +106,7 @@ pub struct Task {
 
 impl Task {
     /// Reads a Schedule; with its status, from which a new agent begins.
-    pub fn of(kinds: &Kinds, schedule: Schedule) -> (Self, ScheduleStatus) {
+    pub fn from_schedule(kinds: &Kinds, schedule: Schedule) -> (Self, ScheduleStatus) {
         let spec = &schedule.spec;
         let policy = spec.apply_policy.clone().unwrap_or_default();
         let about = format!("{}\n{}\n{}", spec.hash, spec.source_ref.uid, policy.leave_fields.join("\n"));
@@ -116,7 +116,7 @@ impl Task {
             hash: spec.hash.clone(),
             content: digest::short_digest(format!("{about}\n{}\n{}", policy.adopt, spec.manifest).as_bytes()),
             manifest: Arc::from(spec.manifest.as_str()),
-            target: target(kinds, &spec.manifest),
+            target: parse_manifest_target(kinds, &spec.manifest),
             source_uid: spec.source_ref.uid.clone(),
             source_generation: spec.source_ref.generation,
             policy,
@@ -144,7 +144,7 @@ fn is_path_part(name: &str) -> bool {
     !name.is_empty() && !matches!(name, "." | "..") && !name.contains(is_separator)
 }
 
-fn target(kinds: &Kinds, manifest: &str) -> Result<Target, Unusable> {
+fn parse_manifest_target(kinds: &Kinds, manifest: &str) -> Result<Target, Unusable> {
     let object: Value = serde_json::from_str(manifest)
         .map_err(|error| Unusable::Invalid(format!("the manifest is not JSON: {error}")))?;
     let (Some(api_version), Some(kind), Some(name)) =
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_manifest_names_its_object() {
-        let found = target(
+        let found = parse_manifest_target(
             &Kinds::default(),
             r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web","namespace":"shop"},"spec":{}}"#,
         );
@@ -182,7 +182,7 @@ mod tests {
         let class =
             r#"{"apiVersion":"networking.k8s.io/v1","kind":"IngressClass","metadata":{"name":"a","namespace":"x"}}"#;
         assert_eq!(
-            target(&Kinds::default(), class).unwrap().key.namespace,
+            parse_manifest_target(&Kinds::default(), class).unwrap().key.namespace,
             None,
             "cluster-scoped kinds ignore a namespace"
         );
@@ -199,9 +199,9 @@ mod tests {
             r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a/../../../kube-system/pods/b","namespace":"c"}}"#,
             r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":".."}}"#,
         ] {
-            assert!(matches!(target(&Kinds::default(), text), Err(Unusable::Invalid(_))), "{text}");
+            assert!(matches!(parse_manifest_target(&Kinds::default(), text), Err(Unusable::Invalid(_))), "{text}");
         }
         let foreign = r#"{"apiVersion":"example.com/v1","kind":"Pod","metadata":{"name":"a","namespace":"b"}}"#;
-        assert!(matches!(target(&Kinds::default(), foreign), Err(Unusable::UnknownKind(_))));
+        assert!(matches!(parse_manifest_target(&Kinds::default(), foreign), Err(Unusable::UnknownKind(_))));
     }
 }

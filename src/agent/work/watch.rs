@@ -9,7 +9,7 @@ use kube::runtime::watcher::{self, Config, Event, watcher};
 use kube::{Api, ResourceExt as _};
 use tokio::sync::mpsc::Sender;
 
-use super::apply::{Context, complete};
+use super::apply::{Context, object_json};
 use super::index::Seen;
 use super::namespaces::SeenNamespace;
 use super::task::{CopyKey, Task};
@@ -46,7 +46,7 @@ pub enum Input {
 }
 
 /// Follows objects until dropped. Those that `read` cannot read are left out.
-async fn follow<K, T>(
+async fn follow_stream<K, T>(
     stream: impl Stream<Item = Result<Event<K>, watcher::Error>>,
     subject: &'static str,
     read: impl Fn(K) -> Option<T>,
@@ -87,7 +87,7 @@ async fn follow<K, T>(
 }
 
 /// Follows the cluster's Schedules.
-pub async fn schedules(context: Context, inputs: Sender<Input>) {
+pub async fn watch_schedules(context: Context, inputs: Sender<Input>) {
     let resource = kube::core::ApiResource {
         group: CLUSTER_GROUP.to_owned(),
         version: API_VERSION.to_owned(),
@@ -101,34 +101,34 @@ pub async fn schedules(context: Context, inputs: Sender<Input>) {
     let read = |object: DynamicObject| {
         let name = object.name_any();
         match object.try_parse::<Schedule>() {
-            Ok(schedule) => Some(Task::of(&kinds, schedule)),
+            Ok(schedule) => Some(Task::from_schedule(&kinds, schedule)),
             Err(error) => {
                 tracing::warn!(%error, schedule = name, "a Schedule cannot be read");
                 None
             }
         }
     };
-    follow(watcher(api, Config::default()), "schedules", read, inputs, |change| Input::Schedules(Box::new(change)))
+    follow_stream(watcher(api, Config::default()), "schedules", read, inputs, |change| Input::Schedules(Box::new(change)))
         .await;
 }
 
 /// Follows the copies of one kind.
-pub async fn copies(context: Context, kind: &'static Placeable, inputs: Sender<Input>) {
+pub async fn watch_copies(context: Context, kind: &'static Placeable, inputs: Sender<Input>) {
     let config =
         Config::default().labels(&format!("{LABEL_PLACED_BY}={}", context.placed_by)).any_semantic().page_size(100);
     let version = kind.api_version();
     let read = |object: DynamicObject| {
         let key = CopyKey::new(kind, object.namespace().as_deref(), &object.name_any());
-        Some((key, Seen::of(&complete(&object, &version, kind.kind))))
+        Some((key, Seen::of(&object_json(&object, &version, kind.kind))))
     };
-    follow(watcher(context.all(kind), config), kind.plural, read, inputs, |change| {
+    follow_stream(watcher(context.all_namespaces_api(kind), config), kind.plural, read, inputs, |change| {
         Input::Copies(kind, Box::new(change))
     })
     .await;
 }
 
 /// Follows the metadata of all objects of a kind that lies between a copy and its pods.
-pub async fn owners(context: Context, kind: &'static Placeable, inputs: Sender<Input>) {
+pub async fn watch_owners(context: Context, kind: &'static Placeable, inputs: Sender<Input>) {
     let read = |object: PartialObjectMeta<DynamicObject>| {
         let controller = object.owner_references().iter().find(|owner| owner.controller == Some(true));
         let controller = controller.map(|owner| owner.uid.clone());
@@ -136,21 +136,21 @@ pub async fn owners(context: Context, kind: &'static Placeable, inputs: Sender<I
     };
     let api: Api<PartialObjectMeta<DynamicObject>> = kind.objects_api(&context.local, None);
     let stream = watcher(api, Config::default().any_semantic());
-    follow(stream, kind.plural, read, inputs, |change| Input::Owners(kind.plural, change)).await;
+    follow_stream(stream, kind.plural, read, inputs, |change| Input::Owners(kind.plural, change)).await;
 }
 
 /// Follows the labels of all namespaces of the workload cluster.
-pub async fn namespaces(context: Context, inputs: Sender<Input>) {
+pub async fn watch_namespaces(context: Context, inputs: Sender<Input>) {
     let api: Api<PartialObjectMeta<Namespace>> = Api::all(context.local.clone());
-    let read = |object: PartialObjectMeta<Namespace>| Some((object.name_any(), SeenNamespace::of(object.labels())));
-    follow(watcher(api, Config::default().any_semantic()), "namespaces", read, inputs, Input::Namespaces).await;
+    let read = |object: PartialObjectMeta<Namespace>| Some((object.name_any(), SeenNamespace::from_labels(object.labels())));
+    follow_stream(watcher(api, Config::default().any_semantic()), "namespaces", read, inputs, Input::Namespaces).await;
 }
 
 /// Follows the workloads of installations of the service: each of them has a Deployment, also in a namespace that its operator
 /// made and that has no label.
-pub async fn installations(context: Context, inputs: Sender<Input>) {
+pub async fn watch_installations(context: Context, inputs: Sender<Input>) {
     let api: Api<PartialObjectMeta<Deployment>> = Api::all(context.local.clone());
     let config = Config::default().labels(LABEL_INSTALL_KIND).any_semantic();
     let read = |object: PartialObjectMeta<Deployment>| Some((object.uid()?, object.namespace()?));
-    follow(watcher(api, config), "installations", read, inputs, Input::Installations).await;
+    follow_stream(watcher(api, config), "installations", read, inputs, Input::Installations).await;
 }

@@ -8,8 +8,8 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::apply::{Applied, Context, Job, apply};
-use super::delete::{Removed, Surroundings, is_listed, remove, take_back};
+use super::apply::{Applied, Context, Job, apply_copy};
+use super::delete::{Removed, Surroundings, is_listed, remove_copy, take_back};
 use super::entry::Entry;
 use super::index::{Index, Seen};
 use super::namespaces::{NamespaceSource, Namespaces};
@@ -120,9 +120,9 @@ impl Worker {
 
     /// Works until dropped.
     pub async fn run(mut self) {
-        self.watches.spawn(watch::schedules(self.context.clone(), self.inputs.0.clone()));
-        self.watches.spawn(watch::namespaces(self.context.clone(), self.inputs.0.clone()));
-        self.watches.spawn(watch::installations(self.context.clone(), self.inputs.0.clone()));
+        self.watches.spawn(watch::watch_schedules(self.context.clone(), self.inputs.0.clone()));
+        self.watches.spawn(watch::watch_namespaces(self.context.clone(), self.inputs.0.clone()));
+        self.watches.spawn(watch::watch_installations(self.context.clone(), self.inputs.0.clone()));
         loop {
             let now = Instant::now();
             self.start_work(now);
@@ -135,11 +135,11 @@ impl Worker {
                     Some(Input::Schedules(change)) => self.on_schedules(*change),
                     Some(Input::Copies(kind, change)) => self.on_copies(kind, *change),
                     Some(Input::Owners(kind, change)) => {
-                        self.owners.take(kind, change);
+                        self.owners.take_owner_change(kind, change);
                         self.counted = None;
                     }
                     Some(Input::Namespaces(change)) => {
-                        let changed = self.namespaces.take(change);
+                        let changed = self.namespaces.take_namespace_change(change);
                         self.on_namespaces(&changed);
                     }
                     Some(Input::Installations(change)) => {
@@ -180,44 +180,44 @@ impl Worker {
                 let names: BTreeSet<&String> = all.iter().map(|(task, _)| &task.name).collect();
                 let gone: Vec<String> = self.entries.keys().filter(|name| !names.contains(name)).cloned().collect();
                 for name in gone {
-                    self.forget(&name);
+                    self.forget_schedule(&name);
                 }
                 for (task, status) in all {
-                    self.take(task, status, now);
+                    self.take_schedule(task, status, now);
                 }
                 if !std::mem::replace(&mut self.synced, true) {
                     self.list_at = Some(now);
                     tracing::info!(schedules = self.entries.len(), "the Schedules of this cluster are known");
                 }
             }
-            Change::One((task, status)) => self.take(task, status, now),
-            Change::Gone((task, _)) => self.forget(&task.name),
+            Change::One((task, status)) => self.take_schedule(task, status, now),
+            Change::Gone((task, _)) => self.forget_schedule(&task.name),
         }
         #[allow(clippy::cast_precision_loss)] // Far below 2^52.
         let count = self.entries.len() as f64;
         self.metrics.set_gauge("fleet_agent_schedules", "Schedules of this cluster.", &[], count);
     }
 
-    fn take(&mut self, task: Task, status: ScheduleStatus, now: Instant) {
+    fn take_schedule(&mut self, task: Task, status: ScheduleStatus, now: Instant) {
         let name = task.name.clone();
         if let Ok(target) = &task.target {
             let kind = target.kind;
             self.by_key.insert(target.key.clone(), name.clone());
             if is_listed(kind) && self.watched.insert((kind.group, kind.kind)) {
-                self.watches.spawn(watch::copies(self.context.clone(), kind, self.inputs.0.clone()));
+                self.watches.spawn(watch::watch_copies(self.context.clone(), kind, self.inputs.0.clone()));
                 let between = match kind.kind {
                     "Deployment" => placeable::find_builtin_kind("apps", "ReplicaSet"),
                     "CronJob" => placeable::find_builtin_kind("batch", "Job"),
                     _ => None,
                 };
                 if let Some(between) = between {
-                    self.watches.spawn(watch::owners(self.context.clone(), between, self.inputs.0.clone()));
+                    self.watches.spawn(watch::watch_owners(self.context.clone(), between, self.inputs.0.clone()));
                 }
             }
         }
         match self.entries.get_mut(&name) {
             Some(entry) if entry.task.uid == task.uid => {
-                entry.update(task, now);
+                entry.update_task(task, now);
             }
             _ => {
                 self.entries.insert(name, Entry::new(task, status, now));
@@ -225,7 +225,7 @@ impl Worker {
         }
     }
 
-    fn forget(&mut self, name: &str) {
+    fn forget_schedule(&mut self, name: &str) {
         let Some(entry) = self.entries.remove(name) else { return };
         if let Some(key) = entry.task.key()
             && self.by_key.get(key).is_some_and(|of| of == name)
@@ -241,7 +241,7 @@ impl Worker {
         match change {
             Change::All(all) => {
                 let keys: Vec<CopyKey> = all.iter().map(|(key, _)| key.clone()).collect();
-                for key in self.index.replace(kind.group, kind.kind, all) {
+                for key in self.index.replace_kind(kind.group, kind.kind, all) {
                     // Not known to be drift: the list may be older than an apply.
                     if let Some(entry) = entry_of(&self.by_key, &mut self.entries, &key) {
                         entry.work_at(Instant::now());
@@ -252,12 +252,12 @@ impl Worker {
                 }
             }
             Change::One((key, seen)) => {
-                if self.index.put(key.clone(), seen) {
+                if self.index.put_copy(key.clone(), seen) {
                     self.on_copy(&key);
                 }
             }
             Change::Gone((key, seen)) => {
-                if self.index.remove(&key, &seen.uid) {
+                if self.index.remove_deleted_copy(&key, &seen.uid) {
                     self.on_copy_gone(&key, &seen);
                 }
             }
@@ -279,14 +279,14 @@ impl Worker {
         }
         entry.finished = seen.finished;
         self.counted = None;
-        status::seen(&mut entry.status, seen, wall);
-        entry.changed(now);
+        status::record_seen_copy(&mut entry.status, seen, wall);
+        entry.schedule_status_write(now);
         if seen.version <= baseline.version || seen.terminating {
             return;
         }
         if seen.fields != baseline.fields {
             let manager = seen.changed_by(&baseline.managers);
-            let corrected = entry.drifted(manager, false, now, wall);
+            let corrected = entry.record_drift(manager, false, now, wall);
             count_drift(&self.metrics, key, manager, corrected);
         } else if let Some(baseline) = &mut entry.baseline {
             baseline.managers.clone_from(&seen.managers);
@@ -305,9 +305,9 @@ impl Worker {
             return;
         }
         entry.baseline = None;
-        status::missing(&mut entry.status, wall);
-        let corrected = entry.drifted(None, true, now, wall);
-        entry.changed(now);
+        status::record_missing_copy(&mut entry.status, wall);
+        let corrected = entry.record_drift(None, true, now, wall);
+        entry.schedule_status_write(now);
         count_drift(&self.metrics, key, None, corrected);
     }
 
@@ -328,30 +328,30 @@ impl Worker {
         let due: Vec<String> =
             self.entries.iter().filter(|(_, entry)| is_due(entry)).map(|(name, _)| name.clone()).take(free).collect();
         for name in due {
-            self.start(&name, now);
+            self.start_operation(&name, now);
         }
     }
 
     /// Returns why a copy is not applied, whatever the workload cluster would answer.
-    pub(super) fn objection(&self, task: &Task) -> Option<Objection> {
+    pub(super) fn find_objection(&self, task: &Task) -> Option<Objection> {
         let target = task.target.as_ref().ok()?;
-        if let Some(problem) = self.namespaces.refusal(target, &task.manifest) {
+        if let Some(problem) = self.namespaces.check_refusal(target, &task.manifest) {
             return Some(Objection::Protected(problem));
         }
         let source = self.namespace_source(&target.key);
-        self.namespaces.objection(target, source).map(Objection::NotOwned)
+        self.namespaces.check_adoption(target, source).map(Objection::NotOwned)
     }
 
     /// The source of the namespace that an object is, or lies in.
     fn namespace_source(&self, key: &CopyKey) -> Option<NamespaceSource> {
         let name = if key.is_core("Namespace") { &key.name } else { key.namespace.as_ref()? };
-        let task = &self.entries.get(self.by_key.get(&CopyKey::namespace(name))?)?.task;
-        Some(NamespaceSource::of(&task.manifest, task.policy.adopt))
+        let task = &self.entries.get(self.by_key.get(&CopyKey::for_namespace(name))?)?.task;
+        Some(NamespaceSource::from_namespace_manifest(&task.manifest, task.policy.adopt))
     }
 
     /// Returns what is known of the place of a copy that is removed.
-    pub(super) fn surroundings(&self, key: &CopyKey) -> Surroundings {
-        let protected = self.namespaces.protects(key).map(|(_, why)| why);
+    pub(super) fn copy_surroundings(&self, key: &CopyKey) -> Surroundings {
+        let protected = self.namespaces.find_protecting_namespace(key).map(|(_, why)| why);
         let is_in_it = |entry: &&Entry| {
             let inner = entry.task.key().filter(|inner| inner.is_core("Secret") && !entry.removed);
             inner.is_some_and(|inner| inner.namespace.as_ref() == Some(&key.name))
@@ -360,10 +360,10 @@ impl Worker {
         Surroundings { protected, secrets: secrets.filter_map(|entry| Some(entry.task.key()?.name.clone())).collect() }
     }
 
-    fn start(&mut self, name: &str, now: Instant) {
+    fn start_operation(&mut self, name: &str, now: Instant) {
         let Some(task) = self.entries.get(name).map(|entry| entry.task.clone()) else { return };
-        let objection = self.objection(&task).filter(|_| !task.deleting);
-        let place = task.key().map(|key| self.surroundings(key)).unwrap_or_default();
+        let objection = self.find_objection(&task).filter(|_| !task.deleting);
+        let place = task.key().map(|key| self.copy_surroundings(key)).unwrap_or_default();
         let Some(entry) = self.entries.get_mut(name) else { return };
         entry.next = None;
         let wall = Timestamp::now();
@@ -377,15 +377,15 @@ impl Worker {
         if entry.task.deleting {
             (entry.running, entry.again) = (true, false);
             self.operations.spawn(async move {
-                let result = remove(&context, &task, &place).await;
+                let result = remove_copy(&context, &task, &place).await;
                 Done::Removed { name, uid: task.uid, result }
             });
         } else if let Some(Objection::NotOwned(problem)) = objection {
-            entry.applied(Err(problem), &task, now, wall);
+            entry.record_apply_result(Err(problem), &task, now, wall);
             return;
         } else if let Some(Objection::Protected(problem)) = objection {
             (entry.running, entry.again, entry.baseline) = (true, false, None);
-            status::missing(&mut entry.status, wall);
+            status::record_missing_copy(&mut entry.status, wall);
             self.operations.spawn(async move {
                 let started = Instant::now();
                 let problem = take_back(&context, &task, &place, problem).await;
@@ -393,18 +393,18 @@ impl Worker {
             });
         } else if entry.is_over() {
             let seen = task.key().and_then(|key| self.index.get(key));
-            entry.applied(Ok(seen), &task, now, wall);
+            entry.record_apply_result(Ok(seen), &task, now, wall);
             return;
         } else {
             (entry.running, entry.again) = (true, false);
             let replaced = entry.status.applied_uid.clone().filter(|_| entry.is_replaced());
-            let uid = entry.uid().map(str::to_owned).filter(|_| replaced.is_none());
+            let uid = entry.copy_uid().map(str::to_owned).filter(|_| replaced.is_none());
             let is_first = entry.baseline.is_none();
             let job = Job { task, uid, replaced, is_first, dropped: entry.dropped.clone() };
             self.operations.spawn(async move {
                 let started = Instant::now();
                 let task = job.task.clone();
-                let result = apply(&context, job).await;
+                let result = apply_copy(&context, job).await;
                 Done::Applied { name, task, took: started.elapsed(), result }
             });
         }
@@ -423,7 +423,7 @@ impl Worker {
             let (context, name, uid) = (self.context.clone(), name.clone(), entry.task.uid.clone());
             self.writing += 1;
             self.operations.spawn(async move {
-                let result = status::write(&context, &name, &uid, &status).await;
+                let result = status::write_schedule_status(&context, &name, &uid, &status).await;
                 Done::Written { name, uid, status, result }
             });
         }
@@ -434,7 +434,7 @@ impl Worker {
         if self.list_at.is_some_and(|at| at <= now) {
             self.list_at = Some(now + add_jitter(self.orphan_grace / 2, 0.1));
             let context = self.context.clone();
-            self.operations.spawn(async move { Done::Listed(orphans::copies(&context).await) });
+            self.operations.spawn(async move { Done::Listed(orphans::list_labelled_copies(&context).await) });
         }
     }
 }

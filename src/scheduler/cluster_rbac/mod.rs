@@ -51,7 +51,7 @@ pub enum GrantError {
 
 /// User name that the rights of a cluster are bound to. `None` where nobody may have them: the cluster is not accepted,
 /// is pending deletion, or has no key on record.
-pub fn holder(cluster: &Cluster) -> Option<String> {
+pub fn rights_holder(cluster: &Cluster) -> Option<String> {
     if !cluster.spec.accepted || cluster.metadata.deletion_timestamp.is_some() {
         return None;
     }
@@ -68,30 +68,30 @@ pub fn holder(cluster: &Cluster) -> Option<String> {
 ///
 /// # Errors
 /// A call that failed, or [`GrantError::NamespaceTerminating`]; the rights then count as unknown.
-pub async fn reconcile(client: &Client, index: &Index, cluster: &Cluster) -> Result<(), GrantError> {
-    let holder = holder(cluster);
+pub async fn reconcile_cluster_rights(client: &Client, index: &Index, cluster: &Cluster) -> Result<(), GrantError> {
+    let holder = rights_holder(cluster);
     index.forget_rights(&cluster.name_any());
     match &holder {
-        Some(user) => grant(client, cluster, user).await?,
-        None => revoke(client, &cluster.name_any()).await?,
+        Some(user) => grant_rights(client, cluster, user).await?,
+        None => revoke_rights(client, &cluster.name_any()).await?,
     }
     index.record_rights(cluster, holder);
     Ok(())
 }
 
 /// Applies everything that the agent with the user name `user` needs.
-async fn grant(client: &Client, cluster: &Cluster, user: &str) -> Result<(), GrantError> {
+async fn grant_rights(client: &Client, cluster: &Cluster, user: &str) -> Result<(), GrantError> {
     let namespace = cluster_namespace(&cluster.name_any());
     remove_foreign_namespace(client, cluster, &namespace).await?;
     let objects = Objects::new(cluster, user);
     let wide = cluster_role_name(&cluster.name_any());
-    apply(&Api::<Namespace>::all(client.clone()), &namespace, &objects.namespace).await?;
-    apply(&Api::<ClusterRole>::all(client.clone()), &wide, &objects.cluster_role).await?;
-    apply(&Api::<ClusterRoleBinding>::all(client.clone()), &wide, &objects.cluster_role_binding).await?;
-    apply(&Api::<ResourceQuota>::namespaced(client.clone(), &namespace), QUOTA, &objects.quota).await?;
-    apply(&Api::<Role>::namespaced(client.clone(), &namespace), ROLE, &objects.role).await?;
-    apply(&Api::<RoleBinding>::namespaced(client.clone(), &namespace), ROLE, &objects.role_binding).await?;
-    apply(&Api::<Lenient<Lease>>::namespaced(client.clone(), &namespace), AGENT_LEASE, &objects.lease).await?;
+    force_apply_object(&Api::<Namespace>::all(client.clone()), &namespace, &objects.namespace).await?;
+    force_apply_object(&Api::<ClusterRole>::all(client.clone()), &wide, &objects.cluster_role).await?;
+    force_apply_object(&Api::<ClusterRoleBinding>::all(client.clone()), &wide, &objects.cluster_role_binding).await?;
+    force_apply_object(&Api::<ResourceQuota>::namespaced(client.clone(), &namespace), QUOTA, &objects.quota).await?;
+    force_apply_object(&Api::<Role>::namespaced(client.clone(), &namespace), ROLE, &objects.role).await?;
+    force_apply_object(&Api::<RoleBinding>::namespaced(client.clone(), &namespace), ROLE, &objects.role_binding).await?;
+    force_apply_object(&Api::<Lenient<Lease>>::namespaced(client.clone(), &namespace), AGENT_LEASE, &objects.lease).await?;
     Ok(())
 }
 
@@ -112,7 +112,7 @@ async fn remove_foreign_namespace(client: &Client, cluster: &Cluster, namespace:
         return Ok(());
     }
     // Whoever is bound now may be somebody else; they must not stay so for as long as the deletion takes.
-    revoke(client, &name).await?;
+    revoke_rights(client, &name).await?;
     if terminating {
         remove_finalizers(client, &name).await?;
     } else {
@@ -124,9 +124,9 @@ async fn remove_foreign_namespace(client: &Client, cluster: &Cluster, namespace:
 /// Revokes a cluster's rights, then deletes its other objects, the Cluster itself last.
 ///
 /// The caller of this or of [`clear`] holds the lock of names, and has just read who has the name.
-pub async fn remove(client: &Client, cluster: &Cluster) -> Result<(), CallError> {
+pub async fn delete_cluster_with_objects(client: &Client, cluster: &Cluster) -> Result<(), CallError> {
     let name = cluster.name_any();
-    clear(client, &name).await?;
+    delete_cluster_objects(client, &name).await?;
     // Another one may have been created by hand meanwhile.
     let this = Preconditions { uid: cluster.metadata.uid.clone(), ..Preconditions::default() };
     let clusters: Api<Lenient<Cluster>> = Api::all(client.clone());
@@ -134,14 +134,14 @@ pub async fn remove(client: &Client, cluster: &Cluster) -> Result<(), CallError>
 }
 
 /// Deletes the objects of a cluster that does not exist any more, its rights first.
-pub async fn clear(client: &Client, name: &str) -> Result<(), CallError> {
-    revoke(client, name).await?;
+pub async fn delete_cluster_objects(client: &Client, name: &str) -> Result<(), CallError> {
+    revoke_rights(client, name).await?;
     let (namespaces, namespace) = (Api::<Namespace>::all(client.clone()), cluster_namespace(name));
     if call_with_timeout(namespaces.get_metadata_opt(&namespace)).await?.is_some_and(|found| !is_made_for(&found, name)) {
         tracing::warn!(cluster = name, namespace, "the namespace is left as it is: it was not made for the cluster");
         return Ok(());
     }
-    delete(&namespaces, &namespace).await?;
+    delete_in_background(&namespaces, &namespace).await?;
     remove_finalizers(client, name).await
 }
 
@@ -166,7 +166,7 @@ async fn remove_finalizers_of<K>(client: &Client, name: &str) -> Result<(), Call
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug,
 {
-    let api: Api<Lenient<PartialObjectMeta<K>>> = namespaced(client, name);
+    let api: Api<Lenient<PartialObjectMeta<K>>> = cluster_namespace_api(client, name);
     let found = match call_with_timeout(api.list(&ListParams::default().limit(PAGE))).await {
         Err(e) if e.is_not_found() => return Ok(()),
         found => found?.items,
@@ -187,21 +187,21 @@ where
 }
 
 /// Revokes a cluster's rights: its certificate is worth nothing from then on.
-async fn revoke(client: &Client, name: &str) -> Result<(), CallError> {
+async fn revoke_rights(client: &Client, name: &str) -> Result<(), CallError> {
     let wide = cluster_role_name(name);
-    delete(&Api::<ClusterRoleBinding>::all(client.clone()), &wide).await?;
-    delete(&namespaced::<RoleBinding>(client, name), ROLE).await?;
-    delete(&Api::<ClusterRole>::all(client.clone()), &wide).await
+    delete_in_background(&Api::<ClusterRoleBinding>::all(client.clone()), &wide).await?;
+    delete_in_background(&cluster_namespace_api::<RoleBinding>(client, name), ROLE).await?;
+    delete_in_background(&Api::<ClusterRole>::all(client.clone()), &wide).await
 }
 
-fn namespaced<K>(client: &Client, cluster: &str) -> Api<K>
+fn cluster_namespace_api<K>(client: &Client, cluster: &str) -> Api<K>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
 {
     Api::namespaced(client.clone(), &cluster_namespace(cluster))
 }
 
-async fn apply<K>(api: &Api<K>, name: &str, object: &(impl Serialize + Debug)) -> Result<(), CallError>
+async fn force_apply_object<K>(api: &Api<K>, name: &str, object: &(impl Serialize + Debug)) -> Result<(), CallError>
 where
     K: Clone + Debug + DeserializeOwned,
 {
@@ -209,7 +209,7 @@ where
     Ok(())
 }
 
-async fn delete<K>(api: &Api<K>, name: &str) -> Result<(), CallError>
+async fn delete_in_background<K>(api: &Api<K>, name: &str) -> Result<(), CallError>
 where
     K: Clone + Debug + DeserializeOwned,
 {
@@ -257,7 +257,7 @@ mod tests {
         let without = |change: fn(&mut Cluster)| {
             let mut cluster = member();
             change(&mut cluster);
-            holder(&cluster)
+            rights_holder(&cluster)
         };
         assert_eq!(without(|c| c.spec.accepted = false), None);
         assert_eq!(without(|c| c.spec.cluster_id = None), None);
@@ -288,7 +288,7 @@ mod tests {
             let answer = http::Response::new(Body::from(body.to_string().into_bytes()));
             std::future::ready(Ok::<_, std::convert::Infallible>(answer))
         });
-        clear(&Client::new(service, "default"), "a").await.unwrap();
+        delete_cluster_objects(&Client::new(service, "default"), "a").await.unwrap();
         asked.lock().unwrap().clone()
     }
 

@@ -57,25 +57,25 @@ impl Objects {
             namespace: Namespace {
                 metadata: ObjectMeta {
                     annotations: Some([(ANNOTATION_ORIGINAL_NAME.to_owned(), name.clone())].into()),
-                    ..owned(cluster, &namespace)
+                    ..cluster_owned_metadata(cluster, &namespace)
                 },
                 ..Namespace::default()
             },
             cluster_role: ClusterRole {
-                metadata: owned(cluster, &cluster_role),
+                metadata: cluster_owned_metadata(cluster, &cluster_role),
                 rules: Some(cluster_rules(&name)),
                 ..ClusterRole::default()
             },
             cluster_role_binding: ClusterRoleBinding {
-                metadata: owned(cluster, &cluster_role),
+                metadata: cluster_owned_metadata(cluster, &cluster_role),
                 role_ref: role_ref("ClusterRole", &cluster_role),
-                subjects: Some(vec![subject(user)]),
+                subjects: Some(vec![user_subject(user)]),
             },
             role: Role { metadata: in_namespace(&namespace, ROLE), rules: Some(namespace_rules()) },
             role_binding: RoleBinding {
                 metadata: in_namespace(&namespace, ROLE),
                 role_ref: role_ref("Role", ROLE),
-                subjects: Some(vec![subject(user)]),
+                subjects: Some(vec![user_subject(user)]),
             },
             quota: ResourceQuota {
                 metadata: in_namespace(&namespace, QUOTA),
@@ -100,27 +100,27 @@ impl Objects {
 /// all agents, which a certificate keeps when its rights are revoked.
 fn cluster_rules(cluster: &str) -> Vec<PolicyRule> {
     vec![
-        named(rule(&[CLUSTER_GROUP], "clusters", &["get", "list", "watch"]), cluster),
-        named(rule(&[CLUSTER_GROUP], "clusters/status", &["get", "patch"]), cluster),
-        rule(&["certificates.k8s.io"], "certificatesigningrequests", &["create", "get"]),
+        restrict_to_name(policy_rule(&[CLUSTER_GROUP], "clusters", &["get", "list", "watch"]), cluster),
+        restrict_to_name(policy_rule(&[CLUSTER_GROUP], "clusters/status", &["get", "patch"]), cluster),
+        policy_rule(&["certificates.k8s.io"], "certificatesigningrequests", &["create", "get"]),
         // Its UID is the control plane's identity, by which an agent knows its copies.
-        named(rule(&[""], "namespaces", &["get"]), "kube-system"),
+        restrict_to_name(policy_rule(&[""], "namespaces", &["get"]), "kube-system"),
     ]
 }
 
 /// Rights in the cluster's namespace.
 fn namespace_rules() -> Vec<PolicyRule> {
     vec![
-        rule(&[CLUSTER_GROUP], "schedules", &["get", "list", "watch"]),
-        rule(&[CLUSTER_GROUP], "schedules/status", &["get", "patch"]),
-        rule(&[CLUSTER_GROUP], "clusterreports", &["get", "list", "create", "patch", "delete"]),
+        policy_rule(&[CLUSTER_GROUP], "schedules", &["get", "list", "watch"]),
+        policy_rule(&[CLUSTER_GROUP], "schedules/status", &["get", "patch"]),
+        policy_rule(&[CLUSTER_GROUP], "clusterreports", &["get", "list", "create", "patch", "delete"]),
         // The data of copied Secrets, by the names of their Schedules.
-        rule(&[""], "secrets", &["get"]),
-        named(rule(&["coordination.k8s.io"], "leases", &["get", "update", "patch"]), AGENT_LEASE),
+        policy_rule(&[""], "secrets", &["get"]),
+        restrict_to_name(policy_rule(&["coordination.k8s.io"], "leases", &["get", "update", "patch"]), AGENT_LEASE),
     ]
 }
 
-fn rule(groups: &[&str], resource: &str, verbs: &[&str]) -> PolicyRule {
+fn policy_rule(groups: &[&str], resource: &str, verbs: &[&str]) -> PolicyRule {
     let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
     PolicyRule {
         api_groups: Some(owned(groups)),
@@ -131,11 +131,11 @@ fn rule(groups: &[&str], resource: &str, verbs: &[&str]) -> PolicyRule {
 }
 
 /// Restricts a rule to one object.
-fn named(rule: PolicyRule, name: &str) -> PolicyRule {
+fn restrict_to_name(rule: PolicyRule, name: &str) -> PolicyRule {
     PolicyRule { resource_names: Some(vec![name.to_owned()]), ..rule }
 }
 
-fn subject(user: &str) -> Subject {
+fn user_subject(user: &str) -> Subject {
     Subject {
         api_group: Some(RBAC_GROUP.to_owned()),
         kind: "User".to_owned(),
@@ -149,7 +149,7 @@ fn role_ref(kind: &str, name: &str) -> RoleRef {
 }
 
 /// Metadata of a cluster-scoped object that is deleted with its Cluster.
-fn owned(cluster: &Cluster, name: &str) -> ObjectMeta {
+fn cluster_owned_metadata(cluster: &Cluster, name: &str) -> ObjectMeta {
     ObjectMeta {
         name: Some(name.to_owned()),
         labels: Some([(LABEL_CLUSTER.to_owned(), cluster.name_any())].into()),

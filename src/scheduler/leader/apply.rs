@@ -63,7 +63,7 @@ pub struct Outcome {
 type Kinds = Mutex<HashMap<GroupVersionKind, (ApiResource, ApiCapabilities)>>;
 
 /// One pass over all objects.
-pub async fn apply(client: &Client, objects: &Manifests) -> Outcome {
+pub async fn apply_bootstrap_objects(client: &Client, objects: &Manifests) -> Outcome {
     let kinds = Kinds::default();
     let (first, rest): (Vec<_>, Vec<_>) = objects.manifests.iter().partition(|m| m.comes_first());
     let mut outcome = Outcome::default();
@@ -89,7 +89,7 @@ pub async fn apply(client: &Client, objects: &Manifests) -> Outcome {
         }
     }
     for name in RETIRED {
-        if let Err(error) = retire(client, name).await {
+        if let Err(error) = delete_retired_binding(client, name).await {
             let object = format!("ClusterRoleBinding/{name}, which is to be deleted");
             outcome.failures.push(Failure { object, message: error.to_string() });
         }
@@ -147,7 +147,7 @@ async fn apply_rbac(api: &Api<DynamicObject>, object: &DynamicObject) -> Result<
 }
 
 /// Deletes a binding of an earlier build, unless an operator keeps it.
-async fn retire(client: &Client, name: &str) -> Result<(), CallError> {
+async fn delete_retired_binding(client: &Client, name: &str) -> Result<(), CallError> {
     let api: Api<ClusterRoleBinding> = Api::all(client.clone());
     let Some(found) = call_with_timeout(api.get_metadata_opt(name)).await? else { return Ok(()) };
     if is_unmanaged(found.annotations()) {

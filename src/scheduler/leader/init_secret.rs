@@ -17,7 +17,7 @@ use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::scheduler::settings::Settings;
 
 /// Labels that travel with every copy: whose Secret it is, and of which service version.
-fn labels(settings: &Settings) -> BTreeMap<String, String> {
+fn bootstrap_secret_labels(settings: &Settings) -> BTreeMap<String, String> {
     let known = [
         (LABEL_PART_OF, Some("fleet")),
         (LABEL_INSTANCE, settings.name.as_deref()),
@@ -26,12 +26,12 @@ fn labels(settings: &Settings) -> BTreeMap<String, String> {
     known.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned()))).collect()
 }
 
-fn secret(settings: &Settings, kubeconfig: &str) -> Secret {
+fn build_bootstrap_secret(settings: &Settings, kubeconfig: &str) -> Secret {
     Secret {
         metadata: ObjectMeta {
             name: Some(INIT_SECRET.to_owned()),
             namespace: Some(settings.namespace.clone()),
-            labels: Some(labels(settings)),
+            labels: Some(bootstrap_secret_labels(settings)),
             ..ObjectMeta::default()
         },
         type_: Some("Opaque".to_owned()),
@@ -43,12 +43,12 @@ fn secret(settings: &Settings, kubeconfig: &str) -> Secret {
 /// Returns true where the Secret needs no write.
 fn is_current(found: &Secret, settings: &Settings, kubeconfig: &str) -> bool {
     let data = found.data.as_ref().and_then(|d| d.get(INIT_SECRET_KEY));
-    let labelled = labels(settings).iter().all(|(key, value)| found.labels().get(key) == Some(value));
+    let labelled = bootstrap_secret_labels(settings).iter().all(|(key, value)| found.labels().get(key) == Some(value));
     labelled && data.is_some_and(|bytes| bytes.0 == kubeconfig.as_bytes()) && found.immutable != Some(true)
 }
 
 /// Writes `kubeconfig` into the Secret. Returns false where it was there already.
-pub async fn ensure(client: &Client, settings: &Settings, kubeconfig: &str) -> Result<bool, CallError> {
+pub async fn ensure_bootstrap_secret(client: &Client, settings: &Settings, kubeconfig: &str) -> Result<bool, CallError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), &settings.namespace);
     let found = call_with_timeout(api.get_opt(INIT_SECRET)).await?;
     match found {
@@ -61,7 +61,7 @@ pub async fn ensure(client: &Client, settings: &Settings, kubeconfig: &str) -> R
         _ => {}
     }
     let params = PatchParams::apply(SCHEDULER_MANAGER).force();
-    call_with_timeout(api.patch(INIT_SECRET, &params, &Patch::Apply(&secret(settings, kubeconfig)))).await?;
+    call_with_timeout(api.patch(INIT_SECRET, &params, &Patch::Apply(&build_bootstrap_secret(settings, kubeconfig)))).await?;
     Ok(true)
 }
 
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn the_secret_can_be_copied() {
-        let secret = secret(&settings(), "k");
+        let secret = build_bootstrap_secret(&settings(), "k");
         assert_eq!(secret.metadata.owner_references, None);
         assert_eq!(secret.metadata.finalizers, None);
         assert_eq!(secret.immutable, None);
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn only_a_different_secret_is_rewritten() {
-        let mut found = secret(&settings(), "k");
+        let mut found = build_bootstrap_secret(&settings(), "k");
         assert!(is_current(&found, &settings(), "k"));
         let upgraded = Settings { version: Some("v0.7.1".to_owned()), ..settings() };
         assert!(!is_current(&found, &upgraded, "k"));

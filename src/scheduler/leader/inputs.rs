@@ -26,12 +26,12 @@ pub struct Inputs {
 
 impl Inputs {
     /// Reads the files.
-    pub fn read(args: &Args) -> Self {
+    pub fn read_input_files(args: &Args) -> Self {
         let beside = args.kubeconfig.with_file_name(SERVER_FILE);
-        let settings = Settings::read(&args.config).and_then(|settings| settings.completed(&beside));
+        let settings = Settings::read_settings_file(&args.config).and_then(|settings| settings.with_endpoint_file(&beside));
         let settings = settings.map_err(|e| e.to_string());
-        let objects = manifests::read(&args.bootstrap_dir).map_err(|e| e.to_string());
-        let ca = ca(args, settings.as_ref().ok());
+        let objects = manifests::read_bootstrap_manifests(&args.bootstrap_dir).map_err(|e| e.to_string());
+        let ca = read_ca_bundle(args, settings.as_ref().ok());
         let objects_digest = objects.as_ref().map(|o| o.digest.clone());
         let digest = digest::short_digest(format!("{settings:?}\0{objects_digest:?}\0{ca:?}").as_bytes());
         Self { settings, objects, ca, digest }
@@ -43,7 +43,7 @@ pub fn kubeconfig_digest(args: &Args) -> Option<String> {
     std::fs::read(&args.kubeconfig).ok().map(|bytes| digest::short_digest(&bytes))
 }
 
-fn ca(args: &Args, settings: Option<&Settings>) -> Result<Vec<u8>, String> {
+fn read_ca_bundle(args: &Args, settings: Option<&Settings>) -> Result<Vec<u8>, String> {
     let pem = match settings.and_then(|s| s.ca_file.as_ref()) {
         Some(file) => fs_err::read(file).map_err(|e| e.to_string())?,
         None => ca_of(&daemon_client::read_kubeconfig(&args.kubeconfig).map_err(|e| e.to_string())?)?,

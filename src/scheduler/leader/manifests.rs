@@ -72,7 +72,7 @@ pub struct Manifests {
 }
 
 /// Reads the folder. Names that start with a dot are the kubelet's own (`..data` and its targets) and left out.
-pub fn read(folder: &Path) -> Result<Manifests, ObjectsError> {
+pub fn read_bootstrap_manifests(folder: &Path) -> Result<Manifests, ObjectsError> {
     let wrong = |path: &Path, source| ObjectsError::Read { path: path.to_owned(), source };
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(|e| wrong(folder, e))? {
@@ -91,7 +91,7 @@ pub fn read(folder: &Path) -> Result<Manifests, ObjectsError> {
             content.extend_from_slice(&part.len().to_be_bytes());
             content.extend_from_slice(part.as_bytes());
         }
-        manifests.extend(parse(&name, &text)?);
+        manifests.extend(parse_bootstrap_manifests(&name, &text)?);
     }
     if manifests.is_empty() {
         return Err(ObjectsError::Empty(folder.to_owned()));
@@ -99,7 +99,7 @@ pub fn read(folder: &Path) -> Result<Manifests, ObjectsError> {
     Ok(Manifests { manifests, digest: digest::short_digest(&content) })
 }
 
-fn parse(file: &str, text: &str) -> Result<Vec<Manifest>, ObjectsError> {
+fn parse_bootstrap_manifests(file: &str, text: &str) -> Result<Vec<Manifest>, ObjectsError> {
     let wrong = |message: String| ObjectsError::Parse { file: file.to_owned(), message };
     let items = match serde_json::from_str(text).map_err(|e| wrong(e.to_string()))? {
         Value::Array(items) => items,
@@ -139,7 +139,7 @@ mod tests {
             ("a.yaml", r#"[{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"n"}}]"#),
             ("..2026", "not json"),
         ]);
-        let objects = read(folder.path()).unwrap();
+        let objects = read_bootstrap_manifests(folder.path()).unwrap();
         let titles: Vec<_> = objects.manifests.iter().map(Manifest::title).collect();
         assert_eq!(titles, ["Namespace/n", "ConfigMap/n/b"]);
         assert!(objects.manifests[0].comes_first() && !objects.manifests[1].comes_first());
@@ -151,7 +151,7 @@ mod tests {
         let digests: Vec<_> =
             [("a.yaml", object.to_owned()), ("b.yaml", object.to_owned()), ("a.yaml", format!("{object} "))]
                 .iter()
-                .map(|(name, text)| read(folder(&[(name, text)]).path()).unwrap().digest)
+                .map(|(name, text)| read_bootstrap_manifests(folder(&[(name, text)]).path()).unwrap().digest)
                 .collect();
         assert_eq!(digests.iter().collect::<std::collections::BTreeSet<_>>().len(), 3);
     }
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn errors_name_the_file() {
         for text in ["", "7", "[7]", r#"[{"kind":"Namespace"}]"#, r#"[{"apiVersion":"v1","kind":"Namespace"}]"#] {
-            let error = read(folder(&[("x.yaml", text)]).path()).unwrap_err();
+            let error = read_bootstrap_manifests(folder(&[("x.yaml", text)]).path()).unwrap_err();
             assert!(error.to_string().starts_with("x.yaml: "), "{text}: {error}");
         }
         assert!(matches!(read(folder(&[]).path()), Err(ObjectsError::Empty(_))));

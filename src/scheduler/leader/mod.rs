@@ -56,7 +56,7 @@ pub struct Leader {
 }
 
 /// Runs for one leadership term; ends only by being dropped.
-pub async fn run(leader: Leader) {
+pub async fn run_leader(leader: Leader) {
     let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
     let logged = OnChange::default();
     let mut applied: Option<(String, Instant)> = None;
@@ -65,22 +65,22 @@ pub async fn run(leader: Leader) {
     // Dropped with this future, so no task outlives the term.
     let mut tasks = JoinSet::new();
     loop {
-        let inputs = Inputs::read(&leader.args);
+        let inputs = Inputs::read_input_files(&leader.args);
         settings.send_replace(inputs.settings.as_ref().ok().cloned());
         let due = applied.as_ref().is_none_or(|(digest, at)| *digest != inputs.digest || at.elapsed() >= RESYNC);
         if due {
-            bootstrapped = apply(&leader, &inputs).await;
+            bootstrapped = run_bootstrap_pass(&leader, &inputs).await;
             applied = bootstrapped.is_done().then(|| (inputs.digest.clone(), Instant::now()));
         }
-        log(&logged, "bootstrap", &bootstrapped);
+        log_progress(&logged, "bootstrap", &bootstrapped);
         leader.state.set_bootstrapped(bootstrapped.clone());
         if bootstrapped.is_done() && tasks.is_empty() {
             start_tasks(&leader, &receiver, &mut tasks);
         }
 
         let secret = if bootstrapped.is_done() { init_secret(&leader, &inputs).await } else { Progress::Pending };
-        log(&logged, "init secret", &secret);
-        report(&leader, &inputs, &logged, &bootstrapped, &secret).await;
+        log_progress(&logged, "init secret", &secret);
+        report_leader_progress(&leader, &inputs, &logged, &bootstrapped, &secret).await;
         // Last, so that everything exists once this process is ready.
         leader.state.set_init_secret(secret.clone());
 
@@ -107,16 +107,16 @@ fn start_tasks(leader: &Leader, settings: &watch::Receiver<Option<Settings>>, ta
     let (client, metrics) = (leader.client.clone(), leader.metrics.clone());
     let reporter = Reporter { controller: "fleet-scheduler".to_owned(), instance: leader.args.identity.clone() };
     let recorder = Recorder::new(client.clone(), reporter);
-    tasks.spawn(index::watch(client.clone(), leader.heartbeats.clone(), index.clone()));
+    tasks.spawn(index::watch_indexed_objects(client.clone(), leader.heartbeats.clone(), index.clone()));
     let registrar = Registrar::new(client.clone(), index.clone(), settings.clone(), metrics.clone(), recorder.clone());
     tasks.spawn(registrar.run());
-    tasks.spawn(place(leader.clone(), settings.clone(), index.clone(), recorder.clone()));
-    tasks.spawn(kubernetes_record::run(client.clone()));
+    tasks.spawn(start_placement(leader.clone(), settings.clone(), index.clone(), recorder.clone()));
+    tasks.spawn(kubernetes_record::maintain_kubernetes_record(client.clone()));
     tasks.spawn(Monitor { client, index, metrics, recorder }.run());
 }
 
 /// Places, as soon as the configuration says which namespace is the service's own: nothing of it may be placed.
-async fn place(leader: Leader, mut settings: watch::Receiver<Option<Settings>>, index: Arc<Index>, recorder: Recorder) {
+async fn start_placement(leader: Leader, mut settings: watch::Receiver<Option<Settings>>, index: Arc<Index>, recorder: Recorder) {
     let namespace = match settings.wait_for(Option::is_some).await.as_deref() {
         Ok(Some(settings)) => settings.namespace.clone(),
         // The term ends.
@@ -127,25 +127,25 @@ async fn place(leader: Leader, mut settings: watch::Receiver<Option<Settings>>, 
         denies_direct: leader.args.direct_placement == DirectPlacement::Deny,
         extra_kinds: leader.args.added_kinds(),
     };
-    placing::run(leader.client, index, leader.metrics, recorder, options).await;
+    placing::run_placement(leader.client, index, leader.metrics, recorder, options).await;
 }
 
-async fn apply(leader: &Leader, inputs: &Inputs) -> Progress {
+async fn run_bootstrap_pass(leader: &Leader, inputs: &Inputs) -> Progress {
     let objects = match &inputs.objects {
         Ok(objects) => objects,
-        Err(message) => return Progress::failed("ObjectsInvalid", message),
+        Err(message) => return Progress::from_failure("ObjectsInvalid", message),
     };
-    let outcome = apply::apply(&leader.client, objects).await;
+    let outcome = apply::apply_bootstrap_objects(&leader.client, objects).await;
     let result = if outcome.failures.is_empty() { "ok" } else { "failed" };
     leader.metrics.increment_counter("fleet_bootstrap_passes_total", "Passes over the bootstrap objects.", &[("result", result)]);
     #[allow(clippy::cast_precision_loss)] // A count of objects.
     leader.metrics.set_gauge("fleet_bootstrap_objects", "Bootstrap objects in place.", &[], outcome.applied as f64);
-    progress(&outcome)
+    bootstrap_progress(&outcome)
 }
 
-fn progress(outcome: &Outcome) -> Progress {
+fn bootstrap_progress(outcome: &Outcome) -> Progress {
     if let Some(error) = &outcome.unreachable {
-        return Progress::failed("HubUnreachable", error);
+        return Progress::from_failure("HubUnreachable", error);
     }
     if outcome.failures.is_empty() {
         let mut message = format!("{} objects applied", outcome.applied);
@@ -153,50 +153,50 @@ fn progress(outcome: &Outcome) -> Progress {
             let objects = outcome.unmanaged.join(", ");
             message.push_str(&format!("; left as they are, by annotation {ANNOTATION_AUTOUPDATE}=false: {objects}"));
         }
-        return Progress::done("Applied", message);
+        return Progress::from_success("Applied", message);
     }
     let each: Vec<_> = outcome.failures.iter().map(|f| format!("{}: {}", f.object, f.message)).collect();
-    Progress::failed("ApplyFailed", each.join("; "))
+    Progress::from_failure("ApplyFailed", each.join("; "))
 }
 
 async fn init_secret(leader: &Leader, inputs: &Inputs) -> Progress {
     let settings = match &inputs.settings {
         Ok(settings) => settings,
-        Err(message) => return Progress::failed("ConfigInvalid", message),
+        Err(message) => return Progress::from_failure("ConfigInvalid", message),
     };
     let Some(server) = &settings.agent_endpoint else {
-        return Progress::failed("AgentEndpointUnknown", "agentEndpoint is not set in the configuration");
+        return Progress::from_failure("AgentEndpointUnknown", "agentEndpoint is not set in the configuration");
     };
     let ca = match &inputs.ca {
         Ok(ca) => ca,
-        Err(message) => return Progress::failed("CaUnknown", message),
+        Err(message) => return Progress::from_failure("CaUnknown", message),
     };
-    let token = match token::current(&leader.client, settings.init_token_ttl, Timestamp::now()).await {
+    let token = match token::ensure_bootstrap_token(&leader.client, settings.init_token_ttl, Timestamp::now()).await {
         Ok(token) => token,
-        Err(e) => return Progress::failed("TokenFailed", discreet(&e)),
+        Err(e) => return Progress::from_failure("TokenFailed", redact_call_error(&e)),
     };
     let kubeconfig = build_init_kubeconfig(server, ca, &token);
-    match init_secret::ensure(&leader.client, settings, &kubeconfig).await {
+    match init_secret::ensure_bootstrap_secret(&leader.client, settings, &kubeconfig).await {
         Ok(written) => {
             if written {
                 tracing::info!(server, token = token.id(), expires = %token.expires, "init Secret written");
                 leader.metrics.increment_counter("fleet_init_secret_writes_total", "Writes of the init Secret.", &[]);
             }
-            Progress::done("Current", format!("agents reach {server}; the token ends {}", token.expires))
+            Progress::from_success("Current", format!("agents reach {server}; the token ends {}", token.expires))
         }
-        Err(e) => Progress::failed("SecretFailed", discreet(&e)),
+        Err(e) => Progress::from_failure("SecretFailed", redact_call_error(&e)),
     }
 }
 
 /// An error about a Secret, without the server's message: it can quote the value that it refuses.
-fn discreet(error: &CallError) -> String {
+fn redact_call_error(error: &CallError) -> String {
     match error {
         CallError::Kube(kube::Error::Api(status)) => format!("{} {}", status.code, status.reason),
         other => other.to_string(),
     }
 }
 
-fn log(logged: &OnChange, subject: &'static str, progress: &Progress) {
+fn log_progress(logged: &OnChange, subject: &'static str, progress: &Progress) {
     if !logged.record_if_changed(subject, &format!("{progress:?}")) {
         return;
     }
@@ -207,13 +207,13 @@ fn log(logged: &OnChange, subject: &'static str, progress: &Progress) {
     }
 }
 
-async fn report(leader: &Leader, inputs: &Inputs, logged: &OnChange, bootstrapped: &Progress, secret: &Progress) {
+async fn report_leader_progress(leader: &Leader, inputs: &Inputs, logged: &OnChange, bootstrapped: &Progress, secret: &Progress) {
     let Ok(settings) = &inputs.settings else { return };
     let digest = inputs.objects.as_ref().map_or("", |o| o.digest.as_str());
     let parts = [(BOOTSTRAPPED, bootstrapped), (INIT_SECRET_READY, secret)];
     let extra_kinds: Vec<String> = leader.args.added_kinds().iter().map(ToString::to_string).collect();
     let said = [(DIRECT_PLACEMENT, leader.args.direct_placement.as_str()), (EXTRA_KINDS, &extra_kinds.join(","))];
-    let written = status::write(&leader.client, &settings.namespace, digest, parts, said, Timestamp::now()).await;
+    let written = status::write_leader_status(&leader.client, &settings.namespace, digest, parts, said, Timestamp::now()).await;
     let outcome = written.map_or_else(|e| e.to_string(), |()| "ok".to_owned());
     if logged.record_if_changed("report", &outcome) && outcome != "ok" {
         tracing::warn!(error = outcome, "writing the status failed");
@@ -225,7 +225,7 @@ async fn wait_or_change(args: &Args, digest: &str, wait: Duration) {
     let until = Instant::now() + wait;
     while Instant::now() < until {
         tokio::time::sleep(POLL.min(until.saturating_duration_since(Instant::now()))).await;
-        if Inputs::read(args).digest != digest {
+        if Inputs::read_input_files(args).digest != digest {
             tracing::info!("configuration or bootstrap objects changed");
             return;
         }
@@ -243,7 +243,7 @@ mod tests {
             |object: &str| Failure { object: object.to_owned(), message: "denied (403 Forbidden)".to_owned() };
         let failures = vec![failure("a: X/a"), failure("b: Y/b")];
         let outcome = Outcome { applied: 1, failures, ..Outcome::default() };
-        let Progress::Failed { reason, message } = progress(&outcome) else { panic!("not failed") };
+        let Progress::Failed { reason, message } = bootstrap_progress(&outcome) else { panic!("not failed") };
         assert_eq!(reason, "ApplyFailed");
         assert!(message.contains("a: X/a: denied") && message.contains("b: Y/b: denied"), "{message}");
     }
@@ -252,7 +252,7 @@ mod tests {
     fn unmanaged_objects_are_named() {
         let unmanaged = vec!["ClusterRoleBinding/fleet:admins".to_owned()];
         let outcome = Outcome { applied: 12, unmanaged, ..Outcome::default() };
-        let Progress::Done { message, .. } = progress(&outcome) else { panic!("failed") };
+        let Progress::Done { message, .. } = bootstrap_progress(&outcome) else { panic!("failed") };
         assert!(message.starts_with("12 objects applied; ") && message.ends_with("ClusterRoleBinding/fleet:admins"));
         assert!(message.contains(ANNOTATION_AUTOUPDATE), "{message}");
     }

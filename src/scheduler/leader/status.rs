@@ -24,7 +24,7 @@ pub const BOOTSTRAPPED: &str = "Bootstrapped";
 pub const INIT_SECRET_READY: &str = "InitSecretReady";
 
 /// Reads the conditions back; a ConfigMap that says something else has none.
-pub fn conditions(map: &ConfigMap) -> Vec<Condition> {
+pub fn read_conditions(map: &ConfigMap) -> Vec<Condition> {
     let text = map.data.as_ref().and_then(|d| d.get("conditions"));
     text.and_then(|t| serde_json::from_str(t).ok()).unwrap_or_default()
 }
@@ -38,7 +38,7 @@ fn condition_of(type_: &str, progress: &Progress, now: Timestamp) -> Condition {
 }
 
 /// Writes the conditions, and what `why` has to know. Does nothing when the ConfigMap already says so.
-pub async fn write(
+pub async fn write_leader_status(
     client: &Client,
     namespace: &str,
     objects: &str,
@@ -48,7 +48,7 @@ pub async fn write(
 ) -> Result<(), CallError> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let found = call_with_timeout(api.get_opt(BOOTSTRAP_STATUS)).await?;
-    let mut all = found.as_ref().map(conditions).unwrap_or_default();
+    let mut all = found.as_ref().map(read_conditions).unwrap_or_default();
     let mut changed = false;
     for (type_, progress) in parts {
         changed |= condition::set_condition(&mut all, condition_of(type_, progress, now));

@@ -12,7 +12,7 @@ use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 
 /// Returns the token to hand out: the one that expires last, if more than half of the TTL is left, and not more than all of
 /// it: one with a longer TTL would be handed out until only half of the shorter TTL is left.
-fn usable(tokens: Vec<Token>, ttl: Duration, now: Timestamp) -> Option<Token> {
+fn pick_usable_token(tokens: Vec<Token>, ttl: Duration, now: Timestamp) -> Option<Token> {
     let half = SignedDuration::try_from(ttl / 2).ok()?;
     let whole = SignedDuration::try_from(ttl).ok()?;
     let fits = |token: &Token| token.expires > now + half && token.expires <= now + whole;
@@ -22,11 +22,11 @@ fn usable(tokens: Vec<Token>, ttl: Duration, now: Timestamp) -> Option<Token> {
 /// Returns the token to hand out; a new one is created when there is none with more than half of the TTL left.
 ///
 /// A replaced token stays valid until it expires, so a copy that was just handed out works for half a TTL.
-pub async fn current(client: &Client, ttl: Duration, now: Timestamp) -> Result<Token, CallError> {
+pub async fn ensure_bootstrap_token(client: &Client, ttl: Duration, now: Timestamp) -> Result<Token, CallError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     let found = call_with_timeout(api.list(&ListParams::default().labels(LABEL))).await?;
     let tokens = found.items.iter().filter_map(Token::from_secret).collect();
-    if let Some(token) = usable(tokens, ttl, now) {
+    if let Some(token) = pick_usable_token(tokens, ttl, now) {
         return Ok(token);
     }
     let expires = now + SignedDuration::try_from(ttl).unwrap_or(SignedDuration::from_hours(720));
@@ -53,17 +53,17 @@ mod tests {
 
     #[test]
     fn a_token_is_replaced_at_half_its_ttl() {
-        assert_eq!(usable(vec![], TTL, at(0)), None);
-        assert!(usable(vec![ending(30)], TTL, at(14)).is_some());
-        assert!(usable(vec![ending(30)], TTL, at(15)).is_none());
+        assert_eq!(pick_usable_token(vec![], TTL, at(0)), None);
+        assert!(pick_usable_token(vec![ending(30)], TTL, at(14)).is_some());
+        assert!(pick_usable_token(vec![ending(30)], TTL, at(15)).is_none());
         let (old, new) = (ending(20), ending(30));
-        assert_eq!(usable(vec![old, new.clone()], TTL, at(0)), Some(new));
+        assert_eq!(pick_usable_token(vec![old, new.clone()], TTL, at(0)), Some(new));
     }
 
     #[test]
     fn a_token_beyond_the_ttl_is_replaced() {
         let (long, short) = (ending(30), ending(2));
-        assert_eq!(usable(vec![long.clone()], TTL / 10, at(0)), None);
-        assert_eq!(usable(vec![long, short.clone()], TTL / 10, at(0)), Some(short));
+        assert_eq!(pick_usable_token(vec![long.clone()], TTL / 10, at(0)), None);
+        assert_eq!(pick_usable_token(vec![long, short.clone()], TTL / 10, at(0)), Some(short));
     }
 }

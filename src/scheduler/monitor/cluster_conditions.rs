@@ -66,10 +66,10 @@ const OWNED: [&str; 6] = [
 ];
 
 /// Returns the conditions that the scheduler writes.
-pub fn evaluate(cluster: &Cluster, evidence: Evidence<'_>, now: Timestamp) -> Vec<Condition> {
+pub fn evaluate_conditions(cluster: &Cluster, evidence: Evidence<'_>, now: Timestamp) -> Vec<Condition> {
     let status = cluster.status.clone().unwrap_or_default();
     let mut all: Vec<_> = status.conditions.iter().filter(|c| OWNED.contains(&c.type_.as_str())).cloned().collect();
-    let clock = clock(find_condition(&all, conditions::CLOCK_SKEW), evidence.clock);
+    let clock = evaluate_clock_skew(find_condition(&all, conditions::CLOCK_SKEW), evidence.clock);
     let was_truncated = find_condition(&all, conditions::INVENTORY_TRUNCATED).is_some();
     // An agent may write any time; the server refuses those before the year 0.
     let reported = status.last_update_time.clone().filter(|time| time.0 >= Timestamp::UNIX_EPOCH);
@@ -83,7 +83,7 @@ pub fn evaluate(cluster: &Cluster, evidence: Evidence<'_>, now: Timestamp) -> Ve
     } else {
         set(conditions::ACCEPTED, false, reasons::NOT_ACCEPTED, "an operator has to set spec.accepted");
     }
-    if let Some((holds, reason, message)) = ready(cluster, evidence.lease) {
+    if let Some((holds, reason, message)) = evaluate_readiness(cluster, evidence.lease) {
         set(conditions::READY, holds, reason, &message);
     }
     if evidence.has_work {
@@ -107,7 +107,7 @@ pub fn evaluate(cluster: &Cluster, evidence: Evidence<'_>, now: Timestamp) -> Ve
 }
 
 /// Returns status, reason and message of `ClockSkew`; `None` leaves it as it was, which is absent for a clock that was never off.
-fn clock(was: Option<&Condition>, reading: Option<Reading>) -> Option<(bool, &'static str, String)> {
+fn evaluate_clock_skew(was: Option<&Condition>, reading: Option<Reading>) -> Option<(bool, &'static str, String)> {
     let mind = "only certificates mind, which may look expired or not yet valid";
     match reading? {
         Reading::Off(ahead) => {
@@ -122,7 +122,7 @@ fn clock(was: Option<&Condition>, reading: Option<Reading>) -> Option<(bool, &'s
 }
 
 /// Returns status, reason and message of `Ready`; `None` leaves it as it was.
-fn ready(cluster: &Cluster, lease: LeaseStatus) -> Option<(bool, &'static str, String)> {
+fn evaluate_readiness(cluster: &Cluster, lease: LeaseStatus) -> Option<(bool, &'static str, String)> {
     let status = cluster.status.as_ref();
     let healthy = status.and_then(|s| find_condition(&s.conditions, conditions::HEALTHY));
     if !cluster.spec.accepted {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     fn ready_of(cluster: &Cluster, lease: LeaseStatus) -> (String, String) {
-        let all = evaluate(cluster, evidence(lease), at(1));
+        let all = evaluate_conditions(cluster, evidence(lease), at(1));
         let ready = find_condition(&all, conditions::READY).unwrap();
         (ready.status.clone(), ready.reason.clone())
     }
@@ -218,7 +218,7 @@ mod tests {
         let written = |second| {
             let mut cluster = cluster(true);
             cluster.status.as_mut().unwrap().last_update_time = Some(Time(at(second)));
-            let all = evaluate(&cluster, evidence(LeaseStatus::Valid), at(1));
+            let all = evaluate_conditions(&cluster, evidence(LeaseStatus::Valid), at(1));
             find_condition(&all, conditions::READY).unwrap().last_heartbeat_time.clone().map(|time| time.0)
         };
         assert_eq!(written(5), Some(at(5)));
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn all_conditions_are_always_present() {
         let evidence = Evidence { has_work: true, ..evidence(LeaseStatus::Expired) };
-        let all = evaluate(&cluster(true), evidence, at(1));
+        let all = evaluate_conditions(&cluster(true), evidence, at(1));
         let types: Vec<_> = all.into_iter().map(|c| (c.type_, c.status)).collect();
         let expected = [("Accepted", "True"), ("Idle", "False"), ("Ready", "False"), ("Standby", "False")];
         assert_eq!(types, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
@@ -262,7 +262,7 @@ mod tests {
     fn an_inventory_that_is_too_large_is_told_until_it_is_not() {
         let mut cluster = cluster(true);
         let mut evaluated = |left_out| {
-            let all = evaluate(&cluster, Evidence { left_out, ..evidence(LeaseStatus::Valid) }, at(1));
+            let all = evaluate_conditions(&cluster, Evidence { left_out, ..evidence(LeaseStatus::Valid) }, at(1));
             let found = find_condition(&all, conditions::INVENTORY_TRUNCATED).map(|c| (c.status.clone(), c.message.clone()));
             let conditions = &mut cluster.status.as_mut().unwrap().conditions;
             conditions.truncate(1);
@@ -278,7 +278,7 @@ mod tests {
     fn clock_skew_is_reported_once_it_was_off() {
         let mut cluster = cluster(true);
         let mut evaluated = |clock| {
-            let all = evaluate(&cluster, Evidence { clock, ..evidence(LeaseStatus::Valid) }, at(1));
+            let all = evaluate_conditions(&cluster, Evidence { clock, ..evidence(LeaseStatus::Valid) }, at(1));
             let found = find_condition(&all, conditions::CLOCK_SKEW).map(|c| (c.status.clone(), c.reason.clone()));
             assert_eq!(find(&all, conditions::READY).unwrap().status, "True", "it is for information");
             let conditions = &mut cluster.status.as_mut().unwrap().conditions;

@@ -22,25 +22,25 @@ const LONGEST: usize = 63;
 
 /// Returns an observed text as far as the spec takes it: nothing of one with control characters, which an agent wrote
 /// before the API server refused them. One that is refused would fail the whole update.
-fn taken(text: &str) -> String {
+fn sanitize_observed_text(text: &str) -> String {
     if text.chars().any(char::is_control) { String::new() } else { text.to_owned() }
 }
 
 /// Returns the fields that are copied.
-fn fields(cluster: &Cluster) -> Option<[(&'static str, &'static str, String); 5]> {
+fn copied_fields(cluster: &Cluster) -> Option<[(&'static str, &'static str, String); 5]> {
     let observed = cluster.status.as_ref()?.observed.as_ref()?;
     let version =
         observed.git_version.parse::<KubeMinor>().map(|v| format!("{}.{}", v.major, v.minor)).unwrap_or_default();
     // Zones alone have no maximum length in the status; one that is too long for the spec would fail the whole update.
     let zone = match observed.zones.as_slice() {
-        [one] if one.chars().count() <= LONGEST => taken(one),
+        [one] if one.chars().count() <= LONGEST => sanitize_observed_text(one),
         _ => String::new(),
     };
     Some([
         ("kubernetesversion", LABEL_VERSION, version),
-        ("kubernetescluster", "", taken(&observed.kubernetescluster)),
-        ("provider", LABEL_PROVIDER, taken(&observed.provider)),
-        ("region", LABEL_REGION, taken(&observed.region)),
+        ("kubernetescluster", "", sanitize_observed_text(&observed.kubernetescluster)),
+        ("provider", LABEL_PROVIDER, sanitize_observed_text(&observed.provider)),
+        ("region", LABEL_REGION, sanitize_observed_text(&observed.region)),
         ("zone", LABEL_ZONE, zone),
     ])
 }
@@ -80,8 +80,8 @@ fn is_owned(cluster: &Cluster, path: &[&str]) -> bool {
 
 /// Returns the object to apply when spec or labels differ from what was observed. It holds the UID, without which applying
 /// it would recreate a deleted Cluster.
-pub fn update(cluster: &Cluster) -> Option<Value> {
-    let fields = fields(cluster)?;
+pub fn plan_observed_update(cluster: &Cluster) -> Option<Value> {
+    let fields = copied_fields(cluster)?;
     let name = cluster.name_any();
     let mut spec = Map::from_iter([("name".to_owned(), json!(name))]);
     let mut labels = BTreeMap::from([(LABEL_NAME, name.clone())]);
@@ -127,7 +127,7 @@ pub fn leave_out(update: &mut Value, cluster: &Cluster, conflict: &ApiError) {
         }
     }
     let Some(labels) = update.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) else { return };
-    for (field, label, _) in fields(cluster).into_iter().flatten() {
+    for (field, label, _) in copied_fields(cluster).into_iter().flatten() {
         if is_held(format!(".spec.{field}")) && labels.remove(label).is_some() {
             let theirs = Some(value_of(&cluster.spec, field)).filter(|value| fits_label(value));
             labels.extend(theirs.map(|value| (label.to_owned(), json!(value))));
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn observations_become_spec_and_labels() {
-        let update = update(&cluster(Observed {
+        let update = plan_observed_update(&cluster(Observed {
             git_version: "v1.29.4-gke.100".to_owned(),
             provider: "gce".to_owned(),
             zones: vec!["z1".to_owned(), "z2".to_owned()],
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn nothing_with_control_characters_is_copied() {
         let dirty = |text: &str| format!("{text}\u{1b}[2J");
-        let update = update(&cluster(Observed {
+        let update = plan_observed_update(&cluster(Observed {
             provider: dirty("gce"),
             region: dirty("eu"),
             zones: vec![dirty("z")],
@@ -191,13 +191,13 @@ mod tests {
     #[test]
     fn nothing_is_written_when_all_is_said() {
         let mut same = cluster(Observed { provider: "gce".to_owned(), ..Observed::default() });
-        let update_once = update(&same).unwrap();
+        let update_once = plan_observed_update(&same).unwrap();
         same.spec.provider = "gce".to_owned();
         same.metadata.labels = serde_json::from_value(update_once["metadata"]["labels"].clone()).unwrap();
-        assert_eq!(update(&same), None, "whoever set it");
+        assert_eq!(plan_observed_update(&same), None, "whoever set it");
         let labels = json!({format!("f:{LABEL_NAME}"): {}, format!("f:{LABEL_PROVIDER}"): {}});
         applied(&mut same, &json!({"f:spec": {"f:name": {}, "f:provider": {}}, "f:metadata": {"f:labels": labels}}));
-        assert_eq!(update(&same), None);
+        assert_eq!(plan_observed_update(&same), None);
     }
 
     #[test]
@@ -207,12 +207,12 @@ mod tests {
         set.spec = ClusterSpec { provider: "aws".to_owned(), zone: "z".to_owned(), ..set.spec };
         let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         set.metadata.labels = Some([label(LABEL_NAME, "a"), label(LABEL_REGION, "us-1")].into());
-        let all = update(&set).unwrap();
+        let all = plan_observed_update(&set).unwrap();
         assert_eq!(all["spec"], json!({"name": "a", "region": "eu-1"}));
         assert_eq!(all["metadata"]["labels"], json!({LABEL_NAME: "a", LABEL_PROVIDER: "aws", LABEL_ZONE: "z"}));
         set.spec.region = "eu-1".to_owned();
         set.metadata.labels.as_mut().unwrap().extend([label(LABEL_PROVIDER, "aws"), label(LABEL_ZONE, "z")]);
-        assert_eq!(update(&set), None, "applying it would change nothing, again and again");
+        assert_eq!(plan_observed_update(&set), None, "applying it would change nothing, again and again");
     }
 
     #[test]
@@ -233,13 +233,13 @@ mod tests {
         set.spec.provider = "gce".to_owned();
         let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
         set.metadata.labels = Some([label(LABEL_REGION, "eu-1"), label(LABEL_ZONE, "eu-1-a")].into());
-        let all = update(&set).unwrap();
+        let all = plan_observed_update(&set).unwrap();
         assert_eq!(all["spec"], json!({"name": "a", "provider": "gce"}));
         let wanted = json!({LABEL_NAME: "a", LABEL_REGION: "us-1", LABEL_ZONE: "us-1-b", LABEL_VERSION: "1.30",
             LABEL_PROVIDER: "gce"});
         assert_eq!(all["metadata"]["labels"], wanted);
         set.spec.region = "not a label".to_owned();
-        let all = update(&set).unwrap();
+        let all = plan_observed_update(&set).unwrap();
         assert_eq!(all["metadata"]["labels"].get(LABEL_REGION), None, "the agent's word is no better");
     }
 
@@ -251,7 +251,7 @@ mod tests {
         set.metadata.labels = Some([label(LABEL_NAME, "a"), label(LABEL_ZONE, "z")].into());
         let labels = json!({format!("f:{LABEL_ZONE}"): {}});
         applied(&mut set, &json!({"f:spec": {"f:provider": {}, "f:region": {}}, "f:metadata": {"f:labels": labels}}));
-        let update = update(&set).unwrap();
+        let update = plan_observed_update(&set).unwrap();
         assert_eq!(update["spec"], json!({"name": "a", "provider": "gce"}), "and what is observed no more goes");
         assert_eq!(update["metadata"]["labels"], json!({LABEL_NAME: "a", LABEL_PROVIDER: "gce"}));
     }
@@ -262,7 +262,7 @@ mod tests {
         let mut held = cluster(observed);
         held.spec.provider = "aws".to_owned();
         applied(&mut held, &json!({"f:spec": {"f:provider": {}}}));
-        let mut update = update(&held).unwrap();
+        let mut update = plan_observed_update(&held).unwrap();
         let field = |field: String| json!({"reason": "FieldManagerConflict", "message": "conflict", "field": field});
         let causes = [field(".spec.provider".to_owned()), field(format!(".metadata.labels.{LABEL_REGION}"))];
         let status = json!({"code": 409, "reason": "Conflict", "message": "m", "details": {"causes": causes}});
@@ -275,13 +275,13 @@ mod tests {
     #[test]
     fn a_long_zone_is_omitted() {
         let observed = |length| Observed { zones: vec!["z".repeat(length)], ..Observed::default() };
-        assert_eq!(update(&cluster(observed(63))).unwrap()["spec"]["zone"], "z".repeat(63));
-        assert!(update(&cluster(observed(64))).unwrap()["spec"].get("zone").is_none());
+        assert_eq!(plan_observed_update(&cluster(observed(63))).unwrap()["spec"]["zone"], "z".repeat(63));
+        assert!(plan_observed_update(&cluster(observed(64))).unwrap()["spec"].get("zone").is_none());
     }
 
     #[test]
     fn an_invalid_label_is_omitted() {
-        let update = update(&cluster(Observed { region: "a b\nc".to_owned(), ..Observed::default() })).unwrap();
+        let update = plan_observed_update(&cluster(Observed { region: "a b\nc".to_owned(), ..Observed::default() })).unwrap();
         assert!(update["metadata"]["labels"].get(LABEL_REGION).is_none());
     }
 }

@@ -20,7 +20,7 @@ const AT_LEAST: usize = 3;
 const STEADY: SignedDuration = SignedDuration::from_mins(10);
 
 /// Returns whether a cluster that is Ready has been so, and registered, for long enough to count.
-pub fn counts(cluster: &Cluster, now: Timestamp) -> bool {
+pub fn is_steady(cluster: &Cluster, now: Timestamp) -> bool {
     let status = cluster.status.as_ref();
     let ready = status.and_then(|status| find_condition(&status.conditions, conditions::READY));
     // An agent may write the time of the condition, but not that of the creation.
@@ -46,7 +46,7 @@ impl MassLoss {
     /// changed.
     ///
     /// The protection ends when the lost ones are no longer the majority: they recovered, others did, or they were deleted.
-    pub fn evaluate(&mut self, ready: usize, now: Instant) -> Option<bool> {
+    pub fn evaluate_mass_loss(&mut self, ready: usize, now: Instant) -> Option<bool> {
         if !self.active {
             self.lost.retain(|_, at| now.duration_since(*at) < WINDOW);
         }
@@ -58,7 +58,7 @@ impl MassLoss {
     }
 
     /// Removes lost clusters that do not exist any more: they never recover, and there is nothing to move from them.
-    pub fn retain(&mut self, exists: impl Fn(&str) -> bool) {
+    pub fn retain_existing_clusters(&mut self, exists: impl Fn(&str) -> bool) {
         self.lost.retain(|name, _| exists(name));
     }
 
@@ -86,9 +86,9 @@ mod tests {
             cluster.status = Some(ClusterStatus { conditions: vec![ready], ..ClusterStatus::default() });
             cluster
         };
-        assert!(counts(&cluster(60, 10), now));
-        assert!(!counts(&cluster(60, 9), now));
-        assert!(!counts(&cluster(9, 60), now), "whatever its agent says");
+        assert!(is_steady(&cluster(60, 10), now));
+        assert!(!is_steady(&cluster(60, 9), now));
+        assert!(!is_steady(&cluster(9, 60), now), "whatever its agent says");
     }
 
     #[test]
@@ -98,10 +98,10 @@ mod tests {
         for name in ["a", "b", "c"] {
             mass_loss.record_loss(name, start);
         }
-        assert_eq!(mass_loss.evaluate(2, start), Some(true));
-        assert_eq!(mass_loss.evaluate(2, start + WINDOW * 10), None, "time alone does not end it");
+        assert_eq!(mass_loss.evaluate_mass_loss(2, start), Some(true));
+        assert_eq!(mass_loss.evaluate_mass_loss(2, start + WINDOW * 10), None, "time alone does not end it");
         mass_loss.record_recovery("a");
-        assert_eq!(mass_loss.evaluate(3, start), Some(false));
+        assert_eq!(mass_loss.evaluate_mass_loss(3, start), Some(false));
     }
 
     #[test]
@@ -111,9 +111,9 @@ mod tests {
         for name in ["a", "b", "c"] {
             mass_loss.record_loss(name, start);
         }
-        assert_eq!(mass_loss.evaluate(1, start), Some(true));
-        mass_loss.retain(|name| name == "a");
-        assert_eq!(mass_loss.evaluate(1, start + WINDOW * 10), Some(false));
+        assert_eq!(mass_loss.evaluate_mass_loss(1, start), Some(true));
+        mass_loss.retain_existing_clusters(|name| name == "a");
+        assert_eq!(mass_loss.evaluate_mass_loss(1, start + WINDOW * 10), Some(false));
     }
 
     #[test]
@@ -122,14 +122,14 @@ mod tests {
         let mut few = MassLoss::default();
         few.record_loss("a", start);
         few.record_loss("b", start);
-        assert_eq!(few.evaluate(0, start), None);
+        assert_eq!(few.evaluate_mass_loss(0, start), None);
         let mut minority = MassLoss::default();
         let mut apart = MassLoss::default();
         for (step, name) in ["a", "b", "c"].into_iter().enumerate() {
             minority.record_loss(name, start);
             apart.record_loss(name, start + WINDOW * u32::try_from(step).unwrap());
         }
-        assert_eq!(minority.evaluate(3, start), None);
-        assert_eq!(apart.evaluate(0, start + WINDOW * 2), None);
+        assert_eq!(minority.evaluate_mass_loss(3, start), None);
+        assert_eq!(apart.evaluate_mass_loss(0, start + WINDOW * 2), None);
     }
 }

@@ -19,7 +19,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::cluster_rbac;
-use super::events::{NewEvent, publish};
+use super::events::{NewEvent, publish_event};
 use super::index::Index;
 use crate::api::crd::cluster::conditions;
 use crate::api::crd::condition::find_condition;
@@ -87,12 +87,12 @@ impl Monitor {
         let now = Instant::now();
         let clusters = self.index.clusters();
         let names: BTreeSet<_> = clusters.iter().map(|c| c.name_any()).collect();
-        mass_loss.retain(|name| names.contains(name));
+        mass_loss.retain_existing_clusters(|name| names.contains(name));
         let (mut ready, mut steady) = (0, 0);
         let wall = Timestamp::now();
         for cluster in &clusters {
             let was = is_ready(cluster);
-            let is_steady = was && mass_loss::counts(cluster, wall);
+            let is_steady = was && mass_loss::is_steady(cluster, wall);
             let lease = self.lease_status(&cluster.name_any(), now);
             if is_steady && lease == LeaseStatus::Expired {
                 mass_loss.record_loss(&cluster.name_any(), now);
@@ -102,13 +102,13 @@ impl Monitor {
                 steady += usize::from(is_steady);
             }
         }
-        if let Some(active) = mass_loss.evaluate(steady, now) {
+        if let Some(active) = mass_loss.evaluate_mass_loss(steady, now) {
             self.publish_mass_loss(active).await;
         }
         let known = clusters.len();
         futures::stream::iter(clusters)
             .for_each_concurrent(CONCURRENCY, |cluster| async move {
-                match self.evaluate(cluster.clone(), now).await {
+                match self.evaluate_cluster(cluster.clone(), now).await {
                     Ok(()) => {}
                     Err(e) if e.is_not_found() || e.is_conflict() => self.refresh_index(&cluster).await,
                     Err(error) => {
@@ -127,9 +127,9 @@ impl Monitor {
     /// Updates the index where a cluster whose status could not be written was deleted, or another one has its name.
     async fn refresh_index(&self, cluster: &Cluster) {
         let name = cluster.name_any();
-        match self.find(&name).await {
-            Ok(None) => self.index.forget(cluster),
-            Ok(Some(now)) if now.metadata.uid != cluster.metadata.uid => self.index.put(now),
+        match self.fetch_cluster(&name).await {
+            Ok(None) => self.index.forget_cluster(cluster),
+            Ok(Some(now)) if now.metadata.uid != cluster.metadata.uid => self.index.put_cluster(now),
             // Others wrote at the same time; the next evaluation tries again.
             Ok(Some(_)) => {}
             Err(error) => tracing::debug!(cluster = name, %error, "reading the cluster failed"),
@@ -137,28 +137,28 @@ impl Monitor {
     }
 
     /// Reads the cluster of a name from the API server.
-    async fn find(&self, name: &str) -> Result<Option<Cluster>, CallError> {
+    async fn fetch_cluster(&self, name: &str) -> Result<Option<Cluster>, CallError> {
         let api: Api<Lenient<Cluster>> = Api::all(self.client.clone());
         Ok(call_with_timeout(api.get_opt(name)).await?.map(|read| read.0))
     }
 
     fn lease_status(&self, name: &str, now: Instant) -> LeaseStatus {
-        cluster_conditions::lease_status(self.index.renewal(name).as_ref(), self.index.known_since(name), now)
+        cluster_conditions::lease_status(self.index.last_renewal(name).as_ref(), self.index.known_since(name), now)
     }
 
-    async fn evaluate(&self, cluster: Arc<Cluster>, now: Instant) -> Result<(), CallError> {
+    async fn evaluate_cluster(&self, cluster: Arc<Cluster>, now: Instant) -> Result<(), CallError> {
         let name = cluster.name_any();
         let api: Api<Lenient<Cluster>> = Api::all(self.client.clone());
         if cluster.metadata.deletion_timestamp.is_some() {
             return Ok(());
         }
-        if leaves(&cluster) {
-            return self.deregister(&cluster).await;
+        if is_leave_requested(&cluster) {
+            return self.deregister_cluster(&cluster).await;
         }
-        let cluster = match cluster_labels::update(&cluster) {
+        let cluster = match cluster_labels::plan_observed_update(&cluster) {
             Some(update) => match self.copy_observed(&cluster, update).await {
                 Ok(written) => {
-                    self.index.put(written.clone());
+                    self.index.put_cluster(written.clone());
                     Arc::new(written)
                 }
                 // Whatever an agent observed, its conditions are evaluated all the same.
@@ -173,13 +173,13 @@ impl Monitor {
         let left_out = self.index.left_out(&name);
         let evidence = cluster_conditions::Evidence {
             lease: self.lease_status(&name, now),
-            clock: self.index.renewal(&name).and_then(|renewal| renewal.clock.reported()),
+            clock: self.index.last_renewal(&name).and_then(|renewal| renewal.clock.reported_reading()),
             has_work: self.index.has_work(&name),
             left_out: left_out.as_deref(),
         };
-        let all = cluster_conditions::evaluate(&cluster, evidence, Timestamp::now());
+        let all = cluster_conditions::evaluate_conditions(&cluster, evidence, Timestamp::now());
         let before = cluster.status.as_ref().map(|s| s.conditions.clone()).unwrap_or_default();
-        if !differ(&before, &all) {
+        if !has_changed_conditions(&before, &all) {
             return Ok(());
         }
         let status = json!({
@@ -190,7 +190,7 @@ impl Monitor {
         });
         let params = PatchParams::apply(SCHEDULER_MANAGER).force();
         let written = call_with_timeout(api.patch_status(&name, &params, &Patch::Apply(&status))).await?.0;
-        self.index.put(written);
+        self.index.put_cluster(written);
         self.publish_readiness(&cluster, &before, &all).await;
         self.publish_clock_skew(&cluster, &before, &all).await;
         Ok(())
@@ -210,17 +210,17 @@ impl Monitor {
     }
 
     /// Removes a cluster that requested deregistration, unless the request was withdrawn or another one has its name by now.
-    async fn deregister(&self, cluster: &Cluster) -> Result<(), CallError> {
+    async fn deregister_cluster(&self, cluster: &Cluster) -> Result<(), CallError> {
         let name = cluster.name_any();
         let _names = self.index.names.lock().await;
-        match self.find(&name).await? {
-            Some(now) if now.metadata.uid == cluster.metadata.uid && leaves(&now) => {
+        match self.fetch_cluster(&name).await? {
+            Some(now) if now.metadata.uid == cluster.metadata.uid && is_leave_requested(&now) => {
                 tracing::info!(cluster = name, "deregistering the cluster");
                 self.publish_about(&now, EventType::Normal, CLUSTER_LEFT, "the agent asked to be forgotten").await;
-                cluster_rbac::remove(&self.client, &now).await?;
+                cluster_rbac::delete_cluster_with_objects(&self.client, &now).await?;
             }
-            Some(now) => self.index.put(now),
-            None => self.index.forget(cluster),
+            Some(now) => self.index.put_cluster(now),
+            None => self.index.forget_cluster(cluster),
         }
         Ok(())
     }
@@ -240,15 +240,15 @@ impl Monitor {
     async fn remove_if_never_reported(&self, cluster: &Cluster) -> Result<(), CallError> {
         let name = cluster.name_any();
         let _names = self.index.names.lock().await;
-        match self.find(&name).await? {
+        match self.fetch_cluster(&name).await? {
             Some(now) if now.metadata.uid == cluster.metadata.uid && !now.has_reported() => {
                 tracing::info!(cluster = name, "removing the cluster: its agent never reported");
                 let message = "registered a day ago, and the agent never reported";
                 self.publish_about(&now, EventType::Warning, "NeverReported", message).await;
-                cluster_rbac::remove(&self.client, &now).await?;
+                cluster_rbac::delete_cluster_with_objects(&self.client, &now).await?;
             }
-            Some(now) => self.index.put(now),
-            None => self.index.forget(cluster),
+            Some(now) => self.index.put_cluster(now),
+            None => self.index.forget_cluster(cluster),
         }
         Ok(())
     }
@@ -299,16 +299,16 @@ impl Monitor {
             ..ObjectReference::default()
         };
         let type_ = if active { EventType::Warning } else { EventType::Normal };
-        self.publish(&lease, type_, reason, message).await;
+        self.publish_monitor_event(&lease, type_, reason, message).await;
     }
 
     async fn publish_about(&self, cluster: &Cluster, type_: EventType, reason: &str, message: &str) {
-        self.publish(&cluster.object_ref(&()), type_, reason, message).await;
+        self.publish_monitor_event(&cluster.object_ref(&()), type_, reason, message).await;
     }
 
-    async fn publish(&self, regarding: &ObjectReference, type_: EventType, reason: &str, message: &str) {
+    async fn publish_monitor_event(&self, regarding: &ObjectReference, type_: EventType, reason: &str, message: &str) {
         let event = NewEvent { type_, action: "Monitoring", reason, message };
-        publish(&self.recorder, regarding, event).await;
+        publish_event(&self.recorder, regarding, event).await;
     }
 
     /// Finds namespaces whose cluster was deleted while nobody led, or whose deletion is stuck.
@@ -325,7 +325,7 @@ impl Monitor {
 }
 
 /// Returns true where the agent requested deregistration.
-fn leaves(cluster: &Cluster) -> bool {
+fn is_leave_requested(cluster: &Cluster) -> bool {
     cluster.status.as_ref().is_some_and(|s| s.leave_requested == Some(true))
 }
 
@@ -335,7 +335,7 @@ fn is_ready(cluster: &Cluster) -> bool {
 }
 
 /// Returns true where anything but times differs.
-fn differ(before: &[Condition], after: &[Condition]) -> bool {
+fn has_changed_conditions(before: &[Condition], after: &[Condition]) -> bool {
     after.iter().any(|new| {
         find_condition(before, &new.type_)
             .is_none_or(|old| (&old.status, &old.reason, &old.message) != (&new.status, &new.reason, &new.message))

@@ -45,11 +45,11 @@ impl Monitor {
             }
             self.revoke_due(&mut failed).await;
             let mut revoked = Instant::now();
-            for cluster in due(&self.index, RightsDue::Grant) {
+            for cluster in find_clusters_with_due_rights(&self.index, RightsDue::Grant) {
                 if failed.get(&cluster.name_any()).is_some_and(|(_, at)| at.elapsed() < RETRY) {
                     continue;
                 }
-                self.reconcile(&cluster, &mut failed).await;
+                self.reconcile_and_log(&cluster, &mut failed).await;
                 if revoked.elapsed() >= TICK {
                     self.revoke_due(&mut failed).await;
                     revoked = Instant::now();
@@ -60,15 +60,15 @@ impl Monitor {
 
     async fn revoke_due(&self, failed: &mut Failures) {
         self.revoke_deleted().await;
-        for cluster in due(&self.index, RightsDue::Revoke) {
-            self.reconcile(&cluster, failed).await;
+        for cluster in find_clusters_with_due_rights(&self.index, RightsDue::Revoke) {
+            self.reconcile_and_log(&cluster, failed).await;
         }
     }
 
     /// Reconciles one cluster, as it is now. The same error is logged once.
-    pub(super) async fn reconcile(&self, cluster: &Cluster, failed: &mut Failures) {
+    pub(super) async fn reconcile_and_log(&self, cluster: &Cluster, failed: &mut Failures) {
         let name = cluster.name_any();
-        let before = self.index.rights(&name);
+        let before = self.index.written_rights(&name);
         match self.reconcile_now(cluster).await {
             Ok(Some(holder)) => {
                 failed.remove(&name);
@@ -97,17 +97,17 @@ impl Monitor {
     async fn reconcile_now(&self, cluster: &Cluster) -> Result<Option<Option<String>>, GrantError> {
         let name = cluster.name_any();
         let _names = self.index.names.lock().await;
-        let Some(now) = self.find(&name).await? else {
-            self.index.forget(cluster);
+        let Some(now) = self.fetch_cluster(&name).await? else {
+            self.index.forget_cluster(cluster);
             return Ok(None);
         };
-        self.index.put(now.clone());
+        self.index.put_cluster(now.clone());
         // The registrar may have been faster.
         if is_reconciled(&self.index, &now) {
             return Ok(None);
         }
-        cluster_rbac::reconcile(&self.client, &self.index, &now).await?;
-        Ok(Some(cluster_rbac::holder(&now)))
+        cluster_rbac::reconcile_cluster_rights(&self.client, &self.index, &now).await?;
+        Ok(Some(cluster_rbac::rights_holder(&now)))
     }
 
     /// Revokes the rights of deleted clusters at once, without waiting for the garbage collector.
@@ -119,9 +119,9 @@ impl Monitor {
                 continue;
             }
             // The list that it was missing in may have been outdated.
-            let cleared = match self.find(&name).await {
+            let cleared = match self.fetch_cluster(&name).await {
                 Ok(Some(_)) => continue,
-                Ok(None) => cluster_rbac::clear(&self.client, &name).await,
+                Ok(None) => cluster_rbac::delete_cluster_objects(&self.client, &name).await,
                 Err(error) => Err(error),
             };
             match cleared {
@@ -145,16 +145,16 @@ enum RightsDue {
 }
 
 /// Returns the clusters whose rights are not known to be as they should.
-fn due(index: &Index, kind: RightsDue) -> Vec<Arc<Cluster>> {
+fn find_clusters_with_due_rights(index: &Index, kind: RightsDue) -> Vec<Arc<Cluster>> {
     let mut clusters = index.clusters();
     clusters.retain(|cluster| {
-        let change = if cluster_rbac::holder(cluster).is_some() { RightsDue::Grant } else { RightsDue::Revoke };
+        let change = if cluster_rbac::rights_holder(cluster).is_some() { RightsDue::Grant } else { RightsDue::Revoke };
         change == kind && !is_reconciled(index, cluster)
     });
     clusters
 }
 
 pub(super) fn is_reconciled(index: &Index, cluster: &Cluster) -> bool {
-    let holder = cluster_rbac::holder(cluster);
-    index.rights(&cluster.name_any()).is_some_and(|rights| rights.are(cluster, holder.as_deref()))
+    let holder = cluster_rbac::rights_holder(cluster);
+    index.written_rights(&cluster.name_any()).is_some_and(|rights| rights.is_written_for(cluster, holder.as_deref()))
 }

@@ -105,9 +105,9 @@ async fn finalizers_of_agents_are_removed() {
 #[tokio::test]
 async fn deregistration_spares_a_successor() {
     let (monitor, asked) = monitor(Some(&leaving("2")));
-    monitor.evaluate(Arc::new(leaving("1")), Instant::now()).await.unwrap();
+    monitor.evaluate_cluster(Arc::new(leaving("1")), Instant::now()).await.unwrap();
     assert!(asked.lock().unwrap().is_empty());
-    monitor.evaluate(Arc::new(leaving("2")), Instant::now()).await.unwrap();
+    monitor.evaluate_cluster(Arc::new(leaving("2")), Instant::now()).await.unwrap();
     let deleted = deleted(&asked);
     let cluster = deleted.last().unwrap();
     assert!(cluster.contains("/clusters/a ") && cluster.contains(r#""preconditions":{"uid":"2"}"#), "{cluster}");
@@ -123,7 +123,7 @@ async fn clusters_that_never_reported_are_removed_after_a_day() {
     };
     let removed = async |known: Cluster, found: Cluster| {
         let (monitor, asked) = monitor(Some(&found));
-        monitor.index.put(known);
+        monitor.index.put_cluster(known);
         monitor.remove_never_reported(now).await;
         deleted(&asked).iter().any(|line| line.contains("/clusters/a "))
     };
@@ -153,8 +153,8 @@ fn member(accepted: bool, key: &str) -> Cluster {
 /// Returns the writes of one reconciliation, where the index has `known` and the API server `now`.
 async fn reconciled(known: &Cluster, now: &Cluster) -> (Monitor, Vec<String>) {
     let (monitor, asked) = monitor(Some(now));
-    monitor.index.put(known.clone());
-    monitor.reconcile(known, &mut std::collections::BTreeMap::new()).await;
+    monitor.index.put_cluster(known.clone());
+    monitor.reconcile_and_log(known, &mut std::collections::BTreeMap::new()).await;
     let asked = asked.lock().unwrap().clone();
     (monitor, asked)
 }
@@ -167,7 +167,7 @@ async fn rights_are_granted_to_the_latest_key() {
     for binding in bindings {
         assert!(binding.contains("fleet:agent:a:0a1b2c3d:bbbbbbbbbbbbbbbb"), "{binding}");
     }
-    let holder = monitor.index.rights("a").unwrap().holder;
+    let holder = monitor.index.written_rights("a").unwrap().holder;
     assert_eq!(holder.as_deref(), Some("fleet:agent:a:0a1b2c3d:bbbbbbbbbbbbbbbb"));
 }
 
@@ -198,7 +198,7 @@ async fn deregistration_waits_for_the_name_lock() {
     let (monitor, asked) = monitor(Some(&leaving("1")));
     let index = monitor.index.clone();
     let names = index.names.lock().await;
-    let evaluated = monitor.evaluate(Arc::new(leaving("1")), Instant::now());
+    let evaluated = monitor.evaluate_cluster(Arc::new(leaving("1")), Instant::now());
     assert!(tokio::time::timeout(Duration::from_millis(50), evaluated).await.is_err());
     drop(names);
     assert!(asked.lock().unwrap().is_empty());

@@ -24,25 +24,25 @@ impl Arriving {
     }
 
     /// Adds a kind that begins to be served.
-    pub(super) fn add(&mut self, kind: &Placeable) {
+    pub(super) fn add_arriving_kind(&mut self, kind: &Placeable) {
         self.0.insert((kind.group, kind.plural), Kind { is_alone: true, ..Kind::default() });
     }
 
     /// Number of kinds that nothing else waits for.
-    pub(super) fn alone(&self) -> usize {
+    pub(super) fn count_unawaited_kinds(&self) -> usize {
         self.0.values().filter(|kind| kind.is_alone).count()
     }
 
     /// Records that a kind cannot be listed at the moment. Somebody's conversion webhook must not keep everything else
     /// waiting.
-    pub(super) fn fail(&mut self, kind: &Placeable) {
+    pub(super) fn record_list_failure(&mut self, kind: &Placeable) {
         if let Some(kind) = self.0.get_mut(&(kind.group, kind.plural)) {
             kind.is_alone = true;
         }
     }
 
     /// Holds an observation back until its kind is listed; returns those that count now.
-    pub(super) fn hold(&mut self, kind: &Placeable, seen: Seen<Read>) -> Vec<Seen<Read>> {
+    pub(super) fn hold_until_listed(&mut self, kind: &Placeable, seen: Seen<Read>) -> Vec<Seen<Read>> {
         let of = (kind.group, kind.plural);
         let Some(known) = self.0.get_mut(&of) else { return vec![seen] };
         match seen {

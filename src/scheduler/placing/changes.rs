@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::events;
 use super::queue::{Cause, Unit};
 use super::source::{Read, Source, TargetMark};
-use super::sources::{Change, Place, Seen, place};
+use super::sources::{Change, Place, Seen, namespace_and_name};
 use super::state::{Assignment, State, cluster_of, key_of};
 use super::writer::{Address, Written};
 use crate::api::lenient::raw::Raw;
@@ -22,16 +22,16 @@ use crate::placement::matching::{Policies, Policy};
 
 impl State {
     /// Applies a change, and marks what has to be planned because of it.
-    pub(super) fn apply(&mut self, change: Change, now: Instant) {
+    pub(super) fn apply_change(&mut self, change: Change, now: Instant) {
         let was_complete = self.is_complete();
         match change {
             Change::Source(kind, seen) => {
-                for seen in self.arriving.hold(kind, seen) {
+                for seen in self.arriving.hold_until_listed(kind, seen) {
                     self.on_source(kind, seen, now);
                 }
             }
             Change::Kind(kind) => self.on_kind(kind, now),
-            Change::Failed(kind) => self.arriving.fail(kind),
+            Change::Failed(kind) => self.arriving.record_list_failure(kind),
             Change::Policy(seen) => self.on_policy(seen, now),
             Change::Group(seen) => self.on_group(seen, now),
             Change::Schedule(seen) => self.on_schedule(seen, now),
@@ -48,9 +48,9 @@ impl State {
     fn on_kind(&mut self, kind: &'static Placeable, now: Instant) {
         if self.kind_of(&key_of(kind, &Place::default())).is_none() {
             self.kinds.add_placeable(kind);
-            self.arriving.add(kind);
+            self.arriving.add_arriving_kind(kind);
             for name in self.policies.keys().cloned().collect::<Vec<_>>() {
-                self.mark(Unit::Policy(name), Cause::Review, now);
+                self.mark_unit(Unit::Policy(name), Cause::Review, now);
             }
         }
     }
@@ -58,12 +58,12 @@ impl State {
     fn on_report(&mut self, seen: Seen<ClusterReport>) {
         match seen {
             Seen::There(report) => {
-                self.reported.insert(cluster_of(&place(&report)).to_owned());
-                self.reports.insert(place(&report), Part::of_report(&report.spec));
+                self.reported.insert(cluster_of(&namespace_and_name(&report)).to_owned());
+                self.reports.insert(namespace_and_name(&report), Part::of_report(&report.spec));
             }
             Seen::Gone(report) => {
-                self.reported.insert(cluster_of(&place(&report)).to_owned());
-                self.reports.remove(&place(&report));
+                self.reported.insert(cluster_of(&namespace_and_name(&report)).to_owned());
+                self.reports.remove(&namespace_and_name(&report));
             }
             Seen::Listed(places) => {
                 let gone = self.reports.keys().filter(|at| !places.contains(*at)).cloned().collect::<Vec<_>>();
@@ -106,7 +106,7 @@ impl State {
     /// Applies the answer to a read of a source, unless the watch said meanwhile that the source is gone.
     pub(super) fn on_fetched(&mut self, kind: &'static Placeable, raw: Raw, now: Instant) {
         if !self.is_gone(&raw)
-            && let Some(source) = Read::whole(kind, raw).source
+            && let Some(source) = Read::from_fetched(kind, raw).source
         {
             self.put_source(source, true, now);
         }
@@ -122,7 +122,7 @@ impl State {
     }
 
     /// Records that an object is gone.
-    fn bury(&mut self, uid: String, now: Instant) {
+    fn record_deleted_object(&mut self, uid: String, now: Instant) {
         if self.gone.insert(uid.clone()) {
             self.gone_since.push_back((now, uid));
         }
@@ -156,7 +156,7 @@ impl State {
                 let orphans: Vec<_> =
                     self.copies.keys().filter(|key| of_kind(key) && !is_listed(key)).cloned().collect();
                 for key in orphans {
-                    self.mark(Unit::Object(key), Cause::Review, now);
+                    self.mark_unit(Unit::Object(key), Cause::Review, now);
                 }
                 self.listed.insert((kind.group, kind.plural));
             }
@@ -188,7 +188,7 @@ impl State {
         if !same {
             let new = self.sources[&key].facts.clone();
             if new.shape.is_some() {
-                self.touch(&key);
+                self.mark_reservations_stale(&key);
             }
             self.index_references(&key, old.as_deref(), Some(&new));
         }
@@ -200,8 +200,8 @@ impl State {
                 self.mark_owner(&key, Cause::Change, now);
             }
         } else {
-            self.refusals.forget(&key);
-            self.assign(&key, Cause::Change, now);
+            self.refusals.forget_refusals(&key);
+            self.assign_object(&key, Cause::Change, now);
         }
         if asked || is_used && self.may_keep_whole(&key) {
             self.whole.insert(key.clone());
@@ -210,7 +210,7 @@ impl State {
         }
         if relabelled {
             for one in self.sources_in(key.name()) {
-                self.assign(&one, Cause::Change, now);
+                self.assign_object(&one, Cause::Change, now);
             }
         }
     }
@@ -219,20 +219,20 @@ impl State {
         self.whole.remove(key);
         if let Some(source) = self.sources.remove(key) {
             if source.facts.shape.is_some() {
-                self.touch(key);
+                self.mark_reservations_stale(key);
             }
             self.index_references(key, Some(&source.facts), None);
-            self.bury(source.address.uid, now);
+            self.record_deleted_object(source.address.uid, now);
         }
-        self.tell(key, BTreeMap::new());
+        self.record_faults(key, BTreeMap::new());
         self.take_news(key);
-        self.refusals.forget(key);
+        self.refusals.forget_refusals(key);
         if let Some(Assignment::Group(group) | Assignment::Left(Some(group))) = self.assignments.remove(key) {
-            self.leave(&group, key);
+            self.remove_from_group(&group, key);
             self.undecided.insert(group.clone());
-            self.mark(Unit::Group(group), Cause::Change, now);
+            self.mark_unit(Unit::Group(group), Cause::Change, now);
         }
-        self.mark(Unit::Object(key.clone()), Cause::Change, now);
+        self.mark_unit(Unit::Object(key.clone()), Cause::Change, now);
     }
 
     fn on_policy(&mut self, seen: Seen<SchedulePolicy>, now: Instant) {
@@ -247,7 +247,7 @@ impl State {
                 if same {
                     return;
                 }
-                self.mark(Unit::Policy(name), Cause::Change, now);
+                self.mark_unit(Unit::Policy(name), Cause::Change, now);
             }
             Seen::Gone(policy) => {
                 self.policies.remove(&policy.name_any());
@@ -304,33 +304,33 @@ impl State {
                 && known.metadata.annotations == group.metadata.annotations
         });
         let policy = group.spec.policy.name.clone();
-        self.tally.count(&group, 1);
+        self.tally.count_group(&group, 1);
         if let Some(old) = self.groups.insert(name.clone(), group) {
-            self.tally.count(&old, -1);
+            self.tally.count_group(&old, -1);
         }
-        if is_new && let Some(before) = self.predecessor(&name).map(|(before, _)| before.to_owned()) {
+        if is_new && let Some(before) = self.predecessor_group(&name).map(|(before, _)| before.to_owned()) {
             // It has taken over, so the one before may go.
-            self.mark(Unit::Group(before), Cause::Report, now);
+            self.mark_unit(Unit::Group(before), Cause::Report, now);
         }
         if !same {
             self.mark_policy(policy, now);
-            self.mark(Unit::Group(name), Cause::Report, now);
+            self.mark_unit(Unit::Group(name), Cause::Report, now);
         }
     }
 
     fn drop_group(&mut self, name: &str, now: Instant) {
         let Some(group) = self.groups.remove(name) else { return };
-        self.tally.count(&group, -1);
-        self.bury(group.uid().unwrap_or_default(), now);
+        self.tally.count_group(&group, -1);
+        self.record_deleted_object(group.uid().unwrap_or_default(), now);
         self.mark_policy(group.spec.policy.name, now);
-        self.mark(Unit::Group(name.to_owned()), Cause::Report, now);
+        self.mark_unit(Unit::Group(name.to_owned()), Cause::Report, now);
     }
 
     fn on_schedule(&mut self, seen: Seen<Schedule>, now: Instant) {
         match seen {
             Seen::There(schedule) => self.put_schedule(schedule, now),
             Seen::Gone(schedule) => {
-                let at = place(&schedule);
+                let at = namespace_and_name(&schedule);
                 if self.schedules.get(&at).is_some_and(|known| known.metadata.uid == schedule.metadata.uid) {
                     self.drop_schedule(&at, now);
                 }
@@ -346,13 +346,13 @@ impl State {
     }
 
     fn put_schedule(&mut self, schedule: Schedule, now: Instant) {
-        let at = place(&schedule);
+        let at = namespace_and_name(&schedule);
         // A watch may be behind the answer to a write.
         if self.schedules.get(&at).is_some_and(|known| is_before(&schedule, known)) {
             return;
         }
         let key = source_key(&schedule.spec.source_ref);
-        let promised = self.promise(&schedule);
+        let promised = self.schedule_reservation(&schedule);
         self.count_copy(&schedule, true);
         let old = self.schedules.insert(at.clone(), schedule);
         if let Some(old) = &old {
@@ -360,7 +360,7 @@ impl State {
         }
         let new = &self.schedules[&at];
         match &old {
-            Some(old) if self.promise(old) != promised => {
+            Some(old) if self.schedule_reservation(old) != promised => {
                 self.touched.insert(cluster_of(&at).to_owned());
             }
             None if promised.is_some() => {
@@ -381,10 +381,10 @@ impl State {
         }
         self.copies.entry(key.clone()).or_default().insert(at);
         if let Some(left) = left {
-            self.mark(Unit::Group(left), Cause::Report, now);
+            self.mark_unit(Unit::Group(left), Cause::Report, now);
         }
         for event in news {
-            self.announce(&key, event, now);
+            self.defer_source_event(&key, event, now);
         }
         if is_new {
             self.mark_users(&key, now);
@@ -400,15 +400,15 @@ impl State {
     fn drop_schedule(&mut self, at: &Place, now: Instant) {
         let Some(schedule) = self.schedules.remove(at) else { return };
         self.count_copy(&schedule, false);
-        self.bury(schedule.uid().unwrap_or_default(), now);
-        if self.promise(&schedule).is_some() {
+        self.record_deleted_object(schedule.uid().unwrap_or_default(), now);
+        if self.schedule_reservation(&schedule).is_some() {
             self.touched.insert(cluster_of(at).to_owned());
         }
         let key = source_key(&schedule.spec.source_ref);
         self.forget_copy(&key, at);
         self.mark_users(&key, now);
         if let Some(group) = &schedule.spec.group {
-            self.mark(Unit::Group(group.clone()), Cause::Report, now);
+            self.mark_unit(Unit::Group(group.clone()), Cause::Report, now);
         }
         if let Some(namespace) = &schedule.spec.source_ref.namespace {
             let namespace = ObjectKey::new("", "Namespace", "", namespace);
@@ -462,11 +462,11 @@ mod tests {
     fn an_answer_does_not_bring_back_what_is_gone() {
         let kind = placeable::find_builtin_kind("", "ConfigMap").unwrap();
         let (mut state, now) = (State::new(Kinds::default(), false), Instant::now());
-        state.apply(Change::Source(kind, Seen::There(Read::watched(kind, config_map("5")))), now);
-        state.apply(Change::Schedule(Seen::There(schedule("6", "a"))), now);
+        state.apply_change(Change::Source(kind, Seen::There(Read::from_watched(kind, config_map("5")))), now);
+        state.apply_change(Change::Schedule(Seen::There(schedule("6", "a"))), now);
         // A read and a write are under way while the watches say that both are gone.
-        state.apply(Change::Source(kind, Seen::Gone(Read::watched(kind, config_map("7")))), now);
-        state.apply(Change::Schedule(Seen::Gone(schedule("8", "a"))), now);
+        state.apply_change(Change::Source(kind, Seen::Gone(Read::from_watched(kind, config_map("7")))), now);
+        state.apply_change(Change::Schedule(Seen::Gone(schedule("8", "a"))), now);
         state.on_fetched(kind, config_map("5"), now);
         state.on_written(Written::Schedule(schedule("6", "a")), now);
         assert!(state.sources.is_empty() && state.schedules.is_empty() && state.copies.is_empty());
@@ -492,19 +492,19 @@ mod tests {
     fn widget(name: &str) -> Read {
         let raw =
             json!({"metadata": {"name": name, "namespace": "shop", "uid": name, "resourceVersion": "1"}, "spec": {}});
-        Read::watched(&WIDGET, serde_json::from_value(raw).unwrap())
+        Read::from_watched(&WIDGET, serde_json::from_value(raw).unwrap())
     }
 
     fn complete(kinds: Kinds) -> State {
         let (mut state, now) = (State::new(kinds, false), Instant::now());
         for kind in placeable::PLACEABLE {
             assert!(!state.is_complete());
-            state.apply(Change::Source(kind, listed(&[])), now);
+            state.apply_change(Change::Source(kind, listed(&[])), now);
         }
-        state.apply(Change::Policy(listed(&[])), now);
-        state.apply(Change::Group(listed(&[])), now);
-        state.apply(Change::Schedule(listed(&[])), now);
-        state.apply(Change::Report(listed(&[])), now);
+        state.apply_change(Change::Policy(listed(&[])), now);
+        state.apply_change(Change::Group(listed(&[])), now);
+        state.apply_change(Change::Schedule(listed(&[])), now);
+        state.apply_change(Change::Report(listed(&[])), now);
         state
     }
 
@@ -515,18 +515,18 @@ mod tests {
         let mut copy = schedule("1", "a");
         copy.spec.source_ref.kind = "ConfigMap".to_owned();
         let maps = placeable::find_builtin_kind("", "ConfigMap").unwrap();
-        state.apply(Change::Source(maps, Seen::There(Read::watched(maps, config_map("5")))), now);
-        state.apply(Change::Schedule(Seen::There(copy)), now);
+        state.apply_change(Change::Source(maps, Seen::There(Read::from_watched(maps, config_map("5")))), now);
+        state.apply_change(Change::Schedule(Seen::There(copy)), now);
         while let Some(taken) = state.take_due(now + QUIET_ENOUGH) {
-            state.queue.finish(&taken.unit);
+            state.queue.finish_unit(&taken.unit);
         }
-        state.apply(Change::Kind(&WIDGET), now);
+        state.apply_change(Change::Kind(&WIDGET), now);
         assert!(state.is_complete(), "nothing else waits for it");
-        state.apply(Change::Source(&WIDGET, Seen::There(widget("one"))), now);
-        state.apply(Change::Source(&WIDGET, Seen::There(widget("two"))), now);
-        state.apply(Change::Source(&WIDGET, Seen::Gone(widget("two"))), now);
+        state.apply_change(Change::Source(&WIDGET, Seen::There(widget("one"))), now);
+        state.apply_change(Change::Source(&WIDGET, Seen::There(widget("two"))), now);
+        state.apply_change(Change::Source(&WIDGET, Seen::Gone(widget("two"))), now);
         assert_eq!((state.sources.len(), state.queue.len()), (1, 0), "not all of them are known");
-        state.apply(Change::Source(&WIDGET, listed(&["one"])), now);
+        state.apply_change(Change::Source(&WIDGET, listed(&["one"])), now);
         assert_eq!(
             (state.sources.len(), state.queue.len()),
             (2, 0),
@@ -539,14 +539,14 @@ mod tests {
     fn an_added_kind_is_waited_for_unless_it_cannot_be_listed() {
         let mut state = complete(Kinds::with_added(vec![&WIDGET]));
         assert!(!state.is_complete());
-        state.apply(Change::Failed(&WIDGET), Instant::now());
+        state.apply_change(Change::Failed(&WIDGET), Instant::now());
         assert!(state.is_complete(), "somebody's conversion webhook stops nobody else");
-        state.apply(Change::Source(&WIDGET, listed(&[])), Instant::now());
+        state.apply_change(Change::Source(&WIDGET, listed(&[])), Instant::now());
         assert!(state.is_complete());
         let mut state = complete(Kinds::with_added(vec![&WIDGET]));
-        state.apply(Change::Source(&WIDGET, Seen::There(widget("one"))), Instant::now());
+        state.apply_change(Change::Source(&WIDGET, Seen::There(widget("one"))), Instant::now());
         assert!(!state.is_complete() && state.sources.is_empty());
-        state.apply(Change::Source(&WIDGET, listed(&["one"])), Instant::now());
+        state.apply_change(Change::Source(&WIDGET, listed(&["one"])), Instant::now());
         assert!(state.is_complete() && state.sources.len() == 1);
     }
 
@@ -562,7 +562,7 @@ mod tests {
             if annotation == "-" {
                 raw.object["metadata"].as_object_mut().unwrap().remove("annotations");
             }
-            state.apply(Change::Source(kind, Seen::There(Read::watched(kind, raw))), now);
+            state.apply_change(Change::Source(kind, Seen::There(Read::from_watched(kind, raw))), now);
             state.sources[&key].object.is_some()
         };
         assert!(!watched(&mut state, "1", "-", 100), "no policy");
@@ -580,17 +580,17 @@ mod tests {
             "annotations": {"fleet-scheduler.io/cluster": "east"}}, "data": {"a": "eA=="}}))
             .unwrap()
         };
-        state.apply(Change::Source(secret, Seen::There(Read::watched(secret, raw()))), now);
+        state.apply_change(Change::Source(secret, Seen::There(Read::from_watched(secret, raw()))), now);
         assert!(state.sources[&ObjectKey::new("", "Secret", "shop", "s")].object.is_none());
     }
 
     #[test]
     fn an_emptied_group_is_known_by_its_copies() {
         let (mut state, now) = (State::new(Kinds::default(), false), Instant::now());
-        state.apply(Change::Schedule(Seen::There(schedule("6", "a"))), now);
-        state.apply(Change::Schedule(Seen::There(schedule("7", "b"))), now);
+        state.apply_change(Change::Schedule(Seen::There(schedule("6", "a"))), now);
+        state.apply_change(Change::Schedule(Seen::There(schedule("7", "b"))), now);
         assert!(state.has_copies("g") && !state.has_copies("h"));
-        state.apply(Change::Schedule(Seen::Gone(schedule("8", "b"))), now);
+        state.apply_change(Change::Schedule(Seen::Gone(schedule("8", "b"))), now);
         assert!(!state.has_copies("g"));
     }
 
@@ -598,9 +598,9 @@ mod tests {
     fn a_watch_that_is_behind_an_answer_changes_nothing() {
         let (mut state, now) = (State::new(Kinds::default(), false), Instant::now());
         state.on_written(Written::Schedule(schedule("9", "new")), now);
-        state.apply(Change::Schedule(Seen::There(schedule("7", "old"))), now);
+        state.apply_change(Change::Schedule(Seen::There(schedule("7", "old"))), now);
         assert_eq!(state.schedules.values().next().unwrap().spec.hash, "new");
-        state.apply(Change::Schedule(Seen::There(schedule("10", "newer"))), now);
+        state.apply_change(Change::Schedule(Seen::There(schedule("10", "newer"))), now);
         assert_eq!(state.schedules.values().next().unwrap().spec.hash, "newer");
     }
 }

@@ -22,7 +22,7 @@ const DEPENDENCIES_PLACED: &str = "DependenciesPlaced";
 const MISSING: usize = 1_000;
 
 /// Clusters with copies of a group that is placed elsewhere by now.
-fn left(state: &State, members: &[&ObjectKey], decided: Option<&Decided>) -> BTreeSet<String> {
+fn clusters_with_old_copies(state: &State, members: &[&ObjectKey], decided: Option<&Decided>) -> BTreeSet<String> {
     let Some(decided) = decided.filter(|decided| decided.scheduled && !decided.suspended) else {
         return BTreeSet::new();
     };
@@ -34,10 +34,10 @@ fn left(state: &State, members: &[&ObjectKey], decided: Option<&Decided>) -> BTr
 }
 
 /// Returns the objects that the pods of a group name and that no Schedule brings to its clusters.
-fn missing(state: &State, members: &[&ObjectKey], decided: &Decided) -> Vec<Missing> {
+fn find_unplaced_objects(state: &State, members: &[&ObjectKey], decided: &Decided) -> Vec<Missing> {
     let mut missing = Vec::new();
     for target in &decided.targets {
-        let there = members.iter().filter_map(|key| state.facts(key)).filter(|facts| live::has_copy_in_target(target, facts));
+        let there = members.iter().filter_map(|key| state.source_facts(key)).filter(|facts| live::has_copy_in_target(target, facts));
         let there: Vec<&Facts> = there.collect();
         let own: BTreeSet<&ObjectKey> = there.iter().map(|facts| &facts.key).collect();
         // Those of the group may not be written yet.
@@ -51,7 +51,7 @@ fn missing(state: &State, members: &[&ObjectKey], decided: &Decided) -> Vec<Miss
 }
 
 /// Sets the conditions; those that do not apply are absent.
-pub(super) fn set(
+pub(super) fn set_group_conditions(
     state: &State,
     members: &[&ObjectKey],
     decided: Option<&Decided>,
@@ -59,7 +59,7 @@ pub(super) fn set(
     now: Timestamp,
 ) {
     let mut found: Vec<(&str, bool, &str, String)> = Vec::new();
-    let left = left(state, members, decided);
+    let left = clusters_with_old_copies(state, members, decided);
     if !left.is_empty() {
         let names = |names: Vec<&str>| names.join(", ");
         let message = format!(
@@ -75,9 +75,9 @@ pub(super) fn set(
             "Started" => found.push((MOVE_BLOCKED, true, "Started", decided.message.clone())),
             _ => {}
         }
-        let names = |key: &&ObjectKey| state.facts(key).is_some_and(|facts| !facts.references.is_empty());
+        let names = |key: &&ObjectKey| state.source_facts(key).is_some_and(|facts| !facts.references.is_empty());
         if !decided.targets.is_empty() && members.iter().any(names) {
-            let missing = missing(state, members, decided);
+            let missing = find_unplaced_objects(state, members, decided);
             let (holds, reason) = if missing.is_empty() { (true, "AllPlaced") } else { (false, "Missing") };
             found.push((DEPENDENCIES_PLACED, holds, reason, explain::format_missing_dependencies(&missing)));
         }

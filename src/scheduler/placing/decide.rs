@@ -86,8 +86,8 @@ impl Clusters {
     }
 
     /// Looks at the clusters, and marks the groups for which a change matters.
-    pub(super) fn refresh(&mut self, index: &Index, state: &mut State, now: Instant) {
-        let changed = self.read(index, state);
+    pub(super) fn refresh_clusters(&mut self, index: &Index, state: &mut State, now: Instant) {
+        let changed = self.read_cluster_changes(index, state);
         if !changed.is_empty() {
             let drained = self.known.iter().filter(|(_, cluster)| live::is_drained(cluster));
             state.set_drained(drained.map(|(name, _)| name.clone()).collect(), now);
@@ -112,15 +112,15 @@ impl Clusters {
             let is_direct = |(key, assignment): &(&ObjectKey, &Assignment)| {
                 **assignment == Assignment::Direct
                     && (state.copies_of(key).any(|(at, _)| changed.contains(cluster_of(at)))
-                        || state.facts(key).is_some_and(|facts| facts.asks.names_any(&changed)))
+                        || state.source_facts(key).is_some_and(|facts| facts.asks.names_any(&changed)))
             };
             let direct: Vec<ObjectKey> =
                 state.assignments.iter().filter(is_direct).map(|(key, _)| key.clone()).collect();
             for name in concerned {
-                state.decide(name, now);
+                state.mark_undecided(name, now);
             }
             for key in direct {
-                state.mark(Unit::Object(key), Cause::Review, now);
+                state.mark_unit(Unit::Object(key), Cause::Review, now);
             }
         }
         let due = self.grown && now.duration_since(self.waited) >= WAITING_INTERVAL;
@@ -129,7 +129,7 @@ impl Clusters {
             self.grown = false;
             self.waited = now;
             for name in self.waiting.clone() {
-                state.decide(name, now);
+                state.mark_undecided(name, now);
             }
         }
         if resync {
@@ -140,42 +140,42 @@ impl Clusters {
 
     /// Returns the latest time at which [`Clusters::refresh`] has something to do; `None` where nothing waits for room
     /// that may be there.
-    pub(super) fn next(&self) -> Option<Instant> {
+    pub(super) fn next_refresh_time(&self) -> Option<Instant> {
         (self.grown && !self.waiting.is_empty()).then(|| self.waited + WAITING_INTERVAL)
     }
 
     /// Reads what changed; returns the clusters in which something else than an inventory did, and those that are gone.
-    fn read(&mut self, index: &Index, state: &mut State) -> BTreeSet<String> {
+    fn read_cluster_changes(&mut self, index: &Index, state: &mut State) -> BTreeSet<String> {
         let mut changed = BTreeSet::new();
         let mut renew = std::mem::take(&mut state.reported);
         let revision = index.revision();
         for (name, cluster) in index.take_inventories() {
             let namespace = cluster_namespace(&name);
-            self.take(&cluster, &name, index, state.reports_of(&namespace));
+            self.set_cluster_inventory(&cluster, &name, index, state.reports_of(&namespace));
             renew.remove(&name);
             state.touched.insert(name.clone());
             let stripped = index.cluster(&name).unwrap_or_else(|| Arc::new(cluster));
             let old = self.known.insert(name.clone(), stripped);
-            if old.is_none_or(|old| eligibility(&old) != eligibility(&self.known[&name])) {
+            if old.is_none_or(|old| cluster_eligibility(&old) != cluster_eligibility(&self.known[&name])) {
                 changed.insert(name);
             }
         }
         // The nodes of a cluster that is large enough for reports are all in them.
         for name in renew {
             if let Some(cluster) = self.known.get(&name).cloned() {
-                self.take(&cluster, &name, index, state.reports_of(&cluster_namespace(&name)));
+                self.set_cluster_inventory(&cluster, &name, index, state.reports_of(&cluster_namespace(&name)));
                 state.touched.insert(name);
             }
         }
         if self.revision != Some(revision) {
             self.revision = Some(revision);
-            changed.append(&mut self.compare(&index.clusters()));
+            changed.append(&mut self.forget_deleted_clusters(&index.clusters()));
         }
         changed
     }
 
     /// Takes over a cluster with its inventory, and tells the monitor what is left out of it.
-    fn take<'a>(&mut self, cluster: &Cluster, name: &str, index: &Index, reports: impl Iterator<Item = &'a Part>) {
+    fn set_cluster_inventory<'a>(&mut self, cluster: &Cluster, name: &str, index: &Index, reports: impl Iterator<Item = &'a Part>) {
         let inventory = inventory::read_inventory(cluster, reports);
         index.record_left_out(name, inventory.left_out());
         let read = live::read_cluster(&mut self.fleet, cluster, inventory);
@@ -183,7 +183,7 @@ impl Clusters {
     }
 
     /// Forgets clusters that are not among `all`, and returns them; finds those of which nothing is known.
-    fn compare(&mut self, all: &[Arc<Cluster>]) -> BTreeSet<String> {
+    fn forget_deleted_clusters(&mut self, all: &[Arc<Cluster>]) -> BTreeSet<String> {
         let names: BTreeSet<String> = all.iter().map(|cluster| cluster.name_any()).collect();
         let gone: BTreeSet<String> = self.known.keys().filter(|name| !names.contains(*name)).cloned().collect();
         for name in &gone {
@@ -210,7 +210,7 @@ impl Clusters {
     fn renew_promises(&mut self, state: &mut State) {
         for cluster in std::mem::take(&mut state.touched) {
             let schedules: Vec<_> = state.schedules_of(&cluster_namespace(&cluster)).collect();
-            let of = |schedule: &Schedule| state.facts(&live::source_key(&schedule.spec.source_ref));
+            let of = |schedule: &Schedule| state.source_facts(&live::source_key(&schedule.spec.source_ref));
             let known = schedules.iter().filter_map(|schedule| Some((*schedule, of(schedule)?)));
             let mut promises = live::copy_reservations(known);
             let written: BTreeSet<ObjectKey> =
@@ -228,19 +228,19 @@ impl Clusters {
     }
 
     /// Records that all that a group decided is written.
-    pub(super) fn written(&mut self, group: &str) {
+    pub(super) fn record_group_written(&mut self, group: &str) {
         self.pending.remove(group);
     }
 
     /// Forgets a group.
-    pub(super) fn forget(&mut self, group: &str) {
+    pub(super) fn forget_group(&mut self, group: &str) {
         let before = self.pending.remove(group);
         self.stale.extend(before.into_iter().flat_map(|before| before.targets).map(|target| target.cluster));
         self.waiting.remove(group);
     }
 
     /// Decides about a group; `None` where no policy matches any of its members any more.
-    pub(super) fn group(&mut self, state: &State, name: &str, now: Timestamp) -> Option<Decided> {
+    pub(super) fn decide_and_reserve(&mut self, state: &State, name: &str, now: Timestamp) -> Option<Decided> {
         let policy = state.policy_of(name)?;
         let members = state.facts_of(name);
         let group = Group::new(name, policy, members.iter().map(|facts| &***facts));
@@ -262,10 +262,10 @@ impl Clusters {
         } else {
             self.waiting.insert(name.to_owned());
         }
-        Some(self.decided(policy, &group, decision, now))
+        Some(self.build_decided(policy, &group, decision, now))
     }
 
-    fn decided(&self, policy: &Policy, group: &Group<'_>, decision: Decision, now: Timestamp) -> Decided {
+    fn build_decided(&self, policy: &Policy, group: &Group<'_>, decision: Decision, now: Timestamp) -> Decided {
         let mut rejected: BTreeMap<String, i32> = BTreeMap::new();
         for (_, reason) in &decision.rejected {
             *rejected.entry(reason.to_string()).or_default() += 1;
@@ -284,7 +284,7 @@ impl Clusters {
             kept: decision.how == Some(How::Kept) && decision.rejected.is_empty() && decision.scheduled,
             reason: reason.to_owned(),
             message: explain::format_decision(policy, group, &self.fleet, &decision),
-            rows: self.rows(policy, &decision),
+            rows: self.cluster_rows(policy, &decision),
             withheld: decision.withheld,
             targets: decision.targets,
             record,
@@ -295,7 +295,7 @@ impl Clusters {
 /// Facts that decide whether a cluster may be chosen: UID, states, labels, taints and APIs.
 type Eligibility<'a> = (Option<&'a str>, [bool; 4], &'a BTreeMap<String, String>, &'a [Taint], Option<&'a [String]>);
 
-fn eligibility(cluster: &Cluster) -> Eligibility<'_> {
+fn cluster_eligibility(cluster: &Cluster) -> Eligibility<'_> {
     let states = [live::is_ready(cluster), cluster.spec.accepted, live::is_leaving(cluster), live::is_drained(cluster)];
     let observed = cluster.status.as_ref().and_then(|status| status.observed.as_ref());
     let apis = observed.map(|observed| observed.apis.as_slice());
@@ -304,7 +304,7 @@ fn eligibility(cluster: &Cluster) -> Eligibility<'_> {
 
 impl Clusters {
     /// The targets, then the others, each with the reason against it.
-    fn rows(&self, policy: &Policy, decision: &Decision) -> Vec<ClusterRow> {
+    fn cluster_rows(&self, policy: &Policy, decision: &Decision) -> Vec<ClusterRow> {
         let row = |name: &str, state: &str| ClusterRow {
             name: name.to_owned(),
             state: state.to_owned(),
@@ -322,9 +322,9 @@ impl Clusters {
     }
 
     /// Decides where an object goes whose own annotation says so.
-    pub(super) fn direct(&self, state: &State, key: &ObjectKey) -> Option<DirectDecision> {
-        let Some(Match::Annotation { direct, .. }) = state.evaluate(key) else { return None };
-        let facts = state.facts(key)?;
+    pub(super) fn decide_direct_object(&self, state: &State, key: &ObjectKey) -> Option<DirectDecision> {
+        let Some(Match::Annotation { direct, .. }) = state.evaluate_object(key) else { return None };
+        let facts = state.source_facts(key)?;
         let shares = state.copies_of(key).filter_map(|(at, schedule)| {
             let written = schedule.spec.share.as_ref()?;
             Some((cluster_of(at).to_owned(), written.completions.or(written.replicas)?))
@@ -348,24 +348,24 @@ mod tests {
                 "status": {"conditions": [{"type": "Ready", "status": ready, "reason": "R", "message": ""}]}}))
             .unwrap()
         };
-        let (index, now) = (Index::complete(), Instant::now());
+        let (index, now) = (Index::new_complete(), Instant::now());
         let mut state = State::new(Kinds::default(), false);
         let mut first = Clusters::new(now);
-        index.put(cluster("east", "1", "True"));
-        first.refresh(&index, &mut state, now);
+        index.put_cluster(cluster("east", "1", "True"));
+        first.refresh_clusters(&index, &mut state, now);
         assert!(first.is_complete() && first.fleet.get("east").is_some());
         // Whoever comes later is told of no inventory before the agent reports again.
         let mut second = Clusters::new(now);
-        second.refresh(&index, &mut state, now);
+        second.refresh_clusters(&index, &mut state, now);
         assert!(!second.is_complete());
-        index.put(cluster("west", "2", "True"));
-        second.refresh(&index, &mut state, now);
+        index.put_cluster(cluster("west", "2", "True"));
+        second.refresh_clusters(&index, &mut state, now);
         assert!(!second.is_complete(), "one of them is not all");
-        index.put(cluster("east", "3", "True"));
-        second.refresh(&index, &mut state, now);
+        index.put_cluster(cluster("east", "3", "True"));
+        second.refresh_clusters(&index, &mut state, now);
         assert!(second.is_complete());
-        index.forget(&cluster("east", "3", "True"));
-        second.refresh(&index, &mut state, now);
+        index.forget_cluster(&cluster("east", "3", "True"));
+        second.refresh_clusters(&index, &mut state, now);
         assert!(second.is_complete() && second.fleet.get("east").is_none(), "a deleted one is not waited for");
     }
 }

@@ -44,7 +44,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    fn left(&self, now: Instant) -> f64 {
+    fn remaining_allowance(&self, now: Instant) -> f64 {
         let since = now.saturating_duration_since(self.at).as_secs_f64();
         (self.left + RATE * self.share * since).min(BURST * self.share)
     }
@@ -59,13 +59,13 @@ struct Buckets {
 
 impl Buckets {
     /// Returns the payer whose allowance counts, with a place for it.
-    fn place(&mut self, payer: Payer, share: f64, now: Instant) -> Payer {
+    fn ensure_bucket(&mut self, payer: Payer, share: f64, now: Instant) -> Payer {
         let is_full = |buckets: &BTreeMap<Payer, Bucket>| buckets.len() >= PAYERS;
         if !self.buckets.contains_key(&payer) && is_full(&self.buckets) {
             if self.swept.is_none_or(|swept| now.saturating_duration_since(swept) >= SWEEP) {
                 self.swept = Some(now);
                 // What is whole again is as if it had never been touched.
-                self.buckets.retain(|_, bucket| bucket.left(now) < BURST * bucket.share);
+                self.buckets.retain(|_, bucket| bucket.remaining_allowance(now) < BURST * bucket.share);
             }
             if is_full(&self.buckets) {
                 self.buckets.entry(Payer::Rest).or_insert(Bucket { left: BURST, at: now, share: 1.0 });
@@ -77,13 +77,13 @@ impl Buckets {
     }
 
     /// Takes one event out of all of these allowances, or out of none.
-    fn take(&mut self, payers: Vec<(Payer, f64)>, now: Instant) -> bool {
-        let payers: Vec<Payer> = payers.into_iter().map(|(payer, share)| self.place(payer, share, now)).collect();
+    fn take_allowances(&mut self, payers: Vec<(Payer, f64)>, now: Instant) -> bool {
+        let payers: Vec<Payer> = payers.into_iter().map(|(payer, share)| self.ensure_bucket(payer, share, now)).collect();
         let is_allowed =
-            payers.iter().all(|payer| self.buckets.get(payer).is_some_and(|bucket| bucket.left(now) >= 1.0));
+            payers.iter().all(|payer| self.buckets.get(payer).is_some_and(|bucket| bucket.remaining_allowance(now) >= 1.0));
         for payer in payers.iter().filter(|_| is_allowed) {
             if let Some(bucket) = self.buckets.get_mut(payer) {
-                *bucket = Bucket { left: bucket.left(now) - 1.0, at: now, ..*bucket };
+                *bucket = Bucket { left: bucket.remaining_allowance(now) - 1.0, at: now, ..*bucket };
             }
         }
         is_allowed
@@ -124,20 +124,20 @@ impl<E> Default for EventQueue<E> {
 }
 
 impl<E> EventQueue<E> {
-    fn with<T>(&self, access: impl FnOnce(&mut Inner<E>) -> T) -> T {
+    fn with_queue_state<T>(&self, access: impl FnOnce(&mut Inner<E>) -> T) -> T {
         access(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Adds an event about something of a tenant's, of an agent's report if it is one; returns false where it is lost.
-    pub(super) fn push(&self, event: E, tenant: &Tenant, agent: Option<&str>, now: Instant) -> bool {
+    pub(super) fn push_event(&self, event: E, tenant: &Tenant, agent: Option<&str>, now: Instant) -> bool {
         let payer = agent.map_or_else(|| Payer::Tenant(tenant.clone()), |agent| Payer::Agent(agent.to_owned()));
         let mut payers = vec![(payer.clone(), 1.0)];
         payers.extend(agent.map(|agent| (Payer::AgentFor(agent.to_owned(), tenant.clone()), TENANT_SHARE)));
-        let is_kept = self.with(|inner| {
-            let is_kept = inner.buckets.take(payers, now) && inner.slots.may_take(&payer);
+        let is_kept = self.with_queue_state(|inner| {
+            let is_kept = inner.buckets.take_allowances(payers, now) && inner.slots.may_take(&payer);
             if is_kept {
-                inner.slots.take(&payer);
-                inner.turns.enter(&payer);
+                inner.slots.take_slot(&payer);
+                inner.turns.add_waiter(&payer);
                 inner.waiting.entry(payer).or_default().push_back(event);
             }
             is_kept
@@ -149,27 +149,27 @@ impl<E> EventQueue<E> {
     }
 
     /// Waits for the event whose turn it is.
-    pub(super) async fn next(&self) -> E {
+    pub(super) async fn wait_for_event(&self) -> E {
         loop {
-            if let Some(event) = self.pop() {
+            if let Some(event) = self.pop_event() {
                 return event;
             }
             self.added.notified().await;
         }
     }
 
-    fn pop(&self) -> Option<E> {
-        self.with(|inner| {
-            let payer = inner.turns.first()?.clone();
+    fn pop_event(&self) -> Option<E> {
+        self.with_queue_state(|inner| {
+            let payer = inner.turns.first_waiter()?.clone();
             let queue = inner.waiting.get_mut(&payer)?;
             let event = queue.pop_front();
             if queue.is_empty() {
                 inner.waiting.remove(&payer);
-                inner.turns.leave(&payer);
+                inner.turns.remove_waiter(&payer);
             } else {
-                inner.turns.pass(&payer);
+                inner.turns.move_to_back(&payer);
             }
-            inner.slots.release(&payer);
+            inner.slots.release_slot(&payer);
             event
         })
     }
@@ -189,8 +189,8 @@ mod tests {
         let start = Instant::now();
         let count = |who: &str, agent: Option<&str>, seconds: u64| {
             let at = start + Duration::from_secs(seconds);
-            let kept = (0..1000).filter(|_| queue.push((), &tenant(who), agent, at)).count();
-            while queue.pop().is_some() {}
+            let kept = (0..1000).filter(|_| queue.push_event((), &tenant(who), agent, at)).count();
+            while queue.pop_event().is_some() {}
             kept
         };
         assert_eq!([count("loud", None, 1), count("loud", None, 2), count("loud", None, 60)], [200, 20, 200]);
@@ -209,13 +209,13 @@ mod tests {
         let mut kept = 0;
         for number in 0..10_000 {
             let loud = tenant(&format!("loud-{}", number % 100));
-            kept += usize::from(queue.push(loud.clone(), &loud, None, now));
+            kept += usize::from(queue.push_event(loud.clone(), &loud, None, now));
         }
         assert!(kept < WAITING, "{kept}");
-        assert!(queue.push(tenant("shop"), &tenant("shop"), None, now), "there is room for whoever comes");
-        let next: Vec<Tenant> = (0..101).filter_map(|_| queue.pop()).collect();
+        assert!(queue.push_event(tenant("shop"), &tenant("shop"), None, now), "there is room for whoever comes");
+        let next: Vec<Tenant> = (0..101).filter_map(|_| queue.pop_event()).collect();
         assert!(next.contains(&tenant("shop")), "one of each comes first");
-        assert_eq!(std::iter::from_fn(|| queue.pop()).count(), kept + 1 - 101);
+        assert_eq!(std::iter::from_fn(|| queue.pop_event()).count(), kept + 1 - 101);
     }
 
     #[test]
@@ -224,7 +224,7 @@ mod tests {
         let start = Instant::now();
         let mut take = |number: usize, at: Instant| {
             let one = Payer::Tenant(tenant(&number.to_string()));
-            let taken = buckets.take(vec![(one, 1.0)], at);
+            let taken = buckets.take_allowances(vec![(one, 1.0)], at);
             (taken, buckets.buckets.len())
         };
         let late = (0..2 * PAYERS).filter(|number| !take(*number, start).0).count();

@@ -21,11 +21,11 @@ use crate::placement::live;
 use crate::placement::matching::Match;
 
 /// An event about an object.
-pub(super) fn event(about: ObjectReference, warning: bool, reason: &'static str, message: &str) -> Write {
+pub(super) fn event_about(about: ObjectReference, warning: bool, reason: &'static str, message: &str) -> Write {
     Write::Event { about, warning, reason, message: explain::shorten_event_text(message.to_owned()), agent: None }
 }
 
-fn reference(group: &str) -> ObjectReference {
+fn group_reference(group: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some(ScheduleGroup::api_version(&()).into_owned()),
         kind: Some(ScheduleGroup::kind(&()).into_owned()),
@@ -95,53 +95,53 @@ pub(super) fn of_group(
     let known: BTreeSet<ObjectKey> = old.into_iter().flat_map(|old| &old.object_refs).map(key_of).collect();
     let is_known = |key: &ObjectKey| known.contains(key);
     for key in members.iter().filter(|key| !is_known(key)) {
-        let (Some(source), Some(Match::Policy { policy, losers })) = (state.sources.get(*key), state.evaluate(key))
+        let (Some(source), Some(Match::Policy { policy, losers })) = (state.sources.get(*key), state.evaluate_object(key))
         else {
             continue;
         };
-        let about = || source.address.reference();
-        events.push(event(about(), false, "SchedulePolicyMatched", &explain::format_matched_policy(policy, &losers)));
-        events.push(event(about(), false, "AddedToScheduleGroup", &explain::format_added_to_group(name, policy, &source.facts)));
+        let about = || source.address.event_reference();
+        events.push(event_about(about(), false, "SchedulePolicyMatched", &explain::format_matched_policy(policy, &losers)));
+        events.push(event_about(about(), false, "AddedToScheduleGroup", &explain::format_added_to_group(name, policy, &source.facts)));
     }
     let is_moved = old.is_none_or(|old| !old.scheduled || old.target_clusters != new.target_clusters);
     let Some(decided) = decided.filter(|decided| !decided.suspended) else { return events };
     let before = old.and_then(|old| condition::find_condition(&old.conditions, SCHEDULED));
     if decided.scheduled {
         if is_moved {
-            events.push(event(reference(name), false, "ScheduleGroupSyncedToWorkloadCluster", &decided.message));
+            events.push(event_about(group_reference(name), false, "ScheduleGroupSyncedToWorkloadCluster", &decided.message));
         }
         for key in members.iter().filter(|key| is_moved || !is_known(key)) {
             let Some(source) = state.sources.get(*key) else { continue };
             if let Some((reason, text)) = of_spread(source, decided) {
-                events.push(event(source.address.reference(), false, reason, &text));
+                events.push(event_about(source.address.event_reference(), false, reason, &text));
             }
         }
         let moving = |status: &ScheduleGroupStatus| condition::find_condition(&status.conditions, MOVING).cloned();
         if let Some(moving) =
             moving(new).filter(|new| old.and_then(moving).map(|old| old.message).as_ref() != Some(&new.message))
         {
-            events.push(event(reference(name), false, MOVING, &format!("Moves {}", moving.message)));
-            events.extend(restarted(state, members, decided));
+            events.push(event_about(group_reference(name), false, MOVING, &format!("Moves {}", moving.message)));
+            events.extend(restart_events(state, members, decided));
         }
         if let Some(was) = old.and_then(moving).filter(|_| moving(new).is_none()) {
             let way = was.message.split(':').next().unwrap_or_default();
-            events.push(event(reference(name), false, "Moved", &format!("Moved {way}: the old copies are gone")));
+            events.push(event_about(group_reference(name), false, "Moved", &format!("Moved {way}: the old copies are gone")));
         }
         let outgrown = |status: &ScheduleGroupStatus| status.decision.as_ref().is_some_and(|one| one.how == "Outgrown");
         if outgrown(new) && !old.is_some_and(outgrown) {
-            events.push(event(reference(name), true, "Outgrown", &decided.message));
+            events.push(event_about(group_reference(name), true, "Outgrown", &decided.message));
         }
     } else if before.is_none_or(|before| before.reason != decided.reason || before.message != decided.message) {
-        events.push(event(reference(name), true, "NotPlaced", &decided.message));
+        events.push(event_about(group_reference(name), true, "NotPlaced", &decided.message));
         for source in members.iter().filter_map(|key| state.sources.get(*key)) {
-            events.push(event(source.address.reference(), true, "NotPlaced", &decided.message));
+            events.push(event_about(source.address.event_reference(), true, "NotPlaced", &decided.message));
         }
     }
     events
 }
 
 /// The events about Jobs and bare Pods that have begun in a cluster that their group leaves.
-fn restarted(state: &State, members: &[&ObjectKey], decided: &Decided) -> Vec<Write> {
+fn restart_events(state: &State, members: &[&ObjectKey], decided: &Decided) -> Vec<Write> {
     let mut events = Vec::new();
     for source in members.iter().filter_map(|key| state.sources.get(*key)) {
         let is_target = |cluster: &str| decided.targets.iter().any(|target| target.cluster == cluster);
@@ -149,7 +149,7 @@ fn restarted(state: &State, members: &[&ObjectKey], decided: &Decided) -> Vec<Wr
             state.copies_of(&source.facts.key).filter(|(_, schedule)| live::has_begun(schedule, &source.facts));
         if let Some((at, _)) = begun.find(|(at, _)| !is_target(cluster_of(at))) {
             let text = format!("begins anew elsewhere: what it has done on {:?} does not move along", cluster_of(at));
-            events.push(event(source.address.reference(), true, "Restarted", &text));
+            events.push(event_about(source.address.event_reference(), true, "Restarted", &text));
         }
     }
     events

@@ -92,7 +92,7 @@ pub struct Options {
 }
 
 /// Places until dropped.
-pub async fn run(client: Client, index: Arc<Index>, metrics: Metrics, recorder: Recorder, options: Options) {
+pub async fn run_placement(client: Client, index: Arc<Index>, metrics: Metrics, recorder: Recorder, options: Options) {
     let kinds = extra_kinds::discover_kinds(&client, &options.extra_kinds).await;
     let state = State::new(kinds, options.denies_direct).with_own_namespace(options.namespace);
     Placing::new(client, index, metrics, recorder, state, options.extra_kinds).run().await;
@@ -142,16 +142,16 @@ impl Placing {
         let (sender, mut changes) = mpsc::channel(CHANGES);
         let mut tasks = JoinSet::new();
         let (kinds, wanted) = (self.state.kinds.clone(), std::mem::take(&mut self.extra_kinds));
-        tasks.spawn(sources::watch(self.client.clone(), kinds, wanted, sender));
+        tasks.spawn(sources::watch_placement_inputs(self.client.clone(), kinds, wanted, sender));
         if let Some(events) = self.events.take() {
-            tasks.spawn(events.write());
+            tasks.spawn(events.write_events());
         }
         let mut writes: JoinSet<Done> = JoinSet::new();
         let (mut batch, mut pending) = (Vec::new(), VecDeque::new());
         loop {
             // Before everything is listed, and while no further unit may be written, nothing that is due can begin.
             let is_complete = self.is_complete();
-            let next = self.state.queue.next().into_iter().chain(self.clusters.next()).filter(|_| is_complete);
+            let next = self.state.queue.next_start().into_iter().chain(self.clusters.next_refresh_time()).filter(|_| is_complete);
             let next = next.chain((!pending.is_empty()).then(Instant::now));
             let wake = next.fold(Instant::now() + TICK, Instant::min);
             tokio::select! {
@@ -163,7 +163,7 @@ impl Placing {
                 }
                 Some(done) = writes.join_next(), if !writes.is_empty() => {
                     match done {
-                        Ok(done) => self.finish(done),
+                        Ok(done) => self.on_unit_done(done),
                         // Its unit would never be planned again; a new process plans everything.
                         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                         Err(_) => {}
@@ -173,9 +173,9 @@ impl Placing {
                 () = tokio::time::sleep_until(wake) => {}
             }
             if !pending.is_empty() {
-                aside(|| self.apply(&mut pending));
+                run_blocking(|| self.apply_pending_changes(&mut pending));
             }
-            self.state.forget_gone(self.state.queue.oldest());
+            self.state.forget_gone(self.state.queue.oldest_start());
             if !self.state.is_complete() || !self.index.is_complete() {
                 continue;
             }
@@ -184,10 +184,10 @@ impl Placing {
     }
 
     /// Applies changes, for a while.
-    fn apply(&mut self, pending: &mut VecDeque<sources::Change>) {
+    fn apply_pending_changes(&mut self, pending: &mut VecDeque<sources::Change>) {
         let now = Instant::now();
         while let Some(change) = pending.pop_front() {
-            self.state.apply(change, now);
+            self.state.apply_change(change, now);
             if now.elapsed() >= SLICE {
                 return;
             }
@@ -197,7 +197,7 @@ impl Placing {
     /// Plans what is due, for a while.
     fn plan_due(&mut self, writes: &mut JoinSet<Done>) {
         let now = Instant::now();
-        aside(|| self.clusters.refresh(&self.index, &mut self.state, now));
+        run_blocking(|| self.clusters.refresh_clusters(&self.index, &mut self.state, now));
         #[allow(clippy::cast_precision_loss)] // A count of units.
         self.metrics.set_gauge(
             "fleet_placement_queue_length",
@@ -205,17 +205,17 @@ impl Placing {
             &[],
             self.state.queue.len() as f64,
         );
-        self.state.tally.publish(&self.metrics);
+        self.state.tally.publish_gauges(&self.metrics);
         if !self.clusters.is_complete() {
             return;
         }
         for unit in self.state.refusals.take_due(now) {
-            self.state.mark(unit, Cause::Report, now);
+            self.state.mark_unit(unit, Cause::Report, now);
         }
         while let Some(taken) = self.state.take_due(now) {
             let help = "Time from the first change until a group, object or status is planned.";
             self.metrics.observe_short("fleet_placement_queue_seconds", help, taken.waited);
-            aside(|| self.begin(taken, writes));
+            run_blocking(|| self.reconcile_unit(taken, writes));
             if now.elapsed() >= SLICE {
                 return;
             }
@@ -223,23 +223,23 @@ impl Placing {
     }
 
     /// Plans a unit and starts its writes.
-    fn begin(&mut self, taken: Taken, writes: &mut JoinSet<Done>) {
+    fn reconcile_unit(&mut self, taken: Taken, writes: &mut JoinSet<Done>) {
         let Taken { unit, tenant, cause, .. } = taken;
-        let mut plan = self.plan(&unit);
-        plan.stages.extend(self.faults(std::mem::take(&mut plan.faults)));
+        let mut plan = self.plan_unit(&unit);
+        plan.stages.extend(self.report_faults(std::mem::take(&mut plan.faults)));
         for refusal in std::mem::take(&mut plan.refused) {
-            self.state.refusals.record(refusal, unit.clone(), Instant::now());
+            self.state.refusals.record_refusal(refusal, unit.clone(), Instant::now());
         }
         self.state.refusals.hold_back(&mut plan.stages);
         if plan.fetch.is_empty() && plan.stages.is_empty() {
             self.backoffs.remove(&unit);
             if let Unit::Group(name) = &unit {
-                self.clusters.written(name);
+                self.clusters.record_group_written(name);
             }
             for key in &plan.written {
                 self.state.forget_object(key);
             }
-            self.state.queue.finish(&unit);
+            self.state.queue.finish_unit(&unit);
             return;
         }
         let (writer, client) = (self.writer.clone(), self.client.clone());
@@ -251,9 +251,9 @@ impl Placing {
                     // The next plan writes what these give, and reads more.
                     break;
                 }
-                match fetch(&client, address).await {
+                match fetch_source(&client, address).await {
                     Ok(raw) => {
-                        bytes += raw.as_ref().map_or(0, |raw| raw.object.values().map(source::weight).sum());
+                        bytes += raw.as_ref().map_or(0, |raw| raw.object.values().map(source::estimate_json_size).sum());
                         fetched.extend(raw.map(|raw| (address.kind, raw)));
                     }
                     Err(error) => {
@@ -262,78 +262,78 @@ impl Placing {
                     }
                 }
             }
-            let outcome = writer.execute(plan.stages, &tenant).await;
+            let outcome = writer.execute_stages(plan.stages, &tenant).await;
             Done { unit, tenant, cause, outcome, fetched }
         });
     }
 
     /// Plans a unit; a group is decided first, if it has to be.
-    fn plan(&mut self, unit: &Unit) -> Plan {
+    fn plan_unit(&mut self, unit: &Unit) -> Plan {
         let wall = Timestamp::now();
         match unit {
             // What changes its group has to be in it before that is decided: a decision lifts the promises of the group.
-            Unit::Group(name) => regroup::plan(&self.state, name).unwrap_or_else(|| {
-                self.decide(name, wall);
-                plan::group(&self.state, name, self.decided.get(name), wall)
+            Unit::Group(name) => regroup::plan_regroup(&self.state, name).unwrap_or_else(|| {
+                self.decide_due_group(name, wall);
+                plan::plan_group(&self.state, name, self.decided.get(name), wall)
             }),
             Unit::Object(key) => {
-                let direct = self.clusters.direct(&self.state, key);
-                plan::object(&self.state, key, direct.as_ref())
+                let direct = self.clusters.decide_direct_object(&self.state, key);
+                plan::plan_object(&self.state, key, direct.as_ref())
             }
             Unit::Status(key) => {
-                let mut plan = status::source(&self.state, key);
+                let mut plan = status::plan_source_status(&self.state, key);
                 let news = self.state.take_news(key);
                 plan.stages.extend((!news.is_empty()).then_some(news));
                 plan
             }
-            Unit::Policy(name) => policies::plan(&self.state, name, wall),
+            Unit::Policy(name) => policies::plan_policy_status(&self.state, name, wall),
         }
     }
 
     /// Decides a group where that is due.
-    fn decide(&mut self, name: &str, wall: Timestamp) {
+    fn decide_due_group(&mut self, name: &str, wall: Timestamp) {
         if !self.state.undecided.remove(name) {
             return;
         }
         let began = Instant::now();
-        match self.clusters.group(&self.state, name, wall) {
+        match self.clusters.decide_and_reserve(&self.state, name, wall) {
             Some(decided) => {
-                self.count(&decided, began.elapsed());
+                self.count_decision(&decided, began.elapsed());
                 let now = decided.withheld;
                 let before = self.decided.insert(name.to_owned(), decided);
-                self.state.tally.withhold(before.map_or(0, |before| before.withheld), now);
+                self.state.tally.count_withheld(before.map_or(0, |before| before.withheld), now);
             }
             None => {
-                self.clusters.forget(name);
+                self.clusters.forget_group(name);
                 let before = self.decided.remove(name);
-                self.state.tally.withhold(before.map_or(0, |before| before.withheld), 0);
+                self.state.tally.count_withheld(before.map_or(0, |before| before.withheld), 0);
             }
         }
     }
 
     /// Returns the events about objects that cannot be placed as they ask, which were not said before.
-    fn faults(&mut self, faults: BTreeMap<ObjectKey, BTreeMap<&'static str, String>>) -> Option<Vec<Write>> {
+    fn report_faults(&mut self, faults: BTreeMap<ObjectKey, BTreeMap<&'static str, String>>) -> Option<Vec<Write>> {
         let mut events = Vec::new();
         for (key, faults) in faults {
-            for (reason, message) in self.state.tell(&key, faults) {
+            for (reason, message) in self.state.record_faults(&key, faults) {
                 if let Some(source) = self.state.sources.get(&key) {
-                    events.push(events::event(source.address.reference(), true, reason, &message));
+                    events.push(events::event_about(source.address.event_reference(), true, reason, &message));
                 }
             }
         }
         (!events.is_empty()).then_some(events)
     }
 
-    fn count(&self, decided: &Decided, took: Duration) {
+    fn count_decision(&self, decided: &Decided, took: Duration) {
         let result = [("result", decided.reason.as_str())];
         self.metrics.increment_counter("fleet_placement_decisions_total", "Decisions about groups, by their reason.", &result);
         self.metrics.observe_short("fleet_placement_decision_seconds", "Time that a decision takes.", took);
     }
 
-    fn finish(&mut self, done: Done) {
+    fn on_unit_done(&mut self, done: Done) {
         let now = Instant::now();
         let Done { unit, tenant, cause, outcome: WriteOutcome { written, refused, failure }, fetched } = done;
-        self.state.queue.finish(&unit);
+        self.state.queue.finish_unit(&unit);
         let moved = !written.is_empty() || !fetched.is_empty() || !refused.is_empty();
         for one in written {
             self.state.on_written(one, now);
@@ -342,7 +342,7 @@ impl Placing {
             self.state.on_fetched(kind, raw, now);
         }
         for refusal in refused {
-            self.refuse(refusal, &unit, &tenant, now);
+            self.record_refused_write(refusal, &unit, &tenant, now);
         }
         if let Some(error) = failure {
             let backoff = self.backoffs.entry(unit.clone());
@@ -354,17 +354,17 @@ impl Placing {
             } else {
                 tracing::warn!(?unit, %error, ?wait, "placing failed");
             }
-            self.state.queue.retry(unit, cause, now, wait);
+            self.state.queue.retry_unit(unit, cause, now, wait);
         } else if moved {
             // Whether anything is left to do is seen with the answers.
-            self.state.mark(unit, cause, now);
+            self.state.mark_unit(unit, cause, now);
         }
     }
 
     /// Records a write that was refused. What is refused of a copy is said with the plan of its object; the rest here, once.
-    fn refuse(&mut self, refusal: Refusal, unit: &Unit, tenant: &Tenant, now: Instant) {
+    fn record_refused_write(&mut self, refusal: Refusal, unit: &Unit, tenant: &Tenant, now: Instant) {
         let (subject, error) = (refusal.subject.clone(), refusal.error.clone());
-        if !self.state.refusals.record(refusal, unit.clone(), now) {
+        if !self.state.refusals.record_refusal(refusal, unit.clone(), now) {
             return;
         }
         tracing::warn!(?subject, %error, "a write is refused, and is tried again in minutes");
@@ -375,19 +375,19 @@ impl Placing {
         };
         if let Some(source) = self.state.sources.get(key) {
             let message = format!("{what} cannot be written: {error}");
-            self.writer.publish(events::event(source.address.reference(), true, reason, &message), tenant);
+            self.writer.enqueue_event(events::event_about(source.address.event_reference(), true, reason, &message), tenant);
         }
     }
 }
 
 /// Does work that takes a while in such a way that everything else goes on meanwhile: probes, watches and Leases.
-fn aside<T>(work: impl FnOnce() -> T) -> T {
+fn run_blocking<T>(work: impl FnOnce() -> T) -> T {
     let can_move = tokio::runtime::Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
     if can_move { tokio::task::block_in_place(work) } else { work() }
 }
 
 /// Reads a source whose copy has to be made.
-async fn fetch(client: &Client, address: &Address) -> Result<Option<Raw>, CallError> {
+async fn fetch_source(client: &Client, address: &Address) -> Result<Option<Raw>, CallError> {
     let api: Api<Raw> = address.kind.objects_api(client, address.namespace.as_deref());
     call_with_timeout(api.get_opt(&address.name)).await
 }

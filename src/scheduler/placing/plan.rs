@@ -82,25 +82,25 @@ struct Draft {
 }
 
 /// Plans the copies of an object that no group holds: placed by annotation, withdrawn, gone, or a namespace.
-pub(super) fn object(state: &State, key: &ObjectKey, direct: Option<&DirectDecision>) -> Plan {
+pub(super) fn plan_object(state: &State, key: &ObjectKey, direct: Option<&DirectDecision>) -> Plan {
     let mut draft = Draft::default();
-    draft.releases(state, key);
+    draft.plan_releases(state, key);
     let Some(source) = state.sources.get(key) else {
         // Whether an object of a kind that is not watched is gone cannot be known.
-        return if state.kind_of(key).is_some() { draft.remove_all(state, key, true) } else { draft.finish() };
+        return if state.kind_of(key).is_some() { draft.remove_all(state, key, true) } else { draft.into_plan() };
     };
     match state.assignments.get(key) {
         Some(Assignment::Withdrawn) => {
-            if let Some(Match::Never(never)) = state.evaluate(key) {
+            if let Some(Match::Never(never)) = state.evaluate_object(key) {
                 return draft.take_back(state, source, never);
             }
             return draft.remove_all(state, key, false).with_label(source, TargetMark::default());
         }
         Some(Assignment::Direct) => {
             for target in direct.iter().flat_map(|direct| &direct.targets) {
-                let share = target.share.map(|share| written(&target.cluster, Some(share)));
+                let share = target.share.map(|share| build_schedule_share(&target.cluster, Some(share)));
                 let cluster = &target.cluster;
-                draft.want(state, &Wanted { source, cluster, share, policy: None, group: None, is_scaled: false });
+                draft.want_copy(state, &Wanted { source, cluster, share, policy: None, group: None, is_scaled: false });
             }
         }
         _ => {}
@@ -116,42 +116,42 @@ pub(super) fn object(state: &State, key: &ObjectKey, direct: Option<&DirectDecis
         let pinned = pinned.contains(cluster);
         if is_namespace && !pinned && state.drained.contains(cluster) && !state.is_inhabited(cluster, key.name()) {
             if schedule.metadata.deletion_timestamp.is_none() {
-                draft.plan.stages.push(vec![remove(at, schedule, None)]);
+                draft.plan.stages.push(vec![schedule_removal(at, schedule, None)]);
             }
         } else if !is_direct || is_namespace && !pinned {
             let share = schedule.spec.share.clone();
             let group = schedule.spec.group.as_deref();
-            draft.want(state, &Wanted { source, cluster, share, policy: None, group, is_scaled: false });
+            draft.want_copy(state, &Wanted { source, cluster, share, policy: None, group, is_scaled: false });
         }
     }
     if is_direct {
         draft.remove_others(state, key, status::is_available_in(state, key, &targets));
     }
-    let target = TargetMark::of(targets.iter().copied().filter(|_| is_direct));
-    let fault = draft.faults.get(key).map(said);
-    let mut plan = draft.finish();
+    let target = TargetMark::from_targets(targets.iter().copied().filter(|_| is_direct));
+    let fault = draft.faults.get(key).map(copy_fault_reason);
+    let mut plan = draft.into_plan();
     if plan.is_partial {
         return plan;
     }
     let invalid = source.facts.asks.invalid.filter(|_| is_direct).map(|invalid| ("Invalid", invalid.to_string()));
-    let faults = direct.map(blocked).unwrap_or_default().into_iter().chain(denied(state, key));
+    let faults = direct.map(format_blocked_clusters).unwrap_or_default().into_iter().chain(direct_placement_denial(state, key));
     plan.faults.insert(key.clone(), faults.chain(fault).chain(invalid).collect());
     if is_direct { plan.with_label(source, target) } else { plan }
 }
 
 /// Returns the reason of the event that says that a copy cannot be made, and its message.
-fn said(fault: &CopyError) -> (&'static str, String) {
+fn copy_fault_reason(fault: &CopyError) -> (&'static str, String) {
     (if fault.is_override() { "OverrideFailed" } else { fault.code() }, fault.to_string())
 }
 
 /// Returns the reason and message that say that an annotation does not count here; `None` where that is not so.
-fn denied(state: &State, key: &ObjectKey) -> Option<(&'static str, String)> {
+fn direct_placement_denial(state: &State, key: &ObjectKey) -> Option<(&'static str, String)> {
     let text = "its annotation names clusters, and this control plane lets policies alone place objects";
     state.is_denied(key).then(|| ("DirectPlacementDenied", text.to_owned()))
 }
 
 /// Returns the reasons that clusters that an annotation names get nothing, each with its message.
-fn blocked(direct: &DirectDecision) -> BTreeMap<&'static str, String> {
+fn format_blocked_clusters(direct: &DirectDecision) -> BTreeMap<&'static str, String> {
     let mut texts: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
     for (name, why) in &direct.blocked {
         texts.entry(why.code()).or_default().push(match why {
@@ -166,7 +166,7 @@ fn blocked(direct: &DirectDecision) -> BTreeMap<&'static str, String> {
 struct Scaled<'a>(BTreeMap<(&'a str, &'a str, &'a str), Vec<&'a Scales>>);
 
 impl<'a> Scaled<'a> {
-    fn of(members: impl Iterator<Item = &'a Facts>) -> Self {
+    fn from_members(members: impl Iterator<Item = &'a Facts>) -> Self {
         let mut scalers: BTreeMap<_, Vec<&Scales>> = BTreeMap::new();
         for (key, scales) in members.filter_map(|facts| Some((&facts.key, facts.scales.as_ref()?))) {
             scalers.entry((key.namespace(), scales.kind.as_str(), scales.name.as_str())).or_default().push(scales);
@@ -174,14 +174,14 @@ impl<'a> Scaled<'a> {
         Self(scalers)
     }
 
-    fn is(&self, key: &ObjectKey) -> bool {
+    fn is_scaled(&self, key: &ObjectKey) -> bool {
         let scalers = self.0.get(&(key.namespace(), key.kind(), key.name()));
         scalers.into_iter().flatten().any(|scales| scales.is_target(key))
     }
 }
 
 /// Plans a group as it was decided: its Schedules, its object, its members' labels.
-pub(super) fn group(state: &State, name: &str, decided: Option<&Decided>, now: Timestamp) -> Plan {
+pub(super) fn plan_group(state: &State, name: &str, decided: Option<&Decided>, now: Timestamp) -> Plan {
     let members: Vec<&ObjectKey> = state.members.get(name).into_iter().flatten().collect();
     let known = state.groups.get(name);
     if members.is_empty() {
@@ -194,17 +194,17 @@ pub(super) fn group(state: &State, name: &str, decided: Option<&Decided>, now: T
     }
     let mut draft = Draft::default();
     let policy = state.policy_of(name);
-    let scaled = Scaled::of(members.iter().filter_map(|key| state.facts(key)));
+    let scaled = Scaled::from_members(members.iter().filter_map(|key| state.source_facts(key)));
     for key in &members {
-        draft.releases(state, key);
+        draft.plan_releases(state, key);
         let Some(source) = state.sources.get(*key) else { continue };
         let is_left = matches!(state.assignments.get(*key), Some(Assignment::Left(_)));
-        let is_scaled = scaled.is(key);
+        let is_scaled = scaled.is_scaled(key);
         let Some(decided) = decided.filter(|decided| !is_left && !decided.suspended) else {
             // Its copies stay where they are, and edits reach them.
             for (at, schedule) in state.copies_of(key) {
                 let share = schedule.spec.share.clone();
-                draft.want(
+                draft.want_copy(
                     state,
                     &Wanted { source, cluster: cluster_of(at), share, policy, group: Some(name), is_scaled },
                 );
@@ -217,7 +217,7 @@ pub(super) fn group(state: &State, name: &str, decided: Option<&Decided>, now: T
             }
             let share = share_in(target, &source.facts);
             let cluster = &target.cluster;
-            draft.want(state, &Wanted { source, cluster, share, policy, group: Some(name), is_scaled });
+            draft.want_copy(state, &Wanted { source, cluster, share, policy, group: Some(name), is_scaled });
         }
     }
     let moved = decided.is_some_and(|decided| !decided.suspended && !decided.targets.is_empty())
@@ -230,17 +230,17 @@ pub(super) fn group(state: &State, name: &str, decided: Option<&Decided>, now: T
         }
     }
     let faults = std::mem::take(&mut draft.faults);
-    let mut plan = draft.finish();
+    let mut plan = draft.into_plan();
     if plan.is_partial {
         return plan;
     }
     for key in &members {
-        let of_member = faults.get(*key).map(said);
-        plan.faults.insert((*key).clone(), of_member.into_iter().chain(denied(state, key)).collect());
+        let of_member = faults.get(*key).map(copy_fault_reason);
+        plan.faults.insert((*key).clone(), of_member.into_iter().chain(direct_placement_denial(state, key)).collect());
     }
     let spec = group_spec(state, members[0], policy, known);
     let Some(spec) = spec else { return plan };
-    let status = status::group(state, name, &members, decided, policy.is_some(), &faults, known, now);
+    let status = status::group_status(state, name, &members, decided, policy.is_some(), &faults, known, now);
     let targets: Vec<&str> = match decided {
         Some(decided) if policy.is_some() => decided.targets.iter().map(|target| target.cluster.as_str()).collect(),
         _ => known
@@ -249,7 +249,7 @@ pub(super) fn group(state: &State, name: &str, decided: Option<&Decided>, now: T
             .unwrap_or_default(),
     };
     let is_suspended = decided.is_some_and(|decided| decided.suspended);
-    let target = TargetMark::of(targets.iter().copied().filter(|_| !is_suspended));
+    let target = TargetMark::from_targets(targets.iter().copied().filter(|_| !is_suspended));
     let mut metadata = known.map(|group| group.metadata.clone()).unwrap_or_default();
     let mut labels = metadata.labels.take().unwrap_or_default();
     labels.remove(LABEL_TARGET_CLUSTER);
@@ -267,7 +267,7 @@ pub(super) fn group(state: &State, name: &str, decided: Option<&Decided>, now: T
         group.spec == spec
             && group.metadata.labels.as_ref() == Some(&labels)
             && group.annotations() == &annotations
-            && status::same(group.status.as_ref(), &status)
+            && status::is_same_group_status(group.status.as_ref(), &status)
     });
     let events =
         events::of_group(state, name, &members, decided, known.and_then(|group| group.status.as_ref()), &status);
@@ -304,10 +304,10 @@ fn group_spec(
 /// The share of an object in a target, as its Schedule holds it.
 fn share_in(target: &Target, facts: &Facts) -> Option<ScheduleShare> {
     let share = target.replicas.get(&facts.key).copied();
-    target.domain.as_ref().map(|domain| written(domain, share))
+    target.domain.as_ref().map(|domain| build_schedule_share(domain, share))
 }
 
-fn written(domain: &str, share: Option<Share>) -> ScheduleShare {
+fn build_schedule_share(domain: &str, share: Option<Share>) -> ScheduleShare {
     let (replicas, completions) = match share {
         Some(Share::Replicas(replicas)) => (Some(replicas), None),
         Some(Share::Job { completions, parallelism }) => (Some(parallelism), Some(completions)),
@@ -318,13 +318,13 @@ fn written(domain: &str, share: Option<Share>) -> ScheduleShare {
 
 impl Draft {
     /// Wants a copy, and the namespace that it needs.
-    fn want(&mut self, state: &State, wanted: &Wanted<'_>) {
+    fn want_copy(&mut self, state: &State, wanted: &Wanted<'_>) {
         let key = &wanted.source.facts.key;
         if key.namespace() != "" {
             self.want_namespace(state, key.namespace(), wanted.cluster);
         }
         self.wanted.insert((wanted.cluster.to_owned(), key.clone()));
-        if let Some(write) = self.schedule(state, wanted) {
+        if let Some(write) = self.plan_schedule(state, wanted) {
             self.schedules.push(write);
         }
     }
@@ -338,14 +338,14 @@ impl Draft {
         let is_there = state.copy_in(&key, cluster).is_some();
         if !is_there && self.wanted.insert((cluster.to_owned(), key)) {
             let wanted = Wanted { source, cluster, share: None, policy: None, group: None, is_scaled: false };
-            if let Some(write) = self.schedule(state, &wanted) {
+            if let Some(write) = self.plan_schedule(state, &wanted) {
                 self.namespaces.push(write);
             }
         }
     }
 
     /// Returns the write of a Schedule that is missing or differs.
-    fn schedule(&mut self, state: &State, wanted: &Wanted<'_>) -> Option<Write> {
+    fn plan_schedule(&mut self, state: &State, wanted: &Wanted<'_>) -> Option<Write> {
         let facts = &wanted.source.facts;
         let found = state.copy_in(&facts.key, wanted.cluster);
         let named = || (cluster_namespace(wanted.cluster), schedule_name(&facts.key));
@@ -405,8 +405,8 @@ impl Draft {
             return None;
         }
         let subject = Subject::Copy(facts.key.clone(), wanted.cluster.to_owned());
-        let content = refusals::content(&hash, wanted.group, wanted.share.as_ref(), apply_policy.as_ref());
-        if let Some((error, waits)) = state.refusals.find(&subject, &content) {
+        let content = refusals::copy_content(&hash, wanted.group, wanted.share.as_ref(), apply_policy.as_ref());
+        if let Some((error, waits)) = state.refusals.find_known_refusal(&subject, &content) {
             // It is said until the copy is written.
             self.faults.insert(facts.key.clone(), error.clone());
             if waits {
@@ -452,7 +452,7 @@ impl Draft {
     }
 
     /// Lets Schedules go whose copies are gone.
-    fn releases(&mut self, state: &State, key: &ObjectKey) {
+    fn plan_releases(&mut self, state: &State, key: &ObjectKey) {
         let released = state.copies_of(key).filter(|(_, schedule)| {
             let deleted =
                 schedule.status.as_ref().and_then(|s| condition::find_condition(&s.conditions, schedule::conditions::DELETED));
@@ -480,7 +480,7 @@ impl Draft {
             !self.wanted.contains(&(cluster_of(at).to_owned(), key.clone()))
                 && schedule.metadata.deletion_timestamp.is_none()
         });
-        let writes: Vec<Write> = others.map(|(at, schedule)| remove(at, schedule, None)).collect();
+        let writes: Vec<Write> = others.map(|(at, schedule)| schedule_removal(at, schedule, None)).collect();
         self.plan.stages.extend((!writes.is_empty()).then_some(writes));
     }
 
@@ -493,10 +493,10 @@ impl Draft {
             let is_kept = source.facts.volumes || is_namespace && state.is_inhabited(cluster_of(at), key.name());
             schedule.metadata.deletion_timestamp.is_none() && !is_kept
         });
-        let writes: Vec<Write> = there.map(|(at, schedule)| remove(at, schedule, None)).collect();
+        let writes: Vec<Write> = there.map(|(at, schedule)| schedule_removal(at, schedule, None)).collect();
         if !writes.is_empty() {
             let text = format!("its copies are taken back: it is never placed, because {}", never.format_never_reason());
-            let event = events::event(source.address.reference(), true, "NeverPlaced", &text);
+            let event = events::event_about(source.address.event_reference(), true, "NeverPlaced", &text);
             self.plan.stages.extend([writes, vec![event]]);
         }
         if source.facts.volumes { self.plan } else { self.plan.with_label(source, TargetMark::default()) }
@@ -508,14 +508,14 @@ impl Draft {
         let writes: Vec<Write> = there
             .map(|(at, schedule)| {
                 let source = gone.then(|| address_of(state, schedule)).flatten();
-                remove(at, schedule, source)
+                schedule_removal(at, schedule, source)
             })
             .collect();
         self.plan.stages.extend((!writes.is_empty()).then_some(writes));
         self.plan
     }
 
-    fn finish(mut self) -> Plan {
+    fn into_plan(mut self) -> Plan {
         if self.partial {
             let stages: Stages = [self.namespaces, self.schedules].into_iter().filter(|one| !one.is_empty()).collect();
             // What is at hand is written, and let go of, before more is read.
@@ -540,7 +540,7 @@ impl Plan {
     }
 }
 
-fn remove(at: &super::sources::Place, schedule: &Schedule, gone: Option<Address>) -> Write {
+fn schedule_removal(at: &super::sources::Place, schedule: &Schedule, gone: Option<Address>) -> Write {
     Write::RemoveSchedule {
         cluster: cluster_of(at).to_owned(),
         name: at.1.clone(),
@@ -575,7 +575,7 @@ mod tests {
         let clusters = (0..1_000).map(|n| format!("c{n:04}")).collect();
         let direct = Direct::SpreadOnto(SpreadOnto { clusters, duplicate: true });
         let decision = decide_direct(&facts.unwrap(), &direct, &Fleet::default(), &BTreeMap::new());
-        let faults = blocked(&decision);
+        let faults = format_blocked_clusters(&decision);
         let message = &faults["ClusterUnknown"];
         let one = |n: usize| format!("the annotation names \"c{n:04}\", and there is no such cluster");
         assert_eq!(*message, format!("{}; and 995 more", (0..5).map(one).collect::<Vec<_>>().join("; ")));

@@ -19,7 +19,7 @@ const SCHEDULED: &str = "Scheduled";
 const SUSPENDED: &str = "Suspended";
 
 /// Returns the fault that keeps a policy from being applied as it is: the reason and what is wrong; `None` without one.
-fn fault(state: &State, policy: &SchedulePolicy) -> Option<(&'static str, String)> {
+fn find_policy_fault(state: &State, policy: &SchedulePolicy) -> Option<(&'static str, String)> {
     let policy = match Policy::from_schedule_policy(policy) {
         Ok(policy) => policy,
         Err(error) => return Some(("SelectorInvalid", error.to_string())),
@@ -45,7 +45,7 @@ fn fault(state: &State, policy: &SchedulePolicy) -> Option<(&'static str, String
 }
 
 /// Plans the status of a policy.
-pub(super) fn plan(state: &State, name: &str, now: Timestamp) -> Plan {
+pub(super) fn plan_policy_status(state: &State, name: &str, now: Timestamp) -> Plan {
     let Some(policy) = state.policies.get(name) else { return Plan::default() };
     let old = policy.status.clone().unwrap_or_default();
     let groups: Vec<_> = state.groups.iter().filter(|(_, group)| group.spec.policy.name == name).collect();
@@ -66,7 +66,7 @@ pub(super) fn plan(state: &State, name: &str, now: Timestamp) -> Plan {
         condition.observed_generation = generation;
         condition::set_condition(&mut status.conditions, condition);
     };
-    let fault = fault(state, policy);
+    let fault = find_policy_fault(state, policy);
     match &fault {
         Some((reason, message)) => set(VALID, false, reason, message.clone()),
         None => set(VALID, true, VALID, String::new()),
@@ -85,7 +85,7 @@ pub(super) fn plan(state: &State, name: &str, now: Timestamp) -> Plan {
     let is_news =
         fault.is_some() && condition::find_condition(&old.conditions, VALID).map(|c| &c.message) != found.map(|c| &c.message);
     let mut stage = Vec::new();
-    if !same(&old, &status) {
+    if !is_same_policy_status(&old, &status) {
         stage.push(Write::PolicyStatus {
             name: name.to_owned(),
             uid: policy.uid().unwrap_or_default(),
@@ -94,14 +94,14 @@ pub(super) fn plan(state: &State, name: &str, now: Timestamp) -> Plan {
     }
     if let Some((reason, message)) = fault.filter(|_| is_news) {
         let about = kube::Resource::object_ref(policy, &());
-        stage.push(events::event(about, true, reason, &message));
+        stage.push(events::event_about(about, true, reason, &message));
     }
     let stages = if stage.is_empty() { Vec::new() } else { vec![stage] };
     Plan { stages, ..Plan::default() }
 }
 
 /// Returns whether two states say the same, whenever they were written.
-fn same(old: &SchedulePolicyStatus, new: &SchedulePolicyStatus) -> bool {
+fn is_same_policy_status(old: &SchedulePolicyStatus, new: &SchedulePolicyStatus) -> bool {
     let rest = |status: &SchedulePolicyStatus| SchedulePolicyStatus { conditions: Vec::new(), ..status.clone() };
     condition::has_same_conditions(&old.conditions, &new.conditions) && rest(old) == rest(new)
 }

@@ -71,7 +71,7 @@ struct Lane {
 impl Lane {
     fn insert(&mut self, tenant: &Tenant, rank: Rank, unit: Unit) {
         self.ready.entry(tenant.clone()).or_default().insert((rank, unit));
-        self.turns.enter(tenant);
+        self.turns.add_waiter(tenant);
     }
 
     fn remove(&mut self, tenant: &Tenant, one: &(Rank, Unit)) {
@@ -79,14 +79,14 @@ impl Lane {
             units.remove(one);
             if units.is_empty() {
                 self.ready.remove(tenant);
-                self.turns.leave(tenant);
+                self.turns.remove_waiter(tenant);
             }
         }
     }
 
     /// Returns the first unit of the tenant whose turn it is.
-    fn first(&self, slots: &Slots<Tenant>) -> Option<&Unit> {
-        let tenant = self.turns.next(slots)?;
+    fn first_ready_unit(&self, slots: &Slots<Tenant>) -> Option<&Unit> {
+        let tenant = self.turns.next_eligible(slots)?;
         self.ready.get(tenant)?.first().map(|(_, unit)| unit)
     }
 }
@@ -125,29 +125,29 @@ impl Default for Queue {
 
 impl Queue {
     /// Makes a unit due now.
-    pub(super) fn mark(&mut self, unit: Unit, cause: Cause, now: Instant) {
+    pub(super) fn mark_due(&mut self, unit: Unit, cause: Cause, now: Instant) {
         let at = self.units.get(&unit).map_or(now, |due| due.at.min(now));
-        self.set(unit, at, cause, now);
+        self.set_due_time(unit, at, cause, now);
     }
 
     /// Makes a unit due after a wait, which starts anew with each change up to the longest; what is due earlier stays so.
-    pub(super) fn postpone(&mut self, unit: Unit, cause: Cause, now: Instant, wait: Duration, longest: Duration) {
+    pub(super) fn postpone_unit(&mut self, unit: Unit, cause: Cause, now: Instant, wait: Duration, longest: Duration) {
         let at = match self.units.get(&unit) {
             None => now + wait,
             Some(due) if due.at > now => (now + wait).min(due.first + longest),
             Some(due) => due.at,
         };
-        self.set(unit, at, cause, now);
+        self.set_due_time(unit, at, cause, now);
     }
 
     /// Makes a unit due after a wait, unless it is due anyway.
-    pub(super) fn retry(&mut self, unit: Unit, cause: Cause, now: Instant, wait: Duration) {
+    pub(super) fn retry_unit(&mut self, unit: Unit, cause: Cause, now: Instant, wait: Duration) {
         if !self.units.contains_key(&unit) {
-            self.set(unit, now + wait, cause, now);
+            self.set_due_time(unit, now + wait, cause, now);
         }
     }
 
-    fn set(&mut self, unit: Unit, at: Instant, cause: Cause, now: Instant) {
+    fn set_due_time(&mut self, unit: Unit, at: Instant, cause: Cause, now: Instant) {
         let due = self.units.entry(unit.clone()).or_insert(Due { at, first: now, cause, ready: None });
         let before = due.cause;
         due.cause = before.min(cause);
@@ -175,19 +175,19 @@ impl Queue {
     }
 
     /// Returns the beginning of what is under way for longest.
-    pub(super) fn oldest(&self) -> Option<Instant> {
+    pub(super) fn oldest_start(&self) -> Option<Instant> {
         self.begun.first().map(|(began, _)| *began)
     }
 
     /// Returns the time at which the next unit may begin; `None` where none may before another one has ended.
-    pub(super) fn next(&self) -> Option<Instant> {
-        let ready = self.lanes.values().find_map(|lane| lane.first(&self.slots));
+    pub(super) fn next_start(&self) -> Option<Instant> {
+        let ready = self.lanes.values().find_map(|lane| lane.first_ready_unit(&self.slots));
         let ready = ready.and_then(|unit| self.units.get(unit)).map(|due| due.at);
         ready.or_else(|| self.later.first().map(|(at, _)| *at))
     }
 
     /// Takes the unit whose turn it is, if one is due; `place` says whose it is, and its rank there.
-    pub(super) fn take(&mut self, now: Instant, place: impl Fn(&Unit) -> (Tenant, Rank)) -> Option<Taken> {
+    pub(super) fn take_unit(&mut self, now: Instant, place: impl Fn(&Unit) -> (Tenant, Rank)) -> Option<Taken> {
         while self.later.first().is_some_and(|(at, _)| *at <= now)
             && let Some((_, unit)) = self.later.pop_first()
             && let Some(due) = self.units.get_mut(&unit)
@@ -198,7 +198,7 @@ impl Queue {
         }
         let turns = (0..CAUSES.len()).map(|after| (self.turn + after) % CAUSES.len());
         let (at, unit) = turns.into_iter().find_map(|at| {
-            let unit = self.lanes.get(&CAUSES[at])?.first(&self.slots)?;
+            let unit = self.lanes.get(&CAUSES[at])?.first_ready_unit(&self.slots)?;
             Some((at, unit.clone()))
         })?;
         self.turn = (at + 1) % CAUSES.len();
@@ -207,19 +207,19 @@ impl Queue {
         let lane = self.lanes.entry(cause).or_default();
         lane.remove(&tenant, &(rank, unit.clone()));
         if lane.ready.contains_key(&tenant) {
-            lane.turns.pass(&tenant);
+            lane.turns.move_to_back(&tenant);
         }
-        self.slots.take(&tenant);
+        self.slots.take_slot(&tenant);
         self.under_way.insert(unit.clone(), (tenant.clone(), now));
         self.begun.insert((now, unit.clone()));
         Some(Taken { unit, tenant, cause, waited: now.saturating_duration_since(first) })
     }
 
     /// Ends a unit that was taken: its slot is free, and it may be taken again.
-    pub(super) fn finish(&mut self, unit: &Unit) {
+    pub(super) fn finish_unit(&mut self, unit: &Unit) {
         let Some((tenant, began)) = self.under_way.remove(unit) else { return };
         self.begun.remove(&(began, unit.clone()));
-        self.slots.release(&tenant);
+        self.slots.release_slot(&tenant);
         if let Some(due) = self.units.get(unit) {
             self.later.insert((due.at, unit.clone()));
         }
@@ -241,8 +241,8 @@ mod tests {
     }
 
     fn take(queue: &mut Queue, now: Instant) -> Option<Unit> {
-        let taken = queue.take(now, place)?.unit;
-        queue.finish(&taken);
+        let taken = queue.take_unit(now, place)?.unit;
+        queue.finish_unit(&taken);
         Some(taken)
     }
 
@@ -256,28 +256,28 @@ mod tests {
         let at = |millis: u64| start + Duration::from_millis(millis);
         let mut queue = Queue::default();
         let postpone = |queue: &mut Queue, now: Instant| {
-            queue.postpone(unit("g"), Cause::Report, now, Duration::from_millis(100), Duration::from_millis(300));
+            queue.postpone_unit(unit("g"), Cause::Report, now, Duration::from_millis(100), Duration::from_millis(300));
         };
         for millis in [0, 80, 160, 240] {
             postpone(&mut queue, at(millis));
         }
-        assert_eq!(queue.next(), Some(at(300)), "at most so late");
+        assert_eq!(queue.next_start(), Some(at(300)), "at most so late");
         assert_eq!(take(&mut queue, at(299)), None);
-        queue.mark(unit("g"), Cause::Change, at(250));
-        assert_eq!(queue.next(), Some(at(250)), "what cannot wait does not");
-        queue.retry(unit("g"), Cause::Change, at(250), Duration::from_secs(9));
-        assert_eq!(queue.next(), Some(at(250)));
+        queue.mark_due(unit("g"), Cause::Change, at(250));
+        assert_eq!(queue.next_start(), Some(at(250)), "what cannot wait does not");
+        queue.retry_unit(unit("g"), Cause::Change, at(250), Duration::from_secs(9));
+        assert_eq!(queue.next_start(), Some(at(250)));
         postpone(&mut queue, at(310));
-        assert_eq!(queue.next(), Some(at(250)), "what is due stays so");
-        let taken = queue.take(at(400), place).unwrap();
+        assert_eq!(queue.next_start(), Some(at(250)), "what is due stays so");
+        let taken = queue.take_unit(at(400), place).unwrap();
         assert_eq!((taken.waited, taken.cause), (Duration::from_millis(400), Cause::Change));
-        assert_eq!((queue.next(), queue.len(), queue.oldest()), (None, 0, Some(at(400))));
-        queue.mark(unit("g"), Cause::Change, at(410));
-        assert_eq!((queue.next(), queue.take(at(420), place)), (None, None), "it is being written");
-        queue.finish(&unit("g"));
-        assert_eq!((queue.next(), queue.oldest()), (Some(at(410)), None));
+        assert_eq!((queue.next_start(), queue.len(), queue.oldest_start()), (None, 0, Some(at(400))));
+        queue.mark_due(unit("g"), Cause::Change, at(410));
+        assert_eq!((queue.next_start(), queue.take_unit(at(420), place)), (None, None), "it is being written");
+        queue.finish_unit(&unit("g"));
+        assert_eq!((queue.next_start(), queue.oldest_start()), (Some(at(410)), None));
         assert_eq!(take(&mut queue, at(420)), Some(unit("g")));
-        assert_eq!((queue.next(), queue.len()), (None, 0));
+        assert_eq!((queue.next_start(), queue.len()), (None, 0));
     }
 
     #[test]
@@ -285,14 +285,14 @@ mod tests {
         let now = Instant::now();
         let mut queue = Queue::default();
         for name in ["a", "b", "c", "d"] {
-            queue.mark(unit(name), Cause::Change, now);
+            queue.mark_due(unit(name), Cause::Change, now);
         }
-        queue.postpone(unit("later"), Cause::Change, now, Duration::from_secs(1), Duration::from_secs(9));
+        queue.postpone_unit(unit("later"), Cause::Change, now, Duration::from_secs(1), Duration::from_secs(9));
         let rank = |one: &Unit| (*one != unit("d")).then_some(if *one == unit("a") { 9 } else { 5 });
         let taken: Vec<_> =
-            (0..4).map(|_| queue.take(now, |one| (Tenant::ClusterScoped, rank(one))).unwrap().unit).collect();
+            (0..4).map(|_| queue.take_unit(now, |one| (Tenant::ClusterScoped, rank(one))).unwrap().unit).collect();
         assert_eq!(taken, ["d", "b", "c", "a"].map(unit));
-        assert_eq!(queue.next(), Some(now + Duration::from_secs(1)));
+        assert_eq!(queue.next_start(), Some(now + Duration::from_secs(1)));
     }
 
     #[test]
@@ -300,13 +300,13 @@ mod tests {
         let now = Instant::now();
         let mut queue = Queue::default();
         for number in 0..10_000 {
-            queue.mark(unit(&format!("flood-{number}")), Cause::Change, now);
+            queue.mark_due(unit(&format!("flood-{number}")), Cause::Change, now);
         }
         for _ in 0..3 {
             assert!(take(&mut queue, now).is_some());
         }
-        queue.mark(unit("shop-web"), Cause::Change, now);
-        queue.mark(unit("bank-web"), Cause::Change, now);
+        queue.mark_due(unit("shop-web"), Cause::Change, now);
+        queue.mark_due(unit("bank-web"), Cause::Change, now);
         let next: Vec<_> = (0..3).map(|_| take(&mut queue, now).unwrap()).collect();
         assert!(next.contains(&unit("shop-web")) && next.contains(&unit("bank-web")), "{next:?}");
         assert_eq!(all(&mut queue, now).len(), 10_000 - 4);
@@ -318,15 +318,15 @@ mod tests {
         let mut queue = Queue::default();
         for number in 0..1000 {
             // Copies of every tenant.
-            queue.mark(unit(&format!("{number}-web")), Cause::Report, now);
-            queue.mark(unit(&format!("{number}-db")), Cause::Review, now);
+            queue.mark_due(unit(&format!("{number}-web")), Cause::Report, now);
+            queue.mark_due(unit(&format!("{number}-db")), Cause::Review, now);
         }
         assert!(take(&mut queue, now).is_some());
-        queue.mark(unit("shop-web"), Cause::Change, now);
+        queue.mark_due(unit("shop-web"), Cause::Change, now);
         let next: Vec<_> = (0..3).map(|_| take(&mut queue, now).unwrap()).collect();
         assert!(next.contains(&unit("shop-web")), "{next:?}");
         // One that is due already comes forward, and is planned once.
-        queue.mark(unit("7-web"), Cause::Change, now);
+        queue.mark_due(unit("7-web"), Cause::Change, now);
         let next: Vec<_> = (0..3).map(|_| take(&mut queue, now).unwrap()).collect();
         assert!(next.contains(&unit("7-web")), "{next:?}");
         assert_eq!(all(&mut queue, now).len(), 2000 - 6);
@@ -337,14 +337,14 @@ mod tests {
         let now = Instant::now();
         let mut queue = Queue::default();
         for number in 0..100 {
-            queue.mark(unit(&format!("slow-{number}")), Cause::Change, now);
+            queue.mark_due(unit(&format!("slow-{number}")), Cause::Change, now);
         }
-        let hanging: Vec<_> = std::iter::from_fn(|| queue.take(now, place)).collect();
-        assert_eq!((hanging.len(), queue.next()), (UNITS / 2, None));
-        queue.mark(unit("shop-web"), Cause::Change, now);
-        assert_eq!(queue.next(), Some(now));
-        assert_eq!(queue.take(now, place).unwrap().unit, unit("shop-web"));
-        queue.finish(&hanging[0].unit);
-        assert!(queue.take(now, place).is_some(), "it goes on as its own writes end");
+        let hanging: Vec<_> = std::iter::from_fn(|| queue.take_unit(now, place)).collect();
+        assert_eq!((hanging.len(), queue.next_start()), (UNITS / 2, None));
+        queue.mark_due(unit("shop-web"), Cause::Change, now);
+        assert_eq!(queue.next_start(), Some(now));
+        assert_eq!(queue.take_unit(now, place).unwrap().unit, unit("shop-web"));
+        queue.finish_unit(&hanging[0].unit);
+        assert!(queue.take_unit(now, place).is_some(), "it goes on as its own writes end");
     }
 }

@@ -64,14 +64,14 @@ pub(super) struct Refusals {
 
 impl Refusals {
     /// Returns why this write was refused before, and whether it waits until it is made again.
-    pub(super) fn find(&self, subject: &Subject, content: &str) -> Option<(&CopyError, bool)> {
+    pub(super) fn find_known_refusal(&self, subject: &Subject, content: &str) -> Option<(&CopyError, bool)> {
         let known = self.known.get(subject).filter(|known| known.refusal.content == content)?;
         Some((&known.refusal.error, known.until.is_some()))
     }
 
     /// Returns whether a write waits until it is made again.
-    pub(super) fn holds(&self, write: &Write) -> bool {
-        subject(write).is_some_and(|(subject, content)| self.find(&subject, &content).is_some_and(|(_, waits)| waits))
+    pub(super) fn is_held_back(&self, write: &Write) -> bool {
+        write_subject(write).is_some_and(|(subject, content)| self.find_known_refusal(&subject, &content).is_some_and(|(_, waits)| waits))
     }
 
     /// Takes the writes out of a plan that wait until they are made again; what comes after a group waits with it.
@@ -79,18 +79,18 @@ impl Refusals {
         if self.known.is_empty() {
             return;
         }
-        let is_held_group = |write: &Write| matches!(write, Write::Group(_)) && self.holds(write);
+        let is_held_group = |write: &Write| matches!(write, Write::Group(_)) && self.is_held_back(write);
         if let Some(at) = stages.iter().position(|stage| stage.iter().any(is_held_group)) {
             stages.truncate(at);
         }
         for stage in stages.iter_mut() {
-            stage.retain(|write| !self.holds(write));
+            stage.retain(|write| !self.is_held_back(write));
         }
         stages.retain(|stage| !stage.is_empty());
     }
 
     /// Records a refusal; returns whether it says something new about its subject.
-    pub(super) fn record(&mut self, refusal: Refusal, unit: Unit, now: Instant) -> bool {
+    pub(super) fn record_refusal(&mut self, refusal: Refusal, unit: Unit, now: Instant) -> bool {
         let subject = refusal.subject.clone();
         let until = now + AGAIN;
         let known = KnownRefusal { refusal, unit, until: Some(until) };
@@ -120,7 +120,7 @@ impl Refusals {
     }
 
     /// Forgets what was refused of an object that is another one now.
-    pub(super) fn forget(&mut self, key: &ObjectKey) {
+    pub(super) fn forget_refusals(&mut self, key: &ObjectKey) {
         let copies = self.known.range(Subject::Copy(key.clone(), String::new())..).map(|(subject, _)| subject);
         let copies = copies.take_while(|one| matches!(one, Subject::Copy(of, _) if of == key));
         let subjects: Vec<Subject> =
@@ -134,7 +134,7 @@ impl Refusals {
 }
 
 /// Returns what decides whether the copy of an object is another one than before.
-pub(super) fn content(
+pub(super) fn copy_content(
     hash: &str,
     group: Option<&str>,
     share: Option<&ScheduleShare>,
@@ -145,7 +145,7 @@ pub(super) fn content(
 
 fn content_of(schedule: &Schedule) -> String {
     let spec = &schedule.spec;
-    content(&spec.hash, spec.group.as_deref(), spec.share.as_ref(), spec.apply_policy.as_ref())
+    copy_content(&spec.hash, spec.group.as_deref(), spec.share.as_ref(), spec.apply_policy.as_ref())
 }
 
 fn key_of(address: &Address) -> ObjectKey {
@@ -158,7 +158,7 @@ fn text_of(mark: &TargetMark) -> String {
 }
 
 /// Returns what a write is about, with what it says; `None` for events.
-fn subject(write: &Write) -> Option<(Subject, String)> {
+fn write_subject(write: &Write) -> Option<(Subject, String)> {
     Some(match write {
         Write::Schedule(schedule, _) => {
             let namespace = schedule.metadata.namespace.as_deref().unwrap_or_default();
@@ -187,8 +187,8 @@ fn subject(write: &Write) -> Option<(Subject, String)> {
 
 /// Returns the refusal of a write, where the API server will give the same answer to the same write; `None` where it
 /// could not answer, or somebody else wrote first.
-pub(super) fn of(write: &Write, error: &CallError) -> Option<Refusal> {
-    let (subject, content) = subject(write)?;
+pub(super) fn classify_refusal(write: &Write, error: &CallError) -> Option<Refusal> {
+    let (subject, content) = write_subject(write)?;
     let answer = error.to_api_error()?;
     let is_too_large = answer.code == 413 || TOO_LARGE.iter().any(|text| answer.message.contains(text));
     let is_ending = answer.causes.iter().any(|cause| cause.reason == "NamespaceTerminating");
@@ -228,7 +228,7 @@ mod tests {
     #[test]
     fn a_refusal_is_told_from_an_answer_that_may_be_another_one_next_time() {
         let write = status("ConfigMap", "a");
-        let code = |error: &CallError| of(&write, error).map(|refusal| refusal.error.code().to_owned());
+        let code = |error: &CallError| classify_refusal(&write, error).map(|refusal| refusal.error.code().to_owned());
         for (number, text, expected) in [
             (422, "Too many: 33", Some("Invalid")),
             (400, "bad", Some("Invalid")),
@@ -249,7 +249,7 @@ mod tests {
             assert_eq!(code(&error(number, "R", text)).as_deref(), expected, "{number} {text}");
         }
         assert_eq!(code(&CallError::TimedOut), None);
-        let of_secret = of(&status("Secret", "a"), &error(422, "Invalid", "Invalid value: hunter2")).unwrap();
+        let of_secret = classify_refusal(&status("Secret", "a"), &error(422, "Invalid", "Invalid value: hunter2")).unwrap();
         assert!(!of_secret.error.to_string().contains("hunter2"));
     }
 
@@ -259,16 +259,16 @@ mod tests {
         let write = status("ConfigMap", "a");
         let key = ObjectKey::new("", "ConfigMap", "shop", "page");
         let unit = Unit::Status(key.clone());
-        let refusal = || of(&write, &error(422, "Invalid", "no")).unwrap();
-        assert!(!refusals.holds(&write));
-        assert!(refusals.record(refusal(), unit.clone(), start));
-        assert!(refusals.holds(&write) && !refusals.holds(&status("ConfigMap", "b")));
+        let refusal = || classify_refusal(&write, &error(422, "Invalid", "no")).unwrap();
+        assert!(!refusals.is_held_back(&write));
+        assert!(refusals.record_refusal(refusal(), unit.clone(), start));
+        assert!(refusals.is_held_back(&write) && !refusals.is_held_back(&status("ConfigMap", "b")));
         assert!(refusals.take_due(start + AGAIN - Duration::from_secs(1)).is_empty());
         assert_eq!(refusals.take_due(start + AGAIN), std::slice::from_ref(&unit));
-        assert!(!refusals.holds(&write), "it is tried");
-        assert!(!refusals.record(refusal(), unit, start + AGAIN), "nothing new is said");
-        assert!(refusals.holds(&write));
-        refusals.forget(&key);
-        assert!(!refusals.holds(&write) && refusals.known.is_empty() && refusals.due.is_empty());
+        assert!(!refusals.is_held_back(&write), "it is tried");
+        assert!(!refusals.record_refusal(refusal(), unit, start + AGAIN), "nothing new is said");
+        assert!(refusals.is_held_back(&write));
+        refusals.forget_refusals(&key);
+        assert!(!refusals.is_held_back(&write) && refusals.known.is_empty() && refusals.due.is_empty());
     }
 }

@@ -20,7 +20,7 @@ use crate::placement::matching::Match;
 use crate::placement::names::GroupKey;
 
 /// Plans what has to be written before a group is decided; `None` where that is nothing.
-pub(super) fn plan(state: &State, name: &str) -> Option<Plan> {
+pub(super) fn plan_regroup(state: &State, name: &str) -> Option<Plan> {
     let is_decided = |key: &&ObjectKey| matches!(state.assignments.get(*key), Some(Assignment::Group(_)));
     let members: Vec<&ObjectKey> = state.members.get(name).into_iter().flatten().filter(is_decided).collect();
     let record = taken_over(state, name, &members).map(|group| vec![Write::Group(Box::new(group))]);
@@ -35,7 +35,7 @@ pub(super) fn plan(state: &State, name: &str) -> Option<Plan> {
             group: name.to_owned(),
         })
         // One copy that cannot be relabelled does not keep the group waiting.
-        .filter(|write| !state.refusals.holds(write))
+        .filter(|write| !state.refusals.is_held_back(write))
         .collect();
     let relabelled = Some(relabelled).filter(|stage| !stage.is_empty());
     // The record first: the old group stays until it is there.
@@ -48,9 +48,9 @@ fn taken_over(state: &State, name: &str, members: &[&ObjectKey]) -> Option<Sched
     if state.groups.contains_key(name) {
         return None;
     }
-    let (_, old) = state.predecessor(name)?;
+    let (_, old) = state.predecessor_group(name)?;
     let policy = state.policy_of(name)?;
-    let key = GroupKey::new(state.facts(members.first()?)?, policy).to_spec_key();
+    let key = GroupKey::new(state.source_facts(members.first()?)?, policy).to_spec_key();
     let metadata = ObjectMeta {
         name: Some(name.to_owned()),
         labels: old.metadata.labels.clone(),
@@ -69,11 +69,11 @@ fn taken_over(state: &State, name: &str, members: &[&ObjectKey]) -> Option<Sched
 
 impl State {
     /// Returns the group over all namespaces that a group of one namespace takes over from, where that is there.
-    pub(super) fn predecessor(&self, name: &str) -> Option<(&str, &ScheduleGroup)> {
+    pub(super) fn predecessor_group(&self, name: &str) -> Option<(&str, &ScheduleGroup)> {
         let is_decided = |key: &&ObjectKey| matches!(self.assignments.get(*key), Some(Assignment::Group(_)));
         let member = self.members.get(name)?.iter().find(is_decided)?;
-        let Some(Match::Policy { policy, .. }) = self.evaluate(member) else { return None };
-        let before = GroupKey::new(self.facts(member)?, policy).across_namespaces()?;
+        let Some(Match::Policy { policy, .. }) = self.evaluate_object(member) else { return None };
+        let before = GroupKey::new(self.source_facts(member)?, policy).across_namespaces()?;
         let printed = before.to_spec_key();
         let is_it = |group: &ScheduleGroup| group.spec.key == printed && group.spec.policy.name == policy.name;
         let names = before.group_names(&policy.name);
@@ -97,7 +97,7 @@ impl State {
                 next.extend((!self.groups.contains_key(group)).then_some(group));
             }
         }
-        next.into_iter().any(|next| self.predecessor(next).is_some_and(|(before, _)| before == name))
+        next.into_iter().any(|next| self.predecessor_group(next).is_some_and(|(before, _)| before == name))
             || self.has_copies(name)
     }
 }

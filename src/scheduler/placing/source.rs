@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::sources::{Place, place};
+use super::sources::{Place, namespace_and_name};
 use super::writer::Address;
 use crate::api::labels::{ANNOTATION_TARGET_CLUSTERS, LABEL_TARGET_CLUSTER};
 use crate::api::lenient::raw::Raw;
@@ -19,12 +19,12 @@ const LARGEST_STATUS: usize = 16 << 10;
 const LONGEST_MARK: usize = 64 << 10;
 
 /// Returns about as many bytes as a value has as JSON.
-pub(super) fn weight(value: &Value) -> usize {
+pub(super) fn estimate_json_size(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 8,
         Value::String(text) => 8 + text.len(),
-        Value::Array(items) => 8 + items.iter().map(weight).sum::<usize>(),
-        Value::Object(map) => 8 + map.iter().map(|(key, value)| 8 + key.len() + weight(value)).sum::<usize>(),
+        Value::Array(items) => 8 + items.iter().map(estimate_json_size).sum::<usize>(),
+        Value::Object(map) => 8 + map.iter().map(|(key, value)| 8 + key.len() + estimate_json_size(value)).sum::<usize>(),
     }
 }
 
@@ -39,7 +39,7 @@ pub(super) struct TargetMark {
 
 impl TargetMark {
     /// Returns the marks of what went to these clusters.
-    pub(super) fn of<'a>(targets: impl IntoIterator<Item = &'a str>) -> Self {
+    pub(super) fn from_targets<'a>(targets: impl IntoIterator<Item = &'a str>) -> Self {
         let mut targets: Vec<&str> = targets.into_iter().collect();
         targets.sort_unstable();
         match &targets[..] {
@@ -66,12 +66,12 @@ pub(super) struct Source {
 
 impl Source {
     /// Reads an object; `None` where it cannot be placed whatever is done.
-    pub(super) fn read(kind: &'static Placeable, raw: Raw) -> Option<Self> {
+    pub(super) fn from_raw(kind: &'static Placeable, raw: Raw) -> Option<Self> {
         let mut object = Value::Object(raw.object);
         object["apiVersion"] = kind.api_version().into();
         object["kind"] = kind.kind.into();
         let status = object.get_mut("status").map(Value::take).unwrap_or_default();
-        let status = if weight(&status) > LARGEST_STATUS { Value::Null } else { status };
+        let status = if estimate_json_size(&status) > LARGEST_STATUS { Value::Null } else { status };
         if let Some(map) = object.as_object_mut() {
             map.remove("status");
         }
@@ -112,16 +112,16 @@ pub(super) struct Read {
 
 impl Read {
     /// Reads an object that a plan asked for, and keeps all of it.
-    pub(super) fn whole(kind: &'static Placeable, raw: Raw) -> Self {
-        Self { place: place(&raw), uid: raw.metadata.uid.clone(), source: Source::read(kind, raw) }
+    pub(super) fn from_fetched(kind: &'static Placeable, raw: Raw) -> Self {
+        Self { place: namespace_and_name(&raw), uid: raw.metadata.uid.clone(), source: Source::from_raw(kind, raw) }
     }
 
     /// Reads an object that a watch brought. Of a large one, and of a Secret, only the facts are kept.
-    pub(super) fn watched(kind: &'static Placeable, raw: Raw) -> Self {
-        let mut read = Self::whole(kind, raw);
+    pub(super) fn from_watched(kind: &'static Placeable, raw: Raw) -> Self {
+        let mut read = Self::from_fetched(kind, raw);
         let is_secret = kind.group.is_empty() && kind.kind == "Secret";
         if let Some(source) = &mut read.source {
-            source.object.take_if(|object| is_secret || weight(object) > LARGEST);
+            source.object.take_if(|object| is_secret || estimate_json_size(object) > LARGEST);
         }
         read
     }

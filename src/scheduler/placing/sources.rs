@@ -66,12 +66,12 @@ pub(super) enum Change {
 }
 
 /// The number of watches, each of which has to deliver its first list before anything is decided.
-pub(super) fn watches(kinds: &Kinds) -> usize {
+pub(super) fn count_watches(kinds: &Kinds) -> usize {
     kinds.iter().count() + 4
 }
 
 /// Watches until dropped, or until nobody receives; also the kinds of `wanted` that begin to be served.
-pub(super) async fn watch(client: Client, kinds: Kinds, wanted: Vec<ExtraKind>, changes: Sender<Change>) {
+pub(super) async fn watch_placement_inputs(client: Client, kinds: Kinds, wanted: Vec<ExtraKind>, changes: Sender<Change>) {
     let all = client.clone();
     let policies = Api::<Lenient<SchedulePolicy>>::all(all.clone());
     let groups = Api::<Lenient<ScheduleGroup>>::all(all.clone());
@@ -79,10 +79,10 @@ pub(super) async fn watch(client: Client, kinds: Kinds, wanted: Vec<ExtraKind>, 
     let reports = Api::<Lenient<ClusterReport>>::all(all);
     tokio::join!(
         watch_sources(&client, kinds, &wanted, &changes),
-        follow(policies, None, PAGE, &changes, |seen| Change::Policy(seen.map(|read| read.0))),
-        follow(groups, None, PAGE, &changes, |seen| Change::Group(seen.map(|read| read.0))),
-        follow(schedules, None, PAGE, &changes, |seen| Change::Schedule(seen.map(|read| read.0))),
-        follow(reports, None, REPORTS_PAGE, &changes, |seen| Change::Report(seen.map(|read| read.0))),
+        stream_changes(policies, None, PAGE, &changes, |seen| Change::Policy(seen.map_object(|read| read.0))),
+        stream_changes(groups, None, PAGE, &changes, |seen| Change::Group(seen.map_object(|read| read.0))),
+        stream_changes(schedules, None, PAGE, &changes, |seen| Change::Schedule(seen.map_object(|read| read.0))),
+        stream_changes(reports, None, REPORTS_PAGE, &changes, |seen| Change::Report(seen.map_object(|read| read.0))),
     );
 }
 
@@ -92,8 +92,8 @@ async fn watch_sources(client: &Client, mut kinds: Kinds, wanted: &[ExtraKind], 
     let lists = Semaphore::new(LISTS);
     let watch_kind = |kind: &'static Placeable| {
         let api: Api<Raw> = kind.objects_api(client, None);
-        let read = move |seen: Seen<Raw>| Change::Source(kind, seen.map(|raw| Read::watched(kind, raw)));
-        follow(api, Some((kind, &lists)), SOURCES_PAGE, changes, read)
+        let read = move |seen: Seen<Raw>| Change::Source(kind, seen.map_object(|raw| Read::from_watched(kind, raw)));
+        stream_changes(api, Some((kind, &lists)), SOURCES_PAGE, changes, read)
     };
     let mut watches: FuturesUnordered<_> = kinds.iter().map(watch_kind).collect();
     loop {
@@ -118,7 +118,7 @@ async fn watch_sources(client: &Client, mut kinds: Kinds, wanted: &[ExtraKind], 
 }
 
 impl<K> Seen<K> {
-    fn map<L>(self, read: impl FnOnce(K) -> L) -> Seen<L> {
+    fn map_object<L>(self, read: impl FnOnce(K) -> L) -> Seen<L> {
         match self {
             Self::There(object) => Seen::There(read(object)),
             Self::Gone(object) => Seen::Gone(read(object)),
@@ -128,7 +128,7 @@ impl<K> Seen<K> {
 }
 
 /// Watches one kind and sends what is seen. Of sources it lists only so many kinds at a time as there are permits.
-async fn follow<K>(
+async fn stream_changes<K>(
     api: Api<K>,
     source: Option<(&'static Placeable, &Semaphore)>,
     page: u32,
@@ -152,7 +152,7 @@ async fn follow<K>(
                 continue;
             }
             Ok(Some(Event::InitApply(object))) => {
-                listed.insert(place(&object));
+                listed.insert(namespace_and_name(&object));
                 change(Seen::There(object))
             }
             Ok(Some(Event::InitDone)) => {
@@ -178,6 +178,6 @@ async fn follow<K>(
 }
 
 /// Returns the namespace and name of an object.
-pub(super) fn place<K: Resource>(object: &K) -> Place {
+pub(super) fn namespace_and_name<K: Resource>(object: &K) -> Place {
     (object.namespace().unwrap_or_default(), object.name_any())
 }

@@ -11,7 +11,7 @@ use super::arriving::Arriving;
 use super::queue::{Cause, Queue, Unit};
 use super::refusals::Refusals;
 use super::source::{Source, TargetMark};
-use super::sources::{Place, watches};
+use super::sources::{Place, count_watches};
 use super::tally::Tally;
 use super::writer::Write;
 use crate::api::labels::cluster_namespace;
@@ -154,11 +154,11 @@ impl State {
     /// Returns true once every watch has delivered its first list; that of a kind that begins to be served later, or that
     /// cannot be listed, is not waited for.
     pub(super) fn is_complete(&self) -> bool {
-        self.listed.len() + self.arriving.alone() == watches(&self.kinds)
+        self.listed.len() + self.arriving.count_unawaited_kinds() == count_watches(&self.kinds)
     }
 
     /// Returns the unit that plans the copies of an object.
-    pub(super) fn owner(&self, key: &ObjectKey) -> Unit {
+    pub(super) fn owning_unit(&self, key: &ObjectKey) -> Unit {
         match self.assignments.get(key) {
             Some(Assignment::Group(group)) => Unit::Group(group.clone()),
             _ => Unit::Object(key.clone()),
@@ -167,19 +167,19 @@ impl State {
 
     /// Marks what plans the copies of an object.
     pub(super) fn mark_owner(&mut self, key: &ObjectKey, cause: Cause, now: Instant) {
-        self.mark(self.owner(key), cause, now);
+        self.mark_unit(self.owning_unit(key), cause, now);
     }
 
     /// Finds out who decides about an object.
-    pub(super) fn assign(&mut self, key: &ObjectKey, cause: Cause, now: Instant) {
-        let new = self.assignment(key);
+    pub(super) fn assign_object(&mut self, key: &ObjectKey, cause: Cause, now: Instant) {
+        let new = self.compute_assignment(key);
         let old = self.assignments.insert(key.clone(), new.clone()).unwrap_or(Assignment::Unplaced);
         if let Assignment::Group(group) | Assignment::Left(Some(group)) = &old
             && !matches!(&new, Assignment::Group(same) | Assignment::Left(Some(same)) if same == group)
         {
-            self.leave(group, key);
+            self.remove_from_group(group, key);
             self.undecided.insert(group.clone());
-            self.mark(Unit::Group(group.clone()), cause, now);
+            self.mark_unit(Unit::Group(group.clone()), cause, now);
         }
         match &new {
             Assignment::Group(group) | Assignment::Left(Some(group)) => {
@@ -191,7 +191,7 @@ impl State {
                 if old == Assignment::Unplaced && !self.copies.contains_key(key) && !self.is_denied(key) => {}
             // So are all objects of the service, such as the data of copied Secrets.
             Assignment::Withdrawn if self.has_nowhere_to_leave(key) => {}
-            _ => self.mark(Unit::Object(key.clone()), cause, now),
+            _ => self.mark_unit(Unit::Object(key.clone()), cause, now),
         }
     }
 
@@ -201,7 +201,7 @@ impl State {
         is_unmarked && !self.copies.contains_key(key)
     }
 
-    pub(super) fn leave(&mut self, group: &str, key: &ObjectKey) {
+    pub(super) fn remove_from_group(&mut self, group: &str, key: &ObjectKey) {
         if let Some(members) = self.members.get_mut(group) {
             members.remove(key);
             if members.is_empty() {
@@ -210,7 +210,7 @@ impl State {
         }
     }
 
-    pub(super) fn assignment(&self, key: &ObjectKey) -> Assignment {
+    pub(super) fn compute_assignment(&self, key: &ObjectKey) -> Assignment {
         let Some(source) = self.sources.get(key) else { return Assignment::Unplaced };
         match self.order.match_object(&source.facts, self.namespace_labels(key.namespace())) {
             Match::Nowhere { .. } => Assignment::Withdrawn,
@@ -226,18 +226,18 @@ impl State {
     }
 
     /// Finds who decides about an object that is there.
-    pub(super) fn evaluate(&self, key: &ObjectKey) -> Option<Match<'_>> {
+    pub(super) fn evaluate_object(&self, key: &ObjectKey) -> Option<Match<'_>> {
         let source = self.sources.get(key)?;
         Some(self.order.match_object(&source.facts, self.namespace_labels(key.namespace())))
     }
 
     /// Returns whether an object names clusters in an annotation that does not count.
     pub(super) fn is_denied(&self, key: &ObjectKey) -> bool {
-        self.facts(key).is_some_and(|facts| self.order.is_annotation_denied(facts))
+        self.source_facts(key).is_some_and(|facts| self.order.is_annotation_denied(facts))
     }
 
     /// Returns the facts of a source.
-    pub(super) fn facts(&self, key: &ObjectKey) -> Option<&Facts> {
+    pub(super) fn source_facts(&self, key: &ObjectKey) -> Option<&Facts> {
         self.sources.get(key).map(|source| &*source.facts)
     }
 
@@ -252,7 +252,7 @@ impl State {
     pub(super) fn policy_of(&self, group: &str) -> Option<&Policy> {
         let members = self.members.get(group).into_iter().flatten();
         members.filter(|key| matches!(self.assignments.get(*key), Some(Assignment::Group(_)))).find_map(
-            |key| match self.evaluate(key) {
+            |key| match self.evaluate_object(key) {
                 Some(Match::Policy { policy, .. }) => Some(policy),
                 _ => None,
             },
@@ -292,9 +292,9 @@ impl State {
     }
 
     /// Marks a group to be decided.
-    pub(super) fn decide(&mut self, group: String, now: Instant) {
+    pub(super) fn mark_undecided(&mut self, group: String, now: Instant) {
         self.undecided.insert(group.clone());
-        self.mark(Unit::Group(group), Cause::Review, now);
+        self.mark_unit(Unit::Group(group), Cause::Review, now);
     }
 
     /// Returns the labels of a namespace.
@@ -319,9 +319,9 @@ impl State {
             self.members.get(group).is_some_and(|members| members.len() > 1) || self.group_waits_for_members(group);
         let unit = Unit::Group(group.to_owned());
         if grown && by_label {
-            self.queue.postpone(unit, cause, now, QUIET, QUIET_MAX);
+            self.queue.postpone_unit(unit, cause, now, QUIET, QUIET_MAX);
         } else {
-            self.mark(unit, cause, now);
+            self.mark_unit(unit, cause, now);
         }
     }
 
@@ -338,23 +338,23 @@ impl State {
     }
 
     pub(super) fn mark_status(&mut self, key: &ObjectKey, now: Instant) {
-        self.queue.postpone(Unit::Status(key.clone()), Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
+        self.queue.postpone_unit(Unit::Status(key.clone()), Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
         let owner = match self.assignments.get(key) {
             Some(Assignment::Group(group) | Assignment::Left(Some(group))) => Unit::Group(group.clone()),
             // Its old copies go once the new ones are available.
             Some(Assignment::Direct) => Unit::Object(key.clone()),
             _ => return,
         };
-        self.queue.postpone(owner, Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
+        self.queue.postpone_unit(owner, Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
     }
 
     pub(super) fn mark_policy(&mut self, name: String, now: Instant) {
-        self.queue.postpone(Unit::Policy(name), Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
+        self.queue.postpone_unit(Unit::Policy(name), Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
     }
 
     /// Marks a unit as due now.
-    pub(super) fn mark(&mut self, unit: Unit, cause: Cause, now: Instant) {
-        self.queue.mark(unit, cause, now);
+    pub(super) fn mark_unit(&mut self, unit: Unit, cause: Cause, now: Instant) {
+        self.queue.mark_due(unit, cause, now);
     }
 
     /// Marks everything: after the first lists, and after a change of the policies.
@@ -362,22 +362,22 @@ impl State {
         let keys: Vec<_> = self.sources.keys().cloned().collect();
         for key in &keys {
             let before = self.assignments.get(key).cloned();
-            if before.as_ref() != Some(&self.assignment(key)) || before == Some(Assignment::Direct) {
-                self.assign(key, Cause::Review, now);
+            if before.as_ref() != Some(&self.compute_assignment(key)) || before == Some(Assignment::Direct) {
+                self.assign_object(key, Cause::Review, now);
             }
         }
         let orphans: Vec<_> = self.copies.keys().filter(|key| !self.sources.contains_key(*key)).cloned().collect();
         for key in orphans {
-            self.mark(Unit::Object(key), Cause::Review, now);
+            self.mark_unit(Unit::Object(key), Cause::Review, now);
         }
         let groups: BTreeSet<_> = self.groups.keys().chain(self.members.keys()).cloned().collect();
         for name in groups {
             self.undecided.insert(name.clone());
-            self.mark(Unit::Group(name), Cause::Review, now);
+            self.mark_unit(Unit::Group(name), Cause::Review, now);
         }
         let policies: Vec<_> = self.policies.keys().cloned().collect();
         for name in policies {
-            self.mark(Unit::Policy(name), Cause::Review, now);
+            self.mark_unit(Unit::Policy(name), Cause::Review, now);
         }
     }
 
@@ -422,12 +422,12 @@ impl State {
     }
 
     /// Keeps an event about a source until its status is written.
-    pub(super) fn announce(&mut self, key: &ObjectKey, event: Write, now: Instant) {
+    pub(super) fn defer_source_event(&mut self, key: &ObjectKey, event: Write, now: Instant) {
         let news = self.news.entry(key.clone()).or_default();
         if news.len() < NEWS {
             news.push(event);
         }
-        self.queue.postpone(Unit::Status(key.clone()), Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
+        self.queue.postpone_unit(Unit::Status(key.clone()), Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
     }
 
     /// Takes the events about a source.
@@ -436,7 +436,7 @@ impl State {
     }
 
     /// Records what is said of an object that cannot be placed as it asks; returns what was not said before.
-    pub(super) fn tell(
+    pub(super) fn record_faults(
         &mut self,
         key: &ObjectKey,
         faults: BTreeMap<&'static str, String>,
@@ -469,12 +469,12 @@ impl State {
     }
 
     /// Returns the promise of a cluster to a copy; nothing where its source is not known.
-    pub(super) fn promise(&self, schedule: &Schedule) -> Option<Promise> {
-        live::copy_reservation(schedule, self.facts(&live::source_key(&schedule.spec.source_ref))?)
+    pub(super) fn schedule_reservation(&self, schedule: &Schedule) -> Option<Promise> {
+        live::copy_reservation(schedule, self.source_facts(&live::source_key(&schedule.spec.source_ref))?)
     }
 
     /// Has the promises of all clusters with a copy of an object made anew.
-    pub(super) fn touch(&mut self, key: &ObjectKey) {
+    pub(super) fn mark_reservations_stale(&mut self, key: &ObjectKey) {
         let clusters = self.copies.get(key).into_iter().flatten().map(|at| cluster_of(at).to_owned());
         self.touched.extend(clusters);
     }
@@ -483,7 +483,7 @@ impl State {
     pub(super) fn mark_users(&mut self, key: &ObjectKey, now: Instant) {
         for user in self.users.get(key).cloned().unwrap_or_default() {
             if let Some(Assignment::Group(group)) = self.assignments.get(&user) {
-                self.queue.postpone(Unit::Group(group.clone()), Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
+                self.queue.postpone_unit(Unit::Group(group.clone()), Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
             }
         }
     }

@@ -40,7 +40,7 @@ struct GroupProgress {
     message: String,
 }
 
-fn progress(
+fn measure_progress(
     state: &State,
     members: &[&ObjectKey],
     cluster: &str,
@@ -50,19 +50,19 @@ fn progress(
     for key in members {
         progress.objects += 1;
         if let Some(fault) = faults.get(*key) {
-            progress.note(key, &format!("{}: {fault}", fault.code()));
+            progress.set_first_problem(key, &format!("{}: {fault}", fault.code()));
         }
         let Some((_, schedule)) = state.copy_in(key, cluster) else { continue };
         let copy = copy_state::read_copy_state(schedule, cluster);
         progress.applied += i32::from(copy.applied);
         progress.available += i32::from(copy.available);
-        progress.note(key, &copy.problem);
+        progress.set_first_problem(key, &copy.problem);
     }
     progress
 }
 
 impl GroupProgress {
-    fn note(&mut self, key: &ObjectKey, problem: &str) {
+    fn set_first_problem(&mut self, key: &ObjectKey, problem: &str) {
         if self.message.is_empty() && !problem.is_empty() {
             // The texts of some problems begin with the object.
             let title = key.format_title();
@@ -84,7 +84,7 @@ pub(super) fn all_available(
     decided.is_some_and(|decided| {
         decided.targets.iter().all(|target| {
             let mut members =
-                members.iter().filter(|key| state.facts(key).is_some_and(|facts| live::has_copy_in_target(target, facts)));
+                members.iter().filter(|key| state.source_facts(key).is_some_and(|facts| live::has_copy_in_target(target, facts)));
             members.all(|key| is_nowhere(key) || is_available_in(state, key, &[&target.cluster]))
         })
     })
@@ -100,7 +100,7 @@ pub(super) fn is_available_in(state: &State, key: &ObjectKey, clusters: &[&str])
 
 /// Makes the status of a group.
 #[expect(clippy::too_many_arguments, reason = "each is one thing that the status tells")]
-pub(super) fn group(
+pub(super) fn group_status(
     state: &State,
     name: &str,
     members: &[&ObjectKey],
@@ -111,7 +111,7 @@ pub(super) fn group(
     now: Timestamp,
 ) -> ScheduleGroupStatus {
     let old = known.and_then(|group| group.status.clone()).unwrap_or_default();
-    let mut status = ScheduleGroupStatus { object_refs: references(state, members), ..ScheduleGroupStatus::default() };
+    let mut status = ScheduleGroupStatus { object_refs: member_references(state, members), ..ScheduleGroupStatus::default() };
     status.conditions.clone_from(&old.conditions);
     match decided.filter(|_| has_policy) {
         Some(decided) => {
@@ -157,7 +157,7 @@ pub(super) fn group(
     }
     let mut all = GroupProgress::default();
     for row in status.clusters.iter_mut().filter(|row| row.state == "Target") {
-        let progress = progress(state, members, &row.name, faults);
+        let progress = measure_progress(state, members, &row.name, faults);
         row.objects = Some(progress.objects);
         row.applied = Some(progress.applied);
         row.available = Some(progress.available);
@@ -188,14 +188,14 @@ pub(super) fn group(
     } else {
         status.conditions.retain(|condition| ![APPLIED, AVAILABLE].contains(&condition.type_.as_str()));
     }
-    conditions::set(state, members, decided, &mut status, now);
-    if !same(Some(&old), &status) {
+    conditions::set_group_conditions(state, members, decided, &mut status, now);
+    if !is_same_group_status(Some(&old), &status) {
         status.last_status_update = Some(Time(now));
     }
     status
 }
 
-fn references(state: &State, members: &[&ObjectKey]) -> Vec<ObjectRef> {
+fn member_references(state: &State, members: &[&ObjectKey]) -> Vec<ObjectRef> {
     members
         .iter()
         .take(MEMBERS)
@@ -221,7 +221,7 @@ fn same_decision(old: &DecisionRecord, new: &DecisionRecord) -> bool {
 }
 
 /// Returns whether two states of a status say the same, whenever they were written.
-pub(super) fn same(old: Option<&ScheduleGroupStatus>, new: &ScheduleGroupStatus) -> bool {
+pub(super) fn is_same_group_status(old: Option<&ScheduleGroupStatus>, new: &ScheduleGroupStatus) -> bool {
     let Some(old) = old else { return false };
     let conditions = condition::has_same_conditions(&old.conditions, &new.conditions);
     let rest = |status: &ScheduleGroupStatus| ScheduleGroupStatus {
@@ -233,7 +233,7 @@ pub(super) fn same(old: Option<&ScheduleGroupStatus>, new: &ScheduleGroupStatus)
 }
 
 /// Plans the status of a source, as its copies have it.
-pub(super) fn source(state: &State, key: &ObjectKey) -> Plan {
+pub(super) fn plan_source_status(state: &State, key: &ObjectKey) -> Plan {
     let Some(source) = state.sources.get(key) else { return Plan::default() };
     let copies: Vec<CopyStatus> = state
         .copies_of(key)

@@ -19,7 +19,7 @@ pub(super) struct Tally {
 
 impl Tally {
     /// Counts a group, or no longer counts it.
-    pub(super) fn count(&mut self, group: &ScheduleGroup, by: i64) {
+    pub(super) fn count_group(&mut self, group: &ScheduleGroup, by: i64) {
         let conditions = group.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
         let reason = condition::find_condition(conditions, SCHEDULED).map_or("Undecided", |found| found.reason.as_str());
         *self.reasons.entry(reason.to_owned()).or_default() += by;
@@ -28,13 +28,13 @@ impl Tally {
     }
 
     /// Counts replicas that a decision withholds in place of those that the one before withheld.
-    pub(super) fn withhold(&mut self, before: i64, now: i64) {
+    pub(super) fn count_withheld(&mut self, before: i64, now: i64) {
         self.withheld += now - before;
         self.is_changed |= before != now;
     }
 
     /// Sets the gauges, if anything changed. A reason that no group has any more stays, with 0.
-    pub(super) fn publish(&mut self, metrics: &Metrics) {
+    pub(super) fn publish_gauges(&mut self, metrics: &Metrics) {
         if !std::mem::take(&mut self.is_changed) {
             return;
         }
@@ -68,13 +68,13 @@ mod tests {
         let waiting = group(json!([condition("Scheduled", "NoFit")]));
         let moving = group(json!([condition("Scheduled", "Placed"), condition("Moving", "Moving")]));
         let (mut tally, metrics) = (Tally::default(), Metrics::default());
-        tally.count(&waiting, 1);
-        tally.withhold(0, 3);
-        tally.publish(&metrics);
-        tally.count(&waiting, -1);
-        tally.count(&moving, 1);
-        tally.withhold(3, 1);
-        tally.publish(&metrics);
+        tally.count_group(&waiting, 1);
+        tally.count_withheld(0, 3);
+        tally.publish_gauges(&metrics);
+        tally.count_group(&waiting, -1);
+        tally.count_group(&moving, 1);
+        tally.count_withheld(3, 1);
+        tally.publish_gauges(&metrics);
         let text = metrics.format_metrics();
         for line in [
             "fleet_placement_groups{reason=\"NoFit\"} 0",

@@ -24,13 +24,13 @@ impl State {
     /// Takes the unit whose turn it is; among the groups of a tenant that with the oldest member.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<Taken> {
         let mut queue = std::mem::take(&mut self.queue);
-        let taken = queue.take(now, |unit| (self.tenant(unit), self.age(unit)));
+        let taken = queue.take_unit(now, |unit| (self.unit_tenant(unit), self.unit_rank(unit)));
         self.queue = queue;
         taken
     }
 
     /// Returns who takes a turn with a unit.
-    pub(super) fn tenant(&self, unit: &Unit) -> Tenant {
+    pub(super) fn unit_tenant(&self, unit: &Unit) -> Tenant {
         match unit {
             Unit::Object(key) | Unit::Status(key) => tenant_of(key),
             Unit::Policy(_) => Tenant::Policies,
@@ -55,7 +55,7 @@ impl State {
         if is_one { tenant_of(&first) } else { Tenant::AcrossNamespaces }
     }
 
-    fn age(&self, unit: &Unit) -> Rank {
+    fn unit_rank(&self, unit: &Unit) -> Rank {
         let Unit::Group(name) = unit else { return None };
         let created = |key: &ObjectKey| self.sources.get(key)?.facts.created.map(Timestamp::as_second);
         Some(self.members.get(name).into_iter().flatten().filter_map(created).min().unwrap_or(i64::MAX))
@@ -86,18 +86,18 @@ mod tests {
         let (mut state, now) = (State::new(Kinds::default(), false), Instant::now());
         let key = |namespace: &str, name: &str| ObjectKey::new("", "ConfigMap", namespace, name);
         let of = |name: &str| Tenant::Namespace(name.to_owned());
-        assert_eq!(state.tenant(&Unit::Object(key("shop", "a"))), of("shop"));
-        assert_eq!(state.tenant(&Unit::Status(ObjectKey::new("", "Namespace", "", "shop"))), of("shop"));
-        assert_eq!(state.tenant(&Unit::Object(key("", "a"))), Tenant::ClusterScoped);
+        assert_eq!(state.unit_tenant(&Unit::Object(key("shop", "a"))), of("shop"));
+        assert_eq!(state.unit_tenant(&Unit::Status(ObjectKey::new("", "Namespace", "", "shop"))), of("shop"));
+        assert_eq!(state.unit_tenant(&Unit::Object(key("", "a"))), Tenant::ClusterScoped);
         state.members.insert("g".to_owned(), [key("shop", "a"), key("shop", "b")].into());
-        assert_eq!(state.tenant(&Unit::Group("g".to_owned())), of("shop"));
+        assert_eq!(state.unit_tenant(&Unit::Group("g".to_owned())), of("shop"));
         state.members.insert("g".to_owned(), [key("shop", "a"), key("bank", "b")].into());
-        assert_eq!(state.tenant(&Unit::Group("g".to_owned())), Tenant::AcrossNamespaces);
+        assert_eq!(state.unit_tenant(&Unit::Group("g".to_owned())), Tenant::AcrossNamespaces);
         state.members.clear();
         let group = json!({"apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "ScheduleGroup",
             "metadata": {"name": "g"}, "spec": {"policy": {"name": "p"}}, "status": {"objectRefs": [
                 {"version": "v1", "kind": "ConfigMap", "namespace": "shop", "name": "a"}]}});
-        state.apply(Change::Group(Seen::There(serde_json::from_value(group).unwrap())), now);
-        assert_eq!(state.tenant(&Unit::Group("g".to_owned())), of("shop"), "those who were in it");
+        state.apply_change(Change::Group(Seen::There(serde_json::from_value(group).unwrap())), now);
+        assert_eq!(state.unit_tenant(&Unit::Group("g".to_owned())), of("shop"), "those who were in it");
     }
 }

@@ -23,7 +23,7 @@ impl<T> Default for Turns<T> {
 
 impl<T: Ord + Clone> Turns<T> {
     /// Adds somebody behind all that wait, unless they wait already.
-    pub(super) fn enter(&mut self, who: &T) {
+    pub(super) fn add_waiter(&mut self, who: &T) {
         if !self.numbers.contains_key(who) {
             self.last += 1;
             self.numbers.insert(who.clone(), self.last);
@@ -32,25 +32,25 @@ impl<T: Ord + Clone> Turns<T> {
     }
 
     /// Removes somebody who waits for nothing.
-    pub(super) fn leave(&mut self, who: &T) {
+    pub(super) fn remove_waiter(&mut self, who: &T) {
         if let Some(turn) = self.numbers.remove(who) {
             self.order.remove(&(turn, who.clone()));
         }
     }
 
     /// Moves somebody who was served behind all others.
-    pub(super) fn pass(&mut self, who: &T) {
-        self.leave(who);
-        self.enter(who);
+    pub(super) fn move_to_back(&mut self, who: &T) {
+        self.remove_waiter(who);
+        self.add_waiter(who);
     }
 
     /// Returns whose turn it is.
-    pub(super) fn first(&self) -> Option<&T> {
+    pub(super) fn first_waiter(&self) -> Option<&T> {
         self.order.first().map(|(_, who)| who)
     }
 
     /// Returns whose turn it is of those who may have a slot.
-    pub(super) fn next(&self, slots: &Slots<T>) -> Option<&T> {
+    pub(super) fn next_eligible(&self, slots: &Slots<T>) -> Option<&T> {
         // Those who may not have one hold some: no more are looked at than there are slots.
         let is_any_free = slots.free > 0;
         self.order.iter().map(|(_, who)| who).take_while(|_| is_any_free).find(|who| slots.may_take(who))
@@ -77,13 +77,13 @@ impl<T: Ord + Clone> Slots<T> {
     }
 
     /// Gives somebody a slot.
-    pub(super) fn take(&mut self, who: &T) {
+    pub(super) fn take_slot(&mut self, who: &T) {
         self.free = self.free.saturating_sub(1);
         *self.held.entry(who.clone()).or_default() += 1;
     }
 
     /// Takes a slot back.
-    pub(super) fn release(&mut self, who: &T) {
+    pub(super) fn release_slot(&mut self, who: &T) {
         if let Some(held) = self.held.get_mut(who) {
             *held -= 1;
             self.free += 1;
@@ -117,9 +117,9 @@ pub(super) struct Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         let refused = {
-            let mut waiting = self.permits.lock();
-            waiting.slots.release(&self.tenant);
-            waiting.serve(&self.permits)
+            let mut waiting = self.permits.lock_waiting();
+            waiting.slots.release_slot(&self.tenant);
+            waiting.grant_permits(&self.permits)
         };
         // Their own drops take the lock.
         drop(refused);
@@ -133,20 +133,20 @@ impl Permits {
         Self(Arc::new(Mutex::new(waiting)))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
+    fn lock_waiting(&self) -> std::sync::MutexGuard<'_, Waiting> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for the tenant's turn.
-    pub(super) async fn acquire(&self, tenant: &Tenant) -> Option<Permit> {
+    pub(super) async fn acquire_permit(&self, tenant: &Tenant) -> Option<Permit> {
         let (sender, receiver) = oneshot::channel();
         let refused = {
-            let mut waiting = self.lock();
+            let mut waiting = self.lock_waiting();
             waiting.last += 1;
             let number = waiting.last;
             waiting.queues.entry(tenant.clone()).or_default().insert(number, sender);
-            waiting.turns.enter(tenant);
-            waiting.serve(self)
+            waiting.turns.add_waiter(tenant);
+            waiting.grant_permits(self)
         };
         drop(refused);
         receiver.await.ok()
@@ -155,23 +155,23 @@ impl Permits {
 
 impl Waiting {
     /// Gives what is free to those whose turn it is; returns the permits of those who no longer wait.
-    fn serve(&mut self, permits: &Permits) -> Vec<Permit> {
+    fn grant_permits(&mut self, permits: &Permits) -> Vec<Permit> {
         let mut refused = Vec::new();
         loop {
-            let Some(tenant) = self.turns.next(&self.slots).cloned() else { return refused };
+            let Some(tenant) = self.turns.next_eligible(&self.slots).cloned() else { return refused };
             let Some(queue) = self.queues.get_mut(&tenant) else { return refused };
             let first = queue.pop_first();
             if queue.is_empty() {
                 self.queues.remove(&tenant);
-                self.turns.leave(&tenant);
+                self.turns.remove_waiter(&tenant);
             } else {
-                self.turns.pass(&tenant);
+                self.turns.move_to_back(&tenant);
             }
             let Some((_, sender)) = first else { return refused };
             if sender.is_closed() {
                 continue;
             }
-            self.slots.take(&tenant);
+            self.slots.take_slot(&tenant);
             let permit = Permit { permits: permits.clone(), tenant };
             refused.extend(sender.send(permit).err());
         }
@@ -190,14 +190,14 @@ mod tests {
         let mut fill = |who: u32| {
             let mut count = 0;
             while slots.may_take(&who) {
-                slots.take(&who);
+                slots.take_slot(&who);
                 count += 1;
             }
             count
         };
         assert_eq!([fill(1), fill(2), fill(3)], [32, 16, 8]);
         for _ in 0..16 {
-            slots.release(&1);
+            slots.release_slot(&1);
         }
         assert!(!slots.may_take(&2) || slots.may_take(&4), "a newcomer comes before those who hold something");
     }
@@ -206,11 +206,11 @@ mod tests {
     async fn a_request_waits_for_one_of_each_other_tenant() {
         let permits = Permits::new(4);
         let (many, few) = (Tenant::Namespace("many".to_owned()), Tenant::Namespace("few".to_owned()));
-        let mut held: Vec<_> = (0..2).map(|_| permits.acquire(&many).now_or_never().flatten().unwrap()).collect();
-        let mut queued: Vec<_> = (0..1000).map(|_| Box::pin(permits.acquire(&many))).collect();
+        let mut held: Vec<_> = (0..2).map(|_| permits.acquire_permit(&many).now_or_never().flatten().unwrap()).collect();
+        let mut queued: Vec<_> = (0..1000).map(|_| Box::pin(permits.acquire_permit(&many))).collect();
         assert!(queued.iter_mut().all(|one| one.as_mut().now_or_never().is_none()), "half is left to others");
-        let others: Vec<_> = (0..1).map(|_| permits.acquire(&few).now_or_never().flatten().unwrap()).collect();
-        let mut next = Box::pin(permits.acquire(&few));
+        let others: Vec<_> = (0..1).map(|_| permits.acquire_permit(&few).now_or_never().flatten().unwrap()).collect();
+        let mut next = Box::pin(permits.acquire_permit(&few));
         assert!(next.as_mut().now_or_never().is_none());
         held.pop();
         drop(others);
@@ -219,7 +219,7 @@ mod tests {
         // Whoever no longer waits takes nothing away.
         drop(queued);
         drop((held, now));
-        let all: Vec<_> = (0..2).map(|_| permits.acquire(&many).now_or_never().flatten().unwrap()).collect();
-        assert_eq!((all.len(), permits.lock().slots.free), (2, 2));
+        let all: Vec<_> = (0..2).map(|_| permits.acquire_permit(&many).now_or_never().flatten().unwrap()).collect();
+        assert_eq!((all.len(), permits.lock_waiting().slots.free), (2, 2));
     }
 }

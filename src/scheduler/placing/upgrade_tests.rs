@@ -52,12 +52,12 @@ impl Hub {
                 "kinds": [{"group": "", "kind": "ConfigMap"}]}, "groupBy": group_by},
         }))
         .unwrap();
-        self.state.apply(Change::Policy(Seen::There(policy)), self.now);
+        self.state.apply_change(Change::Policy(Seen::There(policy)), self.now);
         self.state.mark_all(self.now);
     }
 
     fn schedule(&mut self, schedule: Schedule) {
-        self.state.apply(Change::Schedule(Seen::There(schedule)), self.now);
+        self.state.apply_change(Change::Schedule(Seen::There(schedule)), self.now);
     }
 
     /// Applies the answers to what a plan writes.
@@ -156,7 +156,7 @@ fn before() -> Hub {
     assert_ne!(groups[0], groups[1], "a group stays in its namespace");
     for group in &groups {
         for mut schedule in
-            Hub::made(&plan::group(&hub.state, group, Some(&placed("east")), "2026-01-01T00:00:00Z".parse().unwrap()))
+            Hub::made(&plan::plan_group(&hub.state, group, Some(&placed("east")), "2026-01-01T00:00:00Z".parse().unwrap()))
         {
             let source = &schedule.spec.source_ref;
             let key = crate::placement::live::source_key(source);
@@ -167,7 +167,7 @@ fn before() -> Hub {
             hub.schedule(schedule);
         }
     }
-    hub.state.apply(Change::Group(Seen::There(old_group(&[("a", "page"), ("b", "page")]))), hub.now);
+    hub.state.apply_change(Change::Group(Seen::There(old_group(&[("a", "page"), ("b", "page")]))), hub.now);
     hub
 }
 
@@ -182,7 +182,7 @@ fn groups_of_one_namespace_take_over_from_the_one_over_all() {
     let schedules = hub.state.schedules.clone();
     assert_eq!(schedules.len(), 4, "two objects and two namespaces");
     for (group, namespace, other) in [(&a, "a", &b), (&b, "b", &a)] {
-        let plan = regroup::plan(&hub.state, group).expect("it takes over");
+        let plan = regroup::plan_regroup(&hub.state, group).expect("it takes over");
         let [record, relabelled] = &plan.stages[..] else { panic!("{plan:?}") };
         let [Write::Group(new)] = &record[..] else { panic!("{record:?}") };
         assert_eq!((new.name_any(), new.spec.key.as_str()), (group.clone(), &*format!("label/app/web/{namespace}")));
@@ -192,12 +192,12 @@ fn groups_of_one_namespace_take_over_from_the_one_over_all() {
         let names: Vec<_> = new.object_refs.iter().map(|one| one.namespace.as_deref().unwrap()).collect();
         assert_eq!(names, [namespace], "its own members alone");
         assert!(matches!(&relabelled[..], [Write::Regroup { group: to, .. }] if to == group), "{relabelled:?}");
-        let gone = plan::group(&hub.state, "shop-6719e33a", None, time());
+        let gone = plan::plan_group(&hub.state, "shop-6719e33a", None, time());
         assert!(gone.stages.is_empty(), "{other} or {group} has not taken over");
         hub.answer(&plan);
-        assert!(regroup::plan(&hub.state, group).is_none(), "once");
+        assert!(regroup::plan_regroup(&hub.state, group).is_none(), "once");
     }
-    let gone = plan::group(&hub.state, "shop-6719e33a", None, time());
+    let gone = plan::plan_group(&hub.state, "shop-6719e33a", None, time());
     assert!(matches!(&gone.stages[..], [stage] if matches!(&stage[..], [Write::RemoveGroup { .. }])), "{gone:?}");
     // Everything but the group is as it was, and nothing is to be written.
     for (at, new) in &hub.state.schedules {
@@ -211,7 +211,7 @@ fn groups_of_one_namespace_take_over_from_the_one_over_all() {
         assert_eq!(old, new);
     }
     for group in [&a, &b] {
-        let next = plan::group(&hub.state, group, Some(&placed("east")), time());
+        let next = plan::plan_group(&hub.state, group, Some(&placed("east")), time());
         assert!(Hub::made(&next).is_empty(), "{next:?}");
         let removes = next.stages.iter().flatten().any(|write| matches!(write, Write::RemoveSchedule { .. }));
         assert!(!removes, "{next:?}");
@@ -222,10 +222,10 @@ fn groups_of_one_namespace_take_over_from_the_one_over_all() {
 fn a_group_that_has_taken_over_and_was_interrupted_relabels_the_rest() {
     let mut hub = before();
     let a = hub.group_of("a", "page");
-    let mut plan = regroup::plan(&hub.state, &a).unwrap();
+    let mut plan = regroup::plan_regroup(&hub.state, &a).unwrap();
     plan.stages.truncate(1);
     hub.answer(&plan);
-    let plan = regroup::plan(&hub.state, &a).expect("its copy is not relabelled");
+    let plan = regroup::plan_regroup(&hub.state, &a).expect("its copy is not relabelled");
     assert!(matches!(&plan.stages[..], [stage] if matches!(&stage[..], [Write::Regroup { .. }])), "{plan:?}");
 }
 
@@ -234,7 +234,7 @@ fn a_group_over_all_namespaces_that_its_policy_asks_for_stays() {
     let mut hub = before();
     hub.policy(&json!({"labelKey": "app", "acrossNamespaces": true}));
     assert_eq!(["a", "b"].map(|namespace| hub.group_of(namespace, "page")), ["shop-6719e33a", "shop-6719e33a"]);
-    assert!(regroup::plan(&hub.state, "shop-6719e33a").is_none());
+    assert!(regroup::plan_regroup(&hub.state, "shop-6719e33a").is_none());
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn a_copy_keeps_its_name_and_another_objects_schedule_is_never_taken() {
     hub.config_map("a", "page", &json!({}));
     hub.policy(&json!(null));
     let group = hub.group_of("a", "page");
-    let planned = |hub: &Hub| plan::group(&hub.state, &group, Some(&placed("east")), time());
+    let planned = |hub: &Hub| plan::plan_group(&hub.state, &group, Some(&placed("east")), time());
     let made = Hub::made(&planned(&hub));
     let is_page = |schedule: &&Schedule| schedule.spec.source_ref.name == "page";
     let copy = made.iter().find(is_page).unwrap().clone();
@@ -258,7 +258,7 @@ fn a_copy_keeps_its_name_and_another_objects_schedule_is_never_taken() {
     assert!(Hub::made(&plan).iter().all(|made| !is_page(&made)), "{plan:?}");
     let told = &plan.faults[&config_map("a", "page")];
     assert!(told["ScheduleTaken"].contains("ConfigMap a/other"), "{told:?}");
-    hub.state.apply(Change::Schedule(Seen::Gone(foreign)), hub.now);
+    hub.state.apply_change(Change::Schedule(Seen::Gone(foreign)), hub.now);
 
     // One with the name of an earlier version is used as it is, and edits reach it.
     let mut old = copy;
@@ -324,7 +324,7 @@ fn what_is_the_services_own_is_taken_back() {
     }
     hub.policy(&json!(null));
     let object = |hub: &Hub, kind: &str, namespace: &str, name: &str| {
-        plan::object(&hub.state, &ObjectKey::new("", kind, namespace, name), None)
+        plan::plan_object(&hub.state, &ObjectKey::new("", kind, namespace, name), None)
     };
     for (kind, namespace, name) in [
         ("Secret", "prod-cp", "fleet-cluster-init-kubeconfig"),
@@ -344,7 +344,7 @@ fn what_is_the_services_own_is_taken_back() {
     assert_eq!(taken(&object(&hub, "Namespace", "", "prod-cp")).0, Vec::<String>::new());
     for name in ["fleet-cluster-init-kubeconfig", "data"] {
         let kind = if name == "data" { "PersistentVolumeClaim" } else { "Secret" };
-        hub.state.apply(Change::Schedule(Seen::Gone(copy(kind, Some("prod-cp"), name))), hub.now);
+        hub.state.apply_change(Change::Schedule(Seen::Gone(copy(kind, Some("prod-cp"), name))), hub.now);
     }
     assert_eq!(taken(&object(&hub, "Namespace", "", "prod-cp")).0, ["copy-of-prod-cp"]);
     // A namespace that becomes an installation's gives back what was placed out of it.

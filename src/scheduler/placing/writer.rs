@@ -27,7 +27,7 @@ use crate::api::placeable::Placeable;
 use crate::api::{Schedule, ScheduleGroup, SchedulePolicy};
 use crate::daemon::metrics::Metrics;
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
-use crate::scheduler::events::{NewEvent, publish};
+use crate::scheduler::events::{NewEvent, publish_event};
 
 /// Requests under way at a time, of all plans together.
 const IN_FLIGHT: usize = 32;
@@ -43,12 +43,12 @@ pub(super) struct Address {
 }
 
 impl Address {
-    fn api(&self, client: &Client) -> Api<DynamicObject> {
+    fn source_api(&self, client: &Client) -> Api<DynamicObject> {
         self.kind.objects_api(client, self.namespace.as_deref())
     }
 
     /// A reference for events.
-    pub(super) fn reference(&self) -> ObjectReference {
+    pub(super) fn event_reference(&self) -> ObjectReference {
         ObjectReference {
             api_version: Some(self.kind.api_version()),
             kind: Some(self.kind.kind.to_owned()),
@@ -143,11 +143,11 @@ pub(super) struct Events {
 
 impl Events {
     /// Writes them until dropped.
-    pub(super) async fn write(self) {
+    pub(super) async fn write_events(self) {
         loop {
-            if let Write::Event { about, warning, reason, message, .. } = self.waiting.next().await {
+            if let Write::Event { about, warning, reason, message, .. } = self.waiting.wait_for_event().await {
                 let type_ = if warning { EventType::Warning } else { EventType::Normal };
-                publish(&self.recorder, &about, NewEvent { type_, action: "Scheduling", reason, message: &message })
+                publish_event(&self.recorder, &about, NewEvent { type_, action: "Scheduling", reason, message: &message })
                     .await;
             }
         }
@@ -164,11 +164,11 @@ impl Writer {
     /// Executes a plan of a tenant. What is refused or answered otherwise of one object holds up nothing else; the plan ends
     /// with a stage in which the API server did not answer, or the group itself could not be written: its events come after
     /// it.
-    pub(super) async fn execute(&self, stages: Stages, tenant: &Tenant) -> WriteOutcome {
+    pub(super) async fn execute_stages(&self, stages: Stages, tenant: &Tenant) -> WriteOutcome {
         let mut outcome = WriteOutcome::default();
         for stage in stages {
             let writes = stage.into_iter().map(async |write| {
-                let answer = self.write(&write, tenant).await;
+                let answer = self.execute_write(&write, tenant).await;
                 (write, answer)
             });
             let mut answers = futures::stream::iter(writes).buffer_unordered(IN_FLIGHT);
@@ -182,7 +182,7 @@ impl Writer {
                     Err(error) => error,
                 };
                 ends |= matches!(write, Write::Group(_));
-                if let Some(refusal) = refusals::of(&write, &error) {
+                if let Some(refusal) = refusals::classify_refusal(&write, &error) {
                     outcome.refused.push(refusal);
                 } else {
                     ends |= matches!(error.status_code(), None | Some(401 | 429 | 503 | 504));
@@ -197,22 +197,22 @@ impl Writer {
     }
 
     /// Has an event written, beside everything else.
-    pub(super) fn publish(&self, event: Write, tenant: &Tenant) {
+    pub(super) fn enqueue_event(&self, event: Write, tenant: &Tenant) {
         let Write::Event { agent, .. } = &event else { return };
         let (kind, agent) = (event.kind(), agent.clone());
-        let is_kept = self.events.push(event, tenant, agent.as_deref(), Instant::now());
+        let is_kept = self.events.push_event(event, tenant, agent.as_deref(), Instant::now());
         let labels = [("kind", kind), ("code", if is_kept { "ok" } else { "lost" })];
         self.metrics.increment_counter("fleet_placement_writes_total", "Writes of placement, by what is written.", &labels);
     }
 
-    async fn write(&self, write: &Write, tenant: &Tenant) -> Result<Option<Written>, CallError> {
+    async fn execute_write(&self, write: &Write, tenant: &Tenant) -> Result<Option<Written>, CallError> {
         let kind = write.kind();
         if matches!(write, Write::Event { .. }) {
-            self.publish(write.clone(), tenant);
+            self.enqueue_event(write.clone(), tenant);
             return Ok(None);
         }
-        let _permit = self.permits.acquire(tenant).await;
-        let answer = self.request(write).await;
+        let _permit = self.permits.acquire_permit(tenant).await;
+        let answer = self.dispatch_write(write).await;
         let code = match &answer {
             Ok(_) => "ok".to_owned(),
             Err(error) => error.status_code().map_or_else(|| "unreachable".to_owned(), |code| code.to_string()),
@@ -222,37 +222,37 @@ impl Writer {
         answer
     }
 
-    async fn request(&self, write: &Write) -> Result<Option<Written>, CallError> {
+    async fn dispatch_write(&self, write: &Write) -> Result<Option<Written>, CallError> {
         match write {
             Write::Schedule(schedule, secret) => {
-                self.schedule(schedule, secret.as_ref()).await.map(|written| Some(Written::Schedule(written)))
+                self.write_schedule(schedule, secret.as_ref()).await.map(|written| Some(Written::Schedule(written)))
             }
             Write::RemoveSchedule { cluster, name, uid, gone } => {
                 if let Some(source) = gone
-                    && self.exists(source).await?
+                    && self.is_source_present(source).await?
                 {
                     tracing::warn!(?source, "a source that a list did not name is there, and its copies stay");
                     return Ok(None);
                 }
-                let schedules: Api<Lenient<Schedule>> = self.schedules(cluster);
-                delete(&schedules, name, uid).await.map(|()| None)
+                let schedules: Api<Lenient<Schedule>> = self.schedules_api(cluster);
+                delete_by_uid(&schedules, name, uid).await.map(|()| None)
             }
-            Write::Regroup { cluster, name, uid, group } => self.regroup(cluster, name, uid, group).await,
-            Write::Release { cluster, name, uid } => self.release(cluster, name, uid).await.map(|()| None),
-            Write::Group(group) => self.group(group).await.map(|written| Some(Written::Group(written))),
+            Write::Regroup { cluster, name, uid, group } => self.regroup_schedule(cluster, name, uid, group).await,
+            Write::Release { cluster, name, uid } => self.release_schedule(cluster, name, uid).await.map(|()| None),
+            Write::Group(group) => self.write_group(group).await.map(|written| Some(Written::Group(written))),
             Write::RemoveGroup { name, uid } => {
                 let groups: Api<Lenient<ScheduleGroup>> = Api::all(self.client.clone());
-                delete(&groups, name, uid).await.map(|()| None)
+                delete_by_uid(&groups, name, uid).await.map(|()| None)
             }
-            Write::Label(source, mark) => self.label(source, mark).await,
-            Write::Status(source, status) => self.status(source, status).await.map(|()| None),
+            Write::Label(source, mark) => self.patch_target_marks(source, mark).await,
+            Write::Status(source, status) => self.apply_source_status(source, status).await.map(|()| None),
             Write::PolicyStatus { name, uid, status } => self.policy_status(name, uid, status).await.map(|()| None),
             // They are written beside all this.
             Write::Event { .. } => Ok(None),
         }
     }
 
-    fn schedules<K>(&self, cluster: &str) -> Api<K>
+    fn schedules_api<K>(&self, cluster: &str) -> Api<K>
     where
         K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
     {
@@ -261,24 +261,24 @@ impl Writer {
 
     /// Writes a Schedule and the Secret with what its manifest must not hold. A new Schedule is written first, as it owns
     /// the Secret; the agent waits for that.
-    async fn schedule(&self, schedule: &Schedule, secret: Option<&Map<String, Value>>) -> Result<Schedule, CallError> {
+    async fn write_schedule(&self, schedule: &Schedule, secret: Option<&Map<String, Value>>) -> Result<Schedule, CallError> {
         let namespace = schedule.namespace().unwrap_or_default();
         let api: Api<Schedule> = Api::namespaced(self.client.clone(), &namespace);
         if schedule.metadata.resource_version.is_none() {
-            let written = call_with_timeout(api.create(&post(), schedule)).await?;
+            let written = call_with_timeout(api.create(&post_params(), schedule)).await?;
             if let Some(data) = secret {
-                self.payload(&written, data).await?;
+                self.write_payload_secret(&written, data).await?;
             }
             return Ok(written);
         }
         if let Some(data) = secret {
-            self.payload(schedule, data).await?;
+            self.write_payload_secret(schedule, data).await?;
         }
-        call_with_timeout(api.replace(&schedule.name_any(), &post(), schedule)).await
+        call_with_timeout(api.replace(&schedule.name_any(), &post_params(), schedule)).await
     }
 
     /// Writes the Secret of a Schedule.
-    async fn payload(&self, schedule: &Schedule, data: &Map<String, Value>) -> Result<(), CallError> {
+    async fn write_payload_secret(&self, schedule: &Schedule, data: &Map<String, Value>) -> Result<(), CallError> {
         let owner = OwnerReference {
             api_version: Schedule::api_version(&()).into_owned(),
             kind: Schedule::kind(&()).into_owned(),
@@ -300,17 +300,17 @@ impl Writer {
         call_with_timeout(secrets.patch(&schedule.name_any(), &params, &Patch::Apply(&body))).await.map(drop)
     }
 
-    async fn regroup(&self, cluster: &str, name: &str, uid: &str, group: &str) -> Result<Option<Written>, CallError> {
-        let schedules: Api<Lenient<Schedule>> = self.schedules(cluster);
+    async fn regroup_schedule(&self, cluster: &str, name: &str, uid: &str, group: &str) -> Result<Option<Written>, CallError> {
+        let schedules: Api<Lenient<Schedule>> = self.schedules_api(cluster);
         let change = json!({ "metadata": { "uid": uid }, "spec": { "group": group } });
-        match call_with_timeout(schedules.patch(name, &params(), &Patch::Merge(&change))).await {
+        match call_with_timeout(schedules.patch(name, &patch_params(), &Patch::Merge(&change))).await {
             Ok(written) => Ok(Some(Written::Schedule(written.0))),
             Err(error) => ignore_gone(Err(error)).map(|()| None),
         }
     }
 
-    async fn release(&self, cluster: &str, name: &str, uid: &str) -> Result<(), CallError> {
-        let schedules: Api<Lenient<Schedule>> = self.schedules(cluster);
+    async fn release_schedule(&self, cluster: &str, name: &str, uid: &str) -> Result<(), CallError> {
+        let schedules: Api<Lenient<Schedule>> = self.schedules_api(cluster);
         let found = match call_with_timeout(schedules.get_opt(name)).await? {
             Some(found) if found.0.uid().as_deref() == Some(uid) => found.0,
             _ => return Ok(()),
@@ -318,31 +318,31 @@ impl Writer {
         let left: Vec<_> = found.finalizers().iter().filter(|one| *one != FINALIZER_AGENT_CLEANUP).collect();
         let metadata = json!({ "uid": uid, "resourceVersion": found.resource_version(), "finalizers": left });
         let change = json!({ "metadata": metadata });
-        ignore_gone(call_with_timeout(schedules.patch(name, &params(), &Patch::Merge(&change))).await.map(drop))
+        ignore_gone(call_with_timeout(schedules.patch(name, &patch_params(), &Patch::Merge(&change))).await.map(drop))
     }
 
-    async fn group(&self, group: &ScheduleGroup) -> Result<ScheduleGroup, CallError> {
+    async fn write_group(&self, group: &ScheduleGroup) -> Result<ScheduleGroup, CallError> {
         let api: Api<ScheduleGroup> = Api::all(self.client.clone());
         let name = group.name_any();
         let mut written = if group.metadata.resource_version.is_none() {
-            call_with_timeout(api.create(&post(), group)).await?
+            call_with_timeout(api.create(&post_params(), group)).await?
         } else {
-            call_with_timeout(api.replace(&name, &post(), group)).await?
+            call_with_timeout(api.replace(&name, &post_params(), group)).await?
         };
         if written.status == group.status {
             return Ok(written);
         }
         written.status.clone_from(&group.status);
-        call_with_timeout(api.replace_status(&name, &post(), &written)).await
+        call_with_timeout(api.replace_status(&name, &post_params(), &written)).await
     }
 
     /// A merge patch, since a server-side apply would create what has been deleted meanwhile.
-    async fn label(&self, source: &Address, target: &TargetMark) -> Result<Option<Written>, CallError> {
+    async fn patch_target_marks(&self, source: &Address, target: &TargetMark) -> Result<Option<Written>, CallError> {
         let metadata = json!({ "uid": source.uid, "labels": { LABEL_TARGET_CLUSTER: target.label },
             "annotations": { ANNOTATION_TARGET_CLUSTERS: target.clusters } });
         let change = json!({ "metadata": metadata });
-        let api = source.api(&self.client);
-        match call_with_timeout(api.patch_metadata(&source.name, &params(), &Patch::Merge(&change))).await {
+        let api = source.source_api(&self.client);
+        match call_with_timeout(api.patch_metadata(&source.name, &patch_params(), &Patch::Merge(&change))).await {
             Ok(written) => {
                 let version = written.resource_version().and_then(|version| version.parse().ok());
                 Ok(Some(Written::Label(source.clone(), target.clone(), version)))
@@ -351,7 +351,7 @@ impl Writer {
         }
     }
 
-    async fn status(&self, source: &Address, status: &Value) -> Result<(), CallError> {
+    async fn apply_source_status(&self, source: &Address, status: &Value) -> Result<(), CallError> {
         let body = json!({
             "apiVersion": source.kind.api_version(),
             "kind": source.kind.kind,
@@ -359,7 +359,7 @@ impl Writer {
             "status": status,
         });
         let params = PatchParams::apply(SCHEDULER_MANAGER).force();
-        let api = source.api(&self.client);
+        let api = source.source_api(&self.client);
         ignore_gone(call_with_timeout(api.patch_status(&source.name, &params, &Patch::Apply(&body))).await.map(drop))
     }
 
@@ -375,17 +375,17 @@ impl Writer {
         ignore_gone(call_with_timeout(api.patch_status(name, &params, &Patch::Apply(&body))).await.map(drop))
     }
 
-    async fn exists(&self, source: &Address) -> Result<bool, CallError> {
+    async fn is_source_present(&self, source: &Address) -> Result<bool, CallError> {
         // Another one of the name has its copies brought up to date, not deleted and made again.
-        Ok(call_with_timeout(source.api(&self.client).get_metadata_opt(&source.name)).await?.is_some())
+        Ok(call_with_timeout(source.source_api(&self.client).get_metadata_opt(&source.name)).await?.is_some())
     }
 }
 
-fn post() -> PostParams {
+fn post_params() -> PostParams {
     PostParams { field_manager: Some(SCHEDULER_MANAGER.to_owned()), ..PostParams::default() }
 }
 
-fn params() -> PatchParams {
+fn patch_params() -> PatchParams {
     PatchParams { field_manager: Some(SCHEDULER_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
@@ -397,7 +397,7 @@ fn ignore_gone(answer: Result<(), CallError>) -> Result<(), CallError> {
     }
 }
 
-async fn delete<K>(api: &Api<K>, name: &str, uid: &str) -> Result<(), CallError>
+async fn delete_by_uid<K>(api: &Api<K>, name: &str, uid: &str) -> Result<(), CallError>
 where
     K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {
@@ -444,7 +444,7 @@ mod tests {
         });
         let reporter = Reporter { controller: "test".to_owned(), instance: None };
         let (writer, _events) = Writer::new(client.clone(), Recorder::new(client, reporter), Metrics::default());
-        let outcome = writer.execute(stages, &Tenant::Namespace("shop".to_owned())).await;
+        let outcome = writer.execute_stages(stages, &Tenant::Namespace("shop".to_owned())).await;
         (outcome.written.len(), outcome.refused.len(), outcome.failure.is_some())
     }
 

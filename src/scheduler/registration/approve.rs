@@ -41,7 +41,7 @@ impl Registrar {
         Ok(())
     }
 
-    pub(super) async fn approve(
+    pub(super) async fn approve_request(
         &self,
         csr: &CertificateSigningRequest,
         request: &Request,
@@ -53,7 +53,7 @@ impl Registrar {
         Ok(RequestOutcome::Answered)
     }
 
-    pub(super) async fn deny(
+    pub(super) async fn deny_request(
         &self,
         csr: &CertificateSigningRequest,
         holder: Option<&Cluster>,
@@ -63,7 +63,7 @@ impl Registrar {
         tracing::warn!(request = csr.name_any(), reason = denial.reason, detail = denial.message, "denied");
         self.metrics.increment_counter("fleet_registrations_total", "Answered requests.", &[("answer", denial.reason)]);
         if let Some(cluster) = holder {
-            self.publish(cluster, EventType::Warning, denial.reason, &denial.message).await;
+            self.publish_cluster_event(cluster, EventType::Warning, denial.reason, &denial.message).await;
         }
         Ok(RequestOutcome::Answered)
     }
@@ -76,10 +76,10 @@ impl Registrar {
         request: &Request,
         settings: &Settings,
     ) -> Result<(), CallError> {
-        self.departures.record(csr, request);
+        self.departures.record_departure(csr, request);
         for open in self.queue.requests().cloned().collect::<Vec<_>>() {
-            let Some(requester) = csr::requester(&open) else { continue };
-            let read = csr::read(&open, requester, settings.agent_certificate_ttl);
+            let Some(requester) = csr::find_requester(&open) else { continue };
+            let read = csr::parse_request(&open, requester, settings.agent_certificate_ttl);
             let same = |r: Request| !r.leaves && r.cluster == request.cluster && r.fingerprint == request.fingerprint;
             if read.is_ok_and(same) {
                 match self.write_condition(&open, "Denied", CLUSTER_LEFT, &withdrawn_message(request), None).await {
@@ -94,7 +94,7 @@ impl Registrar {
     }
 
     /// Removes a cluster whose agent deregisters, and denies the agent's other requests.
-    pub(super) async fn deregister(
+    pub(super) async fn execute_deregistration(
         &mut self,
         csr: &CertificateSigningRequest,
         request: &Request,
@@ -104,8 +104,8 @@ impl Registrar {
         self.deny_others(csr, request, settings).await?;
         let message = withdrawn_message(request);
         if let Some(cluster) = cluster {
-            self.publish(cluster, EventType::Normal, CLUSTER_LEFT, &message).await;
-            cluster_rbac::remove(&self.client, cluster).await?;
+            self.publish_cluster_event(cluster, EventType::Normal, CLUSTER_LEFT, &message).await;
+            cluster_rbac::delete_cluster_with_objects(&self.client, cluster).await?;
         }
         self.write_condition(csr, "Denied", CLUSTER_LEFT, &message, None).await?;
         tracing::info!(cluster = request.cluster.as_str(), "deregistered");
@@ -143,13 +143,13 @@ impl Registrar {
         let message = format!("cluster {} is registered with another key by now", request.cluster);
         let denial = Denial::new("IdentityInUse", message);
         for open in self.queue.requests().cloned().collect::<Vec<_>>() {
-            let Some(requester) = csr::requester(&open) else { continue };
-            let read = csr::read(&open, requester, ttl);
+            let Some(requester) = csr::find_requester(&open) else { continue };
+            let read = csr::parse_request(&open, requester, ttl);
             let former = |r: Request| {
                 !r.leaves && r.cluster == request.cluster && r.id == request.id && r.fingerprint != request.fingerprint
             };
             if read.is_ok_and(former) {
-                match self.deny(&open, None, &denial).await {
+                match self.deny_request(&open, None, &denial).await {
                     Ok(_) => {}
                     Err(error) if error.is_gone() => {}
                     // Somebody else wrote it, which need not have been an answer.

@@ -66,7 +66,7 @@ pub struct Request {
 }
 
 /// Returns the requester, if it is one that the registrar answers; other requests are ignored.
-pub fn requester(request: &CertificateSigningRequest) -> Option<Requester> {
+pub fn find_requester(request: &CertificateSigningRequest) -> Option<Requester> {
     let has = |group: &str| request.spec.groups.iter().flatten().any(|g| g == group);
     if has(BOOTSTRAP_GROUP) {
         return Some(Requester::Token);
@@ -75,7 +75,7 @@ pub fn requester(request: &CertificateSigningRequest) -> Option<Requester> {
 }
 
 /// Reads a request. `longest` caps the validity of the certificate.
-pub fn read(request: &CertificateSigningRequest, requester: Requester, longest: Duration) -> Result<Request, Denial> {
+pub fn parse_request(request: &CertificateSigningRequest, requester: Requester, longest: Duration) -> Result<Request, Denial> {
     let spec = &request.spec;
     if spec.signer_name != SIGNER {
         return Err(Denial::new("SignerNotAllowed", format!("only the signer {SIGNER} may be asked")));
@@ -92,7 +92,7 @@ pub fn read(request: &CertificateSigningRequest, requester: Requester, longest: 
     {
         check_skew(version, env!("CARGO_PKG_VERSION"))?;
     }
-    let asked = pkcs10::read(&spec.request.0)?;
+    let asked = pkcs10::parse_pkcs10(&spec.request.0)?;
     let cluster = cluster_of(&asked.common_name, id, &asked.fingerprint)?;
     if let Requester::Agent { user } = &requester
         && *user != asked.common_name
@@ -136,7 +136,7 @@ fn is_uuid(text: &str) -> bool {
 }
 
 /// Returns the position of a version: v0.9 is followed by v1.0.
-fn ordinal(version: &str) -> Option<u32> {
+fn version_ordinal(version: &str) -> Option<u32> {
     let mut parts = version.trim_start_matches('v').split('.');
     let major: u32 = parts.next()?.parse().ok()?;
     let minor: u32 = parts.next()?.parse().ok()?;
@@ -144,7 +144,7 @@ fn ordinal(version: &str) -> Option<u32> {
 }
 
 fn check_skew(agent: &str, own: &str) -> Result<(), Denial> {
-    let (Some(a), Some(b)) = (ordinal(agent), ordinal(own)) else {
+    let (Some(a), Some(b)) = (version_ordinal(agent), version_ordinal(own)) else {
         return Err(Denial::new("AgentVersionInvalid", "the agent's version cannot be read"));
     };
     if a.abs_diff(b) <= 1 {

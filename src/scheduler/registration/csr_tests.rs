@@ -68,7 +68,7 @@ fn good() -> CertificateSigningRequest {
 }
 
 fn reason(request: &CertificateSigningRequest) -> &'static str {
-    match read(request, Requester::Token, LONGEST) {
+    match parse_request(request, Requester::Token, LONGEST) {
         Ok(_) => "accepted",
         Err(denial) => denial.reason,
     }
@@ -77,13 +77,13 @@ fn reason(request: &CertificateSigningRequest) -> &'static str {
 #[test]
 fn an_agents_request_is_read() {
     let key = KeyPair::generate().unwrap();
-    let first = read(&good_of(&key), Requester::Token, LONGEST).unwrap();
+    let first = parse_request(&good_of(&key), Requester::Token, LONGEST).unwrap();
     assert_eq!((first.cluster.as_str(), first.id.as_str()), ("a", ID));
     assert_eq!(user_name("a", ID, &first.fingerprint), user_of(&key));
     assert!(!first.leaves && !first.rejoins);
-    let again = read(&good_of(&key), Requester::Token, LONGEST).unwrap();
+    let again = parse_request(&good_of(&key), Requester::Token, LONGEST).unwrap();
     assert_eq!(first.fingerprint, again.fingerprint, "the same key has the same fingerprint");
-    let other = read(&good(), Requester::Token, LONGEST).unwrap();
+    let other = parse_request(&good(), Requester::Token, LONGEST).unwrap();
     assert_ne!(first.fingerprint, other.fingerprint);
 }
 
@@ -200,7 +200,7 @@ fn usages_validity_signer_id_are_checked() {
 #[test]
 fn a_denied_validity_names_the_maximum() {
     let two_days = Duration::from_secs(2 * 86_400);
-    let denial = read(&good(), Requester::Token, two_days).unwrap_err();
+    let denial = parse_request(&good(), Requester::Token, two_days).unwrap_err();
     assert_eq!((denial.reason, denial.max_validity), (validity::NOT_ALLOWED, Some(172_800)), "{denial:?}");
     assert_eq!(validity::max_in_message(&denial.message), Some(172_800), "agents of the line before read the message");
     let mut again = good();
@@ -211,7 +211,7 @@ fn a_denied_validity_names_the_maximum() {
 #[test]
 fn an_agent_renews_its_own_name_only() {
     let key = KeyPair::generate().unwrap();
-    let as_agent = |user: &str| read(&good_of(&key), Requester::Agent { user: user.to_owned() }, LONGEST);
+    let as_agent = |user: &str| parse_request(&good_of(&key), Requester::Agent { user: user.to_owned() }, LONGEST);
     assert!(as_agent(&user_of(&key)).is_ok());
     let of_another_key = user_of(&KeyPair::generate().unwrap());
     for other in [&user_of(&key).replace(":a:", ":b:"), &of_another_key, "fleet:agent:a:0a1b2c3d"] {
@@ -223,7 +223,7 @@ fn an_agent_renews_its_own_name_only() {
 fn a_name_without_key_is_outdated() {
     let key = KeyPair::generate().unwrap();
     let old = request(pem(&key, &["fleet:agent:a:0a1b2c3d"], &["fleet:agents"], |_| {}));
-    let denial = read(&old, Requester::Token, LONGEST).unwrap_err();
+    let denial = parse_request(&old, Requester::Token, LONGEST).unwrap_err();
     assert!(denial.reason == "AgentOutdated" && denial.message.contains("upgrade"), "{denial:?}");
 }
 
@@ -250,9 +250,9 @@ fn version_skew_is_limited() {
 #[test]
 fn foreign_requests_are_ignored() {
     let mut request = good();
-    assert_eq!(requester(&request), Some(Requester::Token));
+    assert_eq!(find_requester(&request), Some(Requester::Token));
     request.spec.groups = Some(vec!["system:authenticated".to_owned()]);
-    assert_eq!(requester(&request), None);
+    assert_eq!(find_requester(&request), None);
 }
 
 /// Common names near and far from the right one.

@@ -100,10 +100,10 @@ pub enum Wait {
 pub const NOT_ACCEPTED: &str = "ClusterNotAccepted";
 
 /// Decides about a request.
-pub fn decide(request: &Request, facts: &Facts) -> Decision {
+pub fn decide_request(request: &Request, facts: &Facts) -> Decision {
     let named = facts.named.as_ref();
     if request.leaves {
-        return deregister(request, named);
+        return decide_deregistration(request, named);
     }
     if facts.left {
         return Decision::Deny(Denial::new(CLUSTER_LEFT, withdrawn_message(request)));
@@ -122,7 +122,7 @@ pub fn decide(request: &Request, facts: &Facts) -> Decision {
 }
 
 /// Decides about a deregistration. The key is the proof: whoever may request the name may not take it from others.
-fn deregister(request: &Request, named: Option<&Known>) -> Decision {
+fn decide_deregistration(request: &Request, named: Option<&Known>) -> Decision {
     match named {
         Some(known) if known.deleting => Decision::Wait(Wait::Deletion),
         Some(known) if known.id == request.id && known.fingerprint == request.fingerprint => Decision::Deregister,
@@ -141,7 +141,7 @@ fn decide_name(request: &Request, named: Option<&Known>, same_id: Option<&Known>
                 "ClusterUnknown",
                 format!("no cluster {} is registered here; register it again with an init token", request.cluster),
             )),
-            Requester::Token => register(request, same_id),
+            Requester::Token => decide_registration(request, same_id),
         };
     };
     if known.deleting {
@@ -151,7 +151,7 @@ fn decide_name(request: &Request, named: Option<&Known>, same_id: Option<&Known>
         // Reserved: created by an operator beforehand, for whoever comes first or for the owner of this ID; or the key that
         // was on record is revoked. A certificate is no proof here, it may be one of that key.
         return match &request.requester {
-            Requester::Token => register(request, same_id),
+            Requester::Token => decide_registration(request, same_id),
             Requester::Agent { .. } => {
                 let message = format!("no key is on record for cluster {}; register a new one", request.cluster);
                 Decision::Deny(Denial::new(NEW_KEY_NEEDED, message))
@@ -163,14 +163,14 @@ fn decide_name(request: &Request, named: Option<&Known>, same_id: Option<&Known>
     }
     let same_key = known.fingerprint == request.fingerprint;
     match request.requester {
-        Requester::Agent { .. } => renew(request, known, same_key),
-        Requester::Token => reissue(request, known, same_key),
+        Requester::Agent { .. } => decide_renewal(request, known, same_key),
+        Requester::Token => decide_reissue(request, known, same_key),
     }
 }
 
 /// Decides about a renewal. It never brings another key: whoever stole a certificate could keep the name by it when the
 /// agent has got a new key for itself.
-fn renew(request: &Request, known: &Known, same_key: bool) -> Decision {
+fn decide_renewal(request: &Request, known: &Known, same_key: bool) -> Decision {
     if !same_key {
         let message = format!(
             "cluster {} is registered with another key than this agent's; where that is wrong, revoke that key by taking the annotation {ANNOTATION_KEY_FINGERPRINT} away",
@@ -186,7 +186,7 @@ fn renew(request: &Request, known: &Known, same_key: bool) -> Decision {
 }
 
 /// Decides about a request by token for a name that is this cluster's own.
-fn reissue(request: &Request, known: &Known, same_key: bool) -> Decision {
+fn decide_reissue(request: &Request, known: &Known, same_key: bool) -> Decision {
     // A cluster that is not accepted cannot renew its Lease, so its silence says nothing; and an operator accepts the key
     // that was looked at, not one that came later.
     let abandoned = known.accepted && known.silent >= ABANDONED;
@@ -211,7 +211,7 @@ fn reissue(request: &Request, known: &Known, same_key: bool) -> Decision {
 
 /// Registers a name, unless the requester has another one already, or its key had certificates before: whoever stole one of
 /// them would be registered again.
-fn register(request: &Request, same_id: Option<&Known>) -> Decision {
+fn decide_registration(request: &Request, same_id: Option<&Known>) -> Decision {
     match same_id {
         Some(other) if !other.deleting => Decision::Deny(Denial::new(
             "ClusterAlreadyRegistered",
@@ -264,7 +264,7 @@ mod tests {
     }
 
     fn by_token(named: Option<Known>, same_id: Option<Known>) -> String {
-        reason(decide(&request(Requester::Token), &Facts { named, same_id, ..Facts::default() }))
+        reason(decide_request(&request(Requester::Token), &Facts { named, same_id, ..Facts::default() }))
     }
 
     fn reason(decision: Decision) -> String {
@@ -341,7 +341,7 @@ mod tests {
     fn a_certified_key_registers_once() {
         let rejoining = |named: Option<Known>| {
             let request = Request { rejoins: true, ..request(Requester::Token) };
-            reason(decide(&request, &Facts { named, ..Facts::default() }))
+            reason(decide_request(&request, &Facts { named, ..Facts::default() }))
         };
         assert_eq!(rejoining(Some(known())), "Reissue");
         assert!(rejoining(Some(Known { accepted: false, ..known() })).starts_with("Wait("));
@@ -355,7 +355,7 @@ mod tests {
     fn only_the_key_holder_deregisters() {
         let leaving = |named: Option<Known>| {
             let request = Request { leaves: true, ..request(Requester::Token) };
-            reason(decide(&request, &Facts { named, ..Facts::default() }))
+            reason(decide_request(&request, &Facts { named, ..Facts::default() }))
         };
         assert_eq!(leaving(Some(Known { accepted: false, ..known() })), "Deregister");
         assert_eq!(leaving(Some(known())), "Deregister", "an operator may have been faster than the uninstall");
@@ -369,7 +369,7 @@ mod tests {
 
     fn by_certificate(named: Option<Known>) -> String {
         let agent = request(Requester::Agent { user: "fleet:agent:a:11111111:key".to_owned() });
-        reason(decide(&agent, &Facts { named, ..Facts::default() }))
+        reason(decide_request(&agent, &Facts { named, ..Facts::default() }))
     }
 
     #[test]
@@ -399,7 +399,7 @@ mod tests {
     }
 
     fn guarded(facts: Facts) -> Decision {
-        decide(&request(Requester::Token), &facts)
+        decide_request(&request(Requester::Token), &facts)
     }
 
     #[test]

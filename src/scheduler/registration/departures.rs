@@ -19,7 +19,7 @@ pub(super) struct Departures(BTreeMap<(String, String), Timestamp>);
 
 impl Departures {
     /// Remembers the request `csr`, which deregisters.
-    pub(super) fn record(&mut self, csr: &CertificateSigningRequest, request: &Request) {
+    pub(super) fn record_departure(&mut self, csr: &CertificateSigningRequest, request: &Request) {
         let Some(made) = csr.creation_timestamp() else { return };
         let latest = self.0.values().max().copied().unwrap_or(made.0).max(made.0);
         self.0.retain(|_, at| latest.duration_since(*at) <= REMEMBERED);
@@ -28,17 +28,17 @@ impl Departures {
         {
             self.0.remove(&oldest);
         }
-        let at = self.0.entry(key(request)).or_insert(made.0);
+        let at = self.0.entry(departure_key(request)).or_insert(made.0);
         *at = made.0.max(*at);
     }
 
     /// Returns whether the agent of the request `csr` deregistered after it had made this one, or within the same second.
     pub(super) fn is_after(&self, csr: &CertificateSigningRequest, request: &Request) -> bool {
-        let (left, made) = (self.0.get(&key(request)), csr.creation_timestamp());
+        let (left, made) = (self.0.get(&departure_key(request)), csr.creation_timestamp());
         left.zip(made).is_some_and(|(left, made)| made.0 <= *left)
     }
 }
 
-fn key(request: &Request) -> (String, String) {
+fn departure_key(request: &Request) -> (String, String) {
     (request.cluster.to_string(), request.fingerprint.clone())
 }

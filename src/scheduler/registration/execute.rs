@@ -18,12 +18,12 @@ use crate::api::{Cluster, ClusterSpec};
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::scheduler::cluster_rbac;
 use crate::scheduler::cluster_rbac::GrantError;
-use crate::scheduler::events::{NewEvent, publish};
+use crate::scheduler::events::{NewEvent, publish_event};
 use crate::scheduler::settings::{Registration, Settings};
 
 impl Registrar {
     /// Executes the decision about a request; `cluster` is the Cluster of the requested name that it was made from.
-    pub(super) async fn execute(
+    pub(super) async fn execute_decision(
         &mut self,
         decision: Decision,
         csr: &CertificateSigningRequest,
@@ -36,11 +36,11 @@ impl Registrar {
                 if request.leaves {
                     self.deny_others(csr, request, settings).await?;
                 }
-                self.deny(csr, cluster.as_ref(), &denial).await
+                self.deny_request(csr, cluster.as_ref(), &denial).await
             }
-            (Decision::Deregister, cluster) => self.deregister(csr, request, cluster.as_ref(), settings).await,
-            (Decision::Wait(wait), cluster) => Ok(self.wait(csr, request, wait, cluster)),
-            (Decision::Create, cluster) => self.register(csr, request, cluster, settings.registration).await,
+            (Decision::Deregister, cluster) => self.execute_deregistration(csr, request, cluster.as_ref(), settings).await,
+            (Decision::Wait(wait), cluster) => Ok(self.hold_request(csr, request, wait, cluster)),
+            (Decision::Create, cluster) => self.register_cluster(csr, request, cluster, settings.registration).await,
             (Decision::WaitWithKey, Some(cluster)) => {
                 let cluster = self.record_key(request, cluster).await?;
                 self.deny_former_keys(request, settings.agent_certificate_ttl).await?;
@@ -48,7 +48,7 @@ impl Registrar {
             }
             (Decision::Reissue, Some(cluster)) => {
                 let cluster = self.record_key(request, cluster).await?;
-                self.admit(csr, request, cluster).await
+                self.admit_cluster(csr, request, cluster).await
             }
             (Decision::WaitWithKey | Decision::Reissue, None) => {
                 Ok(RequestOutcome::Pending("the cluster was deleted".to_owned()))
@@ -57,7 +57,7 @@ impl Registrar {
     }
 
     /// Keeps a request pending, without further decisions about it until something has changed.
-    fn wait(
+    fn hold_request(
         &mut self,
         csr: &CertificateSigningRequest,
         request: &Request,
@@ -69,27 +69,27 @@ impl Registrar {
             // A Cluster pending deletion was another's: its name will be free for this request.
             (Wait::Acceptance | Wait::Deletion, _) => {}
             (Wait::RateLimit { .. }, _) => {
-                self.block(csr, BlockedOn::RateLimit);
+                self.block_request(csr, BlockedOn::RateLimit);
                 self.metrics.increment_counter(
                     "fleet_registrations_delayed_total",
                     "Registrations held back by the rate limit.",
                     &[],
                 );
             }
-            (Wait::NeverReported, _) => self.block(csr, BlockedOn::NeverReported),
-            (Wait::JustApproved, _) => self.block(csr, BlockedOn::JustApproved(request.cluster.to_string())),
+            (Wait::NeverReported, _) => self.block_request(csr, BlockedOn::NeverReported),
+            (Wait::JustApproved, _) => self.block_request(csr, BlockedOn::JustApproved(request.cluster.to_string())),
         }
         RequestOutcome::Pending(wait.to_string())
     }
 
     fn wait_for_acceptance(&mut self, csr: &CertificateSigningRequest, cluster: Cluster) -> RequestOutcome {
-        self.index.put(cluster.clone());
+        self.index.put_cluster(cluster.clone());
         self.mark_seen(csr);
-        self.block(csr, BlockedOn::Acceptance(Arc::new(cluster)));
+        self.block_request(csr, BlockedOn::Acceptance(Arc::new(cluster)));
         RequestOutcome::Pending(Wait::Acceptance.to_string())
     }
 
-    fn block(&mut self, csr: &CertificateSigningRequest, on: BlockedOn) {
+    fn block_request(&mut self, csr: &CertificateSigningRequest, on: BlockedOn) {
         if let Some(pending) = self.queue.get_mut(&csr.name_any()) {
             pending.blocked_on = Some(on);
         }
@@ -102,7 +102,7 @@ impl Registrar {
     }
 
     /// Creates the Cluster, or claims the one that an operator reserved, and admits it.
-    async fn register(
+    async fn register_cluster(
         &mut self,
         csr: &CertificateSigningRequest,
         request: &Request,
@@ -113,8 +113,8 @@ impl Registrar {
         if is_answered(&call_with_timeout(self.requests.get(&csr.name_any())).await?.0) {
             return Ok(RequestOutcome::Answered);
         }
-        match self.create(request, reserved, registration).await {
-            Ok(cluster) => self.admit(csr, request, cluster).await,
+        match self.create_cluster(request, reserved, registration).await {
+            Ok(cluster) => self.admit_cluster(csr, request, cluster).await,
             // Somebody else was faster; the next decision knows who.
             Err(e) if e.is_conflict() => Ok(RequestOutcome::Pending("the name was taken just now".to_owned())),
             Err(e) => Err(e),
@@ -122,7 +122,7 @@ impl Registrar {
     }
 
     /// Grants the rights of an accepted cluster, then approves its request.
-    async fn admit(
+    async fn admit_cluster(
         &mut self,
         csr: &CertificateSigningRequest,
         request: &Request,
@@ -131,21 +131,21 @@ impl Registrar {
         if !cluster.spec.accepted {
             return Ok(self.wait_for_acceptance(csr, cluster));
         }
-        self.index.put(cluster.clone());
+        self.index.put_cluster(cluster.clone());
         self.mark_seen(csr);
-        match cluster_rbac::reconcile(&self.client, &self.index, &cluster).await {
+        match cluster_rbac::reconcile_cluster_rights(&self.client, &self.index, &cluster).await {
             Ok(()) => {}
             Err(GrantError::Call(e)) => return Err(e),
             Err(blocked) => return Ok(RequestOutcome::Pending(blocked.to_string())),
         }
         self.use_up_token(csr).await?;
-        let outcome = self.approve(csr, request).await?;
+        let outcome = self.approve_request(csr, request).await?;
         self.limits.record_approval(request.cluster.as_str());
         Ok(outcome)
     }
 
     /// Takes the name. A Cluster that an operator created beforehand gets the requester's ID and key.
-    async fn create(
+    async fn create_cluster(
         &mut self,
         request: &Request,
         reserved: Option<Cluster>,
@@ -185,7 +185,7 @@ impl Registrar {
         };
         self.limits.record_creation();
         tracing::info!(cluster = name, id = request.id, accepted = cluster.spec.accepted, "new cluster");
-        self.publish(
+        self.publish_cluster_event(
             &cluster,
             EventType::Normal,
             "ClusterRegistered",
@@ -212,13 +212,13 @@ impl Registrar {
             return Ok(changed);
         }
         tracing::info!(cluster = name, "the cluster has a new key");
-        self.publish(&changed, EventType::Normal, "ClusterKeyChanged", "the agent registered with a new key").await;
+        self.publish_cluster_event(&changed, EventType::Normal, "ClusterKeyChanged", "the agent registered with a new key").await;
         Ok(changed)
     }
 
     /// Publishes an event about a Cluster.
-    pub(super) async fn publish(&self, cluster: &Cluster, type_: EventType, reason: &str, message: &str) {
+    pub(super) async fn publish_cluster_event(&self, cluster: &Cluster, type_: EventType, reason: &str, message: &str) {
         let event = NewEvent { type_, action: "Registering", reason, message };
-        publish(&self.recorder, &cluster.object_ref(&()), event).await;
+        publish_event(&self.recorder, &cluster.object_ref(&()), event).await;
     }
 }

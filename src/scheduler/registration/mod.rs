@@ -34,7 +34,7 @@ use crate::daemon::metrics::Metrics;
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use approve::is_answered;
 use csr::{Denial, Request, Requester};
-use decision::{Facts, Known, MAX_NEVER_REPORTED, decide};
+use decision::{Facts, Known, MAX_NEVER_REPORTED, decide_request};
 use departures::Departures;
 use pending::{BlockedOn, Limits, Pending, RequestQueue};
 
@@ -107,7 +107,7 @@ impl Registrar {
                 event = stream.try_next() => match event {
                     Ok(Some(Event::Apply(csr))) => self.on_request(csr.0).await,
                     Ok(Some(Event::InitApply(csr))) => self.on_listed(csr.0),
-                    Ok(Some(Event::Delete(csr))) => self.forget(&csr.name_any()),
+                    Ok(Some(Event::Delete(csr))) => self.forget_request(&csr.name_any()),
                     Ok(Some(Event::Init)) => self.queue.begin_list(),
                     Ok(Some(Event::InitDone)) => {
                         self.queue.end_list();
@@ -127,7 +127,7 @@ impl Registrar {
         self.delete_oversized_ones().await;
         // Without the first list of clusters, a name that is taken would look free.
         if self.index.is_complete() && self.queue.get(&name).is_some() {
-            self.process(&name).await;
+            self.process_request(&name).await;
             self.deny_beyond_limit(&name).await;
         }
     }
@@ -135,25 +135,25 @@ impl Registrar {
     /// Takes note of a request, and decides nothing: what a list has still to name may be about the same cluster.
     fn on_listed(&mut self, mut csr: CertificateSigningRequest) {
         let name = csr.name_any();
-        let Some(requester) = csr::requester(&csr) else { return self.forget(&name) };
-        if size(&csr) > LARGEST {
+        let Some(requester) = csr::find_requester(&csr) else { return self.forget_request(&name) };
+        if request_size(&csr) > LARGEST {
             self.queue.remove(&name);
             self.oversized.insert(name, csr.uid());
         } else if is_answered(&csr) {
             // Whoever led before has answered it, and what it remembered is gone.
-            if let Ok(request) = csr::read(&csr, requester, Duration::MAX)
+            if let Ok(request) = csr::parse_request(&csr, requester, Duration::MAX)
                 && request.leaves
             {
-                self.departures.record(&csr, &request);
+                self.departures.record_departure(&csr, &request);
             }
-            self.forget(&name);
+            self.forget_request(&name);
         } else {
             csr.metadata.managed_fields = None;
             self.queue.insert(csr);
         }
     }
 
-    fn forget(&mut self, name: &str) {
+    fn forget_request(&mut self, name: &str) {
         self.queue.remove(name);
         self.oversized.remove(name);
     }
@@ -175,7 +175,7 @@ impl Registrar {
     /// holders: each agent has its own limit.
     async fn deny_beyond_limit(&mut self, name: &str) {
         let Some(pending) = self.queue.get(name) else { return };
-        let message = match csr::requester(&pending.csr) {
+        let message = match csr::find_requester(&pending.csr) {
             Some(Requester::Agent { user }) => (self.queue.count_of(&user) > MAX_PENDING_OF_AGENT)
                 .then(|| format!("more than {MAX_PENDING_OF_AGENT} requests of this agent wait for an answer")),
             _ => {
@@ -183,7 +183,7 @@ impl Registrar {
             }
         };
         let Some(message) = message else { return };
-        match self.deny(&pending.csr, None, &Denial::new("TooManyRequests", message)).await {
+        match self.deny_request(&pending.csr, None, &Denial::new("TooManyRequests", message)).await {
             Ok(_) => self.queue.remove(name),
             Err(error) => tracing::warn!(request = name, %error, "denial of an excess request failed"),
         }
@@ -197,7 +197,7 @@ impl Registrar {
         }
         for name in self.queue.oldest_first() {
             if !self.queue.get(&name).is_some_and(|pending| self.is_blocked(pending)) {
-                self.process(&name).await;
+                self.process_request(&name).await;
             }
         }
     }
@@ -229,11 +229,11 @@ impl Registrar {
         })
     }
 
-    async fn process(&mut self, name: &str) {
+    async fn process_request(&mut self, name: &str) {
         let Some(pending) = self.queue.get_mut(name) else { return };
         pending.blocked_on = None;
         let csr = pending.csr.clone();
-        match self.answer(&csr).await {
+        match self.resolve_request(&csr).await {
             Ok(RequestOutcome::Answered) => self.queue.remove(name),
             Ok(RequestOutcome::Pending(reason)) => {
                 if self.queue.get_mut(name).is_some_and(|pending| pending.log_changed(&reason)) {
@@ -251,27 +251,27 @@ impl Registrar {
     }
 
     /// Reads the facts about a request, decides, and executes the decision.
-    async fn answer(&mut self, csr: &CertificateSigningRequest) -> Result<RequestOutcome, CallError> {
+    async fn resolve_request(&mut self, csr: &CertificateSigningRequest) -> Result<RequestOutcome, CallError> {
         let Some(settings) = self.settings.borrow().clone() else {
             return Ok(RequestOutcome::Pending("the configuration cannot be read".to_owned()));
         };
-        let Some(requester) = csr::requester(csr) else { return Ok(RequestOutcome::Answered) };
-        let request = match csr::read(csr, requester, settings.agent_certificate_ttl) {
+        let Some(requester) = csr::find_requester(csr) else { return Ok(RequestOutcome::Answered) };
+        let request = match csr::parse_request(csr, requester, settings.agent_certificate_ttl) {
             Ok(request) => request,
-            Err(denial) => return self.deny(csr, None, &denial).await,
+            Err(denial) => return self.deny_request(csr, None, &denial).await,
         };
         let index = self.index.clone();
         let _names = index.names.lock().await;
         // Read from the API server: the watch may be behind, and this decides who owns a name.
         let cluster = call_with_timeout(self.clusters.get_opt(request.cluster.as_str())).await?.map(|read| read.0);
         if let Some(cluster) = &cluster {
-            self.index.refresh(cluster);
+            self.index.refresh_cluster(cluster);
         }
-        let facts = self.facts(csr, &request, cluster.as_ref(), &settings);
-        self.execute(decide(&request, &facts), csr, &request, cluster, &settings).await
+        let facts = self.gather_facts(csr, &request, cluster.as_ref(), &settings);
+        self.execute_decision(decide_request(&request, &facts), csr, &request, cluster, &settings).await
     }
 
-    fn facts(
+    fn gather_facts(
         &self,
         csr: &CertificateSigningRequest,
         request: &Request,
@@ -281,8 +281,8 @@ impl Registrar {
         let name = request.cluster.as_str();
         let per_minute = settings.new_clusters_per_minute;
         Facts {
-            named: cluster.map(|cluster| self.known(cluster)),
-            same_id: self.index.same_id_elsewhere(&request.id, name).map(|cluster| self.known(&cluster)),
+            named: cluster.map(|cluster| self.known_cluster(cluster)),
+            same_id: self.index.same_id_elsewhere(&request.id, name).map(|cluster| self.known_cluster(&cluster)),
             cluster_seen: self.queue.get(&csr.name_any()).is_some_and(|pending| pending.cluster_seen),
             rate_limit_reached: (!self.limits.allow_new_cluster(per_minute)).then_some(per_minute),
             many_never_reported: self.are_many_never_reported(),
@@ -291,7 +291,7 @@ impl Registrar {
         }
     }
 
-    fn known(&self, cluster: &Cluster) -> Known {
+    fn known_cluster(&self, cluster: &Cluster) -> Known {
         let annotation = |key: &str| cluster.annotations().get(key).cloned().unwrap_or_default();
         Known {
             name: cluster.name_any(),
@@ -300,13 +300,13 @@ impl Registrar {
             allow_new_key: annotation(ANNOTATION_ALLOW_NEW_KEY) == "true",
             deleting: cluster.metadata.deletion_timestamp.is_some(),
             accepted: cluster.spec.accepted,
-            silent: self.index.silent(&cluster.name_any(), Instant::now()),
+            silent: self.index.time_since_renewal(&cluster.name_any(), Instant::now()),
         }
     }
 }
 
 /// Bytes of the JSON of a request.
-fn size(csr: &CertificateSigningRequest) -> usize {
+fn request_size(csr: &CertificateSigningRequest) -> usize {
     serde_json::to_vec(csr).map_or(usize::MAX, |json| json.len())
 }
 

@@ -9,7 +9,7 @@ use kube::ResourceExt as _;
 use tokio::time::Instant;
 
 use super::RETRY_INTERVAL;
-use super::csr::{Requester, requester};
+use super::csr::{Requester, find_requester};
 use crate::api::Cluster;
 
 /// Name of a CertificateSigningRequest.
@@ -112,7 +112,7 @@ impl RequestQueue {
 
     /// Names of all requests, those of registered agents first, and of these and those the oldest first.
     pub(super) fn oldest_first(&self) -> Vec<RequestName> {
-        let is_of_token = |csr: &CertificateSigningRequest| requester(csr) == Some(Requester::Token);
+        let is_of_token = |csr: &CertificateSigningRequest| find_requester(csr) == Some(Requester::Token);
         let all = self.requests().map(|csr| (is_of_token(csr), csr.creation_timestamp(), csr.name_any()));
         let mut oldest: Vec<_> = all.collect();
         oldest.sort_unstable();

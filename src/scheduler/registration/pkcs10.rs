@@ -48,16 +48,16 @@ pub(super) struct Asked {
 
 /// Reads a request: one common name and one organisation, which is that of agents; a P-256 key whose owner signed the
 /// request; and no extension, so no alternative names.
-pub(super) fn read(pem: &[u8]) -> Result<Asked, Denial> {
+pub(super) fn parse_pkcs10(pem: &[u8]) -> Result<Asked, Denial> {
     let malformed =
         || Denial::new("RequestMalformed", "the request is not one PKCS #10 request in PEM and nothing else");
-    let der = decode(pem).ok_or_else(malformed)?;
-    let parts = Parts::of(&der).ok_or_else(malformed)?;
-    let common_name = subject(parts.subject)?;
+    let der = decode_pem(pem).ok_or_else(malformed)?;
+    let parts = Parts::from_der(&der).ok_or_else(malformed)?;
+    let common_name = parse_subject(parts.subject)?;
     if !parts.attributes.is_empty() {
         return Err(Denial::new("ExtensionsNotAllowed", "the request may not ask for extensions or alternative names"));
     }
-    let point = parts.point().ok_or_else(|| Denial::new("KeyNotAllowed", "the key must be ECDSA P-256"))?;
+    let point = parts.public_key_point().ok_or_else(|| Denial::new("KeyNotAllowed", "the key must be ECDSA P-256"))?;
     let signed = parts.algorithm == ECDSA_SHA256
         && UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point).verify(parts.info, parts.signature).is_ok();
     if !signed {
@@ -70,7 +70,7 @@ pub(super) fn read(pem: &[u8]) -> Result<Asked, Denial> {
 }
 
 /// The content of a PEM text that holds one block and nothing else: no headers, nothing before and nothing behind.
-fn decode(pem: &[u8]) -> Option<Vec<u8>> {
+fn decode_pem(pem: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(pem).ok()?.trim_end_matches('\n');
     let body = text.strip_prefix(BEGIN)?.strip_suffix(END)?;
     // The decoder takes its own alphabet only: neither spaces, nor what begins another block or a header.
@@ -82,7 +82,7 @@ struct Der<'a>(&'a [u8]);
 
 impl<'a> Der<'a> {
     /// Takes an element of a kind; what is in it.
-    fn take(&mut self, tag: u8) -> Option<&'a [u8]> {
+    fn take_element(&mut self, tag: u8) -> Option<&'a [u8]> {
         self.take_whole(tag).map(|(_, content)| content)
     }
 
@@ -108,11 +108,11 @@ impl<'a> Der<'a> {
 
     /// Takes bits; full bytes of them only.
     fn take_bits(&mut self) -> Option<&'a [u8]> {
-        self.take(BIT_STRING)?.strip_prefix(&[0])
+        self.take_element(BIT_STRING)?.strip_prefix(&[0])
     }
 
     /// There must be nothing left.
-    fn end(&self) -> Option<()> {
+    fn expect_end(&self) -> Option<()> {
         self.0.is_empty().then_some(())
     }
 }
@@ -130,36 +130,36 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn of(der: &'a [u8]) -> Option<Self> {
+    fn from_der(der: &'a [u8]) -> Option<Self> {
         let mut outer = Der(der);
-        let mut request = Der(outer.take(SEQUENCE)?);
-        outer.end()?;
+        let mut request = Der(outer.take_element(SEQUENCE)?);
+        outer.expect_end()?;
         let (info, content) = request.take_whole(SEQUENCE)?;
-        let algorithm = request.take(SEQUENCE)?;
+        let algorithm = request.take_element(SEQUENCE)?;
         let signature = request.take_bits()?;
-        request.end()?;
+        request.expect_end()?;
         let mut content = Der(content.strip_prefix(&VERSION)?);
-        let subject = content.take(SEQUENCE)?;
+        let subject = content.take_element(SEQUENCE)?;
         let (key, _) = content.take_whole(SEQUENCE)?;
-        let attributes = content.take(ATTRIBUTES)?;
-        content.end()?;
+        let attributes = content.take_element(ATTRIBUTES)?;
+        content.expect_end()?;
         Some(Self { info, subject, key, attributes, algorithm, signature })
     }
 
     /// The public key, if it is one of P-256.
-    fn point(&self) -> Option<&'a [u8]> {
-        let mut key = Der(Der(self.key).take(SEQUENCE)?);
-        let curve = key.take(SEQUENCE)?;
+    fn public_key_point(&self) -> Option<&'a [u8]> {
+        let mut key = Der(Der(self.key).take_element(SEQUENCE)?);
+        let curve = key.take_element(SEQUENCE)?;
         let point = key.take_bits()?;
-        key.end()?;
+        key.expect_end()?;
         (curve == P256 && (point.len(), *point.first()?) == POINT).then_some(point)
     }
 }
 
 /// The common name in a subject, beside which there may be the organisation of agents and nothing else.
-fn subject(der: &[u8]) -> Result<String, Denial> {
+fn parse_subject(der: &[u8]) -> Result<String, Denial> {
     let wrong = |message: String| Denial::new("SubjectNotAllowed", message);
-    let all = attributes(der).ok_or_else(|| {
+    let all = parse_attributes(der).ok_or_else(|| {
         wrong(
             "the subject may have a common name and an organisation only, each by itself and as plain text".to_owned(),
         )
@@ -175,17 +175,17 @@ fn subject(der: &[u8]) -> Result<String, Denial> {
 }
 
 /// The attributes of a subject: every set holds one of them, of a kind that is known, as UTF8String or PrintableString.
-fn attributes(der: &[u8]) -> Option<Vec<([u8; 3], &str)>> {
+fn parse_attributes(der: &[u8]) -> Option<Vec<([u8; 3], &str)>> {
     let mut sets = Der(der);
     let mut all = Vec::new();
-    while sets.end().is_none() {
-        let mut set = Der(sets.take(SET)?);
-        let mut attribute = Der(set.take(SEQUENCE)?);
-        set.end()?;
-        let kind: [u8; 3] = attribute.take(OBJECT_IDENTIFIER)?.try_into().ok()?;
+    while sets.expect_end().is_none() {
+        let mut set = Der(sets.take_element(SET)?);
+        let mut attribute = Der(set.take_element(SEQUENCE)?);
+        set.expect_end()?;
+        let kind: [u8; 3] = attribute.take_element(OBJECT_IDENTIFIER)?.try_into().ok()?;
         let tag = *attribute.0.first()?;
-        let text = attribute.take(tag)?;
-        attribute.end()?;
+        let text = attribute.take_element(tag)?;
+        attribute.expect_end()?;
         let known = [COMMON_NAME, ORGANISATION].contains(&kind) && [UTF8_STRING, PRINTABLE_STRING].contains(&tag);
         all.push((kind, std::str::from_utf8(text).ok().filter(|_| known)?));
     }

@@ -56,7 +56,7 @@ fn registrar_of(found: BTreeMap<String, Value>) -> (Registrar, watch::Sender<Opt
     let client = Client::new(service, "default");
     let reporter = Reporter { controller: "test".to_owned(), instance: None };
     let recorder = Recorder::new(client.clone(), reporter);
-    let index = Arc::new(Index::complete());
+    let index = Arc::new(Index::new_complete());
     let (sender, settings) = watch::channel(None);
     (Registrar::new(client, index, settings, Metrics::default(), recorder), sender, asked)
 }
@@ -305,8 +305,8 @@ async fn a_deregistration_denies_pending() {
 #[tokio::test]
 async fn acceptance_is_awaited_without_reads() {
     let joins = asks_for("a", 1);
-    let requester = csr::requester(&joins).unwrap();
-    let asked_for = csr::read(&joins, requester, Duration::from_secs(86_400)).unwrap();
+    let requester = csr::find_requester(&joins).unwrap();
+    let asked_for = csr::parse_request(&joins, requester, Duration::from_secs(86_400)).unwrap();
     let spec = ClusterSpec { name: "a".to_owned(), cluster_id: Some(ID.to_owned()), ..ClusterSpec::default() };
     let mut cluster = Cluster::new("a", spec);
     cluster.metadata.uid = Some("1".to_owned());
@@ -319,7 +319,7 @@ async fn acceptance_is_awaited_without_reads() {
     registrar.retry_pending().await;
     assert_eq!(asked.lock().unwrap().len(), reads, "nothing has changed");
     cluster.spec.accepted = true;
-    registrar.index.put(cluster.clone());
+    registrar.index.put_cluster(cluster.clone());
     registrar.retry_pending().await;
     assert!(asked.lock().unwrap().len() > reads, "the watch says that it is accepted");
 }
@@ -328,8 +328,8 @@ async fn acceptance_is_awaited_without_reads() {
 async fn frequent_renewals_are_held_back() {
     let key = KeyPair::generate().unwrap();
     let joins = asks_with(&key, "a", 1);
-    let requester = csr::requester(&joins).unwrap();
-    let asked_for = csr::read(&joins, requester, Duration::from_secs(86_400)).unwrap();
+    let requester = csr::find_requester(&joins).unwrap();
+    let asked_for = csr::parse_request(&joins, requester, Duration::from_secs(86_400)).unwrap();
     let spec =
         ClusterSpec { name: "a".to_owned(), cluster_id: Some(ID.to_owned()), accepted: true, ..ClusterSpec::default() };
     let mut cluster = Cluster::new("a", spec);

@@ -58,9 +58,9 @@ async fn nothing_is_decided_before_the_schedules_are_known() {
     let (client, others) = client_without_schedules(&fleet.client(), held);
     let (index, mut tasks) = (Arc::new(Index::default()), JoinSet::new());
     let recorder = Recorder::new(fleet.client(), Reporter { controller: "test".to_owned(), instance: None });
-    tasks.spawn(index::watch(fleet.client(), fleet.client(), index.clone()));
+    tasks.spawn(index::watch_indexed_objects(fleet.client(), fleet.client(), index.clone()));
     let options = Options { namespace: "fleet".to_owned(), denies_direct: false, extra_kinds: Vec::new() };
-    tasks.spawn(placing::run(client, index, Metrics::default(), recorder, options));
+    tasks.spawn(placing::run_placement(client, index, Metrics::default(), recorder, options));
     // All kinds, policies, groups and reports are listed when they are watched.
     wait("it knows the rest", async || others.load(Ordering::SeqCst) >= PLACEABLE.len() + 3).await;
     tokio::time::sleep(Duration::from_secs(2)).await;

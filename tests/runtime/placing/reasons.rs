@@ -39,7 +39,7 @@ impl Crowd<'_> {
         let applicant = Applicant::new(&name);
         let init = &self.fleet.control_plane.init;
         let certificate = applicant.ask(init).await.expect("the name is free");
-        let observed = Observed::fixed(nodes, std::collections::HashMap::new());
+        let observed = Observed::new_fixed(nodes, std::collections::HashMap::new());
         let own = own_api_of(apis);
         self.members.push(Simulated::of(init, &applicant, &certificate, observed, own, &self.fleet.metrics));
         self.label(&name, json!({"team": self.fleet.namespace, "rank": "first"})).await;

@@ -12,9 +12,9 @@ fn namespaces(existing: ExistingNamespaces) -> Namespaces {
     assert!(!namespaces.are_known());
     let seen = |name: &str, labels: &[(&str, &str)]| {
         let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        (name.to_owned(), SeenNamespace::of(&labels))
+        (name.to_owned(), SeenNamespace::from_labels(&labels))
     };
-    namespaces.take(Change::All(vec![
+    namespaces.take_namespace_change(Change::All(vec![
         seen("prod-cp", &[(LABEL_INSTALL_KIND, "control-plane")]),
         seen("helm-cp", &[(LABEL_PART_OF, "fleet")]),
         seen("trucks", &[(LABEL_PART_OF, "fleet"), (LABEL_PLACED_BY, "0a1b2c3d")]),
@@ -38,7 +38,7 @@ fn of(group: &str, kind: &str, namespace: &str) -> Target {
 #[test]
 fn nothing_is_placed_into_a_protected_namespace() {
     let namespaces = namespaces(ExistingNamespaces::Allow);
-    let refused = |target: &Target| namespaces.refusal(target, "{}").map(|problem| problem.reason);
+    let refused = |target: &Target| namespaces.check_refusal(target, "{}").map(|problem| problem.reason);
     for place in
         ["kube-system", "kube-public", "fleet-agent", "cert-manager", "cattle-system", "prod-cp", "helm-cp", "by-hand"]
     {
@@ -66,7 +66,7 @@ fn rights_for_a_protected_namespace_are_refused() {
     let refused = |place: &str| {
         let manifest = json!({"subjects": [{"kind": "User", "name": "u"},
             {"kind": "ServiceAccount", "name": "fleet-agent", "namespace": place}]});
-        namespaces.refusal(&binding, &manifest.to_string()).is_some()
+        namespaces.check_refusal(&binding, &manifest.to_string()).is_some()
     };
     assert!(refused("fleet-agent") && refused("kube-system") && !refused("shop"));
 }
@@ -75,23 +75,23 @@ fn rights_for_a_protected_namespace_are_refused() {
 fn a_namespace_that_is_labelled_later_is_protected_from_then_on() {
     let mut namespaces = namespaces(ExistingNamespaces::Allow);
     let labels = BTreeMap::from([(LABEL_INSTALL_KIND.to_owned(), "agent".to_owned())]);
-    let labelled = || Change::One(("old".to_owned(), SeenNamespace::of(&labels)));
-    assert_eq!(namespaces.take(labelled()), ["old"]);
-    assert_eq!(namespaces.take(labelled()), [""; 0], "nothing has changed");
-    assert!(namespaces.refusal(&of("", "ConfigMap", "old"), "{}").is_some());
+    let labelled = || Change::One(("old".to_owned(), SeenNamespace::from_labels(&labels)));
+    assert_eq!(namespaces.take_namespace_change(labelled()), ["old"]);
+    assert_eq!(namespaces.take_namespace_change(labelled()), [""; 0], "nothing has changed");
+    assert!(namespaces.check_refusal(&of("", "ConfigMap", "old"), "{}").is_some());
     assert_eq!(namespaces.take_installations(Change::One(("2".to_owned(), "shop".to_owned()))), ["shop"]);
-    assert!(namespaces.refusal(&of("", "ConfigMap", "shop"), "{}").is_some());
+    assert!(namespaces.check_refusal(&of("", "ConfigMap", "shop"), "{}").is_some());
     assert_eq!(namespaces.take_installations(Change::Gone(("2".to_owned(), "shop".to_owned()))), [""; 0]);
-    assert!(namespaces.refusal(&of("", "ConfigMap", "shop"), "{}").is_none());
+    assert!(namespaces.check_refusal(&of("", "ConfigMap", "shop"), "{}").is_none());
 }
 
 #[test]
 fn a_namespace_that_was_there_before_takes_no_pods_that_its_source_would_refuse() {
     let namespaces = namespaces(ExistingNamespaces::Allow);
     let source =
-        |level: &str| NamespaceSource::of(&json!({"metadata": {"labels": {ENFORCE: level}}}).to_string(), false);
+        |level: &str| NamespaceSource::from_namespace_manifest(&json!({"metadata": {"labels": {ENFORCE: level}}}).to_string(), false);
     let refused =
-        |target: &Target, level: &str| namespaces.objection(target, Some(source(level))).map(|problem| problem.reason);
+        |target: &Target, level: &str| namespaces.check_adoption(target, Some(source(level))).map(|problem| problem.reason);
     for (place, level, expected) in [
         ("old", "restricted", true),
         ("old", "baseline", true),
@@ -105,14 +105,14 @@ fn a_namespace_that_was_there_before_takes_no_pods_that_its_source_would_refuse(
         assert_eq!(refused(&of("apps", "Deployment", place), level), reason, "{place} {level}");
         assert_eq!(refused(&of("", "ConfigMap", place), level), None, "it runs no pods");
     }
-    assert!(namespaces.objection(&of("apps", "Deployment", "old"), None).is_none());
+    assert!(namespaces.check_adoption(&of("apps", "Deployment", "old"), None).is_none());
 }
 
 #[test]
 fn where_they_are_denied_nothing_goes_into_existing_namespaces_that_were_not_adopted() {
     let namespaces = namespaces(ExistingNamespaces::Deny);
     let refused = |target: &Target, adopt| {
-        namespaces.objection(target, Some(NamespaceSource::of("{}", adopt))).map(|problem| problem.reason)
+        namespaces.check_adoption(target, Some(NamespaceSource::from_namespace_manifest("{}", adopt))).map(|problem| problem.reason)
     };
     let itself = target(placeable::find_builtin_kind("", "Namespace").unwrap(), "", "old");
     assert_eq!(refused(&itself, false), Some(applied::NAMESPACE_NOT_OWNED));
