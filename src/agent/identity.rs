@@ -231,7 +231,8 @@ impl IdentityStore {
             message: message.to_owned(),
             at: Timestamp::now().to_string(),
         };
-        self.patch_secret(&json!({ "metadata": { "annotations": { ANNOTATION_STATE: json!(report).to_string() } } })).await
+        self.patch_secret(&json!({ "metadata": { "annotations": { ANNOTATION_STATE: json!(report).to_string() } } }))
+            .await
     }
 
     /// Reports that an agent is passive, apart from [`Self::report`]: replicas share the Secret, and the report there is that

@@ -79,8 +79,9 @@ async fn serve_agent(args: Args) -> anyhow::Result<()> {
     let metrics = Metrics::default();
     metrics.set_gauge("fleet_build_info", "The running version.", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
     let state = Arc::new(State::default());
-    let admin =
-        Admin::bind_address(args.admin_address).await.with_context(|| format!("cannot listen on {}", args.admin_address))?;
+    let admin = Admin::bind_address(args.admin_address)
+        .await
+        .with_context(|| format!("cannot listen on {}", args.admin_address))?;
     let address = admin.local_address()?;
     tokio::spawn(admin.serve_admin(AGENT, state.clone(), metrics.clone(), stop.clone()));
     tracing::info!(version = env!("CARGO_PKG_VERSION"), cluster = %args.cluster_name, admin = %address, "starting");
@@ -200,8 +201,8 @@ impl Agent {
     async fn run_session(&self) -> Result<SessionEnd, Blocked> {
         let id = self.cluster_id().await?;
         let identity = self.store.load_identity().await.map_err(|e| Blocked::from_local_error(&e))?;
-        let init =
-            Init::read_mounted_file(&self.args.control_plane_kubeconfig).map_err(|e| Blocked::new("InitSecretMissing", &e))?;
+        let init = Init::read_mounted_file(&self.args.control_plane_kubeconfig)
+            .map_err(|e| Blocked::new("InitSecretMissing", &e))?;
         let now = Timestamp::now().as_second();
         let certificate = match &identity.certificate {
             Some(certificate)
@@ -267,10 +268,15 @@ impl Agent {
                     "401: it accepts neither a certificate of this agent nor the init token".to_owned(),
                 ));
             }
-            Err(RegisterError::Call(error)) => return Err(failed(format!("{}: {error}", classify_hop(&error).as_str()))),
+            Err(RegisterError::Call(error)) => {
+                return Err(failed(format!("{}: {error}", classify_hop(&error).as_str())));
+            }
             Err(error) => return Err(failed(error.to_string())),
         }
-        let _ = self.store.report_registration(phase::LEFT, "Withdrawn", "the control plane has nothing of this cluster").await;
+        let _ = self
+            .store
+            .report_registration(phase::LEFT, "Withdrawn", "the control plane has nothing of this cluster")
+            .await;
         Ok(SessionEnd::Left)
     }
 
@@ -316,7 +322,9 @@ impl Agent {
         let changed = async {
             loop {
                 tokio::time::sleep(Duration::from_secs(5)).await;
-                if Init::read_mounted_file(&self.args.control_plane_kubeconfig).is_ok_and(|now| now.content_digest() != init.content_digest()) {
+                if Init::read_mounted_file(&self.args.control_plane_kubeconfig)
+                    .is_ok_and(|now| now.content_digest() != init.content_digest())
+                {
                     return Blocked::new("InitSecretChanged", "starting again with the new init Secret");
                 }
                 if self.store.load_identity().await.is_ok_and(|identity| identity.leave) {
@@ -350,7 +358,10 @@ impl Agent {
             RegisterError::Call(e) => Blocked::control_plane(&e),
             other => Blocked::new("RegistrationFailed", &other),
         })?;
-        self.store.save_certificate(&identity.key, &certificate, &init.control_plane_digest()).await.map_err(|e| Blocked::from_local_error(&e))?;
+        self.store
+            .save_certificate(&identity.key, &certificate, &init.control_plane_digest())
+            .await
+            .map_err(|e| Blocked::from_local_error(&e))?;
         tracing::info!(until = certificate.until, "registered");
         Ok(certificate)
     }

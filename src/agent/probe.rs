@@ -72,13 +72,15 @@ fn host_and_port(server: &str) -> Option<(String, u16)> {
 
 async fn probe_hops(init: &Init) -> Result<Outcome, Outcome> {
     let server = &init.server;
-    let (host, port) =
-        host_and_port(server).ok_or_else(|| failed_outcome("Secret", format!("`{server}` is no address of a server")))?;
+    let (host, port) = host_and_port(server)
+        .ok_or_else(|| failed_outcome("Secret", format!("`{server}` is no address of a server")))?;
     // A proxy looks the name up itself, and is the only one that is dialled.
     if init.proxy_url().is_none() {
         let found = resolve_addresses(&host, port).await;
         let found = found.map_err(|why| failed_outcome("DNS", format!("{host} has no address: {why}")))?;
-        connect_to_any(&found).await.map_err(|why| failed_outcome("TCP", format!("{host}:{port} does not answer: {why}")))?;
+        connect_to_any(&found)
+            .await
+            .map_err(|why| failed_outcome("TCP", format!("{host}:{port} does not answer: {why}")))?;
     }
     let skew = check_authentication(init).await?;
     Ok(Outcome { passed: true, hop: String::new(), message: server.clone(), clock_skew: skew })
@@ -112,12 +114,16 @@ async fn connect_to_any(addresses: &[SocketAddr]) -> Result<(), String> {
 async fn check_authentication(init: &Init) -> Result<Option<i64>, Outcome> {
     let client = token_client(init).map_err(|error| failed_outcome("Secret", error.to_string()))?;
     let request = http::Request::get("/apis/certificates.k8s.io/v1/certificatesigningrequests/fleet-probe");
-    let request = request.body(kube::client::Body::empty()).map_err(|error| failed_outcome("Secret", error.to_string()))?;
+    let request =
+        request.body(kube::client::Body::empty()).map_err(|error| failed_outcome("Secret", error.to_string()))?;
     let answer = match call_with_timeout(client.send(request)).await {
         Ok(answer) => answer,
         Err(error) => return Err(call_error_outcome(&error, &init.server)),
     };
-    let skew = answer.headers().get(http::header::DATE).and_then(|date| clock_skew_seconds(date.to_str().ok()?, Timestamp::now()));
+    let skew = answer
+        .headers()
+        .get(http::header::DATE)
+        .and_then(|date| clock_skew_seconds(date.to_str().ok()?, Timestamp::now()));
     if let Some(seconds) = skew.filter(|seconds| seconds.abs() > SKEW) {
         let way = if seconds > 0 { "ahead of" } else { "behind" };
         let message = format!("the clock of this cluster's node is {} s {way} the control plane's", seconds.abs());
@@ -135,9 +141,10 @@ fn call_error_outcome(error: &CallError, server: &str) -> Outcome {
     let text = error.to_string();
     let lower = text.to_lowercase();
     match classify_hop(error) {
-        Hop::Tls if lower.contains("notvalidforname") || lower.contains("not valid for name") => {
-            failed_outcome("TLS", format!("the control plane's certificate does not name the address in {server}: {text}"))
-        }
+        Hop::Tls if lower.contains("notvalidforname") || lower.contains("not valid for name") => failed_outcome(
+            "TLS",
+            format!("the control plane's certificate does not name the address in {server}: {text}"),
+        ),
         Hop::Tls if lower.contains("expired") || lower.contains("notvalidyet") || lower.contains("not valid yet") => {
             failed_outcome(
                 "Clock",

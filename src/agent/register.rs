@@ -151,7 +151,8 @@ pub async fn request_certificate(
     // Whoever accepts this cluster compares it with what the control plane shows.
     let fingerprint = key_fingerprint(&KeyPair::from_pem(key)?.subject_public_key_info());
     tracing::info!(cluster_id, key = fingerprint, "asking for a certificate");
-    request_with_validity(control_plane, validity, |seconds| request_object(args, seconds, cluster_id, key), waiting).await
+    request_with_validity(control_plane, validity, |seconds| request_object(args, seconds, cluster_id, key), waiting)
+        .await
 }
 
 /// Requests as [`certificate`] does, by init token, with a key for which a certificate was issued before.
@@ -299,8 +300,9 @@ mod tests {
             let validity = Validity::new(WANTED);
             for expected in [vec![WANTED, ALLOWED], vec![WANTED, ALLOWED, ALLOWED]] {
                 let quiet = async |_: &'static str, _: String| {};
-                let found =
-                    request_certificate(&control_plane, &args(), &validity, ID, &pair.serialize_pem(), quiet).await.unwrap();
+                let found = request_certificate(&control_plane, &args(), &validity, ID, &pair.serialize_pem(), quiet)
+                    .await
+                    .unwrap();
                 assert_eq!(found.pem, pem);
                 let expected: Vec<i64> = expected.into_iter().map(i64::from).collect();
                 assert_eq!(*asked.lock().unwrap(), expected);

@@ -148,7 +148,10 @@ impl Session {
                     return Err(error);
                 }
             }
-            let _ = self.store.report_registration(phase::LEFT, "Uninstalled", "the control plane has forgotten this cluster").await;
+            let _ = self
+                .store
+                .report_registration(phase::LEFT, "Uninstalled", "the control plane has forgotten this cluster")
+                .await;
             tracing::info!("deregistered");
         } else {
             let _ = tokio::time::timeout(Duration::from_secs(2), renewer.release_own_lease()).await;
@@ -206,7 +209,9 @@ impl Session {
     async fn init_changed(&self) {
         loop {
             tokio::time::sleep(POLL).await;
-            if Init::read_mounted_file(&self.args.control_plane_kubeconfig).is_ok_and(|now| now.control_plane_digest() != self.init.control_plane_digest()) {
+            if Init::read_mounted_file(&self.args.control_plane_kubeconfig)
+                .is_ok_and(|now| now.control_plane_digest() != self.init.control_plane_digest())
+            {
                 tracing::info!("address or CA in the init Secret changed; starting a new session");
                 return;
             }
@@ -249,7 +254,8 @@ impl Session {
     async fn renew_certificate(&self, control_plane: &Client) -> Result<(), RegisterError> {
         let quiet = async |_: &'static str, _: String| {};
         let (args, validity, key) = (&self.args, &self.validity, &self.identity.key);
-        let certificate = register::request_certificate(control_plane, args, validity, &self.cluster_id, key, quiet).await?;
+        let certificate =
+            register::request_certificate(control_plane, args, validity, &self.cluster_id, key, quiet).await?;
         self.store.save_certificate(&self.identity.key, &certificate, &self.init.control_plane_digest()).await?;
         tracing::info!(until = certificate.until, "certificate renewed");
         Ok(())
@@ -271,7 +277,8 @@ async fn report_readiness(reporter: Reporter, mut lease: watch::Receiver<LeaseSt
     let mut wait = READY_POLL;
     while lease.wait_for(|status| *status == LeaseStatus::Held).await.is_ok() {
         tokio::time::sleep(wait).await;
-        let mut reported = store.last_report().await.is_ok_and(|last| last.is_some_and(|last| last.is_in_state(phase::READY)));
+        let mut reported =
+            store.last_report().await.is_ok_and(|last| last.is_some_and(|last| last.is_in_state(phase::READY)));
         if !reported
             && let Ok(Some(reason)) = reporter.read_ready_reason().await
             && *lease.borrow() == LeaseStatus::Held

@@ -105,7 +105,12 @@ impl Reporter {
         let params = PatchParams::apply(manager).force();
         let mut status = status.clone();
         escape_status(&mut status);
-        call_with_timeout(self.clusters_api().patch_status(&self.name, &params, &Patch::Apply(self.status_object(&status)))).await
+        call_with_timeout(self.clusters_api().patch_status(
+            &self.name,
+            &params,
+            &Patch::Apply(self.status_object(&status)),
+        ))
+        .await
     }
 
     /// Publishes the inventory by its rules until dropped. A passive agent does not.
@@ -139,7 +144,10 @@ impl Reporter {
             };
             if facts.as_ref().is_none_or(is_due) {
                 let before = facts.take().map(|(_, before)| before);
-                facts = Some((Instant::now(), ServerFacts::read_server_facts(&self.local, &self.extra_kinds, before).await));
+                facts = Some((
+                    Instant::now(),
+                    ServerFacts::read_server_facts(&self.local, &self.extra_kinds, before).await,
+                ));
             }
             if let Some((_, server)) = &facts {
                 snapshot.server.clone_from(server);
@@ -151,7 +159,11 @@ impl Reporter {
             let written = self.publish_snapshot(snapshot, &mut reports, started.elapsed()).await;
             self.metrics.observe_duration("fleet_agent_report_seconds", "How long a report took.", sent.elapsed());
             let result = if written.is_ok() { "ok" } else { "failed" };
-            self.metrics.increment_counter("fleet_agent_reports_total", "Reports of the inventory.", &[("result", result)]);
+            self.metrics.increment_counter(
+                "fleet_agent_reports_total",
+                "Reports of the inventory.",
+                &[("result", result)],
+            );
             let outcome = match written {
                 Ok(()) => {
                     observed.record_published_pods(snapshot.pods.clone());
@@ -170,7 +182,12 @@ impl Reporter {
     }
 
     /// Reports a whole inventory.
-    async fn publish_snapshot(&self, snapshot: &Snapshot, reports: &mut NodeReports, now: Duration) -> Result<(), CallError> {
+    async fn publish_snapshot(
+        &self,
+        snapshot: &Snapshot,
+        reports: &mut NodeReports,
+        now: Duration,
+    ) -> Result<(), CallError> {
         let wall = Timestamp::now();
         reports.write_due_reports(snapshot, now, wall).await?;
         self.apply_cluster_status(AGENT_MANAGER, &status_of(snapshot, self.version.as_ref(), wall)).await?;
@@ -273,7 +290,10 @@ impl Reporter {
 
     /// Requests deregistration, and waits until the cluster is removed and our rights are revoked. It ends early when
     /// `withdrawn` does; the request in the control plane stands then, see [`Self::withdraw_deregistration`].
-    pub async fn deregister_from_control_plane(&self, withdrawn: impl Future<Output = ()>) -> Result<Deregistration, CallError> {
+    pub async fn deregister_from_control_plane(
+        &self,
+        withdrawn: impl Future<Output = ()>,
+    ) -> Result<Deregistration, CallError> {
         tokio::select! {
             result = self.request_deregistration() => result,
             () = withdrawn => Ok(Deregistration::Withdrawn),
@@ -392,7 +412,10 @@ mod tests {
         let mut snapshot = snapshot(1);
         snapshot.server.git_version = "v1.31\u{1b}]0;x\u{7}".to_owned();
         snapshot.facts.zones = vec!["z\n\u{9b}".to_owned()];
-        reporter.publish(&snapshot, &mut NodeReports::new(&reporter.local, "west"), Duration::ZERO).await.unwrap();
+        reporter
+            .publish_snapshot(&snapshot, &mut NodeReports::new(&reporter.local, "west"), Duration::ZERO)
+            .await
+            .unwrap();
         reporter.report_health(false, "refused:\n\u{1b}[2J").await.unwrap();
         let written = written.lock().unwrap();
         assert_eq!(written[0]["observed"]["gitVersion"], r"v1.31\u{1b}]0;x\u{7}");

@@ -26,7 +26,12 @@ pub struct Served {
     pub until: Option<u32>,
 }
 
-const fn always_served(api_version: &'static str, kind: &'static str, plural: &'static str, namespaced: bool) -> Served {
+const fn always_served(
+    api_version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    namespaced: bool,
+) -> Served {
     Served { api_version, kind, plural, namespaced, from: 0, until: None }
 }
 
@@ -84,7 +89,12 @@ pub const TABLE: &[Served] = &[
     always_served("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings", true),
     always_served("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", false),
     always_served("apiregistration.k8s.io/v1", "APIService", "apiservices", false),
-    always_served("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", false),
+    always_served(
+        "admissionregistration.k8s.io/v1",
+        "MutatingWebhookConfiguration",
+        "mutatingwebhookconfigurations",
+        false,
+    ),
     served_between(
         "admissionregistration.k8s.io/v1",
         "ValidatingAdmissionPolicy",

@@ -96,9 +96,10 @@ mod tests {
     #[test]
     fn a_record_is_found_among_other_bytes() {
         let minor = KubeMinor::new(1, 36);
-        assert_eq!(text(minor), "kubernetes=v1.36;");
-        assert_eq!(find_recorded_minor(text(minor).as_bytes()), Some(minor));
-        let stored = [b"k8s\0\n\x0f\x12\x04kubernetes=\xff;\x12\x11", format_record(minor).as_bytes(), b"\x1a\0"].concat();
+        assert_eq!(format_record(minor), "kubernetes=v1.36;");
+        assert_eq!(find_recorded_minor(format_record(minor).as_bytes()), Some(minor));
+        let stored =
+            [b"k8s\0\n\x0f\x12\x04kubernetes=\xff;\x12\x11", format_record(minor).as_bytes(), b"\x1a\0"].concat();
         assert_eq!(find_recorded_minor(&stored), Some(minor));
         for none in ["", "kubernetes=", "kubernetes=v1.36", "kubernetes=;", "kubernetes=0123456789012345678;"] {
             assert_eq!(find_recorded_minor(none.as_bytes()), None, "{none}");
@@ -118,10 +119,10 @@ mod tests {
     fn an_api_server_goes_up_one_minor_at_a_time_and_never_down() {
         let at = |minor| KubeMinor::new(1, minor);
         for wanted in [36, 37] {
-            assert_eq!(judge(at(36), at(wanted)), Ok(()));
+            assert_eq!(check_minor_change(at(36), at(wanted)), Ok(()));
         }
-        assert_eq!(judge(at(36), at(38)), Err(Held::Skips { stored: at(36), wanted: at(38) }));
-        assert_eq!(judge(at(36), at(35)), Err(Held::Older { stored: at(36), wanted: at(35) }));
+        assert_eq!(check_minor_change(at(36), at(38)), Err(Held::Skips { stored: at(36), wanted: at(38) }));
+        assert_eq!(check_minor_change(at(36), at(35)), Err(Held::Older { stored: at(36), wanted: at(35) }));
         let said = check_minor_change(at(36), at(38)).unwrap_err().to_string();
         assert!(parse_held_reason(&said).is_some_and(|reason| reason.starts_with("Kubernetes v1.38")), "{said}");
     }

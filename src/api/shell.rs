@@ -38,11 +38,11 @@ mod tests {
     #[test]
     fn words_are_quoted_where_a_shell_would_read_something_else() {
         for plain in ["kubernetes-admin@kubernetes", "/home/ann/.kube/config", "arn:aws:eks:eu-1:1:cluster/west"] {
-            assert_eq!(word(plain), plain);
+            assert_eq!(quote_word(plain), plain);
         }
-        assert_eq!(word("/home/ann/my configs/west"), "'/home/ann/my configs/west'");
-        assert_eq!(word("ann's $HOME"), r"'ann'\''s $HOME'");
-        assert_eq!(word(""), "''");
+        assert_eq!(quote_word("/home/ann/my configs/west"), "'/home/ann/my configs/west'");
+        assert_eq!(quote_word("ann's $HOME"), r"'ann'\''s $HOME'");
+        assert_eq!(quote_word(""), "''");
         assert_eq!(foreign_word("west"), "west");
         assert_eq!(foreign_word("west;\nreboot`\u{1b}"), r"'west;\nreboot`\u{1b}'");
     }

@@ -50,7 +50,12 @@ impl Engine {
     }
 
     /// Removes our entry, so that nothing of an object is ours any more. Nothing but `managedFields` changes.
-    pub(crate) async fn remove_managed_fields(&self, server: &Server, kind: &Kind, target: &ObjectRef) -> Result<(), Error> {
+    pub(crate) async fn remove_managed_fields(
+        &self,
+        server: &Server,
+        kind: &Kind,
+        target: &ObjectRef,
+    ) -> Result<(), Error> {
         let failed = |error| Error::for_object("give back", target, error);
         let live = server.get_metadata(kind, target.namespace.as_deref(), &target.name).await.map_err(failed)?;
         write_entries(server, kind, target, live, without_ours).await.map_err(failed)

@@ -116,7 +116,10 @@ mod tests {
     fn where_autoscalers_cannot_be_listed_replicas_are_left_to_who_has_them() {
         let target = ObjectRef::new(&Kind::from_table("apps", "Deployment"), Some("fleet"), "d");
         let unread = Scaler::from_autoscalers(&target, "oc", None);
-        assert!(unread.is_replica_owner() && unread.describe_replica_owner().is_some_and(|keeper| keeper.contains("`oc`")), "{unread:?}");
+        assert!(
+            unread.is_replica_owner() && unread.describe_replica_owner().is_some_and(|keeper| keeper.contains("`oc`")),
+            "{unread:?}"
+        );
         assert!(!Scaler::Gone.is_replica_owner() && !Scaler::Other.is_replica_owner());
     }
 }

@@ -36,7 +36,8 @@ fn take_metadata(manifest: &mut Value, live: &Value) -> Vec<String> {
     for template in templates.into_iter().flatten() {
         let name = text_at(template, "/metadata/name").map(str::to_owned);
         let name = name.as_deref();
-        let Some(namesake) = items_at(live, TEMPLATES).iter().find(|live| text_at(live, "/metadata/name") == name) else {
+        let Some(namesake) = items_at(live, TEMPLATES).iter().find(|live| text_at(live, "/metadata/name") == name)
+        else {
             continue;
         };
         let Some(metadata) = template["metadata"].as_object_mut() else { continue };

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::api::util::text::{visible_line, visible_cell};
+use crate::api::util::text::{visible_cell, visible_line};
 use crate::k8s::object::{ObjectRef, items_at, text_at};
 use crate::k8s::request::api_error::ApiError;
 
@@ -56,12 +56,19 @@ impl fmt::Display for Conflict {
 }
 
 /// The conflicts in a server's answer to an apply.
-pub(crate) fn parse_conflicts(error: &ApiError, target: &ObjectRef, manifest: &Value, live: Option<&Value>) -> Vec<Conflict> {
+pub(crate) fn parse_conflicts(
+    error: &ApiError,
+    target: &ObjectRef,
+    manifest: &Value,
+    live: Option<&Value>,
+) -> Vec<Conflict> {
     let shown = |object: Option<&Value>, field: &str| {
         if target.is_secret() {
             return "(not shown)".to_owned();
         }
-        object.and_then(|object| value_at_path(object, field)).map_or_else(|| "(not set)".to_owned(), format_short_value)
+        object
+            .and_then(|object| value_at_path(object, field))
+            .map_or_else(|| "(not set)".to_owned(), format_short_value)
     };
     error
         .causes

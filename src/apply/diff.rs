@@ -117,7 +117,9 @@ impl Engine {
         let mut after = loop {
             match server.apply_object(&step.kind, &step.manifest, options).await {
                 // What others change between the read and the dry run is no change of the apply.
-                Ok(written) if reads_again > 0 && live.as_ref().is_some_and(|live| is_other_version(live, &written.object)) => {
+                Ok(written)
+                    if reads_again > 0 && live.as_ref().is_some_and(|live| is_other_version(live, &written.object)) =>
+                {
                     reads_again -= 1;
                     live = self.read_step_target(server, step).await?;
                 }
@@ -167,9 +169,10 @@ impl Engine {
             .into();
         let options = ApplyOptions { force: false, dry_run: true };
         match server.apply_object(&step.kind, &manifest, options).await {
-            Ok(_) => {
-                Ok(format!("checked by the server as if in namespace {STAND_IN}: {} is not there yet", describe_missing_parent(step)))
-            }
+            Ok(_) => Ok(format!(
+                "checked by the server as if in namespace {STAND_IN}: {} is not there yet",
+                describe_missing_parent(step)
+            )),
             // Its rights, quotas and policies are not those of the namespace that is meant.
             Err(error) if error.is_not_found() || error.is_forbidden() || error.is_denied_by_policy() => {
                 Ok(format!("not checked by the server: {} is not there yet", describe_missing_parent(step)))

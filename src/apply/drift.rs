@@ -90,7 +90,10 @@ async fn find_kind_drift(
     (group, kind, namespace): (&str, &str, Option<&str>),
     items: Vec<&Item>,
 ) -> Result<Vec<Drift>, Error> {
-    let kind = server.find_served_kind(group, kind).await.map_err(|e| Error::from_api_error(format!("find the kind {kind}"), e))?;
+    let kind = server
+        .find_served_kind(group, kind)
+        .await
+        .map_err(|e| Error::from_api_error(format!("find the kind {kind}"), e))?;
     let failed = |e| Error::from_api_error(format!("read {}", kind.plural), e);
     let mut live: BTreeMap<String, Value> = BTreeMap::new();
     if namespace.is_some() && items.len() > 1 {
@@ -121,10 +124,14 @@ fn evaluate_drift(item: &Item, live: Option<&Value>, scaler: Option<&Scaler>) ->
     }
     // Replicas that are not left to whoever scaled are missing like any other field.
     let left = scaler.is_none_or(Scaler::is_replica_owner);
-    let held =
-        if left { managed_fields::count_owned_fields(live) } else { managed_fields::owned_entry(live).map_or(0, managed_fields::count_fields) };
+    let held = if left {
+        managed_fields::count_owned_fields(live)
+    } else {
+        managed_fields::owned_entry(live).map_or(0, managed_fields::count_fields)
+    };
     (item.fields > held).then(|| {
-        let mut by = if left { managed_fields::list_managers(live) } else { managed_fields::managers_and_scalers(live) };
+        let mut by =
+            if left { managed_fields::list_managers(live) } else { managed_fields::managers_and_scalers(live) };
         by.retain(|manager| manager != MANAGER);
         Drifted::Fields { by }
     })
@@ -155,7 +162,10 @@ mod tests {
         let whole = json!({"f:data": {".": {}, "f:a": {}, "f:b": {}}});
         assert_eq!(evaluate_drift(&item, Some(&live(&whole)), None), None);
         let by = vec!["kubectl-edit".to_owned()];
-        assert_eq!(evaluate_drift(&item, Some(&live(&json!({"f:data": {"f:a": {}}}))), None), Some(Drifted::Fields { by }));
+        assert_eq!(
+            evaluate_drift(&item, Some(&live(&json!({"f:data": {"f:a": {}}}))), None),
+            Some(Drifted::Fields { by })
+        );
         assert_eq!(evaluate_drift(&item, None, None), Some(Drifted::Missing));
         let other = Item { uid: "v".into(), ..item.clone() };
         assert_eq!(evaluate_drift(&other, Some(&live(&whole)), None), Some(Drifted::Replaced));

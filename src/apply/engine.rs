@@ -113,8 +113,10 @@ impl Engine {
     /// Refusals of the server; an object that is not there.
     pub async fn read_object(&self, object: &ObjectRef) -> Result<Value, Error> {
         let server = self.server();
-        let kind =
-            server.find_served_kind(&object.group, &object.kind).await.map_err(|e| Error::for_object("find the kind of", object, e))?;
+        let kind = server
+            .find_served_kind(&object.group, &object.kind)
+            .await
+            .map_err(|e| Error::for_object("find the kind of", object, e))?;
         let live = server.get_object(&kind, object.namespace.as_deref(), &object.name).await;
         let live = live.map_err(|e| Error::for_object("read", object, e))?;
         live.ok_or_else(|| Error::Input(format!("{object} is not there")))

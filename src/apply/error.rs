@@ -5,7 +5,7 @@ use super::delete::journal_check::{RefusedStep, join_refused};
 use super::delete::report::ObjectReason;
 use crate::api::first_of::first_of;
 use crate::api::remedy::{Flag, Remedy};
-use crate::api::util::text::{visible_line, visible_cell};
+use crate::api::util::text::{visible_cell, visible_line};
 use crate::diagnose::diagnosis::WaitFailure;
 use crate::inventory;
 use crate::k8s::connect::kubeconfig::ClientError;

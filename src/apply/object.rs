@@ -18,7 +18,7 @@ use crate::inventory::journal::{Theirs, Undo};
 use crate::inventory::record::Origin;
 use crate::k8s::event::{Done, Event};
 use crate::k8s::managed_fields;
-use crate::k8s::object::{is_terminating, text_at, object_uid};
+use crate::k8s::object::{is_terminating, object_uid, text_at};
 use crate::k8s::request::server::{ApplyOptions, MANAGER, Server};
 
 /// Time that the API may take to serve a kind after its definition is established.
@@ -131,8 +131,12 @@ impl Engine {
         let Undo::Reapply { patch, theirs } = known else { return Ok(None) };
         let live = server.get_object(&step.kind, step.target.namespace.as_deref(), &step.target.name).await;
         let live = live.map_err(|e| Error::for_object("read", &step.target, e))?;
-        let Some(live) = live.as_ref().filter(|live| managed_fields::owned_entry(live).is_some()) else { return Ok(None) };
-        let applied = managed_fields::owned_entry(live).map(|ours| managed_fields::extract_fields(live, ours)).unwrap_or_default();
+        let Some(live) = live.as_ref().filter(|live| managed_fields::owned_entry(live).is_some()) else {
+            return Ok(None);
+        };
+        let applied = managed_fields::owned_entry(live)
+            .map(|ours| managed_fields::extract_fields(live, ours))
+            .unwrap_or_default();
         let mut former = applied.clone();
         managed_fields::apply_merge_patch(&mut former, patch);
         let mut wider = patch.clone();
@@ -195,7 +199,10 @@ fn subtract_applied_values(values: &Value, applied: &Value) -> Option<Value> {
             let rest: serde_json::Map<String, Value> = values
                 .iter()
                 .filter_map(|(key, value)| {
-                    Some((key.clone(), applied.get(key).map_or(Some(value.clone()), |known| subtract_applied_values(value, known))?))
+                    Some((
+                        key.clone(),
+                        applied.get(key).map_or(Some(value.clone()), |known| subtract_applied_values(value, known))?,
+                    ))
                 })
                 .collect();
             (!rest.is_empty()).then_some(Value::Object(rest))

@@ -24,7 +24,7 @@ use crate::inventory::owner::{INSTALL_LABEL, KEEP_ANNOTATION, NAMESPACE_CREATED_
 use crate::inventory::record::{Item, Origin, Phase, Record, State, digest_manifest};
 use crate::inventory::release::{Policy, Release, random_id};
 use crate::k8s::managed_fields;
-use crate::k8s::object::{ObjectRef, object_annotation, object_label, text_at, object_uid};
+use crate::k8s::object::{ObjectRef, object_annotation, object_label, object_uid, text_at};
 use crate::k8s::request::server::{Selection, Server};
 
 /// Time that a namespace that is being deleted is waited for.
@@ -171,8 +171,12 @@ impl Engine {
         let mut plan = self.compare_objects(objects).await?;
         let planned: BTreeSet<&ObjectRef> = plan.steps.iter().map(|step| &step.target).collect();
         if let Some(record) = &plan.state.record {
-            plan.prune =
-                record.inventory.iter().filter(|i| is_prunable_item(i) && !planned.contains(&i.object)).cloned().collect();
+            plan.prune = record
+                .inventory
+                .iter()
+                .filter(|i| is_prunable_item(i) && !planned.contains(&i.object))
+                .cloned()
+                .collect();
         }
         let begun = self.find_begun_objects(&plan.state, &planned).await?;
         if plan.found_by_labels() > 0 || changes_unrecorded(&plan.state) {
@@ -194,7 +198,11 @@ impl Engine {
             uid: object_uid(&found.live).to_owned(),
             object: found.object,
             origin: Origin::Created,
-            policy: if object_annotation(&found.live, KEEP_ANNOTATION).is_some() { Policy::Keep } else { Policy::Delete },
+            policy: if object_annotation(&found.live, KEEP_ANNOTATION).is_some() {
+                Policy::Keep
+            } else {
+                Policy::Delete
+            },
             digest: String::new(),
             fields: 0,
         });
@@ -248,8 +256,8 @@ impl Engine {
         };
         let refused = state.journal.as_ref().map(|journal| self.find_refused_steps(journal)).unwrap_or_default();
         let state = self.discard_untrusted_steps(state);
-        let install_uid =
-            known_install_uid(&state, namespace.as_ref().filter(|n| self.owner.has_owner_labels(n))).unwrap_or_else(random_id);
+        let install_uid = known_install_uid(&state, namespace.as_ref().filter(|n| self.owner.has_owner_labels(n)))
+            .unwrap_or_else(random_id);
         let mut steps = self.plan_steps(&server, objects).await?;
         let live = self.read_live_metadata(&server, &steps, namespace.as_ref()).await?;
         let mut scalers = autoscaler::find_scalers(&server, &live).await;
@@ -275,7 +283,11 @@ impl Engine {
                 let install = self.other_install(live);
                 let others = install.is_some() || !self.options.adopt;
                 let list = if others { &mut foreign } else { &mut adopted };
-                list.push(Foreign { object: step.target.clone(), managers: managed_fields::list_managers(live), install });
+                list.push(Foreign {
+                    object: step.target.clone(),
+                    managers: managed_fields::list_managers(live),
+                    install,
+                });
                 continue;
             }
             let recorded = state.record.as_ref().and_then(|record| record.find_item(&step.target));
@@ -350,7 +362,8 @@ impl Engine {
                 kind.clone()
             } else {
                 let kind = server.kind_of(&key.0, &key.1).await;
-                let kind = kind.map_err(|e| Error::from_api_error(format!("find the kind {} of {}", key.1, key.0), e))?;
+                let kind =
+                    kind.map_err(|e| Error::from_api_error(format!("find the kind {} of {}", key.1, key.0), e))?;
                 kinds.insert(key, kind.clone());
                 kind
             };
@@ -420,7 +433,10 @@ impl Engine {
                     }
                     None => {
                         server
-                            .list_objects(kind, &Selection { namespace: place, metadata_only: true, ..Selection::default() })
+                            .list_objects(
+                                kind,
+                                &Selection { namespace: place, metadata_only: true, ..Selection::default() },
+                            )
                             .await
                     }
                 };
@@ -475,7 +491,8 @@ pub(super) async fn metadata_of(server: &Server, step: &JournalStep) -> Result<O
 
 /// Returns whether the run that has begun changes what no record knows of: it was lost before.
 fn changes_unrecorded(state: &State) -> bool {
-    let changed = |step: &JournalStep| matches!(step.undo, Undo::Reapply { .. }) && !step.object.is_kind("", "Namespace");
+    let changed =
+        |step: &JournalStep| matches!(step.undo, Undo::Reapply { .. }) && !step.object.is_kind("", "Namespace");
     state.record.is_none() && state.journal.iter().flat_map(|journal| &journal.steps).any(changed)
 }
 

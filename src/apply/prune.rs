@@ -40,7 +40,9 @@ impl Engine {
         let kind = server.find_served_kind(&target.group, &target.kind).await;
         let kind = kind.map_err(|e| Error::for_object("find the kind of", target, e))?;
         Ok(match server.get_object(&kind, target.namespace.as_deref(), &target.name).await {
-            Ok(Some(live)) if object_uid(&live) == item.uid && self.is_prunable(&live, target) => Unplanned::Ours(kind, live),
+            Ok(Some(live)) if object_uid(&live) == item.uid && self.is_prunable(&live, target) => {
+                Unplanned::Ours(kind, live)
+            }
             Ok(Some(_)) => Unplanned::Theirs,
             Ok(None) => Unplanned::Gone,
             Err(error) if error.is_forbidden() => Unplanned::Unread(error),
@@ -78,8 +80,8 @@ impl Run {
         let journal = self.store.lock_store().await.state.journal.clone();
         let mut entries = Vec::new();
         for (item, kind, live) in &pending {
-            let mut manifest =
-                managed_fields::owned_entry(live).map_or_else(|| strip_server_fields(live), |ours| managed_fields::extract_fields(live, ours));
+            let mut manifest = managed_fields::owned_entry(live)
+                .map_or_else(|| strip_server_fields(live), |ours| managed_fields::extract_fields(live, ours));
             let known = journal.as_ref().and_then(|journal| journal.find_step(&item.object));
             match known.map(|step| &step.undo) {
                 None => {}

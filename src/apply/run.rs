@@ -56,7 +56,8 @@ impl Engine {
         let mut fresh = Journal::new("install", &plan.install_uid);
         let mut journal = plan.state.journal.clone().unwrap_or_else(|| fresh.clone());
         "install".clone_into(&mut journal.command);
-        let mut local = self.options.journal.as_deref().map(|path| LocalJournal::open_journal_file(path, &journal)).transpose()?;
+        let mut local =
+            self.options.journal.as_deref().map(|path| LocalJournal::open_journal_file(path, &journal)).transpose()?;
         let mut applied = BTreeMap::new();
         self.begun.store(false, Ordering::SeqCst);
         let own = |step: &&Step| step.target.is_kind("", "Namespace") && step.target.name == self.owner.namespace;
@@ -226,7 +227,8 @@ impl Run {
                 Ok(applied) => {
                     let met = |step: &&Step| step.target == target && step.is_met_by(&applied);
                     // What a run that was interrupted had sent may have come late.
-                    let sent_before = self.plan.state.journal.as_ref().is_some_and(|journal| journal.has_created(&target));
+                    let sent_before =
+                        self.plan.state.journal.as_ref().is_some_and(|journal| journal.has_created(&target));
                     theirs.extend(steps.iter().find(met).filter(|_| !sent_before));
                     self.applied.insert(target, applied);
                 }
@@ -416,7 +418,8 @@ impl Step {
 
 /// Builds the journal's entry of a step whose undo this process has found out itself.
 fn build_journal_entry(step: &Step, undo: Undo) -> JournalStep {
-    let uid = step.live.as_ref().filter(|_| undo != Undo::Delete).map(|live| object_uid(live).to_owned()).unwrap_or_default();
+    let uid =
+        step.live.as_ref().filter(|_| undo != Undo::Delete).map(|live| object_uid(live).to_owned()).unwrap_or_default();
     let (object, api_version) = (step.target.clone(), step.kind.api_version());
     JournalStep { object, api_version, policy: step.policy, uid, witnessed: true, undo }
 }

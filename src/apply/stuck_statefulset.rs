@@ -9,7 +9,7 @@ use super::engine::Engine;
 use super::error::Error;
 use crate::api::kinds::Kind;
 use crate::k8s::event::Event;
-use crate::k8s::object::{ObjectRef, status_condition, object_label, items_at, number_at, text_at, object_uid};
+use crate::k8s::object::{ObjectRef, items_at, number_at, object_label, object_uid, status_condition, text_at};
 use crate::k8s::request::server::Selection;
 
 /// Time that the controller may take to see a change.
@@ -25,7 +25,8 @@ impl Engine {
     /// # Errors
     /// Reads that the server refuses; a pod that may not be deleted is told.
     pub async fn replace_broken_pods(&self, set: &ObjectRef) -> Result<(), Error> {
-        let (server, sets, pods) = (self.server(), Kind::from_table("apps", "StatefulSet"), Kind::from_table("", "Pod"));
+        let (server, sets, pods) =
+            (self.server(), Kind::from_table("apps", "StatefulSet"), Kind::from_table("", "Pod"));
         let end = Instant::now() + SEEN_WITHIN;
         let live = loop {
             let live = server.get_object(&sets, set.namespace.as_deref(), &set.name).await;
@@ -42,7 +43,9 @@ impl Engine {
             Selection { namespace: set.namespace.as_deref(), labels: Some(&selector), ..Selection::default() };
         let found = server.list_objects(&pods, &selection).await.map_err(|e| Error::from_api_error("list pods", e))?;
         let is_of_set = |pod: &&Value| {
-            items_at(pod, "/metadata/ownerReferences").iter().any(|owner| text_at(owner, "/uid") == Some(object_uid(&live)))
+            items_at(pod, "/metadata/ownerReferences")
+                .iter()
+                .any(|owner| text_at(owner, "/uid") == Some(object_uid(&live)))
         };
         let of_set: Vec<&Value> = found.iter().filter(is_of_set).collect();
         if of_set.len() < 2 || of_set.iter().any(|pod| is_ready(pod)) {

@@ -42,7 +42,8 @@ mod tests {
         let nested = |levels: usize| {
             (0..levels).fold(json!(1), |below, level| [json!([below]), json!({"a": below})][level % 2].clone())
         };
-        let found = |levels, above| find_too_deep(&Node::from_json(&nested(levels), Origin::default()), above).is_some();
+        let found =
+            |levels, above| find_too_deep(&Node::from_json(&nested(levels), Origin::default()), above).is_some();
         assert_eq!([found(MAX_DEPTH, 0), found(MAX_DEPTH + 1, 0)], [false, true]);
         assert_eq!([found(4, MAX_DEPTH - 4), found(4, MAX_DEPTH - 3)], [false, true]);
         assert!(

@@ -200,7 +200,10 @@ impl Diagnostic {
             Some(place) => title.element(
                 Snippet::source(place.text.as_str()).line_start(place.line).path(place.source.as_str()).annotation(
                     AnnotationKind::Primary
-                        .span(floor_char_boundary(&place.text, place.start)..floor_char_boundary(&place.text, place.start + place.width))
+                        .span(
+                            floor_char_boundary(&place.text, place.start)
+                                ..floor_char_boundary(&place.text, place.start + place.width),
+                        )
                         .label((!self.label.is_empty()).then_some(self.label.as_str())),
                 ),
             ),

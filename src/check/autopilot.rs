@@ -11,7 +11,10 @@ const GROUP: &str = "auto.gke.io";
 const NODE: &str = "gk3-";
 
 /// Returns the evidence of the mode: an API group, or the names of nodes. Either may be missing.
-pub(super) fn find_autopilot_evidence<'n>(groups: Option<&APIGroupList>, nodes: impl Iterator<Item = &'n str>) -> Vec<String> {
+pub(super) fn find_autopilot_evidence<'n>(
+    groups: Option<&APIGroupList>,
+    nodes: impl Iterator<Item = &'n str>,
+) -> Vec<String> {
     let groups = groups.iter().flat_map(|list| &list.groups).filter(|group| group.name == GROUP);
     let groups = groups.map(|group| format!("API group {}", group.name));
     groups.chain(nodes.filter(|name| name.starts_with(NODE)).map(|name| format!("node {name}"))).collect()
@@ -38,8 +41,11 @@ mod tests {
             let group = serde_json::json!({"groups": [{"name": name, "versions": []}]});
             serde_json::from_value::<APIGroupList>(group).unwrap()
         };
-        let found = |name: &str, nodes: &[&'static str]| find_autopilot_evidence(Some(&group(name)), nodes.iter().copied());
-        assert!(found("apps", &["worker-1"]).is_empty() && find_autopilot_evidence(None, std::iter::empty()).is_empty());
+        let found =
+            |name: &str, nodes: &[&'static str]| find_autopilot_evidence(Some(&group(name)), nodes.iter().copied());
+        assert!(
+            found("apps", &["worker-1"]).is_empty() && find_autopilot_evidence(None, std::iter::empty()).is_empty()
+        );
         assert_eq!(found("auto.gke.io", &[]), ["API group auto.gke.io"]);
         assert_eq!(found("apps", &["gk3-pool-1"]), ["node gk3-pool-1"]);
         assert!(matches!(evaluate_autopilot(&found("apps", &["gk3-pool-1"])), CheckResult::Failed(_)));

@@ -129,7 +129,13 @@ pub const CHECKS: [Check<InstalledFacts>; 5] = [
     Check::new_advisory("images", "images", "installation", &[], check_running_images),
     Check::new_advisory("last-run", "last run", "installation", &[], last_run),
     Check::new_required("certificates", "certificates", "installation", &[], check_expired_certificates),
-    Check::new_advisory("certificate-renewal", "certificate renewal", "installation", &["certificates"], check_certificate_renewal),
+    Check::new_advisory(
+        "certificate-renewal",
+        "certificate renewal",
+        "installation",
+        &["certificates"],
+        check_certificate_renewal,
+    ),
 ];
 
 /// Words for what a command needs besides the version to make the installation again, where no record keeps the values.
@@ -221,9 +227,10 @@ fn first_to_end(facts: &InstalledFacts) -> Option<&Expiry> {
 fn check_expired_certificates(facts: &InstalledFacts) -> CheckResult {
     match first_to_end(facts) {
         None => CheckResult::new_warning("none could be read", "allow `list` on the Secrets of the namespace"),
-        Some(first) if first.days < 0 => {
-            CheckResult::new_failure(format!("{} expired on {}", first.file, first.date), facts.renewal_remedy("issues it anew"))
-        }
+        Some(first) if first.days < 0 => CheckResult::new_failure(
+            format!("{} expired on {}", first.file, first.date),
+            facts.renewal_remedy("issues it anew"),
+        ),
         Some(_) => CheckResult::Passed(format!("{} valid", facts.certificates.len())),
     }
 }
@@ -253,7 +260,7 @@ pub(super) use tests::examples;
 mod tests {
     use super::*;
     use crate::api::remedy::Place;
-    use crate::check::{CheckResult, Judged, run_checks, evaluate_failing_check};
+    use crate::check::{CheckResult, Judged, evaluate_failing_check, run_checks};
 
     fn good() -> InstalledFacts {
         InstalledFacts {

@@ -267,7 +267,8 @@ fn evaluate_failing_check<F>(checks: &[Check<F>], id: &str, facts: &F) -> Judged
 /// Returns the result of each check for facts for which it does not hold: the examples of its page.
 #[cfg(test)]
 pub(crate) fn example_results() -> Vec<Judged> {
-    [inside::examples(), installed::examples(), hosting::examples(), workload::examples(), pulls::pull_check_examples()].concat()
+    [inside::examples(), installed::examples(), hosting::examples(), workload::examples(), pulls::pull_check_examples()]
+        .concat()
 }
 
 #[cfg(test)]

@@ -88,8 +88,8 @@ mod tests {
         assert_eq!(judged(&[Pulled::Yes, Pulled::Yes]), CheckResult::Passed("the nodes have all 2".to_owned()));
         let unknown = Pulled::Unknown(problem("no node takes the pod"));
         let untried = judged(&[Pulled::Yes, unknown.clone(), unknown.clone()]);
-        assert_eq!(untried, CheckResult::failed("not all of 3 could be tried: no node takes the pod", "mend it"));
+        assert_eq!(untried, CheckResult::new_failure("not all of 3 could be tried: no node takes the pod", "mend it"));
         let failed = judged(&[unknown, Pulled::No(problem("a")), Pulled::No(problem("b")), Pulled::Yes]);
-        assert_eq!(failed, CheckResult::failed("2 of 4 cannot be used: a; b", "mend it"));
+        assert_eq!(failed, CheckResult::new_failure("2 of 4 cannot be used: a; b", "mend it"));
     }
 }

@@ -64,7 +64,8 @@ pub(super) fn render_preview(
             let name: ControlPlaneName = name_in(&builder)?.parse().map_err(|error| wrong_name(&error))?;
             let plan = control_plane::plan::Plan::new(name, namespace.clone(), selection, chart.clone(), builder)?;
             let plan = plan.with_patches(patches.clone());
-            let rendered = plan.render_control_plane(&offline_endpoint(&plan.values.exposure), &pki::placeholder_files())?;
+            let rendered =
+                plan.render_control_plane(&offline_endpoint(&plan.values.exposure), &pki::placeholder_files())?;
             (rendered, plan.package.value_warnings().to_vec())
         }
         Kind::Agent => {

@@ -19,7 +19,8 @@ pub(in crate::cli) async fn wait_for_interrupt(ui: &Ui, display: &Arc<Display>, 
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
-    let then = if display.is_undoing() { "still undoing what this run has changed" } else { "letting go of the cluster" };
+    let then =
+        if display.is_undoing() { "still undoing what this run has changed" } else { "letting go of the cluster" };
     ui.write_stderr(&format!("Interrupted; {then} (once more to stop at once)"));
     let (ui, display) = (ui.clone(), Arc::clone(display));
     tokio::spawn(async move {

@@ -115,10 +115,12 @@ impl Charts for ControlPlaneCharts {
             let secrets =
                 secret_values(&self.client, namespace.as_str(), (LABEL_INSTALL, name.as_str()), &SECRET_VALUES);
             let secrets = secrets.await.map_err(|error| format!("its secret values cannot be read: {error}"))?;
-            let plan =
-                release_spec::plan_recorded_release(chart::Kind::ControlPlane, release, secrets, |selection, chart, values| {
-                    Plan::new(name, namespace, selection, chart, values)
-                })?;
+            let plan = release_spec::plan_recorded_release(
+                chart::Kind::ControlPlane,
+                release,
+                secrets,
+                |selection, chart, values| Plan::new(name, namespace, selection, chart, values),
+            )?;
             let plan = plan.with_patches(self.patches.of_record(release.facts.get(PATCHES))?);
             let found = find_keys::from_cluster(&self.client, self.namespace.as_str(), self.name.as_str()).await;
             let found = found.map_err(|error| format!("its keys cannot be read: {error}"))?;
@@ -175,7 +177,13 @@ pub fn renderable_control_plane(name: &ControlPlaneName, namespace: &NamespaceNa
             let mut objects = Vec::new();
             for source in [PkiSource::Installer, PkiSource::InCluster] {
                 plan.values.pki.source = source;
-                objects.extend(plan.render_control_plane(&unknown_endpoint(ExposureType::LoadBalancer), &pki::placeholder_files())?.objects);
+                objects.extend(
+                    plan.render_control_plane(
+                        &unknown_endpoint(ExposureType::LoadBalancer),
+                        &pki::placeholder_files(),
+                    )?
+                    .objects,
+                );
             }
             Ok(objects)
         })
@@ -237,7 +245,8 @@ mod tests {
         for version in versions {
             for (values, sets) in [("", &[][..]), ("", &given[..]), (FULL, &[]), (CLOUD, &[])] {
                 let plan = plan(&version, values, sets);
-                let rendered = plan.render_control_plane(&unknown_endpoint(ExposureType::NodePort), &real_pki()).unwrap().objects;
+                let rendered =
+                    plan.render_control_plane(&unknown_endpoint(ExposureType::NodePort), &real_pki()).unwrap().objects;
                 let release = plan.control_plane_release(&unknown_endpoint(ExposureType::NodePort));
                 let record = serde_json::to_string(&release).unwrap();
                 for secret in [&plan.values.cloud.access_key, &plan.values.registry_credentials].into_iter().flatten() {
@@ -246,7 +255,8 @@ mod tests {
                 let release: Release = serde_json::from_str(&record).unwrap();
                 let objects: Vec<Value> = rendered.into_iter().map(|object| object.json).collect();
                 let secrets = objects.iter().filter(|object| object["kind"] == "Secret").cloned().collect();
-                let charts = control_plane_charts(&plan.name, &plan.package.namespace, &cluster(secrets), &Patches::default());
+                let charts =
+                    control_plane_charts(&plan.name, &plan.package.namespace, &cluster(secrets), &Patches::default());
                 let again = charts.render_recorded(&release).await.unwrap_or_else(|why| panic!("{version}: {why}"));
                 let again = restored(again.into_iter().map(|planned| planned.object));
                 assert_eq!(again, restored(objects), "{version} {values:.20} {sets:?}");
@@ -267,7 +277,9 @@ mod tests {
         assert_ne!(release.values_digest, plain.values_digest);
         let record = serde_json::to_string(&release).unwrap();
         assert!(record.contains("patch.yaml sha256:") && !record.contains("\"replicas\":2"), "{record}");
-        let charts = |patches: &Patches| control_plane_charts(&plan.name, &plan.package.namespace, &cluster(Vec::new()), patches);
+        let charts = |patches: &Patches| {
+            control_plane_charts(&plan.name, &plan.package.namespace, &cluster(Vec::new()), patches)
+        };
         let again = charts(&read(2)).render_recorded(&release).await.unwrap();
         let apiserver = again.iter().find(|planned| {
             planned.object["metadata"]["name"] == "apiserver" && planned.object["kind"] == "Deployment"
@@ -287,7 +299,8 @@ mod tests {
     #[tokio::test]
     async fn a_release_that_is_not_known_or_not_of_its_chart_is_not_rendered() {
         let plan = plan("v0.7.1", "", &[]);
-        let charts = control_plane_charts(&plan.name, &plan.package.namespace, &cluster(Vec::new()), &Patches::default());
+        let charts =
+            control_plane_charts(&plan.name, &plan.package.namespace, &cluster(Vec::new()), &Patches::default());
         let release = plan.control_plane_release(&unknown_endpoint(ExposureType::NodePort));
         assert!(charts.render_recorded(&release).await.is_ok());
         let values = json!({"apiserver": {"extraArgs": ["--v=4"], "command": "sh"}});

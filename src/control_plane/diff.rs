@@ -36,7 +36,8 @@ pub async fn compare_control_plane(
     progress: &Arc<dyn Progress>,
 ) -> Result<Comparison, InstallError> {
     let deadline = Instant::now() + options.timeout;
-    let engine = options.build_run_engine(client, plan.package.owner(), plan.build_charts(client), deadline, None, progress);
+    let engine =
+        options.build_run_engine(client, plan.package.owner(), plan.build_charts(client), deadline, None, progress);
     let mut session = Session::new(&engine, progress, deadline);
     session.begin_session_step("Checking the hosting cluster");
     let stopped = session.map_engine_error();
@@ -50,9 +51,17 @@ pub async fn compare_control_plane(
     let found = session.in_time(find_keys::find_key_set(client, plan, home, &engine, |e| stopped(e).into())).await?;
     let keys = known_keys(plan, found, &endpoint, &mut notes)?;
     let rendered = plan.render_control_plane(&endpoint, &keys)?;
-    let whole = plan.plan_apply(&engine, &plan.control_plane_release(&endpoint), &release_spec::to_planned_objects(&rendered.objects)).await;
+    let whole = plan
+        .plan_apply(
+            &engine,
+            &plan.control_plane_release(&endpoint),
+            &release_spec::to_planned_objects(&rendered.objects),
+        )
+        .await;
     let whole = whole.map_err(session.map_engine_error())?;
-    if let Some(refused) = etcd::members::refuse_replica_change(&engine, &whole).await.map_err(session.map_engine_error())? {
+    if let Some(refused) =
+        etcd::members::refuse_replica_change(&engine, &whole).await.map_err(session.map_engine_error())?
+    {
         return Err(refused);
     }
     let differences = engine.diff_plan(&whole).await.map_err(session.map_engine_error())?;
@@ -72,7 +81,8 @@ async fn preview_endpoint(
     let services: Api<Service> = Api::namespaced(client.clone(), plan.package.namespace.as_str());
     let node_port = exposure::rendered_node_port(kind, wanted, &known);
     let service = with_node_port(services.get_opt("apiserver").await?, node_port);
-    let found = service.and_then(|service| exposure::find_endpoint(kind, wanted, &service, &seen.facts.nodes, &known).ok());
+    let found =
+        service.and_then(|service| exposure::find_endpoint(kind, wanted, &service, &seen.facts.nodes, &known).ok());
     notes.extend(found.as_ref().and_then(|endpoint| plan.warn_moved_endpoint(&seen.state, endpoint)));
     Ok(found.unwrap_or_else(|| {
         notes.push("the address of the API server is decided at install; it is shown as a name".into());

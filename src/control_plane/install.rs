@@ -56,7 +56,8 @@ pub async fn install_control_plane(
 ) -> Result<Installed, Failure<InstallError>> {
     let deadline = Instant::now() + options.timeout;
     let journal = Some(home.journal_path(&plan.name));
-    let engine = options.build_run_engine(client, plan.package.owner(), plan.build_charts(client), deadline, journal, progress);
+    let engine =
+        options.build_run_engine(client, plan.package.owner(), plan.build_charts(client), deadline, journal, progress);
     let new = |session| Installer { plan, client, home, options, session };
     run_until_interrupted(&engine, options, progress, deadline, interrupted, new).await
 }
@@ -90,7 +91,8 @@ impl InstallSteps for Installer<'_> {
         self.session.begin_session_step("Checking the hosting cluster");
         let (options, progress) = (self.options, self.session.progress.as_ref());
         let stopped = self.session.map_engine_error();
-        let seen = precheck_install(self.plan, self.client, self.session.engine, options, progress, |e| stopped(e).into());
+        let seen =
+            precheck_install(self.plan, self.client, self.session.engine, options, progress, |e| stopped(e).into());
         let seen = self.session.in_time(seen).await?;
         let known = seen.known_endpoint();
         let Precheck { facts, state, decision } = seen;
@@ -102,7 +104,8 @@ impl InstallSteps for Installer<'_> {
         ));
 
         let stopped = self.session.map_engine_error();
-        let found = find_keys::find_key_set(self.client, self.plan, self.home, self.session.engine, |e| stopped(e).into());
+        let found =
+            find_keys::find_key_set(self.client, self.plan, self.home, self.session.engine, |e| stopped(e).into());
         let found = self.session.in_time(found).await?;
         let endpoint = self.expose_api(&decision, &facts, &state, &known).await?;
         if let Some(moved) = self.plan.warn_moved_endpoint(&state, &endpoint) {
@@ -112,10 +115,14 @@ impl InstallSteps for Installer<'_> {
         let rendered = self.plan.render_control_plane(&endpoint, &keys)?;
         let objects = to_planned_objects(&rendered.objects);
         let release = self.plan.control_plane_release(&endpoint);
-        let whole =
-            self.plan.plan_apply(self.session.engine, &release, &objects).await.map_err(self.session.map_engine_error())?;
-        if let Some(refused) =
-            etcd::members::refuse_replica_change(self.session.engine, &whole).await.map_err(self.session.map_engine_error())?
+        let whole = self
+            .plan
+            .plan_apply(self.session.engine, &release, &objects)
+            .await
+            .map_err(self.session.map_engine_error())?;
+        if let Some(refused) = etcd::members::refuse_replica_change(self.session.engine, &whole)
+            .await
+            .map_err(self.session.map_engine_error())?
         {
             return Err(refused);
         }
@@ -161,7 +168,12 @@ impl Installer<'_> {
         let engine = self.session.engine.with_deadline(None);
         let found = match engine.read_state().await {
             Ok(state) => {
-                kubernetes_downgrade::from_journal(&engine, &self.plan.package.namespace, &engine.discard_untrusted_steps(state)).await
+                kubernetes_downgrade::from_journal(
+                    &engine,
+                    &self.plan.package.namespace,
+                    &engine.discard_untrusted_steps(state),
+                )
+                .await
             }
             Err(error) => Err(error),
         };
@@ -186,7 +198,8 @@ impl Installer<'_> {
         let first = rendered.objects.iter().filter(|object| FIRST_STAGES.contains(&object.stage_name.as_str()));
         let service = rendered.objects.iter().find(|object| object.stage_name == FIRST_STAGES[1]);
         let exposure = service.and_then(|object| u32::try_from(object.stage).ok()).unwrap_or_default();
-        let part = self.session.engine.plan_part(&to_planned_objects(first)).await.map_err(self.session.map_engine_error())?;
+        let part =
+            self.session.engine.plan_part(&to_planned_objects(first)).await.map_err(self.session.map_engine_error())?;
         let mut of_service = Vec::new();
         if part.count_writes() > 0 {
             let existed = facts.namespace.exists;
@@ -277,11 +290,16 @@ impl Installer<'_> {
         let waiting = move |text: &str| progress.update_step(text);
         // An address that is known only inside the hosting cluster is tried once: this may run inside.
         let once = endpoint.kind == ExposureType::ClusterIp
-            && health::observe_health(Err("not asked".to_owned()), Ok(&hub), self.plan.package.namespace.as_str(), None)
-                .await?
-                .facts
-                .inside
-                .is_err();
+            && health::observe_health(
+                Err("not asked".to_owned()),
+                Ok(&hub),
+                self.plan.package.namespace.as_str(),
+                None,
+            )
+            .await?
+            .facts
+            .inside
+            .is_err();
         let deadline = if once { Instant::now() } else { self.session.deadline };
         let (namespace, agents_call) = (self.plan.package.namespace.as_str(), self.plan.agents_call(endpoint));
         let found = health::wait_until_healthy(self.client, &hub, namespace, &agents_call, deadline, &waiting).await?;

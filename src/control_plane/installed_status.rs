@@ -74,7 +74,11 @@ pub async fn list_begun_installs(
 }
 
 /// The service version by the labels of the API server, for an installation whose record is lost.
-pub async fn read_labelled_version(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName) -> Option<String> {
+pub async fn read_labelled_version(
+    client: &Client,
+    name: &ControlPlaneName,
+    namespace: &NamespaceName,
+) -> Option<String> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace.as_str());
     let found = deployments.get_metadata_opt("apiserver").await.ok()??;
     let label = |key| found.labels().get(key).map(String::as_str);
@@ -127,7 +131,9 @@ pub async fn observe_installation(client: &Client, name: &ControlPlaneName, name
         images,
         installed_by,
         copied: drift.iter().flatten().any(|drift| matches!(drift.strayed, Drifted::Copied { .. })),
-        drift: drift.map(|all| all.iter().map(ToString::to_string).collect()).map_err(|error| format_error_chain(&error)),
+        drift: drift
+            .map(|all| all.iter().map(ToString::to_string).collect())
+            .map_err(|error| format_error_chain(&error)),
         interrupted: state.journal.filter(|_| at_work.is_none()).map(|journal| (journal.command, journal.started)),
         at_work,
         renewed_by: match (record, &keys) {

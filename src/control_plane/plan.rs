@@ -223,7 +223,10 @@ impl Plan {
             writes: list_needed_writes(objects),
             load_balancer: self.values.exposure.kind == ExposureType::LoadBalancer,
             network_policies: self.values.network_policy.enabled,
-            taken: Taken { needs: self.quota_needs(objects.iter().map(|object| &object.json), true), ..Taken::default() },
+            taken: Taken {
+                needs: self.quota_needs(objects.iter().map(|object| &object.json), true),
+                ..Taken::default()
+            },
             architectures: ARCHITECTURES.map(str::to_owned).to_vec(),
         }
     }

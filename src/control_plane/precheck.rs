@@ -50,9 +50,11 @@ pub(super) async fn precheck_install(
     progress: &dyn Progress,
     stopped: impl FnOnce(apply::Error) -> InstallError,
 ) -> Result<Precheck, InstallError> {
-    let provisional = plan.render_control_plane(&unknown_endpoint(ExposureType::NodePort), &pki::placeholder_files())?;
+    let provisional =
+        plan.render_control_plane(&unknown_endpoint(ExposureType::NodePort), &pki::placeholder_files())?;
     let resets = options.recorded == Recorded::Reset;
-    let (facts, compared) = preflight::collect_preflight_facts(plan, client, engine, &provisional.objects, resets, &mut |_| ()).await?;
+    let (facts, compared) =
+        preflight::collect_preflight_facts(plan, client, engine, &provisional.objects, resets, &mut |_| ()).await?;
     if let Ok(compared) = &compared {
         check_version(plan, client, &compared.state, &facts).await?;
     }
@@ -67,7 +69,9 @@ pub(super) async fn precheck_install(
         Ok(compared) => compared,
         Err(error) => return Err(stopped(error)),
     };
-    if let Some(refused) = find_change_refusal(plan, engine, &state, &facts, &provisional.objects).await.map_err(stopped)? {
+    if let Some(refused) =
+        find_change_refusal(plan, engine, &state, &facts, &provisional.objects).await.map_err(stopped)?
+    {
         return Err(refused);
     }
     for (judged, problem) in report.warnings() {

@@ -7,7 +7,7 @@ use super::endpoint::exposure::unknown_endpoint;
 use super::plan::Plan;
 use super::values::ExposureType;
 use crate::api::kinds::Kind;
-use crate::api::rbac::{Right, Scope, merge_rights, build_role, build_rules};
+use crate::api::rbac::{Right, Scope, build_role, build_rules, merge_rights};
 use crate::chart::Diagnostics;
 use crate::install::session::is_awaited;
 use crate::{apply, check, pki};
@@ -20,7 +20,8 @@ pub fn list_install_rights(plan: &Plan) -> Result<Vec<Right>, Diagnostics> {
     let wanted = &plan.values.exposure;
     let endpoint = exposure::endpoint_from_values(wanted).unwrap_or_else(|_| unknown_endpoint(ExposureType::NodePort));
     let rendered = plan.render_control_plane(&endpoint, &pki::placeholder_files())?;
-    let kinds: Vec<Kind> = rendered.objects.iter().map(|object| Kind::from_table(object.group(), object.kind())).collect();
+    let kinds: Vec<Kind> =
+        rendered.objects.iter().map(|object| Kind::from_table(object.group(), object.kind())).collect();
     let awaited = |kind: &Kind| is_awaited(&kind.kind);
     let parts = [
         apply::engine_rights(&kinds, awaited),
@@ -48,5 +49,8 @@ pub fn build_install_roles(plan: &Plan, rights: &[Right]) -> [Value; 2] {
     let of = |scope: Scope| build_rules(rights.iter().filter(|right| right.scope == scope));
     let name = format!("fleetctl-{}", plan.name);
     let namespace = plan.package.namespace.as_str();
-    [build_role(&name, None, &json!(of(Scope::Cluster))), build_role(&name, Some(namespace), &json!(of(Scope::Namespace)))]
+    [
+        build_role(&name, None, &json!(of(Scope::Cluster))),
+        build_role(&name, Some(namespace), &json!(of(Scope::Namespace))),
+    ]
 }

@@ -101,7 +101,11 @@ impl Target<'_> {
     /// # Errors
     /// [`inventory::Error::PlanOutdated`] where something was written since, such as by a run that held the lock until now:
     /// nothing was undone then. [`inventory::Error::Locked`] while that run is at work, and what the server refuses.
-    pub async fn undo_interrupted_run(&self, undo: Undo, progress: &Arc<dyn Progress>) -> Result<Outcome, apply::Error> {
+    pub async fn undo_interrupted_run(
+        &self,
+        undo: Undo,
+        progress: &Arc<dyn Progress>,
+    ) -> Result<Outcome, apply::Error> {
         let engine = self.removal_engine(progress);
         let known = undo.known_state();
         let Undo { started, seen, copy, .. } = undo;

@@ -117,7 +117,11 @@ impl Target<'_> {
     }
 
     /// The plan of a removal, made by reads alone.
-    pub async fn plan_uninstall(&self, removal: Removal, progress: &Arc<dyn Progress>) -> Result<Planned, apply::Error> {
+    pub async fn plan_uninstall(
+        &self,
+        removal: Removal,
+        progress: &Arc<dyn Progress>,
+    ) -> Result<Planned, apply::Error> {
         let engine = self.removal_engine(progress);
         let Removed { deleted: objects, kept, .. } = engine.plan_removal(removal).await?;
         let retained = kept.into_iter().map(|kept| kept.object).filter(|object| object.is_kind("", "PersistentVolume"));
@@ -149,7 +153,11 @@ impl Target<'_> {
     }
 
     /// Removes the control plane and searches the cluster for leftovers.
-    pub async fn remove_control_plane(&self, removal: Removal, progress: &Arc<dyn Progress>) -> Result<Removed, apply::Error> {
+    pub async fn remove_control_plane(
+        &self,
+        removal: Removal,
+        progress: &Arc<dyn Progress>,
+    ) -> Result<Removed, apply::Error> {
         let engine = self.removal_engine(progress);
         let state = engine.read_state().await?;
         // What cannot be seen keeps nothing from being removed.

@@ -250,14 +250,20 @@ impl Check<'_> {
             self.add_diagnostic(&path, no_address(host));
         } else if !port.parse::<u16>().is_ok_and(|port| port > 0) {
             let message = format!("port {port} is out of range for `exposure.agentEndpoint`");
-            self.add_diagnostic(&path, Diagnostic::error("out-of-range", message).label("expected a port from 1 to 65535"));
+            self.add_diagnostic(
+                &path,
+                Diagnostic::error("out-of-range", message).label("expected a port from 1 to 65535"),
+            );
         }
     }
 
     fn check_lifetime(&mut self, key: &str, Lifetime(text): &Lifetime, at_least: Duration) {
         if let Err(wrong) = lifetime::parse_lifetime(text, at_least) {
             let message = format!("`{text}` is out of range for `scheduler.{key}`");
-            self.add_diagnostic(&["scheduler", key], Diagnostic::error("out-of-range", message).label(wrong.to_string()));
+            self.add_diagnostic(
+                &["scheduler", key],
+                Diagnostic::error("out-of-range", message).label(wrong.to_string()),
+            );
         }
     }
 }

@@ -138,7 +138,12 @@ impl Admin {
     }
 }
 
-fn answer_request<B>(request: &Request<B>, is_own: bool, ready: &dyn Ready, metrics: &Metrics) -> Response<Full<Bytes>> {
+fn answer_request<B>(
+    request: &Request<B>,
+    is_own: bool,
+    ready: &dyn Ready,
+    metrics: &Metrics,
+) -> Response<Full<Bytes>> {
     let (status, mut body) = match request.uri().path() {
         "/healthz" | "/livez" => (StatusCode::OK, "ok".to_owned()),
         READYZ => match ready.describe_readiness() {

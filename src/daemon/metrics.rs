@@ -218,7 +218,9 @@ mod tests {
         assert_eq!(metrics.histogram_durations("nothing").quantile(0.5), None);
         metrics.observe_short("short_seconds", "Work.", Duration::from_micros(80));
         assert!(
-            metrics.format_metrics().contains("short_seconds_bucket{le=\"0.00005\"} 0\nshort_seconds_bucket{le=\"0.0001\"} 1")
+            metrics
+                .format_metrics()
+                .contains("short_seconds_bucket{le=\"0.00005\"} 0\nshort_seconds_bucket{le=\"0.0001\"} 1")
         );
         metrics.observe_duration("work_seconds", "Work.", Duration::from_millis(1));
         let later = metrics.histogram_durations("work_seconds").durations_since(&all);

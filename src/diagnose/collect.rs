@@ -46,7 +46,8 @@ pub(crate) async fn collect_evidence<'a>(
         let labelled = Selection { namespace: Some(namespace), labels: Some(selector), ..Selection::default() };
         let all = Selection { namespace: Some(namespace), ..Selection::default() };
         let (pods_kind, events_kind) = (Kind::from_table("", "Pod"), Kind::from_table("", "Event"));
-        let (sets_kind, pvcs_kind) = (Kind::from_table("apps", "ReplicaSet"), Kind::from_table("", "PersistentVolumeClaim"));
+        let (sets_kind, pvcs_kind) =
+            (Kind::from_table("apps", "ReplicaSet"), Kind::from_table("", "PersistentVolumeClaim"));
         let (pods, pvcs, events, replica_sets) = futures::join!(
             server.list_objects(&pods_kind, &labelled),
             server.list_objects(&pvcs_kind, &all),
@@ -151,7 +152,10 @@ mod tests {
         ] {
             assert!(about(kind, reason, 50), "{reason}");
         }
-        assert!(is_relevant(&typed_object(json!({"involvedObject": {"kind": "Pod"}})), now), "one that does not say when");
+        assert!(
+            is_relevant(&typed_object(json!({"involvedObject": {"kind": "Pod"}})), now),
+            "one that does not say when"
+        );
     }
 
     #[tokio::test]

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::diagnosis::{CauseId, Link};
 use crate::api::remedy::Remedy;
-use crate::k8s::object::{text_at, object_uid};
+use crate::k8s::object::{object_uid, text_at};
 
 /// Objects and logs read for a diagnosis. Lists that could not be read are empty, and `storage_classes` is then none.
 #[derive(Debug, Clone, Default)]

@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use serde_json::Value;
 
 use super::diagnosis::{Attempt, CauseId, Diagnosis};
-use super::evidence::{Evidence, event_time, has_reason, event_message};
+use super::evidence::{Evidence, event_message, event_time, has_reason};
 use super::pod::{MOUNT_FAILURES, all_statuses, waiting_reason};
 use super::typed::Typed;
 use super::workload::{ContainerKey, Runs, container_runs as runs_of};
-use crate::k8s::object::{ObjectRef, status_condition, text_at, object_uid};
+use crate::k8s::object::{ObjectRef, object_uid, status_condition, text_at};
 
 /// The grace before early failure of each cause that is observed. A cause that went away starts again.
 #[derive(Default)]
@@ -130,17 +130,19 @@ fn signals_of(cause: &Diagnosis, target: Option<&Value>, evidence: &Evidence) ->
                 cause.chain.iter().any(|link| Some(&link.object) == reference.as_ref())
             };
             let pods: Vec<&Pod> = evidence.pods.iter().filter(in_chain).collect();
-            let attempts =
-                || pods.iter().flat_map(|pod| waiting_containers(pod)).filter_map(|(_, reason)| cause.cause.find_attempt(reason));
+            let attempts = || {
+                pods.iter()
+                    .flat_map(|pod| waiting_containers(pod))
+                    .filter_map(|(_, reason)| cause.cause.find_attempt(reason))
+            };
             // An image that was pulled and cannot run shows in no pull.
             if attempts().next().is_none() || attempts().any(|attempt| attempt == Attempt::Conclusive) {
                 return None;
             }
             // Events of the same reason report each back-off. Those do not quote the registry.
-            let pulled = evidence
-                .events
-                .iter()
-                .filter(|event| has_reason(event, &["Failed"]) && event_message(event).contains("pull") && about(event));
+            let pulled = evidence.events.iter().filter(|event| {
+                has_reason(event, &["Failed"]) && event_message(event).contains("pull") && about(event)
+            });
             pulled.map(of_event).chain(pods.into_iter().flat_map(of_pulls)).collect()
         }
         CauseId::QuotaExceeded | CauseId::PodSecurity | CauseId::PodsRefused => {
@@ -190,7 +192,7 @@ mod tests {
     use crate::api::remedy::Remedy;
     use crate::diagnose::diagnosis::Link;
     use crate::diagnose::kstatus::evaluate_status;
-    use crate::diagnose::typed::{typed_object, typed_list};
+    use crate::diagnose::typed::{typed_list, typed_object};
     use crate::diagnose::workload::diagnose_object;
     use serde_json::json;
 
@@ -210,7 +212,8 @@ mod tests {
         let set = stateful_set();
         let object = ObjectRef::of(&set).unwrap();
         let chain = vec![Link { object: object.clone(), state: String::new() }];
-        let latest = [Diagnosis { cause, chain, remedy: Remedy::default(), logs: Vec::new(), grace: cause.default_grace() }];
+        let latest =
+            [Diagnosis { cause, chain, remedy: Remedy::default(), logs: Vec::new(), grace: cause.default_grace() }];
         let mut grace = Grace::default();
         let observe = |observe: &Option<(i64, i64)>| {
             let Some((begun, ended)) = *observe else {
@@ -314,7 +317,8 @@ mod tests {
     fn counted(object: &Value, observations: &[Evidence]) -> Vec<Option<CauseId>> {
         let mut grace = Grace::default();
         let observe = |evidence: &Evidence| {
-            let latest: Vec<_> = diagnose_object(object, &evaluate_status(object, None), evidence).into_iter().collect();
+            let latest: Vec<_> =
+                diagnose_object(object, &evaluate_status(object, None), evidence).into_iter().collect();
             grace.observe_causes(&latest, &[object], evidence);
             grace.since.keys().map(|(_, cause)| *cause).next()
         };

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
 use super::diagnosis::{CauseId, INVALID_IMAGE_NAME};
-use super::evidence::{Evidence, events_of, has_reason, event_message};
+use super::evidence::{Evidence, event_message, events_of, has_reason};
 use super::pod::{waiting_message, waiting_reason};
 use super::typed::Typed as _;
 
@@ -121,7 +121,10 @@ mod tests {
             found.what,
             "image `i` is not for the architecture of its node: exec /usr/local/bin/etcd: exec format error"
         );
-        assert!(find_foreign_architecture("i", "crun: executable file `/etcd`: Exec format error: OCI runtime error").is_some());
+        assert!(
+            find_foreign_architecture("i", "crun: executable file `/etcd`: Exec format error: OCI runtime error")
+                .is_some()
+        );
         assert_eq!(find_foreign_architecture("i", "segmentation fault"), None);
     }
 }

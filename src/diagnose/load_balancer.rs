@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Event, Service};
 
 use super::diagnosis::{CauseId, Link};
-use super::evidence::{Evidence, Finding, events_of, has_reason, is_warning, event_message};
+use super::evidence::{Evidence, Finding, event_message, events_of, has_reason, is_warning};
 use super::typed::Typed as _;
 use crate::api::remedy::{Flag, Remedy};
 
@@ -18,7 +18,8 @@ pub(crate) fn find_load_balancer_cause(service: &Service, evidence: &Evidence) -
         return None;
     }
     let object = service.object_ref()?;
-    let events: Vec<&Event> = events_of(service.event_subject(), evidence).filter(|event| !is_unrelated(event)).collect();
+    let events: Vec<&Event> =
+        events_of(service.event_subject(), evidence).filter(|event| !is_unrelated(event)).collect();
     let result = events.iter().find(|event| is_warning(event) || has_reason(event, &SUCCESS));
     if let Some(failure) = result.filter(|event| is_warning(event)) {
         return Some(Finding::new(

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod};
 
 use super::diagnosis::{CONFIG_ERROR, CauseId, Link};
-use super::evidence::{DEADLINE_EXCEEDED, Evidence, Finding, event_time, events_of, has_reason, event_message};
+use super::evidence::{DEADLINE_EXCEEDED, Evidence, Finding, event_message, event_time, events_of, has_reason};
 use super::image::{Unusable, find_foreign_architecture, find_pull_failure};
 use super::pod_facts::{pod_condition, pvc_names, unschedulable_message};
 use super::typed::Typed as _;
@@ -122,7 +122,8 @@ fn find_unschedulable(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> 
         return None;
     }
     // A node is being created, or one that exists is starting. Autoscalers have two reasons for it.
-    let scaling = events_of(pod.event_subject(), evidence).any(|event| has_reason(event, &["TriggeredScaleUp", "Nominated"]));
+    let scaling =
+        events_of(pod.event_subject(), evidence).any(|event| has_reason(event, &["TriggeredScaleUp", "Nominated"]));
     let starting = scaling || message.contains("node.kubernetes.io/not-ready");
     let remedy = if starting {
         "a node is on its way or not ready: see `kubectl get nodes`, and run the same command again once it is"
@@ -193,7 +194,8 @@ fn from_log(container: &ContainerStatus, reference: &ObjectRef, evidence: &Evide
     let name = &container.name;
     let lines = log_of(name, reference, evidence)?;
     let (cause, line) = super::container_log::find_log_cause(lines)?;
-    let sibling = super::container_log::unknown_name(line).and_then(|name| Sibling::find_sibling(name, reference, evidence));
+    let sibling =
+        super::container_log::unknown_name(line).and_then(|name| Sibling::find_sibling(name, reference, evidence));
     // Earlier lines may be resolved by now as well, so none of them is a cause.
     if sibling == Some(Sibling::Starting) {
         return None;
@@ -305,8 +307,11 @@ fn find_mount_failure(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> 
     let lasting = failures().find(|event| !is_transient(event));
     let event = lasting.or_else(|| failures().next())?;
     let state = format!("{}: {}", event.reason.as_deref().unwrap_or_default(), event_message(event));
-    let finding =
-        Finding::new(CauseId::MountFailed, pod_link(reference, state), "make what the message names available to the node");
+    let finding = Finding::new(
+        CauseId::MountFailed,
+        pod_link(reference, state),
+        "make what the message names available to the node",
+    );
     Some(if lasting.is_some() { finding } else { finding.as_transient() })
 }
 
@@ -363,7 +368,12 @@ fn find_probe_failure(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> 
 /// The state of a container with too little memory that is not killed: the kernel evicts the pages of the program
 /// itself, which then reads them from the disk again and again and makes no progress. It runs and prints nothing, so
 /// its log is no remedy.
-fn find_memory_starvation(pod: &Pod, container: &ContainerStatus, reference: &ObjectRef, evidence: &Evidence) -> Option<String> {
+fn find_memory_starvation(
+    pod: &Pod,
+    container: &ContainerStatus,
+    reference: &ObjectRef,
+    evidence: &Evidence,
+) -> Option<String> {
     let name = &container.name;
     if !is_running(container) || !log_of(name, reference, evidence).is_some_and(<[_]>::is_empty) {
         return None;
@@ -379,7 +389,9 @@ fn find_memory_starvation(pod: &Pod, container: &ContainerStatus, reference: &Ob
 pub(crate) fn containers_with_logs(pod: &Pod) -> Vec<&str> {
     all_statuses(pod)
         .filter(|container| !container.ready && !container.name.is_empty())
-        .filter(|container| is_running(container) || current_termination(container).is_some() || container.restart_count > 0)
+        .filter(|container| {
+            is_running(container) || current_termination(container).is_some() || container.restart_count > 0
+        })
         .map(|container| container.name.as_str())
         .collect()
 }

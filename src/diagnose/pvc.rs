@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::diagnosis::{CauseId, Link};
-use super::evidence::{DEADLINE_EXCEEDED, Evidence, Finding, event_time, events_of, has_reason, event_message};
+use super::evidence::{DEADLINE_EXCEEDED, Evidence, Finding, event_message, event_time, events_of, has_reason};
 use super::pod_facts::{pvc_names, unschedulable_message};
 use super::typed::Typed as _;
 use crate::api::labels::{ANNOTATION_DEFAULT_CLASS, DEFAULT_CLASS_ANNOTATIONS};
@@ -59,7 +59,8 @@ pub(crate) fn find_pvc_cause(pvc: &PersistentVolumeClaim, evidence: &Evidence) -
     if with_node && provisioner == NO_PROVISIONER && refused_for_another_reason(pvc, evidence) {
         return None;
     }
-    find_unprovisioned(pvc, evidence, &tries, name, provisioner).map(|finding| finding.prepend_link(own("Pending".to_owned())))
+    find_unprovisioned(pvc, evidence, &tries, name, provisioner)
+        .map(|finding| finding.prepend_link(own("Pending".to_owned())))
 }
 
 /// The finding for a PVC that names no class.
@@ -101,7 +102,8 @@ struct Tries<'a> {
 
 impl<'a> Tries<'a> {
     fn from_pvc(pvc: &PersistentVolumeClaim, evidence: &'a Evidence) -> Self {
-        let newest = |reasons: &[&str]| events_of(pvc.event_subject(), evidence).find(|event| has_reason(event, reasons));
+        let newest =
+            |reasons: &[&str]| events_of(pvc.event_subject(), evidence).find(|event| has_reason(event, reasons));
         let refused = newest(&["ProvisioningFailed"]);
         let begun = newest(&["Provisioning", "ProvisioningSucceeded"]);
         // Most writers of events round to seconds. The next try comes a second later at least, so within one second the

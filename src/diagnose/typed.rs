@@ -173,7 +173,8 @@ mod tests {
         .expect("a pod");
         assert!(pod.is_terminating());
         assert_eq!(pod.object_ref().unwrap().to_string(), "Pod p");
-        let there: Pod = deserialize_object(&json!({"metadata": {"deletionTimestamp": null, "creationTimestamp": "?"}})).unwrap();
+        let there: Pod =
+            deserialize_object(&json!({"metadata": {"deletionTimestamp": null, "creationTimestamp": "?"}})).unwrap();
         assert!(!there.is_terminating() && there.object_ref().is_none());
     }
 

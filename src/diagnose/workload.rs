@@ -10,12 +10,12 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Event, PersistentVolumeClaim, 
 use serde_json::Value;
 
 use super::diagnosis::{CauseId, Diagnosis, Link};
-use super::evidence::{Evidence, Finding, Subject, event_time, events_of, has_reason, is_warning, event_message};
+use super::evidence::{Evidence, Finding, Subject, event_message, event_time, events_of, has_reason, is_warning};
 use super::kstatus::{State, Status};
 use super::pod::{current_termination, ended_before, init_statuses, is_ready, is_running, main_statuses, pod_phase};
 use super::typed::{Typed, deserialize_object};
 use crate::api::shell::foreign_word;
-use crate::k8s::object::{ObjectRef, status_condition, number_at, text_at, object_uid};
+use crate::k8s::object::{ObjectRef, number_at, object_uid, status_condition, text_at};
 
 /// The root cause of an object that is not current, as far as there is evidence.
 pub fn diagnose_object(object: &Value, status: &Status, evidence: &Evidence) -> Option<Diagnosis> {
@@ -23,10 +23,10 @@ pub fn diagnose_object(object: &Value, status: &Status, evidence: &Evidence) -> 
     let head = Link { object: reference.clone(), state: status.message.clone() };
     let finding = match reference.kind.as_str() {
         "Pod" => deserialize_object::<Pod>(object).and_then(|pod| super::pod::find_pod_cause(&pod, evidence)),
-        "PersistentVolumeClaim" => {
-            deserialize_object::<PersistentVolumeClaim>(object).and_then(|pvc| super::pvc::find_pvc_cause(&pvc, evidence))
-        }
-        "Service" => deserialize_object::<Service>(object).and_then(|service| super::load_balancer::find_load_balancer_cause(&service, evidence)),
+        "PersistentVolumeClaim" => deserialize_object::<PersistentVolumeClaim>(object)
+            .and_then(|pvc| super::pvc::find_pvc_cause(&pvc, evidence)),
+        "Service" => deserialize_object::<Service>(object)
+            .and_then(|service| super::load_balancer::find_load_balancer_cause(&service, evidence)),
         "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet" | "Job" => find_workload_cause(object, evidence),
         _ => None,
     };
@@ -98,8 +98,9 @@ fn event_texts(subject: Subject<'_>, evidence: &Evidence) -> String {
     let latest = events_of(subject, evidence).next();
     let warning = events_of(subject, evidence).find(|event| is_warning(event));
     let events = latest.into_iter().chain(warning.filter(|warning| latest != Some(warning)));
-    let texts = events
-        .map(|event| format!("; {}: {}", event.reason.as_deref().unwrap_or_default().trim(), event_message(event).trim()));
+    let texts = events.map(|event| {
+        format!("; {}: {}", event.reason.as_deref().unwrap_or_default().trim(), event_message(event).trim())
+    });
     texts.collect()
 }
 
@@ -118,10 +119,13 @@ fn find_workload_cause(object: &Value, evidence: &Evidence) -> Option<Finding> {
     let pods = pods_of(object, evidence);
     let found = pods.iter().filter_map(|pod| super::pod::find_pod_cause(pod, evidence)).min_by_key(finding_order);
     let wanted = number_at(object, "/spec/replicas").or_else(|| number_at(object, "/spec/completions")).unwrap_or(1);
-    let refused = if i64::try_from(pods.len()).unwrap_or(i64::MAX) < wanted { find_pods_refusal(object, evidence) } else { None };
+    let refused =
+        if i64::try_from(pods.len()).unwrap_or(i64::MAX) < wanted { find_pods_refusal(object, evidence) } else { None };
     // A pod that waits for storage is behind a StatefulSet that cannot create its next pod, never the other way round.
     match (found, refused) {
-        (Some(found), Some(refused)) => Some(if finding_order(&found) <= finding_order(&refused) { found } else { refused }),
+        (Some(found), Some(refused)) => {
+            Some(if finding_order(&found) <= finding_order(&refused) { found } else { refused })
+        }
         (found, refused) => found.or(refused),
     }
 }
@@ -156,9 +160,11 @@ pub(crate) type ContainerKey = (String, String);
 /// they keep nothing.
 pub(crate) fn container_runs(object: &Value, evidence: &Evidence) -> BTreeMap<ContainerKey, Runs> {
     let of_pod = |pod: &Pod| -> Vec<_> {
-        let container =
-            |container: &ContainerStatus| ((pod.uid().to_owned(), container.name.clone()), Runs::from_container(container));
-        let done = |container: &&ContainerStatus| current_termination(container).is_some_and(|ended| ended.exit_code == 0);
+        let container = |container: &ContainerStatus| {
+            ((pod.uid().to_owned(), container.name.clone()), Runs::from_container(container))
+        };
+        let done =
+            |container: &&ContainerStatus| current_termination(container).is_some_and(|ended| ended.exit_code == 0);
         init_statuses(pod).filter(|container| !done(container)).chain(main_statuses(pod)).map(container).collect()
     };
     pods_of(object, evidence).into_iter().flat_map(of_pod).collect()
@@ -224,7 +230,8 @@ fn newest_replica_set<'a>(deployment: &Value, evidence: &'a Evidence) -> Option<
 fn find_pods_refusal(object: &Value, evidence: &Evidence) -> Option<Finding> {
     let replica_set =
         (text_at(object, "/kind") == Some("Deployment")).then(|| newest_replica_set(object, evidence)).flatten();
-    let (own, maker) = (ObjectRef::of(object), replica_set.map_or_else(|| Subject::from_object(object), |set| set.event_subject()));
+    let (own, maker) =
+        (ObjectRef::of(object), replica_set.map_or_else(|| Subject::from_object(object), |set| set.event_subject()));
     let failed = status_condition(object, "ReplicaFailure").filter(|c| text_at(c, "/status") == Some("True"));
     let message = events_of(maker, evidence)
         .find(|event| has_reason(event, &["FailedCreate"]))

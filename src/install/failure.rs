@@ -286,7 +286,8 @@ mod tests {
         let told = Arc::new(Told::default());
         let progress: Arc<dyn Progress> = told.clone();
         let deadline = Instant::now() + Duration::from_secs(60);
-        let engine = InstallOptions::default().build_run_engine(&cluster.client(), owner(), charts(), deadline, None, &progress);
+        let engine =
+            InstallOptions::default().build_run_engine(&cluster.client(), owner(), charts(), deadline, None, &progress);
         let mut session = Session::new(&engine, &progress, deadline);
         session.begin_session_step("Checking the control plane");
         let release = Release { version: "v0.7.1".to_owned(), ..Release::default() };
@@ -331,7 +332,8 @@ mod tests {
         let progress: Arc<dyn Progress> = Arc::new(Told::default());
         let deadline = Instant::now() + Duration::from_secs(60);
         let path = Some(journal.clone());
-        let engine = InstallOptions::default().build_run_engine(&cluster.client(), owner(), charts(), deadline, path, &progress);
+        let engine =
+            InstallOptions::default().build_run_engine(&cluster.client(), owner(), charts(), deadline, path, &progress);
         let mut session = Session::new(&engine, &progress, deadline);
         let release = Release { version: "v0.7.1".to_owned(), ..Release::default() };
         session.begin_plan(engine.plan_install(&release, &[]).await.unwrap()).await.unwrap_err();

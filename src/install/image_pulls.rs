@@ -21,7 +21,10 @@ use crate::check::Problem;
 use crate::check::pulls::{PullFacts, Pulled};
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::image::{find_foreign_architecture, find_pull_failure};
-use crate::diagnose::pod::{current_termination, ended_before, find_pod_cause, is_running, pod_phase, describe_pod_state, all_statuses, waiting_reason};
+use crate::diagnose::pod::{
+    all_statuses, current_termination, describe_pod_state, ended_before, find_pod_cause, is_running, pod_phase,
+    waiting_reason,
+};
 
 /// Longest time for all pods together, images included.
 pub const LIMIT: Duration = Duration::from_secs(300);
@@ -115,7 +118,9 @@ impl<'a> ImagePulls<'a> {
             await_condition(pods.clone(), &name, |pod: Option<&Pod>| pod.is_none_or(|pod| is_decided(pod, &names)));
         let seen = match tokio::time::timeout(limit, ended).await {
             Ok(Ok(seen)) => seen,
-            Ok(Err(error)) => return all(&Pulled::Unknown(unknown_problem(format!("its pod cannot be watched: {error}")))),
+            Ok(Err(error)) => {
+                return all(&Pulled::Unknown(unknown_problem(format!("its pod cannot be watched: {error}"))));
+            }
             // What the pod waits for is told.
             Err(_) => pods.get_opt(&name).await.ok().flatten(),
         };
@@ -256,9 +261,11 @@ fn explain_pending_pull(pod: &Pod, image: &str, evidence: &Evidence) -> Problem 
             let (what, remedy) = finding.into_state_and_remedy();
             Problem { what: format!("image `{image}` was not tried: {what}"), remedy }
         }
-        None => {
-            unknown_problem(format!("image `{image}` was not pulled within {} s: its pod is {}", LIMIT.as_secs(), describe_pod_state(pod)))
-        }
+        None => unknown_problem(format!(
+            "image `{image}` was not pulled within {} s: its pod is {}",
+            LIMIT.as_secs(),
+            describe_pod_state(pod)
+        )),
     }
 }
 

@@ -69,7 +69,11 @@ impl RecordedRelease {
     ///
     /// # Errors
     /// [`ReadError`]: an API that does not answer or refuses, or a record that cannot be read.
-    pub async fn read_release(client: &Client, owner: Owner, secrets: &[SecretEntry]) -> Result<Option<Self>, ReadError> {
+    pub async fn read_release(
+        client: &Client,
+        owner: Owner,
+        secrets: &[SecretEntry],
+    ) -> Result<Option<Self>, ReadError> {
         let state = Engine::new_reader(client.clone(), owner).read_state().await?;
         match &state.record {
             Some(record) => Ok(Some(Self::from_record(record, client, secrets).await?)),

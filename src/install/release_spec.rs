@@ -61,11 +61,9 @@ pub fn load_chart(kind: chart::Kind, selection: &Selection<'_>) -> Result<Chart,
     let Some(chart) = selection.row.charts.get(&kind) else {
         return Err(PackageError::NoChart { kind, line, installable: list_installable_lines(kind) });
     };
-    Chart::load_embedded(kind, *chart).map(|chart| chart.with_row(selection.row.clone())).map_err(|source| PackageError::Chart {
-        kind,
-        line,
-        source,
-    })
+    Chart::load_embedded(kind, *chart)
+        .map(|chart| chart.with_row(selection.row.clone()))
+        .map_err(|source| PackageError::Chart { kind, line, source })
 }
 
 /// The lines that this program can install, newest first.
@@ -178,7 +176,13 @@ impl Package {
         decided_by: &[DecidedBy],
         field: &str,
     ) -> Result<Vec<Explanation>, ExplainError> {
-        let explained = explain_rendered_field(&self.chart, &self.build_render_input(values, facts.clone(), keys), &self.tree, decided_by, field);
+        let explained = explain_rendered_field(
+            &self.chart,
+            &self.build_render_input(values, facts.clone(), keys),
+            &self.tree,
+            decided_by,
+            field,
+        );
         if self.patches.is_empty() {
             return explained;
         }
@@ -189,14 +193,24 @@ impl Package {
     ///
     /// # Errors
     /// Values that the templates cannot be rendered with, and patches that cannot be applied, each at its place.
-    pub fn render_chart(&self, values: &impl Serialize, facts: Value, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
+    pub fn render_chart(
+        &self,
+        values: &impl Serialize,
+        facts: Value,
+        keys: &pki::Files,
+    ) -> Result<Rendered, Diagnostics> {
         let mut rendered = self.render_unpatched(values, facts, keys)?;
         self.patches.apply_to_objects(&mut rendered.objects)?;
         rendered.objects.iter_mut().for_each(name_by_digest);
         Ok(rendered)
     }
 
-    fn render_unpatched(&self, values: &impl Serialize, facts: Value, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
+    fn render_unpatched(
+        &self,
+        values: &impl Serialize,
+        facts: Value,
+        keys: &pki::Files,
+    ) -> Result<Rendered, Diagnostics> {
         let mut rendered = self.chart.render(&self.build_render_input(values, facts, keys))?;
         let owner = self.owner();
         for object in &mut rendered.objects {
@@ -311,7 +325,8 @@ pub fn plan_recorded_release<P>(
     let mut values = release.values.clone().ok_or("its values are not recorded")?;
     apply_merge_patch(&mut values, &secrets);
     let request = Request { version: Some(&release.version), ..Request::default() };
-    let selection = select_row(chart::embedded_versions(), request).map_err(|error| visible_line(&error.to_string()).into_owned())?;
+    let selection = select_row(chart::embedded_versions(), request)
+        .map_err(|error| visible_line(&error.to_string()).into_owned())?;
     let chart = load_chart(kind, &selection).map_err(|error| error.to_string())?;
     if release.chart != format!("{kind}/{}", chart.line()) {
         return Err(format!("its version {} is not of its chart {}", selection.version, visible_line(&release.chart)));

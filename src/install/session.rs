@@ -201,7 +201,11 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// Errors of the engine.
-    pub async fn apply_wanted_objects(&mut self, stage: u32, wanted: impl Fn(&ObjectRef) -> bool) -> Result<(), Stopped> {
+    pub async fn apply_wanted_objects(
+        &mut self,
+        stage: u32,
+        wanted: impl Fn(&ObjectRef) -> bool,
+    ) -> Result<(), Stopped> {
         let stopped = self.map_engine_error();
         match &mut self.run {
             Some(run) => run.apply_part(stage, wanted).await.map_err(stopped),

@@ -32,8 +32,11 @@ mod tests {
     #[test]
     fn credentials_without_a_login_are_pointed_out_and_never_shown() {
         let tree = ValuesBuilder::new(None).build(|| Value::Null).unwrap();
-        let found = |text: &str| check_registry_credentials(Some(&SecretValue(text.to_owned())), &tree).map(|problem| problem.render_diagnostic(false));
-        assert_eq!(check(None, &tree), None);
+        let found = |text: &str| {
+            check_registry_credentials(Some(&SecretValue(text.to_owned())), &tree)
+                .map(|problem| problem.render_diagnostic(false))
+        };
+        assert_eq!(check_registry_credentials(None, &tree), None);
         assert_eq!(found(r#"{"auths": {"a.example": {"auth": "c2VjcmV0"}}}"#), None);
         assert!(found(r#"{"auths": {"a.example": {}}, "credsStore": "desktop"}"#).unwrap().contains("`credsStore`"));
         assert!(found(r#"{"credHelpers": {"a.example": "x"}}"#).unwrap().contains("`credHelpers`"));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::api::remedy::{Flag, Remedy};
 use crate::api::util::file::FileError;
-use crate::api::util::text::{visible_line, visible_cell};
+use crate::api::util::text::{visible_cell, visible_line};
 use crate::k8s::object::ObjectRef;
 use crate::k8s::request::api_error::ApiError;
 use crate::k8s::request::request_error::RequestError;

@@ -90,7 +90,8 @@ mod tests {
     /// A server on which another run takes the lock over as soon as the time there is an hour later, which an answer to
     /// `/late` says. Counts what is applied.
     fn taken_over(owner: &Owner, applied: &Arc<AtomicUsize>) -> Server {
-        let lock = Lock { holder: Holder { nonce: "another".into(), ..Holder::from_this_process() }, expires: String::new() };
+        let lock =
+            Lock { holder: Holder { nonce: "another".into(), ..Holder::from_this_process() }, expires: String::new() };
         let mut taken = State { lock: Some(lock), write: "w".into(), ..State::default() }.to_record_secret(owner);
         taken["metadata"]["uid"] = "u".into();
         taken["metadata"]["resourceVersion"] = "2".into();

@@ -77,9 +77,8 @@ impl Owner {
     pub fn is_anothers(&self, object: &Value, elsewhere: &BTreeSet<String>) -> bool {
         match crate::k8s::object::object_label(object, PART_OF_LABEL) {
             Some(_) => self.is_of_another_set(object),
-            None => {
-                crate::k8s::object::text_at(object, "/metadata/namespace").is_some_and(|place| elsewhere.contains(place))
-            }
+            None => crate::k8s::object::text_at(object, "/metadata/namespace")
+                .is_some_and(|place| elsewhere.contains(place)),
         }
     }
 

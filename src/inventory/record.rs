@@ -487,6 +487,9 @@ mod tests {
         assert_eq!(digest_manifest("u", &one), digest_manifest("u", &two));
         assert_ne!(digest_manifest("u", &one), digest_manifest("v", &one));
         assert_ne!(digest_manifest("u", &json!({"a": [1, "2"]})), digest_manifest("u", &json!({"a": [1, 2]})));
-        assert_ne!(digest_manifest("u", &json!({"a": [], "b": [1]})), digest_manifest("u", &json!({"a": [1], "b": []})));
+        assert_ne!(
+            digest_manifest("u", &json!({"a": [], "b": [1]})),
+            digest_manifest("u", &json!({"a": [1], "b": []}))
+        );
     }
 }

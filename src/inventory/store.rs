@@ -198,7 +198,10 @@ impl Store {
             let gone = load_state(&self.server, &self.owner).await.is_ok_and(|state| state.uid.is_empty());
             return if gone { Ok(()) } else { Err(error) };
         }
-        self.server.delete_object(&secret_kind(), &target, &self.state.uid).await.map_err(|e| Error::from_request("delete", &target, e))?;
+        self.server
+            .delete_object(&secret_kind(), &target, &self.state.uid)
+            .await
+            .map_err(|e| Error::from_request("delete", &target, e))?;
         Ok(())
     }
 
@@ -340,7 +343,8 @@ mod tests {
             refused
         });
         let server = Server::new(client, Events::none());
-        let options = LockOptions { wait: Duration::ZERO, holder: &Holder::from_this_process(), begun: &AtomicBool::new(false) };
+        let options =
+            LockOptions { wait: Duration::ZERO, holder: &Holder::from_this_process(), begun: &AtomicBool::new(false) };
         let owner = Owner::new("control-plane", "demo", "fleet");
         let store = Store::acquire_lock(&server, &owner, options, &State::default(), |_| {}).await;
         (store, created.load(Ordering::SeqCst))

@@ -15,7 +15,10 @@ use crate::api::labels::KEYS_MANAGER;
 ///
 /// An `Update` entry of the same name is another manager's for the server, and is not ours either.
 pub(crate) fn owned_entry(object: &Value) -> Option<&Value> {
-    items_at(object, "/metadata/managedFields").iter().find(|entry| is_ours(entry)).and_then(|entry| entry.get("fieldsV1"))
+    items_at(object, "/metadata/managedFields")
+        .iter()
+        .find(|entry| is_ours(entry))
+        .and_then(|entry| entry.get("fieldsV1"))
 }
 
 /// Returns whether an entry of `managedFields` is our `Apply` entry.

@@ -118,10 +118,18 @@ impl Completed {
 ///
 /// Authorities are made only where no part of them was found; a damaged set is an error that names the entry,
 /// because making it anew would cut off everything that trusts it.
-pub fn ensure_key_set(found: &Files, subject: &Subject, now: Timestamp, lifetimes: &Lifetimes) -> Result<Completed, PkiError> {
+pub fn ensure_key_set(
+    found: &Files,
+    subject: &Subject,
+    now: Timestamp,
+    lifetimes: &Lifetimes,
+) -> Result<Completed, PkiError> {
     let new_authorities = !Authorities::any_in(found);
-    let authorities =
-        if new_authorities { Authorities::generate_authorities(now, lifetimes)? } else { Authorities::from_map(found, now)? };
+    let authorities = if new_authorities {
+        Authorities::generate_authorities(now, lifetimes)?
+    } else {
+        Authorities::from_map(found, now)?
+    };
     let mut completed =
         Completed { files: authorities.to_map(), new_authorities, issued: Vec::new(), rewritten: Vec::new() };
     for leaf in Leaf::ALL {

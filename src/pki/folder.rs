@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::{Files, SecretText};
 use crate::api::util::file;
 pub use crate::api::util::file::FileError as FolderError;
-use crate::api::util::file::{PRIVATE, PRIVATE_FOLDER, wrap_io_error, describe_file_kind};
+use crate::api::util::file::{PRIVATE, PRIVATE_FOLDER, describe_file_kind, wrap_io_error};
 
 /// Size of a file, in bytes, beyond which it is none of ours.
 const LARGEST: u64 = 1024 * 1024;

@@ -66,7 +66,11 @@ pub fn ensure_kept(
     let mut kept = found;
     kept.extend(completed.files.clone());
     if let Some(until) = good_until(&kept, lifetimes).filter(|until| *until > now) {
-        let note = Note { digest: digest_key_set(&kept, subject, lifetimes), since: now.as_second(), until: until.as_second() };
+        let note = Note {
+            digest: digest_key_set(&kept, subject, lifetimes),
+            since: now.as_second(),
+            until: until.as_second(),
+        };
         write_file(folder, NOTE, &note.to_text())?;
     }
     Ok(completed)
@@ -156,7 +160,8 @@ mod tests {
     #[test]
     fn a_set_that_was_found_good_is_taken_as_it_is() {
         let folder = kept();
-        let full = ensure_key_set(&read_folder(folder.path()).unwrap(), &subject("a.example"), now(), &Lifetimes::default());
+        let full =
+            ensure_key_set(&read_folder(folder.path()).unwrap(), &subject("a.example"), now(), &Lifetimes::default());
         let noted = again(&folder, now()).unwrap();
         assert!(noted.is_unchanged());
         assert_eq!(noted.files, full.unwrap().files);

@@ -100,7 +100,8 @@ impl Kubeconfig {
         let document = Part { entry, path: String::new(), value: &document };
         document.has_only(&["apiVersion", "kind", "clusters", "users", "contexts", "current-context"])?;
         let clusters = document.read_named_parts("clusters", "cluster", &["server", "certificate-authority-data"])?;
-        let users = document.read_named_parts("users", "user", &["client-certificate-data", "client-key-data", "token"])?;
+        let users =
+            document.read_named_parts("users", "user", &["client-certificate-data", "client-key-data", "token"])?;
         let contexts = document.read_named_parts("contexts", "context", &["cluster", "user", "namespace"])?;
         let text = |part: &Part<'_>, key: &str| part.part_text(key).map(str::to_owned).ok_or_else(unreadable);
         let decoded = |part: &Part<'_>, key: &str| {

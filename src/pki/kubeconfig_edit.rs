@@ -282,8 +282,8 @@ fn without_entries(mut config: Value, name: &str, user: &str, current: bool) -> 
 /// [`EditError`]; entries of these names that [`merge`] did not make are never replaced.
 pub fn merge_kubeconfig(text: &str, ours: &Kubeconfig, name: &str, make_current: bool) -> Result<Edited, EditError> {
     let before = parse_values(text)?;
-    let own =
-        serde_json::to_value(ours.to_document()).map_err(|_| EditError::Unusable("its new entries cannot be written"))?;
+    let own = serde_json::to_value(ours.to_document())
+        .map_err(|_| EditError::Unusable("its new entries cannot be written"))?;
     let first = |list: &str, key: &str| own[list][0][key].as_object().cloned().unwrap_or_default();
     let user = admin_user(name);
     if !is_ours(&before, name) {
@@ -314,14 +314,18 @@ pub fn merge_kubeconfig(text: &str, ours: &Kubeconfig, name: &str, make_current:
         result = set_current_context(&result, name)?;
     }
     let after = parse_values(&result)?;
-    let complete =
-        LISTS.iter().all(|(list, key)| find_named_entry(&after, list, if *key == "user" { &user } else { name }).is_some());
+    let complete = LISTS
+        .iter()
+        .all(|(list, key)| find_named_entry(&after, list, if *key == "user" { &user } else { name }).is_some());
     let start = if text.trim().is_empty() {
         json!({"apiVersion": "v1", "kind": "Config", "current-context": ""})
     } else {
         before
     };
-    if !complete || without_entries(start, name, &user, make_current) != without_entries(after.clone(), name, &user, make_current) {
+    if !complete
+        || without_entries(start, name, &user, make_current)
+            != without_entries(after.clone(), name, &user, make_current)
+    {
         return Err(EditError::Unusable("it is written in an unusual way"));
     }
     Ok(Edited { text: result, current: after["current-context"] == name })

@@ -7,7 +7,7 @@ use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyUsagePu
 use time::OffsetDateTime;
 
 use super::authority::{PrivateKey, distinguished_name, validity_period};
-use super::certificate::{with_parsed_certificate, signed_by};
+use super::certificate::{signed_by, with_parsed_certificate};
 use super::{Authorities, AuthorityKind, CertificateFacts, PkiError, San, SecretText};
 use crate::api::util::digest;
 
@@ -277,7 +277,8 @@ pub fn issue_leaf(
     params.subject_alt_names = spec.sans.iter().map(San::to_rcgen).collect::<Result<_, _>>()?;
 
     let signing_key = authorities.authority_key(spec.authority)?;
-    let issuer = Issuer::from_ca_cert_pem(authorities.authority_certificate(spec.authority), &signing_key.0).map_err(make)?;
+    let issuer =
+        Issuer::from_ca_cert_pem(authorities.authority_certificate(spec.authority), &signing_key.0).map_err(make)?;
     let certificate = params.signed_by(&key.0, &issuer).map_err(make)?;
     Ok((certificate.pem(), key.to_text()))
 }
@@ -306,11 +307,12 @@ pub fn still_good(
             }
             let authority_end = CertificateFacts::from_certificate(issuer).not_after;
             let name = spec.full_name(found.public_key().raw);
-            Ok(check_renewal(spec, &name, &CertificateFacts::from_certificate(found), authority_end, now, lifetimes).and_then(|()| {
-                let key = PrivateKey::parse(&spec.entry, key).map_err(|_| Renewal::Unreadable)?;
-                let fits = key.0.public_key_raw() == found.public_key().subject_public_key.as_ref();
-                fits.then_some(()).ok_or(Renewal::KeyMismatch)
-            }))
+            Ok(check_renewal(spec, &name, &CertificateFacts::from_certificate(found), authority_end, now, lifetimes)
+                .and_then(|()| {
+                    let key = PrivateKey::parse(&spec.entry, key).map_err(|_| Renewal::Unreadable)?;
+                    let fits = key.0.public_key_raw() == found.public_key().subject_public_key.as_ref();
+                    fits.then_some(()).ok_or(Renewal::KeyMismatch)
+                }))
         })
     });
     judged.unwrap_or(Err(Renewal::Unreadable))

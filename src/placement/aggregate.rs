@@ -52,7 +52,10 @@ impl CopyStatus {
     /// Returns whether the controller there has seen the newest generation.
     fn has_observed(&self) -> bool {
         self.applied
-            && self.status_field("observedGeneration").and_then(Value::as_i64).is_some_and(|seen| seen >= self.generation)
+            && self
+                .status_field("observedGeneration")
+                .and_then(Value::as_i64)
+                .is_some_and(|seen| seen >= self.generation)
     }
 }
 
@@ -303,7 +306,8 @@ impl Source<'_> {
             ingress.and_then(Value::as_array).into_iter().flatten().filter_map(sanitize_address).collect::<Vec<_>>()
         };
         let mut seen = BTreeSet::new();
-        let mut all: Vec<(String, Value)> = self.copies.iter().flat_map(of).map(|one| (to_canonical_json(&one), one)).collect();
+        let mut all: Vec<(String, Value)> =
+            self.copies.iter().flat_map(of).map(|one| (to_canonical_json(&one), one)).collect();
         all.sort_by(|(a, _), (b, _)| a.cmp(b));
         all.retain(|(text, _)| seen.insert(text.clone()));
         let ingress: Vec<Value> = all.into_iter().map(|(_, address)| address).take(LIST).collect();

@@ -29,7 +29,8 @@ fn format_condition(condition: &Condition) -> String {
 pub fn read_copy_state(schedule: &Schedule, cluster: &str) -> CopyState {
     let Some(status) = &schedule.status else { return CopyState::default() };
     let is_current = status.observed_hash.as_deref() == Some(&schedule.spec.hash);
-    let [apply, available] = [conditions::APPLIED, conditions::AVAILABLE].map(|type_| find_condition(&status.conditions, type_));
+    let [apply, available] =
+        [conditions::APPLIED, conditions::AVAILABLE].map(|type_| find_condition(&status.conditions, type_));
     let mut state = CopyState { applied: is_current && apply.is_some_and(Condition::is_true), ..CopyState::default() };
     if !state.applied {
         state.problem = apply.filter(|one| !one.is_true()).map(format_condition).unwrap_or_default();

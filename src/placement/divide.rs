@@ -220,8 +220,12 @@ mod tests {
         assert_eq!(division.replicas.iter().sum::<i64>(), 1_000_000_007);
         let mut shrinking = of(&[50, 50]);
         shrinking[0].prev = 1_000_000_000;
-        assert_eq!(divide(10, &shrinking, Ties::Listed).replicas, [10, 0], "nothing grows while something shrinks");
-        assert_eq!(divide(i64::MAX, &of(&[1, 1]), Ties::Listed).withheld, 0);
+        assert_eq!(
+            divide_replicas(10, &shrinking, Ties::Listed).replicas,
+            [10, 0],
+            "nothing grows while something shrinks"
+        );
+        assert_eq!(divide_replicas(i64::MAX, &of(&[1, 1]), Ties::Listed).withheld, 0);
     }
 
     #[test]
@@ -242,7 +246,7 @@ mod tests {
 
     #[test]
     fn nobody_takes_what_no_weight_allows() {
-        assert_eq!(divide(3, &of(&[0, 0]), Ties::Listed), Division { replicas: vec![0, 0], withheld: 3 });
-        assert_eq!(divide(3, &[], Ties::Listed), Division { replicas: vec![], withheld: 3 });
+        assert_eq!(divide_replicas(3, &of(&[0, 0]), Ties::Listed), Division { replicas: vec![0, 0], withheld: 3 });
+        assert_eq!(divide_replicas(3, &[], Ties::Listed), Division { replicas: vec![], withheld: 3 });
     }
 }

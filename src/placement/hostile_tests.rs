@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::aggregate::{CopyStatus, Source};
 use super::copy;
-use super::decide::{Current, Group, decide_group, decide_direct};
+use super::decide::{Current, Group, decide_direct, decide_group};
 use super::facts::Facts;
 use super::fleet::Fleet;
 use super::inventory::{Part, read_inventory};
@@ -149,7 +149,7 @@ proptest! {
             Part::of_report(&serde_json::from_str::<Lenient<ClusterReport>>(&report).unwrap().0.spec)
         };
         let parts: Vec<Part> = reports.into_iter().map(part).collect();
-        let inventory = read(&cluster, parts.iter());
+        let inventory = read_inventory(&cluster, parts.iter());
         prop_assert!(inventory.nodes.len() <= 200 * (1 + parts.len()) && inventory.dropped_keys.len() <= 1_000 * 3);
         for node in &inventory.nodes {
             prop_assert!(node.name.len() <= 253 && node.taints.len() <= 64);
@@ -168,10 +168,10 @@ proptest! {
             .filter_map(|name| Facts::from_manifest(&object(name, &replicas, &cpu, &Value::Null)).ok())
             .collect();
         let group = Group::new("g", &policy, &objects);
-        let decision = decide(&policy, &group, &fleet, &Current::default());
+        let decision = decide_group(&policy, &group, &fleet, &Current::default());
         fleet.reserve_decision(&group, &decision, &Current::default());
         let current = Current { targets: decision.targets.clone(), ..Current::default() };
-        let again = decide(&policy, &group, &fleet, &current);
+        let again = decide_group(&policy, &group, &fleet, &current);
         prop_assert!(again.targets.len() <= 1);
     }
 

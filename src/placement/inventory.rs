@@ -203,7 +203,12 @@ impl Part {
 
     /// Reads the nodes of a ClusterReport.
     pub fn of_report(spec: &ClusterReportSpec) -> Self {
-        Self::read_nodes(&spec.capacity_resources, &spec.available_resources, &spec.node_taints, spec.node_labels.as_ref())
+        Self::read_nodes(
+            &spec.capacity_resources,
+            &spec.available_resources,
+            &spec.node_taints,
+            spec.node_labels.as_ref(),
+        )
     }
 
     fn read_nodes(

@@ -238,7 +238,11 @@ impl Policies {
                 Some(clause) => failing.push((policy, clause)),
             }
         }
-        let asks = if self.is_annotation_denied(facts) { (&None, &None) } else { (&facts.asks.cluster, &facts.asks.spread_onto) };
+        let asks = if self.is_annotation_denied(facts) {
+            (&None, &None)
+        } else {
+            (&facts.asks.cluster, &facts.asks.spread_onto)
+        };
         match asks {
             (Some(cluster), _) if cluster.is_empty() => Match::Nowhere { losers: matching },
             (Some(cluster), spread) => Match::Annotation {
@@ -310,7 +314,11 @@ mod tests {
         };
         let none = BTreeMap::new();
         for own in [facts("Secret", Some("bugs-cp"), "a"), facts("Namespace", None, "bugs-cp")] {
-            assert_eq!(policies.match_object(&own, &none), Match::Never(Never::SystemNamespace), "whatever asks for it");
+            assert_eq!(
+                policies.match_object(&own, &none),
+                Match::Never(Never::SystemNamespace),
+                "whatever asks for it"
+            );
         }
         for other in [facts("Secret", Some("shop"), "bugs-cp"), facts("Namespace", None, "bugs-cp-2")] {
             assert!(matches!(policies.match_object(&other, &none), Match::Annotation { .. }), "{}", other.key);
@@ -333,11 +341,19 @@ mod tests {
             [json!({ "fleet-scheduler.io/cluster": "east" }), json!({ "fleet-scheduler.io/spread-onto": "east,west" })]
         {
             let facts = facts(annotations);
-            assert!(matches!(allowed.match_object(&facts, &none), Match::Annotation { .. }) && !allowed.is_annotation_denied(&facts));
-            assert!(matches!(denied.match_object(&facts, &none), Match::Policy { .. }) && denied.is_annotation_denied(&facts));
+            assert!(
+                matches!(allowed.match_object(&facts, &none), Match::Annotation { .. })
+                    && !allowed.is_annotation_denied(&facts)
+            );
+            assert!(
+                matches!(denied.match_object(&facts, &none), Match::Policy { .. })
+                    && denied.is_annotation_denied(&facts)
+            );
         }
         let kept = facts(json!({ "fleet-scheduler.io/cluster": "" }));
-        assert!(matches!(denied.match_object(&kept, &none), Match::Nowhere { .. }) && !denied.is_annotation_denied(&kept));
+        assert!(
+            matches!(denied.match_object(&kept, &none), Match::Nowhere { .. }) && !denied.is_annotation_denied(&kept)
+        );
     }
 
     #[test]

@@ -227,8 +227,9 @@ impl NodeSelector {
 
     /// Number of bytes that its texts have.
     pub(crate) fn node_selector_bytes(&self) -> usize {
-        let values =
-            |requirement: &Requirement| requirement.compared_values().iter().map(|value| value.len() + 24).sum::<usize>();
+        let values = |requirement: &Requirement| {
+            requirement.compared_values().iter().map(|value| value.len() + 24).sum::<usize>()
+        };
         self.all_requirements().map(|requirement| requirement.key.len() + 48 + values(requirement)).sum()
     }
 
@@ -342,7 +343,11 @@ mod tests {
             ("DoesNotExist", &[], false, true),
         ] {
             let selector = selector(expression(operator, values)).unwrap();
-            assert_eq!((selector.matches_labels(with), selector.matches_labels(without)), (has, has_not), "{operator} {values:?}");
+            assert_eq!(
+                (selector.matches_labels(with), selector.matches_labels(without)),
+                (has, has_not),
+                "{operator} {values:?}"
+            );
         }
         assert!(selector(json!({})).unwrap().matches_labels(without), "an empty selector matches everything");
         assert!(selector(expression("In", &[])).is_err());

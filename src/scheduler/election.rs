@@ -203,7 +203,9 @@ impl Election {
         let step = next_step(self.observed.as_ref(), &self.identity, duration, Instant::now());
         let written = match (&step, lease) {
             (Step::Wait | Step::Restored, _) => return Ok(step),
-            (_, None) => call_with_timeout(self.api.create(&PostParams::default(), &lease_held_by(None, &self.identity))).await?,
+            (_, None) => {
+                call_with_timeout(self.api.create(&PostParams::default(), &lease_held_by(None, &self.identity))).await?
+            }
             (_, Some(old)) => {
                 let new = lease_held_by(Some(&old), &self.identity);
                 call_with_timeout(self.api.replace(NAME, &PostParams::default(), &new)).await?

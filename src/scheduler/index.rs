@@ -454,7 +454,9 @@ pub async fn watch_indexed_objects(client: Client, heartbeats: Client, index: Ar
         let mut stream = std::pin::pin!(watcher::watcher(api, config).default_backoff());
         loop {
             match stream.try_next().await {
-                Ok(Some(event)) => index.on_lease(&map_watch_event(event, |read| read.0), Instant::now(), Timestamp::now()),
+                Ok(Some(event)) => {
+                    index.on_lease(&map_watch_event(event, |read| read.0), Instant::now(), Timestamp::now())
+                }
                 Ok(None) => return,
                 Err(error) => tracing::debug!(%error, "watch of leases failed"),
             }

@@ -118,7 +118,10 @@ fn silence_counts_from_the_first_sight() {
     }
     let later = wait();
     index.on_cluster(Event::Apply(cluster("2", true)), &mut BTreeSet::new());
-    assert!(index.time_since_renewal("a", later) > Duration::ZERO, "an event of the same cluster does not end its silence");
+    assert!(
+        index.time_since_renewal("a", later) > Duration::ZERO,
+        "an event of the same cluster does not end its silence"
+    );
     index.on_lease(&Event::InitApply(lease(1)), beginnings[0], Timestamp::now());
     assert!(index.time_since_renewal("a", later) < later - beginnings[2], "an older heartbeat was another cluster's");
 }

@@ -286,7 +286,12 @@ fn has_secret_data(secret: &Secret, data: &BTreeMap<String, ByteString>) -> bool
 }
 
 /// The Secret as it is written: what others added to one that is there stays.
-fn build_keys_secret(args: &KeysArgs, name: &str, data: BTreeMap<String, ByteString>, known: Option<&Secret>) -> Secret {
+fn build_keys_secret(
+    args: &KeysArgs,
+    name: &str,
+    data: BTreeMap<String, ByteString>,
+    known: Option<&Secret>,
+) -> Secret {
     let component = match name {
         KEPT_SECRET => "pki",
         "etcd-certs" => "etcd",
@@ -331,7 +336,12 @@ fn build_keys_secret(args: &KeysArgs, name: &str, data: BTreeMap<String, ByteStr
 }
 
 /// Has what reads its kubeconfig at start only begin anew with one that was renewed. Everything else reads its files again.
-async fn restart_kubeconfig_readers(client: &Client, args: &KeysArgs, done: &KeysDone, files: &Files) -> Result<(), KeysError> {
+async fn restart_kubeconfig_readers(
+    client: &Client,
+    args: &KeysArgs,
+    done: &KeysDone,
+    files: &Files,
+) -> Result<(), KeysError> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), args.namespace.as_str());
     for (secret, leaf, deployment) in [
         ("controller-manager-kubeconfig", Leaf::ControllerManager, "kube-controller-manager"),

@@ -46,7 +46,9 @@ pub(super) async fn maintain_kubernetes_record(client: Client) {
     let mut seen = Served::default();
     let mut recorded = None;
     loop {
-        let outcome = update_kubernetes_record(&client, &mut seen, &mut recorded).await.map_or_else(|e| e.to_string(), |()| String::new());
+        let outcome = update_kubernetes_record(&client, &mut seen, &mut recorded)
+            .await
+            .map_or_else(|e| e.to_string(), |()| String::new());
         if logged.record_if_changed("record", &outcome) && !outcome.is_empty() {
             tracing::warn!(error = outcome, "the version of Kubernetes cannot be recorded");
         }
@@ -55,7 +57,11 @@ pub(super) async fn maintain_kubernetes_record(client: Client) {
 }
 
 /// Compares the version of the API server with the record, which is read only where they differ.
-async fn update_kubernetes_record(client: &Client, seen: &mut Served, recorded: &mut Option<KubeMinor>) -> Result<(), CallError> {
+async fn update_kubernetes_record(
+    client: &Client,
+    seen: &mut Served,
+    recorded: &mut Option<KubeMinor>,
+) -> Result<(), CallError> {
     let version = call_with_timeout(client.apiserver_version()).await?;
     let Ok(minor) = format!("{}.{}", version.major, version.minor).parse() else { return Ok(()) };
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);

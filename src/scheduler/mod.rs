@@ -56,8 +56,9 @@ async fn serve_scheduler(args: Args) -> anyhow::Result<()> {
     let metrics = Metrics::default();
     metrics.set_gauge("fleet_build_info", "The running version.", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
     let state = Arc::new(Readiness::default());
-    let admin =
-        Admin::bind_address(args.admin_address).await.with_context(|| format!("cannot listen on {}", args.admin_address))?;
+    let admin = Admin::bind_address(args.admin_address)
+        .await
+        .with_context(|| format!("cannot listen on {}", args.admin_address))?;
     let address = admin.local_address()?;
     tokio::spawn(admin.serve_admin(SCHEDULER, state.clone(), metrics.clone(), stop.clone()));
 

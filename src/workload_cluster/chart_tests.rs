@@ -1,5 +1,6 @@
 //! Promises of the agent charts, seen in the objects that they render.
 
+use crate::chart::embedded_versions;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
@@ -13,7 +14,9 @@ use crate::chart::testing::golden;
 use crate::chart::testing::usage::compare_usage;
 use crate::chart::values::written_schema;
 use crate::chart::versions::select::{Request, select_row};
-use crate::chart::{Chart, Kind, Object, Preset, RenderInput, Rendered, SetKind, ValuesBuilder, embedded_presets, versions};
+use crate::chart::{
+    Chart, Kind, Object, Preset, RenderInput, Rendered, SetKind, ValuesBuilder, embedded_presets, versions,
+};
 use crate::install::recorded_use::RecordedUse;
 use crate::install::release_spec::{Package, load_chart};
 use crate::k8s::ObjectRef;
@@ -205,7 +208,10 @@ fn values_reach_the_pod() {
         let image = pod["containers"][0]["image"].as_str().unwrap();
         assert_eq!(
             image,
-            format!("mirror.example:5000/fleetscheduler/fleet-agent:{}", chart.version_row().unwrap().images["agent"].tag)
+            format!(
+                "mirror.example:5000/fleetscheduler/fleet-agent:{}",
+                chart.version_row().unwrap().images["agent"].tag
+            )
         );
         let arguments = pod["containers"][0]["args"].as_array().unwrap();
         for argument in ["--provider=gce", "--region=r1", "--zone=z1", "--kubernetes-cluster=c1"] {
@@ -220,7 +226,8 @@ fn values_reach_the_pod() {
 #[test]
 fn the_admission_policy_is_there_where_the_cluster_serves_it() {
     let kinds = |version: &str, kubernetes: Option<&str>, set: &str| -> Vec<String> {
-        let selection = select_row(embedded_versions(), Request { version: Some(version), ..Request::default() }).unwrap();
+        let selection =
+            select_row(embedded_versions(), Request { version: Some(version), ..Request::default() }).unwrap();
         let chart = Chart::load_embedded(Kind::Agent, selection.row.version).unwrap().with_row(selection.row.clone());
         let values = chart.values_of(&selection.version).set(SetKind::Value, set);
         let plan = Plan::new("m".parse().unwrap(), "fleet".parse().unwrap(), &selection, chart, values).unwrap();
@@ -269,14 +276,19 @@ fn what_the_fixtures_render_would_be_taken_by_a_server() {
         let forced = |name: &str| name == "admission" && chart.line() < "v1.2".parse().unwrap();
         for (name, input) in inputs(&chart).into_iter().filter(|(name, _)| !forced(name)) {
             let rendered = chart.render(&input).unwrap_or_else(|error| panic!("{error}"));
-            assert_eq!(crate::chart::inspect::lint::lint_objects(&chart, &rendered, chart.version_row().unwrap()), [], "{name}");
+            assert_eq!(
+                crate::chart::inspect::lint::lint_objects(&chart, &rendered, chart.version_row().unwrap()),
+                [],
+                "{name}"
+            );
         }
     }
 }
 
 #[test]
 fn what_any_line_renders_with_any_values_is_renderable_and_nothing_else() {
-    let of = |namespace: &str| super::charts::renderable_agent(&"member-1".parse().unwrap(), &namespace.parse().unwrap());
+    let of =
+        |namespace: &str| super::charts::renderable_agent(&"member-1".parse().unwrap(), &namespace.parse().unwrap());
     let renderable = of("fleet");
     let mut rendered = BTreeSet::new();
     for chart in charts() {
@@ -324,9 +336,11 @@ fn the_quick_way_renders_what_the_careful_one_does() {
 fn the_flattened_agent_is_the_golden_one() {
     for chart in charts() {
         let plain = render(&chart, &[]);
-        let all = plain.objects.iter().map(|object| golden::golden_yaml(&object.json)).collect::<Vec<_>>().join("---\n");
+        let all =
+            plain.objects.iter().map(|object| golden::golden_yaml(&object.json)).collect::<Vec<_>>().join("---\n");
         golden::snapshot!(format!("agent-{}", chart.line()), all);
-        for (name, input) in inputs(&chart).into_iter().filter(|(name, _)| embedded_presets().any(|preset| preset.name == *name))
+        for (name, input) in
+            inputs(&chart).into_iter().filter(|(name, _)| embedded_presets().any(|preset| preset.name == *name))
         {
             let rendered = chart.render(&input).unwrap();
             let changes = golden::format_changes(&plain.objects, &rendered.objects);

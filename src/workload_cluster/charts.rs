@@ -73,7 +73,12 @@ impl fmt::Debug for AgentCharts {
 
 /// The charts for the agent of this workload cluster; a secret value is read with `client`. Patches are recorded by
 /// their digest alone, so a release that was patched is rendered again only with the same `patches`.
-pub fn agent_charts(name: &ClusterName, namespace: &NamespaceName, client: &Client, patches: &Patches) -> Arc<dyn Charts> {
+pub fn agent_charts(
+    name: &ClusterName,
+    namespace: &NamespaceName,
+    client: &Client,
+    patches: &Patches,
+) -> Arc<dyn Charts> {
     Arc::new(AgentCharts {
         name: name.clone(),
         namespace: namespace.clone(),
@@ -93,9 +98,12 @@ impl Charts for AgentCharts {
             let (name, place) = (self.name.clone(), self.namespace.clone());
             let secrets = secret_values(&self.client, place.as_str(), (LABEL_INSTALL, name.as_str()), &SECRET_VALUES);
             let secrets = secrets.await.map_err(|error| format!("its secret values cannot be read: {error}"))?;
-            let plan = release_spec::plan_recorded_release(chart::Kind::Agent, release, secrets, |selection, chart, values| {
-                Plan::new(name, place, selection, chart, values)
-            })?;
+            let plan = release_spec::plan_recorded_release(
+                chart::Kind::Agent,
+                release,
+                secrets,
+                |selection, chart, values| Plan::new(name, place, selection, chart, values),
+            )?;
             let kubernetes = release.facts.get(KUBERNETES).and_then(|minor| minor.parse().ok());
             let plan =
                 plan.with_patches(self.patches.of_record(release.facts.get(PATCHES))?).with_kubernetes(kubernetes);

@@ -57,7 +57,8 @@ impl Hub {
             if let Ok(connected) = admin_access::connect_kubeconfig(&kubeconfig).await {
                 // Where kubectl finds it under its name, nobody has to be told of the file.
                 let by_name = Target { kubeconfig: Vec::new(), context: Some(name.to_string()) };
-                let merged = by_name.server_address().is_some_and(|server| server.trim_end_matches('/') == connected.server);
+                let merged =
+                    by_name.server_address().is_some_and(|server| server.trim_end_matches('/') == connected.server);
                 let access = if merged {
                     Access::Context(name.to_string())
                 } else {

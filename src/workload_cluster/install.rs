@@ -18,7 +18,7 @@ use super::uninstall::{LEAVING, Leave, request_agent_deregistration};
 use crate::api::labels::{INIT_SECRET, INIT_SECRET_KEY, LABEL_APP_VERSION, LABEL_INSTANCE, LABEL_PART_OF};
 use crate::api::registration::{Registration, state};
 use crate::api::remedy::{self, Action, Command, Remedy};
-use crate::api::util::text::{visible_line, visible_cell};
+use crate::api::util::text::{visible_cell, visible_line};
 use crate::apply;
 use crate::apply::Planned;
 use crate::chart::Object;
@@ -71,7 +71,14 @@ pub async fn install_agent(
 ) -> Result<Installed, Failure<InstallError>> {
     let deadline = Instant::now() + options.timeout;
     let journal = place.home.agent_journal(&plan.name);
-    let engine = options.build_run_engine(client, plan.package.owner(), plan.build_agent_charts(client), deadline, Some(journal), progress);
+    let engine = options.build_run_engine(
+        client,
+        plan.package.owner(),
+        plan.build_agent_charts(client),
+        deadline,
+        Some(journal),
+        progress,
+    );
     let new = |session| Installer::new(plan, client, place, options, session);
     run_until_interrupted(&engine, options, progress, deadline, interrupted, new).await
 }
@@ -88,7 +95,14 @@ pub async fn compare_agent(
     progress: &Arc<dyn Progress>,
 ) -> Result<Comparison, InstallError> {
     let deadline = Instant::now() + options.timeout;
-    let engine = options.build_run_engine(client, plan.package.owner(), plan.build_agent_charts(client), deadline, None, progress);
+    let engine = options.build_run_engine(
+        client,
+        plan.package.owner(),
+        plan.build_agent_charts(client),
+        deadline,
+        None,
+        progress,
+    );
     let mut installer = Installer::new(plan, client, place, options, Session::new(&engine, progress, deadline));
     let prepared = installer.prepare_install().await?;
     installer.session.begin_session_step("Comparing with the workload cluster");
@@ -231,10 +245,15 @@ impl Installer<'_> {
         let first = self.first_objects(source.secret);
         let copied = first.len() > 1;
         let objects = Plan::plan_agent_objects(first, &rendered);
-        let whole =
-            self.session.engine.plan_install(&self.plan.agent_release(&server), &objects).await.map_err(self.session.map_engine_error())?;
+        let whole = self
+            .session
+            .engine
+            .plan_install(&self.plan.agent_release(&server), &objects)
+            .await
+            .map_err(self.session.map_engine_error())?;
         if self.options.recorded != Recorded::Reset {
-            let forgotten = ValuesForgotten::find_forgotten_values(&self.plan.package, &whole.state, self.client, &SECRET_VALUES);
+            let forgotten =
+                ValuesForgotten::find_forgotten_values(&self.plan.package, &whole.state, self.client, &SECRET_VALUES);
             let forgotten = self.session.in_time::<_, InstallError>(async { Ok(forgotten.await?) }).await?;
             forgotten.map_or(Ok(()), Err)?;
         }
@@ -276,12 +295,16 @@ impl Installer<'_> {
         let (facts, secret) = match here.filter(|_| !ours) {
             None => (InitFacts::evaluate_init_secret(Some(&there)).await, Some(self.build_secret_copy(&there))),
             // What the operator put there stays; it has to be of the same control plane.
-            Some(secret) => match (InitFacts::evaluate_init_secret(Some(&secret)).await, Init::from_init_secret(&there).ok()) {
-                (InitFacts::Usable { init, .. }, Some(named)) if init.control_plane_digest() != named.control_plane_digest() => {
-                    (InitFacts::Elsewhere(init.server), None)
+            Some(secret) => {
+                match (InitFacts::evaluate_init_secret(Some(&secret)).await, Init::from_init_secret(&there).ok()) {
+                    (InitFacts::Usable { init, .. }, Some(named))
+                        if init.control_plane_digest() != named.control_plane_digest() =>
+                    {
+                        (InitFacts::Elsewhere(init.server), None)
+                    }
+                    (facts, _) => (facts, None),
                 }
-                (facts, _) => (facts, None),
-            },
+            }
         };
         Ok(Source { facts, secret, hub: Some(hub.clone()) })
     }
@@ -410,7 +433,9 @@ impl Installer<'_> {
         let probed = probe::run_probe(self.client, deployment, self.session.remaining_time().min(probe::LIMIT)).await?;
         self.probing = false;
         match probed {
-            Probed::Said(outcome) if outcome.passed => self.session.progress.finish_step("DNS, TCP, TLS and token are fine"),
+            Probed::Said(outcome) if outcome.passed => {
+                self.session.progress.finish_step("DNS, TCP, TLS and token are fine")
+            }
             Probed::Said(outcome) => return Err(InstallError::Probe(outcome)),
             Probed::Unknown(why) => self.session.progress.report_warning(&format!("the way could not be tried: {why}")),
         }
@@ -423,7 +448,9 @@ impl Installer<'_> {
         let progress = Arc::clone(self.session.progress);
         let ready = identity.wait_until_cluster_ready(hub, |said| match said {
             Some(said) => progress.update_step(&format_registration(said)),
-            None => progress.update_step("the agent has not seen the new init Secret yet, which takes up to two minutes"),
+            None => {
+                progress.update_step("the agent has not seen the new init Secret yet, which takes up to two minutes")
+            }
         });
         if let Ok(said) = tokio::time::timeout(self.session.remaining_time(), ready).await {
             self.session.progress.finish_step(&visible_cell(&said.reason));

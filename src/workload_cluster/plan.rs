@@ -19,7 +19,7 @@ use crate::chart::versions::select::{Selection, check_skew};
 use crate::chart::{self, Chart, Diagnostic, Diagnostics, Object, Rendered, ValuesBuilder, ValuesTree};
 use crate::check::quota::needs;
 use crate::check::workload::WantedAgent;
-use crate::install::release_spec::{Package, to_planned_objects, list_needed_writes};
+use crate::install::release_spec::{Package, list_needed_writes, to_planned_objects};
 use crate::install::{validate_extra_kinds, validate_registry, validate_resources};
 use crate::inventory::Release;
 use crate::pki;
@@ -127,7 +127,11 @@ impl Plan {
     /// The same.
     pub fn render_for_rights(&self) -> Result<Rendered, Diagnostics> {
         let newest = self.kubernetes.or_else(|| self.package.kubernetes_minors().iter().max().copied());
-        self.package.render_chart(&self.values, facts_of(newest.is_some_and(serves_admission_policies)), &pki::Files::new())
+        self.package.render_chart(
+            &self.values,
+            facts_of(newest.is_some_and(serves_admission_policies)),
+            &pki::Files::new(),
+        )
     }
 
     /// The same objects as YAML documents.
@@ -154,7 +158,9 @@ impl Plan {
     /// The objects as the engine takes them: `first` before those of the chart.
     pub fn plan_agent_objects(first: Vec<Value>, objects: &[Object]) -> Vec<Planned> {
         let mut all: Vec<Planned> = first.into_iter().map(|object| Planned::new(FIRST_STAGE, object)).collect();
-        all.extend(to_planned_objects(objects).into_iter().map(|planned| Planned { stage: planned.stage + 1, ..planned }));
+        all.extend(
+            to_planned_objects(objects).into_iter().map(|planned| Planned { stage: planned.stage + 1, ..planned }),
+        );
         all
     }
 

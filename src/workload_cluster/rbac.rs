@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::plan::Plan;
 use crate::api::kinds::Kind;
-use crate::api::rbac::{Right, Scope, merge_rights, build_role, build_rules};
+use crate::api::rbac::{Right, Scope, build_role, build_rules, merge_rights};
 use crate::chart::{Diagnostics, Object};
 use crate::install::session::is_awaited;
 use crate::{apply, check};

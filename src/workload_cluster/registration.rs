@@ -130,7 +130,11 @@ impl Identity {
 
     /// Ends when the control plane has refused this registration. What was said `before` counts only after the agent
     /// has had the time to ask again.
-    pub async fn wait_until_refused(&self, before: Option<&Registration>, heard: impl Fn(&Registration)) -> Registration {
+    pub async fn wait_until_refused(
+        &self,
+        before: Option<&Registration>,
+        heard: impl Fn(&Registration),
+    ) -> Registration {
         let old = |said: &Registration| Some(said) == before;
         let refused = |said: &Registration| said.is_in_state(state::REFUSED);
         let fresh = self.wait_for_registration(|said| {
@@ -149,7 +153,11 @@ impl Identity {
 
     /// Ends when the control plane calls the cluster Ready, where `hub` is given by the certificate of that one at that
     /// address. `heard` is told what the agent says, and none while it means another.
-    pub async fn wait_until_cluster_ready(&self, hub: Option<&str>, heard: impl Fn(Option<&Registration>)) -> Registration {
+    pub async fn wait_until_cluster_ready(
+        &self,
+        hub: Option<&str>,
+        heard: impl Fn(Option<&Registration>),
+    ) -> Registration {
         self.until_seen(|seen, said| {
             let ready = said.is_in_state(state::READY);
             let other = ready && hub.is_some_and(|hub| hub != seen.hub);

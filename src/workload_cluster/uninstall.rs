@@ -75,7 +75,11 @@ fn deployments_api(client: &Client, namespace: &str) -> Api<Deployment> {
 ///
 /// # Errors
 /// A workload cluster that does not answer or refuses.
-pub async fn request_agent_deregistration(client: &Client, namespace: &str, limit: Duration) -> Result<Leave, kube::Error> {
+pub async fn request_agent_deregistration(
+    client: &Client,
+    namespace: &str,
+    limit: Duration,
+) -> Result<Leave, kube::Error> {
     let identity = Identity::new(client, namespace);
     let before = identity.observe_identity().await?;
     if before.said.as_ref().is_some_and(|said| said.is_in_state(state::LEFT)) {

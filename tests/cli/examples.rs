@@ -215,7 +215,7 @@ fn run(code: i32, given: Given, command: &str) -> String {
 #[test]
 fn a_run_on_a_page_gives_what_the_page_says() {
     for (id, code, given, command) in RUNS {
-        Block::read(id).hold(Some(&run(code, given, command)));
+        Block::read_page_block(id).assert_shows(Some(&run(code, given, command)));
     }
 }
 
@@ -225,6 +225,6 @@ fn every_run_on_a_page_is_repeated_here() {
     for entry in std::fs::read_dir(pages).unwrap() {
         let path = entry.unwrap().path();
         let id = path.file_stem().unwrap().to_str().unwrap();
-        assert!(!Block::read(id).is_run() || RUNS.iter().any(|(known, ..)| *known == id), "{id}");
+        assert!(!Block::read_page_block(id).is_run() || RUNS.iter().any(|(known, ..)| *known == id), "{id}");
     }
 }

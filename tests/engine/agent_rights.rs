@@ -17,7 +17,7 @@ use fleetctl::k8s::Events;
 use fleetctl::workload_cluster::charts::agent_charts;
 use fleetctl::workload_cluster::plan::Plan;
 use fleetctl::workload_cluster::probe::{self, Probed};
-use fleetctl::workload_cluster::rbac::{Rights, list_agent_rights, build_agent_roles};
+use fleetctl::workload_cluster::rbac::{Rights, build_agent_roles, list_agent_rights};
 use fleetctl::workload_cluster::registration::Identity;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
@@ -43,7 +43,8 @@ struct Case {
 }
 
 fn plan(name: &str) -> Plan {
-    let selection = select_row(embedded_versions(), Request { version: Some("v0.6"), image_tag: None, server: None }).unwrap();
+    let selection =
+        select_row(embedded_versions(), Request { version: Some("v0.6"), image_tag: None, server: None }).unwrap();
     let chart = load_chart(Kind::Agent, &selection).unwrap();
     let values = chart.values_builder();
     Plan::new(name.parse().unwrap(), name.parse().unwrap(), &selection, chart, values).unwrap()
@@ -87,7 +88,9 @@ impl Case {
         let mut wanted = self.plan.build_wanted_agent(&rendered);
         wanted.copies = true;
         wanted.writes.push((String::new(), "namespaces".to_owned(), false));
-        let facts = WorkloadFacts::from_workload_cluster(client, None, InitFacts::Missing, wanted).await.map_err(|e| chain(&e))?;
+        let facts = WorkloadFacts::from_workload_cluster(client, None, InitFacts::Missing, wanted)
+            .await
+            .map_err(|e| chain(&e))?;
         if !facts.forbidden.is_empty() {
             return Err(format!("you may not {}", facts.forbidden.join(", ")));
         }
@@ -114,7 +117,8 @@ impl Case {
         probe::remove_probe_pod(client, namespace).await.map_err(|e| chain(&e))?;
         let removed = engine.uninstall(Removal::default()).await.map_err(|e| chain(&e))?;
         assert!(removed.leftovers.is_empty(), "{:?}", removed.leftovers);
-        let left = self.engine(&self.admin).find_orphaned_objects(&removed.kept).await.map_err(|e| chain(&e))?.leftovers;
+        let left =
+            self.engine(&self.admin).find_orphaned_objects(&removed.kept).await.map_err(|e| chain(&e))?.leftovers;
         assert!(left.is_empty(), "the user saw less than there is: {left:?}");
         Ok(removed.kept.is_empty())
     }

@@ -201,7 +201,10 @@ async fn a_run_whose_journal_is_lost_in_the_cluster_is_undone_by_the_copy_on_thi
     delete(&case, "", "Secret", &record).await;
     let file = case.folder.path().join("journal");
     let copy = std::fs::read_to_string(&file).unwrap();
-    assert!(case.engine.read_state().await.unwrap().is_empty() && copy.lines().count() > objects(&case).len(), "{copy}");
+    assert!(
+        case.engine.read_state().await.unwrap().is_empty() && copy.lines().count() > objects(&case).len(),
+        "{copy}"
+    );
     // That of a namesake in another cluster is left alone, and kept.
     let head: serde_json::Value = serde_json::from_str(copy.lines().next().unwrap()).unwrap();
     let uid = head["installUid"].as_str().unwrap();
@@ -553,7 +556,9 @@ async fn a_stranger_whose_kind_is_in_no_preferred_version_keeps_its_namespace_to
     }
     let served = async {
         loop {
-            if let (Ok(_), Ok(two)) = (server.find_served_kind(&group, "One").await, server.find_served_kind(&group, "Two").await) {
+            if let (Ok(_), Ok(two)) =
+                (server.find_served_kind(&group, "One").await, server.find_served_kind(&group, "Two").await)
+            {
                 return two;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;

@@ -166,7 +166,8 @@ async fn a_field_of_another_manager_is_a_conflict_that_one_flag_resolves() {
     let field = Flag::TakeFields("Deployment/d:.spec.replicas".to_owned());
     assert_eq!(error.remedy().unwrap(), Remedy::new("to overwrite just these, add ").flag(field));
     case = case.reborn().await;
-    let mut engine_options = fleetctl::apply::Options { take_fields: vec![conflict.take_fields_flag()], ..Default::default() };
+    let mut engine_options =
+        fleetctl::apply::Options { take_fields: vec![conflict.take_fields_flag()], ..Default::default() };
     engine_options.lock_wait = std::time::Duration::from_secs(40);
     let taking = fleetctl::apply::Engine::new(
         super::support::client().await.0,

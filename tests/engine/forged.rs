@@ -448,7 +448,10 @@ async fn a_namespace_is_not_deleted_because_a_record_or_a_journal_says_that_it_w
     // The record of another is no record of this one.
     record["owner"]["name"] = "other".into();
     plant(&case, "record", &record).await;
-    for refused in [case.engine.rollback_interrupted_run().await.map(drop), case.engine.uninstall(Removal::default()).await.map(drop)] {
+    for refused in [
+        case.engine.rollback_interrupted_run().await.map(drop),
+        case.engine.uninstall(Removal::default()).await.map(drop),
+    ] {
         assert_eq!(refused.unwrap_err().reason(), "BadRecord");
     }
     case.sweep().await;
@@ -560,7 +563,11 @@ async fn an_install_drops_what_a_run_cannot_have_written_and_mends_the_rest() {
     run.apply_all_stages().await.unwrap();
     let undone = run.rollback_run().await.unwrap();
     assert!(undone.problems.is_empty(), "{undone:?}");
-    let rules = case.server().get_object(&Kind::needed_versions(RBAC, "ClusterRole").remove(0), None, &case.namespace).await.unwrap();
+    let rules = case
+        .server()
+        .get_object(&Kind::needed_versions(RBAC, "ClusterRole").remove(0), None, &case.namespace)
+        .await
+        .unwrap();
     assert_eq!(rules.unwrap()["rules"][0]["verbs"], json!(["get"]));
     assert!(live(&case, &other).await.is_none());
     // What the journal on this machine was told by the cluster is not believed for that.
@@ -568,7 +575,11 @@ async fn an_install_drops_what_a_run_cannot_have_written_and_mends_the_rest() {
     applied(&case).await.release_run().await.unwrap();
     let undone = case.engine.rollback_interrupted_run().await.unwrap();
     assert!(undone.problems.is_empty(), "{undone:?}");
-    let rules = case.server().get_object(&Kind::needed_versions(RBAC, "ClusterRole").remove(0), None, &case.namespace).await.unwrap();
+    let rules = case
+        .server()
+        .get_object(&Kind::needed_versions(RBAC, "ClusterRole").remove(0), None, &case.namespace)
+        .await
+        .unwrap();
     assert_eq!(rules.unwrap()["rules"][0]["verbs"], json!(["get"]));
     plant(&case, "journal", &journal(&[step])).await;
     case.install(&objects(&case)).await.unwrap();

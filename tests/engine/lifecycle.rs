@@ -87,7 +87,8 @@ async fn a_run_that_used_up_its_time_still_records_what_it_did() {
 #[tokio::test]
 async fn a_run_that_takes_long_has_its_lock_renewed_without_a_write_of_its_own() {
     let case = Case::new("renewed").await;
-    let run = case.engine.begin_run(case.engine.plan_install(&release(), &objects(&case)).await.unwrap()).await.unwrap();
+    let run =
+        case.engine.begin_run(case.engine.plan_install(&release(), &objects(&case)).await.unwrap()).await.unwrap();
     let expires = async || {
         let lock = case.engine.read_state().await.unwrap().lock.expect("it is held");
         lock.expires.parse::<jiff::Timestamp>().unwrap()
@@ -124,7 +125,8 @@ async fn only_what_changed_is_written_and_what_is_gone_from_the_inputs_is_pruned
 #[tokio::test]
 async fn a_diff_is_the_servers_own_and_shows_no_secret() {
     let case = Case::new("diff").await;
-    let fresh = case.engine.diff_plan(&case.engine.plan_install(&release(), &objects(&case)).await.unwrap()).await.unwrap();
+    let fresh =
+        case.engine.diff_plan(&case.engine.plan_install(&release(), &objects(&case)).await.unwrap()).await.unwrap();
     assert_eq!(fresh.len(), objects(&case).len());
     assert!(
         fresh.iter().filter(|d| d.object.namespace.is_some()).all(|d| d.note.is_some()),
@@ -162,7 +164,8 @@ async fn a_diff_shows_no_deletion_of_what_is_planned_no_more_and_is_gone_or_anot
     case.install(&objects(&case)).await.unwrap();
     let mut fewer = objects(&case);
     fewer.retain(|planned| !matches!(planned.object["kind"].as_str(), Some("ConfigMap" | "PodDisruptionBudget")));
-    let diff = async || case.engine.diff_plan(&case.engine.plan_install(&release(), &fewer).await.unwrap()).await.unwrap();
+    let diff =
+        async || case.engine.diff_plan(&case.engine.plan_install(&release(), &fewer).await.unwrap()).await.unwrap();
     let deleted = |change: Change| change == Change::Delete;
     assert_eq!(diff().await.iter().filter(|difference| deleted(difference.change)).count(), 2);
     delete_wholly(&case, "", "ConfigMap", "config").await;

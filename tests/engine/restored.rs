@@ -40,7 +40,8 @@ async fn lose(case: &Case, all: &[Value]) {
         .filter(|object| object["metadata"]["namespace"].is_null())
         .partition(|object| object["kind"] == "Namespace");
     for object in cluster_scoped.into_iter().chain(namespace) {
-        let kind = Kind::find_known_kind(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap()).unwrap();
+        let kind =
+            Kind::find_known_kind(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap()).unwrap();
         let name = object["metadata"]["name"].as_str().unwrap();
         let path = format!("{}/{name}", kind.collection(None));
         let request = http::Request::delete(path).body(Vec::new()).unwrap();
@@ -53,7 +54,8 @@ async fn lose(case: &Case, all: &[Value]) {
 
 async fn restore(case: &Case, all: &[Value]) {
     for object in all {
-        let kind = Kind::find_known_kind(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap()).unwrap();
+        let kind =
+            Kind::find_known_kind(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap()).unwrap();
         let path = kind.collection_path(object["metadata"]["namespace"].as_str());
         let request = http::Request::post(format!("{path}?fieldManager={TOOL}"))
             .header("content-type", "application/json")

@@ -13,7 +13,7 @@ use fleetctl::control_plane::endpoint::exposure::Endpoint;
 use fleetctl::control_plane::keys::find_keys;
 use fleetctl::control_plane::keys::find_keys::AdminKubeconfigError;
 use fleetctl::control_plane::plan::Plan;
-use fleetctl::control_plane::rbac::{list_install_rights, build_install_roles};
+use fleetctl::control_plane::rbac::{build_install_roles, list_install_rights};
 use fleetctl::control_plane::values::ExposureType;
 use fleetctl::control_plane::{installed_status, preflight};
 use fleetctl::install::release_spec::{load_chart, to_planned_objects};

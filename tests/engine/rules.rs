@@ -109,7 +109,8 @@ async fn one_of_the_same_name_that_kubectl_has_applied_is_neither_touched_nor_le
     for planned in objects(&other) {
         let mut manifest = planned.object;
         other.engine.owner().set_owner_labels(&mut manifest);
-        let kind = Kind::find_known_kind(manifest["apiVersion"].as_str().unwrap(), manifest["kind"].as_str().unwrap()).unwrap();
+        let kind = Kind::find_known_kind(manifest["apiVersion"].as_str().unwrap(), manifest["kind"].as_str().unwrap())
+            .unwrap();
         made_by_kubectl(&other, &kind.group, &kind.kind, &manifest).await;
     }
     comes_and_goes_beside(&case, &other).await;

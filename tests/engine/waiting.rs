@@ -28,7 +28,8 @@ async fn a_set_without_a_storage_class_is_given_up_early_with_the_whole_chain() 
     let case = Case::new("noclass").await;
     case.install(&objects(&case)).await.unwrap();
     let begun = Instant::now();
-    let error = case.engine.wait_for_targets(&[target(&case, "apps", "StatefulSet", "etcd")], within(600)).await.unwrap_err();
+    let error =
+        case.engine.wait_for_targets(&[target(&case, "apps", "StatefulSet", "etcd")], within(600)).await.unwrap_err();
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     let Error::Wait(failure) = &error else { panic!("{error}") };
     assert_eq!(failure.root_cause(), Some(CauseId::NoDefaultStorageClass), "{failure}");
@@ -73,7 +74,8 @@ async fn with_full_quota(name: &str) -> Case {
 #[tokio::test]
 async fn a_quota_that_is_used_up_is_named() {
     let case = with_full_quota("quota").await;
-    let error = case.engine.wait_for_targets(&[target(&case, "apps", "Deployment", "d")], within(600)).await.unwrap_err();
+    let error =
+        case.engine.wait_for_targets(&[target(&case, "apps", "Deployment", "d")], within(600)).await.unwrap_err();
     let Error::Wait(failure) = &error else { panic!("{error}") };
     assert_eq!(failure.root_cause(), Some(CauseId::QuotaExceeded), "{failure}");
     assert!(failure.waited < Duration::from_secs(30), "{failure}");
@@ -205,7 +207,8 @@ async fn a_namespace_that_forbids_the_pods_is_named() {
     case.install(&all).await.unwrap();
     let warnings = case.events.lock().unwrap().iter().filter(|e| matches!(e, Event::Warning { .. })).count();
     assert!(warnings == 0, "enforce alone does not warn");
-    let error = case.engine.wait_for_targets(&[target(&case, "apps", "Deployment", "d")], within(600)).await.unwrap_err();
+    let error =
+        case.engine.wait_for_targets(&[target(&case, "apps", "Deployment", "d")], within(600)).await.unwrap_err();
     let Error::Wait(failure) = &error else { panic!("{error}") };
     assert_eq!(failure.root_cause(), Some(CauseId::PodSecurity), "{failure}");
     assert!(failure.waited < Duration::from_secs(30), "{failure}");

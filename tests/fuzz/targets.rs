@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use fleetctl::api::Cluster;
 use fleetctl::api::lenient::Lenient;
 use fleetctl::apply::{Engine, WaitTarget};
-use fleetctl::chart::{Chart, Kind, RenderInput, SetKind, ValuesBuilder, output, versions};
+use fleetctl::chart::{Chart, Kind, RenderInput, SetKind, ValuesBuilder, embedded_versions, output};
 use fleetctl::control_plane::health;
 use fleetctl::diagnose::kstatus;
 use fleetctl::inventory::Owner;

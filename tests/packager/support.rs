@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use fleetctl::api::version::KubeMinor;
 use fleetctl::chart::patch::Patches;
 use fleetctl::chart::versions::select::{Request, Selection, select_row};
-use fleetctl::chart::{Chart, Kind, Object, RenderInput, Rendered, Row, ValuesBuilder, output, embedded_presets, versions};
+use fleetctl::chart::{
+    Chart, Kind, Object, RenderInput, Rendered, Row, ValuesBuilder, embedded_presets, output, versions,
+};
 use fleetctl::control_plane::endpoint::exposure::unknown_endpoint;
 use fleetctl::control_plane::endpoint::exposure::{Endpoint, endpoint_from_values};
 use fleetctl::control_plane::plan::Plan;
@@ -105,15 +107,20 @@ pub(crate) fn with_hostile_texts(texts: &[String]) -> Vec<Value> {
     let values = json!({"apiserver": {"extraEnv": env, "podAnnotations": numbered("n")}});
     let patch = json!({"kind": "Deployment", "metadata": {"name": "apiserver"},
         "spec": {"template": {"metadata": {"annotations": numbered("p")}}}});
-    let patches = Patches::read_patch_files([("p.yaml".to_owned(), Ok(output::object_yaml(&patch).into_bytes()))]).unwrap();
+    let patches =
+        Patches::read_patch_files([("p.yaml".to_owned(), Ok(output::object_yaml(&patch).into_bytes()))]).unwrap();
     let builder = with(&chart, &output::object_yaml(&values));
     let plan = Plan::new("demo".parse().unwrap(), "fleet".parse().unwrap(), &selection, chart, builder).unwrap();
-    let rendered = plan.with_patches(patches).render_control_plane(&unknown_endpoint(ExposureType::NodePort), &placeholder_files()).unwrap();
+    let rendered = plan
+        .with_patches(patches)
+        .render_control_plane(&unknown_endpoint(ExposureType::NodePort), &placeholder_files())
+        .unwrap();
     rendered.objects.into_iter().map(|object| object.json).collect()
 }
 
 fn agent(selection: &Selection<'_>, text: &str) -> Option<Rendered> {
-    let chart = Chart::load_embedded(Kind::Agent, selection.row.charts[&Kind::Agent]).unwrap().with_row(selection.row.clone());
+    let chart =
+        Chart::load_embedded(Kind::Agent, selection.row.charts[&Kind::Agent]).unwrap().with_row(selection.row.clone());
     let tree = with(&chart, text).build_checked(AgentValues::schema()).ok()?;
     let values: AgentValues = tree.deserialize().unwrap();
     let input = RenderInput {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fleetctl::placement::copy::Share;
 use fleetctl::placement::decide::{
-    Current, Decision, DirectDecision, Group, How, Mode, Target, decide_group, decide_direct, deciding_order,
+    Current, Decision, DirectDecision, Group, How, Mode, Target, decide_direct, decide_group, deciding_order,
 };
 use fleetctl::placement::facts::Facts;
 use fleetctl::placement::fleet::{Cluster, Fleet};

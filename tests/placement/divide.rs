@@ -1,7 +1,7 @@
 //! Replicas over domains.
 
 use fleetctl::placement::copy::Share;
-use fleetctl::placement::divide::{Domain, Ties, divide_replicas, fill_domains, divide_job};
+use fleetctl::placement::divide::{Domain, Ties, divide_job, divide_replicas, fill_domains};
 use serde_json::{Map, Value, json};
 
 use crate::support::check;

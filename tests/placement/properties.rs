@@ -129,7 +129,7 @@ proptest! {
     #[test]
     fn every_replica_is_placed_or_withheld(n in 0_i64..200, parts in parts(), fills: bool) {
         let domains = domains(&parts);
-        let division = if fills { fill(n, &domains) } else { divide(n, &domains, Ties::Hash("seed")) };
+        let division = if fills { fill_domains(n, &domains) } else { divide_replicas(n, &domains, Ties::Hash("seed")) };
         prop_assert_eq!(division.replicas.iter().sum::<i64>() + division.withheld, n);
         for (domain, replicas) in domains.iter().zip(&division.replicas) {
             prop_assert!(*replicas >= 0 && domain.cap.is_none_or(|cap| *replicas <= cap));
@@ -145,7 +145,7 @@ proptest! {
     fn scaling_takes_from_nobody_who_may_keep(n in 0_i64..100, more in 0_i64..4, parts in parts(), fills: bool) {
         let mut domains = domains(&parts);
         let run = |n: i64, domains: &[Domain<'_>]| {
-            if fills { fill(n, domains) } else { divide(n, domains, Ties::Hash("seed")) }
+            if fills { fill_domains(n, domains) } else { divide_replicas(n, domains, Ties::Hash("seed")) }
         };
         let first = run(n, &domains);
         domains.iter_mut().zip(&first.replicas).for_each(|(domain, has)| domain.prev = *has);
@@ -161,7 +161,7 @@ proptest! {
         let parts: Vec<Part> = weights.iter().map(|weight| (*weight, 0, None)).collect();
         let domains = domains(&parts);
         let whole: i64 = weights.iter().sum();
-        for (weight, replicas) in weights.iter().zip(divide(n, &domains, Ties::Hash("seed")).replicas) {
+        for (weight, replicas) in weights.iter().zip(divide_replicas(n, &domains, Ties::Hash("seed")).replicas) {
             prop_assert!((replicas * whole - n * weight).abs() < whole);
         }
     }
@@ -172,7 +172,7 @@ proptest! {
         let mut turned = domains.clone();
         turned.rotate_left(turn % domains.len());
         let by_name = |domains: &[Domain<'_>]| -> BTreeMap<String, i64> {
-            let replicas = divide(n, domains, Ties::Hash("seed")).replicas;
+            let replicas = divide_replicas(n, domains, Ties::Hash("seed")).replicas;
             domains.iter().map(|domain| domain.value.to_owned()).zip(replicas).collect()
         };
         prop_assert_eq!(by_name(&domains), by_name(&turned));
@@ -184,7 +184,7 @@ proptest! {
         let mut fleet = fleet(named(&clusters));
         let before = fleet.clone();
         let group = Group::new("g", &policy, &objects);
-        let decision = decide(&policy, &group, &fleet, &Current::default());
+        let decision = decide_group(&policy, &group, &fleet, &Current::default());
         fleet.reserve_decision(&group, &decision, &Current::default());
         for target in &decision.targets {
             let (before, after) = (before.get(&target.cluster).unwrap(), fleet.get(&target.cluster).unwrap());
@@ -211,7 +211,7 @@ proptest! {
     fn the_order_of_clusters_and_objects_does_not_matter(clusters in fleets(), group in groups(), mode in 0_u8..6) {
         let (policy, mut objects) = (policy_of(mode), objects(&group));
         let run = |objects: &[Facts], fleet: &Fleet| -> Decision {
-            decide(&policy, &Group::new("g", &policy, objects), fleet, &Current::default())
+            decide_group(&policy, &Group::new("g", &policy, objects), fleet, &Current::default())
         };
         let first = format!("{:?}", run(&objects, &fleet(named(&clusters))));
         objects.reverse();
@@ -224,10 +224,10 @@ proptest! {
         let (policy, objects) = (policy_of(mode), objects(&group));
         let mut fleet = fleet(named(&clusters));
         let group = Group::new("g", &policy, &objects);
-        let first = decide(&policy, &group, &fleet, &Current::default());
+        let first = decide_group(&policy, &group, &fleet, &Current::default());
         fleet.reserve_decision(&group, &first, &Current::default());
         let current = Current { targets: first.targets.clone(), ..Current::default() };
-        let again = decide(&policy, &group, &fleet, &current);
+        let again = decide_group(&policy, &group, &fleet, &current);
         prop_assert_eq!(&again.targets, &first.targets);
         prop_assert_eq!((again.withheld, &again.moving_from), (first.withheld, &Vec::new()));
     }
@@ -237,13 +237,13 @@ proptest! {
         let (policy, objects) = (policy_of(mode), objects(&group));
         let fleet = fleet(named(&clusters));
         let group = Group::new("g", &policy, &objects);
-        let first = decide(&policy, &group, &fleet, &Current::default());
+        let first = decide_group(&policy, &group, &fleet, &Current::default());
         for name in NAMES {
             let mut without = fleet.clone();
             if first.targets.iter().any(|target| target.cluster == name) || !without.remove_cluster(name) {
                 continue;
             }
-            let again = decide(&policy, &group, &without, &Current::default());
+            let again = decide_group(&policy, &group, &without, &Current::default());
             prop_assert_eq!(&again.targets, &first.targets, "without {}", name);
         }
     }

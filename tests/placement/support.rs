@@ -55,8 +55,8 @@ pub(crate) fn room(fleet: &mut Fleet, cluster: &Value) -> Room {
     };
     let node = |node: &Value| Node {
         name: node["name"].as_str().unwrap().to_owned(),
-        capacity: read_node_amounts(&node["capacity"]),
-        available: read_node_amounts(node.get("available").unwrap_or(&node["capacity"])),
+        capacity: amounts(&node["capacity"]),
+        available: amounts(node.get("available").unwrap_or(&node["capacity"])),
         labels: node.get("labels").map(|labels| Arc::new(serde_json::from_value(labels.clone()).unwrap())),
         taints: taints(node).into(),
     };

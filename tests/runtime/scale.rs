@@ -33,7 +33,11 @@ fn usage(pid: u32) -> (f64, u64) {
 }
 
 fn is_ready(cluster: &Cluster) -> bool {
-    cluster.status.as_ref().and_then(|s| find_condition(&s.conditions, "Ready")).is_some_and(|ready| ready.status == "True")
+    cluster
+        .status
+        .as_ref()
+        .and_then(|s| find_condition(&s.conditions, "Ready"))
+        .is_some_and(|ready| ready.status == "True")
 }
 
 /// How often the scheduler has called one of ours not ready, by its own log.
@@ -99,8 +103,8 @@ async fn a_crowd_of_agents_stays_ready() {
             json!({ "name": name, "cores": (cpu - before) / seconds, "peak": peak })
         })
         .collect();
-    let still =
-        [(lease, &joining[0]), (status, &joining[1])].map(|(name, before)| metrics.histogram_durations(name).durations_since(before));
+    let still = [(lease, &joining[0]), (status, &joining[1])]
+        .map(|(name, before)| metrics.histogram_durations(name).durations_since(before));
     let errors = failures(&metrics) - errors_before;
     let false_not_ready = called_not_ready(&control_plane.scheduler.log(), &prefix) - told_before;
 

@@ -58,7 +58,12 @@ impl NodeReports {
     ///
     /// # Errors
     /// The first report that could not be written; those before it are.
-    pub async fn write_due_reports(&mut self, snapshot: &Snapshot, now: Duration, wall: Timestamp) -> Result<(), CallError> {
+    pub async fn write_due_reports(
+        &mut self,
+        snapshot: &Snapshot,
+        now: Duration,
+        wall: Timestamp,
+    ) -> Result<(), CallError> {
         if snapshot.allocatable.len() <= NODES {
             return Ok(());
         }

@@ -93,7 +93,8 @@ pub fn available_by_node<'a>(
 
 /// Amounts as the Cluster's status holds them.
 pub fn format_amounts(amounts: &BTreeMap<String, Amounts>) -> NodeResources {
-    let one = |values: &Amounts| values.iter().map(|(name, value)| (name.clone(), format_quantity(name, *value))).collect();
+    let one =
+        |values: &Amounts| values.iter().map(|(name, value)| (name.clone(), format_quantity(name, *value))).collect();
     amounts.iter().map(|(node, values)| (node.clone(), one(values))).collect()
 }
 

@@ -26,7 +26,10 @@ impl ServerFacts {
     /// Reads them. API versions that cannot be read are those of `before`.
     pub async fn read_server_facts(local: &Client, extra_kinds: &[ExtraKind], before: Option<Self>) -> Self {
         Self {
-            git_version: call_with_timeout(local.apiserver_version()).await.map(|info| info.git_version).unwrap_or_default(),
+            git_version: call_with_timeout(local.apiserver_version())
+                .await
+                .map(|info| info.git_version)
+                .unwrap_or_default(),
             autoscaled: is_autoscaled(local).await,
             apis: read_served_apis(local, extra_kinds)
                 .await

@@ -18,7 +18,7 @@ use crate::api::labels::{AGENT_MANAGER, ANNOTATION_ADOPTED, OWN_KEY_PREFIX};
 use crate::api::placeable;
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::k8s::managed_fields::extract_fields;
-use crate::k8s::object::{object_annotation, items_at, text_at, object_uid};
+use crate::k8s::object::{items_at, object_annotation, object_uid, text_at};
 
 /// Field manager of the mark, and of the fields that are kept at the end.
 const MANAGER: &str = "fleet-agent-adopted";
@@ -112,7 +112,9 @@ pub async fn mark_adopted(context: &Context, target: &Target, found: &Value) -> 
     let object = json!({ "metadata": { "annotations": { ANNOTATION_ADOPTED: mark } } });
     let object = with_identity(object, target, object_uid(found));
     let params = PatchParams::apply(MANAGER).force();
-    call_with_timeout(context.copies_api(target).patch(&target.key.name, &params, &Patch::Apply(&object))).await.map(drop)
+    call_with_timeout(context.copies_api(target).patch(&target.key.name, &params, &Patch::Apply(&object)))
+        .await
+        .map(drop)
 }
 
 /// Hands the mark of an earlier agent to its own manager: the next apply would remove it.
@@ -120,9 +122,12 @@ pub async fn mark_adopted(context: &Context, target: &Target, found: &Value) -> 
 /// # Errors
 /// The failed request.
 pub async fn keep_mark(context: &Context, target: &Target) -> Result<(), CallError> {
-    let Some(found) = call_with_timeout(context.copies_api(target).get_opt(&target.key.name)).await? else { return Ok(()) };
+    let Some(found) = call_with_timeout(context.copies_api(target).get_opt(&target.key.name)).await? else {
+        return Ok(());
+    };
     let found = copy_json(target, &found);
-    let is_held = items_at(&found, "/metadata/managedFields").iter().any(|entry| text_at(entry, "/manager") == Some(MANAGER));
+    let is_held =
+        items_at(&found, "/metadata/managedFields").iter().any(|entry| text_at(entry, "/manager") == Some(MANAGER));
     if is_adopted(&found) && !is_held { mark_adopted(context, target, &found).await } else { Ok(()) }
 }
 
@@ -151,7 +156,10 @@ pub async fn end_adoption(context: &Context, target: &Target, found: &Value) -> 
         Ok(_) => {}
         Err(error) if error.is_gone() => return Ok(()),
         Err(error) if error.is_conflict() => {
-            return Err(Problem::retry_soon(applied::UNREACHABLE, format!("{} changed while it was released", target.key)));
+            return Err(Problem::retry_soon(
+                applied::UNREACHABLE,
+                format!("{} changed while it was released", target.key),
+            ));
         }
         // Without them it would be invalid: its fields are kept as they are.
         Err(error) if matches!(error.status_code(), Some(400 | 422)) => {}

@@ -21,8 +21,8 @@ use crate::api::labels::{
 };
 use crate::api::placeable::{Kinds, Placeable};
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
-use crate::k8s::managed_fields::{extract_fields, apply_merge_patch};
-use crate::k8s::object::{object_annotation, is_terminating, object_label, object_uid};
+use crate::k8s::managed_fields::{apply_merge_patch, extract_fields};
+use crate::k8s::object::{is_terminating, object_annotation, object_label, object_uid};
 
 /// `resourceVersion` of no object: the API server's store begins at a higher one.
 const NO_VERSION: &str = "1";
@@ -111,7 +111,8 @@ pub async fn apply_copy(context: &Context, mut job: Job) -> Result<Applied, Prob
     loop {
         match try_apply(context, &job, &target, &manifest).await {
             Err(Failure::Unknown(paths)) => {
-                let new = paths.into_iter().filter(|path| fields::remove_field_at(&mut manifest, path)).collect::<Vec<_>>();
+                let new =
+                    paths.into_iter().filter(|path| fields::remove_field_at(&mut manifest, path)).collect::<Vec<_>>();
                 if new.is_empty() || job.dropped.len() + new.len() > MOST_DROPPED {
                     let fields = job.dropped.into_iter().chain(new).collect::<Vec<_>>().join(", ");
                     let message = format!("the API server there does not know fields of {}: {fields}", target.key);
@@ -169,7 +170,9 @@ async fn try_apply(context: &Context, job: &Job, target: &Target, manifest: &Val
         Err(error) if error.is_conflict() => {}
         Err(error) => return Err(failed(&error)),
     }
-    let found = call_with_timeout(context.copies_api(target).get_opt(&target.key.name)).await.map_err(|error| failed(&error))?;
+    let found = call_with_timeout(context.copies_api(target).get_opt(&target.key.name))
+        .await
+        .map_err(|error| failed(&error))?;
     let Some(found) = found else {
         let message = format!("{} was deleted while it was applied", target.key);
         return Err(Failure::Problem(Problem::retry_soon(applied::UNREACHABLE, message)));
@@ -191,7 +194,8 @@ async fn try_apply(context: &Context, job: &Job, target: &Target, manifest: &Val
         return Err(Failure::Problem(already_exists(&target.key, &found)));
     }
     let found_uid = object_uid(&found).to_owned();
-    let object = send_apply(context, target, manifest, ("uid", &found_uid), true).await.map_err(|error| failed(&error))?;
+    let object =
+        send_apply(context, target, manifest, ("uid", &found_uid), true).await.map_err(|error| failed(&error))?;
     Ok((object, false))
 }
 
@@ -202,7 +206,9 @@ async fn hand_over(context: &Context, job: &Job, target: &Target) -> Result<(), 
     if left.is_empty() {
         return Ok(());
     }
-    let Some(found) = call_with_timeout(context.copies_api(target).get_opt(&target.key.name)).await? else { return Ok(()) };
+    let Some(found) = call_with_timeout(context.copies_api(target).get_opt(&target.key.name)).await? else {
+        return Ok(());
+    };
     let found = copy_json(target, &found);
     let Some(fields) = owned_fields(&found) else { return Ok(()) };
     let owned = extract_fields(&found, fields);
@@ -259,7 +265,8 @@ async fn send_apply(
     let mut object = manifest.clone();
     object["metadata"][precondition] = json!(value);
     let params = PatchParams { force, ..PatchParams::apply(AGENT_MANAGER) };
-    let answer = call_with_timeout(context.copies_api(target).patch(&target.key.name, &params, &Patch::Apply(&object))).await?;
+    let answer =
+        call_with_timeout(context.copies_api(target).patch(&target.key.name, &params, &Patch::Apply(&object))).await?;
     Ok(self::copy_json(target, &answer))
 }
 

@@ -14,7 +14,7 @@ use crate::api::labels::{ANNOTATION_SCHEDULE_UID, LABEL_INSTALL_KIND};
 use crate::api::placeable::{self, Placeable};
 use crate::diagnose::kstatus::format_deletion_blockers;
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
-use crate::k8s::object::{object_annotation, is_terminating, object_label, object_uid};
+use crate::k8s::object::{is_terminating, object_annotation, object_label, object_uid};
 
 /// Progress of a deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,7 +97,10 @@ pub async fn remove_copy(context: &Context, task: &Task, place: &Surroundings) -
         return Ok(Removed::new_done(retained, format!("{key} was there before")));
     }
     if is_namespace {
-        match inspect_namespace(context, &key.name, &place.secrets).await.map_err(|error| Problem::of_answer(key, &error))? {
+        match inspect_namespace(context, &key.name, &place.secrets)
+            .await
+            .map_err(|error| Problem::of_answer(key, &error))?
+        {
             Contents::Nothing => {}
             Contents::Waiting(what) => return Ok(Removed::Waiting(what)),
             Contents::Foreign(what) => {
@@ -135,7 +138,11 @@ pub async fn remove_object(context: &Context, target: &Target, uid: &str) -> Res
 }
 
 /// Deletes the object of a name and UID. Returns it where it is not gone at once.
-pub async fn delete_object_by_uid(api: &Api<DynamicObject>, name: &str, uid: &str) -> Result<Option<DynamicObject>, CallError> {
+pub async fn delete_object_by_uid(
+    api: &Api<DynamicObject>,
+    name: &str,
+    uid: &str,
+) -> Result<Option<DynamicObject>, CallError> {
     let params = DeleteParams {
         propagation_policy: Some(PropagationPolicy::Background),
         preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
@@ -151,7 +158,13 @@ pub async fn delete_object_by_uid(api: &Api<DynamicObject>, name: &str, uid: &st
 /// Removes our marks from an object, unless it changed since it was read.
 async fn remove_own_marks(context: &Context, target: &Target, found: &Value) -> Result<(), Problem> {
     let patch = placeable::build_unmark_patch(json!({ "resourceVersion": found["metadata"]["resourceVersion"] }));
-    match call_with_timeout(context.copies_api(target).patch(&target.key.name, &PatchParams::default(), &Patch::Merge(&patch))).await {
+    match call_with_timeout(context.copies_api(target).patch(
+        &target.key.name,
+        &PatchParams::default(),
+        &Patch::Merge(&patch),
+    ))
+    .await
+    {
         Ok(_) => Ok(()),
         Err(error) if error.is_not_found() => Ok(()),
         Err(error) if error.is_conflict() => {
@@ -196,7 +209,11 @@ mod tests {
             });
             let kind = placeable::find_builtin_kind("", "Namespace").unwrap();
             let api = kind.objects_api(&local, None);
-            assert_eq!(delete(&api, "n", "a").await.is_ok_and(|left| left.is_none()), gone, "{code} {message}");
+            assert_eq!(
+                delete_object_by_uid(&api, "n", "a").await.is_ok_and(|left| left.is_none()),
+                gone,
+                "{code} {message}"
+            );
         }
     }
 }

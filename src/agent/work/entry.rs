@@ -109,7 +109,8 @@ impl Entry {
         let changed = task.content != self.task.content || task.deleting != self.task.deleting;
         let renumbered = task.source_generation != self.task.source_generation;
         self.task = task;
-        let is_applied = || find_condition(&self.status.conditions, conditions::APPLIED).is_some_and(Condition::is_true);
+        let is_applied =
+            || find_condition(&self.status.conditions, conditions::APPLIED).is_some_and(Condition::is_true);
         if changed {
             self.backoff.reset();
             self.dropped.clear();
@@ -155,7 +156,13 @@ impl Entry {
     }
 
     /// Records the result of an apply of `content`, which may not be the current one any more.
-    pub fn record_apply_result(&mut self, result: Result<Option<&Seen>, Problem>, task: &Task, now: Instant, wall: Timestamp) {
+    pub fn record_apply_result(
+        &mut self,
+        result: Result<Option<&Seen>, Problem>,
+        task: &Task,
+        now: Instant,
+        wall: Timestamp,
+    ) {
         self.running = false;
         self.tried = true;
         match result {
@@ -205,7 +212,13 @@ impl Entry {
             }
             Ok(Removed::Waiting(what)) => {
                 self.next = Some(now + self.backoff.next_wait());
-                status::record_removal_progress(&mut self.status, false, crate::api::crd::schedule::deleted::WAITING, what, wall);
+                status::record_removal_progress(
+                    &mut self.status,
+                    false,
+                    crate::api::crd::schedule::deleted::WAITING,
+                    what,
+                    wall,
+                );
             }
             Err(problem) => {
                 self.next = Some(now + self.backoff.next_wait());

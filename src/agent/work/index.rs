@@ -9,7 +9,7 @@ use super::task::CopyKey;
 use crate::api::labels::{AGENT_MANAGER, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
 use crate::api::util::digest;
 use crate::diagnose::kstatus::{Status, evaluate_status};
-use crate::k8s::object::{object_annotation, is_terminating, object_label, items_at, number_at, text_at, object_uid};
+use crate::k8s::object::{is_terminating, items_at, number_at, object_annotation, object_label, object_uid, text_at};
 
 /// An object as it was last seen.
 #[derive(Debug, Clone, PartialEq)]

@@ -13,7 +13,7 @@ use super::watch::Change;
 use crate::api::crd::schedule::applied;
 use crate::api::labels::{ANNOTATION_ADOPT, LABEL_INSTALL_KIND, LABEL_PART_OF, LABEL_PLACED_BY};
 use crate::api::namespace_pattern::NamespacePattern;
-use crate::k8s::object::{object_label, items_at, text_at};
+use crate::k8s::object::{items_at, object_label, text_at};
 
 /// Prefix of the namespaces of Kubernetes.
 const KUBERNETES: &str = "kube-";

@@ -216,7 +216,11 @@ mod tests {
         let mut orphans = Orphans::default();
         assert!(orphans.take_due_orphans(vec![copy("a"), copy("b")], grace, at(0)).is_empty());
         assert!(orphans.take_due_orphans(vec![copy("a")], grace, at(599)).is_empty());
-        assert_eq!(orphans.take_due_orphans(vec![copy("a"), copy("b")], grace, at(600)), [copy("a")], "b had a Schedule in between");
+        assert_eq!(
+            orphans.take_due_orphans(vec![copy("a"), copy("b")], grace, at(600)),
+            [copy("a")],
+            "b had a Schedule in between"
+        );
         assert_eq!(orphans.take_due_orphans(vec![copy("b")], grace, at(1200)), [copy("b")]);
     }
 }

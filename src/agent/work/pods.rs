@@ -132,6 +132,6 @@ mod tests {
         assert_eq!(counts["nightly"].to_pod_counts(0, true).desired, 2);
         assert_eq!(counts["web"].to_pod_counts(5, false).desired, 5);
         owners.take_owner_change("replicasets", Change::Gone(owned("old", "web")));
-        assert_eq!(count(&owners, &pods)["web"].bound, 2);
+        assert_eq!(count_pods_by_root(&owners, &pods)["web"].bound, 2);
     }
 }

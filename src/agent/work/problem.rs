@@ -57,19 +57,26 @@ impl Problem {
     /// Explains the answer to a request that wrote a copy.
     pub fn of_answer(key: &CopyKey, error: &CallError) -> Self {
         let Some(answer) = error.to_api_error() else {
-            return Self::retry_soon(applied::UNREACHABLE, format!("the API server of the cluster does not answer: {error}"));
+            return Self::retry_soon(
+                applied::UNREACHABLE,
+                format!("the API server of the cluster does not answer: {error}"),
+            );
         };
         // Values of the object there are other people's, whatever its kind.
         let answer = answer.without_values();
         let message = &answer.message;
         if message.contains("request is too large") || answer.code == 413 {
-            return Self::retry_on_change(applied::TOO_LARGE, format!("{key} is too large for the API server there: {message}"));
+            return Self::retry_on_change(
+                applied::TOO_LARGE,
+                format!("{key} is too large for the API server there: {message}"),
+            );
         }
         match answer.code {
             404 if is_missing_namespace(error) => missing_namespace(key, "does not exist there"),
-            404 => {
-                Self::retry_soon(applied::KIND_NOT_SERVED, format!("the cluster does not serve {} in this version", key.kind))
-            }
+            404 => Self::retry_soon(
+                applied::KIND_NOT_SERVED,
+                format!("the cluster does not serve {} in this version", key.kind),
+            ),
             403 if answer.is_namespace_terminating() => missing_namespace(key, "is being deleted there"),
             403 if message.contains(" cannot ") => Self::retry_soon(
                 applied::FORBIDDEN,
@@ -86,7 +93,9 @@ impl Problem {
                     "{message}. A field of {key} cannot be changed once it is set: delete the copy there, or give the source a new name"
                 ),
             ),
-            400 | 422 => Self::retry_soon(applied::INVALID, format!("the API server there finds {key} invalid: {message}")),
+            400 | 422 => {
+                Self::retry_soon(applied::INVALID, format!("the API server there finds {key} invalid: {message}"))
+            }
             _ => Self::retry_soon(applied::UNREACHABLE, format!("the API server of the cluster fails: {answer}")),
         }
     }

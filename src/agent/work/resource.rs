@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::api::kinds::split_api_version;
-use crate::k8s::object::{status_condition, number_at, text_at};
+use crate::k8s::object::{number_at, status_condition, text_at};
 
 /// Largest part that is reported, as JSON.
 const MOST: usize = 8 * 1024;
@@ -144,7 +144,9 @@ mod tests {
         assert!(!part.contains_key("collisionCount"));
         assert_eq!(part["conditions"][0]["message"].as_str().unwrap().len(), MESSAGE);
         assert!(part["conditions"][0].get("lastUpdateTime").is_none());
-        assert!(super::part(&json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {}})).is_none());
+        assert!(
+            super::extract_reported_status(&json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {}})).is_none()
+        );
     }
 
     #[test]

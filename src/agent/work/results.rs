@@ -53,7 +53,9 @@ impl Worker {
                 let due: Vec<Orphan> = due.into_iter().map(with_place).collect();
                 if !due.is_empty() {
                     let context = self.context.clone();
-                    self.operations.spawn(async move { Done::OrphansDeleted(orphans::delete_orphaned_copies(&context, due).await) });
+                    self.operations.spawn(async move {
+                        Done::OrphansDeleted(orphans::delete_orphaned_copies(&context, due).await)
+                    });
                 }
             }
             Done::Listed(Err(error)) => tracing::debug!(%error, "copies cannot be listed"),
@@ -96,7 +98,12 @@ impl Worker {
             Ok(seen) => seen.clone(),
             Err(_) => None,
         };
-        entry.record_apply_result(result.as_ref().map(Option::as_ref).map_err(Clone::clone), task, now, Timestamp::now());
+        entry.record_apply_result(
+            result.as_ref().map(Option::as_ref).map_err(Clone::clone),
+            task,
+            now,
+            Timestamp::now(),
+        );
         if is_left && let Some(key) = task.key() {
             status::not_owned(&mut entry.status, &key.name, Timestamp::now());
             entry.schedule_status_write(now);

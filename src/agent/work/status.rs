@@ -26,14 +26,27 @@ pub fn truncate_to_seconds(time: Timestamp) -> Timestamp {
 }
 
 /// Sets a condition; one that did not change keeps its times.
-fn set_status_condition(status: &mut ScheduleStatus, type_: &str, holds: bool, reason: &str, message: &str, wall: Timestamp) {
+fn set_status_condition(
+    status: &mut ScheduleStatus,
+    type_: &str,
+    holds: bool,
+    reason: &str,
+    message: &str,
+    wall: Timestamp,
+) {
     let message: String = message.chars().take(MESSAGE).collect();
     set_condition(&mut status.conditions, Condition::new(type_, holds, reason, message, truncate_to_seconds(wall)));
 }
 
 /// Records that a copy is as its Schedule says; without a copy for a namespace that is left as it is, and for what ran to its
 /// end and was deleted.
-pub fn record_applied(status: &mut ScheduleStatus, task: &Task, seen: Option<&Seen>, dropped: &[String], wall: Timestamp) {
+pub fn record_applied(
+    status: &mut ScheduleStatus,
+    task: &Task,
+    seen: Option<&Seen>,
+    dropped: &[String],
+    wall: Timestamp,
+) {
     let fields = dropped.join(", ");
     let message = if dropped.is_empty() {
         String::new()
@@ -86,7 +99,13 @@ pub fn record_missing_copy(status: &mut ScheduleStatus, wall: Timestamp) {
 }
 
 /// Records how far a removal is.
-pub fn record_removal_progress(status: &mut ScheduleStatus, holds: bool, reason: &str, message: String, wall: Timestamp) {
+pub fn record_removal_progress(
+    status: &mut ScheduleStatus,
+    holds: bool,
+    reason: &str,
+    message: String,
+    wall: Timestamp,
+) {
     set_status_condition(status, conditions::DELETED, holds, reason, &message, wall);
 }
 
@@ -94,7 +113,12 @@ pub fn record_removal_progress(status: &mut ScheduleStatus, holds: bool, reason:
 ///
 /// # Errors
 /// The failed request.
-pub async fn write_schedule_status(context: &Context, name: &str, uid: &str, status: &ScheduleStatus) -> Result<(), CallError> {
+pub async fn write_schedule_status(
+    context: &Context,
+    name: &str,
+    uid: &str,
+    status: &ScheduleStatus,
+) -> Result<(), CallError> {
     let mut status = json!(status);
     escape_status(&mut status);
     let object = json!({

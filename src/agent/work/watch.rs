@@ -108,8 +108,10 @@ pub async fn watch_schedules(context: Context, inputs: Sender<Input>) {
             }
         }
     };
-    follow_stream(watcher(api, Config::default()), "schedules", read, inputs, |change| Input::Schedules(Box::new(change)))
-        .await;
+    follow_stream(watcher(api, Config::default()), "schedules", read, inputs, |change| {
+        Input::Schedules(Box::new(change))
+    })
+    .await;
 }
 
 /// Follows the copies of one kind.
@@ -142,7 +144,8 @@ pub async fn watch_owners(context: Context, kind: &'static Placeable, inputs: Se
 /// Follows the labels of all namespaces of the workload cluster.
 pub async fn watch_namespaces(context: Context, inputs: Sender<Input>) {
     let api: Api<PartialObjectMeta<Namespace>> = Api::all(context.local.clone());
-    let read = |object: PartialObjectMeta<Namespace>| Some((object.name_any(), SeenNamespace::from_labels(object.labels())));
+    let read =
+        |object: PartialObjectMeta<Namespace>| Some((object.name_any(), SeenNamespace::from_labels(object.labels())));
     follow_stream(watcher(api, Config::default().any_semantic()), "namespaces", read, inputs, Input::Namespaces).await;
 }
 

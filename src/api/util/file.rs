@@ -266,10 +266,10 @@ mod tests {
         let before = names(folder.path());
         for name in ["link", "dangling", "device", "folder", "socket", "pipe"] {
             let refused = |result: Result<(), FileError>| matches!(result, Err(FileError::Unexpected { .. }));
-            assert!(refused(write(&at(name), b"key", PRIVATE)), "{name} was written");
-            assert!(refused(append(&at(name)).map(drop)), "{name} was appended to");
+            assert!(refused(replace_file(&at(name), b"key", PRIVATE)), "{name} was written");
+            assert!(refused(open_for_append(&at(name)).map(drop)), "{name} was appended to");
         }
-        assert!(matches!(write(Path::new("/dev/null"), b"key", PRIVATE), Err(FileError::Unexpected { .. })));
+        assert!(matches!(replace_file(Path::new("/dev/null"), b"key", PRIVATE), Err(FileError::Unexpected { .. })));
         assert_eq!(names(folder.path()), before, "nothing is left beside what is refused");
         assert_eq!(std::fs::read_to_string(at("target")).unwrap(), "theirs");
     }
@@ -292,7 +292,7 @@ mod tests {
             let found = read_text(&at(name), 4);
             assert!(matches!(found, Err(FileError::Unexpected { .. })), "{name}: {found:?}");
         }
-        assert!(matches!(read(Path::new("/dev/zero"), 4), Err(FileError::Unexpected { .. })));
+        assert!(matches!(read_bounded_file(Path::new("/dev/zero"), 4), Err(FileError::Unexpected { .. })));
     }
 
     #[test]
@@ -304,7 +304,7 @@ mod tests {
         open_for_append(&file).unwrap().write_all(b"2\n").unwrap();
         assert_eq!((std::fs::read_to_string(&file).unwrap().as_str(), mode(&file)), ("1\n2\n", 0o600));
         std::fs::hard_link(&file, folder.path().join("second-name")).unwrap();
-        assert!(matches!(append(&file), Err(FileError::Unexpected { .. })));
+        assert!(matches!(open_for_append(&file), Err(FileError::Unexpected { .. })));
     }
 
     #[test]

@@ -248,18 +248,22 @@ mod tests {
     fn hostile_characters_are_escaped_and_others_stay() {
         for text in ["eu-west-1 \u{fc}\u{6771}", "√ ‼ × … → ─", "e\u{301} ⚠\u{fe0f}", r"C:\dir \u{1b}", ""]
         {
-            for shown in [visible_line(text), visible_cell(text), visible_lines(text), escaped_text(text), escaped_json(text)] {
+            for shown in
+                [visible_line(text), visible_cell(text), visible_lines(text), escaped_text(text), escaped_json(text)]
+            {
                 assert!(matches!(shown, Cow::Borrowed(same) if same == text), "{shown}");
             }
         }
         for text in HOSTILE {
-            for shown in [visible_line(text), visible_cell(text), visible_list(text), visible_lines(text), escaped_text(text)] {
+            for shown in
+                [visible_line(text), visible_cell(text), visible_list(text), visible_lines(text), escaped_text(text)]
+            {
                 assert!(!shown.chars().any(is_harmful), "{shown:?}");
             }
         }
-        assert_eq!(visible("a\u{1b}[2J\n\t\u{202e}\u{9b}"), r"a\u{1b}[2J\n\t\u{202e}\u{9b}");
+        assert_eq!(visible_line("a\u{1b}[2J\n\t\u{202e}\u{9b}"), r"a\u{1b}[2J\n\t\u{202e}\u{9b}");
         assert_eq!(visible_lines("a\r\n\tb"), "a\\r\n\tb");
-        assert_eq!(escaped("a\r\n\tb\u{7f}"), "a\\r\n\tb\\u{7f}");
+        assert_eq!(escaped_text("a\r\n\tb\u{7f}"), "a\\r\n\tb\\u{7f}");
     }
 
     #[test]
@@ -271,9 +275,9 @@ mod tests {
         }
         let shown = visible_cell(&"\u{1b}".repeat(1 << 20)).into_owned();
         assert_eq!(shown, format!("{}…", r"\u{1b}".repeat(CELL / 6)));
-        assert_eq!(visible(&"é".repeat(1 << 20)).chars().count(), MESSAGE + 1);
+        assert_eq!(visible_line(&"é".repeat(1 << 20)).chars().count(), MESSAGE + 1);
         assert_eq!(visible_lines(&"\n".repeat(1 << 20)).chars().count(), LINES + 1);
-        assert_eq!(escaped(&"n".repeat(70_000)).len(), 70_000);
+        assert_eq!(escaped_text(&"n".repeat(70_000)).len(), 70_000);
     }
 
     #[test]
@@ -318,7 +322,7 @@ mod tests {
         fn no_text_passes_harmful_and_a_second_pass_changes_nothing(text in any::<String>(), times in 0..600_usize) {
             let text = text.repeat(times);
             for (pass, most) in [
-                (visible as fn(&str) -> Cow<'_, str>, MESSAGE),
+                (visible_line as fn(&str) -> Cow<'_, str>, MESSAGE),
                 (visible_word, WORD),
                 (visible_cell, CELL),
                 (visible_list, LINES),
@@ -328,7 +332,7 @@ mod tests {
                 prop_assert!(shown.chars().count() <= most + 1);
                 prop_assert_eq!(&pass(&shown), &shown);
             }
-            let shown = escaped(&text);
+            let shown = escaped_text(&text);
             prop_assert_eq!(is_clean(&text), shown == text);
             prop_assert!(is_clean(&shown));
             prop_assert!(is_clean(&visible_lines(&text)));

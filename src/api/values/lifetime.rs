@@ -74,7 +74,7 @@ mod tests {
         for text in ["3650d", "9999d", "999999999d", "99999999999999999999d"] {
             assert_eq!(token(text), Err(LifetimeError::TooLong), "{text}");
         }
-        assert!(read("600s", CERTIFICATE_AT_LEAST).is_ok());
-        assert_eq!(read("599s", CERTIFICATE_AT_LEAST).unwrap_err().to_string(), "expected at least 600s");
+        assert!(parse_lifetime("600s", CERTIFICATE_AT_LEAST).is_ok());
+        assert_eq!(parse_lifetime("599s", CERTIFICATE_AT_LEAST).unwrap_err().to_string(), "expected at least 600s");
     }
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::api::first_of::first_of;
 use crate::api::kinds::{Kind, split_api_version};
-use crate::api::util::text::{visible_line, visible_cell};
+use crate::api::util::text::{visible_cell, visible_line};
 use crate::apply::adopt;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
@@ -311,7 +311,11 @@ mod tests {
             let mut adopted =
                 step(object, &kind.api_version(), Undo::Release { patch: json!({}), entries: Vec::new() });
             assert_eq!(changed.restore_source() == Source::Journal, listed, "{kind:?}");
-            assert_eq!((changed.is_hearsay(), adopted.restore_source() == Source::Journal), (!listed, listed), "{kind:?}");
+            assert_eq!(
+                (changed.is_hearsay(), adopted.restore_source() == Source::Journal),
+                (!listed, listed),
+                "{kind:?}"
+            );
             let grants =
                 kind.group.contains("rbac") || kind.group.contains("admission") || kind.kind.contains("CustomResource");
             let runs = matches!(kind.group.as_ref(), "apps" | "batch") || kind.kind == "Pod";

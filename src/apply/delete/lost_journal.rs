@@ -13,7 +13,7 @@ use crate::inventory::journal::{Journal, Undo};
 use crate::inventory::journal_file::LocalJournal;
 use crate::inventory::owner::NAMESPACE_CREATED_ANNOTATION;
 use crate::inventory::record::State;
-use crate::k8s::object::{ObjectRef, object_annotation, status_condition, is_terminating, number_at, text_at};
+use crate::k8s::object::{ObjectRef, is_terminating, number_at, object_annotation, status_condition, text_at};
 use crate::k8s::request::server::Server;
 
 impl Engine {
@@ -28,7 +28,8 @@ impl Engine {
         let Some(journal) = LocalJournal::read_journal_file(path)? else { return Ok(None) };
         let server = &self.server();
         let namespace = server.get_metadata(&Kind::from_table("", "Namespace"), None, &self.owner.namespace).await;
-        let namespace = namespace.map_err(|e| Error::from_api_error(format!("read Namespace {}", self.owner.namespace), e))?;
+        let namespace =
+            namespace.map_err(|e| Error::from_api_error(format!("read Namespace {}", self.owner.namespace), e))?;
         let made_by = namespace.as_ref().filter(|namespace| !is_terminating(namespace));
         let made_by = made_by.and_then(|namespace| object_annotation(namespace, NAMESPACE_CREATED_ANNOTATION));
         if made_by != Some(&journal.install_uid) || journal.is_removal() {

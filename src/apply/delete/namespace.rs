@@ -12,7 +12,7 @@ use crate::apply::plan::is_made;
 use crate::inventory::locked_store::LockedStore;
 use crate::k8s::discovery;
 use crate::k8s::event::{Done, Event};
-use crate::k8s::object::{ObjectRef, items_at, text_at, object_uid};
+use crate::k8s::object::{ObjectRef, items_at, object_uid, text_at};
 use crate::k8s::request::server::{Selection, Server};
 
 /// Reason that a namespace stays which no install of this owner made.
@@ -50,7 +50,8 @@ impl Engine {
     ) -> Result<Option<String>, Error> {
         let kind = Kind::from_table("", "Namespace");
         let object = ObjectRef::new(&kind, None, &self.owner.namespace);
-        let live = server.get_object(&kind, None, &object.name).await.map_err(|e| Error::for_object("read", &object, e))?;
+        let live =
+            server.get_object(&kind, None, &object.name).await.map_err(|e| Error::for_object("read", &object, e))?;
         let Some(live) = live else { return Ok(None) };
         if !self.has_made(&live) {
             return Ok(Some(THERE_BEFORE.to_owned()));
@@ -65,7 +66,10 @@ impl Engine {
                 None if crate::inventory::store::load_state(server, &self.owner).await?.is_empty() => {}
                 None => return Ok(Some("another run has begun in it".to_owned())),
             }
-            server.delete_object(&kind, &object, object_uid(&live)).await.map_err(|e| Error::for_object("delete", &object, e))?;
+            server
+                .delete_object(&kind, &object, object_uid(&live))
+                .await
+                .map_err(|e| Error::for_object("delete", &object, e))?;
         }
         let pending = PendingDeletion { kind, object: object.clone(), uid: object_uid(&live).to_owned() };
         self.wait_gone(server, vec![pending], end).await?;

@@ -18,7 +18,7 @@ use crate::api::shell::foreign_word;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
 use crate::inventory::owner::INSTALL_LABEL;
-use crate::k8s::object::{ObjectRef, is_terminating, object_label, items_at, text_at, object_uid};
+use crate::k8s::object::{ObjectRef, is_terminating, items_at, object_label, object_uid, text_at};
 use crate::k8s::request::server::{Selection, Server};
 use crate::k8s::{discovery, managed_fields};
 

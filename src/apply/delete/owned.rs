@@ -80,7 +80,9 @@ impl Engine {
                 // Whoever may not read the whole cluster can still remove what is in the namespace.
                 let answer = match everywhere {
                     Err(error) if error.is_forbidden() && kind.namespaced => {
-                        server.list_objects(kind, &Selection { namespace: Some(&self.owner.namespace), ..selection }).await
+                        server
+                            .list_objects(kind, &Selection { namespace: Some(&self.owner.namespace), ..selection })
+                            .await
                     }
                     other => other,
                 };
@@ -104,8 +106,8 @@ impl Engine {
             };
             for live in objects {
                 let Some(object) = ObjectRef::of(&live) else { continue };
-                let own =
-                    object.is_kind("", "Namespace") || object.is_kind("", "Secret") && object.name == self.owner.record_name();
+                let own = object.is_kind("", "Namespace")
+                    || object.is_kind("", "Secret") && object.name == self.owner.record_name();
                 if own || !self.owner.has_owner_labels(&live) {
                     continue;
                 }
@@ -124,7 +126,12 @@ impl Engine {
     /// The volume claims of our workloads: they carry the install labels and are nobody's dependents.
     pub(crate) async fn list_persistent_volume_claims(&self, server: &Server) -> Result<Vec<Found>, Error> {
         let kind = Kind::from_table("", "PersistentVolumeClaim");
-        Ok(self.list_dependents(server, &kind).await?.into_iter().filter(|f| !self.owner.has_owner_labels(&f.live)).collect())
+        Ok(self
+            .list_dependents(server, &kind)
+            .await?
+            .into_iter()
+            .filter(|f| !self.owner.has_owner_labels(&f.live))
+            .collect())
     }
 
     /// The volume claims of our workloads that hold data.
@@ -140,8 +147,10 @@ impl Engine {
         let selector = self.owner.owner_selector();
         let selection =
             Selection { namespace: Some(&self.owner.namespace), labels: Some(&selector), ..Selection::default() };
-        let objects =
-            server.list_objects(kind, &selection).await.map_err(|e| Error::from_api_error(format!("list {}", kind.plural), e))?;
+        let objects = server
+            .list_objects(kind, &selection)
+            .await
+            .map_err(|e| Error::from_api_error(format!("list {}", kind.plural), e))?;
         Ok(objects
             .into_iter()
             .filter_map(|live| Some(Found { kind: kind.clone(), object: ObjectRef::of(&live)?, live }))

@@ -9,7 +9,7 @@ use crate::api::kinds::{Kind, split_api_version};
 use crate::apply::engine::Engine;
 use crate::apply::error::{Error, Foreign};
 use crate::k8s::managed_fields;
-use crate::k8s::object::{items_at, text_at, object_uid};
+use crate::k8s::object::{items_at, object_uid, text_at};
 use crate::k8s::request::server::{Selection, Server};
 
 /// Kinds that make pods, by themselves or by one another.
@@ -45,8 +45,12 @@ impl Labelled {
 
     /// The claims without those of stateful sets that are not ours.
     pub(crate) fn without_others(&self, claims: Vec<Found>) -> Vec<Found> {
-        let sets: Vec<&str> =
-            self.others.iter().filter(|o| o.object.is_kind("apps", "StatefulSet")).map(|o| o.object.name.as_str()).collect();
+        let sets: Vec<&str> = self
+            .others
+            .iter()
+            .filter(|o| o.object.is_kind("apps", "StatefulSet"))
+            .map(|o| o.object.name.as_str())
+            .collect();
         claims.into_iter().filter(|claim| !sets.iter().any(|set| claim_of(&claim.object.name, set))).collect()
     }
 }

@@ -101,7 +101,8 @@ impl Engine {
 
 /// The manifest as it was applied, by its digest: with its replicas, or without where they were left to an autoscaler.
 fn as_applied(record: &Record, item: &Item, mut manifest: Value) -> Option<Value> {
-    let is_it = |manifest: &Value| item.digest.is_empty() || digest_manifest(&record.install_uid, manifest) == item.digest;
+    let is_it =
+        |manifest: &Value| item.digest.is_empty() || digest_manifest(&record.install_uid, manifest) == item.digest;
     if is_it(&manifest) {
         return Some(manifest);
     }

@@ -28,7 +28,7 @@ use crate::inventory::owner::KEEP_ANNOTATION;
 use crate::inventory::record::State;
 use crate::inventory::release::Policy;
 use crate::inventory::store::Store;
-use crate::k8s::object::{ObjectRef, object_annotation, is_terminating, object_uid};
+use crate::k8s::object::{ObjectRef, is_terminating, object_annotation, object_uid};
 use crate::k8s::request::server::Server;
 
 /// Time that a rollback waits for what it deleted.
@@ -103,7 +103,8 @@ impl Engine {
                 result.undone.push(ObjectRef::new(&Kind::from_table("", "Namespace"), None, &self.owner.namespace));
             }
             // A copy that is not about what is here may be about a namesake elsewhere.
-            let unused = |path: &&Path| !matches!(LocalJournal::read_journal_file(path), Ok(Some(_))) || !state.is_empty();
+            let unused =
+                |path: &&Path| !matches!(LocalJournal::read_journal_file(path), Ok(Some(_))) || !state.is_empty();
             if let Some(path) = self.options.journal.as_deref().filter(unused) {
                 remove_file(path)?;
             }

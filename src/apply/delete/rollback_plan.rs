@@ -111,7 +111,8 @@ impl Engine {
         }
         let ours = live.as_ref().is_some_and(|live| self.is_undoable(step, live, state));
         let adopted = |live: &serde_json::Value| {
-            (step.uid.is_empty() || step.uid == object_uid(live)) && (step.witnessed || managed_fields::owned_entry(live).is_some())
+            (step.uid.is_empty() || step.uid == object_uid(live))
+                && (step.witnessed || managed_fields::owned_entry(live).is_some())
         };
         let deed = match &step.undo {
             Undo::Delete if ours => Deed::Delete,

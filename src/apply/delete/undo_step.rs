@@ -17,7 +17,7 @@ use crate::inventory::journal::{JournalStep, Theirs, Undo};
 use crate::inventory::record::State;
 use crate::k8s::event::{Done, Event};
 use crate::k8s::managed_fields;
-use crate::k8s::object::{ObjectRef, is_terminating, object_label, text_at, object_uid};
+use crate::k8s::object::{ObjectRef, is_terminating, object_label, object_uid, text_at};
 use crate::k8s::request::server::{ApplyOptions, Server};
 
 /// Outcome of undoing a step.
@@ -90,7 +90,8 @@ impl Engine {
                 Ok(StepOutcome::Stays(FOREIGN))
             }
             (Undo::Reapply { .. }, Some(live)) if source == Source::Release => {
-                let restored = self.reapply_manifest(server, &kind, target, former.former_manifest(target, Some(&live))?).await?;
+                let restored =
+                    self.reapply_manifest(server, &kind, target, former.former_manifest(target, Some(&live))?).await?;
                 Ok(StepOutcome::from_restored_object(&live, &restored))
             }
             (Undo::Reapply { patch, theirs }, Some(live)) => {
@@ -140,7 +141,8 @@ impl Engine {
             (Undo::Recreate { manifest }, live)
                 if live.as_ref().is_none_or(|live| self.is_undoable(step, live, state) && !is_terminating(live)) =>
             {
-                let manifest = if source == Source::Release { former.former_manifest(target, live.as_ref())? } else { manifest };
+                let manifest =
+                    if source == Source::Release { former.former_manifest(target, live.as_ref())? } else { manifest };
                 let made = self.reapply_manifest(server, &kind, target, manifest).await?;
                 Ok(StepOutcome::Recreated(object_uid(&made).to_owned()))
             }
@@ -160,7 +162,8 @@ impl Engine {
 
     /// The merge patch that takes our labels off, where they are ours.
     fn without_labels(&self, live: &Value) -> Value {
-        let labels = self.owner.owner_labels().into_iter().filter(|(key, value)| object_label(live, key) == Some(value));
+        let labels =
+            self.owner.owner_labels().into_iter().filter(|(key, value)| object_label(live, key) == Some(value));
         let nulls: serde_json::Map<String, Value> = labels.map(|(key, _)| (key.to_owned(), Value::Null)).collect();
         json!({"metadata": {"labels": nulls}})
     }

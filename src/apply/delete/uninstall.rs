@@ -25,7 +25,7 @@ use crate::inventory::record::{Item, Origin, Phase, Record, State};
 use crate::inventory::release::Policy;
 use crate::inventory::store::Store;
 use crate::k8s::event::{Done, Event};
-use crate::k8s::object::{ObjectRef, object_annotation, is_terminating, object_uid};
+use crate::k8s::object::{ObjectRef, is_terminating, object_annotation, object_uid};
 use crate::k8s::request::server::Server;
 
 /// Options of a removal.
@@ -98,7 +98,8 @@ impl Engine {
         let server = self.server();
         let namespaces = Kind::from_table("", "Namespace");
         let namespace = server.get_metadata(&namespaces, None, &self.owner.namespace).await;
-        let namespace = namespace.map_err(|e| Error::from_api_error(format!("read Namespace {}", self.owner.namespace), e))?;
+        let namespace =
+            namespace.map_err(|e| Error::from_api_error(format!("read Namespace {}", self.owner.namespace), e))?;
         let state = crate::inventory::store::load_state(&server, &self.owner).await?;
         self.check_journal_steps(state.journal.as_ref())?;
         let end = self.options.deadline.unwrap_or_else(|| Instant::now() + Duration::from_secs(300));
@@ -135,7 +136,8 @@ impl Engine {
                 }
                 None => (state, labelled),
             };
-            let fenced = store.as_ref().map_or_else(|| server.clone(), |store| server.with_write_guard(store.write_guard()));
+            let fenced =
+                store.as_ref().map_or_else(|| server.clone(), |store| server.with_write_guard(store.write_guard()));
             let removing = Removing { server: &fenced, removal, namespace, store, state, install_uid, end };
             let (kept, reclaimed) = self.delete_all(&removing, labelled, &mut result).await?;
             volumes = reclaimed;
@@ -195,15 +197,18 @@ impl Engine {
         for step in given_back(state) {
             self.undo_step(server, step, state, &Former::default()).await?;
         }
-        let is_first =
-            |found: &Found| is_workload(&found.object) && decide_deletion(found, state, removal.delete_data) == Fate::Goes;
+        let is_first = |found: &Found| {
+            is_workload(&found.object) && decide_deletion(found, state, removal.delete_data) == Fate::Goes
+        };
         let (workloads, rest): (Vec<Found>, Vec<Found>) = labelled.ours.iter().cloned().partition(is_first);
         result.deleted.extend(self.delete_wave(server, store, workloads, *end).await?);
         self.pods_gone(server, *end).await?;
         // Only now: as long as a set stands, claims are made for it, and bound.
         let claims = self.claims_among(server, state, &labelled).await?;
         let (pending, kept) = sort_out(rest.clone(), state, &claims, removal.delete_data);
-        let stays = rest.into_iter().filter(|f| kept.iter().any(|k| k.object == f.object) && !is_adoption_pending(state, &f.object));
+        let stays = rest
+            .into_iter()
+            .filter(|f| kept.iter().any(|k| k.object == f.object) && !is_adoption_pending(state, &f.object));
         let stays: Vec<Found> = stays.collect();
         result.kept = kept;
         let (keys, rest): (Vec<Found>, Vec<Found>) = pending.into_iter().partition(|f| stays_with_data(f, state));
@@ -418,8 +423,11 @@ fn kept_data(found: &Found) -> ObjectReason {
 }
 
 fn kept_item(found: &Found, state: &State) -> Item {
-    let known =
-        state.record.as_ref().and_then(|record| record.find_item(&found.object)).filter(|item| item.uid == object_uid(&found.live));
+    let known = state
+        .record
+        .as_ref()
+        .and_then(|record| record.find_item(&found.object))
+        .filter(|item| item.uid == object_uid(&found.live));
     known.cloned().unwrap_or_else(|| Item {
         object: found.object.clone(),
         uid: object_uid(&found.live).to_owned(),

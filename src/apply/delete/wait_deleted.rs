@@ -11,7 +11,7 @@ use crate::apply::engine::Engine;
 use crate::apply::error::Error;
 use crate::diagnose::kstatus::format_deletion_blockers;
 use crate::k8s::event::Event;
-use crate::k8s::object::{ObjectRef, items_at, text_at, object_uid};
+use crate::k8s::object::{ObjectRef, items_at, object_uid, text_at};
 use crate::k8s::request::server::{Selection, Server};
 
 /// Time after which an object that is still there is explained.
@@ -99,7 +99,9 @@ fn find_mounting_pods<'p>(pods: &'p [Value], claim: &str) -> Vec<&'p str> {
     let mounts = |pod: &&Value| {
         let has_ended = matches!(text_at(pod, "/status/phase"), Some("Succeeded" | "Failed"));
         !has_ended
-            && items_at(pod, "/spec/volumes").iter().any(|v| text_at(v, "/persistentVolumeClaim/claimName") == Some(claim))
+            && items_at(pod, "/spec/volumes")
+                .iter()
+                .any(|v| text_at(v, "/persistentVolumeClaim/claimName") == Some(claim))
     };
     pods.iter().filter(mounts).filter_map(|pod| text_at(pod, "/metadata/name")).collect()
 }

@@ -147,9 +147,12 @@ impl<'a, F: FnMut(&ObjectRef)> WaitLoop<'a, F> {
 
     fn on_evidence(&mut self, evidence: &Evidence) -> WaitStep {
         self.causes = self.pending_targets().filter_map(|missing| missing.find_diagnosis(evidence)).collect();
-        let slow = self.pending_targets().filter_map(|missing| diagnose_slow(missing.live.as_ref()?, &missing.status, evidence));
+        let slow = self
+            .pending_targets()
+            .filter_map(|missing| diagnose_slow(missing.live.as_ref()?, &missing.status, evidence));
         self.slow = slow.collect();
-        let live: Vec<&Value> = filter_pending_targets(&self.targets).filter_map(|missing| missing.live.as_ref()).collect();
+        let live: Vec<&Value> =
+            filter_pending_targets(&self.targets).filter_map(|missing| missing.live.as_ref()).collect();
         self.grace.observe_causes(&self.causes, &live, evidence);
         for target in &mut self.targets {
             let is_new = |event: &Event| self.grace.is_new(event);

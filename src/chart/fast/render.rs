@@ -378,9 +378,11 @@ impl HoledNode {
                 }
                 Some(Value::String(text))
             }
-            Self::List(items) => {
-                items.iter_mut().map(|item| item.fill_holes(own, slots, last)).collect::<Option<Vec<_>>>().map(Value::Array)
-            }
+            Self::List(items) => items
+                .iter_mut()
+                .map(|item| item.fill_holes(own, slots, last))
+                .collect::<Option<Vec<_>>>()
+                .map(Value::Array),
             Self::Map { entries, merged } => {
                 let mut map = Map::new();
                 for (key, node) in entries {

@@ -64,14 +64,20 @@ impl Fit<'_> {
             },
             "const" => compare_json(wanted, value),
             "enum" => {
-                let answers: Option<Vec<bool>> = wanted.as_array()?.iter().map(|one| compare_json(one, value)).collect();
+                let answers: Option<Vec<bool>> =
+                    wanted.as_array()?.iter().map(|one| compare_json(one, value)).collect();
                 Some(answers?.contains(&true))
             }
-            "allOf" => all_true(wanted.as_array()?.iter().map(|one| self.check_subschema_fit(one, value, right, depth + 1))),
+            "allOf" => {
+                all_true(wanted.as_array()?.iter().map(|one| self.check_subschema_fit(one, value, right, depth + 1)))
+            }
             // What is known to fit need not fit each of the alternatives.
             "anyOf" | "oneOf" => {
-                let answers: Option<Vec<bool>> =
-                    wanted.as_array()?.iter().map(|one| self.check_subschema_fit(one, value, None, depth + 1)).collect();
+                let answers: Option<Vec<bool>> = wanted
+                    .as_array()?
+                    .iter()
+                    .map(|one| self.check_subschema_fit(one, value, None, depth + 1))
+                    .collect();
                 let fitting = answers?.into_iter().filter(|fits| *fits).count();
                 Some(if keyword == "oneOf" { fitting == 1 } else { fitting > 0 })
             }
@@ -82,9 +88,13 @@ impl Fit<'_> {
             "maximum" => check_integer(value, |number| Some(number <= wanted.as_i64()?)),
             "minItems" => check_list(value, |items| Some(items.len() as u64 >= wanted.as_u64()?)),
             "maxItems" => check_list(value, |items| Some(items.len() as u64 <= wanted.as_u64()?)),
-            "items" => check_list(value, |items| all_true(items.iter().map(|item| self.check_subschema_fit(wanted, item, None, depth + 1)))),
+            "items" => check_list(value, |items| {
+                all_true(items.iter().map(|item| self.check_subschema_fit(wanted, item, None, depth + 1)))
+            }),
             "required" => match value {
-                Value::Object(map) => all_true(wanted.as_array()?.iter().map(|name| Some(map.contains_key(name.as_str()?)))),
+                Value::Object(map) => {
+                    all_true(wanted.as_array()?.iter().map(|name| Some(map.contains_key(name.as_str()?))))
+                }
                 _ => Some(true),
             },
             "properties" => match value {

@@ -129,7 +129,8 @@ fn write_inputs(text: &mut String, inputs: &[Input], indent: usize) {
             Some(origin) => {
                 let _ = writeln!(text, " from {}: {}", origin.place.format_position(), origin.place.text.trim());
                 for place in &origin.overrode {
-                    let _ = writeln!(text, "{:indent$}  instead of {}: {}", "", place.format_position(), place.text.trim());
+                    let _ =
+                        writeln!(text, "{:indent$}  instead of {}: {}", "", place.format_position(), place.text.trim());
                 }
             }
             None if input.decided_by.is_empty() => text.push('\n'),
@@ -201,13 +202,10 @@ fn find_field_leaves<'t>(trace: &'t Trace, path: &[String]) -> Vec<&'t Leaf> {
         return below;
     }
     let holds = |leaf: &&Leaf| match leaf.path.split_last() {
-        Some((last, above)) if last == "<<" => {
-            path.starts_with(above)
-                && leaf
-                    .pieces
-                    .iter()
-                    .any(|piece| matches!(piece, Piece::Value(value, _) if find_value_at(value, &path[above.len()..]).is_some()))
-        }
+        Some((last, above)) if last == "<<" => path.starts_with(above)
+            && leaf.pieces.iter().any(
+                |piece| matches!(piece, Piece::Value(value, _) if find_value_at(value, &path[above.len()..]).is_some()),
+            ),
         _ => path.starts_with(&leaf.path),
     };
     trace.leaves.iter().filter(holds).max_by_key(|leaf| leaf.path.len()).into_iter().collect()
@@ -339,7 +337,10 @@ pub fn explain_rendered_field(
         return Err(ExplainError::NoObject { asked: id.to_owned(), known: known.join(", ") });
     };
     if find_value_at(&trace.object.json, &path).is_none() {
-        let depth = (0..path.len()).rev().find(|&depth| find_value_at(&trace.object.json, &path[..depth]).is_some()).unwrap_or(0);
+        let depth = (0..path.len())
+            .rev()
+            .find(|&depth| find_value_at(&trace.object.json, &path[..depth]).is_some())
+            .unwrap_or(0);
         let above = find_value_at(&trace.object.json, &path[..depth]).unwrap_or(&Value::Null);
         return Err(ExplainError::NoField {
             object: trace.object.id(),

@@ -32,7 +32,8 @@ pub fn lint_objects(chart: &Chart, rendered: &Rendered, row: &Row) -> Vec<Diagno
             {
                 report("not-served", problem);
             }
-            for (code, message) in check_scope(object).into_iter().chain(check_metadata(&object.json)).chain(check_selector(&object.json))
+            for (code, message) in
+                check_scope(object).into_iter().chain(check_metadata(&object.json)).chain(check_selector(&object.json))
             {
                 report(code, message);
             }
@@ -184,12 +185,15 @@ mod tests {
     fn a_right_chart_has_nothing_to_say_and_places_are_those_of_templates() {
         let chart = chart("v0.6");
         let rendered = chart.render(&input(chart.values_builder().build(schema).unwrap().to_json())).unwrap();
-        assert_eq!(lint(&chart, &rendered, chart.version_row().unwrap()), []);
+        assert_eq!(lint_objects(&chart, &rendered, chart.version_row().unwrap()), []);
         let wrong = Rendered {
             objects: vec![of(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}}))],
             bootstrap: Vec::new(),
         };
         let found = lint_objects(&chart, &wrong, chart.version_row().unwrap());
-        assert_eq!(found[0].place.as_ref().unwrap().format_position(), "charts/control-plane/v0.6/templates/etcd.yaml:3:1");
+        assert_eq!(
+            found[0].place.as_ref().unwrap().format_position(),
+            "charts/control-plane/v0.6/templates/etcd.yaml:3:1"
+        );
     }
 }

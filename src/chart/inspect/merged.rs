@@ -24,7 +24,10 @@ fn write_merged_mapping(text: &mut String, tree: &ValuesTree, value: &Value, pat
             let _ = writeln!(text, "{indent}{}:", key.trim_end());
             write_merged_mapping(text, tree, below, path);
         } else {
-            let from = tree.find_origin(path).map(|origin| format!("  # {}", origin.place.format_position())).unwrap_or_default();
+            let from = tree
+                .find_origin(path)
+                .map(|origin| format!("  # {}", origin.place.format_position()))
+                .unwrap_or_default();
             for (number, line) in object_yaml(&json!({ key.as_str(): below })).lines().enumerate() {
                 let _ = writeln!(text, "{indent}{line}{}", if number == 0 { from.as_str() } else { "" });
             }
@@ -41,8 +44,9 @@ mod tests {
 
     #[test]
     fn each_value_names_its_source_and_the_text_is_the_values() {
-        let values =
-            chart("v0.6").values_builder().file("my.yaml", b"etcd:\n  replicas: 3\n  labels: {a.b/c: 'no'}\ntoken: hunter2\n");
+        let values = chart("v0.6")
+            .values_builder()
+            .file("my.yaml", b"etcd:\n  replicas: 3\n  labels: {a.b/c: 'no'}\ntoken: hunter2\n");
         let values = values.set(SetKind::Value, "exposure=NodePort");
         let tree = values.build_checked(schema()).unwrap();
         let text = format_merged_values(&tree);

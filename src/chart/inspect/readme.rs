@@ -106,7 +106,13 @@ mod tests {
     fn every_value_of_the_line_is_documented_with_its_default() {
         let chart = chart("v0.6");
         let values = chart.values_builder().build(schema).unwrap().to_json();
-        let of = Readme { chart: &chart, row: chart.version_row().unwrap(), schema: &schema(), values: &values, presets: &[] };
+        let of = Readme {
+            chart: &chart,
+            row: chart.version_row().unwrap(),
+            schema: &schema(),
+            values: &values,
+            presets: &[],
+        };
         let text = format_chart_readme(&of);
         assert!(text.starts_with("# control-plane v0.6\n"), "{text}");
         assert!(

@@ -40,7 +40,11 @@ impl Commented<'_> {
         let mut text = format!("# yaml-language-server: $schema={}\n", self.schema_location);
         let for_editors = "Editors check this file once the schema lies beside it:";
         let _ = writeln!(text, "# {for_editors} {} > {}", self.schema_command, self.schema_location);
-        write_comment(&mut text, "What is commented out is optional; images follow the version as long as they are.", 0);
+        write_comment(
+            &mut text,
+            "What is commented out is optional; images follow the version as long as they are.",
+            0,
+        );
         let views = Schema::new(self.schema).root_views();
         if let Some(description) = views.description() {
             write_comment(&mut text, description, 0);
@@ -84,8 +88,9 @@ impl Commented<'_> {
             return;
         }
         let path_text = path.join(".");
-        let map =
-            value.as_object().filter(|map| !map.is_empty() || views.is_some_and(|views| !views.property_keys().is_empty()));
+        let map = value
+            .as_object()
+            .filter(|map| !map.is_empty() || views.is_some_and(|views| !views.property_keys().is_empty()));
         if let (Some(_), Some(views)) = (map, views) {
             let mut below = String::new();
             self.write_commented_mapping(&mut below, views, value, path);
@@ -207,7 +212,8 @@ mod tests {
         let schema = schema();
         let line = Some(line(of));
         let (schema_location, schema_command) = ("values.schema.json", "fleetctl show schema");
-        Commented { schema: &schema, schema_location, schema_command, line, decided_by_version }.format_commented_values(values)
+        Commented { schema: &schema, schema_location, schema_command, line, decided_by_version }
+            .format_commented_values(values)
     }
 
     #[test]

@@ -33,7 +33,12 @@ const SECRET: [&str; 4] = ["/data", "/stringData", "/type", "/immutable"];
 pub(super) fn check_patched_object(before: &Value, after: &Value) -> Vec<Wrong> {
     let mut found = Vec::new();
     if !after.is_object() {
-        return vec![forbidden_change("", "patch-identity", "a patch cannot replace a whole object", "change single fields")];
+        return vec![forbidden_change(
+            "",
+            "patch-identity",
+            "a patch cannot replace a whole object",
+            "change single fields",
+        )];
     }
     let differs = |pointer: &&str| before.pointer(pointer) != after.pointer(pointer);
     for pointer in IDENTITY.iter().filter(|pointer| differs(pointer)) {

@@ -85,7 +85,9 @@ impl Patches {
     ///
     /// # Errors
     /// Everything that is wrong with their form, each problem at its place; also files that could not be read.
-    pub fn read_patch_files(files: impl IntoIterator<Item = (String, Result<Vec<u8>, Diagnostic>)>) -> Result<Self, Diagnostics> {
+    pub fn read_patch_files(
+        files: impl IntoIterator<Item = (String, Result<Vec<u8>, Diagnostic>)>,
+    ) -> Result<Self, Diagnostics> {
         read::parse_patch_files(files)
     }
 
@@ -123,7 +125,8 @@ impl Patches {
     pub fn of_record(&self, summary: Option<&String>) -> Result<Self, String> {
         let Some(summary) = summary else { return Ok(Self::default()) };
         let is_same = self.patch_digest().is_some_and(|digest| summary.ends_with(&format!(" sha256:{digest}")));
-        let other = || format!("it was made with patches, which are not recorded: `--patch` with {}", visible_line(summary));
+        let other =
+            || format!("it was made with patches, which are not recorded: `--patch` with {}", visible_line(summary));
         if is_same { Ok(self.clone()) } else { Err(other()) }
     }
 

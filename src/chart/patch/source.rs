@@ -39,7 +39,8 @@ impl Patches {
         let mut places = Vec::new();
         for patch in self.documents.iter().filter(|patch| patch.target.is_for_object(object)) {
             let before = &versions[versions.len() - 1];
-            let json = self.apply_patch(patch, before).map_err(|problems| ExplainError::Render(Diagnostics(problems)))?;
+            let json =
+                self.apply_patch(patch, before).map_err(|problems| ExplainError::Render(Diagnostics(problems)))?;
             versions.push(Object { json, ..before.clone() });
             places.push(patch);
         }

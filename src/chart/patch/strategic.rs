@@ -92,8 +92,9 @@ impl<'p> Merger<'p> {
         let Some(key) = merge_key(self.kind, &self.fields) else {
             return items.iter().map(|item| self.merge_item(None, item)).collect::<Result<_, _>>().map(Value::Array);
         };
-        let replaces =
-            |item: &&Value| item.as_object().is_some_and(|item| item.len() == 1 && find_directive(item) == Some("replace"));
+        let replaces = |item: &&Value| {
+            item.as_object().is_some_and(|item| item.len() == 1 && find_directive(item) == Some("replace"))
+        };
         let is_whole = items.iter().any(|item| replaces(&item));
         let mut merged = match below {
             Some(Value::Array(items)) if !is_whole => items,

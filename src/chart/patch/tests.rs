@@ -133,7 +133,8 @@ fn lists_have_the_keys_that_the_api_gives_them() {
         };
         let below = pod(spec(json!([{key: one}, {key: other}])));
         let part = pod(spec(json!([{key: other}, {key: "10.0.0.3"}])));
-        let ours = strategic::merge_object("Deployment", below.clone(), &part).map_err(|wrong| wrong.diagnostic).unwrap();
+        let ours =
+            strategic::merge_object("Deployment", below.clone(), &part).map_err(|wrong| wrong.diagnostic).unwrap();
         let items = |value: &Value| value["spec"]["template"]["spec"][field].as_array().unwrap().len();
         assert_eq!(items(&ours), 3, "{field}");
         assert_eq!(items(&typed::<Deployment>(&below, &part)), 3, "{field}: the API merges it, too");
@@ -151,7 +152,8 @@ fn lists_have_the_keys_that_the_api_gives_them() {
         ("volumeDevices", json!([{"devicePath": "/a", "name": "a"}]), json!([{"devicePath": "/b", "name": "b"}]), 2),
     ] {
         let (below, part) = (in_container(field, items), in_container(field, more));
-        let ours = strategic::merge_object("Deployment", below.clone(), &part).map_err(|wrong| wrong.diagnostic).unwrap();
+        let ours =
+            strategic::merge_object("Deployment", below.clone(), &part).map_err(|wrong| wrong.diagnostic).unwrap();
         let list = |value: &Value| value["spec"]["template"]["spec"]["containers"][0][field].clone();
         assert_eq!(list(&ours), list(&typed::<Deployment>(&below, &part)), "{field}");
         assert_eq!(list(&ours).as_array().unwrap().len(), length, "{field}");
@@ -164,7 +166,8 @@ fn lists_have_the_keys_that_the_api_gives_them() {
     assert_eq!(ours["spec"]["ports"], typed::<Service>(&below, &part)["spec"]["ports"]);
     let account = |secrets: Value| json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {}, "imagePullSecrets": secrets});
     let (below, part) = (account(json!([{"name": "a"}])), account(json!([{"name": "b"}])));
-    let ours = strategic::merge_object("ServiceAccount", below.clone(), &part).map_err(|wrong| wrong.diagnostic).unwrap();
+    let ours =
+        strategic::merge_object("ServiceAccount", below.clone(), &part).map_err(|wrong| wrong.diagnostic).unwrap();
     assert_eq!(ours["imagePullSecrets"].as_array().unwrap().len(), 2);
     assert!(typed::<ServiceAccount>(&below, &part)["imagePullSecrets"].is_array());
     // A list of the API that is replaced as a whole, of the same name as one that is not.

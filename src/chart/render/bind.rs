@@ -176,9 +176,10 @@ impl<'t> Binder<'t> {
             };
             if style == ScalarStyle::Plain && text == "<<" {
                 if self.path.is_empty() {
-                    return Err(
-                        self.span_error(span, "`<<` has no place at the top of an object: what it merges could be its kind")
-                    );
+                    return Err(self.span_error(
+                        span,
+                        "`<<` has no place at the top of an object: what it merges could be its kind",
+                    ));
                 }
                 let (event, span) = self.next()?;
                 self.path.push("<<".to_owned());

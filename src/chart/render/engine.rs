@@ -180,7 +180,9 @@ impl Renderer {
         }
         match marks {
             // Where exactly is only known with debug information.
-            Marks::Objects => Err(Self::compile_with_marks(files, parts, Marks::Places).err().unwrap_or(Diagnostics(problems))),
+            Marks::Objects => {
+                Err(Self::compile_with_marks(files, parts, Marks::Places).err().unwrap_or(Diagnostics(problems)))
+            }
             _ => Err(Diagnostics(problems)),
         }
     }
@@ -301,7 +303,11 @@ impl Renderer {
     }
 
     /// Renders everything, or what one file holds, and keeps the origin of every leaf.
-    pub(in crate::chart) fn trace_leaves(&self, input: &RenderInput, only: Option<&str>) -> Result<Vec<Trace>, Diagnostics> {
+    pub(in crate::chart) fn trace_leaves(
+        &self,
+        input: &RenderInput,
+        only: Option<&str>,
+    ) -> Result<Vec<Trace>, Diagnostics> {
         let careful = self.careful_renderer();
         let parts = careful.bind_all(input, true, only)?;
         let trace = |part: &Part, Bound { json, leaves, origin }| Trace {
@@ -483,7 +489,8 @@ fn locate_error(templates: &[Template], error: &Error) -> Diagnostic {
     if let Some(template) = innermost.name().and_then(|name| by_name.get(name)) {
         let place = match (innermost.range(), innermost.line()) {
             (Some(range), _) => {
-                let (start, end) = (template.prepared.original_offset(range.start), template.prepared.original_offset(range.end));
+                let (start, end) =
+                    (template.prepared.original_offset(range.start), template.prepared.original_offset(range.end));
                 Some(Place::in_text(&template.path, &template.text, start, end.max(start)))
             }
             (None, Some(line)) => {

@@ -222,8 +222,12 @@ pub(super) fn add_to(env: &mut Environment<'static>) {
     env.add_filter("length", count_items);
     env.add_filter("indent", |value: &Value, width: usize| indent_lines(value, width));
     env.add_filter("string", require_text);
-    env.add_filter("lower", |state: &State<'_, '_>, value: &Value| require_text(state, value).map(|text| text.to_lowercase()));
-    env.add_filter("upper", |state: &State<'_, '_>, value: &Value| require_text(state, value).map(|text| text.to_uppercase()));
+    env.add_filter("lower", |state: &State<'_, '_>, value: &Value| {
+        require_text(state, value).map(|text| text.to_lowercase())
+    });
+    env.add_filter("upper", |state: &State<'_, '_>, value: &Value| {
+        require_text(state, value).map(|text| text.to_uppercase())
+    });
     env.add_filter("trim", |state: &State<'_, '_>, value: &Value| {
         require_text(state, value).map(|text| text.trim().to_owned())
     });
@@ -234,20 +238,30 @@ pub(super) fn add_to(env: &mut Environment<'static>) {
         require_text(state, value).map(|text| text.split(at).map(ToOwned::to_owned).collect::<Value>())
     });
     env.add_filter("first", |state: &State<'_, '_>, value: &Value| {
-        require_list(state, value)?.first().map(to_template_value).ok_or_else(|| filter_error("an empty list has no first entry"))
+        require_list(state, value)?
+            .first()
+            .map(to_template_value)
+            .ok_or_else(|| filter_error("an empty list has no first entry"))
     });
     env.add_filter("last", |state: &State<'_, '_>, value: &Value| {
-        require_list(state, value)?.last().map(to_template_value).ok_or_else(|| filter_error("an empty list has no last entry"))
+        require_list(state, value)?
+            .last()
+            .map(to_template_value)
+            .ok_or_else(|| filter_error("an empty list has no last entry"))
     });
     env.add_filter("sort", sort_items);
     env.add_filter("unique", remove_duplicates);
-    env.add_filter("merge", |state: &State<'_, '_>, value: &Value, others: Rest<Value>| merge_maps(state, value, &others));
+    env.add_filter("merge", |state: &State<'_, '_>, value: &Value, others: Rest<Value>| {
+        merge_maps(state, value, &others)
+    });
     env.add_filter("keys", |state: &State<'_, '_>, value: &Value| {
         require_map(state, value).map(|map| map.keys().cloned().collect::<Value>())
     });
     env.add_filter("items", |state: &State<'_, '_>, value: &Value| {
         require_map(state, value).map(|map| {
-            map.iter().map(|(key, value)| Value::from(vec![Value::from(key.as_str()), to_template_value(value)])).collect::<Value>()
+            map.iter()
+                .map(|(key, value)| Value::from(vec![Value::from(key.as_str()), to_template_value(value)]))
+                .collect::<Value>()
         })
     });
 

@@ -55,7 +55,8 @@ impl Coverage {
     }
 
     fn format_sites(&self, wanted: impl Fn(usize) -> bool) -> Vec<String> {
-        let show = |site| format!("{}: {}", self.renderer.site_place(site).format_position(), self.renderer.site_text(site));
+        let show =
+            |site| format!("{}: {}", self.renderer.site_place(site).format_position(), self.renderer.site_text(site));
         (0..self.renderer.site_count()).filter(|site| wanted(*site)).map(show).collect()
     }
 }

@@ -18,8 +18,10 @@ fn embedded() -> Vec<(Row, Chart)> {
 #[test]
 fn every_chart_of_the_table_loads_and_its_defaults_are_plain_data() {
     for (row, chart) in embedded() {
-        let values =
-            chart.values_builder().build(|| Value::Bool(true)).unwrap_or_else(|errors| panic!("{}: {errors}", row.version));
+        let values = chart
+            .values_builder()
+            .build(|| Value::Bool(true))
+            .unwrap_or_else(|errors| panic!("{}: {errors}", row.version));
         assert!(values.to_json().is_object());
         assert!(values.warnings().is_empty(), "{:?}", values.warnings());
     }

@@ -1,7 +1,9 @@
 //! Explaining fields: what is said about where they come from.
 
 use super::*;
-use crate::chart::inspect::explain::{ExplainError, Explanation, explain_rendered_field, parse_path, render_explanations, render_json, replace_value};
+use crate::chart::inspect::explain::{
+    ExplainError, Explanation, explain_rendered_field, parse_path, render_explanations, render_json, replace_value,
+};
 
 fn explained(
     build: impl FnOnce(ValuesBuilder) -> ValuesBuilder,
@@ -9,7 +11,7 @@ fn explained(
 ) -> Result<Vec<Explanation>, ExplainError> {
     let chart = chart("v0.6");
     let values = build(chart.values_builder()).build_checked(schema()).unwrap();
-    explain(&chart, &input(values.to_json()), &values, &[], field)
+    explain_rendered_field(&chart, &input(values.to_json()), &values, &[], field)
 }
 
 #[test]
@@ -27,7 +29,7 @@ fn a_field_is_explained_by_its_template_and_by_the_values_that_decide_it() {
         "namespace/fleet#metadata.name",
     ]
     .into_iter()
-    .map(|field| render(&explained(build, field).unwrap()))
+    .map(|field| render_explanations(&explained(build, field).unwrap()))
     .collect();
     insta::assert_snapshot!(texts.join("\n"));
 }

@@ -64,7 +64,10 @@ fn the_same_input_gives_the_same_bytes_and_the_same_digest() {
     assert_eq!(render(3), render(3));
     assert_eq!(render(3).objects_digest(), render(3).objects_digest());
     assert_ne!(render(3).objects_digest(), render(1).objects_digest());
-    assert_eq!(values(3).digest_values(), chart.values_builder().file("x", b"etcd: {replicas: 3}").build(schema).unwrap().digest_values());
+    assert_eq!(
+        values(3).digest_values(),
+        chart.values_builder().file("x", b"etcd: {replicas: 3}").build(schema).unwrap().digest_values()
+    );
 }
 
 #[test]

@@ -20,7 +20,8 @@ fn from_set(kind: SetKind, argument: &str) -> String {
 fn shown(outcome: Result<ValuesTree, Diagnostics>) -> String {
     match outcome {
         Ok(values) => {
-            let warnings: Vec<String> = values.warnings().iter().map(|warning| warning.render_diagnostic(false)).collect();
+            let warnings: Vec<String> =
+                values.warnings().iter().map(|warning| warning.render_diagnostic(false)).collect();
             format!("ACCEPTED\n{}", warnings.join("\n"))
         }
         Err(errors) => errors.render_diagnostics(false),
@@ -115,7 +116,9 @@ fn wrong_sets_are_explained() {
         (SetKind::File, "name=/no/such/file"),
         (SetKind::File, "name=/"),
     ];
-    insta::assert_snapshot!(all(cases.map(|(kind, text)| (format!("{} {text}", kind.flag_name()), from_set(kind, text)))));
+    insta::assert_snapshot!(all(
+        cases.map(|(kind, text)| (format!("{} {text}", kind.flag_name()), from_set(kind, text)))
+    ));
 }
 
 #[test]

@@ -94,7 +94,12 @@ impl Argument<'_> {
             let start = self.at;
             if self.remaining_text().starts_with('[') && !path.is_empty() {
                 let Some(length) = self.remaining_text().find(']') else {
-                    return Err(self.set_syntax_error(start, self.text.len(), "the bracket is not closed", "`]` is missing"));
+                    return Err(self.set_syntax_error(
+                        start,
+                        self.text.len(),
+                        "the bracket is not closed",
+                        "`]` is missing",
+                    ));
                 };
                 let digits = &self.text[start + 1..start + length];
                 let index = digits.parse::<usize>().ok().filter(|&index| index <= MAX_INDEX);
@@ -174,7 +179,12 @@ impl Argument<'_> {
         depth::too_deep(self.argument_place(origin.start as usize, origin.end as usize))
     }
 
-    fn read_assigned_value(&mut self, kind: SetKind, path: &[PathPart], read: ReadFile<'_>) -> Result<Node, Diagnostic> {
+    fn read_assigned_value(
+        &mut self,
+        kind: SetKind,
+        path: &[PathPart],
+        read: ReadFile<'_>,
+    ) -> Result<Node, Diagnostic> {
         let start = self.at;
         match kind {
             SetKind::Json => self.read_json(path),
@@ -202,7 +212,14 @@ impl Argument<'_> {
                             self.at += 1;
                             break;
                         }
-                        None => return Err(self.set_syntax_error(start, start + 1, "the brace is not closed", "`}` is missing")),
+                        None => {
+                            return Err(self.set_syntax_error(
+                                start,
+                                start + 1,
+                                "the brace is not closed",
+                                "`}` is missing",
+                            ));
+                        }
                     }
                 }
                 Ok(Node::new(Data::List(items), self.argument_origin(start, self.at)))
@@ -228,7 +245,12 @@ fn scalar_node(kind: SetKind, text: &str, origin: Origin) -> Node {
 }
 
 /// Reads one argument: `a.b=1,c[0].d=x`. `source` is its number among the sources, of which it is the text.
-pub(super) fn parse_assignments(kind: SetKind, text: &str, source: u32, read: ReadFile<'_>) -> Result<Vec<Assignment>, Diagnostic> {
+pub(super) fn parse_assignments(
+    kind: SetKind,
+    text: &str,
+    source: u32,
+    read: ReadFile<'_>,
+) -> Result<Vec<Assignment>, Diagnostic> {
     let mut argument = Argument { flag: kind.flag_name(), text, source, at: 0 };
     let mut assignments = Vec::new();
     // The whole of the values as one object.
@@ -238,9 +260,12 @@ pub(super) fn parse_assignments(kind: SetKind, text: &str, source: u32, read: Re
         let at = argument.at + rest.len() - rest.trim_start().len();
         return match text[at..].chars().next() {
             None => Ok(vec![Assignment { path: Vec::new(), node }]),
-            Some(_) => {
-                Err(argument.set_syntax_error(at, text.len(), "the object ends before this", "give this by a flag of its own"))
-            }
+            Some(_) => Err(argument.set_syntax_error(
+                at,
+                text.len(),
+                "the object ends before this",
+                "give this by a flag of its own",
+            )),
         };
     }
     // As in Helm: nothing at all, and nothing behind the last comma, set nothing.
@@ -326,7 +351,8 @@ mod tests {
         for argument in arguments {
             let read = |path: &str| Ok(format!("<{path}>"));
             for assignment in parse_assignments(kind, argument, 0, &read).map_err(|error| error.message)? {
-                apply_assignment(&mut root, assignment, |_| Place::in_text("", "", 0, 0)).map_err(|error| error.message)?;
+                apply_assignment(&mut root, assignment, |_| Place::in_text("", "", 0, 0))
+                    .map_err(|error| error.message)?;
             }
         }
         Ok(root.to_json())

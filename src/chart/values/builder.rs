@@ -353,7 +353,8 @@ impl ValuesBuilder {
         }
         let mut warnings = Vec::new();
         if let Some(schema) = &schema {
-            let mut found = validate::validate_values(&mut root, schema, &self.sources, self.line, user_from, right.as_ref());
+            let mut found =
+                validate::validate_values(&mut root, schema, &self.sources, self.line, user_from, right.as_ref());
             found.extend(images::check_image_tags(&root, &self.images, self.line, &self.sources, user_from));
             let (errors, notes): (Vec<_>, Vec<_>) =
                 found.into_iter().partition(|problem| problem.severity == crate::chart::Severity::Error);

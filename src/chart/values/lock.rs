@@ -244,7 +244,8 @@ mod tests {
         }
         let text = format!("a:1 {ONE}\nb:1\na:1 {OTHER}\nc:1 sha256:12\n");
         let Err(Diagnostics(problems)) = ImageLock::of_lines("d.txt", text.as_bytes()) else { panic!("{text}") };
-        let places: Vec<String> = problems.iter().map(|problem| problem.place.as_ref().unwrap().format_position()).collect();
+        let places: Vec<String> =
+            problems.iter().map(|problem| problem.place.as_ref().unwrap().format_position()).collect();
         assert_eq!(places, ["d.txt:2:1", "d.txt:3:1", "d.txt:4:1"]);
     }
 

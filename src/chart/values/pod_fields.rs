@@ -56,7 +56,12 @@ pub fn check_pods(path: &[&str], fields: PodFields<'_>, tree: &ValuesTree) -> Ve
         check.check_key(&["podLabels", key], key, "label");
         check.label_value(&["podLabels", key], value);
         if OWN_LABELS.contains(&key.as_str()) || is_own(key) {
-            check.report_reserved_key(&["podLabels", key], key, "label", "pods are selected by what the chart sets there");
+            check.report_reserved_key(
+                &["podLabels", key],
+                key,
+                "label",
+                "pods are selected by what the chart sets there",
+            );
         }
     }
     check.check_annotation_keys("podAnnotations", fields.annotations);

@@ -76,7 +76,9 @@ impl<'s> Views<'s> {
         while next < all.len() && all.len() < MAX_VIEWS {
             let schema = all[next];
             next += 1;
-            if let Some(target) = schema.get("$ref").and_then(Value::as_str).and_then(|text| resolve_reference(root, text)) {
+            if let Some(target) =
+                schema.get("$ref").and_then(Value::as_str).and_then(|text| resolve_reference(root, text))
+            {
                 all.push(target);
             }
             for keyword in ["anyOf", "oneOf", "allOf"] {
@@ -187,7 +189,8 @@ impl<'s> Views<'s> {
 
     /// Returns the allowed values, for people: `a string`, `an integer from 1 to 5`, `one of A, B`.
     pub(in crate::chart) fn describe_expected(&self) -> String {
-        let options: Vec<String> = self.allowed_values().iter().map(|value| format!("`{}`", plain_json(value))).collect();
+        let options: Vec<String> =
+            self.allowed_values().iter().map(|value| format!("`{}`", plain_json(value))).collect();
         if !options.is_empty() {
             return if options.len() == 1 { options[0].clone() } else { format!("one of {}", options.join(", ")) };
         }
@@ -286,7 +289,10 @@ mod tests {
             }}},
         });
         let schema = Schema::new(&schema);
-        assert_eq!(schema.views_at(&path("etcd.nodes.0.size")).unwrap().describe_expected(), "an integer of at least 1");
+        assert_eq!(
+            schema.views_at(&path("etcd.nodes.0.size")).unwrap().describe_expected(),
+            "an integer of at least 1"
+        );
         assert_eq!(schema.views_at(&path("etcd.type")).unwrap().describe_expected(), "one of `A`, `B`");
         assert_eq!(schema.views_at(&path("etcd")).unwrap().first_sentence().unwrap(), "The store.");
         assert_eq!(schema.views_at(&path("labels.any")).unwrap().describe_expected(), "a string");

@@ -125,7 +125,8 @@ impl ValuesTree {
     /// Returns whether the schema says that the value at a path must never be shown; false where there is no schema.
     pub fn is_secret(&self, path: &[String]) -> bool {
         let Some(schema) = &self.schema else { return false };
-        (0..=path.len()).any(|depth| Schema::new(schema).views_at(&path[..depth]).is_some_and(|views| views.is_secret()))
+        (0..=path.len())
+            .any(|depth| Schema::new(schema).views_at(&path[..depth]).is_some_and(|views| views.is_secret()))
     }
 
     /// The paths of all leaves, in order; an empty mapping or list is one.

@@ -31,7 +31,9 @@ pub(super) fn secret_spans(schema: &Value, layer: &Layer<'_>) -> Vec<Origin> {
     let mut spans = Vec::new();
     match layer {
         Layer::Tree(node) => collect_secrets(node, Some(&schema.root_views()), &mut spans),
-        Layer::Set(assignment) => collect_secrets(&assignment.node, schema.views_at(&assignment.path_keys()).as_ref(), &mut spans),
+        Layer::Set(assignment) => {
+            collect_secrets(&assignment.node, schema.views_at(&assignment.path_keys()).as_ref(), &mut spans)
+        }
     }
     spans
 }
@@ -129,7 +131,13 @@ impl ValueCheck<'_> {
         placed.chain(Diagnostic::more_errors(more)).collect()
     }
 
-    fn report_wrong_value(&mut self, path: &[String], origin: Origin, diagnostic: Diagnostic, views: Option<&Views<'_>>) {
+    fn report_wrong_value(
+        &mut self,
+        path: &[String],
+        origin: Origin,
+        diagnostic: Diagnostic,
+        views: Option<&Views<'_>>,
+    ) {
         let mut diagnostic = diagnostic.path(show_path(path));
         if let Some(sentence) = views.and_then(Views::first_sentence) {
             diagnostic = diagnostic.note(format!("`{}`: {sentence}", show_path(path)));
@@ -185,7 +193,12 @@ impl ValueCheck<'_> {
                 let shown = if views.is_secret() { "this".to_owned() } else { format!("`{number}`") };
                 let message = format!("{shown} is not written as an integer");
                 let expected = format!("expected {}", views.describe_expected());
-                self.report_wrong_value(path, node.origin, Diagnostic::error("wrong-type", message).label(expected), Some(views));
+                self.report_wrong_value(
+                    path,
+                    node.origin,
+                    Diagnostic::error("wrong-type", message).label(expected),
+                    Some(views),
+                );
             }
             return;
         };
@@ -208,7 +221,8 @@ impl ValueCheck<'_> {
         {
             let shown = if views.is_secret() { "this" } else { &*raw };
             let message = format!("`{shown}` is not written as an integer");
-            let diagnostic = Diagnostic::error("wrong-type", message).label(format!("expected {}", views.describe_expected()));
+            let diagnostic =
+                Diagnostic::error("wrong-type", message).label(format!("expected {}", views.describe_expected()));
             self.report_wrong_value(path, node.origin, diagnostic, Some(views));
         }
     }
@@ -236,7 +250,9 @@ impl ValueCheck<'_> {
     }
 
     fn settle_unclear(&mut self, node: &mut Node, why: Unclear, raw: &str, views: &Views<'_>, path: &[String]) {
-        if let (Unclear::Bool(value), true) = (why, views.allows_type("boolean") && !views.named_types().contains("string")) {
+        if let (Unclear::Bool(value), true) =
+            (why, views.allows_type("boolean") && !views.named_types().contains("string"))
+        {
             node.data = Data::Bool(value);
             let message = format!("`{raw}` is taken as the boolean `{value}`");
             let place = node.origin;
@@ -251,8 +267,9 @@ impl ValueCheck<'_> {
             return;
         }
         let (message, help) = why.explain_problem(raw);
-        let diagnostic =
-            Diagnostic::error("unclear-scalar", message).label(format!("expected {}", views.describe_expected())).help(help);
+        let diagnostic = Diagnostic::error("unclear-scalar", message)
+            .label(format!("expected {}", views.describe_expected()))
+            .help(help);
         self.report_wrong_value(path, node.origin, diagnostic, Some(views));
     }
 
@@ -354,15 +371,30 @@ impl ValueCheck<'_> {
             Kind::MinItems { limit } | Kind::MaxItems { limit } => {
                 let word = if matches!(error.kind(), Kind::MinItems { .. }) { "least" } else { "most" };
                 let message = format!("`{place}` needs at {word} {limit} entries");
-                self.report_wrong_value(&path, self.caret_origin(node), Diagnostic::error("wrong-count", message), views);
+                self.report_wrong_value(
+                    &path,
+                    self.caret_origin(node),
+                    Diagnostic::error("wrong-count", message),
+                    views,
+                );
             }
             Kind::UniqueItems => {
                 let message = format!("the entries of `{place}` must differ");
-                self.report_wrong_value(&path, self.caret_origin(node), Diagnostic::error("not-unique", message), views);
+                self.report_wrong_value(
+                    &path,
+                    self.caret_origin(node),
+                    Diagnostic::error("not-unique", message),
+                    views,
+                );
             }
             _ => {
                 let message = format!("`{place}`: {}", error.masked());
-                self.report_wrong_value(&path, self.caret_origin(node), Diagnostic::error("invalid-value", message), views);
+                self.report_wrong_value(
+                    &path,
+                    self.caret_origin(node),
+                    Diagnostic::error("invalid-value", message),
+                    views,
+                );
             }
         }
     }
@@ -371,7 +403,10 @@ impl ValueCheck<'_> {
     fn dotted_key(&self, path: &[String], node: &Node, views: Option<&Views<'_>>) -> Option<String> {
         let is_set = self.sources.source_at(node.origin).name.starts_with("--set");
         let (first, above) = path.split_last()?;
-        if !is_set || !views?.allows_type("string") || self.schema.views_at(above)?.property_keys().contains(first.as_str()) {
+        if !is_set
+            || !views?.allows_type("string")
+            || self.schema.views_at(above)?.property_keys().contains(first.as_str())
+        {
             return None;
         }
         let (mut key, mut below) = (first.clone(), node);
@@ -467,7 +502,13 @@ impl ValueCheck<'_> {
             return;
         }
         let message = format!("`{}` is {}", show_path(path), node.type_name());
-        let expected = views.as_ref().map_or_else(String::new, |views| format!("expected {}", views.describe_expected()));
-        self.report_wrong_value(path, self.caret_origin(node), Diagnostic::error("wrong-type", message).label(expected), views.as_ref());
+        let expected =
+            views.as_ref().map_or_else(String::new, |views| format!("expected {}", views.describe_expected()));
+        self.report_wrong_value(
+            path,
+            self.caret_origin(node),
+            Diagnostic::error("wrong-type", message).label(expected),
+            views.as_ref(),
+        );
     }
 }

@@ -42,7 +42,8 @@ fn definitions_in_lists(schema: &Value) -> BTreeSet<String> {
                 if let Some(name) = name.filter(|name| found.insert((*name).to_owned())) {
                     collect_list_definitions(root, &root["$defs"][name], true, found);
                 }
-                map.iter().for_each(|(key, below)| collect_list_definitions(root, below, in_list || key == "items", found));
+                map.iter()
+                    .for_each(|(key, below)| collect_list_definitions(root, below, in_list || key == "items", found));
             }
             Value::Array(items) => items.iter().for_each(|below| collect_list_definitions(root, below, in_list, found)),
             _ => {}

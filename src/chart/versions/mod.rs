@@ -245,8 +245,9 @@ impl Versions {
         let mut sources = Sources::default();
         let source = sources.add_source(format!("charts/{PATH}"), isolate_row(&self.text, index, self.rows.len()));
         let table = read::read_source(&sources, source).ok()??;
-        let is_row =
-            |node: &&Node| node.find_at_path(&["version".to_owned()]).is_some_and(|text| text.to_json() == line.to_string());
+        let is_row = |node: &&Node| {
+            node.find_at_path(&["version".to_owned()]).is_some_and(|text| text.to_json() == line.to_string())
+        };
         let Data::List(rows) = &table.find_at_path(&[LINES.to_owned()])?.data else { return None };
         let of_row = rows.iter().find(is_row)?.find_at_path(&["images".to_owned()]);
         let of_all = table.find_at_path(&["hub".to_owned(), "images".to_owned()]);
@@ -425,7 +426,10 @@ pub(super) mod tests {
         let newest = ((31..=37).map(|minor| KubeMinor::new(1, minor))).collect::<Vec<_>>();
         assert_eq!(newer, [("v1.2".parse().unwrap(), newest)]);
         // What the build script has read of it is what stands there.
-        assert_eq!(versions().rows(), Versions::parse(Files::from_embedded().get(PATH).unwrap()).unwrap().rows());
+        assert_eq!(
+            embedded_versions().rows(),
+            Versions::parse(Files::from_embedded().get(PATH).unwrap()).unwrap().rows()
+        );
         for row in embedded_versions().rows() {
             for (kind, line) in &row.charts {
                 assert!(super::super::Chart::load_embedded(*kind, *line).is_ok(), "{kind} {line} has no chart");

@@ -137,7 +137,12 @@ fn not_a_version(text: &str) -> SelectError {
 }
 
 fn row_of<'t>(table: &'t Versions, line: ServiceLine, flag: &'static str, text: &str) -> Result<&'t Row, SelectError> {
-    table.find_row(line).ok_or_else(|| SelectError::UnknownLine { line, flag, text: text.to_owned(), known: table.format_service_lines() })
+    table.find_row(line).ok_or_else(|| SelectError::UnknownLine {
+        line,
+        flag,
+        text: text.to_owned(),
+        known: table.format_service_lines(),
+    })
 }
 
 /// `v0.6` stands for the newest patch of its line; anything longer for itself.

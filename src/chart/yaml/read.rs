@@ -117,7 +117,9 @@ impl<'t> YamlReader<'t> {
     fn read_node(&mut self, event: Event<'t>, span: Span) -> YamlResult<(Node, usize)> {
         let origin = self.span_origin(span);
         let (node, size, anchor) = match event {
-            Event::Scalar(text, style, anchor, tag) => (self.read_scalar(&text, style, tag.as_deref(), origin), 1, anchor),
+            Event::Scalar(text, style, anchor, tag) => {
+                (self.read_scalar(&text, style, tag.as_deref(), origin), 1, anchor)
+            }
             Event::SequenceStart(_, anchor, tag) => {
                 self.enter_collection(origin)?;
                 self.collection_tag(tag, "seq", origin);
@@ -273,8 +275,9 @@ impl<'t> YamlReader<'t> {
         };
         for source in sources {
             let Data::Map(from) = source.data else {
-                return self
-                    .report_problem(origin, || Diagnostic::error("bad-merge", "`<<` takes a mapping or a list of mappings"));
+                return self.report_problem(origin, || {
+                    Diagnostic::error("bad-merge", "`<<` takes a mapping or a list of mappings")
+                });
             };
             for (key, entry) in from.entries {
                 map.entries.entry(key).or_insert(entry);

@@ -79,7 +79,10 @@ async fn read_component(pods: &Api<Pod>, counted: Counted) -> Result<Component, 
 }
 
 /// Reads the components from the hosting cluster.
-pub async fn read_components(hosting: &Client, namespace: &str) -> Result<BTreeMap<&'static str, Component>, kube::Error> {
+pub async fn read_components(
+    hosting: &Client,
+    namespace: &str,
+) -> Result<BTreeMap<&'static str, Component>, kube::Error> {
     let pods: Api<Pod> = Api::namespaced(hosting.clone(), namespace);
     let deployments: Api<Deployment> = Api::namespaced(hosting.clone(), namespace);
     let stateful: Api<StatefulSet> = Api::namespaced(hosting.clone(), namespace);

@@ -10,10 +10,13 @@ fn component_check(facts: &HealthFacts, name: &str) -> CheckResult {
     let Ok(components) = &facts.components else { return CheckResult::Skipped(HOSTING) };
     match components.get(name) {
         Some(component) if component.is_rolled_out() => CheckResult::Passed(component.describe_state()),
-        Some(component) if component.is_running() => {
-            CheckResult::new_warning(component.describe_state(), "wait for it, or see the causes below; the pods of before serve on")
+        Some(component) if component.is_running() => CheckResult::new_warning(
+            component.describe_state(),
+            "wait for it, or see the causes below; the pods of before serve on",
+        ),
+        Some(component) => {
+            CheckResult::new_failure(component.describe_state(), "see the causes below, or the events of its pods")
         }
-        Some(component) => CheckResult::new_failure(component.describe_state(), "see the causes below, or the events of its pods"),
         None => CheckResult::new_failure("not looked at", "report this as a fault of the program"),
     }
 }
@@ -90,8 +93,10 @@ fn check_clusters(facts: &HealthFacts) -> CheckResult {
     if members.is_empty() {
         return CheckResult::new_failure(
             "0 workload clusters connected",
-            Remedy::new("register one with ")
-                .command(Command::at_place(Place::Context("CONTEXT"), Action::Install(Subject::Agent("NAME".to_owned())))),
+            Remedy::new("register one with ").command(Command::at_place(
+                Place::Context("CONTEXT"),
+                Action::Install(Subject::Agent("NAME".to_owned())),
+            )),
         );
     }
     let unready: Vec<_> = members.iter().filter(|member| !member.ready).collect();
@@ -143,7 +148,7 @@ pub(super) mod tests {
     use crate::check::inside::{
         COMPONENTS, Component, DEFINITIONS, Groups, Inside, Member, OwnApi, PolicyBinding, Served, View, Webhook,
     };
-    use crate::check::{CheckResult, Judged, run_checks, evaluate_failing_check};
+    use crate::check::{CheckResult, Judged, evaluate_failing_check, run_checks};
 
     const ARGUMENTS: [&str; 2] =
         ["kube-apiserver", "--disable-admission-plugins=MutatingAdmissionWebhook,ValidatingAdmissionWebhook"];

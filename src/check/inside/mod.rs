@@ -6,7 +6,7 @@ mod own_api;
 
 use std::collections::BTreeMap;
 
-pub use collect::{read_components, read_inside, list_registered_members, health_rights};
+pub use collect::{health_rights, list_registered_members, read_components, read_inside};
 pub use judge::CHECKS;
 #[cfg(test)]
 pub(super) use judge::tests::examples;

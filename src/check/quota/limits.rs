@@ -221,7 +221,10 @@ pub(super) fn sum_pod_amounts(containers: &[ContainerNeeds], of: impl Fn(&Contai
 pub(super) fn format_limit_amount(resource: &str, amount: Milli) -> String {
     let units: [(&str, Milli); 2] = [("Gi", 1000 << 30), ("Mi", 1000 << 20)];
     let unit = units.into_iter().find(|(_, size)| resource != "cpu" && amount > 0 && amount % size == 0);
-    unit.map_or_else(|| quantity::format_quantity(resource, amount), |(suffix, size)| format!("{}{suffix}", amount / size))
+    unit.map_or_else(
+        || quantity::format_quantity(resource, amount),
+        |(suffix, size)| format!("{}{suffix}", amount / size),
+    )
 }
 
 /// Returns the ways in which an item of a LimitRange refuses these amounts.
@@ -251,10 +254,16 @@ fn find_limit_refusals(range: &LimitFacts, requests: &Amounts, limits: &Amounts)
         match (requests.get(resource), limits.get(resource)) {
             (_, None) => found.push(format!("demands a limit of at most {most} of {resource}, and there is none")),
             (_, Some(limit)) if limit > max => {
-                found.push(format!("allows at most {most} of {resource}, and {} is asked", format_limit_amount(resource, *limit)));
+                found.push(format!(
+                    "allows at most {most} of {resource}, and {} is asked",
+                    format_limit_amount(resource, *limit)
+                ));
             }
             (Some(request), _) if request > max => {
-                found.push(format!("allows at most {most} of {resource}, and {} is asked", format_limit_amount(resource, *request)));
+                found.push(format!(
+                    "allows at most {most} of {resource}, and {} is asked",
+                    format_limit_amount(resource, *request)
+                ));
             }
             _ => {}
         }
@@ -287,13 +296,15 @@ mod tests {
     }
 
     fn needed() -> Needs {
-        needs::collect_needs(&[json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "etcd"}, "spec": {
+        needs::collect_needs(&[
+            json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "etcd"}, "spec": {
             "template": {"spec": {
                 "initContainers": [{"name": "keys", "resources": {"requests": {"cpu": "400m"}}}],
                 "containers": [
                     {"name": "etcd", "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "1Gi"}}},
                     {"name": "side", "resources": {"limits": {"cpu": "200m"}}}]}},
-            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"resources": {"requests": {"storage": "1Gi"}}}}]}})])
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"resources": {"requests": {"storage": "1Gi"}}}}]}}),
+        ])
     }
 
     #[test]
@@ -363,18 +374,22 @@ mod tests {
             named("c", json!([{"type": "Container", "max": {"memory": "1Gi"}}])),
         ]);
         let orders = list_range_orders(&ranges);
-        let limits: Vec<_> =
-            orders.iter().map(|order| fill_limit_defaults(&needed().pods, order)[0].containers[1].limits["cpu"]).collect();
+        let limits: Vec<_> = orders
+            .iter()
+            .map(|order| fill_limit_defaults(&needed().pods, order)[0].containers[1].limits["cpu"])
+            .collect();
         assert_eq!(limits, [2000, 1000], "the first that states it counts, whichever that is");
         assert!(orders.iter().all(|order| order.len() == 3));
         let many = (0..6).map(|number| named(&number.to_string(), stating("1")));
-        assert_eq!(super::list_range_orders(&facts(many)).len(), 2);
+        assert_eq!(super::list_range_orders(&read_limit_facts(many)).len(), 2);
     }
 
     #[test]
     fn a_default_limit_below_a_request_contradicts_it() {
-        let pods =
-            fill_limit_defaults(&needed().pods, &list_range_orders(&range(json!([{"type": "Container", "default": {"cpu": "40m"}}])))[0]);
+        let pods = fill_limit_defaults(
+            &needed().pods,
+            &list_range_orders(&range(json!([{"type": "Container", "default": {"cpu": "40m"}}])))[0],
+        );
         let found = find_contradictions(&pods);
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(

@@ -117,10 +117,12 @@ impl Allowance {
                 unsure = Some(judged(what, false, mend()));
             }
         }
-        unsure.or_else(|| self.evaluate_rollout(taken, place)).or_else(|| self.report_unread_facts()).unwrap_or_else(|| {
-            let none = self.quotas.is_empty() && self.limits.is_empty();
-            CheckResult::Passed(if none { "none" } else { "leaves enough" }.to_owned())
-        })
+        unsure.or_else(|| self.evaluate_rollout(taken, place)).or_else(|| self.report_unread_facts()).unwrap_or_else(
+            || {
+                let none = self.quotas.is_empty() && self.limits.is_empty();
+                CheckResult::Passed(if none { "none" } else { "leaves enough" }.to_owned())
+            },
+        )
     }
 
     /// What could not be read, and so was not judged.

@@ -118,9 +118,14 @@ impl Needs {
     fn add_workload(&mut self, object: &Value) {
         let pods = PodNeeds::from_workload(object);
         for template in object["spec"]["volumeClaimTemplates"].as_array().into_iter().flatten() {
-            let (template_name, set) = (text_or_empty(&template["metadata"]["name"]), text_or_empty(&object["metadata"]["name"]));
+            let (template_name, set) =
+                (text_or_empty(&template["metadata"]["name"]), text_or_empty(&object["metadata"]["name"]));
             let names = (0..pods.replicas).map(|ordinal| format!("{template_name}-{set}-{ordinal}"));
-            self.claims.push(volume_claim_needs(format!("{template_name} of {}", pods.name), names.collect(), &template["spec"]));
+            self.claims.push(volume_claim_needs(
+                format!("{template_name} of {}", pods.name),
+                names.collect(),
+                &template["spec"],
+            ));
         }
         self.pods.push(pods);
     }

@@ -105,7 +105,8 @@ impl WorkloadFacts {
             list_forbidden_writes(client, &wanted.namespace, &wanted.writes),
         );
         let nodes: Vec<String> = nodes.iter().flatten().map(ResourceExt::name_any).collect();
-        facts.autopilot_evidence = autopilot::find_autopilot_evidence(groups.as_ref().ok(), nodes.iter().map(String::as_str));
+        facts.autopilot_evidence =
+            autopilot::find_autopilot_evidence(groups.as_ref().ok(), nodes.iter().map(String::as_str));
         match namespace {
             Ok(Some(namespace)) => {
                 facts.namespace_exists = true;

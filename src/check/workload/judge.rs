@@ -13,7 +13,9 @@ pub const CHECKS: [Check<WorkloadFacts>; 12] = [
     Check::new_required("kubernetes-version", "Kubernetes version", "cluster", &[], |facts| {
         facts.wanted.support.evaluate_version(&facts.git_version)
     }),
-    Check::new_required("autopilot", "managed mode", "cluster", &[], |facts| autopilot::evaluate_autopilot(&facts.autopilot_evidence)),
+    Check::new_required("autopilot", "managed mode", "cluster", &[], |facts| {
+        autopilot::evaluate_autopilot(&facts.autopilot_evidence)
+    }),
     Check::new_required("access", "rights", "access", &[], check_agent_access),
     Check::new_required("namespace", "namespace", "namespace", &[], check_agent_namespace),
     Check::new_advisory("secret-readers", "readers of Secrets", "namespace", &["namespace"], |facts| {
@@ -302,7 +304,7 @@ pub(super) mod tests {
     use crate::check::secret_readers::SecretReader;
     use crate::check::support::Support;
     use crate::check::workload::{AgentFacts, MemberFacts, WantedAgent};
-    use crate::check::{CheckResult, Judged, only_failure, run_checks, evaluate_failing_check};
+    use crate::check::{CheckResult, Judged, evaluate_failing_check, only_failure, run_checks};
     use crate::k8s::connect::init_kubeconfig::Init;
 
     fn init() -> Init {
@@ -439,7 +441,7 @@ pub(super) mod tests {
         assert!(shown(&failure(&facts).2).contains(moved), "{:?}", failure(&facts));
         facts.wanted.copies = true;
         facts.init = fit().init;
-        assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
+        assert_eq!(run_checks(&CHECKS, &facts, &[]).failures().count(), 0);
     }
 
     #[test]
@@ -459,8 +461,8 @@ pub(super) mod tests {
         assert!(!remedy.joined_text().contains("delete"), "{remedy:?}");
         facts.wanted.copies = false;
         facts.registered_with = init().control_plane_digest();
-        assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
-        assert_eq!(run(&CHECKS, &facts, &[]).warnings().count(), 1);
+        assert_eq!(run_checks(&CHECKS, &facts, &[]).failures().count(), 0);
+        assert_eq!(run_checks(&CHECKS, &facts, &[]).warnings().count(), 1);
     }
 
     #[test]
@@ -484,13 +486,13 @@ pub(super) mod tests {
         assert_eq!(failure(&facts).2.commands(), [&command("other", "two")]);
         facts.agents[0].namespace = "fleet".to_owned();
         facts.agents[0].name = "m".to_owned();
-        assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
+        assert_eq!(run_checks(&CHECKS, &facts, &[]).failures().count(), 0);
         facts.registered_with = "another".to_owned();
         assert_eq!(failure(&facts).0, "registered-elsewhere");
         assert_eq!(failure(&facts).2.commands(), [&command("m", "fleet")]);
         // At another address it is the same one, and its certificate is good there, whatever becomes of the token.
         facts.same_authority = true;
-        assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
+        assert_eq!(run_checks(&CHECKS, &facts, &[]).failures().count(), 0);
         let mut facts = fit();
         let member = |name: &str, id: &str| MemberFacts { name: name.to_owned(), id: id.to_owned() };
         facts.members = Some(vec![member("m", "other-id")]);
@@ -503,6 +505,6 @@ pub(super) mod tests {
         assert!(failure(&facts).1.contains("as n"), "{facts:?}");
         assert_eq!(failure(&facts).2.commands(), [&command("n", "fleet")]);
         facts.members = Some(vec![member("m", "id"), member("n", "other-id")]);
-        assert_eq!(run(&CHECKS, &facts, &[]).failures().count(), 0);
+        assert_eq!(run_checks(&CHECKS, &facts, &[]).failures().count(), 0);
     }
 }

@@ -24,7 +24,12 @@ pub(crate) struct AgentPlanArgs {
 
 impl AgentPlanArgs {
     /// The plan that the flags describe; `server` is the version of the cluster for `--version auto`.
-    pub(crate) fn build_agent_plan(&self, ui: &Ui, global: &Global, server: Option<KubeMinor>) -> Result<Plan, CliError> {
+    pub(crate) fn build_agent_plan(
+        &self,
+        ui: &Ui,
+        global: &Global,
+        server: Option<KubeMinor>,
+    ) -> Result<Plan, CliError> {
         self.plan_over(ui, global, server, &Base::Chart)
     }
 

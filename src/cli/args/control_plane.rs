@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::package;
-use super::package::{Base, PackageArgs, set_flag_value, refuse_too_large, warn_of_values, wrong_name, wrong_values};
+use super::package::{Base, PackageArgs, refuse_too_large, set_flag_value, warn_of_values, wrong_name, wrong_values};
 use crate::api::names::ControlPlaneName;
 use crate::api::version::KubeMinor;
 use crate::chart::patch::NOT_APPLIED;
@@ -65,7 +65,12 @@ impl PlanArgs {
     }
 
     /// The plan that the flags describe; `server` is the version of the cluster for `--version auto`.
-    pub(crate) fn build_control_plane_plan(&self, ui: &Ui, global: &Global, server: Option<KubeMinor>) -> Result<Plan, CliError> {
+    pub(crate) fn build_control_plane_plan(
+        &self,
+        ui: &Ui,
+        global: &Global,
+        server: Option<KubeMinor>,
+    ) -> Result<Plan, CliError> {
         self.plan_over(ui, global, server, &Base::Chart)
     }
 
@@ -96,7 +101,9 @@ impl PlanArgs {
         let plan = plan.with_patches(self.package.patches.read_patches()?);
         let exposure = &plan.values.exposure;
         let is_open = endpoint_from_values(exposure).is_err();
-        if let Err(mut problems) = plan.render_control_plane(&render_offline::offline_endpoint(exposure), &pki::placeholder_files()) {
+        if let Err(mut problems) =
+            plan.render_control_plane(&render_offline::offline_endpoint(exposure), &pki::placeholder_files())
+        {
             problems.0.retain(|problem| !(is_open && problem.code == NOT_APPLIED));
             if !problems.0.is_empty() {
                 return Err(wrong_values(&problems));
@@ -106,7 +113,9 @@ impl PlanArgs {
     }
 
     fn merge_plan_values(&self, (builder, unlocked): (ValuesBuilder, Vec<String>)) -> Result<ValuesBuilder, CliError> {
-        let builder = self.package.merge_package_values((super::environment::apply_variables(builder), unlocked), "scheduler.image")?;
+        let builder = self
+            .package
+            .merge_package_values((super::environment::apply_variables(builder), unlocked), "scheduler.image")?;
         let project = self.cloud_project_id.as_deref();
         let builder = set_flag_value(builder, "--cloud-project-id", "cloud.projectId", project)?;
         match &self.cloud_access_key {

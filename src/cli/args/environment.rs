@@ -44,7 +44,9 @@ fn read_variable(name: &str) -> Option<String> {
 
 /// Lays the values that the environment gives over the defaults; files and flags go before them.
 pub(crate) fn apply_variables(builder: ValuesBuilder) -> ValuesBuilder {
-    build_values_documents(read_variable).into_iter().fold(builder, |builder, (name, text)| builder.file_result(&name, Ok(text.into_bytes())))
+    build_values_documents(read_variable)
+        .into_iter()
+        .fold(builder, |builder, (name, text)| builder.file_result(&name, Ok(text.into_bytes())))
 }
 
 /// A document of values for each variable that is set, under a name that an error can show; lists are put together.
@@ -91,7 +93,8 @@ fn describe_unknown_variable(name: &str) -> Option<String> {
     if known().any(|known| known == name) {
         return None;
     }
-    let near = suggest::find_nearest_word(name, known()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+    let near =
+        suggest::find_nearest_word(name, known()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
     Some(format!("the variable `{name}` is set and nothing reads it{near}"))
 }
 

@@ -126,8 +126,12 @@ impl PackageArgs {
         image: &str,
     ) -> Result<ValuesBuilder, CliError> {
         builder = self.images.apply_image_flags(self.values.apply_values(builder));
-        builder =
-            set_flag_value(builder, "--image-repository", &format!("{image}.repository"), self.image_repository.as_deref())?;
+        builder = set_flag_value(
+            builder,
+            "--image-repository",
+            &format!("{image}.repository"),
+            self.image_repository.as_deref(),
+        )?;
         let builder = set_flag_value(builder, "--image-tag", &format!("{image}.tag"), self.image_tag.as_deref())?;
         let builder = self.lock.apply_image_lock(builder)?;
         still_locked(&builder, &unlocked).map_err(|problems| wrong_values(&problems))?;

@@ -98,7 +98,9 @@ pub(crate) async fn run(ui: &Ui, global: &Global, mut args: CheckArgs) -> Result
             ));
     }
     let mut printer = Printer::new(ui, args.output);
-    let seen = status::observe_with_progress(global, args.plan.name_given(), &mut |judged| printer.print_results(judged)).await?;
+    let seen =
+        status::observe_with_progress(global, args.plan.name_given(), &mut |judged| printer.print_results(judged))
+            .await?;
     let exit = if seen.is_sound() { Exit::Ok } else { Exit::Unhealthy };
     printer.finish_report(&format!("control plane {}", seen.name), &seen.combined_report(), exit)
 }
@@ -106,17 +108,20 @@ pub(crate) async fn run(ui: &Ui, global: &Global, mut args: CheckArgs) -> Result
 async fn run_pre_install_checks(ui: &Ui, global: &Global, args: &mut CheckArgs) -> Result<Exit, CliError> {
     args.plan.name_at_least(UNNAMED);
     let recorded = args.recorded.choice();
-    let (plan, hosting, _) = prepare_install_plan(ui, global, &args.plan, &args.skip_preflight, Way::for_install(recorded)).await?;
+    let (plan, hosting, _) =
+        prepare_install_plan(ui, global, &args.plan, &args.skip_preflight, Way::for_install(recorded)).await?;
     let shape = unknown_endpoint(exposure::expected_exposure_type(&plan.values.exposure));
-    let rendered = plan.render_control_plane(&shape, &pki::placeholder_files()).map_err(|problems| wrong_values(&problems))?;
+    let rendered =
+        plan.render_control_plane(&shape, &pki::placeholder_files()).map_err(|problems| wrong_values(&problems))?;
     let engine = Engine::new_reader(hosting.client.clone(), plan.package.owner());
     let mut judging = Judging::new(&CHECKS, &args.skip_preflight);
     let mut printer = Printer::new(ui, args.output);
     let mut seen = |facts: &HostingFacts| printer.print_results(judging.go_on(facts, &facts.ended));
     let resets = recorded == Recorded::Reset;
-    let (facts, compared) = preflight::collect_preflight_facts(&plan, &hosting.client, &engine, &rendered.objects, resets, &mut seen)
-        .await
-        .map_err(|error| connect::request_failed("cannot read the hosting cluster", &error))?;
+    let (facts, compared) =
+        preflight::collect_preflight_facts(&plan, &hosting.client, &engine, &rendered.objects, resets, &mut seen)
+            .await
+            .map_err(|error| connect::request_failed("cannot read the hosting cluster", &error))?;
     let mut report = judging.evaluate_rest(&facts);
     printer.go_on(&report);
     if args.pull_images {
@@ -130,7 +135,9 @@ async fn run_pre_install_checks(ui: &Ui, global: &Global, args: &mut CheckArgs) 
         );
     }
     if let (Ok(compared), false) = (&compared, refused) {
-        let barred = precheck::find_install_refusal(&plan, &hosting.client, &engine, (&facts, compared), &rendered.objects).await;
+        let barred =
+            precheck::find_install_refusal(&plan, &hosting.client, &engine, (&facts, compared), &rendered.objects)
+                .await;
         let barred = barred.map_err(|error| engine_error("the cluster cannot be compared with the plan", &error))?;
         if let Some(error) = barred {
             let failure = Failure { error, aftermath: FailureOutcome::NothingWritten };
@@ -142,7 +149,12 @@ async fn run_pre_install_checks(ui: &Ui, global: &Global, args: &mut CheckArgs) 
 }
 
 /// Has the images of an installation pulled by pods, which are deleted however that ends.
-async fn try_image_pulls(ui: &Ui, hosting: &Connected, namespace: &str, objects: &[Object]) -> Result<PullFacts, CliError> {
+async fn try_image_pulls(
+    ui: &Ui,
+    hosting: &Connected,
+    namespace: &str,
+    objects: &[Object],
+) -> Result<PullFacts, CliError> {
     let pulls = ImagePulls::new(&hosting.client, namespace, objects);
     if pulls.has_login() {
         connect::require_verified_server(hosting)?;

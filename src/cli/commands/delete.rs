@@ -130,6 +130,8 @@ fn confirm_cluster_deletion(ui: &Ui, cluster: &Cluster, yes: bool) -> Result<(),
     if yes {
         return Ok(());
     }
-    ui.write_stderr(&format!("The control plane forgets {name}, and what it has placed there is no longer looked after."));
+    ui.write_stderr(&format!(
+        "The control plane forgets {name}, and what it has placed there is no longer looked after."
+    ));
     ui.confirm_by_name(Question::DeleteCluster, "workload cluster", &name)
 }

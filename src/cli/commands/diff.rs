@@ -6,7 +6,9 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::install::{AgentArgs, Prepared, PreparedAgent, Way, WriteArgs, prepare_control_plane, prepare_agent, show_recorded};
+use super::install::{
+    AgentArgs, Prepared, PreparedAgent, Way, WriteArgs, prepare_agent, prepare_control_plane, show_recorded,
+};
 use crate::api::shell::quote_always;
 use crate::api::util::text::{visible_line, visible_list};
 use crate::apply::{Change, Difference};
@@ -101,7 +103,10 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: DiffCommand) -> Resul
         }
         error
     })?;
-    ui.write_last_result(&format_comparison(ui, output, &comparison), if comparison.is_same() { Exit::Ok } else { Exit::Failed })
+    ui.write_last_result(
+        &format_comparison(ui, output, &comparison),
+        if comparison.is_same() { Exit::Ok } else { Exit::Failed },
+    )
 }
 
 /// The comparison behind both commands.
@@ -112,7 +117,8 @@ pub(crate) async fn compare_plan_with_cluster(
     write: &WriteArgs,
     way: Way,
 ) -> Result<Comparison, CliError> {
-    let Prepared { plan, hosting, home, options, used, .. } = prepare_control_plane(ui, global, plan, write, way).await?;
+    let Prepared { plan, hosting, home, options, used, .. } =
+        prepare_control_plane(ui, global, plan, write, way).await?;
     show_recorded(ui, &format!("control plane {}", plan.name), &used);
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
@@ -139,7 +145,8 @@ pub(crate) async fn agent_comparison(
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
     let place = prepared.agent_place();
-    let compared = Box::pin(workload_cluster::install::compare_agent(plan, &workload.client, &place, &options, &progress));
+    let compared =
+        Box::pin(workload_cluster::install::compare_agent(plan, &workload.client, &place, &options, &progress));
     let compared = compared.await;
     display.close_step(compared.is_ok());
     compared.map_err(|error| {
@@ -320,7 +327,10 @@ mod tests {
             install: install.map(str::to_owned),
         };
         let foreign = vec![foreign("helms", None), foreign("others", Some("other"))];
-        let text = format_differences(&Ui::for_tests(), &Comparison { differences: Vec::new(), same: 0, foreign, notes: Vec::new() });
+        let text = format_differences(
+            &Ui::for_tests(),
+            &Comparison { differences: Vec::new(), same: 0, foreign, notes: Vec::new() },
+        );
         let [helms, others, _] = &text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
         assert!(helms.ends_with("an install refuses without `--adopt`"), "{helms}");
         assert!(others.ends_with("an install refuses, also with `--adopt`"), "{others}");

@@ -85,7 +85,12 @@ pub(crate) fn run(ui: &Ui, global: &Global, args: &LintArgs) -> Result<Exit, Cli
     let patches = args.patches.read_patches()?;
     let mut outcomes = Vec::new();
     for selection in select_lint_versions(args, kind)? {
-        let add = |builder| args.lock.apply_image_lock(args.own_image.apply_own_image(kind, args.images.apply_image_flags(values.apply_read_values(builder)))?);
+        let add = |builder| {
+            args.lock.apply_image_lock(
+                args.own_image
+                    .apply_own_image(kind, args.images.apply_image_flags(values.apply_read_values(builder)))?,
+            )
+        };
         let (objects, mut problems) = match render_preview(kind, &selection, &global.namespace, &patches, add) {
             Ok(preview) => {
                 let found = lint_objects(&preview.chart, &preview.rendered, selection.row);
@@ -121,7 +126,8 @@ fn select_lint_versions(args: &LintArgs, kind: Kind) -> Result<Vec<Selection<'st
     rows.map(|row| {
         let version = row.version.to_string();
         let request = Request { version: Some(&version), image_tag: None, server: None };
-        select::select_row(chart::embedded_versions(), request).map_err(|error| crate::cli::args::chart_choice::no_version(&error))
+        select::select_row(chart::embedded_versions(), request)
+            .map_err(|error| crate::cli::args::chart_choice::no_version(&error))
     })
     .collect()
 }

@@ -12,7 +12,7 @@ use crate::api::first_of::first_of;
 use crate::api::names::ControlPlaneName;
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::api::shell::foreign_word;
-use crate::api::util::text::{visible_line, visible_cell};
+use crate::api::util::text::{visible_cell, visible_line};
 use crate::apply::{self, Deed, ObjectReason, PlannedUndo, Source, UndoPlan};
 use crate::check::installed::VALUES;
 use crate::cli::args::global::Global;
@@ -183,8 +183,11 @@ fn control_plane_command(name: &ControlPlaneName, action: fn(Subject) -> Action)
 fn rollback_error(name: &ControlPlaneName, error: &apply::Error) -> CliError {
     if let apply::Error::JournalRefused { .. } = error {
         let drops = format!(", {VALUES}, drops what is not believed of it");
-        return engine_error("nothing is undone: the journal is not believed", error)
-            .hint(Remedy::new("or go on from what there is: ").command(control_plane_command(name, Action::Install)).text(drops));
+        return engine_error("nothing is undone: the journal is not believed", error).hint(
+            Remedy::new("or go on from what there is: ")
+                .command(control_plane_command(name, Action::Install))
+                .text(drops),
+        );
     }
     let apply::Error::Inventory(inventory::Error::File { source, .. }) = error else {
         return goes_on(engine_error("the rollback stopped", error));
@@ -350,7 +353,11 @@ mod tests {
     fn what_is_kept_of_an_undone_run_is_told_with_the_command_that_deletes_it() {
         let (ui, name) = (Ui::for_tests().at_location(&global()), "demo".parse().unwrap());
         let claim = ObjectRef::new(&Kind::from_table("", "PersistentVolumeClaim"), Some("fleet"), "data-etcd-0");
-        let told = format_retained_objects(&ui, &name, &[ObjectReason { object: claim, reason: "it may hold data".to_owned() }]);
+        let told = format_retained_objects(
+            &ui,
+            &name,
+            &[ObjectReason { object: claim, reason: "it may hold data".to_owned() }],
+        );
         assert!(told.contains("\n  PersistentVolumeClaim fleet/data-etcd-0: it may hold data\n"), "{told}");
         assert!(told.contains("`fleetctl uninstall control-plane demo --context west --delete-data`"), "{told}");
         assert_eq!(format_retained_objects(&ui, &name, &[]), "");

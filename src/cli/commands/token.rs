@@ -17,7 +17,7 @@ use crate::chart::output;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
 use crate::cli::args::run::parse_duration;
-use crate::cli::connect::{connect_to_control_plane, request_failed, check_server_verified};
+use crate::cli::connect::{check_server_verified, connect_to_control_plane, request_failed};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
 use crate::k8s::connect::init_kubeconfig::{Init, build_init_kubeconfig};
@@ -87,7 +87,11 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: TokenCommand) -> Resu
     let params = PostParams { field_manager: Some("fleetctl".to_owned()), ..PostParams::default() };
     let made = secrets.create(&params, &token.to_secret()).await;
     let made = made.map_err(|error| request_failed("make the token", &error))?;
-    ui.write_stdout(&output::format_yaml(&copy_bootstrap_secret(&handed_out, global.namespace.as_str(), &build_init_kubeconfig(&init.server, &init.ca, &token))))?;
+    ui.write_stdout(&output::format_yaml(&copy_bootstrap_secret(
+        &handed_out,
+        global.namespace.as_str(),
+        &build_init_kubeconfig(&init.server, &init.ca, &token),
+    )))?;
     ui.write_stderr(&format!(
         "The token lets an agent register as {name} until {}, once. It is kept as Secret {NAMESPACE}/{} of the control plane; \
          delete that to take it back.\n",

@@ -103,7 +103,8 @@ async fn read_cluster_versions(global: &Global, found: &mut VersionDocument) -> 
     let ours = ListParams::default().labels("app.kubernetes.io/part-of=fleet");
     let listed = tokio::time::timeout(PATIENCE, deployments.list(&ours)).await;
     let listed = listed.map_err(|_| "the cluster does not answer".to_owned())?;
-    let listed = listed.map_err(|error| format!("the cluster cannot be read: {}", health::format_error_chain(&error)))?;
+    let listed =
+        listed.map_err(|error| format!("the cluster cannot be read: {}", health::format_error_chain(&error)))?;
     let of = |component: &str| -> Vec<Installed> {
         let label = |object: &Deployment, key: &str| object.labels().get(key).cloned().unwrap_or_default();
         let named = listed.iter().filter(|object| label(object, "app.kubernetes.io/name") == component);
@@ -117,7 +118,9 @@ async fn read_cluster_versions(global: &Global, found: &mut VersionDocument) -> 
     found.control_planes = of("fleet-scheduler");
     found.agents = of("fleet-agent");
     if let Some(control_plane) = found.control_planes.first() {
-        let agents = tokio::time::timeout(PATIENCE, list_registered_agents(&hosting.client, namespace, &control_plane.name)).await;
+        let agents =
+            tokio::time::timeout(PATIENCE, list_registered_agents(&hosting.client, namespace, &control_plane.name))
+                .await;
         match agents.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
             Ok(agents) => {
                 // An agent of this namespace may be registered elsewhere, with a control plane of its own line.
@@ -133,8 +136,9 @@ async fn read_cluster_versions(global: &Global, found: &mut VersionDocument) -> 
 
 /// The agents that the control plane in this namespace knows.
 async fn list_registered_agents(hosting: &Client, namespace: &str, name: &str) -> Result<Vec<Installed>, String> {
-    let kubeconfig =
-        find_keys::admin_kubeconfig(hosting, namespace, name).await.map_err(|error| health::format_error_chain(&error))?;
+    let kubeconfig = find_keys::admin_kubeconfig(hosting, namespace, name)
+        .await
+        .map_err(|error| health::format_error_chain(&error))?;
     let kubeconfig = kubeconfig.ok_or("its kubeconfig is not in the cluster")?;
     let hub = health::connect_control_plane_api(&kubeconfig).await?;
     let clusters = Api::<Cluster>::all(hub).list(&ListParams::default()).await;
@@ -148,7 +152,8 @@ async fn list_registered_agents(hosting: &Client, namespace: &str, name: &str) -
 
 /// Returns a clause for each registered agent that is neither of its control plane's line nor of a neighbouring one.
 fn describe_skew(control_plane: &Installed, agents: &[Installed]) -> Vec<String> {
-    let line = |installed: &Installed| installed.version.parse::<ServiceVersion>().ok().map(|version| version.service_line());
+    let line =
+        |installed: &Installed| installed.version.parse::<ServiceVersion>().ok().map(|version| version.service_line());
     let of_agent = |agent: &Installed| {
         let apart = select::check_skew(chart::embedded_versions(), line(control_plane)?, line(agent)?).err()?;
         let (agent, control_plane) = (visible_cell(&agent.name), visible_cell(&control_plane.name));

@@ -80,7 +80,9 @@ impl<'u> Rows<'u> {
             (0, 0) => {
                 format!("\n{subject}: all {} checks passed {}\n", report.judged.len(), self.ui.mark(Mark::Good))
             }
-            (0, n) => format!("\n{subject}: passed with {n} warning{} {}\n", plural_suffix(n), self.ui.mark(Mark::Warning)),
+            (0, n) => {
+                format!("\n{subject}: passed with {n} warning{} {}\n", plural_suffix(n), self.ui.mark(Mark::Warning))
+            }
             (n, _) => format!("\n{subject}: {n} check{} failed {}\n", plural_suffix(n), self.ui.mark(Mark::Bad)),
         }
     }

@@ -8,7 +8,7 @@ use super::remedy::way_to;
 use super::terminal::Ui;
 use crate::api::registration::{Registration, state};
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
-use crate::api::util::text::{visible_line, visible_cell, visible_lines};
+use crate::api::util::text::{visible_cell, visible_line, visible_lines};
 use crate::cli::args::global::Global;
 use crate::control_plane::endpoint::exposure::NotYet;
 use crate::control_plane::error::InstallError;
@@ -270,14 +270,16 @@ mod tests {
     fn the_commands_that_a_failed_install_tells_lead_to_the_same_place() {
         let flags = " --context west --namespace two";
         let global = global(flags);
-        let selection = |version| select_row(chart::embedded_versions(), Request { version, ..Request::default() }).unwrap();
+        let selection =
+            |version| select_row(chart::embedded_versions(), Request { version, ..Request::default() }).unwrap();
         let chosen = selection(None);
         let chart = chart_choice::load_selected_chart(chart::Kind::ControlPlane, &chosen).unwrap();
         let values = chart.values_of(&chosen.version);
         let name = "demo".parse().unwrap();
         let plan = Plan::new(name, global.namespace.clone(), &chosen, chart, values).unwrap();
         let claim = ObjectRef::new(&Kind::from_table("", "PersistentVolumeClaim"), Some("two"), "etcd-data-etcd-0");
-        let refused = upgrade::check_upgrade(chart::embedded_versions(), "v0.6.1", &selection(Some("v0.8")).version).unwrap_err();
+        let refused =
+            upgrade::check_upgrade(chart::embedded_versions(), "v0.6.1", &selection(Some("v0.8")).version).unwrap_err();
         for (error, command) in [
             (InstallError::KeysLost(claim), format!("uninstall control-plane demo{flags} --delete-data")),
             (
@@ -297,7 +299,8 @@ mod tests {
         let gone = || Box::new(apply::Error::Input("the registry is gone".to_owned()));
         let failed = Stopped { step: "Installing the scheduler".to_owned(), source: gone() };
         let aftermath = FailureOutcome::RollbackFailed(Box::new(apply::Error::Input("the server is gone".to_owned())));
-        let shown = add_failure_outcome(stopped_step_error(&failed), Subject::ControlPlane("demo".to_owned()), &aftermath);
+        let shown =
+            add_failure_outcome(stopped_step_error(&failed), Subject::ControlPlane("demo".to_owned()), &aftermath);
         assert_eq!(shown.exit, Exit::PartDone);
         assert_eq!(shown.headline, "Installing the scheduler failed");
         let [first, second] = shown.causes.as_slice() else { panic!("{shown:?}") };
@@ -310,8 +313,8 @@ mod tests {
     #[test]
     fn an_install_that_was_recorded_before_it_could_be_undone_is_not_called_undone() {
         let error = CliError::new(Exit::Interrupted, "Interrupted", "the install was interrupted");
-        let shown =
-            add_failure_outcome(error, Subject::ControlPlane("demo".to_owned()), &FailureOutcome::Recorded).render(&Ui::for_tests());
+        let shown = add_failure_outcome(error, Subject::ControlPlane("demo".to_owned()), &FailureOutcome::Recorded)
+            .render(&Ui::for_tests());
         assert!(shown.contains("was recorded by then, and stays") && !shown.contains("undone"), "{shown}");
     }
 }

@@ -46,7 +46,8 @@ impl Ui {
 
     /// A command as it is typed.
     pub(crate) fn format_command(&self, command: &Command) -> String {
-        let mut text = format!("{} {}{}", self.program, format_action(&command.action), self.place_flags(&command.place));
+        let mut text =
+            format!("{} {}{}", self.program, format_action(&command.action), self.place_flags(&command.place));
         for flag in command.flags.iter().map(format_flag) {
             text.extend([" ", &*flag]);
         }
@@ -87,7 +88,9 @@ fn format_action(action: &Action) -> String {
         Action::Install(what) => format!("install {}", format_subject_argument(what)),
         Action::Upgrade(what) => format!("upgrade {}", format_subject_argument(what)),
         Action::Uninstall(what) => format!("uninstall {}", format_subject_argument(what)),
-        Action::Diff(what) => what.as_ref().map_or_else(|| "diff".to_owned(), |what| format!("diff {}", format_subject_argument(what))),
+        Action::Diff(what) => {
+            what.as_ref().map_or_else(|| "diff".to_owned(), |what| format!("diff {}", format_subject_argument(what)))
+        }
         Action::Template(what) => format!("template {}", format_subject_argument(what)),
         // A control plane is what is meant where nothing is said.
         Action::ShowRbac(Subject::ControlPlane(name)) => format!("show rbac {}", foreign_word(name)),

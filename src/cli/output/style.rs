@@ -81,7 +81,10 @@ mod tests {
     #[test]
     fn styles_are_painted_and_escape_sequences_of_others_are_not() {
         let text = format!("{HEADING}a{END} {GOOD} \u{1b}[32mb\u{1b}[0m\r\n\tc\n");
-        assert_eq!(paint_text(&text, true), "\u{1b}[1ma\u{1b}[0m \u{1b}[32m√\u{1b}[0m \\u{1b}[32mb\\u{1b}[0m\\r\n\tc\n");
+        assert_eq!(
+            paint_text(&text, true),
+            "\u{1b}[1ma\u{1b}[0m \u{1b}[32m√\u{1b}[0m \\u{1b}[32mb\\u{1b}[0m\\r\n\tc\n"
+        );
         assert_eq!(strip_styles(&text, false), "a [ok] \\u{1b}[32mb\\u{1b}[0m\\r\n\tc\n");
         assert_eq!(paint_text(&format!("{CAUTION}a"), true), "\u{1b}[1m\u{1b}[33ma\u{1b}[0m");
         assert!(matches!(paint_text("clean √\n", true), Cow::Borrowed(_)));

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::error::{CliError, Exit};
 use super::remedy::Here;
 use super::style::{BAD, CAUTION, DOUBTFUL, END, GOOD, paint_text, strip_styles};
-use crate::api::util::text::{escaped_text, escaped_json};
+use crate::api::util::text::{escaped_json, escaped_text};
 use crate::cli::args::global::Global;
 
 /// Mark of a line of a report.
@@ -163,7 +163,13 @@ impl Ui {
         true
     }
 
-    fn format_event(&self, last: &AtomicU64, kind: &str, urgent: bool, fields: impl FnOnce() -> Value) -> Option<String> {
+    fn format_event(
+        &self,
+        last: &AtomicU64,
+        kind: &str,
+        urgent: bool,
+        fields: impl FnOnce() -> Value,
+    ) -> Option<String> {
         if self.quiet && !urgent {
             return None;
         }

@@ -12,7 +12,9 @@ pub(crate) fn rename_tree(tree: Command, name: &'static str) -> Command {
 }
 
 fn rename_command(mut command: Command, name: &'static str) -> Command {
-    let text = |text: Option<&StyledStr>| text.map(|text| StyledStr::from(replace_program_name(&text.ansi().to_string(), name)));
+    let text = |text: Option<&StyledStr>| {
+        text.map(|text| StyledStr::from(replace_program_name(&text.ansi().to_string(), name)))
+    };
     if let Some(about) = text(command.get_about()) {
         command = command.about(about);
     }

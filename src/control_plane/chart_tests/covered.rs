@@ -111,7 +111,9 @@ fn what_any_line_renders_with_any_values_is_renderable_and_nothing_else() {
 
 #[test]
 fn the_renderable_objects_are_those_of_the_name_and_the_namespace() {
-    let of = |namespace: &str| super::super::charts::renderable_control_plane(&"demo".parse().unwrap(), &namespace.parse().unwrap());
+    let of = |namespace: &str| {
+        super::super::charts::renderable_control_plane(&"demo".parse().unwrap(), &namespace.parse().unwrap())
+    };
     let other = of("elsewhere");
     assert!(of("fleet").iter().all(|object| !other.contains(object)));
 }

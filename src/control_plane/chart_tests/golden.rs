@@ -1,12 +1,13 @@
 //! Golden files: every line flattened, and what each preset changes in it. `cargo bed goldens` writes them anew.
 
 use super::*;
-use crate::chart::testing::golden::{format_changes, snapshot, golden_yaml};
+use crate::chart::testing::golden::{format_changes, golden_yaml, snapshot};
 
 #[test]
 fn every_flattened_line_is_the_golden_one() {
     for chart in charts() {
-        let documents: Vec<String> = render(chart, None).objects.iter().map(|object| golden_yaml(&object.json)).collect();
+        let documents: Vec<String> =
+            render(chart, None).objects.iter().map(|object| golden_yaml(&object.json)).collect();
         snapshot!(format!("control-plane-{}", chart.line()), documents.join("---\n"));
     }
 }
@@ -17,7 +18,10 @@ fn every_preset_changes_what_its_golden_file_says() {
         let plain = render(chart, None);
         for preset in preset_names(chart).into_iter().flatten() {
             let rendered = render(chart, Some(preset));
-            snapshot!(format!("control-plane-{}-{preset}", chart.line()), format_changes(&plain.objects, &rendered.objects));
+            snapshot!(
+                format!("control-plane-{}-{preset}", chart.line()),
+                format_changes(&plain.objects, &rendered.objects)
+            );
         }
     }
 }

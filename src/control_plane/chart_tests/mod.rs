@@ -9,6 +9,7 @@ mod recorded_values;
 mod security;
 mod shape;
 
+use crate::chart::embedded_versions;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 

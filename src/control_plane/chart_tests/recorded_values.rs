@@ -1,5 +1,6 @@
 //! Values that an install of a control plane remembers of the one before.
 
+use crate::chart::embedded_versions;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -72,7 +73,11 @@ fn twelve_values_are_all_remembered_through_every_line() {
         assert_eq!(forgotten(&before, json!({}), &given(&next, &[])).len(), GIVEN.len(), "{next}");
         release = recorded(&upgraded, json!({}));
     }
-    assert_eq!(next_version(embedded_versions(), &release.version).as_deref(), Some(&*release.version), "the newest stays");
+    assert_eq!(
+        next_version(embedded_versions(), &release.version).as_deref(),
+        Some(&*release.version),
+        "the newest stays"
+    );
 }
 
 #[test]

@@ -286,12 +286,12 @@ pub(in crate::control_plane) mod tests {
     #[test]
     fn auto_is_a_load_balancer_only_where_a_node_names_a_cloud() {
         let auto = exposure(json!({}));
-        assert_eq!(decide(&auto, &[node("a", "", &[])]).kind, ExposureType::NodePort);
+        assert_eq!(decide_exposure(&auto, &[node("a", "", &[])]).kind, ExposureType::NodePort);
         let decision = decide_exposure(&auto, &[node("a", "aws:///x/i-1", &[])]);
         assert_eq!(decision.kind, ExposureType::LoadBalancer);
         assert!(decision.why.contains("`aws`"), "{decision:?}");
         assert_eq!(
-            decide(&exposure(json!({"type": "ClusterIP"})), &[node("a", "aws:///x/i-1", &[])]).kind,
+            decide_exposure(&exposure(json!({"type": "ClusterIP"})), &[node("a", "aws:///x/i-1", &[])]).kind,
             ExposureType::ClusterIp
         );
     }
@@ -345,13 +345,13 @@ pub(in crate::control_plane) mod tests {
         let pending = service(json!({"metadata": {"name": "apiserver"}, "spec": {"ports": [{"port": 443}]}}));
         let wanted = exposure(json!({"type": "LoadBalancer"}));
         assert!(matches!(
-            endpoint(wanted.kind, &wanted, &pending, &[], &Known::default()),
+            find_endpoint(wanted.kind, &wanted, &pending, &[], &Known::default()),
             Err(NotYet::LoadBalancer { .. })
         ));
         let ready = service(json!({"metadata": {"name": "apiserver"}, "spec": {"ports": [{"port": 443}]},
             "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}}}));
         assert_eq!(
-            endpoint(wanted.kind, &wanted, &ready, &[], &Known::default()).unwrap().url(),
+            find_endpoint(wanted.kind, &wanted, &ready, &[], &Known::default()).unwrap().url(),
             "https://192.0.2.7:443"
         );
         let hosted = exposure(json!({"type": "LoadBalancer", "host": "api.example", "port": 8443}));

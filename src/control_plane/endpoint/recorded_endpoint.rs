@@ -68,9 +68,11 @@ pub(in crate::control_plane) fn moved_endpoint_warning(
     .flags(keep)
     .text(", else run ");
     if agents_call_it {
-        let install = Command::at_place(Place::Context("WORKLOAD"), Action::Install(Subject::Agent("CLUSTER".to_owned())));
-        advice =
-            advice.command(install.with_flag(Flag::ControlPlane(name.to_owned()))).text(" for each workload cluster, and ");
+        let install =
+            Command::at_place(Place::Context("WORKLOAD"), Action::Install(Subject::Agent("CLUSTER".to_owned())));
+        advice = advice
+            .command(install.with_flag(Flag::ControlPlane(name.to_owned())))
+            .text(" for each workload cluster, and ");
     }
     let kubeconfig = Command::at_run_place(Action::Kubeconfig(name.to_owned()));
     Some(advice.command(kubeconfig).text(" wherever else a kubeconfig is"))
@@ -147,17 +149,26 @@ mod tests {
         let change = "changes from https://10.0.0.2:31234 to https://10.0.0.1:31234: agents and kubeconfigs";
         assert!(host.joined_text().contains(change), "{host:?}");
         assert_eq!(host.lone_flags(), [&Flag::set_value("exposure.host", "10.0.0.2")]);
-        let install = Command::at_place(Place::Context("WORKLOAD"), Action::Install(Subject::Agent("CLUSTER".to_owned())));
+        let install =
+            Command::at_place(Place::Context("WORKLOAD"), Action::Install(Subject::Agent("CLUSTER".to_owned())));
         let install = install.with_flag(Flag::ControlPlane("demo".to_owned()));
         assert_eq!(host.commands(), [&install, &Command::at_run_place(Action::Kubeconfig("demo".to_owned()))]);
         let both = told("https://[fd00::2]:443", json!({}));
-        assert_eq!(both.lone_flags(), [&Flag::set_value("exposure.host", "fd00::2"), &Flag::set_value("exposure.port", "443")]);
+        assert_eq!(
+            both.lone_flags(),
+            [&Flag::set_value("exposure.host", "fd00::2"), &Flag::set_value("exposure.port", "443")]
+        );
         let port = told("https://10.0.0.1:31234", json!({"port": 443}));
         assert_eq!(port.lone_flags(), [&Flag::set_value("exposure.port", "31234")]);
         let agents = told("https://10.0.0.2:31234", json!({"agentEndpoint": "agents.example:443"}));
         assert!(agents.joined_text().contains(": kubeconfigs with") && agents.commands().len() == 1, "{agents:?}");
         // A first install has told nobody anything.
-        let first = moved_endpoint_warning(&BTreeMap::new(), &behind(ExposureType::NodePort, json!({})), &exposure(json!({})), "demo");
+        let first = moved_endpoint_warning(
+            &BTreeMap::new(),
+            &behind(ExposureType::NodePort, json!({})),
+            &exposure(json!({})),
+            "demo",
+        );
         assert_eq!(first, None);
     }
 

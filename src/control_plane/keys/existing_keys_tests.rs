@@ -106,7 +106,8 @@ fn what_is_wrong_with_a_set_is_named_by_its_file() {
 #[test]
 fn every_file_of_the_set_is_read_under_its_own_name() {
     let files = made(&plan(HOST));
-    let data = files.expose_all().map(|(name, text)| (name.to_owned(), k8s_openapi::ByteString(text.as_bytes().to_vec())));
+    let data =
+        files.expose_all().map(|(name, text)| (name.to_owned(), k8s_openapi::ByteString(text.as_bytes().to_vec())));
     let secret = Secret { data: Some(data.collect()), ..Secret::default() };
     assert_eq!(files_of(&secret), files);
     assert!(SECRET_ENTRIES.iter().any(|entry| entry.secret == ADMIN_SECRET && files.get(entry.file).is_some()));
@@ -143,7 +144,8 @@ async fn a_kubeconfig_that_is_refused_is_named_by_the_secret_that_it_lies_in() {
     let home = Home::from_path(home.path());
     let (name, namespace) = ("demo".parse().unwrap(), "fleet".parse().unwrap());
     let client = cluster_of("kind: Config\n");
-    let refused = crate::control_plane::kubeconfig::find_kubeconfig(Some(&client), &home, &name, &namespace).await.unwrap_err();
+    let refused =
+        crate::control_plane::kubeconfig::find_kubeconfig(Some(&client), &home, &name, &namespace).await.unwrap_err();
     assert!(matches!(refused, KubeconfigError::Changed { is_existing: true, .. }), "{refused:?}");
     let source = std::error::Error::source(&refused).unwrap().to_string();
     assert!(source.contains("Secret fleet/mine"), "{source}");

@@ -203,7 +203,12 @@ pub async fn find_key_set(
 }
 
 /// Completes a key set for `endpoint`: what is good stays, what is missing or outlived is issued.
-pub fn complete_key_set(found: &Files, plan: &Plan, endpoint: &Endpoint, now: Timestamp) -> Result<Completed, PkiError> {
+pub fn complete_key_set(
+    found: &Files,
+    plan: &Plan,
+    endpoint: &Endpoint,
+    now: Timestamp,
+) -> Result<Completed, PkiError> {
     pki::ensure_key_set(found, &build_subject(plan, endpoint)?, now, &Lifetimes::default())
 }
 

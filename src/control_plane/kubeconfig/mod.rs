@@ -165,10 +165,12 @@ impl Placed {
 /// A file that cannot be written or put aside; what was there is then there still.
 pub fn place_kubeconfig(home: &Home, name: &ControlPlaneName, kubeconfig: &Kubeconfig) -> Result<Placed, FolderError> {
     let file = home.kubeconfig_path(name);
-    let text =
-        kubeconfig.to_yaml("fleet-kubeconfig").map_err(|error| wrap_io_error("write", &file)(io::Error::other(error)))?;
+    let text = kubeconfig
+        .to_yaml("fleet-kubeconfig")
+        .map_err(|error| wrap_io_error("write", &file)(io::Error::other(error)))?;
     let is_other = is_anothers(home, name, kubeconfig, &text);
-    let aside = is_other.then(|| write_shared::set_aside(&file)).transpose().map_err(wrap_io_error("put aside", &file))?;
+    let aside =
+        is_other.then(|| write_shared::set_aside(&file)).transpose().map_err(wrap_io_error("put aside", &file))?;
     match pki::write_file(&home.control_plane(name), "fleet-kubeconfig", text.expose()) {
         Ok(file) => {
             // From now on it is an install's, which `template` leaves alone.
@@ -230,10 +232,10 @@ pub(super) mod tests {
             (trusting(authority, &server), kubeconfig(authority, &server))
         };
         let (own, own_text) = at("one", "192.0.2.10");
-        assert_eq!(write(&home, &name, &own).unwrap(), Placed { file: file.clone(), aside: None });
+        assert_eq!(place_kubeconfig(&home, &name, &own).unwrap(), Placed { file: file.clone(), aside: None });
         // The same control plane at another address.
         let (moved, moved_text) = at("one", "192.0.2.11");
-        assert_eq!(write(&home, &name, &moved).unwrap(), Placed { file: file.clone(), aside: None });
+        assert_eq!(place_kubeconfig(&home, &name, &moved).unwrap(), Placed { file: file.clone(), aside: None });
         let (other, other_text) = at("two", "192.0.2.10");
         let placed = place_kubeconfig(&home, &name, &other).unwrap();
         let first = placed.aside.clone().unwrap();
@@ -255,13 +257,13 @@ pub(super) mod tests {
         fs_err::write(elsewhere.path().join("fleet-kubeconfig"), "theirs").unwrap();
         fs_err::create_dir_all(home.control_plane(&name).parent().unwrap()).unwrap();
         std::os::unix::fs::symlink(elsewhere.path(), home.control_plane(&name)).unwrap();
-        assert!(write(&home, &name, &text).is_err());
+        assert!(place_kubeconfig(&home, &name, &text).is_err());
         assert_eq!(fs_err::read_to_string(home.kubeconfig_path(&name)).unwrap(), "theirs");
         assert_eq!(fs_err::read_dir(elsewhere.path()).unwrap().count(), 1);
 
         let folder = home.kubeconfig_path(&"other".parse().unwrap());
         fs_err::create_dir_all(folder.join("kept")).unwrap();
-        assert!(write(&home, &"other".parse().unwrap(), &text).is_err());
+        assert!(place_kubeconfig(&home, &"other".parse().unwrap(), &text).is_err());
         assert!(folder.join("kept").is_dir());
     }
 }

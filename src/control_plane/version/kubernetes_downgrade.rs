@@ -91,13 +91,20 @@ fn refuse_older_minor(now: KubeMinor, former: KubeMinor, version: &str) -> Optio
     (former < now).then(|| UpgradeRefused::Stored { now, former, version: version.to_owned() })
 }
 
-async fn check_downgrade_to(engine: &Engine, target: &ObjectRef, former: KubeMinor) -> Result<Option<UpgradeRefused>, apply::Error> {
+async fn check_downgrade_to(
+    engine: &Engine,
+    target: &ObjectRef,
+    former: KubeMinor,
+) -> Result<Option<UpgradeRefused>, apply::Error> {
     let found = read_running_api_server(engine, target).await?;
     Ok(found.and_then(|(live, pods)| evaluate_downgrade(&live, &pods, former)))
 }
 
 /// Reads the Deployment that is there and the pods of the control plane; nothing where there is no Deployment.
-async fn read_running_api_server(engine: &Engine, target: &ObjectRef) -> Result<Option<(Value, Vec<Value>)>, apply::Error> {
+async fn read_running_api_server(
+    engine: &Engine,
+    target: &ObjectRef,
+) -> Result<Option<(Value, Vec<Value>)>, apply::Error> {
     let server = engine.server();
     let (kind, pod) = (Kind::from_table(&target.group, &target.kind), Kind::from_table("", "Pod"));
     let failed = |error| apply::Error::for_object("read", target, error);
@@ -115,7 +122,9 @@ async fn read_running_api_server(engine: &Engine, target: &ObjectRef) -> Result<
 /// older than one that cannot be seen, as in a digest.
 fn evaluate_downgrade(live: &Value, pods: &[Value], former: KubeMinor) -> Option<UpgradeRefused> {
     let newer = image_minor(container_image(live, IN_TEMPLATE)?)?;
-    pods.iter().any(|pod| has_run_api_server(live, pod)).then(|| refuse_older_minor(newer, former, version_of(live).unwrap_or_default()))?
+    pods.iter()
+        .any(|pod| has_run_api_server(live, pod))
+        .then(|| refuse_older_minor(newer, former, version_of(live).unwrap_or_default()))?
 }
 
 /// As [`judge`], for a change that is asked for. The API server of an install that was completed has run, whether its

@@ -27,7 +27,8 @@ pub(in crate::control_plane) async fn list_foreign_images(
     let Some(row) = chart::embedded_versions().find_row(version.service_line()) else { return Vec::new() };
     let one = |(object, component)| async move {
         let image = read_component_image(client, namespace, object).await?;
-        describe_image_difference(row, version, component, &image).map(|what| format!("{object} is set to {image}, and {what}"))
+        describe_image_difference(row, version, component, &image)
+            .map(|what| format!("{object} is set to {image}, and {what}"))
     };
     futures::future::join_all(COMPONENTS.map(one)).await.into_iter().flatten().collect()
 }

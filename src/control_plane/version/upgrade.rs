@@ -118,7 +118,8 @@ impl UpgradeRefused {
     /// Returns the remedy for the control plane `name`, whose hosting cluster runs `cluster`, where that is known.
     pub fn remedy(&self, name: &str, cluster: Option<KubeMinor>) -> Remedy {
         let plane = || Subject::ControlPlane(name.to_owned());
-        let install = |version: String| Command::at_run_place(Action::Install(plane())).with_flag(Flag::Version(version));
+        let install =
+            |version: String| Command::at_run_place(Action::Install(plane())).with_flag(Flag::Version(version));
         // What an uninstall has kept is not upgraded, but has its values too.
         let again = |version: String| install(version).with_flag(Flag::ReuseValues);
         match self {
@@ -164,6 +165,7 @@ impl UpgradeRefused {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chart::embedded_versions;
     use crate::chart::versions;
 
     fn way(from: &str, to: &str) -> Result<(), UpgradeRefused> {
@@ -185,7 +187,9 @@ mod tests {
         let remedy = refused.remedy("demo", Some(KubeMinor::new(1, 25)));
         let again = |line: &str| {
             let plane = Subject::ControlPlane("demo".to_owned());
-            Command::at_run_place(Action::Install(plane)).with_flag(Flag::Version(line.to_owned())).with_flag(Flag::ReuseValues)
+            Command::at_run_place(Action::Install(plane))
+                .with_flag(Flag::Version(line.to_owned()))
+                .with_flag(Flag::ReuseValues)
         };
         assert_eq!(remedy.commands(), [&again("v0.7"), &again("v0.8"), &again("v0.9")]);
         let first = " (the hosting cluster has to run Kubernetes v1.26, v1.27, v1.28, v1.29 then)";

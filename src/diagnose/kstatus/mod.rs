@@ -7,7 +7,7 @@
 use serde_json::Value;
 
 use crate::api::kinds::split_api_version;
-use crate::k8s::object::{status_condition, is_terminating, items_at, number_at, text_at};
+use crate::k8s::object::{is_terminating, items_at, number_at, status_condition, text_at};
 
 /// The progress of an object towards its manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -207,7 +207,8 @@ fn stateful_set(object: &Value) -> Status {
         Status::new_in_progress(format!("{} pods too many", status_count(object, "replicas") - wanted))
     } else if updated < wanted - partition.min(wanted) {
         Status::new_in_progress(format!("{updated} of {} pods updated", wanted - partition))
-    } else if partition == 0 && text_at(object, "/status/currentRevision") != text_at(object, "/status/updateRevision") {
+    } else if partition == 0 && text_at(object, "/status/currentRevision") != text_at(object, "/status/updateRevision")
+    {
         Status::new_in_progress("the new revision is not complete")
     } else {
         Status::new_current(format!("{ready} of {wanted} pods ready"))
@@ -216,7 +217,8 @@ fn stateful_set(object: &Value) -> Status {
 
 fn daemon_set(object: &Value) -> Status {
     let wanted = status_count(object, "desiredNumberScheduled");
-    let (updated, available) = (status_count(object, "updatedNumberScheduled"), status_count(object, "numberAvailable"));
+    let (updated, available) =
+        (status_count(object, "updatedNumberScheduled"), status_count(object, "numberAvailable"));
     let on_delete = text_at(object, "/spec/updateStrategy/type") == Some("OnDelete");
     if updated < wanted && !on_delete {
         Status::new_in_progress(format!("{updated} of {wanted} pods updated"))
@@ -260,7 +262,8 @@ fn disruption_budget(object: &Value) -> Status {
 }
 
 fn evaluate_crd(object: &Value) -> Status {
-    if let Some(refused) = status_condition(object, "NamesAccepted").filter(|c| text_at(c, "/status") == Some("False")) {
+    if let Some(refused) = status_condition(object, "NamesAccepted").filter(|c| text_at(c, "/status") == Some("False"))
+    {
         return Status::new_failed(condition_text(refused));
     }
     match status_condition(object, "Established") {

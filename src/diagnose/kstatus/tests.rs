@@ -15,7 +15,7 @@ fn check(api_version: &str, kind: &str, cases: &[Case<'_>]) {
         assert_eq!(status.state, *expected, "{kind}, {name}: {}", status.message);
         assert!(!status.message.is_empty(), "{kind}, {name}");
         object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-        assert_eq!(evaluate(&object, None).state, State::Terminating, "{kind}, {name}");
+        assert_eq!(evaluate_status(&object, None).state, State::Terminating, "{kind}, {name}");
     }
 }
 
@@ -338,10 +338,10 @@ fn unobserved_generation_is_not_current() {
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a", "generation": generation},
             "spec": {"replicas": 0}, "status": {"observedGeneration": observed}})
     };
-    assert_eq!(evaluate(&object(3, 3), Some(3)).state, State::Current);
-    assert_eq!(evaluate(&object(3, 2), Some(3)).state, State::InProgress, "the controller is behind");
-    assert_eq!(evaluate(&object(2, 2), Some(3)).state, State::InProgress, "the watch is behind");
-    assert_eq!(evaluate(&object(4, 4), Some(3)).state, State::Current, "somebody else changed it since");
+    assert_eq!(evaluate_status(&object(3, 3), Some(3)).state, State::Current);
+    assert_eq!(evaluate_status(&object(3, 2), Some(3)).state, State::InProgress, "the controller is behind");
+    assert_eq!(evaluate_status(&object(2, 2), Some(3)).state, State::InProgress, "the watch is behind");
+    assert_eq!(evaluate_status(&object(4, 4), Some(3)).state, State::Current, "somebody else changed it since");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::*;
 use crate::api::kubernetes_record::Held;
 use crate::api::version::KubeMinor;
 use crate::diagnose::kstatus::evaluate_status;
-use crate::diagnose::typed::{typed_object, typed_list};
+use crate::diagnose::typed::{typed_list, typed_object};
 
 mod containers;
 mod storage;
@@ -29,8 +29,10 @@ fn deployment() -> (Value, ReplicaSet) {
 }
 
 fn pod(owner: &str, spec: Value, status: Value) -> Pod {
-    typed_object(json!({"metadata": {"name": "etcd-0", "namespace": "fleet", "uid": "p", "ownerReferences": [{"uid": owner}]},
-        "spec": spec, "status": status}))
+    typed_object(
+        json!({"metadata": {"name": "etcd-0", "namespace": "fleet", "uid": "p", "ownerReferences": [{"uid": owner}]},
+        "spec": spec, "status": status}),
+    )
 }
 
 fn container(state: Value) -> Value {
@@ -179,7 +181,9 @@ pub(crate) fn examples() -> Vec<Diagnosis> {
     let pulling = event("p", "Pulling", "Pulling image \"registry/etcd:1\"");
     let late = with_pod(waiting("ContainerCreating", ""), vec![pulling]);
     cases
-        .map(|(object, evidence)| diagnose_object(&object, &evaluate_status(&object, None), &evidence).expect("a cause"))
+        .map(|(object, evidence)| {
+            diagnose_object(&object, &evaluate_status(&object, None), &evidence).expect("a cause")
+        })
         .chain(diagnose_slow(&stateful_set(), &evaluate_status(&stateful_set(), None), &late))
         .collect()
 }
@@ -263,7 +267,8 @@ fn slow_workload_shows_pod_and_events() {
     ];
     for (status, events, expected) in cases {
         let evidence = with_pod(status, events);
-        let late = diagnose_slow(&stateful_set(), &evaluate_status(&stateful_set(), None), &evidence).expect("a pod that is late");
+        let late = diagnose_slow(&stateful_set(), &evaluate_status(&stateful_set(), None), &evidence)
+            .expect("a pod that is late");
         assert_eq!((late.cause, late.grace), (CauseId::Slow, None));
         assert_eq!(
             late.to_string(),
@@ -274,7 +279,7 @@ fn slow_workload_shows_pod_and_events() {
     let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
     let of_the_set = event("s", "SuccessfulCreate", "create Pod etcd-0");
     for evidence in [with_pod(ready, vec![of_the_set]), Evidence::default()] {
-        assert!(slow(&stateful_set(), &evaluate(&stateful_set(), None), &evidence).is_none());
+        assert!(diagnose_slow(&stateful_set(), &evaluate_status(&stateful_set(), None), &evidence).is_none());
     }
 }
 
@@ -303,7 +308,7 @@ fn slow_service_shows_its_events() {
     let failed = warning("v", "FailedToUpdateEndpointSlices", "conflict");
     let works = at("2026-01-01T00:00:08Z", event("v", "EnsuringLoadBalancer", "Ensuring load balancer"));
     let evidence = Evidence { events: vec![failed, works], ..Evidence::default() };
-    assert!(diagnose(&service(), &evaluate(&service(), None), &evidence).is_none());
+    assert!(diagnose_object(&service(), &evaluate_status(&service(), None), &evidence).is_none());
     let status = evaluate_status(&service(), None);
     let late = diagnose_slow(&service(), &status, &evidence).expect("the events about it");
     assert_eq!(
@@ -352,7 +357,7 @@ fn unanswered_and_failed_load_balancer() {
     assert_eq!(found(&service, &Evidence::default()).0, CauseId::LoadBalancerUnanswered);
     let working =
         Evidence { events: vec![event("v", "EnsuringLoadBalancer", "Ensuring load balancer")], ..Evidence::default() };
-    assert!(diagnose(&service, &evaluate(&service, None), &working).is_none());
+    assert!(diagnose_object(&service, &evaluate_status(&service, None), &working).is_none());
     for (reason, success) in [
         ("SyncLoadBalancerFailed", "EnsuredLoadBalancer"),
         ("AllocationFailed", "IPAllocated"),
@@ -367,7 +372,10 @@ fn unanswered_and_failed_load_balancer() {
         assert!(chain.ends_with(": none is left"), "{chain}");
         let made = at("2026-01-01T00:10:00Z", event("v", success, "made"));
         let healed = Evidence { events: vec![refused, made], ..Evidence::default() };
-        assert!(diagnose(&service, &evaluate(&service, None), &healed).is_none(), "{success}: it was made after all");
+        assert!(
+            diagnose_object(&service, &evaluate_status(&service, None), &healed).is_none(),
+            "{success}: it was made after all"
+        );
     }
     let mut hints = event("v", "TopologyAwareHintsEnabled", "Topology Aware Hints has been enabled");
     hints.source = Some(typed_object(json!({"component": "endpoint-slice-controller"})));
@@ -380,12 +388,12 @@ fn unanswered_and_failed_load_balancer() {
         let alone = Evidence { events: vec![of_others.clone()], ..Evidence::default() };
         assert_eq!(found(&service, &alone).0, CauseId::LoadBalancerUnanswered, "{of_others:?}");
         let beside = Evidence { events: vec![of_others, working.events[0].clone()], ..Evidence::default() };
-        assert!(diagnose(&service, &evaluate(&service, None), &beside).is_none());
+        assert!(diagnose_object(&service, &evaluate_status(&service, None), &beside).is_none());
     }
     // Its events are gone after an hour.
     let mut held = service;
     held["metadata"]["finalizers"] = json!(["service.kubernetes.io/load-balancer-cleanup"]);
-    assert!(diagnose(&held, &evaluate(&held, None), &Evidence::default()).is_none());
+    assert!(diagnose_object(&held, &evaluate_status(&held, None), &Evidence::default()).is_none());
 }
 
 #[test]
@@ -402,7 +410,7 @@ fn old_and_terminating_pods_are_ignored() {
         pods: vec![pod("old", json!({}), broken), leaving],
         ..Evidence::default()
     };
-    assert!(diagnose(&deployment, &evaluate(&deployment, None), &evidence).is_none());
+    assert!(diagnose_object(&deployment, &evaluate_status(&deployment, None), &evidence).is_none());
 }
 
 #[test]
@@ -415,7 +423,7 @@ fn mount_and_probe_quote_the_kubelet() {
         with_pod(json!({"phase": "Running"}), vec![event("p", "FailedMount", "secret \"pki\" not found")]),
     ] {
         assert!(
-            diagnose(&stateful_set(), &evaluate(&stateful_set(), None), &passing)
+            diagnose_object(&stateful_set(), &evaluate_status(&stateful_set(), None), &passing)
                 .is_none_or(|d| d.cause != CauseId::MountFailed)
         );
     }
@@ -443,6 +451,7 @@ fn events_are_ordered_by_time() {
     }
     let evidence = Evidence { events: typed_list(events), ..Evidence::default() };
     let of_pod = pod("s", json!({}), json!({}));
-    let order: Vec<&str> = events_of(of_pod.event_subject(), &evidence).filter_map(|event| event.reason.as_deref()).collect();
+    let order: Vec<&str> =
+        events_of(of_pod.event_subject(), &evidence).filter_map(|event| event.reason.as_deref()).collect();
     assert_eq!(order, ["3", "2", "1", "0", "never"]);
 }

@@ -45,7 +45,9 @@ pub(crate) fn client_builder(config: Config, fields: Fields) -> Result<Builder, 
     let connect = Connect { config, credential, identity, fields };
     match connect.config.proxy_url.clone() {
         None => connect.build_over_connector(connector),
-        Some(proxy) if proxy.scheme_str() == Some("socks5") => connect.build_over_connector(SocksV5::new(proxy, connector)),
+        Some(proxy) if proxy.scheme_str() == Some("socks5") => {
+            connect.build_over_connector(SocksV5::new(proxy, connector))
+        }
         Some(proxy) if proxy.scheme_str() == Some("http") => {
             let tunnel = with_log_in(Tunnel::new(proxy.clone(), connector), &proxy);
             connect.build_over_connector(tunnel)

@@ -132,7 +132,9 @@ fn bearer_header(token: &str) -> Result<HeaderValue, LogInError> {
 }
 
 fn of_file(file: &Path) -> Result<HeaderValue, LogInError> {
-    bearer_header(&read_token(file).map_err(|problem| LogInError::Unusable(format!("the file of the token {problem}")))?)
+    bearer_header(
+        &read_token(file).map_err(|problem| LogInError::Unusable(format!("the file of the token {problem}")))?,
+    )
 }
 
 impl<S> Layer<S> for Credential {

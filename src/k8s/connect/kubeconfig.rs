@@ -178,7 +178,8 @@ impl Target {
 
     /// The API server's address as the files have it; none where they cannot be read or have no such context. No plugin runs.
     pub fn server_address(&self) -> Option<String> {
-        let (config, _) = read_merged_kubeconfig(&self.kubeconfig_paths(), !self.kubeconfig.is_empty()).ok().flatten()?;
+        let (config, _) =
+            read_merged_kubeconfig(&self.kubeconfig_paths(), !self.kubeconfig.is_empty()).ok().flatten()?;
         let context = self.context.as_ref().or(config.current_context.as_ref())?;
         find_context_cluster(&config, context)?.server.clone()
     }

@@ -239,7 +239,9 @@ impl ServerCertVerifier for Verifier {
         match &self.rule {
             Rule::Any => {}
             Rule::Trusted(trusted) => trusted.verify_certificate(leaf, shown, name, ocsp, now)?,
-            Rule::Renewed(renewed) => renewed.current_trusted(&self.provider).verify_certificate(leaf, shown, name, ocsp, now)?,
+            Rule::Renewed(renewed) => {
+                renewed.current_trusted(&self.provider).verify_certificate(leaf, shown, name, ocsp, now)?
+            }
         }
         Ok(ServerCertVerified::assertion())
     }
@@ -312,7 +314,10 @@ mod tests {
         let renewed = Renewed { file: file.clone(), kept: Mutex::new((Arc::new(trusted), Instant::now())) };
         let accepts = |shown: &rcgen::CertifiedKey<rcgen::KeyPair>, name: &'static str| {
             let name = ServerName::try_from(name).unwrap();
-            renewed.current_trusted(&provider).verify_certificate(shown.cert.der(), &[], &name, &[], UnixTime::now()).is_ok()
+            renewed
+                .current_trusted(&provider)
+                .verify_certificate(shown.cert.der(), &[], &name, &[], UnixTime::now())
+                .is_ok()
         };
         let grow_old = || {
             let mut kept = renewed.kept.lock().unwrap();

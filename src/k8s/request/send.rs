@@ -33,8 +33,15 @@ impl Server {
     ) -> Result<Written, ApiError> {
         let versioned = body.pointer("/metadata/resourceVersion").is_some();
         let body = serde_json::to_vec(body).map_err(|e| ApiError::new_synthetic(0, "Invalid", e.to_string()))?;
-        self.call_for_object(&Call { method, path, accept: "application/json", content_type: Some(content_type), body, versioned })
-            .await
+        self.call_for_object(&Call {
+            method,
+            path,
+            accept: "application/json",
+            content_type: Some(content_type),
+            body,
+            versioned,
+        })
+        .await
     }
 
     pub(crate) async fn call_for_object(&self, call: &Call) -> Result<Written, ApiError> {

@@ -135,7 +135,12 @@ impl Server {
     ///
     /// # Errors
     /// Whatever the server refuses but 404.
-    pub async fn get_object(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Option<Value>, ApiError> {
+    pub async fn get_object(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Value>, ApiError> {
         let path = format!("{}/{name}", kind.collection_path(namespace));
         match self.call_for_object(&Call::new_get(path, "application/json")).await {
             Ok(written) => Ok(Some(written.object)),
@@ -324,7 +329,8 @@ impl Server {
             return Ok(rows.remove(0));
         }
         let answer = self.get_path(&format!("/apis/{group}")).await?;
-        let mut found = Err(ApiError::new_synthetic(404, "NotFound", format!("the server has no kind {kind} in {group}")));
+        let mut found =
+            Err(ApiError::new_synthetic(404, "NotFound", format!("the server has no kind {kind} in {group}")));
         for version in versions_of_group(&answer) {
             found = self.kind_of(&version, kind).await;
             if !found.as_ref().is_err_and(ApiError::is_not_found) {

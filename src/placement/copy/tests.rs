@@ -38,13 +38,13 @@ fn what_only_the_control_plane_needs_is_stripped() {
 #[test]
 fn a_share_comes_before_the_overrides() {
     let source = deployment();
-    assert_eq!(make(&source, Some(Share::Replicas(2)), &[]).unwrap().manifest["spec"]["replicas"], 2);
+    assert_eq!(make_copy(&source, Some(Share::Replicas(2)), &[]).unwrap().manifest["spec"]["replicas"], 2);
     let nine = edit("spec.replicas", json!(9));
-    assert_eq!(make(&source, Some(Share::Replicas(2)), &[&nine]).unwrap().manifest["spec"]["replicas"], 9);
+    assert_eq!(make_copy(&source, Some(Share::Replicas(2)), &[&nine]).unwrap().manifest["spec"]["replicas"], 9);
     let missing = edit("spec.template.list[0]", json!(9));
-    assert_eq!(make(&source, None, &[&missing]).unwrap_err().code(), "PathNotFound");
+    assert_eq!(make_copy(&source, None, &[&missing]).unwrap_err().code(), "PathNotFound");
     let version = edit("metadata.resourceVersion", json!("9"));
-    assert!(make(&source, None, &[&version]).unwrap().manifest["metadata"].get("resourceVersion").is_none());
+    assert!(make_copy(&source, None, &[&version]).unwrap().manifest["metadata"].get("resourceVersion").is_none());
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_pod_loses_its_node_and_its_token() {
 #[test]
 fn what_is_too_large_is_refused() {
     let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m" }, "data": { "k": "x".repeat(LARGEST) } });
-    assert_eq!(make(&map, None, &[]).unwrap_err().code(), "TooLarge");
+    assert_eq!(make_copy(&map, None, &[]).unwrap_err().code(), "TooLarge");
 }
 
 #[test]
@@ -161,5 +161,5 @@ fn a_copy_is_measured_as_a_schedule_stores_it() {
     assert!(of("<r a=\"1\"/>".repeat(30_000)).is_ok());
     let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s" },
         "stringData": { "k": "\"".repeat(500_000) } });
-    assert!(make(&secret, None, &[]).is_ok(), "the data of a Secret is in no Schedule");
+    assert!(make_copy(&secret, None, &[]).is_ok(), "the data of a Secret is in no Schedule");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Share;
-use crate::placement::divide::{Domain, Ties, divide_replicas, divide_job};
+use crate::placement::divide::{Domain, Ties, divide_job, divide_replicas};
 use crate::placement::facts::{Facts, ObjectKey, Workload};
 use crate::placement::fleet::Fleet;
 use crate::placement::matching::Direct;
@@ -87,7 +87,8 @@ pub fn decide_direct(facts: &Facts, direct: &Direct, fleet: &Fleet, current: &BT
     let blocked: BTreeMap<String, Blocked> =
         names.iter().filter_map(|name| Some((name.clone(), check_named_cluster(fleet, name)?))).collect();
     let mut decision = DirectDecision { object: facts.key.clone(), targets: Vec::new(), blocked, withheld: None };
-    let shares = if divides { divide_direct_shares(facts, names, current, &mut decision) } else { vec![None; names.len()] };
+    let shares =
+        if divides { divide_direct_shares(facts, names, current, &mut decision) } else { vec![None; names.len()] };
     for (name, share) in names.iter().zip(shares) {
         let is_empty = matches!(share, Some(Share::Replicas(0) | Share::Job { completions: 0, .. }));
         // An object that is scaled to nothing keeps its copies.

@@ -7,7 +7,7 @@ use super::{Current, Group};
 use crate::placement::fleet::Cluster;
 use crate::placement::matching::Policy;
 use crate::placement::reason::Reason;
-use crate::placement::selector::{has_untolerated, find_untolerated};
+use crate::placement::selector::{find_untolerated, has_untolerated};
 
 /// Conditions on a cluster, and the APIs that the last one served.
 pub(super) struct Filter<'a> {

@@ -104,7 +104,13 @@ impl<'a> Group<'a> {
     }
 
     /// Returns the needs of the group in a cluster beyond what runs there: of all of it, or of a target's part.
-    pub(crate) fn compute_group_needs(&self, fleet: &Fleet, current: &Current, cluster: &str, target: Option<&Target>) -> Needs<'a> {
+    pub(crate) fn compute_group_needs(
+        &self,
+        fleet: &Fleet,
+        current: &Current,
+        cluster: &str,
+        target: Option<&Target>,
+    ) -> Needs<'a> {
         let each = self.members.iter().filter_map(|member| {
             if !self.runs_in(member, target) {
                 return None;

@@ -27,7 +27,13 @@ impl Here<'_> {
     }
 }
 
-pub(super) fn decide_single_cluster(policy: &Policy, group: &Group<'_>, fleet: &Fleet, current: &Current, steps: &Steps) -> Decision {
+pub(super) fn decide_single_cluster(
+    policy: &Policy,
+    group: &Group<'_>,
+    fleet: &Fleet,
+    current: &Current,
+    steps: &Steps,
+) -> Decision {
     let recorded = recorded_cluster(group, current);
     let mut filter = Filter::new(policy, group, current, None);
     let here = recorded.and_then(|name| fleet.get(name)).map(|cluster| {
@@ -100,7 +106,8 @@ fn decide_to_stay(
     let fits = || match here.current_capacity().fit_within(&fleet.resources, &here.needs, steps) {
         Fit::Fits | Fit::Tight => true,
         Fit::No(_) => {
-            here.cluster.standby || (here.cluster.autoscaled && here.current_capacity().fits_empty_nodes(&here.needs, steps))
+            here.cluster.standby
+                || (here.cluster.autoscaled && here.current_capacity().fits_empty_nodes(&here.needs, steps))
         }
     };
     if is_eligible && current.mode == Mode::Routine && fits() {

@@ -28,7 +28,10 @@ pub(super) fn format_amount(resource: &str, thousandths: i64) -> String {
     }
     let units = [("Ei", 60), ("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)];
     let unit = units.iter().find(|(_, power)| value.abs() >= 1000_i128 << power);
-    unit.map_or_else(|| format_decimal(value, 0), |(name, power)| format!("{}{name}", format_decimal(value >> power, 1)))
+    unit.map_or_else(
+        || format_decimal(value, 0),
+        |(name, power)| format!("{}{name}", format_decimal(value >> power, 1)),
+    )
 }
 
 /// Writes an amount with the resource that it is of, where the number alone does not say it: `12 CPU`, `24Gi`, `14 pods`.

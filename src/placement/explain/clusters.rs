@@ -105,7 +105,9 @@ fn format_rejection_detail(policy: &Policy, fleet: &Fleet, name: &Arc<str>, reas
             one.object.format_title(),
             format_amount(&one.resource, one.asked)
         )),
-        Reason::NoNodeMatches(key) | Reason::NodeLabelsUnknown(key) | Reason::TooFewNodes(key) => Some(key.format_title()),
+        Reason::NoNodeMatches(key) | Reason::NodeLabelsUnknown(key) | Reason::TooFewNodes(key) => {
+            Some(key.format_title())
+        }
         _ => None,
     };
     text.unwrap_or_default()
@@ -114,7 +116,9 @@ fn format_rejection_detail(policy: &Policy, fleet: &Fleet, name: &Arc<str>, reas
 /// Returns the amounts that are asked and free, and to whom a part of the free one is promised.
 fn format_insufficient(cluster: Option<&Cluster>, resource: &str, asked: i64, free: i64) -> String {
     let promises = cluster.map(|cluster| cluster.room.reservations()).unwrap_or_default();
-    let of = |promise: &crate::placement::room::Promise| promise.shape.requested_amount(resource).saturating_mul(promise.pods);
+    let of = |promise: &crate::placement::room::Promise| {
+        promise.shape.requested_amount(resource).saturating_mul(promise.pods)
+    };
     let taking: Vec<_> = promises.iter().filter(|promise| !promise.daemon && of(promise) > 0).collect();
     let promised = taking.iter().map(|promise| of(promise)).fold(0, i64::saturating_add);
     let print = |value: i64| format_amount(resource, value);

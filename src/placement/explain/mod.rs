@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 
-use amount::{format_amount, amount_of};
+use amount::{amount_of, format_amount};
 pub use clusters::{Row, rejection_rows};
 
 use super::copy::Share;
@@ -135,7 +135,10 @@ pub fn format_decision(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decisi
         }
         (_, Some(How::KeptUntilPlaced)) => {
             let names = quote_names(decision.targets.iter().map(|target| &target.cluster));
-            format!("Stays on {names} until it has another place; {}", format_no_cluster(policy, group, fleet, decision))
+            format!(
+                "Stays on {names} until it has another place; {}",
+                format_no_cluster(policy, group, fleet, decision)
+            )
         }
         (Outcome::NoFit | Outcome::NoCandidates, _) => format_no_cluster(policy, group, fleet, decision),
         (_, Some(How::Divide | How::Duplicate)) => format_spread(decision),
@@ -242,15 +245,16 @@ fn format_rejections(rejected: &[Rejection], names_best: bool) -> String {
     let mut kinds: Vec<_> = kinds.into_iter().collect();
     kinds.sort_by_key(|(_, those)| std::cmp::Reverse(those.len()));
     let print = |((_, code), those): ((usize, String), Vec<&Rejection>)| {
-        let best = those.iter().max_by_key(|(name, reason)| (clusters::free_amount(reason), std::cmp::Reverse(name.clone())));
+        let best =
+            those.iter().max_by_key(|(name, reason)| (clusters::free_amount(reason), std::cmp::Reverse(name.clone())));
         let detail = match (best, those.len()) {
             (Some((name, reason)), 1) => match clusters::format_reason_numbers(reason) {
                 Some(numbers) => format!(" ({name:?}: {numbers})"),
                 None => format!(" ({name:?})"),
             },
-            (Some((name, reason)), _) if names_best => {
-                clusters::format_reason_numbers(reason).map(|numbers| format!(" (best {name:?}: {numbers})")).unwrap_or_default()
-            }
+            (Some((name, reason)), _) if names_best => clusters::format_reason_numbers(reason)
+                .map(|numbers| format!(" (best {name:?}: {numbers})"))
+                .unwrap_or_default(),
             _ => String::new(),
         };
         format!("{} {code}{detail}", those.len())

@@ -70,7 +70,10 @@ fn a_match_names_the_losers_and_why_they_lost() {
     assert_eq!(format_matched_policy(&old, &[&other("a", -1), &other("b", -2)]), text);
     assert!(format_matched_policy(&policy(json!({})), &[&other("z", 0)]).contains("first by name"));
     let by = policy(json!({ "groupBy": { "labelKey": "app" } }));
-    assert_eq!(format_added_to_group("shop-1a2b3c4d", &by, &web(1, "1", "1Gi")), r#"In ScheduleGroup "shop-1a2b3c4d" by app=web"#);
+    assert_eq!(
+        format_added_to_group("shop-1a2b3c4d", &by, &web(1, "1", "1Gi")),
+        r#"In ScheduleGroup "shop-1a2b3c4d" by app=web"#
+    );
 }
 
 #[test]
@@ -168,10 +171,14 @@ fn texts_fit_into_events() {
         reference: Reference { kind: "Secret".to_owned(), name: name.to_owned() },
         cluster: "a".to_owned(),
     };
-    assert_eq!(format_missing_dependencies(&[secret("db")]), "Secret shop/db is used by Deployment shop/web and is not placed on a");
+    assert_eq!(
+        format_missing_dependencies(&[secret("db")]),
+        "Secret shop/db is used by Deployment shop/web and is not placed on a"
+    );
     let several: Vec<Missing> = ["a", "b", "c", "d", "e"].into_iter().map(secret).collect();
     assert!(
-        format_missing_dependencies(&several).ends_with("Secret shop/c is used by Deployment shop/web and is not placed on a; and 2 more")
+        format_missing_dependencies(&several)
+            .ends_with("Secret shop/c is used by Deployment shop/web and is not placed on a; and 2 more")
     );
     let since = "2026-01-01T00:00:00Z".parse().unwrap();
     assert_eq!(

@@ -192,7 +192,8 @@ impl Facts {
         let kind = text_at_pointer(manifest, "/kind").ok_or(FactsError::Missing("kind"))?;
         let name = text_at_pointer(manifest, "/metadata/name").ok_or(FactsError::Missing("name"))?;
         let (group, version) = kinds::split_api_version(api_version);
-        let key = ObjectKey::new(group, kind, text_at_pointer(manifest, "/metadata/namespace").unwrap_or_default(), name);
+        let key =
+            ObjectKey::new(group, kind, text_at_pointer(manifest, "/metadata/namespace").unwrap_or_default(), name);
         let pods = shape::find_pod_template(&key, manifest);
         let spec = pods.map(shape::pod_spec).transpose();
         let spec = spec.map_err(|reason| FactsError::Pods { object: key.clone(), reason })?;
@@ -200,7 +201,8 @@ impl Facts {
         let is_namespace = key.is_of_kind("", "Namespace");
         labels.retain(|key, _| !key.starts_with(OWN_KEY_PREFIX) || is_namespace && key == LABEL_INSTALL_KIND);
         let templates = manifest.pointer("/spec/volumeClaimTemplates").and_then(Value::as_array);
-        let volumes = key.is_of_kind("", "PersistentVolumeClaim") || templates.is_some_and(|templates| !templates.is_empty());
+        let volumes =
+            key.is_of_kind("", "PersistentVolumeClaim") || templates.is_some_and(|templates| !templates.is_empty());
         let shape =
             spec.as_ref().zip(pods).map(|(spec, pods)| Arc::new(Shape::new(spec, pods, key.namespace(), volumes)));
         let facts = Self {

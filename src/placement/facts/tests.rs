@@ -23,7 +23,10 @@ fn deployment(change: impl FnOnce(&mut Value)) -> Facts {
 fn a_deployment_is_reduced_to_what_it_asks() {
     let web = deployment(|_| {});
     assert_eq!((web.key.as_str(), web.generation), ("apps/Deployment/shop/web", 3));
-    assert_eq!((web.key.group(), web.key.name(), web.key.format_title()), ("apps", "web", "Deployment shop/web".to_owned()));
+    assert_eq!(
+        (web.key.group(), web.key.name(), web.key.format_title()),
+        ("apps", "web", "Deployment shop/web".to_owned())
+    );
     assert_eq!((web.workload.pods_at_once(), web.api_version().as_str()), (2, "apps/v1"));
     let shape = web.shape.unwrap();
     assert_eq!(shape.requests, [("cpu".to_owned(), 500), ("pods".to_owned(), 1000)]);

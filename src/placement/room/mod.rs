@@ -304,7 +304,8 @@ impl Room {
             .any(|effect| !kind.taints.is_empty() && has_untolerated(&kind.taints, &shape.tolerations, effect));
         let labels = kind.labels.as_ref();
         let get = |key: &str| labels.and_then(|labels| labels.get(key)).map(String::as_str);
-        !repelled && (shape.nodes.is_empty() || (!self.lacks_labels(kind, shape) && shape.nodes.matches_node(get, name)))
+        !repelled
+            && (shape.nodes.is_empty() || (!self.lacks_labels(kind, shape) && shape.nodes.matches_node(get, name)))
     }
 
     /// Returns whether a shape asks for labels that nodes of a kind do not report.

@@ -170,7 +170,9 @@ impl Room {
     /// Returns the amounts that are free on the eligible nodes, by column.
     fn sum_free_amounts(&self, eligible: &Eligible, free: &[i64]) -> Vec<i64> {
         let mut sums = vec![0_i64; self.column_count()];
-        for (_, row) in free.chunks_exact(self.column_count().max(1)).enumerate().filter(|(node, _)| eligible.is_eligible(*node)) {
+        for (_, row) in
+            free.chunks_exact(self.column_count().max(1)).enumerate().filter(|(node, _)| eligible.is_eligible(*node))
+        {
             for (sum, amount) in sums.iter_mut().zip(row) {
                 *sum = sum.saturating_add(*amount);
             }
@@ -226,7 +228,9 @@ impl Room {
         free: &[i64],
         sums: &[i64],
     ) -> Reason {
-        let rows = || free.chunks_exact(self.column_count().max(1)).enumerate().filter(|(node, _)| eligible.is_eligible(*node));
+        let rows = || {
+            free.chunks_exact(self.column_count().max(1)).enumerate().filter(|(node, _)| eligible.is_eligible(*node))
+        };
         let of = |(id, request): &(Option<ResourceId>, i64)| {
             let id = (*id)?;
             let column = self.find_column(id)?;
@@ -360,8 +364,9 @@ impl Room {
             }
         }
         let requests = need.requests.iter().filter(|(_, request)| *request > 0);
-        let fits = requests
-            .map(|(id, request)| id.and_then(|id| self.find_column(id)).map_or(0, |column| left[column].max(0) / request));
+        let fits = requests.map(|(id, request)| {
+            id.and_then(|id| self.find_column(id)).map_or(0, |column| left[column].max(0) / request)
+        });
         let nodes = i64::try_from(self.count_nodes()).unwrap_or(i64::MAX).saturating_sub(need.counted).max(0);
         fits.min().unwrap_or(i64::MAX).min(if need.shape.one_per_node { nodes } else { i64::MAX })
     }

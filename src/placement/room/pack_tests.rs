@@ -7,9 +7,11 @@ use super::*;
 use crate::placement::facts::Facts;
 
 fn deployment(name: &str, replicas: i64, cpu: &str) -> Facts {
-    Facts::from_manifest(&json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name, "namespace": "n" },
+    Facts::from_manifest(
+        &json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name, "namespace": "n" },
         "spec": { "replicas": replicas, "template": { "spec": { "containers": [
-            { "name": "c", "resources": { "requests": { "cpu": cpu } } }] } } } }))
+            { "name": "c", "resources": { "requests": { "cpu": cpu } } }] } } } }),
+    )
     .unwrap()
 }
 
@@ -60,6 +62,7 @@ fn a_decision_that_has_spent_its_steps_packs_nothing_more() {
     assert!(!spent.take_steps(usize::MAX) && spent.are_spent());
     assert_eq!(room.fit_within(&resources, &needs, &spent), Fit::Tight);
     let one = need(&resources, &objects[0]);
-    let more = room.max_pods_beside(&resources, &Needs::new(&resources, vec![need(&resources, &objects[1])]), &one, &spent);
+    let more =
+        room.max_pods_beside(&resources, &Needs::new(&resources, vec![need(&resources, &objects[1])]), &one, &spent);
     assert_eq!(more.ok(), Some(10 * 110 - 5), "by totals");
 }

@@ -90,8 +90,10 @@ async fn grant_rights(client: &Client, cluster: &Cluster, user: &str) -> Result<
     force_apply_object(&Api::<ClusterRoleBinding>::all(client.clone()), &wide, &objects.cluster_role_binding).await?;
     force_apply_object(&Api::<ResourceQuota>::namespaced(client.clone(), &namespace), QUOTA, &objects.quota).await?;
     force_apply_object(&Api::<Role>::namespaced(client.clone(), &namespace), ROLE, &objects.role).await?;
-    force_apply_object(&Api::<RoleBinding>::namespaced(client.clone(), &namespace), ROLE, &objects.role_binding).await?;
-    force_apply_object(&Api::<Lenient<Lease>>::namespaced(client.clone(), &namespace), AGENT_LEASE, &objects.lease).await?;
+    force_apply_object(&Api::<RoleBinding>::namespaced(client.clone(), &namespace), ROLE, &objects.role_binding)
+        .await?;
+    force_apply_object(&Api::<Lenient<Lease>>::namespaced(client.clone(), &namespace), AGENT_LEASE, &objects.lease)
+        .await?;
     Ok(())
 }
 
@@ -137,7 +139,8 @@ pub async fn delete_cluster_with_objects(client: &Client, cluster: &Cluster) -> 
 pub async fn delete_cluster_objects(client: &Client, name: &str) -> Result<(), CallError> {
     revoke_rights(client, name).await?;
     let (namespaces, namespace) = (Api::<Namespace>::all(client.clone()), cluster_namespace(name));
-    if call_with_timeout(namespaces.get_metadata_opt(&namespace)).await?.is_some_and(|found| !is_made_for(&found, name)) {
+    if call_with_timeout(namespaces.get_metadata_opt(&namespace)).await?.is_some_and(|found| !is_made_for(&found, name))
+    {
         tracing::warn!(cluster = name, namespace, "the namespace is left as it is: it was not made for the cluster");
         return Ok(());
     }
@@ -253,7 +256,7 @@ mod tests {
 
     #[test]
     fn rights_need_acceptance_and_a_key() {
-        assert_eq!(holder(&member()).as_deref(), Some("fleet:agent:a:0a1b2c3d:ffffffffffffffff"));
+        assert_eq!(rights_holder(&member()).as_deref(), Some("fleet:agent:a:0a1b2c3d:ffffffffffffffff"));
         let without = |change: fn(&mut Cluster)| {
             let mut cluster = member();
             change(&mut cluster);

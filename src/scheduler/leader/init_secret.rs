@@ -48,7 +48,11 @@ fn is_current(found: &Secret, settings: &Settings, kubeconfig: &str) -> bool {
 }
 
 /// Writes `kubeconfig` into the Secret. Returns false where it was there already.
-pub async fn ensure_bootstrap_secret(client: &Client, settings: &Settings, kubeconfig: &str) -> Result<bool, CallError> {
+pub async fn ensure_bootstrap_secret(
+    client: &Client,
+    settings: &Settings,
+    kubeconfig: &str,
+) -> Result<bool, CallError> {
     let api: Api<Secret> = Api::namespaced(client.clone(), &settings.namespace);
     let found = call_with_timeout(api.get_opt(INIT_SECRET)).await?;
     match found {
@@ -61,7 +65,8 @@ pub async fn ensure_bootstrap_secret(client: &Client, settings: &Settings, kubec
         _ => {}
     }
     let params = PatchParams::apply(SCHEDULER_MANAGER).force();
-    call_with_timeout(api.patch(INIT_SECRET, &params, &Patch::Apply(&build_bootstrap_secret(settings, kubeconfig)))).await?;
+    call_with_timeout(api.patch(INIT_SECRET, &params, &Patch::Apply(&build_bootstrap_secret(settings, kubeconfig))))
+        .await?;
     Ok(true)
 }
 

@@ -28,7 +28,8 @@ impl Inputs {
     /// Reads the files.
     pub fn read_input_files(args: &Args) -> Self {
         let beside = args.kubeconfig.with_file_name(SERVER_FILE);
-        let settings = Settings::read_settings_file(&args.config).and_then(|settings| settings.with_endpoint_file(&beside));
+        let settings =
+            Settings::read_settings_file(&args.config).and_then(|settings| settings.with_endpoint_file(&beside));
         let settings = settings.map_err(|e| e.to_string());
         let objects = manifests::read_bootstrap_manifests(&args.bootstrap_dir).map_err(|e| e.to_string());
         let ca = read_ca_bundle(args, settings.as_ref().ok());

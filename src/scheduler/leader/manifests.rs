@@ -162,6 +162,6 @@ mod tests {
             let error = read_bootstrap_manifests(folder(&[("x.yaml", text)]).path()).unwrap_err();
             assert!(error.to_string().starts_with("x.yaml: "), "{text}: {error}");
         }
-        assert!(matches!(read(folder(&[]).path()), Err(ObjectsError::Empty(_))));
+        assert!(matches!(read_bootstrap_manifests(folder(&[]).path()), Err(ObjectsError::Empty(_))));
     }
 }

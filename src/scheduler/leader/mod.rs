@@ -116,7 +116,12 @@ fn start_tasks(leader: &Leader, settings: &watch::Receiver<Option<Settings>>, ta
 }
 
 /// Places, as soon as the configuration says which namespace is the service's own: nothing of it may be placed.
-async fn start_placement(leader: Leader, mut settings: watch::Receiver<Option<Settings>>, index: Arc<Index>, recorder: Recorder) {
+async fn start_placement(
+    leader: Leader,
+    mut settings: watch::Receiver<Option<Settings>>,
+    index: Arc<Index>,
+    recorder: Recorder,
+) {
     let namespace = match settings.wait_for(Option::is_some).await.as_deref() {
         Ok(Some(settings)) => settings.namespace.clone(),
         // The term ends.
@@ -137,7 +142,11 @@ async fn run_bootstrap_pass(leader: &Leader, inputs: &Inputs) -> Progress {
     };
     let outcome = apply::apply_bootstrap_objects(&leader.client, objects).await;
     let result = if outcome.failures.is_empty() { "ok" } else { "failed" };
-    leader.metrics.increment_counter("fleet_bootstrap_passes_total", "Passes over the bootstrap objects.", &[("result", result)]);
+    leader.metrics.increment_counter(
+        "fleet_bootstrap_passes_total",
+        "Passes over the bootstrap objects.",
+        &[("result", result)],
+    );
     #[allow(clippy::cast_precision_loss)] // A count of objects.
     leader.metrics.set_gauge("fleet_bootstrap_objects", "Bootstrap objects in place.", &[], outcome.applied as f64);
     bootstrap_progress(&outcome)
@@ -207,13 +216,20 @@ fn log_progress(logged: &OnChange, subject: &'static str, progress: &Progress) {
     }
 }
 
-async fn report_leader_progress(leader: &Leader, inputs: &Inputs, logged: &OnChange, bootstrapped: &Progress, secret: &Progress) {
+async fn report_leader_progress(
+    leader: &Leader,
+    inputs: &Inputs,
+    logged: &OnChange,
+    bootstrapped: &Progress,
+    secret: &Progress,
+) {
     let Ok(settings) = &inputs.settings else { return };
     let digest = inputs.objects.as_ref().map_or("", |o| o.digest.as_str());
     let parts = [(BOOTSTRAPPED, bootstrapped), (INIT_SECRET_READY, secret)];
     let extra_kinds: Vec<String> = leader.args.added_kinds().iter().map(ToString::to_string).collect();
     let said = [(DIRECT_PLACEMENT, leader.args.direct_placement.as_str()), (EXTRA_KINDS, &extra_kinds.join(","))];
-    let written = status::write_leader_status(&leader.client, &settings.namespace, digest, parts, said, Timestamp::now()).await;
+    let written =
+        status::write_leader_status(&leader.client, &settings.namespace, digest, parts, said, Timestamp::now()).await;
     let outcome = written.map_or_else(|e| e.to_string(), |()| "ok".to_owned());
     if logged.record_if_changed("report", &outcome) && outcome != "ok" {
         tracing::warn!(error = outcome, "writing the status failed");

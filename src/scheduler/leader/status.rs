@@ -77,6 +77,7 @@ pub async fn write_leader_status(
     for (key, value) in said {
         map["data"][key] = value.into();
     }
-    call_with_timeout(api.patch(BOOTSTRAP_STATUS, &PatchParams::apply(SCHEDULER_MANAGER).force(), &Patch::Apply(&map))).await?;
+    call_with_timeout(api.patch(BOOTSTRAP_STATUS, &PatchParams::apply(SCHEDULER_MANAGER).force(), &Patch::Apply(&map)))
+        .await?;
     Ok(())
 }

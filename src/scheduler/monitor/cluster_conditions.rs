@@ -263,7 +263,8 @@ mod tests {
         let mut cluster = cluster(true);
         let mut evaluated = |left_out| {
             let all = evaluate_conditions(&cluster, Evidence { left_out, ..evidence(LeaseStatus::Valid) }, at(1));
-            let found = find_condition(&all, conditions::INVENTORY_TRUNCATED).map(|c| (c.status.clone(), c.message.clone()));
+            let found =
+                find_condition(&all, conditions::INVENTORY_TRUNCATED).map(|c| (c.status.clone(), c.message.clone()));
             let conditions = &mut cluster.status.as_mut().unwrap().conditions;
             conditions.truncate(1);
             conditions.extend(all);
@@ -280,7 +281,7 @@ mod tests {
         let mut evaluated = |clock| {
             let all = evaluate_conditions(&cluster, Evidence { clock, ..evidence(LeaseStatus::Valid) }, at(1));
             let found = find_condition(&all, conditions::CLOCK_SKEW).map(|c| (c.status.clone(), c.reason.clone()));
-            assert_eq!(find(&all, conditions::READY).unwrap().status, "True", "it is for information");
+            assert_eq!(find_condition(&all, conditions::READY).unwrap().status, "True", "it is for information");
             let conditions = &mut cluster.status.as_mut().unwrap().conditions;
             conditions.truncate(1);
             conditions.extend(all);

@@ -281,7 +281,8 @@ mod tests {
 
     #[test]
     fn an_invalid_label_is_omitted() {
-        let update = plan_observed_update(&cluster(Observed { region: "a b\nc".to_owned(), ..Observed::default() })).unwrap();
+        let update =
+            plan_observed_update(&cluster(Observed { region: "a b\nc".to_owned(), ..Observed::default() })).unwrap();
         assert!(update["metadata"]["labels"].get(LABEL_REGION).is_none());
     }
 }

@@ -264,7 +264,10 @@ impl Monitor {
     }
 
     async fn publish_readiness(&self, cluster: &Cluster, before: &[Condition], after: &[Condition]) {
-        let (Some(new), old) = (find_condition(after, conditions::READY), find_condition(before, conditions::READY)) else { return };
+        let (Some(new), old) = (find_condition(after, conditions::READY), find_condition(before, conditions::READY))
+        else {
+            return;
+        };
         if old.is_some_and(|o| o.status == new.status && o.reason == new.reason) {
             return;
         }
@@ -314,7 +317,8 @@ impl Monitor {
     /// Finds namespaces whose cluster was deleted while nobody led, or whose deletion is stuck.
     async fn find_orphans(&self) {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        let Ok(found) = call_with_timeout(namespaces.list_metadata(&ListParams::default().labels(LABEL_CLUSTER))).await else {
+        let Ok(found) = call_with_timeout(namespaces.list_metadata(&ListParams::default().labels(LABEL_CLUSTER))).await
+        else {
             return;
         };
         let known: BTreeSet<_> = self.index.clusters().iter().map(|c| c.name_any()).collect();

@@ -37,7 +37,10 @@ fn clusters_with_old_copies(state: &State, members: &[&ObjectKey], decided: Opti
 fn find_unplaced_objects(state: &State, members: &[&ObjectKey], decided: &Decided) -> Vec<Missing> {
     let mut missing = Vec::new();
     for target in &decided.targets {
-        let there = members.iter().filter_map(|key| state.source_facts(key)).filter(|facts| live::has_copy_in_target(target, facts));
+        let there = members
+            .iter()
+            .filter_map(|key| state.source_facts(key))
+            .filter(|facts| live::has_copy_in_target(target, facts));
         let there: Vec<&Facts> = there.collect();
         let own: BTreeSet<&ObjectKey> = there.iter().map(|facts| &facts.key).collect();
         // Those of the group may not be written yet.
@@ -86,6 +89,9 @@ pub(super) fn set_group_conditions(
     let ours = [MOVING, MOVE_BLOCKED, DEPENDENCIES_PLACED];
     status.conditions.retain(|one| !ours.contains(&one.type_.as_str()) || is_found(&one.type_));
     for (type_, holds, reason, message) in found {
-        condition::set_condition(&mut status.conditions, Condition::new(type_, holds, reason, explain::shorten_event_text(message), now));
+        condition::set_condition(
+            &mut status.conditions,
+            Condition::new(type_, holds, reason, explain::shorten_event_text(message), now),
+        );
     }
 }

@@ -175,7 +175,13 @@ impl Clusters {
     }
 
     /// Takes over a cluster with its inventory, and tells the monitor what is left out of it.
-    fn set_cluster_inventory<'a>(&mut self, cluster: &Cluster, name: &str, index: &Index, reports: impl Iterator<Item = &'a Part>) {
+    fn set_cluster_inventory<'a>(
+        &mut self,
+        cluster: &Cluster,
+        name: &str,
+        index: &Index,
+        reports: impl Iterator<Item = &'a Part>,
+    ) {
         let inventory = inventory::read_inventory(cluster, reports);
         index.record_left_out(name, inventory.left_out());
         let read = live::read_cluster(&mut self.fleet, cluster, inventory);

@@ -78,9 +78,11 @@ impl Buckets {
 
     /// Takes one event out of all of these allowances, or out of none.
     fn take_allowances(&mut self, payers: Vec<(Payer, f64)>, now: Instant) -> bool {
-        let payers: Vec<Payer> = payers.into_iter().map(|(payer, share)| self.ensure_bucket(payer, share, now)).collect();
-        let is_allowed =
-            payers.iter().all(|payer| self.buckets.get(payer).is_some_and(|bucket| bucket.remaining_allowance(now) >= 1.0));
+        let payers: Vec<Payer> =
+            payers.into_iter().map(|(payer, share)| self.ensure_bucket(payer, share, now)).collect();
+        let is_allowed = payers
+            .iter()
+            .all(|payer| self.buckets.get(payer).is_some_and(|bucket| bucket.remaining_allowance(now) >= 1.0));
         for payer in payers.iter().filter(|_| is_allowed) {
             if let Some(bucket) = self.buckets.get_mut(payer) {
                 *bucket = Bucket { left: bucket.remaining_allowance(now) - 1.0, at: now, ..*bucket };

@@ -95,20 +95,36 @@ pub(super) fn of_group(
     let known: BTreeSet<ObjectKey> = old.into_iter().flat_map(|old| &old.object_refs).map(key_of).collect();
     let is_known = |key: &ObjectKey| known.contains(key);
     for key in members.iter().filter(|key| !is_known(key)) {
-        let (Some(source), Some(Match::Policy { policy, losers })) = (state.sources.get(*key), state.evaluate_object(key))
+        let (Some(source), Some(Match::Policy { policy, losers })) =
+            (state.sources.get(*key), state.evaluate_object(key))
         else {
             continue;
         };
         let about = || source.address.event_reference();
-        events.push(event_about(about(), false, "SchedulePolicyMatched", &explain::format_matched_policy(policy, &losers)));
-        events.push(event_about(about(), false, "AddedToScheduleGroup", &explain::format_added_to_group(name, policy, &source.facts)));
+        events.push(event_about(
+            about(),
+            false,
+            "SchedulePolicyMatched",
+            &explain::format_matched_policy(policy, &losers),
+        ));
+        events.push(event_about(
+            about(),
+            false,
+            "AddedToScheduleGroup",
+            &explain::format_added_to_group(name, policy, &source.facts),
+        ));
     }
     let is_moved = old.is_none_or(|old| !old.scheduled || old.target_clusters != new.target_clusters);
     let Some(decided) = decided.filter(|decided| !decided.suspended) else { return events };
     let before = old.and_then(|old| condition::find_condition(&old.conditions, SCHEDULED));
     if decided.scheduled {
         if is_moved {
-            events.push(event_about(group_reference(name), false, "ScheduleGroupSyncedToWorkloadCluster", &decided.message));
+            events.push(event_about(
+                group_reference(name),
+                false,
+                "ScheduleGroupSyncedToWorkloadCluster",
+                &decided.message,
+            ));
         }
         for key in members.iter().filter(|key| is_moved || !is_known(key)) {
             let Some(source) = state.sources.get(*key) else { continue };
@@ -125,7 +141,12 @@ pub(super) fn of_group(
         }
         if let Some(was) = old.and_then(moving).filter(|_| moving(new).is_none()) {
             let way = was.message.split(':').next().unwrap_or_default();
-            events.push(event_about(group_reference(name), false, "Moved", &format!("Moved {way}: the old copies are gone")));
+            events.push(event_about(
+                group_reference(name),
+                false,
+                "Moved",
+                &format!("Moved {way}: the old copies are gone"),
+            ));
         }
         let outgrown = |status: &ScheduleGroupStatus| status.decision.as_ref().is_some_and(|one| one.how == "Outgrown");
         if outgrown(new) && !old.is_some_and(outgrown) {

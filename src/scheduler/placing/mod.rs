@@ -151,7 +151,13 @@ impl Placing {
         loop {
             // Before everything is listed, and while no further unit may be written, nothing that is due can begin.
             let is_complete = self.is_complete();
-            let next = self.state.queue.next_start().into_iter().chain(self.clusters.next_refresh_time()).filter(|_| is_complete);
+            let next = self
+                .state
+                .queue
+                .next_start()
+                .into_iter()
+                .chain(self.clusters.next_refresh_time())
+                .filter(|_| is_complete);
             let next = next.chain((!pending.is_empty()).then(Instant::now));
             let wake = next.fold(Instant::now() + TICK, Instant::min);
             tokio::select! {
@@ -253,7 +259,8 @@ impl Placing {
                 }
                 match fetch_source(&client, address).await {
                     Ok(raw) => {
-                        bytes += raw.as_ref().map_or(0, |raw| raw.object.values().map(source::estimate_json_size).sum());
+                        bytes +=
+                            raw.as_ref().map_or(0, |raw| raw.object.values().map(source::estimate_json_size).sum());
                         fetched.extend(raw.map(|raw| (address.kind, raw)));
                     }
                     Err(error) => {
@@ -326,7 +333,11 @@ impl Placing {
 
     fn count_decision(&self, decided: &Decided, took: Duration) {
         let result = [("result", decided.reason.as_str())];
-        self.metrics.increment_counter("fleet_placement_decisions_total", "Decisions about groups, by their reason.", &result);
+        self.metrics.increment_counter(
+            "fleet_placement_decisions_total",
+            "Decisions about groups, by their reason.",
+            &result,
+        );
         self.metrics.observe_short("fleet_placement_decision_seconds", "Time that a decision takes.", took);
     }
 
@@ -375,7 +386,8 @@ impl Placing {
         };
         if let Some(source) = self.state.sources.get(key) {
             let message = format!("{what} cannot be written: {error}");
-            self.writer.enqueue_event(events::event_about(source.address.event_reference(), true, reason, &message), tenant);
+            self.writer
+                .enqueue_event(events::event_about(source.address.event_reference(), true, reason, &message), tenant);
         }
     }
 }

@@ -134,7 +134,8 @@ pub(super) fn plan_object(state: &State, key: &ObjectKey, direct: Option<&Direct
         return plan;
     }
     let invalid = source.facts.asks.invalid.filter(|_| is_direct).map(|invalid| ("Invalid", invalid.to_string()));
-    let faults = direct.map(format_blocked_clusters).unwrap_or_default().into_iter().chain(direct_placement_denial(state, key));
+    let faults =
+        direct.map(format_blocked_clusters).unwrap_or_default().into_iter().chain(direct_placement_denial(state, key));
     plan.faults.insert(key.clone(), faults.chain(fault).chain(invalid).collect());
     if is_direct { plan.with_label(source, target) } else { plan }
 }
@@ -454,8 +455,10 @@ impl Draft {
     /// Lets Schedules go whose copies are gone.
     fn plan_releases(&mut self, state: &State, key: &ObjectKey) {
         let released = state.copies_of(key).filter(|(_, schedule)| {
-            let deleted =
-                schedule.status.as_ref().and_then(|s| condition::find_condition(&s.conditions, schedule::conditions::DELETED));
+            let deleted = schedule
+                .status
+                .as_ref()
+                .and_then(|s| condition::find_condition(&s.conditions, schedule::conditions::DELETED));
             schedule.metadata.deletion_timestamp.is_some() && deleted.is_some_and(condition::Condition::is_true)
         });
         let writes: Vec<Write> = released
@@ -495,7 +498,8 @@ impl Draft {
         });
         let writes: Vec<Write> = there.map(|(at, schedule)| schedule_removal(at, schedule, None)).collect();
         if !writes.is_empty() {
-            let text = format!("its copies are taken back: it is never placed, because {}", never.format_never_reason());
+            let text =
+                format!("its copies are taken back: it is never placed, because {}", never.format_never_reason());
             let event = events::event_about(source.address.event_reference(), true, "NeverPlaced", &text);
             self.plan.stages.extend([writes, vec![event]]);
         }
@@ -570,8 +574,9 @@ mod tests {
 
     #[test]
     fn a_message_names_five_clusters_of_a_thousand() {
-        let facts =
-            Facts::from_manifest(&serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}));
+        let facts = Facts::from_manifest(
+            &serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}),
+        );
         let clusters = (0..1_000).map(|n| format!("c{n:04}")).collect();
         let direct = Direct::SpreadOnto(SpreadOnto { clusters, duplicate: true });
         let decision = decide_direct(&facts.unwrap(), &direct, &Fleet::default(), &BTreeMap::new());

@@ -28,7 +28,9 @@ fn find_policy_fault(state: &State, policy: &SchedulePolicy) -> Option<(&'static
         return Some((error.code(), error.to_string()));
     }
     let selectors = &policy.spec.resource_selectors;
-    if let Some(kind) = selectors.kinds.iter().find(|kind| state.kinds.find_placeable(&kind.group, &kind.kind).is_none()) {
+    if let Some(kind) =
+        selectors.kinds.iter().find(|kind| state.kinds.find_placeable(&kind.group, &kind.kind).is_none())
+    {
         let name = if kind.group.is_empty() { kind.kind.clone() } else { format!("{}.{}", kind.kind, kind.group) };
         return Some((
             "KindNotPlaceable",
@@ -82,8 +84,8 @@ pub(super) fn plan_policy_status(state: &State, name: &str, now: Timestamp) -> P
         status.conditions.retain(|condition| condition.type_ != SUSPENDED);
     }
     let found = condition::find_condition(&status.conditions, VALID);
-    let is_news =
-        fault.is_some() && condition::find_condition(&old.conditions, VALID).map(|c| &c.message) != found.map(|c| &c.message);
+    let is_news = fault.is_some()
+        && condition::find_condition(&old.conditions, VALID).map(|c| &c.message) != found.map(|c| &c.message);
     let mut stage = Vec::new();
     if !is_same_policy_status(&old, &status) {
         stage.push(Write::PolicyStatus {

@@ -71,7 +71,9 @@ impl Refusals {
 
     /// Returns whether a write waits until it is made again.
     pub(super) fn is_held_back(&self, write: &Write) -> bool {
-        write_subject(write).is_some_and(|(subject, content)| self.find_known_refusal(&subject, &content).is_some_and(|(_, waits)| waits))
+        write_subject(write).is_some_and(|(subject, content)| {
+            self.find_known_refusal(&subject, &content).is_some_and(|(_, waits)| waits)
+        })
     }
 
     /// Takes the writes out of a plan that wait until they are made again; what comes after a group waits with it.
@@ -204,7 +206,11 @@ pub(super) fn classify_refusal(write: &Write, error: &CallError) -> Option<Refus
     // Answers name values, and those of a Secret are nobody else's business.
     let is_secret = matches!(write, Write::Label(source, _) | Write::Status(source, _) if source.kind.kind == "Secret");
     let message = if is_secret { format!("{} {}", answer.code, answer.reason) } else { answer.to_string() };
-    Some(Refusal { subject, content, error: CopyError::Refused { code, message: explain::shorten_event_text(message) } })
+    Some(Refusal {
+        subject,
+        content,
+        error: CopyError::Refused { code, message: explain::shorten_event_text(message) },
+    })
 }
 
 #[cfg(test)]
@@ -249,7 +255,8 @@ mod tests {
             assert_eq!(code(&error(number, "R", text)).as_deref(), expected, "{number} {text}");
         }
         assert_eq!(code(&CallError::TimedOut), None);
-        let of_secret = classify_refusal(&status("Secret", "a"), &error(422, "Invalid", "Invalid value: hunter2")).unwrap();
+        let of_secret =
+            classify_refusal(&status("Secret", "a"), &error(422, "Invalid", "Invalid value: hunter2")).unwrap();
         assert!(!of_secret.error.to_string().contains("hunter2"));
     }
 

@@ -24,7 +24,9 @@ pub(super) fn estimate_json_size(value: &Value) -> usize {
         Value::Null | Value::Bool(_) | Value::Number(_) => 8,
         Value::String(text) => 8 + text.len(),
         Value::Array(items) => 8 + items.iter().map(estimate_json_size).sum::<usize>(),
-        Value::Object(map) => 8 + map.iter().map(|(key, value)| 8 + key.len() + estimate_json_size(value)).sum::<usize>(),
+        Value::Object(map) => {
+            8 + map.iter().map(|(key, value)| 8 + key.len() + estimate_json_size(value)).sum::<usize>()
+        }
     }
 }
 

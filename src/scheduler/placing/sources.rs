@@ -71,7 +71,12 @@ pub(super) fn count_watches(kinds: &Kinds) -> usize {
 }
 
 /// Watches until dropped, or until nobody receives; also the kinds of `wanted` that begin to be served.
-pub(super) async fn watch_placement_inputs(client: Client, kinds: Kinds, wanted: Vec<ExtraKind>, changes: Sender<Change>) {
+pub(super) async fn watch_placement_inputs(
+    client: Client,
+    kinds: Kinds,
+    wanted: Vec<ExtraKind>,
+    changes: Sender<Change>,
+) {
     let all = client.clone();
     let policies = Api::<Lenient<SchedulePolicy>>::all(all.clone());
     let groups = Api::<Lenient<ScheduleGroup>>::all(all.clone());

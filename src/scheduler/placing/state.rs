@@ -271,8 +271,10 @@ impl State {
         let new: BTreeSet<String> = drained.difference(&self.drained).cloned().collect();
         self.drained = drained;
         let is_new = |at: &&Place| new.contains(cluster_of(at));
-        let namespaces =
-            self.copies.iter().filter(|(key, places)| key.is_of_kind("", "Namespace") && places.iter().any(|at| is_new(&at)));
+        let namespaces = self
+            .copies
+            .iter()
+            .filter(|(key, places)| key.is_of_kind("", "Namespace") && places.iter().any(|at| is_new(&at)));
         for key in namespaces.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             self.mark_owner(&key, Cause::Review, now);
         }

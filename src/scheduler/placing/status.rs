@@ -83,8 +83,9 @@ pub(super) fn all_available(
     let is_nowhere = |key: &ObjectKey| faults.contains_key(key) && state.copies_of(key).next().is_none();
     decided.is_some_and(|decided| {
         decided.targets.iter().all(|target| {
-            let mut members =
-                members.iter().filter(|key| state.source_facts(key).is_some_and(|facts| live::has_copy_in_target(target, facts)));
+            let mut members = members
+                .iter()
+                .filter(|key| state.source_facts(key).is_some_and(|facts| live::has_copy_in_target(target, facts)));
             members.all(|key| is_nowhere(key) || is_available_in(state, key, &[&target.cluster]))
         })
     })
@@ -93,7 +94,9 @@ pub(super) fn all_available(
 /// Returns whether an object is available in each of these clusters, and in at least one.
 pub(super) fn is_available_in(state: &State, key: &ObjectKey, clusters: &[&str]) -> bool {
     let is_there = |cluster: &&str| {
-        state.copy_in(key, cluster).is_some_and(|(_, schedule)| copy_state::read_copy_state(schedule, cluster).available)
+        state
+            .copy_in(key, cluster)
+            .is_some_and(|(_, schedule)| copy_state::read_copy_state(schedule, cluster).available)
     };
     !clusters.is_empty() && clusters.iter().all(is_there)
 }
@@ -111,7 +114,8 @@ pub(super) fn group_status(
     now: Timestamp,
 ) -> ScheduleGroupStatus {
     let old = known.and_then(|group| group.status.clone()).unwrap_or_default();
-    let mut status = ScheduleGroupStatus { object_refs: member_references(state, members), ..ScheduleGroupStatus::default() };
+    let mut status =
+        ScheduleGroupStatus { object_refs: member_references(state, members), ..ScheduleGroupStatus::default() };
     status.conditions.clone_from(&old.conditions);
     match decided.filter(|_| has_policy) {
         Some(decided) => {
@@ -123,8 +127,8 @@ pub(super) fn group_status(
                 status.decision = Some(same);
             }
             let mut message = decided.message.clone();
-            let before =
-                condition::find_condition(&old.conditions, SCHEDULED).filter(|c| c.is_true() && c.reason == decided.reason);
+            let before = condition::find_condition(&old.conditions, SCHEDULED)
+                .filter(|c| c.is_true() && c.reason == decided.reason);
             if let Some(before) = before.filter(|_| decided.kept && old.target_clusters == status.target_clusters) {
                 message.clone_from(&before.message);
                 status.clusters.clone_from(&old.clusters);
@@ -137,7 +141,8 @@ pub(super) fn group_status(
             let mut reason = decided.reason.as_str();
             // The copies stay in their last good state.
             if let Some((key, fault)) = faults.iter().find(|(_, fault)| fault.is_override()) {
-                (reason, message) = ("OverrideInvalid", explain::shorten_event_text(format!("{}: {fault}", key.format_title())));
+                (reason, message) =
+                    ("OverrideInvalid", explain::shorten_event_text(format!("{}: {fault}", key.format_title())));
             }
             let scheduled = Condition::new(SCHEDULED, decided.scheduled, reason, message, now);
             condition::set_condition(&mut status.conditions, scheduled);

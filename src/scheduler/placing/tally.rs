@@ -21,7 +21,8 @@ impl Tally {
     /// Counts a group, or no longer counts it.
     pub(super) fn count_group(&mut self, group: &ScheduleGroup, by: i64) {
         let conditions = group.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        let reason = condition::find_condition(conditions, SCHEDULED).map_or("Undecided", |found| found.reason.as_str());
+        let reason =
+            condition::find_condition(conditions, SCHEDULED).map_or("Undecided", |found| found.reason.as_str());
         *self.reasons.entry(reason.to_owned()).or_default() += by;
         self.moving += by * i64::from(condition::find_condition(conditions, MOVING).is_some_and(Condition::is_true));
         self.is_changed = true;

@@ -206,7 +206,8 @@ mod tests {
     async fn a_request_waits_for_one_of_each_other_tenant() {
         let permits = Permits::new(4);
         let (many, few) = (Tenant::Namespace("many".to_owned()), Tenant::Namespace("few".to_owned()));
-        let mut held: Vec<_> = (0..2).map(|_| permits.acquire_permit(&many).now_or_never().flatten().unwrap()).collect();
+        let mut held: Vec<_> =
+            (0..2).map(|_| permits.acquire_permit(&many).now_or_never().flatten().unwrap()).collect();
         let mut queued: Vec<_> = (0..1000).map(|_| Box::pin(permits.acquire_permit(&many))).collect();
         assert!(queued.iter_mut().all(|one| one.as_mut().now_or_never().is_none()), "half is left to others");
         let others: Vec<_> = (0..1).map(|_| permits.acquire_permit(&few).now_or_never().flatten().unwrap()).collect();

@@ -155,9 +155,12 @@ fn before() -> Hub {
     let groups = ["a", "b"].map(|namespace| hub.group_of(namespace, "page"));
     assert_ne!(groups[0], groups[1], "a group stays in its namespace");
     for group in &groups {
-        for mut schedule in
-            Hub::made(&plan::plan_group(&hub.state, group, Some(&placed("east")), "2026-01-01T00:00:00Z".parse().unwrap()))
-        {
+        for mut schedule in Hub::made(&plan::plan_group(
+            &hub.state,
+            group,
+            Some(&placed("east")),
+            "2026-01-01T00:00:00Z".parse().unwrap(),
+        )) {
             let source = &schedule.spec.source_ref;
             let key = crate::placement::live::source_key(source);
             schedule.metadata.name = Some(old_name(&key));

@@ -147,8 +147,12 @@ impl Events {
         loop {
             if let Write::Event { about, warning, reason, message, .. } = self.waiting.wait_for_event().await {
                 let type_ = if warning { EventType::Warning } else { EventType::Normal };
-                publish_event(&self.recorder, &about, NewEvent { type_, action: "Scheduling", reason, message: &message })
-                    .await;
+                publish_event(
+                    &self.recorder,
+                    &about,
+                    NewEvent { type_, action: "Scheduling", reason, message: &message },
+                )
+                .await;
             }
         }
     }
@@ -202,7 +206,11 @@ impl Writer {
         let (kind, agent) = (event.kind(), agent.clone());
         let is_kept = self.events.push_event(event, tenant, agent.as_deref(), Instant::now());
         let labels = [("kind", kind), ("code", if is_kept { "ok" } else { "lost" })];
-        self.metrics.increment_counter("fleet_placement_writes_total", "Writes of placement, by what is written.", &labels);
+        self.metrics.increment_counter(
+            "fleet_placement_writes_total",
+            "Writes of placement, by what is written.",
+            &labels,
+        );
     }
 
     async fn execute_write(&self, write: &Write, tenant: &Tenant) -> Result<Option<Written>, CallError> {
@@ -218,7 +226,11 @@ impl Writer {
             Err(error) => error.status_code().map_or_else(|| "unreachable".to_owned(), |code| code.to_string()),
         };
         let labels = [("kind", kind), ("code", code.as_str())];
-        self.metrics.increment_counter("fleet_placement_writes_total", "Writes of placement, by what is written.", &labels);
+        self.metrics.increment_counter(
+            "fleet_placement_writes_total",
+            "Writes of placement, by what is written.",
+            &labels,
+        );
         answer
     }
 
@@ -261,7 +273,11 @@ impl Writer {
 
     /// Writes a Schedule and the Secret with what its manifest must not hold. A new Schedule is written first, as it owns
     /// the Secret; the agent waits for that.
-    async fn write_schedule(&self, schedule: &Schedule, secret: Option<&Map<String, Value>>) -> Result<Schedule, CallError> {
+    async fn write_schedule(
+        &self,
+        schedule: &Schedule,
+        secret: Option<&Map<String, Value>>,
+    ) -> Result<Schedule, CallError> {
         let namespace = schedule.namespace().unwrap_or_default();
         let api: Api<Schedule> = Api::namespaced(self.client.clone(), &namespace);
         if schedule.metadata.resource_version.is_none() {
@@ -300,7 +316,13 @@ impl Writer {
         call_with_timeout(secrets.patch(&schedule.name_any(), &params, &Patch::Apply(&body))).await.map(drop)
     }
 
-    async fn regroup_schedule(&self, cluster: &str, name: &str, uid: &str, group: &str) -> Result<Option<Written>, CallError> {
+    async fn regroup_schedule(
+        &self,
+        cluster: &str,
+        name: &str,
+        uid: &str,
+        group: &str,
+    ) -> Result<Option<Written>, CallError> {
         let schedules: Api<Lenient<Schedule>> = self.schedules_api(cluster);
         let change = json!({ "metadata": { "uid": uid }, "spec": { "group": group } });
         match call_with_timeout(schedules.patch(name, &patch_params(), &Patch::Merge(&change))).await {

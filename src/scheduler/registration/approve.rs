@@ -177,7 +177,8 @@ impl Registrar {
             other => other,
         };
         let freed = json!({ "metadata": { "uid": uid, "finalizers": null } });
-        let patched = call_with_timeout(self.requests.patch(name, &PatchParams::default(), &Patch::Merge(&freed))).await;
+        let patched =
+            call_with_timeout(self.requests.patch(name, &PatchParams::default(), &Patch::Merge(&freed))).await;
         gone(patched.map(drop))?;
         let this = Preconditions { uid, ..Preconditions::default() };
         let params = DeleteParams { preconditions: Some(this), ..DeleteParams::default() };

@@ -75,7 +75,11 @@ pub fn find_requester(request: &CertificateSigningRequest) -> Option<Requester> 
 }
 
 /// Reads a request. `longest` caps the validity of the certificate.
-pub fn parse_request(request: &CertificateSigningRequest, requester: Requester, longest: Duration) -> Result<Request, Denial> {
+pub fn parse_request(
+    request: &CertificateSigningRequest,
+    requester: Requester,
+    longest: Duration,
+) -> Result<Request, Denial> {
     let spec = &request.spec;
     if spec.signer_name != SIGNER {
         return Err(Denial::new("SignerNotAllowed", format!("only the signer {SIGNER} may be asked")));

@@ -205,7 +205,7 @@ fn a_denied_validity_names_the_maximum() {
     assert_eq!(validity::max_in_message(&denial.message), Some(172_800), "agents of the line before read the message");
     let mut again = good();
     again.spec.expiration_seconds = denial.max_validity;
-    assert!(read(&again, Requester::Token, two_days).is_ok());
+    assert!(parse_request(&again, Requester::Token, two_days).is_ok());
 }
 
 #[test]
@@ -242,8 +242,8 @@ fn version_skew_is_limited() {
     assert_eq!(reason(&far), "AgentVersionSkew");
     let registered = Requester::Agent { user: user_of(&key) };
     assert_eq!(
-        read(&far, registered, LONGEST).unwrap().fingerprint,
-        read(&good_of(&key), Requester::Token, LONGEST).unwrap().fingerprint
+        parse_request(&far, registered, LONGEST).unwrap().fingerprint,
+        parse_request(&good_of(&key), Requester::Token, LONGEST).unwrap().fingerprint
     );
 }
 
@@ -297,7 +297,7 @@ proptest! {
         let digits = user.rsplit_once(':').unwrap().1;
         let common_name = common_name.replace("KEY", digits);
         let parts: Vec<_> = organisations.iter().map(String::as_str).collect();
-        let answer = read(&request(pem(&key, &[&common_name], &parts, |_| {})), Requester::Token, LONGEST);
+        let answer = parse_request(&request(pem(&key, &[&common_name], &parts, |_| {})), Requester::Token, LONGEST);
         match answer {
             Ok(read) => {
                 prop_assert!(is_right(&common_name, digits, &organisations));

@@ -438,6 +438,10 @@ mod tests {
         assert_eq!(guarded(seen(Some(known()))), Decision::Reissue);
         assert_eq!(reason(guarded(Facts { rate_limit_reached: Some(1), ..seen(None) })), "ClusterDeleted");
         let leaves = Request { leaves: true, ..request(Requester::Token) };
-        assert_eq!(reason(decide(&leaves, &seen(None))), "NotRegistered", "which an uninstall takes for success");
+        assert_eq!(
+            reason(decide_request(&leaves, &seen(None))),
+            "NotRegistered",
+            "which an uninstall takes for success"
+        );
     }
 }

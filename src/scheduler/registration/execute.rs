@@ -38,7 +38,9 @@ impl Registrar {
                 }
                 self.deny_request(csr, cluster.as_ref(), &denial).await
             }
-            (Decision::Deregister, cluster) => self.execute_deregistration(csr, request, cluster.as_ref(), settings).await,
+            (Decision::Deregister, cluster) => {
+                self.execute_deregistration(csr, request, cluster.as_ref(), settings).await
+            }
             (Decision::Wait(wait), cluster) => Ok(self.hold_request(csr, request, wait, cluster)),
             (Decision::Create, cluster) => self.register_cluster(csr, request, cluster, settings.registration).await,
             (Decision::WaitWithKey, Some(cluster)) => {
@@ -207,12 +209,19 @@ impl Registrar {
             ANNOTATION_ALLOW_NEW_KEY: null,
         }}});
         let name = request.cluster.as_str();
-        let changed = call_with_timeout(self.clusters.patch(name, &PatchParams::default(), &Patch::Merge(&change))).await?.0;
+        let changed =
+            call_with_timeout(self.clusters.patch(name, &PatchParams::default(), &Patch::Merge(&change))).await?.0;
         if known {
             return Ok(changed);
         }
         tracing::info!(cluster = name, "the cluster has a new key");
-        self.publish_cluster_event(&changed, EventType::Normal, "ClusterKeyChanged", "the agent registered with a new key").await;
+        self.publish_cluster_event(
+            &changed,
+            EventType::Normal,
+            "ClusterKeyChanged",
+            "the agent registered with a new key",
+        )
+        .await;
         Ok(changed)
     }
 

@@ -8,6 +8,7 @@ mod exhaustive {
     use fleetctl::api::Cluster;
     use fleetctl::api::lenient::Lenient;
     use k8s_openapi::api::coordination::v1::Lease;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
     use super::*;
     use crate::applicant::Applicant;
@@ -85,7 +86,7 @@ mod exhaustive {
         async fn renew(&self) {
             let leases: Api<Lenient<Lease>> =
                 Api::namespaced(self.client.clone(), &cluster_namespace(&self.applicant.name));
-            let now = Timestamp::now().to_string();
+            let now = MicroTime(Timestamp::now());
             let lease = json!({"spec": {"holderIdentity": "evil", "leaseDurationSeconds": 40, "renewTime": now}});
             leases.patch("fleet-agent", &PatchParams::default(), &Patch::Merge(&lease)).await.unwrap();
         }

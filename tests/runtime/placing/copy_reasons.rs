@@ -46,8 +46,9 @@ impl Site {
         let (kind, namespace) = (body["kind"].as_str().unwrap().to_owned(), body["metadata"]["namespace"].clone());
         let version = body["apiVersion"].as_str().unwrap();
         let (group, _) = version.split_once('/').unwrap_or(("", version));
-        let api: Api<kube::api::DynamicObject> =
-            fleetctl::api::placeable::find_builtin_kind(group, &kind).unwrap().objects_api(&self.hub(), namespace.as_str());
+        let api: Api<kube::api::DynamicObject> = fleetctl::api::placeable::find_builtin_kind(group, &kind)
+            .unwrap()
+            .objects_api(&self.hub(), namespace.as_str());
         api.create(&PostParams::default(), &serde_json::from_value(body).unwrap()).await.unwrap();
     }
 

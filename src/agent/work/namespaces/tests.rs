@@ -88,10 +88,12 @@ fn a_namespace_that_is_labelled_later_is_protected_from_then_on() {
 #[test]
 fn a_namespace_that_was_there_before_takes_no_pods_that_its_source_would_refuse() {
     let namespaces = namespaces(ExistingNamespaces::Allow);
-    let source =
-        |level: &str| NamespaceSource::from_namespace_manifest(&json!({"metadata": {"labels": {ENFORCE: level}}}).to_string(), false);
-    let refused =
-        |target: &Target, level: &str| namespaces.check_adoption(target, Some(source(level))).map(|problem| problem.reason);
+    let source = |level: &str| {
+        NamespaceSource::from_namespace_manifest(&json!({"metadata": {"labels": {ENFORCE: level}}}).to_string(), false)
+    };
+    let refused = |target: &Target, level: &str| {
+        namespaces.check_adoption(target, Some(source(level))).map(|problem| problem.reason)
+    };
     for (place, level, expected) in [
         ("old", "restricted", true),
         ("old", "baseline", true),
@@ -112,7 +114,9 @@ fn a_namespace_that_was_there_before_takes_no_pods_that_its_source_would_refuse(
 fn where_they_are_denied_nothing_goes_into_existing_namespaces_that_were_not_adopted() {
     let namespaces = namespaces(ExistingNamespaces::Deny);
     let refused = |target: &Target, adopt| {
-        namespaces.check_adoption(target, Some(NamespaceSource::from_namespace_manifest("{}", adopt))).map(|problem| problem.reason)
+        namespaces
+            .check_adoption(target, Some(NamespaceSource::from_namespace_manifest("{}", adopt)))
+            .map(|problem| problem.reason)
     };
     let itself = target(placeable::find_builtin_kind("", "Namespace").unwrap(), "", "old");
     assert_eq!(refused(&itself, false), Some(applied::NAMESPACE_NOT_OWNED));

@@ -25,19 +25,28 @@ pub const CHECKS: [Check<HostingFacts>; 18] = [
         .after_reads(&[read::NAMESPACE]),
     Check::new_required("existing", "existing installation", "namespace", &["namespace"], check_existing_install)
         .after_reads(&[read::NAMESPACE]),
-    Check::new_required("leftovers", "data of an earlier installation", "namespace", &["namespace"], check_orphaned_data)
-        .after_reads(&[read::NAMESPACE]),
+    Check::new_required(
+        "leftovers",
+        "data of an earlier installation",
+        "namespace",
+        &["namespace"],
+        check_orphaned_data,
+    )
+    .after_reads(&[read::NAMESPACE]),
     Check::new_required("names", "names of the objects", "namespace", &["namespace", "existing"], check_object_names)
         .after_reads(&[read::NAMES]),
-    Check::new_required("values", "values of the last install", "namespace", &["names"], check_forgotten_values).after_reads(&[read::NAMES]),
+    Check::new_required("values", "values of the last install", "namespace", &["names"], check_forgotten_values)
+        .after_reads(&[read::NAMES]),
     Check::new_required("quota", "quota", "namespace", &["namespace"], check_quota).after_reads(&[
         read::NAMESPACE,
         read::CLASSES,
         read::NAMES,
     ]),
-    Check::new_required("storage", "storage", "storage", &[], check_storage).after_reads(&[read::CLASSES, read::NAMESPACE]),
+    Check::new_required("storage", "storage", "storage", &[], check_storage)
+        .after_reads(&[read::CLASSES, read::NAMESPACE]),
     Check::new_required("node-port", "node port", "exposure", &[], node_port).after_reads(&[read::SERVICES]),
-    Check::new_advisory("load-balancer", "load balancer", "exposure", &["nodes"], load_balancer).after_reads(&[read::NODES]),
+    Check::new_advisory("load-balancer", "load balancer", "exposure", &["nodes"], load_balancer)
+        .after_reads(&[read::NODES]),
     Check::new_advisory("network-policies", "network policies", "exposure", &["nodes"], network_policies)
         .after_reads(&[read::NODES]),
 ];
@@ -53,7 +62,11 @@ fn check_autopilot(facts: &HostingFacts) -> CheckResult {
 fn check_access(facts: &HostingFacts) -> CheckResult {
     let Wanted { name, support, .. } = &facts.wanted;
     let source = Command::at_run_place(Action::ShowRbac(Subject::ControlPlane(name.clone())));
-    access::evaluate_access(&facts.forbidden, facts.wanted.writes.len(), source.with_flag(Flag::Version(support.line.clone())))
+    access::evaluate_access(
+        &facts.forbidden,
+        facts.wanted.writes.len(),
+        source.with_flag(Flag::Version(support.line.clone())),
+    )
 }
 
 fn check_forgotten_values(facts: &HostingFacts) -> CheckResult {
@@ -196,7 +209,10 @@ fn check_orphaned_data(facts: &HostingFacts) -> CheckResult {
                 wanted.namespace, wanted.name
             ),
             Remedy::new(format!("install `{owner}` to go on with it, delete it with "))
-                .command(Command::at_run_place(Action::Uninstall(Subject::ControlPlane(owner.clone()))).with_flag(Flag::DeleteData))
+                .command(
+                    Command::at_run_place(Action::Uninstall(Subject::ControlPlane(owner.clone())))
+                        .with_flag(Flag::DeleteData),
+                )
                 .text(", or choose another namespace with ")
                 .flag(Flag::Namespace(None)),
         ),
@@ -338,7 +354,9 @@ fn node_port(facts: &HostingFacts) -> CheckResult {
         (Some(port), None) => CheckResult::Passed(format!("{port} is free")),
         (Some(port), Some(holder)) => CheckResult::new_failure(
             format!("node port {port} is held by Service {holder}"),
-            Remedy::new("choose another with ").flag(Flag::set_value(NODE_PORT, "PORT")).text(", or leave it to the cluster"),
+            Remedy::new("choose another with ")
+                .flag(Flag::set_value(NODE_PORT, "PORT"))
+                .text(", or leave it to the cluster"),
         ),
     }
 }

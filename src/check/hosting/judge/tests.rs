@@ -11,7 +11,7 @@ use crate::check::quota::needs::{ContainerNeeds, Needs, PodNeeds};
 use crate::check::quota::quotas::{QuotaFacts, ResourceFacts, ScopeFacts};
 use crate::check::secret_readers::SecretReader;
 use crate::check::support::Support;
-use crate::check::{CheckResult, Judged, only_failure, run_checks, evaluate_failing_check};
+use crate::check::{CheckResult, Judged, evaluate_failing_check, only_failure, run_checks};
 
 fn fit() -> HostingFacts {
     HostingFacts {

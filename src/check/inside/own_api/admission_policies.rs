@@ -87,13 +87,18 @@ impl Matched {
 
 /// Returns the bindings that match requests of the service itself and may refuse them. What their expressions say of a
 /// request is not known here.
-pub(super) fn find_matching_bindings(kind: &'static str, policies: &[Policy], bindings: &[Binding]) -> Vec<PolicyBinding> {
+pub(super) fn find_matching_bindings(
+    kind: &'static str,
+    policies: &[Policy],
+    bindings: &[Binding],
+) -> Vec<PolicyBinding> {
     let mut found = Vec::new();
     for Binding { metadata, spec } in bindings {
         let refuses = spec.validation_actions.as_ref().is_none_or(|actions| actions.iter().any(|one| one == "Deny"));
         let Some(policy) = policies.iter().find(|policy| policy.metadata.name == spec.policy_name) else { continue };
         let matched = OWN_REQUESTS.iter().find(|(group, plural)| {
-            policy.spec.match_constraints.has_match_for(group, plural, false) && spec.match_resources.has_match_for(group, plural, true)
+            policy.spec.match_constraints.has_match_for(group, plural, false)
+                && spec.match_resources.has_match_for(group, plural, true)
         });
         if let (true, Some((group, plural))) = (refuses, matched) {
             let (name, policy) = (metadata.name.clone(), spec.policy_name.clone());

@@ -168,7 +168,9 @@ fn api_services(found: Vec<Aggregated>) -> Vec<Served> {
         service.status.conditions.iter().any(|one| one.type_ == "Available" && one.status == "True")
     };
     let silent = found.into_iter().filter(|service| !is_available(service));
-    silent.filter_map(|one| Some(Served { name: one.metadata.name, service: one.spec.service?.format_service_name() })).collect()
+    silent
+        .filter_map(|one| Some(Served { name: one.metadata.name, service: one.spec.service?.format_service_name() }))
+        .collect()
 }
 
 /// Returns the definitions of which objects have to be converted by a Service when they are listed: those that are stored in
@@ -222,7 +224,8 @@ async fn read_own_api(hub: &Client) -> Result<OwnApi, kube::Error> {
     )?;
     let mut found = collect_webhooks("MutatingWebhookConfiguration", MUTATING_WEBHOOK, mutating);
     found.extend(collect_webhooks("ValidatingWebhookConfiguration", VALIDATING_WEBHOOK, validating));
-    let mut matching = admission_policies::find_matching_bindings("ValidatingAdmissionPolicyBinding", &policies, &bindings);
+    let mut matching =
+        admission_policies::find_matching_bindings("ValidatingAdmissionPolicyBinding", &policies, &bindings);
     matching.extend(admission_policies::find_matching_bindings(
         "MutatingAdmissionPolicyBinding",
         &mutating_policies,

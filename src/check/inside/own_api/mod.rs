@@ -5,7 +5,7 @@ mod collect;
 mod judge;
 
 pub(super) use collect::{Definition, find_converted_kinds, own_api};
-pub(super) use judge::{admission_policies, api_services, conversion_webhooks, check_webhooks};
+pub(super) use judge::{admission_policies, api_services, check_webhooks, conversion_webhooks};
 
 /// What acts on the API server. Of each kind only what can stop requests of others is kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -96,7 +96,9 @@ fn complete_argument(arg: Arg, words: &Words, parent: &str, command: &str) -> Ar
     let agent = command == "agent";
     let lists = ["show_only", "include_kind", "exclude_kind"].contains(&arg.get_id().as_str());
     let found: Box<dyn Fn() -> Vec<Candidate> + Send + Sync> = match arg.get_id().as_str() {
-        "context" => Box::new(move || words.kubeconfig_target().list_contexts().into_iter().map(Candidate::from).collect()),
+        "context" => {
+            Box::new(move || words.kubeconfig_target().list_contexts().into_iter().map(Candidate::from).collect())
+        }
         "namespace" => Box::new(move || fetch_candidates(list_namespace_names, words.clone())),
         "name" if matches!((parent, command), ("get", "clusters") | ("delete", "cluster") | (_, "accept")) => {
             Box::new(move || fetch_candidates(list_cluster_names, words.clone()))
@@ -169,10 +171,10 @@ fn control_planes() -> Vec<Candidate> {
 }
 
 fn version_candidates() -> Vec<Candidate> {
-    let rows = chart::embedded_versions()
-        .rows()
-        .iter()
-        .map(|row| Candidate { word: row.version.to_string(), help: Some(format!("Kubernetes {}", row.format_minor_range())) });
+    let rows = chart::embedded_versions().rows().iter().map(|row| Candidate {
+        word: row.version.to_string(),
+        help: Some(format!("Kubernetes {}", row.format_minor_range())),
+    });
     let auto = Candidate { word: "auto".to_owned(), help: Some("the newest that supports the cluster".to_owned()) };
     rows.chain([auto]).collect()
 }
@@ -209,7 +211,8 @@ fn object_candidates(agent: bool, words: &Words, end: &str) -> Vec<Candidate> {
 
 /// Their kinds.
 fn kind_candidates(agent: bool, words: &Words) -> Vec<Candidate> {
-    let kinds: BTreeSet<String> = render_default_objects(agent, words).iter().map(|object| object.kind().to_owned()).collect();
+    let kinds: BTreeSet<String> =
+        render_default_objects(agent, words).iter().map(|object| object.kind().to_owned()).collect();
     kinds.into_iter().map(Candidate::from).collect()
 }
 
@@ -304,8 +307,15 @@ mod tests {
     #[test]
     fn all_that_the_program_itself_offers_is_a_candidate() {
         let words = Words::default();
-        let own = [version_candidates(), preset_candidates(), value_paths(false), value_paths(true), object_candidates(false, &words, "#")];
-        let own = own.into_iter().chain([object_candidates(true, &words, ""), kind_candidates(false, &words)]).flatten();
+        let own = [
+            version_candidates(),
+            preset_candidates(),
+            value_paths(false),
+            value_paths(true),
+            object_candidates(false, &words, "#"),
+        ];
+        let own =
+            own.into_iter().chain([object_candidates(true, &words, ""), kind_candidates(false, &words)]).flatten();
         let left_out: Vec<Candidate> = own.filter(|candidate| !is_safe(&candidate.word)).collect();
         assert_eq!(left_out, []);
     }

@@ -145,8 +145,9 @@ mod tests {
 
     #[test]
     fn a_page_for_the_terminal_has_no_marks_of_markdown() {
-        let shown =
-            format_page_text("# storage\n\nSee [etcd](etcd.md), [a] and [storage](storage.md).\n\n```text\n# [x](y)\n\nz\n```\n");
+        let shown = format_page_text(
+            "# storage\n\nSee [etcd](etcd.md), [a] and [storage](storage.md).\n\n```text\n# [x](y)\n\nz\n```\n",
+        );
         let shown = style::strip_styles(&shown, true);
         assert_eq!(shown, "storage\n\nSee etcd, [a] and storage.\n\n    # [x](y)\n\n    z\n");
     }

@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use crate::api::Cluster;
 use crate::api::crd::cluster::{Taint, conditions};
 use crate::api::util::text::visible_cell;
-use crate::cli::output::table::{text_width, pad_cell};
+use crate::cli::output::table::{pad_cell, text_width};
 
 const TITLES: [&str; 5] = ["CLUSTER NAME", "K8S VERSION", "CLOUD PROVIDER", "REGION", "STATUS"];
 const WIDTHS: [usize; 5] = [30, 12, 15, 14, 14];

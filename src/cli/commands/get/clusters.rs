@@ -9,7 +9,7 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Client, ResourceExt};
 
-use super::blocks::{format_cluster_block, cluster_state};
+use super::blocks::{cluster_state, format_cluster_block};
 use super::node_reports::with_nodes;
 use super::{GetFormat, format_objects, formatted_alone, selector_params};
 use crate::api::Cluster;
@@ -19,7 +19,7 @@ use crate::api::lenient::Lenient;
 use crate::api::util::text::visible_cell;
 use crate::chart::output;
 use crate::cli::args::global::Global;
-use crate::cli::connect::{control_plane_client, list_failed, find_registered_cluster};
+use crate::cli::connect::{control_plane_client, find_registered_cluster, list_failed};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::table::{Columns, table_row};
 use crate::cli::output::terminal::Ui;
@@ -93,7 +93,8 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &GetClustersArgs) -> Res
             return Ok(Exit::Ok);
         }
         Some(_) => {
-            let rows: Vec<Vec<String>> = std::iter::once(cluster_titles()).chain(found.iter().map(wide_cluster_row)).collect();
+            let rows: Vec<Vec<String>> =
+                std::iter::once(cluster_titles()).chain(found.iter().map(wide_cluster_row)).collect();
             Columns::from_rows(&rows).format_lines(&rows)
         }
         None => {

@@ -62,7 +62,11 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &GetDeploymentsArgs) -> 
                 async move { api.list(&page).await }
             });
             let schedules = listed.await.map_err(|error| list_failed("schedules", &error))?;
-            format_wide_deployments(&found, &schedules.into_iter().map(|read| read.0).collect::<Vec<_>>(), args.all_namespaces)
+            format_wide_deployments(
+                &found,
+                &schedules.into_iter().map(|read| read.0).collect::<Vec<_>>(),
+                args.all_namespaces,
+            )
         }
         (None, None) => format_deployments(&found, args.all_namespaces),
     };

@@ -12,7 +12,7 @@ use crate::api::util::text::visible_cell;
 use crate::cli::args::global::Global;
 use crate::cli::connect::{control_plane_client, list_failed};
 use crate::cli::output::error::{CliError, Exit};
-use crate::cli::output::table::{Columns, text_width, pad_cell, table_row};
+use crate::cli::output::table::{Columns, pad_cell, table_row, text_width};
 use crate::cli::output::terminal::Ui;
 
 pub(super) const EXAMPLES: &str = "Examples:

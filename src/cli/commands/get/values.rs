@@ -65,7 +65,11 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &GetValuesArgs) -> Resul
     };
     // As nothing rather than as an empty mapping, `fleetctl get values demo > demo.yaml` is a file of values, too.
     let values = if values == json!({}) && args.output == Format::Yaml { Value::Null } else { values };
-    ui.write_stdout(&if values.is_null() { "# the defaults of the chart\n{}\n".to_owned() } else { args.output.serialize_value(&values) })?;
+    ui.write_stdout(&if values.is_null() {
+        "# the defaults of the chart\n{}\n".to_owned()
+    } else {
+        args.output.serialize_value(&values)
+    })?;
     Ok(Exit::Ok)
 }
 

@@ -122,8 +122,13 @@ pub(in crate::cli) async fn prepare_agent(
     let kubernetes = if plan.asks_kubernetes() { Some(connect::server_version(&workload.client).await?) } else { None };
     let plan = plan.with_kubernetes(kubernetes);
     let former = base.recorded_release().map(|release| release.version.clone());
-    let used =
-        recorded::find_used_values(former.as_deref(), &plan.package, &home.agent_values(&plan.name), &workload, ORDINARY_VALUES);
+    let used = recorded::find_used_values(
+        former.as_deref(),
+        &plan.package,
+        &home.agent_values(&plan.name),
+        &workload,
+        ORDINARY_VALUES,
+    );
     Ok(PreparedAgent { plan, workload, hub, hub_server, home, former, used })
 }
 
@@ -153,7 +158,14 @@ pub(crate) struct InstallAgentArgs {
 impl InstallAgentArgs {
     pub(super) fn to_agent_request(&self) -> AgentRequest<'_> {
         let Self { what, dry_run, write, recorded, confirm, output } = self;
-        AgentRequest { what, dry_run, write, way: Way::for_install(recorded.choice()), confirm: *confirm, output: *output }
+        AgentRequest {
+            what,
+            dry_run,
+            write,
+            way: Way::for_install(recorded.choice()),
+            confirm: *confirm,
+            output: *output,
+        }
     }
 }
 
@@ -195,7 +207,8 @@ async fn run_agent_install(ui: &Ui, global: &Global, args: &AgentRequest<'_>) ->
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
     // On the heap: the whole flow is one large state machine.
-    let run = install_agent(plan, &workload.client, &place, &options, &progress, wait_for_interrupt(ui, &display, None));
+    let run =
+        install_agent(plan, &workload.client, &place, &options, &progress, wait_for_interrupt(ui, &display, None));
     let outcome = Box::pin(run).await;
     display.close_step(outcome.is_ok());
     match outcome {
@@ -258,6 +271,11 @@ fn dry_run(ui: &Ui, global: &Global, args: &AgentRequest<'_>) -> Result<Exit, Cl
         return Err(auto_needs_cluster());
     }
     let plan = args.what.plan.build_agent_plan(ui, global, None)?;
-    manifests::print_manifests(ui, args.output.unwrap_or(Format::Yaml), || plan.render_agent_manifests(), || plan.render_agent())?;
+    manifests::print_manifests(
+        ui,
+        args.output.unwrap_or(Format::Yaml),
+        || plan.render_agent_manifests(),
+        || plan.render_agent(),
+    )?;
     Ok(Exit::Ok)
 }

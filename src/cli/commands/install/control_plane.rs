@@ -128,7 +128,13 @@ pub(crate) async fn prepare_control_plane(
 ) -> Result<Prepared, CliError> {
     let home = connect::find_home()?;
     let (plan, hosting, former) = prepare_install_plan(ui, global, plan_args, &write.skip_preflight, way).await?;
-    let used = recorded::find_used_values(former.as_deref(), &plan.package, &home.values_path(&plan.name), &hosting, ORDINARY_VALUES);
+    let used = recorded::find_used_values(
+        former.as_deref(),
+        &plan.package,
+        &home.values_path(&plan.name),
+        &hosting,
+        ORDINARY_VALUES,
+    );
     Ok(Prepared { plan, hosting, home, options: write.install_options(global.rollback, way), former, used })
 }
 
@@ -160,7 +166,13 @@ async fn control_plane(ui: &Ui, global: &Global, args: &Request<'_>) -> Result<E
         prepare_control_plane(ui, global, args.plan, args.write, args.way).await?;
     args.write.check_target_server(&hosting)?;
     let context = hosting.context.as_deref().unwrap_or("in-cluster");
-    ui.print_note(&opening_line(args.way, &format!("control plane {}", plan.name), &plan.package, former.as_deref(), context));
+    ui.print_note(&opening_line(
+        args.way,
+        &format!("control plane {}", plan.name),
+        &plan.package,
+        former.as_deref(),
+        context,
+    ));
     recorded::confirm_recorded_values(ui, ("control plane", plan.name.as_str()), &used, args.confirm.yes)?;
     warn_of_context(ui, global, &home, &plan.name);
     let display = Arc::new(Display::new(ui));
@@ -211,7 +223,12 @@ struct ControlPlaneInstallDocument<'r> {
 }
 
 /// The result: health, then where the kubeconfig is and how to use it.
-fn report_control_plane_install(ui: &Ui, format: Option<Format>, plan: &Plan, installed: &Installed) -> Result<Exit, CliError> {
+fn report_control_plane_install(
+    ui: &Ui,
+    format: Option<Format>,
+    plan: &Plan,
+    installed: &Installed,
+) -> Result<Exit, CliError> {
     let name = &plan.name;
     if let Some(format) = format {
         ui.write_stdout(&format.serialize_value(&ControlPlaneInstallDocument {
@@ -244,7 +261,12 @@ fn dry_run(ui: &Ui, global: &Global, args: &Request<'_>) -> Result<Exit, CliErro
     let endpoint = render_offline::offline_endpoint(&plan.values.exposure);
     let keys = pki::placeholder_files();
     let format = args.output.unwrap_or(Format::Yaml);
-    manifests::print_manifests(ui, format, || plan.control_plane_manifests(&endpoint, &keys, |_| ()), || plan.render_control_plane(&endpoint, &keys))?;
+    manifests::print_manifests(
+        ui,
+        format,
+        || plan.control_plane_manifests(&endpoint, &keys, |_| ()),
+        || plan.render_control_plane(&endpoint, &keys),
+    )?;
     ui.print_note("Keys and certificates above are placeholders; `template` prints manifests that can be applied.");
     Ok(Exit::Ok)
 }

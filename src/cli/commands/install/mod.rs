@@ -26,8 +26,10 @@ use crate::install::session::InstallOptions;
 use crate::inventory::{Owner, Phase};
 use crate::k8s::Connected;
 
-pub(in crate::cli) use agent::{AgentArgs, AgentRequest, PreparedAgent, prepare_agent as prepare_agent, run as run_agent};
-pub(crate) use control_plane::{Prepared, Request, prepare_install_plan, prepare_control_plane, run as run_control_plane};
+pub(in crate::cli) use agent::{AgentArgs, AgentRequest, PreparedAgent, prepare_agent, run as run_agent};
+pub(crate) use control_plane::{
+    Prepared, Request, prepare_control_plane, prepare_install_plan, run as run_control_plane,
+};
 pub(crate) use control_plane::{REPOSITORY_HELP, TAG_HELP};
 pub(crate) use recorded::{ConfirmArgs, show_recorded_values as show_recorded, unconfirmed_values_error};
 
@@ -129,11 +131,13 @@ impl Way {
         let what = format!("{} {}", owner.kind.replace('-', " "), owner.name);
         let install = subject_of_owner(&owner);
         let namespace = owner.namespace.clone();
-        let read =
-            RecordedRelease::read_release(client, owner.clone(), secrets).await.map_err(|error| unreadable_record_error(&what, &error))?;
+        let read = RecordedRelease::read_release(client, owner.clone(), secrets)
+            .await
+            .map_err(|error| unreadable_record_error(&what, &error))?;
         let missing = |why: String| {
-            CliError::new(Exit::Refused, "NotInstalled", why)
-                .hint(Remedy::new("install it: ").command(remedy::Command::at_run_place(Action::Install(install.clone()))))
+            CliError::new(Exit::Refused, "NotInstalled", why).hint(
+                Remedy::new("install it: ").command(remedy::Command::at_run_place(Action::Install(install.clone()))),
+            )
         };
         match read {
             Some(release) if release.phase == Phase::Removed && self.is_upgrade() => {

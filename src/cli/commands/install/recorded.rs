@@ -38,7 +38,12 @@ pub(crate) fn show_recorded_values(ui: &Ui, what: &str, used: &RecordedUse) {
 
 /// Shows the recorded values that a run uses, and asks unless `yes` is given: by a question, so on a terminal only. Values that
 /// may give rights are refused either way, where this machine has not recorded them.
-pub(crate) fn confirm_recorded_values(ui: &Ui, (what, name): (&str, &str), used: &RecordedUse, yes: bool) -> Result<(), CliError> {
+pub(crate) fn confirm_recorded_values(
+    ui: &Ui,
+    (what, name): (&str, &str),
+    used: &RecordedUse,
+    yes: bool,
+) -> Result<(), CliError> {
     let installation = format!("{what} {name}");
     if !used.unconfirmed.is_empty() {
         return Err(refused_values_error(&installation, &used.unconfirmed));

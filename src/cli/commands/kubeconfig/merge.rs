@@ -44,7 +44,11 @@ pub(crate) fn merge_into_kubeconfig(
 
 /// The file of the list that has the entries, else the one that gets new ones. kubectl takes each name from the first
 /// file that has it, so none of the others may have one of ours.
-fn choose_kubeconfig_file(files: &[PathBuf], name: &ControlPlaneName, kubeconfig: &Kubeconfig) -> Result<PathBuf, FileError> {
+fn choose_kubeconfig_file(
+    files: &[PathBuf],
+    name: &ControlPlaneName,
+    kubeconfig: &Kubeconfig,
+) -> Result<PathBuf, FileError> {
     let mut texts = Vec::with_capacity(files.len());
     for file in files {
         texts.push((file, write_shared::read_text_or_empty(file)?));

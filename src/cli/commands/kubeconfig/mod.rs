@@ -80,7 +80,8 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: KubeconfigArgs) -> Resul
         ui.write_stdout(text.expose())?;
         return Ok(Exit::Ok);
     }
-    let placed = kubeconfig::place_kubeconfig(&home, &name, &kubeconfig).map_err(|error| kubeconfig_error(&error.into()))?;
+    let placed =
+        kubeconfig::place_kubeconfig(&home, &name, &kubeconfig).map_err(|error| kubeconfig_error(&error.into()))?;
     if let Some(warning) = placed.replaced_file_warning() {
         ui.warn(&warning);
     }

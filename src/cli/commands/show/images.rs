@@ -137,7 +137,9 @@ pub(crate) fn run(ui: &Ui, global: &Global, args: &ShowImagesArgs) -> Result<Exi
         ImagesFormat::Skopeo => format_copy_commands(&listed, mirror.as_deref(), |from, to| {
             format!("skopeo copy --all --preserve-digests docker://{from} docker://{to}")
         })?,
-        ImagesFormat::Crane => format_copy_commands(&listed, mirror.as_deref(), |from, to| format!("crane copy {from} {to}"))?,
+        ImagesFormat::Crane => {
+            format_copy_commands(&listed, mirror.as_deref(), |from, to| format!("crane copy {from} {to}"))?
+        }
         ImagesFormat::Hauler => hauler_manifest(&listed, mirror.as_deref()),
     })?;
     Ok(Exit::Ok)
@@ -204,7 +206,8 @@ fn lock_images<'i>(
     let name = if path == "-" { "standard input" } else { &path };
     let digests = read_file(&path).map_err(Into::into).and_then(|bytes| ImageLock::of_lines(name, &bytes));
     let lock = digests.and_then(|digests| digests.of_images(images)).map_err(|problems| wrong_values(&problems))?;
-    let lines = |between: &str| lock.digest_entries().map(|(image, digest)| format!("{image}{between}{digest}\n")).collect();
+    let lines =
+        |between: &str| lock.digest_entries().map(|(image, digest)| format!("{image}{between}{digest}\n")).collect();
     Ok(match format {
         Some(ImagesFormat::Json) => output::format_json(&lock.to_json()),
         Some(ImagesFormat::Name) => lines("@"),

@@ -37,8 +37,15 @@ pub(crate) fn render_newest_readme(kind: Kind) -> Result<String, CliError> {
 
 fn render_readme(kind: Kind, selection: &Selection<'_>) -> Result<String, CliError> {
     let chart = chart_choice::load_selected_chart(kind, selection)?;
-    let (_, values) = build_typed_values(kind, chart.values_of(&selection.version)).map_err(|problems| wrong_values(&problems))?;
+    let (_, values) =
+        build_typed_values(kind, chart.values_of(&selection.version)).map_err(|problems| wrong_values(&problems))?;
     let presets = presets::find_fitting_presets(&chart);
     let schema = chart_choice::values_schema(kind);
-    Ok(format_chart_readme(&Readme { chart: &chart, row: selection.row, schema: &schema, values: &values, presets: &presets }))
+    Ok(format_chart_readme(&Readme {
+        chart: &chart,
+        row: selection.row,
+        schema: &schema,
+        values: &values,
+        presets: &presets,
+    }))
 }

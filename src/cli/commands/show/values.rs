@@ -33,14 +33,16 @@ pub(crate) fn run(ui: &Ui, args: &ShowValuesArgs) -> Result<Exit, CliError> {
     let chart = chart_choice::load_selected_chart(kind, &selection)?;
     if !args.values.is_empty() {
         let builder = args.values.apply_values(chart.values_of(&selection.version));
-        let tree = builder.build_checked(chart_choice::values_schema(kind)).map_err(|problems| wrong_values(&problems))?;
+        let tree =
+            builder.build_checked(chart_choice::values_schema(kind)).map_err(|problems| wrong_values(&problems))?;
         for warning in tree.warnings() {
             ui.write_stderr(&warning.render_diagnostic(false));
         }
         ui.write_stdout(&format_merged_values(&tree))?;
         return Ok(Exit::Ok);
     }
-    let (_, values) = build_typed_values(kind, chart.values_of(&selection.version)).map_err(|problems| wrong_values(&problems))?;
+    let (_, values) =
+        build_typed_values(kind, chart.values_of(&selection.version)).map_err(|problems| wrong_values(&problems))?;
     // The name under which `show schema` is meant to be kept beside the values.
     let location = format!("{kind}.schema.json");
     let shown = Commented {

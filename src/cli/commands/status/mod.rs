@@ -133,7 +133,9 @@ async fn wait_for_healthy_status(ui: &Ui, global: &Global, args: &StatusArgs) ->
     display.begin_step("Waiting until the control plane is healthy");
     let mut last: Option<Result<Seen, CliError>> = None;
     // A look that began in time counts, but one that hangs is not waited for beyond the end.
-    while let Ok(looked) = tokio::time::timeout_at(end.into(), observe_control_plane(global, args.name.as_deref())).await {
+    while let Ok(looked) =
+        tokio::time::timeout_at(end.into(), observe_control_plane(global, args.name.as_deref())).await
+    {
         match &looked {
             Ok(seen) if seen.is_sound() => {
                 display.finish_step("healthy");

@@ -178,7 +178,9 @@ fn format_view_line(ui: &Ui, seen: &Seen) -> String {
 fn format_status_blocks(ui: &Ui, seen: &Seen) -> String {
     let view = if seen.view() == View::Both { String::new() } else { format_view_line(ui, seen) + "\n" };
     let health = check_report::format_health(ui, seen.name.as_str(), &seen.health.report, &seen.health.facts);
-    view + &health + &format_causes(ui, &seen.causes) + &check_report::format_installation(ui, &seen.installation.report)
+    view + &health
+        + &format_causes(ui, &seen.causes)
+        + &check_report::format_installation(ui, &seen.installation.report)
 }
 
 /// Every check with its id, and a line a workload cluster.

@@ -104,10 +104,16 @@ impl Changes {
     fn begin_watch(&mut self, kind: Watched, client: Client, namespace: &str) {
         let heard = Arc::clone(&self.heard);
         let watching = match kind {
-            Watched::Deployments => notify_of_changes(Api::<Meta<Deployment>>::namespaced(client, namespace), heard).boxed(),
-            Watched::StatefulSets => notify_of_changes(Api::<Meta<StatefulSet>>::namespaced(client, namespace), heard).boxed(),
+            Watched::Deployments => {
+                notify_of_changes(Api::<Meta<Deployment>>::namespaced(client, namespace), heard).boxed()
+            }
+            Watched::StatefulSets => {
+                notify_of_changes(Api::<Meta<StatefulSet>>::namespaced(client, namespace), heard).boxed()
+            }
             Watched::Pods => notify_of_changes(Api::<Meta<Pod>>::namespaced(client, namespace), heard).boxed(),
-            Watched::Definitions => notify_of_changes(Api::<Meta<CustomResourceDefinition>>::all(client), heard).boxed(),
+            Watched::Definitions => {
+                notify_of_changes(Api::<Meta<CustomResourceDefinition>>::all(client), heard).boxed()
+            }
             Watched::Clusters => notify_of_changes(Api::<Meta<Cluster>>::all(client), heard).boxed(),
             Watched::Policies => notify_of_changes(Api::<Meta<SchedulePolicy>>::all(client), heard).boxed(),
         };

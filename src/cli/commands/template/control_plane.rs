@@ -62,7 +62,10 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
     if let Some(field) = &args.output.explain {
         // Keys are placeholders, so that asking makes none.
         let endpoint = render_offline::offline_endpoint(&plan.values.exposure);
-        return args.output.print_explanations(ui, plan.explain_object_field(&endpoint, &pki::placeholder_files(), &explained_field(field)));
+        return args.output.print_explanations(
+            ui,
+            plan.explain_object_field(&endpoint, &pki::placeholder_files(), &explained_field(field)),
+        );
     }
     let undecided = |missing| {
         CliError::usage("ExposureUndecided", format!("without a cluster, `{missing}` has to be given"))
@@ -84,7 +87,9 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
     let is_made = keys.is_made_for_others(&plan);
     let is_printed = !keys.without_keys
         && plan.values.pki.source == PkiSource::Installer
-        && args.output.prints_any(|| plan.render_control_plane(&endpoint, &pki::placeholder_files()), keys::holds_keys)?;
+        && args
+            .output
+            .prints_any(|| plan.render_control_plane(&endpoint, &pki::placeholder_files()), keys::holds_keys)?;
     if is_printed && args.output.gitops.is_some() {
         // Before any are made.
         return Err(gitops::keys_in_git());

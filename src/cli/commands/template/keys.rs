@@ -162,7 +162,14 @@ impl KeysArgs {
     }
 
     /// Says where the keys of an output are, and writes the kubeconfig that goes with them.
-    pub(super) fn report_keys(&self, ui: &Ui, home: &Home, plan: &Plan, keys: &Keys, printed: bool) -> Result<(), CliError> {
+    pub(super) fn report_keys(
+        &self,
+        ui: &Ui,
+        home: &Home,
+        plan: &Plan,
+        keys: &Keys,
+        printed: bool,
+    ) -> Result<(), CliError> {
         ui.print_note(&keys.note);
         if !printed {
             return Ok(());
@@ -170,7 +177,8 @@ impl KeysArgs {
         let folder = self.output_keys_folder(home, plan);
         let beside = folder.join(find_keys::ADMIN_KUBECONFIG);
         let file = if self.pki.is_some() { beside.clone() } else { home.kubeconfig_path(&plan.name) };
-        let is_written = self.pki.is_some() || write_template_kubeconfig(home, plan, &keys.files).map_err(|error| local_file_error(&error))?;
+        let is_written = self.pki.is_some()
+            || write_template_kubeconfig(home, plan, &keys.files).map_err(|error| local_file_error(&error))?;
         ui.print_note(&if is_written {
             format!("The output holds private keys. The kubeconfig of {} is {}", plan.name, file.display())
         } else {

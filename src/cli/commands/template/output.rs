@@ -129,7 +129,8 @@ impl OutputArgs {
             return Err(CliError::usage("NoSuchObject", format!("nothing that is rendered is a {kind}"))
                 .hint(format!("the kinds are: {known}")));
         }
-        let mut objects = if self.show_only.is_empty() { rendered.objects } else { self.select_named_objects(rendered)? };
+        let mut objects =
+            if self.show_only.is_empty() { rendered.objects } else { self.select_named_objects(rendered)? };
         objects.retain(|object| {
             (included.is_empty() || included.contains(object.kind())) && !excluded.contains(object.kind())
         });

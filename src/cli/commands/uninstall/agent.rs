@@ -12,7 +12,7 @@ use crate::api::labels::cluster_namespace;
 use crate::api::names::ClusterName;
 use crate::api::remedy::{Access, Action, Command, Place, Remedy};
 use crate::api::shell::foreign_word;
-use crate::api::util::text::{visible_line, visible_cell};
+use crate::api::util::text::{visible_cell, visible_line};
 use crate::apply::Removed;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
@@ -79,7 +79,9 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
     let unread = |error: &kube::Error| request_failed("cannot read the workload cluster", error);
-    if let Some(other) = target.find_installed_agent().await.map_err(|e| unread(&e))?.filter(|other| other != name.as_str()) {
+    if let Some(other) =
+        target.find_installed_agent().await.map_err(|e| unread(&e))?.filter(|other| other != name.as_str())
+    {
         return Err(CliError::new(
             Exit::Refused,
             "OtherAgent",
@@ -89,11 +91,18 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
                 visible_cell(&other)
             ),
         )
-        .hint(format!("to remove it: `fleetctl uninstall agent {}{}`", foreign_word(&other), global.tail_flags())));
+        .hint(format!(
+            "to remove it: `fleetctl uninstall agent {}{}`",
+            foreign_word(&other),
+            global.tail_flags()
+        )));
     }
     let work = async {
         // What cannot be removed here is not made to leave there.
-        target.plan_agent_removal(&progress).await.map_err(|error| engine_error("the agent cannot be removed", &error))?;
+        target
+            .plan_agent_removal(&progress)
+            .await
+            .map_err(|error| engine_error("the agent cannot be removed", &error))?;
         let copies = target.find_copies().await.map_err(|e| unread(&e))?;
         let mut placed = match &copies {
             Some(copies) => copies.list_copies().await.map_err(|e| unread(&e))?,
@@ -104,13 +113,19 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
             && !placed.is_empty()
         {
             progress.begin_step("Moving what is placed here to other clusters");
-            let left = |left: &[PlacedObject]| progress.update_step(&format!("{} are left: {}", format_object_count(left), format_object_names(left)));
+            let left = |left: &[PlacedObject]| {
+                progress.update_step(&format!("{} are left: {}", format_object_count(left), format_object_names(left)))
+            };
             match target.drain_copies(copies, left).await.map_err(|e| unread(&e))? {
                 Drain::Done => progress.finish_step("nothing is left here"),
                 Drain::NoAgent => return Err(not_drained(&name, "no agent runs here that could ask for it", global)),
                 Drain::Left(left) => {
-                    let why =
-                        format!("{} stayed for {} s: {}", format_object_count(&left), args.run.timeout.as_secs(), format_object_names(&left));
+                    let why = format!(
+                        "{} stayed for {} s: {}",
+                        format_object_count(&left),
+                        args.run.timeout.as_secs(),
+                        format_object_names(&left)
+                    );
                     return Err(not_drained(&name, &why, global));
                 }
             }
@@ -214,7 +229,10 @@ pub(in crate::cli) fn cannot_leave_error(name: &ClusterName, why: &str, global: 
     CliError::new(Exit::Refused, "CannotLeave", format!("workload cluster {name} could not leave its control plane"))
         .cause(why.to_owned())
         .hint(format!("nothing was removed; the control plane still has {}", abandoned_objects(name)))
-        .hint(format!("to remove the agent all the same: `fleetctl uninstall agent {name}{} --force`", global.tail_flags()))
+        .hint(format!(
+            "to remove the agent all the same: `fleetctl uninstall agent {name}{} --force`",
+            global.tail_flags()
+        ))
         .hint(Remedy::new("and there, once it is reached: ").command(delete_there(name)))
 }
 

@@ -138,7 +138,11 @@ struct ControlPlaneUninstallDocument<'r> {
 }
 
 /// Workload clusters that are registered: a warning, and with `--delete-data` a reason to refuse.
-async fn check_registered_clusters(ui: &Ui, args: &UninstallControlPlaneArgs, target: &Target<'_>) -> Result<(), CliError> {
+async fn check_registered_clusters(
+    ui: &Ui,
+    args: &UninstallControlPlaneArgs,
+    target: &Target<'_>,
+) -> Result<(), CliError> {
     match target.list_registered_clusters().await {
         Ok(members) if members.is_empty() => Ok(()),
         Ok(members) => {
@@ -202,7 +206,12 @@ fn list_planned_deletions(planned: &Planned) -> Vec<String> {
     objects.chain(namespace).chain(folder).collect()
 }
 
-fn format_control_plane_removal(name: &ControlPlaneName, global: &Global, removed: &Removed, context: Option<&str>) -> String {
+fn format_control_plane_removal(
+    name: &ControlPlaneName,
+    global: &Global,
+    removed: &Removed,
+    context: Option<&str>,
+) -> String {
     if removed.nothing_found {
         return format!("There is no control plane {name} in namespace {}; nothing to remove.\n", global.namespace);
     }

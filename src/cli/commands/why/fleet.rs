@@ -88,7 +88,10 @@ impl Known {
     }
 
     /// Schedules of an object, with their clusters.
-    pub(super) fn schedules_of_object<'a>(&'a self, key: &'a ObjectKey) -> impl Iterator<Item = (&'a str, &'a Schedule)> {
+    pub(super) fn schedules_of_object<'a>(
+        &'a self,
+        key: &'a ObjectKey,
+    ) -> impl Iterator<Item = (&'a str, &'a Schedule)> {
         let of = move |schedule: &&Schedule| live::source_key(&schedule.spec.source_ref) == *key;
         self.schedules.iter().filter(of).map(|schedule| (cluster_of(schedule), schedule))
     }

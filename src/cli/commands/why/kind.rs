@@ -62,12 +62,15 @@ mod tests {
     #[test]
     fn kinds_are_found_by_every_name_that_kubectl_takes() {
         for text in ["deployment", "Deployment", "deployments", "deploy", "deployment.apps", "deploy.apps"] {
-            assert_eq!(find(&Kinds::default(), text).map(|kind| kind.kind), Some("Deployment"), "{text}");
+            assert_eq!(find_kind(&Kinds::default(), text).map(|kind| kind.kind), Some("Deployment"), "{text}");
         }
-        assert_eq!(find(&Kinds::default(), "hpa").map(|kind| kind.plural), Some("horizontalpodautoscalers"));
-        assert!(find(&Kinds::default(), "deployment.batch").is_none() && find(&Kinds::default(), "node").is_none());
+        assert_eq!(find_kind(&Kinds::default(), "hpa").map(|kind| kind.plural), Some("horizontalpodautoscalers"));
+        assert!(
+            find_kind(&Kinds::default(), "deployment.batch").is_none()
+                && find_kind(&Kinds::default(), "node").is_none()
+        );
         for (short, plural) in SHORT {
-            assert_eq!(find(&Kinds::default(), short).map(|kind| kind.plural), Some(plural));
+            assert_eq!(find_kind(&Kinds::default(), short).map(|kind| kind.plural), Some(plural));
         }
     }
 

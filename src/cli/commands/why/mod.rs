@@ -87,7 +87,9 @@ async fn explain_placement(client: &Client, known: &Known, facts: &Facts, object
     let missing: Vec<Missing> = report
         .copies
         .iter()
-        .flat_map(|copy| dependencies::find_missing_dependencies([facts], &copy.cluster, |key| is_placed(key, &copy.cluster)))
+        .flat_map(|copy| {
+            dependencies::find_missing_dependencies([facts], &copy.cluster, |key| is_placed(key, &copy.cluster))
+        })
         .collect();
     if !missing.is_empty() {
         report.notes.push(explain::format_missing_dependencies(&missing));
@@ -187,8 +189,9 @@ async fn by_policy(
     let fleet = known.build_fleet(client, &own).await?;
     let group = Group::new(&name, policy, &members);
     let recorded = known.groups.get(&name).and_then(|group| group.status.as_ref());
-    let copies =
-        members.iter().flat_map(|one| known.schedules_of_object(&one.key).map(move |(cluster, schedule)| (cluster, schedule, one)));
+    let copies = members
+        .iter()
+        .flat_map(|one| known.schedules_of_object(&one.key).map(move |(cluster, schedule)| (cluster, schedule, one)));
     let current = live::current_placement(copies, recorded, policy);
     let decision = decide::decide_group(policy, &group, &fleet, &current);
     report.group = Some(format!("{name}, {}", explain::format_group_demand(&group, &fleet)));

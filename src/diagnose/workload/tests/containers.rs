@@ -53,7 +53,10 @@ fn crash_loop_from_the_second_restart() {
             "lastState": {"terminated": {"reason": "Error", "exitCode": 1}}}))
     };
     for early in [crashing(1, "Error"), between(3)] {
-        assert!(diagnose(&stateful_set(), &evaluate(&stateful_set(), None), &with_pod(early, vec![])).is_none());
+        assert!(
+            diagnose_object(&stateful_set(), &evaluate_status(&stateful_set(), None), &with_pod(early, vec![]))
+                .is_none()
+        );
     }
     assert_eq!(found(&stateful_set(), &with_pod(between(4), vec![])).0, CauseId::CrashLoop);
     let mut evidence = with_pod(crashing(2, "Error"), vec![]);
@@ -86,7 +89,8 @@ fn sibling_name_needs_a_pod_address() {
         let pods = std::iter::once(member("etcd-0", running("10.1.0.5".into()))).chain(others).collect();
         let logs = [("fleet/etcd-0/c".to_owned(), vec![line.to_owned()])].into();
         let evidence = Evidence { pods, logs, ..Evidence::default() };
-        diagnose_object(&stateful_set(), &evaluate_status(&stateful_set(), None), &evidence).map(|found| (found.cause, found.grace))
+        diagnose_object(&stateful_set(), &evaluate_status(&stateful_set(), None), &evidence)
+            .map(|found| (found.cause, found.grace))
     };
     let second = || member("etcd-1", running("10.1.0.6".into()));
     for (name, third) in [

@@ -61,7 +61,10 @@ fn causes_of_unbound_pvcs() {
         assert!(chain.contains(part), "{part} in {chain}");
     }
     let fine = with_pvc(pvc(Some("csi")), vec![class("csi", "x.csi", true)], vec![]);
-    assert!(diagnose(&stateful_set(), &evaluate(&stateful_set(), None), &fine).is_none(), "a claim may take its time");
+    assert!(
+        diagnose_object(&stateful_set(), &evaluate_status(&stateful_set(), None), &fine).is_none(),
+        "a claim may take its time"
+    );
 }
 
 #[test]
@@ -133,7 +136,11 @@ fn provisioner_tries_and_refusals() {
         ("refused", vec![waits(), begins(1), fails(3)], Some((refused, refused.default_grace()))),
         ("refused at once", vec![waits(), begins(3), fails(3)], Some((refused, refused.default_grace()))),
         ("a second try", vec![waits(), fails(3), begins(4)], Some((refused, None))),
-        ("the second was refused as well", vec![waits(), begins(4), fails(5)], Some((refused, refused.default_grace()))),
+        (
+            "the second was refused as well",
+            vec![waits(), begins(4), fails(5)],
+            Some((refused, refused.default_grace())),
+        ),
         ("it only takes longer", vec![waits(), begins(1), takes_long()], Some((refused, None))),
         ("a node has just joined", vec![waits(), begins(1), joins()], Some((refused, None))),
     ];
@@ -203,7 +210,8 @@ fn mount_failure_ends_with_progress() {
     let later = |reason: &str, message: &str| at("2026-01-01T00:00:08Z", event("p", reason, message));
     let last_cause = |events: &[Event]| {
         let evidence = with_pod(json!({"phase": "Pending"}), events.to_vec());
-        diagnose_object(&stateful_set(), &evaluate_status(&stateful_set(), None), &evidence).map(|diagnosis| diagnosis.cause)
+        diagnose_object(&stateful_set(), &evaluate_status(&stateful_set(), None), &evidence)
+            .map(|diagnosis| diagnosis.cause)
     };
     let unattached = || first("FailedAttachVolume", "AttachVolume.Attach failed for volume \"pv-a\" : timed out");
     let unmounted = || first("FailedMount", "Unable to attach or mount volumes: unmounted volumes=[data]");

@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 
-use super::{Wrong, is_given, check_placeholder, take_bytes};
+use super::{Wrong, check_placeholder, is_given, take_bytes};
 
 const AUTHORITY: [&str; 2] = ["certificate-authority", "certificate-authority-data"];
 

@@ -18,7 +18,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kube::config::{AuthInfo, Kubeconfig};
 
-use crate::api::util::text::{visible_line, visible_cell};
+use crate::api::util::text::{visible_cell, visible_line};
 
 pub use cluster::server_url;
 pub use fields::{FIELDS, FieldShape};
@@ -125,7 +125,8 @@ pub fn read_kubeconfig_file(path: &Path) -> Result<Kubeconfig, ReadError> {
 pub fn parse_kubeconfig(text: &str) -> Result<Kubeconfig, ReadError> {
     let last = serde_saphyr::DuplicateKeyPolicy::LastWins;
     let options = serde_saphyr::options! { with_snippet: false, duplicate_keys: last };
-    let syntax = |error: serde_saphyr::Error| ReadError::Syntax(visible_line(&error.without_snippet().to_string()).into());
+    let syntax =
+        |error: serde_saphyr::Error| ReadError::Syntax(visible_line(&error.without_snippet().to_string()).into());
     let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple_with_options(text, options).map_err(syntax)?;
     let file = fields::normalize_kubeconfig(documents.into_iter().next().unwrap_or_default())?;
     // What is wrong with its fields was found; the message of another error could show a value.

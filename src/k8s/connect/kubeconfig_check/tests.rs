@@ -1,5 +1,6 @@
 use super::cluster::check_proxy;
 use super::*;
+use std::fs::read;
 
 /// A kubeconfig with these fields of its cluster and its user, as flow mappings without braces.
 fn of(cluster: &str, user: &str) -> Kubeconfig {
@@ -193,7 +194,7 @@ fn a_file_is_read_in_the_encodings_of_shells_with_its_paths_and_within_bounds() 
     }
     for bytes in [&b"\xff\xfea"[..], b"\xff\xfe\x00\xd8", b"\xfe\xff\x00", b"\xef\xbb\xbf\xff", b"\xff"] {
         fs_err::write(&path, bytes).unwrap();
-        assert!(matches!(read(&path), Err(ReadError::Read(_))), "{bytes:?}");
+        assert!(matches!(read_kubeconfig_file(&path), Err(ReadError::Read(_))), "{bytes:?}");
     }
     fs_err::write(&path, "users:\n- name: u\n  user:\n    token: hunter2\n    exec: []\n").unwrap();
     let error = read_kubeconfig_file(&path).unwrap_err().to_string();

@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::fields::UNKNOWN_MODE;
-use super::{MAX_BYTES, Wrong, is_given, check_placeholder, read_bounded, take_bytes};
+use super::{MAX_BYTES, Wrong, check_placeholder, is_given, read_bounded, take_bytes};
 
 /// Versions of the protocol of `exec` plugins: the current one, and the one before it.
 const PLUGIN_VERSIONS: [&str; 2] = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];

@@ -8,7 +8,10 @@ use crate::placement::fraction::Fraction;
 use crate::placement::room::{Fit, Needs};
 
 /// The order between domains: rank, no taint that puts last, most left, name.
-fn compare_preference((a, a_left): (&Seat<'_>, Option<Fraction>), (b, b_left): (&Seat<'_>, Option<Fraction>)) -> Ordering {
+fn compare_preference(
+    (a, a_left): (&Seat<'_>, Option<Fraction>),
+    (b, b_left): (&Seat<'_>, Option<Fraction>),
+) -> Ordering {
     let order = a.rank.cmp(&b.rank).then_with(|| a.last.cmp(&b.last)).then_with(|| b_left.cmp(&a_left));
     order.then_with(|| a.value.cmp(&b.value))
 }
@@ -34,13 +37,16 @@ impl<'a> Spread<'a> {
         for member in self.undividable_members() {
             let at = self.choose_home_domain(member, &seats, &targets);
             targets[at].whole.push(member.key().clone());
-            if let Some(need) = self.compute_member_need(member, seats[at].cluster, member.facts.workload.pods_at_once()) {
+            if let Some(need) =
+                self.compute_member_need(member, seats[at].cluster, member.facts.workload.pods_at_once())
+            {
                 seats[at].add_need(&need);
             }
         }
         let mut members: Vec<&Member<'a>> = self.dividable_members().collect();
-        let largest =
-            seats.iter().max_by(|a, b| a.seat_capacity().count_nodes().cmp(&b.seat_capacity().count_nodes()).then_with(|| b.value.cmp(&a.value)));
+        let largest = seats.iter().max_by(|a, b| {
+            a.seat_capacity().count_nodes().cmp(&b.seat_capacity().count_nodes()).then_with(|| b.value.cmp(&a.value))
+        });
         members.sort_by(|a, b| self.by_share(b, a, largest).then_with(|| a.key().cmp(b.key())));
         let fills = self.policy.order.is_some();
         for member in members {
@@ -83,7 +89,8 @@ impl<'a> Spread<'a> {
         let mut seats = Vec::with_capacity(values.len());
         for value in values {
             let mut target = Target { domain: Some(value.clone()), ..Target::default() };
-            target.replicas = self.dividable_members().map(|member| (member.key().clone(), Share::Replicas(0))).collect();
+            target.replicas =
+                self.dividable_members().map(|member| (member.key().clone(), Share::Replicas(0))).collect();
             seats.extend(self.settle_domain(&value, &target).ok());
         }
         seats
@@ -101,7 +108,9 @@ impl<'a> Spread<'a> {
 
     /// Sorts domains by the policy's order, then by what stays free.
     fn by_preference(&self, seats: &mut Vec<Seat<'a>>, targets: &mut Vec<Target>) {
-        let left = |seat: &Seat<'a>, target: &Target| seat.seat_capacity().share_left(&self.compute_target_needs(seat.cluster, target));
+        let left = |seat: &Seat<'a>, target: &Target| {
+            seat.seat_capacity().share_left(&self.compute_target_needs(seat.cluster, target))
+        };
         let mut all: Vec<_> = seats.drain(..).zip(targets.drain(..)).map(|(s, t)| (left(&s, &t), s, t)).collect();
         all.sort_by(|(a_left, a, _), (b_left, b, _)| compare_preference((a, *a_left), (b, *b_left)));
         for (_, seat, target) in all {
@@ -163,7 +172,9 @@ impl<'a> Spread<'a> {
             .collect();
         let (shares, withheld) = self.divide_member(member, &domains, fills);
         let grow = |seat: &Seat<'a>| {
-            let need = self.compute_member_need(member, seat.cluster, 1).map(|need| Needs::new(&self.fleet.resources, vec![need]));
+            let need = self
+                .compute_member_need(member, seat.cluster, 1)
+                .map(|need| Needs::new(&self.fleet.resources, vec![need]));
             seat.hold == Hold::Free
                 && seat.cluster.autoscaled
                 && need.is_some_and(|need| seat.seat_capacity().fits_empty_nodes(&need, self.steps))

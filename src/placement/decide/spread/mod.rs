@@ -12,7 +12,7 @@ use super::pick::{Candidate, Pick, Site, pick_best_cluster};
 use super::{Current, Decision, Group, How, Mode, Outcome, Target};
 use crate::api::crd::policy::SpreadConstraints;
 use crate::placement::copy::Share;
-use crate::placement::divide::{Division, Domain, Ties, divide_replicas, fill_domains, divide_job, tie_seed};
+use crate::placement::divide::{Division, Domain, Ties, divide_job, divide_replicas, fill_domains, tie_seed};
 use crate::placement::facts::{ObjectKey, Workload};
 use crate::placement::fleet::{Cluster, Fleet};
 use crate::placement::matching::Policy;
@@ -318,7 +318,8 @@ impl<'a> Spread<'a> {
         }
         let grows = targets.iter().any(|target| {
             let old = before.get(target.cluster.as_str());
-            let has = |key: &ObjectKey| old.and_then(|old| old.replicas.get(key)).map_or(0, |share| share_amount(*share));
+            let has =
+                |key: &ObjectKey| old.and_then(|old| old.replicas.get(key)).map_or(0, |share| share_amount(*share));
             old.is_none() || target.replicas.iter().any(|(key, share)| share_amount(*share) > has(key))
         });
         let after: BTreeSet<&str> = targets.iter().map(|target| target.cluster.as_str()).collect();

@@ -17,7 +17,8 @@ impl Spread<'_> {
         let mut shares: BTreeMap<String, BTreeMap<ObjectKey, Share>> = BTreeMap::new();
         let mut decision = Decision::new(Outcome::Placed, Some(How::Divide), Vec::new());
         for member in self.dividable_members() {
-            let domain = |(value, weight): &(String, i64)| (value.clone(), *weight, self.starting_amount(value, member.key()));
+            let domain =
+                |(value, weight): &(String, i64)| (value.clone(), *weight, self.starting_amount(value, member.key()));
             let parts: Vec<(String, i64, i64)> = named.iter().map(domain).collect();
             let domains: Vec<Domain<'_>> = parts
                 .iter()

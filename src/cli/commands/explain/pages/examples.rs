@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 
-use super::explain_pages;
 use super::block::{self, Block};
+use super::explain_pages;
 use crate::api::kinds::Kind;
 use crate::api::placeable;
 use crate::api::probe::Outcome;
@@ -151,8 +151,14 @@ fn of_engine_errors() -> Vec<(&'static str, String)> {
         api_failure("apply", server_answer(403, &forbidden)),
         api_failure("apply", server_answer(422, &invalid)),
         api_failure("apply", server_answer(403, &terminating)),
-        api_failure("read", server_answer(404, &json!({"reason": "NotFound", "message": "statefulsets.apps \"etcd\" not found"}))),
-        api_failure("apply", server_answer(503, &json!({"reason": "ServiceUnavailable", "message": "etcdserver: request timed out"}))),
+        api_failure(
+            "read",
+            server_answer(404, &json!({"reason": "NotFound", "message": "statefulsets.apps \"etcd\" not found"})),
+        ),
+        api_failure(
+            "apply",
+            server_answer(503, &json!({"reason": "ServiceUnavailable", "message": "etcdserver: request timed out"})),
+        ),
         api_failure("apply", server_answer(401, &json!({"reason": "Unauthorized", "message": "Unauthorized"}))),
         api_failure("apply", transport("tcp connect error: Connection refused (os error 111)")),
         api_failure("apply", transport("invalid peer certificate: UnknownIssuer")),
@@ -178,7 +184,8 @@ fn of_installs() -> Vec<CliError> {
     let ui = Ui::for_tests();
     let arguments = Cli::command().version("v0.6.1").get_matches_from(["fleetctl", "versions"]);
     let global = Cli::from_arg_matches(&arguments).unwrap().global;
-    let selection = |version| select_row(chart::embedded_versions(), Request { version, ..Request::default() }).unwrap();
+    let selection =
+        |version| select_row(chart::embedded_versions(), Request { version, ..Request::default() }).unwrap();
     let chosen: Selection<'_> = selection(None);
     assert_eq!(chosen.by, SelectedBy::Default);
     let values = |kind, chosen: &Selection<'_>| -> (chart::Chart, ValuesBuilder) {
@@ -192,7 +199,8 @@ fn of_installs() -> Vec<CliError> {
     let (chart, builder) = values(chart::Kind::Agent, &chosen);
     let name = "west".parse().unwrap();
     let agent = workload_cluster::plan::Plan::new(name, global.namespace.clone(), &chosen, chart, builder).unwrap();
-    let jump = upgrade::check_upgrade(chart::embedded_versions(), "v0.6.1", &selection(Some("v0.8")).version).unwrap_err();
+    let jump =
+        upgrade::check_upgrade(chart::embedded_versions(), "v0.6.1", &selection(Some("v0.8")).version).unwrap_err();
     let closed = || C::Unreachable {
         url: "https://192.0.2.10:32222".to_owned(),
         why: "tcp connect error: Connection refused (os error 111)".to_owned(),
@@ -218,7 +226,11 @@ fn of_installs() -> Vec<CliError> {
     };
     let terminating =
         serde_json::json!({"reason": "Forbidden", "message": "deployments.apps \"apiserver\" is forbidden"});
-    let problem = Error::for_object("delete", &example_object("apps", "Deployment", "apiserver"), server_answer(403, &terminating));
+    let problem = Error::for_object(
+        "delete",
+        &example_object("apps", "Deployment", "apiserver"),
+        server_answer(403, &terminating),
+    );
     let undone = Undone::Undone {
         started: "2026-01-31T12:00:00Z".to_owned(),
         result: RolledBack { problems: vec![problem], ..RolledBack::default() },
@@ -359,6 +371,7 @@ const NEVER_SHOWN: [&str; 2] = ["BrokenPipe", "NoChart"];
 
 #[test]
 fn every_page_of_what_can_be_seen_has_an_example() {
-    let without: Vec<&str> = explain_pages().filter(|page| !page.text.contains(block::HEADING)).map(|page| page.id).collect();
+    let without: Vec<&str> =
+        explain_pages().filter(|page| !page.text.contains(block::HEADING)).map(|page| page.id).collect();
     assert_eq!(without, NEVER_SHOWN);
 }
