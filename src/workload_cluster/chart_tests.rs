@@ -14,9 +14,7 @@ use crate::chart::testing::golden;
 use crate::chart::testing::usage::compare_usage;
 use crate::chart::values::written_schema;
 use crate::chart::versions::select::{Request, select_row};
-use crate::chart::{
-    Chart, Kind, Object, Preset, RenderInput, Rendered, SetKind, ValuesBuilder, embedded_presets, versions,
-};
+use crate::chart::{Chart, Kind, Object, Preset, RenderInput, Rendered, SetKind, ValuesBuilder, embedded_presets};
 use crate::install::recorded_use::RecordedUse;
 use crate::install::release_spec::{Package, load_chart};
 use crate::k8s::ObjectRef;

@@ -9,24 +9,24 @@ use syn::visit::Visit;
 use super::{root, rust_files};
 
 /// One file below `src`.
-pub struct Source {
+pub(crate) struct Source {
     /// Path below the checkout, such as `src/k8s/watch.rs`.
-    pub path: String,
+    pub(crate) path: String,
     /// Module that it is, such as `["k8s", "watch"]`.
-    pub module: Vec<String>,
-    pub lines: usize,
-    pub tree: syn::File,
+    pub(crate) module: Vec<String>,
+    pub(crate) lines: usize,
+    pub(crate) tree: syn::File,
 }
 
 impl Source {
     /// The first folder below `src`.
-    pub fn room(&self) -> &str {
+    pub(crate) fn room(&self) -> &str {
         self.module.first().map_or("", String::as_str)
     }
 }
 
 /// Parses every file below `src` but those of tests.
-pub fn parse_sources() -> Vec<Source> {
+pub(crate) fn parse_sources() -> Vec<Source> {
     let mut paths = Vec::new();
     rust_files(&root().join("src"), &mut paths);
     let paths = paths.iter().map(|path| path.strip_prefix(root()).unwrap());
@@ -67,7 +67,7 @@ fn is_test_item(item: &syn::Item) -> bool {
 }
 
 /// Names of the functions of a file that it names itself: not those of implementations of traits.
-pub fn function_names(source: &Source) -> Vec<String> {
+pub(crate) fn function_names(source: &Source) -> Vec<String> {
     #[derive(Default)]
     struct Names(Vec<String>);
     impl<'ast> Visit<'ast> for Names {
@@ -86,7 +86,7 @@ pub fn function_names(source: &Source) -> Vec<String> {
 }
 
 /// Number of closures of a file that are bound to a name.
-pub fn count_named_closures(source: &Source) -> usize {
+pub(crate) fn count_named_closures(source: &Source) -> usize {
     #[derive(Default)]
     struct Count(usize);
     impl<'ast> Visit<'ast> for Count {
@@ -103,7 +103,7 @@ pub fn count_named_closures(source: &Source) -> usize {
 }
 
 /// Every path that a file names, its imports flattened.
-pub fn named_paths(source: &Source) -> Vec<Vec<String>> {
+pub(crate) fn named_paths(source: &Source) -> Vec<Vec<String>> {
     #[derive(Default)]
     struct Paths(Vec<Vec<String>>);
     impl<'ast> Visit<'ast> for Paths {
@@ -122,7 +122,7 @@ pub fn named_paths(source: &Source) -> Vec<Vec<String>> {
 }
 
 /// Names that a module gives to items of others: from the name to the path.
-pub fn imported_names(source: &Source) -> BTreeMap<String, Vec<String>> {
+pub(crate) fn imported_names(source: &Source) -> BTreeMap<String, Vec<String>> {
     let mut names = BTreeMap::new();
     for item in &source.tree.items {
         if let syn::Item::Use(item) = item {

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::values::{ControlPlaneValues, PkiSource};
 use crate::chart::values::proxy_ports;
-use crate::chart::{Chart, Kind, Object, RenderInput, Rendered, SetKind, embedded_presets, versions};
+use crate::chart::{Chart, Kind, Object, RenderInput, Rendered, SetKind, embedded_presets};
 use crate::pki::{Endpoint, Files, Lifetimes, Subject, ensure_key_set, placeholder_files};
 
 /// The chart of every line that has one, newest first.

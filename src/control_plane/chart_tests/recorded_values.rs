@@ -13,7 +13,7 @@ use super::{charts, containers, pods, render_with};
 use crate::chart::patch::Patches;
 use crate::chart::values::{ImageLock, still_locked};
 use crate::chart::versions::select::{Request, select_row};
-use crate::chart::{Chart, Kind, SetKind, ValuesBuilder, versions};
+use crate::chart::{Chart, Kind, SetKind, ValuesBuilder};
 use crate::control_plane::charts::SECRET_VALUES;
 use crate::control_plane::values::ControlPlaneValues;
 use crate::install::recorded_values::{RecordedRelease, ValuesForgotten, next_version};

@@ -166,7 +166,6 @@ impl UpgradeRefused {
 mod tests {
     use super::*;
     use crate::chart::embedded_versions;
-    use crate::chart::versions;
 
     fn way(from: &str, to: &str) -> Result<(), UpgradeRefused> {
         check_upgrade(embedded_versions(), from, &to.parse().unwrap())

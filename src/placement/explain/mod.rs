@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 
-use amount::{amount_of, format_amount};
+use amount::amount_of;
 pub use clusters::{Row, rejection_rows};
 
 use super::copy::Share;

@@ -1,6 +1,5 @@
 use super::cluster::check_proxy;
 use super::*;
-use std::fs::read;
 
 /// A kubeconfig with these fields of its cluster and its user, as flow mappings without braces.
 fn of(cluster: &str, user: &str) -> Kubeconfig {
@@ -202,7 +201,7 @@ fn a_file_is_read_in_the_encodings_of_shells_with_its_paths_and_within_bounds() 
         error.contains("`users[name=u].user.exec` is a list where a mapping is needed") && !error.contains("hunter2"),
         "{error}"
     );
-    assert!(read(Path::new("/dev/zero")).unwrap_err().to_string().contains("more than 4 MiB"));
+    assert!(read_kubeconfig_file(Path::new("/dev/zero")).unwrap_err().to_string().contains("more than 4 MiB"));
 }
 
 #[test]

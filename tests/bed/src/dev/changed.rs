@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(touched(["src/chart/mod.rs"]), [INSTALL, ENGINE, PACKAGER]);
         assert_eq!(touched(["values/nodeport.yaml"]), [INSTALL, ENGINE, PACKAGER]);
         assert_eq!(touched(["docs/placement.md"]), [RUNTIME]);
-        for of_all in ["src/k8s/retry.rs", "src/pki/mod.rs", "charts/versions.yaml", "build.rs", "Cargo.lock"] {
+        for of_all in ["src/k8s/request/retry.rs", "src/pki/mod.rs", "charts/versions.yaml", "build.rs", "Cargo.lock"] {
             assert_eq!(touched([of_all]), ON_CLUSTERS, "{of_all}");
         }
     }

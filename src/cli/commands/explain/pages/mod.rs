@@ -176,7 +176,7 @@ mod tests {
         let of_clusters = words(&read("src/placement/reason.rs"), "=> \"");
         let decide = read("src/placement/decide/mod.rs");
         let of_groups = words(decide.split("impl Outcome").nth(1).unwrap().split("impl How").next().unwrap(), "=> \"");
-        let schedule = read("src/api/schedule.rs");
+        let schedule = read("src/api/crd/schedule.rs");
         let of_copies =
             words(schedule.split("pub mod applied").nth(1).unwrap().split("\n}").next().unwrap(), "&str = \"");
         assert!(of_clusters.len() > 12 && of_groups.len() > 4 && of_copies.len() > 9);
