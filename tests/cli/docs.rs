@@ -213,7 +213,7 @@ fn every_example_of_help_runs_as_far_as_it_gets_without_a_cluster() {
 #[test]
 fn what_a_newcomer_runs_takes_the_version_by_the_cluster() {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    let (_, own) = readme.split_once("## Use it on a cluster of your own").unwrap();
+    let (_, own) = readme.split_once("## On your own clusters").unwrap();
     let installs: Vec<&str> = own.lines().filter(|line| line.starts_with("fleetctl install ")).collect();
     assert!(installs.len() == 2 && installs.iter().all(|line| line.ends_with(" --version auto")), "{installs:?}");
 
@@ -248,4 +248,60 @@ fn the_page_on_kubeconfigs_has_a_row_for_each_field_and_names_only_cases_that_th
         let unknown = cases_of.into_iter().find(|name| !cases.contains(&format!("\"{name}\"")));
         assert_eq!(unknown, None, "of {field}");
     }
+}
+
+/// The metrics of the two daemons, as `NAME TYPE`, by the calls that update them.
+fn metrics_of(code: &str) -> BTreeSet<String> {
+    let updates = [("count", "counter"), ("gauge", "gauge"), ("observe", "histogram"), ("observe_short", "histogram")];
+    let mut found = BTreeSet::new();
+    for (function, kind) in updates {
+        for rest in code.split(&format!(".{function}(")).skip(1) {
+            let name = rest.trim_start().strip_prefix('"').and_then(|rest| rest.split('"').next());
+            found.extend(name.filter(|name| name.starts_with("fleet_")).map(|name| format!("{name} {kind}")));
+        }
+    }
+    found
+}
+
+fn sources(folder: &Path, found: &mut String) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push_str(&std::fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn the_page_on_metrics_has_every_metric_and_no_other() {
+    let mut code = String::new();
+    for room in ["src/scheduler", "src/agent", "src/daemon"] {
+        sources(&root().join(room), &mut code);
+    }
+    let metrics = metrics_of(&code);
+    assert!(metrics.len() > 20, "{metrics:?}");
+    let page = std::fs::read_to_string(root().join("docs/metrics.md")).unwrap();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `fleet_")).map(|row| {
+        let cells: Vec<&str> = row.split(" | ").collect();
+        format!("fleet_{} {}", cells[0].trim_end_matches('`'), cells[1])
+    });
+    assert_eq!(rows.collect::<BTreeSet<_>>(), metrics);
+
+    // What queries and texts name is a metric too, or a series of a histogram.
+    let names: BTreeSet<&str> = metrics.iter().filter_map(|metric| metric.split(' ').next()).collect();
+    let is_known = |word: &str| {
+        let series = ["_bucket", "_sum", "_count"].iter().find_map(|end| word.strip_suffix(end)).unwrap_or(word);
+        names.contains(word) || metrics.contains(&format!("{series} histogram"))
+    };
+    let words = page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| word.starts_with("fleet_"));
+    assert_eq!(words.filter(|word| !is_known(word)).collect::<Vec<_>>(), Vec::<&str>::new());
+}
+
+#[test]
+fn metrics_are_found_however_their_calls_are_broken() {
+    let code = "m.count(\"fleet_a_total\", \"A.\", &[]); m.gauge(\n    \"fleet_b\",\n); list.count(); m.observe_short(\"fleet_c\", h, d);";
+    let found: Vec<String> = metrics_of(code).into_iter().collect();
+    assert_eq!(found, ["fleet_a_total counter", "fleet_b gauge", "fleet_c histogram"]);
 }
