@@ -110,20 +110,39 @@ fn what_is_made_from_the_program_is_current() {
     }
 }
 
+/// The anchors of the headings of a page, as GitHub makes them.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let headings = page.lines().filter(|line| line.starts_with('#'));
+    let titles = headings.filter_map(|heading| heading.trim_start_matches('#').strip_prefix(' '));
+    let is_kept = |c: &char| c.is_alphanumeric() || [' ', '-', '_'].contains(c);
+    titles.map(|title| title.chars().filter(is_kept).collect::<String>().to_lowercase().replace(' ', "-")).collect()
+}
+
 #[test]
-fn links_lead_to_files_that_exist() {
-    let mut broken = Vec::new();
-    for page in pages() {
+fn links_lead_to_files_and_headings_that_exist() {
+    let mut linking = pages();
+    let others = ["CONTRIBUTING.md", "CHANGELOG.md", "examples/gitops/README.md", "examples/place-workloads/README.md"];
+    linking.extend(others.map(|page| root().join(page)));
+    let (mut broken, mut with_anchor) = (Vec::new(), 0);
+    for page in linking {
         let text = std::fs::read_to_string(&page).unwrap();
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let file = target.split('#').next().unwrap_or_default();
-            let elsewhere = target.contains("://") || !file.contains('.') || file.contains(['`', ' ', '\\', '|']);
-            if !elsewhere && !page.parent().unwrap().join(file).exists() {
+            if target.contains("://") || target.contains(['`', ' ', '\\', '|', '<']) {
+                continue;
+            }
+            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let path = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+            with_anchor += usize::from(!anchor.is_empty());
+            let is_there = |text: String| anchor.is_empty() || anchors(&text).contains(anchor);
+            let leads = path.is_dir() || path.extension().is_none_or(|extension| extension != "md") && path.exists();
+            if !leads && !std::fs::read_to_string(path).is_ok_and(is_there) {
                 broken.push(format!("{}: {target}", page.display()));
             }
         }
     }
     assert_eq!(broken, Vec::<String>::new());
+    assert!(with_anchor > 20, "{with_anchor} links to headings");
+    assert_eq!(anchors("# A `b` c-d?\n#e\n## The F's\n").into_iter().collect::<Vec<_>>(), ["a-b-c-d", "the-fs"]);
 }
 
 #[test]
