@@ -243,7 +243,7 @@ fn images_of_a_checkout_have_the_same_shape_as_those_of_a_release() {
 }
 
 /// Phrases that readers stumble over, and what stands in their place.
-const ODD_PHRASES: [(&str, &str); 24] = [
+const ODD_PHRASES: [(&str, &str); 28] = [
     ("is none that", "is not"),
     ("are none that", "are not"),
     ("none of which", "not"),
@@ -268,6 +268,10 @@ const ODD_PHRASES: [(&str, &str); 24] = [
     ("all the same", "anyway"),
     ("of before", "former, previous"),
     ("without a word", "silently"),
+    ("but for", "except for"),
+    ("let go of", "release"),
+    ("puts right", "corrects"),
+    ("is said", "is reported"),
 ];
 
 /// The odd phrases of texts, each a name and its text, as `name:line: phrase (instead)`. A phrase may go over an end of line.
