@@ -110,20 +110,39 @@ fn what_is_made_from_the_program_is_current() {
     }
 }
 
+/// The anchors of the headings of a page, as GitHub makes them.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let headings = page.lines().filter(|line| line.starts_with('#'));
+    let titles = headings.filter_map(|heading| heading.trim_start_matches('#').strip_prefix(' '));
+    let is_kept = |c: &char| c.is_alphanumeric() || [' ', '-', '_'].contains(c);
+    titles.map(|title| title.chars().filter(is_kept).collect::<String>().to_lowercase().replace(' ', "-")).collect()
+}
+
 #[test]
-fn links_lead_to_files_that_exist() {
-    let mut broken = Vec::new();
-    for page in pages() {
+fn links_lead_to_files_and_headings_that_exist() {
+    let mut linking = pages();
+    let others = ["CONTRIBUTING.md", "CHANGELOG.md", "examples/gitops/README.md", "examples/place-workloads/README.md"];
+    linking.extend(others.map(|page| root().join(page)));
+    let (mut broken, mut with_anchor) = (Vec::new(), 0);
+    for page in linking {
         let text = std::fs::read_to_string(&page).unwrap();
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let file = target.split('#').next().unwrap_or_default();
-            let elsewhere = target.contains("://") || !file.contains('.') || file.contains(['`', ' ', '\\', '|']);
-            if !elsewhere && !page.parent().unwrap().join(file).exists() {
+            if target.contains("://") || target.contains(['`', ' ', '\\', '|', '<']) {
+                continue;
+            }
+            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let path = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+            with_anchor += usize::from(!anchor.is_empty());
+            let is_there = |text: String| anchor.is_empty() || anchors(&text).contains(anchor);
+            let leads = path.is_dir() || path.extension().is_none_or(|extension| extension != "md") && path.exists();
+            if !leads && !std::fs::read_to_string(path).is_ok_and(is_there) {
                 broken.push(format!("{}: {target}", page.display()));
             }
         }
     }
     assert_eq!(broken, Vec::<String>::new());
+    assert!(with_anchor > 20, "{with_anchor} links to headings");
+    assert_eq!(anchors("# A `b` c-d?\n#e\n## The F's\n").into_iter().collect::<Vec<_>>(), ["a-b-c-d", "the-fs"]);
 }
 
 #[test]
@@ -213,7 +232,7 @@ fn every_example_of_help_runs_as_far_as_it_gets_without_a_cluster() {
 #[test]
 fn what_a_newcomer_runs_takes_the_version_by_the_cluster() {
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    let (_, own) = readme.split_once("## Use it on a cluster of your own").unwrap();
+    let (_, own) = readme.split_once("## On your own clusters").unwrap();
     let installs: Vec<&str> = own.lines().filter(|line| line.starts_with("fleetctl install ")).collect();
     assert!(installs.len() == 2 && installs.iter().all(|line| line.ends_with(" --version auto")), "{installs:?}");
 
@@ -248,4 +267,60 @@ fn the_page_on_kubeconfigs_has_a_row_for_each_field_and_names_only_cases_that_th
         let unknown = cases_of.into_iter().find(|name| !cases.contains(&format!("\"{name}\"")));
         assert_eq!(unknown, None, "of {field}");
     }
+}
+
+/// The metrics of the two daemons, as `NAME TYPE`, by the calls that update them.
+fn metrics_of(code: &str) -> BTreeSet<String> {
+    let updates = [("count", "counter"), ("gauge", "gauge"), ("observe", "histogram"), ("observe_short", "histogram")];
+    let mut found = BTreeSet::new();
+    for (function, kind) in updates {
+        for rest in code.split(&format!(".{function}(")).skip(1) {
+            let name = rest.trim_start().strip_prefix('"').and_then(|rest| rest.split('"').next());
+            found.extend(name.filter(|name| name.starts_with("fleet_")).map(|name| format!("{name} {kind}")));
+        }
+    }
+    found
+}
+
+fn sources(folder: &Path, found: &mut String) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push_str(&std::fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn the_page_on_metrics_has_every_metric_and_no_other() {
+    let mut code = String::new();
+    for room in ["src/scheduler", "src/agent", "src/daemon"] {
+        sources(&root().join(room), &mut code);
+    }
+    let metrics = metrics_of(&code);
+    assert!(metrics.len() > 20, "{metrics:?}");
+    let page = std::fs::read_to_string(root().join("docs/metrics.md")).unwrap();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `fleet_")).map(|row| {
+        let cells: Vec<&str> = row.split(" | ").collect();
+        format!("fleet_{} {}", cells[0].trim_end_matches('`'), cells[1])
+    });
+    assert_eq!(rows.collect::<BTreeSet<_>>(), metrics);
+
+    // What queries and texts name is a metric too, or a series of a histogram.
+    let names: BTreeSet<&str> = metrics.iter().filter_map(|metric| metric.split(' ').next()).collect();
+    let is_known = |word: &str| {
+        let series = ["_bucket", "_sum", "_count"].iter().find_map(|end| word.strip_suffix(end)).unwrap_or(word);
+        names.contains(word) || metrics.contains(&format!("{series} histogram"))
+    };
+    let words = page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| word.starts_with("fleet_"));
+    assert_eq!(words.filter(|word| !is_known(word)).collect::<Vec<_>>(), Vec::<&str>::new());
+}
+
+#[test]
+fn metrics_are_found_however_their_calls_are_broken() {
+    let code = "m.count(\"fleet_a_total\", \"A.\", &[]); m.gauge(\n    \"fleet_b\",\n); list.count(); m.observe_short(\"fleet_c\", h, d);";
+    let found: Vec<String> = metrics_of(code).into_iter().collect();
+    assert_eq!(found, ["fleet_a_total counter", "fleet_b gauge", "fleet_c histogram"]);
 }

@@ -82,7 +82,7 @@ fn wrong_usage_is_an_error_document_where_json_is_asked_for() {
     let missing: serde_json::Value = serde_json::from_str(&sandbox.run(&["-o", "json"]).stderr).unwrap();
     assert_eq!(missing["error"]["reason"], "Usage");
     sandbox.run(&["status", "-o", "text", "--", "-o", "json"]).fails(2, &["error: ", "For more information"]);
-    assert!(sandbox.run(&["explain", "Usage"]).succeeds().contains("The command line cannot be read."));
+    assert!(sandbox.run(&["explain", "Usage"]).succeeds().contains("The command line cannot be parsed."));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The order of the house: which room may import which, and what lies at the top level.
+//! The order of the house: which room may import which, what lies at the top level, and which phrases no text contains.
 
 mod figures;
 mod source;
@@ -243,4 +243,120 @@ fn images_of_a_checkout_have_the_same_shape_as_those_of_a_release() {
     assert_eq!(release.matches("\nENTRYPOINT ").count(), 2);
     // Docker looks for this name alone.
     assert_eq!(fs::read_link(root().join("Dockerfile")).unwrap(), Path::new("Containerfile"));
+}
+
+/// Phrases that readers stumble over, and what stands in their place.
+const ODD_PHRASES: [(&str, &str); 28] = [
+    ("is none that", "is not"),
+    ("are none that", "are not"),
+    ("none of which", "not"),
+    ("over there", "existing, there"),
+    ("what is there", "existing"),
+    ("that is there", "existing"),
+    ("that are there", "existing"),
+    ("is there already", "exists"),
+    ("anew", "again"),
+    ("by then", "until then"),
+    ("lets in", "accepts"),
+    ("let in", "accepted"),
+    ("is told", "reports"),
+    ("are told", "report"),
+    ("be told", "report"),
+    ("the time is up", "timed out"),
+    ("the time was up", "timed out"),
+    ("time is up", "timed out"),
+    ("of one's own", "own"),
+    ("mend", "fix"),
+    ("mends", "fixes"),
+    ("all the same", "anyway"),
+    ("of before", "former, previous"),
+    ("without a word", "silently"),
+    ("but for", "except for"),
+    ("let go of", "release"),
+    ("puts right", "corrects"),
+    ("is said", "is reported"),
+];
+
+/// The odd phrases of texts, each a name and its text, as `name:line: phrase (instead)`. A phrase may go over an end of line.
+fn odd_phrases(texts: &[(String, String)]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, text) in texts {
+        let flat = text.to_ascii_lowercase().replace('\n', " ");
+        for (phrase, instead) in ODD_PHRASES {
+            for (at, _) in flat.match_indices(phrase) {
+                let is_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+                let end = at + phrase.len();
+                if is_word(flat[..at].chars().next_back()) || is_word(flat[end..].chars().next()) {
+                    continue;
+                }
+                let line = text[..at].matches('\n').count() + 1;
+                found.push(format!("{name}:{line}: {phrase} ({instead})"));
+            }
+        }
+    }
+    found
+}
+
+/// Prose of a page: without code blocks and spans of code, line for line.
+fn prose(page: &str) -> String {
+    let mut in_block = false;
+    let mut lines = Vec::new();
+    for line in page.lines() {
+        let is_fence = line.trim_start().starts_with("```");
+        in_block ^= is_fence;
+        let text = if is_fence || in_block { "" } else { line };
+        lines.push(text.split('`').step_by(2).collect::<Vec<_>>().join("`"));
+    }
+    lines.join("\n")
+}
+
+fn markdown_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            markdown_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            found.push(path);
+        }
+    }
+}
+
+/// The pages that are written by hand, with their prose. Of the changelog it is what is not released yet, of CONTRIBUTING all
+/// but the glossary, which names the words that are not used.
+fn written_pages() -> Vec<(String, String)> {
+    let mut paths = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root().join(name)).to_vec();
+    markdown_files(&root().join("docs"), &mut paths);
+    markdown_files(&root().join("examples"), &mut paths);
+    paths.sort();
+    let mut pages = Vec::new();
+    for path in paths {
+        let name = path.strip_prefix(root()).unwrap().display().to_string();
+        let text = fs::read_to_string(&path).unwrap();
+        let is_made = text.contains("<!-- Made by `fleetctl docs");
+        let text = match name.as_str() {
+            "CHANGELOG.md" => text.split("\n## ").take(2).collect::<Vec<_>>().join("\n## "),
+            "CONTRIBUTING.md" => text.split("\n## Words").next().unwrap().to_owned(),
+            _ => text,
+        };
+        if !is_made {
+            pages.push((name, prose(&text)));
+        }
+    }
+    pages
+}
+
+#[test]
+fn pages_have_no_odd_phrases() {
+    let pages = written_pages();
+    assert!(pages.len() > 150 && pages.iter().any(|(name, _)| name == "docs/explain/etcd.md"), "{}", pages.len());
+    let found = odd_phrases(&pages);
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn odd_phrases_are_found_as_words_and_over_line_ends() {
+    let page = "It is made\nanew.\n```text\nmend\n```\nAmend `mend`: over\nthere. Mend it.\n";
+    let found = odd_phrases(&[("a.md".to_owned(), prose(page))]);
+    assert_eq!(found, ["a.md:6: over there (existing, there)", "a.md:2: anew (again)", "a.md:7: mend (fix)"]);
+    assert_eq!(odd_phrases(&[("b.rs".to_owned(), "no key is let in".to_owned())]), ["b.rs:1: let in (accepted)"]);
 }

@@ -144,10 +144,8 @@ mod exhaustive {
         let site = Site::with("host", "member-1");
         let _member = Member::beside(&site, "member-1");
         let page = page("README.md");
-        let (_, own) = page.split_once("## Use it on a cluster of your own").unwrap();
+        let (_, own) = page.split_once("## On your own clusters").unwrap();
         let block = scripts(own).remove(0);
-        // The program that is tested is on the PATH already.
-        let block = block.replace("cargo install --locked --path .\n", "");
         assert!(block.starts_with("fleetctl install control-plane"), "{block}");
         let leave =
             "fleetctl uninstall agent west --context member-1\nfleetctl uninstall control-plane demo --delete-data\n";

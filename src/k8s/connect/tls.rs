@@ -1,5 +1,5 @@
 //! TLS to API servers: the settings of a connection. Keys on P-521 are why the library below is aws-lc-rs: ring has none.
-//! docs/kubeconfig.md has what that costs.
+//! CONTRIBUTING.md has what that costs.
 
 use std::sync::Arc;
 

@@ -49,7 +49,7 @@ impl Grant {
 pub(super) fn grants(credential: Credential, cluster: &str) -> Vec<Grant> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/security.md");
     let text = fs_err::read_to_string(path).expect("the page is there");
-    let section = text.split_once("### To the letter").expect("it has this section").1;
+    let section = text.split_once("### Exact rights").expect("it has this section").1;
     let section = section.split_once("\n## ").expect("others follow").0;
     let rows = section.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| Who "));
     let read: Vec<(Credential, Grant)> = rows.map(|row| read(row, cluster)).collect();

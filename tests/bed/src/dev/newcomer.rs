@@ -19,9 +19,10 @@ use crate::{Bed, TESTED};
 const LEFT: &str = "the clone above and its clusters may be left: `cargo bed down` in it stops them";
 
 /// The sections that are followed.
-const WITHOUT_CLUSTER: &str = "## Try it without a cluster";
-const OWN_CLUSTERS: &str = "## Use it on a cluster of your own";
-const FROM_GIT: &str = "## From a Git repository";
+const INSTALL: &str = "## Install";
+const WITHOUT_CLUSTER: &str = "## Quick start";
+const OWN_CLUSTERS: &str = "## On your own clusters";
+const FROM_GIT: &str = "## From Git";
 
 /// The line that the README names, for current clusters, and the one for the bed's.
 const LINES: [&str; 2] = ["--version v1.2", "--version v0.7"];
@@ -52,7 +53,7 @@ fn follow(bed: &Bed, newcomer: &Newcomer, steps: &mut Steps) -> Result<Vec<(Stri
     let mut told =
         steps.run("README: without a cluster", || newcomer.lines(&block(&readme, WITHOUT_CLUSTER)?, READY))?;
     steps.run("a newcomer with clusters of their own (not in the README's time)", || newcomer.own_clusters(bed))?;
-    let own = block(&readme, OWN_CLUSTERS)?;
+    let own = block(&readme, INSTALL)? + &block(&readme, OWN_CLUSTERS)?;
     let own = own.replace("HOSTING-CONTEXT", "host").replace("WORKLOAD-CONTEXT", "member-1");
     told.extend(steps.run("README: with clusters of their own", || newcomer.lines(&own, READY))?);
     let git = block(&readme, FROM_GIT)?.replace("HOSTING-CONTEXT", "host").replace(LINES[0], LINES[1]);
@@ -176,7 +177,8 @@ mod tests {
     fn the_readme_has_the_three_ways() {
         let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap();
         assert_eq!(block(&readme, WITHOUT_CLUSTER).unwrap(), "cargo bed demo\n");
-        assert!(block(&readme, OWN_CLUSTERS).unwrap().starts_with("cargo install --locked --path .\n"));
+        assert_eq!(block(&readme, INSTALL).unwrap(), "cargo install --locked --path .\n");
+        assert!(block(&readme, OWN_CLUSTERS).unwrap().starts_with("fleetctl install control-plane "));
         let git = block(&readme, FROM_GIT).unwrap();
         assert!(git.contains(LINES[0]) && git.contains("HOSTING-CONTEXT") && git.ends_with("--wait\n"));
         assert!(block("", OWN_CLUSTERS).is_err());
