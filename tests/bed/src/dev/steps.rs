@@ -20,6 +20,7 @@ use crate::say::{say, seconds};
 #[derive(Debug)]
 pub(crate) struct Steps {
     began: Instant,
+    use_before: Use,
     done: Vec<Done>,
     tests: TestTimes,
     remarks: Vec<String>,
@@ -32,6 +33,8 @@ struct Done {
     took: Duration,
     /// Of the programs that it ran, and of those that they waited for.
     cpu: Duration,
+    /// How busy the machine was, with all that ran on it: hundredths of all of its cores.
+    busy: u64,
 }
 
 impl Done {
@@ -121,7 +124,8 @@ impl Beside {
 
 impl Default for Steps {
     fn default() -> Self {
-        Self { began: Instant::now(), done: Vec::new(), tests: TestTimes::default(), remarks: Vec::new() }
+        let (done, tests, remarks) = (Vec::new(), TestTimes::default(), Vec::new());
+        Self { began: Instant::now(), use_before: Use::now(), done, tests, remarks }
     }
 }
 
@@ -202,12 +206,13 @@ impl Steps {
 
     /// A line a step, and the whole, and the slowest tests, and the remarks.
     pub(crate) fn summary(self) {
-        say(format!("{:>9}  {:>9}  step", "by clock", "CPU"));
-        for Done { name, took, cpu } in &self.done {
-            say(format!("{:>9}  {:>9}  {name}", seconds(*took), seconds(*cpu)));
+        say(format!("{:>9}  {:>9}  {:>4}  step", "by clock", "CPU", "busy"));
+        for Done { name, took, cpu, busy } in &self.done {
+            say(format!("{:>9}  {:>9}  {busy:>3}%  {name}", seconds(*took), seconds(*cpu)));
         }
         let cpu = self.done.iter().map(|done| done.cpu).sum();
-        say(format!("{:>9}  {:>9}  in all", seconds(self.began.elapsed()), seconds(cpu)));
+        let (took, cpu, busy) = (seconds(self.began.elapsed()), seconds(cpu), self.use_before.until_now());
+        say(format!("{took:>9}  {cpu:>9}  {busy:>3}%  in all"));
         self.tests.lines().iter().for_each(say);
         for remark in &self.remarks {
             say(remark);
@@ -217,9 +222,40 @@ impl Steps {
 
 /// Does a step, and says how long it took.
 fn measure<T>(name: &str, step: impl FnOnce() -> Result<T>) -> (Done, Result<T>) {
-    let (began, before) = (Instant::now(), run::cpu_of_programs());
+    let (began, before, use_before) = (Instant::now(), run::cpu_of_programs(), Use::now());
     let result = step();
-    (Done { name: name.to_owned(), took: began.elapsed(), cpu: run::cpu_of_programs() - before }, result)
+    let (took, cpu, busy) = (began.elapsed(), run::cpu_of_programs() - before, use_before.until_now());
+    (Done { name: name.to_owned(), took, cpu, busy }, result)
+}
+
+/// What the cores of the machine have done since it started, in ticks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Use {
+    all: u64,
+    idle: u64,
+}
+
+impl Use {
+    fn now() -> Self {
+        std::fs::read_to_string("/proc/stat").map(|text| Self::of(&text)).unwrap_or_default()
+    }
+
+    /// Of `/proc/stat`: user, nice, system, idle, waiting for disks, interrupts (two), stolen; what follows is in the first two.
+    fn of(stat: &str) -> Self {
+        let line = stat.lines().next().unwrap_or_default();
+        let ticks: Vec<u64> = line.split_whitespace().skip(1).take(8).map_while(|field| field.parse().ok()).collect();
+        Self { all: ticks.iter().sum(), idle: ticks.iter().skip(3).take(2).sum() }
+    }
+
+    /// Hundredths of all cores that were busy since then.
+    fn until_now(self) -> u64 {
+        self.until(Self::now())
+    }
+
+    fn until(self, later: Self) -> u64 {
+        let (all, idle) = (later.all.saturating_sub(self.all), later.idle.saturating_sub(self.idle));
+        all.saturating_sub(idle) * 100 / all.max(1)
+    }
 }
 
 /// Runs a program to its end.
@@ -309,5 +345,28 @@ pub(crate) fn end_programs() {
                 program.wait(end.saturating_duration_since(Instant::now()));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_as_busy_as_its_cores_are_not_idle() {
+        let before = Use::of("cpu  100 0 50 800 50 0 0 0 7 7\ncpu0 1 1\n");
+        assert_eq!(before, Use { all: 1000, idle: 850 });
+        assert_eq!(before.until(Use::of("cpu 160 5 60 815 60 0 0 0 9 9\n")), 75);
+        assert_eq!(before.until(before), 0);
+    }
+
+    #[test]
+    fn the_cpu_of_a_step_is_that_of_its_programs() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"]);
+        let (done, result) = measure("count", || succeed(&mut shell));
+        assert!(result.is_ok() && done.cpu > Duration::from_millis(20), "{done:?}");
+        let (done, result) = measure("fail", || succeed(&mut Command::new("false")));
+        assert!(result.is_err() && done.cpu < Duration::from_millis(20), "{done:?}");
     }
 }
