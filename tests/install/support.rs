@@ -341,12 +341,12 @@ impl Site {
 /// period, of 30 seconds here, which is meant for those who use what runs in them.
 pub(crate) fn delete_namespace(bed: &Bed, cluster: &str, namespace: &str) {
     let delete = |args: &[&str]| {
-        let _ = bed.kubectl(cluster, &[&["-n", namespace, "delete", "--ignore-not-found"], args].concat());
+        let _ = bed.kubectl(cluster, &[&["delete", "--ignore-not-found"], args].concat());
     };
     // What is being deleted makes no further pods.
     let owners = "deployments,statefulsets,replicasets,jobs,cronjobs";
-    delete(&[owners, "--all", "--cascade=foreground", "--wait=false"]);
-    delete(&["pods", "--all", "--grace-period=1"]);
+    delete(&["-n", namespace, owners, "--all", "--cascade=foreground", "--wait=false"]);
+    delete(&["-n", namespace, "pods", "--all", "--grace-period=1"]);
     delete(&["namespace", namespace]);
 }
 

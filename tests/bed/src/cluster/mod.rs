@@ -206,15 +206,18 @@ impl Cluster {
         let kubeconfig = self.kubeconfig();
         crate::cluster::client::block_on(|| async move {
             let client = crate::cluster::client::client(&kubeconfig).await?;
-            crate::cluster::client::poll(&client, path, limit, done).await
+            // Nobody starts it again.
+            let ended = || self.supervisor().state(blame) == State::Stopped;
+            crate::cluster::client::poll(&client, path, limit, ended, done).await
         })
         .with_context(|| {
             let log = self.supervisor().log(blame);
             format!(
-                "cluster `{}`: {blame} is not ready; {} ends:\n{}\n",
-                self.name,
+                "cluster `{name}`: {blame} is not ready; {} ends:\n{}\n\
+                 `cargo bed down {name}` takes away what is there of it, `cargo bed up {name}` starts it again\n",
                 log.display(),
-                self.log_tail(blame)
+                self.log_tail(blame),
+                name = self.name,
             )
         })
     }
