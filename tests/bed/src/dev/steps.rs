@@ -224,7 +224,7 @@ impl Steps {
 fn measure<T>(name: &str, step: impl FnOnce() -> Result<T>) -> (Done, Result<T>) {
     let (began, before, use_before) = (Instant::now(), run::cpu_of_programs(), Use::now());
     let result = step();
-    let (took, cpu, busy) = (began.elapsed(), run::cpu_of_programs() - before, use_before.until_now());
+    let (took, cpu, busy) = (began.elapsed(), run::cpu_of_programs().saturating_sub(before), use_before.until_now());
     (Done { name: name.to_owned(), took, cpu, busy }, result)
 }
 

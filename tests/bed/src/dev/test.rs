@@ -53,9 +53,8 @@ fn clusters_of(targets: &[&str]) -> Vec<&'static str> {
 /// How many tests of a target run side by side. Most of them wait: for pods, for time-outs, for a turn at a cluster.
 fn threads(target: &str) -> &'static str {
     match target {
-        // One for each hosting cluster, and one that waits for its turn at one of them.
-        INSTALL => "6",
-        ENGINE => "6",
+        // For installs one for each hosting cluster, and one that waits for its turn at one of them.
+        INSTALL | ENGINE => "6",
         // One for each pair of servers.
         RUNTIME => "2",
         _ => "1",

@@ -165,7 +165,7 @@ fn build_part(place: &Place, cache: &Cache, go: &Path, part: &Part, progress: &m
     command.stderr(fs::File::create(&log)?.into_parts().0);
     let before = run::cpu_of_programs();
     wait(command, &what, &log, progress)?;
-    let cpu = run::cpu_of_programs() - before;
+    let cpu = run::cpu_of_programs().saturating_sub(before);
     for (program, package) in part.programs {
         let named = named_by_go(package).unwrap_or(program);
         if named != *program {
