@@ -1,11 +1,35 @@
 //! Running other programs to their end, with errors that say what was run and what it answered.
 
+use std::cell::Cell;
 use std::ffi::OsStr;
+use std::io::Read as _;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+thread_local! {
+    static CPU: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// The CPU of all programs that this thread has waited for, with that of the programs that those waited for.
+pub(crate) fn cpu_of_programs() -> Duration {
+    CPU.get()
+}
+
+/// Waits for the end of a program and counts its CPU.
+pub(crate) fn wait(child: &mut Child) -> std::io::Result<ExitStatus> {
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        // As long as nobody has taken its status, the kernel still knows what it used.
+        let ended = || waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+        while matches!(ended(), Err(Errno::INTR)) {}
+    }
+    CPU.set(CPU.get() + cpu_of(child.id()).unwrap_or_default());
+    child.wait()
+}
 
 /// Runs `program` and returns its stdout. Anything but exit code 0 is an error that carries its stderr.
 pub(crate) fn output<S: AsRef<OsStr>>(program: &str, args: &[S]) -> Result<String> {
@@ -17,11 +41,36 @@ pub(crate) fn output<S: AsRef<OsStr>>(program: &str, args: &[S]) -> Result<Strin
 /// As [`output`], for a command that is already put together.
 pub(crate) fn output_of(command: &mut Command) -> Result<String> {
     let shown = shown(command);
-    let out = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start `{shown}`"))?;
-    if !out.status.success() {
-        bail!("`{shown}` failed ({}): {}", out.status, last_lines(&String::from_utf8_lossy(&out.stderr), 12));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().with_context(|| format!("cannot start `{shown}`"))?;
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    let pipes = (child.stdout.take(), child.stderr.take());
+    let read = std::thread::scope(|scope| {
+        let errors = scope.spawn(|| pipes.1.map_or(Ok(0), |mut pipe| pipe.read_to_end(&mut stderr)));
+        let read = pipes.0.map_or(Ok(0), |mut pipe| pipe.read_to_end(&mut stdout));
+        read.and(errors.join().unwrap_or(Ok(0)))
+    });
+    let status = wait(&mut child)?;
+    read.with_context(|| format!("cannot read what `{shown}` prints"))?;
+    if !status.success() {
+        bail!("`{shown}` failed ({status}): {}", last_lines(&String::from_utf8_lossy(&stderr), 12));
     }
-    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+    Ok(String::from_utf8_lossy(&stdout).into_owned())
+}
+
+/// The stdout of a command whose stderr the user sees.
+pub(crate) fn stdout_of(command: &mut Command) -> Result<String> {
+    let shown = shown(command);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().with_context(|| format!("cannot start `{shown}`"))?;
+    let mut text = String::new();
+    let read = child.stdout.take().map_or(Ok(0), |mut pipe| pipe.read_to_string(&mut text));
+    let status = wait(&mut child)?;
+    read.with_context(|| format!("cannot read what `{shown}` prints"))?;
+    if !status.success() {
+        bail!("`{shown}` ended with {status}");
+    }
+    Ok(text)
 }
 
 /// Runs a shell-like line whose words hold no spaces: `line("ip link set lo up")`.
@@ -99,5 +148,7 @@ pub(crate) fn cargo(folder: &std::path::Path) -> Command {
             cargo.env_remove(&name);
         }
     }
+    // The bed gives it to programs of tests; cargo would build anew whatever looks at it.
+    cargo.env_remove("RUSTC_BOOTSTRAP");
     cargo
 }

@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::dev::steps::on_interrupt;
+use crate::dev::steps::{Interrupted, end_programs, on_interrupt, stop_if_interrupted};
 use crate::dev::{demo, goldens, newcomer, pictures, release, released, test};
 use crate::say::{print, say};
 use crate::{Bed, Unfit, bench};
@@ -204,6 +204,9 @@ pub fn main() -> ExitCode {
     match run(Cli::parse().command) {
         Ok(code) => code,
         Err(error) => {
+            stop_if_interrupted();
+            // What ran beside the step that failed.
+            end_programs();
             say(format!("error: {error:#}"));
             ExitCode::from(if error.is::<Unfit>() { 2 } else { 1 })
         }
@@ -214,7 +217,7 @@ fn run(task: Task) -> Result<ExitCode> {
     let bed = Bed::here()?;
     match task {
         Task::Up { names } => {
-            on_interrupt(LEFT);
+            on_interrupt(Interrupted::Say(LEFT));
             bed.up(&or_host(&names))?;
         }
         Task::Down { names } => bed.down(&words(&names))?,

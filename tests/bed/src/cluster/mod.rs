@@ -67,10 +67,10 @@ impl Cluster {
         network::FIRST_CLUSTER + self.index
     }
 
-    /// The addresses that its load balancer gives out: twenty of its own, where it has one.
+    /// The addresses that its load balancer gives out: fifteen of its own, where it has one.
     pub fn load_balancer_ips(&self) -> Vec<String> {
-        let count = if self.spec.load_balancer { 20 } else { 0 };
-        (0..count).map(|step| address(self.subnet, 100 + 20 * self.index + step)).collect()
+        let count = if self.spec.load_balancer { 15 } else { 0 };
+        (0..count).map(|step| address(self.subnet, 100 + 15 * self.index + step)).collect()
     }
 
     /// The administrator's kubeconfig.
@@ -206,15 +206,18 @@ impl Cluster {
         let kubeconfig = self.kubeconfig();
         crate::cluster::client::block_on(|| async move {
             let client = crate::cluster::client::client(&kubeconfig).await?;
-            crate::cluster::client::poll(&client, path, limit, done).await
+            // Nobody starts it again.
+            let ended = || self.supervisor().state(blame) == State::Stopped;
+            crate::cluster::client::poll(&client, path, limit, ended, done).await
         })
         .with_context(|| {
             let log = self.supervisor().log(blame);
             format!(
-                "cluster `{}`: {blame} is not ready; {} ends:\n{}\n",
-                self.name,
+                "cluster `{name}`: {blame} is not ready; {} ends:\n{}\n\
+                 `cargo bed down {name}` takes away what is there of it, `cargo bed up {name}` starts it again\n",
                 log.display(),
-                self.log_tail(blame)
+                self.log_tail(blame),
+                name = self.name,
             )
         })
     }

@@ -107,6 +107,9 @@ impl Process {
 /// What the kernel says of a process, see proc_pid_stat(5).
 struct Stat {
     state: char,
+    parent: i32,
+    /// Its process group: what Ctrl-C in a terminal is for.
+    group: i32,
     /// How many threads are not yet gone, the first one included. A listing of `/proc/PID/task` cannot tell: it ends early
     /// where a thread ends just then.
     threads: usize,
@@ -119,7 +122,14 @@ fn stat(pid: i32) -> Option<Stat> {
     // Behind the command's name, which may itself hold blanks and brackets.
     let fields: Vec<_> = text.rsplit_once(") ")?.1.split(' ').collect();
     let field = |number: usize| fields.get(number - 3).copied();
-    Some(Stat { state: field(3)?.chars().next()?, threads: field(20)?.parse().ok()?, start: field(22)?.parse().ok()? })
+    let number = |field_number: usize| field(field_number)?.parse::<i32>().ok();
+    Some(Stat {
+        state: field(3)?.chars().next()?,
+        parent: number(4)?,
+        group: number(5)?,
+        threads: field(20)?.parse().ok()?,
+        start: field(22)?.parse().ok()?,
+    })
 }
 
 /// Where the processes of one cluster are started and written down.
@@ -271,6 +281,23 @@ pub(crate) fn all_marked() -> Vec<Process> {
     pids().filter(has).filter_map(Process::of).filter(|process| process.state() != State::Stopped).collect()
 }
 
+/// The live processes that this one started, and those that they started, as far as Ctrl-C in a terminal is for them: not
+/// what runs in clusters.
+pub(crate) fn own_programs() -> Vec<Process> {
+    let own = i32::try_from(std::process::id()).unwrap_or_default();
+    let Some(group) = stat(own).map(|stat| stat.group) else { return Vec::new() };
+    let all: Vec<_> = pids().filter_map(|pid| Some((pid, stat(pid)?))).collect();
+    let (mut found, mut parents) = (Vec::new(), vec![own]);
+    while let Some(parent) = parents.pop() {
+        for (pid, stat) in all.iter().filter(|(_, stat)| stat.parent == parent && stat.group == group) {
+            parents.push(*pid);
+            found.push(Process { pid: *pid, start: stat.start });
+        }
+    }
+    found.retain(|process| process.state() != State::Stopped);
+    found
+}
+
 fn pids() -> impl Iterator<Item = i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -298,6 +325,26 @@ mod tests {
         recycled.signal(Signal::KILL).expect("nobody is there to be signalled");
         assert_eq!(own.state(), State::Running);
     }
+
+    #[test]
+    fn programs_of_another_group_are_not_among_ones_own() {
+        let sleep = |setsid: bool| {
+            let mut command = Command::new(if setsid { "setsid" } else { "sleep" });
+            command.args(if setsid { &["sleep", "60"][..] } else { &["60"] }).spawn().expect("it starts")
+        };
+        let (mut near, mut far) = (sleep(false), sleep(true));
+        let (near_pid, far_pid) = (i32::try_from(near.id()).unwrap(), i32::try_from(far.id()).unwrap());
+        while stat(far_pid).is_some_and(|stat| stat.group != far_pid) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let found: Vec<_> = own_programs().into_iter().map(|process| process.pid).collect();
+        for child in [&mut near, &mut far] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert!(found.contains(&near_pid) && !found.contains(&far_pid), "{found:?}");
+    }
+
     #[test]
     fn every_thread_of_a_process_counts() {
         let own = i32::try_from(std::process::id()).expect("a pid fits");

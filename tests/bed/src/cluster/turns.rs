@@ -1,6 +1,11 @@
 //! Turns at clusters: tests of one program that change the same cluster run one after another, others side by side.
 
+use std::io::Write as _;
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The variable with the file into which a program of tests writes how long each of them waited for a turn.
+pub(crate) const WAITS: &str = "FLEETBED_WAITS";
 
 /// The clusters that tests of this program have for themselves at the moment.
 #[derive(Debug, Default)]
@@ -27,15 +32,29 @@ impl Turns {
     /// Waits until one of the choices is free as a whole, and takes the first that is. Nobody holds one cluster and waits
     /// for another, so nobody waits for ever.
     pub fn take(&'static self, choices: &[&'static [&'static str]]) -> Turn {
+        let began = Instant::now();
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let free = |choice: &&&[&'static str]| !choice.iter().any(|cluster| taken.contains(cluster));
             if let Some(clusters) = choices.iter().find(free) {
                 taken.extend(*clusters);
+                record_wait(began.elapsed(), clusters);
                 return Turn { turns: self, clusters };
             }
             taken = self.freed.wait(taken).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+}
+
+/// Writes down that a test waited, for the summary of `cargo bed test`. libtest gives a test's name to its thread.
+fn record_wait(took: Duration, clusters: &[&str]) {
+    let (Some(file), thread) = (std::env::var_os(WAITS), std::thread::current()) else { return };
+    if took >= Duration::from_secs(1)
+        && let Some(test) = thread.name()
+        && let Ok(mut file) = std::fs::OpenOptions::new().append(true).open(file)
+    {
+        let line = format!("{test}\t{}\t{}\n", took.as_secs_f64(), clusters.join(" and "));
+        let _ = file.write_all(line.as_bytes());
     }
 }
 

@@ -18,8 +18,6 @@ use crate::run::{cargo, output_of};
 use crate::say::say;
 use crate::{Bed, PROFILE};
 
-const LEFT: &str = "a cluster may still run: `cargo bed status` shows it, `cargo bed down` removes everything";
-
 /// The hosting cluster, and a workload cluster.
 const HOST: &str = "current";
 const MEMBER: &str = "member-2";
@@ -28,7 +26,7 @@ const VERSION: &str = "v1.2.0";
 
 /// The steps, in order. With `picture` what the commands print is also drawn into that file.
 pub(crate) fn run(bed: &Bed, picture: Option<&Path>) -> Result<()> {
-    let mut steps = Steps::new(LEFT);
+    let mut steps = Steps::with_clusters();
     crate::require_root()?;
     let fleetctl = steps.run("build Kubernetes and, beside it, this project", || {
         std::thread::scope(|scope| {

@@ -11,3 +11,4 @@ pub(crate) mod release;
 pub(crate) mod released;
 pub(crate) mod steps;
 pub(crate) mod test;
+pub(crate) mod test_times;

@@ -3,13 +3,15 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use crate::dev::advisories;
 use crate::dev::changed::touched;
-use crate::dev::steps::{Beside, Steps};
+use crate::dev::steps::{Beside, Program, Steps};
+use crate::dev::test_times::TestProgram;
 use crate::parts::product::DAEMONS;
 use crate::run;
+use crate::say::say;
 use crate::{Bed, PROFILE, TESTED};
 
 const LEFT: &str = "clusters may still run: `cargo bed status` shows them, `cargo bed down` removes everything";
@@ -17,6 +19,10 @@ const LEFT: &str = "clusters may still run: `cargo bed status` shows them, `carg
 /// The version of cargo-deny that the configuration was written for.
 const DENY: &str = "0.20.2";
 
+/// The unit tests of a package.
+const LIB: &str = "lib";
+/// The test targets that need no cluster.
+const WITHOUT_CLUSTERS: [&str; 4] = [LIB, "house", "cli", "placement"];
 /// The test targets that need clusters; plain `cargo test` leaves them out.
 pub(super) const ON_CLUSTERS: [&str; 4] = [INSTALL, ENGINE, PACKAGER, RUNTIME];
 pub(super) const INSTALL: &str = "install";
@@ -28,9 +34,9 @@ pub(super) const RUNTIME: &str = "runtime";
 /// others waiting. One that idles takes 3 to 5 % of a core, so there are none that nobody takes.
 fn clusters(target: &str) -> &'static [&'static str] {
     match target {
-        INSTALL => &["host", "host-2", "current", "current-2", "member-1", "member-2"],
+        INSTALL => &["host", "host-2", "host-3", "current", "current-2", "member-1", "member-2"],
         ENGINE => &["api-old"],
-        RUNTIME => &["plane", "api"],
+        RUNTIME => &["plane", "api", "plane-2", "api-2"],
         // The packager's are those of the engine and of the runtime.
         _ => &["api-old", "plane"],
     }
@@ -47,11 +53,10 @@ fn clusters_of(targets: &[&str]) -> Vec<&'static str> {
 /// How many tests of a target run side by side. Most of them wait: for pods, for time-outs, for a turn at a cluster.
 fn threads(target: &str) -> &'static str {
     match target {
-        // One for each hosting cluster, and one that waits for its turn at one of them.
-        INSTALL => "5",
-        ENGINE => "4",
-        // With two, the three targets together keep two cores so busy that tests of the runtime ran out of their two minutes.
-        // The runtime has a second pair of servers for those who run it alone; its tests start it.
+        // For installs one for each hosting cluster, and one that waits for its turn at one of them.
+        INSTALL | ENGINE => "6",
+        // One for each pair of servers.
+        RUNTIME => "2",
         _ => "1",
     }
 }
@@ -66,9 +71,66 @@ fn cargo(bed: &Bed, args: &[&str]) -> Command {
     cargo
 }
 
-/// Arguments that choose these test targets.
-fn targets(names: &[&'static str]) -> impl Iterator<Item = &'static str> {
-    names.iter().flat_map(|name| ["--test", *name])
+/// A package of the workspace and its folder.
+type Package = (&'static str, &'static str);
+const FLEETCTL: Package = ("fleetctl", "");
+const BED: Package = ("bed", "tests/bed");
+
+/// The program of a test target.
+#[derive(Debug)]
+struct Built {
+    package: &'static str,
+    /// As cargo calls it; `lib` for the unit tests.
+    target: String,
+    program: PathBuf,
+    /// The root of its package.
+    folder: PathBuf,
+}
+
+impl Built {
+    /// One run of it, with arguments of libtest.
+    fn run<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Result<TestProgram> {
+        let mut command = Command::new(&self.program);
+        // As cargo starts it.
+        command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder).env("CARGO_PKG_NAME", self.package);
+        TestProgram::new(self.package, &self.target, command, args)
+    }
+}
+
+/// Builds test targets of a package, in the order in which they are to run.
+fn build_tests<'t>(
+    bed: &Bed,
+    (package, folder): Package,
+    targets: impl IntoIterator<Item = &'t str>,
+) -> Result<Vec<Built>> {
+    let targets: Vec<_> = targets.into_iter().collect();
+    let mut build = cargo(bed, &["test", "--package", package, "--no-run", "--message-format=json-render-diagnostics"]);
+    build.args(DAEMONS);
+    for target in &targets {
+        if *target == LIB {
+            build.arg("--lib");
+        } else {
+            build.args(["--test", target]);
+        }
+    }
+    let messages = run::stdout_of(&mut build)?;
+    let built = |target: &&str| {
+        let program = test_program(&messages, target).with_context(|| format!("cargo built no tests `{target}`"))?;
+        Ok(Built { package, target: (*target).to_owned(), program, folder: bed.checkout().join(folder) })
+    };
+    targets.iter().map(built).collect()
+}
+
+/// The program of a test target, of what cargo says that it has built.
+fn test_program(messages: &str, target: &str) -> Option<PathBuf> {
+    let messages = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let mut programs =
+        messages.filter(|message| message["profile"]["test"] == true && message["executable"].is_string());
+    let program = programs.find(|message| {
+        let built = &message["target"];
+        if target == LIB { built["kind"][0] == LIB } else { built["name"] == target && built["kind"][0] == "test" }
+    })?;
+    program["executable"].as_str().map(PathBuf::from)
 }
 
 /// cargo-deny, installed once into the cache.
@@ -124,16 +186,21 @@ fn changed_files(bed: &Bed) -> Result<String> {
 
 /// The steps, in order. Without root they fail at once, rather than skip what needs a cluster.
 pub(crate) fn run(bed: &Bed, choice: Choice, args: &[String]) -> Result<()> {
-    if !choice.quick {
+    let mut steps = if choice.quick {
+        Steps::new("nothing is left behind")
+    } else {
         crate::require_root()?;
-    }
-    let mut steps = Steps::new(LEFT);
+        Steps::with_clusters()
+    };
     let result = if choice.quick || choice.changed {
         some(bed, choice, args, &mut steps)
     } else {
         all(bed, choice.exhaustive, args, &mut steps)
     };
     steps.summary();
+    if result.is_err() && !choice.quick {
+        say(LEFT);
+    }
     result
 }
 
@@ -145,10 +212,11 @@ fn some(bed: &Bed, choice: Choice, args: &[String], steps: &mut Steps) -> Result
     if targets.is_empty() {
         return Ok(());
     }
+    let programs = steps.run("build the tests on clusters", || build_tests(bed, FLEETCTL, targets.iter().copied()))?;
     steps.run("build the images of this project", || bed.images(PROFILE, &TESTED.map(str::to_owned)).map(drop))?;
     steps.run("start the clusters", || bed.up(&clusters_of(&targets)))?;
-    for target in targets {
-        steps.program(&format!("tests on clusters: {target}"), &mut on_clusters(bed, target, false, args))?;
+    for program in &programs {
+        steps.tests(&format!("tests on clusters: {}", program.target), on_clusters(program, false, args)?)?;
     }
     steps.run("stop the clusters", || bed.down(&[]))
 }
@@ -160,65 +228,96 @@ fn without_clusters(bed: &Bed, steps: &mut Steps) -> Result<()> {
     steps.program("lints", clippy.args(DAEMONS).args(["--", "--deny", "warnings"]))?;
     // `--all-targets` means those that a plain `cargo test` runs.
     let mut clippy = cargo(bed, &["clippy", "--package", "fleetctl", "--quiet"]);
-    clippy.args(DAEMONS).args(targets(&ON_CLUSTERS));
+    clippy.args(DAEMONS).args(ON_CLUSTERS.iter().flat_map(|name| ["--test", *name]));
     steps.program("lints of the tests on clusters", clippy.args(["--", "--deny", "warnings"]))?;
-    let without = ["test", "--package", "fleetctl", "--lib", "--bins"];
-    let named = ["--test", "house", "--test", "cli", "--test", "placement"];
-    steps.program("tests without a cluster", cargo(bed, &without).args(named).args(DAEMONS))?;
+    let programs = steps.run("build the tests without a cluster", || build_tests(bed, FLEETCTL, WITHOUT_CLUSTERS))?;
+    for program in &programs {
+        steps.tests(&format!("tests without a cluster: {}", program.target), program.run([])?)?;
+    }
     let mut links = cargo(bed, &["doc", "--package", "fleetctl", "--no-deps", "--document-private-items", "--quiet"]);
     steps.program("links of the documentation", links.args(DAEMONS).env("RUSTDOCFLAGS", "--deny warnings"))?;
     let mut examples = cargo(bed, &["test", "--package", "fleetctl", "--doc", "--quiet"]);
     steps.program("examples of the documentation", examples.args(DAEMONS))
 }
 
-/// The command that runs a test target on clusters.
-fn on_clusters(bed: &Bed, target: &'static str, exhaustive: bool, args: &[String]) -> Command {
-    let mut test = cargo(bed, &["test", "--package", "fleetctl"]);
-    test.args(DAEMONS).args(targets(&[target])).args(["--", "--test-threads", threads(target)]);
-    if !exhaustive {
-        test.args(SLOW.iter().flat_map(|part| ["--skip", part]));
-    }
-    test.args(args);
-    test
+/// The run of a test target on clusters.
+fn on_clusters(program: &Built, exhaustive: bool, args: &[String]) -> Result<TestProgram> {
+    let skipped = if exhaustive { &[][..] } else { &SLOW[..] };
+    let own = ["--test-threads", threads(&program.target)].into_iter();
+    program.run(own.chain(skipped.iter().flat_map(|part| ["--skip", part])).chain(args.iter().map(String::as_str)))
 }
 
 fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Result<()> {
     let deny = Deny::of(bed);
     // It is built while the tests of installs wait for pods, and what it says is heard last.
     let deny_later = args.is_empty() && !deny.is_installed();
+    // Neither this nor the builds of this project keep two cores busy all the time.
+    let parts = Beside::work("build what the clusters are made of", {
+        let bed = bed.clone();
+        move || bed.build()
+    });
     if args.is_empty() {
         if deny.is_installed() {
             deny.check(bed, steps)?;
         }
         without_clusters(bed, steps)?;
     }
-    steps.run("build what the clusters are made of", || bed.build())?;
-    steps.run("build the images of this project", || bed.images(PROFILE, &TESTED.map(str::to_owned)).map(drop))?;
     // All at once, for two builds would wait for one another.
-    let mut build = cargo(bed, &["test", "--package", "fleetctl", "--no-run"]);
-    steps.program("build the tests on clusters", build.args(DAEMONS).args(targets(&ON_CLUSTERS)))?;
-    let tests = |target| (format!("tests on clusters: {target}"), on_clusters(bed, target, exhaustive, args));
+    let programs = steps.run("build the tests on clusters", || build_tests(bed, FLEETCTL, ON_CLUSTERS))?;
+    steps.run("build the programs for images", || bed.compile(PROFILE))?;
+    steps.join(parts)?;
+    steps.run("push the images of this project", || bed.images(PROFILE, &TESTED.map(str::to_owned)).map(drop))?;
+    let tests = |target: &str| {
+        let program = programs.iter().find(|program| program.target == target).context("it was built")?;
+        anyhow::Ok((format!("tests on clusters: {target}"), on_clusters(program, exhaustive, args)?))
+    };
+    let beside = |target: &str| tests(target).map(|(name, tests)| (name, Program::Tests(tests)));
     steps.run("start the clusters", || bed.up(&clusters_of(&ON_CLUSTERS)))?;
     // Each has servers of its own, but for the packager.
-    let mut beside = vec![Beside::start(vec![tests(ENGINE)])?, Beside::start(vec![tests(PACKAGER), tests(RUNTIME)])?];
+    let mut others =
+        vec![Beside::start(vec![beside(ENGINE)?])?, Beside::start(vec![beside(PACKAGER)?, beside(RUNTIME)?])?];
     if deny_later {
-        beside.push(Beside::start(vec![("licence checker".to_owned(), deny.install(bed))])?);
+        let install = Program::Plain(deny.install(bed));
+        others.push(Beside::start(vec![("licence checker".to_owned(), install)])?);
     }
-    let (name, mut test) = tests(INSTALL);
-    let outcome = steps.program(&name, &mut test);
-    beside.into_iter().fold(outcome, |outcome, beside| outcome.and(steps.join(beside)))?;
+    let (name, test) = tests(INSTALL)?;
+    let outcome = steps.tests(&name, test);
+    others.into_iter().fold(outcome, |outcome, beside| outcome.and(steps.join(beside)))?;
     steps.run("stop the clusters", || bed.down(&[]))?;
     if deny_later {
         deny.check(bed, steps)?;
     }
-    if exhaustive {
-        let own = ["test", "--package", "bed", "--", "--test-threads", "1"];
-        steps.program("tests of the bed itself", &mut cargo(bed, &own))?;
-    } else {
-        let own = ["test", "--package", "bed", "--lib", "--test", "api", "--", "--test-threads", "1"];
-        steps.program("tests of the bed itself", &mut cargo(bed, &own))?;
+    let own: &[&str] = if exhaustive { &["lib", "api", "leaves_nothing"] } else { &["lib", "api"] };
+    let own = steps.run("build the tests of the bed itself", || build_tests(bed, BED, own.iter().copied()))?;
+    for program in &own {
+        let name = format!("tests of the bed itself: {}", program.target);
+        steps.tests(&name, program.run(["--test-threads", "1"])?)?;
+    }
+    if !exhaustive {
         steps.run("stop the clusters", || bed.down(&[]))?;
-        crate::say::say("the tests of many minutes were left out; they run with `cargo bed test --exhaustive`");
+        say("the tests of many minutes were left out; they run with `cargo bed test --exhaustive`");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_programs_of_test_targets_are_found_among_what_cargo_says() {
+        let message = |kind: &str, name: &str, test: bool, program: &str| {
+            let target = serde_json::json!({"kind": [kind], "name": name});
+            serde_json::json!({"target": target, "profile": {"test": test}, "executable": program}).to_string()
+        };
+        let messages = [
+            "   Compiling".to_owned(),
+            message("bin", "cli", false, "/bin"),
+            message("lib", "fleetctl", true, "/lib"),
+            message("test", "cli", true, "/cli"),
+        ];
+        let find = |target| test_program(&messages.join("\n"), target);
+        assert_eq!((find("lib"), find("cli")), (Some("/lib".into()), Some("/cli".into())));
+        assert_eq!(find("fleetctl"), None);
+    }
 }

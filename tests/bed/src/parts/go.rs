@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -162,7 +163,9 @@ fn build_part(place: &Place, cache: &Cache, go: &Path, part: &Part, progress: &m
     command.args(["-trimpath", "-tags", part.tags(), "-ldflags", &part.linker_flags(), "-o"]);
     command.arg(staged.join("")).args(part.programs.iter().map(|(_, package)| package));
     command.stderr(fs::File::create(&log)?.into_parts().0);
-    let cpu = wait(command, &what, &log, progress)?;
+    let before = run::cpu_of_programs();
+    wait(command, &what, &log, progress)?;
+    let cpu = run::cpu_of_programs().saturating_sub(before);
     for (program, package) in part.programs {
         let named = named_by_go(package).unwrap_or(program);
         if named != *program {
@@ -183,31 +186,31 @@ fn named_by_go(package: &str) -> Option<&str> {
     package.rsplit('/').find(|word| !is_version(word)).filter(|word| *word != ".")
 }
 
-/// Waits for a build that may be silent for minutes, and says every half minute that it goes on. Returns the CPU that it took.
-fn wait(mut command: Command, what: &str, log: &Path, progress: &Progress) -> Result<Duration> {
+/// Waits for a build that may be silent for minutes, and says every half minute that it goes on.
+fn wait(mut command: Command, what: &str, log: &Path, progress: &Progress) -> Result<()> {
     let began = Instant::now();
     let mut child = command.spawn().context("cannot start `go build`")?;
-    let (mut said, mut cpu) = (Duration::ZERO, Duration::ZERO);
-    let status = loop {
-        cpu = run::cpu_of(child.id()).unwrap_or(cpu);
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
-        if began.elapsed() > said + Duration::from_secs(30) {
-            said = began.elapsed();
-            say(format!("  still building {what}, {} so far: {}", seconds(said), progress.shown()));
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    };
+    let (ended, end) = mpsc::channel::<()>();
+    let status = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while end.recv_timeout(Duration::from_secs(30)) == Err(mpsc::RecvTimeoutError::Timeout) {
+                say(format!("  still building {what}, {} so far: {}", seconds(began.elapsed()), progress.shown()));
+            }
+        });
+        let status = run::wait(&mut child);
+        drop(ended);
+        status
+    })?;
     if !status.success() {
         let text = fs::read_to_string(log).unwrap_or_default();
         bail!(
-            "`go build` of {what} failed ({status}); the whole log is {}:\n{}",
+            "`go build` of {what} failed ({status}); its log, {}, ends with:\n{}\n\
+             the same command again goes on here: what was built is kept",
             log.display(),
             run::last_lines(&text, 15)
         );
     }
-    Ok(cpu)
+    Ok(())
 }
 
 #[cfg(test)]
