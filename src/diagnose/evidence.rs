@@ -49,7 +49,7 @@ impl Finding {
     }
 
     /// Marks a case of the cause that may pass by itself: it is reported after a time-out, and ends no wait early.
-    pub(super) fn as_transient(self) -> Self {
+    pub(super) fn into_transient(self) -> Self {
         Self { grace: None, ..self }
     }
 

@@ -138,7 +138,7 @@ fn find_unschedulable(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> 
     };
     let state = format!("Pending, no node takes it: {message}");
     let finding = Finding::new(CauseId::Unschedulable, pod_link(reference, state), remedy);
-    Some(if starting { finding.as_transient() } else { finding })
+    Some(if starting { finding.into_transient() } else { finding })
 }
 
 fn find_container_cause(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
@@ -312,7 +312,7 @@ fn find_mount_failure(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> 
         pod_link(reference, state),
         "make what the message names available to the node",
     );
-    Some(if lasting.is_some() { finding } else { finding.as_transient() })
+    Some(if lasting.is_some() { finding } else { finding.into_transient() })
 }
 
 /// Returns whether a failure to mount is usual for minutes: a cloud is slow to detach a volume from its last node or to

@@ -122,7 +122,7 @@ impl<'a> Tries<'a> {
         let message = self.refused?;
         let passes = DEADLINE_EXCEEDED.iter().chain(&[NO_TOPOLOGY]).any(|words| message.contains(words));
         let finding = finding(message);
-        Some(if self.at_work || passes { finding.as_transient() } else { finding })
+        Some(if self.at_work || passes { finding.into_transient() } else { finding })
     }
 }
 

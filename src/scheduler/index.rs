@@ -455,7 +455,7 @@ pub async fn watch_indexed_objects(client: Client, heartbeats: Client, index: Ar
         loop {
             match stream.try_next().await {
                 Ok(Some(event)) => {
-                    index.on_lease(&map_watch_event(event, |read| read.0), Instant::now(), Timestamp::now())
+                    index.on_lease(&map_watch_event(event, |read| read.0), Instant::now(), Timestamp::now());
                 }
                 Ok(None) => return,
                 Err(error) => tracing::debug!(%error, "watch of leases failed"),

@@ -434,7 +434,7 @@ impl Installer<'_> {
         self.probing = false;
         match probed {
             Probed::Said(outcome) if outcome.passed => {
-                self.session.progress.finish_step("DNS, TCP, TLS and token are fine")
+                self.session.progress.finish_step("DNS, TCP, TLS and token are fine");
             }
             Probed::Said(outcome) => return Err(InstallError::Probe(outcome)),
             Probed::Unknown(why) => self.session.progress.report_warning(&format!("the way could not be tried: {why}")),
@@ -449,7 +449,7 @@ impl Installer<'_> {
         let ready = identity.wait_until_cluster_ready(hub, |said| match said {
             Some(said) => progress.update_step(&format_registration(said)),
             None => {
-                progress.update_step("the agent has not seen the new init Secret yet, which takes up to two minutes")
+                progress.update_step("the agent has not seen the new init Secret yet, which takes up to two minutes");
             }
         });
         if let Ok(said) = tokio::time::timeout(self.session.remaining_time(), ready).await {

@@ -10,7 +10,7 @@ use fleetctl::api::registration::{ANNOTATION_STATE, IDENTITY_SECRET, Registratio
 use fleetctl::apply::{Engine, Options, Removal};
 use fleetctl::chart::patch::Patches;
 use fleetctl::chart::versions::select::{Request, select_row};
-use fleetctl::chart::{Kind, versions};
+use fleetctl::chart::{Kind, embedded_versions};
 use fleetctl::check::workload::{InitFacts, WorkloadFacts};
 use fleetctl::install::release_spec::load_chart;
 use fleetctl::k8s::Events;

@@ -43,7 +43,7 @@ async fn lose(case: &Case, all: &[Value]) {
         let kind =
             Kind::find_known_kind(object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap()).unwrap();
         let name = object["metadata"]["name"].as_str().unwrap();
-        let path = format!("{}/{name}", kind.collection(None));
+        let path = format!("{}/{name}", kind.collection_path(None));
         let request = http::Request::delete(path).body(Vec::new()).unwrap();
         server.client().request::<Value>(request).await.unwrap();
         while server.get_object(&kind, None, name).await.unwrap().is_some() {

@@ -7,7 +7,7 @@ use bed::Bed;
 use fleetctl::api::rbac::{Right, Scope, build_rules};
 use fleetctl::apply::{Engine, Options, Planned, Removal};
 use fleetctl::chart::versions::select::{Request, select_row};
-use fleetctl::chart::{Kind, SetKind, versions};
+use fleetctl::chart::{Kind, SetKind, embedded_versions};
 use fleetctl::check::inside;
 use fleetctl::control_plane::endpoint::exposure::Endpoint;
 use fleetctl::control_plane::keys::find_keys;
@@ -151,7 +151,7 @@ async fn life(client: &Client, plan: &Plan) -> Result<bool, String> {
 /// Gives a user rights in the whole cluster, so that the namespace can come and go.
 fn grant<'r>(name: &str, rights: impl IntoIterator<Item = &'r Right>) {
     apply(&json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name},
-        "rules": rules(rights)}));
+        "rules": build_rules(rights)}));
     apply(&binding("ClusterRoleBinding", name, None));
 }
 

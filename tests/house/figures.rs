@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::source::{Source, count_named_closures, function_names, imported_names, named_paths, parse_sources};
+use super::source::{
+    ImportedNames, Source, count_named_closures, function_names, imported_names, named_paths, parse_sources,
+};
 
 /// Highest share of functions whose name is one word, in percent.
 const MOST_OF_ONE_WORD: usize = 41;
@@ -40,7 +42,7 @@ fn names_can_be_searched() {
 }
 
 /// Files by their modules, with the names that each imports.
-struct Modules<'a>(BTreeMap<&'a [String], (&'a Source, BTreeMap<String, Vec<String>>)>);
+struct Modules<'a>(BTreeMap<&'a [String], (&'a Source, ImportedNames)>);
 
 impl<'a> Modules<'a> {
     fn new(sources: &'a [Source]) -> Self {

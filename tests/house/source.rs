@@ -122,7 +122,10 @@ pub(crate) fn named_paths(source: &Source) -> Vec<Vec<String>> {
 }
 
 /// Names that a module gives to items of others: from the name to the path.
-pub(crate) fn imported_names(source: &Source) -> BTreeMap<String, Vec<String>> {
+pub(crate) type ImportedNames = BTreeMap<String, Vec<String>>;
+
+/// Reads the imports at the top of a file.
+pub(crate) fn imported_names(source: &Source) -> ImportedNames {
     let mut names = BTreeMap::new();
     for item in &source.tree.items {
         if let syn::Item::Use(item) = item {
@@ -151,7 +154,7 @@ fn flatten_use(tree: &syn::UseTree, before: &mut Vec<String>, found: &mut impl F
         }
         syn::UseTree::Name(name) => {
             let name = name.ident.to_string();
-            found([&before[..], &[name.clone()]].concat(), name);
+            found([&before[..], std::slice::from_ref(&name)].concat(), name.clone());
         }
         syn::UseTree::Rename(renamed) => {
             found([&before[..], &[renamed.ident.to_string()]].concat(), renamed.rename.to_string());

@@ -6,7 +6,7 @@ use fleetctl::api::version::KubeMinor;
 use fleetctl::chart::patch::Patches;
 use fleetctl::chart::versions::select::{Request, Selection, select_row};
 use fleetctl::chart::{
-    Chart, Kind, Object, RenderInput, Rendered, Row, ValuesBuilder, embedded_presets, output, versions,
+    Chart, Kind, Object, RenderInput, Rendered, Row, ValuesBuilder, embedded_presets, embedded_versions, output,
 };
 use fleetctl::control_plane::endpoint::exposure::unknown_endpoint;
 use fleetctl::control_plane::endpoint::exposure::{Endpoint, endpoint_from_values};

@@ -32,7 +32,7 @@ pub(super) fn secret_spans(schema: &Value, layer: &Layer<'_>) -> Vec<Origin> {
     match layer {
         Layer::Tree(node) => collect_secrets(node, Some(&schema.root_views()), &mut spans),
         Layer::Set(assignment) => {
-            collect_secrets(&assignment.node, schema.views_at(&assignment.path_keys()).as_ref(), &mut spans)
+            collect_secrets(&assignment.node, schema.views_at(&assignment.path_keys()).as_ref(), &mut spans);
         }
     }
     spans

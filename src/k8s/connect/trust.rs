@@ -240,7 +240,7 @@ impl ServerCertVerifier for Verifier {
             Rule::Any => {}
             Rule::Trusted(trusted) => trusted.verify_certificate(leaf, shown, name, ocsp, now)?,
             Rule::Renewed(renewed) => {
-                renewed.current_trusted(&self.provider).verify_certificate(leaf, shown, name, ocsp, now)?
+                renewed.current_trusted(&self.provider).verify_certificate(leaf, shown, name, ocsp, now)?;
             }
         }
         Ok(ServerCertVerified::assertion())

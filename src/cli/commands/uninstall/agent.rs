@@ -114,7 +114,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
         {
             progress.begin_step("Moving what is placed here to other clusters");
             let left = |left: &[PlacedObject]| {
-                progress.update_step(&format!("{} are left: {}", format_object_count(left), format_object_names(left)))
+                progress.update_step(&format!("{} are left: {}", format_object_count(left), format_object_names(left)));
             };
             match target.drain_copies(copies, left).await.map_err(|e| unread(&e))? {
                 Drain::Done => progress.finish_step("nothing is left here"),
