@@ -80,13 +80,18 @@ impl<'a> Modules<'a> {
     }
 }
 
-/// Imports between files of one room, as indices.
+/// Returns whether a file is the head of a folder, which knows its files and is known by them.
+fn is_head(source: &Source) -> bool {
+    source.path.ends_with("/mod.rs")
+}
+
+/// Imports between files of one room but for the heads of its folders, as indices.
 fn imports_within_rooms(sources: &[Source]) -> Vec<BTreeSet<usize>> {
     let modules = Modules::new(sources);
     let index: BTreeMap<&str, usize> = sources.iter().enumerate().map(|(at, one)| (one.path.as_str(), at)).collect();
     let of_source = |source: &Source| {
         let files = named_paths(source).into_iter().filter_map(|path| modules.defining_file(&source.module, &path, 4));
-        let within = files.filter(|file| file.room() == source.room() && file.path != source.path);
+        let within = files.filter(|file| file.room() == source.room() && file.path != source.path && !is_head(file));
         within.map(|file| index[file.path.as_str()]).collect()
     };
     sources.iter().map(of_source).collect()
