@@ -78,19 +78,19 @@ impl SecretReaders {
     /// Judges whether others than the installation read its Secrets.
     pub(super) fn evaluate_readers(&self, namespace: &str) -> CheckResult {
         if let Some(error) = &self.unread {
-            return CheckResult::Passed(format!("not known: role bindings could not be listed: {error}"));
+            return CheckResult::Passed(format!("unknown: role bindings could not be listed: {error}"));
         }
         if self.found.is_empty() {
-            return CheckResult::Passed(format!("nobody else by role bindings in namespace {namespace}"));
+            return CheckResult::Passed(format!("role bindings in namespace {namespace} grant access to nobody else"));
         }
         let reader =
             |reader: &SecretReader| format!("{} by RoleBinding {} to {}", reader.subject, reader.binding, reader.role);
         CheckResult::new_warning(
             format!(
-                "others may read the Secrets of namespace {namespace}, with the keys of what is installed there: {}",
+                "others may read the Secrets of namespace {namespace}, and so the private keys of its installations: {}",
                 first_of(self.found.iter().map(reader), NAMED, ", ")
             ),
-            Remedy::new("delete the RoleBindings, unless they are meant, or choose another namespace with ")
+            Remedy::new("delete the RoleBindings unless they are intended, or choose another namespace with ")
                 .flag(Flag::Namespace(None)),
         )
     }

@@ -280,7 +280,7 @@ impl fmt::Display for WaitFailure {
         if self.timed_out {
             write!(f, "timed out waiting for the condition after {seconds} s: ")?;
         } else {
-            write!(f, "gave up after {seconds} s, because waiting longer would change nothing: ")?;
+            write!(f, "gave up after {seconds} s because waiting longer would not help: ")?;
         }
         let known = |pending: &Link| {
             let about =

@@ -138,10 +138,10 @@ fn what_is_missing_refused_or_unreachable_is_said_and_nothing_is_left() {
     // Without the namespace, and then without the Secret: the two commands.
     let create = "kubectl --context member-1 create namespace fleet";
     let copy = "-n fleet get secret fleet-cluster-init-kubeconfig -o yaml | kubectl --context member-1 apply -f -";
-    member.install(&[]).fails(3, &["no namespace fleet", create, copy, "--control-plane"]);
+    member.install(&[]).fails(3, &["namespace fleet does not exist", create, copy, "--control-plane"]);
     member.assert_same_as(&before);
     member.kubectl(&["create", "namespace", "fleet"]);
-    member.install(&[]).fails(3, &["no Secret fleet-cluster-init-kubeconfig", copy]);
+    member.install(&[]).fails(3, &["Secret fleet-cluster-init-kubeconfig does not exist", copy]);
     member.kubectl(&["delete", "namespace", "fleet"]);
     member.assert_same_as(&before);
 
@@ -158,7 +158,7 @@ fn what_is_missing_refused_or_unreachable_is_said_and_nothing_is_left() {
     member.kubectl(&["-n", "fleet", "create", "quota", "full", "--hard=pods=0"]);
     let counted = ["-n", "fleet", "get", "quota", "full", "-o", "jsonpath={.status.hard.pods}"];
     eventually("the quota is counted", || member.kubectl(&counted) == "0");
-    member.install(&[]).fails(3, &["ResourceQuota full leaves 0 of pods, and 1 is needed", "explain quota"]);
+    member.install(&[]).fails(3, &["ResourceQuota full has 0 pods left, 1 needed", "explain quota"]);
     member.kubectl(&["-n", "fleet", "delete", "quota", "full"]);
     member.assert_same_as(&with_secret);
     member.kubectl(&["delete", "namespace", "fleet"]);
@@ -172,7 +172,7 @@ fn what_is_missing_refused_or_unreachable_is_said_and_nothing_is_left() {
     site.hub(&["apply", "-f", &file.display().to_string()]);
     member.copy_secret(|_| {});
     let with_secret = member.dump();
-    member.install(&[]).fails(3, &["another cluster is registered as member-1", "delete cluster member-1"]);
+    member.install(&[]).fails(3, &["another cluster is already registered as member-1", "delete cluster member-1"]);
     member.assert_same_as(&with_secret);
     let stranger = |more: &[&str]| member.stranger(&[&["install", "agent", member.name], more].concat());
     let refused = stranger(&["--rollback"]);

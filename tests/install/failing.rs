@@ -171,9 +171,9 @@ fn a_component_that_fails_in_something_is_heard() {
         said = status.stdout;
         said.contains("component-failing")
     });
-    let line = said.lines().find(|line| line.contains("its log says")).unwrap_or_else(|| panic!("{said}"));
+    let line = said.lines().find(|line| line.contains("its log")).unwrap_or_else(|| panic!("{said}"));
     assert!(line.contains("Deployment fleet/fleet-scheduler"), "{line}");
-    assert!(line.contains("its log says: Bootstrapped: ApplyFailed: zz-old.yaml: FlowSchema/of-old: "), "{line}");
+    assert!(line.contains("its log: Bootstrapped: ApplyFailed: zz-old.yaml: FlowSchema/of-old: "), "{line}");
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
     site.assert_same_as(&before);
 }

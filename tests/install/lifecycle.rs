@@ -159,7 +159,7 @@ fn what_is_lost_is_found_again(site: &Site) {
     assert!(site.hub(&["get", "crd", "-o", "name"]).contains("clusters.cluster."));
 
     site.kubectl(&["-n", "fleet", "delete", "secret", RECORD]);
-    let no_record = "the record of this installation is not there";
+    let no_record = "the record of this installation is missing";
     assert!(site.fleetctl(&["status"]).succeeds().contains(no_record));
     // What the values hold no more is known by its labels.
     let policies = || site.kubectl(&["-n", "fleet", "get", "networkpolicies", "-o", "name"]);

@@ -145,7 +145,7 @@ fn row_4_an_autopilot_mode_cluster_is_refused_for_both_kinds_of_install() {
     let before = site.dump();
     let node = ManagedNode::in_cluster(&site, site.cluster);
     let said =
-        ["autopilot mode (node gk3-pool-1)", "(autopilot)", "whose nodes are yours to manage", "nothing was written"];
+        ["autopilot mode (node gk3-pool-1)", "(autopilot)", "whose nodes you manage yourself", "nothing was written"];
     site.install(&[]).fails(3, &said);
     drop(node);
     site.assert_same_as(&before);
