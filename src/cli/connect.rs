@@ -39,16 +39,16 @@ pub(super) fn check_server_verified(cluster: &Connected, is_allowed: bool) -> Re
     if is_allowed {
         return Ok(());
     }
-    require_verified_server(cluster).map_err(|error| error.hint("to go on all the same: --allow-unverified-server"))
+    require_verified_server(cluster).map_err(|error| error.hint("to continue anyway: --allow-unverified-server"))
 }
 
 /// The same for commands that have no way around it.
 pub(super) fn require_verified_server(cluster: &Connected) -> Result<(), CliError> {
     let Some(why) = cluster.unverified else { return Ok(()) };
     let context = cluster.context.as_deref().unwrap_or("in-cluster");
-    let message = format!("it is not known who answers for the context `{}`: {why}", visible_cell(context));
+    let message = format!("the server of context `{}` cannot be verified: {why}", visible_cell(context));
     Err(CliError::new(Exit::Refused, "ServerNotVerified", message)
-        .hint("keys and tokens go this way: set `certificate-authority-data` in the kubeconfig"))
+        .hint("keys and tokens are sent to this server: set `certificate-authority-data` in the kubeconfig"))
 }
 
 /// The service's home directory.
@@ -116,7 +116,8 @@ pub(super) async fn connect_with_access(global: &Global) -> Result<(Connected, A
 /// A workload cluster by its name; none where the control plane knows none of it.
 ///
 /// # Errors
-/// A request that failed; an API server that is no control plane's, for it says of one cluster, too, that it is not there.
+/// A request that failed; an API server that is no control plane's, for it says of one cluster, too, that it is not
+/// there.
 pub(super) async fn find_registered_cluster<K>(clusters: &Api<K>, name: &str) -> Result<Option<K>, CliError>
 where
     K: Clone + DeserializeOwned + Debug,
@@ -135,7 +136,7 @@ pub(super) fn list_failed(what: &str, error: &kube::Error) -> CliError {
     match error {
         kube::Error::Api(status) if status.code == 404 => {
             CliError::new(Exit::Failed, "NotAControlPlane", format!("this API server has no resource `{what}`"))
-                .hint("give the control plane's own context: `--context NAME`")
+                .hint("use the control plane's own context: `--context NAME`")
         }
         _ => request_failed(&format!("cannot list {what}"), error),
     }
@@ -145,12 +146,14 @@ pub(super) fn list_failed(what: &str, error: &kube::Error) -> CliError {
 pub(super) fn request_failed(what: &str, error: &kube::Error) -> CliError {
     let shown = CliError::new(Exit::Failed, "RequestFailed", what).because(error);
     match error {
-        kube::Error::Api(status) if status.code == 403 => shown.hint("use a context that has the right (`--context`)"),
+        kube::Error::Api(status) if status.code == 403 => {
+            shown.hint("use a context with this permission (`--context`)")
+        }
         kube::Error::Api(status) if status.code == 401 => {
             shown.hint("the credentials of this context are not accepted")
         }
         kube::Error::Api(status) if matches!(status.code, 429 | 503 | 504) => {
-            shown.hint("the API server is overloaded or starting; try again in a moment")
+            shown.hint("the API server is overloaded or starting; try again later")
         }
         kube::Error::Api(_) => shown,
         _ => shown.hint("check with `kubectl version` that the cluster answers in this context"),

@@ -295,17 +295,20 @@ fn recorded_values_are_shown_and_asked_for_before_they_are_used() {
     let writes = recorded_with(&sandbox, "control-plane", "demo", &values);
     let upgrade = ["upgrade", "cp", "demo", "--version", "v0.6.1"];
     let install = ["install", "cp", "demo", "--version", "v0.6.1", "--reuse-values"];
-    let shown = "These values are taken from the record of control plane demo:\n  \
+    let shown = "These values come from the record of control plane demo:\n  \
                  exposure.annotations.disk=\"fast\\u001b[2J\"\n  exposure.host=\"192.0.2.10\"\n";
     for command in [&upgrade[..], &install] {
         let asked = sandbox.run(command);
-        asked.fails(6, &[shown, "using recorded values has to be confirmed, and nobody can be asked", "give `--yes`"]);
+        asked.fails(
+            6,
+            &[shown, "using recorded values needs confirmation, but there is no terminal to ask on", "give `--yes`"],
+        );
         let said = sandbox.run(&[command, &["--yes"]].concat());
-        assert!(said.stderr.contains(shown) && !said.stderr.contains("has to be confirmed"), "{said:?}");
+        assert!(said.stderr.contains(shown) && !said.stderr.contains("needs confirmation"), "{said:?}");
         // What is given again is not asked for.
         let given = ["--set", "exposure.host=192.0.2.10", "--set", "exposure.annotations.disk=fast"];
         let said = sandbox.run(&[command, &given].concat());
-        assert!(!said.stderr.contains("taken from the record") && !said.stderr.contains("confirmed"), "{said:?}");
+        assert!(!said.stderr.contains("come from the record") && !said.stderr.contains("confirmed"), "{said:?}");
         // A comparison shows them and asks nothing.
         let dry = sandbox.run(&[command, &["--dry-run=server"]].concat());
         assert!(dry.stderr.contains(shown) && !dry.stderr.contains("confirmed"), "{dry:?}");
@@ -314,7 +317,7 @@ fn recorded_values_are_shown_and_asked_for_before_they_are_used() {
     let sandbox = Sandbox::new();
     recorded_with(&sandbox, "control-plane", "demo", &json!({}));
     let said = sandbox.run(&upgrade);
-    assert!(!said.stderr.contains("taken from the record") && !said.stderr.contains("confirmed"), "{said:?}");
+    assert!(!said.stderr.contains("come from the record") && !said.stderr.contains("confirmed"), "{said:?}");
 }
 
 #[test]
@@ -339,10 +342,10 @@ fn a_forged_record_gives_the_agent_no_rights() {
     for value in ["true", "false", "null"] {
         let set = format!("placement.allowRBACKinds={value}");
         let said = sandbox.run(&["upgrade", "agent", "west", "--version", "v0.6.1", "--yes", "--set", &set]);
-        assert!(said.code != 0 && !said.stderr.contains("may give rights"), "{said:?}");
+        assert!(said.code != 0 && !said.stderr.contains("can grant permissions"), "{said:?}");
     }
     // A comparison names it and writes nothing.
     let dry = sandbox.run(&["diff", "agent", "west", "--version", "v0.6.1", "--reuse-values"]);
-    assert!(dry.stderr.contains("has to be given again: placement.allowRBACKinds"), "{dry:?}");
+    assert!(dry.stderr.contains("needs them again: placement.allowRBACKinds"), "{dry:?}");
     assert_eq!(*writes.lock().unwrap(), [""; 0]);
 }

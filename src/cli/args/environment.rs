@@ -29,7 +29,7 @@ pub(crate) fn without_empty(tree: Command) -> Command {
 
 /// Text about the variables at the end of `--help`.
 pub(crate) const HELP: &str = "\
-Environment; a flag goes before it, and for values so do --values and --set:
+Environment (flags have precedence; for values also --values and --set):
   FLEET_CONTEXT, FLEET_NAMESPACE   as --context and --namespace
   FLEET_NODE_IP                    exposure.extraSANs: one more address in certificates
   EXTRA_API_SERVER_ENDPOINTS       exposure.extraSANs: several, with commas
@@ -95,7 +95,7 @@ fn describe_unknown_variable(name: &str) -> Option<String> {
     }
     let near =
         suggest::find_nearest_word(name, known()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-    Some(format!("the variable `{name}` is set and nothing reads it{near}"))
+    Some(format!("the variable `{name}` is set, but nothing reads it{near}"))
 }
 
 #[cfg(test)]

@@ -45,7 +45,8 @@ impl Base {
         }
     }
 
-    /// The values of a chart of that version with those of the last install over them, and the paths of images that these had
+    /// The values of a chart of that version with those of the last install over them, and the paths of images that
+    /// these had
     /// locked to digests of another version.
     pub(crate) fn base_values(&self, chart: &Chart, version: &ServiceVersion) -> (ValuesBuilder, Vec<String>) {
         let builder = chart.values_of(version);
@@ -103,7 +104,8 @@ impl PackageArgs {
             && self.patches.is_empty()
     }
 
-    /// The version that the flags and values choose, else that of the base, and its chart; `server` is the version of the
+    /// The version that the flags and values choose, else that of the base, and its chart; `server` is the version of
+    /// the
     /// cluster for `--version auto`.
     pub(crate) fn choose_chart(
         &self,
@@ -149,7 +151,7 @@ pub(crate) fn set_flag_value(
     match value {
         None => Ok(builder),
         Some("") => Err(CliError::usage("EmptyFlag", format!("`{flag}` is empty"))
-            .hint("leave it out, and the value of the chart or of your files counts")),
+            .hint("leave it out to use the value of the chart or of your files")),
         // The builder keeps the flag's name as the origin of the value.
         Some(value) => Ok(builder.flag(flag, path, value)),
     }
@@ -174,9 +176,9 @@ pub(crate) fn too_large(size: usize) -> CliError {
     let kib = |bytes: usize| bytes.div_ceil(1024);
     CliError::usage(
         "ValuesTooLarge",
-        format!("the values take {} KiB; a record holds {} KiB", kib(size), kib(LARGEST_VALUES)),
+        format!("the values have {} KiB; a record can store {} KiB", kib(size), kib(LARGEST_VALUES)),
     )
-    .hint("leave out what equals the defaults of the chart (`fleetctl show values` prints them)")
+    .hint("leave out values that equal the defaults of the chart (`fleetctl show values` prints them)")
 }
 
 /// Says what is worth a word about the values, though they are right.
@@ -188,7 +190,7 @@ pub(crate) fn warn_of_values(ui: &Ui, package: &Package) {
 
 /// The error where `--version auto` meets a command that asks no cluster.
 pub(crate) fn auto_needs_cluster() -> CliError {
-    CliError::usage("AutoNeedsCluster", "`--version auto` asks the cluster, which `--dry-run` does not")
+    CliError::usage("AutoNeedsCluster", "`--version auto` needs the cluster, which `--dry-run` does not contact")
         .hint("give the version: `--version v0.6`")
 }
 
@@ -197,7 +199,7 @@ pub(crate) fn wrong_name(error: &NameError) -> CliError {
     let shown = CliError::usage("InvalidName", error.to_string());
     let text = error.to_string();
     if [".yaml`", ".yml`", ".json`"].iter().any(|end| text.contains(end)) {
-        return shown.hint("if it is a file of values: each needs a flag of its own, `--values FILE --values FILE`");
+        return shown.hint("if it is a values file: repeat the flag for each file, `--values FILE --values FILE`");
     }
     match error {
         NameError::NotALabel { suggestion: Some(close), .. } => shown.hint(format!("for example `{close}`")),

@@ -27,7 +27,7 @@ pub(crate) fn preflight_refused(report: &Report, lenient_flag: bool) -> CliError
         _ => "explain them: `fleetctl explain ID`, with the ids in brackets".to_owned(),
     });
     if let ([(judged, _), ..], true) = (failures.as_slice(), lenient_flag) {
-        error = error.hint(format!("to go on all the same: `--skip-preflight {}`", judged.id));
+        error = error.hint(format!("to continue anyway: `--skip-preflight {}`", judged.id));
     }
     error
 }
@@ -64,11 +64,7 @@ pub(crate) fn format_health(ui: &Ui, name: &str, report: &Report, facts: &Health
     let _ = if seen().all(|result| matches!(result, CheckResult::Passed(_))) {
         writeln!(text, "Control plane {name} is healthy {}", ui.mark(Mark::Good))
     } else if seen().all(|result| matches!(result, CheckResult::Passed(_) | CheckResult::Warned(_))) {
-        writeln!(
-            text,
-            "Control plane {name} is healthy, and a change of it is not rolled out {}",
-            ui.mark(Mark::Warning)
-        )
+        writeln!(text, "Control plane {name} is healthy, but a change is not rolled out {}", ui.mark(Mark::Warning))
     } else if seen().all(|result| matches!(result, CheckResult::Skipped(_))) {
         writeln!(text, "Control plane {name} answers; its components were not checked {}", ui.mark(Mark::Warning))
     } else {

@@ -63,7 +63,7 @@ impl<'u> Rows<'u> {
                 CheckResult::Passed(_) => (Mark::Good, shown.message.to_owned()),
                 CheckResult::Failed(_) => (Mark::Bad, shown.message.to_owned()),
                 CheckResult::Warned(_) => (Mark::Warning, shown.message.to_owned()),
-                CheckResult::Skipped(needed) => (Mark::Warning, format!("not judged, because of `{needed}`")),
+                CheckResult::Skipped(needed) => (Mark::Warning, format!("not checked, because of `{needed}`")),
             };
             let _ = writeln!(text, "{} {} ({}): {message}", self.ui.mark(mark), shown.title, shown.id);
             if let Some(remedy) = &shown.remedy {
@@ -130,7 +130,8 @@ pub(crate) fn format_junit(ui: &Ui, subject: &str, report: &Report) -> String {
     text
 }
 
-/// Text as it may stand in XML, inside attributes too. Characters that XML has no way to write, or on which a terminal would
+/// Text as it may stand in XML, inside attributes too. Characters that XML has no way to write, or on which a terminal
+/// would
 /// act, become U+FFFD.
 fn escape_xml(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

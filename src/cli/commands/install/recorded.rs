@@ -16,12 +16,13 @@ use crate::k8s::Connected;
 /// Whether recorded values are asked for.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct ConfirmArgs {
-    /// Do not ask before values of the last install are used
+    /// Use values of the last install without a prompt
     #[arg(long, short)]
     pub(crate) yes: bool,
 }
 
-/// Shows the recorded values of an installation, as `control plane demo`, that a run uses, and returns those that it would
+/// Shows the recorded values of an installation, as `control plane demo`, that a run uses, and returns those that it
+/// would
 /// refuse.
 pub(crate) fn show_recorded_values(ui: &Ui, what: &str, used: &RecordedUse) {
     if used.values.is_empty() && used.unconfirmed.is_empty() {
@@ -32,11 +33,12 @@ pub(crate) fn show_recorded_values(ui: &Ui, what: &str, used: &RecordedUse) {
     }
     if !used.unconfirmed.is_empty() {
         let paths: Vec<&str> = used.unconfirmed.iter().map(|value| value.path.as_str()).collect();
-        ui.warn(&format!("an install or upgrade has to be given again: {}", visible_line(&paths.join(", "))));
+        ui.warn(&format!("an install or upgrade needs them again: {}", visible_line(&paths.join(", "))));
     }
 }
 
-/// Shows the recorded values that a run uses, and asks unless `yes` is given: by a question, so on a terminal only. Values that
+/// Shows the recorded values that a run uses, and asks unless `yes` is given: by a question, so on a terminal only.
+/// Values that
 /// may give rights are refused either way, where this machine has not recorded them.
 pub(crate) fn confirm_recorded_values(
     ui: &Ui,
@@ -58,14 +60,16 @@ pub(crate) fn confirm_recorded_values(
 /// Lists the values, a line each, as `--set-json` takes them.
 fn format_recorded_values(what: &str, used: &RecordedUse) -> String {
     let lines: Vec<String> = used.values.iter().map(|value| visible_line(&value.to_string()).into_owned()).collect();
-    format!("These values are taken from the record of {what}:\n  {}", lines.join("\n  "))
+    format!("These values come from the record of {what}:\n  {}", lines.join("\n  "))
 }
 
 /// The error of recorded values that may give rights and that this machine has not installed.
 pub(crate) fn unconfirmed_values_error(what: &str, values: &[UnconfirmedValue]) -> CliError {
     let headline = match values.len() {
-        1 => format!("a recorded value of {what} may give rights, and this machine has not installed with it"),
-        n => format!("{n} recorded values of {what} may give rights, and this machine has not installed with them"),
+        1 => format!("a recorded value of {what} can grant permissions, and this machine has not installed with it"),
+        n => {
+            format!("{n} recorded values of {what} can grant permissions, and this machine has not installed with them")
+        }
     };
     let lines = values.iter().map(|value| visible_line(&value.to_string()).into_owned()).collect();
     CliError::new(Exit::Refused, "RightsNotConfirmed", headline).details(lines)
@@ -87,15 +91,14 @@ fn give_again(values: &[UnconfirmedValue]) -> String {
         let text = value.recorded.as_ref().or(value.local.as_ref()).map_or("", String::as_str);
         format!(", or as `--set-json {}`", foreign_word(&format!("{}={text}", value.path)))
     });
-    format!(
-        "give each value again as it shall be, in a file with `--values FILE`{flag}; `null` is the default of the chart"
-    )
+    format!("give each value explicitly, in a file with `--values FILE`{flag}; `null` is the default of the chart")
 }
 
 /// Length of the longest value that is an example of a flag.
 const LONGEST_EXAMPLE: usize = 80;
 
-/// Returns the recorded values that the values of `package` still hold: none where those of the last install, of the version
+/// Returns the recorded values that the values of `package` still hold: none where those of the last install, of the
+/// version
 /// `former`, are not taken. What this machine has installed with is in `file`.
 pub(crate) fn find_used_values(
     former: Option<&str>,
@@ -115,6 +118,6 @@ pub(crate) fn find_used_values(
 pub(crate) fn remember_values(ui: &Ui, package: &Package, file: &Path, cluster: &Connected) {
     let (server, namespace) = (cluster.server.clone(), package.namespace.to_string());
     if let Err(error) = (LocalValues { server, namespace, values: package.given_values() }).write_values_file(file) {
-        ui.warn(&format!("the values cannot be kept on this machine: {error}"));
+        ui.warn(&format!("the values cannot be stored on this machine: {error}"));
     }
 }

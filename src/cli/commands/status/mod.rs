@@ -19,8 +19,8 @@ pub(crate) use observe::{Seen, observe_control_plane, observe_with_progress};
 use watch::{Changes, POLL};
 
 const EXAMPLES: &str = "\
-Reads only. Exit code 7 when something is wrong, 0 when there are only warnings. Where the hosting cluster does not answer,
-the control plane is looked at by its own API (and the other way round); what was not seen is said.
+Reads only. Exit code 7 when something is wrong, 0 when there are only warnings. If the hosting cluster does not answer,
+the control plane's own API is used (and vice versa); the output says what could not be checked.
 
 Examples:
   fleetctl status
@@ -41,7 +41,7 @@ pub(crate) struct StatusArgs {
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<StatusFormat>,
 
-    /// Go on looking, and show what changes, until interrupted
+    /// Keep watching and show changes, until interrupted
     #[arg(short, long, conflicts_with = "wait")]
     watch: bool,
 
@@ -49,7 +49,7 @@ pub(crate) struct StatusArgs {
     #[arg(long)]
     wait: bool,
 
-    /// How long to wait at most
+    /// Timeout of the wait
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration, requires = "wait")]
     timeout: Duration,
 }
@@ -80,7 +80,8 @@ fn exit_for_health(seen: &Seen) -> Exit {
     if seen.is_sound() { Exit::Ok } else { Exit::Unhealthy }
 }
 
-/// On a terminal the block in its place, else a new one whenever something changed. Ends only by a signal, or when there
+/// On a terminal the block in its place, else a new one whenever something changed. Ends only by a signal, or when
+/// there
 /// is nothing to look at to begin with.
 async fn watch_status(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<Exit, CliError> {
     let mut shown = String::new();
@@ -162,9 +163,7 @@ async fn wait_for_healthy_status(ui: &Ui, global: &Global, args: &StatusArgs) ->
             ui.write_last_result(&print::format_status(ui, global, args.output, &seen), Exit::Unhealthy)?;
             Err(print::still_wrong(&seen, seconds))
         }
-        Some(Err(error)) => {
-            Err(CliError { exit: Exit::Unhealthy, ..error }.cause(format!("and it was waited for {seconds} s")))
-        }
+        Some(Err(error)) => Err(CliError { exit: Exit::Unhealthy, ..error }.cause(format!("waited for {seconds} s"))),
         None => Err(CliError::new(Exit::Unhealthy, "Unhealthy", format!("nothing answered within {seconds} s"))
             .hint("give more time with `--timeout`")),
     }

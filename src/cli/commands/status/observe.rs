@@ -120,7 +120,7 @@ pub(crate) async fn observe_with_progress(
         (Some(wanted), Some(own)) if wanted != own => Err(not_installed(Some(&wanted), global)
             .cause(format!("`{context}` is the context of control plane `{own}`"))
             .hint(format!(
-                "name that one, or give the context of `{wanted}` or of its hosting cluster with `--context`"
+                "give that name, or choose the context of `{wanted}` or of its hosting cluster with `--context`"
             ))),
         (wanted, own) => match own.or(wanted).or_else(|| context.parse().ok()) {
             Some(name) => {
@@ -221,7 +221,7 @@ async fn by_file(global: &Global, wanted: Option<ControlPlaneName>, error: CliEr
     let kubeconfig = match admin_access::read_local_kubeconfig(&home, &name) {
         Ok(Some(kubeconfig)) => kubeconfig,
         Ok(None) => return Err(error),
-        Err(why) => return Err(error.cause(format!("and its own API is not asked: {why}"))),
+        Err(why) => return Err(error.cause(format!("and its own API is not used: {why}"))),
     };
     let way = format!("by {}", file.display());
     let failed = |why: &str| format!("and its own API, {way}, does not answer: {why}");
