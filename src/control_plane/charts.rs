@@ -308,7 +308,7 @@ mod tests {
             (Release { values: None, ..release.clone() }, "not recorded"),
             (Release { version: "v0.7.1; sh".to_owned(), ..release.clone() }, "not a service version"),
             (Release { version: "v9.9.9".to_owned(), ..release.clone() }, "unknown"),
-            (Release { chart: "agent/v0.7".to_owned(), ..release.clone() }, "not of its chart"),
+            (Release { chart: "agent/v0.7".to_owned(), ..release.clone() }, "does not belong to its chart"),
             (Release { values: Some(values), ..release.clone() }, "command"),
         ] {
             let refused = charts.render_recorded(&forged).await.unwrap_err();

@@ -51,14 +51,14 @@ pub fn report_event_in_words<P: Progress + ?Sized>(progress: &P, event: &Event) 
     match event {
         Event::Waiting { object, message, .. } => progress.update_step(&format!("{object}: {message}")),
         Event::Warning { object, message } => progress.report_warning(&format!("{object}: {message}")),
-        Event::Retrying { request, error, .. } => progress.update_step(&format!("{request} is sent again: {error}")),
+        Event::Retrying { request, error, .. } => progress.update_step(&format!("retrying {request}: {error}")),
         Event::Lock { holder, taken_over: true } => {
-            progress.report_warning(&format!("took over the lock of {holder}, which ended without letting go"));
+            progress.report_warning(&format!("took over the lock of {holder}, which ended without releasing it"));
         }
         Event::Lock { holder, taken_over: false } => {
-            progress.update_step(&format!("waiting for {holder}, which is at work"));
+            progress.update_step(&format!("waiting for {holder}, which has the lock"));
         }
-        Event::Stuck { object, message } => progress.report_warning(&format!("{object} does not go away: {message}")),
+        Event::Stuck { object, message } => progress.report_warning(&format!("{object} is not deleted yet: {message}")),
         Event::RecordLost { found } => {
             let found = match found {
                 1 => "1 object was found by its labels".to_owned(),

@@ -38,7 +38,7 @@ pub enum ReadError {
     #[error("the record cannot be read")]
     Record(#[from] apply::Error),
     /// A Secret that holds a value.
-    #[error("a Secret that holds a value cannot be read")]
+    #[error("a Secret with a recorded value cannot be read")]
     Secret(#[from] kube::Error),
 }
 
@@ -97,7 +97,8 @@ impl RecordedRelease {
         Ok(Self { version: version.clone(), phase: record.phase, values: values.clone(), secrets })
     }
 
-    /// The values for a chart, whose own images are not those of the recorded version: what had chosen that version, such as
+    /// The values for a chart, whose own images are not those of the recorded version: what had chosen that version,
+    /// such as
     /// `--image-tag`, does not choose the next one.
     pub fn values_for(&self, chart: &Chart) -> Value {
         let mut values = self.values.clone().unwrap_or_default();
@@ -156,7 +157,9 @@ impl fmt::Display for Forgotten {
 impl ValuesForgotten {
     fn format_headline(&self) -> String {
         match self.values.len() {
-            0 => "it was installed with values that its record does not keep, and other ones are given now".to_owned(),
+            0 => {
+                "it was installed with values that its record does not contain, and other ones are given now".to_owned()
+            }
             1 => "a value that it was installed with is not given now, and would be reset".to_owned(),
             n => format!("{n} values that it was installed with are not given now, and would be reset"),
         }
@@ -172,7 +175,7 @@ impl ValuesForgotten {
         if self.values.is_empty() {
             return Remedy::new("compare what would change: ")
                 .command(Command::at_run_place(Action::Diff(Some(what))).with_flag(Flag::ResetValues))
-                .text(", with the values that it shall have; then install with the same flags");
+                .text(", with the values that you want; then install with the same flags");
         }
         let keeps = if self.values.iter().any(|value| value.path == PATCHES) {
             Remedy::new("patches are not recorded: give them again with ").flag(Flag::Patch).text("; of the values, ")

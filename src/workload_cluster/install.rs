@@ -1,4 +1,5 @@
-//! The install of an agent, from preflight to a registered cluster that is Ready; a second run changes only what differs.
+//! The install of an agent, from preflight to a registered cluster that is Ready; a second run changes only what
+//! differs.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -271,7 +272,8 @@ impl Installer<'_> {
         }
     }
 
-    /// Finds the Secret to start from: that of the operator, else ours, from the control plane that was named or as it is.
+    /// Finds the Secret to start from: that of the operator, else ours, from the control plane that was named or as it
+    /// is.
     async fn find_init_source(&self) -> Result<Source, InstallError> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), self.namespace());
         let here = secrets.get_opt(INIT_SECRET).await?;
@@ -428,28 +430,30 @@ impl Installer<'_> {
         if self.options.skip_preflight.iter().any(|id| id == PROBE) {
             return Ok(());
         }
-        self.session.begin_session_step("Trying the way to the control plane from a pod");
+        self.session.begin_session_step("Testing the connection to the control plane from a pod");
         self.probing = true;
         let probed = probe::run_probe(self.client, deployment, self.session.remaining_time().min(probe::LIMIT)).await?;
         self.probing = false;
         match probed {
             Probed::Said(outcome) if outcome.passed => {
-                self.session.progress.finish_step("DNS, TCP, TLS and token are fine")
+                self.session.progress.finish_step("DNS, TCP, TLS and token work")
             }
             Probed::Said(outcome) => return Err(InstallError::Probe(outcome)),
-            Probed::Unknown(why) => self.session.progress.report_warning(&format!("the way could not be tried: {why}")),
+            Probed::Unknown(why) => {
+                self.session.progress.report_warning(&format!("the connection could not be tested: {why}"))
+            }
         }
         Ok(())
     }
 
     /// `hub` tells which control plane the agent is to be registered with, at which address.
     async fn wait_until_ready(&mut self, identity: &Identity, hub: Option<&str>) -> Result<(), InstallError> {
-        self.session.begin_session_step("Waiting until the control plane calls the cluster Ready");
+        self.session.begin_session_step("Waiting until the control plane reports the cluster as Ready");
         let progress = Arc::clone(self.session.progress);
         let ready = identity.wait_until_cluster_ready(hub, |said| match said {
             Some(said) => progress.update_step(&format_registration(said)),
             None => {
-                progress.update_step("the agent has not seen the new init Secret yet, which takes up to two minutes")
+                progress.update_step("the agent has not read the new init Secret yet; this takes up to two minutes")
             }
         });
         if let Ok(said) = tokio::time::timeout(self.session.remaining_time(), ready).await {

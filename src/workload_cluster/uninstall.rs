@@ -70,7 +70,8 @@ fn deployments_api(client: &Client, namespace: &str) -> Api<Deployment> {
     Api::namespaced(client.clone(), namespace)
 }
 
-/// Asks the agent in a namespace to leave its control plane, and waits at most `limit` for its answer. A request that is
+/// Asks the agent in a namespace to leave its control plane, and waits at most `limit` for its answer. A request that
+/// is
 /// not met is taken back.
 ///
 /// # Errors
@@ -90,12 +91,12 @@ pub async fn request_agent_deregistration(
         return Ok(Leave::NotRegistered);
     }
     if !has_agent(client, namespace).await? {
-        return Ok(Leave::Stays("no agent runs here that could say goodbye".to_owned()));
+        return Ok(Leave::Stays("no agent is running here to deregister the cluster".to_owned()));
     }
     identity.ask_to_leave(true).await?;
     let why = match tokio::time::timeout(limit, identity.wait_until_left(before.said.as_ref())).await {
         Ok(said) if said.is_in_state(state::LEFT) => return Ok(Leave::Left),
-        Ok(said) => format!("the agent cannot tell the control plane: {}", visible_line(&said.message)),
+        Ok(said) => format!("the agent cannot reach the control plane: {}", visible_line(&said.message)),
         Err(_) => format!("the agent did not answer within {} s", limit.as_secs()),
     };
     identity.ask_to_leave(false).await?;
@@ -127,7 +128,8 @@ impl Target<'_> {
         Ok(Some(Copies::new(self.client, &placed_by, Kinds::with_added(served.kinds))))
     }
 
-    /// Has the control plane move the copies to other clusters, and waits until none is here, at most as long as the run may
+    /// Has the control plane move the copies to other clusters, and waits until none is here, at most as long as the
+    /// run may
     /// take; `left` hears which are here still. A request that is not met is taken back.
     ///
     /// # Errors

@@ -78,7 +78,7 @@ fn data_of_an_api_server_more_than_one_minor_older_is_refused_before_any_write()
         ];
         let ran = sandbox.run(&[&install[..], &["--version", version]].concat());
         assert_eq!(ran.code, 3, "{ran:?}");
-        let why = format!("is of Kubernetes {minor}, and would become v1.36, which is more than one minor at a time");
+        let why = format!("runs Kubernetes {minor} and would change to v1.36, which is more than one minor at a time");
         assert!(ran.stderr.contains(&why) && ran.stderr.contains("nothing was written"), "{ran:?}");
     }
 }
@@ -158,7 +158,7 @@ fn a_record_that_names_no_version_and_no_members_opens_no_way_around_what_the_da
         let stay = "install control-plane demo --version v0.8.1 --reuse-values`";
         run(&["--version", "v0.7"]).fails(6, &["older than the installed v0.8.1", stay, "nothing was written"]);
         let grown = run(&["--version", "v0.8", "--set", "etcd.replicas=3"]);
-        grown.fails(6, &["etcd has 1 member, and would have 3", "--set etcd.replicas=1", "nothing was written"]);
+        grown.fails(6, &["etcd has 1 member and would get 3", "--set etcd.replicas=1", "nothing was written"]);
     }
 }
 
@@ -187,7 +187,7 @@ fn the_members_of_a_store_that_stands_without_a_record_are_counted_before_anythi
         let lenient = ["nodes", "storage", "kubernetes-version", "names"].map(|check| ["--skip-preflight", check]);
         let values = ["--version", "v0.8", "--set", "etcd.replicas=3"];
         let ran = sandbox.run(&[given, &lenient.concat(), &values].concat());
-        ran.fails(6, &["etcd has 1 member, and would have 3", "--set etcd.replicas=1", "nothing was written"]);
+        ran.fails(6, &["etcd has 1 member and would get 3", "--set etcd.replicas=1", "nothing was written"]);
     }
     assert_eq!(writes.load(Ordering::SeqCst), 0);
 }
@@ -222,7 +222,7 @@ fn the_keys_of_another_control_plane_on_this_machine_do_not_replace_lost_ones() 
         let lenient = ["nodes", "storage", "kubernetes-version"].map(|check| ["--skip-preflight", check]);
         let ran = sandbox
             .run(&[&["diff", "cp", "demo", "--set", "exposure.host=192.0.2.10"][..], &lenient.concat()].concat());
-        let lost = ran.stderr.contains("the keys of the control plane are gone, and its data is still there");
+        let lost = ran.stderr.contains("the keys of the control plane are lost, but its data still exists");
         assert_eq!(lost, !own, "{ran:?}");
     }
 }

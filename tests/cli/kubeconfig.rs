@@ -71,8 +71,11 @@ fn the_file_of_a_namesake_is_put_aside_and_one_of_the_same_control_plane_is_writ
         let written = sandbox.run(&["kubeconfig", "demo"]);
         assert!(written.succeeds().contains(&file.display().to_string()), "{written:?}");
         let kept = sandbox.path().join(".fleet/demo").join(aside);
-        let told =
-            format!("warning: {} was of another control plane; it is kept as {}\n", file.display(), kept.display());
+        let told = format!(
+            "warning: {} belonged to another control plane; it was renamed to {}\n",
+            file.display(),
+            kept.display()
+        );
         assert!(written.stderr.contains(&told), "{written:?}");
         assert_eq!((read("fleet-kubeconfig"), read(aside)), (own.clone(), namesake));
         assert_eq!(fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);

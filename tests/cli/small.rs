@@ -89,5 +89,5 @@ fn the_codes_of_wrong_values_are_explained() {
     }
     sandbox.run(&["list"]).fails(2, &["'fleetctl status'"]);
     let credentials = sandbox.file("r.yaml", "registryCredentials: '{\"credsStore\": \"desktop\"}'\n");
-    assert!(sandbox.run(&["lint", "--values", &credentials]).succeeds().contains("hold no login"));
+    assert!(sandbox.run(&["lint", "--values", &credentials]).succeeds().contains("contain no login"));
 }

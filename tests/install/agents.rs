@@ -152,7 +152,7 @@ fn what_is_missing_refused_or_unreachable_is_said_and_nothing_is_left() {
     let host = site.bed.node_ip(site.cluster).unwrap();
     member.copy_secret_to_a_closed_port();
     let with_secret = member.dump();
-    member.install(&[]).fails(3, &["not reached from inside the workload cluster", "TCP", &format!("{host}:9")]);
+    member.install(&[]).fails(3, &["cannot be reached from inside the workload cluster", "TCP", &format!("{host}:9")]);
     member.assert_same_as(&with_secret);
     // A quota without room is seen before any pod is tried.
     member.kubectl(&["-n", "fleet", "create", "quota", "full", "--hard=pods=0"]);
@@ -376,11 +376,11 @@ mod exhaustive {
         let scale = |count: &str| site.kubectl(&["-n", "fleet", "scale", "deployment", "fleet-scheduler", count]);
         scale("--replicas=0");
         let failed = install(&["--timeout", "90s", "--rollback"]);
-        failed.fails(4, &["does not call the cluster Ready", "was undone"]);
+        failed.fails(4, &["does not report the cluster as Ready", "was undone"]);
         assert!(!names("deployments").contains("fleet-agent"), "{}", names("deployments"));
 
         // Without the option it stays, and the same install goes on.
-        install(&["--timeout", "90s"]).fails(4, &["does not call the cluster Ready"]);
+        install(&["--timeout", "90s"]).fails(4, &["does not report the cluster as Ready"]);
         assert!(names("deployments").contains("fleet-agent"));
         scale("--replicas=1");
         install(&[]).succeeds();

@@ -129,7 +129,7 @@ fn keys_that_are_there_beforehand_are_judged_before_anything_is_written_and_stay
     let folder = site.home().join("keys").display().to_string();
     site.kubectl(&["create", "namespace", "fleet"]);
     let before = site.dump();
-    site.install(&flags).fails(6, &["Secret fleet/my-keys with the keys is not there", "--pki FOLDER"]);
+    site.install(&flags).fails(6, &["Secret fleet/my-keys with the keys does not exist", "--pki FOLDER"]);
 
     let printed = site.fleetctl(&[&["template", "cp", "demo", "--pki", &folder], &flags[..]].concat());
     assert!(!printed.succeeds().contains("kind: Secret"), "{printed:?}");

@@ -97,7 +97,7 @@ fn row_2_the_agents_log_names_the_reason_why_its_cluster_is_not_listed() {
     // Seen before the install; who goes on all the same has an agent that cannot register.
     let address = format!("{}:9", site.bed.node_ip(site.cluster).unwrap());
     let probed = member.fleetctl(&["install", "agent", member.name, "--context", member.name]);
-    probed.fails(3, &["not reached from inside the workload cluster", &address]);
+    probed.fails(3, &["cannot be reached from inside the workload cluster", &address]);
     let skipped =
         ["install", "agent", member.name, "--context", member.name, "--skip-preflight", "probe", "--timeout", "30s"];
     member.fleetctl(&skipped).fails(4, &["logs -l app.kubernetes.io/name=fleet-agent"]);

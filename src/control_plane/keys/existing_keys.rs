@@ -1,4 +1,5 @@
-//! Keys of one's own (value `pki.source: Existing`): one Secret of the namespace that was there beforehand and holds the whole
+//! Keys of one's own (value `pki.source: Existing`): one Secret of the namespace that was there beforehand and holds
+//! the whole
 //! key set, each file under its own name. It is judged before anything is written, and never written to.
 
 use jiff::Timestamp;
@@ -64,10 +65,10 @@ fn find_key_faults(files: &Files, plan: &Plan, now: Timestamp) -> Vec<String> {
         match (read(files), read(&completed.files)) {
             (Err(error), _) => Some(error.to_string()),
             (Ok(found), Ok(wanted)) if found.server != wanted.server => {
-                Some(format!("`{file}`: it leads to {}, not to {}", found.server, wanted.server))
+                Some(format!("`{file}`: its server is {}, not {}", found.server, wanted.server))
             }
             (Ok(found), Ok(wanted)) if found.authority.trim() != wanted.authority.trim() => {
-                Some(format!("`{file}`: it trusts another authority than `ca.crt`"))
+                Some(format!("`{file}`: it trusts a CA other than `ca.crt`"))
             }
             // Names of contexts and users are a matter of taste.
             _ => None,
@@ -82,7 +83,8 @@ pub(in crate::control_plane) struct InUse {
     pub(in crate::control_plane) files: Files,
 }
 
-/// The key set of a control plane that runs with keys of others: the pods of etcd say in which Secret they are. None where
+/// The key set of a control plane that runs with keys of others: the pods of etcd say in which Secret they are. None
+/// where
 /// there is no such control plane, or where the Secret is gone.
 ///
 /// # Errors
