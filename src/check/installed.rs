@@ -333,7 +333,7 @@ mod tests {
         let text = said(&drifted, "objects");
         assert!(text.contains("and 2 more") && text.contains(r#"Diff(Some(ControlPlane("demo")))"#), "{text}");
         let lost = InstalledFacts { installed_by: InstalledBy::Unknown, ..good() };
-        assert!(said(&lost, "objects").contains("makes it again"));
+        assert!(said(&lost, "objects").contains("recreates it"));
         let interrupted =
             |command: &str| InstalledFacts { interrupted: Some((command.to_owned(), "then".to_owned())), ..good() };
         assert!(said(&interrupted("install"), "last-run").contains(r#"Rollback("demo")"#));

@@ -341,7 +341,7 @@ mod tests {
         let refused =
             |state: Value, word: &str| matches!(seen(state), Pulled::No(problem) if problem.what.contains(word));
         assert!(refused(waiting("ErrImagePull", "no match for platform in manifest"), "no match for platform"));
-        assert!(refused(ended("Error", "exec /etcd: exec format error"), "not for the architecture"));
+        assert!(refused(ended("Error", "exec /etcd: exec format error"), "does not support the architecture"));
         assert!(matches!(seen(waiting("ContainerCreating", "")), Pulled::Unknown(_)));
     }
 }

@@ -40,7 +40,7 @@ fn an_upgrade_goes_one_line_up_keeps_the_data_and_is_undone_when_it_fails() {
 
     // Two lines at once: refused, with the way that works.
     site.install(&["--version", "v0.8"])
-        .fails(6, &["more than one line at a time", "--version v0.7", "nothing was written"]);
+        .fails(6, &["more than one line newer", "--version v0.7", "nothing was written"]);
 
     // One that fails half-way is undone: the former version is healthy, and an install of it has nothing to do.
     let failed = site.install(&["--version", "v0.7", "--image-tag", "v0.7.66", "--rollback"]);

@@ -338,7 +338,7 @@ mod tests {
                 json!([{"type": "Pod", "min": {"cpu": "400m"}, "max": {"cpu": "200m"}}]),
                 &[
                     "cpu limit of at least 400m, but the limit is 200m for pods",
-                    "at most 200m of cpu, and 400m is asked for the pods",
+                    "at most 200m of cpu, but 400m is requested for pods",
                 ],
             ),
             (
@@ -347,7 +347,7 @@ mod tests {
             ),
             (
                 json!([{"type": "PersistentVolumeClaim", "min": {"storage": "2Gi"}}]),
-                &["at least 2Gi of storage, and 1Gi is asked"],
+                &["storage request of at least 2Gi, but 1Gi is requested"],
             ),
             (json!([{"type": "openshift.io/Image", "max": {"storage": "1"}}]), &[]),
         ] {

@@ -216,8 +216,8 @@ mod tests {
             ),
             (25, 36, "more than one minor at a time", "start again without its data: , then install it again"),
             (36, 38, "more than one minor at a time", newest),
-            (36, 37, "would become v1.37, which is not v1.36, the minor of the service version", newest),
-            (36, 35, "would become v1.35, which is not v1.36, the minor of the service version", newest),
+            (36, 37, "would change to v1.37, which is not v1.36, the minor of the service version", newest),
+            (36, 35, "would change to v1.35, which is not v1.36, the minor of the service version", newest),
         ] {
             let refused = check_minor(at(now), at(wanted), at(36)).unwrap_err();
             assert!(refused.to_string().contains(why), "{refused}");
