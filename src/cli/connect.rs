@@ -116,8 +116,7 @@ pub(super) async fn connect_with_access(global: &Global) -> Result<(Connected, A
 /// A workload cluster by its name; none where the control plane knows none of it.
 ///
 /// # Errors
-/// A request that failed; an API server that is no control plane's, for it says of one cluster, too, that it is not
-/// there.
+/// A request that failed; an API server that is no control plane's, for it says of one cluster, too, that it is not there.
 pub(super) async fn find_registered_cluster<K>(clusters: &Api<K>, name: &str) -> Result<Option<K>, CliError>
 where
     K: Clone + DeserializeOwned + Debug,

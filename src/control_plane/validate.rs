@@ -142,8 +142,7 @@ impl Check<'_> {
         self.add_diagnostic(&path, Diagnostic::error("version-skew", message).help(help));
     }
 
-    /// Checks that no argument enables an admission plugin that the chart disables: an API server that is given both
-    /// does
+    /// Checks that no argument enables an admission plugin that the chart disables: an API server that is given both does
     /// not start.
     fn check_admission_plugins(&mut self, apiserver: &ApiServerValues) {
         if apiserver.allow_admission_webhooks {

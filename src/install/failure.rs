@@ -37,8 +37,7 @@ pub struct Failure<E> {
     pub aftermath: FailureOutcome,
 }
 
-/// Sees a failed run to its end while signals are listened to. One that comes now changes nothing: whoever listens says
-/// so,
+/// Sees a failed run to its end while signals are listened to. One that comes now changes nothing: whoever listens says so,
 /// and ends the program at the next.
 pub async fn ignoring_signals<T>(ending: impl Future<Output = T>, interrupted: impl FusedFuture<Output = ()>) -> T {
     let mut ending = pin!(ending);
@@ -115,10 +114,8 @@ impl Session<'_> {
         }
     }
 
-    /// Undoes a run that was interrupted in its first write or its last; nothing where the last was done all the same.
-    /// Where
-    /// nothing is known there, the first has not arrived: what the journal's copy on this machine tells of is an
-    /// earlier run.
+    /// Undoes a run that was interrupted in its first write or its last; nothing where the last was done all the same. Where
+    /// nothing is known there, the first has not arrived: what the journal's copy on this machine tells of is an earlier run.
     async fn undo_interrupted(&mut self) -> Result<Option<RolledBack>, apply::Error> {
         let engine = self.engine.with_deadline(None);
         let mut late = false;
@@ -182,8 +179,7 @@ mod tests {
         fn report_advice(&self, _: &crate::api::remedy::Remedy) {}
     }
 
-    /// A cluster with a namespace and the Secret of a run. The write that closes the journal gets no answer, whether it
-    /// is
+    /// A cluster with a namespace and the Secret of a run. The write that closes the journal gets no answer, whether it is
     /// `kept` or not; what waits for it is told. One that is `closed_off` lets nobody begin, and has an installation of
     /// which nothing is recorded.
     #[derive(Default)]
@@ -284,8 +280,7 @@ mod tests {
         }
     }
 
-    /// Outcome of a run that is to be undone, and was interrupted while its last write was on its way; with what was
-    /// told.
+    /// Outcome of a run that is to be undone, and was interrupted while its last write was on its way; with what was told.
     async fn interrupted_at_the_end(kept: bool) -> (FailureOutcome, Vec<String>, Option<Value>) {
         let cluster = Arc::new(Cluster { kept, ..Cluster::default() });
         let told = Arc::new(Told::default());

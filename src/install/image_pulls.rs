@@ -1,7 +1,6 @@
 //! Check that the nodes can pull and run every image of an installation: a short-lived pod for each workload tries it.
 //!
-//! Such a pod is the workload's own with another command, `--version`: the same images, nodes, login and limits, and
-//! none of
+//! Such a pod is the workload's own with another command, `--version`: the same images, nodes, login and limits, and none of
 //! its Secrets, volumes and rights.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -97,8 +97,7 @@ impl RecordedRelease {
         Ok(Self { version: version.clone(), phase: record.phase, values: values.clone(), secrets })
     }
 
-    /// The values for a chart, whose own images are not those of the recorded version: what had chosen that version,
-    /// such as
+    /// The values for a chart, whose own images are not those of the recorded version: what had chosen that version, such as
     /// `--image-tag`, does not choose the next one.
     pub fn values_for(&self, chart: &Chart) -> Value {
         let mut values = self.values.clone().unwrap_or_default();

@@ -351,8 +351,7 @@ fn unite_patches_over(under: &mut Value, over: Value) {
     }
 }
 
-/// Adds a digest of a Job's specification to its name: the template of a Job is immutable, so another one is another
-/// Job.
+/// Adds a digest of a Job's specification to its name: the template of a Job is immutable, so another one is another Job.
 fn name_by_digest(object: &mut Object) {
     if object.group() == "batch" && object.kind() == "Job" {
         let digest = short_digest(object.json["spec"].to_string().as_bytes());

@@ -1,5 +1,4 @@
-//! The install of an agent, from preflight to a registered cluster that is Ready; a second run changes only what
-//! differs.
+//! The install of an agent, from preflight to a registered cluster that is Ready; a second run changes only what differs.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -272,8 +271,7 @@ impl Installer<'_> {
         }
     }
 
-    /// Finds the Secret to start from: that of the operator, else ours, from the control plane that was named or as it
-    /// is.
+    /// Finds the Secret to start from: that of the operator, else ours, from the control plane that was named or as it is.
     async fn find_init_source(&self) -> Result<Source, InstallError> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), self.namespace());
         let here = secrets.get_opt(INIT_SECRET).await?;

@@ -1,5 +1,4 @@
-//! A short-lived pod that tries the way to the control plane from inside the workload cluster, before an agent is
-//! there.
+//! A short-lived pod that tries the way to the control plane from inside the workload cluster, before an agent is there.
 //!
 //! It is the agent's own pod with another command: the same image, node, Secret and network.
 

@@ -70,8 +70,7 @@ fn deployments_api(client: &Client, namespace: &str) -> Api<Deployment> {
     Api::namespaced(client.clone(), namespace)
 }
 
-/// Asks the agent in a namespace to leave its control plane, and waits at most `limit` for its answer. A request that
-/// is
+/// Asks the agent in a namespace to leave its control plane, and waits at most `limit` for its answer. A request that is
 /// not met is taken back.
 ///
 /// # Errors
@@ -128,8 +127,7 @@ impl Target<'_> {
         Ok(Some(Copies::new(self.client, &placed_by, Kinds::with_added(served.kinds))))
     }
 
-    /// Has the control plane move the copies to other clusters, and waits until none is here, at most as long as the
-    /// run may
+    /// Has the control plane move the copies to other clusters, and waits until none is here, at most as long as the run may
     /// take; `left` hears which are here still. A request that is not met is taken back.
     ///
     /// # Errors

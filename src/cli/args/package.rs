@@ -45,8 +45,7 @@ impl Base {
         }
     }
 
-    /// The values of a chart of that version with those of the last install over them, and the paths of images that
-    /// these had
+    /// The values of a chart of that version with those of the last install over them, and the paths of images that these had
     /// locked to digests of another version.
     pub(crate) fn base_values(&self, chart: &Chart, version: &ServiceVersion) -> (ValuesBuilder, Vec<String>) {
         let builder = chart.values_of(version);
@@ -104,8 +103,7 @@ impl PackageArgs {
             && self.patches.is_empty()
     }
 
-    /// The version that the flags and values choose, else that of the base, and its chart; `server` is the version of
-    /// the
+    /// The version that the flags and values choose, else that of the base, and its chart; `server` is the version of the
     /// cluster for `--version auto`.
     pub(crate) fn choose_chart(
         &self,

@@ -41,8 +41,7 @@ impl RunArgs {
     }
 }
 
-/// The longest duration that is taken. No run lasts a year, and the clock of a machine cannot count every number of
-/// seconds.
+/// The longest duration that is taken. No run lasts a year, and the clock of a machine cannot count every number of seconds.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// Reads `90s`, `5m`, `1h30m`.

@@ -1,5 +1,4 @@
-//! `accept`: lets a workload cluster in, where the control plane registers by hand. What is accepted is what was looked
-//! at:
+//! `accept`: lets a workload cluster in, where the control plane registers by hand. What is accepted is what was looked at:
 //! this cluster, by this agent, with this key.
 
 use clap::Args;

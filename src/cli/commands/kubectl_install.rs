@@ -168,8 +168,7 @@ enum OnPath {
     Shadowed(PathBuf),
 }
 
-/// Looks for the plugin as kubectl does, and compares what it finds as the file system has it: folders on PATH may be
-/// links
+/// Looks for the plugin as kubectl does, and compares what it finds as the file system has it: folders on PATH may be links
 /// or relative.
 fn on_path(folder: &Path, plugin: &Path) -> OnPath {
     let real = |path: &Path| fs_err::canonicalize(path).ok();

@@ -86,8 +86,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: RollbackArgs) -> Result<
 
 /// Shows what will be undone, and asks unless `--yes` is given: by a question, so on a terminal only.
 ///
-/// Values of the recorded release that may give rights are refused either way, where this machine has not installed
-/// with them.
+/// Values of the recorded release that may give rights are refused either way, where this machine has not installed with them.
 fn confirm_rollback(ui: &Ui, args: &RollbackArgs, undo: &Undo, known: Option<&Value>) -> Result<(), CliError> {
     if undo.plan.is_empty() {
         return Ok(());

@@ -130,8 +130,7 @@ pub(crate) fn format_junit(ui: &Ui, subject: &str, report: &Report) -> String {
     text
 }
 
-/// Text as it may stand in XML, inside attributes too. Characters that XML has no way to write, or on which a terminal
-/// would
+/// Text as it may stand in XML, inside attributes too. Characters that XML has no way to write, or on which a terminal would
 /// act, become U+FFFD.
 fn escape_xml(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

@@ -71,8 +71,7 @@ fn is_dumb_terminal() -> bool {
 }
 
 impl Ui {
-    /// A terminal as the environment describes it; `quiet` leaves out all but results, warnings and errors, `json`
-    /// makes
+    /// A terminal as the environment describes it; `quiet` leaves out all but results, warnings and errors, `json` makes
     /// each line of stderr a JSON event.
     pub(crate) fn new(quiet: bool, program: &'static str, json: bool) -> Self {
         let live = io::stderr().is_terminal() && !is_dumb_terminal() && !json && !quiet;

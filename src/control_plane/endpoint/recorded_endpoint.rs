@@ -38,8 +38,7 @@ pub(in crate::control_plane) fn endpoint_facts(endpoint: &Endpoint) -> BTreeMap<
     facts
 }
 
-/// The warning where an earlier install, by the facts of its record, gave agents and kubeconfigs another address.
-/// `name` is
+/// The warning where an earlier install, by the facts of its record, gave agents and kubeconfigs another address. `name` is
 /// the control plane's.
 pub(in crate::control_plane) fn moved_endpoint_warning(
     recorded: &BTreeMap<String, String>,
@@ -78,8 +77,7 @@ pub(in crate::control_plane) fn moved_endpoint_warning(
     Some(advice.command(kubeconfig).text(" wherever else this kubeconfig is used"))
 }
 
-/// The node port to render without a value that asks for one: while there is no Service, the recorded one, which the
-/// new
+/// The node port to render without a value that asks for one: while there is no Service, the recorded one, which the new
 /// one shall have; after that, the one that was so rendered. What the cluster chose stays without being rendered.
 pub(in crate::control_plane) fn former_node_port(service: Option<&Service>, recorded: u16) -> Option<u16> {
     let Some(service) = service else { return Some(recorded) };

@@ -1,5 +1,4 @@
-//! Keys of one's own (value `pki.source: Existing`): one Secret of the namespace that was there beforehand and holds
-//! the whole
+//! Keys of one's own (value `pki.source: Existing`): one Secret of the namespace that was there beforehand and holds the whole
 //! key set, each file under its own name. It is judged before anything is written, and never written to.
 
 use jiff::Timestamp;
@@ -83,8 +82,7 @@ pub(in crate::control_plane) struct InUse {
     pub(in crate::control_plane) files: Files,
 }
 
-/// The key set of a control plane that runs with keys of others: the pods of etcd say in which Secret they are. None
-/// where
+/// The key set of a control plane that runs with keys of others: the pods of etcd say in which Secret they are. None where
 /// there is no such control plane, or where the Secret is gone.
 ///
 /// # Errors

@@ -29,8 +29,7 @@ pub const ADMIN_KUBECONFIG: &str = "admin.kubeconfig";
 
 /// Reads the key set of an installed (or kept) control plane from the Secrets of its namespace.
 ///
-/// Only Secrets that carry the control plane's name are read, or the one that its own pods read; entries that are not
-/// there
+/// Only Secrets that carry the control plane's name are read, or the one that its own pods read; entries that are not there
 /// are left out.
 pub async fn from_cluster(client: &Client, namespace: &str, name: &str) -> Result<Files, kube::Error> {
     Ok(from_secrets(client, namespace, name).await?.files)
@@ -168,8 +167,7 @@ pub fn are_elsewhere(home: &Home, name: &ControlPlaneName) -> Result<bool, Folde
 ///
 /// # Errors
 /// [`InstallError::KeysLost`] where there is none, and volumes hold what only the lost ones can read;
-/// [`InstallError::Keys`] or [`InstallError::LocalKeys`] where it is damaged, before anything is made that would need
-/// it;
+/// [`InstallError::Keys`] or [`InstallError::LocalKeys`] where it is damaged, before anything is made that would need it;
 /// [`InstallError::ExistingKeys`] where others make them, and something about them is wrong.
 pub async fn find_key_set(
     client: &Client,

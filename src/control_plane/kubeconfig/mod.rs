@@ -151,18 +151,18 @@ pub struct Placed {
 
 impl Placed {
     /// Returns the warning that the former file was of another control plane and where it is kept; nothing where none
-    /// was rename.
+    /// was renamed.
     pub fn replaced_file_warning(&self) -> Option<String> {
         let kept = self.aside.as_ref()?.display();
         Some(format!("{} belonged to another control plane; it was renamed to {kept}", self.file.display()))
     }
 }
 
-/// Writes the kubeconfig to the folder of the control plane. A file that trusts another authority is rename: it is
+/// Writes the kubeconfig to the folder of the control plane. A file that trusts another authority is renamed: it is
 /// of a control plane of this name that is gone, or that is in another cluster.
 ///
 /// # Errors
-/// A file that cannot be written or rename; what was there is then there still.
+/// A file that cannot be written or renamed; what was there is then there still.
 pub fn place_kubeconfig(home: &Home, name: &ControlPlaneName, kubeconfig: &Kubeconfig) -> Result<Placed, FolderError> {
     let file = home.kubeconfig_path(name);
     let text = kubeconfig

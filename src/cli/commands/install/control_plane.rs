@@ -194,8 +194,7 @@ async fn control_plane(ui: &Ui, global: &Global, args: &Request<'_>) -> Result<E
     }
 }
 
-/// Warns where the context that the control plane gets is in the kubeconfig already, for another cluster: of several
-/// files,
+/// Warns where the context that the control plane gets is in the kubeconfig already, for another cluster: of several files,
 /// kubectl takes the first one that has it.
 fn warn_of_context(ui: &Ui, global: &Global, home: &Home, name: &ControlPlaneName) {
     let files = global.kubeconfig.iter().cloned().collect();

@@ -21,8 +21,7 @@ pub(crate) struct ConfirmArgs {
     pub(crate) yes: bool,
 }
 
-/// Shows the recorded values of an installation, as `control plane demo`, that a run uses, and returns those that it
-/// would
+/// Shows the recorded values of an installation, as `control plane demo`, that a run uses, and returns those that it would
 /// refuse.
 pub(crate) fn show_recorded_values(ui: &Ui, what: &str, used: &RecordedUse) {
     if used.values.is_empty() && used.unconfirmed.is_empty() {
@@ -37,8 +36,7 @@ pub(crate) fn show_recorded_values(ui: &Ui, what: &str, used: &RecordedUse) {
     }
 }
 
-/// Shows the recorded values that a run uses, and asks unless `yes` is given: by a question, so on a terminal only.
-/// Values that
+/// Shows the recorded values that a run uses, and asks unless `yes` is given: by a question, so on a terminal only. Values that
 /// may give rights are refused either way, where this machine has not recorded them.
 pub(crate) fn confirm_recorded_values(
     ui: &Ui,
@@ -97,8 +95,7 @@ fn give_again(values: &[UnconfirmedValue]) -> String {
 /// Length of the longest value that is an example of a flag.
 const LONGEST_EXAMPLE: usize = 80;
 
-/// Returns the recorded values that the values of `package` still hold: none where those of the last install, of the
-/// version
+/// Returns the recorded values that the values of `package` still hold: none where those of the last install, of the version
 /// `former`, are not taken. What this machine has installed with is in `file`.
 pub(crate) fn find_used_values(
     former: Option<&str>,

@@ -80,8 +80,7 @@ fn exit_for_health(seen: &Seen) -> Exit {
     if seen.is_sound() { Exit::Ok } else { Exit::Unhealthy }
 }
 
-/// On a terminal the block in its place, else a new one whenever something changed. Ends only by a signal, or when
-/// there
+/// On a terminal the block in its place, else a new one whenever something changed. Ends only by a signal, or when there
 /// is nothing to look at to begin with.
 async fn watch_status(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<Exit, CliError> {
     let mut shown = String::new();

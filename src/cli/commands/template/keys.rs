@@ -46,8 +46,7 @@ pub(super) fn holds_keys(object: &Object) -> bool {
     object.kind() == "Secret" && SECRET_ENTRIES.iter().any(|entry| entry.secret == object.name())
 }
 
-/// Makes a Secret with keys immutable, so that an API server refuses another identity in its place. All of them:
-/// kubectl
+/// Makes a Secret with keys immutable, so that an API server refuses another identity in its place. All of them: kubectl
 /// goes on after the first refusal, and leaves of another authority would stop the control plane.
 pub(super) fn make_keys_immutable(object: &mut Object) {
     if holds_keys(object) {
@@ -124,8 +123,7 @@ impl KeysArgs {
         Ok(Keys { files: completed.files, note })
     }
 
-    /// The keys for an output that does not hold them: those of the folder as far as it has any, and nothing is
-    /// written.
+    /// The keys for an output that does not hold them: those of the folder as far as it has any, and nothing is written.
     pub(super) fn read_keys(&self, home: &Home, plan: &Plan, endpoint: &Endpoint) -> Result<Keys, CliError> {
         let namespace = &plan.package.namespace;
         let elsewhere = match plan.values.pki.source {

@@ -34,8 +34,7 @@ pub(crate) struct OutputArgs {
     #[arg(long, value_name = "FOLDER")]
     output_dir: Option<PathBuf>,
 
-    /// Only this object (`deploy/apiserver`, `apps/Deployment/apiserver`) or this template
-    /// (`templates/namespace.yaml`);
+    /// Only this object (`deploy/apiserver`, `apps/Deployment/apiserver`) or this template (`templates/namespace.yaml`);
     /// may be repeated
     #[arg(short, long, value_name = "OBJECT|TEMPLATE", value_delimiter = ',')]
     show_only: Vec<String>,

@@ -29,8 +29,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: UninstallCommand) -> 
     }
 }
 
-/// Refuses to call a removal done that found nothing where it was told to look, while there is one of that name in
-/// another
+/// Refuses to call a removal done that found nothing where it was told to look, while there is one of that name in another
 /// namespace; `what` is the command's object, such as `agent`.
 pub(crate) fn check_not_elsewhere(what: &str, name: &str, global: &Global, removed: &Removed) -> Result<(), CliError> {
     if !removed.nothing_found || removed.elsewhere.is_empty() {
