@@ -1,12 +1,11 @@
-//! The installation itself: are its objects as they were installed, has its last run ended, how long do its
-//! certificates last.
+//! Checks of the installation itself: drift of its objects, the result of its last run, the expiry of its certificates.
 
 use super::{Check, CheckResult};
 use crate::api::first_of::first_of;
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::api::version::ServiceVersion;
 
-/// Days before its end from which a certificate is warned about: from when an install renews it.
+/// Days before expiry from which a certificate is warned about; an install then renews it.
 pub const WARN_DAYS: i64 = 60;
 
 /// A certificate by the name of its file.
@@ -29,7 +28,7 @@ pub struct InstalledFacts {
     pub installed_by: InstalledBy,
     /// The version of what is installed, by the record or else by the labels; none where it is unknown.
     pub version: Option<ServiceVersion>,
-    /// Objects that strayed, one clause each; or the reason that they could not be found out.
+    /// Objects that drifted, one clause each; or the error of the comparison.
     pub drift: Result<Vec<String>, String>,
     /// True if others have put objects back, so that an upgrade has to adopt them.
     pub copied: bool,
@@ -55,7 +54,8 @@ pub enum InstalledBy {
         /// The number of recorded objects.
         objects: usize,
     },
-    /// Others, such as Argo CD, Flux or kubectl, by the field managers of its objects; fleetctl has no record of those.
+    /// Other tools, such as Argo CD, Flux or kubectl, by the field managers of the objects; fleetctl has no record of
+    /// them.
     Others(Vec<String>),
     /// It is unknown: the record is lost.
     Unknown,
@@ -113,8 +113,7 @@ impl InstalledFacts {
             .flag(value)
     }
 
-    /// Returns a command that makes what is there again and not another version: it names the version, where that is
-    /// known.
+    /// Returns a command that applies the installed version again: it names the version, if that is known.
     fn as_it_is(&self, action: impl FnOnce(Subject) -> Action) -> Command {
         let command = self.command_for(action);
         match &self.version {
@@ -139,7 +138,7 @@ pub const CHECKS: [Check<InstalledFacts>; 5] = [
     ),
 ];
 
-/// Words for what a command needs besides the version to make the installation again, where no record keeps the values.
+/// Text about what a command needs in addition to the version, if no record has the values.
 pub const VALUES: &str = "with the values that it was installed with";
 
 /// Number of objects that are named at most, of those that strayed.

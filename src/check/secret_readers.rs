@@ -1,5 +1,5 @@
-//! Who may read the Secrets of a namespace by role bindings that no installation has made: whoever prepared it may have left
-//! some. What is installed keeps its keys there.
+//! Check for role bindings from outside of the installation that grant read access to the Secrets of its namespace,
+//! which contain its private keys.
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use kube::api::{Api, ListParams};
@@ -43,8 +43,8 @@ pub struct SecretReaders {
 }
 
 impl SecretReaders {
-    /// Reads the bindings of a namespace, and the roles that they name. A role that may not be read is taken for one that
-    /// reads no Secrets, but for those that every cluster has.
+    /// Reads the bindings of a namespace, and the roles that they name. A role that cannot be read is assumed not to
+    /// read Secrets, except the well-known ones.
     pub(super) async fn find_in_namespace(client: &Client, namespace: &str) -> Self {
         let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), namespace);
         let list = match bindings.list(&ListParams::default().limit(LARGEST)).await {
@@ -75,7 +75,7 @@ impl SecretReaders {
         .concat()
     }
 
-    /// Judges whether others than the installation read its Secrets.
+    /// Evaluates whether subjects outside of the installation can read its Secrets.
     pub(super) fn evaluate_readers(&self, namespace: &str) -> CheckResult {
         if let Some(error) = &self.unread {
             return CheckResult::Passed(format!("unknown: role bindings could not be listed: {error}"));
@@ -96,7 +96,7 @@ impl SecretReaders {
     }
 }
 
-/// Returns whether an installation has made the binding, for its own service accounts.
+/// Returns whether the binding belongs to an installation and is for its own service accounts.
 fn is_own(binding: &RoleBinding, namespace: &str) -> bool {
     let is_account = |subject: &Subject| {
         subject.kind == "ServiceAccount" && subject.namespace.as_deref().is_none_or(|other| other == namespace)

@@ -34,7 +34,7 @@ pub(super) async fn connect_cluster(global: &Global) -> Result<Connected, CliErr
     Ok(target.connect_client().await?)
 }
 
-/// Refuses to send keys and tokens to a server that may be any, or to take from one what an agent will trust.
+/// Refuses to send keys and tokens to an unverified server, or to read from one what an agent will trust.
 pub(super) fn check_server_verified(cluster: &Connected, is_allowed: bool) -> Result<(), CliError> {
     if is_allowed {
         return Ok(());

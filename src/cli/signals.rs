@@ -8,7 +8,7 @@ use crate::cli::output::error::Exit;
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
 
-/// Ends when SIGINT or SIGTERM comes, or tells that what is being undone is undone to its end; a second one ends the program
+/// Returns on SIGINT or SIGTERM, or reports that the running undo is completed first; a second signal ends the program
 /// at once. `way_back` is the command that would undo the rest: `rollback NAME`.
 pub(in crate::cli) async fn wait_for_interrupt(ui: &Ui, display: &Arc<Display>, way_back: Option<String>) {
     let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))

@@ -31,8 +31,9 @@ pub const SECRET_VALUES: [SecretEntry; 2] = [
     SecretEntry { secret: "fleet-registry", key: ".dockerconfigjson", value: "/registryCredentials" },
 ];
 
-/// Values that give no rights to whoever forges them in the record, which he can write who may edit the namespace. What they
-/// change is in the namespace and his to edit as it is: Deployments and their images, the StatefulSet of etcd, Services,
+/// Values that are safe to take from the record. Whoever may edit the namespace can forge the record, but these values
+/// change only objects in the namespace, which they may edit anyway: Deployments and their images, the StatefulSet of
+/// etcd, Services,
 /// service accounts, network policies, Secrets with keys.
 ///
 /// All others have to be given again: `namespace` (its Pod Security level is the limit of what runs there), `placement` and

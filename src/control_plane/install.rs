@@ -162,8 +162,7 @@ impl InstallSteps for Installer<'_> {
 }
 
 impl Installer<'_> {
-    /// Returns the reason that the changes are not undone, where there is no way back from them or that cannot be found
-    /// out; nothing where they can be undone.
+    /// Returns the reason that the changes cannot be undone, or that this is unknown; none if they can be undone.
     async fn downgrade_refused(&self) -> Option<FailureOutcome> {
         let engine = self.session.engine.with_deadline(None);
         let found = match engine.read_state().await {
@@ -265,7 +264,7 @@ impl Installer<'_> {
         Ok(completed.files)
     }
 
-    /// The keys that the hosting cluster has made by now, where it makes them.
+    /// The keys that a Job in the hosting cluster has generated so far, if it generates them.
     async fn keys_of_cluster(&self, keys: Files) -> Result<Files, InstallError> {
         if self.plan.values.pki.source != PkiSource::InCluster {
             return Ok(keys);

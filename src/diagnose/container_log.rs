@@ -5,9 +5,9 @@ use crate::api::kubernetes_record;
 use crate::api::readiness_log;
 use crate::api::remedy::{Action, Command, Place, Remedy};
 
-/// Returns the cause in a log, with its line: the latest counts, because earlier failures may be resolved. A program that
-/// tries the same again says another detail at each try; of these a cause that is known by itself counts before the others: a
-/// certificate is refused by an alert or, where that comes late, by a closed connection.
+/// Returns the cause in a log, with its line: the latest counts, because earlier failures may be resolved. A program
+/// that retries may log a different detail each time; a specific cause counts before a general one: a rejected
+/// certificate shows as a TLS alert or, if the alert comes late, as a closed connection.
 pub(crate) fn find_log_cause(lines: &[String]) -> Option<(CauseId, &str)> {
     let lasts = |line: &&String| !readiness_log::is_ready(line);
     let mut causes = lines.iter().rev().take_while(lasts).filter_map(|line| Some((cause_of(line)?, line.as_str())));

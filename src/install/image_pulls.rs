@@ -1,4 +1,4 @@
-//! Check that the nodes can pull and run every image of an installation: a short-lived pod for each workload tries it.
+//! Check that the nodes can pull and run every image of an installation, with a short-lived pod for each workload.
 //!
 //! Such a pod is the workload's own with another command, `--version`: the same images, nodes, login and limits, and none of
 //! its Secrets, volumes and rights.
@@ -140,7 +140,7 @@ impl<'a> ImagePulls<'a> {
         delete_run_objects::<Secret>(self.client, self.namespace, &self.run).await;
     }
 
-    /// Returns the problem of an object of ours that the API server does not take.
+    /// Returns the problem of an own object that the API server rejects.
     fn refusal_problem(&self, kind: &str, error: &kube::Error) -> Problem {
         let namespace = self.namespace;
         match error {

@@ -1,5 +1,4 @@
-//! The values that an installation was made with, as its record keeps them: what the next run goes on with, and what it
-//! would reset without a word.
+//! The recorded values of an installation: the next run reuses them, or would reset them silently.
 
 use std::fmt;
 

@@ -354,7 +354,7 @@ impl Installer<'_> {
         std::iter::once(agent_namespace_manifest(self.namespace())).chain(secret).collect()
     }
 
-    /// Applies the chart; between what the agent may do and the agent itself, the way to the control plane is tried.
+    /// Applies the chart; between the agent's roles and the agent itself it tests the connection to the control plane.
     async fn apply_chart_stages(
         &mut self,
         rendered: &[Object],
@@ -415,7 +415,7 @@ impl Installer<'_> {
         Err(InstallError::Refused(refused))
     }
 
-    /// Takes back the request to leave of an uninstall that was interrupted; the agent that heard it has to start anew.
+    /// Withdraws the deregistration request of an interrupted uninstall; an agent that has read it must restart.
     async fn withdraw_leave_request(&self, identity: &Identity) -> Result<(), InstallError> {
         identity.ask_to_leave(false).await?;
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), self.namespace());

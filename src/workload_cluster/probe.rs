@@ -1,4 +1,5 @@
-//! A short-lived pod that tries the way to the control plane from inside the workload cluster, before an agent is there.
+//! A short-lived pod that tests the connection to the control plane from inside the workload cluster, before the agent
+//! is installed.
 //!
 //! It is the agent's own pod with another command: the same image, node, Secret and network.
 

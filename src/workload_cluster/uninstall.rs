@@ -24,7 +24,8 @@ use crate::install::progress::Progress;
 use crate::k8s::connect::daemon_client::CallError;
 use crate::k8s::extra_kinds;
 
-/// Time that an agent may take to leave: it looks every 5 s, and the control plane forgets a cluster within seconds.
+/// Time that an agent may take to deregister: it polls every 5 s, and the control plane deletes a cluster within
+/// seconds.
 pub const LEAVING: Duration = Duration::from_secs(60);
 
 /// Time between two looks at what is left while the cluster is drained.
@@ -44,8 +45,8 @@ pub enum Leave {
     Stays(String),
 }
 
-/// Returns whether the control plane may have a request of an agent without a certificate: one that is under way, or
-/// that could not be taken back.
+/// Returns whether an agent without a certificate may have a request at the control plane: one that is pending, or that
+/// could not be withdrawn.
 fn has_asked(said: &Registration) -> bool {
     said.is_in_state(state::REGISTERING) || said.is_in_state(state::BLOCKED) && said.reason == LEAVE_FAILED
 }

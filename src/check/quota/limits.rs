@@ -70,7 +70,8 @@ pub fn read_limit_facts(ranges: impl IntoIterator<Item = LimitRange>) -> Vec<Lim
     found
 }
 
-/// LimitRanges with defaults of which every order is tried; the API server takes them in an order that nobody knows.
+/// Number of LimitRanges with defaults up to which every order is tried, because the API server applies them in an
+/// undefined order.
 const MOST_TRIED: usize = 4;
 
 /// The orders in which the API server may take LimitRanges. Only those that state defaults make a difference; where these are
@@ -108,7 +109,7 @@ fn permute_names<'n>(names: &[&'n str]) -> Vec<Vec<&'n str>> {
     (0..names.len()).flat_map(with_first).collect()
 }
 
-/// Pods with what LimitRanges, taken in this order, state where a container states nothing.
+/// Pods with the defaults of LimitRanges, applied in this order, for containers without requests or limits.
 pub(super) fn fill_limit_defaults(pods: &[PodNeeds], ranges: &[&LimitFacts]) -> Vec<PodNeeds> {
     let filled = |pod: &PodNeeds| {
         let containers = pod.containers.iter().map(|container| with_defaults(container, ranges)).collect();
@@ -117,7 +118,7 @@ pub(super) fn fill_limit_defaults(pods: &[PodNeeds], ranges: &[&LimitFacts]) -> 
     pods.iter().map(filled).collect()
 }
 
-/// Containers that ask for more than the limit that LimitRanges give them: such a pod is not valid.
+/// Containers whose request exceeds the default limit of a LimitRange: such a pod is invalid.
 pub(super) fn find_contradictions(pods: &[PodNeeds]) -> Vec<String> {
     let mut found = Vec::new();
     for pod in pods {

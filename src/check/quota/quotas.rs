@@ -99,7 +99,7 @@ pub(super) struct Asked<'a> {
     pub defaults_unread: bool,
 }
 
-/// Returns the limits and demands with which these quotas stand in the way.
+/// Returns the limits and requirements of these quotas that the objects do not meet.
 pub(super) fn find_quota_problems(quotas: &[QuotaFacts], asked: Asked<'_>) -> Vec<QuotaProblem> {
     let mut found = Vec::new();
     for quota in quotas {
@@ -189,8 +189,8 @@ fn of_pods<'p>(resource: &str, pods: impl Iterator<Item = &'p PodNeeds>) -> Mill
     pods.map(|pod| pod.replicas * amounts(pod).get(of).copied().unwrap_or_default()).sum()
 }
 
-/// Returns the amount that the claims that are not there yet take, in thousandths; `None` if a quota's resource is not
-/// about claims.
+/// Returns the amount that PersistentVolumeClaims not yet created will take, in thousandths; `None` if a quota's
+/// resource is not about claims.
 fn of_claims(resource: &str, asked: Asked<'_>) -> Option<Milli> {
     /// Separator between the name of a StorageClass and the resource that is limited of it.
     const OF_CLASS: &str = ".storageclass.storage.k8s.io/";

@@ -101,8 +101,8 @@ fn short_way(facts: &WorkloadFacts) -> Remedy {
     Remedy::new("or let this program copy it: ").flag(copy_flag(facts))
 }
 
-/// Returns the remedy that puts another Secret in the place of one that is here already. It cannot be applied over the
-/// former one: what is printed in the control plane carries the UID and the version that it has there.
+/// Returns the remedy that replaces the existing Secret. The new one cannot be applied over it: the manifest from the
+/// control plane contains the UID and the resourceVersion that it has there.
 fn copy_again(facts: &WorkloadFacts) -> Remedy {
     if facts.wanted.copies {
         return Remedy::new("let this program copy it again: ")

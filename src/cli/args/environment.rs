@@ -19,8 +19,7 @@ const VALUES: [(&str, &str); 5] = [
 pub(crate) const CONTEXT: &str = "FLEET_CONTEXT";
 pub(crate) const NAMESPACE: &str = "FLEET_NAMESPACE";
 
-/// The tree of commands in which a variable that is empty does not stand for its flag: a script that has nothing to say
-/// leaves it so.
+/// The tree of commands in which an empty variable counts as unset, as scripts leave it.
 pub(crate) fn without_empty(tree: Command) -> Command {
     let empty = |name: &str| std::env::var_os(name).is_some_and(|value| value.is_empty());
     let flags = [("context", CONTEXT), ("namespace", NAMESPACE)].into_iter().filter(|(_, name)| empty(name));

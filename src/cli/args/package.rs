@@ -179,7 +179,7 @@ pub(crate) fn too_large(size: usize) -> CliError {
     .hint("leave out values that equal the defaults of the chart (`fleetctl show values` prints them)")
 }
 
-/// Says what is worth a word about the values, though they are right.
+/// Prints warnings about valid values.
 pub(crate) fn warn_of_values(ui: &Ui, package: &Package) {
     for warning in package.value_warnings() {
         ui.write_stderr(&warning.render_diagnostic(false));

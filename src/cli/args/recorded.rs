@@ -4,7 +4,7 @@ use clap::Args;
 
 use crate::install::recorded_values::Recorded;
 
-/// What becomes of values that the last install was given and this one is not. Without either, an install refuses to reset
+/// Treatment of values of the last install that are not given again. Without either flag an install refuses to reset
 /// them.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct RecordedArgs {

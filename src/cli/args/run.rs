@@ -1,4 +1,4 @@
-//! Flags and manners that every command has which changes a cluster: its deadline, its lock, its interruption.
+//! Common flags and behaviour of commands that change a cluster: deadline, lock, interruption.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +74,7 @@ pub(crate) async fn until_stopped<T, E>(
     }
 }
 
-/// Says that what was interrupted can be gone on with; what was refused was not begun.
+/// Adds the hint that an interrupted command can be continued; a refused one has not begun.
 pub(crate) fn goes_on(error: CliError) -> CliError {
     if error.exit == Exit::Refused {
         return error;

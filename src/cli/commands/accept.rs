@@ -1,5 +1,5 @@
-//! `accept`: lets a workload cluster in, where the control plane registers by hand. What is accepted is what was looked at:
-//! this cluster, by this agent, with this key.
+//! `accept`: accepts the registration of a workload cluster at a control plane that registers manually. It accepts
+//! exactly what it has shown: this cluster, with this agent and key.
 
 use clap::Args;
 use jiff::Timestamp;
@@ -107,7 +107,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &AcceptArgs) -> Result<E
     Ok(Exit::Ok)
 }
 
-/// Describes the cluster that asks to be let in, for people.
+/// Describes the cluster with the pending registration, as text.
 fn describe_pending_cluster(cluster: &Cluster, key: &str) -> String {
     let shown = |text: &str| if text.is_empty() { "none".to_owned() } else { visible_cell(text).into_owned() };
     let made = cluster.creation_timestamp().map(|made| made.0);

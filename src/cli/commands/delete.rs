@@ -1,4 +1,4 @@
-//! `delete`: makes a control plane forget a workload cluster whose agent cannot say goodbye any more.
+//! `delete`: deletes a workload cluster from a control plane when its agent cannot deregister any more.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -91,8 +91,8 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: DeleteCommand) -> Res
     Ok(Exit::Ok)
 }
 
-/// Waits until a cluster is gone. Everything of it in the control plane is owned by its Cluster; the namespace is the
-/// last of it.
+/// Waits until a cluster is deleted. Its Cluster owns all its objects in the control plane; the namespace is deleted
+/// last.
 async fn wait_for_cluster_deletion(hub: &Client, cluster: &Cluster) {
     let name = cluster.name_any();
     until_other(&Api::<Lenient<Cluster>>::all(hub.clone()), &name, cluster.uid()).await;
@@ -110,7 +110,7 @@ async fn until_other<K: Resource + Clone + DeserializeOwned + Debug>(api: &Api<K
     }
 }
 
-/// The object, if it is there. A look that fails proves nothing, so it is looked again.
+/// The object, if it exists. A failed read proves nothing and is repeated.
 async fn until_read<K: Resource + Clone + DeserializeOwned + Debug>(api: &Api<K>, name: &str) -> Option<K> {
     loop {
         match api.get_opt(name).await {

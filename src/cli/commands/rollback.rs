@@ -84,7 +84,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: RollbackArgs) -> Result<
     report_rollback(ui, &name, global, args.output, outcome)
 }
 
-/// Shows what will be undone, and asks unless `--yes` is given: by a question, so on a terminal only.
+/// Shows what will be undone, and asks for confirmation unless `--yes` is given; this needs a terminal.
 ///
 /// Values of the recorded release that may give rights are refused either way, where this machine has not installed with them.
 fn confirm_rollback(ui: &Ui, args: &RollbackArgs, undo: &Undo, known: Option<&Value>) -> Result<(), CliError> {
@@ -181,7 +181,7 @@ fn control_plane_command(name: &ControlPlaneName, action: fn(Subject) -> Action)
     Command::at_run_place(action(Subject::ControlPlane(name.to_string())))
 }
 
-/// A rollback that came to no end; or to no beginning, where the copy of the journal on this machine is of no use.
+/// The error of a rollback that did not finish, or did not start because the local journal file cannot be used.
 fn rollback_error(name: &ControlPlaneName, error: &apply::Error) -> CliError {
     if let apply::Error::JournalRefused { .. } = error {
         let drops = format!(", {VALUES}, drops the untrusted parts of it");

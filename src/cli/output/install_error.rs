@@ -61,7 +61,7 @@ pub(crate) fn engine_error(headline: &str, error: &apply::Error) -> CliError {
 pub(crate) fn stopped_step_error(stopped: &Stopped) -> CliError {
     let Stopped { step, source } = stopped;
     match source.as_ref() {
-        // Whether the time was up or nothing would have changed any more: the condition did not come true.
+        // After a time-out and after an early failure alike: the condition was not met.
         apply::Error::Wait(_) => engine_error(&format!("{step}: timed out waiting for the condition"), source),
         _ => engine_error(&format!("{step} failed"), source),
     }
@@ -204,7 +204,7 @@ pub(crate) fn agent_failed(
     add_failure_outcome(shown, Subject::Agent(plan.name.to_string()), &aftermath)
 }
 
-/// Adds what the agent says of itself.
+/// Adds the agent's own report.
 fn add_agent_report(
     shown: CliError,
     said: Option<&Registration>,

@@ -1,5 +1,5 @@
-//! Keys of one's own (value `pki.source: Existing`): one Secret of the namespace that was there beforehand and holds the whole
-//! key set, each file under its own name. It is judged before anything is written, and never written to.
+//! Own keys (value `pki.source: Existing`): one existing Secret of the namespace with the whole key set, one entry per
+//! file. It is validated before anything is written, and never changed.
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;

@@ -36,7 +36,8 @@ pub(crate) fn show_recorded_values(ui: &Ui, what: &str, used: &RecordedUse) {
     }
 }
 
-/// Shows the recorded values that a run uses, and asks unless `yes` is given: by a question, so on a terminal only. Values that
+/// Shows the recorded values that a run uses, and asks for confirmation unless `yes` is given; this needs a terminal.
+/// Values that
 /// may give rights are refused either way, where this machine has not recorded them.
 pub(crate) fn confirm_recorded_values(
     ui: &Ui,
@@ -111,7 +112,7 @@ pub(crate) fn find_used_values(
     RecordedUse::from_package_values(package, local.as_ref(), ordinary)
 }
 
-/// Remembers the values of an install that has ended well, for the next run. Without them the next one asks for more.
+/// Stores the values of a successful install for the next run, which otherwise asks for more confirmation.
 pub(crate) fn remember_values(ui: &Ui, package: &Package, file: &Path, cluster: &Connected) {
     let (server, namespace) = (cluster.server.clone(), package.namespace.to_string());
     if let Err(error) = (LocalValues { server, namespace, values: package.given_values() }).write_values_file(file) {

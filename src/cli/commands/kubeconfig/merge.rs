@@ -43,7 +43,7 @@ pub(crate) fn merge_into_kubeconfig(
 }
 
 /// The file of the list that has the entries, else the one that gets new ones. kubectl takes each name from the first
-/// file that has it, so none of the others may have one of ours.
+/// file that has it, so no other file may have one of these names.
 fn choose_kubeconfig_file(
     files: &[PathBuf],
     name: &ControlPlaneName,

@@ -101,7 +101,7 @@ async fn watch_status(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<Exi
     }
 }
 
-/// The next look that sees anything, and how long it took; what keeps one from it is said once.
+/// The next successful observation, and how long it took; an error is reported once.
 async fn observe_next(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<(Seen, Duration), CliError> {
     let mut said = String::new();
     loop {
@@ -125,8 +125,8 @@ fn in_a_line(error: &CliError) -> String {
     std::iter::once(&error.headline).chain(&error.causes).map(String::as_str).collect::<Vec<_>>().join(": ")
 }
 
-/// Looks until the control plane is healthy or the time is up. One that is not there yet, or does not answer yet, is
-/// waited for like one that is not healthy yet.
+/// Polls until the control plane is healthy or the wait times out. A control plane that does not exist or does not
+/// answer yet counts as not healthy yet.
 async fn wait_for_healthy_status(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<Exit, CliError> {
     let end = Instant::now() + args.timeout;
     let display = Display::new(ui);

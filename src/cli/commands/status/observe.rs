@@ -60,10 +60,10 @@ impl Seen {
     }
 }
 
-/// Looks once at the control plane that is named, or at the one that is there.
+/// Observes the named control plane, or the only one in the namespace, once.
 ///
-/// The hosting cluster is asked first. Where it does not answer, or not to us, and where `--context` is the control
-/// plane's own, only what is inside is judged.
+/// The hosting cluster is read first. If it does not answer or denies access, or if `--context` is the control plane's
+/// own, only the control plane's API is checked.
 pub(crate) async fn observe_control_plane(global: &Global, name: Option<&str>) -> Result<Seen, CliError> {
     observe_with_progress(global, name, &mut |_| ()).await
 }
@@ -132,7 +132,7 @@ pub(crate) async fn observe_with_progress(
     }
 }
 
-/// Returns whether the user has to change the command line: looking elsewhere instead would answer another question.
+/// Returns whether the user has to change the command line, so that a fallback would answer another question.
 fn is_mistaken(error: &CliError, global: &Global) -> bool {
     error.reason == "BadKubeconfig" || error.exit == Exit::Usage && global.context.is_some()
 }
@@ -200,7 +200,7 @@ async fn from_hosting(
     Ok(Seen { name, health, installation, causes, hosting: Some(hosting.clone()), inside })
 }
 
-/// Judges what can be judged from inside; `why` is the reason that the hosting cluster was not looked at.
+/// Evaluates the checks of the control plane's API; `why` is the reason that the hosting cluster was not read.
 async fn from_inside(global: &Global, name: ControlPlaneName, hub: &Client, why: String) -> Result<Seen, CliError> {
     let health = health::observe_health(Err(why), Ok(hub), global.namespace.as_str(), None).await;
     let health = health.map_err(|error| request_failed("cannot read the control plane", &error))?;
@@ -208,7 +208,7 @@ async fn from_inside(global: &Global, name: ControlPlaneName, hub: &Client, why:
     Ok(Seen { name, health, installation: Installation::new_unobserved(), causes: Vec::new(), hosting: None, inside })
 }
 
-/// The control plane by its kubeconfig on this machine, for `error` kept the hosting cluster from being looked at.
+/// The control plane by its kubeconfig on this machine, because `error` prevented reading the hosting cluster.
 async fn by_file(global: &Global, wanted: Option<ControlPlaneName>, error: CliError) -> Result<Seen, CliError> {
     let Ok(home) = Home::of_user() else { return Err(error) };
     // A context that was named may host another control plane than the one of this machine.

@@ -115,7 +115,7 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
     Ok(Exit::Ok)
 }
 
-/// With new keys, whoever uses the control plane that has the others would be locked out, here and there.
+/// New keys would lock out all users of the existing control plane.
 fn other_keys(home: &Home, plan: &Plan, global: &Global) -> CliError {
     let (name, flags) = (&plan.name, global.tail_flags());
     let (file, folder) = (home.kubeconfig_path(name), home.control_plane(name));

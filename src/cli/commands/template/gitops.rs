@@ -74,7 +74,7 @@ fn set_annotations(object: &mut Value, annotations: &[(&str, &str)]) {
     }
 }
 
-/// Has Argo CD leave alone the claims that a StatefulSet makes, and with them the data. Each gets the labels of the
+/// Makes Argo CD keep the PersistentVolumeClaims of a StatefulSet, and so the data. Each gets the labels of the
 /// selector, and with them the one by which Argo CD before version 3 knows its own objects: where the Application has
 /// the name of the control plane, a claim whose StatefulSet went would count as an object that has left the repository.
 fn keep_claims(object: &mut Value) {
