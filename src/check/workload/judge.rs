@@ -181,7 +181,7 @@ fn init_secret(facts: &WorkloadFacts) -> CheckResult {
         ),
         InitFacts::Elsewhere(server) => CheckResult::new_failure(
             format!(
-                "the Secret {INIT_SECRET} in namespace {namespace} has the server {server}, which is not the control plane of `--control-plane`"
+                "the Secret {INIT_SECRET} in namespace {namespace} has the server {server}, which is not the named control plane"
             ),
             Remedy::new("if that address is wrong or outdated, delete the Secret first: `")
                 .and(delete_command(facts))

@@ -349,7 +349,7 @@ fn node_port(facts: &HostingFacts) -> CheckResult {
             ),
             Remedy::new("choose one of these with ")
                 .flag(Flag::set_value(NODE_PORT, "PORT"))
-                .text(", unless the API server of this cluster has another `--service-node-port-range`"),
+                .text(", unless the API server of this cluster has another range of node ports"),
         ),
         (Some(port), None) => CheckResult::Passed(format!("{port} is free")),
         (Some(port), Some(holder)) => CheckResult::new_failure(
