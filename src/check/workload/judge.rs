@@ -34,7 +34,7 @@ pub const CHECKS: [Check<WorkloadFacts>; 12] = [
     Check::new_required("existing-agent", "existing agent", "cluster", &[], existing_agent),
     Check::new_required(
         "registered-elsewhere",
-        "control plane of the agent that is here",
+        "control plane of the existing agent",
         "control plane",
         &["init-secret"],
         registered_elsewhere,
@@ -225,7 +225,7 @@ fn check_version_skew(facts: &WorkloadFacts) -> CheckResult {
         ),
         Remedy::new("install an agent that fits both (")
             .flag(Flag::Version(line))
-            .text(" where this cluster's Kubernetes is in its row), or change the version of the control plane first"),
+            .text(" if it supports this cluster's Kubernetes), or change the version of the control plane first"),
     )
 }
 
