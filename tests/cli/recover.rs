@@ -59,8 +59,10 @@ fn a_rollback_without_a_record_says_what_is_installed_by_its_labels() {
     });
     use_cluster(&sandbox, &server);
     let said = sandbox.run(&["rollback", "demo"]);
-    let found =
-        ["nothing to undo. According to its labels service version v0.7.1 is installed", "fleetctl install control-plane demo"];
+    let found = [
+        "nothing to undo. According to its labels service version v0.7.1 is installed",
+        "fleetctl install control-plane demo",
+    ];
     assert!(found.iter().all(|part| said.succeeds().contains(part)), "{said:?}");
     let other = sandbox.run(&["rollback", "other"]);
     assert!(other.succeeds().contains("Nothing is installed."), "{other:?}");
