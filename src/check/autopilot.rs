@@ -26,7 +26,7 @@ pub(super) fn evaluate_autopilot(evidence: &[String]) -> CheckResult {
         None => CheckResult::Passed("not a fully managed (autopilot) cluster".to_owned()),
         Some(evidence) => CheckResult::new_failure(
             format!("this is a managed cluster in autopilot mode ({evidence})"),
-            "use a cluster whose nodes are yours to manage",
+            "use a cluster whose nodes you manage yourself",
         ),
     }
 }

@@ -1,12 +1,11 @@
-//! The installation itself: are its objects as they were installed, has its last run ended, how long do its
-//! certificates last.
+//! Checks of the installation itself: drift of its objects, the result of its last run, the expiry of its certificates.
 
 use super::{Check, CheckResult};
 use crate::api::first_of::first_of;
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::api::version::ServiceVersion;
 
-/// Days before its end from which a certificate is warned about: from when an install renews it.
+/// Days before expiry from which a certificate is warned about; an install then renews it.
 pub const WARN_DAYS: i64 = 60;
 
 /// A certificate by the name of its file.
@@ -27,9 +26,9 @@ pub struct InstalledFacts {
     pub name: String,
     /// Who installed it.
     pub installed_by: InstalledBy,
-    /// The version of what is installed, by the record or else by the labels; none where it is not known.
+    /// The version of what is installed, by the record or else by the labels; none where it is unknown.
     pub version: Option<ServiceVersion>,
-    /// Objects that strayed, one clause each; or the reason that they could not be found out.
+    /// Objects that drifted, one clause each; or the error of the comparison.
     pub drift: Result<Vec<String>, String>,
     /// True if others have put objects back, so that an upgrade has to adopt them.
     pub copied: bool,
@@ -55,11 +54,12 @@ pub enum InstalledBy {
         /// The number of recorded objects.
         objects: usize,
     },
-    /// Others, such as Argo CD, Flux or kubectl, by the field managers of its objects; fleetctl has no record of those.
+    /// Other tools, such as Argo CD, Flux or kubectl, by the field managers of the objects; fleetctl has no record of
+    /// them.
     Others(Vec<String>),
-    /// It is not known: the record is lost.
+    /// It is unknown: the record is lost.
     Unknown,
-    /// It is not known, for this reason.
+    /// It is unknown, for this reason.
     Unread(String),
 }
 
@@ -89,9 +89,10 @@ impl InstalledFacts {
                 .text(format!(", {VALUES}, {verb}, and says which Secret to delete before its output is applied")),
             RenewedBy::Install => Remedy::default().command(self.as_it_is(Action::Upgrade)).text(format!(" {verb}")),
             RenewedBy::CronJob => {
-                "CronJob `fleet-keys` renews them every week: the log of its last Job says why it has not".into()
+                "CronJob `fleet-keys` renews them every week: if it did not, the log of its last Job has the reason"
+                    .into()
             }
-            RenewedBy::Others => "they are in a Secret that others keep: put renewed ones there".into(),
+            RenewedBy::Others => "they are in a Secret that is managed elsewhere: put renewed ones there".into(),
         }
     }
 
@@ -112,8 +113,7 @@ impl InstalledFacts {
             .flag(value)
     }
 
-    /// Returns a command that makes what is there again and not another version: it names the version, where that is
-    /// known.
+    /// Returns a command that applies the installed version again: it names the version, if that is known.
     fn as_it_is(&self, action: impl FnOnce(Subject) -> Action) -> Command {
         let command = self.command_for(action);
         match &self.version {
@@ -138,7 +138,7 @@ pub const CHECKS: [Check<InstalledFacts>; 5] = [
     ),
 ];
 
-/// Words for what a command needs besides the version to make the installation again, where no record keeps the values.
+/// Text about what a command needs in addition to the version, if no record has the values.
 pub const VALUES: &str = "with the values that it was installed with";
 
 /// Number of objects that are named at most, of those that strayed.
@@ -153,10 +153,10 @@ fn check_installed_objects(facts: &InstalledFacts) -> CheckResult {
         }
         InstalledBy::Unknown => {
             return CheckResult::new_failure(
-                "the record of this installation is not there",
+                "the record of this installation is missing",
                 Remedy::default()
                     .command(facts.as_it_is(Action::Install))
-                    .text(format!(", {VALUES}, makes it again from the labels of the objects")),
+                    .text(format!(", {VALUES}, recreates it from the labels of the objects")),
             );
         }
         InstalledBy::Unread(why) => {
@@ -197,23 +197,23 @@ fn check_running_images(facts: &InstalledFacts) -> CheckResult {
 fn last_run(facts: &InstalledFacts) -> CheckResult {
     match &facts.installed_by {
         InstalledBy::Unread(_) => return CheckResult::Skipped("objects"),
-        InstalledBy::Others(_) => return CheckResult::Passed("none of fleetctl".to_owned()),
+        InstalledBy::Others(_) => return CheckResult::Passed("none by fleetctl".to_owned()),
         InstalledBy::Fleetctl { .. } | InstalledBy::Unknown => {}
     }
     if let Some(who) = &facts.at_work {
-        return CheckResult::new_warning(format!("at work: {who}"), "look again when it is done");
+        return CheckResult::new_warning(format!("running: {who}"), "check again when it has ended");
     }
     match &facts.interrupted {
-        None => CheckResult::Passed("ended well".to_owned()),
+        None => CheckResult::Passed("succeeded".to_owned()),
         Some((command, started)) if command == "uninstall" => CheckResult::new_failure(
             format!("an uninstall that began {started} was interrupted"),
-            Remedy::default().command(facts.command_for(Action::Uninstall)).text(" goes on with it"),
+            Remedy::default().command(facts.command_for(Action::Uninstall)).text(" continues it"),
         ),
         Some((command, started)) => CheckResult::new_failure(
             format!("an {command} that began {started} was interrupted"),
             Remedy::default()
                 .command(facts.command_for(Action::Install))
-                .text(", with the version and values of that run, goes on with it, ")
+                .text(", with the version and values of that run, continues it, ")
                 .command(Command::at_run_place(Action::Rollback(facts.name.clone())))
                 .text(" undoes it"),
         ),
@@ -229,7 +229,7 @@ fn check_expired_certificates(facts: &InstalledFacts) -> CheckResult {
         None => CheckResult::new_warning("none could be read", "allow `list` on the Secrets of the namespace"),
         Some(first) if first.days < 0 => CheckResult::new_failure(
             format!("{} expired on {}", first.file, first.date),
-            facts.renewal_remedy("issues it anew"),
+            facts.renewal_remedy("reissues it"),
         ),
         Some(_) => CheckResult::Passed(format!("{} valid", facts.certificates.len())),
     }
@@ -238,11 +238,11 @@ fn check_expired_certificates(facts: &InstalledFacts) -> CheckResult {
 fn check_certificate_renewal(facts: &InstalledFacts) -> CheckResult {
     let due: Vec<&Expiry> = facts.certificates.iter().filter(|expiry| expiry.days < WARN_DAYS).collect();
     match (first_to_end(facts), due.as_slice()) {
-        (None, _) => CheckResult::new_warning("not known", "allow `list` on the Secrets of the namespace"),
-        (Some(first), []) => CheckResult::Passed(format!("{} is the first to end, in {} days", first.file, first.days)),
+        (None, _) => CheckResult::new_warning("unknown", "allow `list` on the Secrets of the namespace"),
+        (Some(first), []) => CheckResult::Passed(format!("{} expires first, in {} days", first.file, first.days)),
         (Some(first), due) => CheckResult::new_failure(
             format!(
-                "{} of {} certificates end within {WARN_DAYS} days, {} first, on {}",
+                "{} of {} certificates expire within {WARN_DAYS} days, {} first, on {}",
                 due.len(),
                 facts.certificates.len(),
                 first.file,
@@ -332,7 +332,7 @@ mod tests {
         let text = said(&drifted, "objects");
         assert!(text.contains("and 2 more") && text.contains(r#"Diff(Some(ControlPlane("demo")))"#), "{text}");
         let lost = InstalledFacts { installed_by: InstalledBy::Unknown, ..good() };
-        assert!(said(&lost, "objects").contains("makes it again"));
+        assert!(said(&lost, "objects").contains("recreates it"));
         let interrupted =
             |command: &str| InstalledFacts { interrupted: Some((command.to_owned(), "then".to_owned())), ..good() };
         assert!(said(&interrupted("install"), "last-run").contains(r#"Rollback("demo")"#));
@@ -350,7 +350,7 @@ mod tests {
         let passed = |text: &str| CheckResult::Passed(text.to_owned());
         let applied = "applied by argocd-controller, kubectl; fleetctl has no record of them";
         assert_eq!(verdict(&others(), "objects"), passed(applied));
-        assert_eq!(verdict(&others(), "last-run"), passed("none of fleetctl"));
+        assert_eq!(verdict(&others(), "last-run"), passed("none by fleetctl"));
         for id in ["images", "certificate-renewal"] {
             let said = said(&others(), id);
             assert!(said.contains("Template(ControlPlane") && !said.contains("Upgrade("), "{id}: {said}");

@@ -1,7 +1,7 @@
 //! The checks behind preflight, health and status: identifiers, dependencies and pure evaluation.
 //!
-//! A check looks at facts that were collected before (`F`), so evaluating it needs no cluster. Checks may
-//! need one another; what cannot be judged because an earlier check failed is skipped, not failed.
+//! A check evaluates facts that were collected before (`F`), so it needs no cluster. Checks may depend on one another;
+//! a check whose dependency failed is skipped, not failed.
 
 pub mod access;
 mod autopilot;
@@ -52,7 +52,7 @@ impl CheckResult {
         Self::Warned(Problem { what: what.into(), remedy: remedy.into() })
     }
 
-    /// The result as it may be shown: what was seen is in the words of API servers, agents and the objects of others.
+    /// The result, escaped for output: it contains text from API servers, agents and foreign objects.
     fn with_escaped_text(self) -> Self {
         let shown = |problem: Problem| Problem {
             what: visible_list(&problem.what).into_owned(),
@@ -96,7 +96,7 @@ pub struct Check<F> {
     pub severity: Severity,
     /// Checks that must hold before this one can be judged.
     pub needs: &'static [&'static str],
-    /// Reads whose outcome it judges, where facts come from several that end at different times.
+    /// Reads that it needs, if the facts come from several reads that end at different times.
     pub reads: &'static [&'static str],
     /// The judgement: a pure function of the facts.
     pub evaluate: fn(&F) -> CheckResult,
@@ -161,7 +161,7 @@ impl Report {
         })
     }
 
-    /// The results, what fails first, then warnings, what was not judged, and what holds; else in the order of the checks.
+    /// The results, ordered by failed, warning, skipped and passed; otherwise in the order of the checks.
     pub fn worst_first(&self) -> Vec<&Judged> {
         let rank = |judged: &&Judged| match judged.result {
             CheckResult::Failed(_) => 0,
@@ -197,12 +197,12 @@ pub struct Judging<'c, F> {
 }
 
 impl<'c, F> Judging<'c, F> {
-    /// A run that has judged nothing yet; a check named in `lenient` only warns.
+    /// A run without results; a failure of a check in `lenient` is only a warning.
     pub fn new(checks: &'c [Check<F>], lenient: &'c [String]) -> Self {
         Self { checks, lenient, report: Report::default() }
     }
 
-    /// Judges the next checks, up to the first of which a read is not among those that `ended`, and gives their results.
+    /// Evaluates the next checks, up to the first one with a read that is not in `ended`, and returns their results.
     pub fn go_on(&mut self, facts: &F, ended: &BTreeSet<&'static str>) -> &[Judged] {
         let before = self.report.judged.len();
         let left = self.checks.get(before..).unwrap_or_default();
@@ -212,7 +212,7 @@ impl<'c, F> Judging<'c, F> {
         self.report.judged.get(before..).unwrap_or_default()
     }
 
-    /// Judges all that is left, by facts that will not change any more.
+    /// Evaluates the remaining checks, with final facts.
     pub fn evaluate_rest(mut self, facts: &F) -> Report {
         for check in self.checks.get(self.report.judged.len()..).unwrap_or_default() {
             self.evaluate_check(check, facts);
@@ -236,7 +236,7 @@ impl<'c, F> Judging<'c, F> {
     }
 }
 
-/// The report of checks of which nothing was seen, for the reason that another check gives.
+/// The report of checks without facts, skipped because of another check.
 pub fn report_unseen_checks<F>(checks: &[Check<F>], because: &'static str) -> Report {
     let skipped = |check: &Check<F>| Judged {
         id: check.id,

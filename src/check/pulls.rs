@@ -44,13 +44,13 @@ fn check_image_pulls(facts: &PullFacts) -> CheckResult {
     };
     if !refused.is_empty() {
         let (what, remedy) = told(&refused);
-        return CheckResult::new_failure(format!("{} of {all} cannot be used: {what}", refused.len()), remedy);
+        return CheckResult::new_failure(format!("{} of {all} cannot be pulled or run: {what}", refused.len()), remedy);
     }
     if !unknown.is_empty() {
         let (what, remedy) = told(&unknown);
-        return CheckResult::new_failure(format!("not all of {all} could be tried: {what}"), remedy);
+        return CheckResult::new_failure(format!("not all of {all} could be tested: {what}"), remedy);
     }
-    CheckResult::Passed(format!("the nodes have all {all}"))
+    CheckResult::Passed(format!("the nodes have pulled all {all}"))
 }
 
 /// Returns the result of the check where it does not hold: the example of its page.
@@ -85,11 +85,11 @@ mod tests {
     #[test]
     fn what_cannot_be_pulled_refuses_and_so_does_what_was_not_tried() {
         let problem = |what: &str| Problem { what: what.to_owned(), remedy: "mend it".into() };
-        assert_eq!(judged(&[Pulled::Yes, Pulled::Yes]), CheckResult::Passed("the nodes have all 2".to_owned()));
+        assert_eq!(judged(&[Pulled::Yes, Pulled::Yes]), CheckResult::Passed("the nodes have pulled all 2".to_owned()));
         let unknown = Pulled::Unknown(problem("no node takes the pod"));
         let untried = judged(&[Pulled::Yes, unknown.clone(), unknown.clone()]);
-        assert_eq!(untried, CheckResult::new_failure("not all of 3 could be tried: no node takes the pod", "mend it"));
+        assert_eq!(untried, CheckResult::new_failure("not all of 3 could be tested: no node takes the pod", "mend it"));
         let failed = judged(&[unknown, Pulled::No(problem("a")), Pulled::No(problem("b")), Pulled::Yes]);
-        assert_eq!(failed, CheckResult::new_failure("2 of 4 cannot be used: a; b", "mend it"));
+        assert_eq!(failed, CheckResult::new_failure("2 of 4 cannot be pulled or run: a; b", "mend it"));
     }
 }

@@ -1,5 +1,5 @@
-//! Who may read the Secrets of a namespace by role bindings that no installation has made: whoever prepared it may have left
-//! some. What is installed keeps its keys there.
+//! Check for role bindings from outside of the installation that grant read access to the Secrets of its namespace,
+//! which contain its private keys.
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use kube::api::{Api, ListParams};
@@ -43,8 +43,8 @@ pub struct SecretReaders {
 }
 
 impl SecretReaders {
-    /// Reads the bindings of a namespace, and the roles that they name. A role that may not be read is taken for one that
-    /// reads no Secrets, but for those that every cluster has.
+    /// Reads the bindings of a namespace, and the roles that they name. A role that cannot be read is assumed not to
+    /// read Secrets, except the well-known ones.
     pub(super) async fn find_in_namespace(client: &Client, namespace: &str) -> Self {
         let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), namespace);
         let list = match bindings.list(&ListParams::default().limit(LARGEST)).await {
@@ -75,28 +75,28 @@ impl SecretReaders {
         .concat()
     }
 
-    /// Judges whether others than the installation read its Secrets.
+    /// Evaluates whether subjects outside of the installation can read its Secrets.
     pub(super) fn evaluate_readers(&self, namespace: &str) -> CheckResult {
         if let Some(error) = &self.unread {
-            return CheckResult::Passed(format!("not known: role bindings could not be listed: {error}"));
+            return CheckResult::Passed(format!("unknown: role bindings could not be listed: {error}"));
         }
         if self.found.is_empty() {
-            return CheckResult::Passed(format!("nobody else by role bindings in namespace {namespace}"));
+            return CheckResult::Passed(format!("role bindings in namespace {namespace} grant access to nobody else"));
         }
         let reader =
             |reader: &SecretReader| format!("{} by RoleBinding {} to {}", reader.subject, reader.binding, reader.role);
         CheckResult::new_warning(
             format!(
-                "others may read the Secrets of namespace {namespace}, with the keys of what is installed there: {}",
+                "others may read the Secrets of namespace {namespace}, and so the private keys of its installations: {}",
                 first_of(self.found.iter().map(reader), NAMED, ", ")
             ),
-            Remedy::new("delete the RoleBindings, unless they are meant, or choose another namespace with ")
+            Remedy::new("delete the RoleBindings unless they are intended, or choose another namespace with ")
                 .flag(Flag::Namespace(None)),
         )
     }
 }
 
-/// Returns whether an installation has made the binding, for its own service accounts.
+/// Returns whether the binding belongs to an installation and is for its own service accounts.
 fn is_own(binding: &RoleBinding, namespace: &str) -> bool {
     let is_account = |subject: &Subject| {
         subject.kind == "ServiceAccount" && subject.namespace.as_deref().is_none_or(|other| other == namespace)

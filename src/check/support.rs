@@ -44,14 +44,13 @@ impl Support {
                 .flag(Flag::Version("auto".to_owned())),
             (_, Some(lines)) => {
                 Remedy::default().flag(Flag::Version(lines.first().cloned().unwrap_or_default())).text(format!(
-                    " would support {minor}, but this release of the program does not carry its chart yet; use a cluster of \
-                     Kubernetes {}",
+                    " would support {minor}, but this release of fleetctl does not contain its chart yet; use a cluster of Kubernetes {}",
                     row.join(" or ")
                 ))
             }
             _ => Remedy::new(format!("no service version supports {minor}; "))
                 .command(Command::at_place(Place::Any, Action::Versions))
-                .text(" lists what is supported"),
+                .text(" lists the supported versions"),
         };
         CheckResult::new_failure(what, remedy)
     }

@@ -34,21 +34,21 @@ pub(super) async fn connect_cluster(global: &Global) -> Result<Connected, CliErr
     Ok(target.connect_client().await?)
 }
 
-/// Refuses to send keys and tokens to a server that may be any, or to take from one what an agent will trust.
+/// Refuses to send keys and tokens to an unverified server, or to read from one what an agent will trust.
 pub(super) fn check_server_verified(cluster: &Connected, is_allowed: bool) -> Result<(), CliError> {
     if is_allowed {
         return Ok(());
     }
-    require_verified_server(cluster).map_err(|error| error.hint("to go on all the same: --allow-unverified-server"))
+    require_verified_server(cluster).map_err(|error| error.hint("to continue anyway: --allow-unverified-server"))
 }
 
 /// The same for commands that have no way around it.
 pub(super) fn require_verified_server(cluster: &Connected) -> Result<(), CliError> {
     let Some(why) = cluster.unverified else { return Ok(()) };
     let context = cluster.context.as_deref().unwrap_or("in-cluster");
-    let message = format!("it is not known who answers for the context `{}`: {why}", visible_cell(context));
+    let message = format!("the server of context `{}` cannot be verified: {why}", visible_cell(context));
     Err(CliError::new(Exit::Refused, "ServerNotVerified", message)
-        .hint("keys and tokens go this way: set `certificate-authority-data` in the kubeconfig"))
+        .hint("keys and tokens would be sent to it: set `certificate-authority-data` in the kubeconfig"))
 }
 
 /// The service's home directory.
@@ -135,7 +135,7 @@ pub(super) fn list_failed(what: &str, error: &kube::Error) -> CliError {
     match error {
         kube::Error::Api(status) if status.code == 404 => {
             CliError::new(Exit::Failed, "NotAControlPlane", format!("this API server has no resource `{what}`"))
-                .hint("give the control plane's own context: `--context NAME`")
+                .hint("use the control plane's own context: `--context NAME`")
         }
         _ => request_failed(&format!("cannot list {what}"), error),
     }
@@ -145,12 +145,14 @@ pub(super) fn list_failed(what: &str, error: &kube::Error) -> CliError {
 pub(super) fn request_failed(what: &str, error: &kube::Error) -> CliError {
     let shown = CliError::new(Exit::Failed, "RequestFailed", what).because(error);
     match error {
-        kube::Error::Api(status) if status.code == 403 => shown.hint("use a context that has the right (`--context`)"),
+        kube::Error::Api(status) if status.code == 403 => {
+            shown.hint("use a context with this permission (`--context`)")
+        }
         kube::Error::Api(status) if status.code == 401 => {
             shown.hint("the credentials of this context are not accepted")
         }
         kube::Error::Api(status) if matches!(status.code, 429 | 503 | 504) => {
-            shown.hint("the API server is overloaded or starting; try again in a moment")
+            shown.hint("the API server is overloaded or starting; try again later")
         }
         kube::Error::Api(_) => shown,
         _ => shown.hint("check with `kubectl version` that the cluster answers in this context"),

@@ -48,7 +48,7 @@ enum Command {
     /// Install a control plane or an agent
     #[command(subcommand)]
     Install(Lazy<install::InstallCommand>),
-    /// Bring a control plane or an agent to another version, with the values that it was installed with
+    /// Change the version of a control plane or an agent and reuse its values
     #[command(subcommand)]
     Upgrade(Lazy<upgrade::UpgradeCommand>),
     /// Remove a control plane or an agent
@@ -63,7 +63,7 @@ enum Command {
     History(Lazy<history::HistoryArgs>),
     /// Undo an install or upgrade that was interrupted
     Rollback(Lazy<rollback::RollbackArgs>),
-    /// Write the kubeconfig of a control plane again
+    /// Restore the kubeconfig of a control plane
     Kubeconfig(Lazy<kubeconfig::KubeconfigArgs>),
     /// Check a cluster before an install, or an installed control plane
     Check(Lazy<Box<check::CheckArgs>>),
@@ -72,20 +72,20 @@ enum Command {
     Get(Lazy<get::GetCommand>),
     /// Explain where an object is placed and why, or why it is not
     Why(Lazy<why::WhyArgs>),
-    /// Let a workload cluster into a control plane that registers by hand
+    /// Accept the registration of a workload cluster at a control plane that registers manually
     Accept(Lazy<accept::AcceptArgs>),
-    /// Let a workload cluster register by a token of its own
+    /// Manage bootstrap tokens for single workload clusters
     #[command(subcommand)]
     Token(Lazy<token::TokenCommand>),
-    /// Make a control plane forget a workload cluster that is gone
+    /// Delete a workload cluster that no longer exists from a control plane
     #[command(subcommand)]
     Delete(Lazy<delete::DeleteCommand>),
-    /// Print the objects of an install as manifests that can be applied
+    /// Print the objects of an install as manifests for `kubectl apply`
     #[command(subcommand)]
     Template(Lazy<template::TemplateCommand>),
-    /// Check values, and what they make of a chart, without a cluster
+    /// Check values, and the objects rendered with them, without a cluster
     Lint(Lazy<Box<lint::LintArgs>>),
-    /// Show what a chart takes, needs and holds
+    /// Show the values, images, rights and templates of a chart
     #[command(subcommand)]
     Show(Lazy<show::ShowCommand>),
     /// List service versions and the Kubernetes versions they support

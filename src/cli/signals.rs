@@ -8,7 +8,7 @@ use crate::cli::output::error::Exit;
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
 
-/// Ends when SIGINT or SIGTERM comes, or tells that what is being undone is undone to its end; a second one ends the program
+/// Returns on SIGINT or SIGTERM, or reports that the running undo is completed first; a second signal ends the program
 /// at once. `way_back` is the command that would undo the rest: `rollback NAME`.
 pub(in crate::cli) async fn wait_for_interrupt(ui: &Ui, display: &Arc<Display>, way_back: Option<String>) {
     let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
@@ -19,9 +19,8 @@ pub(in crate::cli) async fn wait_for_interrupt(ui: &Ui, display: &Arc<Display>, 
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
-    let then =
-        if display.is_undoing() { "still undoing what this run has changed" } else { "letting go of the cluster" };
-    ui.write_stderr(&format!("Interrupted; {then} (once more to stop at once)"));
+    let then = if display.is_undoing() { "still undoing the changes of this run" } else { "releasing the lock" };
+    ui.write_stderr(&format!("Interrupted; {then} (interrupt again to stop at once)"));
     let (ui, display) = (ui.clone(), Arc::clone(display));
     tokio::spawn(async move {
         tokio::select! {
@@ -32,7 +31,7 @@ pub(in crate::cli) async fn wait_for_interrupt(ui: &Ui, display: &Arc<Display>, 
         let rest =
             way_back.map(|command| format!(", and `{} {command}` undoes the rest", ui.program)).unwrap_or_default();
         display.close_step(false);
-        ui.write_stderr(&format!("Stopped at once; the same command goes on from here{rest}"));
+        ui.write_stderr(&format!("Stopped at once; run the same command again to continue{rest}"));
         #[allow(clippy::exit)] // The user asked twice; nothing that is still under way is worth waiting for.
         std::process::exit(Exit::Interrupted as i32);
     });

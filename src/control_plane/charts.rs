@@ -31,8 +31,9 @@ pub const SECRET_VALUES: [SecretEntry; 2] = [
     SecretEntry { secret: "fleet-registry", key: ".dockerconfigjson", value: "/registryCredentials" },
 ];
 
-/// Values that give no rights to whoever forges them in the record, which he can write who may edit the namespace. What they
-/// change is in the namespace and his to edit as it is: Deployments and their images, the StatefulSet of etcd, Services,
+/// Values that are safe to take from the record. Whoever may edit the namespace can forge the record, but these values
+/// change only objects in the namespace, which they may edit anyway: Deployments and their images, the StatefulSet of
+/// etcd, Services,
 /// service accounts, network policies, Secrets with keys.
 ///
 /// All others have to be given again: `namespace` (its Pod Security level is the limit of what runs there), `placement` and
@@ -308,7 +309,7 @@ mod tests {
             (Release { values: None, ..release.clone() }, "not recorded"),
             (Release { version: "v0.7.1; sh".to_owned(), ..release.clone() }, "not a service version"),
             (Release { version: "v9.9.9".to_owned(), ..release.clone() }, "unknown"),
-            (Release { chart: "agent/v0.7".to_owned(), ..release.clone() }, "not of its chart"),
+            (Release { chart: "agent/v0.7".to_owned(), ..release.clone() }, "does not belong to its chart"),
             (Release { values: Some(values), ..release.clone() }, "command"),
         ] {
             let refused = charts.render_recorded(&forged).await.unwrap_err();

@@ -85,7 +85,7 @@ async fn preview_endpoint(
         service.and_then(|service| exposure::find_endpoint(kind, wanted, &service, &seen.facts.nodes, &known).ok());
     notes.extend(found.as_ref().and_then(|endpoint| plan.warn_moved_endpoint(&seen.state, endpoint)));
     Ok(found.unwrap_or_else(|| {
-        notes.push("the address of the API server is decided at install; it is shown as a name".into());
+        notes.push("the address of the API server is determined at install; a placeholder name is shown".into());
         Endpoint { node_port, ..unknown_endpoint(kind) }
     }))
 }
@@ -109,12 +109,12 @@ fn known_keys(plan: &Plan, found: Files, endpoint: &Endpoint, notes: &mut Vec<Re
         return Ok(found);
     }
     if !pki::Authorities::any_in(&found) {
-        notes.push("keys and certificates are made at install; they are shown as placeholders".into());
+        notes.push("keys and certificates are created at install; placeholders are shown".into());
         return Ok(pki::placeholder_files());
     }
     let completed = find_keys::complete_key_set(&found, plan, endpoint, Timestamp::now())?;
     if !completed.issued.is_empty() {
-        notes.push(format!("{} certificates would be issued anew", completed.issued.len()).into());
+        notes.push(format!("{} certificates would be reissued", completed.issued.len()).into());
     }
     Ok(completed.files)
 }

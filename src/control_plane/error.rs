@@ -57,7 +57,7 @@ pub enum InstallError {
         source: PkiError,
     },
     /// The Secret with keys of one's own cannot be used; nothing was written.
-    #[error("Secret {namespace}/{secret} {}", if problems.is_empty() { "with the keys is not there" } else { "does not hold the keys of this control plane" })]
+    #[error("Secret {namespace}/{secret} {}", if problems.is_empty() { "with the keys does not exist" } else { "does not contain the keys of this control plane" })]
     ExistingKeys {
         /// Name of the Secret.
         secret: String,
@@ -67,7 +67,7 @@ pub enum InstallError {
         problems: Vec<String>,
     },
     /// etcd cannot grow or shrink in place.
-    #[error("etcd has {now} {}, and would have {wanted}", if *now == 1 { "member" } else { "members" })]
+    #[error("etcd has {now} {} and would get {wanted}", if *now == 1 { "member" } else { "members" })]
     Members {
         /// Number of members that etcd has.
         now: u64,
@@ -91,7 +91,7 @@ pub enum InstallError {
         grows: bool,
     },
     /// There are no keys, but there is data that was written under lost ones.
-    #[error("the keys of the control plane are gone, and its data is still there in {0}")]
+    #[error("the keys of the control plane are lost, but its data still exists in {0}")]
     KeysLost(ObjectRef),
     /// A local file cannot be written.
     #[error("a local file cannot be used")]

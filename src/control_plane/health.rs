@@ -52,8 +52,8 @@ pub async fn connect_control_plane_api(kubeconfig: &Kubeconfig) -> Result<Client
     Ok(admin_access::connect_kubeconfig(kubeconfig).await?.client)
 }
 
-/// Looks once. `agents_call` is the server that agents are to call, where that is known. Either side may be missing,
-/// with the reason: checks of it then say that it was not looked at, and guess nothing.
+/// Observes the health once. `agents_call` is the server that agents use, if known. Either side may be missing, with
+/// the reason: its checks are then reported as not checked.
 ///
 /// # Errors
 /// A hosting cluster that does not let its objects be read; whatever is wrong with the other side is part of the health.
@@ -88,8 +88,8 @@ fn is_refusal(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
 }
 
-/// Looks until the control plane is healthy, or until `deadline`; at every look, `waiting` is told the first problem,
-/// or the error of a look that failed.
+/// Polls until the control plane is healthy, or until `deadline`; after every poll `waiting` gets the first problem, or
+/// the error of the poll.
 pub async fn wait_until_healthy(
     hosting: &Client,
     hub: &Client,

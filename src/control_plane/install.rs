@@ -132,7 +132,7 @@ impl InstallSteps for Installer<'_> {
             self.session.begin_plan(whole.with_base_state(&state)).await?;
         }
         let of_step = |workload: &str| match step_title(workload) {
-            KEYS => "Making keys and certificates".to_owned(),
+            KEYS => "Generating keys and certificates".to_owned(),
             title => format!("Installing {title}"),
         };
         // Without its store there is no API server: one step for both.
@@ -162,8 +162,7 @@ impl InstallSteps for Installer<'_> {
 }
 
 impl Installer<'_> {
-    /// Returns the reason that the changes are not undone, where there is no way back from them or that cannot be found
-    /// out; nothing where they can be undone.
+    /// Returns the reason that the changes cannot be undone, or that this is unknown; none if they can be undone.
     async fn downgrade_refused(&self) -> Option<FailureOutcome> {
         let engine = self.session.engine.with_deadline(None);
         let found = match engine.read_state().await {
@@ -265,7 +264,7 @@ impl Installer<'_> {
         Ok(completed.files)
     }
 
-    /// The keys that the hosting cluster has made by now, where it makes them.
+    /// The keys that a Job in the hosting cluster has generated so far, if it generates them.
     async fn keys_of_cluster(&self, keys: Files) -> Result<Files, InstallError> {
         if self.plan.values.pki.source != PkiSource::InCluster {
             return Ok(keys);
@@ -291,7 +290,7 @@ impl Installer<'_> {
         // An address that is known only inside the hosting cluster is tried once: this may run inside.
         let once = endpoint.kind == ExposureType::ClusterIp
             && health::observe_health(
-                Err("not asked".to_owned()),
+                Err("not checked".to_owned()),
                 Ok(&hub),
                 self.plan.package.namespace.as_str(),
                 None,
@@ -310,7 +309,9 @@ impl Installer<'_> {
             }
             // Inside only: from here nobody but the hosting cluster's pods reaches it, which is what was asked for.
             (Err(_), _) if endpoint.kind == ExposureType::ClusterIp => {
-                self.session.progress.finish_step("running; its API is reached from inside the hosting cluster only");
+                self.session
+                    .progress
+                    .finish_step("running; its API can be reached only from inside the hosting cluster");
                 Ok(found)
             }
             (Err(why), _) => Err(InstallError::Unreachable { url: endpoint.url(), why: why.clone() }),

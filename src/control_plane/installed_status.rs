@@ -85,7 +85,7 @@ pub async fn read_labelled_version(
     (label(LABEL_INSTALL) == Some(name.as_str())).then(|| label(LABEL_APP_VERSION).map(str::to_owned))?
 }
 
-/// Looks at an installed control plane. Reads only; what may not be read is said so by its check.
+/// Observes an installed control plane. Reads only; the checks report what cannot be read.
 pub async fn observe_installation(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName) -> Installation {
     let engine = reader_engine(client, name, namespace);
     let (state, drift, keys) = tokio::join!(
@@ -154,8 +154,8 @@ const WORKLOADS: [(&str, &str); 4] = [
     ("Deployment", "fleet-scheduler"),
 ];
 
-/// Returns the reasons that components are not running, the root first; none for components that run as they should,
-/// and for those of which no cause is found.
+/// Returns the causes for components that are not running, the root first; none for running components and for those
+/// without a known cause.
 pub async fn diagnose_components(
     client: &Client,
     name: &ControlPlaneName,

@@ -136,8 +136,8 @@ impl Plan {
         })
     }
 
-    /// Returns whether the objects hold no address of the API server, because those who make the keys inside the cluster
-    /// read it from the Service.
+    /// Returns whether the objects contain no address of the API server, because the Job that generates the keys reads
+    /// it from the Service.
     pub fn address_is_awaited(&self, kind: ExposureType) -> bool {
         self.values.pki.source == PkiSource::InCluster
             && kind == ExposureType::LoadBalancer
@@ -172,8 +172,8 @@ impl Plan {
         super::charts::control_plane_charts(&self.name, &self.package.namespace, client, self.package.patches())
     }
 
-    /// Compares the objects with the cluster, and plans what is applied. Secrets with keys are never pruned: where they
-    /// are rendered no more, others keep what is in them.
+    /// Compares the objects with the cluster, and plans what is applied. Secrets with keys are never pruned: if they
+    /// are no longer rendered, something else manages them.
     pub(super) async fn plan_apply(
         &self,
         engine: &Engine,

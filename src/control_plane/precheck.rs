@@ -34,14 +34,14 @@ pub(super) struct Precheck {
 }
 
 impl Precheck {
-    /// Returns the host and node port that an earlier install has told agents and kubeconfigs.
+    /// Returns the host and node port that an earlier install gave to agents and kubeconfigs.
     pub(super) fn known_endpoint(&self) -> Known {
         let host = self.state.record.as_ref().and_then(|record| record.release.facts.get("host").cloned());
         Known { host, node_port: self.facts.former_node_port }
     }
 }
 
-/// Looks at the hosting cluster, and refuses what no install may do here. Warnings are told; nothing is written.
+/// Reads the hosting cluster and refuses an install that is not possible here. Reports warnings; writes nothing.
 pub(super) async fn precheck_install(
     plan: &Plan,
     client: &Client,
@@ -83,8 +83,8 @@ pub(super) async fn precheck_install(
     Ok(Precheck { facts, state, decision })
 }
 
-/// Returns the reason that an install would be refused that no preflight check refuses: what is there, or what an
-/// uninstall has kept of it, cannot become what is planned. `objects` are any rendering of the plan.
+/// Returns the reason for a refusal that is not a preflight check: the existing installation, or what an uninstall kept
+/// of it, cannot be changed to the plan. `objects` are any rendering of the plan.
 ///
 /// # Errors
 /// An API that does not answer or refuses.
@@ -108,8 +108,8 @@ async fn check_version(plan: &Plan, client: &Client, state: &State, facts: &Host
     checked.map_err(|refused| InstallError::Upgrade { refused, cluster: facts.git_version.parse::<KubeMinor>().ok() })
 }
 
-/// Returns the reason that what is there, or what an uninstall has kept of it, cannot become what is planned; nothing
-/// where it can.
+/// Returns the reason that the existing installation, or what an uninstall kept of it, cannot be changed to the plan;
+/// none if it can.
 async fn find_change_refusal(
     plan: &Plan,
     engine: &Engine,

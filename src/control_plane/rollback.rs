@@ -64,8 +64,8 @@ pub struct Undo {
 }
 
 impl Undo {
-    /// Returns the state with the journal that an undo would go by: the cluster's, else the copy, which is all that is
-    /// known where the cluster has lost its own.
+    /// Returns the state with the journal for an undo: the cluster's, else the local copy if the cluster has lost its
+    /// own.
     fn known_state(&self) -> State {
         State { journal: self.seen.journal.clone().or_else(|| self.copy.clone()), ..self.seen.clone() }
     }

@@ -31,7 +31,7 @@ pub struct Planned {
     pub objects: Vec<ObjectRef>,
     /// PersistentVolumes that still hold the data when their claims are gone, by their reclaim policy.
     pub retained: Vec<ObjectRef>,
-    /// The namespace, unless something else is in it.
+    /// The namespace, unless it contains something else.
     pub namespace: Option<ObjectRef>,
     /// Treatment of the local folder where the data is deleted too.
     pub folder: Folder,
@@ -91,8 +91,8 @@ impl Target<'_> {
             // Its data may know some all the same.
             return match self.read_stage().await.map_err(|error| health::format_error_chain(&error))? {
                 Stage::Unfinished => Ok(Vec::new()),
-                Stage::Removed => Err("it does not run any more".to_owned()),
-                Stage::Complete => Err(format!("Secret {ADMIN_SECRET} is gone")),
+                Stage::Removed => Err("it is not running".to_owned()),
+                Stage::Complete => Err(format!("Secret {ADMIN_SECRET} does not exist")),
             };
         };
         let hub = health::connect_control_plane_api(&kubeconfig).await?;

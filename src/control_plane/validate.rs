@@ -107,13 +107,13 @@ impl Check<'_> {
             let message = format!(
                 "`etcd.quotaBytes` is {quota}, more than the volume holds: `etcd.storage.size` is {text} ({size} bytes)"
             );
-            let help = "leave `etcd.quotaBytes` out, and it follows the size; or ask for a larger volume";
+            let help = "leave `etcd.quotaBytes` out, so that it follows the size; or request a larger volume";
             (&["etcd", "quotaBytes"][..], Diagnostic::error("quota-beyond-volume", message).help(help))
         } else {
             let message = format!(
-                "`etcd.storage.size` is {text} ({size} bytes), less than the least quota of etcd, {SMALLEST_QUOTA} bytes"
+                "`etcd.storage.size` is {text} ({size} bytes), less than the smallest quota of etcd, {SMALLEST_QUOTA} bytes"
             );
-            let help = "ask for a larger volume: `--set etcd.storage.size=10Gi`";
+            let help = "request a larger volume: `--set etcd.storage.size=10Gi`";
             (&["etcd", "storage", "size"][..], Diagnostic::error("quota-beyond-volume", message).help(help))
         };
         self.add_diagnostic(path, diagnostic);
@@ -132,14 +132,13 @@ impl Check<'_> {
             return;
         }
         let message = format!(
-            "`controllerManager.image.tag` is `{manager}` and `apiserver.image.tag` is `{server}`: a controller manager is \
-             of the API server's minor, or of the one before"
+            "`controllerManager.image.tag` is `{manager}` and `apiserver.image.tag` is `{server}`: a controller manager must have the API server's minor version or the one before"
         );
         let paths = ["controllerManager", "apiserver"].map(|component| [component, "image", "tag"]);
         let is_given = |path: &&[&str; 3]| self.tree.is_given(&path.map(str::to_owned));
         let path = *paths.iter().find(is_given).unwrap_or(&paths[0]);
         let help =
-            format!("give both: `--set apiserver.image.tag={server},controllerManager.image.tag={server}`; or neither");
+            format!("set both: `--set apiserver.image.tag={server},controllerManager.image.tag={server}`; or neither");
         self.add_diagnostic(&path, Diagnostic::error("version-skew", message).help(help));
     }
 
@@ -168,22 +167,21 @@ impl Check<'_> {
         if is_existing != values.pki.existing_secret.is_some() {
             let (message, help) = if is_existing {
                 (
-                    "`pki.source` is Existing, and `pki.existingSecret` names no Secret",
+                    "`pki.source` is Existing, but `pki.existingSecret` is not set",
                     "give its name: `--set pki.existingSecret=NAME`",
                 )
             } else {
                 (
-                    "`pki.existingSecret` names a Secret that is not used",
-                    "it is used with `--set pki.source=Existing`; or leave it out",
+                    "`pki.existingSecret` has no effect with this `pki.source`",
+                    "give `--set pki.source=Existing` too, or leave it out",
                 )
             };
             let path = if is_existing { ["pki", "source"] } else { ["pki", "existingSecret"] };
             self.add_diagnostic(&path, Diagnostic::error("wrong-keys", message).help(help));
         }
         if let (true, Err(missing)) = (is_existing, endpoint_from_values(&values.exposure)) {
-            let message = format!("`pki.source` is Existing, and `{missing}` is not given");
-            let help = "the certificates in the Secret name the address of the API server, so the values have to say it: \
-                        `exposure.type` and `exposure.host`, and for a node port `exposure.port`";
+            let message = format!("`pki.source` is Existing, but `{missing}` is not set");
+            let help = "the certificates in the Secret contain the address of the API server, so the values must give it: `exposure.type` and `exposure.host`, and for a node port `exposure.port`";
             self.add_diagnostic(&["pki", "source"], Diagnostic::error("wrong-keys", message).help(help));
         }
     }
@@ -199,8 +197,8 @@ impl Check<'_> {
         }
         for (index, range) in exposure.source_ranges.iter().enumerate() {
             if !is_range(range) {
-                let diagnostic = Diagnostic::error("wrong-address", format!("`{range}` is no range of addresses"))
-                    .label("expected an address and the length of its prefix, as `10.0.0.0/8`");
+                let diagnostic = Diagnostic::error("wrong-address", format!("`{range}` is not an address range"))
+                    .label("expected CIDR notation, such as `10.0.0.0/8`");
                 self.add_diagnostic(&["exposure", "sourceRanges", &index.to_string()], diagnostic);
             }
         }
@@ -210,11 +208,11 @@ impl Check<'_> {
         if exposure.load_balancer_class.is_some()
             && !matches!(exposure.kind, ExposureType::Auto | ExposureType::LoadBalancer)
         {
-            let help = "leave it out, or ask for a load balancer: `--set exposure.type=LoadBalancer`";
+            let help = "leave it out, or use a load balancer: `--set exposure.type=LoadBalancer`";
             self.other_type("loadBalancerClass", "type LoadBalancer", help);
         }
         if exposure.external_traffic_policy.is_some() && exposure.kind == ExposureType::ClusterIp {
-            let help = "leave it out: nothing comes from outside of the hosting cluster";
+            let help = "leave it out: there is no traffic from outside of the hosting cluster";
             self.other_type("externalTrafficPolicy", "types LoadBalancer and NodePort", help);
         }
     }
@@ -244,8 +242,8 @@ impl Check<'_> {
         let has_brackets = in_brackets.is_some_and(|inner| inner.parse::<Ipv6Addr>().is_ok());
         if host.parse::<Ipv6Addr>().is_ok() {
             let diagnostic = Diagnostic::error("wrong-address", format!("`{text}` is not of the form `host:port`"));
-            let help = format!("write `[{host}]:{port}`, if {port} is the port");
-            self.add_diagnostic(&path, diagnostic.label("an IPv6 address stands in brackets").help(help));
+            let help = format!("write `[{host}]:{port}` if {port} is the port");
+            self.add_diagnostic(&path, diagnostic.label("write an IPv6 address in brackets").help(help));
         } else if !has_brackets && (in_brackets.is_some() || !is_address(host)) {
             self.add_diagnostic(&path, no_address(host));
         } else if !port.parse::<u16>().is_ok_and(|port| port > 0) {
@@ -281,7 +279,7 @@ fn with_port(text: &str) -> Option<(&str, u16)> {
 
 fn no_address(text: &str) -> Diagnostic {
     Diagnostic::error("wrong-address", format!("`{text}` is neither a host name nor an IP address"))
-        .label("no certificate can be made for it")
+        .label("no certificate can be issued for it")
 }
 
 #[cfg(test)]

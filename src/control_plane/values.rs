@@ -22,17 +22,17 @@ pub use crate::api::values::pod_values::{
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ControlPlaneValues {
-    /// Name of the control plane, for when the command line gives none.
+    /// Name of the control plane, if the command line gives none.
     #[serde(default)]
     #[schemars(length(min = 1, max = 63))]
     pub name: Option<String>,
-    /// Service version that is installed where the command line names none: a line (`v0.6`), a version (`v0.6.1`), or `auto`
+    /// Service version to install if the command line gives none: a line (`v0.6`), a version (`v0.6.1`), or `auto`
     /// for the newest that supports the cluster.
     #[serde(default)]
     #[schemars(length(min = 1, max = 128))]
     pub version: Option<String>,
-    /// Registry that every image is pulled from, as `mirror.example/registry.k8s.io/etcd:3.5.35-0`. Without it each
-    /// image comes from its own registry.
+    /// Registry to pull every image from, as `mirror.example/registry.k8s.io/etcd:3.5.35-0`. Without it each image
+    /// comes from its own registry.
     #[serde(default)]
     #[schemars(length(min = 1), regex(pattern = REGISTRY))]
     pub image_registry: Option<String>,
@@ -40,8 +40,8 @@ pub struct ControlPlaneValues {
     pub image_pull_policy: ImagePullPolicy,
     /// Secrets of the namespace that nodes log in to registries with.
     pub image_pull_secrets: Vec<SecretName>,
-    /// Credentials for registries: the JSON text of a docker configuration file. A Secret `fleet-registry` is made of
-    /// it, and the pods use it.
+    /// Credentials for registries: the JSON text of a docker configuration file. It is stored in a Secret
+    /// `fleet-registry`, which the pods use.
     #[serde(default)]
     #[schemars(length(min = 2), extend("x-secret" = true))]
     pub registry_credentials: Option<SecretValue>,
@@ -52,12 +52,12 @@ pub struct ControlPlaneValues {
     /// Priority class of the control plane's pods.
     #[serde(default)]
     pub priority_class_name: Option<String>,
-    /// How strictly replicas of one component keep to different nodes.
+    /// How strictly replicas of one component are spread over different nodes.
     #[schemars(extend("x-since" = "v0.8"))]
     pub spread: Spread,
     /// The ServiceAccount of all components.
     pub service_account: ServiceAccountValues,
-    /// The way of the scheduler out of the hosting cluster.
+    /// Proxy of the scheduler for connections out of the hosting cluster.
     pub proxy: ProxyValues,
     /// The namespace of the control plane in the hosting cluster.
     pub namespace: NamespaceValues,
@@ -81,12 +81,12 @@ pub struct ControlPlaneValues {
     pub cloud: CloudValues,
 }
 
-/// How strictly replicas keep to different nodes.
+/// How strictly replicas are spread over different nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Spread {
-    /// Where it is possible.
+    /// If possible.
     Preferred,
-    /// Always: a replica without a node of its own waits.
+    /// Always: a replica without its own node stays Pending.
     Required,
     /// Not at all.
     None,
@@ -96,8 +96,8 @@ pub enum Spread {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NamespaceValues {
-    /// Pod Security level that the namespace is labelled with. The control plane's pods keep to the strictest. `null`
-    /// leaves the labels to others.
+    /// Pod Security level to label the namespace with. The control plane's pods meet the strictest. With `null` the
+    /// labels are not managed.
     pub pod_security: Option<PodSecurity>,
 }
 
@@ -117,23 +117,24 @@ pub enum PodSecurity {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PkiValues {
-    /// Who makes them.
+    /// Who creates them.
     pub source: PkiSource,
-    /// For source `Existing`: the Secret in the namespace of the control plane that holds all of them, each under the name of
-    /// its file, as `--pki` of `template` writes them into a folder.
+    /// For source `Existing`: the Secret in the control plane's namespace with all of them, one entry per file, as
+    /// `template --pki` writes them into a folder.
     #[serde(default)]
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"))]
     pub existing_secret: Option<String>,
 }
 
-/// Who makes keys and certificates.
+/// Who creates keys and certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PkiSource {
-    /// This program: it renders the Secrets with them.
+    /// fleetctl, which renders the Secrets with them.
     Installer,
-    /// Others: one Secret is there beforehand, and renewing what is in it is theirs too.
+    /// You: one Secret must exist before the install, and you renew its certificates.
     Existing,
-    /// A Job in the hosting cluster makes what is missing, and a CronJob renews what is due: no private key leaves the cluster.
+    /// A Job in the hosting cluster creates missing keys, and a CronJob renews certificates in time: no private key
+    /// leaves the cluster.
     InCluster,
 }
 
@@ -144,11 +145,11 @@ pub struct ExposureValues {
     /// Kind of the API server's Service.
     #[serde(rename = "type")]
     pub kind: ExposureType,
-    /// Address that kubeconfigs name. Without it: that of the load balancer, or of a node.
+    /// Address in kubeconfigs. Without it: that of the load balancer, or of a node.
     #[serde(default)]
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9.:-]+$"))]
     pub host: Option<String>,
-    /// Port that kubeconfigs name. Without it: 443, or the node port.
+    /// Port in kubeconfigs. Without it: 443, or the node port.
     #[serde(default)]
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<i32>,
@@ -156,7 +157,7 @@ pub struct ExposureValues {
     #[serde(default)]
     #[schemars(range(min = 1, max = 65535))]
     pub node_port: Option<i32>,
-    /// Further addresses that the API server's certificate answers for: IP addresses or DNS names.
+    /// Additional SANs of the API server's certificate: IP addresses or DNS names.
     #[serde(rename = "extraSANs")]
     #[schemars(extend("items" = serde_json::json!({
         "type": "string",
@@ -164,20 +165,21 @@ pub struct ExposureValues {
         "pattern": r"^((\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*)$"
     })))]
     pub extra_sans: Vec<String>,
-    /// `host:port` that agents use, where it is not the one that people use.
+    /// `host:port` that agents use, if it differs from the address that people use.
     #[serde(default)]
     #[schemars(regex(pattern = r"^[A-Za-z0-9.:\[\]-]+:[0-9]{1,5}$"))]
     pub agent_endpoint: Option<String>,
-    /// Annotations of the API server's Service, which many load balancers are configured by.
+    /// Annotations of the API server's Service; many load balancers are configured by them.
     pub annotations: BTreeMap<String, String>,
     /// Networks in CIDR form that may use the load balancer; all if empty.
     pub source_ranges: Vec<String>,
-    /// Class of the load balancer, where the hosting cluster has several. It cannot be changed after the first install.
+    /// Class of the load balancer, if the hosting cluster has several. It cannot be changed after the first install.
     #[serde(default)]
     #[schemars(length(min = 1, max = 317))]
     pub load_balancer_class: Option<String>,
-    /// Whether nodes pass connections on to other nodes, or only to pods of their own, which keeps the address of the client.
-    /// The hosting cluster decides if it is left out. With `Local`, nodes without a pod of the API server do not answer.
+    /// Whether nodes forward connections to other nodes (`Cluster`), or only to their own pods (`Local`), which
+    /// preserves the client's address. With `Local`, nodes without a pod of the API server do not answer. Without it
+    /// the hosting cluster decides.
     #[serde(default)]
     pub external_traffic_policy: Option<TrafficPolicy>,
 }
@@ -209,35 +211,35 @@ pub enum ExposureType {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EtcdValues {
-    /// Members: 1, or 3 to survive the loss of one.
+    /// Replicas: 1, or 3 to survive the loss of one.
     #[schemars(extend("enum" = [1, 3], "x-since" = "v0.8"))]
     pub replicas: i32,
     /// Image.
     pub image: ImageValues,
-    /// Where the data lies.
+    /// Volumes for the data.
     pub storage: StorageValues,
-    /// Size of the data at which etcd stops writing, in bytes; less than the size of the volume. Without it: four fifths of
-    /// the volume, at most 8 GiB.
+    /// Size of the data at which etcd refuses writes, in bytes; less than the size of the volume. Without it: four
+    /// fifths of the volume, at most 8 GiB.
     #[serde(default)]
     #[schemars(range(min = SMALLEST_QUOTA, max = 17_179_869_184_i64))]
     pub quota_bytes: Option<i64>,
     /// Resources of each member.
     pub resources: Resources,
-    /// Further arguments, which win over the chart's: `--log-level=debug`.
+    /// Additional arguments, which override the chart's: `--log-level=debug`.
     pub extra_args: Vec<Argument>,
-    /// Further variables of the environment.
+    /// Additional environment variables.
     pub extra_env: Vec<EnvVar>,
-    /// Further labels of the pods; those of the chart are not among them.
+    /// Additional labels of the pods; labels of the chart cannot be set.
     pub pod_labels: BTreeMap<String, String>,
-    /// Further annotations of the pods.
+    /// Additional annotations of the pods.
     pub pod_annotations: BTreeMap<String, String>,
-    /// Labels that a node must have as well, besides those of the `nodeSelector` for all components.
+    /// Labels that a node must have, in addition to the `nodeSelector` for all components.
     pub node_selector: BTreeMap<String, String>,
-    /// Taints that the pods tolerate as well, besides those that all components tolerate.
+    /// Taints that the pods tolerate, in addition to the `tolerations` for all components.
     pub tolerations: Vec<Toleration>,
-    /// Nodes and pods that the pods want to be near to, or far from.
+    /// Affinity and anti-affinity of the pods to nodes and other pods.
     pub affinity: Affinity,
-    /// How evenly the pods are spread over zones, nodes or other places.
+    /// How evenly the pods are spread over zones, nodes or other topology domains.
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
     /// Priority class of the pods, instead of that of all components.
     #[serde(default)]
@@ -286,31 +288,32 @@ pub struct ApiServerValues {
     pub replicas: i32,
     /// Image.
     pub image: ImageValues,
-    /// Whether privileged pods may be stored, to be run in workload clusters.
+    /// Whether the API server accepts privileged pods, which run in workload clusters.
     pub allow_privileged: bool,
-    /// Whether this API server calls the admission webhooks that are stored in it. Without it, webhooks are stored for
-    /// workload clusters and not called here. With it, a webhook whose Service runs in a workload cluster cannot be called,
-    /// and with `failurePolicy: Fail` every request that it matches is refused: those of the scheduler and of the agents too.
+    /// Whether this API server calls the admission webhooks that are stored in it. If false, webhooks are stored for
+    /// workload clusters and not called here. If true, a webhook whose Service runs in a workload cluster cannot be
+    /// called, and with `failurePolicy: Fail` every request that it matches is denied, also those of the scheduler and
+    /// of the agents.
     pub allow_admission_webhooks: bool,
-    /// The record of who did what.
+    /// The audit log.
     pub audit: AuditValues,
     /// Resources of each replica.
     pub resources: Resources,
-    /// Further arguments, which win over the chart's: `--v=4`.
+    /// Additional arguments, which override the chart's: `--v=4`.
     pub extra_args: Vec<Argument>,
-    /// Further variables of the environment.
+    /// Additional environment variables.
     pub extra_env: Vec<EnvVar>,
-    /// Further labels of the pods; those of the chart are not among them.
+    /// Additional labels of the pods; labels of the chart cannot be set.
     pub pod_labels: BTreeMap<String, String>,
-    /// Further annotations of the pods.
+    /// Additional annotations of the pods.
     pub pod_annotations: BTreeMap<String, String>,
-    /// Labels that a node must have as well, besides those of the `nodeSelector` for all components.
+    /// Labels that a node must have, in addition to the `nodeSelector` for all components.
     pub node_selector: BTreeMap<String, String>,
-    /// Taints that the pods tolerate as well, besides those that all components tolerate.
+    /// Taints that the pods tolerate, in addition to the `tolerations` for all components.
     pub tolerations: Vec<Toleration>,
-    /// Nodes and pods that the pods want to be near to, or far from.
+    /// Affinity and anti-affinity of the pods to nodes and other pods.
     pub affinity: Affinity,
-    /// How evenly the pods are spread over zones, nodes or other places.
+    /// How evenly the pods are spread over zones, nodes or other topology domains.
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
     /// Priority class of the pods, instead of that of all components.
     #[serde(default)]
@@ -321,8 +324,8 @@ pub struct ApiServerValues {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AuditValues {
-    /// Whether each request is written to the log of the API server's pods: who, what and when, never what it holds. Probes
-    /// and the upkeep of Leases are left out.
+    /// Whether each request is written to the log of the API server's pods: user, object and time, never the content.
+    /// Probes and Lease renewals are left out.
     pub enabled: bool,
 }
 
@@ -337,21 +340,21 @@ pub struct ComponentValues {
     pub image: ImageValues,
     /// Resources of each replica.
     pub resources: Resources,
-    /// Further arguments, which win over the chart's.
+    /// Additional arguments, which override the chart's.
     pub extra_args: Vec<Argument>,
-    /// Further variables of the environment.
+    /// Additional environment variables.
     pub extra_env: Vec<EnvVar>,
-    /// Further labels of the pods; those of the chart are not among them.
+    /// Additional labels of the pods; labels of the chart cannot be set.
     pub pod_labels: BTreeMap<String, String>,
-    /// Further annotations of the pods.
+    /// Additional annotations of the pods.
     pub pod_annotations: BTreeMap<String, String>,
-    /// Labels that a node must have as well, besides those of the `nodeSelector` for all components.
+    /// Labels that a node must have, in addition to the `nodeSelector` for all components.
     pub node_selector: BTreeMap<String, String>,
-    /// Taints that the pods tolerate as well, besides those that all components tolerate.
+    /// Taints that the pods tolerate, in addition to the `tolerations` for all components.
     pub tolerations: Vec<Toleration>,
-    /// Nodes and pods that the pods want to be near to, or far from.
+    /// Affinity and anti-affinity of the pods to nodes and other pods.
     pub affinity: Affinity,
-    /// How evenly the pods are spread over zones, nodes or other places.
+    /// How evenly the pods are spread over zones, nodes or other topology domains.
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
     /// Priority class of the pods, instead of that of all components.
     #[serde(default)]
@@ -369,29 +372,29 @@ pub struct SchedulerValues {
     pub image: ImageValues,
     /// Who accepts a new workload cluster.
     pub registration: Registration,
-    /// How long the token lives that a new agent starts with, less than ten years; it is replaced at half of that.
+    /// Validity of the bootstrap token for new agents, less than ten years; it is replaced after half of that time.
     #[serde(rename = "initTokenTTL")]
     pub init_token_ttl: Lifetime,
-    /// How long an agent's certificate lives at most, from `600s` to less than ten years; the agent renews it in time.
+    /// Longest validity of an agent's certificate, from `600s` to less than ten years; the agent renews it in time.
     #[serde(rename = "agentCertificateTTL")]
     pub agent_certificate_ttl: Lifetime,
     /// Resources of each replica.
     pub resources: Resources,
-    /// Further arguments, which win over the chart's.
+    /// Additional arguments, which override the chart's.
     pub extra_args: Vec<Argument>,
-    /// Further variables of the environment.
+    /// Additional environment variables.
     pub extra_env: Vec<EnvVar>,
-    /// Further labels of the pods; those of the chart are not among them.
+    /// Additional labels of the pods; labels of the chart cannot be set.
     pub pod_labels: BTreeMap<String, String>,
-    /// Further annotations of the pods.
+    /// Additional annotations of the pods.
     pub pod_annotations: BTreeMap<String, String>,
-    /// Labels that a node must have as well, besides those of the `nodeSelector` for all components.
+    /// Labels that a node must have, in addition to the `nodeSelector` for all components.
     pub node_selector: BTreeMap<String, String>,
-    /// Taints that the pods tolerate as well, besides those that all components tolerate.
+    /// Taints that the pods tolerate, in addition to the `tolerations` for all components.
     pub tolerations: Vec<Toleration>,
-    /// Nodes and pods that the pods want to be near to, or far from.
+    /// Affinity and anti-affinity of the pods to nodes and other pods.
     pub affinity: Affinity,
-    /// How evenly the pods are spread over zones, nodes or other places.
+    /// How evenly the pods are spread over zones, nodes or other topology domains.
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
     /// Priority class of the pods, instead of that of all components.
     #[serde(default)]
@@ -401,13 +404,13 @@ pub struct SchedulerValues {
 /// Who accepts a new workload cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Registration {
-    /// Whoever holds an init token is let in.
+    /// Every agent with an init token is accepted.
     Auto,
-    /// An operator accepts each by hand.
+    /// An operator accepts each registration manually.
     Manual,
 }
 
-/// A length of time with its unit: `600s`, `90m`, `12h` or `30d`.
+/// A duration with its unit: `600s`, `90m`, `12h` or `30d`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Lifetime(#[schemars(regex(pattern = r"^[1-9][0-9]{0,8}[smhd]$"))] pub String);

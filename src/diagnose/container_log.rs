@@ -5,9 +5,9 @@ use crate::api::kubernetes_record;
 use crate::api::readiness_log;
 use crate::api::remedy::{Action, Command, Place, Remedy};
 
-/// Returns the cause in a log, with its line: the latest counts, because earlier failures may be resolved. A program that
-/// tries the same again says another detail at each try; of these a cause that is known by itself counts before the others: a
-/// certificate is refused by an alert or, where that comes late, by a closed connection.
+/// Returns the cause in a log, with its line: the latest counts, because earlier failures may be resolved. A program
+/// that retries may log a different detail each time; a specific cause counts before a general one: a rejected
+/// certificate shows as a TLS alert or, if the alert comes late, as a closed connection.
 pub(crate) fn find_log_cause(lines: &[String]) -> Option<(CauseId, &str)> {
     let lasts = |line: &&String| !readiness_log::is_ready(line);
     let mut causes = lines.iter().rev().take_while(lasts).filter_map(|line| Some((cause_of(line)?, line.as_str())));
@@ -94,18 +94,17 @@ pub(crate) fn log_cause_remedy(cause: CauseId) -> Remedy {
         CauseId::NameLookupFailed => {
             "see whether the cluster's DNS works: `kubectl -n kube-system get pods -l k8s-app=kube-dns`".into()
         }
-        CauseId::ComponentFailing => "mend what it names; it tries again by itself, and goes on when that holds".into(),
+        CauseId::ComponentFailing => "fix the cause in the log line; the container retries by itself".into(),
         CauseId::VersionGuard => {
-            "go back to the manifest of before, or go up one minor at a time, each once the one before has \
-                                   served for five minutes; the tag is in `apiserver.image.tag` of the values"
+            "go back to the previous manifest, or upgrade one minor at a time and let each run for five minutes; the tag is in `apiserver.image.tag` of the values"
                 .into()
         }
         CauseId::CertificateExpired => {
-            "check the clocks of the nodes; the same install, run again, issues what has ended anew".into()
+            "check the clocks of the nodes; run the same install again to reissue expired certificates".into()
         }
-        _ => Remedy::new("somebody changed a Secret with keys: ")
+        _ => Remedy::new("a Secret with keys was changed: ")
             .command(Command::at_place(Place::Any, Action::Diff(None)))
-            .text(", with what the install was given, shows which, and the same install, run again, puts it right"),
+            .text(", with the flags of the install, shows which one; run the same install again to restore it"),
     }
 }
 

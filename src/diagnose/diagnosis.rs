@@ -85,8 +85,7 @@ pub(crate) enum Attempt {
     Failed,
     /// It failed before, and the next one is put off.
     BackingOff,
-    /// Another one gives no new result: a name does not become right by it, and the images of a node are searched
-    /// without a pause.
+    /// A retry gives no new result, as for a malformed image name.
     Conclusive,
 }
 
@@ -262,7 +261,7 @@ impl fmt::Display for Diagnosis {
 /// A wait that ended without success.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitFailure {
-    /// True after a time-out; false after an early failure, when waiting longer would have changed nothing.
+    /// True after a time-out; false after an early failure, when waiting longer would not help.
     pub timed_out: bool,
     /// The duration of the wait.
     pub waited: Duration,
@@ -280,7 +279,7 @@ impl fmt::Display for WaitFailure {
         if self.timed_out {
             write!(f, "timed out waiting for the condition after {seconds} s: ")?;
         } else {
-            write!(f, "gave up after {seconds} s, because waiting longer would change nothing: ")?;
+            write!(f, "gave up after {seconds} s because waiting longer would not help: ")?;
         }
         let known = |pending: &Link| {
             let about =

@@ -50,10 +50,12 @@ pub(crate) fn find_pull_failure(pod: &Pod, container: &ContainerStatus, evidence
         (CauseId::ImageNotFound, remedy)
     } else if has_word_or_code(answer, image, &denied, &["401", "403"]) {
         let namespace = pod.namespace().unwrap_or_default();
-        let remedy = format!("give the pods a pull secret for the registry of `{image}` in namespace {namespace}");
+        let remedy = format!(
+            "create a pull secret for the registry of `{image}` in namespace {namespace} and set it in the values"
+        );
         (CauseId::ImagePullDenied, remedy)
     } else {
-        (CauseId::ImagePullFailed, format!("check that the nodes reach the registry of `{image}`"))
+        (CauseId::ImagePullFailed, format!("check that the nodes can reach the registry of `{image}`"))
     };
     Some(Unusable { cause, what: format!("image `{image}` cannot be pulled: {answer}"), remedy })
 }
@@ -62,14 +64,13 @@ pub(crate) fn find_pull_failure(pod: &Pod, container: &ContainerStatus, evidence
 /// or printed last, shows that the image was pulled and is of another architecture than the node.
 pub(crate) fn find_foreign_architecture(image: &str, said: &str) -> Option<Unusable> {
     let line = said.lines().rev().find(|line| line.to_lowercase().contains(NOT_EXECUTABLE))?;
-    let what = format!("image `{image}` is not for the architecture of its node: {}", line.trim());
+    let what = format!("image `{image}` does not support the architecture of its node: {}", line.trim());
     Some(Unusable { cause: CauseId::ImageArchitecture, what, remedy: for_architecture(image) })
 }
 
 fn for_architecture(image: &str) -> String {
     format!(
-        "put `{image}` into the registry for the architecture of the nodes as well (a mirror is to have whole indexes), or \
-         choose nodes that it is for, by `nodeSelector`"
+        "push `{image}` for the architecture of the nodes too (mirror the whole image index), or choose matching nodes with `nodeSelector`"
     )
 }
 
@@ -105,7 +106,7 @@ mod tests {
         ] {
             let (cause, remedy) = cause(answer);
             assert_eq!(cause, CauseId::ImageArchitecture, "{answer}");
-            assert!(remedy.contains("whole indexes"), "{remedy}");
+            assert!(remedy.contains("whole image index"), "{remedy}");
         }
         assert_eq!(cause(r#"failed to resolve "r/denied:404": not found"#).0, CauseId::ImageNotFound);
         assert_eq!(cause(r#"failed to resolve "r/denied:404": 401 Unauthorized"#).0, CauseId::ImagePullDenied);
@@ -119,7 +120,7 @@ mod tests {
         assert_eq!(found.cause, CauseId::ImageArchitecture);
         assert_eq!(
             found.what,
-            "image `i` is not for the architecture of its node: exec /usr/local/bin/etcd: exec format error"
+            "image `i` does not support the architecture of its node: exec /usr/local/bin/etcd: exec format error"
         );
         assert!(
             find_foreign_architecture("i", "crun: executable file `/etcd`: Exec format error: OCI runtime error")

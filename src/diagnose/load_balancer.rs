@@ -24,8 +24,8 @@ pub(crate) fn find_load_balancer_cause(service: &Service, evidence: &Evidence) -
     if let Some(failure) = result.filter(|event| is_warning(event)) {
         return Some(Finding::new(
             CauseId::LoadBalancerFailed,
-            Link { object, state: format!("the load balancer could not be made: {}", event_message(failure)) },
-            "put right what the cloud says",
+            Link { object, state: format!("the load balancer could not be created: {}", event_message(failure)) },
+            "fix the error that the cloud reports",
         ));
     }
     // A cloud at work on it takes minutes. Its finalizer is there before its first event, and stays.
@@ -35,7 +35,10 @@ pub(crate) fn find_load_balancer_cause(service: &Service, evidence: &Evidence) -
     }
     Some(Finding::new(
         CauseId::LoadBalancerUnanswered,
-        Link { object, state: "no load balancer answers: nothing in this cluster makes one for Services".to_owned() },
+        Link {
+            object,
+            state: "the Service gets no address: nothing in this cluster provides load balancers".to_owned(),
+        },
         Remedy::new("install a load balancer for Services, or use ").flag(Flag::set_value("exposure.type", "NodePort")),
     ))
 }

@@ -54,9 +54,9 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
 pub(crate) fn describe_pod_state(pod: &Pod) -> &str {
     let waits = all_statuses(pod).find_map(waiting_reason);
     waits.unwrap_or_else(|| match pod_phase(pod) {
-        Some("Running") => "runs and is not ready",
+        Some("Running") => "running but not ready",
         Some(phase) => phase,
-        None => "no kubelet has looked at it yet",
+        None => "no kubelet has reported on it yet",
     })
 }
 
@@ -112,7 +112,7 @@ fn unbound_pvc(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<
         evidence.pvcs.iter().find(|pvc| pvc.name() == Some(name) && pvc.namespace() == reference.namespace.as_deref())
     };
     let finding = pvc_names(pod).filter_map(of_name).find_map(|pvc| super::pvc::find_pvc_cause(pvc, evidence))?;
-    Some(finding.prepend_link(pod_link(reference, "Pending, its volume is not there")))
+    Some(finding.prepend_link(pod_link(reference, "Pending, its volume does not exist")))
 }
 
 fn find_unschedulable(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> Option<Finding> {
@@ -126,17 +126,17 @@ fn find_unschedulable(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> 
         events_of(pod.event_subject(), evidence).any(|event| has_reason(event, &["TriggeredScaleUp", "Nominated"]));
     let starting = scaling || message.contains("node.kubernetes.io/not-ready");
     let remedy = if starting {
-        "a node is on its way or not ready: see `kubectl get nodes`, and run the same command again once it is"
+        "a node is being added or is not ready: see `kubectl get nodes`, and run the same command again when it is ready"
     } else if message.contains("Insufficient") {
-        "free or add capacity, or ask for less: the requests are in the values of the chart"
+        "free or add capacity, or lower the requests in the values of the chart"
     } else if message.contains("taint") {
-        "take the taint off a node, or add one that has none"
+        "remove the taint from a node, or add a node without one"
     } else if message.contains("affinity") || message.contains("spread") {
         "add nodes, or use a smaller number of replicas"
     } else {
-        "make a node fit for the reason above"
+        "fix the reason above on a node"
     };
-    let state = format!("Pending, no node takes it: {message}");
+    let state = format!("Pending, no node fits: {message}");
     let finding = Finding::new(CauseId::Unschedulable, pod_link(reference, state), remedy);
     Some(if starting { finding.into_transient() } else { finding })
 }
@@ -164,12 +164,12 @@ fn find_config_error(container: &ContainerStatus, reference: &ObjectRef) -> Opti
     let (cause, remedy) = if lacks_memory(message) {
         (CauseId::OutOfMemory, RAISE_MEMORY)
     } else if reason == CONFIG_ERROR {
-        (CauseId::ContainerConfig, "check that the Secrets and ConfigMaps it names exist and have these keys")
+        (CauseId::ContainerConfig, "check that the Secrets and ConfigMaps that it names exist and have these keys")
     } else {
-        let remedy = "change what the message names: the image and its command, or what the node can give a container";
+        let remedy = "fix what the message names: the image, its command, or a feature that the node lacks";
         (CauseId::ContainerConfig, remedy)
     };
-    let state = format!("container `{name}` cannot be made: {message}");
+    let state = format!("container `{name}` cannot be created: {message}");
     Some(Finding::new(cause, pod_link(reference, state), remedy))
 }
 
@@ -206,7 +206,7 @@ fn from_log(container: &ContainerStatus, reference: &ObjectRef, evidence: &Evide
         _ => None,
     };
     let said = said.as_deref().unwrap_or(line);
-    let state = format!("container `{name}` is not ready, and its log says: {}", said.trim());
+    let state = format!("container `{name}` is not ready; its log: {}", said.trim());
     let mut finding = Finding::new(cause, pod_link(reference, state), super::container_log::log_cause_remedy(cause));
     if sibling.is_some() {
         finding.grace = Some(DNS_GRACE);
@@ -310,7 +310,7 @@ fn find_mount_failure(pod: &Pod, reference: &ObjectRef, evidence: &Evidence) -> 
     let finding = Finding::new(
         CauseId::MountFailed,
         pod_link(reference, state),
-        "make what the message names available to the node",
+        "make the object or volume in the message available to the node",
     );
     Some(if lasting.is_some() { finding } else { finding.into_transient() })
 }
@@ -381,7 +381,7 @@ fn find_memory_starvation(
     let spec = pod.spec.as_ref()?;
     let spec = spec.init_containers.iter().flatten().chain(&spec.containers).find(|spec| spec.name == *name)?;
     let limit = &spec.resources.as_ref()?.limits.as_ref()?.get("memory")?.0;
-    Some(format!("; container `{name}` has printed nothing so far, and may use {limit} of memory"))
+    Some(format!("; container `{name}` has no log output so far; its memory limit is {limit}"))
 }
 
 /// The containers whose log is read: those that are not ready and have run. One that has just ended counts too, so that

@@ -5,8 +5,7 @@ use k8s_openapi::api::core::v1::{Pod, PodCondition};
 /// The message of the scheduler when it finds no node for a pod.
 pub(super) fn unschedulable_message(pod: &Pod) -> Option<&str> {
     let refused = pod_condition(pod, "PodScheduled").filter(|condition| condition.status == "False")?;
-    (refused.reason.as_deref() == Some("Unschedulable"))
-        .then(|| refused.message.as_deref().unwrap_or("no node takes it"))
+    (refused.reason.as_deref() == Some("Unschedulable")).then(|| refused.message.as_deref().unwrap_or("no node fits"))
 }
 
 /// The names of the PersistentVolumeClaims that a pod mounts.

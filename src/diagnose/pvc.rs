@@ -43,7 +43,7 @@ pub(crate) fn find_pvc_cause(pvc: &PersistentVolumeClaim, evidence: &Evidence) -
             Finding::new(
                 CauseId::ProvisioningFailed,
                 own(format!("Pending: {message}")),
-                "put right what the provisioner says",
+                "fix the error that the provisioner reports",
             )
         });
     };
@@ -71,12 +71,12 @@ fn without_class(classes: &[StorageClass], own: impl Fn(String) -> Link) -> Find
             class_link("", &no_default(classes)),
             make_default_remedy(classes),
         )
-        .prepend_link(own("Pending, it names no StorageClass".to_owned()));
+        .prepend_link(own("Pending, it has no StorageClass".to_owned()));
     };
     let default = default.name().unwrap_or_default();
     Finding::new(
         CauseId::ClaimWithoutClass,
-        own(format!("Pending without a StorageClass: it was made before `{default}` became the default one")),
+        own(format!("Pending without a StorageClass: it was created before `{default}` became the default")),
         "uninstall and install again: a PersistentVolumeClaim without data is recreated, and gets the default class",
     )
 }
@@ -88,7 +88,7 @@ fn missing_class(name: &str, classes: &[StorageClass]) -> Finding {
     Finding::new(
         CauseId::StorageClassMissing,
         class_link(name, &format!("does not exist; {known}")),
-        format!("make the StorageClass `{name}`, or name one that exists in the values"),
+        format!("create the StorageClass `{name}`, or set an existing one in the values"),
     )
 }
 
@@ -136,8 +136,8 @@ fn find_unprovisioned(
     let refused = tries.find_refusal(|message| {
         Finding::new(
             CauseId::ProvisioningFailed,
-            class_link(class, &format!("its provisioner `{provisioner}` refuses: {message}")),
-            "put right what the provisioner says, or name another StorageClass in the values",
+            class_link(class, &format!("its provisioner `{provisioner}` reports an error: {message}")),
+            "fix the error that the provisioner reports, or set another StorageClass in the values",
         )
     });
     // The first try may take as long as the storage needs.
@@ -147,11 +147,11 @@ fn find_unprovisioned(
     let has_event = |reason| events_of(pvc.event_subject(), evidence).any(|event| has_reason(event, &[reason]));
     if provisioner == NO_PROVISIONER {
         let waits = has_event("WaitForFirstConsumer");
-        let state = if waits { "it makes no volumes, and none that exists fits" } else { "it makes no volumes" };
+        let state = if waits { "it has no provisioner, and no existing volume fits" } else { "it has no provisioner" };
         return Some(Finding::new(
             CauseId::NoProvisioner,
             class_link(class, state),
-            "make a PersistentVolume that fits, or name a StorageClass with a provisioner in the values",
+            "create a PersistentVolume that fits, or set a StorageClass with a provisioner in the values",
         ));
     }
     // The controller waits for a provisioner outside of it. It reports so at once, also when one is about to begin: the
@@ -205,7 +205,7 @@ fn make_default_remedy(classes: &[StorageClass]) -> String {
         |name| {
             let name = foreign_word(name);
             format!(
-                "make one the default: `kubectl annotate storageclass {name} {ANNOTATION_DEFAULT_CLASS}=true`, uninstall, and install again; or name a class in the values"
+                "make one the default: `kubectl annotate storageclass {name} {ANNOTATION_DEFAULT_CLASS}=true`, uninstall, and install again; or set a class in the values"
             )
         },
     )

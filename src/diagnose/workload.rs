@@ -107,7 +107,7 @@ fn event_texts(subject: Subject<'_>, evidence: &Evidence) -> String {
 /// The remedy that shows an object.
 fn format_describe_remedy(object: &ObjectRef) -> String {
     let (kind, name) = (foreign_word(&object.kind.to_lowercase()), foreign_word(&object.name));
-    format!("look at it with `kubectl{} describe {kind} {name}`", namespace_flag(object))
+    format!("see `kubectl{} describe {kind} {name}`", namespace_flag(object))
 }
 
 fn namespace_flag(object: &ObjectRef) -> String {
@@ -256,13 +256,13 @@ fn find_pods_refusal(object: &Value, evidence: &Evidence) -> Option<Finding> {
     } else {
         (CauseId::PodsRefused, "the API server or a webhook refuses the pods for the reason above".to_owned())
     };
-    let link = Link { object: reference.clone(), state: format!("cannot make its pods: {message}") };
+    let link = Link { object: reference.clone(), state: format!("cannot create its pods: {message}") };
     // The head of the chain is the workload itself: name it once.
     let finding = Finding::new(cause, link, remedy);
     if own.is_some_and(|own| own == reference) {
         let link = Link {
             object: ObjectRef { group: String::new(), kind: "Pod".to_owned(), namespace: None, name: String::new() },
-            state: format!("cannot be made: {message}"),
+            state: format!("cannot be created: {message}"),
         };
         return Some(Finding { chain: vec![link], ..finding });
     }

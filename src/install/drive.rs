@@ -28,7 +28,7 @@ pub(crate) trait InstallSteps {
     /// Installs. What was written when it fails, or is dropped, is left to [`InstallSteps::end`].
     async fn run_steps(&mut self) -> Result<Self::Installed, Self::Error>;
 
-    /// Ends the run that failed with `error`: undoes it where that was asked for, else lets go of the lock.
+    /// Ends the run that failed with `error`: undoes it if requested, else releases the lock.
     async fn end_failed_run(self, error: &Self::Error) -> FailureOutcome;
 }
 

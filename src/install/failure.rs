@@ -9,7 +9,7 @@ use crate::apply::{self, RolledBack};
 use crate::inventory::{self, Phase, State};
 
 /// The step that undoes a run.
-const UNDOING: &str = "Undoing what this run has changed";
+const UNDOING: &str = "Undoing the changes of this run";
 
 /// Outcome of the changes of a failed run.
 #[derive(Debug)]
@@ -37,8 +37,8 @@ pub struct Failure<E> {
     pub aftermath: FailureOutcome,
 }
 
-/// Sees a failed run to its end while signals are listened to. One that comes now changes nothing: whoever listens says so,
-/// and ends the program at the next.
+/// Runs the failure handling to its end and ignores the first signal; the signal handler reports that, and a second
+/// signal ends the program.
 pub async fn ignoring_signals<T>(ending: impl Future<Output = T>, interrupted: impl FusedFuture<Output = ()>) -> T {
     let mut ending = pin!(ending);
     tokio::select! {
@@ -75,7 +75,7 @@ impl Session<'_> {
         }
     }
 
-    /// Ends a run that failed: undoes it if that was asked for, else lets go of the lock.
+    /// Ends a failed run: undoes it if requested, else releases the lock.
     ///
     /// Where the engine has begun and there is no run, it was interrupted between its first write and its return, or in
     /// its last write: the journal knows which. A run that was refused before its first write, or left while it waited

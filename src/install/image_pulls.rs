@@ -1,4 +1,4 @@
-//! Check that the nodes can pull and run every image of an installation: a short-lived pod for each workload tries it.
+//! Check that the nodes can pull and run every image of an installation, with a short-lived pod for each workload.
 //!
 //! Such a pod is the workload's own with another command, `--version`: the same images, nodes, login and limits, and none of
 //! its Secrets, volumes and rights.
@@ -140,24 +140,24 @@ impl<'a> ImagePulls<'a> {
         delete_run_objects::<Secret>(self.client, self.namespace, &self.run).await;
     }
 
-    /// Returns the problem of an object of ours that the API server does not take.
+    /// Returns the problem of an own object that the API server rejects.
     fn refusal_problem(&self, kind: &str, error: &kube::Error) -> Problem {
         let namespace = self.namespace;
         match error {
             kube::Error::Api(status) if status.code == 404 => Problem {
-                what: format!("namespace {namespace} is not there, and images are tried by pods in it"),
+                what: format!("namespace {namespace} does not exist, but images are pulled by pods in it"),
                 remedy: Remedy::new("`").kubectl(Place::Cluster).text(format!(" create namespace {namespace}`")),
             },
             _ => Problem {
-                what: format!("a {kind} cannot be made in namespace {namespace}: {error}"),
-                remedy: "give the right to create, watch and delete pods there, or what else the answer names".into(),
+                what: format!("a {kind} cannot be created in namespace {namespace}: {error}"),
+                remedy: "allow creating, watching and deleting pods there, or fix the error above".into(),
             },
         }
     }
 }
 
 fn unknown_problem(what: String) -> Problem {
-    Problem { what, remedy: "try it again".into() }
+    Problem { what, remedy: "try again".into() }
 }
 
 const fn rank_pulled(pulled: &Pulled) -> u8 {
@@ -259,7 +259,7 @@ fn explain_pending_pull(pod: &Pod, image: &str, evidence: &Evidence) -> Problem 
     match find_pod_cause(pod, evidence) {
         Some(finding) => {
             let (what, remedy) = finding.into_state_and_remedy();
-            Problem { what: format!("image `{image}` was not tried: {what}"), remedy }
+            Problem { what: format!("image `{image}` was not pulled: {what}"), remedy }
         }
         None => unknown_problem(format!(
             "image `{image}` was not pulled within {} s: its pod is {}",
@@ -340,7 +340,7 @@ mod tests {
         let refused =
             |state: Value, word: &str| matches!(seen(state), Pulled::No(problem) if problem.what.contains(word));
         assert!(refused(waiting("ErrImagePull", "no match for platform in manifest"), "no match for platform"));
-        assert!(refused(ended("Error", "exec /etcd: exec format error"), "not for the architecture"));
+        assert!(refused(ended("Error", "exec /etcd: exec format error"), "does not support the architecture"));
         assert!(matches!(seen(waiting("ContainerCreating", "")), Pulled::Unknown(_)));
     }
 }

@@ -1,5 +1,5 @@
-//! Common parts of installs of a control plane and of an agent: the chosen package, the home directory, what
-//! containers ask for, how a run tells what it does, how it goes through its stages and how it ends.
+//! Common parts of installs of a control plane and of an agent: the chosen package, the home directory, container
+//! resources, progress reports, stages, and the end of a run.
 
 pub mod admin_access;
 pub mod diff;

@@ -20,7 +20,7 @@ pub trait Progress: Send + Sync {
     fn report_warning(&self, text: &str);
     /// The same, with commands or flags among its words.
     fn report_advice(&self, advice: &Remedy);
-    /// Takes an event of the engine as data; tells it in words unless an implementation wants the data.
+    /// Takes an event of the engine as data; by default reports it as text.
     fn report_event(&self, event: &Event) {
         report_event_in_words(self, event);
     }
@@ -32,33 +32,33 @@ pub fn progress_events(progress: &Arc<dyn Progress>) -> Events {
     Events::new(move |numbered| progress.report_event(&numbered.event))
 }
 
-/// Tells, before anything is written, what others made and the run will adopt.
+/// Reports, before anything is written, the foreign objects that the run will adopt.
 pub fn preview_adoption(progress: &dyn Progress, adopted: &[Foreign]) {
     for foreign in adopted {
         progress.report_warning(&format!("{} is {} and will be adopted", foreign.object, foreign.describe_owner()));
     }
 }
 
-/// Tells, before anything is written, that the record is lost of which a plan has `found` objects by their labels.
+/// Reports, before anything is written, that the record is lost, and that a plan has `found` objects by their labels.
 pub fn record_lost(progress: &dyn Progress, found: usize) {
     if found > 0 {
         progress.report_event(&Event::RecordLost { found });
     }
 }
 
-/// Tells an event of the engine in words: what is waited for, and what somebody should know.
+/// Reports an event of the engine as text: the current wait, or a warning.
 pub fn report_event_in_words<P: Progress + ?Sized>(progress: &P, event: &Event) {
     match event {
         Event::Waiting { object, message, .. } => progress.update_step(&format!("{object}: {message}")),
         Event::Warning { object, message } => progress.report_warning(&format!("{object}: {message}")),
-        Event::Retrying { request, error, .. } => progress.update_step(&format!("{request} is sent again: {error}")),
+        Event::Retrying { request, error, .. } => progress.update_step(&format!("retrying {request}: {error}")),
         Event::Lock { holder, taken_over: true } => {
-            progress.report_warning(&format!("took over the lock of {holder}, which ended without letting go"));
+            progress.report_warning(&format!("took over the lock of {holder}, which ended without releasing it"));
         }
         Event::Lock { holder, taken_over: false } => {
-            progress.update_step(&format!("waiting for {holder}, which is at work"));
+            progress.update_step(&format!("waiting for {holder}, which has the lock"));
         }
-        Event::Stuck { object, message } => progress.report_warning(&format!("{object} does not go away: {message}")),
+        Event::Stuck { object, message } => progress.report_warning(&format!("{object} is not deleted yet: {message}")),
         Event::RecordLost { found } => {
             let found = match found {
                 1 => "1 object was found by its labels".to_owned(),

@@ -1,5 +1,5 @@
-//! Recorded values that a run goes on with because it is not given them again, and those of them that this machine has not
-//! recorded itself and that may give rights.
+//! Recorded values that a run reuses, and those of them that can grant permissions and that this machine has not
+//! recorded itself.
 
 use std::fmt;
 

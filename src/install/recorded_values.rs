@@ -1,5 +1,4 @@
-//! The values that an installation was made with, as its record keeps them: what the next run goes on with, and what it
-//! would reset without a word.
+//! The recorded values of an installation: the next run reuses them, or would reset them silently.
 
 use std::fmt;
 
@@ -38,7 +37,7 @@ pub enum ReadError {
     #[error("the record cannot be read")]
     Record(#[from] apply::Error),
     /// A Secret that holds a value.
-    #[error("a Secret that holds a value cannot be read")]
+    #[error("a Secret with a recorded value cannot be read")]
     Secret(#[from] kube::Error),
 }
 
@@ -156,7 +155,9 @@ impl fmt::Display for Forgotten {
 impl ValuesForgotten {
     fn format_headline(&self) -> String {
         match self.values.len() {
-            0 => "it was installed with values that its record does not keep, and other ones are given now".to_owned(),
+            0 => {
+                "it was installed with values that its record does not contain, and other ones are given now".to_owned()
+            }
             1 => "a value that it was installed with is not given now, and would be reset".to_owned(),
             n => format!("{n} values that it was installed with are not given now, and would be reset"),
         }
@@ -172,7 +173,7 @@ impl ValuesForgotten {
         if self.values.is_empty() {
             return Remedy::new("compare what would change: ")
                 .command(Command::at_run_place(Action::Diff(Some(what))).with_flag(Flag::ResetValues))
-                .text(", with the values that it shall have; then install with the same flags");
+                .text(", with the values that you want; then install with the same flags");
         }
         let keeps = if self.values.iter().any(|value| value.path == PATCHES) {
             Remedy::new("patches are not recorded: give them again with ").flag(Flag::Patch).text("; of the values, ")

@@ -329,7 +329,11 @@ pub fn plan_recorded_release<P>(
         .map_err(|error| visible_line(&error.to_string()).into_owned())?;
     let chart = load_chart(kind, &selection).map_err(|error| error.to_string())?;
     if release.chart != format!("{kind}/{}", chart.line()) {
-        return Err(format!("its version {} is not of its chart {}", selection.version, visible_line(&release.chart)));
+        return Err(format!(
+            "its version {} does not belong to its chart {}",
+            selection.version,
+            visible_line(&release.chart)
+        ));
     }
     let values = chart.values_of(&selection.version).any_image().with_recorded(&values);
     plan(&selection, chart, values).map_err(|problems| visible_line(&problems.to_string()).into_owned())

@@ -72,8 +72,8 @@ pub struct Stopped {
 }
 
 impl Stopped {
-    /// Returns whether another run came and went while its lock was waited for: what was planned before that is out of
-    /// date, and nothing was written.
+    /// Returns whether another run ended while this one waited for the lock: the plan is then out of date, and nothing
+    /// was written.
     pub fn is_outdated(&self) -> bool {
         matches!(*self.source, apply::Error::Inventory(inventory::Error::PlanOutdated))
     }
@@ -115,7 +115,7 @@ impl<'a> Session<'a> {
         move |source| Stopped { step, source: Box::new(source) }
     }
 
-    /// Looks at a cluster with requests that know no deadline, for as long as the run may take.
+    /// Runs requests without their own deadline within the deadline of the run.
     ///
     /// # Errors
     /// What the work meets; a time-out of the step under way.
@@ -213,8 +213,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Makes way for the new revision of each StatefulSet whose pods are older than its last change, made by this run
-    /// or by one that was interrupted, where none of its pods works.
+    /// Deletes the pods of each StatefulSet whose pods all fail and are older than its last change, so that the new
+    /// revision can start.
     async fn replace_broken(&self, workloads: &[ObjectRef]) -> Result<(), Stopped> {
         let applied = self.run.as_ref().map(Run::applied_objects);
         let was_there = |set: &&ObjectRef| {
@@ -248,7 +248,7 @@ impl<'a> Session<'a> {
         (workloads.iter().filter_map(target).collect(), options)
     }
 
-    /// Records what was applied and lets go of the lock.
+    /// Records what was applied and releases the lock.
     ///
     /// # Errors
     /// Errors of the engine.

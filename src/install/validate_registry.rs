@@ -16,11 +16,11 @@ pub fn check_registry_credentials(credentials: Option<&SecretValue>, tree: &Valu
     }
     let helper = ["credsStore", "credHelpers"].into_iter().find(|key| config.get(key).is_some());
     let message = match helper {
-        Some(key) => format!("`registryCredentials` hold no login: `{key}` names a program that nodes do not have"),
-        None => "`registryCredentials` hold no login".to_owned(),
+        Some(key) => format!("`registryCredentials` contain no login: `{key}` names a program that nodes do not have"),
+        None => "`registryCredentials` contain no login".to_owned(),
     };
     let warning = Diagnostic::warning("registry-credentials", message)
-        .help("make a configuration with the login in it: `docker --config DIR login REGISTRY`, where DIR is new");
+        .help("create a configuration with the login in a new folder DIR: `docker --config DIR login REGISTRY`");
     Some(tree.locate_diagnostic(&["registryCredentials"], warning))
 }
 
@@ -41,6 +41,6 @@ mod tests {
         assert!(found(r#"{"auths": {"a.example": {}}, "credsStore": "desktop"}"#).unwrap().contains("`credsStore`"));
         assert!(found(r#"{"credHelpers": {"a.example": "x"}}"#).unwrap().contains("`credHelpers`"));
         let empty = found(r#"{"auths": {}, "note": "canary"}"#).unwrap();
-        assert!(empty.contains("hold no login") && !empty.contains("canary"), "{empty}");
+        assert!(empty.contains("contain no login") && !empty.contains("canary"), "{empty}");
     }
 }

@@ -20,7 +20,7 @@ pub fn check_resources(path: &[&str], resources: &Resources, tree: &ValuesTree) 
     };
     for (side, quantities) in [("requests", &resources.requests), ("limits", &resources.limits)] {
         for name in quantities.keys().filter(|name| !is_resource(name)) {
-            let message = format!("a container has no resource `{name}`");
+            let message = format!("`{name}` is not a container resource");
             let expected = "expected `cpu`, `memory`, `ephemeral-storage`, `hugepages-SIZE` or a name with a domain";
             wrong(side, name, Diagnostic::error("unknown-resource", message).label(expected));
         }
@@ -29,12 +29,12 @@ pub fn check_resources(path: &[&str], resources: &Resources, tree: &ValuesTree) 
         let text = &limit.0;
         let Some(amount) = parse_quantity(text) else { continue };
         if name == "memory" && !starts_within(amount) {
-            let message = format!("`{text}` is too little memory for any container");
+            let message = format!("`{text}` is too little memory for a container");
             let mut diagnostic = Diagnostic::error("out-of-range", message)
                 .label(format!("expected at least {LEAST_MEMORY}Mi; without a unit it is bytes"));
             let number = text.trim_end_matches(|c: char| !c.is_ascii_digit());
             if parse_quantity(&format!("{number}Mi")).is_some_and(starts_within) {
-                diagnostic = diagnostic.help(format!("write `{number}Mi`, if that is meant"));
+                diagnostic = diagnostic.help(format!("write `{number}Mi` if that is meant"));
             }
             wrong("limits", name, diagnostic);
             continue;

@@ -26,9 +26,9 @@ use crate::k8s::ObjectRef;
 pub const SECRET_VALUES: [SecretEntry; 1] =
     [SecretEntry { secret: "fleet-registry", key: ".dockerconfigjson", value: "/registryCredentials" }];
 
-/// Values that give no rights to whoever forges them in the record, which he can write who may edit the namespace. What they
-/// change is in the namespace and his to edit as it is, such as the Deployment and its image: he can run what he likes as the
-/// agent, with its rights.
+/// Values that are safe to take from the record. Whoever may edit the namespace can forge the record, but these values
+/// change only objects in the namespace, which they may edit anyway, such as the Deployment and its image: they can run
+/// anything as the agent, with its permissions.
 ///
 /// All others have to be given again: `placement`, which is the agent's rights in the whole cluster, and arguments and variables,
 /// by which the agent can be told to keep to less of its limits. So has what later versions add, until it stands here.

@@ -71,7 +71,8 @@ impl Copies {
         Self { client: client.clone(), placed_by: placed_by.to_owned(), kinds }
     }
 
-    /// Lists them all, those that are being deleted too, by namespace, kind and name; Secrets only where the caller may.
+    /// Lists all of them, also those that are terminating, by namespace, kind and name; Secrets only if the caller has
+    /// the right.
     ///
     /// # Errors
     /// The first list that failed, of whichever kind: half of them would look like all.
@@ -100,8 +101,8 @@ impl Copies {
         Ok(found)
     }
 
-    /// Takes the marks of the control plane off objects, which nobody manages from then on. One that is gone, or that another
-    /// object has the name of, is passed over.
+    /// Removes the control plane's labels from objects, which then are managed by nobody. Deleted and recreated objects
+    /// are skipped.
     ///
     /// # Errors
     /// The first refusal; those before it are released.

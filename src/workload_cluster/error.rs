@@ -58,13 +58,13 @@ pub enum InstallError {
     #[error("the chart cannot be rendered")]
     Render(#[from] Diagnostics),
     /// From inside the workload cluster the control plane is not reached.
-    #[error("the control plane is not reached from inside the workload cluster")]
+    #[error("the control plane cannot be reached from inside the workload cluster")]
     Probe(Outcome),
     /// The control plane refused the registration, in its own words.
     #[error("the control plane refused the registration: {}", visible_cell(&.0.reason))]
     Refused(Registration),
     /// Connected, and not Ready in time; with what the agent last said.
-    #[error("timed out waiting for the condition: the control plane does not call the cluster Ready")]
+    #[error("timed out waiting for the condition: the control plane does not report the cluster as Ready")]
     NotReady(Option<Registration>),
     /// SIGINT or SIGTERM.
     #[error("interrupted")]

@@ -354,7 +354,7 @@ impl Installer<'_> {
         std::iter::once(agent_namespace_manifest(self.namespace())).chain(secret).collect()
     }
 
-    /// Applies the chart; between what the agent may do and the agent itself, the way to the control plane is tried.
+    /// Applies the chart; between the agent's roles and the agent itself it tests the connection to the control plane.
     async fn apply_chart_stages(
         &mut self,
         rendered: &[Object],
@@ -415,7 +415,7 @@ impl Installer<'_> {
         Err(InstallError::Refused(refused))
     }
 
-    /// Takes back the request to leave of an uninstall that was interrupted; the agent that heard it has to start anew.
+    /// Withdraws the deregistration request of an interrupted uninstall; an agent that has read it must restart.
     async fn withdraw_leave_request(&self, identity: &Identity) -> Result<(), InstallError> {
         identity.ask_to_leave(false).await?;
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), self.namespace());
@@ -428,28 +428,30 @@ impl Installer<'_> {
         if self.options.skip_preflight.iter().any(|id| id == PROBE) {
             return Ok(());
         }
-        self.session.begin_session_step("Trying the way to the control plane from a pod");
+        self.session.begin_session_step("Testing the connection to the control plane from a pod");
         self.probing = true;
         let probed = probe::run_probe(self.client, deployment, self.session.remaining_time().min(probe::LIMIT)).await?;
         self.probing = false;
         match probed {
             Probed::Said(outcome) if outcome.passed => {
-                self.session.progress.finish_step("DNS, TCP, TLS and token are fine");
+                self.session.progress.finish_step("DNS, TCP, TLS and token work");
             }
             Probed::Said(outcome) => return Err(InstallError::Probe(outcome)),
-            Probed::Unknown(why) => self.session.progress.report_warning(&format!("the way could not be tried: {why}")),
+            Probed::Unknown(why) => {
+                self.session.progress.report_warning(&format!("the connection could not be tested: {why}"))
+            }
         }
         Ok(())
     }
 
     /// `hub` tells which control plane the agent is to be registered with, at which address.
     async fn wait_until_ready(&mut self, identity: &Identity, hub: Option<&str>) -> Result<(), InstallError> {
-        self.session.begin_session_step("Waiting until the control plane calls the cluster Ready");
+        self.session.begin_session_step("Waiting until the control plane reports the cluster as Ready");
         let progress = Arc::clone(self.session.progress);
         let ready = identity.wait_until_cluster_ready(hub, |said| match said {
             Some(said) => progress.update_step(&format_registration(said)),
             None => {
-                progress.update_step("the agent has not seen the new init Secret yet, which takes up to two minutes");
+                progress.update_step("the agent has not read the new init Secret yet; this takes up to two minutes");
             }
         });
         if let Ok(said) = tokio::time::timeout(self.session.remaining_time(), ready).await {

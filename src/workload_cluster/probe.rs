@@ -1,4 +1,5 @@
-//! A short-lived pod that tries the way to the control plane from inside the workload cluster, before an agent is there.
+//! A short-lived pod that tests the connection to the control plane from inside the workload cluster, before the agent
+//! is installed.
 //!
 //! It is the agent's own pod with another command: the same image, node, Secret and network.
 
@@ -78,7 +79,7 @@ fn evaluate_probe(pod: &Pod) -> Option<Probed> {
         let said = ended.message.as_deref().and_then(|text| serde_json::from_str(text).ok());
         return Some(match said {
             Some(outcome) => Probed::Said(outcome),
-            None => Probed::Unknown(format!("the agent's image has no probe (it ended with {})", ended.exit_code)),
+            None => Probed::Unknown(format!("the agent's image has no probe command (exit code {})", ended.exit_code)),
         });
     }
     // The install meets the same in a moment, and explains it.
@@ -107,7 +108,7 @@ pub async fn run_probe(client: &Client, deployment: &Value, limit: Duration) -> 
     pods.create(&PostParams::default(), &object).await?;
     let ended = await_condition(pods, POD, |pod: Option<&Pod>| pod.is_some_and(|pod| evaluate_probe(pod).is_some()));
     let probed = match tokio::time::timeout(limit, ended).await {
-        Ok(Ok(Some(pod))) => evaluate_probe(&pod).unwrap_or_else(|| Probed::Unknown("its pod went away".to_owned())),
+        Ok(Ok(Some(pod))) => evaluate_probe(&pod).unwrap_or_else(|| Probed::Unknown("its pod was deleted".to_owned())),
         Ok(Ok(None)) => Probed::Unknown("its pod was deleted".to_owned()),
         Ok(Err(error)) => Probed::Unknown(format!("its pod cannot be watched: {error}")),
         Err(_) => Probed::Unknown(format!("its pod did not end within {} s", limit.as_secs())),

@@ -1,6 +1,6 @@
 //! The rights in the workload cluster that installing and removing an agent takes, as roles.
 //!
-//! Nobody can grant what he may not do himself, so whoever installs needs all that the agent may do, too.
+//! Kubernetes prevents privilege escalation in RBAC, so whoever installs needs all permissions of the agent too.
 
 use std::collections::{BTreeMap, BTreeSet};
 

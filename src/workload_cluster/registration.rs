@@ -16,7 +16,7 @@ use crate::api::registration::{
     Registration, is_asked, state,
 };
 
-/// An agent that was refused asks again after 30 s; if it still says the same after that, it is so.
+/// A refused agent tries again after 30 s; a refusal that lasts longer is final.
 const ASKED_AGAIN: Duration = Duration::from_secs(45);
 
 /// The identity Secret of an agent.
@@ -105,14 +105,14 @@ impl Identity {
         Ok(())
     }
 
-    /// Waits until the agent says something that `holds` accepts, which is told every word.
+    /// Waits until a reported registration satisfies `holds`, which is called for every report.
     async fn wait_for_registration(&self, holds: impl Fn(&Registration) -> bool) -> Registration {
         self.until_seen(|_, said| holds(said)).await
     }
 
     /// The same by all that the Secret shows.
     ///
-    /// It does not end by itself. A watch that breaks is begun again by the caller's time-out alone.
+    /// It does not end by itself: the caller's time-out ends it.
     async fn until_seen(&self, holds: impl Fn(&Seen, &Registration) -> bool) -> Registration {
         loop {
             let met = await_condition(self.api.clone(), IDENTITY_SECRET, |secret: Option<&Secret>| {
@@ -128,8 +128,8 @@ impl Identity {
         }
     }
 
-    /// Ends when the control plane has refused this registration. What was said `before` counts only after the agent
-    /// has had the time to ask again.
+    /// Ends when the control plane has refused this registration. A refusal from `before` counts only after the agent
+    /// has had time to try again.
     pub async fn wait_until_refused(
         &self,
         before: Option<&Registration>,
@@ -167,7 +167,7 @@ impl Identity {
         .await
     }
 
-    /// Ends when the agent has left, or says, other than `before`, that it cannot.
+    /// Ends when the agent is deregistered, or reports, other than `before`, that it cannot be.
     pub async fn wait_until_left(&self, before: Option<&Registration>) -> Registration {
         let failed = |said: &Registration| said.is_in_state(state::BLOCKED) && said.reason == LEAVE_FAILED;
         self.wait_for_registration(|said| said.is_in_state(state::LEFT) || failed(said) && Some(said) != before).await

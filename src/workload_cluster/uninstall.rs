@@ -24,7 +24,8 @@ use crate::install::progress::Progress;
 use crate::k8s::connect::daemon_client::CallError;
 use crate::k8s::extra_kinds;
 
-/// Time that an agent may take to leave: it looks every 5 s, and the control plane forgets a cluster within seconds.
+/// Time that an agent may take to deregister: it polls every 5 s, and the control plane deletes a cluster within
+/// seconds.
 pub const LEAVING: Duration = Duration::from_secs(60);
 
 /// Time between two looks at what is left while the cluster is drained.
@@ -44,8 +45,8 @@ pub enum Leave {
     Stays(String),
 }
 
-/// Returns whether the control plane may have a request of an agent without a certificate: one that is under way, or
-/// that could not be taken back.
+/// Returns whether an agent without a certificate may have a request at the control plane: one that is pending, or that
+/// could not be withdrawn.
 fn has_asked(said: &Registration) -> bool {
     said.is_in_state(state::REGISTERING) || said.is_in_state(state::BLOCKED) && said.reason == LEAVE_FAILED
 }
@@ -90,12 +91,12 @@ pub async fn request_agent_deregistration(
         return Ok(Leave::NotRegistered);
     }
     if !has_agent(client, namespace).await? {
-        return Ok(Leave::Stays("no agent runs here that could say goodbye".to_owned()));
+        return Ok(Leave::Stays("no agent is running here to deregister the cluster".to_owned()));
     }
     identity.ask_to_leave(true).await?;
     let why = match tokio::time::timeout(limit, identity.wait_until_left(before.said.as_ref())).await {
         Ok(said) if said.is_in_state(state::LEFT) => return Ok(Leave::Left),
-        Ok(said) => format!("the agent cannot tell the control plane: {}", visible_line(&said.message)),
+        Ok(said) => format!("the agent cannot reach the control plane: {}", visible_line(&said.message)),
         Err(_) => format!("the agent did not answer within {} s", limit.as_secs()),
     };
     identity.ask_to_leave(false).await?;

@@ -19,18 +19,18 @@ use crate::api::values::pod_values::{
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AgentValues {
-    /// Name of the workload cluster in the control plane, for when the command line gives none.
+    /// Name of the workload cluster in the control plane, if the command line gives none.
     #[serde(default)]
     #[schemars(length(min = 1, max = 50))]
     pub name: Option<String>,
-    /// Service version that is installed where the command line names none: a line (`v0.6`), a version (`v0.6.1`), or `auto`
+    /// Service version to install if the command line gives none: a line (`v0.6`), a version (`v0.6.1`), or `auto`
     /// for the newest that supports the cluster.
     #[serde(default)]
     #[schemars(length(min = 1, max = 128))]
     pub version: Option<String>,
     /// Image.
     pub image: ImageValues,
-    /// Registry that the image is pulled from, as `mirror.example/fleetscheduler/fleet-agent:v0.6.1`. Without it the
+    /// Registry to pull the image from, as `mirror.example/fleetscheduler/fleet-agent:v0.6.1`. Without it the
     /// image comes from its own registry.
     #[serde(default)]
     #[schemars(length(min = 1), regex(pattern = REGISTRY))]
@@ -39,8 +39,8 @@ pub struct AgentValues {
     pub image_pull_policy: ImagePullPolicy,
     /// Secrets of the namespace that nodes log in to registries with.
     pub image_pull_secrets: Vec<SecretName>,
-    /// Credentials for registries: the JSON text of a docker configuration file. A Secret `fleet-registry` is made of
-    /// it, and the pods use it.
+    /// Credentials for registries: the JSON text of a docker configuration file. It is stored in a Secret
+    /// `fleet-registry`, which the pods use.
     #[serde(default)]
     #[schemars(length(min = 2), extend("x-secret" = true))]
     pub registry_credentials: Option<SecretValue>,
@@ -51,12 +51,12 @@ pub struct AgentValues {
     /// Priority class of the agent's pod.
     #[serde(default)]
     pub priority_class_name: Option<String>,
-    /// Replicas; one works, a second waits.
+    /// Replicas; one is the leader, a second is on standby.
     #[schemars(range(min = 1, max = 2), extend("x-since" = "v0.8"))]
     pub replicas: i32,
     /// Who may talk to the agent's pod.
     pub network_policy: AgentPolicies,
-    /// What the agent reports of its cluster instead of what it finds.
+    /// Facts that the agent reports about its cluster instead of detected ones.
     pub cluster: ClusterValues,
     /// What is placed into the cluster.
     pub placement: AgentPlacementValues,
@@ -64,29 +64,29 @@ pub struct AgentValues {
     pub admission_policy: AdmissionPolicy,
     /// Resources of the agent.
     pub resources: Resources,
-    /// Further arguments, which win over the chart's.
+    /// Additional arguments, which override the chart's.
     pub extra_args: Vec<Argument>,
-    /// Further variables of the environment.
+    /// Additional environment variables.
     pub extra_env: Vec<EnvVar>,
-    /// Further labels of the pods; those of the chart are not among them.
+    /// Additional labels of the pods; labels of the chart cannot be set.
     pub pod_labels: BTreeMap<String, String>,
-    /// Further annotations of the pods.
+    /// Additional annotations of the pods.
     pub pod_annotations: BTreeMap<String, String>,
-    /// Nodes and pods that the pods want to be near to, or far from.
+    /// Affinity and anti-affinity of the pods to nodes and other pods.
     pub affinity: Affinity,
-    /// How evenly the pods are spread over zones, nodes or other places.
+    /// How evenly the pods are spread over zones, nodes or other topology domains.
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
     /// The ServiceAccount of the agent.
     pub service_account: ServiceAccountValues,
-    /// The way of the agent to the control plane.
+    /// Proxy of the agent for connections to the control plane.
     pub proxy: ProxyValues,
 }
 
 /// Whether the chart brings an admission policy for the agent's service account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum AdmissionPolicy {
-    /// Where the cluster serves such policies, which is from Kubernetes 1.30 on. Where its version is not known, where all
-    /// versions do that the service version supports.
+    /// If the cluster serves such policies, from Kubernetes 1.30 on. If its version is unknown: if all Kubernetes
+    /// versions that the service version supports serve them.
     Auto,
     /// Always.
     Enabled,
@@ -94,7 +94,7 @@ pub enum AdmissionPolicy {
     Disabled,
 }
 
-/// What is reported of the cluster; found by the agent where it is left out.
+/// Facts about the cluster; the agent detects those that are left out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClusterValues {

@@ -78,7 +78,8 @@ fn what_an_agent_will_obey_is_not_taken_from_whoever_answers() {
     let run = |args: &[&str]| {
         Ran::of(sandbox.command().env("KUBECONFIG", format!("{west}:{demo}")).args(args).output().unwrap())
     };
-    let refused = ["who answers for the context `demo`", "its server is not https", "--allow-unverified-server"];
+    let refused =
+        ["the server of context `demo` cannot be verified", "its server is not https", "--allow-unverified-server"];
     run(&["token", "create", "west", "--context", "demo"]).fails(6, &refused);
     run(&["install", "agent", "west", "--context", "west", "--control-plane", "demo"]).fails(6, &refused);
 }

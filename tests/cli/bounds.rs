@@ -180,7 +180,7 @@ fn a_time_out_that_no_clock_can_count_is_wrong_usage() {
             &["uninstall", "cp", "demo", "--yes", "--timeout", timeout],
             &["delete", "cluster", "west", "--yes", "--timeout", timeout],
         ] {
-            bounded(&sandbox, args, &[("KUBECONFIG", &file)]).fails(2, &["at most a year"]);
+            bounded(&sandbox, args, &[("KUBECONFIG", &file)]).fails(2, &["the longest duration is one year"]);
         }
     }
     bounded(&sandbox, &["status", "demo", "--wait", "--timeout", "8760h", "-o", "x"], &[]).fails(2, &["--output"]);

@@ -124,7 +124,7 @@ fn where_there_is_no_control_plane_no_cluster_is_said_to_be_unknown_or_deleted()
         .fails(1, &["no workload cluster `west` is registered", "`fleetctl get clusters --context hosting`"]);
     sandbox
         .run(&["accept", "west", "--context", "hosting"])
-        .fails(1, &["asks to be let in", "`fleetctl get clusters -o wide --context hosting`"]);
+        .fails(1, &["no pending registration", "`fleetctl get clusters -o wide --context hosting`"]);
     let file = sandbox.path().join(".kube/config").display().to_string();
     sandbox
         .run(&["accept", "west", "--kubeconfig", &file])
@@ -145,5 +145,5 @@ fn who_would_delete_a_cluster_that_is_alive_is_told_to_uninstall_its_agent_in_th
     use_cluster(&sandbox, &serve(move |_, _| (200, west.clone())));
     assert_eq!(sandbox.run(&["accept", "west"]).succeeds(), "Workload cluster west was accepted before.\n");
     let ran = sandbox.run(&["delete", "cluster", "west", "--context", "hosting"]);
-    ran.fails(6, &["has to be confirmed", "`fleetctl uninstall agent west --context CONTEXT`"]);
+    ran.fails(6, &["needs confirmation", "`fleetctl uninstall agent west --context CONTEXT`"]);
 }

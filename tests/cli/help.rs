@@ -12,7 +12,7 @@ fn help_lists_the_commands_of_the_specification_in_groups() {
     };
     for (group, commands) in [
         ("Install and remove:", ["install", "uninstall", "rollback"].as_slice()),
-        ("See how things are:", &["status", "get", "check"]),
+        ("Inspect:", &["status", "get", "check"]),
         ("Workload clusters:", &["accept", "delete"]),
         ("Charts and values, without a cluster:", &["template", "versions"]),
         ("This machine:", &["kubectl-install", "help"]),

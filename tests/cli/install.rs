@@ -226,7 +226,7 @@ fn a_context_that_is_named_like_the_control_plane_is_said_before_anything_is_wri
     // Keys that stop the install before its first write.
     sandbox.file(".fleet/demo/pki/ca.crt", "none");
     with_kubeconfig(&sandbox, &kubeconfig("demo", &server));
-    let said = format!("warning: your kubeconfig has a context demo already, which leads to {server}");
+    let said = format!("warning: your kubeconfig already has a context demo for {server}");
     sandbox.run(&INSTALL).fails(1, &[&said, "kubectl config rename-context demo NEW", "nothing was written"]);
     let events = sandbox.run(&[&INSTALL[..], &["-o", "json"]].concat()).stderr;
     assert!(events.contains("\"warning\"") && events.contains("has a context demo already"), "{events}");

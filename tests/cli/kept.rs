@@ -37,7 +37,7 @@ fn the_node_port_of_an_earlier_install_is_refused_before_any_write_where_another
         let sandbox = Sandbox::new();
         use_cluster(&sandbox, &server);
         let said = |more: &[&str]| sandbox.run(&[&["check", "demo", "--pre", "-o", "short"], more].concat()).stdout;
-        let refused = "failed node-port: node port 31234, which agents and kubeconfigs of demo call, is held by Service web/front";
+        let refused = "failed node-port: Service web/front uses node port 31234, the one in the kubeconfigs of demo and of its agents";
         assert!(said(&[]).contains(refused), "{}", said(&[]));
         // The way out that is told; and where no node port is wanted, it is of no matter.
         for other in ["exposure.nodePort=31235", "exposure.type=LoadBalancer"] {
@@ -78,7 +78,7 @@ fn data_of_an_api_server_more_than_one_minor_older_is_refused_before_any_write()
         ];
         let ran = sandbox.run(&[&install[..], &["--version", version]].concat());
         assert_eq!(ran.code, 3, "{ran:?}");
-        let why = format!("is of Kubernetes {minor}, and would become v1.36, which is more than one minor at a time");
+        let why = format!("runs Kubernetes {minor} and would change to v1.36, which is more than one minor at a time");
         assert!(ran.stderr.contains(&why) && ran.stderr.contains("nothing was written"), "{ran:?}");
     }
 }
@@ -158,7 +158,7 @@ fn a_record_that_names_no_version_and_no_members_opens_no_way_around_what_the_da
         let stay = "install control-plane demo --version v0.8.1 --reuse-values`";
         run(&["--version", "v0.7"]).fails(6, &["older than the installed v0.8.1", stay, "nothing was written"]);
         let grown = run(&["--version", "v0.8", "--set", "etcd.replicas=3"]);
-        grown.fails(6, &["etcd has 1 member, and would have 3", "--set etcd.replicas=1", "nothing was written"]);
+        grown.fails(6, &["etcd has 1 member and would get 3", "--set etcd.replicas=1", "nothing was written"]);
     }
 }
 
@@ -187,7 +187,7 @@ fn the_members_of_a_store_that_stands_without_a_record_are_counted_before_anythi
         let lenient = ["nodes", "storage", "kubernetes-version", "names"].map(|check| ["--skip-preflight", check]);
         let values = ["--version", "v0.8", "--set", "etcd.replicas=3"];
         let ran = sandbox.run(&[given, &lenient.concat(), &values].concat());
-        ran.fails(6, &["etcd has 1 member, and would have 3", "--set etcd.replicas=1", "nothing was written"]);
+        ran.fails(6, &["etcd has 1 member and would get 3", "--set etcd.replicas=1", "nothing was written"]);
     }
     assert_eq!(writes.load(Ordering::SeqCst), 0);
 }
@@ -222,7 +222,7 @@ fn the_keys_of_another_control_plane_on_this_machine_do_not_replace_lost_ones() 
         let lenient = ["nodes", "storage", "kubernetes-version"].map(|check| ["--skip-preflight", check]);
         let ran = sandbox
             .run(&[&["diff", "cp", "demo", "--set", "exposure.host=192.0.2.10"][..], &lenient.concat()].concat());
-        let lost = ran.stderr.contains("the keys of the control plane are gone, and its data is still there");
+        let lost = ran.stderr.contains("the keys of the control plane are lost, but its data still exists");
         assert_eq!(lost, !own, "{ran:?}");
     }
 }
@@ -295,17 +295,20 @@ fn recorded_values_are_shown_and_asked_for_before_they_are_used() {
     let writes = recorded_with(&sandbox, "control-plane", "demo", &values);
     let upgrade = ["upgrade", "cp", "demo", "--version", "v0.6.1"];
     let install = ["install", "cp", "demo", "--version", "v0.6.1", "--reuse-values"];
-    let shown = "These values are taken from the record of control plane demo:\n  \
+    let shown = "These values come from the record of control plane demo:\n  \
                  exposure.annotations.disk=\"fast\\u001b[2J\"\n  exposure.host=\"192.0.2.10\"\n";
     for command in [&upgrade[..], &install] {
         let asked = sandbox.run(command);
-        asked.fails(6, &[shown, "using recorded values has to be confirmed, and nobody can be asked", "give `--yes`"]);
+        asked.fails(
+            6,
+            &[shown, "using recorded values needs confirmation, but there is no terminal to ask on", "give `--yes`"],
+        );
         let said = sandbox.run(&[command, &["--yes"]].concat());
-        assert!(said.stderr.contains(shown) && !said.stderr.contains("has to be confirmed"), "{said:?}");
+        assert!(said.stderr.contains(shown) && !said.stderr.contains("needs confirmation"), "{said:?}");
         // What is given again is not asked for.
         let given = ["--set", "exposure.host=192.0.2.10", "--set", "exposure.annotations.disk=fast"];
         let said = sandbox.run(&[command, &given].concat());
-        assert!(!said.stderr.contains("taken from the record") && !said.stderr.contains("confirmed"), "{said:?}");
+        assert!(!said.stderr.contains("come from the record") && !said.stderr.contains("confirmed"), "{said:?}");
         // A comparison shows them and asks nothing.
         let dry = sandbox.run(&[command, &["--dry-run=server"]].concat());
         assert!(dry.stderr.contains(shown) && !dry.stderr.contains("confirmed"), "{dry:?}");
@@ -314,7 +317,7 @@ fn recorded_values_are_shown_and_asked_for_before_they_are_used() {
     let sandbox = Sandbox::new();
     recorded_with(&sandbox, "control-plane", "demo", &json!({}));
     let said = sandbox.run(&upgrade);
-    assert!(!said.stderr.contains("taken from the record") && !said.stderr.contains("confirmed"), "{said:?}");
+    assert!(!said.stderr.contains("come from the record") && !said.stderr.contains("confirmed"), "{said:?}");
 }
 
 #[test]
@@ -339,10 +342,10 @@ fn a_forged_record_gives_the_agent_no_rights() {
     for value in ["true", "false", "null"] {
         let set = format!("placement.allowRBACKinds={value}");
         let said = sandbox.run(&["upgrade", "agent", "west", "--version", "v0.6.1", "--yes", "--set", &set]);
-        assert!(said.code != 0 && !said.stderr.contains("may give rights"), "{said:?}");
+        assert!(said.code != 0 && !said.stderr.contains("can grant permissions"), "{said:?}");
     }
     // A comparison names it and writes nothing.
     let dry = sandbox.run(&["diff", "agent", "west", "--version", "v0.6.1", "--reuse-values"]);
-    assert!(dry.stderr.contains("has to be given again: placement.allowRBACKinds"), "{dry:?}");
+    assert!(dry.stderr.contains("needs them again: placement.allowRBACKinds"), "{dry:?}");
     assert_eq!(*writes.lock().unwrap(), [""; 0]);
 }

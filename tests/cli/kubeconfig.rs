@@ -71,8 +71,11 @@ fn the_file_of_a_namesake_is_put_aside_and_one_of_the_same_control_plane_is_writ
         let written = sandbox.run(&["kubeconfig", "demo"]);
         assert!(written.succeeds().contains(&file.display().to_string()), "{written:?}");
         let kept = sandbox.path().join(".fleet/demo").join(aside);
-        let told =
-            format!("warning: {} was of another control plane; it is kept as {}\n", file.display(), kept.display());
+        let told = format!(
+            "warning: {} belonged to another control plane; it was renamed to {}\n",
+            file.display(),
+            kept.display()
+        );
         assert!(written.stderr.contains(&told), "{written:?}");
         assert_eq!((read("fleet-kubeconfig"), read(aside)), (own.clone(), namesake));
         assert_eq!(fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
@@ -99,9 +102,9 @@ fn a_file_that_others_can_read_is_closed_when_the_key_is_put_into_it() {
     fs::write(&file, THEIRS).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
     let merged = sandbox.run(&["kubeconfig", "demo", "--merge"]);
-    assert_eq!(merged.succeeds().matches("nobody but its owner").count(), 1, "{merged:?}");
+    assert_eq!(merged.succeeds().matches("its mode was set to 0600").count(), 1, "{merged:?}");
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-    assert!(!sandbox.run(&["kubeconfig", "demo", "--merge"]).succeeds().contains("nobody but its owner"));
+    assert!(!sandbox.run(&["kubeconfig", "demo", "--merge"]).succeeds().contains("its mode was set to 0600"));
 }
 
 #[test]

@@ -59,8 +59,10 @@ fn a_rollback_without_a_record_says_what_is_installed_by_its_labels() {
     });
     use_cluster(&sandbox, &server);
     let said = sandbox.run(&["rollback", "demo"]);
-    let found =
-        ["nothing to undo. By its labels service version v0.7.1 is installed", "fleetctl install control-plane demo"];
+    let found = [
+        "nothing to undo. According to its labels service version v0.7.1 is installed",
+        "fleetctl install control-plane demo",
+    ];
     assert!(found.iter().all(|part| said.succeeds().contains(part)), "{said:?}");
     let other = sandbox.run(&["rollback", "other"]);
     assert!(other.succeeds().contains("Nothing is installed."), "{other:?}");
@@ -124,7 +126,7 @@ fn a_rollback_shows_its_plan_and_writes_nothing_where_nobody_can_be_asked() {
     let plan = "This undoes the run of control plane demo begun 2026-01-31T12:00:00Z\\u{1b}[2J:\n  \
                 delete Deployment fleet/fleet-scheduler\n  delete ConfigMap fleet/fleet-bootstrap\n";
     let asked = sandbox.run(&["rollback", "demo"]);
-    asked.fails(6, &[plan, "undoing a run has to be confirmed, and nobody can be asked", "give `--yes`"]);
+    asked.fails(6, &[plan, "undoing a run needs confirmation, but there is no terminal to ask on", "give `--yes`"]);
     let as_data = sandbox.run(&["rollback", "demo", "-o", "json"]);
     as_data.fails(6, &["NotConfirmed", "delete Deployment fleet/fleet-scheduler"]);
     assert_eq!(*writes.lock().unwrap(), Vec::<String>::new());

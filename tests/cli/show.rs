@@ -93,7 +93,7 @@ fn every_image_of_every_line_moves_to_the_mirror_with_its_policy_and_secrets() {
     assert!(names.succeeds().lines().all(|line| line.contains(':') && !line.contains(' ')), "{names:?}");
     sandbox
         .run(&["show", "images", "--set", "etcd.image.tag=1"])
-        .fails(2, &["values are of one chart", "control-plane"]);
+        .fails(2, &["name the chart that the values are for", "control-plane"]);
 }
 
 #[test]
@@ -132,5 +132,5 @@ fn images_are_copied_to_a_mirror_by_the_tools_for_it() {
     assert!(lines.succeeds().contains(&line), "{lines:?}");
     let file = images(&[&mirror[..], &["-o", "hauler"]].concat());
     assert!(file.succeeds().contains(&format!("- name: {etcd}\n")) && !file.stdout.contains("mirror"), "{file:?}");
-    images(&["-o", "crane"]).fails(2, &["none is named", "--image-registry mirror.example:5000"]);
+    images(&["-o", "crane"]).fails(2, &["need `--image-registry MIRROR`", "--image-registry mirror.example:5000"]);
 }

@@ -52,8 +52,8 @@ fn objects_are_named_as_kubectl_takes_them() {
     }
     assert_eq!(agent(&["-s", "deploy/fleet-agent,sa/fleet-agent"]).succeeds().matches("\nkind: ").count(), 2);
     assert!(agent(&["--include-kind", "sa"]).succeeds().contains("kind: ServiceAccount"));
-    agent(&["-s", "batch/Deployment/fleet-agent"]).fails(2, &["nothing that is rendered is called"]);
-    agent(&["--include-kind", "StatefulSet"]).fails(2, &["nothing that is rendered is a StatefulSet", "Deployment"]);
+    agent(&["-s", "batch/Deployment/fleet-agent"]).fails(2, &["no rendered object or template is named"]);
+    agent(&["--include-kind", "StatefulSet"]).fails(2, &["no rendered object is a StatefulSet", "Deployment"]);
 }
 
 #[test]
@@ -67,16 +67,16 @@ fn images_are_chosen_by_tag_where_no_cluster_is_asked() {
     let lint = sandbox.run(&["lint", "--image-tag", "v0.8.0"]);
     assert!(lint.succeeds().contains("control-plane v0.8"), "{lint:?}");
     sandbox.run(&["lint", "--image-tag", "latest"]).fails(2, &["does not name a service version"]);
-    sandbox.run(&["show", "images", "--image-tag", "v0.7.0"]).fails(2, &["none is named"]);
+    sandbox.run(&["show", "images", "--image-tag", "v0.7.0"]).fails(2, &["name the chart"]);
 }
 
 #[test]
 fn a_second_file_of_a_glob_is_not_taken_for_a_name() {
     let sandbox = Sandbox::new();
     let (one, two) = (sandbox.file("one.yaml", "{}\n"), sandbox.file("two.yaml", "{}\n"));
-    sandbox.run(&["lint", "-f", &one, &two]).fails(2, &["each file of values needs a flag of its own"]);
+    sandbox.run(&["lint", "-f", &one, &two]).fails(2, &["repeat the flag for each values file"]);
     let named = sandbox.run(&["template", "cp", "-f", "one.yaml", "two.yaml"]);
-    named.fails(2, &["two.yaml", "each needs a flag of its own"]);
+    named.fails(2, &["two.yaml", "repeat the flag for each file"]);
     sandbox.run(&["template", "cp", "demo", "-f", &one, &two]).fails(2, &["--values", "two.yaml"]);
 }
 
@@ -89,5 +89,5 @@ fn the_codes_of_wrong_values_are_explained() {
     }
     sandbox.run(&["list"]).fails(2, &["'fleetctl status'"]);
     let credentials = sandbox.file("r.yaml", "registryCredentials: '{\"credsStore\": \"desktop\"}'\n");
-    assert!(sandbox.run(&["lint", "--values", &credentials]).succeeds().contains("hold no login"));
+    assert!(sandbox.run(&["lint", "--values", &credentials]).succeeds().contains("contain no login"));
 }

@@ -129,7 +129,7 @@ fn with_both_sides_in_reach_every_format_tells_the_same() {
         "Cluster west connected and ready √",
         "Cluster east ClusterHeartbeatLost ‼",
         "All custom resource definitions are installed √",
-        "the record of this installation is not there ‼",
+        "the record of this installation is missing ‼",
     ] {
         assert!(shown.contains(line), "`{line}` is not in:\n{shown}");
     }
@@ -139,7 +139,7 @@ fn with_both_sides_in_reach_every_format_tells_the_same() {
     let shown = wide.succeeds();
     for line in [
         "Control plane demo in namespace fleet, Kubernetes v1.25.4",
-        "Seen from both sides",
+        "Sources: the hosting cluster and the control plane's API",
         "√ etcd (etcd): Running",
         "passed with",
         "east      False   ClusterHeartbeatLost   1.29          v0.6.1",
@@ -224,10 +224,10 @@ fn with_the_control_planes_api_down_the_hosting_cluster_is_judged() {
     let ran = sandbox.run(&["status"]);
     assert_eq!(ran.code, 7, "{ran:?}");
     for line in [
-        "Seen from the hosting cluster only, for the control plane's API does not answer: ",
+        "Source: the hosting cluster only, because the control plane's API does not answer: ",
         "etcd status... Running √",
         "Cluster definition... unknown: ",
-        "* workload clusters... not looked at, because of `definition-cluster` ‼",
+        "* workload clusters... not checked, because of `definition-cluster` ‼",
     ] {
         assert!(ran.stdout.contains(line), "`{line}` is not in:\n{}", ran.stdout);
     }
@@ -242,13 +242,13 @@ fn without_the_hosting_cluster_the_control_plane_is_judged_from_inside() {
         let ran = sandbox.run(&[&["status"], args].concat());
         let shown = ran.succeeds();
         for line in [
-            "Seen from inside the control plane only, without the hosting cluster: ",
+            "Source: the control plane's API only, without the hosting cluster: ",
             why,
-            "API server status... not looked at, because of `hosting-cluster` ‼",
-            "Control plane demo answers; its components were not looked at ‼",
+            "API server status... not checked, because of `hosting-cluster` ‼",
+            "Control plane demo answers; its components were not checked ‼",
             "Cluster west connected and ready √",
             "All custom resource definitions are installed √",
-            "certificates... not looked at, because of `hosting-cluster` ‼",
+            "certificates... not checked, because of `hosting-cluster` ‼",
         ] {
             assert!(shown.contains(line), "`{line}` is not in:\n{shown}");
         }

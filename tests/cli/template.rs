@@ -33,10 +33,8 @@ fn manifests_are_whole_and_the_keys_are_made_once_and_kept() {
 #[test]
 fn an_undecided_exposure_is_a_usage_error_with_the_flags_that_decide() {
     let sandbox = Sandbox::new();
-    sandbox
-        .run(&["template", "cp", "demo"])
-        .fails(2, &["`exposure.type` has to be given", "--set exposure.type=NodePort"]);
-    sandbox.run(&DECIDED).fails(2, &["`exposure.port` has to be given"]);
+    sandbox.run(&["template", "cp", "demo"]).fails(2, &["`exposure.type` is required", "--set exposure.type=NodePort"]);
+    sandbox.run(&DECIDED).fails(2, &["`exposure.port` is required"]);
     assert!(!sandbox.path().join(".fleet").exists(), "nothing is written");
 }
 
@@ -118,7 +116,7 @@ fn a_kubeconfig_that_does_not_come_from_the_keys_here_is_not_overwritten() {
         ran.fails(
             6,
             &[
-                "installed from here with other keys",
+                "installed from this machine with other keys",
                 "another name",
                 "--dry-run --version v0.6.1`",
                 "--delete-data`",
@@ -193,7 +191,7 @@ fn objects_are_chosen_by_name_template_and_kind() {
     assert_eq!(secrets.len() + others.len() + ids(&["--include-kind", "configmap"]).len(), ids(&[]).len());
     template(&sandbox, &["-s", "statefulset/etc"])
         .fails(2, &["`statefulset/etc`", "statefulset/etcd", "templates/namespace.yaml"]);
-    template(&sandbox, &["--exclude-kind", "Secrt"]).fails(2, &["`Secrt` is no kind"]);
+    template(&sandbox, &["--exclude-kind", "Secrt"]).fails(2, &["`Secrt` is not a kind"]);
 }
 
 #[test]
@@ -202,7 +200,7 @@ fn an_output_without_secrets_is_not_said_to_hold_keys() {
     let holds = |more: &[&str]| {
         let ran = template(&sandbox, more);
         ran.succeeds();
-        let holds = ran.stderr.contains("output holds private keys");
+        let holds = ran.stderr.contains("output contains private keys");
         assert_eq!(ran.stderr.contains(".fleet/demo/fleet-kubeconfig"), holds, "{ran:?}");
         holds
     };
@@ -308,7 +306,7 @@ fn help_says_which_values_win() {
         let text = help.succeeds();
         let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}: {text}"));
         let table = &text[at("the last one wins")..];
-        let order: Vec<usize> = ["defaults of the chart", "--values FILE", "--set, --set-string", "flags of their own"]
+        let order: Vec<usize> = ["defaults of the chart", "--values FILE", "--set, --set-string", "dedicated flags"]
             .map(|part| table.find(part).unwrap())
             .to_vec();
         assert!(order.is_sorted(), "{text}");

@@ -26,7 +26,10 @@ fn new_keys_are_told_from_those_that_were_found() {
     let sandbox = Sandbox::new();
     let first = template(&sandbox, &[]);
     first.succeeds();
-    assert!(first.stderr.contains("new keys made in ") && first.stderr.contains(".fleet/demo/pki"), "{first:?}");
+    assert!(
+        first.stderr.contains("new keys were created in ") && first.stderr.contains(".fleet/demo/pki"),
+        "{first:?}"
+    );
     let second = template(&sandbox, &[]);
     assert!(second.stderr.contains("keys found in ") && !second.stderr.contains("new keys"), "{second:?}");
     assert_eq!(first.stdout, second.stdout);
@@ -38,7 +41,7 @@ fn keys_can_be_kept_in_a_folder_of_ones_own_and_nothing_is_written_elsewhere() {
     let folder = one.path().join("keys");
     let keys = ["--pki", folder.to_str().unwrap()];
     let first = template(&one, &keys);
-    assert!(first.succeeds().contains("fleet-pki") && first.stderr.contains("new keys made in "), "{first:?}");
+    assert!(first.succeeds().contains("fleet-pki") && first.stderr.contains("new keys were created in "), "{first:?}");
     assert!(!one.path().join(".fleet").exists());
     // Another machine, or another run of a pipeline.
     assert_eq!(template(&other, &keys).succeeds(), first.stdout);
@@ -52,7 +55,7 @@ fn without_keys_everything_else_is_rendered_and_always_the_same() {
     let ran = template(&one, &["--without-keys"]);
     let objects = documents(ran.succeeds());
     assert!(!objects.is_empty() && objects.iter().all(|object| object["kind"] != "Secret"), "{}", ran.stdout);
-    assert!(ran.stderr.contains("fleet-pki") && ran.stderr.contains("have to be there"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("fleet-pki") && ran.stderr.contains("must exist"), "{}", ran.stderr);
     assert_eq!(template(&other, &["--without-keys"]).succeeds(), ran.stdout);
     let all = documents(template(&one, &[]).succeeds());
     let kept: Vec<&Value> = all.iter().filter(|object| object["kind"] != "Secret").collect();
@@ -131,7 +134,10 @@ fn the_kubeconfig_of_an_install_is_never_overwritten() {
     let installed = fs::read_to_string(&file).unwrap();
     let ran = template(&sandbox, &["--set", "exposure.host=192.0.2.77"]);
     assert!(ran.succeeds().contains("192.0.2.77"), "{ran:?}");
-    assert!(ran.stderr.contains("was written by an install and stays") && ran.stderr.contains("pki/admin.kubeconfig"));
+    assert!(
+        ran.stderr.contains("was written by an install and is not changed")
+            && ran.stderr.contains("pki/admin.kubeconfig")
+    );
     assert_eq!(fs::read_to_string(&file).unwrap(), installed);
 }
 

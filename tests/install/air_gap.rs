@@ -65,7 +65,7 @@ fn images_are_mirrored_as_printed_tried_by_the_nodes_and_run_by_their_digests() 
     site.kubectl(&["create", "namespace", "fleet"]);
     let with_namespace = site.dump();
     let good = check(&by_digest, &[]);
-    assert!(good.succeeds().contains("images (images-reachable): the nodes have all 4"), "{good:?}");
+    assert!(good.succeeds().contains("images (images-reachable): the nodes have pulled all 4"), "{good:?}");
     assert!(good.stderr.contains("Pulling 4 images on the nodes"), "{good:?}");
 
     // One that the mirror lacks, one that is another architecture's, and one whose index has nothing for the node.
@@ -73,7 +73,7 @@ fn images_are_mirrored_as_printed_tried_by_the_nodes_and_run_by_their_digests() 
         let repository = format!("etcd.image.repository={repository}");
         let ran = check(&mirror, &["--set", &repository]);
         assert_eq!(ran.code, Some(3), "{ran:?}");
-        assert!(ran.stdout.contains("images-reachable): 1 of 4 cannot be used: image `"), "{ran:?}");
+        assert!(ran.stdout.contains("images-reachable): 1 of 4 cannot be pulled or run: image `"), "{ran:?}");
         assert!(said.iter().all(|part| ran.stdout.contains(part)), "{ran:?}");
     };
     refused("registry.k8s.io/none", ["not found", "check the repository and the tag"]);
@@ -81,8 +81,8 @@ fn images_are_mirrored_as_printed_tried_by_the_nodes_and_run_by_their_digests() 
     // Names that no node has seen: one that has an image asks no registry.
     let fresh = format!("registry.k8s.io/foreign-{}", std::process::id());
     foreign(&site, &registry, &fresh, tag);
-    refused(&fresh, ["exec format error", "whole indexes"]);
-    refused(&format!("{fresh}-index"), ["no match for platform", "whole indexes"]);
+    refused(&fresh, ["exec format error", "whole image index"]);
+    refused(&format!("{fresh}-index"), ["no match for platform", "whole image index"]);
     site.assert_same_as(&with_namespace);
 
     site.install(&by_digest).succeeds();

@@ -95,12 +95,12 @@ mod exhaustive {
             "--set",
             "controllerManager.image=null",
         ];
-        let said = ["has run as Kubernetes v1.37, and v1.36 does not read everything", "nothing was written"];
+        let said = ["has run Kubernetes v1.37; Kubernetes v1.36 cannot read everything", "nothing was written"];
         site.fleetctl(&back).fails(6, &said);
         let reset = ["check", "--pre", "demo", "--version", "v1.2", "--reset-values"];
         site.fleetctl(&reset).fails(3, &said);
         let grown = ["check", "--pre", "demo", "--version", "v1.2", "--reuse-values", "--set", "etcd.replicas=3"];
-        site.fleetctl(&grown).fails(3, &["etcd has 1 member, and would have 3", "nothing was written"]);
+        site.fleetctl(&grown).fails(3, &["etcd has 1 member and would get 3", "nothing was written"]);
         // Nor does it go back to an older line.
         let jump =
             ["check", "--pre", "demo", "--version", "v1.0", "--reuse-values", "--skip-preflight", "kubernetes-version"];

@@ -19,24 +19,24 @@ fn a_cluster_outside_the_row_is_refused_before_any_write() {
     assert!(installed.stderr.contains("service version v1.2.0"), "{installed:?}");
     // What it would not come back from.
     let grown = site.install(&["--version", "auto", "--set", "etcd.replicas=3"]);
-    grown.fails(6, &["etcd has 1 member, and would have 3", "--set etcd.replicas=1", "nothing was written"]);
+    grown.fails(6, &["etcd has 1 member and would get 3", "--set etcd.replicas=1", "nothing was written"]);
     // Nor is it shown as a change that could be made.
     let shown = ["diff", "cp", "demo", "--version", "auto", "--set", "etcd.replicas=3"];
-    site.fleetctl(&shown).fails(6, &["etcd has 1 member, and would have 3"]);
+    site.fleetctl(&shown).fails(6, &["etcd has 1 member and would get 3"]);
     assert!(site.fleetctl(&["status"]).succeeds().contains("Control plane demo is healthy"));
     // Nor where its record is lost while it stands.
     site.kubectl(&["-n", "fleet", "delete", "secret", "fleetctl.demo"]);
     let standing = site.dump();
     let grown = site.install(&["--version", "auto", "--set", "etcd.replicas=3"]);
-    grown.fails(6, &["etcd has 1 member, and would have 3", "--set etcd.replicas=1", "nothing was written"]);
+    grown.fails(6, &["etcd has 1 member and would get 3", "--set etcd.replicas=1", "nothing was written"]);
     site.assert_same_as(&standing);
     site.install(&["--version", "auto"]).succeeds();
     // Nor over the data that an uninstall keeps: the other members would make an empty store beside it.
     site.fleetctl(&["uninstall", "cp", "demo"]).succeeds();
     let kept = site.dump();
     let grown = site.install(&["--version", "auto", "--set", "etcd.replicas=3"]);
-    grown.fails(6, &["etcd has 1 member, and would have 3", "--set etcd.replicas=1", "nothing was written"]);
-    site.fleetctl(&shown).fails(6, &["etcd has 1 member, and would have 3"]);
+    grown.fails(6, &["etcd has 1 member and would get 3", "--set etcd.replicas=1", "nothing was written"]);
+    site.fleetctl(&shown).fails(6, &["etcd has 1 member and would get 3"]);
     site.assert_same_as(&kept);
     // Nor where the record of it is lost, or one was made anew that knows of neither: the labels and the claims do.
     site.kubectl(&["-n", "fleet", "delete", "secret", "fleetctl.demo"]);
@@ -48,7 +48,7 @@ fn a_cluster_outside_the_row_is_refused_before_any_write() {
         let record = kept.keys().any(|key| key.ends_with("/Secret/fleet/fleetctl.demo"));
         assert_eq!(record, made_anew);
         let grown = site.install(&["--version", "auto", "--set", "etcd.replicas=3"]);
-        grown.fails(6, &["etcd has 1 member, and would have 3", "--set etcd.replicas=1", "nothing was written"]);
+        grown.fails(6, &["etcd has 1 member and would get 3", "--set etcd.replicas=1", "nothing was written"]);
         // It does not support this cluster either, which is told first.
         let older = site.install(&["--version", "v1.0", "--skip-preflight", "kubernetes-version"]);
         older.fails(6, &["older than the installed v1.2.0", "--version v1.2.0 --reuse-values`", "nothing was written"]);
@@ -63,9 +63,9 @@ const WAITS: &str = "  ";
 /// It has heard a signal.
 const HEARD: &str = "Interrupted; ";
 /// It undoes what it has changed.
-const UNDOES: &str = "Undoing what this run has changed";
+const UNDOES: &str = "Undoing the changes of this run";
 /// It has heard another one.
-const STOPPED: &str = "Stopped at once; the same command goes on from here";
+const STOPPED: &str = "Stopped at once; run the same command again to continue";
 
 /// Starts an install and sends it the signal so often: each time that it says a line which begins like the next of `at`.
 fn interrupted(site: &Site, signal: &str, more: &[&str], at: &[&str]) -> (Option<i32>, String) {
@@ -109,7 +109,7 @@ fn a_second_install_at_the_same_time_is_refused_and_undoes_nothing_of_the_first(
     assert!(tried && first.wait().unwrap().success());
     let third = third.unwrap().wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&third.stdout);
-    assert!(third.status.success() && said.contains("Nothing had to be changed"), "{third:?}");
+    assert!(third.status.success() && said.contains("Nothing to change"), "{third:?}");
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
     site.assert_same_as(&before);
 }
@@ -145,7 +145,7 @@ fn an_interrupted_install_says_how_to_go_on_and_is_resumed_or_undone() {
     assert_eq!(code, Some(130), "{said}");
     assert!(said.contains("\n× Installing ") && said.contains(&format!("\n× {UNDOES}")), "{said}");
     assert!(
-        said.contains("Interrupted; still undoing what this run has changed (once more to stop at once)"),
+        said.contains("Interrupted; still undoing the changes of this run (interrupt again to stop at once)"),
         "{said}"
     );
     let way_back = "and `fleetctl rollback demo` undoes the rest";
@@ -171,9 +171,9 @@ fn a_component_that_fails_in_something_is_heard() {
         said = status.stdout;
         said.contains("component-failing")
     });
-    let line = said.lines().find(|line| line.contains("its log says")).unwrap_or_else(|| panic!("{said}"));
+    let line = said.lines().find(|line| line.contains("its log")).unwrap_or_else(|| panic!("{said}"));
     assert!(line.contains("Deployment fleet/fleet-scheduler"), "{line}");
-    assert!(line.contains("its log says: Bootstrapped: ApplyFailed: zz-old.yaml: FlowSchema/of-old: "), "{line}");
+    assert!(line.contains("its log: Bootstrapped: ApplyFailed: zz-old.yaml: FlowSchema/of-old: "), "{line}");
     site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
     site.assert_same_as(&before);
 }

@@ -48,7 +48,7 @@ fn keys_that_the_cluster_makes_are_made_once_and_never_leave_it() {
     let printed = site.fleetctl(&[&["template", "cp", "demo"], &flags[..]].concat());
     let manifests = printed.succeeds();
     assert!(!manifests.contains("kind: Secret") && manifests.contains("kind: CronJob"), "{manifests}");
-    assert!(printed.stderr.contains("a Job makes them"), "{printed:?}");
+    assert!(printed.stderr.contains("a Job generates them"), "{printed:?}");
     assert!(!site.fleet_folder().exists(), "nothing is written on this machine");
 
     site.apply(manifests);
@@ -77,7 +77,7 @@ fn keys_that_the_cluster_makes_are_made_once_and_never_leave_it() {
     adopting.succeeds();
     assert!(!adopting.stderr.contains("claim templates"), "manifests and installs have the same: {}", adopting.stderr);
     let again = site.install(&flags);
-    assert!(again.succeeds().contains("Nothing had to be changed"), "{again:?}");
+    assert!(again.succeeds().contains("Nothing to change"), "{again:?}");
     assert!(keys(&site) == made, "keys were replaced");
     assert_eq!(pods(&site), running, "a pod was made anew");
     site.assert_no_secret_was_shown();
@@ -129,7 +129,7 @@ fn keys_that_are_there_beforehand_are_judged_before_anything_is_written_and_stay
     let folder = site.home().join("keys").display().to_string();
     site.kubectl(&["create", "namespace", "fleet"]);
     let before = site.dump();
-    site.install(&flags).fails(6, &["Secret fleet/my-keys with the keys is not there", "--pki FOLDER"]);
+    site.install(&flags).fails(6, &["Secret fleet/my-keys with the keys does not exist", "--pki FOLDER"]);
 
     let printed = site.fleetctl(&[&["template", "cp", "demo", "--pki", &folder], &flags[..]].concat());
     assert!(!printed.succeeds().contains("kind: Secret"), "{printed:?}");
@@ -152,7 +152,7 @@ fn keys_that_are_there_beforehand_are_judged_before_anything_is_written_and_stay
     site.fleetctl(&["kubeconfig", "demo"]).succeeds();
     assert!(site.hub(&["get", "crd", "-o", "name"]).contains("clusters.cluster.fleet-scheduler.io"));
     let again = site.install(&[&["--reuse-values", "--yes"], site.version()].concat());
-    assert!(again.succeeds().contains("Nothing had to be changed"), "{again:?}");
+    assert!(again.succeeds().contains("Nothing to change"), "{again:?}");
     // Manifests with the keys of another machine are the same manifests.
     let elsewhere = site.home().join("elsewhere").display().to_string();
     let others = site.fleetctl(&[&["template", "cp", "demo", "--pki", &elsewhere], &flags[..]].concat());

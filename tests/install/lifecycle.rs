@@ -86,7 +86,7 @@ fn a_control_plane_is_installed_removed_resumed_and_removed_for_good() {
     let proxy = Proxy::start(site.bed, site.cluster).unwrap();
     let mut again = site.command(&["install", "cp", "demo"]);
     again.env("KUBECONFIG", proxy.kubeconfig());
-    assert!(site.finish(again).succeeds().contains("Nothing had to be changed"));
+    assert!(site.finish(again).succeeds().contains("Nothing to change"));
     let writes: Vec<_> =
         proxy.writes().into_iter().filter(|seen| !seen.path.contains("selfsubjectaccessreviews")).collect();
     assert!(writes.is_empty(), "{writes:#?}");
@@ -153,13 +153,13 @@ fn what_is_lost_is_found_again(site: &Site) {
     assert!(site.fleetctl(&["status"]).succeeds().contains("Control plane demo is healthy"));
     let written = site.fleetctl(&["kubeconfig", "demo"]);
     assert!(written.succeeds().contains(&file.display().to_string()), "{written:?}");
-    assert!(written.stderr.contains("Taken from the hosting cluster"), "{written:?}");
+    assert!(written.stderr.contains("Source: the hosting cluster"), "{written:?}");
     assert_eq!(fs::read_to_string(&file).unwrap(), kubeconfig, "the same server, authority and user");
     assert_eq!((mode(&file), mode(&site.fleet_folder())), (0o600, 0o700));
     assert!(site.hub(&["get", "crd", "-o", "name"]).contains("clusters.cluster."));
 
     site.kubectl(&["-n", "fleet", "delete", "secret", RECORD]);
-    let no_record = "the record of this installation is not there";
+    let no_record = "the record of this installation is missing";
     assert!(site.fleetctl(&["status"]).succeeds().contains(no_record));
     // What the values hold no more is known by its labels.
     let policies = || site.kubectl(&["-n", "fleet", "get", "networkpolicies", "-o", "name"]);
@@ -174,7 +174,7 @@ fn what_is_lost_is_found_again(site: &Site) {
     let status = site.fleetctl(&["status"]);
     assert!(!status.succeeds().contains(no_record), "{status:?}");
     let quiet = site.install(&[]);
-    assert!(quiet.succeeds().contains("Nothing had to be changed") && !quiet.stderr.contains("lost"), "{quiet:?}");
+    assert!(quiet.succeeds().contains("Nothing to change") && !quiet.stderr.contains("lost"), "{quiet:?}");
 }
 
 /// Whoever may write Secrets in the namespace puts a program into the kubeconfig that the cluster keeps.

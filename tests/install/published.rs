@@ -150,7 +150,7 @@ pub(crate) fn acts_on_nothing(site: &Site) {
     let own = checks.iter().filter(|check| check["id"].as_str().is_some_and(|id| id.starts_with("hub-")));
     assert!(own.clone().count() == 4 && own.clone().all(|check| check["verdict"] == "passed"), "{status}");
     let webhooks = checks.iter().find(|check| check["id"] == "hub-webhooks").unwrap();
-    assert_eq!(webhooks["message"], "3 configurations are stored for workload clusters, and not called here");
+    assert_eq!(webhooks["message"], "3 configurations are stored for workload clusters and not called here");
 
     // In a workload cluster it is what it is.
     site.hub(&["apply", "-f", &file(site, "placed.yaml", PLACED_WEBHOOK)]);

@@ -97,7 +97,7 @@ fn row_2_the_agents_log_names_the_reason_why_its_cluster_is_not_listed() {
     // Seen before the install; who goes on all the same has an agent that cannot register.
     let address = format!("{}:9", site.bed.node_ip(site.cluster).unwrap());
     let probed = member.fleetctl(&["install", "agent", member.name, "--context", member.name]);
-    probed.fails(3, &["not reached from inside the workload cluster", &address]);
+    probed.fails(3, &["cannot be reached from inside the workload cluster", &address]);
     let skipped =
         ["install", "agent", member.name, "--context", member.name, "--skip-preflight", "probe", "--timeout", "30s"];
     member.fleetctl(&skipped).fails(4, &["logs -l app.kubernetes.io/name=fleet-agent"]);
@@ -145,7 +145,7 @@ fn row_4_an_autopilot_mode_cluster_is_refused_for_both_kinds_of_install() {
     let before = site.dump();
     let node = ManagedNode::in_cluster(&site, site.cluster);
     let said =
-        ["autopilot mode (node gk3-pool-1)", "(autopilot)", "whose nodes are yours to manage", "nothing was written"];
+        ["autopilot mode (node gk3-pool-1)", "(autopilot)", "whose nodes you manage yourself", "nothing was written"];
     site.install(&[]).fails(3, &said);
     drop(node);
     site.assert_same_as(&before);

@@ -25,7 +25,7 @@ fn applied_manifests_alone_become_a_healthy_control_plane() {
     let before = keys();
     let elsewhere = site.home().join("elsewhere").display().to_string();
     let others = site.manifests_with(&["--pki", &elsewhere]);
-    assert!(others.stderr.contains("new keys made in"), "{others:?}");
+    assert!(others.stderr.contains("new keys were created in"), "{others:?}");
     let refused = site.apply_on_server(others.succeeds());
     assert_eq!(refused.matches("field is immutable when `immutable` is set").count(), 6, "{refused}");
     assert!(keys() == before, "keys were replaced");

@@ -80,7 +80,8 @@ impl Learning<'_> {
 }
 
 impl HostingFacts {
-    /// Reads everything the checks need, and tells `seen` after each read what is known by then. Only the reachability of the
+    /// Reads everything the checks need, and passes the facts known so far to `seen` after each read. Only the
+    /// reachability of the
     /// API server is an error here; what may not be read is noted in `unread` and judged by the checks. `former` finds
     /// the [node port](HostingFacts::former_node_port) of an earlier install; it is asked where `wanted` has none.
     pub async fn from_hosting_cluster(

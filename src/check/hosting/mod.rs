@@ -33,7 +33,7 @@ pub mod read {
     pub const NAMES: &str = "names";
 }
 
-/// Requirements of the plan of an install on the cluster; together with what the cluster is, they decide the checks.
+/// Requirements of an install plan on the cluster; the checks compare them with the facts of the cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
     /// The Kubernetes versions that the line supports.
@@ -54,8 +54,8 @@ pub struct Wanted {
     pub load_balancer: bool,
     /// True if network policies are planned.
     pub network_policies: bool,
-    /// Amounts that the objects take from the quotas of the namespace. Whoever plans the install takes out what is
-    /// there already.
+    /// Amounts that the objects take from the quotas of the namespace, without existing objects; the planner fills this
+    /// in.
     pub taken: Taken,
     /// CPU architectures for which there are images.
     pub architectures: Vec<String>,
@@ -87,7 +87,7 @@ pub struct NodeFacts {
     pub provider_id: String,
     /// Addresses under which it is reached: external ones first.
     pub addresses: Vec<String>,
-    /// Whether its annotations name a network that enforces no network policies, with nothing beside it that would.
+    /// Whether its annotations show a network plugin that enforces no network policies, and no add-on that does.
     pub ignores_policies: bool,
 }
 
@@ -116,18 +116,18 @@ pub struct NamespaceFacts {
     pub pod_security: Option<String>,
 }
 
-/// An object that an install would make and that is there already, made by somebody else.
+/// An existing object of a name that the install needs, which belongs to something else.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Collision {
     /// `Kind/name`.
     pub object: String,
-    /// Maker of the object, as far as its managed fields tell; or the installation that it belongs to.
+    /// Owner of the object: its field manager, or the installation that it belongs to.
     pub owner: String,
     /// True if it belongs to another installation, and so is never taken over.
     pub installed: bool,
 }
 
-/// Facts that were read from a hosting cluster, and what is wanted of it.
+/// Facts that were read from a hosting cluster, and the requirements on it.
 #[derive(Debug, Clone, Default)]
 pub struct HostingFacts {
     /// Requirements of the plan.
@@ -144,15 +144,15 @@ pub struct HostingFacts {
     pub forbidden: Vec<String>,
     /// Signs that only a fully managed cluster has: an API group, names of nodes.
     pub autopilot_evidence: Vec<String>,
-    /// The node port of an earlier install that the API server gets again, where none is asked for.
+    /// The node port of an earlier install, which the API server keeps unless another one is given.
     pub former_node_port: Option<u16>,
-    /// Services that hold the node port that it will have: `namespace/name`.
+    /// Other Services that use its future node port: `namespace/name`.
     pub node_port_holders: Vec<String>,
     /// The API server's clock less the local one, in seconds; `None` when it told no time.
     pub clock_ahead: Option<i64>,
-    /// Objects of the wanted names that are not ours. Whoever plans the install fills this in.
+    /// Foreign objects with the wanted names; the planner fills this in.
     pub collisions: Vec<Collision>,
-    /// Recorded values that the install would reset, one clause each. Whoever plans the install fills this in.
+    /// Recorded values that the install would reset, one clause each; the planner fills this in.
     pub forgotten: Vec<String>,
     /// The [reads](read) that have ended, in whatever way.
     pub ended: BTreeSet<&'static str>,

@@ -12,19 +12,19 @@ fn component_check(facts: &HealthFacts, name: &str) -> CheckResult {
         Some(component) if component.is_rolled_out() => CheckResult::Passed(component.describe_state()),
         Some(component) if component.is_running() => CheckResult::new_warning(
             component.describe_state(),
-            "wait for it, or see the causes below; the pods of before serve on",
+            "wait for it, or see the causes below; the old pods continue to serve",
         ),
         Some(component) => {
             CheckResult::new_failure(component.describe_state(), "see the causes below, or the events of its pods")
         }
-        None => CheckResult::new_failure("not looked at", "report this as a fault of the program"),
+        None => CheckResult::new_failure("not checked", "report this as a bug of fleetctl"),
     }
 }
 
 fn definition_check(facts: &HealthFacts, kind: &str) -> CheckResult {
     match &facts.inside {
         Err(error) => {
-            CheckResult::new_failure(format!("unknown: {error}"), "see whether the API server is reachable from here")
+            CheckResult::new_failure(format!("unknown: {error}"), "check that the API server is reachable from here")
         }
         Ok(inside) => match (inside.definitions.get(kind), &inside.bootstrap_trouble) {
             (Some(true), _) => CheckResult::Passed("installed".to_owned()),
@@ -65,7 +65,7 @@ fn check_hosting_side(facts: &HealthFacts) -> CheckResult {
     match &facts.components {
         Ok(_) => CheckResult::Passed("answers".to_owned()),
         Err(why) => CheckResult::new_failure(
-            format!("not looked at: {why}"),
+            format!("not checked: {why}"),
             Remedy::new("give ").flag(Flag::Context(None)).text(" of the hosting cluster"),
         ),
     }
@@ -73,15 +73,15 @@ fn check_hosting_side(facts: &HealthFacts) -> CheckResult {
 
 fn init_secret(facts: &HealthFacts) -> CheckResult {
     let Some(server) = facts.inside.as_ref().ok().and_then(|inside| inside.init_secret.as_ref()) else {
-        let remedy = "see the log of fleet-scheduler, which makes it";
+        let remedy = "see the log of fleet-scheduler, which creates it";
         return CheckResult::new_failure(format!("Secret {INIT_SECRET} is missing"), remedy);
     };
     match &facts.agents_call {
         Some(wanted) if server != wanted => CheckResult::new_failure(
-            format!("Secret {INIT_SECRET} leads to {server} still, and not to {wanted}"),
+            format!("Secret {INIT_SECRET} still has the server {server}, not {wanted}"),
             "fleet-scheduler sees its new configuration within two minutes; after that, see its log",
         ),
-        _ => CheckResult::Passed(format!("Secret {INIT_SECRET} is there")),
+        _ => CheckResult::Passed(format!("Secret {INIT_SECRET} exists")),
     }
 }
 
@@ -108,12 +108,12 @@ fn check_clusters(facts: &HealthFacts) -> CheckResult {
     CheckResult::new_failure(
         format!("{} of {} workload clusters not ready: {named}", unready.len(), members.len()),
         if are_all_named { Remedy::default() } else { Remedy::new("list all with ").flag(Flag::Wide).text("; ") }
-            .text("read the agent's log there: `kubectl --context CONTEXT -n fleet logs -l app.kubernetes.io/name=fleet-agent`"),
+            .text("read the log of its agent: `kubectl --context CONTEXT -n fleet logs -l app.kubernetes.io/name=fleet-agent`"),
     )
 }
 
 fn check_policies(facts: &HealthFacts) -> CheckResult {
-    let Ok(inside) = &facts.inside else { return CheckResult::new_failure("not looked at", Remedy::default()) };
+    let Ok(inside) = &facts.inside else { return CheckResult::new_failure("not checked", Remedy::default()) };
     let (policies, groups) = (inside.policies, &inside.groups);
     if !groups.unplaced.is_empty() {
         let reasons: Vec<String> = groups.unplaced.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
@@ -121,7 +121,7 @@ fn check_policies(facts: &HealthFacts) -> CheckResult {
         let defined = if policies == 1 { "1 schedule policy" } else { &format!("{policies} schedule policies") };
         let have = if count == 1 { "has" } else { "have" };
         let what =
-            format!("{defined} defined; {count} of {} groups {have} no place: {}", groups.all, reasons.join(", "));
+            format!("{defined} defined; {count} of {} groups {have} no placement: {}", groups.all, reasons.join(", "));
         return CheckResult::new_failure(
             what,
             Remedy::new("ask why with ")
@@ -134,7 +134,7 @@ fn check_policies(facts: &HealthFacts) -> CheckResult {
     match (policies, groups.all) {
         (0, 0) => CheckResult::new_failure(
             "0 schedule policies defined",
-            "without a SchedulePolicy, only objects with an annotation of their own are placed",
+            "without a SchedulePolicy, only objects with their own annotation are placed",
         ),
         (n, 0) => CheckResult::Passed(format!("{n} defined")),
         (n, 1) => CheckResult::Passed(format!("{n} defined, 1 group placed")),
@@ -294,7 +294,7 @@ pub(super) mod tests {
         let said: Vec<_> = report.warnings().map(|(judged, problem)| (judged.id, problem.what.as_str())).collect();
         assert_eq!(
             said,
-            [("policies", "1 schedule policy defined; 3 of 5 groups have no place: 1 NoCandidates, 2 NoFit")]
+            [("policies", "1 schedule policy defined; 3 of 5 groups have no placement: 1 NoCandidates, 2 NoFit")]
         );
     }
 
@@ -344,7 +344,7 @@ pub(super) mod tests {
             let said: Vec<_> = report.failures().map(|(judged, problem)| (judged.id, problem.what.as_str())).collect();
             assert_eq!(said.len(), failed, "{said:?}");
             let stale =
-                |(id, what): &(&str, &str)| *id == "init-secret" && what.contains("leads to https://hub:1 still");
+                |(id, what): &(&str, &str)| *id == "init-secret" && what.contains("still has the server https://hub:1");
             assert!(said.iter().all(stale), "{said:?}");
         }
     }

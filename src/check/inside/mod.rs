@@ -21,9 +21,9 @@ pub struct Component {
     pub wanted: i32,
     /// Replicas ready.
     pub ready: i32,
-    /// Its controller has brought all pods to the newest template, and those of before are gone.
+    /// Its controller has updated all pods to the newest template, and the old pods are deleted.
     pub updated: bool,
-    /// The worst thing a pod of it says: a waiting reason or a phase, with the pod's name.
+    /// The worst state of its pods: a waiting reason or a phase, with the pod's name.
     pub trouble: Option<String>,
     /// Command and arguments of its first container.
     pub arguments: Vec<String>,
@@ -95,7 +95,7 @@ pub struct Inside {
     pub own_api: OwnApi,
     /// Definitions of which objects have to be converted by a Service when they are listed.
     pub conversions: Vec<Served>,
-    /// The server to which the Secret leads that agents start from, empty where that cannot be read; none without it.
+    /// The server in the init Secret, empty if it cannot be read; none without the Secret.
     pub init_secret: Option<String>,
     /// Message of the scheduler on what it could not apply.
     pub bootstrap_trouble: Option<String>,
@@ -119,7 +119,7 @@ pub enum View {
 /// All that the health checks look at.
 #[derive(Debug, Clone)]
 pub struct HealthFacts {
-    /// Components by workload name, or why the hosting cluster was not looked at.
+    /// Components by workload name, or the reason that the hosting cluster was not read.
     pub components: Result<BTreeMap<&'static str, Component>, String>,
     /// The control plane's API, or why it could not be read.
     pub inside: Result<Inside, String>,
@@ -139,10 +139,10 @@ impl HealthFacts {
     }
 }
 
-/// The check that says whether the hosting cluster was looked at.
+/// The check that reports whether the hosting cluster was read.
 pub const HOSTING: &str = "hosting-cluster";
 
-/// Category of the checks of what acts on the control plane's own API server.
+/// Category of the checks of webhooks, APIServices, conversions and admission policies in the control plane's own API.
 pub const OWN_API: &str = "own API";
 
 /// Workload names of the components, in the order in which they are reported, with their titles.

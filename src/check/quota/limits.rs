@@ -70,7 +70,8 @@ pub fn read_limit_facts(ranges: impl IntoIterator<Item = LimitRange>) -> Vec<Lim
     found
 }
 
-/// LimitRanges with defaults of which every order is tried; the API server takes them in an order that nobody knows.
+/// Number of LimitRanges with defaults up to which every order is tried, because the API server applies them in an
+/// undefined order.
 const MOST_TRIED: usize = 4;
 
 /// The orders in which the API server may take LimitRanges. Only those that state defaults make a difference; where these are
@@ -108,7 +109,7 @@ fn permute_names<'n>(names: &[&'n str]) -> Vec<Vec<&'n str>> {
     (0..names.len()).flat_map(with_first).collect()
 }
 
-/// Pods with what LimitRanges, taken in this order, state where a container states nothing.
+/// Pods with the defaults of LimitRanges, applied in this order, for containers without requests or limits.
 pub(super) fn fill_limit_defaults(pods: &[PodNeeds], ranges: &[&LimitFacts]) -> Vec<PodNeeds> {
     let filled = |pod: &PodNeeds| {
         let containers = pod.containers.iter().map(|container| with_defaults(container, ranges)).collect();
@@ -117,7 +118,7 @@ pub(super) fn fill_limit_defaults(pods: &[PodNeeds], ranges: &[&LimitFacts]) -> 
     pods.iter().map(filled).collect()
 }
 
-/// Containers that ask for more than the limit that LimitRanges give them: such a pod is not valid.
+/// Containers whose request exceeds the default limit of a LimitRange: such a pod is invalid.
 pub(super) fn find_contradictions(pods: &[PodNeeds]) -> Vec<String> {
     let mut found = Vec::new();
     for pod in pods {
@@ -126,7 +127,7 @@ pub(super) fn find_contradictions(pods: &[PodNeeds]) -> Vec<String> {
                 let Some(limit) = container.limits.get(resource).filter(|limit| *limit < request) else { continue };
                 let (limit, request) = (format_limit_amount(resource, *limit), format_limit_amount(resource, *request));
                 found.push(format!(
-                    "a LimitRange sets a limit of {limit} of {resource} for the container {} of {}, which asks for {request}",
+                    "a LimitRange sets a {resource} limit of {limit} for container {} of {}, which requests {request}",
                     container.name, pod.name
                 ));
             }
@@ -149,7 +150,7 @@ pub(super) fn find_limit_problems(ranges: &[LimitFacts], pods: &[PodNeeds], clai
             LimitedBy::Container => {
                 for pod in pods {
                     for container in &pod.containers {
-                        let who = format!("the container {} of {}", container.name, pod.name);
+                        let who = format!("container {} of {}", container.name, pod.name);
                         for problem in find_limit_refusals(range, &container.requests, &container.limits) {
                             note(range, &who, problem);
                         }
@@ -161,7 +162,7 @@ pub(super) fn find_limit_problems(ranges: &[LimitFacts], pods: &[PodNeeds], clai
                     let requests = sum_pod_amounts(&pod.containers, |container| &container.requests);
                     let limits = sum_pod_amounts(&pod.containers, |container| &container.limits);
                     for problem in find_limit_refusals(range, &requests, &limits) {
-                        note(range, &format!("the pods of {}", pod.name), problem);
+                        note(range, &format!("pods of {}", pod.name), problem);
                     }
                 }
             }
@@ -169,7 +170,7 @@ pub(super) fn find_limit_problems(ranges: &[LimitFacts], pods: &[PodNeeds], clai
                 for claim in claims {
                     let asked = Amounts::from([("storage".to_owned(), claim.size)]);
                     for problem in find_limit_refusals(range, &asked, &asked) {
-                        note(range, &format!("the PersistentVolumeClaim {}", claim.name), problem);
+                        note(range, &format!("PersistentVolumeClaim {}", claim.name), problem);
                     }
                 }
             }
@@ -233,16 +234,16 @@ fn find_limit_refusals(range: &LimitFacts, requests: &Amounts, limits: &Amounts)
     for (resource, min) in &range.min {
         let least = format_limit_amount(resource, *min);
         match (requests.get(resource), limits.get(resource)) {
-            (None, _) => found.push(format!("demands a request of at least {least} of {resource}, and there is none")),
+            (None, _) => found.push(format!("requires a {resource} request of at least {least}, but none is set")),
             (Some(request), _) if request < min => {
                 found.push(format!(
-                    "demands at least {least} of {resource}, and {} is asked",
+                    "requires a {resource} request of at least {least}, but {} is requested",
                     format_limit_amount(resource, *request)
                 ));
             }
             (_, Some(limit)) if limit < min => {
                 found.push(format!(
-                    "demands at least {least} of {resource}, and the limit is {}",
+                    "requires a {resource} limit of at least {least}, but the limit is {}",
                     format_limit_amount(resource, *limit)
                 ));
             }
@@ -252,16 +253,16 @@ fn find_limit_refusals(range: &LimitFacts, requests: &Amounts, limits: &Amounts)
     for (resource, max) in &range.max {
         let most = format_limit_amount(resource, *max);
         match (requests.get(resource), limits.get(resource)) {
-            (_, None) => found.push(format!("demands a limit of at most {most} of {resource}, and there is none")),
+            (_, None) => found.push(format!("requires a {resource} limit of at most {most}, but none is set")),
             (_, Some(limit)) if limit > max => {
                 found.push(format!(
-                    "allows at most {most} of {resource}, and {} is asked",
+                    "allows at most {most} of {resource}, but {} is requested",
                     format_limit_amount(resource, *limit)
                 ));
             }
             (Some(request), _) if request > max => {
                 found.push(format!(
-                    "allows at most {most} of {resource}, and {} is asked",
+                    "allows at most {most} of {resource}, but {} is requested",
                     format_limit_amount(resource, *request)
                 ));
             }
@@ -274,11 +275,11 @@ fn find_limit_refusals(range: &LimitFacts, requests: &Amounts, limits: &Amounts)
                 let (limit, request) = (format_limit_amount(resource, *limit), format_limit_amount(resource, *request));
                 let most = quantity::format_quantity("ratio", *ratio);
                 found.push(format!(
-                    "allows a limit of {most} times the request of {resource}, and {limit} is one of {request}"
+                    "allows a {resource} limit of at most {most} times the request, but the limit is {limit} and the request {request}"
                 ));
             }
             (Some(request), Some(_)) if *request > 0 => {}
-            _ => found.push(format!("demands a request and a limit of {resource}, and one of them is not stated")),
+            _ => found.push(format!("requires a request and a limit for {resource}, but one of them is not set")),
         }
     }
     found
@@ -312,42 +313,42 @@ mod tests {
         for (limits, expected) in [
             (
                 json!([{"type": "Container", "min": {"cpu": "100m"}}]),
-                &["at least 100m of cpu, and 50m is asked for the container etcd of StatefulSet etcd"][..],
+                &["cpu request of at least 100m, but 50m is requested for container etcd of StatefulSet etcd"][..],
             ),
             (json!([{"type": "Container", "min": {"cpu": "50m"}}]), &[]),
             (
                 json!([{"type": "Container", "max": {"memory": "512Mi"}}]),
                 &[
-                    "a limit of at most 512Mi of memory, and there is none for the container keys",
-                    "at most 512Mi of memory, and 1Gi is asked for the container etcd",
-                    "there is none for the container side",
+                    "a memory limit of at most 512Mi, but none is set for container keys",
+                    "at most 512Mi of memory, but 1Gi is requested for container etcd",
+                    "none is set for container side",
                 ],
             ),
             // What is stated for those that state nothing counts.
             (json!([{"type": "Container", "max": {"memory": "2Gi"}, "default": {"memory": "2Gi"}}]), &[]),
             (
                 json!([{"type": "Container", "min": {"memory": "32Mi"}, "defaultRequest": {"memory": "16Mi"}}]),
-                &["and 16Mi is asked for the container keys", "and 16Mi is asked for the container side"],
+                &["but 16Mi is requested for container keys", "but 16Mi is requested for container side"],
             ),
             (
                 json!([{"type": "Container", "maxLimitRequestRatio": {"memory": "4"}, "default": {"memory": "1Gi"}, "defaultRequest": {"memory": "1Gi"}}]),
-                &["a limit of 4 times the request of memory, and 1Gi is one of 64Mi for the container etcd"],
+                &["at most 4 times the request, but the limit is 1Gi and the request 64Mi for container etcd"],
             ),
             // The request of the one that starts the pod is more than those of the others together.
             (
                 json!([{"type": "Pod", "min": {"cpu": "400m"}, "max": {"cpu": "200m"}}]),
                 &[
-                    "at least 400m of cpu, and the limit is 200m for the pods",
-                    "at most 200m of cpu, and 400m is asked for the pods",
+                    "cpu limit of at least 400m, but the limit is 200m for pods",
+                    "at most 200m of cpu, but 400m is requested for pods",
                 ],
             ),
             (
                 json!([{"type": "PersistentVolumeClaim", "max": {"storage": "512Mi"}}]),
-                &["at most 512Mi of storage, and 1Gi is asked for the PersistentVolumeClaim data of StatefulSet etcd"],
+                &["at most 512Mi of storage, but 1Gi is requested for PersistentVolumeClaim data of StatefulSet etcd"],
             ),
             (
                 json!([{"type": "PersistentVolumeClaim", "min": {"storage": "2Gi"}}]),
-                &["at least 2Gi of storage, and 1Gi is asked"],
+                &["storage request of at least 2Gi, but 1Gi is requested"],
             ),
             (json!([{"type": "openshift.io/Image", "max": {"storage": "1"}}]), &[]),
         ] {
@@ -392,8 +393,6 @@ mod tests {
         );
         let found = find_contradictions(&pods);
         assert_eq!(found.len(), 2, "{found:?}");
-        assert!(
-            found[1].contains("a limit of 40m of cpu for the container etcd of StatefulSet etcd, which asks for 50m")
-        );
+        assert!(found[1].contains("a cpu limit of 40m for container etcd of StatefulSet etcd, which requests 50m"));
     }
 }

@@ -93,21 +93,19 @@ impl Allowance {
             let contradictions = limits::find_contradictions(&pods);
             if !contradictions.is_empty() {
                 let mend = format!(
-                    "raise the default limits of the LimitRanges of namespace {name}, or state limits in the `resources` of the \
-                     components"
+                    "raise the default limits of the LimitRanges of namespace {name}, or set limits in the `resources` of the components"
                 );
                 return judged(contradictions, true, mend);
             }
             let limited = limits::find_limit_problems(&self.limits, &pods, &taken.needs.claims);
             if !limited.is_empty() {
                 let mend = format!(
-                    "change the LimitRanges of namespace {name}, state what they allow in the `resources` of the \
-                     components{volumes}"
+                    "change the LimitRanges of namespace {name}, set allowed values in the `resources` of the components{volumes}"
                 );
                 return judged(limited, true, mend);
             }
             let problems = self.list_quota_refusals(&taken.needs, &pods[..taken.needs.pods.len()], place);
-            let mend = || format!("raise the quota of namespace {name} (a LimitRange can state limits)");
+            let mend = || format!("raise the quota of namespace {name} (a LimitRange can set default limits)");
             let sure = problems.iter().any(|problem| problem.sure);
             let what: Vec<String> = problems.into_iter().map(|problem| problem.what).collect();
             if sure {
@@ -150,7 +148,9 @@ impl Allowance {
         let mut found = Vec::new();
         for pod in limits::fill_limit_defaults(&beside, &order) {
             let problems = self.list_quota_refusals(&Needs::default(), std::slice::from_ref(&pod), place).into_iter();
-            found.extend(problems.map(|problem| format!("{} beside the running pods of {}", problem.what, pod.name)));
+            found.extend(
+                problems.map(|problem| format!("{} in addition to the running pods of {}", problem.what, pod.name)),
+            );
         }
         let what = if found.is_empty() { return None } else { found.join("; ") };
         let remedy = format!("if this install replaces them, raise the quota of namespace {} first", place.namespace);

@@ -99,7 +99,7 @@ pub(super) struct Asked<'a> {
     pub defaults_unread: bool,
 }
 
-/// Returns the limits and demands with which these quotas stand in the way.
+/// Returns the limits and requirements of these quotas that the objects do not meet.
 pub(super) fn find_quota_problems(quotas: &[QuotaFacts], asked: Asked<'_>) -> Vec<QuotaProblem> {
     let mut found = Vec::new();
     for quota in quotas {
@@ -147,9 +147,9 @@ fn find_resource_problem(quota: &QuotaFacts, resource: &ResourceFacts, asked: As
         };
         if let Some((container, pod)) = counted.iter().find_map(|(pod, _)| missing(pod)) {
             let what =
-                format!("demands that every container states {name}, and the container {container} of {pod} does not");
+                format!("requires {name} for every container, and container {container} of {pod} does not set it");
             return if asked.defaults_unread {
-                problem(format!("{what}; whether a LimitRange does so could not be read"), false)
+                problem(format!("{what}; whether a LimitRange sets it could not be read"), false)
             } else {
                 problem(what, sure)
             };
@@ -165,7 +165,7 @@ fn find_resource_problem(quota: &QuotaFacts, resource: &ResourceFacts, asked: As
     let left = resource.hard - resource.used;
     let show = |amount: Milli| format_limit_amount(name.split_once('.').map_or(name, |(_, of)| of), amount.max(0));
     if needed > 0 && needed > left {
-        return problem(format!("leaves {} of {name}, and {} is needed", show(left), show(needed)), sure);
+        return problem(format!("has {} {name} left, {} needed", show(left), show(needed)), sure);
     }
     None
 }
@@ -189,8 +189,8 @@ fn of_pods<'p>(resource: &str, pods: impl Iterator<Item = &'p PodNeeds>) -> Mill
     pods.map(|pod| pod.replicas * amounts(pod).get(of).copied().unwrap_or_default()).sum()
 }
 
-/// Returns the amount that the claims that are not there yet take, in thousandths; `None` if a quota's resource is not
-/// about claims.
+/// Returns the amount that PersistentVolumeClaims not yet created will take, in thousandths; `None` if a quota's
+/// resource is not about claims.
 fn of_claims(resource: &str, asked: Asked<'_>) -> Option<Milli> {
     /// Separator between the name of a StorageClass and the resource that is limited of it.
     const OF_CLASS: &str = ".storageclass.storage.k8s.io/";
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn each_container_has_to_state_what_a_quota_limits() {
         for (resource, who) in
-            [("cpu", "the container keys of Job keys"), ("limits.cpu", "the container keys of StatefulSet etcd")]
+            [("cpu", "container keys of Job keys"), ("limits.cpu", "container keys of StatefulSet etcd")]
         {
             let problems = found(json!({"hard": {resource: "100"}}), &[]);
             assert!(problems.len() == 1 && problems[0].what.contains(who) && problems[0].sure, "{problems:?}");
@@ -319,7 +319,7 @@ mod tests {
         let problems =
             scoped(json!(["NotBestEffort"]), json!({"pods": "2", "requests.cpu": "6", "limits.memory": "192Mi"}));
         assert_eq!(problems.len(), 1, "the Job of best effort does not count: {problems:?}");
-        assert!(problems[0].what.contains("leaves 2 of pods, and 3 is needed"));
+        assert!(problems[0].what.contains("has 2 pods left, 3 needed"));
         assert_eq!(scoped(json!(["NotTerminating"]), json!({"requests.cpu": "5999m"})).len(), 1);
         assert_eq!(scoped(json!(["BestEffort"]), json!({"pods": "0"})).len(), 1);
         assert_eq!(scoped(json!(["Terminating", "NotBestEffort"]), json!({"pods": "0"})), []);

@@ -39,7 +39,7 @@ impl InitFacts {
     }
 }
 
-/// Asks for a certificate request that is not there: an answer of any kind but 401 means that the token is taken.
+/// Reads a certificate request that does not exist: any status but 401 means that the token is accepted.
 async fn check_bootstrap_token(init: &Init) -> TokenFacts {
     let client = match token_client(init) {
         Ok(client) => client,

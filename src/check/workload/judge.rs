@@ -34,7 +34,7 @@ pub const CHECKS: [Check<WorkloadFacts>; 12] = [
     Check::new_required("existing-agent", "existing agent", "cluster", &[], existing_agent),
     Check::new_required(
         "registered-elsewhere",
-        "control plane of the agent that is here",
+        "control plane of the existing agent",
         "control plane",
         &["init-secret"],
         registered_elsewhere,
@@ -101,15 +101,15 @@ fn short_way(facts: &WorkloadFacts) -> Remedy {
     Remedy::new("or let this program copy it: ").flag(copy_flag(facts))
 }
 
-/// Returns the remedy that puts another Secret in the place of one that is here already. It cannot be applied over the
-/// former one: what is printed in the control plane carries the UID and the version that it has there.
+/// Returns the remedy that replaces the existing Secret. The new one cannot be applied over it: the manifest from the
+/// control plane contains the UID and the resourceVersion that it has there.
 fn copy_again(facts: &WorkloadFacts) -> Remedy {
     if facts.wanted.copies {
         return Remedy::new("let this program copy it again: ")
             .flag(copy_flag(facts))
             .text("; if it did, ")
             .command(Command::at_place(Place::Any, Action::Status(None)))
-            .text(" tells why the control plane has no better one");
+            .text(" shows why the control plane has no newer one");
     }
     Remedy::new("remove it and copy it again:\n  ")
         .and(delete_command(facts))
@@ -131,7 +131,7 @@ fn check_agent_namespace(facts: &WorkloadFacts) -> CheckResult {
     if facts.namespace_terminating {
         return CheckResult::new_failure(
             format!("namespace {name} is being deleted"),
-            Remedy::new(format!("wait for it to go (`kubectl get namespace {name}`), or choose another with "))
+            Remedy::new(format!("wait until it is deleted (`kubectl get namespace {name}`), or choose another with "))
                 .flag(Flag::Namespace(None)),
         );
     }
@@ -142,8 +142,8 @@ fn check_agent_namespace(facts: &WorkloadFacts) -> CheckResult {
         return CheckResult::Passed(format!("{name} will be created"));
     }
     CheckResult::new_failure(
-        format!("there is no namespace {name} in this cluster, and so no Secret {INIT_SECRET}"),
-        Remedy::new("make the namespace and copy the Secret into it:\n  ")
+        format!("namespace {name} does not exist in this cluster, nor does the Secret {INIT_SECRET}"),
+        Remedy::new("create the namespace and copy the Secret into it:\n  ")
             .and(create_command(facts))
             .text("\n  ")
             .and(copy_command(facts))
@@ -167,9 +167,9 @@ fn check_agent_quota(facts: &WorkloadFacts) -> CheckResult {
 fn init_secret(facts: &WorkloadFacts) -> CheckResult {
     let namespace = &facts.wanted.namespace;
     match &facts.init {
-        InitFacts::Usable { init, .. } => CheckResult::Passed(format!("leads to {}", init.server)),
+        InitFacts::Usable { init, .. } => CheckResult::Passed(format!("server {}", init.server)),
         InitFacts::Missing => CheckResult::new_failure(
-            format!("there is no Secret {INIT_SECRET} in namespace {namespace}"),
+            format!("Secret {INIT_SECRET} does not exist in namespace {namespace}"),
             Remedy::new("copy it from the control plane:\n  ")
                 .and(copy_command(facts))
                 .text("\n")
@@ -181,9 +181,9 @@ fn init_secret(facts: &WorkloadFacts) -> CheckResult {
         ),
         InitFacts::Elsewhere(server) => CheckResult::new_failure(
             format!(
-                "the Secret {INIT_SECRET} in namespace {namespace} leads to {server}, and not to the control plane that is named"
+                "the Secret {INIT_SECRET} in namespace {namespace} has the server {server}, which is not the named control plane"
             ),
-            Remedy::new("if that address is not meant, or is a former one, remove the Secret first: `")
+            Remedy::new("if that address is wrong or outdated, delete the Secret first: `")
                 .and(delete_command(facts))
                 .text("`"),
         ),
@@ -193,16 +193,16 @@ fn init_secret(facts: &WorkloadFacts) -> CheckResult {
 fn init_token(facts: &WorkloadFacts) -> CheckResult {
     let InitFacts::Usable { init, token, .. } = &facts.init else { return CheckResult::Passed(String::new()) };
     match token {
-        TokenFacts::Accepted => CheckResult::Passed("taken by the control plane".to_owned()),
+        TokenFacts::Accepted => CheckResult::Passed("accepted by the control plane".to_owned()),
         // Agents may reach what this machine does not; the probe in the cluster knows.
-        TokenFacts::Unreached(_) => CheckResult::Passed(format!("{} is not reached from here", init.server)),
+        TokenFacts::Unreached(_) => CheckResult::Passed(format!("{} cannot be reached from here", init.server)),
         // An agent that is registered already has a certificate and needs no token.
         TokenFacts::Refused if facts.is_registered_with(init) => CheckResult::new_warning(
-            "the token in the init Secret has expired; the agent that is here goes on with its certificate",
-            Remedy::new("before that agent is replaced, ").and(copy_again(facts)),
+            "the token in the init Secret has expired; the existing agent keeps using its certificate",
+            Remedy::new("before you replace that agent, ").and(copy_again(facts)),
         ),
         TokenFacts::Refused => CheckResult::new_failure(
-            format!("the control plane at {} does not take the token in the Secret: it has expired", init.server),
+            format!("the control plane at {} rejects the token in the Secret: it has expired", init.server),
             copy_again(facts),
         ),
     }
@@ -220,19 +220,19 @@ fn check_version_skew(facts: &WorkloadFacts) -> CheckResult {
     }
     CheckResult::new_failure(
         format!(
-            "an agent of {} cannot join a control plane of {line}: it may be one line older or newer, not more",
+            "an agent of {} cannot join a control plane of {line}: at most one line older or newer is supported",
             wanted.support.line
         ),
         Remedy::new("install an agent that fits both (")
             .flag(Flag::Version(line))
-            .text(" where this cluster's Kubernetes is in its row), or bring the control plane nearer first"),
+            .text(" if it supports this cluster's Kubernetes), or change the version of the control plane first"),
     )
 }
 
 fn existing_agent(facts: &WorkloadFacts) -> CheckResult {
     if let Some(error) = facts.unread.get("agents") {
         return CheckResult::new_warning(
-            format!("other agents could not be looked for: {error}"),
+            format!("the search for other agents failed: {error}"),
             "allow `list` on deployments",
         );
     }
@@ -242,8 +242,8 @@ fn existing_agent(facts: &WorkloadFacts) -> CheckResult {
         None if facts.agents.is_empty() => CheckResult::Passed("none in this cluster".to_owned()),
         None => CheckResult::Passed(format!("{} is installed and will be brought up to date", wanted.name)),
         Some(other) => CheckResult::new_failure(
-            format!("this cluster has an agent already: `{}` in namespace {}", other.name, other.namespace),
-            Remedy::new("a cluster is registered once; remove that agent first: ")
+            format!("this cluster already has an agent: `{}` in namespace {}", other.name, other.namespace),
+            Remedy::new("a cluster can be registered only once; remove that agent first: ")
                 .command(uninstall_command(&other.name, &other.namespace)),
         ),
     }
@@ -252,16 +252,16 @@ fn existing_agent(facts: &WorkloadFacts) -> CheckResult {
 fn registered_elsewhere(facts: &WorkloadFacts) -> CheckResult {
     match facts.init() {
         Some(init) if facts.registered_with.is_empty() || facts.is_registered_with(init) => {
-            CheckResult::Passed("the one of the init Secret, or none yet".to_owned())
+            CheckResult::Passed("the one in the init Secret, or none yet".to_owned())
         }
         Some(init) => CheckResult::new_failure(
-            format!("the agent here is registered with another control plane than the one at {}", init.server),
+            format!("the existing agent is registered with a control plane other than the one at {}", init.server),
             Remedy::default()
                 .command(uninstall_command(&facts.wanted.name, &facts.wanted.namespace))
-                .text(" first, with the former Secret in place; if that control plane is gone, go on with ")
+                .text(" first, with the former Secret in place; if that control plane no longer exists, continue with ")
                 .flag(Flag::SkipPreflight("registered-elsewhere")),
         ),
-        None => CheckResult::Passed("not known".to_owned()),
+        None => CheckResult::Passed("unknown".to_owned()),
     }
 }
 
@@ -275,8 +275,8 @@ fn cluster_name(facts: &WorkloadFacts) -> CheckResult {
             return CheckResult::Passed(format!("{name} is this cluster"));
         }
         return CheckResult::new_failure(
-            format!("another cluster is registered as {name}"),
-            Remedy::new("choose another name, or remove that one if it is gone: ")
+            format!("another cluster is already registered as {name}"),
+            Remedy::new("choose another name, or remove that cluster if it no longer exists: ")
                 .command(Command::at_place(control_plane_place(facts), Action::DeleteCluster(name.clone()))),
         );
     }
@@ -285,8 +285,9 @@ fn cluster_name(facts: &WorkloadFacts) -> CheckResult {
             let agent = facts.agents.iter().find(|agent| agent.name == other.name);
             let namespace = agent.map_or(&facts.wanted.namespace, |agent| &agent.namespace);
             CheckResult::new_failure(
-                format!("this cluster is registered already, as {}", other.name),
-                Remedy::new("use that name, or remove it first: ").command(uninstall_command(&other.name, namespace)),
+                format!("this cluster is already registered, as {}", other.name),
+                Remedy::new("use that name, or remove that registration first: ")
+                    .command(uninstall_command(&other.name, namespace)),
             )
         }
         None => CheckResult::Passed(format!("{name} is free")),

@@ -32,7 +32,7 @@ pub struct WantedAgent {
     pub writes: Vec<(String, String, bool)>,
     /// Amounts that a first install takes from the quotas of the namespace.
     pub needs: Needs,
-    /// Whether the control plane's init Secret is at hand, and is copied together with its namespace where they are
+    /// Whether the install can read the init Secret from the control plane and copies it, with its namespace, if
     /// missing.
     pub copies: bool,
     /// The control plane's name, where it is known, for commands that are shown.
@@ -49,7 +49,7 @@ pub enum InitFacts {
     Missing,
     /// It is not what a control plane wrote. Holds what it lacks.
     Malformed(String),
-    /// It leads to another control plane than the one that was named. Holds the address that it has.
+    /// It has the server of a control plane other than the named one; contains that address.
     Elsewhere(String),
     /// It can be used.
     Usable {
@@ -110,10 +110,10 @@ pub struct WorkloadFacts {
     pub init: InitFacts,
     /// Agents that are installed in the cluster.
     pub agents: Vec<AgentFacts>,
-    /// Control plane that issued the certificate of the agent that is here, as a digest of its address and CA; empty
-    /// for none.
+    /// Control plane that issued the certificate of the existing agent, as a digest of its address and CA; empty for
+    /// none.
     pub registered_with: String,
-    /// The authority that the Secret to start from names has issued it: that is the same control plane, whatever its address.
+    /// The CA in the init Secret issued it: that is the same control plane, whatever its address.
     pub same_authority: bool,
     /// The clusters of the control plane, where it could be asked.
     pub members: Option<Vec<MemberFacts>>,

@@ -64,7 +64,7 @@ pub(crate) fn choose_version(
             // The words are those of the flag, which was not given.
             let message = error.to_string().replace("`--version ", "`version: ");
             let problem = Diagnostic::error("no-such-version", message).at(place).path("version");
-            wrong_values(&problem.help("list what there is with `fleetctl versions`").into())
+            wrong_values(&problem.help("list all versions with `fleetctl versions`").into())
         }
         _ => no_version(&error),
     })
@@ -73,7 +73,7 @@ pub(crate) fn choose_version(
 /// A version that is not in the table, or that does not fit the rest of the command line.
 pub(crate) fn no_version(error: &SelectError) -> CliError {
     let exit = if matches!(error, SelectError::NoneSupports { .. }) { Exit::Preflight } else { Exit::Usage };
-    CliError::new(exit, "NoSuchVersion", error.to_string()).hint("list what there is with `fleetctl versions`")
+    CliError::new(exit, "NoSuchVersion", error.to_string()).hint("list all versions with `fleetctl versions`")
 }
 
 /// The chart of a kind that a row installs.
@@ -81,7 +81,7 @@ pub(crate) fn load_selected_chart(kind: Kind, selection: &Selection<'_>) -> Resu
     let row = selection.row;
     let Some(line) = row.charts.get(&kind) else {
         return Err(CliError::usage("NoChart", format!("service version {} has no {kind} chart", row.version))
-            .hint("list what there is with `fleetctl versions`"));
+            .hint("list all versions with `fleetctl versions`"));
     };
     let chart = Chart::load_embedded(kind, *line).map_err(|error| {
         CliError::new(Exit::Failed, "NoChart", format!("the {kind} chart of {line} cannot be loaded")).because(&error)

@@ -139,7 +139,7 @@ fn access_key(path: &Path) -> Result<String, CliError> {
     let shown = path.display().to_string();
     let wrong = |what: &str| {
         CliError::usage("InvalidAccessKey", format!("`--cloud-access-key {shown}`: {what}"))
-            .hint("give the path of the JSON key file that the cloud provider made")
+            .hint("give the path of the JSON key file from the cloud provider")
     };
     let bytes = read_file(&shown).map_err(|problem| wrong(&problem.message))?;
     if bytes.len() > ACCESS_KEY_LIMIT {

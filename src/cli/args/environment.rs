@@ -19,8 +19,7 @@ const VALUES: [(&str, &str); 5] = [
 pub(crate) const CONTEXT: &str = "FLEET_CONTEXT";
 pub(crate) const NAMESPACE: &str = "FLEET_NAMESPACE";
 
-/// The tree of commands in which a variable that is empty does not stand for its flag: a script that has nothing to say
-/// leaves it so.
+/// The tree of commands in which an empty variable counts as unset, as scripts leave it.
 pub(crate) fn without_empty(tree: Command) -> Command {
     let empty = |name: &str| std::env::var_os(name).is_some_and(|value| value.is_empty());
     let flags = [("context", CONTEXT), ("namespace", NAMESPACE)].into_iter().filter(|(_, name)| empty(name));
@@ -29,7 +28,7 @@ pub(crate) fn without_empty(tree: Command) -> Command {
 
 /// Text about the variables at the end of `--help`.
 pub(crate) const HELP: &str = "\
-Environment; a flag goes before it, and for values so do --values and --set:
+Environment (flags have precedence; for values also --values and --set):
   FLEET_CONTEXT, FLEET_NAMESPACE   as --context and --namespace
   FLEET_NODE_IP                    exposure.extraSANs: one more address in certificates
   EXTRA_API_SERVER_ENDPOINTS       exposure.extraSANs: several, with commas
@@ -95,7 +94,7 @@ fn describe_unknown_variable(name: &str) -> Option<String> {
     }
     let near =
         suggest::find_nearest_word(name, known()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-    Some(format!("the variable `{name}` is set and nothing reads it{near}"))
+    Some(format!("the variable `{name}` is set, but nothing reads it{near}"))
 }
 
 #[cfg(test)]

@@ -37,11 +37,11 @@ pub(in crate::cli) struct Global {
     #[arg(long, short = 'q', global = true)]
     pub(in crate::cli) quiet: bool,
 
-    /// Show each request on stderr; twice: what leads to it; three times: what libraries say
+    /// Log each request on stderr; twice: also the steps before it; three times: also messages of libraries
     #[arg(long, global = true, action = ArgAction::Count)]
     pub(in crate::cli) verbose: u8,
 
-    /// How the lines of `--verbose` and RUST_LOG look
+    /// Format of the lines of `--verbose` and RUST_LOG
     #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value = "text", hide_possible_values = true)]
     pub(in crate::cli) log_format: LogFormat,
 

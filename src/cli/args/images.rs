@@ -8,7 +8,7 @@ use crate::chart::ValuesBuilder;
 #[derive(Debug, Clone, Default, Args)]
 #[expect(clippy::struct_field_names, reason = "the fields are named as their flags")]
 pub(crate) struct ImageArgs {
-    /// Registry to pull every image from, which keeps its full name below it: `mirror.example/registry.k8s.io/etcd:…`
+    /// Registry to pull every image from; the full image name follows it: `mirror.example/registry.k8s.io/etcd:…`
     #[arg(long, value_name = "REGISTRY")]
     pub(crate) image_registry: Option<String>,
 

@@ -22,7 +22,7 @@ pub(crate) struct InstallationArgs {
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// Which kind, where a control plane and an agent have the same name: `control-plane` (also `cp`) or `agent`
+    /// Kind, if a control plane and an agent have the same name: `control-plane` (also `cp`) or `agent`
     #[arg(long, value_name = "KIND")]
     kind: Option<Kind>,
 }
@@ -63,12 +63,12 @@ pub(crate) fn applied_by_others(owner: &Owner, managers: &[String]) -> CliError 
         format!("{kind} {name} in namespace {namespace} was applied by {managers}, so fleetctl has no record of it"),
     )
     .hint(
-        Remedy::new("change it where its manifests are kept: ")
+        Remedy::new("change its manifests at their source: ")
             .command(Command::at_run_place(Action::Template(subject.clone())))
-            .text(", with the version and values that it shall have, prints them"),
+            .text(", with the version and values that you want, prints them"),
     )
     .hint(
-        Remedy::new("let fleetctl keep it from now on: ")
+        Remedy::new("to manage it with fleetctl from now on: ")
             .command(Command::at_run_place(Action::Install(subject)).with_flag(Flag::Adopt))
             .text(", with the version and values that it was installed with"),
     )
@@ -106,9 +106,9 @@ impl InstallationArgs {
                 CliError::new(
                     Exit::Refused,
                     "NotInstalled",
-                    format!("nothing that is called {} is installed in namespace {}", self.name, global.namespace),
+                    format!("nothing named {} is installed in namespace {}", self.name, global.namespace),
                 )
-                .hint("give its namespace with `--namespace`, its cluster with `--context`")
+                .hint("give its namespace with `--namespace` and its cluster with `--context`")
             })),
         }
     }

@@ -12,7 +12,7 @@ use crate::cli::output::error::CliError;
 /// The lock that images are held to.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct LockArgs {
-    /// File with the digest of every image, which is put behind its tag [see: show images --digests]
+    /// File with the digest of every image, which is appended to its tag [see: show images --digests]
     #[arg(long, value_name = "FILE")]
     image_lock: Option<PathBuf>,
 }

@@ -91,7 +91,7 @@ pub(crate) fn known_kind(name: &str) -> Result<&'static str, CliError> {
         .iter()
         .find(|served| served.kind.eq_ignore_ascii_case(name) || served.plural.eq_ignore_ascii_case(name));
     found.map(|served| served.kind).ok_or_else(|| {
-        CliError::usage("NoSuchKind", format!("`{name}` is no kind of object"))
+        CliError::usage("NoSuchKind", format!("`{name}` is not a kind of object"))
             .hint("for example `Secret` or `secrets`")
     })
 }

@@ -149,7 +149,7 @@ pub(crate) fn set_flag_value(
     match value {
         None => Ok(builder),
         Some("") => Err(CliError::usage("EmptyFlag", format!("`{flag}` is empty"))
-            .hint("leave it out, and the value of the chart or of your files counts")),
+            .hint("leave it out to use the value of the chart or of your files")),
         // The builder keeps the flag's name as the origin of the value.
         Some(value) => Ok(builder.flag(flag, path, value)),
     }
@@ -174,12 +174,12 @@ pub(crate) fn too_large(size: usize) -> CliError {
     let kib = |bytes: usize| bytes.div_ceil(1024);
     CliError::usage(
         "ValuesTooLarge",
-        format!("the values take {} KiB; a record holds {} KiB", kib(size), kib(LARGEST_VALUES)),
+        format!("the values take {} KiB; a record can store {} KiB", kib(size), kib(LARGEST_VALUES)),
     )
-    .hint("leave out what equals the defaults of the chart (`fleetctl show values` prints them)")
+    .hint("leave out values that equal the defaults of the chart (`fleetctl show values` prints them)")
 }
 
-/// Says what is worth a word about the values, though they are right.
+/// Prints warnings about valid values.
 pub(crate) fn warn_of_values(ui: &Ui, package: &Package) {
     for warning in package.value_warnings() {
         ui.write_stderr(&warning.render_diagnostic(false));
@@ -188,7 +188,7 @@ pub(crate) fn warn_of_values(ui: &Ui, package: &Package) {
 
 /// The error where `--version auto` meets a command that asks no cluster.
 pub(crate) fn auto_needs_cluster() -> CliError {
-    CliError::usage("AutoNeedsCluster", "`--version auto` asks the cluster, which `--dry-run` does not")
+    CliError::usage("AutoNeedsCluster", "`--version auto` needs the cluster, which `--dry-run` does not contact")
         .hint("give the version: `--version v0.6`")
 }
 
@@ -197,7 +197,7 @@ pub(crate) fn wrong_name(error: &NameError) -> CliError {
     let shown = CliError::usage("InvalidName", error.to_string());
     let text = error.to_string();
     if [".yaml`", ".yml`", ".json`"].iter().any(|end| text.contains(end)) {
-        return shown.hint("if it is a file of values: each needs a flag of its own, `--values FILE --values FILE`");
+        return shown.hint("if it is a values file: repeat the flag for each file, `--values FILE --values FILE`");
     }
     match error {
         NameError::NotALabel { suggestion: Some(close), .. } => shown.hint(format!("for example `{close}`")),

@@ -13,7 +13,7 @@ use crate::cli::output::error::CliError;
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Values")]
 pub(crate) struct PatchArgs {
-    /// File with patches of rendered objects: parts of objects that are merged, or JSON patches with a `target`; may be
+    /// File with patches for rendered objects: partial objects to merge, or JSON patches with a `target`; may be
     /// repeated
     #[arg(long = "patch", value_name = "FILE")]
     files: Vec<PathBuf>,

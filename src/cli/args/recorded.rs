@@ -4,15 +4,15 @@ use clap::Args;
 
 use crate::install::recorded_values::Recorded;
 
-/// What becomes of values that the last install was given and this one is not. Without either, an install refuses to reset
+/// Treatment of values of the last install that are not given again. Without either flag an install refuses to reset
 /// them.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct RecordedArgs {
-    /// Take the values of the last install, below those that are given now
+    /// Reuse the values of the last install; values that are given now override them
     #[arg(long, help_heading = "Values")]
     reuse_values: bool,
 
-    /// Reset the values of the last install that are not given now to the defaults of the chart
+    /// Reset values of the last install that are not given now to the chart's defaults
     #[arg(long, help_heading = "Values", conflicts_with = "reuse_values")]
     reset_values: bool,
 }

@@ -1,4 +1,4 @@
-//! Flags and manners that every command has which changes a cluster: its deadline, its lock, its interruption.
+//! Common flags and behaviour of commands that change a cluster: deadline, lock, interruption.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +18,11 @@ use crate::install::installed::Target;
 /// How long a run may take, and wait for another.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// How long to wait for everything together, e.g. `5m`
+    /// Timeout for the whole run, e.g. `5m`
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
 
-    /// How long to wait for another run that holds the lock
+    /// How long to wait for the lock while another run has it
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     pub(crate) lock_wait: Duration,
 }
@@ -49,7 +49,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let parsed: SignedDuration =
         text.parse().map_err(|_| "use a number with a unit, such as `90s` or `5m`".to_owned())?;
     let duration = Duration::try_from(parsed).map_err(|_| "a duration cannot be negative".to_owned())?;
-    if duration > LONGEST { Err("at most a year, `8760h`, is waited".to_owned()) } else { Ok(duration) }
+    if duration > LONGEST { Err("the longest duration is one year (`8760h`)".to_owned()) } else { Ok(duration) }
 }
 
 /// Runs `work` until it ends or a signal stops it, and closes the display either way.
@@ -74,10 +74,10 @@ pub(crate) async fn until_stopped<T, E>(
     }
 }
 
-/// Says that what was interrupted can be gone on with; what was refused was not begun.
+/// Adds the hint that an interrupted command can be continued; a refused one has not begun.
 pub(crate) fn goes_on(error: CliError) -> CliError {
     if error.exit == Exit::Refused {
         return error;
     }
-    error.hint("run the same command again; it goes on where it stopped")
+    error.hint("run the same command again; it continues where it stopped")
 }

@@ -19,7 +19,7 @@ fn flag_id(kind: SetKind) -> &'static str {
 const fn flag_help(kind: SetKind) -> &'static str {
     match kind {
         SetKind::Value => "Set a value, e.g. `etcd.storage.size=20Gi`; may be repeated",
-        SetKind::Text => "Set a value as text, whatever it looks like",
+        SetKind::Text => "Set a value as text, without conversion to a number or a boolean",
         SetKind::File => "Set a value to the content of a file",
         SetKind::Json => "Set a value given as JSON",
     }
@@ -114,7 +114,9 @@ fn find_presets(names: &[String]) -> impl Iterator<Item = Preset> {
 fn with_preset(problem: Diagnostic, path: &str) -> Diagnostic {
     let name = Path::new(path).file_stem().and_then(OsStr::to_str).unwrap_or(path);
     match chart::embedded_presets().find(|preset| preset.name == name) {
-        Some(preset) => problem.help(format!("the preset of this name needs no file: `--preset {}`", preset.name)),
+        Some(preset) => {
+            problem.help(format!("there is a preset of this name; it needs no file: `--preset {}`", preset.name))
+        }
         None => problem,
     }
 }
@@ -127,8 +129,8 @@ macro_rules! with_precedence {
             $examples,
             "2  --preset NAME                                       in the order given
   3  --values FILE                                       in the order given
-  4  --set, --set-string, --set-file, --set-json         in the order given, whichever of the four
-  5  flags of their own, such as --image-tag             whatever their place"
+  4  --set, --set-string, --set-file, --set-json         in the order given, across these four flags
+  5  dedicated flags, such as --image-tag                at any position"
         )
     };
     ($examples:literal, environment) => {
@@ -137,8 +139,8 @@ macro_rules! with_precedence {
             "2  environment, such as FLEET_NODE_IP                  `fleetctl --help` lists it
   3  --preset NAME                                       in the order given
   4  --values FILE                                       in the order given
-  5  --set, --set-string, --set-file, --set-json         in the order given, whichever of the four
-  6  flags of their own, such as --image-tag             whatever their place"
+  5  --set, --set-string, --set-file, --set-json         in the order given, across these four flags
+  6  dedicated flags, such as --image-tag                at any position"
         )
     };
     ($examples:literal, recorded) => {
@@ -147,10 +149,10 @@ macro_rules! with_precedence {
             "2  values of the last install                          by `upgrade` and with --reuse-values
   3  --preset NAME                                       in the order given
   4  --values FILE                                       in the order given
-  5  --set, --set-string, --set-file, --set-json         in the order given, whichever of the four
-  6  flags of their own, such as --image-tag             whatever their place
+  5  --set, --set-string, --set-file, --set-json         in the order given, across these four flags
+  6  dedicated flags, such as --image-tag                at any position
 
-`install` refuses to reset values of the last install that it is not given, unless --reset-values says so;
+`install` refuses to reset values of the last install that are not given again, unless you give --reset-values;
 `diff` and `check --pre` refuse the same. `fleetctl get values NAME` prints them; a rollback takes them back."
         )
     };
@@ -161,10 +163,10 @@ macro_rules! with_precedence {
   3  environment, such as FLEET_NODE_IP                  `fleetctl --help` lists it
   4  --preset NAME                                       in the order given
   5  --values FILE                                       in the order given
-  6  --set, --set-string, --set-file, --set-json         in the order given, whichever of the four
-  7  flags of their own, such as --image-tag             whatever their place
+  6  --set, --set-string, --set-file, --set-json         in the order given, across these four flags
+  7  dedicated flags, such as --image-tag                at any position
 
-`install` refuses to reset values of the last install that it is not given, unless --reset-values says so;
+`install` refuses to reset values of the last install that are not given again, unless you give --reset-values;
 `diff` and `check --pre` refuse the same. `fleetctl get values NAME` prints them; a rollback takes them back."
         )
     };
@@ -178,7 +180,7 @@ Values are laid over one another in this order, the last one wins:
   ",
             $rest,
             "
-Mappings are merged key by key, lists and scalars replaced; `null` deletes what lies below, and takes back a value of the
+Mappings are merged key by key; lists and scalars are replaced; `null` removes a value of a lower layer, also one of the
 last install."
         )
     };

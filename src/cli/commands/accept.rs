@@ -1,5 +1,5 @@
-//! `accept`: lets a workload cluster in, where the control plane registers by hand. What is accepted is what was looked at:
-//! this cluster, by this agent, with this key.
+//! `accept`: accepts the registration of a workload cluster at a control plane that registers manually. It accepts
+//! exactly what it has shown: this cluster, with this agent and key.
 
 use clap::Args;
 use jiff::Timestamp;
@@ -21,10 +21,10 @@ use crate::cli::output::terminal::{Question, Ui};
 /// Digits of a fingerprint that tell a key from others.
 const FEWEST_DIGITS: usize = 8;
 
-/// Let a workload cluster into the control plane of `--context`
+/// Accept the registration of a workload cluster at the control plane of `--context`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Needed only with `scheduler.registration: Manual`. What is accepted is shown first: the ID of the cluster, which is
+    after_help = "Needed only with `scheduler.registration: Manual`. The command first shows the ID of the cluster, which is
 the UID of its namespace kube-system, and the key of its agent, whose fingerprint is in the agent's log.
 
 Examples:
@@ -36,11 +36,11 @@ pub(crate) struct AcceptArgs {
     #[arg(value_name = "WORKLOAD_CLUSTER_NAME")]
     name: String,
 
-    /// Do not ask, and accept only an agent with this key: the beginning of its fingerprint, eight digits or more
+    /// Accept without a prompt, but only an agent whose key fingerprint begins with this: eight digits or more
     #[arg(long, value_name = "FINGERPRINT", value_parser = parse_fingerprint)]
     key: Option<String>,
 
-    /// Do not ask, and accept whoever is there
+    /// Accept without a prompt, whatever the key of the agent
     #[arg(long, conflicts_with = "key")]
     yes: bool,
 }
@@ -61,9 +61,9 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &AcceptArgs) -> Result<E
         return Err(CliError::new(
             Exit::Failed,
             "NoSuchCluster",
-            format!("no workload cluster `{name}` asks to be let in"),
+            format!("workload cluster `{name}` has no pending registration"),
         )
-        .hint(format!("see who does: `fleetctl get clusters -o wide{}`", global.tail_flags())));
+        .hint(format!("list pending registrations: `fleetctl get clusters -o wide{}`", global.tail_flags())));
     };
     if cluster.spec.accepted {
         ui.write_stdout(&format!("Workload cluster {name} was accepted before.\n"))?;
@@ -76,10 +76,10 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &AcceptArgs) -> Result<E
             return Err(CliError::new(
                 Exit::Refused,
                 "OtherAgent",
-                format!("the agent that asks for {name} has another key than {wanted}…"),
+                format!("the key of the agent that registers as {name} does not begin with {wanted}…"),
             )
-            .hint("the log of the agent in that cluster has the fingerprint of its key; whoever asks here may be somebody else")
-            .hint(format!("to turn it away: `fleetctl delete cluster {name}{}`", global.tail_flags())));
+            .hint("compare with the fingerprint in the log of the agent in that cluster; this registration may come from somebody else")
+            .hint(format!("to reject it: `fleetctl delete cluster {name}{}`", global.tail_flags())));
         }
         Some(_) => {}
         None if args.yes => {}
@@ -99,7 +99,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &AcceptArgs) -> Result<E
                 "OtherAgent",
                 format!("Cluster {name} has changed since it was shown, and was not accepted"),
             )
-            .hint("look again: run the same command once more"));
+            .hint("run the same command again to see the change"));
         }
         Err(error) => return Err(request_failed(&format!("cannot accept Cluster {name}"), &error)),
     }
@@ -107,7 +107,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &AcceptArgs) -> Result<E
     Ok(Exit::Ok)
 }
 
-/// Describes the cluster that asks to be let in, for people.
+/// Describes the cluster with the pending registration, as text.
 fn describe_pending_cluster(cluster: &Cluster, key: &str) -> String {
     let shown = |text: &str| if text.is_empty() { "none".to_owned() } else { visible_cell(text).into_owned() };
     let made = cluster.creation_timestamp().map(|made| made.0);

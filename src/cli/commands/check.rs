@@ -48,7 +48,7 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CheckArgs {
-    /// Check whether an install would be accepted; the flags on versions, images and values are for this
+    /// Check whether an install would be accepted; takes the flags for versions, images and values
     #[arg(long)]
     pre: bool,
 
@@ -58,11 +58,11 @@ pub(crate) struct CheckArgs {
     #[command(flatten)]
     recorded: RecordedArgs,
 
-    /// Checks that only warn, by identifier, e.g. `storage`; may be repeated
+    /// Checks whose failure is only a warning, by id, e.g. `storage`; may be repeated
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     skip_preflight: Vec<String>,
 
-    /// Pull every image as well: a pod for each workload, in the namespace, of which none is left
+    /// Also pull every image, with one pod per workload in the namespace; the pods are deleted afterwards
     #[arg(long)]
     pull_images: bool,
 
@@ -92,10 +92,11 @@ pub(crate) async fn run(ui: &Ui, global: &Global, mut args: CheckArgs) -> Result
     }
     let is_bare = args.plan.is_bare() && args.skip_preflight.is_empty() && !args.pull_images;
     if !is_bare || args.recorded.choice() != Recorded::Refuse {
-        return Err(CliError::usage("OnlyWithPre", "flags on versions, images, values and preflight are for `--pre`")
-            .hint(
-                "check before an install: `fleetctl check --pre …`; check what is installed: `fleetctl check NAME`",
-            ));
+        return Err(CliError::usage(
+            "OnlyWithPre",
+            "the flags for versions, images, values and preflight need `--pre`",
+        )
+        .hint("check before an install: `fleetctl check --pre …`; check what is installed: `fleetctl check NAME`"));
     }
     let mut printer = Printer::new(ui, args.output);
     let seen =

@@ -1,4 +1,4 @@
-//! `delete`: makes a control plane forget a workload cluster whose agent cannot say goodbye any more.
+//! `delete`: deletes a workload cluster from a control plane when its agent cannot deregister any more.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -22,10 +22,10 @@ use crate::cli::connect::{control_plane_client, find_registered_cluster, request
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::{Question, Ui};
 
-/// Delete from a control plane what cannot leave by itself
+/// Delete a registration that cannot be removed by its agent
 #[derive(Debug, Subcommand)]
 pub(crate) enum DeleteCommand {
-    /// Make the control plane of `--context` forget a workload cluster
+    /// Delete a workload cluster from the control plane of `--context`
     #[command(after_help = EXAMPLES)]
     Cluster(DeleteClusterArgs),
 }
@@ -34,14 +34,14 @@ pub(crate) enum DeleteCommand {
 const PAUSE: Duration = Duration::from_millis(250);
 
 const EXAMPLES: &str = "\
-For a workload cluster that is gone, or whose agent was removed by force. While its agent lives, use
-`uninstall agent` instead: an agent that is still there registers again.
+For a workload cluster that no longer exists, or whose agent was removed by force. While its agent runs, use
+`uninstall agent` instead: a running agent registers again.
 
 Examples:
   fleetctl delete cluster west --context demo
   fleetctl delete cluster west --context demo --yes";
 
-/// Make the control plane of `--context` forget a workload cluster
+/// Delete a workload cluster from the control plane of `--context`
 #[derive(Debug, Args)]
 pub(crate) struct DeleteClusterArgs {
     /// Name of the workload cluster
@@ -52,7 +52,7 @@ pub(crate) struct DeleteClusterArgs {
     #[arg(long, short)]
     yes: bool,
 
-    /// How long to wait until everything of it is gone
+    /// How long to wait until the cluster and its namespace are deleted
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = parse_duration)]
     timeout: Duration,
 }
@@ -82,14 +82,17 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: DeleteCommand) -> Res
             "NotGone",
             format!("timed out waiting for the condition: Cluster {name} and its namespace are still being deleted"),
         )
-        .hint(format!("see what holds them: `kubectl get namespace {} -o yaml`", cluster_namespace(name.as_str()))));
+        .hint(format!(
+            "see what blocks the deletion: `kubectl get namespace {} -o yaml`",
+            cluster_namespace(name.as_str())
+        )));
     }
     ui.write_stdout(&format!("Deleted workload cluster {name}, its namespace and its credentials.\n"))?;
     Ok(Exit::Ok)
 }
 
-/// Waits until a cluster is gone. Everything of it in the control plane is owned by its Cluster; the namespace is the
-/// last of it.
+/// Waits until a cluster is deleted. Its Cluster owns all its objects in the control plane; the namespace is deleted
+/// last.
 async fn wait_for_cluster_deletion(hub: &Client, cluster: &Cluster) {
     let name = cluster.name_any();
     until_other(&Api::<Lenient<Cluster>>::all(hub.clone()), &name, cluster.uid()).await;
@@ -107,7 +110,7 @@ async fn until_other<K: Resource + Clone + DeserializeOwned + Debug>(api: &Api<K
     }
 }
 
-/// The object, if it is there. A look that fails proves nothing, so it is looked again.
+/// The object, if it exists. A failed read proves nothing and is repeated.
 async fn until_read<K: Resource + Clone + DeserializeOwned + Debug>(api: &Api<K>, name: &str) -> Option<K> {
     loop {
         match api.get_opt(name).await {
@@ -122,8 +125,7 @@ fn confirm_cluster_deletion(ui: &Ui, cluster: &Cluster, yes: bool) -> Result<(),
     let conditions = cluster.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     if find_condition(conditions, READY).is_some_and(crate::api::Condition::is_true) {
         ui.warn(&format!(
-            "the agent of {name} is alive and will register again; `{} uninstall agent {name} --context CONTEXT`, with its own \
-             context, removes both",
+            "the agent of {name} is running and will register again; `{} uninstall agent {name} --context CONTEXT`, with the context of its cluster, removes both",
             ui.program
         ));
     }
@@ -131,7 +133,7 @@ fn confirm_cluster_deletion(ui: &Ui, cluster: &Cluster, yes: bool) -> Result<(),
         return Ok(());
     }
     ui.write_stderr(&format!(
-        "The control plane forgets {name}, and what it has placed there is no longer looked after."
+        "The control plane deletes its registration of {name} and no longer manages the workloads it placed there."
     ));
     ui.confirm_by_name(Question::DeleteCluster, "workload cluster", &name)
 }

@@ -46,7 +46,7 @@ const AGENT_EXAMPLES: &str = "fleetctl diff agent west --context west
 /// Builds the end of the help of a comparison: the text that both share, then the examples of the one.
 fn comparison_help(examples: &str) -> String {
     format!(
-        "The comparison is the server's own, by dry runs; values of Secrets are shown as hashes.\n\
+        "The API server computes the comparison by dry runs; values of Secrets are shown as hashes.\n\
          Exit code: 0 nothing would change, 1 something would, above 1 an error.\n\nExamples:\n  {examples}"
     )
 }
@@ -185,12 +185,11 @@ fn format_differences(ui: &Ui, comparison: &Comparison) -> String {
     }
     let count = |change| comparison.differences.iter().filter(|d| d.change == change).count();
     if comparison.is_same() {
-        let _ =
-            writeln!(text, "Nothing would change: all {} objects are as an install would make them.", comparison.same);
+        let _ = writeln!(text, "Nothing would change: all {} objects match the install.", comparison.same);
     } else {
         let _ = writeln!(
             text,
-            "{} to create, {} to change, {} to delete, {} as they are.",
+            "{} to create, {} to change, {} to delete, {} unchanged.",
             count(Change::Create),
             count(Change::Update),
             count(Change::Delete),
@@ -224,7 +223,7 @@ fn write_difference(text: &mut String, difference: &Difference, starred: bool) {
     for conflict in &difference.conflicts {
         let _ = writeln!(
             text,
-            "    ! {conflict}; an install stops here without `--take-fields {}`",
+            "    ! {conflict}; an install fails here without `--take-fields {}`",
             quote_always(&visible_line(&conflict.take_fields_flag()))
         );
     }
@@ -299,7 +298,7 @@ mod tests {
         assert_eq!(
             format_differences(&Ui::for_tests(), &comparison),
             "+ ConfigMap fleet/new *\n~ ConfigMap fleet/old\n    .data.a: \"1\" → (none)\n* not checked\n# a note\n\
-             1 to create, 1 to change, 0 to delete, 3 as they are.\n"
+             1 to create, 1 to change, 0 to delete, 3 unchanged.\n"
         );
         let json = json_of(&Ui::for_tests(), &comparison);
         assert_eq!(json["objects"][1]["fields"][0]["before"], "1", "the value, and no text of JSON");
@@ -315,7 +314,7 @@ mod tests {
         assert_eq!(
             format_differences(&Ui::for_tests(), &comparison),
             "= ConfigMap fleet/kept *\n* stays: it is another's by now\n\
-             Nothing would change: all 3 objects are as an install would make them.\n"
+             Nothing would change: all 3 objects match the install.\n"
         );
     }
 

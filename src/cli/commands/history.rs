@@ -16,7 +16,7 @@ use crate::inventory::{Outcome, Revision};
 /// List the last runs that changed an installation
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The last ten runs are remembered; one that found nothing to change is none. Equal digests mean equal values.
+    after_help = "The last ten runs are recorded, except runs that found nothing to change. Equal digests mean equal values.
 
 Examples:
   fleetctl history demo
@@ -52,7 +52,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &HistoryArgs) -> Result<
         .collect();
     let text = match args.output {
         Some(format) => format.serialize_value(&entries),
-        None if entries.is_empty() => format!("No run of {} is remembered.\n", owner.name),
+        None if entries.is_empty() => format!("No run of {} is recorded.\n", owner.name),
         None => format_history(&entries),
     };
     ui.write_stdout(&text)?;

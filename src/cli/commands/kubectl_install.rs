@@ -35,7 +35,7 @@ pub(crate) fn run(ui: &Ui, args: &KubectlInstallArgs) -> Result<Exit, CliError> 
     };
     if !folder.is_dir() {
         return Err(CliError::usage("NoSuchFolder", format!("{} is not a folder", folder.display()))
-            .hint("create it, or name another with `--bin-dir`"));
+            .hint("create it, or choose another with `--bin-dir`"));
     }
     let plugin = folder.join(PLUGIN);
     let ours = is_ours(&plugin, &program)?;
@@ -48,7 +48,7 @@ pub(crate) fn run(ui: &Ui, args: &KubectlInstallArgs) -> Result<Exit, CliError> 
             "NotOurs",
             format!("{} exists and is not this program", plugin.display()),
         )
-        .hint("remove it yourself, or name another folder with `--bin-dir`"));
+        .hint("remove it by hand, or choose another folder with `--bin-dir`"));
     }
     place_program(&program, &plugin, args.copy).map_err(|error| no_rights(&error, &plugin, ui))?;
     install_completer(ui, &folder, &program, args.copy)?;
@@ -59,7 +59,7 @@ pub(crate) fn run(ui: &Ui, args: &KubectlInstallArgs) -> Result<Exit, CliError> 
             ui.warn(&format!("{} is not on PATH, so kubectl will not find the plugin", folder.display()));
         }
         OnPath::Shadowed(other) => ui.warn(&format!(
-            "kubectl finds {} first on PATH, and runs that: remove it, or put {} before its folder",
+            "kubectl finds {} first on PATH and runs it instead: remove it, or put {} before its folder",
             other.display(),
             folder.display()
         )),
@@ -74,7 +74,7 @@ fn uninstall_plugin(ui: &Ui, plugin: &Path, program: &Path, ours: bool) -> Resul
     }
     if !ours {
         return Err(CliError::new(Exit::Refused, "NotOurs", format!("{} is not this program", plugin.display()))
-            .hint("remove it yourself if you are sure"));
+            .hint("remove it by hand if you are sure"));
     }
     fs_err::remove_file(plugin).map_err(|error| no_rights(&error, plugin, ui))?;
     let helper = completer_path(plugin.parent().unwrap_or(Path::new("/")));
@@ -150,7 +150,7 @@ pub(crate) fn no_rights(error: &std::io::Error, plugin: &Path, ui: &Ui) -> CliEr
         CliError::new(Exit::Failed, "CannotWritePlugin", format!("cannot write {}", plugin.display())).because(error);
     if error.kind() == std::io::ErrorKind::PermissionDenied {
         return failed.hint(format!(
-            "run `sudo {} kubectl-install`, or install into a folder of your own: `--bin-dir ~/.local/bin`",
+            "run `sudo {} kubectl-install`, or install into your own folder: `--bin-dir ~/.local/bin`",
             ui.program
         ));
     }

@@ -19,7 +19,7 @@ use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::{Mark, Ui};
 use crate::cli::render_offline::{NoPreview, render_preview};
 
-/// Check values, and what they make of a chart, without a cluster
+/// Check values, and the objects rendered with them, without a cluster
 #[derive(Debug, Args)]
 #[command(after_help = with_precedence!("Examples:
   fleetctl lint --values my.yaml

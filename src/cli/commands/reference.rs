@@ -85,13 +85,13 @@ fn exit_codes() -> String {
 }
 
 const EXITS: [(Exit, &str, &str); 9] = [
-    (Exit::Ok, "done", "nothing; warnings do not change it"),
-    (Exit::Failed, "failed", "read the error; most say what to do"),
+    (Exit::Ok, "done", "nothing; warnings do not change this code"),
+    (Exit::Failed, "failed", "read the error; most have a hint"),
     (Exit::Usage, "wrong arguments or values", "correct the command line or the values; nothing was written"),
     (Exit::Preflight, "preflight refused; nothing was written", "`fleetctl check --pre` lists every reason"),
-    (Exit::TimedOut, "timed out", "run the same command again; it goes on where it stopped"),
-    (Exit::PartDone, "left part-done, or leftovers were found", "the error says how to go on or undo"),
-    (Exit::Refused, "refused for safety", "the error names the flag that goes on all the same"),
+    (Exit::TimedOut, "timed out", "run the same command again; it continues where it stopped"),
+    (Exit::PartDone, "incomplete, or orphaned objects were found", "the error says how to continue or undo"),
+    (Exit::Refused, "refused for safety", "the error names the flag that overrides the refusal"),
     (Exit::Unhealthy, "not healthy", "`fleetctl check NAME` lists every check with its remedy"),
     (Exit::Interrupted, "interrupted", "run the same command again, or `fleetctl rollback NAME`"),
 ];

@@ -37,9 +37,9 @@ use crate::k8s::ObjectRef;
 /// Undo an install or upgrade that was interrupted
 #[derive(Debug, Args)]
 #[command(
-    after_help = "What the run made is deleted, what it changed gets its former fields back, and what was there \
-before stays.\nWhat will be done is shown, and asked for; give `--yes` where nobody can be asked.\n\
-A run that has ended well is not undone: install what you want instead.\n\nExamples:\n  \
+    after_help = "Objects that the run created are deleted, objects that it changed get their former fields back, all \
+others are kept.\nThe steps are shown before you confirm them; give `--yes` if there is no terminal.\n\
+A run that succeeded is not undone: install the version and values that you want instead.\n\nExamples:\n  \
 fleetctl rollback demo\n  fleetctl rollback demo --context hosting --yes"
 )]
 pub(crate) struct RollbackArgs {
@@ -47,7 +47,7 @@ pub(crate) struct RollbackArgs {
     #[arg(value_name = "CONTROL_PLANE_NAME")]
     name: String,
 
-    /// Do not ask before anything is undone
+    /// Undo without a prompt
     #[arg(long, short)]
     yes: bool,
 
@@ -74,7 +74,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: RollbackArgs) -> Result<
         };
         let known = LocalValues::read_values_file(&home.values_path(&name), &hosting.server, global.namespace.as_str());
         confirm_rollback(ui, &args, &undo, known.as_ref())?;
-        progress.begin_step(&format!("Undoing what an interrupted run of control plane {name} left"));
+        progress.begin_step(&format!("Undoing an interrupted run of control plane {name}"));
         match until_stopped(ui, &display, "the rollback", target.undo_interrupted_run(undo, &progress)).await? {
             // A run that held the lock until now has gone on since: what there is to undo by now is another plan.
             Err(apply::Error::Inventory(inventory::Error::PlanOutdated)) if !outdated => outdated = true,
@@ -84,7 +84,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: RollbackArgs) -> Result<
     report_rollback(ui, &name, global, args.output, outcome)
 }
 
-/// Shows what will be undone, and asks unless `--yes` is given: by a question, so on a terminal only.
+/// Shows what will be undone, and asks for confirmation unless `--yes` is given; this needs a terminal.
 ///
 /// Values of the recorded release that may give rights are refused either way, where this machine has not installed with them.
 fn confirm_rollback(ui: &Ui, args: &RollbackArgs, undo: &Undo, known: Option<&Value>) -> Result<(), CliError> {
@@ -97,9 +97,11 @@ fn confirm_rollback(ui: &Ui, args: &RollbackArgs, undo: &Undo, known: Option<&Va
             let name = Subject::ControlPlane(args.name.clone());
             return Err(unconfirmed_values_error(&format!("control plane {}", args.name), &refused)
                 .hint(
-                    Remedy::new("undo it on the machine that has installed with them, or go on from what there is: ")
-                        .command(Command::at_run_place(Action::Install(name)))
-                        .text(format!(", {VALUES}")),
+                    Remedy::new(
+                        "undo it on the machine that installed with them, or continue from the present state: ",
+                    )
+                    .command(Command::at_run_place(Action::Install(name)))
+                    .text(format!(", {VALUES}")),
                 )
                 .hint("nothing was written to the cluster"));
         }
@@ -134,13 +136,13 @@ fn format_undo_plan(name: &str, started: &str, plan: &UndoPlan) -> String {
         let _ = write!(text, "\n  delete {claim}, with its data");
     }
     for claim in &plan.kept {
-        let _ = write!(text, "\n  keep {claim}: this machine does not know that the run made its data");
+        let _ = write!(text, "\n  keep {claim}: this machine has no record that the run created its data");
     }
     if let Some(namespace) = &plan.namespace {
-        let _ = write!(text, "\n  delete {namespace}, unless something else is in it");
+        let _ = write!(text, "\n  delete {namespace}, unless it contains something else");
     }
     if let Some(Release { version, values, .. }) = &plan.release {
-        let values = values.as_ref().map_or_else(|| "values that are not known".to_owned(), values_of);
+        let values = values.as_ref().map_or_else(|| "values that are unknown".to_owned(), values_of);
         let _ = write!(text, "\nThe recorded release is service version {}, with {values}", visible_line(version));
     }
     text
@@ -179,12 +181,12 @@ fn control_plane_command(name: &ControlPlaneName, action: fn(Subject) -> Action)
     Command::at_run_place(action(Subject::ControlPlane(name.to_string())))
 }
 
-/// A rollback that came to no end; or to no beginning, where the copy of the journal on this machine is of no use.
+/// The error of a rollback that did not finish, or did not start because the local journal file cannot be used.
 fn rollback_error(name: &ControlPlaneName, error: &apply::Error) -> CliError {
     if let apply::Error::JournalRefused { .. } = error {
-        let drops = format!(", {VALUES}, drops what is not believed of it");
-        return engine_error("nothing is undone: the journal is not believed", error).hint(
-            Remedy::new("or go on from what there is: ")
+        let drops = format!(", {VALUES}, drops the untrusted parts of it");
+        return engine_error("nothing is undone: the journal is not trusted", error).hint(
+            Remedy::new("or continue from the present state: ")
                 .command(control_plane_command(name, Action::Install))
                 .text(drops),
         );
@@ -196,13 +198,13 @@ fn rollback_error(name: &ControlPlaneName, error: &apply::Error) -> CliError {
         return goes_on(engine_error("the rollback stopped", error));
     }
     let mut refused = engine_error(
-        "nothing is undone: the cluster has lost the journal, and its copy on this machine cannot be used",
+        "nothing is undone: the journal in the cluster is lost, and its copy on this machine cannot be used",
         error,
     );
     refused.exit = Exit::Refused;
     refused
         .hint(
-            Remedy::new("to go on from what there is: ")
+            Remedy::new("to continue from the present state: ")
                 .command(control_plane_command(name, Action::Install))
                 .text(format!(", {VALUES}; to remove it: "))
                 .command(control_plane_command(name, Action::Uninstall)),
@@ -240,12 +242,12 @@ pub(crate) fn report_rollback(
             let installed = installed.as_deref();
             let state = match installed {
                 Some(version) if !applied_by.is_empty() => format!(
-                    "By its labels service version {} is installed; it was applied by {}, and fleetctl has no record of it.",
+                    "According to its labels service version {} is installed; it was applied by {}, and fleetctl has no record of it.",
                     visible_cell(version),
                     first_of(applied_by, MANAGERS, ", "),
                 ),
                 Some(version) if !recorded => format!(
-                    "By its labels service version {} is installed; its record is lost, and `{}`, {VALUES}, makes it again.",
+                    "According to its labels service version {} is installed; its record is lost, and `{}`, {VALUES}, recreates it.",
                     visible_cell(version),
                     ui.format_command(&control_plane_command(name, Action::Install).with_flag(Flag::Version(version.to_owned())))
                 ),
@@ -264,7 +266,7 @@ pub(crate) fn report_rollback(
         Outcome::WasUninstall { started, version } => Err(CliError::new(
             Exit::Refused,
             "UninstallCutOff",
-            format!("the interrupted run, begun {}, was an uninstall; what it deleted cannot be brought back", visible_cell(&started)),
+            format!("the interrupted run, begun {}, was an uninstall; what it deleted cannot be restored", visible_cell(&started)),
         )
         .hint(format!(
             "to finish it: `fleetctl uninstall control-plane {name}{tail}`; to install again: `fleetctl install control-plane \
@@ -315,9 +317,9 @@ pub(crate) fn report_rollback(
             if let Some(remedy) = release.and_then(apply::Error::remedy) {
                 error = error.hint(remedy);
             }
-            let remove = Remedy::new("or go on with the interrupted install, or remove what there is: ")
+            let remove = Remedy::new("or continue the interrupted install, or remove the installation: ")
                 .command(control_plane_command(name, Action::Uninstall));
-            Err(error.hint("run the same command again; what is undone stays undone").hint(remove))
+            Err(error.hint("run the same command again; it undoes only what is left").hint(remove))
         }
     }
 }
@@ -329,7 +331,7 @@ fn format_retained_objects(ui: &Ui, name: &ControlPlaneName, kept: &[ObjectReaso
     }
     let lines: String = kept.iter().map(|kept| format!("  {kept}\n")).collect();
     format!(
-        "Kept, for it is not known to be of that run alone:\n{lines}\
+        "Kept, because other runs may have created it too:\n{lines}\
          To delete data for good: `{}`\n",
         ui.format_command(&control_plane_command(name, Action::Uninstall).with_flag(Flag::DeleteData))
     )

@@ -26,35 +26,35 @@ use crate::workload_cluster::control_plane_api::init_secret;
 /// Shortest and longest life of a token.
 const TTL: std::ops::RangeInclusive<Duration> = Duration::from_secs(600)..=Duration::from_secs(30 * 86_400);
 
-/// Let a workload cluster register by a token of its own
+/// Manage bootstrap tokens for single workload clusters
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Make a token with which one workload cluster registers, and print its Secret
+    /// Create a token for the registration of one workload cluster, and print its Secret
     #[command(after_help = EXAMPLES)]
     Create(CreateTokenArgs),
 }
 
 const EXAMPLES: &str = "\
-The Secret fleet-cluster-init-kubeconfig of a control plane lets a cluster of any name register. The one that is printed
-here is good for this name, and ten minutes after its first use for nothing any more. Apply it in the workload
-cluster, in the namespace of the agent, and install the agent without `--control-plane`, which would copy the other.
+With the Secret fleet-cluster-init-kubeconfig of a control plane a cluster of any name can register. The Secret printed
+here is valid for this name only, and expires ten minutes after its first use. Apply it in the workload
+cluster, in the namespace of the agent, and install the agent without `--control-plane`, which would copy the first one.
 
 Examples:
   fleetctl token create west --context demo | kubectl --context west apply --filename -
   fleetctl token create west --ttl 2h --context demo > west-token.yaml";
 
-/// Make a token with which one workload cluster registers, and print its Secret
+/// Create a token for the registration of one workload cluster, and print its Secret
 #[derive(Debug, Args)]
 pub(crate) struct CreateTokenArgs {
     /// Name of the workload cluster
     #[arg(value_name = "WORKLOAD_CLUSTER_NAME")]
     name: String,
 
-    /// How long the token can be used, from 10m to 720h
+    /// Validity of the token, from 10m to 720h
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = parse_ttl)]
     ttl: Duration,
 
-    /// Make a token also where the kubeconfig does not say how the server is known
+    /// Create a token even if the kubeconfig has no CA for the server
     #[arg(long)]
     allow_unverified_server: bool,
 }
@@ -75,7 +75,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: TokenCommand) -> Resu
     let handed_out =
         handed_out.map_err(|error| request_failed("read the init kubeconfig", &error))?.ok_or_else(|| {
             CliError::new(Exit::Failed, "NoInitSecret", format!("this control plane has no Secret {INIT_SECRET}"))
-                .hint("is the context that of a control plane? its scheduler writes the Secret once it runs")
+                .hint("is this the context of a control plane? its scheduler writes the Secret once it runs")
         })?;
     let init = Init::from_init_secret(&handed_out).map_err(|error| {
         let message = format!("the Secret {INIT_SECRET} of the control plane cannot be used");
@@ -86,15 +86,14 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: TokenCommand) -> Resu
     let secrets: Api<Secret> = Api::namespaced(client, NAMESPACE);
     let params = PostParams { field_manager: Some("fleetctl".to_owned()), ..PostParams::default() };
     let made = secrets.create(&params, &token.to_secret()).await;
-    let made = made.map_err(|error| request_failed("make the token", &error))?;
+    let made = made.map_err(|error| request_failed("create the token", &error))?;
     ui.write_stdout(&output::format_yaml(&copy_bootstrap_secret(
         &handed_out,
         global.namespace.as_str(),
         &build_init_kubeconfig(&init.server, &init.ca, &token),
     )))?;
     ui.write_stderr(&format!(
-        "The token lets an agent register as {name} until {}, once. It is kept as Secret {NAMESPACE}/{} of the control plane; \
-         delete that to take it back.\n",
+        "With this token one agent can register as {name}, once, until {}. It is stored as Secret {NAMESPACE}/{} of the control plane; delete that Secret to revoke it.\n",
         token.expires,
         made.name_any(),
     ));

@@ -34,7 +34,7 @@ const AGENT_EXAMPLES: &str = with_precedence!(
     recorded
 );
 
-/// Bring a control plane or an agent to another version, with the values that it was installed with
+/// Change the version of a control plane or an agent and reuse its values
 #[derive(Debug, Subcommand)]
 pub(crate) enum UpgradeCommand {
     /// Upgrade the control plane in the cluster of `--context`

@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  fleetctl version\n  fleetctl version --client -o json")]
 pub(crate) struct VersionArgs {
-    /// Ask no cluster
+    /// Contact no cluster
     #[arg(long)]
     client: bool,
 
@@ -167,7 +167,7 @@ fn format_version_report(ui: &Ui, found: &VersionDocument) -> String {
     let mut text = format!("{} {} (git: {}) built: {}\n", ui.program, client.version, client.git_commit, client.built);
     for (what, installed) in [("control plane", &found.control_planes), ("agent", &found.agents)] {
         for one in installed {
-            let version = if one.version.is_empty() { "of an unknown version" } else { &one.version };
+            let version = if one.version.is_empty() { "unknown version" } else { &one.version };
             let _ = writeln!(text, "{what} {} {}", visible_cell(&one.name), visible_cell(version));
         }
     }

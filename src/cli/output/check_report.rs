@@ -27,7 +27,7 @@ pub(crate) fn preflight_refused(report: &Report, lenient_flag: bool) -> CliError
         _ => "explain them: `fleetctl explain ID`, with the ids in brackets".to_owned(),
     });
     if let ([(judged, _), ..], true) = (failures.as_slice(), lenient_flag) {
-        error = error.hint(format!("to go on all the same: `--skip-preflight {}`", judged.id));
+        error = error.hint(format!("to continue anyway: `--skip-preflight {}`", judged.id));
     }
     error
 }
@@ -42,7 +42,7 @@ fn write_result_line(text: &mut String, ui: &Ui, judged: &Judged, shown: &str) {
         CheckResult::Passed(state) => (state.clone(), Mark::Good, None),
         CheckResult::Failed(problem) => (problem.what.clone(), Mark::Bad, Some(problem.remedy.clone())),
         CheckResult::Warned(problem) => (problem.what.clone(), Mark::Warning, Some(problem.remedy.clone())),
-        CheckResult::Skipped(needed) => (format!("not looked at, because of `{needed}`"), Mark::Warning, None),
+        CheckResult::Skipped(needed) => (format!("not checked, because of `{needed}`"), Mark::Warning, None),
     };
     // What was seen of it names itself; what was not seen must be named.
     let shown = if shown.is_empty() && matches!(judged.result, CheckResult::Skipped(_)) { judged.title } else { shown };
@@ -64,13 +64,9 @@ pub(crate) fn format_health(ui: &Ui, name: &str, report: &Report, facts: &Health
     let _ = if seen().all(|result| matches!(result, CheckResult::Passed(_))) {
         writeln!(text, "Control plane {name} is healthy {}", ui.mark(Mark::Good))
     } else if seen().all(|result| matches!(result, CheckResult::Passed(_) | CheckResult::Warned(_))) {
-        writeln!(
-            text,
-            "Control plane {name} is healthy, and a change of it is not rolled out {}",
-            ui.mark(Mark::Warning)
-        )
+        writeln!(text, "Control plane {name} is healthy, but a change is not rolled out {}", ui.mark(Mark::Warning))
     } else if seen().all(|result| matches!(result, CheckResult::Skipped(_))) {
-        writeln!(text, "Control plane {name} answers; its components were not looked at {}", ui.mark(Mark::Warning))
+        writeln!(text, "Control plane {name} answers; its components were not checked {}", ui.mark(Mark::Warning))
     } else {
         writeln!(text, "Control plane {name} is not healthy {}", ui.mark(Mark::Bad))
     };
@@ -99,7 +95,7 @@ pub(crate) fn format_health(ui: &Ui, name: &str, report: &Report, facts: &Health
     text
 }
 
-/// The block about what acts on the control plane's own API server; nothing where that is well or was not looked at.
+/// The block about what acts on the control plane's own API server; nothing where that is well or was not checked.
 fn own_api(text: &mut String, ui: &Ui, report: &Report) {
     let is_reported = |judged: &&Judged| match judged.result {
         CheckResult::Passed(_) => false,

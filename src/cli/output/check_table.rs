@@ -63,7 +63,7 @@ impl<'u> Rows<'u> {
                 CheckResult::Passed(_) => (Mark::Good, shown.message.to_owned()),
                 CheckResult::Failed(_) => (Mark::Bad, shown.message.to_owned()),
                 CheckResult::Warned(_) => (Mark::Warning, shown.message.to_owned()),
-                CheckResult::Skipped(needed) => (Mark::Warning, format!("not judged, because of `{needed}`")),
+                CheckResult::Skipped(needed) => (Mark::Warning, format!("not checked, because of `{needed}`")),
             };
             let _ = writeln!(text, "{} {} ({}): {message}", self.ui.mark(mark), shown.title, shown.id);
             if let Some(remedy) = &shown.remedy {

@@ -61,7 +61,7 @@ pub(crate) fn engine_error(headline: &str, error: &apply::Error) -> CliError {
 pub(crate) fn stopped_step_error(stopped: &Stopped) -> CliError {
     let Stopped { step, source } = stopped;
     match source.as_ref() {
-        // Whether the time was up or nothing would have changed any more: the condition did not come true.
+        // After a time-out and after an early failure alike: the condition was not met.
         apply::Error::Wait(_) => engine_error(&format!("{step}: timed out waiting for the condition"), source),
         _ => engine_error(&format!("{step} failed"), source),
     }
@@ -71,7 +71,7 @@ pub(crate) fn stopped_step_error(stopped: &Stopped) -> CliError {
 pub(crate) fn local_keys(folder: &Path, source: &PkiError) -> CliError {
     CliError::new(Exit::Failed, "BadKeys", format!("the keys in {} cannot be used", folder.display()))
         .because(source)
-        .hint("restore that folder from a backup; or, if no control plane was made with these keys, move it away, and new ones are made")
+        .hint("restore that folder from a backup; or, if no control plane was installed with these keys, move it away, and new ones are created")
 }
 
 /// Recorded values would be reset.
@@ -106,32 +106,31 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
         InstallError::NoAddress(NotYet::NoNodeAddress { .. }) => {
             CliError::new(Exit::TimedOut, "NoAddress", error.to_string())
                 .hint("give a host with `--set exposure.host=HOST`")
-                .hint("see which nodes are ready and take pods: `kubectl get nodes`")
+                .hint("see which nodes are ready and schedulable: `kubectl get nodes`")
         }
         InstallError::NoAddress(_) => CliError::new(Exit::TimedOut, "NoAddress", error.to_string()).hint(
             "check what gives Services of type LoadBalancer their address, or use `--set exposure.type=NodePort`",
         ),
         InstallError::Keys(source) => CliError::new(Exit::Failed, "BadKeys", error.to_string())
             .because(source)
-            .hint("restore the Secrets of the control plane from a backup; new keys would lock every agent out"),
+            .hint("restore the Secrets of the control plane from a backup; no agent would trust new keys"),
         InstallError::LocalKeys { folder, source } => local_keys(folder, source),
         InstallError::ExistingKeys { secret, namespace, problems } => {
             CliError::new(Exit::Refused, "BadKeys", error.to_string()).details(problems.clone()).hint(format!(
-                "make a whole set in an empty folder: `fleetctl template control-plane {} --pki FOLDER` with the same values, and \
-                 the Secret of it: `kubectl -n {namespace} create secret generic {secret} --from-file=FOLDER`",
+                "create a complete set in an empty folder: `fleetctl template control-plane {} --pki FOLDER` with the same values, and the Secret from it: `kubectl -n {namespace} create secret generic {secret} --from-file=FOLDER`",
                 plan.name
             ))
         }
         InstallError::Members { now, .. } => CliError::new(Exit::Refused, "EtcdMembersFixed", error.to_string())
-            .hint(format!("give the values of the install before, or `--set etcd.replicas={now}`"))
-            .hint("another number of members needs a new control plane"),
+            .hint(format!("give the values of the previous install, or `--set etcd.replicas={now}`"))
+            .hint("another number of etcd replicas needs a new control plane"),
         InstallError::Volume { value, now, wanted, grows } => {
             let keep = now.as_ref().map_or_else(|| format!("leave `{value}` out"), |now| format!("`--set {value}={now}`"));
             let refused = CliError::new(Exit::Refused, "EtcdVolumeFixed", error.to_string())
-                .hint(format!("give the values of the install before, or {keep}"));
+                .hint(format!("give the values of the previous install, or {keep}"));
             match wanted.as_ref().filter(|_| *grows) {
                 Some(wanted) => refused.hint(format!(
-                    "where its StorageClass allows it, the volume itself grows: `kubectl -n {} patch pvc etcd-data-etcd-0 -p \
+                    "if its StorageClass allows expansion, expand the volume itself: `kubectl -n {} patch pvc etcd-data-etcd-0 -p \
                      '{{\"spec\":{{\"resources\":{{\"requests\":{{\"storage\":\"{wanted}\"}}}}}}}}'`",
                     plan.package.namespace
                 )),
@@ -139,19 +138,19 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
             }
         }
         InstallError::KeysLost(_) => CliError::new(Exit::Refused, "BadKeys", error.to_string())
-            .hint("restore Secret `fleet-pki` from a backup and install with `--adopt`; with new keys neither the data nor an agent could be used")
-            .hint(Remedy::new("to begin anew without the data: ").command(
+            .hint("restore Secret `fleet-pki` from a backup and install with `--adopt`; with new keys neither the data nor the agents can be used")
+            .hint(Remedy::new("to start again without the data: ").command(
                 Command::at_run_place(Action::Uninstall(Subject::ControlPlane(plan.name.to_string()))).with_flag(Flag::DeleteData),
             )),
         InstallError::Local(source) => CliError::new(Exit::Failed, "LocalFile", error.to_string()).because(source),
         InstallError::Unreachable { why, .. } => CliError::new(Exit::Unhealthy, "Unreachable", error.to_string())
             .cause(why.clone())
-            .hint("open the way to that address, or give one that is reached from here: `--set exposure.host=HOST`"),
+            .hint("allow connections to that address, or give one that can be reached from here: `--set exposure.host=HOST`"),
         InstallError::Unhealthy(health) => {
             ui.write_stderr(&check_report::format_health(ui, plan.name.as_str(), &health.report, &health.facts));
             CliError::new(Exit::Unhealthy, "Unhealthy", error.to_string())
                 .hint(
-                    Remedy::new("look again with ")
+                    Remedy::new("check again with ")
                         .command(Command::at_run_place(Action::Status(Some(plan.name.to_string())))),
                 )
         }
@@ -183,11 +182,11 @@ pub(crate) fn agent_failed(
         E::HubSilent { .. } => {
             let there = way_to(&Hub::access_to(hub));
             CliError::new(Exit::TimedOut, "TimedOut", error.to_string())
-                .hint(format!("see whether its API answers from here: `kubectl get --raw /readyz{there}`"))
-                .hint("give it more time with `--timeout`, where the way to it is slow")
+                .hint(format!("check that its API answers from here: `kubectl get --raw /readyz{there}`"))
+                .hint("give it more time with `--timeout` if the connection is slow")
         }
         E::NoInitSecret(_) => CliError::new(Exit::Preflight, "NoInitSecret", error.to_string())
-            .hint("the scheduler there makes it once it is up: `fleetctl status` on the hosting cluster says how it stands"),
+            .hint("its scheduler creates it once it runs: see `fleetctl status` on the hosting cluster"),
         E::Render(problems) => crate::cli::args::package::wrong_values(problems),
         E::NotConnected { stopped: source, said } => add_agent_report(stopped_step_error(source), said.as_ref(), plan, hub).hint(logs),
         E::NotReady(said) => {
@@ -195,8 +194,8 @@ pub(crate) fn agent_failed(
         }
         E::Probe(outcome) => CliError::new(Exit::Preflight, "NotReached", error.to_string())
             .cause(format!("{}: {}", visible_cell(&outcome.hop), visible_line(&outcome.message)))
-            .hint("open that way for the pods of this cluster, or install the control plane with an address that they reach")
-            .hint("to go on all the same: `--skip-preflight probe`"),
+            .hint("allow this connection from the pods of this cluster, or install the control plane with an address that they can reach")
+            .hint("to continue anyway: `--skip-preflight probe`"),
         E::Refused(said) => CliError::new(Exit::Failed, "RegistrationRefused", error.to_string())
             .cause(visible_line(&said.message))
             .hint(logs),
@@ -205,7 +204,7 @@ pub(crate) fn agent_failed(
     add_failure_outcome(shown, Subject::Agent(plan.name.to_string()), &aftermath)
 }
 
-/// Adds what the agent says of itself.
+/// Adds the agent's own report.
 fn add_agent_report(
     shown: CliError,
     said: Option<&Registration>,
@@ -213,11 +212,12 @@ fn add_agent_report(
     hub: Option<&Hub>,
 ) -> CliError {
     let Some(said) = said else { return shown };
-    let shown = shown.cause(format!("the agent says {}", workload_cluster::install::format_registration(said)));
+    let shown = shown.cause(format!("the agent reports {}", workload_cluster::install::format_registration(said)));
     if said.is_in_state(state::REGISTERING) {
         let there = way_to(&Hub::access_to(hub));
         let accept = format!("`fleetctl accept {}{there}`", plan.name);
-        return shown.hint(format!("if the control plane lets in by hand, accept the cluster: {accept}"));
+        return shown
+            .hint(format!("if the control plane accepts registrations manually, accept the cluster: {accept}"));
     }
     shown
 }
@@ -226,19 +226,19 @@ fn add_agent_report(
 pub(crate) fn add_failure_outcome(shown: CliError, what: Subject, outcome: &FailureOutcome) -> CliError {
     let uninstall = Command::at_run_place(Action::Uninstall(what));
     let go_on = |first: &str| {
-        let advice = Remedy::new(format!("{first}; to go on, run the same install again; to remove it, "));
+        let advice = Remedy::new(format!("{first}; to continue, run the same install again; to remove it, "));
         advice.command(uninstall.clone())
     };
     match outcome {
         FailureOutcome::NothingWritten => shown.hint("nothing was written to the cluster"),
-        FailureOutcome::Left => shown.hint(go_on("what was made so far stays")),
-        FailureOutcome::Recorded => shown.hint(go_on("the whole install was recorded by then, and stays")),
+        FailureOutcome::Left => shown.hint(go_on("what was created so far is kept")),
+        FailureOutcome::Recorded => shown.hint(go_on("the whole install is already recorded and is kept")),
         FailureOutcome::NotUndone(why) => {
             let mut shown = shown.cause(format!("and nothing was undone: {why}"));
             shown.exit = Exit::PartDone;
-            shown.hint(go_on("what was changed stays"))
+            shown.hint(go_on("the changes are kept"))
         }
-        FailureOutcome::RolledBack => shown.hint("everything that this run had changed was undone"),
+        FailureOutcome::RolledBack => shown.hint("all changes of this run were undone"),
         FailureOutcome::RollbackFailed(error) => {
             let mut shown = shown.cause(format!("and the rollback failed: {error}"));
             shown.exit = Exit::PartDone;
@@ -315,6 +315,6 @@ mod tests {
         let error = CliError::new(Exit::Interrupted, "Interrupted", "the install was interrupted");
         let shown = add_failure_outcome(error, Subject::ControlPlane("demo".to_owned()), &FailureOutcome::Recorded)
             .render(&Ui::for_tests());
-        assert!(shown.contains("was recorded by then, and stays") && !shown.contains("undone"), "{shown}");
+        assert!(shown.contains("is already recorded and is kept") && !shown.contains("undone"), "{shown}");
     }
 }

@@ -190,7 +190,7 @@ impl Ui {
         if !io::stdin().is_terminal() {
             return Err(nobody_asked(question));
         }
-        self.write_stderr(&format!("Type the name of the {what} to go on:"));
+        self.write_stderr(&format!("Type the name of the {what} to continue:"));
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer)?;
         if answer.trim() == name {
@@ -233,13 +233,11 @@ pub(crate) enum Question {
 
 fn not_confirmed(question: Question, headline: &str) -> CliError {
     let hint = match question {
-        Question::DeleteData | Question::DeleteCluster => "give `--yes` to delete without being asked",
-        Question::Accept => {
-            "give `--key FINGERPRINT` to accept that agent alone, or `--yes` to accept whoever is there"
-        }
-        Question::Undo => "give `--yes` to undo it without being asked",
+        Question::DeleteData | Question::DeleteCluster => "give `--yes` to delete without a prompt",
+        Question::Accept => "give `--key FINGERPRINT` to accept only that agent, or `--yes` to accept any",
+        Question::Undo => "give `--yes` to undo it without a prompt",
         Question::UseRecorded => {
-            "give `--yes` to use them without being asked, or give the values again, with `--values FILE`"
+            "give `--yes` to use them without a prompt, or give the values again, with `--values FILE`"
         }
     };
     CliError::new(Exit::Refused, "NotConfirmed", headline).hint(hint)
@@ -254,7 +252,7 @@ pub(crate) fn nobody_asked(question: Question) -> CliError {
         Question::Undo => "undoing a run",
         Question::UseRecorded => "using recorded values",
     };
-    not_confirmed(question, &format!("{what} has to be confirmed, and nobody can be asked"))
+    not_confirmed(question, &format!("{what} needs confirmation, but there is no terminal to ask on"))
 }
 
 #[cfg(test)]

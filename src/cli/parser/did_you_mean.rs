@@ -33,56 +33,56 @@ const FLAGS: [(&str, &str); 46] = [
     ("--atomic", "'--rollback' undoes an install that fails"),
     ("--rollback-on-failure", "'--rollback' undoes an install that fails"),
     ("--cleanup-on-fail", "'--rollback' undoes an install that fails"),
-    (
-        "--create-namespace",
-        "'install control-plane' makes the namespace where it is missing; for an agent it is made before",
-    ),
-    ("--wait", "an install always waits; '--timeout' says how long"),
-    ("--wait-for-jobs", "an install always waits; '--timeout' says how long"),
+    ("--create-namespace", "'install control-plane' creates a missing namespace; for an agent you create it first"),
+    ("--wait", "an install always waits; '--timeout' sets how long"),
+    ("--wait-for-jobs", "an install always waits; '--timeout' sets how long"),
     (
         "--reset-then-reuse-values",
-        "'--reuse-values' takes the values of the last install over the chart's present defaults",
+        "'--reuse-values' puts the values of the last install over the chart's present defaults",
     ),
     ("--post-renderer", "'--patch FILE' changes rendered objects, checked before anything is written"),
-    ("--take-ownership", "'--adopt' takes over objects that are there"),
-    ("--set-literal", "'--set-string' takes a value as text"),
-    ("--skip-crds", "definitions are part of the control plane and always there"),
-    ("--devel", "'--version' takes any version of 'fleetctl versions'"),
+    ("--take-ownership", "'--adopt' adopts existing objects"),
+    ("--set-literal", "'--set-string' sets a value as text"),
+    ("--skip-crds", "CustomResourceDefinitions are always part of the control plane"),
+    ("--devel", "'--version' accepts any version of 'fleetctl versions'"),
     ("--no-hooks", "there are no hooks: every object is planned, shown and undone like the others"),
-    ("--force", "'--take-fields' takes single fields from others; what cannot be changed is never replaced in silence"),
-    ("--force-conflicts", "'--take-fields' takes single fields from others"),
-    ("--force-replace", "what cannot be changed is never replaced in silence: the error says what can be done"),
-    ("--server-side", "objects are always applied by the server"),
-    ("--disable-openapi-validation", "the server always checks what it is given"),
-    ("--skip-schema-validation", "values are always checked; 'show schema' prints what is allowed"),
-    ("--generate-name", "give a name: kubeconfigs, certificates and records carry it"),
-    ("--name-template", "give a name: kubeconfigs, certificates and records carry it"),
-    ("--dependency-update", "the charts are part of the program and have no others below them"),
+    (
+        "--force",
+        "'--take-fields' takes single fields from other field managers; immutable objects are never replaced silently",
+    ),
+    ("--force-conflicts", "'--take-fields' takes single fields from other field managers"),
+    ("--force-replace", "immutable objects are never replaced silently: the error says what to do"),
+    ("--server-side", "server-side apply is always used"),
+    ("--disable-openapi-validation", "the server always validates objects"),
+    ("--skip-schema-validation", "values are always validated; 'show schema' prints the schema"),
+    ("--generate-name", "give a name: kubeconfigs, certificates and records contain it"),
+    ("--name-template", "give a name: kubeconfigs, certificates and records contain it"),
+    ("--dependency-update", "the charts are part of the program and have no dependencies"),
     ("--repo", "the charts are part of the program: '--version' chooses one"),
-    ("--verify", "the charts are part of the program; '--image-lock' holds images to their digests"),
-    ("--keyring", "the charts are part of the program; '--image-lock' holds images to their digests"),
-    ("--history-max", "the record keeps what is needed to undo and to go on, and does not grow"),
-    ("--recreate-pods", "pods are replaced where their template changes"),
-    ("--install", "an install brings up to date what is there"),
-    ("--replace", "an install brings up to date what is there"),
+    ("--verify", "the charts are part of the program; '--image-lock' pins images to digests"),
+    ("--keyring", "the charts are part of the program; '--image-lock' pins images to digests"),
+    ("--history-max", "the record contains only what is needed to undo and to continue, and does not grow"),
+    ("--recreate-pods", "pods are replaced if their template changes"),
+    ("--install", "an install updates an existing installation"),
+    ("--replace", "an install updates an existing installation"),
     (
         "--include-crds",
-        "definitions are part of the control plane and always there; '--show-only bootstrap/…' prints them",
+        "CustomResourceDefinitions are always part of the control plane; '--show-only bootstrap/…' prints them",
     ),
     ("--skip-tests", "the charts have no tests of their own: 'check' tests what is installed"),
     ("--validate", "'install --dry-run=server' has the API server check every object"),
-    ("--api-versions", "'--kube-version' says which APIs there are"),
-    ("--is-upgrade", "objects are the same for a first and a later install"),
+    ("--api-versions", "'--kube-version' determines which APIs exist"),
+    ("--is-upgrade", "the first and later installs render the same objects"),
     ("--strict", "'lint -o json' lists warnings as such"),
-    ("--with-subcharts", "the charts have no others below them"),
-    ("--detailed-exitcode", "'diff' always says so by its exit code: 1 where something would change"),
+    ("--with-subcharts", "the charts have no dependencies"),
+    ("--detailed-exitcode", "'diff' always exits with 1 if something would change"),
     ("--show-secrets", "values of Secrets are shown as hashes, always"),
-    ("--three-way-merge", "the comparison is the server's own"),
+    ("--three-way-merge", "the server computes the comparison"),
     ("--hide-secret", "'--dry-run' prints placeholders for keys"),
-    ("--hide-notes", "nothing is printed but the result; '--quiet' leaves out the progress"),
-    ("--render-subchart-notes", "the charts have no others below them"),
+    ("--hide-notes", "only the result is printed; '--quiet' leaves out the progress"),
+    ("--render-subchart-notes", "the charts have no dependencies"),
     ("--labels", "'--patch' adds labels to objects, 'podLabels' to pods"),
-    ("--description", "the record says who installed what and when"),
+    ("--description", "the record contains who installed what and when"),
     ("--kube-context", "the flag is '--context'"),
     ("--debug", "the flag is '--verbose'"),
 ];
@@ -95,7 +95,7 @@ fn argument_tip(argument: &str) -> Option<String> {
     let flag = argument.split_once('=').map_or(argument, |(flag, _)| flag);
     let known = FLAGS.iter().find(|(theirs, _)| *theirs == flag).map(|(_, ours)| (*ours).to_owned());
     let is_file = !flag.starts_with('-') && FILES.iter().any(|end| flag.ends_with(end));
-    known.or_else(|| is_file.then(|| format!("each file of values needs a flag of its own: '--values {argument}'")))
+    known.or_else(|| is_file.then(|| format!("repeat the flag for each values file: '--values {argument}'")))
 }
 
 fn with_tip(mut error: Error, tip: String) -> Error {
@@ -202,7 +202,7 @@ mod tests {
             assert!(!text.contains("to pass"), "{text}");
         }
         let text = tip(&["fleetctl", "install", "control-plane", "demo", "-f", "a.yaml", "b.yaml"]);
-        assert!(text.contains("tip: each file of values needs a flag of its own: '--values b.yaml'"), "{text}");
+        assert!(text.contains("tip: repeat the flag for each values file: '--values b.yaml'"), "{text}");
         let text = tip(&["fleetctl", "lint", "-f", "a.yaml", "b.yaml"]);
         assert!(text.contains("--values b.yaml"), "{text}");
     }

@@ -8,7 +8,7 @@ use clap::builder::StyledStr;
 /// Every command that is not hidden, in the order in which it is shown.
 pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
     ("Install and remove", &["install", "upgrade", "uninstall", "diff", "rollback", "history"]),
-    ("See how things are", &["check", "status", "get", "why", "version", "explain"]),
+    ("Inspect", &["check", "status", "get", "why", "version", "explain"]),
     ("Workload clusters", &["accept", "token", "delete"]),
     ("Charts and values, without a cluster", &["template", "lint", "show", "versions"]),
     ("This machine", &["kubeconfig", "kubectl-install", "completion", "help"]),

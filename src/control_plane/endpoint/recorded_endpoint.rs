@@ -62,8 +62,7 @@ pub(in crate::control_plane) fn moved_endpoint_warning(
     let who = if agents_call_it { "agents and kubeconfigs" } else { "kubeconfigs" };
     let former = visible_cell(former);
     let mut advice = Remedy::new(format!(
-        "the address of the API server changes from {former} to {url}: {who} with the old one do not find it; where the old \
-         one still leads here, keep it with "
+        "the address of the API server changes from {former} to {url}: {who} with the old one cannot connect any more; if the old one still works, keep it with "
     ))
     .flags(keep)
     .text(", else run ");
@@ -75,7 +74,7 @@ pub(in crate::control_plane) fn moved_endpoint_warning(
             .text(" for each workload cluster, and ");
     }
     let kubeconfig = Command::at_run_place(Action::Kubeconfig(name.to_owned()));
-    Some(advice.command(kubeconfig).text(" wherever else a kubeconfig is"))
+    Some(advice.command(kubeconfig).text(" wherever else this kubeconfig is used"))
 }
 
 /// The node port to render without a value that asks for one: while there is no Service, the recorded one, which the new

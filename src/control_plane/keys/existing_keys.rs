@@ -1,5 +1,5 @@
-//! Keys of one's own (value `pki.source: Existing`): one Secret of the namespace that was there beforehand and holds the whole
-//! key set, each file under its own name. It is judged before anything is written, and never written to.
+//! Own keys (value `pki.source: Existing`): one existing Secret of the namespace with the whole key set, one entry per
+//! file. It is validated before anything is written, and never changed.
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -64,10 +64,10 @@ fn find_key_faults(files: &Files, plan: &Plan, now: Timestamp) -> Vec<String> {
         match (read(files), read(&completed.files)) {
             (Err(error), _) => Some(error.to_string()),
             (Ok(found), Ok(wanted)) if found.server != wanted.server => {
-                Some(format!("`{file}`: it leads to {}, not to {}", found.server, wanted.server))
+                Some(format!("`{file}`: its server is {}, not {}", found.server, wanted.server))
             }
             (Ok(found), Ok(wanted)) if found.authority.trim() != wanted.authority.trim() => {
-                Some(format!("`{file}`: it trusts another authority than `ca.crt`"))
+                Some(format!("`{file}`: it trusts a CA other than `ca.crt`"))
             }
             // Names of contexts and users are a matter of taste.
             _ => None,

@@ -65,7 +65,7 @@ fn a_whole_set_of_the_plan_is_taken_until_it_has_ended() {
     assert_eq!(find_key_faults(&others, &plan, day(364)), ["`apiserver.crt`: its key does not fit"]);
     let elsewhere = files.get("admin.kubeconfig").unwrap().replace(HOST, "192.0.2.11");
     let found = find_key_faults(&with(&files, "admin.kubeconfig", Some(elsewhere)), &plan, day(364));
-    assert!(found.len() == 1 && found[0].contains("it leads to https://192.0.2.11:32222"), "{found:?}");
+    assert!(found.len() == 1 && found[0].contains("its server is https://192.0.2.11:32222"), "{found:?}");
     let ended = find_key_faults(&files, &plan, day(366));
     assert_eq!(ended.len(), Leaf::ALL.len(), "{ended:?}");
     assert!(ended.iter().all(|problem| problem.contains("it expired at")), "{ended:?}");
@@ -90,7 +90,7 @@ fn what_is_wrong_with_a_set_is_named_by_its_file() {
         ("apiserver.key", take("apiserver.key"), "`apiserver.crt`: its key does not fit"),
         ("etcd-peer.crt", Some("no".to_owned()), "`etcd-peer.crt`: it cannot be read"),
         ("admin.kubeconfig", take("admin.kubeconfig"), "`admin.kubeconfig`: another authority signed it"),
-        ("admin.kubeconfig", Some(elsewhere), "`admin.kubeconfig`: it leads to https://192.0.2.11:32222"),
+        ("admin.kubeconfig", Some(elsewhere), "`admin.kubeconfig`: its server is https://192.0.2.11:32222"),
         ("scheduler.kubeconfig", Some("{}".to_owned()), "`scheduler.kubeconfig`: it cannot be read"),
     ] {
         let found = find_key_faults(&with(&files, name, text), &plan, now());

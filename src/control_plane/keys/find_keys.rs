@@ -135,7 +135,7 @@ pub async fn admin_kubeconfig(
     let Some(text) = &entry.text else { return Ok(None) };
     Kubeconfig::parse("kubeconfig", text).map(|read| Some(read.of_control_plane(name))).map_err(|source| {
         let remedy = if entry.is_installed {
-            format!("an install of control plane {name} writes it anew")
+            format!("an install of control plane {name} writes it again")
         } else {
             format!("control plane {name} runs with the keys in it, which no install writes")
         };

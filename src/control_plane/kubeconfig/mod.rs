@@ -35,7 +35,7 @@ pub enum Source {
 #[derive(Debug, thiserror::Error)]
 pub enum KubeconfigError {
     /// No kubeconfig was found, neither in the hosting cluster nor on this machine.
-    #[error("there is no kubeconfig of control plane {name}: neither in namespace {namespace} nor in {}", folder.display())]
+    #[error("no kubeconfig of control plane {name} was found in namespace {namespace} or in {}", folder.display())]
     NotFound {
         /// The control plane.
         name: ControlPlaneName,
@@ -51,7 +51,7 @@ pub enum KubeconfigError {
     #[error(transparent)]
     Record(#[from] apply::Error),
     /// The kubeconfig is not what an install writes.
-    #[error("the kubeconfig of the control plane is not used")]
+    #[error("the kubeconfig of the control plane was changed and is not used")]
     Changed {
         /// The problem with it.
         source: PkiError,
@@ -151,26 +151,25 @@ pub struct Placed {
 
 impl Placed {
     /// Returns the warning that the former file was of another control plane and where it is kept; nothing where none
-    /// was put aside.
+    /// was renamed.
     pub fn replaced_file_warning(&self) -> Option<String> {
         let kept = self.aside.as_ref()?.display();
-        Some(format!("{} was of another control plane; it is kept as {kept}", self.file.display()))
+        Some(format!("{} belonged to another control plane; it was renamed to {kept}", self.file.display()))
     }
 }
 
-/// Writes the kubeconfig to the folder of the control plane. A file that trusts another authority is put aside: it is
+/// Writes the kubeconfig to the folder of the control plane. A file that trusts another authority is renamed: it is
 /// of a control plane of this name that is gone, or that is in another cluster.
 ///
 /// # Errors
-/// A file that cannot be written or put aside; what was there is then there still.
+/// A file that cannot be written or renamed; what was there is then there still.
 pub fn place_kubeconfig(home: &Home, name: &ControlPlaneName, kubeconfig: &Kubeconfig) -> Result<Placed, FolderError> {
     let file = home.kubeconfig_path(name);
     let text = kubeconfig
         .to_yaml("fleet-kubeconfig")
         .map_err(|error| wrap_io_error("write", &file)(io::Error::other(error)))?;
     let is_other = is_anothers(home, name, kubeconfig, &text);
-    let aside =
-        is_other.then(|| write_shared::set_aside(&file)).transpose().map_err(wrap_io_error("put aside", &file))?;
+    let aside = is_other.then(|| write_shared::set_aside(&file)).transpose().map_err(wrap_io_error("rename", &file))?;
     match pki::write_file(&home.control_plane(name), "fleet-kubeconfig", text.expose()) {
         Ok(file) => {
             // From now on it is an install's, which `template` leaves alone.
@@ -240,7 +239,7 @@ pub(super) mod tests {
         let placed = place_kubeconfig(&home, &name, &other).unwrap();
         let first = placed.aside.clone().unwrap();
         assert_eq!((read(&file), read(&first)), (other_text, moved_text.clone()));
-        assert!(placed.replaced_file_warning().unwrap().ends_with(&format!("it is kept as {}", first.display())));
+        assert!(placed.replaced_file_warning().unwrap().ends_with(&format!("it was renamed to {}", first.display())));
         // One that cannot be read may be anybody's.
         fs_err::write(&file, "clusters: [\n").unwrap();
         let second = place_kubeconfig(&home, &name, &own).unwrap().aside.unwrap();

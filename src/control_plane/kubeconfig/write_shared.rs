@@ -23,7 +23,7 @@ pub enum FileError {
         lock: PathBuf,
     },
     /// Its content stands in the way.
-    #[error("the kubeconfig `{}` was left as it is", file.display())]
+    #[error("the kubeconfig `{}` was not changed", file.display())]
     Edit {
         /// The kubeconfig.
         file: PathBuf,

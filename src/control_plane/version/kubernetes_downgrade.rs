@@ -1,5 +1,5 @@
-//! Refuses to take the API server back to a former version. From its first moment it stores objects in forms that one
-//! of an older Kubernetes minor does not read: 1.31 writes those of flow control as `v1`, and 1.25, which knows no such
+//! Refuses a downgrade of the API server. From its start it stores objects in versions that an older Kubernetes minor
+//! cannot read: 1.31 writes those of flow control as `v1`, and 1.25, which knows no such
 //! version, does not become ready with them. The lines share one minor, so this is about values and about what other
 //! builds of this program have installed.
 

@@ -28,7 +28,7 @@ pub(in crate::control_plane) async fn list_foreign_images(
     let one = |(object, component)| async move {
         let image = read_component_image(client, namespace, object).await?;
         describe_image_difference(row, version, component, &image)
-            .map(|what| format!("{object} is set to {image}, and {what}"))
+            .map(|what| format!("{object} is set to {image}, but {what}"))
     };
     futures::future::join_all(COMPONENTS.map(one)).await.into_iter().flatten().collect()
 }

@@ -13,7 +13,7 @@ use crate::chart::Versions;
 pub enum UpgradeRefused {
     /// The wanted line is older.
     #[error(
-        "service version {to} is older than the installed {from}, and data of a newer line is not read by an older one"
+        "service version {to} is older than the installed {from}; an older line cannot read the data of a newer one"
     )]
     Downgrade {
         /// Version that is installed.
@@ -22,7 +22,7 @@ pub enum UpgradeRefused {
         to: ServiceVersion,
     },
     /// Lines lie between the two.
-    #[error("from service version {from} to {to} is more than one line at a time")]
+    #[error("service version {to} is more than one line newer than the installed {from}")]
     Jump {
         /// Version that is installed.
         from: ServiceVersion,
@@ -33,8 +33,7 @@ pub enum UpgradeRefused {
     },
     /// The API server has run, and has stored objects that the one that it would become does not read.
     #[error(
-        "the API server of the control plane has run as Kubernetes {now}, and {former} does not read everything that it \
-         has stored since"
+        "the API server of the control plane has run Kubernetes {now}; Kubernetes {former} cannot read everything stored since then"
     )]
     Stored {
         /// Kubernetes minor that the API server has run as.
@@ -45,7 +44,7 @@ pub enum UpgradeRefused {
         version: String,
     },
     /// The API server would skip a minor of Kubernetes, or go to another one than the version brings.
-    #[error("the API server of the control plane is of Kubernetes {now}, and would become {wanted}, which is {}", explain_minor_refusal(*now, *wanted, *hub))]
+    #[error("the API server of the control plane runs Kubernetes {now} and would change to {wanted}, which is {}", explain_minor_refusal(*now, *wanted, *hub))]
     MinorSkipped {
         /// Kubernetes minor of the API server.
         now: KubeMinor,
@@ -55,7 +54,7 @@ pub enum UpgradeRefused {
         hub: KubeMinor,
     },
     /// The installed version is of a line that this program does not know.
-    #[error("the installed service version {from} is not known to this program")]
+    #[error("this program does not know the installed service version {from}")]
     Unknown {
         /// Version that is installed.
         from: String,
@@ -67,7 +66,7 @@ fn explain_minor_refusal(now: KubeMinor, wanted: KubeMinor, hub: KubeMinor) -> S
     if now.next_minor() < wanted {
         "more than one minor at a time".to_owned()
     } else {
-        format!("not {hub}, the one of the version")
+        format!("not {hub}, the minor of the service version")
     }
 }
 
@@ -123,41 +122,40 @@ impl UpgradeRefused {
         // What an uninstall has kept is not upgraded, but has its values too.
         let again = |version: String| install(version).with_flag(Flag::ReuseValues);
         match self {
-            Self::Downgrade { from, .. } => Remedy::new("stay with it: ")
+            Self::Downgrade { from, .. } => Remedy::new("keep it: ")
                 .command(again(from.to_string()))
-                .text("; an older line can only be installed anew, after ")
+                .text("; to install an older line, first run ")
                 .command(Command::at_run_place(Action::Uninstall(plane())).with_flag(Flag::DeleteData)),
             Self::Jump { path, .. } => {
-                let begin = Remedy::new("go line by line: ");
+                let begin = Remedy::new("upgrade one line at a time: ");
                 path.iter().enumerate().fold(begin, |remedy, (step, (line, minors))| {
                     let here = cluster.is_none_or(|minor| minors.contains(&minor));
                     let names: Vec<String> = minors.iter().map(ToString::to_string).collect();
                     let first = if here {
                         String::new()
                     } else {
-                        format!(" (the hosting cluster has to run Kubernetes {} then)", names.join(", "))
+                        format!(" (for this the hosting cluster must run Kubernetes {})", names.join(", "))
                     };
                     let then = if step == 0 { "" } else { ", then " };
                     remedy.text(then).command(again(line.to_string())).text(first)
                 })
             }
             Self::Stored { version, .. } => {
-                Remedy::new("go on to the newer version, with the values of the run that began it: ")
+                Remedy::new("continue to the newer version, with the values of the interrupted run: ")
                     .command(install(version.clone()))
             }
             // What goes beyond, or down, is what values ask for.
             Self::MinorSkipped { now, hub, .. } if now.next_minor() >= *hub => Remedy::new(format!(
-                "leave out `apiserver.image.tag` and `controllerManager.image.tag`, and it is of {hub}"
+                "leave out `apiserver.image.tag` and `controllerManager.image.tag` to get Kubernetes {hub}"
             )),
             Self::MinorSkipped { now, .. } if is_served_inside(now.next_minor()) => Remedy::new(format!(
-                "go one minor at a time, each once the one before is healthy: first to {}, by its newest patch in \
-                 `apiserver.image.tag` and `controllerManager.image.tag`",
+                "upgrade one minor at a time and wait until each is healthy: first set the newest patch of {} in `apiserver.image.tag` and `controllerManager.image.tag`",
                 now.next_minor()
             )),
-            Self::MinorSkipped { .. } => Remedy::new("begin anew, without its data: ")
+            Self::MinorSkipped { .. } => Remedy::new("start again without its data: ")
                 .command(Command::at_run_place(Action::Uninstall(plane())).with_flag(Flag::DeleteData))
                 .text(", then install it again and register the workload clusters with it"),
-            Self::Unknown { .. } => "use the newest release of the program".into(),
+            Self::Unknown { .. } => "use the newest release of fleetctl".into(),
         }
     }
 }
@@ -191,8 +189,8 @@ mod tests {
                 .with_flag(Flag::ReuseValues)
         };
         assert_eq!(remedy.commands(), [&again("v0.7"), &again("v0.8"), &again("v0.9")]);
-        let first = " (the hosting cluster has to run Kubernetes v1.26, v1.27, v1.28, v1.29 then)";
-        assert_eq!(remedy.joined_text(), format!("go line by line: , then {first}, then {first}"));
+        let first = " (for this the hosting cluster must run Kubernetes v1.26, v1.27, v1.28, v1.29)";
+        assert_eq!(remedy.joined_text(), format!("upgrade one line at a time: , then {first}, then {first}"));
     }
 
     #[test]
@@ -207,13 +205,18 @@ mod tests {
         for (now, wanted) in [(36, 36), (35, 36), (31, 31), (31, 32), (37, 36)] {
             assert_eq!(check_minor(at(now), at(wanted), at(36)), Ok(()), "{now} → {wanted}");
         }
-        let newest = "leave out `apiserver.image.tag` and `controllerManager.image.tag`, and it is of v1.36";
+        let newest = "leave out `apiserver.image.tag` and `controllerManager.image.tag` to get Kubernetes v1.36";
         for (now, wanted, why, remedy) in [
-            (31, 36, "is of Kubernetes v1.31, and would become v1.36, which is more than one minor", "first to v1.32"),
-            (25, 36, "more than one minor at a time", "begin anew, without its data: , then install it again"),
+            (
+                31,
+                36,
+                "runs Kubernetes v1.31 and would change to v1.36, which is more than one minor",
+                "newest patch of v1.32",
+            ),
+            (25, 36, "more than one minor at a time", "start again without its data: , then install it again"),
             (36, 38, "more than one minor at a time", newest),
-            (36, 37, "would become v1.37, which is not v1.36, the one of the version", newest),
-            (36, 35, "would become v1.35, which is not v1.36, the one of the version", newest),
+            (36, 37, "would change to v1.37, which is not v1.36, the minor of the service version", newest),
+            (36, 35, "would change to v1.35, which is not v1.36, the minor of the service version", newest),
         ] {
             let refused = check_minor(at(now), at(wanted), at(36)).unwrap_err();
             assert!(refused.to_string().contains(why), "{refused}");

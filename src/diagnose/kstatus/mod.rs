@@ -68,10 +68,10 @@ pub fn evaluate_status(object: &Value, generation: Option<i64>) -> Status {
     if let (Some(wanted), Some(observed)) = (wanted, number_at(object, "/status/observedGeneration"))
         && observed < wanted
     {
-        return Status::new_in_progress(format!("its controller has not seen generation {wanted} yet"));
+        return Status::new_in_progress(format!("its controller has not observed generation {wanted} yet"));
     }
     if number_at(object, "/metadata/generation") < generation {
-        return Status::new_in_progress("the server has not shown our change yet");
+        return Status::new_in_progress("the change is not visible at the API server yet");
     }
     match (group, kind) {
         ("apps", "Deployment") => unobserved_status(object).unwrap_or_else(|| evaluate_deployment(object)),
@@ -133,7 +133,7 @@ pub fn has_rule(group: &str, kind: &str) -> bool {
 /// object.
 fn unobserved_status(object: &Value) -> Option<Status> {
     let observed = number_at(object, "/status/observedGeneration");
-    observed.is_none().then(|| Status::new_in_progress("its controller has not looked at it yet"))
+    observed.is_none().then(|| Status::new_in_progress("its controller has not reported on it yet"))
 }
 
 fn status_count(object: &Value, field: &str) -> i64 {
@@ -173,8 +173,8 @@ fn evaluate_deployment(object: &Value) -> Status {
         Status::new_in_progress(format!("{updated} of {wanted} pods updated"))
     } else if all > updated {
         Status::new_in_progress(match all - updated {
-            1 => "1 old pod is still there".to_owned(),
-            old => format!("{old} old pods are still there"),
+            1 => "1 old pod still exists".to_owned(),
+            old => format!("{old} old pods still exist"),
         })
     } else if ready < wanted {
         Status::new_in_progress(format!("{ready} of {wanted} pods ready"))
@@ -303,7 +303,7 @@ fn evaluate_pod(object: &Value) -> Status {
             Status::new_in_progress(format!("{ready} of {} containers ready", all.len()))
         }
         Some(phase) => Status::new_in_progress(phase),
-        None => Status::new_in_progress("no kubelet has looked at it yet"),
+        None => Status::new_in_progress("no kubelet has reported on it yet"),
     }
 }
 
@@ -311,7 +311,7 @@ fn evaluate_pvc(object: &Value) -> Status {
     match text_at(object, "/status/phase") {
         Some("Bound") => Status::new_current("bound"),
         Some("Lost") => Status::new_failed("its volume is lost"),
-        phase => Status::new_in_progress(phase.unwrap_or("not looked at yet")),
+        phase => Status::new_in_progress(phase.unwrap_or("its phase is not set yet")),
     }
 }
 
@@ -319,7 +319,7 @@ fn evaluate_volume(object: &Value) -> Status {
     match text_at(object, "/status/phase") {
         Some("Available" | "Bound") => Status::new_current("available"),
         Some("Failed") => Status::new_failed(text_at(object, "/status/message").unwrap_or("failed")),
-        phase => Status::new_in_progress(phase.unwrap_or("not looked at yet")),
+        phase => Status::new_in_progress(phase.unwrap_or("its phase is not set yet")),
     }
 }
 
@@ -331,7 +331,7 @@ fn evaluate_service(object: &Value) -> Status {
         .iter()
         .find_map(|ingress| text_at(ingress, "/ip").or_else(|| text_at(ingress, "/hostname")));
     address.map_or_else(
-        || Status::new_in_progress("no load balancer has given it an address yet"),
+        || Status::new_in_progress("it has no load balancer address yet"),
         |address| Status::new_current(format!("reached at {address}")),
     )
 }
@@ -348,7 +348,7 @@ fn by_condition(object: &Value, kind: &str) -> Status {
     match status_condition(object, kind) {
         Some(found) if is_true(found) => Status::new_current(kind.to_lowercase()),
         Some(found) => Status::new_in_progress(condition_text(found)),
-        None => Status::new_in_progress("its controller has not looked at it yet"),
+        None => Status::new_in_progress("its controller has not reported on it yet"),
     }
 }
 
@@ -384,7 +384,7 @@ pub(crate) fn format_deletion_blockers(live: &Value) -> String {
     } else if is_terminating(live) {
         "it is being deleted".to_owned()
     } else {
-        "its deletion has not begun".to_owned()
+        "its deletion has not started".to_owned()
     }
 }
 

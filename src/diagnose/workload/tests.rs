@@ -207,7 +207,7 @@ fn pods_refused_by_quota_or_policy() {
         };
         let (cause, chain) = found(&deployment, &evidence);
         assert_eq!(cause, expected);
-        assert!(chain.contains("ReplicaSet fleet/api-1: cannot make its pods") && chain.contains(message), "{chain}");
+        assert!(chain.contains("ReplicaSet fleet/api-1: cannot create its pods") && chain.contains(message), "{chain}");
         let evidence = Evidence { events: vec![event("s", "FailedCreate", message)], ..Evidence::default() };
         assert_eq!(found(&stateful_set(), &evidence).0, expected);
     }
@@ -230,7 +230,7 @@ fn unschedulable_pod_quotes_scheduler() {
     ];
     for evidence in starting {
         assert_eq!(found(&stateful_set(), &evidence).0, CauseId::Unschedulable);
-        assert_eq!(grace(&stateful_set(), &evidence), None, "a node is on its way");
+        assert_eq!(grace(&stateful_set(), &evidence), None, "a node is being added");
     }
 }
 
@@ -262,8 +262,8 @@ fn slow_workload_shows_pod_and_events() {
             vec![warning("2026-01-01T00:00:09Z", "Odd", "it is"), pulls(), early()],
             "Pending; Odd: it is",
         ),
-        (json!({"phase": "Running"}), vec![], "runs and is not ready"),
-        (json!({}), vec![], "no kubelet has looked at it yet"),
+        (json!({"phase": "Running"}), vec![], "running but not ready"),
+        (json!({}), vec![], "no kubelet has reported on it yet"),
     ];
     for (status, events, expected) in cases {
         let evidence = with_pod(status, events);
@@ -274,7 +274,7 @@ fn slow_workload_shows_pod_and_events() {
             late.to_string(),
             format!("StatefulSet fleet/etcd: 0 of 1 pods ready → Pod fleet/etcd-0: {expected}")
         );
-        assert_eq!(late.remedy.joined_text(), "look at it with `kubectl -n fleet describe pod etcd-0`");
+        assert_eq!(late.remedy.joined_text(), "see `kubectl -n fleet describe pod etcd-0`");
     }
     let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
     let of_the_set = event("s", "SuccessfulCreate", "create Pod etcd-0");
@@ -318,7 +318,7 @@ fn slow_service_shows_its_events() {
             status.message
         )
     );
-    assert_eq!(late.remedy.joined_text(), "look at it with `kubectl -n fleet describe service apiserver`");
+    assert_eq!(late.remedy.joined_text(), "see `kubectl -n fleet describe service apiserver`");
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn check_forgotten_values(facts: &HostingFacts) -> CheckResult {
     match &facts.forgotten[..] {
         [] => CheckResult::Passed("none would be reset".to_owned()),
         forgotten => CheckResult::new_failure(
-            format!("not given now, and would be reset: {}", forgotten.join("; ")),
+            format!("not given this time, and would be reset: {}", forgotten.join("; ")),
             Remedy::default()
                 .flag(Flag::ReuseValues)
                 .text(" keeps them, ")
@@ -94,7 +94,7 @@ fn check_namespace(facts: &HostingFacts) -> CheckResult {
     match &facts.namespace {
         NamespaceFacts { terminating: true, .. } => CheckResult::new_failure(
             format!("namespace {name} is being deleted"),
-            Remedy::new(format!("wait for it to go (`kubectl get namespace {name}`), or choose another with "))
+            Remedy::new(format!("wait until it is deleted (`kubectl get namespace {name}`), or choose another with "))
                 .flag(Flag::Namespace(None)),
         ),
         NamespaceFacts { exists: true, .. } => CheckResult::Passed(format!("{name} exists")),
@@ -110,10 +110,10 @@ fn check_existing_install(facts: &HostingFacts) -> CheckResult {
     let wanted = &facts.wanted;
     match facts.namespace.control_planes.iter().find(|other| **other != wanted.name) {
         Some(other) => CheckResult::new_failure(
-            format!("namespace {} already holds control plane `{other}`", wanted.namespace),
+            format!("namespace {} already contains control plane `{other}`", wanted.namespace),
             Remedy::new("choose another namespace with ")
                 .flag(Flag::Namespace(None))
-                .text(", or that name to change what is installed"),
+                .text(", or give that name to change the existing installation"),
         ),
         None if facts.namespace.control_planes.is_empty() => CheckResult::Passed("none in this namespace".to_owned()),
         None => CheckResult::Passed(format!("{} is installed and will be brought up to date", wanted.name)),
@@ -130,8 +130,8 @@ fn check_nodes(facts: &HostingFacts) -> CheckResult {
     }
     CheckResult::new_failure(
         match facts.nodes.len() {
-            1 => "the only node is not ready, or is cordoned".to_owned(),
-            count => format!("none of the {count} nodes is ready and schedulable"),
+            1 => "the only node is not ready or is cordoned".to_owned(),
+            count => format!("{count} nodes, but not one is ready and schedulable"),
         },
         "see `kubectl get nodes`; make one ready or uncordon it",
     )
@@ -150,17 +150,17 @@ const CLOCK_NOISE: i64 = 5;
 fn check_clock(facts: &HostingFacts) -> CheckResult {
     let Some(ahead) = facts.clock_ahead else {
         return CheckResult::new_warning(
-            "the API server sent no time",
-            "see that the clocks of this machine and of the cluster agree",
+            "the API server sent no `Date` header",
+            "compare the clocks of this machine and of the cluster",
         );
     };
     let way = if ahead > 0 { "ahead of" } else { "behind" };
     let what = format!("the cluster's clock is {} s {way} this machine's", ahead.abs());
-    let remedy = "set both clocks, for example by NTP: certificates made here would not be valid there";
+    let remedy = "synchronize both clocks, for example with NTP: certificates issued here would not be valid there";
     match ahead.abs() {
         0..=CLOCK_NOISE => CheckResult::Passed("agrees with this machine's".to_owned()),
         _ if ahead < -CLOCK_ALLOWANCE + CLOCK_NOISE => CheckResult::new_failure(what, remedy),
-        _ => CheckResult::new_warning(what, "set both clocks, for example by NTP"),
+        _ => CheckResult::new_warning(what, "synchronize both clocks, for example with NTP"),
     }
 }
 
@@ -175,11 +175,11 @@ fn check_architecture(facts: &HostingFacts) -> CheckResult {
             CheckResult::Passed(seen.into_iter().collect::<Vec<_>>().join(", "))
         }
         (true, false) => CheckResult::new_failure(
-            format!("there are images for {} only; the nodes are {}", known.join(" and "), others.join(", ")),
+            format!("images exist for {} only; the nodes are {}", known.join(" and "), others.join(", ")),
             format!("add a node of architecture {}", known.join(" or ")),
         ),
         (false, false) => CheckResult::new_warning(
-            format!("there are no images for the nodes {}", others.join(", ")),
+            format!("no images exist for the nodes {}", others.join(", ")),
             Remedy::new("keep the components away from them: ")
                 .flag(Flag::set_value(r"nodeSelector.kubernetes\.io/arch", "amd64")),
         ),
@@ -205,10 +205,10 @@ fn check_orphaned_data(facts: &HostingFacts) -> CheckResult {
     match other {
         Some((claim, owner)) => CheckResult::new_failure(
             format!(
-                "PersistentVolumeClaim {claim} in namespace {} holds the data of control plane `{owner}`; `{}` would start on it",
+                "PersistentVolumeClaim {claim} in namespace {} contains the data of control plane `{owner}`; `{}` would start with it",
                 wanted.namespace, wanted.name
             ),
-            Remedy::new(format!("install `{owner}` to go on with it, delete it with "))
+            Remedy::new(format!("install `{owner}` to continue with it, delete it with "))
                 .command(
                     Command::at_run_place(Action::Uninstall(Subject::ControlPlane(owner.clone())))
                         .with_flag(Flag::DeleteData),
@@ -218,7 +218,7 @@ fn check_orphaned_data(facts: &HostingFacts) -> CheckResult {
         ),
         None if facts.namespace.data_of.is_empty() => CheckResult::Passed("none".to_owned()),
         None if facts.namespace.control_planes.is_empty() => {
-            CheckResult::Passed(format!("{} goes on with the data that its uninstall kept", wanted.name))
+            CheckResult::Passed(format!("{} continues with the data that its uninstall kept", wanted.name))
         }
         None => CheckResult::Passed(format!("{} keeps its data", wanted.name)),
     }
@@ -227,16 +227,16 @@ fn check_orphaned_data(facts: &HostingFacts) -> CheckResult {
 fn check_object_names(facts: &HostingFacts) -> CheckResult {
     if let Some(error) = facts.unread.get(read::NAMES) {
         return CheckResult::new_warning(
-            format!("could not be looked for: {error}"),
-            "mend what is said of it, then check again",
+            format!("the search failed: {error}"),
+            "fix the error above and run the check again",
         );
     }
     if facts.collisions.is_empty() {
-        return CheckResult::Passed("none is taken".to_owned());
+        return CheckResult::Passed("all are free".to_owned());
     }
     let shown = facts.collisions.iter().map(|taken| format!("{} ({})", taken.object, taken.owner));
     CheckResult::new_failure(
-        format!("these exist and are not ours: {}", shown.collect::<Vec<_>>().join(", ")),
+        format!("these objects exist and belong to something else: {}", shown.collect::<Vec<_>>().join(", ")),
         if facts.collisions.iter().any(|taken| taken.installed) {
             Remedy::new("choose another name, or another namespace with ")
                 .flag(Flag::Namespace(None))
@@ -244,7 +244,7 @@ fn check_object_names(facts: &HostingFacts) -> CheckResult {
         } else {
             Remedy::new("remove or rename them, choose another namespace with ")
                 .flag(Flag::Namespace(None))
-                .text(", or take them over with ")
+                .text(", or adopt them with ")
                 .flag(Flag::Adopt)
         },
     )
@@ -253,7 +253,7 @@ fn check_object_names(facts: &HostingFacts) -> CheckResult {
 fn check_quota(facts: &HostingFacts) -> CheckResult {
     let (namespace, wanted) = (&facts.namespace, &facts.wanted);
     if facts.unread.contains_key(read::NAMES) && namespace.control_planes.contains(&wanted.name) {
-        return CheckResult::Passed(format!("{} is counted in it already", wanted.name));
+        return CheckResult::Passed(format!("{} already counts towards it", wanted.name));
     }
     let place = Place { namespace: &wanted.namespace, claims: &namespace.claims, default_class: facts.default_class() };
     namespace.allowance.evaluate_install(&wanted.taken, place)
@@ -275,23 +275,23 @@ fn check_storage(facts: &HostingFacts) -> CheckResult {
     if wanted.storage_class.is_none() && defaults.len() > 1 && refuses_two_defaults(&facts.git_version) {
         return CheckResult::new_failure(
             format!(
-                "{} StorageClasses are the default one ({}), and Kubernetes before 1.26 makes no volume then",
+                "{} StorageClasses are marked as default ({}); Kubernetes before 1.26 then provisions no volume",
                 defaults.len(),
                 defaults.join(", ")
             ),
-            Remedy::new(format!("take the annotation `{}` from all but one, or choose one with ", DEFAULT_CLASS[0]))
+            Remedy::new(format!("remove the annotation `{}` from all but one, or choose one with ", DEFAULT_CLASS[0]))
                 .flag(Flag::set_value(STORAGE_CLASS, "NAME")),
         );
     }
     match (facts.storage_class(), &wanted.storage_class) {
         (Some(class), _) if class.provisioner == "kubernetes.io/no-provisioner" => CheckResult::new_warning(
-            format!("StorageClass {} makes no volumes by itself", class.name),
-            Remedy::new("have a PersistentVolume ready for etcd, or choose another class with ")
+            format!("StorageClass {} does not provision volumes dynamically", class.name),
+            Remedy::new("create a PersistentVolume for etcd, or choose another class with ")
                 .flag(Flag::set_value(STORAGE_CLASS, "NAME")),
         ),
         (Some(class), _) => CheckResult::Passed(format!("StorageClass {} ({})", class.name, class.provisioner)),
         (None, Some(name)) => CheckResult::new_failure(
-            format!("there is no StorageClass `{name}`; etcd's volume could not be made"),
+            format!("StorageClass `{name}` does not exist, so etcd's volume cannot be provisioned"),
             if facts.classes.is_empty() {
                 "install a storage provisioner; the cluster has no StorageClass at all".to_owned()
             } else {
@@ -299,11 +299,11 @@ fn check_storage(facts: &HostingFacts) -> CheckResult {
             },
         ),
         (None, None) if facts.classes.is_empty() => CheckResult::new_failure(
-            "the cluster has no StorageClass; etcd's volume could not be made",
+            "the cluster has no StorageClass, so etcd's volume cannot be provisioned",
             "configure a storage provisioner with a default StorageClass, then install again",
         ),
         (None, None) => CheckResult::new_failure(
-            format!("no StorageClass is the default one (there are: {}); etcd's volume could not be made", names()),
+            format!("no StorageClass is the default (existing: {}), so etcd's volume cannot be provisioned", names()),
             Remedy::new(format!(
                 "make one the default (annotation `{}: \"true\"`), or choose one with ",
                 DEFAULT_CLASS[0]
@@ -330,12 +330,12 @@ fn node_port(facts: &HostingFacts) -> CheckResult {
         (Some(port), Some(holder)) => {
             return CheckResult::new_failure(
                 format!(
-                    "node port {port}, which agents and kubeconfigs of {} call, is held by Service {holder}",
+                    "Service {holder} uses node port {port}, the one in the kubeconfigs of {} and of its agents",
                     facts.wanted.name
                 ),
-                Remedy::new("give that Service another, or choose another here with ")
+                Remedy::new("give that Service another port, or choose another one here with ")
                     .flag(Flag::set_value(NODE_PORT, "PORT"))
-                    .text("; whoever calls the old one needs the new one then"),
+                    .text("; clients of the old port then need the new one"),
             );
         }
     }
@@ -343,37 +343,36 @@ fn node_port(facts: &HostingFacts) -> CheckResult {
         (None, _) => CheckResult::Passed("chosen by the cluster".to_owned()),
         (Some(port), None) if !USUAL_NODE_PORTS.contains(&port) => CheckResult::new_warning(
             format!(
-                "node port {port} is outside of the usual {} to {}",
+                "node port {port} is outside of the default range {} to {}",
                 USUAL_NODE_PORTS.start(),
                 USUAL_NODE_PORTS.end()
             ),
             Remedy::new("choose one of these with ")
                 .flag(Flag::set_value(NODE_PORT, "PORT"))
-                .text(", unless the API server of this cluster was given another range of node ports"),
+                .text(", unless the API server of this cluster has another range of node ports"),
         ),
         (Some(port), None) => CheckResult::Passed(format!("{port} is free")),
         (Some(port), Some(holder)) => CheckResult::new_failure(
-            format!("node port {port} is held by Service {holder}"),
+            format!("node port {port} is used by Service {holder}"),
             Remedy::new("choose another with ")
                 .flag(Flag::set_value(NODE_PORT, "PORT"))
-                .text(", or leave it to the cluster"),
+                .text(", or let the cluster choose"),
         ),
     }
 }
 
 fn network_policies(facts: &HostingFacts) -> CheckResult {
     if !facts.wanted.network_policies {
-        return CheckResult::Passed("none are made".to_owned());
+        return CheckResult::Passed("none are created".to_owned());
     }
     let ignoring = facts.nodes.iter().filter(|node| node.ignores_policies).map(|node| node.name.as_str());
     let first = first_of(ignoring, 1, ", ");
     if first.is_empty() {
-        return CheckResult::Passed("no network is known here that ignores them".to_owned());
+        return CheckResult::Passed("no network plugin was found that ignores them".to_owned());
     }
     CheckResult::new_warning(
-        format!("flannel makes the network of node {first}, and enforces no network policies by itself"),
-        "where nothing else enforces them, every pod of the cluster reaches the ports of etcd and of the components; \
-         install a network that does, or its part for policies",
+        format!("flannel is the network plugin of node {first}; by itself it does not enforce network policies"),
+        "unless something else enforces them, every pod of the cluster can reach the ports of etcd and of the components; install a network plugin that enforces policies, or an add-on that does",
     )
 }
 
@@ -382,10 +381,10 @@ fn load_balancer(facts: &HostingFacts) -> CheckResult {
         return CheckResult::Passed("not needed".to_owned());
     }
     if facts.nodes.iter().any(|node| is_cloud(&node.provider_id)) {
-        return CheckResult::Passed("the nodes belong to a cloud that makes load balancers".to_owned());
+        return CheckResult::Passed("the nodes belong to a cloud that provides load balancers".to_owned());
     }
     CheckResult::new_warning(
-        "no node names a cloud (`spec.providerID`), so nothing may answer a Service of type LoadBalancer",
+        "no node names a cloud (`spec.providerID`), so a Service of type LoadBalancer may never get an address",
         Remedy::new("if no load balancer is installed, use ").flag(Flag::set_value("exposure.type", "NodePort")),
     )
 }

@@ -179,7 +179,7 @@ fn a_version_outside_the_row_names_row_server_and_the_flag_that_works() {
     assert!(what.contains("v0.6 supports Kubernetes v1.24, v1.25") && what.contains("v1.31.4-gke.1"), "{what}");
     assert_eq!(remedy.lone_flags()[0], &Flag::Version("v1.2".to_owned()));
     facts.wanted.support.unavailable = std::mem::take(&mut facts.wanted.support.alternatives);
-    assert!(failure(&facts).2.joined_text().contains("does not carry its chart yet"));
+    assert!(failure(&facts).2.joined_text().contains("does not contain its chart yet"));
 }
 
 #[test]
@@ -245,11 +245,13 @@ fn the_node_port_of_an_earlier_install_is_refused_only_while_another_service_hol
     let (id, what, remedy) = failure(&facts);
     assert_eq!(id, "node-port");
     assert!(
-        what.contains("31234") && what.contains("agents and kubeconfigs of demo") && what.contains("web/front"),
+        what.contains("31234")
+            && what.contains("the one in the kubeconfigs of demo and of its agents")
+            && what.contains("web/front"),
         "{what}"
     );
     assert_eq!(remedy.lone_flags(), [&Flag::set_value("exposure.nodePort", "PORT")]);
-    assert!(!remedy.joined_text().contains("leave it to the cluster"), "{remedy:?}");
+    assert!(!remedy.joined_text().contains("let the cluster choose"), "{remedy:?}");
 }
 
 #[test]
@@ -327,11 +329,11 @@ fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
     facts.namespace.allowance.quotas = vec![quota("pods", 5000, 1000), quota("gold", 0, 0)];
     assert_eq!(run_checks(&CHECKS, &facts, &[]).failures().count(), 0);
     facts.namespace.allowance.quotas = vec![quota("pods", 5000, 2000)];
-    assert!(failure(&facts).1.contains("leaves 3 of pods, and 4 is needed"), "{}", failure(&facts).1);
+    assert!(failure(&facts).1.contains("has 3 pods left, 4 needed"), "{}", failure(&facts).1);
     facts.namespace.allowance.quotas = vec![quota("requests.memory", 1_048_576_000, 0)];
-    assert!(failure(&facts).1.contains("leaves 1Mi of requests.memory, and 2Mi"), "{}", failure(&facts).1);
+    assert!(failure(&facts).1.contains("has 1Mi requests.memory left, 2Mi needed"), "{}", failure(&facts).1);
     facts.namespace.allowance.quotas = vec![quota("limits.cpu", 1_000_000, 0)];
-    assert!(failure(&facts).1.contains("every container states limits.cpu"));
+    assert!(failure(&facts).1.contains("requires limits.cpu for every container"));
     // What a LimitRange does or may do about it, and a quota that may be about other pods.
     let warned = |facts: &HostingFacts| {
         let report = run_checks(&CHECKS, facts, &[]);
@@ -339,7 +341,7 @@ fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
         report.warnings().map(|(_, problem)| problem.what.clone()).collect::<String>()
     };
     facts.namespace.allowance.limits_unread = Some("forbidden".to_owned());
-    assert!(warned(&facts).contains("whether a LimitRange does so could not be read"));
+    assert!(warned(&facts).contains("whether a LimitRange sets it could not be read"));
     // What was not read was not judged, whatever else is enough.
     let quotas = std::mem::take(&mut facts.namespace.allowance.quotas);
     assert!(warned(&facts).contains("LimitRanges could not be listed: forbidden"));
@@ -362,7 +364,7 @@ fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
     facts.namespace.allowance = Allowance { quotas, ..Allowance::default() };
     facts.namespace.allowance.quotas[0].scopes =
         vec![ScopeFacts { name: "PriorityClass".to_owned(), ..ScopeFacts::default() }];
-    assert!(warned(&facts).contains("small demands"));
+    assert!(warned(&facts).contains("small requires"));
     facts.namespace.allowance.quotas[0].scopes.clear();
     let stating = |cpu| LimitFacts {
         name: "range".to_owned(),
@@ -377,24 +379,22 @@ fn a_quota_is_refused_for_what_it_does_not_leave_and_for_what_nobody_states() {
     assert_eq!(warned(&facts), "");
     // What it states is taken from the quota as well.
     facts.namespace.allowance.quotas = vec![quota("limits.cpu", 900, 0)];
-    assert!(failure(&facts).1.contains("leaves 900m of limits.cpu, and 1 is needed"), "{}", failure(&facts).1);
+    assert!(failure(&facts).1.contains("has 900m limits.cpu left, 1 needed"), "{}", failure(&facts).1);
     // And no container may ask for more than its limit, whoever sets that.
     facts.namespace.allowance.quotas = Vec::new();
     facts.namespace.allowance.limits = vec![stating(100)];
-    assert!(
-        failure(&facts).1.contains("a limit of 100m of cpu for the container a of Deployment a, which asks for 200m")
-    );
+    assert!(failure(&facts).1.contains("a cpu limit of 100m for container a of Deployment a, which requests 200m"));
     // What is installed is counted already, but for what a rolling update makes beside it.
     facts.namespace.allowance.limits.clear();
     facts.wanted.taken.needs = Needs::default();
     facts.namespace.allowance.quotas = vec![quota("pods", 4000, 4000)];
     assert_eq!(warned(&facts), "");
     facts.wanted.taken.replaced = vec![pods];
-    assert!(warned(&facts).contains("leaves 0 of pods, and 1 is needed beside the running pods of Deployment a"));
+    assert!(warned(&facts).contains("has 0 pods left, 1 needed in addition to the running pods of Deployment a"));
     // A LimitRange refuses the pods that take their place as well.
     facts.namespace.allowance.quotas.clear();
     facts.namespace.allowance.limits = vec![stating(100)];
-    assert!(failure(&facts).1.contains("a limit of 100m of cpu for the container a of Deployment a"));
+    assert!(failure(&facts).1.contains("a cpu limit of 100m for container a of Deployment a"));
 }
 
 #[test]
@@ -410,7 +410,7 @@ fn of_several_default_classes_the_one_counts_that_this_api_server_takes() {
     for (version, expected) in [
         ("v1.26.0", Ok("StorageClass a ")),
         ("v1.31.4", Ok("StorageClass a ")),
-        ("v1.25.4", Err("3 StorageClasses are the default one (old, b, a)")),
+        ("v1.25.4", Err("3 StorageClasses are marked as default (old, b, a)")),
     ] {
         facts.git_version = version.to_owned();
         match (check_storage(&facts), expected) {

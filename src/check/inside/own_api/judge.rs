@@ -20,7 +20,7 @@ fn require_own_api(facts: &HealthFacts) -> Result<&OwnApi, CheckResult> {
     let Ok(inside) = &facts.inside else { return Err(CheckResult::Skipped(INSIDE)) };
     match &inside.own_api.unread {
         Some(why) => Err(CheckResult::new_warning(
-            format!("not looked at: {why}"),
+            format!("not checked: {why}"),
             "use the kubeconfig of an administrator of the control plane",
         )),
         None => Ok(&inside.own_api),
@@ -41,7 +41,7 @@ pub(in crate::check::inside) fn check_webhooks(facts: &HealthFacts) -> CheckResu
     };
     let stored = found.len();
     if stored == 0 {
-        return CheckResult::Passed("none that could stop a request".to_owned());
+        return CheckResult::Passed("none can reject a request".to_owned());
     }
     let Ok(components) = &facts.components else { return CheckResult::Skipped(HOSTING) };
     let arguments = components.get(API_SERVER).map(|component| component.arguments.as_slice()).unwrap_or_default();
@@ -49,7 +49,7 @@ pub(in crate::check::inside) fn check_webhooks(facts: &HealthFacts) -> CheckResu
     let called: Vec<&Webhook> = found.iter().filter(is_called).collect();
     let Some(first) = called.first() else {
         let are = if stored == 1 { "1 configuration is" } else { &format!("{stored} configurations are") };
-        return CheckResult::Passed(format!("{are} stored for workload clusters, and not called here"));
+        return CheckResult::Passed(format!("{are} stored for workload clusters and not called here"));
     };
     let named = called.iter().map(|one| format!("{} {} ({})", one.kind, one.configuration, one.requests));
     let named = first_of(named, NAMED, "; ");
@@ -58,7 +58,7 @@ pub(in crate::check::inside) fn check_webhooks(facts: &HealthFacts) -> CheckResu
         .with_flag(Flag::set_value("apiserver.allowAdmissionWebhooks", "false"));
     let remedy = Remedy::new("have no webhook called here: ").command(off).text("; or delete the object: ");
     CheckResult::new_failure(
-        format!("the API server asks webhooks whose Services no pod of the control plane answers for: {named}"),
+        format!("the API server calls webhooks whose Services have no pod in the control plane: {named}"),
         add_delete_command(remedy, first.kind, &first.configuration),
     )
 }
@@ -71,16 +71,15 @@ fn format_served_names(found: &[Served]) -> String {
 pub(in crate::check::inside) fn conversion_webhooks(facts: &HealthFacts) -> CheckResult {
     let Ok(inside) = &facts.inside else { return CheckResult::Skipped(INSIDE) };
     let Some(first) = inside.conversions.first() else {
-        return CheckResult::Passed("none that keeps objects from being listed".to_owned());
+        return CheckResult::Passed("none prevents listing".to_owned());
     };
     let patch = r#"--type=merge --patch='{"spec":{"conversion":{"strategy":"None","webhook":null}}}'"#;
     CheckResult::new_failure(
         format!(
-            "objects of these definitions cannot be listed, for no Service of the control plane converts them, and as \
-             long as there is one, no namespace can be deleted: {}",
+            "objects of these CustomResourceDefinitions cannot be listed: their conversion webhook does not run in the control plane. Until this is fixed no namespace can be deleted: {}",
             format_served_names(&inside.conversions)
         ),
-        Remedy::new("convert them by their version alone: `")
+        Remedy::new("set their conversion strategy to None: `")
             .kubectl(Place::Context("CONTROL_PLANE"))
             .text(format!(" patch customresourcedefinition {} {patch}`", foreign_word(&first.name))),
     )
@@ -92,10 +91,10 @@ pub(in crate::check::inside) fn api_services(facts: &HealthFacts) -> CheckResult
         Ok(found) => &found.api_services,
         Err(result) => return result,
     };
-    let Some(first) = found.first() else { return CheckResult::Passed("none without an answer".to_owned()) };
-    let remedy = Remedy::new("delete it here, and apply it to workload clusters themselves: ");
+    let Some(first) = found.first() else { return CheckResult::Passed("all answer".to_owned()) };
+    let remedy = Remedy::new("delete it here, and apply it to the workload clusters directly: ");
     CheckResult::new_failure(
-        format!("no namespace can be deleted, for APIServices do not answer: {}", format_served_names(found)),
+        format!("no namespace can be deleted, because these APIServices do not answer: {}", format_served_names(found)),
         add_delete_command(remedy, "APIService", &first.name),
     )
 }
@@ -107,16 +106,16 @@ pub(in crate::check::inside) fn admission_policies(facts: &HealthFacts) -> Check
         Err(result) => return result,
     };
     let Some(first) = found.first() else {
-        return CheckResult::Passed("none that matches requests of the service".to_owned());
+        return CheckResult::Passed("none matches requests of the scheduler and the agents".to_owned());
     };
     let text = |one: &PolicyBinding| format!("{} {} (policy {}, {})", one.kind, one.name, one.policy, one.matches);
     let remedy = Remedy::new(
-        "leave them out by `excludeResourceRules` of the policy's `matchConstraints`: groups `*.fleet-scheduler.io`, \
+        "exclude them with `excludeResourceRules` in the policy's `matchConstraints`: groups `*.fleet-scheduler.io`, \
          `coordination.k8s.io` and `certificates.k8s.io`, resources `*/*`; or delete the binding: ",
     );
     CheckResult::new_failure(
         format!(
-            "admission policies match requests of the scheduler and the agents, and may refuse them: {}",
+            "admission policies match requests of the scheduler and the agents and may deny them: {}",
             first_of(found.iter().map(text), NAMED, "; ")
         ),
         add_delete_command(remedy, first.kind, &first.name),

@@ -17,7 +17,7 @@ use pages::Page;
     after_help = "Examples:\n  fleetctl explain\n  fleetctl explain storage\n  fleetctl explain Locked -o json\n  fleetctl explain NoFit"
 )]
 pub(crate) struct ExplainArgs {
-    /// The id, as reports and errors print it; without one all are listed
+    /// The id from a report or an error; without it all ids are listed
     #[arg(value_name = "ID")]
     id: Option<String>,
 
@@ -63,7 +63,7 @@ pub(crate) fn run(ui: &Ui, args: &ExplainArgs) -> Result<Exit, CliError> {
 
 fn unknown_id_error(id: &str) -> CliError {
     let ids: Vec<&str> = pages::explain_pages().map(|page| page.id).collect();
-    let error = CliError::usage("NoSuchId", format!("nothing is called `{id}`")).did_you_mean(id, &ids);
+    let error = CliError::usage("NoSuchId", format!("there is no page `{id}`")).did_you_mean(id, &ids);
     if error.hints.is_empty() { error.hint("`fleetctl explain` lists all") } else { error }
 }
 

@@ -51,7 +51,7 @@ pub(crate) struct GetClustersArgs {
     #[arg(short = 'l', long, value_name = "LABELS", conflicts_with = "name")]
     selector: Option<String>,
 
-    /// Go on showing each cluster that changes, until interrupted
+    /// Keep watching and print each cluster that changes, until interrupted
     #[arg(short, long)]
     watch: bool,
 }
@@ -209,7 +209,9 @@ async fn watch_clusters(ui: &Ui, hub: &Client, args: &GetClustersArgs, found: &[
                 ui.print_note(&format!("{} is no longer registered", visible_cell(&cluster.name_any())));
             }
             Ok(Event::Init | Event::InitDone) => {}
-            Err(error) => ui.warn(&format!("the watch broke and begins anew: {}", format_error_chain(&error))),
+            Err(error) => {
+                ui.warn(&format!("the watch was interrupted and starts again: {}", format_error_chain(&error)))
+            }
         }
     }
     Ok(Exit::Ok)

@@ -32,7 +32,7 @@ pub(crate) struct GetValuesArgs {
     #[command(flatten)]
     installation: InstallationArgs,
 
-    /// Print the defaults of the chart too
+    /// Also print the defaults of the chart
     #[arg(long)]
     all: bool,
 
@@ -45,7 +45,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &GetValuesArgs) -> Resul
     let client = connect::connect_cluster(global).await?.client;
     let Installation { kind, owner, state } = args.installation.find_installation(global, &client).await?;
     let unknown = |why: &str| unknown_values_error(&owner.name, why);
-    let Some(record) = &state.record else { return Err(unknown("its install has not ended yet")) };
+    let Some(record) = &state.record else { return Err(unknown("its install has not finished yet")) };
     if record.phase == Phase::Removed {
         not_applied_by_others(&client, &owner).await?;
     }
@@ -57,11 +57,11 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &GetValuesArgs) -> Resul
         let release = RecordedRelease::from_record(record, &client, secrets).await;
         let release = release.map_err(|error| connect::request_failed("cannot read the secret values", &error))?;
         if release.values.is_none() {
-            return Err(unknown("its record does not keep them"));
+            return Err(unknown("its record does not contain them"));
         }
         merge_recorded_values(kind, &release).map_err(|why| unknown(&visible_line(&why)))??.to_masked_json()
     } else {
-        record.release.values.clone().ok_or_else(|| unknown("its record does not keep them"))?
+        record.release.values.clone().ok_or_else(|| unknown("its record does not contain them"))?
     };
     // As nothing rather than as an empty mapping, `fleetctl get values demo > demo.yaml` is a file of values, too.
     let values = if values == json!({}) && args.output == Format::Yaml { Value::Null } else { values };
@@ -75,7 +75,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &GetValuesArgs) -> Resul
 
 /// The error of an installation whose values cannot be told.
 pub(crate) fn unknown_values_error(name: &str, why: &str) -> CliError {
-    CliError::new(Exit::Failed, "ValuesNotRecorded", format!("the values of {name} are not known: {why}"))
+    CliError::new(Exit::Failed, "ValuesNotRecorded", format!("the values of {name} are unknown: {why}"))
         .hint("an install with all values and `--reset-values` records them")
 }
 

@@ -37,7 +37,7 @@ use crate::workload_cluster::plan::{OWNER_KIND, Plan};
 
 pub(super) const EXAMPLES: &str = with_precedence!(
     "\
-Before it, by hand, or by this command with --control-plane:
+Beforehand do this by hand, or let --control-plane do it:
   kubectl --context west create namespace fleet
   kubectl --context demo -n fleet get secret fleet-cluster-init-kubeconfig -o yaml |
     kubectl --context west apply -f -
@@ -59,7 +59,7 @@ pub(in crate::cli) struct AgentArgs {
     #[command(flatten)]
     plan: AgentPlanArgs,
 
-    /// Control plane (its kubectl context) to copy the init Secret from; the namespace is created too
+    /// Control plane (its kubectl context) to copy the init Secret from; also creates the namespace
     #[arg(long, value_name = "CONTROL_PLANE_NAME")]
     control_plane: Option<String>,
 }
@@ -248,7 +248,7 @@ fn report_agent_install(ui: &Ui, format: Option<Format>, plan: &Plan, installed:
         }))?;
         return Ok(Exit::Ok);
     }
-    let unchanged = if installed.unchanged { "Nothing had to be changed.\n\n" } else { "" };
+    let unchanged = if installed.unchanged { "Nothing to change.\n\n" } else { "" };
     let hub = installed.control_plane.as_ref();
     let there = way_to(&Hub::access_to(hub));
     let of = match hub {

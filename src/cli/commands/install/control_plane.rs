@@ -205,8 +205,7 @@ fn warn_of_context(ui: &Ui, global: &Global, home: &Home, name: &ControlPlaneNam
         return;
     }
     ui.warn(&format!(
-        "your kubeconfig has a context {name} already, which leads to {}: `kubectl --context {name}` goes on meaning that one. \
-         Give the control plane another name, or rename the context: `kubectl config rename-context {name} NEW`",
+        "your kubeconfig already has a context {name} for {}, and `kubectl --context {name}` still uses that server. Give the control plane another name, or rename the context: `kubectl config rename-context {name} NEW`",
         visible_cell(&server)
     ));
 }
@@ -240,7 +239,7 @@ fn report_control_plane_install(
         return Ok(Exit::Ok);
     }
     let file = installed.kubeconfig.display();
-    let unchanged = if installed.unchanged { "Nothing had to be changed.\n\n" } else { "" };
+    let unchanged = if installed.unchanged { "Nothing to change.\n\n" } else { "" };
     let health = check_report::format_health(ui, name.as_str(), &installed.health.report, &installed.health.facts);
     ui.write_stdout(&format!(
         "\n{unchanged}{health}\nThe kubeconfig of {name} is {file}\nAdd it to the KUBECONFIG list and ask the control plane for its clusters:\n\n  \

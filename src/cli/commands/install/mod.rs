@@ -57,22 +57,23 @@ pub(crate) enum InstallCommand {
 /// Flags about the cluster that is written to, or compared with.
 #[derive(Debug, Args)]
 pub(crate) struct WriteArgs {
-    /// Preflight checks that only warn, by identifier, e.g. `access`; may be repeated
+    /// Preflight checks whose failure is only a warning, by id, e.g. `access`; may be repeated
     #[arg(long, value_name = "CHECK", value_delimiter = ',')]
     skip_preflight: Vec<String>,
 
     #[command(flatten)]
     run: RunArgs,
 
-    /// Send keys and tokens also where the kubeconfig does not say how the server is known
+    /// Send keys and tokens even if the kubeconfig has no CA for the server
     #[arg(long)]
     allow_unverified_server: bool,
 
-    /// Take over objects of the same names that kubectl or Helm made
+    /// Adopt existing objects of the same names that kubectl or Helm created
     #[arg(long)]
     adopt: bool,
 
-    /// Field to take from another manager, e.g. `deploy/apiserver:.spec.replicas`; may be repeated, or a list with commas
+    /// Field to take from another field manager, e.g. `deploy/apiserver:.spec.replicas`; may be repeated, or a
+    /// comma-separated list
     #[arg(long, value_name = "FIELD")]
     take_fields: Vec<String>,
 }
@@ -142,7 +143,9 @@ impl Way {
         match read {
             Some(release) if release.phase == Phase::Removed && self.is_upgrade() => {
                 not_applied_by_others(client, &owner).await?;
-                Err(missing(format!("{what} was uninstalled, and only what it keeps is in namespace {namespace}")))
+                Err(missing(format!(
+                    "{what} was uninstalled; namespace {namespace} contains only what the uninstall kept"
+                )))
             }
             None => {
                 not_applied_by_others(client, &owner).await?;
@@ -151,9 +154,9 @@ impl Way {
             Some(RecordedRelease { values: None, .. }) => Err(CliError::new(
                 Exit::Refused,
                 "ValuesForgotten",
-                format!("the record of {what} does not keep the values that it was installed with"),
+                format!("the record of {what} does not contain the values that it was installed with"),
             )
-            .hint("give them again to an `install` with `--reset-values`; its record keeps them")),
+            .hint("run `install` with these values and `--reset-values`; this records them")),
             Some(release) if self.is_upgrade() => Ok(Base::Upgrade(release)),
             Some(release) => Ok(Base::Recorded(release)),
         }
@@ -189,14 +192,14 @@ pub(crate) fn unreadable_record_error(what: &str, error: &ReadError) -> CliError
 
 /// The error where the values of the last install are wanted of a name that is not on the command line.
 fn name_is_needed() -> CliError {
-    CliError::usage("NoName", "whose values are to be taken is not said").hint("give the name as argument")
+    CliError::usage("NoName", "name the installation whose values to reuse").hint("give the name as argument")
 }
 
 /// The error where a dry run on this machine is to know what a cluster has recorded.
 fn values_need_cluster() -> CliError {
     CliError::usage(
         "ValuesNeedCluster",
-        "the values of the last install are in the cluster, which `--dry-run` does not ask",
+        "the values of the last install are in the cluster, which `--dry-run` does not contact",
     )
     .hint("use `--dry-run=server`")
 }
@@ -204,7 +207,7 @@ fn values_need_cluster() -> CliError {
 /// Whether anything is to be written at all.
 #[derive(Debug, Args)]
 pub(crate) struct DryRunArgs {
-    /// Change nothing: `client` (the default) prints the objects, with placeholders for keys, and asks no cluster;
+    /// Change nothing: `client` (the default) prints the objects, with placeholders for keys, and contacts no cluster;
     /// `server` prints what would change, as `diff` does
     #[arg(long, value_enum, value_name = "WHERE", num_args = 0..=1, require_equals = true, default_missing_value = "client")]
     dry_run: Option<DryRun>,
@@ -236,7 +239,7 @@ impl<'r> Done<'r> {
 pub(crate) fn check_ids<'k>(ids: &[String], known: impl IntoIterator<Item = &'k str>) -> Result<(), CliError> {
     let known: Vec<&str> = known.into_iter().collect();
     let Some(unknown) = ids.iter().find(|id| !known.contains(&id.as_str())) else { return Ok(()) };
-    let error = CliError::usage("NoSuchCheck", format!("there is no preflight check `{unknown}`"));
+    let error = CliError::usage("NoSuchCheck", format!("unknown preflight check `{unknown}`"));
     Err(error.did_you_mean(unknown, &known).hint(format!("the checks are: {}", known.join(", "))))
 }
 

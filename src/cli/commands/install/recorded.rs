@@ -16,7 +16,7 @@ use crate::k8s::Connected;
 /// Whether recorded values are asked for.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(crate) struct ConfirmArgs {
-    /// Do not ask before values of the last install are used
+    /// Use values of the last install without a prompt
     #[arg(long, short)]
     pub(crate) yes: bool,
 }
@@ -32,11 +32,12 @@ pub(crate) fn show_recorded_values(ui: &Ui, what: &str, used: &RecordedUse) {
     }
     if !used.unconfirmed.is_empty() {
         let paths: Vec<&str> = used.unconfirmed.iter().map(|value| value.path.as_str()).collect();
-        ui.warn(&format!("an install or upgrade has to be given again: {}", visible_line(&paths.join(", "))));
+        ui.warn(&format!("an install or upgrade needs them again: {}", visible_line(&paths.join(", "))));
     }
 }
 
-/// Shows the recorded values that a run uses, and asks unless `yes` is given: by a question, so on a terminal only. Values that
+/// Shows the recorded values that a run uses, and asks for confirmation unless `yes` is given; this needs a terminal.
+/// Values that
 /// may give rights are refused either way, where this machine has not recorded them.
 pub(crate) fn confirm_recorded_values(
     ui: &Ui,
@@ -58,14 +59,16 @@ pub(crate) fn confirm_recorded_values(
 /// Lists the values, a line each, as `--set-json` takes them.
 fn format_recorded_values(what: &str, used: &RecordedUse) -> String {
     let lines: Vec<String> = used.values.iter().map(|value| visible_line(&value.to_string()).into_owned()).collect();
-    format!("These values are taken from the record of {what}:\n  {}", lines.join("\n  "))
+    format!("These values come from the record of {what}:\n  {}", lines.join("\n  "))
 }
 
 /// The error of recorded values that may give rights and that this machine has not installed.
 pub(crate) fn unconfirmed_values_error(what: &str, values: &[UnconfirmedValue]) -> CliError {
     let headline = match values.len() {
-        1 => format!("a recorded value of {what} may give rights, and this machine has not installed with it"),
-        n => format!("{n} recorded values of {what} may give rights, and this machine has not installed with them"),
+        1 => format!("a recorded value of {what} can grant permissions, and this machine has not installed with it"),
+        n => {
+            format!("{n} recorded values of {what} can grant permissions, and this machine has not installed with them")
+        }
     };
     let lines = values.iter().map(|value| visible_line(&value.to_string()).into_owned()).collect();
     CliError::new(Exit::Refused, "RightsNotConfirmed", headline).details(lines)
@@ -87,9 +90,7 @@ fn give_again(values: &[UnconfirmedValue]) -> String {
         let text = value.recorded.as_ref().or(value.local.as_ref()).map_or("", String::as_str);
         format!(", or as `--set-json {}`", foreign_word(&format!("{}={text}", value.path)))
     });
-    format!(
-        "give each value again as it shall be, in a file with `--values FILE`{flag}; `null` is the default of the chart"
-    )
+    format!("give each value explicitly, in a file with `--values FILE`{flag}; `null` is the default of the chart")
 }
 
 /// Length of the longest value that is an example of a flag.
@@ -111,10 +112,10 @@ pub(crate) fn find_used_values(
     RecordedUse::from_package_values(package, local.as_ref(), ordinary)
 }
 
-/// Remembers the values of an install that has ended well, for the next run. Without them the next one asks for more.
+/// Stores the values of a successful install for the next run, which otherwise asks for more confirmation.
 pub(crate) fn remember_values(ui: &Ui, package: &Package, file: &Path, cluster: &Connected) {
     let (server, namespace) = (cluster.server.clone(), package.namespace.to_string());
     if let Err(error) = (LocalValues { server, namespace, values: package.given_values() }).write_values_file(file) {
-        ui.warn(&format!("the values cannot be kept on this machine: {error}"));
+        ui.warn(&format!("the values cannot be stored on this machine: {error}"));
     }
 }

@@ -31,10 +31,10 @@ pub(crate) fn merge_into_kubeconfig(
     let changed = changed.map_err(|error| kubeconfig_file_error(&error))?;
     let mut said = format!("The context {name} is in {}\n", file.display());
     if let Some(backup) = changed.backup {
-        said.push_str(&format!("What the file was before is in {}\n", backup.display()));
+        said.push_str(&format!("Backup: {}\n", backup.display()));
     }
     if changed.closed {
-        said.push_str("It holds a private key now, so nobody but its owner can read it any more\n");
+        said.push_str("The file now contains a private key; its mode was set to 0600\n");
     }
     let context = if current { String::new() } else { format!(" --context {name}") };
     said.push_str(&format!("\n  kubectl get clusters{context}\n"));
@@ -43,7 +43,7 @@ pub(crate) fn merge_into_kubeconfig(
 }
 
 /// The file of the list that has the entries, else the one that gets new ones. kubectl takes each name from the first
-/// file that has it, so none of the others may have one of ours.
+/// file that has it, so no other file may have one of these names.
 fn choose_kubeconfig_file(
     files: &[PathBuf],
     name: &ControlPlaneName,
@@ -96,7 +96,7 @@ pub(crate) fn remove_context(ui: &Ui, global: &Global, home: &Home, name: &Contr
         _ => {}
     }
     if current {
-        ui.warn("it was the current one; choose another with `kubectl config use-context CONTEXT`");
+        ui.warn("it was the current context; choose another with `kubectl config use-context CONTEXT`");
     }
     Ok(Exit::Ok)
 }
@@ -105,9 +105,8 @@ pub(crate) fn remove_context(ui: &Ui, global: &Global, home: &Home, name: &Contr
 fn kubeconfig_files(global: &Global, home: &Home, name: &ControlPlaneName) -> Result<Vec<PathBuf>, CliError> {
     let files = write_shared::list_kubeconfig_files(global.kubeconfig.as_deref(), &home.kubeconfig_path(name));
     if files.is_empty() {
-        return Err(
-            CliError::usage("NoKubeconfig", "there is no kubeconfig to change").hint("name it with `--kubeconfig`")
-        );
+        return Err(CliError::usage("NoKubeconfig", "no kubeconfig was found to change")
+            .hint("give its path with `--kubeconfig`"));
     }
     Ok(files)
 }
@@ -115,22 +114,23 @@ fn kubeconfig_files(global: &Global, home: &Home, name: &ControlPlaneName) -> Re
 fn kubeconfig_file_error(error: &FileError) -> CliError {
     let shown = |exit, reason| CliError::new(exit, reason, error.to_string());
     match error {
-        FileError::Locked { lock, .. } => shown(Exit::Refused, "KubeconfigLocked")
-            .hint(format!("run it again when the other program is done; if there is none, remove {}", lock.display())),
+        FileError::Locked { lock, .. } => shown(Exit::Refused, "KubeconfigLocked").hint(format!(
+            "run it again when the other program has finished; if there is no other program, remove {}",
+            lock.display()
+        )),
         FileError::Edit { source, .. } => {
             let error = shown(Exit::Refused, "KubeconfigRefused").because(source);
             match source {
                 EditError::Taken { .. } => error.hint(
-                    "rename or remove that entry (`kubectl config rename-context`, `delete-cluster`, `delete-user`), or use \
-                     the file of the control plane beside it, in KUBECONFIG",
+                    "rename or remove that entry (`kubectl config rename-context`, `delete-cluster`, `delete-user`), or add the file of the control plane to KUBECONFIG",
                 ),
                 EditError::Unusable(_) => {
-                    error.hint("name another file with `--kubeconfig`, or use the file of the control plane in KUBECONFIG")
+                    error.hint("choose another file with `--kubeconfig`, or add the file of the control plane to KUBECONFIG")
                 }
             }
         }
         FileError::NotReplaceable(_) => {
-            shown(Exit::Refused, "KubeconfigRefused").hint("name another file with `--kubeconfig`")
+            shown(Exit::Refused, "KubeconfigRefused").hint("choose another file with `--kubeconfig`")
         }
         FileError::Io { source, .. } => shown(Exit::Failed, "Io").because(source),
     }

@@ -12,7 +12,7 @@ use crate::cli::output::install_error::engine_error;
 use crate::cli::output::terminal::Ui;
 use crate::control_plane::kubeconfig::{self, KubeconfigError, Source};
 
-/// Write the kubeconfig of a control plane again, from the keys in its hosting cluster or on this machine
+/// Restore the kubeconfig of a control plane from the keys in its hosting cluster or on this machine
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  fleetctl kubeconfig demo --context hosting\n  fleetctl kubeconfig demo --show > demo.kubeconfig\n  fleetctl kubeconfig demo --merge --use\n  fleetctl kubeconfig demo --remove"
@@ -22,12 +22,12 @@ pub(crate) struct KubeconfigArgs {
     #[arg(value_name = "CONTROL_PLANE_NAME")]
     name: String,
 
-    /// Print it instead of writing the file; it holds a private key
+    /// Print it instead of writing the file; it contains a private key
     #[arg(long)]
     show: bool,
 
-    /// Put it into the kubeconfig that kubectl reads (`--kubeconfig`, else KUBECONFIG, else ~/.kube/config); every other
-    /// entry stays to the byte, and so does the current context
+    /// Merge it into the kubeconfig that kubectl reads (`--kubeconfig`, else KUBECONFIG, else ~/.kube/config); all
+    /// other entries and the current context are unchanged
     #[arg(long, conflicts_with = "show")]
     merge: bool,
 
@@ -35,7 +35,7 @@ pub(crate) struct KubeconfigArgs {
     #[arg(long = "use", requires = "merge")]
     make_current: bool,
 
-    /// Take what `--merge` put there out again
+    /// Remove what `--merge` added
     #[arg(long, conflicts_with_all = ["merge", "show"])]
     remove: bool,
 }
@@ -58,7 +58,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: KubeconfigArgs) -> Resul
         // A cluster that does not answer must not hide what is on this machine.
         Err(KubeconfigError::Cluster(error)) => {
             ui.warn(&format!(
-                "the hosting cluster could not be asked: {}",
+                "the hosting cluster could not be read: {}",
                 crate::control_plane::health::format_error_chain(&error)
             ));
             kubeconfig::find_kubeconfig(None, &home, &name, &global.namespace).await
@@ -67,15 +67,15 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: KubeconfigArgs) -> Resul
     };
     let (kubeconfig, source) = found.map_err(|error| kubeconfig_error(&error))?;
     let from = match source {
-        Source::Cluster => "from the hosting cluster",
-        Source::Issued => "issued by the authority in the hosting cluster, which had none left",
-        Source::Folder => "from the folder on this machine",
+        Source::Cluster => "the hosting cluster",
+        Source::Issued => "newly issued by the CA in the hosting cluster, where its Secret was missing",
+        Source::Folder => "the folder on this machine",
     };
     if args.merge {
         return merge::merge_into_kubeconfig(ui, global, &home, &name, &kubeconfig, args.make_current);
     }
     if args.show {
-        ui.print_note(&format!("The output holds a private key ({from})"));
+        ui.print_note(&format!("The output contains a private key (source: {from})"));
         let text = kubeconfig.to_yaml("fleet-kubeconfig").map_err(|error| kubeconfig_error(&error.into()))?;
         ui.write_stdout(text.expose())?;
         return Ok(Exit::Ok);
@@ -85,7 +85,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: KubeconfigArgs) -> Resul
     if let Some(warning) = placed.replaced_file_warning() {
         ui.warn(&warning);
     }
-    ui.print_note(&format!("Taken {from}"));
+    ui.print_note(&format!("Source: {from}"));
     ui.write_stdout(&format!(
         "The kubeconfig of {name} is {0}\n\n  export KUBECONFIG=\"${{KUBECONFIG:-$HOME/.kube/config}}:{0}\"\n  kubectl get clusters --context {name}\n",
         placed.file.display()
@@ -109,10 +109,10 @@ fn kubeconfig_error(error: &KubeconfigError) -> CliError {
         KubeconfigError::Cluster(error) => crate::cli::connect::request_failed("cannot read the hosting cluster", error),
         KubeconfigError::Record(error) => engine_error("cannot read the record of the control plane", error),
         KubeconfigError::Changed { is_existing: true, .. } => shown("KubeconfigChanged").hint(
-            "see who has changed it: the Secret is one of your own (`pki.existingSecret`), which no install writes",
+            "find out who changed it: the Secret is your own (`pki.existingSecret`), which no install writes",
         ),
         KubeconfigError::Changed { .. } => shown("KubeconfigChanged").hint(
-            "see who has changed it; then `fleetctl install control-plane` with the values of before writes it anew",
+            "find out who changed it; then `fleetctl install control-plane` with the former values writes it again",
         ),
         KubeconfigError::Keys(_) => shown("BadKeys")
             .hint("restore the Secrets of the control plane from a backup; new keys would lock every agent out"),

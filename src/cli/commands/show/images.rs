@@ -24,7 +24,7 @@ use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
 use crate::cli::render_offline::{NoPreview, render_preview};
 
-/// List every image, for a mirror
+/// List all images, for a mirror
 #[derive(Debug, Args)]
 #[command(after_help = with_precedence!("Examples:
   fleetctl show images --version v1.1
@@ -35,16 +35,16 @@ pub(crate) struct ShowImagesArgs {
     #[command(flatten)]
     chart: ChartArgs,
 
-    /// Output format [default: a table]; `skopeo` and `crane` print a command for each image that copies it to the registry of
-    /// `--image-registry` with all its platforms, by its digest where `--image-lock` has it
+    /// Output format [default: a table]; `skopeo` and `crane` print one command per image that copies all its platforms
+    /// to the registry of `--image-registry`, by digest if `--image-lock` has it
     #[arg(short, long, alias = "format", value_enum, value_name = "FORMAT")]
     output: Option<ImagesFormat>,
 
     #[command(flatten)]
     own_image: OwnImageArgs,
 
-    /// Print an image lock instead, for `--image-lock`: each image with its digest out of this file, which has a line
-    /// `IMAGE:TAG sha256:…` for each, as tools that ask registries print them; `-` for standard input
+    /// Print an image lock for `--image-lock` instead: each image with its digest from this file, which has a line
+    /// `IMAGE:TAG sha256:…` per image, as registry tools print them; `-` for standard input
     #[arg(long, value_name = "FILE")]
     digests: Option<PathBuf>,
 
@@ -103,8 +103,8 @@ pub(crate) fn run(ui: &Ui, global: &Global, args: &ShowImagesArgs) -> Result<Exi
             selection.row.charts.keys().copied().collect()
         }
         None => {
-            return Err(CliError::usage("ChartMissing", "values are of one chart, and none is named")
-                .hint("name it: `fleetctl show images control-plane …` or `fleetctl show images agent …`"));
+            return Err(CliError::usage("ChartMissing", "name the chart that the values are for")
+                .hint("`fleetctl show images control-plane …` or `fleetctl show images agent …`"));
         }
     };
     let patches = args.patches.read_patches()?;
@@ -152,8 +152,8 @@ fn format_copy_commands(
     line: impl Fn(&str, &str) -> String,
 ) -> Result<String, CliError> {
     let mirror = mirror.ok_or_else(|| {
-        CliError::usage("Usage", "images are copied to a mirror, and none is named")
-            .hint("name it: --image-registry mirror.example:5000")
+        CliError::usage("Usage", "`-o skopeo` and `-o crane` need `--image-registry MIRROR`")
+            .hint("for example: --image-registry mirror.example:5000")
     })?;
     let line = |listed: &ListedImage| {
         let image = strip_mirror(&listed.image, Some(mirror));

@@ -15,11 +15,11 @@ use crate::cli::args::global::Global;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
 
-/// Show what a chart takes, needs and holds
+/// Show the values, images, rights and templates of a chart
 #[derive(Debug, Subcommand)]
 pub(crate) enum ShowCommand {
-    /// Print the default values as commented YAML, ready to be edited and given to `--values`; with values, what they make
-    /// of the defaults, and where each comes from
+    /// Print the default values as commented YAML for `--values`; with values given, print the merged result and the
+    /// source of each value
     Values(values::ShowValuesArgs),
     /// Print the JSON Schema of a file of values, for editors
     Schema(schema::ShowSchemaArgs),
@@ -27,11 +27,11 @@ pub(crate) enum ShowCommand {
     Templates(templates::ShowTemplatesArgs),
     /// Print the documentation of a chart as Markdown
     Readme(readme::ShowReadmeArgs),
-    /// List every image, for a mirror
+    /// List all images, for a mirror
     Images(Box<images::ShowImagesArgs>),
     /// List service versions and the Kubernetes versions they support
     Versions(versions::VersionsArgs),
-    /// List the values that come with the program, or print one of them
+    /// List the presets, or print one of them
     Presets(presets::ShowPresetsArgs),
     /// Print the rights that installing, checking and removing a control plane, or an agent, needs
     Rbac(Box<rbac::ShowRbacArgs>),

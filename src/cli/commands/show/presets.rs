@@ -9,7 +9,7 @@ use crate::cli::args::chart_choice;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
 
-/// List the values that come with the program, or print one of them
+/// List the presets, or print one of them
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   fleetctl show presets

@@ -18,8 +18,7 @@ use crate::{control_plane, workload_cluster};
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "The rights are those of the requests that the commands \
-make for these values; without `list` on everything in the\nnamespace an uninstall leaves the namespace where it is.\n\n\
+    after_help = "The rights match the requests that the commands make with these values; without `list` on everything in the\nnamespace an uninstall keeps the namespace.\n\n\
 Examples:\n  fleetctl show rbac demo | kubectl apply -f -\n  \
 kubectl create clusterrolebinding fleetctl-demo --clusterrole fleetctl-demo --user jane\n  \
 kubectl -n fleet create rolebinding fleetctl-demo --role fleetctl-demo --user jane\n  \
@@ -33,7 +32,7 @@ pub(crate) struct ShowRbacArgs {
     plan: PlanArgs,
 }
 
-/// What else there are rights for.
+/// Other installations to print the rights for.
 #[derive(Debug, Subcommand)]
 enum Other {
     /// Print the rights that installing and removing an agent needs in the workload cluster
@@ -41,8 +40,7 @@ enum Other {
     Agent(Box<AgentPlanArgs>),
 }
 
-const AGENT_HELP: &str = "Nobody can grant what he may not do himself, so all that the agent may do is among the rights. What \
-`--control-plane`\nneeds in the control plane, to read the init Secret, is not.\n\nExamples:\n  \
+const AGENT_HELP: &str = "Kubernetes lets nobody grant permissions that they do not have, so the agent's own permissions are included. The right to\nread the init Secret in the control plane, for `--control-plane`, is not included.\n\nExamples:\n  \
 fleetctl show rbac agent west | kubectl --context west apply -f -\n  \
 kubectl --context west create clusterrolebinding fleetctl-agent-west \\\n    \
 --clusterrole fleetctl-agent-west --user jane\n  \
@@ -65,7 +63,7 @@ pub(crate) fn run(ui: &Ui, global: &Global, args: &ShowRbacArgs) -> Result<Exit,
 fn print_roles(ui: &Ui, package: &Package, roles: &[Value]) -> Result<Exit, CliError> {
     ui.write_stdout(&output::yaml_stream(roles.iter()))?;
     ui.print_note(&format!(
-        "The Role needs its namespace: `kubectl create namespace {0}`; an install leaves a namespace that is there as it is",
+        "The Role needs its namespace: `kubectl create namespace {0}`; an install does not change an existing namespace",
         package.namespace
     ));
     Ok(Exit::Ok)

@@ -11,7 +11,7 @@ use crate::cli::output::terminal::Ui;
 
 /// Print the JSON Schema of a file of values, for editors
 #[derive(Debug, Args)]
-#[command(after_help = "Example, where the first line of `show values` looks for it:
+#[command(after_help = "Example, with the file name that the first line of `show values` refers to:
   fleetctl show schema > control-plane.schema.json")]
 pub(crate) struct ShowSchemaArgs {
     #[command(flatten)]

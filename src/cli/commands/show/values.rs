@@ -12,8 +12,8 @@ use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
 use crate::cli::render_offline::build_typed_values;
 
-/// Print the default values as commented YAML, ready to be edited and given to `--values`; with values, what they make of
-/// the defaults, and where each comes from
+/// Print the default values as commented YAML for `--values`; with values given, print the merged result and the source
+/// of each value
 #[derive(Debug, Args)]
 #[command(after_help = with_precedence!("Examples:
   fleetctl show values > my.yaml

@@ -19,8 +19,8 @@ pub(crate) use observe::{Seen, observe_control_plane, observe_with_progress};
 use watch::{Changes, POLL};
 
 const EXAMPLES: &str = "\
-Reads only. Exit code 7 when something is wrong, 0 when there are only warnings. Where the hosting cluster does not answer,
-the control plane is looked at by its own API (and the other way round); what was not seen is said.
+Reads only. Exit code 7 when something is wrong, 0 when there are only warnings. If the hosting cluster does not answer,
+the control plane's own API is used (and vice versa); the output says what could not be checked.
 
 Examples:
   fleetctl status
@@ -41,7 +41,7 @@ pub(crate) struct StatusArgs {
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<StatusFormat>,
 
-    /// Go on looking, and show what changes, until interrupted
+    /// Keep watching and show changes, until interrupted
     #[arg(short, long, conflicts_with = "wait")]
     watch: bool,
 
@@ -49,7 +49,7 @@ pub(crate) struct StatusArgs {
     #[arg(long)]
     wait: bool,
 
-    /// How long to wait at most
+    /// Timeout of the wait
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration, requires = "wait")]
     timeout: Duration,
 }
@@ -101,7 +101,7 @@ async fn watch_status(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<Exi
     }
 }
 
-/// The next look that sees anything, and how long it took; what keeps one from it is said once.
+/// The next successful observation, and how long it took; an error is reported once.
 async fn observe_next(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<(Seen, Duration), CliError> {
     let mut said = String::new();
     loop {
@@ -125,8 +125,8 @@ fn in_a_line(error: &CliError) -> String {
     std::iter::once(&error.headline).chain(&error.causes).map(String::as_str).collect::<Vec<_>>().join(": ")
 }
 
-/// Looks until the control plane is healthy or the time is up. One that is not there yet, or does not answer yet, is
-/// waited for like one that is not healthy yet.
+/// Polls until the control plane is healthy or the wait times out. A control plane that does not exist or does not
+/// answer yet counts as not healthy yet.
 async fn wait_for_healthy_status(ui: &Ui, global: &Global, args: &StatusArgs) -> Result<Exit, CliError> {
     let end = Instant::now() + args.timeout;
     let display = Display::new(ui);
@@ -162,9 +162,7 @@ async fn wait_for_healthy_status(ui: &Ui, global: &Global, args: &StatusArgs) ->
             ui.write_last_result(&print::format_status(ui, global, args.output, &seen), Exit::Unhealthy)?;
             Err(print::still_wrong(&seen, seconds))
         }
-        Some(Err(error)) => {
-            Err(CliError { exit: Exit::Unhealthy, ..error }.cause(format!("and it was waited for {seconds} s")))
-        }
+        Some(Err(error)) => Err(CliError { exit: Exit::Unhealthy, ..error }.cause(format!("waited for {seconds} s"))),
         None => Err(CliError::new(Exit::Unhealthy, "Unhealthy", format!("nothing answered within {seconds} s"))
             .hint("give more time with `--timeout`")),
     }

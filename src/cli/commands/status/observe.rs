@@ -60,10 +60,10 @@ impl Seen {
     }
 }
 
-/// Looks once at the control plane that is named, or at the one that is there.
+/// Observes the named control plane, or the only one in the namespace, once.
 ///
-/// The hosting cluster is asked first. Where it does not answer, or not to us, and where `--context` is the control
-/// plane's own, only what is inside is judged.
+/// The hosting cluster is read first. If it does not answer or denies access, or if `--context` is the control plane's
+/// own, only the control plane's API is checked.
 pub(crate) async fn observe_control_plane(global: &Global, name: Option<&str>) -> Result<Seen, CliError> {
     observe_with_progress(global, name, &mut |_| ()).await
 }
@@ -120,7 +120,7 @@ pub(crate) async fn observe_with_progress(
         (Some(wanted), Some(own)) if wanted != own => Err(not_installed(Some(&wanted), global)
             .cause(format!("`{context}` is the context of control plane `{own}`"))
             .hint(format!(
-                "name that one, or give the context of `{wanted}` or of its hosting cluster with `--context`"
+                "give that name, or choose the context of `{wanted}` or of its hosting cluster with `--context`"
             ))),
         (wanted, own) => match own.or(wanted).or_else(|| context.parse().ok()) {
             Some(name) => {
@@ -132,7 +132,7 @@ pub(crate) async fn observe_with_progress(
     }
 }
 
-/// Returns whether the user has to change the command line: looking elsewhere instead would answer another question.
+/// Returns whether the user has to change the command line, so that a fallback would answer another question.
 fn is_mistaken(error: &CliError, global: &Global) -> bool {
     error.reason == "BadKubeconfig" || error.exit == Exit::Usage && global.context.is_some()
 }
@@ -200,7 +200,7 @@ async fn from_hosting(
     Ok(Seen { name, health, installation, causes, hosting: Some(hosting.clone()), inside })
 }
 
-/// Judges what can be judged from inside; `why` is the reason that the hosting cluster was not looked at.
+/// Evaluates the checks of the control plane's API; `why` is the reason that the hosting cluster was not read.
 async fn from_inside(global: &Global, name: ControlPlaneName, hub: &Client, why: String) -> Result<Seen, CliError> {
     let health = health::observe_health(Err(why), Ok(hub), global.namespace.as_str(), None).await;
     let health = health.map_err(|error| request_failed("cannot read the control plane", &error))?;
@@ -208,7 +208,7 @@ async fn from_inside(global: &Global, name: ControlPlaneName, hub: &Client, why:
     Ok(Seen { name, health, installation: Installation::new_unobserved(), causes: Vec::new(), hosting: None, inside })
 }
 
-/// The control plane by its kubeconfig on this machine, for `error` kept the hosting cluster from being looked at.
+/// The control plane by its kubeconfig on this machine, because `error` prevented reading the hosting cluster.
 async fn by_file(global: &Global, wanted: Option<ControlPlaneName>, error: CliError) -> Result<Seen, CliError> {
     let Ok(home) = Home::of_user() else { return Err(error) };
     // A context that was named may host another control plane than the one of this machine.
@@ -221,7 +221,7 @@ async fn by_file(global: &Global, wanted: Option<ControlPlaneName>, error: CliEr
     let kubeconfig = match admin_access::read_local_kubeconfig(&home, &name) {
         Ok(Some(kubeconfig)) => kubeconfig,
         Ok(None) => return Err(error),
-        Err(why) => return Err(error.cause(format!("and its own API is not asked: {why}"))),
+        Err(why) => return Err(error.cause(format!("and its own API is not used: {why}"))),
     };
     let way = format!("by {}", file.display());
     let failed = |why: &str| format!("and its own API, {way}, does not answer: {why}");

@@ -160,14 +160,14 @@ fn format_view_line(ui: &Ui, seen: &Seen) -> String {
     let facts = &seen.health.facts;
     let why = |missing: Option<&String>| missing.map(|why| visible_list(why).into_owned()).unwrap_or_default();
     match seen.view() {
-        View::Both => "Seen from both sides: the hosting cluster and the control plane's API\n".to_owned(),
+        View::Both => "Sources: the hosting cluster and the control plane's API\n".to_owned(),
         View::HostingCluster => format!(
-            "Seen from the hosting cluster only, for the control plane's API does not answer: {} {}\n",
+            "Source: the hosting cluster only, because the control plane's API does not answer: {} {}\n",
             why(facts.inside.as_ref().err()),
             ui.mark(Mark::Warning)
         ),
         View::ControlPlane | View::Nothing => format!(
-            "Seen from inside the control plane only, without the hosting cluster: {} {}\n",
+            "Source: the control plane's API only, without the hosting cluster: {} {}\n",
             why(facts.components.as_ref().err()),
             ui.mark(Mark::Warning)
         ),

@@ -1,5 +1,5 @@
-//! Signals that a control plane may look different now: watches on both of its sides; where they are forbidden or have
-//! broken, the passing of time.
+//! Change signals of a control plane: watches on the hosting cluster and on its API; a poll interval if watches are
+//! forbidden or interrupted.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -21,14 +21,14 @@ use tokio::task::JoinSet;
 
 use crate::api::{Cluster, SchedulePolicy};
 
-/// Time between two looks where not everything is watched: nobody waits for it, and a look is some twenty requests.
+/// Poll interval without watches: one poll takes about twenty requests.
 pub(super) const POLL: Duration = Duration::from_secs(3);
-/// Time between two looks of which no event tells that they are due: that a certificate ends, that a record was lost.
+/// Poll interval with watches, for changes without an event, such as the expiry of a certificate.
 const SELDOM: Duration = Duration::from_secs(30);
 /// Time that the rest of a group of changes is waited for.
 const SETTLE: Duration = Duration::from_millis(300);
-/// Rest after a look, in multiples of the look's own duration: a control plane with a thousand agents changes all the
-/// time, and must not be kept busy by being looked at.
+/// Pause after a poll, in multiples of its duration: a control plane with a thousand agents changes all the time, and
+/// polls must not overload it.
 const REST: u32 = 4;
 /// Longest rest, for a look that took its time because something did not answer.
 const LONGEST_REST: Duration = Duration::from_secs(5);
@@ -61,8 +61,8 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Waits until another look may show something else. The clients are those of the last look, which took so long; a
-    /// side that did not answer has none.
+    /// Waits until another poll may show a change. The clients are those of the last poll, and `took` is its duration;
+    /// a side that did not answer has no client.
     pub(super) async fn wait_for_change(
         &mut self,
         hosting: Option<&Client>,
@@ -121,7 +121,7 @@ impl Changes {
     }
 }
 
-/// Tells of each change until the watch breaks. Returns whether it broke because it is forbidden.
+/// Reports each change until the watch ends. Returns whether it ended because it is forbidden.
 async fn notify_of_changes<K>(api: Api<Meta<K>>, heard: Arc<Notify>) -> bool
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,

@@ -13,7 +13,7 @@ use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
 
 pub(super) const EXAMPLES: &str = with_precedence!(
-    "The namespace and the Secret `fleet-cluster-init-kubeconfig` in it are the operator's, as with `install agent`.
+    "You create the namespace and its Secret `fleet-cluster-init-kubeconfig` yourself, as for `install agent`.
 
 Examples:
   fleetctl template agent west | kubectl --context west apply -f -
@@ -26,7 +26,7 @@ pub(crate) struct TemplateAgentArgs {
     #[command(flatten)]
     plan: AgentPlanArgs,
 
-    /// Kubernetes version of the workload cluster, checked against the table, and asked by `--version auto` and
+    /// Kubernetes version of the workload cluster, checked against the table; used by `--version auto` and
     /// `admissionPolicy: Auto`
     #[arg(long, value_name = "VERSION")]
     kube_version: Option<KubeMinor>,

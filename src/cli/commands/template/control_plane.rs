@@ -44,7 +44,7 @@ pub(crate) struct TemplateControlPlaneArgs {
     #[command(flatten)]
     plan: PlanArgs,
 
-    /// Kubernetes version of the hosting cluster, checked against the table, and asked by `--version auto`
+    /// Kubernetes version of the hosting cluster, checked against the table; used by `--version auto`
     #[arg(long, value_name = "VERSION")]
     kube_version: Option<KubeMinor>,
 
@@ -68,8 +68,8 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
         );
     }
     let undecided = |missing| {
-        CliError::usage("ExposureUndecided", format!("without a cluster, `{missing}` has to be given"))
-            .cause("certificates and kubeconfigs carry the address of the API server, and only a cluster knows it by itself")
+        CliError::usage("ExposureUndecided", format!("without a cluster, `{missing}` is required"))
+            .cause("certificates and kubeconfigs contain the address of the API server, which cannot be found without a cluster")
             .hint(
                 "for a node port: `--set exposure.type=NodePort --set exposure.host=NODE-ADDRESS --set exposure.port=32222`\n\
                  for a load balancer: `--set exposure.type=LoadBalancer --set exposure.host=NAME`",
@@ -115,22 +115,22 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
     Ok(Exit::Ok)
 }
 
-/// With new keys, whoever uses the control plane that has the others would be locked out, here and there.
+/// New keys would lock out all users of the existing control plane.
 fn other_keys(home: &Home, plan: &Plan, global: &Global) -> CliError {
     let (name, flags) = (&plan.name, global.tail_flags());
     let (file, folder) = (home.kubeconfig_path(name), home.control_plane(name));
-    CliError::new(Exit::Refused, "OtherKeys", format!("control plane {name} was installed from here with other keys"))
+    CliError::new(Exit::Refused, "OtherKeys", format!("control plane {name} was installed from this machine with other keys"))
         .cause(format!(
-            "{} does not come from keys in {}: it would be overwritten, and the manifests would not fit that control plane",
+            "{} was not made with the keys in {}: it would be overwritten, and the manifests would not fit that control plane",
             file.display(),
             home.keys_folder(name).display()
         ))
         .hint(format!(
-            "choose another name, or see the objects of this one: `fleetctl install control-plane {name}{flags} --dry-run \
+            "choose another name, or print the objects of this one: `fleetctl install control-plane {name}{flags} --dry-run \
              --version {}`, with the same values",
             plan.package.version
         ))
-        .hint(format!("if it is to go: `fleetctl uninstall control-plane {name}{flags} --delete-data`"))
-        .hint(format!("if it is gone: move {} away", folder.display()))
+        .hint(format!("to delete it: `fleetctl uninstall control-plane {name}{flags} --delete-data`"))
+        .hint(format!("if it no longer exists: move {} away", folder.display()))
         .hint("nothing was written")
 }

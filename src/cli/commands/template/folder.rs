@@ -39,9 +39,9 @@ pub(super) fn write_object_files(folder: &Path, objects: &[Object], format: Form
         return Err(CliError::new(
             Exit::Refused,
             "FolderInUse",
-            format!("{} holds `{name}`, which was not written by this program", folder.display()),
+            format!("{} contains `{name}`, which was not written by this program", folder.display()),
         )
-        .hint("give a new folder, or move this file away"));
+        .hint("choose a new folder, or move this file away"));
     }
     // Known before they are there, so that a run that is interrupted leaves nothing unknown.
     let known: BTreeSet<&String> = own.iter().chain(&names).collect();
@@ -88,7 +88,7 @@ fn write_index(folder: &Path, names: BTreeSet<&String>) -> Result<(), CliError> 
 fn refused_file_error(error: &FileError) -> CliError {
     match error {
         FileError::Unexpected { .. } => CliError::new(Exit::Refused, "FolderNotSafe", error.to_string())
-            .hint("give a folder that does not exist yet: it is made for you alone; or leave Secrets out with `--exclude-kind Secret`"),
+            .hint("choose a folder that does not exist yet: it is created with mode 0700; or leave Secrets out with `--exclude-kind Secret`"),
         FileError::Io { source, .. } => CliError::new(Exit::Failed, "Io", error.to_string()).because(source),
     }
 }

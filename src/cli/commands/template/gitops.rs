@@ -20,9 +20,9 @@ const FLUX_PRUNE: &str = "kustomize.toolkit.fluxcd.io/prune";
 /// The program that applies manifests out of a Git repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum GitOps {
-    /// Argo CD: sync waves, server-side apply, and no pruning of what data and keys hang on
+    /// Argo CD: sync waves, server-side apply, and no pruning of objects with data and keys
     Argocd,
-    /// Flux: no pruning of what data and keys hang on
+    /// Flux: no pruning of objects with data and keys
     Flux,
 }
 
@@ -53,10 +53,10 @@ impl GitOps {
 
 /// The error of an output with private keys, which would stay in the history of a repository.
 pub(super) fn keys_in_git() -> CliError {
-    CliError::usage("KeysInGit", "the output would hold private keys, and Git never forgets them")
-        .hint("have them made in the cluster: `--set pki.source=InCluster`")
-        .hint("or name a Secret that comes from elsewhere: `--set pki.source=Existing --set pki.existingSecret=NAME`")
-        .hint("or leave them out, for SOPS, Sealed Secrets or External Secrets to bring them: `--without-keys`")
+    CliError::usage("KeysInGit", "the output would contain private keys, and Git history keeps them")
+        .hint("generate them in the cluster: `--set pki.source=InCluster`")
+        .hint("or name an existing Secret: `--set pki.source=Existing --set pki.existingSecret=NAME`")
+        .hint("or leave them out and provide them with SOPS, Sealed Secrets or External Secrets: `--without-keys`")
         .hint("nothing was written")
 }
 
@@ -74,7 +74,7 @@ fn set_annotations(object: &mut Value, annotations: &[(&str, &str)]) {
     }
 }
 
-/// Has Argo CD leave alone the claims that a StatefulSet makes, and with them the data. Each gets the labels of the
+/// Makes Argo CD keep the PersistentVolumeClaims of a StatefulSet, and so the data. Each gets the labels of the
 /// selector, and with them the one by which Argo CD before version 3 knows its own objects: where the Application has
 /// the name of the control plane, a claim whose StatefulSet went would count as an object that has left the repository.
 fn keep_claims(object: &mut Value) {

@@ -24,12 +24,12 @@ use crate::pki::{self, Files, FolderError, KeptError, Leaf, SecretText};
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Keys")]
 pub(super) struct KeysArgs {
-    /// Folder with the keys, made there where it has none; outside of it nothing is written then
-    /// [default: ~/.fleet/CONTROL_PLANE_NAME/pki]
+    /// Folder with the keys; missing keys are created there, and nothing is written elsewhere [default:
+    /// ~/.fleet/CONTROL_PLANE_NAME/pki]
     #[arg(long, value_name = "FOLDER", conflicts_with = "without_keys")]
     pki: Option<PathBuf>,
 
-    /// Leave out the Secrets with keys, which have to come from elsewhere; nothing is written on this machine
+    /// Leave out the Secrets with keys, which you provide yourself; nothing is written on this machine
     #[arg(long)]
     pub(super) without_keys: bool,
 }
@@ -73,8 +73,11 @@ impl KeysArgs {
     /// Refuses a folder of keys where the cluster makes them.
     pub(super) fn check_keys_folder(&self, plan: &Plan) -> Result<(), CliError> {
         if self.pki.is_some() && plan.values.pki.source == PkiSource::InCluster {
-            return Err(CliError::usage("Usage", "`--pki` names a folder for keys, and they are made in the cluster")
-                .hint("leave out `--pki`, or `pki.source: InCluster`"));
+            return Err(CliError::usage(
+                "Usage",
+                "`--pki` names a folder for keys, but `pki.source: InCluster` generates them in the cluster",
+            )
+            .hint("leave out `--pki`, or `pki.source: InCluster`"));
         }
         Ok(())
     }
@@ -100,7 +103,9 @@ impl KeysArgs {
         let completed = completed.map_err(|error| keys_folder_error(&folder, &error))?;
         let folder = folder.display();
         let note = if completed.new_authorities {
-            format!("new keys made in {folder}: they are a new identity, which no running control plane accepts")
+            format!(
+                "new keys were created in {folder}: they are a new identity, which no running control plane accepts"
+            )
         } else {
             let again = secrets_of(completed.issued.iter().map(|(leaf, _)| *leaf).chain(completed.rewritten));
             let mut note = format!("keys found in {folder}");
@@ -124,12 +129,11 @@ impl KeysArgs {
         let elsewhere = match plan.values.pki.source {
             PkiSource::Installer => None,
             PkiSource::Existing => Some(format!(
-                "the output holds no keys: Secret {} has to be there in namespace {namespace}, with all of them",
+                "the output contains no keys: Secret {} must exist in namespace {namespace}, with all of them",
                 plan.values.pki.existing_secret.as_deref().unwrap_or_default()
             )),
             PkiSource::InCluster => Some(format!(
-                "the output holds no keys: a Job makes them in namespace {namespace}. `fleetctl kubeconfig {} \
-                 --namespace {namespace}` writes the kubeconfig when they are there",
+                "the output contains no keys: a Job generates them in namespace {namespace}. `fleetctl kubeconfig {} --namespace {namespace}` writes the kubeconfig when they exist",
                 plan.name
             )),
         };
@@ -139,15 +143,14 @@ impl KeysArgs {
         if self.without_keys {
             let secrets: std::collections::BTreeSet<&str> = SECRET_ENTRIES.iter().map(|entry| entry.secret).collect();
             let secrets = secrets.into_iter().collect::<Vec<_>>().join(", ");
-            let note =
-                format!("the output holds no keys: the Secrets {secrets} have to be there before the pods start");
+            let note = format!("the output contains no keys: the Secrets {secrets} must exist before the pods start");
             return Ok(Keys { files: pki::placeholder_files(), note });
         }
         let folder = self.output_keys_folder(home, plan);
         let found = find_keys::from_folder(&folder).map_err(|error| local_file_error(&error))?;
         if !pki::Authorities::any_in(&found) {
             let note = format!(
-                "{} has no keys, and none are made for this output: its checksums are those of placeholders",
+                "{} has no keys, and none are created for this output: its checksums are those of placeholders",
                 folder.display()
             );
             return Ok(Keys { files: pki::placeholder_files(), note });
@@ -180,10 +183,10 @@ impl KeysArgs {
         let is_written = self.pki.is_some()
             || write_template_kubeconfig(home, plan, &keys.files).map_err(|error| local_file_error(&error))?;
         ui.print_note(&if is_written {
-            format!("The output holds private keys. The kubeconfig of {} is {}", plan.name, file.display())
+            format!("The output contains private keys. The kubeconfig of {} is {}", plan.name, file.display())
         } else {
             format!(
-                "The output holds private keys. {} was written by an install and stays as it is; the kubeconfig of these manifests is {}",
+                "The output contains private keys. {} was written by an install and is not changed; the kubeconfig of these manifests is {}",
                 file.display(),
                 beside.display()
             )
@@ -196,7 +199,7 @@ impl KeysArgs {
 fn from_folder(plan: &Plan, folder: &impl fmt::Display) -> String {
     let secret = plan.values.pki.existing_secret.as_deref().unwrap_or_default();
     format!(
-        "make the Secret of them: `kubectl -n {} create secret generic {secret} --from-file={folder}`",
+        "create the Secret from them: `kubectl -n {} create secret generic {secret} --from-file={folder}`",
         plan.package.namespace
     )
 }

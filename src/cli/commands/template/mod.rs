@@ -15,7 +15,7 @@ use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
 use crate::install::release_spec::Package;
 
-/// Print the objects of an install as manifests that can be applied
+/// Print the objects of an install as manifests for `kubectl apply`
 #[derive(Debug, Subcommand)]
 pub(crate) enum TemplateCommand {
     /// Print the manifests of a control plane

@@ -25,12 +25,12 @@ pub(crate) struct OutputArgs {
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "yaml")]
     output: Format,
 
-    /// Annotate the objects for the program that applies them out of a Git repository; private keys are refused then
+    /// Annotate the objects for the program that applies them from a Git repository; private keys are then refused
     #[arg(long = "for", value_enum, value_name = "PROGRAM")]
     pub(super) gitops: Option<GitOps>,
 
-    /// Write each object into a file of its own in this folder; those of an earlier output that are not rendered any more
-    /// are removed, other files stay
+    /// Write each object into its own file in this folder; files of an earlier output that are no longer rendered are
+    /// removed, other files are kept
     #[arg(long, value_name = "FOLDER")]
     output_dir: Option<PathBuf>,
 
@@ -126,7 +126,7 @@ impl OutputArgs {
         let rendered_kinds: BTreeSet<String> = rendered.objects.iter().map(|object| object.kind().to_owned()).collect();
         if let Some(kind) = included.iter().find(|kind| !rendered_kinds.contains(**kind)) {
             let known = rendered_kinds.into_iter().collect::<Vec<_>>().join(", ");
-            return Err(CliError::usage("NoSuchObject", format!("nothing that is rendered is a {kind}"))
+            return Err(CliError::usage("NoSuchObject", format!("no rendered object is a {kind}"))
                 .hint(format!("the kinds are: {known}")));
         }
         let mut objects =
@@ -152,7 +152,7 @@ impl OutputArgs {
             let known: Vec<String> = objects.iter().map(Object::id).collect();
             let templates: BTreeSet<&str> =
                 objects.iter().chain(&bootstrap).filter_map(|object| object.source.splitn(3, '/').nth(2)).collect();
-            return Err(CliError::usage("NoSuchObject", format!("nothing that is rendered is called `{name}`"))
+            return Err(CliError::usage("NoSuchObject", format!("no rendered object or template is named `{name}`"))
                 .hint(format!("the objects are: {}", known.join(", ")))
                 .hint(format!("the templates are: {}", templates.into_iter().collect::<Vec<_>>().join(", "))));
         }

@@ -33,10 +33,10 @@ use crate::workload_cluster::uninstall::{Drain, Leave};
 const TAKE_BACK: Duration = Duration::from_secs(5);
 
 pub(super) const EXAMPLES: &str = "\
-The agent says goodbye to the control plane first, which forgets the cluster; then it is removed here.
-What the control plane placed here is moved to other clusters first (`--drain`), or left running and managed by
-nobody (`--keep-workloads`); without either, nothing is done while something is here.
-A namespace and an init Secret that an operator made stay.
+The agent first deregisters its cluster from the control plane; then the agent is removed.
+Workloads that the control plane placed here are first moved to other clusters (`--drain`), or left running, managed by
+nobody (`--keep-workloads`); without either flag nothing is done while there are such workloads.
+A namespace and an init Secret that you created are kept.
 
 Examples:
   fleetctl uninstall agent west --context west
@@ -86,7 +86,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
             Exit::Refused,
             "OtherAgent",
             format!(
-                "the agent in namespace {} is that of workload cluster `{}`, not `{name}`",
+                "the agent in namespace {} belongs to workload cluster `{}`, not `{name}`",
                 global.namespace,
                 visible_cell(&other)
             ),
@@ -112,13 +112,13 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
             && let Some(copies) = &copies
             && !placed.is_empty()
         {
-            progress.begin_step("Moving what is placed here to other clusters");
+            progress.begin_step("Moving the placed workloads to other clusters");
             let left = |left: &[PlacedObject]| {
                 progress.update_step(&format!("{} are left: {}", format_object_count(left), format_object_names(left)));
             };
             match target.drain_copies(copies, left).await.map_err(|e| unread(&e))? {
                 Drain::Done => progress.finish_step("nothing is left here"),
-                Drain::NoAgent => return Err(not_drained(&name, "no agent runs here that could ask for it", global)),
+                Drain::NoAgent => return Err(not_drained(&name, "no agent is running here to request it", global)),
                 Drain::Left(left) => {
                     let why = format!(
                         "{} stayed for {} s: {}",
@@ -134,12 +134,14 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
         if !args.keep_workloads && placed.iter().any(|object| !object.is_namespace()) {
             return Err(placed_here(&name, &placed, global));
         }
-        progress.begin_step(&format!("Leaving the control plane as {name}"));
+        progress.begin_step(&format!("Deregistering {name} from the control plane"));
         let leave = target.deregister_agent().await.map_err(|e| unread(&e))?;
         match &leave {
-            Leave::Left => progress.finish_step("it has forgotten the cluster"),
-            Leave::NotRegistered => progress.finish_step("nothing was registered from here"),
-            Leave::Stays(why) if args.force => progress.report_warning(&format!("{why}; going on, as `--force` says")),
+            Leave::Left => progress.finish_step("the cluster is deregistered"),
+            Leave::NotRegistered => progress.finish_step("nothing was registered"),
+            Leave::Stays(why) if args.force => {
+                progress.report_warning(&format!("{why}; continuing because of `--force`"))
+            }
             Leave::Stays(why) => return Err(cannot_leave_error(&name, why, global)),
         }
         // An agent that works still would put its marks back.
@@ -210,30 +212,31 @@ pub(in crate::cli) fn placed_here(name: &ClusterName, placed: &[PlacedObject], g
     CliError::new(Exit::Refused, "WorkloadsPlaced", headline)
         .cause(visible_line(&format_object_names(placed)).into_owned())
         .hint("nothing was removed")
-        .hint(format!("to have them moved to other clusters first: `{again} --drain`"))
+        .hint(format!("to move them to other clusters first: `{again} --drain`"))
         .hint(format!("to leave them running, managed by nobody: `{again} --keep-workloads`"))
 }
 
 pub(in crate::cli) fn not_drained(name: &ClusterName, why: &str, global: &Global) -> CliError {
     CliError::new(Exit::Refused, "NotDrained", format!("workload cluster {name} could not be drained"))
         .cause(visible_line(why).into_owned())
-        .hint("nothing was removed, and the cluster takes work again within seconds")
-        .hint("why an object stays is said at the control plane: `fleetctl why KIND/NAME -n NAMESPACE`")
+        .hint("nothing was removed, and the cluster accepts workloads again within seconds")
+        .hint("ask the control plane why an object was not moved: `fleetctl why KIND/NAME -n NAMESPACE`")
         .hint(format!(
-            "to leave what is here running, managed by nobody: `fleetctl uninstall agent {name}{} --keep-workloads`",
+            "to leave the workloads running, managed by nobody: `fleetctl uninstall agent {name}{} --keep-workloads`",
             global.tail_flags()
         ))
 }
 
 pub(in crate::cli) fn cannot_leave_error(name: &ClusterName, why: &str, global: &Global) -> CliError {
-    CliError::new(Exit::Refused, "CannotLeave", format!("workload cluster {name} could not leave its control plane"))
-        .cause(why.to_owned())
-        .hint(format!("nothing was removed; the control plane still has {}", abandoned_objects(name)))
-        .hint(format!(
-            "to remove the agent all the same: `fleetctl uninstall agent {name}{} --force`",
-            global.tail_flags()
-        ))
-        .hint(Remedy::new("and there, once it is reached: ").command(delete_there(name)))
+    CliError::new(
+        Exit::Refused,
+        "CannotLeave",
+        format!("workload cluster {name} could not be deregistered from its control plane"),
+    )
+    .cause(why.to_owned())
+    .hint(format!("nothing was removed; the control plane still has {}", abandoned_objects(name)))
+    .hint(format!("to remove the agent anyway: `fleetctl uninstall agent {name}{} --force`", global.tail_flags()))
+    .hint(Remedy::new("and at the control plane, once it can be reached: ").command(delete_there(name)))
 }
 
 /// Removes the cluster in its control plane, of which it is not known how it is reached.
@@ -253,7 +256,7 @@ fn format_agent_removal(
     let mut text = if removed.nothing_found {
         format!("There is no agent {name} in namespace {namespace}; nothing to remove.\n")
     } else {
-        format!("Removed the agent of workload cluster {name}: {} objects are gone.\n", removed.deleted.len())
+        format!("Removed the agent of workload cluster {name}: {} objects were deleted.\n", removed.deleted.len())
     };
     if !removed.kept.is_empty() {
         text.push_str("\nKept:\n");
@@ -262,7 +265,7 @@ fn format_agent_removal(
         }
     }
     if !workloads.is_empty() {
-        let _ = writeln!(text, "\nRunning on, managed by nobody:");
+        let _ = writeln!(text, "\nStill running, managed by nobody:");
         for object in workloads {
             let _ = writeln!(text, "  {}", visible_line(&object.to_string()));
         }

@@ -25,7 +25,7 @@ use crate::control_plane::uninstall::{Planned, Target};
 use crate::install::progress::Progress;
 
 pub(super) const EXAMPLES: &str =
-    "Without --delete-data the data (PersistentVolumeClaims) and its keys stay, and a later install of
+    "Without --delete-data the data (PersistentVolumeClaims) and its keys are kept, and a later install of
 the same name resumes the same control plane.
 
 Examples:
@@ -92,7 +92,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneAr
     };
     let stays = stays.map(|path| {
         format!(
-            "The folder {} stays: its control plane may be in another cluster. Delete it if it is not.",
+            "The folder {} is kept: its control plane may be in another cluster. Delete it if it is not.",
             path.display()
         )
     });
@@ -118,7 +118,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneAr
     }
     if !removed.unsearched.is_empty() {
         ui.warn(&format!(
-            "the search for leftovers got no answer about {}; with more rights it would",
+            "the search for orphaned objects could not read {}; it needs more permissions",
             visible_list(&removed.unsearched.join(", "))
         ));
     }
@@ -158,12 +158,12 @@ async fn check_registered_clusters(
                     "remove their agents first (`fleetctl uninstall agent NAME`), or give `--force` to orphan them",
                 ));
             }
-            ui.warn(&format!("workload clusters are registered and lose their control plane: {names}"));
+            ui.warn(&format!("registered workload clusters lose their control plane: {names}"));
             Ok(())
         }
         Err(why) if args.delete_data && !args.force && target.is_complete().await => Err(unknown_clusters_error(why)),
         Err(why) if args.delete_data => {
-            ui.warn(&format!("could not ask the control plane which workload clusters are registered: {why}"));
+            ui.warn(&format!("the registered workload clusters cannot be read from the control plane: {why}"));
             Ok(())
         }
         Err(_) => Ok(()),
@@ -172,13 +172,13 @@ async fn check_registered_clusters(
 
 /// The error of a removal that would orphan nobody knows whom.
 pub(in crate::cli) fn unknown_clusters_error(why: String) -> CliError {
-    let headline = "whether workload clusters are registered could not be found out";
+    let headline = "cannot find out whether workload clusters are registered";
     CliError::new(Exit::Refused, "ClustersUnknown", headline)
         .cause(why)
-        .hint("make the API of the control plane reachable from here, or give `--force` to orphan what is registered")
+        .hint("make the API of the control plane reachable from here, or give `--force` to orphan registered clusters")
 }
 
-/// Says what will be deleted for good, and asks unless `--yes` is given: by a question, so on a terminal only.
+/// Shows what will be deleted for good, and asks for confirmation unless `--yes` is given; this needs a terminal.
 fn confirm_data_deletion(ui: &Ui, args: &UninstallControlPlaneArgs, planned: &Planned) -> Result<(), CliError> {
     let plan = list_planned_deletions(planned);
     if plan.is_empty() {
@@ -187,7 +187,10 @@ fn confirm_data_deletion(ui: &Ui, args: &UninstallControlPlaneArgs, planned: &Pl
     ui.write_stderr(&format!("This deletes for good:\n  {}", plan.join("\n  ")));
     let volumes: Vec<String> = planned.retained.iter().map(ToString::to_string).collect();
     if !volumes.is_empty() {
-        ui.write_stderr(&format!("By their policy Retain these stay, and hold the data:\n  {}", volumes.join("\n  ")));
+        ui.write_stderr(&format!(
+            "These are kept because of their reclaim policy Retain, and contain the data:\n  {}",
+            volumes.join("\n  ")
+        ));
     }
     if args.yes { Ok(()) } else { ui.confirm_by_name(Question::DeleteData, "control plane", &args.name) }
 }
@@ -195,10 +198,10 @@ fn confirm_data_deletion(ui: &Ui, args: &UninstallControlPlaneArgs, planned: &Pl
 /// Everything that will be deleted, a line each.
 fn list_planned_deletions(planned: &Planned) -> Vec<String> {
     let objects = planned.objects.iter().map(ToString::to_string);
-    let namespace = planned.namespace.iter().map(|object| format!("{object}, unless something else is in it"));
+    let namespace = planned.namespace.iter().map(|object| format!("{object}, unless it contains something else"));
     let folder = match &planned.folder {
         Folder::Goes { path, keys: true } => {
-            Some(format!("the folder {}, with the keys that `template` keeps in it", path.display()))
+            Some(format!("the folder {}, with the keys that `template` stores in it", path.display()))
         }
         Folder::Goes { path, keys: false } => Some(format!("the folder {}", path.display())),
         Folder::None | Folder::Stays(_) => None,
@@ -215,7 +218,7 @@ fn format_control_plane_removal(
     if removed.nothing_found {
         return format!("There is no control plane {name} in namespace {}; nothing to remove.\n", global.namespace);
     }
-    let mut text = format!("Removed control plane {name}: {} objects are gone.\n", removed.deleted.len());
+    let mut text = format!("Removed control plane {name}: {} objects were deleted.\n", removed.deleted.len());
     if !removed.kept.is_empty() {
         text.push_str("\nKept:\n");
         for kept in &removed.kept {

@@ -29,8 +29,8 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: UninstallCommand) -> 
     }
 }
 
-/// Refuses to call a removal done that found nothing where it was told to look, while there is one of that name in another
-/// namespace; `what` is the command's object, such as `agent`.
+/// Refuses to report success if nothing was found in this namespace but one of that name exists in another; `what` is
+/// the command's object, such as `agent`.
 pub(crate) fn check_not_elsewhere(what: &str, name: &str, global: &Global, removed: &Removed) -> Result<(), CliError> {
     if !removed.nothing_found || removed.elsewhere.is_empty() {
         return Ok(());
@@ -60,5 +60,5 @@ pub(crate) fn check_orphaned_objects(removed: &Removed) -> Result<Exit, CliError
     for leftover in &removed.leftovers {
         error = error.cause(leftover.to_string());
     }
-    Err(error.hint("look at them and delete what is not needed"))
+    Err(error.hint("review them and delete what is not needed"))
 }

@@ -96,7 +96,7 @@ impl Known {
         self.schedules.iter().filter(of).map(|schedule| (cluster_of(schedule), schedule))
     }
 
-    /// The clusters with their nodes, less what is promised to others than these objects.
+    /// The clusters with their nodes, minus capacity that is reserved for other objects.
     pub(super) async fn build_fleet(&self, client: &Client, own: &BTreeSet<ObjectKey>) -> Result<Fleet, CliError> {
         let mut fleet = Fleet::default();
         for (name, cluster) in &self.clusters {

@@ -50,7 +50,7 @@ pub(super) fn parse_kind_and_name<'a>(kinds: &Kinds, text: &'a str) -> Result<(&
     let (kind, name) = split_kind_and_name(text)?;
     let found = find_kind(kinds, kind).ok_or_else(|| {
         let kinds: Vec<&str> = kinds.iter().map(|kind| kind.kind).collect();
-        format!("`{kind}` is no kind that can be placed; these are: {}", kinds.join(", "))
+        format!("`{kind}` is not a kind that can be placed; these are: {}", kinds.join(", "))
     })?;
     Ok((found, name))
 }

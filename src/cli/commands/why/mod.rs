@@ -32,8 +32,8 @@ use report::{Copy, Now, Report, Row};
 /// Explain where an object is placed and why, or why it is not
 #[derive(Debug, Args)]
 #[command(after_help = "\
-It decides again, by the rules and on the state that the scheduler has, and changes nothing. The exit code is 0 where the
-object is placed and every copy is applied, 7 where not, 1 where there is no such object.
+It repeats the decision with the scheduler's rules and state, and changes nothing. The exit code is 0 if the
+object is placed and every copy is applied, 7 if not, 1 if the object does not exist.
 
 Examples:
   fleetctl why deployment/web --namespace shop --context demo
@@ -97,7 +97,7 @@ async fn explain_placement(client: &Client, known: &Known, facts: &Facts, object
     if known.policies.is_annotation_denied(facts) {
         report
             .notes
-            .push("its annotation names clusters, and this control plane lets policies alone place objects".to_owned());
+            .push("its annotation names clusters, but in this control plane only policies place objects".to_owned());
     }
     report.applied = !report.copies.is_empty() && report.copies.iter().all(|copy| copy.applied);
     match known.policies.match_object(facts, &labels) {
@@ -105,7 +105,7 @@ async fn explain_placement(client: &Client, known: &Known, facts: &Facts, object
         Match::Nowhere { .. } => {
             report
                 .why
-                .push("its annotation fleet-scheduler.io/cluster is empty: it stays in the control plane".to_owned());
+                .push("its annotation fleet-scheduler.io/cluster is empty: it is kept in the control plane".to_owned());
         }
         Match::Annotation { direct, .. } => {
             by_annotation(client, known, facts, &direct, &mut report).await?;
@@ -120,7 +120,7 @@ async fn explain_placement(client: &Client, known: &Known, facts: &Facts, object
         }
         Match::Nothing { failing } => {
             report.placed = true;
-            report.why.push("no policy matches any more: its copies stay, and edits reach them".to_owned());
+            report.why.push("no policy matches any more: its copies are kept and still follow it".to_owned());
             report.why.extend(explain::format_unmatched_policies(&failing));
         }
         Match::Policy { policy, losers } => {
@@ -146,7 +146,7 @@ async fn by_annotation(
     });
     let decision = decide::decide_direct(facts, direct, &fleet, &shares.collect());
     report.placed = !decision.targets.is_empty();
-    report.why.push("its own annotation says where".to_owned());
+    report.why.push("its own annotation names the clusters".to_owned());
     report.now = Some(Now {
         decision: format!(
             "{} of {} named clusters",

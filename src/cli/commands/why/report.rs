@@ -88,8 +88,8 @@ impl Report {
         let clusters: Vec<&str> = self.copies.iter().map(|copy| copy.cluster.as_str()).collect();
         let mut text = match (self.placed, clusters.is_empty()) {
             (_, false) if self.placed => format!("{} is placed on {}.\n", self.object, clusters.join(", ")),
-            (_, false) => format!("{} is on {}, and not all of it has a place.\n", self.object, clusters.join(", ")),
-            (true, true) => format!("{} has a place, and no copy yet.\n", self.object),
+            (_, false) => format!("{} is on {}, but not all of it is placed.\n", self.object, clusters.join(", ")),
+            (true, true) => format!("{} is placed, but has no copy yet.\n", self.object),
             (false, true) => format!("{} is not placed.\n", self.object),
         };
         let mut line = |title: &str, words: &str| {
@@ -112,7 +112,7 @@ impl Report {
                 (true, false) => "applied, not available",
                 (false, _) => "not applied",
             };
-            let stale = if copy.stale { " (not Ready: this is what it last said)" } else { "" };
+            let stale = if copy.stale { " (not Ready: this is its last report)" } else { "" };
             let message = if copy.message.is_empty() { String::new() } else { format!(": {}", copy.message) };
             line(if at == 0 { "copies" } else { "" }, &format!("{} {state}{stale}{message}", copy.cluster));
         }

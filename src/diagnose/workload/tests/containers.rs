@@ -131,7 +131,7 @@ fn silent_container_within_its_limit() {
         assert_eq!(grace(&stateful_set(), &evidence), None, "it may only be slow");
         let hint = diagnose_object(&stateful_set(), &evaluate_status(&stateful_set(), None), &evidence).unwrap().remedy;
         (
-            text.contains("`c` has printed nothing so far, and may use 16Mi of memory"),
+            text.contains("`c` has no log output so far; its memory limit is 16Mi"),
             hint.joined_text().contains("limits.memory"),
         )
     };

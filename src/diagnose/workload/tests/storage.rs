@@ -8,8 +8,8 @@ fn no_default_storage_class_chain() {
     assert_eq!(cause, CauseId::NoDefaultStorageClass);
     assert_eq!(
         chain,
-        "StatefulSet fleet/etcd: 0 of 1 pods ready → Pod fleet/etcd-0: Pending, its volume is not there → \
-         PersistentVolumeClaim fleet/data-etcd-0: Pending, it names no StorageClass → StorageClass: the cluster has none"
+        "StatefulSet fleet/etcd: 0 of 1 pods ready → Pod fleet/etcd-0: Pending, its volume does not exist → \
+         PersistentVolumeClaim fleet/data-etcd-0: Pending, it has no StorageClass → StorageClass: the cluster has none"
     );
     let (cause, chain) = found(&stateful_set(), &with_pvc(pvc(None), vec![class("slow", "p", false)], vec![]));
     assert_eq!(cause, CauseId::NoDefaultStorageClass);
@@ -38,7 +38,7 @@ fn causes_of_unbound_pvcs() {
             vec![class("local", "kubernetes.io/no-provisioner", true)],
             vec![],
             CauseId::NoProvisioner,
-            "it makes no volumes",
+            "it has no provisioner",
         ),
         (
             pvc(Some("csi")),

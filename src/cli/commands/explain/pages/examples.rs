@@ -253,7 +253,7 @@ fn of_installs() -> Vec<CliError> {
         ambiguous_name_error("demo", &global),
         applied_by_others(&inventory::Owner::new("control-plane", "demo", "fleet"), &["argocd-controller".to_owned()]),
         too_large(70 * 1024),
-        unknown_values_error("demo", "its install has not ended yet"),
+        unknown_values_error("demo", "its install has not finished yet"),
         of_control_plane(forgotten_values().into(), FailureOutcome::NothingWritten),
         rights_refused("workload cluster west", &unconfirmed_values()),
         of_control_plane(C::Members { now: 1, wanted: 3 }, FailureOutcome::NothingWritten),
