@@ -44,7 +44,7 @@ impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} {}: ours {}, theirs {}, held by `{}`",
+            "{} {}: wanted {}, existing {}, owned by `{}`",
             self.object,
             visible_line(&self.field),
             visible_line(&self.ours),

@@ -119,7 +119,7 @@ impl Engine {
             .map_err(|e| Error::for_object("find the kind of", object, e))?;
         let live = server.get_object(&kind, object.namespace.as_deref(), &object.name).await;
         let live = live.map_err(|e| Error::for_object("read", object, e))?;
-        live.ok_or_else(|| Error::Input(format!("{object} is not there")))
+        live.ok_or_else(|| Error::Input(format!("{object} does not exist")))
     }
 
     /// Returns whether another run may take over a lock that was found.

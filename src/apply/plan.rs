@@ -79,7 +79,7 @@ impl Step {
         let keeper = self.scaler.as_ref().and_then(Scaler::describe_replica_owner);
         let left = keeper.map(|keeper| {
             let flag = conflict::format_take_fields_flag(&self.target, managed_fields::REPLICAS);
-            format!("replicas are left to {keeper}; to hold them, take the field `{flag}`")
+            format!("replicas are left to {keeper}; to set them, take the field `{flag}`")
         });
         let unset = self.unset.iter().map(|what| format!("{what} is not set: claim templates cannot be changed"));
         left.into_iter().chain(unset)
@@ -377,7 +377,7 @@ impl Engine {
             }
             let target = ObjectRef::new(&kind, text_at(&manifest, "/metadata/namespace"), &name);
             if !seen.insert(target.clone()) {
-                return Err(Error::Input(format!("{target} is there twice")));
+                return Err(Error::Input(format!("{target} is given twice")));
             }
             steps.push(Step {
                 stage: planned.stage,

@@ -19,7 +19,7 @@ use crate::k8s::request::server::Server;
 
 /// Reason that an object which was ours and is planned no more stays: someone made another one of that name, or took
 /// our labels off.
-pub(crate) const THEIRS: &str = "it is another's by now";
+pub(crate) const THEIRS: &str = "it now has a different owner";
 
 /// Present state of an object that is planned no more.
 pub(crate) enum Unplanned {
@@ -119,7 +119,7 @@ impl Run {
 
     /// Says that an object stays, and why.
     fn report_retained_item(&self, item: &Item, why: impl Display) {
-        let message = format!("it is planned no more, and stays: {why}");
+        let message = format!("no longer part of the release, but kept: {why}");
         self.engine.events.send_event(Event::Warning { object: item.object.clone(), message });
     }
 }

@@ -111,7 +111,7 @@ impl Engine {
         }
         for RefusedStep { object, why } in plan.refused.clone() {
             let message =
-                format!("no run of this installation wrote the step of the journal about it, which is dropped: {why}");
+                format!("the journal's step about it was not written by this installation and is ignored: {why}");
             self.events.send_event(Event::Warning { object, message });
         }
         let opened = !first.is_empty();
@@ -336,7 +336,7 @@ impl Run {
     /// Whatever the server refuses; the journal is still open then and the run can be repeated.
     pub async fn commit_run(mut self) -> Result<Record, Error> {
         let Some(release) = self.plan.release.clone() else {
-            return Err(Error::Input("a part of an installation cannot be recorded as a whole".to_owned()));
+            return Err(Error::Input("a partial run cannot be recorded as a complete installation".to_owned()));
         };
         for step in self.plan.steps.clone().iter().filter(|step| step.action == Action::Unchanged) {
             self.keep_known(step);

@@ -256,8 +256,8 @@ impl Store {
                 name: self.owner.record_name(),
                 namespace: self.owner.namespace.clone(),
                 why: format!(
-                    "what is needed to undo this run takes {} KiB, more than the {} KiB that a Secret holds; nothing of \
-                     this step was written",
+                    "the journal to undo this run needs {} KiB, but a Secret can have {} KiB; nothing of this step \
+                     was written",
                     size / 1024,
                     LARGEST / 1024
                 ),

@@ -22,7 +22,7 @@ pub enum EditError {
     #[error("it cannot be edited: {0}")]
     Unusable(&'static str),
     /// An entry of that name belongs to something else.
-    #[error("it has a {kind} `{name}` that is not this control plane's")]
+    #[error("it has a {kind} `{name}` that belongs to another control plane")]
     Taken {
         /// `cluster`, `user` or `context`.
         kind: &'static str,
@@ -122,7 +122,7 @@ fn parse_parts(text: &str) -> Result<EditedPart, EditError> {
     let events: Result<Vec<_>, _> = Parser::new_from_str_with_options(text, options).collect();
     let events = events.map_err(|_| EditError::Unusable("it is not YAML"))?;
     if events.iter().filter(|(event, _)| matches!(event, Event::DocumentStart(..))).count() != 1 {
-        return Err(EditError::Unusable("it is not one document"));
+        return Err(EditError::Unusable("it is not a single document"));
     }
     if events.iter().any(|(event, _)| matches!(event, Event::Alias(..))) {
         return Err(EditError::Unusable("it has aliases"));

@@ -229,25 +229,25 @@ impl LeafSpec {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Renewal {
     /// There was none.
-    #[error("there was none")]
+    #[error("it did not exist")]
     Missing,
     /// Certificate or key cannot be read.
     #[error("it cannot be read")]
     Unreadable,
     /// The key belongs to another certificate.
-    #[error("its key does not fit")]
+    #[error("its key does not match")]
     KeyMismatch,
     /// Another authority signed it.
-    #[error("another authority signed it")]
+    #[error("another CA signed it")]
     OtherAuthority,
     /// It names another user, group or use.
-    #[error("it is for another name or use")]
+    #[error("it has another subject or key usage")]
     OtherSubject,
     /// It does not answer for every address.
-    #[error("it does not answer for {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    #[error("it has no SAN for {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     MissingAddresses(Vec<San>),
     /// It ends soon, or has ended.
-    #[error("it ends at {0}")]
+    #[error("it expires at {0}")]
     Ends(Timestamp),
 }
 

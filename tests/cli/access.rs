@@ -296,7 +296,7 @@ fn a_server_that_never_answers_is_given_up_when_the_time_of_the_run_is_up() {
     use_cluster(&sandbox, &format!("http://{server}"));
     for command in [["install", "cp", "demo", "--timeout", "2s"], ["diff", "cp", "demo", "--timeout", "2s"]] {
         let began = std::time::Instant::now();
-        sandbox.run(&command).fails(4, &["the time of the run was up before the API server had answered"]);
+        sandbox.run(&command).fails(4, &["the run timed out before the API server answered"]);
         // One answer may take a minute.
         assert!(began.elapsed() < std::time::Duration::from_secs(45), "{:?}", began.elapsed());
     }

@@ -16,7 +16,7 @@ use crate::k8s::object::{ObjectRef, items_at, object_uid, text_at};
 use crate::k8s::request::server::{Selection, Server};
 
 /// Reason that a namespace stays which no install of this owner made.
-pub(super) const THERE_BEFORE: &str = "it was there before this installation";
+pub(super) const THERE_BEFORE: &str = "it existed before this installation";
 
 /// Number of strangers in a namespace that are named.
 const NAMED: usize = 5;
@@ -64,7 +64,7 @@ impl Engine {
             match store {
                 Some(store) => store.lock_store().await.still_ours().await?,
                 None if crate::inventory::store::load_state(server, &self.owner).await?.is_empty() => {}
-                None => return Ok(Some("another run has begun in it".to_owned())),
+                None => return Ok(Some("another run has started in it".to_owned())),
             }
             server
                 .delete_object(&kind, &object, object_uid(&live))
@@ -89,10 +89,7 @@ impl Engine {
         let (objects, refused) = discovery::list_metadata(server, &kinds, &selection, self.options.parallel).await;
         let unseen: Vec<String> = silent.into_iter().chain(refused).collect();
         if !unseen.is_empty() {
-            return Ok(Some(format!(
-                "whether it holds anything else could not be found out: no answer about {}",
-                unseen.join(", ")
-            )));
+            return Ok(Some(format!("its other contents are unknown: no answer about {}", unseen.join(", "))));
         }
         let strangers: Vec<String> = objects
             .iter()
@@ -102,8 +99,10 @@ impl Engine {
             .collect();
         Ok(match strangers.len() {
             0 => None,
-            n if n > NAMED => Some(format!("it holds {n} other objects, among them {}", strangers[..NAMED].join(", "))),
-            _ => Some(format!("it holds {}", strangers.join(", "))),
+            n if n > NAMED => {
+                Some(format!("it contains {n} other objects, among them {}", strangers[..NAMED].join(", ")))
+            }
+            _ => Some(format!("it contains {}", strangers.join(", "))),
         })
     }
 

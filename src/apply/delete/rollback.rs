@@ -338,7 +338,9 @@ impl Engine {
         let made_here = journal.namespace_created && state.record.is_none();
         let namespace = ObjectRef::new(&Kind::from_table("", "Namespace"), None, &self.owner.namespace);
         if made_here && !result.kept.is_empty() {
-            result.kept.push(ObjectReason { object: namespace, reason: "it holds what is kept".to_owned() });
+            result
+                .kept
+                .push(ObjectReason { object: namespace, reason: "it contains objects that are kept".to_owned() });
         } else if made_here {
             let end = Instant::now() + GONE_WITHIN;
             let kept = self.delete_namespace(server, Some(store), end).await;
@@ -377,7 +379,8 @@ struct Undoing {
 }
 
 fn kept_data(object: ObjectRef) -> ObjectReason {
-    let why = if object.is_kind("", "PersistentVolumeClaim") { "it may hold data" } else { "it cannot be made again" };
+    let why =
+        if object.is_kind("", "PersistentVolumeClaim") { "it may contain data" } else { "it cannot be recreated" };
     ObjectReason { object, reason: why.to_owned() }
 }
 

@@ -320,7 +320,9 @@ impl Engine {
                 Some(why) => result.kept.push(ObjectReason { object: namespace, reason: why }),
             }
         } else if created {
-            result.kept.push(ObjectReason { object: namespace, reason: "it holds what is kept".to_owned() });
+            result
+                .kept
+                .push(ObjectReason { object: namespace, reason: "it contains objects that are kept".to_owned() });
         } else if is_labelled {
             // Manifests that kubectl or a GitOps program applied label it as an install does.
             result.kept.push(ObjectReason { object: namespace, reason: THERE_BEFORE.to_owned() });
@@ -388,7 +390,7 @@ fn sort_out(found: Vec<Found>, state: &State, claims: &[Found], delete_data: boo
             Fate::GivenBack => {
                 kept.push(ObjectReason {
                     object: found.object,
-                    reason: "it was there before this installation".to_owned(),
+                    reason: "it existed before this installation".to_owned(),
                 });
             }
             Fate::StaysWithData if !never_complete && !going => kept.push(kept_data(&found)),
@@ -418,7 +420,7 @@ fn stays_with_data(found: &Found, state: &State) -> bool {
 
 fn kept_data(found: &Found) -> ObjectReason {
     let why =
-        if found.object.kind == "PersistentVolumeClaim" { "it holds the data" } else { "it cannot be made again" };
+        if found.object.kind == "PersistentVolumeClaim" { "it contains the data" } else { "it cannot be recreated" };
     ObjectReason { object: found.object.clone(), reason: why.to_owned() }
 }
 

@@ -89,8 +89,8 @@ async fn why_held(server: &Server, object: &ObjectRef, live: &Value) -> String {
     let pods = server.list_objects(&Kind::from_table("", "Pod"), &selection).await.unwrap_or_default();
     match &find_mounting_pods(&pods, &object.name)[..] {
         [] => because,
-        [one] => format!("pod {one} mounts it: delete that, and it goes"),
-        several => format!("pods {} mount it: delete these, and it goes", several.join(", ")),
+        [one] => format!("pod {one} mounts it: delete that pod first"),
+        several => format!("pods {} mount it: delete these pods first", several.join(", ")),
     }
 }
 
