@@ -79,7 +79,7 @@ pub fn read_folder(folder: &Path) -> Result<Files, FolderError> {
             });
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Files::new()),
-        Err(error) => return Err(wrap_io_error("look at", folder)(error)),
+        Err(error) => return Err(wrap_io_error("inspect", folder)(error)),
     }
     let mut files = Files::new();
     for entry in std::fs::read_dir(folder).map_err(wrap_io_error("list", folder))? {

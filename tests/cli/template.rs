@@ -342,7 +342,7 @@ fn keys_are_written_through_no_link_into_no_open_file_and_into_no_open_folder() 
     let open = sandbox.path().join("open");
     fs::create_dir(&open).unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
-    into(&open).fails(6, &["a folder that other users may write", "does not exist yet"]);
+    into(&open).fails(6, &["a folder that other users can write to", "does not exist yet"]);
     assert_eq!(fs::read_dir(&open).unwrap().count(), 0);
     template(&sandbox, &["--output-dir", open.to_str().unwrap(), "--exclude-kind", "Secret"]).succeeds();
 

@@ -121,7 +121,8 @@ impl Credential {
 }
 
 fn sensitive_header(text: &str) -> Result<HeaderValue, LogInError> {
-    let unusable = |_| LogInError::Unusable("the credential has a line break or another control character".to_owned());
+    let unusable =
+        |_| LogInError::Unusable("the credential contains a line break or another control character".to_owned());
     let mut header = HeaderValue::try_from(text).map_err(unusable)?;
     header.set_sensitive(true);
     Ok(header)
@@ -132,9 +133,7 @@ fn bearer_header(token: &str) -> Result<HeaderValue, LogInError> {
 }
 
 fn of_file(file: &Path) -> Result<HeaderValue, LogInError> {
-    bearer_header(
-        &read_token(file).map_err(|problem| LogInError::Unusable(format!("the file of the token {problem}")))?,
-    )
+    bearer_header(&read_token(file).map_err(|problem| LogInError::Unusable(format!("the token file {problem}")))?)
 }
 
 impl<S> Layer<S> for Credential {

@@ -93,7 +93,7 @@ pub(super) fn normalize_kubeconfig(mut file: Value) -> Result<Value, FieldError>
     for (field, wanted) in [("apiVersion", "v1"), ("kind", "Config")] {
         let given = file[field].as_str().unwrap_or_default();
         if !given.is_empty() && given != wanted {
-            return Err(FieldError::new(field, format!("is not {wanted}, so the file is no kubeconfig")));
+            return Err(FieldError::new(field, format!("is not {wanted}, so the file is not a kubeconfig")));
         }
     }
     for list in ["clusters", "contexts", "users"] {
@@ -135,7 +135,7 @@ fn check_unique_names(file: &Value, list: &str) -> Result<(), FieldError> {
     let mut names: Vec<&str> = file[list].as_array().into_iter().flatten().filter_map(|e| e["name"].as_str()).collect();
     names.sort_unstable();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(FieldError::new(list, format!("has the name {} twice", super::visible_name(pair[0])))),
+        Some(pair) => Err(FieldError::new(list, format!("contains the name {} twice", super::visible_name(pair[0])))),
         None => Ok(()),
     }
 }
@@ -221,5 +221,5 @@ fn wrong_type_error(value: &Value, wanted: &str, place: &str) -> FieldError {
     let quotes =
         if wanted == "a string" && !value.is_array() && !value.is_object() { ": put it in quotes" } else { "" };
     let place = if place.is_empty() { "the file" } else { place };
-    FieldError::new(place, format!("is {found} where {wanted} is needed{quotes}"))
+    FieldError::new(place, format!("is {found}, but {wanted} is required{quotes}"))
 }
