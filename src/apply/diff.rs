@@ -409,7 +409,7 @@ mod tests {
             [(400, "admission webhook \"p.example\" denied the request: not in default"), (422, policy)]
         {
             let note = noted(code, message).await.unwrap();
-            assert_eq!(note, "not checked by the server: the namespace fleet is not there yet");
+            assert_eq!(note, "not checked by the server: the namespace fleet does not exist yet");
         }
         noted(422, "StatefulSet.apps \"x\" is invalid: spec.selector: Required value").await.unwrap_err();
     }

@@ -265,7 +265,7 @@ fn a_field_is_explained_down_to_the_values_that_decide_it() {
     assert!(!sandbox.path().join(".fleet").exists(), "asking makes no keys");
     let explain = |field: &str| sandbox.run(&["template", "cp", "demo", "--explain", field]);
     explain("statefulset/etcd").fails(2, &["write `kind/name#path`"]);
-    explain("statefulset/etc#spec").fails(2, &["nothing rendered is called `statefulset/etc`"]);
+    explain("statefulset/etc#spec").fails(2, &["the chart does not render `statefulset/etc`"]);
     explain("statefulset/etcd#spec.replica").fails(2, &["no `spec.replica`", "`replicas`"]);
     // What was decided before anything is rendered leads to its values too.
     let exposed = explain("service/apiserver#spec.type");

@@ -20,10 +20,10 @@ use crate::chart::yaml::node::show_path;
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
     /// Not `kind/name#path`.
-    #[error("`{0}` is no field: write `kind/name#path`, such as `deployment/fleet-scheduler#spec.replicas`")]
+    #[error("`{0}` is not a field: write `kind/name#path`, such as `deployment/fleet-scheduler#spec.replicas`")]
     Syntax(String),
     /// No object of that name.
-    #[error("nothing rendered is called `{asked}`; there are {known}")]
+    #[error("the chart does not render `{asked}`; rendered objects: {known}")]
     NoObject {
         /// The `kind/name` that was asked for.
         asked: String,

@@ -431,7 +431,7 @@ impl Renderer {
 
     fn text_of(&self, name: &str, context: &BTreeMap<&'static str, Value>) -> Result<Text, Diagnostics> {
         self.capture_output(name, context, clean_output)?.ok_or_else(|| {
-            Diagnostic::error("template", format!("charts/…/{name} cuts the outcome of a macro into pieces")).into()
+            Diagnostic::error("template", format!("charts/…/{name} splits the output of a macro")).into()
         })
     }
 }

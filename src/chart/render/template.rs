@@ -196,7 +196,7 @@ impl Scan<'_> {
             && let Some(at) = piece.find(is_mark)
         {
             let start = self.at + at;
-            return Err(self.scan_error(start, start + SLOT.len_utf8(), "a template may not hold this character"));
+            return Err(self.scan_error(start, start + SLOT.len_utf8(), "a template must not contain this character"));
         }
         let indentation = piece.len() - piece.trim_start().len();
         if self.fresh && indentation < piece.len() {
