@@ -122,7 +122,7 @@ impl LeaseRenewer {
             let started = Instant::now();
             let renewed = self.renew_lease().await;
             if std::mem::take(&mut self.restored) {
-                tracing::warn!("the control plane's store is older than it was; everything is read anew");
+                tracing::warn!("the control plane's store was restored to an older state; reading everything again");
                 return;
             }
             let status = match renewed {

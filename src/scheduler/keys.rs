@@ -69,30 +69,30 @@ pub struct KeysArgs {
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
     /// The hosting cluster does not answer or refuses.
-    #[error("the hosting cluster refuses")]
+    #[error("a request to the hosting cluster failed")]
     Api(#[from] kube::Error),
     /// The keys that are there cannot be used.
     #[error(
-        "the keys that are there cannot be used; restore them from a backup, because new ones would lock every agent out"
+        "the existing keys cannot be used; restore them from a backup, because new ones would lock out every agent"
     )]
     Damaged(#[source] PkiError),
     /// Nothing is wrong with the keys that are there, but new ones cannot be made.
-    #[error("keys and certificates cannot be made")]
+    #[error("keys and certificates cannot be created")]
     NotMade(#[source] PkiError),
     /// The Service has an address that no certificate can name.
-    #[error("the load balancer gave Service apiserver an address that no certificate can name")]
+    #[error("the load balancer gave Service apiserver an address that cannot be in a certificate")]
     Address(#[source] PkiError),
     /// The authorities are gone, and something that was made with them is not.
     #[error(
-        "Secret {KEPT_SECRET} is gone, and {0} is still there; restore it from a backup, because with new keys neither the data \
-         nor an agent could be used"
+        "Secret {KEPT_SECRET} is missing, but {0} still exists; restore the Secret from a backup, because new keys \
+         would make the data and the agents unusable"
     )]
     Lost(String),
     /// A Secret of the name is not this control plane's.
-    #[error("Secret {0} is not of this control plane; install into another namespace, or remove it")]
+    #[error("Secret {0} belongs to another control plane; install into another namespace, or remove it")]
     NotOurs(String),
     /// Others write at the same time, again and again.
-    #[error("others write the Secrets at the same time")]
+    #[error("another process writes the Secrets at the same time")]
     Contended,
 }
 

@@ -207,7 +207,7 @@ impl Placing {
         #[allow(clippy::cast_precision_loss)] // A count of units.
         self.metrics.set_gauge(
             "fleet_placement_queue_length",
-            "Groups, objects and statuses that wait to be planned.",
+            "Groups, objects and statuses that are waiting to be planned.",
             &[],
             self.state.queue.len() as f64,
         );
@@ -378,10 +378,10 @@ impl Placing {
         if !self.state.refusals.record_refusal(refusal, unit.clone(), now) {
             return;
         }
-        tracing::warn!(?subject, %error, "a write is refused, and is tried again in minutes");
+        tracing::warn!(?subject, %error, "a write was refused; will retry in minutes");
         let (key, reason, what) = match &subject {
-            Subject::Mark(key) => (key, "LabelRefused", "the label that says where it went"),
-            Subject::Status(key) => (key, "StatusRefused", "the status that its copies have"),
+            Subject::Mark(key) => (key, "LabelRefused", "the label with its target clusters"),
+            Subject::Status(key) => (key, "StatusRefused", "the status of its copies"),
             Subject::Copy(..) | Subject::Other(..) => return,
         };
         if let Some(source) = self.state.sources.get(key) {

@@ -97,7 +97,7 @@ async fn explain_placement(client: &Client, known: &Known, facts: &Facts, object
     if known.policies.is_annotation_denied(facts) {
         report
             .notes
-            .push("its annotation names clusters, and this control plane lets policies alone place objects".to_owned());
+            .push("its annotation names clusters, but in this control plane only policies place objects".to_owned());
     }
     report.applied = !report.copies.is_empty() && report.copies.iter().all(|copy| copy.applied);
     match known.policies.match_object(facts, &labels) {
