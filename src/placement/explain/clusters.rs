@@ -125,7 +125,7 @@ fn format_insufficient(cluster: Option<&Cluster>, resource: &str, asked: i64, fr
     let text = format!("{} asked, {} free", print(asked), print(free.max(0).saturating_add(promised)));
     match taking.as_slice() {
         [] => text,
-        [one] => format!("{text}, {} of that promised to {}", print(promised), one.object.name()),
-        several => format!("{text}, {} of that promised to {} objects", print(promised), several.len()),
+        [one] => format!("{text}, {} of that reserved for {}", print(promised), one.object.name()),
+        several => format!("{text}, {} of that reserved for {} objects", print(promised), several.len()),
     }
 }
