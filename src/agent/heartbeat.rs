@@ -115,8 +115,9 @@ impl LeaseRenewer {
         Self { api, identity, observed, held, unanswered, observing, restored, status, metrics, logged }
     }
 
-    /// Renews until dropped, or until the Lease is older than it was: then the control plane's store was restored from a backup,
-    /// and whoever watches it has to read everything anew, because a watch that goes on from a later version stays silent.
+    /// Renews until dropped, or until the Lease is older than it was: then the control plane's store was restored from
+    /// a backup, and whoever watches it has to read everything again, because a watch that goes on from a later version
+    /// stays silent.
     pub async fn run(&mut self) {
         loop {
             let started = Instant::now();

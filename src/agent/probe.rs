@@ -21,14 +21,14 @@ const HOP: Duration = Duration::from_secs(5);
 /// Difference of clocks, in seconds, beyond which certificates and tokens look expired or not yet valid.
 const SKEW: i64 = 60;
 
-/// Tries the way to the control plane, and says which hop fails.
+/// Tests the connection to the control plane, and reports the hop that fails.
 #[derive(Debug, Clone, Args)]
 pub struct ProbeArgs {
-    /// Kubeconfig to try, from the Secret `fleet-cluster-init-kubeconfig`
+    /// Kubeconfig to test, from the Secret `fleet-cluster-init-kubeconfig`
     #[arg(long, env = "FLEET_CONTROL_PLANE_KUBECONFIG", default_value = "/etc/fleet/kubeconfig", value_name = "FILE")]
     control_plane_kubeconfig: PathBuf,
 
-    /// File to write the result to as well
+    /// Additional file for the result
     #[arg(long, value_name = "FILE")]
     result: Option<PathBuf>,
 }

@@ -81,7 +81,7 @@ pub struct Reporter {
 pub enum Deregistration {
     /// The cluster was removed.
     Done,
-    /// An uninstall withdrew its request: the cluster stays registered.
+    /// An uninstall withdrew its request: the cluster remains registered.
     Withdrawn,
     /// Our certificate was refused from the first request on: the cluster may be registered or not.
     Refused,

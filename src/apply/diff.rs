@@ -34,7 +34,7 @@ pub enum Change {
     Update,
     /// It would be deleted.
     Delete,
-    /// It is planned no more, and stays all the same.
+    /// It is no longer part of the release, but kept.
     Keep,
 }
 
@@ -56,12 +56,12 @@ pub struct Difference {
     pub object: ObjectRef,
     /// The change of it.
     pub change: Change,
-    /// The fields, sorted by path; empty for deletions and what stays.
+    /// The fields, sorted by path; empty for deletions and kept objects.
     pub fields: Vec<FieldChange>,
     /// Fields that other managers hold: the apply would stop at these.
     #[serde(skip)]
     pub conflicts: Vec<Conflict>,
-    /// Note on what could not be checked, or that the object stays, with the reason.
+    /// Note on what could not be checked, or that the object is kept, with the reason.
     pub note: Option<String>,
 }
 

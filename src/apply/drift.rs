@@ -56,7 +56,7 @@ impl std::fmt::Display for Drift {
 }
 
 impl Engine {
-    /// Compares what is recorded as installed with what is there.
+    /// Compares the recorded objects with the existing ones.
     ///
     /// # Errors
     /// Whatever the server refuses to read.

@@ -392,7 +392,7 @@ impl Run {
         record
     }
 
-    /// Ends the run where it is: the journal stays for a later run or rollback, the lock goes.
+    /// Ends the run early: keeps the journal for a later run or rollback, and releases the lock.
     ///
     /// # Errors
     /// Whatever the server refuses; the lock then expires by itself.
@@ -410,7 +410,7 @@ impl Run {
 }
 
 impl Step {
-    /// Returns whether what was to be made was there by then.
+    /// Returns whether the object to create existed already.
     fn is_met_by(&self, applied: &Applied) -> bool {
         self.action == Action::Create && applied.done == Done::Adopted
     }

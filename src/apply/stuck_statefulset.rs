@@ -23,7 +23,7 @@ impl Engine {
     /// replaces one, and then waits for a quorum that the others do not let come about.
     ///
     /// # Errors
-    /// Reads that the server refuses; a pod that may not be deleted is told.
+    /// Reads that the server refuses. A pod that cannot be deleted is reported as a warning.
     pub async fn replace_broken_pods(&self, set: &ObjectRef) -> Result<(), Error> {
         let (server, sets, pods) =
             (self.server(), Kind::from_table("apps", "StatefulSet"), Kind::from_table("", "Pod"));

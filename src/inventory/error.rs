@@ -9,7 +9,7 @@ use crate::k8s::object::ObjectRef;
 use crate::k8s::request::api_error::ApiError;
 use crate::k8s::request::request_error::RequestError;
 
-/// Reason of a write that was not sent because the lock was lost; the message is who holds it.
+/// Reason of a write that was not sent because the lock was lost; the message is its present holder.
 pub(crate) const LOCK_LOST: &str = "LockLost";
 
 /// Reason that record, lock or journal could not be read or written.

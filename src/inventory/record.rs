@@ -183,7 +183,7 @@ impl Lock {
     /// Returns whether it can be taken over: it ended, cannot be read, its process on this very machine is gone, or it
     /// is an earlier run of this very process, which does one thing at a time.
     ///
-    /// The name of a host says too little: machines are cloned, and containers of equal names count processes anew.
+    /// The name of a host says too little: machines are cloned, and process ids of containers with equal names repeat.
     pub(crate) fn is_dead(&self, now: jiff::Timestamp, here: &Holder) -> bool {
         let here_too = !here.machine.is_empty() && self.holder.machine == here.machine;
         self.is_expired(now) || here_too && (self.holder.pid == here.pid || process_is_gone(self.holder.pid))

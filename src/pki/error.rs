@@ -5,7 +5,7 @@ use jiff::Timestamp;
 /// Reason that a set of keys and certificates cannot be used or made. The `entry` is a file name of [`super::Files`].
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
-    /// Part of a kept set is gone. It is never made anew silently: everything that trusts it would break.
+    /// Part of the retained keys is missing. It is never recreated silently: everything that trusts it would break.
     #[error("`{entry}` is missing from the retained keys")]
     Missing {
         /// The entry that is missing.
@@ -27,7 +27,7 @@ pub enum PkiError {
         /// The path of the field, escaped and cut.
         field: String,
     },
-    /// A kubeconfig leads to a server without TLS, or to none.
+    /// The server of a kubeconfig is not an https:// URL.
     #[error("`{entry}` has the server `{server}`, which is not an https:// URL")]
     NotHttps {
         /// The kubeconfig.
@@ -35,7 +35,7 @@ pub enum PkiError {
         /// The server as it is written, escaped and cut.
         server: String,
     },
-    /// A certificate that may not sign others stands where an authority is needed.
+    /// A certificate that must not sign others is given as a CA certificate.
     #[error("`{entry}` is not a CA certificate")]
     NotAnAuthority {
         /// The certificate.

@@ -1,4 +1,4 @@
-//! The folder on disk that holds a set: 0700, its files 0600, each replaced as a whole.
+//! The folder on disk with a set of keys: mode 0700, its files 0600, each replaced as a whole.
 
 use std::fs::Permissions;
 use std::io;

@@ -118,7 +118,7 @@ impl Ready for Readiness {
         };
         self.with_readiness_state(|inner| match inner.role {
             Role::Leader => failed(&inner.bootstrapped).or_else(|| failed(&inner.init_secret)),
-            // An API server that does not answer is told by the election.
+            // The election reports an API server that does not answer.
             Role::Unreachable { .. } | Role::Starting | Role::Follower { .. } => None,
         })
     }

@@ -36,7 +36,7 @@ pub struct GuardArgs {
     #[arg(long, value_name = "URL")]
     pub etcd: http::Uri,
 
-    /// Certificates of the authorities that etcd is trusted by, in PEM
+    /// CA certificates to verify etcd with, in PEM
     #[arg(long, value_name = "FILE")]
     pub etcd_ca_file: PathBuf,
 

@@ -77,7 +77,7 @@ pub async fn inspect_namespace(context: &Context, namespace: &str, secrets: &[St
     }
 }
 
-/// Removes the quota that counts, where the namespace is kept.
+/// Removes the counting quota if the namespace is kept.
 ///
 /// # Errors
 /// The failed request.

@@ -60,7 +60,7 @@ pub struct Entry {
     pub running: bool,
     /// Something happened while it was being worked on.
     pub again: bool,
-    /// Nothing is left to do but to wait until the Schedule goes.
+    /// Nothing is left to do but to wait until the Schedule is deleted.
     pub removed: bool,
     /// Earliest time at which the status is written; the latest is `write_by`.
     pub write_at: Option<Instant>,

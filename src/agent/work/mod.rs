@@ -68,8 +68,9 @@ pub struct Work {
 }
 
 impl Work {
-    /// Works until dropped, while the Lease is held. While the control plane does not answer the copies are still looked after,
-    /// from what is known. A passive agent begins anew when it becomes active, and any when a kind begins to be served.
+    /// Works until dropped, while the Lease is held. While the control plane does not answer the copies are still
+    /// looked after, from what is known. A passive agent starts again when it becomes active, and any when a kind
+    /// begins to be served.
     pub async fn run(mut self) {
         loop {
             if self.lease.wait_for(|lease| *lease == LeaseStatus::Held).await.is_err() {

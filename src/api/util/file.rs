@@ -28,9 +28,9 @@ pub enum FileError {
     Unexpected {
         /// Path of the file or folder.
         path: PathBuf,
-        /// Description of what is there, as a noun phrase.
+        /// Description of the existing file, as a noun phrase.
         found: &'static str,
-        /// Description of what should be there, as a noun phrase.
+        /// Description of the expected file, as a noun phrase.
         expected: &'static str,
     },
     /// The file system refused.

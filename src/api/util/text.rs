@@ -34,7 +34,7 @@ pub fn visible_word(text: &str) -> Cow<'_, str> {
     escape_bounded(text, WORD, is_harmful)
 }
 
-/// Text on one line that tells of several things; at most [`LINES`] characters of it.
+/// Text on one line about several things; at most [`LINES`] characters of it.
 pub fn visible_list(text: &str) -> Cow<'_, str> {
     escape_bounded(text, LINES, is_harmful)
 }

@@ -199,15 +199,15 @@ impl Engine {
     }
 }
 
-/// The journal file on this machine, where it can be read.
+/// The journal file on this machine, if it can be read.
 fn of_this_machine(path: &Path) -> Option<Journal> {
     LocalJournal::read_journal_file(path).ok().flatten()
 }
 
-/// Reason that an object named by a journal stays as it is: it does not belong to this installation.
+/// Reason that an object of a journal is not changed: it does not belong to this installation.
 pub(crate) const FOREIGN: &str = "it does not belong to this installation, so it is not changed";
 
-/// Reason that an object stays although the journal says that its run made, or adopted, it.
+/// Reason that an object is kept although the journal says that its run created or adopted it.
 pub(crate) const RECORDED: &str = "it was recorded before that run, so that run did not create it";
 
 impl State {

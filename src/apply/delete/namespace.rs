@@ -15,14 +15,14 @@ use crate::k8s::event::{Done, Event};
 use crate::k8s::object::{ObjectRef, items_at, object_uid, text_at};
 use crate::k8s::request::server::{Selection, Server};
 
-/// Reason that a namespace stays which no install of this owner made.
+/// Reason to keep a namespace that no install of this owner created.
 pub(super) const THERE_BEFORE: &str = "it existed before this installation";
 
 /// Number of strangers in a namespace that are named.
 const NAMED: usize = 5;
 
 impl Engine {
-    /// The owner's namespace, where it is there and an install of this owner has made it.
+    /// The owner's namespace, if it exists and an install of this owner created it.
     ///
     /// # Errors
     /// Reads that the server refuses.
@@ -41,7 +41,7 @@ impl Engine {
 
     /// Deletes the owner's namespace with what is left of us in it, and waits until it is gone.
     ///
-    /// Returns the reason that it stays; none when it is gone. Without a store there must be no record.
+    /// Returns the reason that it is kept; none when it is deleted. Without a store there must be no record.
     pub(crate) async fn delete_namespace(
         &self,
         server: &Server,

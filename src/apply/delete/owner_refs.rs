@@ -1,4 +1,4 @@
-//! Objects that carry our labels and were made by others: they stay, and so do the pods and the claims that they make.
+//! Objects with our labels that others created: they are kept, and so are the pods and the claims that they create.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! Undoing a run from its journal: what it made goes, what it changed gets its former fields back, the rest stays.
+//! Undoes a run from its journal: deletes what it created, restores the former fields of what it changed, keeps the
+//! rest.
 //!
 //! A journal out of a cluster is not believed (see [`super::journal_check`]): objects that grant rights or run programs are restored
 //! from the recorded release, and data is deleted only where this machine knows that the run made it.
@@ -42,7 +43,7 @@ pub struct RolledBack {
     /// Objects that are retained: data and keys, where nothing but a copy of the journal, or the cluster's, tells that they were
     /// not there before; and objects that are not of this installation.
     pub kept: Vec<ObjectReason>,
-    /// Objects that could not be restored. The journal stays open while there is any.
+    /// Objects that could not be restored. The journal is kept open while there is any.
     pub problems: Vec<Error>,
 }
 

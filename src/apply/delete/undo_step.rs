@@ -24,7 +24,7 @@ use crate::k8s::request::server::{ApplyOptions, Server};
 pub(crate) enum StepOutcome {
     /// There was nothing to undo.
     Nothing,
-    /// It stays as it is, for this reason.
+    /// It is not changed, for this reason.
     Stays(&'static str),
     Restored,
     Deleted(PendingDeletion),

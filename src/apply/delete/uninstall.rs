@@ -31,9 +31,9 @@ use crate::k8s::request::server::Server;
 /// Options of a removal.
 #[derive(Debug, Clone, Default)]
 pub struct Removal {
-    /// Deletes also what cannot be made again: volume claims, keys. Definitions of kinds stay even then.
+    /// Deletes also what cannot be recreated: volume claims, keys. CustomResourceDefinitions are kept even then.
     pub delete_data: bool,
-    /// Skips the search of the whole cluster for leftovers.
+    /// Skips the search of the whole cluster for orphaned objects.
     pub skip_search: bool,
     /// Service version that the data is of by now, where that is not the recorded one.
     pub data_version: Option<String>,
@@ -54,7 +54,7 @@ struct Removing<'a> {
 }
 
 impl Engine {
-    /// The plan of a removal, made by reads alone: what would be deleted and what would stay.
+    /// The plan of a removal, made by reads alone: what would be deleted and what would be kept.
     ///
     /// # Errors
     /// [`Error::MadeByOthers`], [`Error::JournalRefused`], or whatever the server refuses to read.
@@ -375,7 +375,7 @@ fn decide_deletion(found: &Found, state: &State, delete_data: bool) -> Fate {
     }
 }
 
-/// Parts what is deleted from what stays.
+/// Separates what is deleted from what is kept.
 ///
 /// Keys without data are worth nothing: where no claim keeps any and the installation never was complete, they go too.
 /// Nor does anything stay that is being deleted.
@@ -400,7 +400,7 @@ fn sort_out(found: Vec<Found>, state: &State, claims: &[Found], delete_data: boo
     (pending, kept)
 }
 
-/// Parts the claims that go from those that stay, which hold data.
+/// Separates the claims to delete from those to keep, which contain data.
 fn without_data(claims: Vec<Found>, delete_data: bool) -> (Vec<Found>, Vec<Found>) {
     claims.into_iter().partition(|claim| delete_data || !keeps_data(&claim.live))
 }
@@ -410,7 +410,7 @@ fn is_adoption_pending(state: &State, object: &ObjectRef) -> bool {
     given_back(state).any(|step| step.object == *object)
 }
 
-/// Returns whether it stays unless the data goes too: the record, the journal or the object itself says so.
+/// Returns whether it is kept unless the data is deleted too: the record, the journal or the object itself says so.
 fn stays_with_data(found: &Found, state: &State) -> bool {
     let recorded = state.record.as_ref().and_then(|r| r.find_item(&found.object)).map(|item| item.policy);
     let begun = state.journal.as_ref().and_then(|j| j.find_step(&found.object)).map(|step| step.policy);

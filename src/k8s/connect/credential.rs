@@ -1,4 +1,4 @@
-//! Credentials of requests: the header by which each request says who asks, made anew when a token's time is over.
+//! Credentials of requests: the authorization header of each request, renewed when a token expires.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ enum Source {
     Nobody,
     /// The same header for ever.
     Fixed(HeaderValue),
-    /// A token of a file that others may write anew.
+    /// A token of a file that others may rewrite.
     File(Arc<Mutex<(PathBuf, HeaderValue, Instant)>>),
     /// A token of a plugin.
     Plugin(Arc<Mutex<(ExecConfig, HeaderValue, Timestamp)>>),

@@ -186,7 +186,7 @@ impl Trusted {
     }
 }
 
-/// As [`Trusted`], of a file that others write anew, as that of a pod's service account.
+/// As [`Trusted`], of a file that others rewrite, as that of a pod's service account.
 #[derive(Debug)]
 struct Renewed {
     file: PathBuf,

@@ -127,7 +127,7 @@ pub enum How {
     KeptUntilPlaced,
     /// It should move, and its volumes keep it.
     Volumes,
-    /// It should move, and would begin anew.
+    /// It should move, but would start again.
     Started,
     /// Its replicas are divided.
     Divide,

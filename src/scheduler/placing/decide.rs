@@ -211,8 +211,8 @@ impl Clusters {
         self.unknown.is_empty()
     }
 
-    /// Makes the promises of the clusters anew whose Schedules changed: what is in Schedules, then what is decided and
-    /// not written yet.
+    /// Recomputes the reservations of the clusters whose Schedules changed: what is in Schedules, then what is decided
+    /// and not written yet.
     fn renew_promises(&mut self, state: &mut State) {
         for cluster in std::mem::take(&mut state.touched) {
             let schedules: Vec<_> = state.schedules_of(&cluster_namespace(&cluster)).collect();

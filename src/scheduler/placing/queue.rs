@@ -130,7 +130,7 @@ impl Queue {
         self.set_due_time(unit, at, cause, now);
     }
 
-    /// Makes a unit due after a wait, which starts anew with each change up to the longest; what is due earlier stays so.
+    /// Makes a unit due after a wait, which restarts with each change up to the longest; what is due earlier stays so.
     pub(super) fn postpone_unit(&mut self, unit: Unit, cause: Cause, now: Instant, wait: Duration, longest: Duration) {
         let at = match self.units.get(&unit) {
             None => now + wait,

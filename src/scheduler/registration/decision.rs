@@ -70,7 +70,7 @@ pub enum Decision {
     Deny(Denial),
 }
 
-/// Reason why a request stays pending.
+/// Reason that a request remains pending.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Wait {
     /// The cluster registers by hand, or was suspended.
@@ -385,7 +385,7 @@ mod tests {
     #[test]
     fn only_the_key_on_record_renews() {
         let other = Known { fingerprint: "other".to_owned(), ..known() };
-        // What lets in the holder of an init token is not meant for the holder of a certificate.
+        // What accepts the holder of an init token must not accept the holder of a certificate.
         for known in [
             other.clone(),
             Known { allow_new_key: true, ..other.clone() },
