@@ -39,7 +39,7 @@ pub enum Error {
         objects: Vec<Foreign>,
     },
     /// All that carries the labels of this installation was made by others, so that there is nothing of it to remove.
-    #[error("{} its labels and {} not made by an install: {}", with_labels(objects.len()), if objects.len() == 1 { "was" } else { "were" }, join_first(objects))]
+    #[error("{} its labels and {} not created by an install: {}", with_labels(objects.len()), if objects.len() == 1 { "was" } else { "were" }, join_first(objects))]
     MadeByOthers {
         /// The objects.
         objects: Vec<Foreign>,
@@ -92,12 +92,12 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// Returns the owner of the object, in words for messages: `made by kubectl-create`.
+    /// Returns the owner of the object, in words for messages: `created by kubectl-create`.
     pub fn describe_owner(&self) -> String {
         match (&self.install, self.managers.as_slice()) {
             (Some(install), _) => format!("of the installation `{}`", visible_cell(install)),
             (None, []) => "of unknown origin".to_owned(),
-            (None, managers) => format!("made by {}", visible_line(&managers.join(", "))),
+            (None, managers) => format!("created by {}", visible_line(&managers.join(", "))),
         }
     }
 }

@@ -73,7 +73,7 @@ pub enum PkiError {
     #[error("the system gave no random numbers")]
     Random,
     /// The certificate library refused.
-    #[error("cannot make `{entry}`")]
+    #[error("cannot create `{entry}`")]
     Make {
         /// The entry that was to be made.
         entry: String,

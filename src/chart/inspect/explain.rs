@@ -115,7 +115,7 @@ impl Explanation {
             }
         }
         if !self.presence.is_empty() {
-            text.push_str("  is there because of\n");
+            text.push_str("  is rendered because of\n");
             write_inputs(&mut text, &self.presence, 4);
         }
         text
