@@ -1,6 +1,6 @@
 //! `fleet-agent`: registers a workload cluster with a control plane, and keeps it registered.
 //!
-//! Every connection starts here. The agent registers with an init token, gets a certificate of its own, renews a
+//! Every connection starts here. The agent registers with an init token, gets its own certificate, renews a
 //! Lease, reports its inventory, applies what is placed here, and deregisters when it is uninstalled.
 //!
 //! In the workload cluster it needs: `get` on the namespace `kube-system`; `list` and `watch` on nodes and pods; `get`

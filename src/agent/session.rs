@@ -215,7 +215,7 @@ impl Session {
         }
     }
 
-    /// Returns when an uninstall requests deregistration; tells until then whether it wants a drain.
+    /// Returns when an uninstall requests deregistration; until then reports whether it requests a drain.
     async fn leave_requested(&self, drain: &watch::Sender<Option<bool>>) {
         loop {
             if let Ok(identity) = self.store.load_identity().await {

@@ -93,8 +93,8 @@ impl Engine {
         Ok(differences)
     }
 
-    /// Returns the difference for an object that is planned no more: its deletion, or that it stays. None where it is
-    /// gone.
+    /// Returns the difference for an object that is no longer part of the release: its deletion, or that it is kept.
+    /// None if it is deleted already.
     async fn diff_deletion(&self, server: &Server, item: &Item) -> Result<Option<Difference>, Error> {
         let (change, note) = match self.observe_unplanned(server, item).await? {
             Unplanned::Ours(..) => (Change::Delete, None),

@@ -1,4 +1,4 @@
-//! Deleting what new inputs hold no more: only what record, uid and labels together say is ours.
+//! Deletes objects that are no longer part of the release, if record, uid and labels all say that they are ours.
 
 use std::fmt::Display;
 

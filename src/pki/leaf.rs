@@ -148,8 +148,8 @@ impl Leaf {
 
     /// Its organisation: the group that RBAC sees.
     ///
-    /// Only [`Leaf::Scheduler`] is in `system:masters`: in an empty API somebody has to make the first role, and
-    /// whoever may make roles and issue certificates for others holds that power in any case.
+    /// Only [`Leaf::Scheduler`] is in `system:masters`: in an empty API someone must create the first role, and a user
+    /// who may create roles and issue certificates has that power anyway.
     pub const fn organization(self) -> Option<&'static str> {
         match self {
             Self::Admin => Some("fleet:admins"),
@@ -210,8 +210,8 @@ pub struct LeafSpec {
     pub common_name: String,
     /// Its organisation.
     pub organization: Option<String>,
-    /// True if the common name goes on with the fingerprint of the key, `fleet-admin:<16 hexadecimal digits>`. Each
-    /// certificate then is a user of its own, so that rights can be bound to one and taken from another.
+    /// True if the common name ends with the fingerprint of the key, `fleet-admin:<16 hexadecimal digits>`. Each
+    /// certificate is then a separate user, so that rights can be granted and revoked for each.
     pub names_key: bool,
     /// The addresses it answers for. A certificate with more of them is as good.
     pub sans: Vec<San>,

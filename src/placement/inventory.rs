@@ -1,5 +1,5 @@
-//! The nodes of a workload cluster as its agent reports them, read within bounds: what is beyond them costs nobody else
-//! memory or time.
+//! The nodes of a workload cluster as its agent reports them, read within limits, so that an excessive report costs no
+//! other cluster memory or time.
 //!
 //! Each object, a Cluster or a ClusterReport, is reduced to a [`Part`]; [`read`] puts the parts of a cluster together.
 //! What is left out is named in [`Inventory::left_out`], for a condition of the Cluster.

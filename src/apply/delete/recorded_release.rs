@@ -44,9 +44,9 @@ impl Former {
     }
 }
 
-/// Returns the reason that a namespace is not taken back to a record's level of Pod Security, as a clause; none where
-/// that level is not lower. A lower one would be a way for whoever writes the record to lift what holds the pods of the
-/// namespace.
+/// Returns the reason that a namespace does not get the Pod Security level of a record back, as a clause; none if that
+/// level is not lower. With a lower one, anyone who can write the record could lift the restrictions on the namespace's
+/// pods.
 fn explain_weaker_security(live: &Value, manifest: &Value) -> Option<String> {
     let rank = |object: &Value| match text_at(object, ENFORCE) {
         Some("restricted") => 2,

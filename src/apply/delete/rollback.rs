@@ -280,8 +280,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Deletes the claims of stateful sets that the run made. Claims that were there before stay with their data; and all of
-    /// them where that is not known, which are returned.
+    /// Deletes the claims of StatefulSets that the run created. Claims that were there before stay with their data; and
+    /// all of them where that is not known, which are returned.
     async fn undo_claims(
         &self,
         server: &Server,
@@ -299,8 +299,8 @@ impl Engine {
         Ok(kept.into_iter().map(|claim| claim.object).collect())
     }
 
-    /// The claims of stateful sets that the run made, and those of which nobody here knows whether they hold data that was
-    /// there before. Claims of which that is known are in neither.
+    /// The claims of StatefulSets that the run created, and those for which it is unknown whether they contain earlier
+    /// data. Claims that are known to contain earlier data are in neither.
     pub(crate) async fn claims_of_run(
         &self,
         server: &Server,

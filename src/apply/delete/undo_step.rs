@@ -199,8 +199,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Applies what was ours before. What somebody changed by hand since is undone with it, as an install repairs it; the
-    /// replicas that an autoscaler holds by now are left to it.
+    /// Applies our former fields. Manual changes since then are undone, as an install would; replicas that an
+    /// autoscaler owns now are left to it.
     async fn reapply_manifest(
         &self,
         server: &Server,

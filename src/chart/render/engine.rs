@@ -51,7 +51,7 @@ pub(super) struct Template {
 struct Slots {
     /// The values as data, or the reasons that they are none, by the number in their tokens.
     printed: Vec<Result<Json, NoData>>,
-    /// Whether the input itself holds a character of marks and tokens; `None` until that was looked up.
+    /// Whether the input itself contains a character of marks and tokens; `None` until that was checked.
     marks: Option<bool>,
 }
 

@@ -1,5 +1,5 @@
-//! A limit for what an API server, or something that answers in its place, may send in one answer. A watch that reaches it
-//! ends, as watches do anyway, and goes on with another.
+//! A size limit for one answer of an API server. A watch that reaches it ends, as watches do anyway, and is continued
+//! by another.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -41,7 +41,7 @@ pub(super) fn filter_position(reason: &Reason) -> usize {
     }
 }
 
-/// Returns what is free of what is lacking, to find the best of several clusters.
+/// Returns the free amount of the insufficient resource, to find the best of several clusters.
 pub(super) fn free_amount(reason: &Reason) -> i64 {
     match reason {
         Reason::Insufficient { free, .. } => *free,

@@ -164,7 +164,7 @@ async fn remove_finalizers(client: &Client, name: &str) -> Result<(), CallError>
     remove_finalizers_of::<Event>(client, name).await
 }
 
-/// Handles at most a page of objects: whoever wrote more keeps nobody else waiting, and the next attempt goes on.
+/// Handles at most one page of objects, so that a cluster with more delays no other; the next attempt continues.
 async fn remove_finalizers_of<K>(client: &Client, name: &str) -> Result<(), CallError>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug,

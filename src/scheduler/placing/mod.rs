@@ -1,10 +1,10 @@
-//! Placement: decides where the objects of the control plane's API run, writes Schedules for the agents, and brings
-//! back what they say.
+//! Placement: decides where the objects of the control plane's API run, writes Schedules for the agents, and copies the
+//! reported status back.
 //!
-//! One task owns the state. Watches and the answers to writes change it; what is due because of a change is decided by the
-//! pure functions of [`crate::placement`] and written by tasks of its own, one at a time for a unit. The Schedules are the
-//! truth about which copies there are: after a restart everything is read from them. Namespaces take turns in all of it, so
-//! that none has to wait for another one's thousands.
+//! One task owns the state. Watch events and the answers to writes change it. The pure functions of
+//! [`crate::placement`] decide what to write after a change; separate tasks write it, one at a time per unit. The
+//! Schedules are the source of truth about existing copies: after a restart everything is read from them. Namespaces
+//! take turns, so that none waits for thousands of objects of another.
 
 mod arriving;
 mod changes;

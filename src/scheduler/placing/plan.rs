@@ -489,8 +489,8 @@ impl Draft {
         self.plan.stages.extend((!writes.is_empty()).then_some(writes));
     }
 
-    /// Takes back what earlier versions have copied: a Namespace when nothing else is in it in a cluster any more. What holds
-    /// data stays.
+    /// Deletes what earlier versions have copied: a Namespace when nothing else is left in it in a cluster. Copies with
+    /// data are kept.
     fn take_back(mut self, state: &State, source: &Source, never: Never) -> Plan {
         let key = &source.facts.key;
         let is_namespace = key.is_of_kind("", "Namespace");

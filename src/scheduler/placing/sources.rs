@@ -132,7 +132,7 @@ impl<K> Seen<K> {
     }
 }
 
-/// Watches one kind and sends what is seen. Of sources it lists only so many kinds at a time as there are permits.
+/// Watches one kind and sends its events. The number of source kinds listed at a time is limited by permits.
 async fn stream_changes<K>(
     api: Api<K>,
     source: Option<(&'static Placeable, &Semaphore)>,

@@ -121,7 +121,8 @@ pub fn decide_request(request: &Request, facts: &Facts) -> Decision {
     }
 }
 
-/// Decides about a deregistration. The key is the proof: whoever may request the name may not take it from others.
+/// Decides about a deregistration. The key is the proof: the right to request a name is not enough to deregister its
+/// owner.
 fn decide_deregistration(request: &Request, named: Option<&Known>) -> Decision {
     match named {
         Some(known) if known.deleting => Decision::Wait(Wait::Deletion),

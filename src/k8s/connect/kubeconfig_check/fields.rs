@@ -1,8 +1,8 @@
 //! The fields of a kubeconfig, and their types. docs/kubeconfig.md has a row for each.
 //!
-//! The client library has types of its own, which are stricter than kubectl in one place and more lenient in another: an
-//! entry without a value that nobody uses makes a whole file useless, and a string counts as a boolean. So a file is first
-//! read as data and brought into the form that the library reads as kubectl does.
+//! The types of the client library are stricter than kubectl in some places and more lenient in others: an unused entry
+//! without a value makes the whole file invalid, and a string counts as a boolean. So a file is first read as data and
+//! normalized, so that the library reads it as kubectl does.
 
 use serde_json::{Map, Value};
 
