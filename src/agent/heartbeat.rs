@@ -115,14 +115,15 @@ impl LeaseRenewer {
         Self { api, identity, observed, held, unanswered, observing, restored, status, metrics, logged }
     }
 
-    /// Renews until dropped, or until the Lease is older than it was: then the control plane's store was restored from a backup,
-    /// and whoever watches it has to read everything anew, because a watch that goes on from a later version stays silent.
+    /// Renews until dropped, or until the Lease is older than it was: then the control plane's store was restored from
+    /// a backup, and whoever watches it has to read everything again, because a watch that goes on from a later version
+    /// stays silent.
     pub async fn run(&mut self) {
         loop {
             let started = Instant::now();
             let renewed = self.renew_lease().await;
             if std::mem::take(&mut self.restored) {
-                tracing::warn!("the control plane's store is older than it was; everything is read anew");
+                tracing::warn!("the control plane's store was restored to an older state; reading everything again");
                 return;
             }
             let status = match renewed {
@@ -151,7 +152,7 @@ impl LeaseRenewer {
             _ => "failed",
         };
         let passive = f64::from(u8::from(result == "passive"));
-        self.metrics.set_gauge("fleet_agent_identity_conflict", "Whether another agent holds the Lease.", &[], passive);
+        self.metrics.set_gauge("fleet_agent_identity_conflict", "Whether another agent has the Lease.", &[], passive);
         self.metrics.increment_counter("fleet_agent_heartbeats_total", "Renewals of the Lease.", &[("result", result)]);
         let summary = match status {
             LeaseStatus::Failing { hop, .. } => format!("failing {hop}"),
@@ -167,7 +168,7 @@ impl LeaseRenewer {
                 tracing::warn!(
                     reason = "IdentityConflict",
                     holder,
-                    "another agent holds this cluster's Lease; staying passive"
+                    "another agent has this cluster's Lease; standing by"
                 );
             }
             LeaseStatus::Failing { hop, error, .. } => tracing::warn!(hop, error, "renewal of the Lease failed"),
@@ -198,7 +199,7 @@ impl LeaseRenewer {
         let lease = call_with_timeout(self.api.replace(AGENT_LEASE, &PostParams::default(), &lease)).await;
         self.metrics.observe_duration(
             "fleet_agent_heartbeat_seconds",
-            "How long a renewal of the Lease took.",
+            "Duration of a renewal of the Lease.",
             started.elapsed(),
         );
         match lease {

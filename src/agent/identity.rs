@@ -97,7 +97,7 @@ pub struct Identity {
     pub issuer: String,
     /// An uninstall requested deregistration.
     pub leave: bool,
-    /// An uninstall wants the cluster drained.
+    /// An uninstall requests a drain of the cluster.
     pub drain: bool,
 }
 

@@ -1,6 +1,6 @@
 //! `fleet-agent`: registers a workload cluster with a control plane, and keeps it registered.
 //!
-//! Every connection starts here. The agent registers with an init token, gets a certificate of its own, renews a
+//! Every connection starts here. The agent registers with an init token, gets its own certificate, renews a
 //! Lease, reports its inventory, applies what is placed here, and deregisters when it is uninstalled.
 //!
 //! In the workload cluster it needs: `get` on the namespace `kube-system`; `list` and `watch` on nodes and pods; `get`
@@ -264,9 +264,7 @@ impl Agent {
         match withdrawn {
             Ok(()) => {}
             Err(RegisterError::Call(error)) if error.status_code() == Some(401) => {
-                return Err(failed(
-                    "401: it accepts neither a certificate of this agent nor the init token".to_owned(),
-                ));
+                return Err(failed("401: it accepts neither this agent's certificate nor the init token".to_owned()));
             }
             Err(RegisterError::Call(error)) => {
                 return Err(failed(format!("{}: {error}", classify_hop(&error).as_str())));
@@ -275,7 +273,7 @@ impl Agent {
         }
         let _ = self
             .store
-            .report_registration(phase::LEFT, "Withdrawn", "the control plane has nothing of this cluster")
+            .report_registration(phase::LEFT, "Withdrawn", "the control plane has no record of this cluster")
             .await;
         Ok(SessionEnd::Left)
     }
@@ -297,7 +295,7 @@ impl Agent {
         let leases: Api<Lease> = Api::namespaced(control_plane, &cluster_namespace(self.args.cluster_name.as_str()));
         call_with_timeout(leases.get_metadata_opt(AGENT_LEASE)).await.ok()?;
         self.store.save_certificate(&identity.key, &certificate, &init.control_plane_digest()).await.ok()?;
-        tracing::info!("the init token is expired, and the control plane accepts the certificate again");
+        tracing::info!("the init token has expired, but the control plane accepts the certificate again");
         Some(certificate)
     }
 
@@ -328,7 +326,7 @@ impl Agent {
                     return Blocked::new("InitSecretChanged", "starting again with the new init Secret");
                 }
                 if self.store.load_identity().await.is_ok_and(|identity| identity.leave) {
-                    return Blocked::new("Leaving", "an uninstall asked for it; taking the registration back");
+                    return Blocked::new("Leaving", "requested by an uninstall; withdrawing the registration");
                 }
             }
         };

@@ -21,14 +21,14 @@ const HOP: Duration = Duration::from_secs(5);
 /// Difference of clocks, in seconds, beyond which certificates and tokens look expired or not yet valid.
 const SKEW: i64 = 60;
 
-/// Tries the way to the control plane, and says which hop fails.
+/// Tests the connection to the control plane, and reports the hop that fails.
 #[derive(Debug, Clone, Args)]
 pub struct ProbeArgs {
-    /// Kubeconfig to try, from the Secret `fleet-cluster-init-kubeconfig`
+    /// Kubeconfig to test, from the Secret `fleet-cluster-init-kubeconfig`
     #[arg(long, env = "FLEET_CONTROL_PLANE_KUBECONFIG", default_value = "/etc/fleet/kubeconfig", value_name = "FILE")]
     control_plane_kubeconfig: PathBuf,
 
-    /// File to write the result to as well
+    /// Additional file for the result
     #[arg(long, value_name = "FILE")]
     result: Option<PathBuf>,
 }
@@ -73,7 +73,7 @@ fn host_and_port(server: &str) -> Option<(String, u16)> {
 async fn probe_hops(init: &Init) -> Result<Outcome, Outcome> {
     let server = &init.server;
     let (host, port) = host_and_port(server)
-        .ok_or_else(|| failed_outcome("Secret", format!("`{server}` is no address of a server")))?;
+        .ok_or_else(|| failed_outcome("Secret", format!("`{server}` is not the URL of a server")))?;
     // A proxy looks the name up itself, and is the only one that is dialled.
     if init.proxy_url().is_none() {
         let found = resolve_addresses(&host, port).await;
@@ -90,7 +90,7 @@ async fn resolve_addresses(host: &str, port: u16) -> Result<Vec<SocketAddr>, Str
     match tokio::time::timeout(HOP, tokio::net::lookup_host((host, port))).await {
         Ok(Ok(found)) => {
             let found: Vec<SocketAddr> = found.collect();
-            if found.is_empty() { Err("the name is known, without an address".to_owned()) } else { Ok(found) }
+            if found.is_empty() { Err("the name exists, but has no address".to_owned()) } else { Ok(found) }
         }
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("no answer within {} s", HOP.as_secs())),
@@ -132,8 +132,10 @@ async fn check_authentication(init: &Init) -> Result<Option<i64>, Outcome> {
     match answer.status().as_u16() {
         200 | 404 => Ok(skew),
         401 => Err(failed_outcome("Authentication", "the control plane does not accept the token of the init Secret")),
-        403 => Err(failed_outcome("Authorization", "the token of the init Secret may not ask for a certificate")),
-        status => Err(failed_outcome("Server", format!("the control plane answers with status {status}"))),
+        403 => {
+            Err(failed_outcome("Authorization", "the token of the init Secret is not allowed to request a certificate"))
+        }
+        status => Err(failed_outcome("Server", format!("the control plane answered with status {status}"))),
     }
 }
 
@@ -143,12 +145,15 @@ fn call_error_outcome(error: &CallError, server: &str) -> Outcome {
     match classify_hop(error) {
         Hop::Tls if lower.contains("notvalidforname") || lower.contains("not valid for name") => failed_outcome(
             "TLS",
-            format!("the control plane's certificate does not name the address in {server}: {text}"),
+            format!("the control plane's certificate has no SAN for the address in {server}: {text}"),
         ),
         Hop::Tls if lower.contains("expired") || lower.contains("notvalidyet") || lower.contains("not valid yet") => {
             failed_outcome(
                 "Clock",
-                format!("the control plane's certificate is out of its time, or this cluster's clock is wrong: {text}"),
+                format!(
+                    "the control plane's certificate has expired or is not valid yet, or this cluster's clock is \
+                     wrong: {text}"
+                ),
             )
         }
         Hop::Tls => failed_outcome("TLS", text),

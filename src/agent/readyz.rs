@@ -56,7 +56,7 @@ impl Ready for State {
         match &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             Stage::Connected => Ok("connected".to_owned()),
             // Otherwise a Deployment with two replicas would never be ready.
-            Stage::Standby { holder } => Ok(format!("standing by: {holder} holds this cluster's Lease")),
+            Stage::Standby { holder } => Ok(format!("standing by: {holder} has this cluster's Lease")),
             Stage::Blocked { reason, message } => Err(format!("{reason}: {message}")),
         }
     }
@@ -78,7 +78,7 @@ mod tests {
         let state = State::default();
         assert!(state.describe_readiness().is_err() && state.describe_failure().is_none());
         assert!(state.set_stage(Stage::Standby { holder: "pod-1".to_owned() }));
-        assert_eq!(state.describe_readiness(), Ok("standing by: pod-1 holds this cluster's Lease".to_owned()));
+        assert_eq!(state.describe_readiness(), Ok("standing by: pod-1 has this cluster's Lease".to_owned()));
         assert!(state.set_stage(Stage::Connected));
         assert_eq!(state.describe_readiness(), Ok("connected".to_owned()));
         assert!(state.set_blocked("ControlPlaneUnreachable", "tcp: refused"));

@@ -61,16 +61,16 @@ pub enum RegisterError {
         max_validity: Option<i32>,
     },
     /// The request disappeared before it was answered.
-    #[error("the request was removed before it was answered")]
+    #[error("the request was deleted before it was answered")]
     Withdrawn,
     /// The control plane issued a certificate in answer to a deregistration.
-    #[error("the control plane does not take a registration back")]
+    #[error("the control plane does not support withdrawing a registration")]
     NotDeregistered,
     /// The key cannot sign.
     #[error("the key cannot sign a request")]
     Key(#[from] rcgen::Error),
     /// The answer is no certificate.
-    #[error("the control plane sent something that is no certificate")]
+    #[error("the control plane did not send a certificate")]
     InvalidCertificate,
     /// A call failed.
     #[error(transparent)]
@@ -150,7 +150,7 @@ pub async fn request_certificate(
 ) -> Result<Certificate, RegisterError> {
     // Whoever accepts this cluster compares it with what the control plane shows.
     let fingerprint = key_fingerprint(&KeyPair::from_pem(key)?.subject_public_key_info());
-    tracing::info!(cluster_id, key = fingerprint, "asking for a certificate");
+    tracing::info!(cluster_id, key = fingerprint, "requesting a certificate");
     request_with_validity(control_plane, validity, |seconds| request_object(args, seconds, cluster_id, key), waiting)
         .await
 }
@@ -187,7 +187,7 @@ async fn request_with_validity(
     match answered.as_ref().err().and_then(|refusal| validity.reduce_to_allowed(refusal)) {
         None => answered,
         Some(seconds) => {
-            tracing::info!(seconds, "the control plane allows certificates of a shorter validity only");
+            tracing::info!(seconds, "the control plane allows only certificates with a shorter validity");
             post_and_wait(control_plane, &request(seconds)?, waiting).await
         }
     }
@@ -202,7 +202,7 @@ async fn post_and_wait(
     let api: Api<CertificateSigningRequest> = Api::all(control_plane.clone());
     let name = request.name_any();
     call_with_timeout(api.create(&PostParams::default(), request)).await?;
-    waiting("RequestPosted", format!("request {name} is in")).await;
+    waiting("RequestPosted", format!("request {name} is pending")).await;
     let mut approved = false;
     loop {
         tokio::time::sleep(add_jitter(POLL, 0.3)).await;

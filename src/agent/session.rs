@@ -134,10 +134,7 @@ impl Session {
                 // The next session withdraws it in the control plane first of all.
                 Ok(Deregistration::Withdrawn) => return Ok(SessionEnd::Restart),
                 Ok(Deregistration::Refused) => {
-                    tracing::warn!(
-                        reason = "CertificateRefused",
-                        "deregistering with the init token, and the key as proof"
-                    );
+                    tracing::warn!(reason = "CertificateRefused", "deregistering with the init token and the key");
                     self.store.mark_unaccepted().await?;
                     return Ok(SessionEnd::Restart);
                 }
@@ -150,7 +147,7 @@ impl Session {
             }
             let _ = self
                 .store
-                .report_registration(phase::LEFT, "Uninstalled", "the control plane has forgotten this cluster")
+                .report_registration(phase::LEFT, "Uninstalled", "the control plane has deregistered this cluster")
                 .await;
             tracing::info!("deregistered");
         } else {
@@ -176,7 +173,7 @@ impl Session {
                     }
                 }
                 LeaseStatus::Passive { holder } => {
-                    let message = format!("agent {} stands by: {holder} holds this cluster's Lease", self.holder);
+                    let message = format!("agent {} is standing by: {holder} has this cluster's Lease", self.holder);
                     let new = self.state.set_stage(Stage::Standby { holder });
                     if new || reported.is_none_or(|at| at.elapsed() > STANDBY_REPORT_INTERVAL) {
                         reported = Some(Instant::now());
@@ -218,7 +215,7 @@ impl Session {
         }
     }
 
-    /// Returns when an uninstall requests deregistration; tells until then whether it wants a drain.
+    /// Returns when an uninstall requests deregistration; until then reports whether it requests a drain.
     async fn leave_requested(&self, drain: &watch::Sender<Option<bool>>) {
         loop {
             if let Ok(identity) = self.store.load_identity().await {

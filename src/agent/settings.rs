@@ -14,7 +14,7 @@ use crate::api::registration::IDENTITY_SECRET;
 use crate::api::version::ServiceVersion;
 use crate::daemon::log::LogFormat;
 
-/// Registers the workload cluster it runs in with a control plane, and keeps it there.
+/// Registers its workload cluster with a control plane and applies the objects that are placed there.
 // A flag may be given again: further arguments of the values win over the chart's.
 #[derive(Debug, Clone, Parser)]
 #[command(
@@ -37,7 +37,7 @@ pub struct Cli {
 /// Subcommands.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Command {
-    /// Try the way to the control plane, and say which hop fails
+    /// Test the connection to the control plane, and report the hop that fails
     Probe(ProbeArgs),
 }
 
@@ -60,11 +60,11 @@ pub struct Args {
     #[arg(long, default_value = IDENTITY_SECRET, value_name = "NAME")]
     pub identity_secret: String,
 
-    /// Kubeconfig of this workload cluster; without it the pod's service account is used
+    /// Kubeconfig of this workload cluster [default: the pod's service account]
     #[arg(long, env = "FLEET_WORKLOAD_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Unique name of this process, by which it holds the cluster's Lease
+    /// Unique name of this process, the holder identity in the cluster's Lease
     #[arg(long, env = "POD_UID", value_name = "ID")]
     pub identity: Option<String>,
 
@@ -88,7 +88,7 @@ pub struct Args {
     #[arg(long, value_name = "TEXT")]
     pub kubernetes_cluster: Option<String>,
 
-    /// Kinds that are placed beside the built-in ones
+    /// Kinds to place in addition to the built-in ones
     #[arg(long, value_delimiter = ',', value_name = "GROUP/VERSION/KIND")]
     pub extra_kinds: Vec<ExtraKind>,
 
@@ -96,11 +96,12 @@ pub struct Args {
     #[arg(long)]
     pub allow_rbac_kinds: bool,
 
-    /// Namespaces of this cluster into which nothing is placed, beside those of Kubernetes and of the service; `*` may end a name
+    /// Namespaces of this cluster to place nothing in, in addition to those of Kubernetes and of the service; a name
+    /// may end with `*`
     #[arg(long, value_delimiter = ',', value_name = "NAMESPACE")]
     pub protected_namespaces: Vec<NamespacePattern>,
 
-    /// Whether copies go into namespaces that were there before
+    /// Whether copies are placed in namespaces that existed before
     #[arg(long, value_enum, default_value = "Allow", value_name = "ANSWER")]
     pub existing_namespaces: ExistingNamespaces,
 

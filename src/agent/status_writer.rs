@@ -81,7 +81,7 @@ pub struct Reporter {
 pub enum Deregistration {
     /// The cluster was removed.
     Done,
-    /// An uninstall withdrew its request: the cluster stays registered.
+    /// An uninstall withdrew its request: the cluster remains registered.
     Withdrawn,
     /// Our certificate was refused from the first request on: the cluster may be registered or not.
     Refused,
@@ -157,7 +157,7 @@ impl Reporter {
             }
             let sent = Instant::now();
             let written = self.publish_snapshot(snapshot, &mut reports, started.elapsed()).await;
-            self.metrics.observe_duration("fleet_agent_report_seconds", "How long a report took.", sent.elapsed());
+            self.metrics.observe_duration("fleet_agent_report_seconds", "Duration of a report.", sent.elapsed());
             let result = if written.is_ok() { "ok" } else { "failed" };
             self.metrics.increment_counter(
                 "fleet_agent_reports_total",
@@ -259,7 +259,7 @@ impl Reporter {
             if let Some(now) = now.filter(|now| held && asked != Some(*now)) {
                 match self.request_drain(now).await {
                     Ok(()) => asked = Some(now),
-                    Err(error) => tracing::debug!(%error, "asking for a drain failed; will retry"),
+                    Err(error) => tracing::debug!(%error, "requesting a drain failed; will retry"),
                 }
             }
             tokio::select! {

@@ -77,12 +77,12 @@ impl Token {
             None => (
                 BOOTSTRAP_GROUP.to_owned(),
                 "true",
-                "Lets workload clusters ask for a certificate of their own.".to_owned(),
+                "Allows workload clusters to request their own certificates.".to_owned(),
             ),
             Some(name) => (
                 format!("{BOOTSTRAP_GROUP},{}", group_of(name)),
                 name.as_str(),
-                format!("Lets the workload cluster {name} ask for a certificate of its own."),
+                format!("Allows the workload cluster {name} to request its own certificate."),
             ),
         };
         let data = [

@@ -44,16 +44,16 @@ pub enum ExtraKindError {
     #[error("`{0}` is not of the form GROUP/VERSION/Kind, such as example.com/v1/Widget")]
     Form(String),
     /// The kind is in the table, so its objects can be placed anyway.
-    #[error("objects of the kind {0} can be placed anyway")]
+    #[error("objects of the kind {0} can already be placed")]
     Known(String),
     /// The kind is a role or a binding; these are added all together.
-    #[error("roles and their bindings are added all together: value placement.allowRBACKinds, flag --allow-rbac-kinds")]
+    #[error("roles and role bindings are added together: value placement.allowRBACKinds, flag --allow-rbac-kinds")]
     Rbac,
     /// The kind belongs to the service's own API, which is never placed.
     #[error("{0} belongs to the service's own API, which is never placed")]
     Own(String),
     /// Each cluster makes its own objects of the kind.
-    #[error("each cluster makes its own objects of the kind {0}")]
+    #[error("each cluster creates its own objects of the kind {0}")]
     OfOneCluster(String),
 }
 

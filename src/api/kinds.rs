@@ -198,8 +198,11 @@ pub fn check_served(api_version: &str, kind: &str, minor: u32) -> Result<(), Str
         .filter(|other| other.kind == kind && minor >= other.from && other.until.is_none_or(|until| minor < until))
         .map(|other| other.api_version)
         .collect();
-    let others =
-        if others.is_empty() { "nothing else does".to_owned() } else { format!("it has {}", others.join(", ")) };
+    let others = if others.is_empty() {
+        "it serves no other version".to_owned()
+    } else {
+        format!("it serves {}", others.join(", "))
+    };
     Err(format!("Kubernetes 1.{minor} does not serve {kind} of {api_version}; {others}"))
 }
 

@@ -30,7 +30,7 @@ pub const HELD: &str = "version guard: ";
 pub enum Held {
     /// The API server leaves out a minor.
     #[error(
-        "{HELD}Kubernetes {wanted} does not follow {stored}, by which the objects in etcd are stored: an API server goes up \
+        "{HELD}Kubernetes {wanted} does not follow {stored}, which wrote the objects in etcd: upgrade an API server \
          one minor at a time"
     )]
     Skips {
@@ -41,8 +41,8 @@ pub enum Held {
     },
     /// The API server is older than the one before.
     #[error(
-        "{HELD}Kubernetes {wanted} is older than {stored}, by which the objects in etcd are stored: it does not read all \
-         that a newer one has stored"
+        "{HELD}Kubernetes {wanted} is older than {stored}, which wrote the objects in etcd: an older API server \
+         cannot read all of them"
     )]
     Older {
         /// The minor that the objects are stored by.

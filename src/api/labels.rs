@@ -16,7 +16,7 @@ pub const LABEL_NAME: &str = "kubernetes.io/metadata.name";
 /// Label with the name of an installation on each of its objects, on their pods and on their volume claims. They are looked up
 /// by it and not by [`LABEL_INSTANCE`], which Argo CD before version 3 overwrites with the name of its Application.
 pub const LABEL_INSTALL: &str = "fleet-scheduler.io/install";
-/// Label with the kind of an installation, so that an agent and a control plane of one name are told apart.
+/// Label with the kind of an installation, which distinguishes an agent from a control plane of the same name.
 pub const LABEL_INSTALL_KIND: &str = "fleet-scheduler.io/install-kind";
 /// Label on objects that only a deletion of data removes, so that a lost record loses no keys.
 pub const LABEL_KEEP: &str = "fleet-scheduler.io/keep";

@@ -14,7 +14,7 @@ pub struct NamespacePattern(String);
 
 /// Reason that a text is no pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not the name of a namespace, nor the beginning of one with `*` at its end, such as `cattle-*`")]
+#[error("`{0}` is neither the name of a namespace nor a prefix of one that ends with `*`, such as `cattle-*`")]
 pub struct PatternError(String);
 
 impl NamespacePattern {

@@ -1,4 +1,4 @@
-//! Lists of which little is looked at: read as they come, and of each object only what is asked for is kept.
+//! Partial lists: parsed as a stream, and of each object only the requested fields are kept.
 //!
 //! A thousand workload clusters with all that they report are many megabytes of JSON, and several times that as objects.
 

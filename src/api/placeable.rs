@@ -106,8 +106,8 @@ pub fn find_builtin_kind(group: &str, kind: &str) -> Option<&'static Placeable> 
     PLACEABLE.iter().find(|entry| entry.group == group && entry.kind == kind)
 }
 
-/// Returns the merge patch that takes the marks of a control plane off a copy: nobody manages it from then on. `metadata`
-/// holds its preconditions, such as its UID.
+/// Returns the merge patch that removes the marks of a control plane from a copy, which is then no longer managed.
+/// `metadata` contains preconditions, such as its UID.
 pub fn build_unmark_patch(mut metadata: Value) -> Value {
     metadata["labels"] = json!({ LABEL_PLACED_BY: null });
     metadata["annotations"] = json!({ ANNOTATION_SCHEDULE_UID: null, ANNOTATION_ADOPTED: null });

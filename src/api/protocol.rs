@@ -10,7 +10,7 @@ pub const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 /// Usages of an agent's certificate, sorted; a request names exactly these.
 pub const USAGES: [&str; 2] = ["client auth", "digital signature"];
 /// Annotation on a CSR made with an init token, `"true"`: a certificate was issued for this key before. Such a key is
-/// certified again for the cluster that it is on record for, and never registered anew: [`NEW_KEY_NEEDED`].
+/// certified again for the cluster that it is recorded for, and never registered again: [`NEW_KEY_NEEDED`].
 pub const ANNOTATION_REJOIN: &str = "fleet-scheduler.io/rejoin";
 /// Reason of a denial: the key is not on record any more, because its cluster was deleted or the key was revoked. The
 /// agent makes a new key and asks again, so that no certificate of the old one is ever good for anything.

@@ -1,4 +1,4 @@
-//! Words of the commands that are told to people.
+//! Words of the commands that are shown to users.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -21,7 +21,7 @@ pub fn quote_always(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// A word that others chose, as the name of their object, for a command that a user is told: made visible, and quoted.
+/// A word that others chose, such as the name of their object, for a command that a user sees: escaped and quoted.
 pub fn foreign_word(text: &str) -> String {
     quote_word(&visible_cell(text)).into_owned()
 }

@@ -1,8 +1,8 @@
 //! Taking over objects that kubectl or Helm made: their fields become ours, so that later applies can drop them; and letting
 //! go of all that is ours.
 //!
-//! Without this, a field that such a tool once set and our manifest does not have would stay for ever, because two
-//! managers hold it. kubectl does the same when it goes over to server-side apply.
+//! Without this, a field that such a tool once set and our manifest does not have would be kept for ever, because two
+//! managers own it. kubectl does the same when it migrates to server-side apply.
 
 use serde_json::{Value, json};
 
@@ -138,8 +138,8 @@ fn is_copy(entry: &Value) -> bool {
         && labels.is_some_and(|labels| labels.get(format!("f:{INSTALL_LABEL}")).is_some())
 }
 
-/// Takes out of `after`, the answer to a dry run over an object that has not been taken over, what goes with the entries of
-/// tools when it is: what only they hold, and `manifest` has not.
+/// Removes from `after`, the answer to a dry run over an object that is not adopted yet, the fields that an adoption
+/// would remove with the entries of tools: those that only tools own and `manifest` does not have.
 pub(crate) fn drop_with(after: &mut Value, live: &Value, manifest: &Value) {
     let Some(merged) = merged_entries(live) else { return };
     let mut fields = merged.iter().filter_map(|entry| entry.get("fieldsV1"));

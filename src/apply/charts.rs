@@ -115,7 +115,7 @@ impl Charts for NoCharts {
     }
 
     fn render_recorded<'a>(&'a self, _: &'a Release) -> Rendering<'a> {
-        Box::pin(async { Err("no charts are at hand".to_owned()) })
+        Box::pin(async { Err("no charts are available".to_owned()) })
     }
 }
 

@@ -1,4 +1,4 @@
-//! A field that another manager holds: who, since when, our value and theirs, and the flag that takes just it.
+//! A field that another manager owns: who, since when, our value and theirs, and the flag that takes only this field.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::k8s::request::api_error::ApiError;
 /// Most characters of a value in a message.
 const SHOWN: usize = 60;
 
-/// One field of one object that another manager holds with another value.
+/// One field of one object that another manager owns with a different value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
     /// The object.
@@ -44,7 +44,7 @@ impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} {}: ours {}, theirs {}, held by `{}`",
+            "{} {}: wanted {}, existing {}, owned by `{}`",
             self.object,
             visible_line(&self.field),
             visible_line(&self.ours),

@@ -34,7 +34,7 @@ pub enum Change {
     Update,
     /// It would be deleted.
     Delete,
-    /// It is planned no more, and stays all the same.
+    /// It is no longer part of the release, but kept.
     Keep,
 }
 
@@ -56,12 +56,12 @@ pub struct Difference {
     pub object: ObjectRef,
     /// The change of it.
     pub change: Change,
-    /// The fields, sorted by path; empty for deletions and what stays.
+    /// The fields, sorted by path; empty for deletions and kept objects.
     pub fields: Vec<FieldChange>,
     /// Fields that other managers hold: the apply would stop at these.
     #[serde(skip)]
     pub conflicts: Vec<Conflict>,
-    /// Note on what could not be checked, or that the object stays, with the reason.
+    /// Note on what could not be checked, or that the object is kept, with the reason.
     pub note: Option<String>,
 }
 
@@ -93,13 +93,13 @@ impl Engine {
         Ok(differences)
     }
 
-    /// Returns the difference for an object that is planned no more: its deletion, or that it stays. None where it is
-    /// gone.
+    /// Returns the difference for an object that is no longer part of the release: its deletion, or that it is kept.
+    /// None if it is deleted already.
     async fn diff_deletion(&self, server: &Server, item: &Item) -> Result<Option<Difference>, Error> {
         let (change, note) = match self.observe_unplanned(server, item).await? {
             Unplanned::Ours(..) => (Change::Delete, None),
-            Unplanned::Theirs => (Change::Keep, Some(format!("stays: {THEIRS}"))),
-            Unplanned::Unread(error) => (Change::Keep, Some(format!("stays: {error}"))),
+            Unplanned::Theirs => (Change::Keep, Some(format!("kept: {THEIRS}"))),
+            Unplanned::Unread(error) => (Change::Keep, Some(format!("kept: {error}"))),
             Unplanned::Gone => return Ok(None),
         };
         Ok(Some(Difference { object: item.object.clone(), change, fields: Vec::new(), conflicts: Vec::new(), note }))
@@ -158,7 +158,7 @@ impl Engine {
     /// The answer is a note for people. What the server finds wrong with the object itself is an error.
     async fn stand_in(&self, server: &Server, step: &Step) -> Result<String, Error> {
         if step.target.namespace.is_none() {
-            return Ok(format!("not checked by the server: {} is not there yet", describe_missing_parent(step)));
+            return Ok(format!("not checked by the server: {} does not exist yet", describe_missing_parent(step)));
         }
         let mut manifest = step.manifest.clone();
         manifest["metadata"]["namespace"] = STAND_IN.into();
@@ -170,12 +170,12 @@ impl Engine {
         let options = ApplyOptions { force: false, dry_run: true };
         match server.apply_object(&step.kind, &manifest, options).await {
             Ok(_) => Ok(format!(
-                "checked by the server as if in namespace {STAND_IN}: {} is not there yet",
+                "checked by the server as if in namespace {STAND_IN}: {} does not exist yet",
                 describe_missing_parent(step)
             )),
             // Its rights, quotas and policies are not those of the namespace that is meant.
             Err(error) if error.is_not_found() || error.is_forbidden() || error.is_denied_by_policy() => {
-                Ok(format!("not checked by the server: {} is not there yet", describe_missing_parent(step)))
+                Ok(format!("not checked by the server: {} does not exist yet", describe_missing_parent(step)))
             }
             Err(error) => Err(Error::for_object("check", &step.target, error)),
         }
@@ -409,7 +409,7 @@ mod tests {
             [(400, "admission webhook \"p.example\" denied the request: not in default"), (422, policy)]
         {
             let note = noted(code, message).await.unwrap();
-            assert_eq!(note, "not checked by the server: the namespace fleet is not there yet");
+            assert_eq!(note, "not checked by the server: the namespace fleet does not exist yet");
         }
         noted(422, "StatefulSet.apps \"x\" is invalid: spec.selector: Required value").await.unwrap_err();
     }

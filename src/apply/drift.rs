@@ -44,10 +44,10 @@ pub struct Drift {
 impl std::fmt::Display for Drift {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.strayed {
-            Drifted::Missing => write!(f, "{} is gone", self.object),
-            Drifted::Replaced => write!(f, "{} is another one than was installed", self.object),
+            Drifted::Missing => write!(f, "{} was deleted", self.object),
+            Drifted::Replaced => write!(f, "{} was replaced since it was installed", self.object),
             Drifted::Copied { by } => {
-                write!(f, "{} is another one than was installed, made by {}", self.object, by.join(", "))
+                write!(f, "{} was replaced since it was installed, by {}", self.object, by.join(", "))
             }
             Drifted::Fields { by } if by.is_empty() => write!(f, "fields of {} were removed", self.object),
             Drifted::Fields { by } => write!(f, "fields of {} were changed, last by {}", self.object, by[0]),
@@ -56,7 +56,7 @@ impl std::fmt::Display for Drift {
 }
 
 impl Engine {
-    /// Compares what is recorded as installed with what is there.
+    /// Compares the recorded objects with the existing ones.
     ///
     /// # Errors
     /// Whatever the server refuses to read.

@@ -25,7 +25,7 @@ pub struct Options {
     pub deadline: Option<Instant>,
     /// The journal's copy on this machine.
     pub journal: Option<PathBuf>,
-    /// Takes over objects of our names that were made by kubectl or Helm. Never those of another installation.
+    /// Adopts objects with our names that kubectl or Helm created. Never those of another installation.
     pub adopt: bool,
     /// Fields to take from other managers: `.spec.replicas`, or `Deployment/apiserver:.spec.replicas`.
     pub take_fields: Vec<String>,
@@ -74,7 +74,7 @@ impl Engine {
         Self { server: Server::new(client, events.clone()), owner, options, events, begun: Arc::default() }
     }
 
-    /// An engine that is only asked: it has no deadline and tells nobody what it does.
+    /// An engine for reads: it has no deadline and sends no events.
     pub fn new_reader(client: Client, owner: Owner) -> Self {
         Self::new(client, owner, Options::default(), Events::none())
     }
@@ -119,7 +119,7 @@ impl Engine {
             .map_err(|e| Error::for_object("find the kind of", object, e))?;
         let live = server.get_object(&kind, object.namespace.as_deref(), &object.name).await;
         let live = live.map_err(|e| Error::for_object("read", object, e))?;
-        live.ok_or_else(|| Error::Input(format!("{object} is not there")))
+        live.ok_or_else(|| Error::Input(format!("{object} does not exist")))
     }
 
     /// Returns whether another run may take over a lock that was found.

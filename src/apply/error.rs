@@ -27,19 +27,19 @@ pub enum Error {
     #[error(transparent)]
     Inventory(inventory::Error),
     /// Fields that we would set are held by others.
-    #[error("{} of {} held by another manager: {}", format_count(conflicts.len(), "field"), if conflicts.len() == 1 { "ours is" } else { "ours are" }, join_conflicts(conflicts))]
+    #[error("{} of {} owned by another field manager: {}", format_count(conflicts.len(), "field"), if conflicts.len() == 1 { "ours is" } else { "ours are" }, join_conflicts(conflicts))]
     Conflicts {
         /// The conflicts, one per field.
         conflicts: Vec<Conflict>,
     },
     /// Objects of our names exist and are not ours.
-    #[error("{} of that name already there, not made by this installation: {}", format_count(objects.len(), "object"), join_foreign(objects))]
+    #[error("{} of that name already present, not created by this installation: {}", format_count(objects.len(), "object"), join_foreign(objects))]
     NotOurs {
         /// The objects.
         objects: Vec<Foreign>,
     },
     /// All that carries the labels of this installation was made by others, so that there is nothing of it to remove.
-    #[error("{} its labels and {} not made by an install: {}", with_labels(objects.len()), if objects.len() == 1 { "was" } else { "were" }, join_first(objects))]
+    #[error("{} its labels and {} not created by an install: {}", with_labels(objects.len()), if objects.len() == 1 { "was" } else { "were" }, join_first(objects))]
     MadeByOthers {
         /// The objects.
         objects: Vec<Foreign>,
@@ -48,7 +48,7 @@ pub enum Error {
     #[error(transparent)]
     Wait(#[from] Box<WaitFailure>),
     /// The journal has steps that no run of this owner can have written.
-    #[error("the journal {} is none that a run of this installation wrote: {}", if *from_copy { "on this machine".to_owned() } else { format!("in Secret {namespace}/{name}") }, join_refused(steps))]
+    #[error("the journal {} was not written by this installation: {}", if *from_copy { "on this machine".to_owned() } else { format!("in Secret {namespace}/{name}") }, join_refused(steps))]
     JournalRefused {
         /// The Secret of the record.
         name: String,
@@ -92,12 +92,12 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// Returns the owner of the object, in words for messages: `made by kubectl-create`.
+    /// Returns the owner of the object, in words for messages: `created by kubectl-create`.
     pub fn describe_owner(&self) -> String {
         match (&self.install, self.managers.as_slice()) {
             (Some(install), _) => format!("of the installation `{}`", visible_cell(install)),
             (None, []) => "of unknown origin".to_owned(),
-            (None, managers) => format!("made by {}", visible_line(&managers.join(", "))),
+            (None, managers) => format!("created by {}", visible_line(&managers.join(", "))),
         }
     }
 }
@@ -150,42 +150,45 @@ impl Error {
             Self::Inventory(error) => return error.remedy(),
             Self::Conflicts { conflicts } => {
                 let fields = conflicts.iter().map(|conflict| Flag::TakeFields(conflict.take_fields_flag())).collect();
-                Remedy::new("to overwrite just these, add ").flags(fields)
+                Remedy::new("to overwrite only these fields, add ").flags(fields)
             }
-            Self::NotOurs { objects } if objects.iter().any(|object| object.install.is_some()) => {
-                Remedy::new("choose another name or namespace; objects of another installation are not adopted, not even with ")
-                    .flag(Flag::Adopt)
-            }
+            Self::NotOurs { objects } if objects.iter().any(|object| object.install.is_some()) => Remedy::new(
+                "choose another name or namespace; objects of another installation are not adopted, not even with ",
+            )
+            .flag(Flag::Adopt),
             Self::NotOurs { .. } => {
-                Remedy::new("choose another name or namespace, delete the objects, or take them over with ").flag(Flag::Adopt)
-            }
-            Self::MadeByOthers { .. } => {
-                Remedy::new("remove them with what made them, such as `kubectl delete -f`; or make them ours by an install with ")
+                Remedy::new("choose another name or namespace, delete the objects, or adopt them with ")
                     .flag(Flag::Adopt)
-                    .text(", and uninstall then")
             }
+            Self::MadeByOthers { .. } => Remedy::new(
+                "remove them with the tool that created them, such as `kubectl delete -f`; or adopt them \
+                             with an install with ",
+            )
+            .flag(Flag::Adopt)
+            .text(", then uninstall"),
             Self::Wait(failure) => return failure.remedy(),
             Self::JournalRefused { from_copy: true, .. } => {
-                "look at the journal in the folder `~/.fleet`, and move it away if this machine has not written it".into()
+                "inspect the journal in the folder `~/.fleet`, and move it away if this machine did not write it".into()
             }
             Self::JournalRefused { namespace, name, .. } => format!(
-                "whoever may edit Secrets in namespace {namespace} can have written it; look at it with \
-                 `kubectl -n {namespace} get secret {name} -o 'jsonpath={{.data.journal}}' | base64 -d`, and take it out with \
+                "anyone who may edit Secrets in namespace {namespace} can have written it; inspect it with \
+                 `kubectl -n {namespace} get secret {name} -o 'jsonpath={{.data.journal}}' | base64 -d`, and remove \
+                 it with \
                  `kubectl -n {namespace} patch secret {name} --type=json -p \
-                 '[{{\"op\": \"remove\", \"path\": \"/data/journal\"}}]'`: then an install mends what a run has left, and an \
-                 uninstall removes it"
+                 '[{{\"op\": \"remove\", \"path\": \"/data/journal\"}}]'`; then install or uninstall again to repair \
+                 or remove what the run has left"
             )
             .into(),
             Self::NotRendered { version, .. } => {
                 let version = if version.is_empty() { String::new() } else { format!(" `{}`", visible_line(version)) };
                 format!(
-                    "install the recorded version{version} again, with the values of that time: it writes the object as its \
-                     chart has it"
+                    "install the recorded version{version} again, with the values of that time, to write the object \
+                     as its chart has it"
                 )
                 .into()
             }
             Self::Stuck { .. } => {
-                "run the command again when the finalizers are gone; it goes on where it stopped".into()
+                "run the command again when the finalizers are removed; it continues where it stopped".into()
             }
             Self::Input(_) => return None,
         })
@@ -193,7 +196,7 @@ impl Error {
 
     /// The time of a run was up before the API server had answered what was asked outside of the engine.
     pub(crate) fn out_of_time() -> Self {
-        let up = "the time of the run was up before the API server had answered".to_owned();
+        let up = "the run timed out before the API server answered".to_owned();
         Self::from_api_error("read the cluster", ApiError::new_synthetic(0, "Timeout", up))
     }
 

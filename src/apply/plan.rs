@@ -79,7 +79,7 @@ impl Step {
         let keeper = self.scaler.as_ref().and_then(Scaler::describe_replica_owner);
         let left = keeper.map(|keeper| {
             let flag = conflict::format_take_fields_flag(&self.target, managed_fields::REPLICAS);
-            format!("replicas are left to {keeper}; to hold them, take the field `{flag}`")
+            format!("replicas are left to {keeper}; to set them, take the field `{flag}`")
         });
         let unset = self.unset.iter().map(|what| format!("{what} is not set: claim templates cannot be changed"));
         left.into_iter().chain(unset)
@@ -377,7 +377,7 @@ impl Engine {
             }
             let target = ObjectRef::new(&kind, text_at(&manifest, "/metadata/namespace"), &name);
             if !seen.insert(target.clone()) {
-                return Err(Error::Input(format!("{target} is there twice")));
+                return Err(Error::Input(format!("{target} is given twice")));
             }
             steps.push(Step {
                 stage: planned.stage,
@@ -464,9 +464,9 @@ impl Engine {
     /// Returns whether a live object (or its metadata) is ours: by labels together with our apply entry or that of who makes
     /// keys for us inside the cluster, or by record and uid.
     ///
-    /// The record lies in the owner's namespace, and so may be written by whoever may write there. What it says of objects
-    /// elsewhere only counts where they have our apply entry and belong to no other installation: that nobody can forge who
-    /// may not write them.
+    /// Anyone who may write in the owner's namespace can change the record. So an entry about an object elsewhere
+    /// counts only if the object has our apply entry and belongs to no other installation: this cannot be forged
+    /// without the right to write that object.
     pub(crate) fn is_ours(&self, live: &Value, target: &ObjectRef, state: &State) -> bool {
         let applied = managed_fields::owned_entry(live).is_some() || managed_fields::is_of_keys(live);
         let labelled = self.owner.has_owner_labels(live);

@@ -1,4 +1,4 @@
-//! Deleting what new inputs hold no more: only what record, uid and labels together say is ours.
+//! Deletes objects that are no longer part of the release, if record, uid and labels all say that they are ours.
 
 use std::fmt::Display;
 
@@ -17,11 +17,11 @@ use crate::k8s::object::{ObjectRef, object_uid};
 use crate::k8s::request::api_error::ApiError;
 use crate::k8s::request::server::Server;
 
-/// Reason that an object which was ours and is planned no more stays: someone made another one of that name, or took
-/// our labels off.
-pub(crate) const THEIRS: &str = "it is another's by now";
+/// Reason to keep an object that is no longer part of the release: it was recreated by someone else, or lost our
+/// labels.
+pub(crate) const THEIRS: &str = "it now has a different owner";
 
-/// Present state of an object that is planned no more.
+/// Present state of an object that is no longer part of the release.
 pub(crate) enum Unplanned {
     /// Ours still.
     Ours(Kind, Value),
@@ -61,7 +61,7 @@ impl Engine {
 }
 
 impl Run {
-    /// Deletes what the new inputs hold no more. Returns what may not be read or deleted, which stays recorded.
+    /// Deletes what is no longer part of the release. Returns what cannot be read or deleted, which remains recorded.
     pub(crate) async fn prune_unplanned(&mut self) -> Result<Vec<Item>, Error> {
         let mut remaining = Vec::new();
         let mut pending = Vec::new();
@@ -117,9 +117,9 @@ impl Run {
         Ok(remaining)
     }
 
-    /// Says that an object stays, and why.
+    /// Reports that an object is kept, and why.
     fn report_retained_item(&self, item: &Item, why: impl Display) {
-        let message = format!("it is planned no more, and stays: {why}");
+        let message = format!("no longer part of the release, but kept: {why}");
         self.engine.events.send_event(Event::Warning { object: item.object.clone(), message });
     }
 }

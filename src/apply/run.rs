@@ -111,7 +111,7 @@ impl Engine {
         }
         for RefusedStep { object, why } in plan.refused.clone() {
             let message =
-                format!("no run of this installation wrote the step of the journal about it, which is dropped: {why}");
+                format!("the journal's step about it was not written by this installation and is ignored: {why}");
             self.events.send_event(Event::Warning { object, message });
         }
         let opened = !first.is_empty();
@@ -336,7 +336,7 @@ impl Run {
     /// Whatever the server refuses; the journal is still open then and the run can be repeated.
     pub async fn commit_run(mut self) -> Result<Record, Error> {
         let Some(release) = self.plan.release.clone() else {
-            return Err(Error::Input("a part of an installation cannot be recorded as a whole".to_owned()));
+            return Err(Error::Input("a partial run cannot be recorded as a complete installation".to_owned()));
         };
         for step in self.plan.steps.clone().iter().filter(|step| step.action == Action::Unchanged) {
             self.keep_known(step);
@@ -392,7 +392,7 @@ impl Run {
         record
     }
 
-    /// Ends the run where it is: the journal stays for a later run or rollback, the lock goes.
+    /// Ends the run early: keeps the journal for a later run or rollback, and releases the lock.
     ///
     /// # Errors
     /// Whatever the server refuses; the lock then expires by itself.
@@ -410,7 +410,7 @@ impl Run {
 }
 
 impl Step {
-    /// Returns whether what was to be made was there by then.
+    /// Returns whether the object to create existed already.
     fn is_met_by(&self, applied: &Applied) -> bool {
         self.action == Action::Create && applied.done == Done::Adopted
     }

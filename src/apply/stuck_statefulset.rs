@@ -23,7 +23,7 @@ impl Engine {
     /// replaces one, and then waits for a quorum that the others do not let come about.
     ///
     /// # Errors
-    /// Reads that the server refuses; a pod that may not be deleted is told.
+    /// Reads that the server refuses. A pod that cannot be deleted is reported as a warning.
     pub async fn replace_broken_pods(&self, set: &ObjectRef) -> Result<(), Error> {
         let (server, sets, pods) =
             (self.server(), Kind::from_table("apps", "StatefulSet"), Kind::from_table("", "Pod"));
@@ -54,7 +54,7 @@ impl Engine {
         for pod in of_set.into_iter().filter(|pod| object_label(pod, REVISION) != Some(revision)) {
             let Some(object) = ObjectRef::of(pod) else { continue };
             if let Err(error) = server.delete_object(&pods, &object, object_uid(pod)).await {
-                let message = format!("it is of a former revision, and keeps the new one from its turn: {error}");
+                let message = format!("pod of an old revision blocks the rollout: {error}");
                 self.events.send_event(Event::Warning { object, message });
             }
         }

@@ -28,7 +28,7 @@ pub(super) fn too_deep(place: Place) -> Diagnostic {
     Diagnostic::error(CODE, format!("values nest deeper than {MAX_DEPTH} levels"))
         .at(place)
         .label(format!("more than {MAX_DEPTH} levels with this one"))
-        .help("check the brackets, the indentation or the dots: no value of a chart lies that deep")
+        .help("check the brackets, the indentation or the dots: no value of a chart is that deep")
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ impl fmt::Display for Kind {
 
 /// A text that names no kind of chart.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no chart: there are `control-plane` and `agent`")]
+#[error("`{0}` is not a chart: use `control-plane` or `agent`")]
 pub struct KindError(pub String);
 
 impl FromStr for Kind {
@@ -422,7 +422,7 @@ fn read_manifest(files: &Files, kind: Kind, line: ServiceLine) -> Result<Manifes
         None => serde_saphyr::from_str(text).map_err(|error| wrong(error.to_string())),
     }?;
     if manifest.kind != kind || manifest.line != line {
-        let problem = format!("it says {} {}, but lies in {kind}/{line}", manifest.kind, manifest.line);
+        let problem = format!("it is for {} {}, but is in {kind}/{line}", manifest.kind, manifest.line);
         return Err(wrong(problem));
     }
     Ok(manifest)
@@ -439,7 +439,7 @@ fn known_files_only(files: &Files, folder: &str) -> Result<(), ChartError> {
     });
     match stranger {
         Some(name) => {
-            Err(ChartError::Layout { chart: folder.to_owned(), problem: format!("`{name}` has no place in a chart") })
+            Err(ChartError::Layout { chart: folder.to_owned(), problem: format!("`{name}` is not allowed in a chart") })
         }
         None => Ok(()),
     }
@@ -458,7 +458,10 @@ fn check_stages(chart: &str, stages: &[Stage], files: &BTreeMap<String, File>) -
                 return wrong(format!("`{template}` is in stage `{other}` and in stage `{}`", stage.name));
             }
             if is_library(template) || !files.contains_key(&format!("templates/{template}")) {
-                return wrong(format!("stage `{}` names `{template}`, which is no template of this chart", stage.name));
+                return wrong(format!(
+                    "stage `{}` names `{template}`, which is not a template of this chart",
+                    stage.name
+                ));
             }
         }
     }

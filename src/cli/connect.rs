@@ -155,6 +155,6 @@ pub(super) fn request_failed(what: &str, error: &kube::Error) -> CliError {
             shown.hint("the API server is overloaded or starting; try again later")
         }
         kube::Error::Api(_) => shown,
-        _ => shown.hint("check with `kubectl version` that the cluster answers in this context"),
+        _ => shown.hint("run `kubectl version` to check that the cluster answers in this context"),
     }
 }

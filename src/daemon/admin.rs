@@ -22,7 +22,8 @@ use super::metrics::Metrics;
 use super::stop::Stop;
 use crate::api::readiness_log::{NOT_READY, READY};
 
-/// Number of connections that may be open. A further one ends the oldest, so that whoever holds many shuts out no probe.
+/// Number of connections that may be open. A further one closes the oldest, so that a client with many connections does
+/// not block the probes.
 const MAX_CONNECTIONS: usize = 64;
 /// Path at which probes ask for readiness.
 const READYZ: &str = "/readyz";
@@ -32,8 +33,8 @@ pub trait Ready: Send + Sync + 'static {
     /// Returns one line for people: the current work, or as an error what is missing.
     fn describe_readiness(&self) -> Result<String, String>;
 
-    /// Returns what failed, in words that stay the same for as long as it does; `None` while what is missing is merely on its
-    /// way, or is told by a line of its own.
+    /// Returns the failure, in the same words for as long as it lasts; `None` while something is only in progress, or
+    /// is logged separately.
     fn describe_failure(&self) -> Option<String>;
 }
 

@@ -9,7 +9,7 @@ use crate::k8s::object::ObjectRef;
 use crate::k8s::request::api_error::ApiError;
 use crate::k8s::request::request_error::RequestError;
 
-/// Reason of a write that was not sent because the lock was lost; the message is who holds it.
+/// Reason of a write that was not sent because the lock was lost; the message is its present holder.
 pub(crate) const LOCK_LOST: &str = "LockLost";
 
 /// Reason that record, lock or journal could not be read or written.
@@ -28,13 +28,13 @@ pub enum Error {
         expires: String,
     },
     /// Another run took the lock while this one worked.
-    #[error("the lock was lost to {}; nothing more was written", visible_line(holder))]
+    #[error("the lock was taken by {}; nothing more was written", visible_line(holder))]
     LockLost {
         /// Its current holder.
         holder: String,
     },
     /// Another run changed the installation after the plan was made. Nothing of the plan was written.
-    #[error("the installation was changed by another run since the plan was made")]
+    #[error("another run changed the installation since the plan was made")]
     PlanOutdated,
     /// The record or journal in the cluster cannot be read.
     #[error("the record `{name}` in namespace `{namespace}` cannot be used: {}", visible_line(why))]
@@ -99,11 +99,11 @@ impl Error {
             Self::Request(error) => return error.remedy(),
             Self::Locked { .. } => Remedy::new("wait for the other run (")
                 .flag(Flag::LockWait("5m"))
-                .text("); a lock that is not renewed is taken over when it expires"),
+                .text("); a lock that is not renewed expires and can then be taken"),
             Self::PlanOutdated => "run the command again".into(),
-            Self::LockLost { .. } => "run the command again when the other run is done".into(),
+            Self::LockLost { .. } => "run the command again when the other run has ended".into(),
             Self::Record { namespace, name, .. } => {
-                format!("look at it with `kubectl -n {namespace} get secret {name} -o yaml`").into()
+                format!("inspect it with `kubectl -n {namespace} get secret {name} -o yaml`").into()
             }
             Self::File { .. } => return None,
         })

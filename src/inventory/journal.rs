@@ -164,7 +164,7 @@ impl Journal {
         self.find_step(object).is_some_and(|step| step.undo == Undo::Delete)
     }
 
-    /// Notes steps that are about to be made, of what is known of the release by now.
+    /// Records steps that are about to be made.
     pub(crate) fn add_steps(&mut self, steps: &[JournalStep], release: Option<&Release>) {
         self.release = release.cloned().or_else(|| self.release.take());
         for step in steps {

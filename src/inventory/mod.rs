@@ -1,6 +1,6 @@
 //! The inventory of an installation: whose objects they are, the record, the lock, and the journal of the run under way.
 //!
-//! One Secret per installation, [`Owner::record_name`], holds all of it; a file on this machine repeats the journal.
+//! One Secret per installation, [`Owner::record_name`], contains all of it; a file on this machine repeats the journal.
 
 mod applied_by;
 mod error;

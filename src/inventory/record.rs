@@ -183,7 +183,7 @@ impl Lock {
     /// Returns whether it can be taken over: it ended, cannot be read, its process on this very machine is gone, or it
     /// is an earlier run of this very process, which does one thing at a time.
     ///
-    /// The name of a host says too little: machines are cloned, and containers of equal names count processes anew.
+    /// The name of a host says too little: machines are cloned, and process ids of containers with equal names repeat.
     pub(crate) fn is_dead(&self, now: jiff::Timestamp, here: &Holder) -> bool {
         let here_too = !here.machine.is_empty() && self.holder.machine == here.machine;
         self.is_expired(now) || here_too && (self.holder.pid == here.pid || process_is_gone(self.holder.pid))
@@ -330,11 +330,11 @@ impl State {
         let state = Self::from_record_secret(secret)?;
         if let Some(other) = state.record.as_ref().map(|record| &record.owner).filter(|other| *other != owner) {
             let other = [&other.kind, &other.name, &other.namespace].map(|word| visible_line(word));
-            return Err(format!("its `record` is of {} {} in namespace {}", other[0], other[1], other[2]));
+            return Err(format!("its `record` belongs to {} {} in namespace {}", other[0], other[1], other[2]));
         }
         let mut recorded = state.record.iter().flat_map(|record| &record.inventory);
         match recorded.find(|item| !item.object.has_names()) {
-            Some(item) => Err(format!("its `record` names what cannot be: {}", visible_line(&item.object.to_string()))),
+            Some(item) => Err(format!("its `record` has an invalid entry: {}", visible_line(&item.object.to_string()))),
             None => Ok(state),
         }
     }

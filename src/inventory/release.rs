@@ -31,7 +31,7 @@ pub enum Policy {
     /// Deleted by an uninstall and by a prune.
     #[default]
     Delete,
-    /// Cannot be made again (data, keys): stays unless the deletion of data was asked for, and is never pruned.
+    /// Cannot be recreated (data, keys): kept unless the deletion of data was requested, and never pruned.
     Keep,
 }
 

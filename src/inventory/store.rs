@@ -28,7 +28,7 @@ pub(super) const RENEW_EVERY: Duration = Duration::from_secs(10);
 /// Interval at which a lock that is waited for is polled.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Time in which an API server sees a namespace that was made anew; it takes milliseconds.
+/// Time in which an API server sees a recreated namespace; it takes milliseconds.
 const NEW_NAMESPACE: Duration = Duration::from_secs(10);
 /// Interval at which that is polled.
 const ASK_EVERY: Duration = Duration::from_millis(100);
@@ -190,7 +190,8 @@ impl Store {
         .await
     }
 
-    /// Deletes the Secret: nothing is left to remember. What another run has begun in it since the lock was lost stays.
+    /// Deletes the Secret: nothing is left to remember. What another run has started in it since the lock was lost is
+    /// kept.
     pub(crate) async fn delete_record(&mut self) -> Result<(), Error> {
         let target = record_reference(&self.owner);
         self.server = self.server.with_grace(LAST_WORD);
@@ -226,7 +227,7 @@ impl Store {
 
     /// Creates the Secret.
     ///
-    /// Where the namespace was deleted and made anew a moment ago, the API server may still have the former one in its
+    /// If the namespace was recreated a moment ago, the API server may still have the former one in its
     /// cache, and refuses it as one that is being deleted: it is asked again until it has seen the new one.
     async fn create_record_secret(&self, secret: &Value) -> Result<Written, ApiError> {
         let end = Instant::now() + NEW_NAMESPACE;
@@ -256,8 +257,8 @@ impl Store {
                 name: self.owner.record_name(),
                 namespace: self.owner.namespace.clone(),
                 why: format!(
-                    "what is needed to undo this run takes {} KiB, more than the {} KiB that a Secret holds; nothing of \
-                     this step was written",
+                    "the journal to undo this run needs {} KiB, but a Secret can have {} KiB; nothing of this step \
+                     was written",
                     size / 1024,
                     LARGEST / 1024
                 ),

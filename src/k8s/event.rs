@@ -98,7 +98,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Returns whether the event is told as a warning, which is shown however little output is wanted.
+    /// Returns whether the event is a warning, which is shown even with `--quiet`.
     pub const fn is_warning(&self) -> bool {
         matches!(
             self,

@@ -38,7 +38,7 @@ pub async fn discover_kinds(client: &Client, wanted: &[ExtraKind]) -> Kinds {
                 }
                 return Kinds::with_added(served.kinds);
             }
-            Err(error) => tracing::warn!(%error, "the kinds that are served cannot be read; will retry"),
+            Err(error) => tracing::warn!(%error, "cannot read the served kinds; will retry"),
         }
         tokio::time::sleep(backoff.next_wait()).await;
     }
@@ -57,7 +57,7 @@ pub async fn wait_for_new_kinds(client: &Client, wanted: &[ExtraKind], known: &K
         if let Ok(served) = fetch_served_kinds(client, &missing).await
             && let Some(kind) = served.kinds.first()
         {
-            tracing::info!(kind = kind.kind, "a further kind can be placed");
+            tracing::info!(kind = kind.kind, "another kind can be placed");
             return served.kinds;
         }
     }

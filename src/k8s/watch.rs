@@ -12,7 +12,7 @@ use super::request::api_error::ApiError;
 use super::request::server::{Selection, Server};
 use crate::api::kinds::Kind;
 
-/// Time that one watch lives before it is opened anew. Shorter than the read time-out of a connection.
+/// Time that one watch lives before it is reopened. Shorter than the read time-out of a connection.
 const WATCH_SECONDS: u64 = 40;
 /// Interval of lists where watching is forbidden.
 const POLL_EVERY: Duration = Duration::from_secs(2);
@@ -48,7 +48,7 @@ pub(crate) enum Update {
 enum End {
     /// Its time was up, or the connection broke: go on from this version.
     Again(String),
-    /// The version is too old: list anew.
+    /// The version is too old: list again.
     Stale,
     /// Watching is forbidden.
     Forbidden,
@@ -81,7 +81,7 @@ pub(crate) async fn follow_objects(
                 }
                 version
             }
-            // The way to the server may come back; the wait's own end limits this.
+            // The connection to the server may come back; the wait's own end limits this.
             Err(error) if error.code == 0 && !matches!(error.reason.as_str(), "Tls" | "Auth") || error.code >= 429 => {
                 tokio::time::sleep(PAUSE).await;
                 continue;
@@ -96,7 +96,7 @@ pub(crate) async fn follow_objects(
             let opened = Instant::now();
             match watch_once(&server, &kind, &selection, &version, &updates).await {
                 None => return,
-                // What happens meanwhile may never come through such a watch, so it is listed anew.
+                // What happens meanwhile may never come through such a watch, so it is listed again.
                 Some(End::Again(next)) if next == version && opened.elapsed() < AT_ONCE => {
                     pause = pause_after(ended_at_once);
                     ended_at_once += 1;

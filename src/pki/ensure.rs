@@ -117,7 +117,7 @@ impl Completed {
 /// Completes what was found to a full set for `subject`.
 ///
 /// Authorities are made only where no part of them was found; a damaged set is an error that names the entry,
-/// because making it anew would cut off everything that trusts it.
+/// because a new one would break everything that trusts it.
 pub fn ensure_key_set(
     found: &Files,
     subject: &Subject,

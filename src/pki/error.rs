@@ -5,8 +5,8 @@ use jiff::Timestamp;
 /// Reason that a set of keys and certificates cannot be used or made. The `entry` is a file name of [`super::Files`].
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
-    /// Part of a kept set is gone. It is never made anew silently: everything that trusts it would break.
-    #[error("`{entry}` is missing from the kept set of keys")]
+    /// Part of the retained keys is missing. It is never recreated silently: everything that trusts it would break.
+    #[error("`{entry}` is missing from the retained keys")]
     Missing {
         /// The entry that is missing.
         entry: String,
@@ -20,23 +20,23 @@ pub enum PkiError {
         expected: &'static str,
     },
     /// A kubeconfig has a field that none of a control plane's has.
-    #[error("`{entry}` has `{field}`, which no kubeconfig of a control plane has: somebody has changed it")]
+    #[error("`{entry}` has `{field}`, which a control plane's kubeconfig does not have: the file was changed")]
     ForeignField {
         /// The kubeconfig.
         entry: String,
         /// The path of the field, escaped and cut.
         field: String,
     },
-    /// A kubeconfig leads to a server without TLS, or to none.
-    #[error("`{entry}` leads to `{server}`, which is no server over https://")]
+    /// The server of a kubeconfig is not an https:// URL.
+    #[error("`{entry}` has the server `{server}`, which is not an https:// URL")]
     NotHttps {
         /// The kubeconfig.
         entry: String,
         /// The server as it is written, escaped and cut.
         server: String,
     },
-    /// A certificate that may not sign others stands where an authority is needed.
-    #[error("`{entry}` is not the certificate of an authority (CA)")]
+    /// A certificate that must not sign others is given as a CA certificate.
+    #[error("`{entry}` is not a CA certificate")]
     NotAnAuthority {
         /// The certificate.
         entry: String,
@@ -50,7 +50,7 @@ pub enum PkiError {
         not_after: Timestamp,
     },
     /// The key belongs to another certificate.
-    #[error("`{key}` is not the key of `{certificate}`")]
+    #[error("`{key}` is not the private key of `{certificate}`")]
     KeyMismatch {
         /// The certificate or public key.
         certificate: String,
@@ -70,10 +70,10 @@ pub enum PkiError {
         now: Timestamp,
     },
     /// The system's random numbers cannot be had.
-    #[error("no random numbers from the system")]
+    #[error("the system gave no random numbers")]
     Random,
     /// The certificate library refused.
-    #[error("cannot make `{entry}`")]
+    #[error("cannot create `{entry}`")]
     Make {
         /// The entry that was to be made.
         entry: String,

@@ -16,7 +16,7 @@ impl SecretText {
         Self(Zeroizing::new(text))
     }
 
-    /// The text itself. The caller sees to it that it goes into a Secret or a file of mode 0600 only.
+    /// The text itself. The caller must write it only to a Secret or a file of mode 0600.
     pub fn expose(&self) -> &str {
         &self.0
     }

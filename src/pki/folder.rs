@@ -1,4 +1,4 @@
-//! The folder on disk that holds a set: 0700, its files 0600, each replaced as a whole.
+//! The folder on disk with a set of keys: mode 0700, its files 0600, each replaced as a whole.
 
 use std::fs::Permissions;
 use std::io;
@@ -79,7 +79,7 @@ pub fn read_folder(folder: &Path) -> Result<Files, FolderError> {
             });
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Files::new()),
-        Err(error) => return Err(wrap_io_error("look at", folder)(error)),
+        Err(error) => return Err(wrap_io_error("inspect", folder)(error)),
     }
     let mut files = Files::new();
     for entry in std::fs::read_dir(folder).map_err(wrap_io_error("list", folder))? {

@@ -40,7 +40,7 @@ pub fn ensure_kept(
     lifetimes: &Lifetimes,
 ) -> Result<Completed, KeptError> {
     let found = read_folder(folder)?;
-    // A note that cannot be read is none; it is written anew.
+    // A note that cannot be read counts as missing; it is rewritten.
     let noted = read_regular(&folder.join(NOTE)).ok().flatten();
     if noted
         .and_then(|text| Note::parse(&text))

@@ -22,7 +22,7 @@ pub enum EditError {
     #[error("it cannot be edited: {0}")]
     Unusable(&'static str),
     /// An entry of that name belongs to something else.
-    #[error("it has a {kind} `{name}` that is not this control plane's")]
+    #[error("it has a {kind} `{name}` that belongs to another control plane")]
     Taken {
         /// `cluster`, `user` or `context`.
         kind: &'static str,
@@ -122,7 +122,7 @@ fn parse_parts(text: &str) -> Result<EditedPart, EditError> {
     let events: Result<Vec<_>, _> = Parser::new_from_str_with_options(text, options).collect();
     let events = events.map_err(|_| EditError::Unusable("it is not YAML"))?;
     if events.iter().filter(|(event, _)| matches!(event, Event::DocumentStart(..))).count() != 1 {
-        return Err(EditError::Unusable("it is not one document"));
+        return Err(EditError::Unusable("it is not a single document"));
     }
     if events.iter().any(|(event, _)| matches!(event, Event::Alias(..))) {
         return Err(EditError::Unusable("it has aliases"));
@@ -160,7 +160,7 @@ fn lines_of(text: &str, item: &EditedPart) -> Result<(Range<usize>, usize), Edit
     };
     let start = text[..dash].rfind('\n').map_or(0, |at| at + 1);
     if !text[start..dash].chars().all(|c| c == ' ') {
-        return Err(EditError::Unusable("a list is written in an unusual way"));
+        return Err(EditError::Unusable("a list has an unsupported YAML style"));
     }
     let content = text[item.range.clone()].trim_end().len();
     Ok((start..line_end(text, item.range.start + content), dash - start))
@@ -242,7 +242,7 @@ fn remove_entry(text: &str, root: &EditedPart, list: &str, name: &str) -> Result
     let mut edits = vec![(lines_of(text, found)?.0, String::new())];
     if items.len() == 1 {
         let colon = text[list_key.range.end..].find(':').map(|at| list_key.range.end + at + 1);
-        let colon = colon.ok_or(EditError::Unusable("a list is written in an unusual way"))?;
+        let colon = colon.ok_or(EditError::Unusable("a list has an unsupported YAML style"))?;
         edits.push((colon..colon, " []".to_owned()));
     }
     Ok(edits)
@@ -326,7 +326,7 @@ pub fn merge_kubeconfig(text: &str, ours: &Kubeconfig, name: &str, make_current:
         || without_entries(start, name, &user, make_current)
             != without_entries(after.clone(), name, &user, make_current)
     {
-        return Err(EditError::Unusable("it is written in an unusual way"));
+        return Err(EditError::Unusable("its YAML has an unsupported style"));
     }
     Ok(Edited { text: result, current: after["current-context"] == name })
 }
@@ -338,7 +338,7 @@ fn set_current_context(text: &str, name: &str) -> Result<String, EditError> {
         Some((_, value)) if !value.range.is_empty() => (value.range.clone(), quoted),
         Some((key, _)) => {
             let colon = text[key.range.end..].find(':').map(|at| key.range.end + at + 1);
-            let colon = colon.ok_or(EditError::Unusable("it is written in an unusual way"))?;
+            let colon = colon.ok_or(EditError::Unusable("its YAML has an unsupported style"))?;
             (colon..colon, format!(" {quoted}"))
         }
         None => {
@@ -377,7 +377,7 @@ pub fn remove_kubeconfig(text: &str, name: &str) -> Result<Option<Edited>, EditE
     let gone = find_named_entry(&after, "contexts", name).is_none();
     let current = before["current-context"] == name;
     if !gone || without_entries(before, name, &user, false) != without_entries(after, name, &user, false) {
-        return Err(EditError::Unusable("it is written in an unusual way"));
+        return Err(EditError::Unusable("its YAML has an unsupported style"));
     }
     Ok(Some(Edited { text: result, current }))
 }

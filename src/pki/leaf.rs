@@ -13,7 +13,7 @@ use crate::api::util::digest;
 
 const DAY: u64 = 24 * 60 * 60;
 
-/// Number of days before its end from which an install issues a leaf anew.
+/// Number of days before its expiry from which an install reissues a leaf.
 pub const RENEW_DAYS: u64 = 60;
 
 /// Validity of certificates, and the time before its end at which a leaf is replaced.
@@ -64,7 +64,7 @@ pub enum LeafStore {
 }
 
 impl LeafStore {
-    /// The file that holds the certificate, alone or in a kubeconfig.
+    /// The file with the certificate, alone or in a kubeconfig.
     pub const fn stored_file(self) -> &'static str {
         match self {
             Self::Pair { certificate, .. } => certificate,
@@ -148,8 +148,8 @@ impl Leaf {
 
     /// Its organisation: the group that RBAC sees.
     ///
-    /// Only [`Leaf::Scheduler`] is in `system:masters`: in an empty API somebody has to make the first role, and
-    /// whoever may make roles and issue certificates for others holds that power in any case.
+    /// Only [`Leaf::Scheduler`] is in `system:masters`: in an empty API someone must create the first role, and a user
+    /// who may create roles and issue certificates has that power anyway.
     pub const fn organization(self) -> Option<&'static str> {
         match self {
             Self::Admin => Some("fleet:admins"),
@@ -210,8 +210,8 @@ pub struct LeafSpec {
     pub common_name: String,
     /// Its organisation.
     pub organization: Option<String>,
-    /// True if the common name goes on with the fingerprint of the key, `fleet-admin:<16 hexadecimal digits>`. Each
-    /// certificate then is a user of its own, so that rights can be bound to one and taken from another.
+    /// True if the common name ends with the fingerprint of the key, `fleet-admin:<16 hexadecimal digits>`. Each
+    /// certificate is then a separate user, so that rights can be granted and revoked for each.
     pub names_key: bool,
     /// The addresses it answers for. A certificate with more of them is as good.
     pub sans: Vec<San>,
@@ -225,29 +225,29 @@ impl LeafSpec {
     }
 }
 
-/// Reason that a leaf is issued anew.
+/// Reason that a leaf is reissued.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Renewal {
-    /// There was none.
-    #[error("there was none")]
+    /// It did not exist.
+    #[error("it did not exist")]
     Missing,
     /// Certificate or key cannot be read.
     #[error("it cannot be read")]
     Unreadable,
     /// The key belongs to another certificate.
-    #[error("its key does not fit")]
+    #[error("its key does not match")]
     KeyMismatch,
-    /// Another authority signed it.
-    #[error("another authority signed it")]
+    /// Another CA signed it.
+    #[error("another CA signed it")]
     OtherAuthority,
     /// It names another user, group or use.
-    #[error("it is for another name or use")]
+    #[error("it has another subject or key usage")]
     OtherSubject,
-    /// It does not answer for every address.
-    #[error("it does not answer for {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    /// It has no SAN for some addresses.
+    #[error("it has no SAN for {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
     MissingAddresses(Vec<San>),
-    /// It ends soon, or has ended.
-    #[error("it ends at {0}")]
+    /// It expires soon, or has expired.
+    #[error("it expires at {0}")]
     Ends(Timestamp),
 }
 
@@ -290,7 +290,7 @@ fn authority_end(authorities: &Authorities, kind: AuthorityKind) -> Result<Offse
 }
 
 /// Returns whether a leaf can go on being used: issuer, subject, use, addresses and key are as wanted and enough time
-/// is left. The error is the reason to issue it anew.
+/// is left. The error is the reason to reissue it.
 pub fn still_good(
     authorities: &Authorities,
     spec: &LeafSpec,

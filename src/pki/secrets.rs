@@ -17,7 +17,7 @@ const fn secret_entry(secret: &'static str, key: &'static str, file: &'static st
     SecretEntry { secret, key, file }
 }
 
-/// The Secret that stays when a control plane is uninstalled.
+/// The Secret that is kept when a control plane is uninstalled.
 pub const KEPT_SECRET: &str = "fleet-pki";
 
 /// Prefix of the names of etcd's PersistentVolumeClaims; the number of the member follows.

@@ -230,15 +230,21 @@ fn a_damaged_set_of_authorities_is_refused_by_the_name_of_the_entry() {
     };
     for name in AUTHORITY_FILES {
         let missing = error(&|files| drop(files.remove(name)));
-        assert_eq!(missing, format!("`{name}` is missing from the kept set of keys"));
+        assert_eq!(missing, format!("`{name}` is missing from the retained keys"));
         let broken = error(&|files| files.insert(name, "CANARY".to_owned()));
         assert!(broken.contains(name) && !broken.contains("CANARY"), "{broken}");
     }
     let foreign = |name: &str| other.get(name).unwrap().to_owned();
-    assert_eq!(error(&|files| files.insert("ca.key", foreign("ca.key"))), "`ca.key` is not the key of `ca.crt`");
-    assert_eq!(error(&|files| files.insert("sa.pub", foreign("sa.pub"))), "`sa.key` is not the key of `sa.pub`");
+    assert_eq!(
+        error(&|files| files.insert("ca.key", foreign("ca.key"))),
+        "`ca.key` is not the private key of `ca.crt`"
+    );
+    assert_eq!(
+        error(&|files| files.insert("sa.pub", foreign("sa.pub"))),
+        "`sa.key` is not the private key of `sa.pub`"
+    );
     let leaf = first.get("apiserver.crt").unwrap().to_owned();
-    assert!(error(&|files| files.insert("ca.crt", leaf.clone())).contains("not the certificate of an authority"));
+    assert!(error(&|files| files.insert("ca.crt", leaf.clone())).contains("not a CA certificate"));
 }
 
 #[test]

@@ -242,7 +242,7 @@ impl Source<'_> {
                 .collect();
             let message = match (lacking.as_slice(), self.withheld) {
                 ([], 0) => String::new(),
-                ([], withheld) => format!("{withheld} replicas have room in no cluster"),
+                ([], withheld) => format!("no cluster has room for {withheld} replicas"),
                 (clusters, _) => format!("not available on {}", clusters.join(", ")),
             };
             conditions.push(condition_json("Available", message.is_empty(), &message));
@@ -340,7 +340,7 @@ mod tests {
         let available = json!({ "replicas": 2, "unavailableReplicas": 0, "conditions": [{ "type": "Available", "status": "True" }] });
         let found = status("Deployment", 3, &[copy("a", available)]);
         assert_eq!(found["unavailableReplicas"], 3);
-        assert_eq!(found["conditions"][0]["message"], "3 replicas have room in no cluster");
+        assert_eq!(found["conditions"][0]["message"], "no cluster has room for 3 replicas");
         assert_eq!(found["conditions"][0]["status"], "False");
     }
 

@@ -35,7 +35,7 @@ pub enum CopyError {
         bytes: usize,
     },
     /// The name of its Schedule belongs to the copy of another object.
-    #[error("the Schedule {schedule} is of {object}; delete that Schedule, and this object gets it")]
+    #[error("the Schedule {schedule} belongs to {object}; delete that Schedule to free the name")]
     ScheduleTaken {
         /// Name of the Schedule.
         schedule: String,
@@ -44,8 +44,8 @@ pub enum CopyError {
     },
     /// More than a Schedule can hold.
     #[error(
-        "the object has {bytes} bytes as a text in a Schedule, where quotes, backslashes and angle brackets take \
-         several; at most {LARGEST_STORED} can be stored"
+        "the object has {bytes} bytes as text in a Schedule, which escapes quotes, backslashes and angle brackets; \
+         at most {LARGEST_STORED} can be stored"
     )]
     TooLargeStored {
         /// Its size as the text of a Schedule.

@@ -109,8 +109,8 @@ pub fn divide_replicas(n: i64, domains: &[Domain<'_>], ties: Ties<'_>) -> Divisi
     Division { replicas: open.into_iter().map(|one| one.replicas).collect(), withheld: (n - sum).max(0) }
 }
 
-/// The exact share of each domain times the second number. A domain whose share exceeds its cap has the cap for a share; the
-/// rest is shared anew.
+/// The exact share of each domain times the second number. A domain whose share exceeds its cap has the cap for a
+/// share; the rest is shared again.
 fn compute_quotas(n: i64, domains: &[Domain<'_>]) -> (Vec<i128>, i128) {
     let cap = |domain: &Domain<'_>| i128::from(domain.cap.unwrap_or(i64::MAX).max(0));
     let mut capped = vec![false; domains.len()];

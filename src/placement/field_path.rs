@@ -11,7 +11,7 @@ use crate::api::labels::OWN_KEY_PREFIX;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// It is no path.
-    #[error("`{path}` is not a path of a field: {reason}")]
+    #[error("`{path}` is not a field path: {reason}")]
     Bad {
         /// The path.
         path: String,
@@ -19,13 +19,13 @@ pub enum PathError {
         reason: &'static str,
     },
     /// It names a field that overrides may not touch.
-    #[error("`{path}` names a field that the service needs as it is")]
+    #[error("`{path}` names a field that must not be changed")]
     Forbidden {
         /// The path.
         path: String,
     },
     /// The object has no such field.
-    #[error("`{path}` is not in the object: {missing} is not there")]
+    #[error("`{path}` is not in the object: {missing} does not exist")]
     NotFound {
         /// The path.
         path: String,
@@ -249,7 +249,7 @@ fn parse_steps(text: &str) -> Result<Vec<Step>, &'static str> {
             if !steps.is_empty() {
                 rest = match (wants_name, rest.strip_prefix('.')) {
                     (false, Some(after)) => after,
-                    _ => return Err("a dot or a bracket has to separate names"),
+                    _ => return Err("a dot or a bracket must separate names"),
                 };
             }
             let end = rest.find(['.', '[', ']']).unwrap_or(rest.len());
@@ -280,7 +280,7 @@ fn parse_bracket(inner: &str) -> Result<(Step, &str), &'static str> {
         None if !content.is_empty() && content.bytes().all(|b| b.is_ascii_digit()) => {
             Step::Index(content.parse().map_err(|_| "an index is too large")?)
         }
-        None => return Err("a bracket holds an index, `field=value`, `-` or a quoted key"),
+        None => return Err("a bracket contains an index, `field=value`, `-` or a quoted key"),
     };
     Ok((step, after))
 }

@@ -1,5 +1,5 @@
-//! The nodes of a workload cluster as its agent reports them, read within bounds: what is beyond them costs nobody else
-//! memory or time.
+//! The nodes of a workload cluster as its agent reports them, read within limits, so that an excessive report costs no
+//! other cluster memory or time.
 //!
 //! Each object, a Cluster or a ClusterReport, is reduced to a [`Part`]; [`read`] puts the parts of a cluster together.
 //! What is left out is named in [`Inventory::left_out`], for a condition of the Cluster.
@@ -73,7 +73,8 @@ impl Inventory {
     /// Returns what is left out of the report of the agent, for people; `None` where all of it is read.
     pub fn left_out(&self) -> Option<String> {
         let parts: Vec<&str> = self.left_out.iter().copied().collect();
-        (!parts.is_empty()).then(|| format!("the agent reports more than is read; left out: {}", parts.join("; ")))
+        (!parts.is_empty())
+            .then(|| format!("the agent reports more than the limits allow; left out: {}", parts.join("; ")))
     }
 }
 
@@ -172,7 +173,7 @@ impl Reading<'_> {
         let Some(labels) = labels else { return Vec::new() };
         let is_bounded = labels.dropped_keys.len() <= DROPPED_KEYS;
         if !is_bounded || labels.dropped_keys.iter().any(|key| key.len() > QUALIFIED) {
-            self.leave_out("labels of nodes, of which too many keys are named as left out");
+            self.leave_out("labels of nodes, because too many left-out keys are named");
             return Vec::new();
         }
         self.part.dropped_keys.clone_from(&labels.dropped_keys);

@@ -125,8 +125,8 @@ impl Policy {
         })
     }
 
-    /// Returns a digest of what decides about clusters: selectors, order, tolerations and spread, but no overrides. Another
-    /// digest than the recorded one means that groups are decided anew.
+    /// Returns a digest of what decides about clusters: selectors, order, tolerations and spread, but no overrides.
+    /// Another digest than the recorded one means that groups are decided again.
     pub fn placement_hash(&self) -> String {
         let mut spread = json!(self.spec.spread_constraints);
         if let Some(spread) = spread.as_object_mut() {

@@ -74,9 +74,9 @@ pub fn policy_label(policy: &str) -> String {
     format!("{}-{}", truncate_name(policy, 54), &digest::short_digest(policy.as_bytes())[..8])
 }
 
-/// Returns the name of a new Schedule of an object, which is the same in the namespace of every cluster: what the object is
-/// called, cut to 54 bytes, and 32 digits, so that nobody makes two objects of one name. It has at most 87 bytes, of the 253
-/// that names of objects may have; no label or annotation holds it.
+/// Returns the name of a new Schedule of an object, which is the same in the namespace of every cluster: the object's
+/// name, cut to 54 bytes, and 32 hexadecimal digits, so that no two objects get the same name. It has at most 87 bytes,
+/// of the 253 that names of objects may have; no label or annotation holds it.
 pub fn schedule_name(key: &ObjectKey) -> String {
     let full = [key.kind(), key.namespace(), key.name()].join(".").to_lowercase();
     let plain: String = full.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect();

@@ -16,7 +16,7 @@ pub const HOSTNAME: &str = "kubernetes.io/hostname";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
     /// An operator that selectors do not have.
-    #[error("`{operator}` is not an operator of a label selector; In, NotIn, Exists and DoesNotExist are")]
+    #[error("`{operator}` is not an operator of a label selector; use In, NotIn, Exists or DoesNotExist")]
     Operator {
         /// Operator that was given.
         operator: String,

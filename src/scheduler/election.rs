@@ -134,7 +134,7 @@ impl Election {
         let next = match tokio::time::timeout(left.max(Duration::from_millis(1)), self.acquire_or_renew_lease()).await {
             Ok(Ok(Step::Restored)) => {
                 self.renewed = None;
-                tracing::warn!("the control plane's store is older than it was; everything is read anew");
+                tracing::warn!("the control plane's store was restored to an older state; reading everything again");
                 Role::Starting
             }
             Ok(Ok(Step::Wait)) => {
@@ -182,7 +182,7 @@ impl Election {
             self.logged.record_if_changed("server", "ok");
             if self.logged.record_if_changed("role", &format!("{role:?}")) {
                 if let Role::Follower { leader } = role {
-                    tracing::info!(leader, "another replica leads");
+                    tracing::info!(leader, "another replica is the leader");
                 } else {
                     tracing::info!(identity = self.identity, "leading");
                 }

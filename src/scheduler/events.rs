@@ -29,7 +29,7 @@ pub(super) async fn publish_event(recorder: &Recorder, regarding: &ObjectReferen
         secondary: None,
     };
     if let Err(error) = call_with_timeout(recorder.publish(&event, regarding)).await {
-        tracing::debug!(%error, "an event could not be written");
+        tracing::debug!(%error, "writing an event failed");
     }
 }
 

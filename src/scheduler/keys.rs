@@ -1,9 +1,9 @@
 //! `fleet-scheduler keys`: makes the Secrets with keys of a control plane inside its hosting cluster, so that no private
 //! key ever leaves that.
 //!
-//! It is meant for a Job with the rights of its service account (value `pki.source: InCluster`).
-//! It makes what is missing and never what exists; certificates that are due, or that lack an address, are issued anew from
-//! the authorities that are there. Pods wait for their Secrets by themselves.
+//! It is meant for a Job with the rights of its service account (value `pki.source: InCluster`). It makes what is
+//! missing and never what exists; certificates that are due, or that lack an address, are reissued from the authorities
+//! that are there. Pods wait for their Secrets by themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -37,7 +37,7 @@ const FIRST_POD_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 /// Annotation on the pod templates of what reads its kubeconfig at start only.
 const KEYS_ANNOTATION: &str = "fleet-scheduler.io/keys";
 
-/// Which control plane, and where its API is reached.
+/// The control plane and the address of its API.
 #[derive(Debug, Clone, Args)]
 pub struct KeysArgs {
     /// Name of the control plane
@@ -52,15 +52,15 @@ pub struct KeysArgs {
     #[arg(long)]
     pub service_version: String,
 
-    /// Address that kubeconfigs name; without it, the one that Service `apiserver` gets from its load balancer is awaited
+    /// Address in kubeconfigs [default: the load balancer's address of Service `apiserver`]
     #[arg(long)]
     pub host: Option<San>,
 
-    /// Port that kubeconfigs name
+    /// Port in kubeconfigs
     #[arg(long, default_value_t = 443)]
     pub port: u16,
 
-    /// Further address that the API server's certificate answers for; may be repeated
+    /// Additional SAN of the API server's certificate; may be repeated
     #[arg(long = "san")]
     pub sans: Vec<San>,
 }
@@ -69,30 +69,30 @@ pub struct KeysArgs {
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
     /// The hosting cluster does not answer or refuses.
-    #[error("the hosting cluster refuses")]
+    #[error("a request to the hosting cluster failed")]
     Api(#[from] kube::Error),
-    /// The keys that are there cannot be used.
+    /// The existing keys cannot be used.
     #[error(
-        "the keys that are there cannot be used; restore them from a backup, because new ones would lock every agent out"
+        "the existing keys cannot be used; restore them from a backup, because new ones would lock out every agent"
     )]
     Damaged(#[source] PkiError),
     /// Nothing is wrong with the keys that are there, but new ones cannot be made.
-    #[error("keys and certificates cannot be made")]
+    #[error("keys and certificates cannot be created")]
     NotMade(#[source] PkiError),
     /// The Service has an address that no certificate can name.
-    #[error("the load balancer gave Service apiserver an address that no certificate can name")]
+    #[error("the load balancer gave Service apiserver an address that cannot be in a certificate")]
     Address(#[source] PkiError),
-    /// The authorities are gone, and something that was made with them is not.
+    /// The CAs are missing, but something that was created with them exists.
     #[error(
-        "Secret {KEPT_SECRET} is gone, and {0} is still there; restore it from a backup, because with new keys neither the data \
-         nor an agent could be used"
+        "Secret {KEPT_SECRET} is missing, but {0} still exists; restore the Secret from a backup, because new keys \
+         would make the data and the agents unusable"
     )]
     Lost(String),
     /// A Secret of the name is not this control plane's.
-    #[error("Secret {0} is not of this control plane; install into another namespace, or remove it")]
+    #[error("Secret {0} belongs to another control plane; install into another namespace, or remove it")]
     NotOurs(String),
-    /// Others write at the same time, again and again.
-    #[error("others write the Secrets at the same time")]
+    /// Other processes write at the same time, again and again.
+    #[error("another process writes the Secrets at the same time")]
     Contended,
 }
 
@@ -110,7 +110,7 @@ impl From<PkiError> for KeysError {
 pub struct KeysDone {
     /// Secrets that were made.
     pub made: Vec<&'static str>,
-    /// Secrets whose certificates were issued anew.
+    /// Secrets whose certificates were reissued.
     pub renewed: Vec<&'static str>,
 }
 
@@ -335,7 +335,7 @@ fn build_keys_secret(
     body
 }
 
-/// Has what reads its kubeconfig at start only begin anew with one that was renewed. Everything else reads its files again.
+/// Restarts what reads its kubeconfig only at start, after a renewal. Everything else reads its files again.
 async fn restart_kubeconfig_readers(
     client: &Client,
     args: &KeysArgs,

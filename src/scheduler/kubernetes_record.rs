@@ -50,7 +50,7 @@ pub(super) async fn maintain_kubernetes_record(client: Client) {
             .await
             .map_or_else(|e| e.to_string(), |()| String::new());
         if logged.record_if_changed("record", &outcome) && !outcome.is_empty() {
-            tracing::warn!(error = outcome, "the version of Kubernetes cannot be recorded");
+            tracing::warn!(error = outcome, "recording the Kubernetes version failed");
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -83,7 +83,7 @@ async fn update_kubernetes_record(
         "data": { KEY: kubernetes_record::format_record(minor) },
     });
     call_with_timeout(api.patch(NAME, &PatchParams::apply(SCHEDULER_MANAGER).force(), &Patch::Apply(&map))).await?;
-    tracing::info!(version = %minor, "the objects of the control plane are stored by this version of Kubernetes");
+    tracing::info!(version = %minor, "recorded the Kubernetes version that stores the control plane's objects");
     *recorded = Some(minor);
     Ok(())
 }

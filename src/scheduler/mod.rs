@@ -75,7 +75,7 @@ async fn serve_scheduler(args: Args) -> anyhow::Result<()> {
     tokio::select! {
         () = run_while_leading(leader, role) => {}
         () = new_kubeconfig(&args, started_with) => {
-            tracing::info!("the kubeconfig changed; exiting to be restarted with it");
+            tracing::info!("the kubeconfig changed; exiting for a restart with the new one");
             stop.request_stop();
         }
         () = stop.wait_for_stop() => {}

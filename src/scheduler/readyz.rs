@@ -97,7 +97,7 @@ impl Ready for Readiness {
             match &inner.role {
                 Role::Starting => return Err("looking for the leader".to_owned()),
                 Role::Unreachable { error } => return Err(format!("the control plane's API does not answer: {error}")),
-                Role::Follower { leader } => return Ok(format!("standing by; {leader} leads")),
+                Role::Follower { leader } => return Ok(format!("standing by; the leader is {leader}")),
                 Role::Leader => {}
             }
             for (name, progress) in [("Bootstrapped", &inner.bootstrapped), ("InitSecretReady", &inner.init_secret)] {
@@ -118,7 +118,7 @@ impl Ready for Readiness {
         };
         self.with_readiness_state(|inner| match inner.role {
             Role::Leader => failed(&inner.bootstrapped).or_else(|| failed(&inner.init_secret)),
-            // An API server that does not answer is told by the election.
+            // The election reports an API server that does not answer.
             Role::Unreachable { .. } | Role::Starting | Role::Follower { .. } => None,
         })
     }

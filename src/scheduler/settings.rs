@@ -12,7 +12,7 @@ use crate::api::protocol;
 use crate::api::values::lifetime;
 use crate::daemon::log::LogFormat;
 
-/// Runs the inside of a control plane: its definitions, the registration of workload clusters, their health.
+/// Runs the control loops of a control plane: CustomResourceDefinitions, registration, cluster health and placement.
 // A flag may be given again: further arguments of the values win over the chart's.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "fleet-scheduler", version, args_override_self = true)]
@@ -21,7 +21,7 @@ pub struct Args {
     #[arg(long, env = "FLEET_KUBECONFIG", default_value = "/etc/fleet/kubeconfig/kubeconfig", value_name = "FILE")]
     pub kubeconfig: PathBuf,
 
-    /// Folder of objects to apply there
+    /// Folder of objects to apply to the control plane's API
     #[arg(long, env = "FLEET_BOOTSTRAP_DIR", default_value = "/etc/fleet/bootstrap", value_name = "DIR")]
     pub bootstrap_dir: PathBuf,
 
@@ -37,11 +37,11 @@ pub struct Args {
     #[arg(long, env = "FLEET_LOG_FORMAT", value_enum, default_value = "json")]
     pub log_format: LogFormat,
 
-    /// Whether the annotations `cluster` and `spread-onto` of an object place it, around all policies
+    /// Whether the annotations `cluster` and `spread-onto` of an object place it, bypassing all policies
     #[arg(long, value_enum, default_value = "Allow", value_name = "ALLOW|DENY", ignore_case = true)]
     pub direct_placement: DirectPlacement,
 
-    /// Kinds that are placed beside the built-in ones
+    /// Kinds to place in addition to the built-in ones
     #[arg(long, value_delimiter = ',', value_name = "GROUP/VERSION/KIND")]
     pub extra_kinds: Vec<ExtraKind>,
 
@@ -49,7 +49,7 @@ pub struct Args {
     #[arg(long)]
     pub allow_rbac_kinds: bool,
 
-    /// Name under which this process leads; unique among the replicas
+    /// Holder identity of this process in the leader Lease; unique among the replicas
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     pub identity: Option<String>,
 }
@@ -67,7 +67,7 @@ impl Args {
 pub enum DirectPlacement {
     /// They do.
     Allow,
-    /// They count for nothing, except that an empty `cluster` keeps an object in the control plane.
+    /// They are ignored, except that an empty `cluster` keeps an object in the control plane.
     Deny,
 }
 

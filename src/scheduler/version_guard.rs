@@ -36,7 +36,7 @@ pub struct GuardArgs {
     #[arg(long, value_name = "URL")]
     pub etcd: http::Uri,
 
-    /// Certificates of the authorities that etcd is trusted by, in PEM
+    /// CA certificates to verify etcd with, in PEM
     #[arg(long, value_name = "FILE")]
     pub etcd_ca_file: PathBuf,
 
@@ -60,10 +60,7 @@ pub fn main(format: LogFormat, args: &GuardArgs) -> anyhow::Result<()> {
     log::start_logging(format);
     // A digest in place of a tag names no version.
     let Some(wanted) = args.image_tag.split('@').next().and_then(|tag| tag.parse::<KubeMinor>().ok()) else {
-        tracing::warn!(
-            tag = args.image_tag,
-            "the tag names no version of Kubernetes, so that there is nothing to compare"
-        );
+        tracing::warn!(tag = args.image_tag, "the tag names no Kubernetes version, so there is nothing to compare");
         return Ok(());
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -79,7 +76,7 @@ pub fn main(format: LogFormat, args: &GuardArgs) -> anyhow::Result<()> {
                 }
                 None => tracing::info!(%wanted, "the API server may start: no version is recorded yet"),
             },
-            () = stop.wait_for_stop() => anyhow::bail!("stopped before etcd has answered"),
+            () = stop.wait_for_stop() => anyhow::bail!("stopped before etcd answered"),
         }
         Ok(())
     })
@@ -150,7 +147,7 @@ async fn read_stored_minor(channel: &Channel) -> Result<Option<KubeMinor>, Statu
     let Some(found) = answer.kvs.first() else { return Ok(None) };
     let minor = kubernetes_record::find_recorded_minor(&found.value);
     if minor.is_none() {
-        tracing::warn!(key = kubernetes_record::ETCD_KEY, "the record in etcd names no version of Kubernetes");
+        tracing::warn!(key = kubernetes_record::ETCD_KEY, "the record in etcd names no Kubernetes version");
     }
     Ok(minor)
 }

@@ -205,10 +205,10 @@ const ENDED: &str = "#!/bin/sh\nif test -e \"$0.asked\"; then echo SECRET-out; e
 #[test]
 fn a_plugin_that_fails_shows_what_it_said_and_none_of_what_it_was_given_or_gave() {
     for (script, mode, said) in [
-        (FAILING, "Never", r"failed with exit status: 255; it said: the session\u{1b}[2J has ended"),
+        (FAILING, "Never", r"failed with exit status: 255; stderr: the session\u{1b}[2J has ended"),
         (FAILING, "IfAvailable", "failed with exit status: 255"),
-        (BABBLING, "Never", "is no ExecCredential"),
-        (ENDED, "Never", "failed with exit status: 1; it said: again"),
+        (BABBLING, "Never", "did not print an ExecCredential"),
+        (ENDED, "Never", "failed with exit status: 1; stderr: again"),
         ("", "Never", "failed"),
     ] {
         for flags in [
@@ -296,7 +296,7 @@ fn a_server_that_never_answers_is_given_up_when_the_time_of_the_run_is_up() {
     use_cluster(&sandbox, &format!("http://{server}"));
     for command in [["install", "cp", "demo", "--timeout", "2s"], ["diff", "cp", "demo", "--timeout", "2s"]] {
         let began = std::time::Instant::now();
-        sandbox.run(&command).fails(4, &["the time of the run was up before the API server had answered"]);
+        sandbox.run(&command).fails(4, &["the run timed out before the API server answered"]);
         // One answer may take a minute.
         assert!(began.elapsed() < std::time::Duration::from_secs(45), "{:?}", began.elapsed());
     }

@@ -95,9 +95,9 @@ fn a_kubeconfig_that_the_client_library_would_panic_over_is_an_error_that_names_
         (&format!("{at}, proxy-url: 'host:1'"), "", ["`clusters[name=k].cluster.proxy-url` ", "no scheme"]),
         (&format!("{at}, proxy-url: 'http://h:99999'"), "", ["`clusters[name=k].cluster.proxy-url` ", "port"]),
         (&format!("{at}, certificate-authority-data: DATA+OMITTED"), "", ["certificate-authority-data` ", "--raw"]),
-        (&format!("{at}, certificate-authority: /dev/zero"), "", ["certificate-authority` ", "more than 4 MiB"]),
+        (&format!("{at}, certificate-authority: /dev/zero"), "", ["certificate-authority` ", "larger than 4 MiB"]),
         (at, "token: \"hunter2\\n\"", ["`users[name=u].user.token` ", "control character"]),
-        (at, "tokenFile: /dev/zero", ["`users[name=u].user.tokenFile` ", "more than 4 MiB"]),
+        (at, "tokenFile: /dev/zero", ["`users[name=u].user.tokenFile` ", "larger than 4 MiB"]),
         (at, "auth-provider: {name: oidc, config: {id-token: \"hunter2\\n\"}}", ["id-token` ", "control character"]),
     ] {
         let file = sandbox.file("config", &kubeconfig(cluster, user));
@@ -137,9 +137,9 @@ fn a_kubeconfig_without_end_or_too_deep_is_an_error() {
         while writer.write_all(&[b'y'; 4096]).is_ok() {}
     });
     for (file, part) in [
-        ("large", "more than 4 MiB"),
-        ("/dev/zero", "more than 4 MiB"),
-        ("pipe", "more than 4 MiB"),
+        ("large", "larger than 4 MiB"),
+        ("/dev/zero", "larger than 4 MiB"),
+        ("pipe", "larger than 4 MiB"),
         ("lists", "recursion limit"),
         ("mappings", "recursion limit"),
         ("extension", "recursion limit"),

@@ -89,16 +89,17 @@ fn images_are_locked_to_digests_and_the_lock_is_held_to() {
     assert!(images.stdout.lines().all(|image| image.ends_with(&format!("@{digest}"))), "{images:?}");
     let mirrored = shown(&["--image-registry", "mirror.example:5000"]);
     assert!(mirrored.succeeds().lines().all(|image| image.starts_with("mirror.example:5000/") && image.contains('@')));
-    shown(&["--set", "etcd.image.tag=3.5.99"]).fails(2, &["no digest of `registry.k8s.io/etcd:3.5.99` in images.lock"]);
+    shown(&["--set", "etcd.image.tag=3.5.99"])
+        .fails(2, &["the digest of `registry.k8s.io/etcd:3.5.99` is missing in images.lock"]);
     let other =
         ["template", "cp", "demo", "--without-keys", "--set", "exposure.type=ClusterIP", "--image-lock", "images.lock"];
     let other = [&other[..], &["--set", "exposure.host=x.example"]].concat();
-    sandbox.run(&other).fails(2, &["no digest of `fleetscheduler/fleet-scheduler:v0.6.1`"]);
+    sandbox.run(&other).fails(2, &["the digest of `fleetscheduler/fleet-scheduler:v0.6.1` is missing"]);
     let right = sandbox.run(&[&other[..], &["--version", "v1.1"]].concat());
     assert!(right.succeeds().contains(&format!("etcd:3.5.35-0@{digest}")), "{right:?}");
     let first = names.lines().next().unwrap();
     sandbox.file("digests.txt", &lines.lines().skip(1).map(|line| format!("{line}\n")).collect::<String>());
-    sandbox.run(&args).fails(2, &[&format!("no digest of `{first}`"), "crane digest"]);
+    sandbox.run(&args).fails(2, &[&format!("the digest of `{first}` is missing"), "crane digest"]);
     sandbox.file("images.lock", "images: {a: b}\n");
     shown(&[]).fails(2, &["images.lock:1:13", "show images"]);
 }

@@ -263,7 +263,7 @@ fn a_field_is_explained_down_to_the_values_that_decide_it() {
     assert!(!sandbox.path().join(".fleet").exists(), "asking makes no keys");
     let explain = |field: &str| sandbox.run(&["template", "cp", "demo", "--explain", field]);
     explain("statefulset/etcd").fails(2, &["write `kind/name#path`"]);
-    explain("statefulset/etc#spec").fails(2, &["nothing rendered is called `statefulset/etc`"]);
+    explain("statefulset/etc#spec").fails(2, &["the chart does not render `statefulset/etc`"]);
     explain("statefulset/etcd#spec.replica").fails(2, &["no `spec.replica`", "`replicas`"]);
     // What was decided before anything is rendered leads to its values too.
     let exposed = explain("service/apiserver#spec.type");
@@ -340,7 +340,7 @@ fn keys_are_written_through_no_link_into_no_open_file_and_into_no_open_folder() 
     let open = sandbox.path().join("open");
     fs::create_dir(&open).unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
-    into(&open).fails(6, &["a folder that other users may write", "does not exist yet"]);
+    into(&open).fails(6, &["a folder that other users can write to", "does not exist yet"]);
     assert_eq!(fs::read_dir(&open).unwrap().count(), 0);
     template(&sandbox, &["--output-dir", open.to_str().unwrap(), "--exclude-kind", "Secret"]).succeeds();
 

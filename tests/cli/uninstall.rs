@@ -175,7 +175,7 @@ fn a_plain_removal_warns_about_registered_clusters_and_goes_on() {
     hosting.has(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fleet"}}));
     let sandbox = hosting.user();
     let ran = sandbox.run(&["uninstall", "cp", "demo"]);
-    assert!(ran.succeeds().contains("PersistentVolumeClaim fleet/etcd-data-etcd-0: it holds the data"), "{ran:?}");
+    assert!(ran.succeeds().contains("PersistentVolumeClaim fleet/etcd-data-etcd-0: it contains the data"), "{ran:?}");
     let warning = "warning: registered workload clusters lose their control plane: east, west";
     assert!(ran.stderr.contains(warning) && !ran.stderr.contains(PLAN), "{ran:?}");
     let deleted = hosting.deleted();

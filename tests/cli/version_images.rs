@@ -37,7 +37,7 @@ fn a_tag_of_another_line_is_an_error_from_whichever_source() {
     for (source, place) in sources {
         for command in [&["template", "cp", "demo"][..], &["install", "cp", "demo", "--dry-run"]] {
             let ran = sandbox.run(&[command, &["--version", "v0.7"], source].concat());
-            let way_out = ["is of service version v0.6, but this is v0.7", place, "--version v0.6.1", "leave out"];
+            let way_out = ["belongs to service version v0.6, but this is v0.7", place, "--version v0.6.1", "leave out"];
             ran.fails(2, &way_out);
         }
         let lint = sandbox.run(&[&["lint", "--version", "v0.7"], source].concat());

@@ -514,7 +514,7 @@ async fn a_claim_that_a_pod_mounts_is_told_with_the_pod_and_goes_when_that_does(
     let error = engine.uninstall(all.clone()).await.unwrap_err();
     let Error::Stuck { objects: stuck } = &error else { panic!("{error}") };
     assert!(stuck.len() == 1 && stuck[0].object.name == CLAIM, "{error}");
-    assert_eq!(stuck[0].reason, "pod reader mounts it: delete that, and it goes");
+    assert_eq!(stuck[0].reason, "pod reader mounts it: delete that pod first");
     delete(&case, "", "Pod", "reader").await;
     rules::hold(&case, "PersistentVolumeClaim", CLAIM, false).await;
     case.engine.uninstall(all).await.unwrap();

@@ -80,7 +80,7 @@ async fn replicas_are_left_to_an_autoscaler_and_taken_back_on_request() {
         assert_eq!(case.engine.find_drift().await.unwrap(), []);
     }
     let left =
-        "replicas are left to the autoscaler `theirs`; to hold them, take the field `Deployment/d:.spec.replicas`";
+        "replicas are left to the autoscaler `theirs`; to set them, take the field `Deployment/d:.spec.replicas`";
     let told = |event: &&Event| matches!(event, Event::Warning { message, .. } if message == left);
     assert_eq!(case.events.lock().unwrap().iter().filter(told).count(), 1, "{:?}", case.events.lock().unwrap());
     let writes = case.traffic.writes();
@@ -143,7 +143,7 @@ async fn replicas_that_another_client_scaled_are_drift_and_a_conflict_where_ther
     let error = case.install(&objects(&case)).await.unwrap_err();
     assert!(matches!(&error, Error::Conflicts { conflicts } if conflicts.len() == 1), "{error}");
     let field = Flag::TakeFields("Deployment/d:.spec.replicas".to_owned());
-    assert_eq!(error.remedy().unwrap(), Remedy::new("to overwrite just these, add ").flag(field));
+    assert_eq!(error.remedy().unwrap(), Remedy::new("to overwrite only these fields, add ").flag(field));
     assert_eq!(replicas(&case).await, 3);
     let taking = taking(&case).await;
     taking.install(&objects(&taking)).await.unwrap();
@@ -164,7 +164,7 @@ async fn a_field_of_another_manager_is_a_conflict_that_one_flag_resolves() {
     assert_eq!((conflict.ours.as_str(), conflict.theirs.as_str()), ("1", "3"));
     assert!(conflict.since.is_some());
     let field = Flag::TakeFields("Deployment/d:.spec.replicas".to_owned());
-    assert_eq!(error.remedy().unwrap(), Remedy::new("to overwrite just these, add ").flag(field));
+    assert_eq!(error.remedy().unwrap(), Remedy::new("to overwrite only these fields, add ").flag(field));
     case = case.reborn().await;
     let mut engine_options =
         fleetctl::apply::Options { take_fields: vec![conflict.take_fields_flag()], ..Default::default() };

@@ -153,9 +153,9 @@ fn forged(case: &Case, place: &str) -> Vec<(Value, &'static str)> {
                 &own_map,
                 json!({"undo": "release", "patch": data, "entries": [{"manager": "attacker", "operation": "Apply"}]}),
             ),
-            "no tool",
+            "neither kubectl nor Helm",
         ),
-        (with(&own_map, json!({"apiVersion": format!("{RBAC}/v1"), "undo": "delete"})), "not of version"),
+        (with(&own_map, json!({"apiVersion": format!("{RBAC}/v1"), "undo": "delete"})), "its version is not"),
         (
             json!({"kind": "ConfigMap", "namespace": own, "name": "../../../../namespaces/x\u{1b}[2J", "apiVersion": "v1", "undo": "delete"}),
             "with that name",

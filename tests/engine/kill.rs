@@ -187,7 +187,7 @@ async fn after_a_killed_install(k: usize, sent: bool, then: Then, adopting: bool
     let complete = case.engine.read_state().await.unwrap().record.is_some();
     if complete || matches!(then, Then::Uninstall) {
         let removed = remove(&case).await.unwrap_or_else(|e| panic!("{place}: {e}"));
-        let theirs = removed.kept.iter().all(|kept| kept.reason == "it was there before this installation");
+        let theirs = removed.kept.iter().all(|kept| kept.reason == "it existed before this installation");
         assert!(if adopting { theirs } else { removed.kept.is_empty() }, "{place}: {:?}", removed.kept);
     }
     if complete {

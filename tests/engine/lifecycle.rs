@@ -130,7 +130,7 @@ async fn a_diff_is_the_servers_own_and_shows_no_secret() {
     assert_eq!(fresh.len(), objects(&case).len());
     assert!(
         fresh.iter().filter(|d| d.object.namespace.is_some()).all(|d| d.note.is_some()),
-        "the namespace is not there yet"
+        "the namespace does not exist yet"
     );
     assert!(dump(&case).await.is_empty());
     case.install(&objects(&case)).await.unwrap();
@@ -174,12 +174,12 @@ async fn a_diff_shows_no_deletion_of_what_is_planned_no_more_and_is_gone_or_anot
     let found = diff().await;
     let [budget] = &found[..] else { panic!("{found:?}") };
     assert_eq!((budget.object.name.as_str(), budget.change), ("b", Change::Keep));
-    assert_eq!(budget.note.as_deref(), Some("stays: it is another's by now"));
+    assert_eq!(budget.note.as_deref(), Some("kept: it now has a different owner"));
     case.install(&fewer).await.unwrap();
     assert!(case.get("policy", "PodDisruptionBudget", "b").await.is_some());
     let stays = |event: &Event| {
         matches!(event, Event::Warning { object, message } if object.name == "b"
-            && message == "it is planned no more, and stays: it is another's by now")
+            && message == "no longer part of the release, but kept: it now has a different owner")
     };
     assert!(case.events.lock().unwrap().iter().any(stays), "{:?}", case.events.lock().unwrap());
     assert!(case.engine.plan_install(&release(), &fewer).await.unwrap().is_noop());

@@ -260,7 +260,7 @@ async fn what_may_not_be_deleted_stays_recorded_and_is_told_until_it_may_be() {
         let told = std::mem::take(&mut *told.lock().unwrap());
         let stays = |event: &&Event| {
             matches!(event, Event::Warning { object, message } if object.kind == "PodDisruptionBudget"
-                && message.contains("it is planned no more, and stays") && message.contains("cannot delete"))
+                && message.contains("no longer part of the release, but kept") && message.contains("cannot delete"))
         };
         assert_eq!(told.iter().filter(stays).count(), 1, "{told:?}");
         assert!(case.get("policy", "PodDisruptionBudget", "b").await.is_some());

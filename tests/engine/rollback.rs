@@ -195,7 +195,7 @@ async fn an_edit_by_hand_after_a_run_keeps_nothing_from_being_undone() {
     edit(&case, "some-operator", "", "ConfigMap", "config", json!({"data": {"a": "theirs"}})).await;
     let undone = case.engine.rollback_interrupted_run().await.unwrap();
     let problem = undone.problems[0].to_string();
-    assert!(problem.contains(".data.a: ours \"1\", theirs \"theirs\", held by `some-operator`"), "{problem}");
+    assert!(problem.contains(".data.a: wanted \"1\", existing \"theirs\", owned by `some-operator`"), "{problem}");
     wipe(&case).await;
 }
 

@@ -242,7 +242,7 @@ mod exhaustive {
         repository.run("sync");
         site.fleetctl(&["status", "demo", "--wait"]).succeeds();
         let uninstall = || site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--force", "--yes"]);
-        uninstall().fails(6, &["were not made by an install", "argocd-controller"]);
+        uninstall().fails(6, &["were not created by an install", "argocd-controller"]);
         assert_eq!(site.secret("fleet-pki"), keys);
         std::fs::write(&repository.manifests, namespace).unwrap();
         repository.run("sync");

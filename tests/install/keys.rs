@@ -138,7 +138,7 @@ fn keys_that_are_there_beforehand_are_judged_before_anything_is_written_and_stay
     // As the output says.
     site.kubectl(&command.split(' ').skip(1).collect::<Vec<_>>());
     let wrong = site.install(&[&flags[..], &["--set", "exposure.host=192.0.2.1"]].concat());
-    wrong.fails(6, &["`apiserver.crt`: it does not answer for 192.0.2.1", "nothing was written"]);
+    wrong.fails(6, &["`apiserver.crt`: it has no SAN for 192.0.2.1", "nothing was written"]);
     let given = site.secret("my-keys");
     site.kubectl(&["-n", "fleet", "delete", "secret", "my-keys"]);
     site.assert_same_as(&before);

@@ -193,7 +193,7 @@ fn a_changed_kubeconfig_runs_nothing(site: &Site) {
     site.kubectl(&["-n", "fleet", "patch", "secret", "fleet-kubeconfig", "--type", "merge", "--patch", &patch]);
     let status = site.fleetctl(&["status", "demo"]);
     assert_eq!(status.code, Some(7), "{status:?}");
-    for part in ["users[0].user.exec", "somebody has changed it", "fleetctl upgrade control-plane demo"] {
+    for part in ["users[0].user.exec", "the file was changed", "fleetctl upgrade control-plane demo"] {
         assert!(status.stdout.contains(part), "`{part}` is not in {status:?}");
     }
     for command in [

@@ -82,7 +82,7 @@ fn row_1_where_all_was_begun_at_once_the_api_server_crashes_and_the_cause_is_tol
     // What kubectl has applied is not ours to delete, nor to wait for.
     for more in [&[][..], &["--delete-data", "--yes"]] {
         let refused = site.fleetctl(&[&["uninstall", "control-plane", "demo"], more].concat());
-        refused.fails(6, &["not made by an install", "written by `kubectl-client-side-apply`", "kubectl delete -f"]);
+        refused.fails(6, &["not created by an install", "written by `kubectl-client-side-apply`", "kubectl delete -f"]);
     }
     let left = site.kubectl(&["-n", "fleet", "get", "deployments,statefulsets,persistentvolumeclaims", "-o", "name"]);
     assert_eq!(left.lines().count(), 5, "{left}");

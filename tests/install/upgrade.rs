@@ -35,7 +35,7 @@ fn an_upgrade_goes_one_line_up_keeps_the_data_and_is_undone_when_it_fails() {
     site.apply(&kept.to_string());
     let adopting = site.install(&["--adopt"]);
     assert!(adopting.succeeds().contains("Control plane demo is healthy"));
-    assert!(adopting.stderr.contains("Secret fleet/fleet-pki is made by kubectl"), "{}", adopting.stderr);
+    assert!(adopting.stderr.contains("Secret fleet/fleet-pki is created by kubectl"), "{}", adopting.stderr);
     assert_eq!(site.secret("fleet-pki")["ca.crt"], authority);
 
     // Two lines at once: refused, with the way that works.

@@ -307,7 +307,7 @@ async fn a_standby_takes_over_when_the_leader_dies_and_not_before() {
     let mut standby = Program::scheduler(&stage.hub.kubeconfig, &config, "standby");
     standby.ready(Duration::from_secs(10)).await;
     tokio::time::sleep(Duration::from_secs(17)).await;
-    assert!(standby.ask("/readyz").await.1.starts_with("standing by; leader leads"));
+    assert!(standby.ask("/readyz").await.1.starts_with("standing by; the leader is leader"));
     leader.kill();
     let killed = std::time::Instant::now();
     wait("the standby leads", async || standby.ask("/readyz").await.1.starts_with("leading")).await;

@@ -167,7 +167,7 @@ async fn nobody_gets_rights_in_a_namespace_that_somebody_else_made() {
     namespaces.create(&PostParams::default(), &serde_json::from_value(body).unwrap()).await.unwrap();
     let operator = async {
         wait("the scheduler says so", async || {
-            control_plane.scheduler.log().contains(&format!("namespace {namespace} was not made for this cluster"))
+            control_plane.scheduler.log().contains(&format!("namespace {namespace} was not created for this cluster"))
         })
         .await;
         let bindings: Api<RoleBinding> = Api::namespaced(stage.hub.client.clone(), &namespace);

@@ -71,7 +71,7 @@ async fn a_cluster_that_is_not_accepted_has_no_rights_until_it_is_again() {
     control_plane.scheduler.ready(Duration::from_secs(90)).await;
     let accepted = async {
         wait("the new leader has the request", async || {
-            control_plane.scheduler.log().contains("an operator has to accept the cluster")
+            control_plane.scheduler.log().contains("an operator must accept the cluster")
         })
         .await;
         assert_eq!((read(&member, name).await, bindings(&hub, name).await), (403, 0));

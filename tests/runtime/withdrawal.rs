@@ -151,7 +151,7 @@ async fn an_agent_that_nobody_believes_says_that_it_cannot_leave_and_stays_regis
     let (scene, _agent) = refused_member().await;
     forget_token(&scene.control_plane.init_file);
     scene.ask_to_leave().await;
-    scene.until_said("neither a certificate of this agent nor the init token").await;
+    scene.until_said("neither this agent's certificate nor the init token").await;
     assert!(scene.clusters().get_opt(&scene.name).await.unwrap().is_some());
     // By that an uninstall knows, the next time as well, that the control plane may have something of this cluster.
     let data = scene.secrets().get(IDENTITY_SECRET).await.unwrap().data.unwrap();

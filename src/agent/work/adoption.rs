@@ -1,8 +1,8 @@
-//! Adoption of an object that was there before, and the end of it when the source goes: the object is kept.
+//! Adoption of an object that existed before, and its release when the source is deleted: the object is kept.
 //!
-//! The mark of an adopted object belongs to a field manager of its own, so that no apply of the copy removes it. Its value lists
-//! what the object had before. When the source goes, fields that only the source has brought are removed; those that were
-//! there before, whoever set their values since, and those of other managers are kept.
+//! The mark of an adopted object has its own field manager, so that no apply of the copy removes it. Its value lists
+//! the former fields of the object. When the source is deleted, fields that only the source added are removed; former
+//! fields, whatever their present value, and those of other managers are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -115,7 +115,8 @@ pub async fn apply_copy(context: &Context, mut job: Job) -> Result<Applied, Prob
                     paths.into_iter().filter(|path| fields::remove_field_at(&mut manifest, path)).collect::<Vec<_>>();
                 if new.is_empty() || job.dropped.len() + new.len() > MOST_DROPPED {
                     let fields = job.dropped.into_iter().chain(new).collect::<Vec<_>>().join(", ");
-                    let message = format!("the API server there does not know fields of {}: {fields}", target.key);
+                    let message =
+                        format!("the workload cluster's API server does not know fields of {}: {fields}", target.key);
                     return Err(Problem::retry_on_change(applied::INVALID, message));
                 }
                 job.dropped.extend(new);
@@ -132,7 +133,7 @@ async fn remove_replaced_copy(context: &Context, target: &Target, uid: &str) -> 
         Removal::Gone => Ok(()),
         Removal::Waiting(what) => Err(Problem::retry_soon(
             applied::ALREADY_EXISTS,
-            format!("the source was made anew, and {} of the one before is being deleted: {what}", target.key),
+            format!("the source was recreated, and the former copy {} is being deleted: {what}", target.key),
         )),
     }
 }
@@ -174,12 +175,12 @@ async fn try_apply(context: &Context, job: &Job, target: &Target, manifest: &Val
         .await
         .map_err(|error| failed(&error))?;
     let Some(found) = found else {
-        let message = format!("{} was deleted while it was applied", target.key);
+        let message = format!("{} was deleted during the apply", target.key);
         return Err(Failure::Problem(Problem::retry_soon(applied::UNREACHABLE, message)));
     };
     let found = copy_json(target, &found);
     if is_terminating(&found) {
-        let message = format!("{} is there and is being deleted", target.key);
+        let message = format!("{} already exists and is terminating", target.key);
         return Err(Failure::Problem(Problem::retry_soon(applied::ALREADY_EXISTS, message)));
     }
     let made_for_us = object_annotation(&found, ANNOTATION_SCHEDULE_UID) == Some(job.task.uid.as_str());
@@ -238,19 +239,20 @@ async fn hand_over(context: &Context, job: &Job, target: &Target) -> Result<(), 
 fn already_exists(key: &CopyKey, found: &Value) -> Problem {
     let of = match object_label(found, LABEL_PLACED_BY) {
         Some(other) => format!("belongs to the control plane {other}"),
-        None => "is no copy of this control plane".to_owned(),
+        None => "is not a copy of this control plane".to_owned(),
     };
     Problem::retry_on_change(
         applied::ALREADY_EXISTS,
         format!(
-            "{key} is there already and {of}. Delete it there, or annotate the source with {ANNOTATION_ADOPT}=true to adopt it"
+            "{key} already exists and {of}. Delete it in the workload cluster, or annotate the source with \
+             {ANNOTATION_ADOPT}=true to adopt it"
         ),
     )
 }
 
 fn of_service(key: &CopyKey) -> Problem {
     let message =
-        format!("{key} is a part of an installation of the service, and no copy takes its place: use another name");
+        format!("{key} is part of an installation of the service and is not replaced by a copy: use another name");
     Problem::retry_on_change(applied::REFUSED, message)
 }
 

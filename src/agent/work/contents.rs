@@ -62,22 +62,22 @@ pub enum Contents {
 pub async fn inspect_namespace(context: &Context, namespace: &str, secrets: &[String]) -> Result<Contents, CallError> {
     let listed = Listed::list_in_namespace(context, namespace).await?;
     if !listed.foreign.is_empty() {
-        return Ok(Contents::Foreign(format!("foreign objects are in it: {}", first_of(&listed.foreign, 3, ", "))));
+        return Ok(Contents::Foreign(format!("it contains foreign objects: {}", first_of(&listed.foreign, 3, ", "))));
     }
     let secrets = secrets.iter().map(|name| format!("Secret {namespace}/{name}"));
     let own: Vec<String> = listed.own.into_iter().chain(secrets).collect();
     if !own.is_empty() {
-        return Ok(Contents::Waiting(format!("copies are still in it: {}", first_of(&own, 3, ", "))));
+        return Ok(Contents::Waiting(format!("it still contains copies: {}", first_of(&own, 3, ", "))));
     }
     match count_foreign_objects(context, namespace).await {
         Err(error) if error.status_code() == Some(403) => {
-            Ok(Contents::Foreign(format!("the agent cannot find out what is in it: {error}")))
+            Ok(Contents::Foreign(format!("the agent cannot list its contents: {error}")))
         }
         answer => answer,
     }
 }
 
-/// Removes the quota that counts, where the namespace is kept.
+/// Removes the counting quota if the namespace is kept.
 ///
 /// # Errors
 /// The failed request.
@@ -119,7 +119,10 @@ async fn count_foreign_objects(context: &Context, namespace: &str) -> Result<Con
     let used = quota.status.as_ref().and_then(|status| status.used.as_ref()).unwrap_or(&empty);
     let (foreign, uncounted) = evaluate_counts(hard, used);
     if !foreign.is_empty() {
-        return Ok(Contents::Foreign(format!("objects that are no copies are in it: {}", first_of(&foreign, 5, ", "))));
+        return Ok(Contents::Foreign(format!(
+            "it contains objects that are not copies: {}",
+            first_of(&foreign, 5, ", ")
+        )));
     }
     if uncounted.is_empty() {
         return Ok(Contents::Nothing);
@@ -128,7 +131,7 @@ async fn count_foreign_objects(context: &Context, namespace: &str) -> Result<Con
         return Ok(waiting());
     }
     let kinds = first_of(&uncounted, 5, ", ");
-    Ok(Contents::Foreign(format!("the cluster does not say whether there are objects of these kinds in it: {kinds}")))
+    Ok(Contents::Foreign(format!("the cluster does not report the number of its objects of these kinds: {kinds}")))
 }
 
 /// Returns how many objects there are of which kinds, and the kinds that were not counted.

@@ -74,11 +74,11 @@ pub async fn remove_copy(context: &Context, task: &Task, place: &Surroundings) -
     let owned = context.is_own(&found) || object_annotation(&found, ANNOTATION_SCHEDULE_UID) == Some(task.uid.as_str());
     if !owned {
         let reason = if is_namespace { deleted::NAMESPACE_KEPT } else { deleted::DELETED };
-        return Ok(Removed::new_done(reason, format!("{key} is no copy of this control plane")));
+        return Ok(Removed::new_done(reason, format!("{key} is not a copy of this control plane")));
     }
     if task.policy.on_delete == OnDelete::Keep {
         remove_own_marks(context, target, &found).await?;
-        return Ok(Removed::new_done(deleted::KEPT, format!("{key} was kept, and is not managed any more")));
+        return Ok(Removed::new_done(deleted::KEPT, format!("{key} was kept and is no longer managed")));
     }
     // A second deletion of a namespace is refused like that of another object.
     if is_terminating(&found) {
@@ -86,7 +86,7 @@ pub async fn remove_copy(context: &Context, task: &Task, place: &Surroundings) -
     }
     if object_label(&found, LABEL_INSTALL_KIND).is_some() {
         remove_own_marks(context, target, &found).await?;
-        return Ok(Removed::new_done(retained, format!("{key} is a part of an installation of the service")));
+        return Ok(Removed::new_done(retained, format!("{key} is part of an installation of the service")));
     }
     if let Some(why) = place.protected.as_ref().filter(|_| is_namespace || adoption::is_adopted(&found)) {
         remove_own_marks(context, target, &found).await?;
@@ -94,7 +94,7 @@ pub async fn remove_copy(context: &Context, task: &Task, place: &Surroundings) -
     }
     if adoption::is_adopted(&found) {
         adoption::end_adoption(context, target, &found).await?;
-        return Ok(Removed::new_done(retained, format!("{key} was there before")));
+        return Ok(Removed::new_done(retained, format!("{key} existed before")));
     }
     if is_namespace {
         match inspect_namespace(context, &key.name, &place.secrets)
@@ -121,8 +121,8 @@ pub async fn take_back(context: &Context, task: &Task, place: &Surroundings, ref
     let refused_with = |more: String| Problem::retry_soon(refused.reason, format!("{}. {more}", refused.message));
     match remove_copy(context, task, place).await {
         Ok(Removed::Done { .. }) => refused,
-        Ok(Removed::Waiting(what)) => refused_with(format!("What was placed there before is being deleted: {what}")),
-        Err(problem) => refused_with(format!("What was placed there before is not deleted: {}", problem.message)),
+        Ok(Removed::Waiting(what)) => refused_with(format!("The former copies are being deleted: {what}")),
+        Err(problem) => refused_with(format!("The former copies are not deleted: {}", problem.message)),
     }
 }
 

@@ -60,7 +60,7 @@ pub struct Entry {
     pub running: bool,
     /// Something happened while it was being worked on.
     pub again: bool,
-    /// Nothing is left to do but to wait until the Schedule goes.
+    /// Nothing is left to do but to wait until the Schedule is deleted.
     pub removed: bool,
     /// Earliest time at which the status is written; the latest is `write_by`.
     pub write_at: Option<Instant>,
@@ -245,7 +245,7 @@ impl Entry {
             format!("{by} changed fields of the copy")
         };
         if self.drift.record_change(if deleted { "" } else { by }, now) {
-            let message = format!("{what} three times within ten minutes; the copy is left as it is for half an hour");
+            let message = format!("{what} three times within ten minutes; the copy is not corrected for half an hour");
             status::record_problem(&mut self.status, &Problem::retry_on_change(applied::CONTESTED, message), wall);
             self.next = Some(now + PAUSE);
             self.baseline = None;

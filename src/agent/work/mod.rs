@@ -68,8 +68,9 @@ pub struct Work {
 }
 
 impl Work {
-    /// Works until dropped, while the Lease is held. While the control plane does not answer the copies are still looked after,
-    /// from what is known. A passive agent begins anew when it becomes active, and any when a kind begins to be served.
+    /// Works until dropped, while the Lease is held. While the control plane does not answer the copies are still
+    /// looked after, from what is known. A passive agent starts again when it becomes active, and any when a kind
+    /// begins to be served.
     pub async fn run(mut self) {
         loop {
             if self.lease.wait_for(|lease| *lease == LeaseStatus::Held).await.is_err() {
@@ -99,7 +100,7 @@ impl Work {
             match call_with_timeout(namespaces.get_metadata("kube-system")).await {
                 Ok(found) if found.uid().is_some_and(|uid| uid.len() >= 8) => break found.uid().unwrap_or_default(),
                 Err(error) if logged.record_if_changed("control plane", &error.to_string()) => {
-                    tracing::warn!(%error, "the identity of the control plane cannot be read; will retry");
+                    tracing::warn!(%error, "reading the identity of the control plane failed; will retry");
                 }
                 Ok(_) | Err(_) => {}
             }
@@ -108,7 +109,7 @@ impl Work {
         let placed_by: String = uid.chars().take(8).collect();
         while let Err(error) = self.store.report_copies(&placed_by, &self.extra_kinds).await {
             if logged.record_if_changed("identity", &error.to_string()) {
-                tracing::warn!(%error, "the label of the copies cannot be recorded; will retry");
+                tracing::warn!(%error, "recording the label of the copies failed; will retry");
             }
             tokio::time::sleep(backoff.next_wait()).await;
         }

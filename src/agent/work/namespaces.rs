@@ -187,8 +187,7 @@ impl Namespaces {
         let remedy = "use another namespace for it in the control plane, or annotate the object there with \
             fleet-scheduler.io/cluster=\"\" to keep it there";
         if let Some((namespace, why)) = self.find_protecting_namespace(key) {
-            let message =
-                format!("nothing is placed into namespace {namespace} of this cluster, because {why}: {remedy}");
+            let message = format!("nothing is placed in namespace {namespace} of this cluster because {why}: {remedy}");
             return Some(Problem::retry_on_change(applied::REFUSED, message));
         }
         if key.group != RBAC || key.kind != "ClusterRoleBinding" {
@@ -198,7 +197,7 @@ impl Namespaces {
         let mut places = items_at(&object, "/subjects").iter().filter_map(|subject| text_at(subject, "/namespace"));
         let (namespace, why) = places.find_map(|place| Some((place, self.protection_reason(place)?)))?;
         let message = format!(
-            "{key} gives rights to a service account of namespace {namespace}, into which nothing is placed, because {why}"
+            "{key} grants rights to a service account of namespace {namespace}, where nothing is placed because {why}"
         );
         Some(Problem::retry_on_change(applied::REFUSED, message))
     }
@@ -216,14 +215,14 @@ impl Namespaces {
         let remedy =
             format!("annotate the Namespace {name} of the control plane with {ANNOTATION_ADOPT}=true to adopt it");
         if self.rules.existing == ExistingNamespaces::Deny {
-            let message = format!("namespace {name} was there before, and the agent puts nothing into it: {remedy}");
+            let message = format!("namespace {name} existed before, and the agent places nothing in it: {remedy}");
             return Some(Problem::retry_on_change(applied::NAMESPACE_NOT_OWNED, message));
         }
         let wanted = source.map(|source| source.enforces).unwrap_or_default();
         if !is_namespace && runs_pods(key) && seen.enforces < wanted {
             let message = format!(
-                "namespace {name} was there before and enforces the Pod Security level {}, where its source enforces {}: \
-                 label it there with {ENFORCE}={}, or {remedy}",
+                "namespace {name} existed before and enforces the Pod Security level {}, but its source enforces {}: \
+                 label it in the workload cluster with {ENFORCE}={}, or {remedy}",
                 seen.enforces.as_str(),
                 wanted.as_str(),
                 wanted.as_str()
@@ -252,8 +251,8 @@ impl NamespaceSource {
 /// Returns the note about a namespace that was there before and is used all the same.
 pub fn not_owned(name: &str) -> String {
     format!(
-        "{}: namespace {name} was there before, so the labels of its source, those of Pod Security among them, are not \
-         applied, and it outlives its source; annotate the source with {ANNOTATION_ADOPT}=true to adopt it",
+        "{}: namespace {name} existed before, so the labels of its source (Pod Security included) are not applied, \
+         and it is kept when its source is deleted; annotate the source with {ANNOTATION_ADOPT}=true to adopt it",
         applied::NAMESPACE_NOT_OWNED
     )
 }

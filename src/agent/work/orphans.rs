@@ -88,7 +88,7 @@ impl Orphans {
 pub async fn delete_orphaned_copies(context: &Context, mut orphans: Vec<Orphan>) -> anyhow::Result<Vec<CopyKey>> {
     let namespaces: Api<Namespace> = Api::all(context.control_plane.clone());
     let found = call_with_timeout(namespaces.get_metadata("kube-system")).await?;
-    anyhow::ensure!(found.uid().as_ref() == Some(&context.control_plane_uid), "this is another control plane");
+    anyhow::ensure!(found.uid().as_ref() == Some(&context.control_plane_uid), "the control plane is another one");
     let clusters: Api<Cluster> = Api::all(context.control_plane.clone());
     let cluster = call_with_timeout(clusters.get_metadata(&context.cluster)).await?;
     anyhow::ensure!(cluster.metadata.deletion_timestamp.is_none(), "the Cluster is being deleted");
@@ -101,9 +101,9 @@ pub async fn delete_orphaned_copies(context: &Context, mut orphans: Vec<Orphan>)
         let Some(task) = kind_of(&copy).map(|kind| removal_task(&copy, kind)) else { continue };
         match remove_copy(context, &task, &place).await {
             Ok(Removed::Done { .. }) => deleted.push(copy.key),
-            Ok(Removed::Waiting(why)) => tracing::debug!(copy = %copy.key, why, "an orphaned copy is not gone yet"),
+            Ok(Removed::Waiting(why)) => tracing::debug!(copy = %copy.key, why, "an orphaned copy is not deleted yet"),
             Err(problem) => {
-                tracing::warn!(copy = %copy.key, why = problem.message, "an orphaned copy cannot be deleted");
+                tracing::warn!(copy = %copy.key, why = problem.message, "deleting an orphaned copy failed");
             }
         }
     }

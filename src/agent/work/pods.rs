@@ -63,7 +63,8 @@ pub struct Count {
 }
 
 impl Count {
-    /// Returns what is reported of a copy that asks for `desired` pods; one that only makes others asks for those that are there.
+    /// Returns the reported pod counts of a copy with `desired` pods. A CronJob has no desired count of its own: the
+    /// pods that exist are reported as desired.
     pub fn to_pod_counts(self, desired: i64, only_makes_others: bool) -> PodCounts {
         PodCounts {
             desired: if only_makes_others { self.bound + self.unbound } else { desired },

@@ -59,7 +59,7 @@ impl Problem {
         let Some(answer) = error.to_api_error() else {
             return Self::retry_soon(
                 applied::UNREACHABLE,
-                format!("the API server of the cluster does not answer: {error}"),
+                format!("the workload cluster's API server does not answer: {error}"),
             );
         };
         // Values of the object there are other people's, whatever its kind.
@@ -68,19 +68,21 @@ impl Problem {
         if message.contains("request is too large") || answer.code == 413 {
             return Self::retry_on_change(
                 applied::TOO_LARGE,
-                format!("{key} is too large for the API server there: {message}"),
+                format!("{key} is too large for the workload cluster's API server: {message}"),
             );
         }
         match answer.code {
-            404 if is_missing_namespace(error) => missing_namespace(key, "does not exist there"),
+            404 if is_missing_namespace(error) => missing_namespace(key, "does not exist in the workload cluster"),
             404 => Self::retry_soon(
                 applied::KIND_NOT_SERVED,
                 format!("the cluster does not serve {} in this version", key.kind),
             ),
-            403 if answer.is_namespace_terminating() => missing_namespace(key, "is being deleted there"),
+            403 if answer.is_namespace_terminating() => {
+                missing_namespace(key, "is terminating in the workload cluster")
+            }
             403 if message.contains(" cannot ") => Self::retry_soon(
                 applied::FORBIDDEN,
-                format!("the agent lacks a right in its cluster; upgrade it there. {message}"),
+                format!("the agent lacks a right in its cluster; upgrade the agent. {message}"),
             ),
             _ if answer.is_denied_by_policy() => {
                 Self::retry_soon(applied::REFUSED, format!("an admission rule of the cluster refuses {key}: {message}"))
@@ -90,13 +92,15 @@ impl Problem {
             422 if is_immutable(&answer) => Self::retry_on_change(
                 applied::REFUSED,
                 format!(
-                    "{message}. A field of {key} cannot be changed once it is set: delete the copy there, or give the source a new name"
+                    "{message}. A field of {key} cannot be changed once it is set: delete the copy in the workload \
+                     cluster, or give the source a new name"
                 ),
             ),
-            400 | 422 => {
-                Self::retry_soon(applied::INVALID, format!("the API server there finds {key} invalid: {message}"))
-            }
-            _ => Self::retry_soon(applied::UNREACHABLE, format!("the API server of the cluster fails: {answer}")),
+            400 | 422 => Self::retry_soon(
+                applied::INVALID,
+                format!("the workload cluster's API server rejects {key} as invalid: {message}"),
+            ),
+            _ => Self::retry_soon(applied::UNREACHABLE, format!("the workload cluster's API server failed: {answer}")),
         }
     }
 }

@@ -28,7 +28,7 @@ impl Worker {
         match done {
             Done::Applied { name, task, took, result } => {
                 self.working -= 1;
-                self.metrics.observe_duration("fleet_agent_apply_seconds", "How long it took to apply a copy.", took);
+                self.metrics.observe_duration("fleet_agent_apply_seconds", "Duration of applying a copy.", took);
                 let word = result.as_ref().map_or_else(|problem| problem.reason, |_| applied::APPLIED);
                 self.metrics.increment_counter("fleet_agent_applies_total", "Copies applied.", &[("result", word)]);
                 self.on_applied(&name, &task, result, now);
@@ -58,14 +58,15 @@ impl Worker {
                     });
                 }
             }
-            Done::Listed(Err(error)) => tracing::debug!(%error, "copies cannot be listed"),
+            Done::Listed(Err(error)) => tracing::debug!(%error, "listing copies failed"),
             Done::OrphansDeleted(Ok(deleted)) => {
                 for copy in deleted {
                     tracing::warn!(%copy, "a copy without a Schedule was deleted");
                 }
             }
             Done::OrphansDeleted(Err(error)) => {
-                tracing::warn!(%error, "copies without a Schedule are not deleted, because the control plane is not certain");
+                tracing::warn!(%error, "copies without a Schedule are not deleted, because the identity of the \
+                                        control plane is uncertain");
             }
             Done::Written { name, uid, status, result } => {
                 self.writing -= 1;

@@ -51,7 +51,7 @@ pub fn record_applied(
     let message = if dropped.is_empty() {
         String::new()
     } else {
-        format!("FieldsDropped: the API server there does not know {fields}")
+        format!("FieldsDropped: the workload cluster's API server does not know {fields}")
     };
     set_status_condition(status, conditions::APPLIED, true, reasons::APPLIED, &message, wall);
     status.observed_hash = Some(task.hash.clone());

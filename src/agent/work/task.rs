@@ -153,7 +153,7 @@ fn parse_manifest_target(kinds: &Kinds, manifest: &str) -> Result<Target, Unusab
         return Err(Unusable::Invalid("the manifest lacks `apiVersion`, `kind` or `metadata.name`".to_owned()));
     };
     let unknown = || {
-        let text = "its values add kinds by `placement.extraKinds`, as far as this cluster serves them";
+        let text = "the agent's value `placement.extraKinds` adds kinds that this cluster serves";
         Unusable::UnknownKind(format!("this agent does not place {kind} of {api_version}: {text}"))
     };
     let row = kinds.find_placeable(split_api_version(api_version).0, kind).ok_or_else(unknown)?;

@@ -187,7 +187,7 @@ impl Worker {
                 }
                 if !std::mem::replace(&mut self.synced, true) {
                     self.list_at = Some(now);
-                    tracing::info!(schedules = self.entries.len(), "the Schedules of this cluster are known");
+                    tracing::info!(schedules = self.entries.len(), "the Schedules of this cluster are read");
                 }
             }
             Change::One((task, status)) => self.take_schedule(task, status, now),
@@ -448,6 +448,6 @@ pub(super) fn entry_of<'e>(
 }
 
 fn count_drift(metrics: &Metrics, key: &CopyKey, manager: Option<&str>, corrected: bool) {
-    metrics.increment_counter("fleet_agent_drift_total", "Changes of copies by others.", &[]);
-    tracing::info!(copy = %key, manager, corrected, "a copy was changed by another");
+    metrics.increment_counter("fleet_agent_drift_total", "Changes of copies by other field managers.", &[]);
+    tracing::info!(copy = %key, manager, corrected, "another field manager changed a copy");
 }

@@ -28,9 +28,9 @@ pub enum FileError {
     Unexpected {
         /// Path of the file or folder.
         path: PathBuf,
-        /// Description of what is there, as a noun phrase.
+        /// Description of the existing file, as a noun phrase.
         found: &'static str,
-        /// Description of what should be there, as a noun phrase.
+        /// Description of the expected file, as a noun phrase.
         expected: &'static str,
     },
     /// The file system refused.
@@ -70,7 +70,7 @@ pub fn read_metadata(path: &Path) -> Result<Option<Metadata>, FileError> {
     match std::fs::symlink_metadata(path) {
         Ok(metadata) => Ok(Some(metadata)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(wrap_io_error("look at", path)(error)),
+        Err(error) => Err(wrap_io_error("inspect", path)(error)),
     }
 }
 
@@ -88,11 +88,11 @@ pub fn check_replaceable(path: &Path) -> Result<Option<Metadata>, FileError> {
     let refused = |found| FileError::Unexpected {
         path: path.to_owned(),
         found,
-        expected: "a regular file of your own, or nothing",
+        expected: "a regular file that you own, or nothing",
     };
     match read_metadata(path)? {
         Some(metadata) if !metadata.is_file() => Err(refused(describe_file_kind(&metadata))),
-        Some(metadata) if !is_own(&metadata) => Err(refused("a file of another user")),
+        Some(metadata) if !is_own(&metadata) => Err(refused("a file owned by another user")),
         found => Ok(found),
     }
 }
@@ -167,13 +167,14 @@ pub fn open_for_append(path: &Path) -> Result<File, FileError> {
     // Neither a link nor a pipe without a reader that has come since is followed or waited for.
     options.append(true).create(true).mode(PRIVATE).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
     let file = options.open(path).map_err(wrap_io_error("open", path))?;
-    let opened = file.metadata().map_err(wrap_io_error("look at", path))?;
+    let opened = file.metadata().map_err(wrap_io_error("inspect", path))?;
     if !opened.is_file() || !is_own(&opened) || opened.nlink() != 1 {
-        let expected = "a regular file of your own under one name";
-        return Err(FileError::Unexpected { path: path.to_owned(), found: "something else by now", expected });
+        let expected = "a regular file that you own, without hard links";
+        return Err(FileError::Unexpected { path: path.to_owned(), found: "another file now", expected });
     }
     if opened.permissions().mode() & 0o077 != 0 {
-        file.set_permissions(Permissions::from_mode(PRIVATE)).map_err(wrap_io_error("close to others", path))?;
+        file.set_permissions(Permissions::from_mode(PRIVATE))
+            .map_err(wrap_io_error("restrict the permissions of", path))?;
     }
     Ok(file)
 }
@@ -187,7 +188,7 @@ pub fn private_folder(folder: &Path) -> Result<(), FileError> {
         Some(metadata) if metadata.is_dir() => {
             if metadata.permissions().mode() & 0o077 != 0 {
                 std::fs::set_permissions(folder, Permissions::from_mode(PRIVATE_FOLDER))
-                    .map_err(wrap_io_error("close to others", folder))?;
+                    .map_err(wrap_io_error("restrict the permissions of", folder))?;
             }
             Ok(())
         }
@@ -200,7 +201,7 @@ pub fn private_folder(folder: &Path) -> Result<(), FileError> {
             .recursive(true)
             .mode(PRIVATE_FOLDER)
             .create(folder)
-            .map_err(wrap_io_error("make the folder", folder)),
+            .map_err(wrap_io_error("create the folder", folder)),
     }
 }
 
@@ -209,14 +210,14 @@ pub fn private_folder(folder: &Path) -> Result<(), FileError> {
 /// # Errors
 /// [`FileError::Unexpected`] for what is no folder, another user's folder, and one that group or others may write.
 pub fn own_folder(folder: &Path) -> Result<(), FileError> {
-    let metadata = std::fs::metadata(folder).map_err(wrap_io_error("look at", folder))?;
+    let metadata = std::fs::metadata(folder).map_err(wrap_io_error("inspect", folder))?;
     let found = match () {
         () if !metadata.is_dir() => describe_file_kind(&metadata),
-        () if !is_own(&metadata) => "a folder of another user",
-        () if metadata.permissions().mode() & 0o022 != 0 => "a folder that other users may write",
+        () if !is_own(&metadata) => "a folder owned by another user",
+        () if metadata.permissions().mode() & 0o022 != 0 => "a folder that other users can write to",
         () => return Ok(()),
     };
-    Err(FileError::Unexpected { path: folder.to_owned(), found, expected: "a folder that only you may write" })
+    Err(FileError::Unexpected { path: folder.to_owned(), found, expected: "a folder that only you can write to" })
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub fn visible_word(text: &str) -> Cow<'_, str> {
     escape_bounded(text, WORD, is_harmful)
 }
 
-/// Text on one line that tells of several things; at most [`LINES`] characters of it.
+/// Text on one line about several things; at most [`LINES`] characters of it.
 pub fn visible_list(text: &str) -> Cow<'_, str> {
     escape_bounded(text, LINES, is_harmful)
 }
@@ -66,8 +66,8 @@ fn escaped_where(text: &str, harmful: fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Escapes the texts of an object's status before it is written, for whoever prints them as they are. Messages keep their
-/// line breaks; the names of fields stay, as an API server knows them or refuses them.
+/// Escapes the texts of an object's status before it is written, because readers may print them unescaped. Messages
+/// keep their line breaks; field names are kept, as an API server checks them.
 pub fn escape_status(status: &mut serde_json::Value) {
     use serde_json::Value;
     match status {

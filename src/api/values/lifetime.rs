@@ -17,7 +17,7 @@ pub const CERTIFICATE_AT_LEAST: Duration = Duration::from_secs(validity::MIN_SEC
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LifetimeError {
     /// The text cannot be read.
-    #[error("expected a length of time such as `30d`, `12h` or `600s`")]
+    #[error("expected a duration such as `30d`, `12h` or `600s`")]
     Form,
     /// The length is below this minimum.
     #[error("expected at least {}s", .0.as_secs())]

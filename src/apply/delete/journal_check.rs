@@ -96,7 +96,7 @@ impl JournalStep {
             || Kind::find_known_kind(&self.api_version, &object.kind)
                 .is_none_or(|kind| kind.namespaced != object.namespace.is_some())
         {
-            return Some(format!("it is not of version `{}`", visible_line(&self.api_version)));
+            return Some(format!("its version is not `{}`", visible_line(&self.api_version)));
         }
         let names_it = |patch: &Value| self.is_about(patch);
         let (sound, entries): (bool, &[Value]) = match &self.undo {
@@ -108,15 +108,17 @@ impl JournalStep {
             Undo::Recreate { manifest } if manifest.is_null() => (true, &[]),
             Undo::Recreate { manifest } if ObjectRef::of(manifest).as_ref() != Some(object) => (false, &[]),
             Undo::Recreate { manifest } if !owner.has_owner_labels(manifest) => {
-                return Some("what it would make does not carry the labels of this installation".to_owned());
+                return Some(
+                    "the object that it would create does not have the labels of this installation".to_owned(),
+                );
             }
             Undo::Recreate { manifest } => (names_it(manifest), &[]),
         };
         if !sound {
-            return Some("it names one object and would write to another".to_owned());
+            return Some("it names one object, but would write to another".to_owned());
         }
         (!entries.iter().all(adopt::is_tool))
-            .then(|| "it gives fields to who is no tool that was adopted from".to_owned())
+            .then(|| "it returns fields to a field manager that is neither kubectl nor Helm".to_owned())
     }
 
     /// Returns whether a patch, or a manifest, leaves the identity of the object alone.
@@ -157,7 +159,7 @@ impl Engine {
         let Some(journal) = journal else { return Ok(()) };
         let mut steps = self.find_refused_steps(journal);
         if let Some(step) = journal.steps.get(MOST_STEPS) {
-            let why = format!("a run has not more than {MOST_STEPS} steps, and there are {}", journal.steps.len());
+            let why = format!("a run has at most {MOST_STEPS} steps, but the journal has {}", journal.steps.len());
             steps.insert(0, RefusedStep { object: step.object.clone(), why });
         }
         if steps.is_empty() {
@@ -197,16 +199,16 @@ impl Engine {
     }
 }
 
-/// The journal file on this machine, where it can be read.
+/// The journal file on this machine, if it can be read.
 fn of_this_machine(path: &Path) -> Option<Journal> {
     LocalJournal::read_journal_file(path).ok().flatten()
 }
 
-/// Reason that an object named by a journal stays as it is: it does not belong to this installation.
-pub(crate) const FOREIGN: &str = "it is not of this installation, so nothing of it is changed";
+/// Reason that an object of a journal is not changed: it does not belong to this installation.
+pub(crate) const FOREIGN: &str = "it does not belong to this installation, so it is not changed";
 
-/// Reason that an object stays although the journal says that its run made, or adopted, it.
-pub(crate) const RECORDED: &str = "the record had it before that run, so that run has not made it";
+/// Reason that an object is kept although the journal says that its run created or adopted it.
+pub(crate) const RECORDED: &str = "it was recorded before that run, so that run did not create it";
 
 impl State {
     /// Returns whether a step out of a cluster says that its run made or adopted an object which the record has with

@@ -43,7 +43,7 @@ impl Engine {
             return Err(useless(values_lost(&step.object)).into());
         }
         match self.ready_since(server, &journal, state).await? {
-            Some(object) => Err(useless(format!("{object}, which that run was to make, has been ready since")).into()),
+            Some(object) => Err(useless(format!("that run was to create {object}, which has been ready since")).into()),
             None => Ok(Some(journal)),
         }
     }
@@ -69,7 +69,7 @@ impl Engine {
 
 /// Returns the reason that a step cannot be undone: the former values of its object are not in the copy.
 pub(crate) fn values_lost(object: &ObjectRef) -> String {
-    format!("the former values of {object} were in the cluster's journal only, which is lost")
+    format!("the former values of {object} were only in the cluster's journal, which is lost")
 }
 
 /// Returns whether pods of a workload are or were ready. A Deployment remembers that all of them were, when none is any

@@ -15,14 +15,14 @@ use crate::k8s::event::{Done, Event};
 use crate::k8s::object::{ObjectRef, items_at, object_uid, text_at};
 use crate::k8s::request::server::{Selection, Server};
 
-/// Reason that a namespace stays which no install of this owner made.
-pub(super) const THERE_BEFORE: &str = "it was there before this installation";
+/// Reason to keep a namespace that no install of this owner created.
+pub(super) const THERE_BEFORE: &str = "it existed before this installation";
 
 /// Number of strangers in a namespace that are named.
 const NAMED: usize = 5;
 
 impl Engine {
-    /// The owner's namespace, where it is there and an install of this owner has made it.
+    /// The owner's namespace, if it exists and an install of this owner created it.
     ///
     /// # Errors
     /// Reads that the server refuses.
@@ -41,7 +41,7 @@ impl Engine {
 
     /// Deletes the owner's namespace with what is left of us in it, and waits until it is gone.
     ///
-    /// Returns the reason that it stays; none when it is gone. Without a store there must be no record.
+    /// Returns the reason that it is kept; none when it is deleted. Without a store there must be no record.
     pub(crate) async fn delete_namespace(
         &self,
         server: &Server,
@@ -64,7 +64,7 @@ impl Engine {
             match store {
                 Some(store) => store.lock_store().await.still_ours().await?,
                 None if crate::inventory::store::load_state(server, &self.owner).await?.is_empty() => {}
-                None => return Ok(Some("another run has begun in it".to_owned())),
+                None => return Ok(Some("another run has started in it".to_owned())),
             }
             server
                 .delete_object(&kind, &object, object_uid(&live))
@@ -89,10 +89,7 @@ impl Engine {
         let (objects, refused) = discovery::list_metadata(server, &kinds, &selection, self.options.parallel).await;
         let unseen: Vec<String> = silent.into_iter().chain(refused).collect();
         if !unseen.is_empty() {
-            return Ok(Some(format!(
-                "whether it holds anything else could not be found out: no answer about {}",
-                unseen.join(", ")
-            )));
+            return Ok(Some(format!("its other contents are unknown: no answer about {}", unseen.join(", "))));
         }
         let strangers: Vec<String> = objects
             .iter()
@@ -102,8 +99,10 @@ impl Engine {
             .collect();
         Ok(match strangers.len() {
             0 => None,
-            n if n > NAMED => Some(format!("it holds {n} other objects, among them {}", strangers[..NAMED].join(", "))),
-            _ => Some(format!("it holds {}", strangers.join(", "))),
+            n if n > NAMED => {
+                Some(format!("it contains {n} other objects, among them {}", strangers[..NAMED].join(", ")))
+            }
+            _ => Some(format!("it contains {}", strangers.join(", "))),
         })
     }
 

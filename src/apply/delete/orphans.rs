@@ -123,7 +123,10 @@ impl Engine {
         let end = end.min(Instant::now() + RECLAIMED_WITHIN);
         let Err(Error::Stuck { objects }) = self.wait_gone(server, volumes, end).await else { return Vec::new() };
         let left = objects.into_iter().map(|stuck| ObjectReason {
-            reason: format!("it should go with its claim, by its policy Delete, but {}", stuck.reason),
+            reason: format!(
+                "its reclaim policy is Delete, so it should be deleted with its claim, but {}",
+                stuck.reason
+            ),
             object: stuck.object,
         });
         left.collect()
@@ -172,7 +175,7 @@ impl Engine {
         let named =
             reference.is_secret() && (reference.name == record || reference.name.starts_with(&format!("{record}.")));
         let because = match (managed_fields::owned_entry(object).is_some(), named) {
-            (true, _) => "it has our fields, and its labels were taken off",
+            (true, _) => "it has our fields, but its labels were removed",
             (false, true) => "it has the name of our record",
             (false, false) => return None,
         };
@@ -241,8 +244,8 @@ impl Engine {
 /// A volume that outlives its claim. To delete the object deletes nothing of what is stored.
 fn retained_volume_reason(object: ObjectRef) -> ObjectReason {
     let why = format!(
-        "it still holds the data, by its policy Retain; `kubectl delete pv {}` forgets it, and where it is stored the \
-         data is deleted by hand",
+        "its reclaim policy is Retain, so it still contains the data; `kubectl delete pv {}` deletes the object \
+         only: delete the data in the storage by hand",
         foreign_word(&object.name)
     );
     ObjectReason { object, reason: why }

@@ -164,12 +164,12 @@ pub(crate) fn given_back(state: &State) -> impl Iterator<Item = &JournalStep> {
     steps.filter(|step| matches!(step.undo, Undo::Release { .. }) && !state.is_recorded_earlier(step, &step.uid))
 }
 
-/// A claim that was never bound holds no data, and may lack the class that it needs.
+/// A claim that was never bound contains no data, and may lack the class that it needs.
 pub(crate) fn is_bound(claim: &Value) -> bool {
     matches!(text_at(claim, "/status/phase"), Some("Bound" | "Lost"))
 }
 
-/// Returns whether a claim keeps its data: one that is being deleted holds it for as long as something holds the claim.
+/// Returns whether a claim keeps its data: a terminating claim keeps it until its finalizers are removed.
 pub(crate) fn keeps_data(claim: &Value) -> bool {
     is_bound(claim) && !is_terminating(claim)
 }

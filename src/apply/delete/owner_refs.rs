@@ -1,4 +1,4 @@
-//! Objects that carry our labels and were made by others: they stay, and so do the pods and the claims that they make.
+//! Objects with our labels that others created: they are kept, and so are the pods and the claims that they create.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,8 +26,8 @@ pub(crate) struct Labelled {
 }
 
 impl Labelled {
-    /// Refuses to remove an installation of which all that there is was made by others, and one that others have applied and that
-    /// runs: its keys, which it has made by itself, would go from under its pods.
+    /// Refuses to remove an installation whose objects were all created by others, and a running one that others have
+    /// applied: its self-made keys would be deleted while its pods still use them.
     pub(crate) fn not_only_others(&self) -> Result<(), Error> {
         let is_workload = |found: &Found| WORKLOADS.iter().any(|(group, kind)| found.object.is_kind(group, kind));
         let keys_only = self.ours.iter().all(|found| managed_fields::is_of_keys(&found.live));

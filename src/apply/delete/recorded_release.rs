@@ -35,7 +35,7 @@ impl Former {
             |why: String| Error::NotRendered { object: Box::new(target.clone()), version: self.version.clone(), why };
         let Some(manifest) = self.objects.get(target) else {
             let why = self.refused.get(target).or(self.why.as_ref()).cloned();
-            return Err(refuse(why.unwrap_or_else(|| "the recorded release does not have it".to_owned())));
+            return Err(refuse(why.unwrap_or_else(|| "it is not in the recorded release".to_owned())));
         };
         match live.and_then(|live| explain_weaker_security(live, manifest)) {
             Some(why) => Err(refuse(why)),
@@ -44,9 +44,9 @@ impl Former {
     }
 }
 
-/// Returns the reason that a namespace is not taken back to a record's level of Pod Security, as a clause; none where
-/// that level is not lower. A lower one would be a way for whoever writes the record to lift what holds the pods of the
-/// namespace.
+/// Returns the reason that a namespace does not get the Pod Security level of a record back, as a clause; none if that
+/// level is not lower. With a lower one, anyone who can write the record could lift the restrictions on the namespace's
+/// pods.
 fn explain_weaker_security(live: &Value, manifest: &Value) -> Option<String> {
     let rank = |object: &Value| match text_at(object, ENFORCE) {
         Some("restricted") => 2,
@@ -56,7 +56,7 @@ fn explain_weaker_security(live: &Value, manifest: &Value) -> Option<String> {
     let level = |object| text_at(object, ENFORCE).unwrap_or("none").to_owned();
     (rank(manifest) < rank(live)).then(|| {
         let (was, is) = (level(manifest), level(live));
-        format!("its Pod Security level would go from `{is}` back to `{}`, which no record decides", visible_line(&was))
+        format!("a record cannot lower its Pod Security level from `{is}` to `{}`", visible_line(&was))
     })
 }
 
@@ -88,11 +88,11 @@ impl Engine {
             match record.find_item(&step.target).map(|item| as_applied(record, item, manifest)) {
                 Some(Some(manifest)) => former.objects.insert(step.target, manifest).map(drop),
                 Some(None) => {
-                    let why = "the recorded release renders it otherwise than it was applied: charts or secret values have \
-                               changed since";
+                    let why = "rendering the recorded release gives a different object; the chart or a secret value \
+                               has changed";
                     former.refused.insert(step.target, why.to_owned()).map(drop)
                 }
-                None => former.refused.insert(step.target, "the record does not have it".to_owned()).map(drop),
+                None => former.refused.insert(step.target, "it is not in the record".to_owned()).map(drop),
             };
         }
         former

@@ -1,4 +1,5 @@
-//! Undoing a run from its journal: what it made goes, what it changed gets its former fields back, the rest stays.
+//! Undoes a run from its journal: deletes what it created, restores the former fields of what it changed, keeps the
+//! rest.
 //!
 //! A journal out of a cluster is not believed (see [`super::journal_check`]): objects that grant rights or run programs are restored
 //! from the recorded release, and data is deleted only where this machine knows that the run made it.
@@ -42,7 +43,7 @@ pub struct RolledBack {
     /// Objects that are retained: data and keys, where nothing but a copy of the journal, or the cluster's, tells that they were
     /// not there before; and objects that are not of this installation.
     pub kept: Vec<ObjectReason>,
-    /// Objects that could not be restored. The journal stays open while there is any.
+    /// Objects that could not be restored. The journal is kept open while there is any.
     pub problems: Vec<Error>,
 }
 
@@ -279,8 +280,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Deletes the claims of stateful sets that the run made. Claims that were there before stay with their data; and all of
-    /// them where that is not known, which are returned.
+    /// Deletes the claims of StatefulSets that the run created. Claims that were there before stay with their data; and
+    /// all of them where that is not known, which are returned.
     async fn undo_claims(
         &self,
         server: &Server,
@@ -298,8 +299,8 @@ impl Engine {
         Ok(kept.into_iter().map(|claim| claim.object).collect())
     }
 
-    /// The claims of stateful sets that the run made, and those of which nobody here knows whether they hold data that was
-    /// there before. Claims of which that is known are in neither.
+    /// The claims of StatefulSets that the run created, and those for which it is unknown whether they contain earlier
+    /// data. Claims that are known to contain earlier data are in neither.
     pub(crate) async fn claims_of_run(
         &self,
         server: &Server,
@@ -338,7 +339,9 @@ impl Engine {
         let made_here = journal.namespace_created && state.record.is_none();
         let namespace = ObjectRef::new(&Kind::from_table("", "Namespace"), None, &self.owner.namespace);
         if made_here && !result.kept.is_empty() {
-            result.kept.push(ObjectReason { object: namespace, reason: "it holds what is kept".to_owned() });
+            result
+                .kept
+                .push(ObjectReason { object: namespace, reason: "it contains objects that are kept".to_owned() });
         } else if made_here {
             let end = Instant::now() + GONE_WITHIN;
             let kept = self.delete_namespace(server, Some(store), end).await;
@@ -377,7 +380,8 @@ struct Undoing {
 }
 
 fn kept_data(object: ObjectRef) -> ObjectReason {
-    let why = if object.is_kind("", "PersistentVolumeClaim") { "it may hold data" } else { "it cannot be made again" };
+    let why =
+        if object.is_kind("", "PersistentVolumeClaim") { "it may contain data" } else { "it cannot be recreated" };
     ObjectReason { object, reason: why.to_owned() }
 }
 

@@ -22,7 +22,7 @@ pub enum Deed {
     Delete,
     /// Gives its former fields back to an object that the run changed.
     Restore,
-    /// Makes anew an object that the run deleted.
+    /// Recreates an object that the run deleted.
     Recreate,
     /// Gives back, to its former managers, an object that the run adopted.
     GiveBack,
@@ -46,9 +46,9 @@ pub struct UndoPlan {
     pub steps: Vec<PlannedUndo>,
     /// Claims that go with their data.
     pub claims: Vec<ObjectRef>,
-    /// Claims that stay, because nobody here knows that the run made their data.
+    /// Claims that are kept, because it is unknown whether the run created their data.
     pub kept: Vec<ObjectRef>,
-    /// The namespace, which goes unless something else is in it.
+    /// The namespace, which is deleted unless something else is in it.
     pub namespace: Option<ObjectRef>,
     /// The recorded release, where objects are restored from it.
     pub release: Option<Release>,

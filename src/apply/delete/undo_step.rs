@@ -24,7 +24,7 @@ use crate::k8s::request::server::{ApplyOptions, Server};
 pub(crate) enum StepOutcome {
     /// There was nothing to undo.
     Nothing,
-    /// It stays as it is, for this reason.
+    /// It is not changed, for this reason.
     Stays(&'static str),
     Restored,
     Deleted(PendingDeletion),
@@ -107,8 +107,8 @@ impl Engine {
                         let merged = server.merge_as(manager, &kind, target, patch).await;
                         merged.map_err(|e| Error::for_object("restore", target, e))?;
                     } else {
-                        let message = "what others had set in fields of ours does not come back: only the journal in the \
-                                       cluster tells of it";
+                        let message = "values set by other field managers are not restored: they are recorded only \
+                                       in the in-cluster journal, which is not trusted";
                         self.events.send_event(Event::Warning { object: target.clone(), message: message.to_owned() });
                     }
                 }
@@ -131,7 +131,8 @@ impl Engine {
             }
             (Undo::Release { patch, .. }, Some(live)) => {
                 if patch.as_object().is_none_or(|patch| !patch.is_empty()) {
-                    let message = "its former fields do not come back: only the journal in the cluster tells of them";
+                    let message = "its former fields are not restored: they are recorded only in the in-cluster \
+                                   journal, which is not trusted";
                     self.events.send_event(Event::Warning { object: target.clone(), message: message.to_owned() });
                 }
                 self.release_ownership(server, &kind, target, &live, &self.without_labels(&live), &[]).await?;
@@ -198,8 +199,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Applies what was ours before. What somebody changed by hand since is undone with it, as an install repairs it; the
-    /// replicas that an autoscaler holds by now are left to it.
+    /// Applies our former fields. Manual changes since then are undone, as an install would; replicas that an
+    /// autoscaler owns now are left to it.
     async fn reapply_manifest(
         &self,
         server: &Server,
@@ -208,7 +209,7 @@ impl Engine {
         manifest: &Value,
     ) -> Result<Value, Error> {
         if !journal_check::is_manifest_of(manifest, kind, target) {
-            return Err(Error::Input(format!("what is to be restored of {target} names another object")));
+            return Err(Error::Input(format!("the recorded manifest of {target} names another object")));
         }
         let mut manifest = Cow::Borrowed(manifest);
         let mut options = ApplyOptions::default();

@@ -31,9 +31,9 @@ use crate::k8s::request::server::Server;
 /// Options of a removal.
 #[derive(Debug, Clone, Default)]
 pub struct Removal {
-    /// Deletes also what cannot be made again: volume claims, keys. Definitions of kinds stay even then.
+    /// Deletes also what cannot be recreated: volume claims, keys. CustomResourceDefinitions are kept even then.
     pub delete_data: bool,
-    /// Skips the search of the whole cluster for leftovers.
+    /// Skips the search of the whole cluster for orphaned objects.
     pub skip_search: bool,
     /// Service version that the data is of by now, where that is not the recorded one.
     pub data_version: Option<String>,
@@ -54,7 +54,7 @@ struct Removing<'a> {
 }
 
 impl Engine {
-    /// The plan of a removal, made by reads alone: what would be deleted and what would stay.
+    /// The plan of a removal, made by reads alone: what would be deleted and what would be kept.
     ///
     /// # Errors
     /// [`Error::MadeByOthers`], [`Error::JournalRefused`], or whatever the server refuses to read.
@@ -320,7 +320,9 @@ impl Engine {
                 Some(why) => result.kept.push(ObjectReason { object: namespace, reason: why }),
             }
         } else if created {
-            result.kept.push(ObjectReason { object: namespace, reason: "it holds what is kept".to_owned() });
+            result
+                .kept
+                .push(ObjectReason { object: namespace, reason: "it contains objects that are kept".to_owned() });
         } else if is_labelled {
             // Manifests that kubectl or a GitOps program applied label it as an install does.
             result.kept.push(ObjectReason { object: namespace, reason: THERE_BEFORE.to_owned() });
@@ -373,7 +375,7 @@ fn decide_deletion(found: &Found, state: &State, delete_data: bool) -> Fate {
     }
 }
 
-/// Parts what is deleted from what stays.
+/// Separates what is deleted from what is kept.
 ///
 /// Keys without data are worth nothing: where no claim keeps any and the installation never was complete, they go too.
 /// Nor does anything stay that is being deleted.
@@ -388,7 +390,7 @@ fn sort_out(found: Vec<Found>, state: &State, claims: &[Found], delete_data: boo
             Fate::GivenBack => {
                 kept.push(ObjectReason {
                     object: found.object,
-                    reason: "it was there before this installation".to_owned(),
+                    reason: "it existed before this installation".to_owned(),
                 });
             }
             Fate::StaysWithData if !never_complete && !going => kept.push(kept_data(&found)),
@@ -398,7 +400,7 @@ fn sort_out(found: Vec<Found>, state: &State, claims: &[Found], delete_data: boo
     (pending, kept)
 }
 
-/// Parts the claims that go from those that stay, which hold data.
+/// Separates the claims to delete from those to keep, which contain data.
 fn without_data(claims: Vec<Found>, delete_data: bool) -> (Vec<Found>, Vec<Found>) {
     claims.into_iter().partition(|claim| delete_data || !keeps_data(&claim.live))
 }
@@ -408,7 +410,7 @@ fn is_adoption_pending(state: &State, object: &ObjectRef) -> bool {
     given_back(state).any(|step| step.object == *object)
 }
 
-/// Returns whether it stays unless the data goes too: the record, the journal or the object itself says so.
+/// Returns whether it is kept unless the data is deleted too: the record, the journal or the object itself says so.
 fn stays_with_data(found: &Found, state: &State) -> bool {
     let recorded = state.record.as_ref().and_then(|r| r.find_item(&found.object)).map(|item| item.policy);
     let begun = state.journal.as_ref().and_then(|j| j.find_step(&found.object)).map(|step| step.policy);
@@ -418,7 +420,7 @@ fn stays_with_data(found: &Found, state: &State) -> bool {
 
 fn kept_data(found: &Found) -> ObjectReason {
     let why =
-        if found.object.kind == "PersistentVolumeClaim" { "it holds the data" } else { "it cannot be made again" };
+        if found.object.kind == "PersistentVolumeClaim" { "it contains the data" } else { "it cannot be recreated" };
     ObjectReason { object: found.object.clone(), reason: why.to_owned() }
 }
 

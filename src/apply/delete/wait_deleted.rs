@@ -1,4 +1,4 @@
-//! Waiting until objects are gone, and saying what holds those that are not.
+//! Waits until objects are deleted, and reports what blocks the others.
 
 use std::time::{Duration, Instant};
 
@@ -78,19 +78,19 @@ impl Engine {
     }
 }
 
-/// Returns what holds an object, as a clause; for a PersistentVolumeClaim that pods mount, these pods.
+/// Returns what blocks the deletion of an object, as a clause; for a PersistentVolumeClaim that pods mount, these pods.
 async fn why_held(server: &Server, object: &ObjectRef, live: &Value) -> String {
     let because = format_deletion_blockers(live);
     if !object.is_kind("", "PersistentVolumeClaim") {
         return because;
     }
     let selection = Selection { namespace: object.namespace.as_deref(), ..Selection::default() };
-    // Who may not list pods is told of the finalizer.
+    // Without the right to list pods the finalizer is reported.
     let pods = server.list_objects(&Kind::from_table("", "Pod"), &selection).await.unwrap_or_default();
     match &find_mounting_pods(&pods, &object.name)[..] {
         [] => because,
-        [one] => format!("pod {one} mounts it: delete that, and it goes"),
-        several => format!("pods {} mount it: delete these, and it goes", several.join(", ")),
+        [one] => format!("pod {one} mounts it: delete that pod first"),
+        several => format!("pods {} mount it: delete these pods first", several.join(", ")),
     }
 }
 
@@ -107,7 +107,7 @@ fn find_mounting_pods<'p>(pods: &'p [Value], claim: &str) -> Vec<&'p str> {
 }
 
 impl Server {
-    /// Metadata, but the whole of a namespace: its conditions say what holds it.
+    /// Metadata, but the whole of a namespace: its conditions say what blocks its deletion.
     async fn get_metadata_or_whole(
         &self,
         kind: &Kind,

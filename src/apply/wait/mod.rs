@@ -47,8 +47,8 @@ pub struct WaitOptions {
     pub timeout: Duration,
     /// Lets a lasting cause end the wait early.
     pub fail_early: bool,
-    /// Declares that each target needs those before it. Then one that was current stays counted, and only a cause at
-    /// the first that is missing can end the wait early: those after it may well crash for want of it.
+    /// Declares that each target needs those before it. Then a target that was current once counts as current, and only
+    /// a cause at the first missing target can end the wait early: those after it may crash because it is missing.
     pub in_order: bool,
 }
 

@@ -80,7 +80,7 @@ impl<'a> Watched<'a> {
         self.status = match &self.live {
             Some(live) => evaluate_status(live, self.target.generation),
             None if self.existed => {
-                Status { state: State::InProgress, message: "was deleted while it was waited for".to_owned() }
+                Status { state: State::InProgress, message: "was deleted during the wait".to_owned() }
             }
             None => Status { state: State::InProgress, message: "does not exist yet".to_owned() },
         };
@@ -104,7 +104,7 @@ impl<'a> Watched<'a> {
             None if self.existed => Some(Diagnosis {
                 cause: CauseId::Deleted,
                 chain: vec![self.status_link()],
-                remedy: "find out who deletes it, and run the command again".into(),
+                remedy: "find out what deletes it, then run the command again".into(),
                 logs: Vec::new(),
                 grace: CauseId::Deleted.default_grace(),
             }),

@@ -20,10 +20,10 @@ use crate::chart::yaml::node::show_path;
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
     /// Not `kind/name#path`.
-    #[error("`{0}` is no field: write `kind/name#path`, such as `deployment/fleet-scheduler#spec.replicas`")]
+    #[error("`{0}` is not a field: write `kind/name#path`, such as `deployment/fleet-scheduler#spec.replicas`")]
     Syntax(String),
     /// No object of that name.
-    #[error("nothing rendered is called `{asked}`; there are {known}")]
+    #[error("the chart does not render `{asked}`; rendered objects: {known}")]
     NoObject {
         /// The `kind/name` that was asked for.
         asked: String,
@@ -115,7 +115,7 @@ impl Explanation {
             }
         }
         if !self.presence.is_empty() {
-            text.push_str("  is there because of\n");
+            text.push_str("  is rendered because of\n");
             write_inputs(&mut text, &self.presence, 4);
         }
         text
@@ -179,7 +179,7 @@ pub(in crate::chart) fn find_value_at<'v>(value: &'v Value, path: &[String]) -> 
     })
 }
 
-/// The object of that name; what is applied to the cluster comes before what is applied inside the control plane.
+/// The object of that name; objects of the cluster take precedence over those inside the control plane.
 fn find_trace<'t>(traces: &'t [Trace], id: &str) -> Option<&'t Trace> {
     let mut named = traces.iter().filter(|trace| trace.object.id().eq_ignore_ascii_case(id));
     named.clone().find(|trace| !trace.object.stage_name.is_empty()).or_else(|| named.next())
@@ -218,7 +218,7 @@ struct ChangedInput {
     changed: RenderInput,
 }
 
-/// Returns a value that differs; text stays text, and a number stays a number.
+/// Returns a different value of the same type: text for text, a number for a number.
 fn change_value(value: &Value) -> Value {
     match value {
         Value::Null => Value::String("changed".to_owned()),

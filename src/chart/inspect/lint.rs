@@ -56,10 +56,16 @@ fn check_scope(object: &Object) -> Vec<Problem> {
     let Some(served) = kinds::find_served(object.api_version(), object.kind()) else { return Vec::new() };
     match (served.namespaced, object.namespace()) {
         (true, None) => {
-            vec![("no-namespace", "it has no `metadata.namespace`, so it lands wherever the user is".to_owned())]
+            vec![(
+                "no-namespace",
+                "it has no `metadata.namespace`, so its namespace would be that of the user's context".to_owned(),
+            )]
         }
         (false, Some(namespace)) => {
-            vec![("no-namespace", format!("a {} is in no namespace, but it says `{namespace}`", object.kind()))]
+            vec![(
+                "no-namespace",
+                format!("a {} is cluster-scoped, but it sets the namespace `{namespace}`", object.kind()),
+            )]
         }
         _ => Vec::new(),
     }
@@ -131,7 +137,7 @@ fn check_selector(object: &Value) -> Vec<Problem> {
     if missing.is_empty() {
         return Vec::new();
     }
-    vec![("selector", format!("its selector wants labels that its pods do not have: {}", missing.join(", ")))]
+    vec![("selector", format!("its selector needs labels that its pods do not have: {}", missing.join(", ")))]
 }
 
 #[cfg(test)]

@@ -38,11 +38,11 @@ impl Commented<'_> {
     /// version decides.
     pub fn format_commented_values(&self, values: &Value) -> String {
         let mut text = format!("# yaml-language-server: $schema={}\n", self.schema_location);
-        let for_editors = "Editors check this file once the schema lies beside it:";
+        let for_editors = "Editors check this file if the schema is in the same folder:";
         let _ = writeln!(text, "# {for_editors} {} > {}", self.schema_command, self.schema_location);
         write_comment(
             &mut text,
-            "What is commented out is optional; images follow the version as long as they are.",
+            "Values that are commented out are optional; images that are commented out follow the version.",
             0,
         );
         let views = Schema::new(self.schema).root_views();

@@ -43,7 +43,7 @@ pub(super) fn check_patched_object(before: &Value, after: &Value) -> Vec<Wrong> 
     let differs = |pointer: &&str| before.pointer(pointer) != after.pointer(pointer);
     for pointer in IDENTITY.iter().filter(|pointer| differs(pointer)) {
         let message = format!("a patch cannot change `{}`", dotted_path(pointer));
-        let help = "leave it out: it says which object this is";
+        let help = "leave it out: it identifies the object";
         found.push(forbidden_change(pointer, "patch-identity", message, help));
     }
     for pointer in OF_SERVER.iter().filter(|pointer| differs(pointer)) {
@@ -53,14 +53,14 @@ pub(super) fn check_patched_object(before: &Value, after: &Value) -> Vec<Wrong> 
     if before["kind"] == "Secret" {
         for pointer in SECRET.iter().filter(|pointer| differs(pointer)) {
             let message = format!("a patch cannot change `{}` of a Secret", dotted_path(pointer));
-            let help = "keys come from `--pki` or an install, credentials from `registryCredentials` and `cloud.accessKey`: a \
-                        patch is no place for what is secret";
+            let help = "keys come from `--pki` or an install, credentials from `registryCredentials` and \
+                        `cloud.accessKey`: a patch must not contain secrets";
             found.push(forbidden_change(pointer, "patch-secret", message, help));
         }
     }
     if before.pointer("/spec/selector") != after.pointer("/spec/selector") {
         let message = "a patch cannot change `spec.selector`";
-        let help = "leave it out: by it pods are found, and the API server never lets a workload change it";
+        let help = "leave it out: it selects the pods, and the API server does not allow changes to it";
         found.push(forbidden_change("/spec/selector", "patch-selector", message, help));
     }
     for metadata in ["/metadata", "/spec/template/metadata"] {
@@ -94,7 +94,7 @@ fn own_keys(before: &Value, after: &Value, metadata: &str, found: &mut Vec<Wrong
                 &pointer,
                 "patch-selector",
                 format!("a patch cannot change the {} `{key}`", field.trim_end_matches('s')),
-                "take a key of your own, such as `example.com/team`: by this one objects are found again",
+                "use your own key, such as `example.com/team`: this one is used to find the object",
             );
             problem.path.push(key.clone());
             found.push(problem);

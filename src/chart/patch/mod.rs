@@ -125,8 +125,12 @@ impl Patches {
     pub fn of_record(&self, summary: Option<&String>) -> Result<Self, String> {
         let Some(summary) = summary else { return Ok(Self::default()) };
         let is_same = self.patch_digest().is_some_and(|digest| summary.ends_with(&format!(" sha256:{digest}")));
-        let other =
-            || format!("it was made with patches, which are not recorded: `--patch` with {}", visible_line(summary));
+        let other = || {
+            format!(
+                "it was installed with patches, which are not recorded: give `--patch` with {}",
+                visible_line(summary)
+            )
+        };
         if is_same { Ok(self.clone()) } else { Err(other()) }
     }
 
@@ -175,8 +179,8 @@ impl Patches {
             }
             several => {
                 let namespaces: Vec<&str> = several.iter().filter_map(|&index| objects[index].namespace()).collect();
-                let problem = at("patch-target", format!("{what}, of which there are {}", several.len()));
-                Err(problem.help(format!("say which by `namespace`: {}", namespaces.join(" or "))))
+                let problem = at("patch-target", format!("{what}, but {} objects match", several.len()));
+                Err(problem.help(format!("set `namespace`: {}", namespaces.join(" or "))))
             }
         }
     }
@@ -194,12 +198,12 @@ impl Patches {
                     if object.kind() == "Secret" && is_reading_operation(operation) {
                         let message = "an operation on a Secret can only add, replace and remove";
                         let problem = Diagnostic::error("patch-secret", message).at(self.sources.place_at(*origin));
-                        return Err(vec![problem.help("its data is not to be copied to where it can be read")]);
+                        return Err(vec![problem.help("other operations could copy secret data to a readable place")]);
                     }
                     json_patch::patch(&mut after, std::slice::from_ref(operation)).map_err(|error| {
                         let message = format!("this operation cannot be applied to {}: {}", object.id(), error.kind);
                         let problem = Diagnostic::error(NOT_APPLIED, message).at(self.sources.place_at(*origin));
-                        vec![problem.help("see what is rendered without the patch: `fleetctl template`")]
+                        vec![problem.help("print the manifest without the patch: `fleetctl template`")]
                     })?;
                 }
             }

@@ -43,7 +43,7 @@ impl PatchReader {
             }
         };
         if documents.is_empty() {
-            let message = format!("{name} holds no patch");
+            let message = format!("{name} contains no patch");
             self.problems.push(Diagnostic::error("patch-file", message).help(FORM));
         }
         for (index, node) in documents.into_iter().enumerate() {
@@ -62,27 +62,34 @@ fn form_error(sources: &Sources, node: &Node, message: impl Into<String>) -> Dia
 
 fn parse_patch(sources: &Sources, document: usize, node: Node) -> PatchResult<Patch> {
     let Data::Map(map) = &node.data else {
-        return Err(form_error(sources, &node, format!("document {document} is {}, and no patch", node.type_name())));
+        return Err(form_error(sources, &node, format!("document {document} is {}, not a patch", node.type_name())));
     };
     if let (Some(target), Some(patch)) = (map.entries.get("target"), map.entries.get("patch")) {
         if let Some((key, entry)) = map.entries.iter().find(|(key, _)| !["target", "patch"].contains(&key.as_str())) {
-            let problem = Diagnostic::error("patch-form", format!("`{key}` has no place beside `target` and `patch`"));
+            let problem =
+                Diagnostic::error("patch-form", format!("`{key}` is not allowed beside `target` and `patch`"));
             return Err(problem.at(sources.place_at(entry.key)).help(FORM));
         }
         let Data::Map(fields) = &target.node.data else {
-            return Err(form_error(sources, &target.node, "`target` is a mapping with `kind` and `name`"));
+            return Err(form_error(sources, &target.node, "`target` must be a mapping with `kind` and `name`"));
         };
         let known = ["group", "version", "kind", "namespace", "name"];
         if let Some((key, entry)) = fields.entries.iter().find(|(key, _)| !known.contains(&key.as_str())) {
             let problem = Diagnostic::error("patch-form", format!("a target has no `{key}`"));
-            let help = "objects are found by `group`, `kind`, `namespace` and `name`";
+            let help = "a target has `group`, `kind`, `namespace` and `name`";
             return Err(problem.at(sources.place_at(entry.key)).help(help));
         }
         let (target, body) = (self::parse_target(sources, &target.node, fields, fields)?, patch.node.clone());
         let change = match &body.data {
             Data::List(items) => Change::Operations(parse_operations(sources, items)?),
             Data::Map(_) => parse_merge_patch(sources, &body)?,
-            _ => return Err(form_error(sources, &body, "`patch` is a list of operations, or a part of the object")),
+            _ => {
+                return Err(form_error(
+                    sources,
+                    &body,
+                    "`patch` must be a list of operations, or a part of the object",
+                ));
+            }
         };
         return Ok(Patch { target, document, node: body, change });
     }
@@ -103,7 +110,7 @@ fn parse_target(sources: &Sources, node: &Node, of_kind: &Mapping, of_name: &Map
         Some(Node { data: Data::Text(text), .. }) => Ok(Some(text.clone())),
         Some(other) => match &other.raw {
             Some(raw) => Ok(Some(raw.to_string())),
-            None => Err(form_error(sources, other, format!("`{key}` is {}, and no text", other.type_name()))),
+            None => Err(form_error(sources, other, format!("`{key}` is {}, not text", other.type_name()))),
         },
     };
     let missing = |what: &str| form_error(sources, node, format!("a patch has no {what}"));
@@ -121,9 +128,9 @@ fn parse_target(sources: &Sources, node: &Node, of_kind: &Mapping, of_name: &Map
 fn parse_merge_patch(sources: &Sources, node: &Node) -> PatchResult<Change> {
     let part = with_nulls(sources, node)?;
     if let Some((path, directive)) = strategic::unknown_directive(&part, &mut Vec::new()) {
-        let message = format!("the directive `{directive}` is not understood");
+        let message = format!("unknown directive `{directive}`");
         let problem = Diagnostic::error("patch-form", message).at(sources.place_at(node.find_nearest(&path).origin));
-        return Err(problem.help("there are `$patch: delete` and `$patch: replace`; null removes a field"));
+        return Err(problem.help("use `$patch: delete` or `$patch: replace`; null removes a field"));
     }
     if part.get("$patch").is_some() {
         let problem = Diagnostic::error("patch-form", "a patch cannot delete or replace a whole object");
@@ -149,7 +156,7 @@ fn parse_operations(
             Some(key) => Err(wrong(format!("an operation has no `{key}`"))),
             None => match serde_json::from_value(json) {
                 Ok(operation) => Ok((operation, item.origin)),
-                Err(error) => Err(wrong(format!("this is no operation of a JSON patch: {error}"))),
+                Err(error) => Err(wrong(format!("this is not a JSON patch operation: {error}"))),
             },
         }
     };

@@ -105,7 +105,7 @@ impl<'p> Merger<'p> {
                 let list = self.fields.join(".");
                 return Err(self.merge_error(
                     "patch-item",
-                    format!("an item of `{list}` has no `{key}`, by which it is found"),
+                    format!("an item of `{list}` has no `{key}`, its merge key"),
                     "give it, or replace the whole list: `- $patch: replace` before the items",
                 ));
             };
@@ -119,7 +119,7 @@ impl<'p> Merger<'p> {
                     let list = self.fields.join(".");
                     return Err(self.merge_error(
                         super::NOT_APPLIED,
-                        format!("`{list}` has no item whose `{key}` is {name}, which is to be deleted"),
+                        format!("`{list}` has no item to delete whose `{key}` is {name}"),
                         "leave it out",
                     ));
                 }

@@ -101,13 +101,13 @@ impl<'t> Binder<'t> {
                     Token::Slot(slot) => Some((slot, span)),
                     Token::Text(_) => None,
                 }) {
-                    return Err(self.slot_error(slot, "template-yaml", "a value cannot stand in a comment"));
+                    return Err(self.slot_error(slot, "template-yaml", "a comment cannot contain a value"));
                 }
                 self.next()
             }
             Some(Ok(event)) => Ok(event),
             Some(Err(error)) => {
-                let message = format!("what this template gives is not YAML: {}", error.info());
+                let message = format!("the output of this template is not YAML: {}", error.info());
                 Err(self.error_at(error.marker().line(), message))
             }
         }
@@ -125,13 +125,13 @@ impl<'t> Binder<'t> {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 if anchor != 0 || tag.is_some() {
-                    return Err(self.span_error(span, "anchors and tags have no place in a template"));
+                    return Err(self.span_error(span, "anchors and tags are not allowed in a template"));
                 }
                 self.bind_scalar(&text, style, span)
             }
             Event::SequenceStart(_, anchor, tag) => {
                 if anchor != 0 || tag.is_some() {
-                    return Err(self.span_error(span, "anchors and tags have no place in a template"));
+                    return Err(self.span_error(span, "anchors and tags are not allowed in a template"));
                 }
                 let mut items = Vec::new();
                 loop {
@@ -149,11 +149,11 @@ impl<'t> Binder<'t> {
             }
             Event::MappingStart(_, anchor, tag) => {
                 if anchor != 0 || tag.is_some() {
-                    return Err(self.span_error(span, "anchors and tags have no place in a template"));
+                    return Err(self.span_error(span, "anchors and tags are not allowed in a template"));
                 }
                 self.bind_mapping()
             }
-            _ => Err(self.span_error(span, "aliases have no place in a template")),
+            _ => Err(self.span_error(span, "aliases are not allowed in a template")),
         }
     }
 
@@ -176,10 +176,9 @@ impl<'t> Binder<'t> {
             };
             if style == ScalarStyle::Plain && text == "<<" {
                 if self.path.is_empty() {
-                    return Err(self.span_error(
-                        span,
-                        "`<<` has no place at the top of an object: what it merges could be its kind",
-                    ));
+                    return Err(
+                        self.span_error(span, "`<<` is not allowed at the top of an object: it could change the kind")
+                    );
                 }
                 let (event, span) = self.next()?;
                 self.path.push("<<".to_owned());
@@ -228,7 +227,7 @@ impl<'t> Binder<'t> {
                 }
                 Token::Slot(slot) => {
                     let Value::String(value) = self.slot_value(slot)? else {
-                        return Err(self.slot_error(slot, "wrong-type", "only text can stand in a key"));
+                        return Err(self.slot_error(slot, "wrong-type", "only text can be part of a key"));
                     };
                     key.push_str(value);
                     last = Some(slot);
@@ -296,10 +295,8 @@ impl<'t> Binder<'t> {
                             Value::Array(_) => "a list",
                             _ => "a mapping",
                         };
-                        let message = format!("{what} cannot stand inside other text");
-                        return Err(self
-                            .slot_error(slot, "wrong-type", message)
-                            .help("let it stand alone, without quotes"));
+                        let message = format!("{what} cannot be part of other text");
+                        return Err(self.slot_error(slot, "wrong-type", message).help("use it alone, without quotes"));
                     };
                     whole.push_str(&text);
                     if trace {
@@ -317,10 +314,10 @@ impl<'t> Binder<'t> {
         let wrong = |message: &str| Err(self.span_error(span, message));
         let text = |pointer: &str| json.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
         if text("/apiVersion").is_none() || text("/kind").is_none() {
-            return wrong("this is no Kubernetes object: `apiVersion` or `kind` is missing");
+            return wrong("this is not a Kubernetes object: `apiVersion` or `kind` is missing");
         }
         if text("/metadata/name").is_none() {
-            return wrong("this is no Kubernetes object: `metadata.name` is missing or empty");
+            return wrong("this is not a Kubernetes object: `metadata.name` is missing or empty");
         }
         if text("/kind").is_some_and(|kind| kind.ends_with("List")) && json.get("items").is_some() {
             return wrong("a list of objects is refused: write them as documents");

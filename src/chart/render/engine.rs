@@ -51,7 +51,7 @@ pub(super) struct Template {
 struct Slots {
     /// The values as data, or the reasons that they are none, by the number in their tokens.
     printed: Vec<Result<Json, NoData>>,
-    /// Whether the input itself holds a character of marks and tokens; `None` until that was looked up.
+    /// Whether the input itself contains a character of marks and tokens; `None` until that was checked.
     marks: Option<bool>,
 }
 
@@ -431,7 +431,7 @@ impl Renderer {
 
     fn text_of(&self, name: &str, context: &BTreeMap<&'static str, Value>) -> Result<Text, Diagnostics> {
         self.capture_output(name, context, clean_output)?.ok_or_else(|| {
-            Diagnostic::error("template", format!("charts/…/{name} cuts the outcome of a macro into pieces")).into()
+            Diagnostic::error("template", format!("charts/…/{name} splits the output of a macro")).into()
         })
     }
 }

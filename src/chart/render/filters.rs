@@ -37,7 +37,7 @@ impl NoData {
         match self {
             Self::Undefined => "this is undefined",
             Self::Function => "this is a macro or a function, not a value: call it",
-            Self::Token => "this is made of the outcome of a macro, which can only be printed as it is",
+            Self::Token => "this contains the output of a macro, which can only be printed unchanged",
             Self::Key => "this is a mapping with a key that is not text",
             Self::Deep => "this value is nested too deeply",
             Self::Number => "this number is not finite or too large",
@@ -187,9 +187,9 @@ fn merge_maps(state: &State<'_, '_>, value: &Value, others: &[Value]) -> Result<
 
 /// Indents every line but the first. It only moves text, so macros may be indented.
 fn indent_lines(value: &Value, width: usize) -> Result<Value, Error> {
-    let Some(text) = value.as_str() else { return Err(filter_error("only the outcome of a macro can be indented")) };
+    let Some(text) = value.as_str() else { return Err(filter_error("only the output of a macro can be indented")) };
     if !value.is_safe() {
-        return Err(filter_error("only the outcome of a macro can be indented; a value needs no indentation"));
+        return Err(filter_error("only the output of a macro can be indented; a value needs no indentation"));
     }
     let mut moved = String::with_capacity(text.len());
     for (index, line) in text.split('\n').enumerate() {

@@ -3,8 +3,8 @@
 
 use crate::chart::diagnostic::{Diagnostic, Place};
 
-/// The characters that marks and tokens are made of. They are for private use in Unicode; templates may not hold them,
-/// and values may, since values never become text that is parsed.
+/// The characters that marks and tokens are made of. They are for private use in Unicode; templates must not contain
+/// them, but values may, because values never become text that is parsed.
 pub(in crate::chart) const SLOT: char = '\u{e000}';
 pub(in crate::chart) const END: char = '\u{e001}';
 pub(super) const SITE: char = '\u{e002}';
@@ -196,7 +196,7 @@ impl Scan<'_> {
             && let Some(at) = piece.find(is_mark)
         {
             let start = self.at + at;
-            return Err(self.scan_error(start, start + SLOT.len_utf8(), "a template may not hold this character"));
+            return Err(self.scan_error(start, start + SLOT.len_utf8(), "a template must not contain this character"));
         }
         let indentation = piece.len() - piece.trim_start().len();
         if self.fresh && indentation < piece.len() {

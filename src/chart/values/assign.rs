@@ -264,7 +264,7 @@ pub(super) fn parse_assignments(
                 at,
                 text.len(),
                 "the object ends before this",
-                "give this by a flag of its own",
+                "use a separate flag for this",
             )),
         };
     }

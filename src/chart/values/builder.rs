@@ -408,8 +408,8 @@ fn take_back(node: &mut Node, default: &Node, recorded: &Node) {
     }
 }
 
-/// Returns a flag's argument as data: the schema takes it as text where it wants text, and `--replicas 3` as a number
-/// where it wants one.
+/// Returns a flag's argument as data: text if the schema expects text, and a number for `--replicas 3` if it expects a
+/// number.
 fn flag_data(value: &str) -> Data {
     match Node::from_plain_scalar(value, Origin::default()).data {
         Data::Null => Data::Text(value.to_owned()),

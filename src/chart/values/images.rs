@@ -52,16 +52,16 @@ fn compare_tag(image: &VersionImage, tag: &str, line: ServiceLine) -> Option<Dia
         return None;
     }
     if let Some(other) = version_of_tag(tag).filter(|version| *is_own && version.service_line() != line) {
-        let message = format!("`{path}.tag` is of service version {}, but this is {line}", other.service_line());
+        let message = format!("`{path}.tag` belongs to service version {}, but this is {line}", other.service_line());
         return Some(
             Diagnostic::error("other-version", message)
                 .label(format!("not an image of {line}"))
-                .help(format!("leave out `{path}`, and the image is that of the version: `{expected}`"))
+                .help(format!("leave out `{path}` to use the image of the version: `{expected}`"))
                 .help(format!("or choose the version of this image: `--version {other}`")),
         );
     }
     if tag.starts_with("sha256:") {
-        let message = format!("`{path}.tag` is a digest alone, which cannot be compared with `{expected}` of {line}");
+        let message = format!("`{path}.tag` is only a digest, which cannot be compared with `{expected}` of {line}");
         return Some(
             Diagnostic::warning("other-image", message)
                 .help(format!("write the tag before the digest: `{expected}@sha256:…`")),
@@ -71,7 +71,7 @@ fn compare_tag(image: &VersionImage, tag: &str, line: ServiceLine) -> Option<Dia
     Some(
         Diagnostic::warning("other-image", message)
             .label(format!("`{expected}` if left out"))
-            .help(format!("leave out `{path}`, and the image follows the version")),
+            .help(format!("leave out `{path}` to use the image of the version")),
     )
 }
 

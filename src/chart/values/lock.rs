@@ -37,15 +37,15 @@ impl ImageLock {
         let root = read::read_source(&sources, source).map_err(Diagnostics)?;
         let wrong = |place: Option<Place>, message: &str| {
             let problem = Diagnostic::error("image-lock", message.to_owned()).at(place);
-            Diagnostics::from(problem.help("make one: `fleetctl show images control-plane --digests FILE`"))
+            Diagnostics::from(problem.help("create one: `fleetctl show images control-plane --digests FILE`"))
         };
-        let root = root.ok_or_else(|| wrong(None, &format!("{name} is empty, and no image lock")))?;
+        let root = root.ok_or_else(|| wrong(None, &format!("{name} is empty, so it is not an image lock")))?;
         let at_root = || Some(sources.place_at(root.origin));
         let Data::Map(top) = &root.data else {
-            return Err(wrong(at_root(), "this is no image lock: it has no `images`"));
+            return Err(wrong(at_root(), "this is not an image lock: it has no `images`"));
         };
         let Some(Data::Map(images)) = top.entries.get("images").map(|entry| &entry.node.data) else {
-            return Err(wrong(at_root(), "this is no image lock: it has no mapping `images`"));
+            return Err(wrong(at_root(), "this is not an image lock: it has no mapping `images`"));
         };
         let mut lock = Self { name: name.to_owned(), ..Self::default() };
         for (reference, entry) in &images.entries {
@@ -91,7 +91,8 @@ impl ImageLock {
             let former = lock.digests.insert(image.to_owned(), digest.to_owned());
             if former.is_some_and(|former| former != digest) {
                 let message = format!("the image `{image}` has two digests");
-                problems.push(Diagnostic::error("image-digest", message).at(place()).label("another than before"));
+                problems
+                    .push(Diagnostic::error("image-digest", message).at(place()).label("differs from the one before"));
             }
         }
         if problems.is_empty() { Ok(lock) } else { Err(Diagnostics(problems)) }
@@ -115,9 +116,10 @@ impl ImageLock {
     }
 
     fn missing_digest(&self, reference: &str) -> Diagnostic {
-        let message = format!("there is no digest of `{reference}` in {}", self.name);
-        Diagnostic::error("image-digest", message)
-            .help(format!("look it up where the registry is reached, for example `crane digest {reference}`"))
+        let message = format!("the digest of `{reference}` is missing in {}", self.name);
+        Diagnostic::error("image-digest", message).help(format!(
+            "look it up on a machine that reaches the registry, for example with `crane digest {reference}`"
+        ))
     }
 
     /// References and digests, sorted.
@@ -160,7 +162,8 @@ impl ImageLock {
                 (None, _) => problems.push(self.missing_digest(&reference).path(format!("{path}.tag"))),
                 // One that is recorded is of an earlier look.
                 (Some(digest), Some(own)) if digest != own && !is_recorded(&tree, &path) => {
-                    let message = format!("`{reference}` has another digest in {} than in the values", self.name);
+                    let message =
+                        format!("the digest of `{reference}` in {} differs from the one in the values", self.name);
                     let problem = Diagnostic::error("image-digest", message).help(format!("the lock has {digest}"));
                     let parts: Vec<&str> = path.split('.').chain(["tag"]).collect();
                     problems.push(tree.locate_diagnostic(&parts, problem));
@@ -189,11 +192,11 @@ pub fn still_locked(builder: &ValuesBuilder, images: &[String]) -> Result<(), Di
         let text = |key: &str| tree.text_at_path(&path.split('.').chain([key]).map(str::to_owned).collect::<Vec<_>>());
         let (repository, tag) = (text("repository")?.unwrap_or_default(), text("tag")?.unwrap_or_default());
         if !tag.contains('@') && !is_digest(&tag) {
-            let message =
-                format!("`{repository}:{tag}` has no digest, and the image that was installed is locked to one");
+            let message = format!("`{repository}:{tag}` has no digest, but the installed image is locked to one");
             let problem = Diagnostic::error("image-digest", message).path(format!("{path}.tag"));
             problems.push(problem.help(format!(
-                "give a lock of this version: `{FLAG} FILE`, which `fleetctl show images control-plane --digests FILE` makes"
+                "use a lock of this version, `{FLAG} FILE`; `fleetctl show images control-plane --digests FILE` \
+                 creates it"
             )));
         }
     }
@@ -258,7 +261,10 @@ mod tests {
         let again = ImageLock::parse_lock("images.lock", lock.to_yaml().as_bytes()).unwrap();
         assert_eq!(again.to_json(), lock.to_json());
         let error = lines.of_images(["a:1", "d:1"]).unwrap_err().to_string();
-        assert!(error.contains("no digest of `d:1` in d.txt") && error.contains("crane digest d:1"), "{error}");
+        assert!(
+            error.contains("the digest of `d:1` is missing in d.txt") && error.contains("crane digest d:1"),
+            "{error}"
+        );
         for (text, part) in [
             ("", "is empty"),
             ("[]", "has no `images`"),
@@ -295,7 +301,7 @@ mod tests {
         assert!(error.contains(":9.9` in l"), "{error}");
         let own = images["etcd"]["tag"].as_str().unwrap();
         let error = tags(set(&format!("{own}@{OTHER}"))).unwrap_err().to_string();
-        assert!(error.contains("another digest") && error.contains("--set:1:"), "{error}");
+        assert!(error.contains("differs from") && error.contains("--set:1:"), "{error}");
         assert_eq!(tags(set(OTHER)).unwrap()[0], OTHER, "a digest alone stays");
     }
 }

@@ -30,8 +30,8 @@ pub fn check_peers(path: &[&str], peers: &[NetworkPeer], tree: &ValuesTree) -> V
             found.push(tree.locate_diagnostic(&here, Diagnostic::error("wrong-peer", message).help(help)));
         }
         if let Some(block) = peer.ip_block.as_ref().filter(|block| !is_range(&block.cidr)) {
-            let diagnostic = Diagnostic::error("wrong-address", format!("`{}` is no range of addresses", block.cidr))
-                .label("expected an address and the length of its prefix, as `10.0.0.0/8`");
+            let diagnostic = Diagnostic::error("wrong-address", format!("`{}` is not a CIDR range", block.cidr))
+                .label("expected an address and a prefix length, such as `10.0.0.0/8`");
             found.push(tree.locate_diagnostic(&[&here[..], &["ipBlock", "cidr"]].concat(), diagnostic));
         }
     }

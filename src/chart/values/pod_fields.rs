@@ -56,12 +56,7 @@ pub fn check_pods(path: &[&str], fields: PodFields<'_>, tree: &ValuesTree) -> Ve
         check.check_key(&["podLabels", key], key, "label");
         check.label_value(&["podLabels", key], value);
         if OWN_LABELS.contains(&key.as_str()) || is_own(key) {
-            check.report_reserved_key(
-                &["podLabels", key],
-                key,
-                "label",
-                "pods are selected by what the chart sets there",
-            );
+            check.report_reserved_key(&["podLabels", key], key, "label", "the chart sets it to select its pods");
         }
     }
     check.check_annotation_keys("podAnnotations", fields.annotations);
@@ -93,10 +88,11 @@ pub fn check_proxy(proxy: &ProxyValues, tree: &ValuesTree) -> Vec<Diagnostic> {
         let Some(url) = url else { continue };
         if url.contains('@') {
             // What stands before it is a password.
-            let message = format!("`proxy.{key}` holds credentials, which would be readable in every pod");
+            let message = format!("`proxy.{key}` contains credentials, which would be readable in every pod");
             let variable = if key == "http" { "HTTP_PROXY" } else { "HTTPS_PROXY" };
             let help = format!(
-                "put the whole address into a Secret of the namespace, leave this out, and take it from there: `extraEnv: [{{name: {variable}, \
+                "leave this out, and put the whole address into a Secret of the namespace: `extraEnv: [{{name: \
+                 {variable}, \
                  valueFrom: {{secretKeyRef: {{name: …, key: …}}}}}}]`"
             );
             check.add_problem(&[key], Diagnostic::error("proxy-credentials", message).help(help));
@@ -104,8 +100,8 @@ pub fn check_proxy(proxy: &ProxyValues, tree: &ValuesTree) -> Vec<Diagnostic> {
                 hide_text(place);
             }
         } else if port_of(url).is_none() {
-            let message = format!("`{url}` is no address of a proxy");
-            let expected = "expected `http://HOST:PORT`, with https or socks5 where the proxy speaks that";
+            let message = format!("`{url}` is not the address of a proxy");
+            let expected = "expected `http://HOST:PORT`; https and socks5 are possible, too";
             check.add_problem(&[key], Diagnostic::error("wrong-address", message).label(expected));
         }
     }
@@ -157,7 +153,7 @@ impl PodFieldCheck<'_> {
 
     fn report_reserved_key(&mut self, below: &[&str], key: &str, what: &str, why: &str) {
         let message = format!("the {what} `{key}` belongs to the chart");
-        let help = "take a key of your own, such as `example.com/team`";
+        let help = "use your own key, such as `example.com/team`";
         self.add_problem(below, Diagnostic::error("reserved-key", message).label(why).help(help));
     }
 
@@ -165,7 +161,7 @@ impl PodFieldCheck<'_> {
         for key in given.keys() {
             self.check_key(&[list, key], key, "annotation");
             if is_own(key) {
-                self.report_reserved_key(&[list, key], key, "annotation", "the program keeps its own notes there");
+                self.report_reserved_key(&[list, key], key, "annotation", "reserved for the service");
             }
         }
     }
@@ -176,7 +172,7 @@ impl PodFieldCheck<'_> {
             self.label_value(&["nodeSelector", key], value);
             if key == OS && value != "linux" {
                 let message = format!("no image runs on `{value}`");
-                let help = "leave it out: `linux` is asked for by itself";
+                let help = "leave it out: `linux` is the default";
                 self.add_problem(&["nodeSelector", key], Diagnostic::error("wrong-os", message).help(help));
             }
         }
@@ -188,8 +184,8 @@ impl PodFieldCheck<'_> {
         if prefix.is_none_or(is_dns_name) && is_qualified(name) {
             return;
         }
-        let message = format!("`{key}` is no key of {what}s");
-        let expected = "expected letters, digits, `-`, `_` and `.`, at most 63, perhaps behind a domain and a `/`";
+        let message = format!("`{key}` is not a valid key of {what}s");
+        let expected = "expected letters, digits, `-`, `_` and `.`, at most 63, optionally after a domain and a `/`";
         self.add_problem(below, Diagnostic::error("invalid-key", message).label(expected));
     }
 
@@ -197,7 +193,7 @@ impl PodFieldCheck<'_> {
         if value.is_empty() || is_qualified(value) {
             return;
         }
-        let message = format!("`{value}` is no value of a label");
+        let message = format!("`{value}` is not a valid label value");
         let expected = "expected letters, digits, `-`, `_` and `.`, at most 63, the first and last a letter or digit";
         self.add_problem(below, Diagnostic::error("invalid-label", message).label(expected));
     }
@@ -232,7 +228,7 @@ impl PodFieldCheck<'_> {
                 (_, None) => true,
             };
             if !is_whole {
-                let message = format!("the variable `{name}` has not exactly one source");
+                let message = format!("the variable `{name}` must have exactly one source");
                 let help = "give `value`, or in `valueFrom` one of `secretKeyRef`, `configMapKeyRef`, `fieldRef` and `resourceFieldRef`";
                 self.add_problem(&here, Diagnostic::error("wrong-source", message).help(help));
             }
@@ -246,7 +242,7 @@ impl PodFieldCheck<'_> {
             if seen.insert((&constraint.topology_key, when.clone())) {
                 continue;
             }
-            let message = format!("there are two constraints on `{}` with `{when}`", constraint.topology_key);
+            let message = format!("two constraints on `{}` have `{when}`", constraint.topology_key);
             let index = index.to_string();
             let problem = Diagnostic::error("duplicate-key", message).help("leave one of them out");
             self.add_problem(&["topologySpreadConstraints", &index], problem);

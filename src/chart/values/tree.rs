@@ -67,7 +67,7 @@ impl ValuesTree {
     /// Values that fit the schema but not the type; a mistake in the program, not of the user.
     pub fn deserialize<T: DeserializeOwned>(&self) -> Result<T, Diagnostics> {
         serde_json::from_value(self.to_json()).map_err(|error| {
-            Diagnostic::error("values-type", format!("the values do not fit their type: {error}")).into()
+            Diagnostic::error("values-type", format!("the values do not have the expected type: {error}")).into()
         })
     }
 

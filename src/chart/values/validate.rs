@@ -448,7 +448,7 @@ impl ValueCheck<'_> {
                 diagnostic = diagnostic.note(format!("`{}`: {sentence}", show_path(&meant_path)));
             }
         } else if let Some(other) = elsewhere.first() {
-            diagnostic = diagnostic.help(format!("there is `{}`: is that what you mean?", show_path(other)));
+            diagnostic = diagnostic.help(format!("did you mean `{}`?", show_path(other)));
         } else if !known.is_empty() {
             let known: Vec<String> = known.iter().map(|key| format!("`{key}`")).collect();
             diagnostic = diagnostic.note(format!("known keys are {}", known.join(", ")));

@@ -193,16 +193,22 @@ impl Versions {
         let wrong = |row: &Row, problem: String| Err(VersionsError::Row { line: row.version, problem });
         for (index, row) in rows.iter().enumerate() {
             if row.default.service_line() != row.version {
-                return wrong(row, format!("its default {} is of another line", row.default));
+                return wrong(row, format!("its default {} belongs to another line", row.default));
             }
             if row.kubernetes.is_empty() || !row.kubernetes.is_sorted_by(|a, b| a < b) {
-                return wrong(row, "its Kubernetes versions must be a list, oldest first, each once".to_owned());
+                return wrong(
+                    row,
+                    "its Kubernetes versions must be a list, oldest first, each version once".to_owned(),
+                );
             }
             if let Some(newer) = rows[..index].iter().find(|newer| newer.version <= row.version) {
-                return wrong(row, format!("it stands below {}, but rows are newest first, each once", newer.version));
+                return wrong(
+                    row,
+                    format!("it is below {}, but rows are sorted newest first, each version once", newer.version),
+                );
             }
             if let Some(name) = hub.images.keys().find(|name| row.images.contains_key(*name)) {
-                return wrong(row, format!("its image `{name}` is that of `hub`, which is for all lines"));
+                return wrong(row, format!("its image `{name}` is already in `hub`, for all lines"));
             }
         }
         for row in &mut rows {
@@ -390,18 +396,18 @@ pub(super) mod tests {
             ("[]", "a mapping with `hub` and `lines` is expected"),
             (
                 "lines:\n- {version: v0.6, kubernetes: [v1.24], default: v0.7.0}",
-                "v0.6: its default v0.7.0 is of another line",
+                "v0.6: its default v0.7.0 belongs to another line",
             ),
             ("lines:\n- {version: v0.6, kubernetes: [v1.25, v1.24], default: v0.6.1}", "oldest first"),
             ("lines:\n- {version: v0.6, kubernetes: [], default: v0.6.1}", "must be a list"),
             (
                 "lines:\n- {version: v0.6, kubernetes: [v1.24], default: v0.6.1}\n- {version: v0.7, kubernetes: [v1.24], default: v0.7.0}",
-                "v0.7: it stands below v0.6",
+                "v0.7: it is below v0.6",
             ),
             ("lines:\n- {version: v0.6, kubernetes: [v1.24], default: v0.6.1, image: {}}", "image"),
             (
                 "hub: {images: {etcd: {repository: r, tag: a}}}\nlines:\n- {version: v0.6, kubernetes: [v1.24], default: v0.6.1, images: {etcd: {repository: r, tag: b}}}",
-                "v0.6: its image `etcd` is that of `hub`",
+                "v0.6: its image `etcd` is already in `hub`",
             ),
             ("hub: {image: {}}\nlines: []", "image"),
             ("lines:\n- {version: six, kubernetes: [v1.24], default: v0.6.1}", "`six` is not a service version"),

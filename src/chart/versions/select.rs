@@ -57,7 +57,7 @@ pub enum SelectError {
         text: String,
     },
     /// `--version` has a `+`, which no tag of an image can have.
-    #[error("`--version {text}` cannot be the tag of an image, which has no `+`: use a version such as `{without}`")]
+    #[error("`--version {text}` cannot be an image tag, which must not contain `+`: use a version such as `{without}`")]
     NoTag {
         /// Argument of `--version`.
         text: String,
@@ -65,7 +65,7 @@ pub enum SelectError {
         without: String,
     },
     /// The line is not in the table.
-    #[error("service version {line} (from `{flag} {text}`) is unknown; known are {known}")]
+    #[error("service version {line} (from `{flag} {text}`) is unknown; known versions: {known}")]
     UnknownLine {
         /// The line that was asked for.
         line: ServiceLine,
@@ -78,7 +78,8 @@ pub enum SelectError {
     },
     /// The two flags disagree.
     #[error(
-        "`--version {version}` and `--image-tag {image_tag}` are of different versions ({version_line} and {tag_line}): give one of them, or two that agree"
+        "`--version {version}` and `--image-tag {image_tag}` are of different versions ({version_line} and \
+         {tag_line}): give only one of them, or matching ones"
     )]
     Disagree {
         /// `--version` as given, or as `auto` found it.
@@ -101,10 +102,10 @@ pub enum SelectError {
         example: ServiceLine,
     },
     /// `auto` without a cluster.
-    #[error("`--version auto` needs a cluster to ask, or `--kube-version`")]
+    #[error("`--version auto` needs a cluster or `--kube-version`")]
     AutoNeedsCluster,
     /// `auto` with a cluster that no line supports.
-    #[error("no service version supports Kubernetes {server}; supported are {oldest} to {newest}")]
+    #[error("no service version supports Kubernetes {server}; supported versions: {oldest} to {newest}")]
     NoneSupports {
         /// The cluster's minor.
         server: KubeMinor,
@@ -261,7 +262,7 @@ mod tests {
             let error = choose(Some("auto"), None, Some(minor)).unwrap_err().to_string();
             assert_eq!(
                 error,
-                format!("no service version supports Kubernetes v1.{minor}; supported are v1.24 to v1.31")
+                format!("no service version supports Kubernetes v1.{minor}; supported versions: v1.24 to v1.31")
             );
         }
     }
@@ -284,14 +285,14 @@ mod tests {
             ]
             .join("\n"),
             @r"
-        `--version v0.7.2` and `--image-tag v0.6.1` are of different versions (v0.7 and v0.6): give one of them, or two that agree
-        `--version v1.1` and `--image-tag v0.6.1` are of different versions (v1.1 and v0.6): give one of them, or two that agree
+        `--version v0.7.2` and `--image-tag v0.6.1` are of different versions (v0.7 and v0.6): give only one of them, or matching ones
+        `--version v1.1` and `--image-tag v0.6.1` are of different versions (v1.1 and v0.6): give only one of them, or matching ones
         `--image-tag latest` does not name a service version: add `--version`, for example `--version v1.1`
         `--image-tag sha256:abc` does not name a service version: add `--version`, for example `--version v1.1`
-        service version v0.5 (from `--version v0.5`) is unknown; known are v0.6, v0.7, v0.8, v0.9, v1.0, v1.1
-        service version v2.0 (from `--image-tag v2.0.0`) is unknown; known are v0.6, v0.7, v0.8, v0.9, v1.0, v1.1
+        service version v0.5 (from `--version v0.5`) is unknown; known versions: v0.6, v0.7, v0.8, v0.9, v1.0, v1.1
+        service version v2.0 (from `--image-tag v2.0.0`) is unknown; known versions: v0.6, v0.7, v0.8, v0.9, v1.0, v1.1
         `--version newest` is not a service version: use a line such as `v0.6`, a version such as `v0.6.1`, or `auto`
-        `--version v1.1.0+x` cannot be the tag of an image, which has no `+`: use a version such as `v1.1.0`
+        `--version v1.1.0+x` cannot be an image tag, which must not contain `+`: use a version such as `v1.1.0`
         `--version newest+x` is not a service version: use a line such as `v0.6`, a version such as `v0.6.1`, or `auto`
         `--version ` is not a service version: use a line such as `v0.6`, a version such as `v0.6.1`, or `auto`
         "

@@ -148,7 +148,8 @@ impl<'t> YamlReader<'t> {
                 let Some((node, size)) = self.anchors.get(&id).cloned() else {
                     let place = self.place_at_origin(origin);
                     return Err(Stop(
-                        Diagnostic::error("alias-cycle", "an alias refers to the collection that it is in").at(place),
+                        Diagnostic::error("alias-cycle", "an alias refers to the collection that contains it")
+                            .at(place),
                     ));
                 };
                 self.aliased += size;
@@ -319,7 +320,7 @@ impl<'t> YamlReader<'t> {
                             )
                             .at(place)
                             .label("the second begins here")
-                            .help("give each as a file of its own"),
+                            .help("use a separate file for each"),
                         ));
                     }
                 }
@@ -342,7 +343,7 @@ pub(crate) fn decode_text(name: &str, bytes: &[u8]) -> Result<String, Diagnostic
     if bytes.len() > MAX_BYTES {
         return Err(Diagnostic::error(
             "too-large",
-            format!("{name} has {} bytes; at most {MAX_BYTES} are read", bytes.len()),
+            format!("{name} has {} bytes; the limit is {MAX_BYTES}", bytes.len()),
         ));
     }
     match std::str::from_utf8(bytes) {
@@ -354,7 +355,7 @@ pub(crate) fn decode_text(name: &str, bytes: &[u8]) -> Result<String, Diagnostic
             hide_behind_secret_key(&mut place);
             Err(Diagnostic::error("not-utf8", "this is not text in UTF-8")
                 .at(place)
-                .label(format!("byte {at} does not belong there")))
+                .label(format!("byte {at} is invalid")))
         }
     }
 }

@@ -308,12 +308,12 @@ mod tests {
     #[test]
     fn what_stays_though_it_is_planned_no_more_is_told_and_is_no_change() {
         let mut kept = difference(Change::Keep, "kept");
-        kept.note = Some("stays: it is another's by now".to_owned());
+        kept.note = Some("kept: it now has a different owner".to_owned());
         let comparison = Comparison { differences: vec![kept], same: 3, foreign: Vec::new(), notes: Vec::new() };
         assert!(comparison.is_same());
         assert_eq!(
             format_differences(&Ui::for_tests(), &comparison),
-            "= ConfigMap fleet/kept *\n* stays: it is another's by now\n\
+            "= ConfigMap fleet/kept *\n* kept: it now has a different owner\n\
              Nothing would change: all 3 objects match the install.\n"
         );
     }

@@ -358,9 +358,9 @@ mod tests {
         let told = format_retained_objects(
             &ui,
             &name,
-            &[ObjectReason { object: claim, reason: "it may hold data".to_owned() }],
+            &[ObjectReason { object: claim, reason: "it may contain data".to_owned() }],
         );
-        assert!(told.contains("\n  PersistentVolumeClaim fleet/data-etcd-0: it may hold data\n"), "{told}");
+        assert!(told.contains("\n  PersistentVolumeClaim fleet/data-etcd-0: it may contain data\n"), "{told}");
         assert!(told.contains("`fleetctl uninstall control-plane demo --context west --delete-data`"), "{told}");
         assert_eq!(format_retained_objects(&ui, &name, &[]), "");
     }

@@ -62,7 +62,7 @@ fn a_whole_set_of_the_plan_is_taken_until_it_has_ended() {
     assert_eq!(find_key_faults(&files, &plan, day(364)), [""; 0], "renewing it is the matter of whoever made it");
     // What else is wrong is not hidden behind its end.
     let others = with(&files, "apiserver.key", made(&plan).get("apiserver.key").map(str::to_owned));
-    assert_eq!(find_key_faults(&others, &plan, day(364)), ["`apiserver.crt`: its key does not fit"]);
+    assert_eq!(find_key_faults(&others, &plan, day(364)), ["`apiserver.crt`: its key does not match"]);
     let elsewhere = files.get("admin.kubeconfig").unwrap().replace(HOST, "192.0.2.11");
     let found = find_key_faults(&with(&files, "admin.kubeconfig", Some(elsewhere)), &plan, day(364));
     assert!(found.len() == 1 && found[0].contains("its server is https://192.0.2.11:32222"), "{found:?}");
@@ -85,11 +85,11 @@ fn what_is_wrong_with_a_set_is_named_by_its_file() {
         ("sa.pub", None, "`sa.pub` is missing"),
         ("apiserver.key", None, "`apiserver.key` is missing"),
         ("ca.crt", Some("no".to_owned()), "`ca.crt`"),
-        ("ca.key", take("ca.key"), "`ca.key` is not the key of `ca.crt`"),
+        ("ca.key", take("ca.key"), "`ca.key` is not the private key of `ca.crt`"),
         ("sa.key", take("sa.key"), "`sa.key`"),
-        ("apiserver.key", take("apiserver.key"), "`apiserver.crt`: its key does not fit"),
+        ("apiserver.key", take("apiserver.key"), "`apiserver.crt`: its key does not match"),
         ("etcd-peer.crt", Some("no".to_owned()), "`etcd-peer.crt`: it cannot be read"),
-        ("admin.kubeconfig", take("admin.kubeconfig"), "`admin.kubeconfig`: another authority signed it"),
+        ("admin.kubeconfig", take("admin.kubeconfig"), "`admin.kubeconfig`: another CA signed it"),
         ("admin.kubeconfig", Some(elsewhere), "`admin.kubeconfig`: its server is https://192.0.2.11:32222"),
         ("scheduler.kubeconfig", Some("{}".to_owned()), "`scheduler.kubeconfig`: it cannot be read"),
     ] {
@@ -97,10 +97,10 @@ fn what_is_wrong_with_a_set_is_named_by_its_file() {
         assert!(found.len() == 1 && found[0].contains(expected), "{name}: {found:?}");
     }
     let moved = find_key_faults(&files, &super::tests::plan("192.0.2.12"), now());
-    assert!(moved.iter().any(|problem| problem == "`apiserver.crt`: it does not answer for 192.0.2.12"), "{moved:?}");
+    assert!(moved.iter().any(|problem| problem == "`apiserver.crt`: it has no SAN for 192.0.2.12"), "{moved:?}");
     // A pair of another authority, whole in itself.
     let pair = with(&with(&files, "apiserver.crt", take("apiserver.crt")), "apiserver.key", take("apiserver.key"));
-    assert_eq!(find_key_faults(&pair, &plan, now()), ["`apiserver.crt`: another authority signed it"]);
+    assert_eq!(find_key_faults(&pair, &plan, now()), ["`apiserver.crt`: another CA signed it"]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The hop of the way to the control plane at which a call fails.
+//! The hop of the connection to the control plane at which a call fails.
 
 use std::error::Error as _;
 

@@ -57,7 +57,7 @@ pub(crate) fn client_builder(config: Config, fields: Fields) -> Result<Builder, 
             let tunnel = with_log_in(Tunnel::new(proxy.clone(), connector), &proxy);
             connect.build_over_connector(tunnel)
         }
-        Some(_) => Err("the proxy has a scheme that is neither http:// nor https:// nor socks5://".into()),
+        Some(_) => Err("the proxy's scheme is not http://, https:// or socks5://".into()),
     }
 }
 

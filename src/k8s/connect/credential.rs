@@ -1,4 +1,4 @@
-//! Credentials of requests: the header by which each request says who asks, made anew when a token's time is over.
+//! Credentials of requests: the authorization header of each request, renewed when a token expires.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ enum Source {
     Nobody,
     /// The same header for ever.
     Fixed(HeaderValue),
-    /// A token of a file that others may write anew.
+    /// A token of a file that others may rewrite.
     File(Arc<Mutex<(PathBuf, HeaderValue, Instant)>>),
     /// A token of a plugin.
     Plugin(Arc<Mutex<(ExecConfig, HeaderValue, Timestamp)>>),
@@ -121,7 +121,8 @@ impl Credential {
 }
 
 fn sensitive_header(text: &str) -> Result<HeaderValue, LogInError> {
-    let unusable = |_| LogInError::Unusable("the credential has a line break or another control character".to_owned());
+    let unusable =
+        |_| LogInError::Unusable("the credential contains a line break or another control character".to_owned());
     let mut header = HeaderValue::try_from(text).map_err(unusable)?;
     header.set_sensitive(true);
     Ok(header)
@@ -132,9 +133,7 @@ fn bearer_header(token: &str) -> Result<HeaderValue, LogInError> {
 }
 
 fn of_file(file: &Path) -> Result<HeaderValue, LogInError> {
-    bearer_header(
-        &read_token(file).map_err(|problem| LogInError::Unusable(format!("the file of the token {problem}")))?,
-    )
+    bearer_header(&read_token(file).map_err(|problem| LogInError::Unusable(format!("the token file {problem}")))?)
 }
 
 impl<S> Layer<S> for Credential {

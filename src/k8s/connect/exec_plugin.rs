@@ -21,18 +21,19 @@ pub(crate) enum LogInError {
     NotStarted { command: String, why: String, hint: String },
     /// A plugin that must ask somebody, where nobody can be asked.
     #[error(
-        "the log-in plugin `{command}` has to ask somebody, by `exec.interactiveMode` of its user, and standard input is not a terminal"
+        "the log-in plugin `{command}` needs a terminal (`exec.interactiveMode` of its user), but standard input is \
+         not a terminal"
     )]
     NotInteractive { command: String },
     /// A plugin ended with a failure; what it wrote to stderr, escaped and cut, where it did not write to the terminal.
     #[error("the log-in plugin `{command}` failed with {status}{}", format_plugin_output(stderr))]
     Failed { command: String, status: String, stderr: String },
     /// A plugin ended well and gave no credential.
-    #[error("what the log-in plugin `{command}` printed is no ExecCredential with a token or a certificate")]
+    #[error("the log-in plugin `{command}` did not print an ExecCredential with a token or a certificate")]
     NoCredential { command: String },
     /// A plugin answered in another version than it was asked in.
     #[error(
-        "the log-in plugin `{command}` answers in the version {found}, and is asked for {wanted} by `exec.apiVersion` of its user"
+        "the log-in plugin `{command}` answered with version {found}, but `exec.apiVersion` of its user is {wanted}"
     )]
     OtherVersion { command: String, found: String, wanted: String },
     /// The credential that the kubeconfig asks for cannot be had.
@@ -41,7 +42,7 @@ pub(crate) enum LogInError {
 }
 
 fn format_plugin_output(stderr: &str) -> String {
-    if stderr.is_empty() { String::new() } else { format!("; it said: {stderr}") }
+    if stderr.is_empty() { String::new() } else { format!("; stderr: {stderr}") }
 }
 
 fn format_install_hint(hint: &str) -> String {

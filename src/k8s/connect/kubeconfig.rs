@@ -81,7 +81,7 @@ pub enum ClientError {
     /// The context that was asked for does not exist, or none is current.
     #[error("{} in {files}{}", describe_missing_context(context.as_deref()), format_known_contexts(contexts))]
     Context {
-        /// The context that was asked for; none when no context is current.
+        /// The context that was asked for; none when no current context is set.
         context: Option<String>,
         /// The files that were read.
         files: String,
@@ -123,7 +123,7 @@ impl ClientError {
             Self::Context { contexts, .. } if contexts.is_empty() => {
                 "set KUBECONFIG to the file of your cluster".into()
             }
-            Self::Context { .. } => Remedy::new("name one of them with ").flag(Flag::Context(None)),
+            Self::Context { .. } => Remedy::new("choose one of them with ").flag(Flag::Context(None)),
             Self::Unusable { context, .. } => {
                 format!("try `kubectl --context {} version` to see whether the context works", foreign_word(context))
                     .into()
@@ -134,13 +134,17 @@ impl ClientError {
 
 fn describe_missing_context(context: Option<&str>) -> String {
     context.map_or_else(
-        || "no context is current".to_owned(),
+        || "no current context is set".to_owned(),
         |context| format!("there is no context `{}`", visible_cell(context)),
     )
 }
 
 fn format_known_contexts(contexts: &[String]) -> String {
-    if contexts.is_empty() { String::new() } else { format!("; there are {}", visible_list(&contexts.join(", "))) }
+    if contexts.is_empty() {
+        String::new()
+    } else {
+        format!("; existing contexts: {}", visible_list(&contexts.join(", ")))
+    }
 }
 
 impl Target {
@@ -289,9 +293,9 @@ fn explain_unverified_server(config: &Config) -> Option<&'static str> {
         return None;
     }
     if config.cluster_url.scheme_str() != Some("https") {
-        return Some("its server is not https, so that all on the way can read and change what is sent");
+        return Some("its server is not https, so anyone on the network path can read and change the traffic");
     }
-    config.accept_invalid_certs.then_some("it sets `insecure-skip-tls-verify`, so that any server can pass for it")
+    config.accept_invalid_certs.then_some("it sets `insecure-skip-tls-verify`, so any server can impersonate it")
 }
 
 /// Reads and merges files by client-go's rules. Files of a list may be missing, files given by flag may not.

@@ -59,7 +59,8 @@ impl Fields {
     pub(in crate::k8s) fn of_log_in(&self, error: LogInError) -> BoxError {
         match error {
             LogInError::NotInteractive { command } => NotBelieved(format!(
-                "`users[name={}].user.exec.interactiveMode` says that the log-in plugin `{command}` has to ask somebody, and standard input is not a terminal",
+                "`users[name={}].user.exec.interactiveMode` says that the log-in plugin `{command}` needs a \
+                 terminal, but standard input is not a terminal",
                 self.user
             ))
             .into(),
@@ -87,39 +88,42 @@ impl Fields {
         let is_unknown = is_unknown(why);
         let text = match why {
             _ if is_unknown && self.files.is_empty() => {
-                "the server's certificate is signed by none of the trusted ones".to_owned()
+                "the server's certificate is not signed by a trusted CA".to_owned()
             }
             _ if is_unknown => match self.trusted {
                 Some(_) => format!(
-                    "the server's certificate is signed by none of those in {trusted}{place}: copy the CA of this cluster there"
+                    "the server's certificate is not signed by a CA in {trusted}{place}: copy the CA of this cluster \
+                     there"
                 ),
                 None => format!(
-                    "this system does not trust the server's certificate (UnknownIssuer), and {trusted}{place} is not given: it names the CA of the cluster"
+                    "this system does not trust the server's certificate (UnknownIssuer): set {trusted}{place} to \
+                     the CA of the cluster"
                 ),
             },
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 let names = match why {
                     CertificateError::NotValidForNameContext { expected, presented } => {
-                        format!(", which is {}, but for {}", expected.to_str(), presented.join(" and "))
+                        format!(": expected {}, but it has {}", expected.to_str(), presented.join(" and "))
                     }
                     _ => String::new(),
                 };
                 let field = self.cluster_field("tls-server-name");
                 format!(
-                    "the server's certificate is not for the name that it is reached by{names}; {field}{place} names the one that it has to be for"
+                    "the server's certificate does not have the server's name{names}; {field}{place} sets the \
+                     expected name"
                 )
             }
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-                format!(
-                    "the server's certificate has expired, or a CA above it; see {}{place}",
-                    self.cluster_field("server")
-                )
+                format!("the server's certificate, or its CA, has expired; see {}{place}", self.cluster_field("server"))
             }
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-                "the server's certificate is not valid yet by the clock of this machine".to_owned()
+                "the server's certificate is not valid yet, according to this machine's clock".to_owned()
             }
             CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
-                format!("the server's certificate is not one for servers; see {}{place}", self.cluster_field("server"))
+                format!(
+                    "the server's certificate is not a server certificate (extended key usage); see {}{place}",
+                    self.cluster_field("server")
+                )
             }
             other => {
                 format!("the server's certificate cannot be used: {other}; see {}{place}", self.cluster_field("server"))

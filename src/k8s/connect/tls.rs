@@ -45,9 +45,9 @@ pub(crate) fn client_config(config: &Config, identity: Option<&Identity>) -> Res
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(identity.certificate.as_bytes()).collect();
     let chain = chain.map_err(|error| TlsError::Certificate(error.to_string()))?;
     let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes());
-    let key = key.map_err(|_| TlsError::Key("it is no private key in PEM".to_owned()))?;
+    let key = key.map_err(|_| TlsError::Key("it is not a PEM private key".to_owned()))?;
     builder.with_client_auth_cert(chain, key).map_err(|error| match error {
-        Error::InconsistentKeys(_) => TlsError::Key("it is the key of another certificate".to_owned()),
+        Error::InconsistentKeys(_) => TlsError::Key("it does not match the certificate".to_owned()),
         other => TlsError::Key(other.to_string()),
     })
 }
@@ -58,7 +58,7 @@ fn of_user(config: &Config) -> Result<Option<Identity>, TlsError> {
     // The type that holds secrets can only be read by writing it out.
     let written = serde_json::to_value(&config.auth_info).unwrap_or_default();
     let text = |data: &str| STANDARD.decode(data).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-    let certificate = text(certificate).ok_or_else(|| TlsError::Certificate("it is no text".to_owned()))?;
+    let certificate = text(certificate).ok_or_else(|| TlsError::Certificate("it is not text".to_owned()))?;
     let key = written["client-key-data"].as_str().and_then(text);
-    Ok(Some(Identity { certificate, key: key.ok_or_else(|| TlsError::Key("it is no text".to_owned()))? }))
+    Ok(Some(Identity { certificate, key: key.ok_or_else(|| TlsError::Key("it is not text".to_owned()))? }))
 }

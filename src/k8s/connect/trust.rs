@@ -186,7 +186,7 @@ impl Trusted {
     }
 }
 
-/// As [`Trusted`], of a file that others write anew, as that of a pod's service account.
+/// As [`Trusted`], of a file that others rewrite, as that of a pod's service account.
 #[derive(Debug)]
 struct Renewed {
     file: PathBuf,
@@ -284,7 +284,7 @@ mod tests {
         rcgen::generate_simple_self_signed([name.to_owned()]).unwrap()
     }
 
-    /// A CA that is signed by itself, for the name of its own.
+    /// A self-signed CA certificate with its own name.
     fn authority(key: &rcgen::KeyPair) -> rcgen::Certificate {
         let mut params = rcgen::CertificateParams::new(["ca".to_owned()]).unwrap();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);

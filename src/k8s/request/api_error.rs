@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::api::util::text::{visible_cell, visible_lines};
 use crate::k8s::object::{items_at, text_at};
 
-/// One cause in a `Status`: a field with what is wrong about it, or with who holds it.
+/// One cause in a `Status`: a field with its error, or with the manager that owns it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cause {
     /// `FieldManagerConflict`, `FieldValueInvalid`, `UIDConflict` …

@@ -31,6 +31,6 @@ impl Call {
         request
             .extension(SelfRetrying)
             .body(Body::from(self.body.clone()))
-            .map_err(|error| ApiError::new_synthetic(0, "Invalid", format!("cannot ask for `{}`: {error}", self.path)))
+            .map_err(|error| ApiError::new_synthetic(0, "Invalid", format!("cannot request `{}`: {error}", self.path)))
     }
 }

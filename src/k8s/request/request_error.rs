@@ -50,7 +50,7 @@ impl RequestError {
         let source = &self.source;
         Some(match &self.object {
             _ if source.is_namespace_terminating() => {
-                "the namespace is being deleted: wait until it is gone, then run the command again".into()
+                "the namespace is terminating: wait until it is deleted, then run the command again".into()
             }
             Some(object) if source.is_immutable() => format!(
                 "a field of {object} cannot be changed once it is set; delete the object and run the command again, or go back to the former value"
@@ -64,10 +64,10 @@ impl RequestError {
                     .command(of(Subject::ControlPlane))
                     .text(", or ")
                     .command(of(Subject::Agent))
-                    .text(", prints all that are needed), or use a context that has it")
+                    .text(", prints all required rights), or use a context that has it")
             }
             _ if source.code == 0 || source.code == 401 => {
-                "check with `kubectl version` that the cluster answers in this context".into()
+                "run `kubectl version` to check that the cluster answers in this context".into()
             }
             _ => return None,
         })

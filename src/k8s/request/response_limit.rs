@@ -1,5 +1,5 @@
-//! A limit for what an API server, or something that answers in its place, may send in one answer. A watch that reaches it
-//! ends, as watches do anyway, and goes on with another.
+//! A size limit for one answer of an API server. A watch that reaches it ends, as watches do anyway, and is continued
+//! by another.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,7 +15,7 @@ const MAX_BYTES: usize = 128 << 20;
 
 /// Error of an answer that was cut off because it is larger than the limit, which it holds, in bytes.
 #[derive(Debug, thiserror::Error)]
-#[error("the server's answer has more than {} MiB", .0 >> 20)]
+#[error("the server's answer is larger than {} MiB", .0 >> 20)]
 struct TooLarge(usize);
 
 /// A body that ends with an error where it goes on beyond the limit.
@@ -74,6 +74,6 @@ mod tests {
         let of = |length: usize| limit_body(Full::new(Bytes::from(vec![b'x'; length])), 1000);
         assert_eq!(of(1000).collect().await.unwrap().to_bytes().len(), 1000);
         let error = of(1001).collect().await.unwrap_err();
-        assert_eq!(error.to_string(), "the server's answer has more than 128 MiB");
+        assert_eq!(error.to_string(), "the server's answer is larger than 128 MiB");
     }
 }

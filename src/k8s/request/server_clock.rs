@@ -17,8 +17,8 @@ impl Clock {
     /// Takes what the `Date` of an answer says (RFC 9110, such as `Sun, 06 Nov 1994 08:49:37 GMT`) to a request that was `sent`
     /// at this time by our clock; one without says nothing.
     ///
-    /// It was made between the sending and the reading, and this machine may have slept in between: what is known of the
-    /// clock stays where both can be true, and is mended by as little as possible where not.
+    /// It was made between the sending and the reading, and this machine may have slept in between: the known clock is
+    /// kept if it agrees with this, else corrected by as little as possible.
     pub(crate) fn observe_date(&self, headers: &HeaderMap, sent: Timestamp) {
         let date = headers.get(http::header::DATE).and_then(|date| date.to_str().ok());
         if let Some(date) = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok()) {

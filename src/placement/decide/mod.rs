@@ -127,7 +127,7 @@ pub enum How {
     KeptUntilPlaced,
     /// It should move, and its volumes keep it.
     Volumes,
-    /// It should move, and would begin anew.
+    /// It should move, but would start again.
     Started,
     /// Its replicas are divided.
     Divide,
@@ -166,7 +166,7 @@ pub struct Chosen {
 /// Targets of a group, and the reasons for them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
-    /// Whether it has a place that is its own; `false` while it merely stays where it may not be.
+    /// Whether it is placed on an allowed cluster; `false` while it is only kept on one that is not allowed.
     pub scheduled: bool,
     /// Result of the decision.
     pub outcome: Outcome,
@@ -176,7 +176,7 @@ pub struct Decision {
     pub targets: Vec<Target>,
     /// Replicas that no target gets.
     pub withheld: i64,
-    /// Clusters that do not take it, by name; empty where nobody had to look for one.
+    /// Clusters that were rejected, by name; empty if no search was needed.
     pub rejected: Vec<(Arc<str>, Reason)>,
     /// Clusters that it leaves once the new copies are available.
     pub moving_from: Vec<String>,

@@ -41,7 +41,7 @@ pub(super) fn filter_position(reason: &Reason) -> usize {
     }
 }
 
-/// Returns what is free of what is lacking, to find the best of several clusters.
+/// Returns the free amount of the insufficient resource, to find the best of several clusters.
 pub(super) fn free_amount(reason: &Reason) -> i64 {
     match reason {
         Reason::Insufficient { free, .. } => *free,
@@ -125,7 +125,7 @@ fn format_insufficient(cluster: Option<&Cluster>, resource: &str, asked: i64, fr
     let text = format!("{} asked, {} free", print(asked), print(free.max(0).saturating_add(promised)));
     match taking.as_slice() {
         [] => text,
-        [one] => format!("{text}, {} of that promised to {}", print(promised), one.object.name()),
-        several => format!("{text}, {} of that promised to {} objects", print(promised), several.len()),
+        [one] => format!("{text}, {} of that reserved for {}", print(promised), one.object.name()),
+        several => format!("{text}, {} of that reserved for {} objects", print(promised), several.len()),
     }
 }

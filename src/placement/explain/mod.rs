@@ -75,7 +75,7 @@ pub fn format_added_to_group(group: &str, policy: &Policy, facts: &Facts) -> Str
 pub fn format_unmatched_policies(failing: &[(&Policy, Clause)]) -> Vec<String> {
     let why = |policy: &Policy, clause: Clause| match clause {
         Clause::Kinds if policy.spec.resource_selectors.kinds.is_empty() => {
-            "kinds has to name a kind without a namespace".to_owned()
+            "kinds must name a cluster-scoped kind".to_owned()
         }
         _ => format!("{} does not match", clause.name()),
     };
@@ -95,7 +95,7 @@ pub fn format_missing_dependencies(missing: &[Missing]) -> String {
     let one = |missing: &Missing| {
         let Missing { user, reference, cluster } = missing;
         let needed = reference.object_key(user.namespace());
-        format!("{} is used by {} and is not placed on {cluster}", needed.format_title(), user.format_title())
+        format!("{} is used by {} but is not placed on {cluster}", needed.format_title(), user.format_title())
     };
     shorten_event_text(first_of(missing.iter().map(one), MOST, "; "))
 }
@@ -118,7 +118,7 @@ pub fn format_ignored_demands(group: &Group<'_>) -> Option<String> {
         .collect();
     names.sort();
     names.dedup();
-    (!names.is_empty()).then(|| format!("not regarded: {}", names.join(", ")))
+    (!names.is_empty()).then(|| format!("ignored: {}", names.join(", ")))
 }
 
 /// Returns the sentence of a decision, for the event, the condition Scheduled and the command line.
@@ -129,14 +129,14 @@ pub fn format_decision(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decisi
             format!("{} members; at most {} are placed together", group.len(), super::decide::LARGEST_GROUP)
         }
         (Outcome::HasVolumes, _) => {
-            "Not placed anew: its cluster is gone or leaving, and its volumes do not move along. \
+            "Not placed again: its cluster was deleted or is leaving, and its volumes cannot be moved. \
              Next: restore the data elsewhere, then delete and create the objects"
                 .to_owned()
         }
         (_, Some(How::KeptUntilPlaced)) => {
             let names = quote_names(decision.targets.iter().map(|target| &target.cluster));
             format!(
-                "Stays on {names} until it has another place; {}",
+                "Stays on {names} until another cluster is found; {}",
                 format_no_cluster(policy, group, fleet, decision)
             )
         }
@@ -160,16 +160,21 @@ fn format_single_cluster(decision: &Decision) -> String {
     };
     let text = match decision.how {
         None | Some(How::Kept) => format!("Stays on {cluster}"),
-        Some(How::Volumes) => format!("Stays on {cluster}: its volumes do not move along"),
-        Some(How::Started) => format!("Stays on {cluster}: it has started and would begin anew elsewhere"),
+        Some(How::Volumes) => format!("Stays on {cluster}: its volumes cannot be moved"),
+        Some(How::Started) => format!("Stays on {cluster}: it has started and would start again elsewhere"),
         Some(How::Outgrown) => {
             format!(
-                "Stays on {cluster}, which it has outgrown: no other has room for all of it, and some pods may wait"
+                "Stays on {cluster}, although it has outgrown it: no other cluster has room for all of it, and some \
+                 pods may stay pending"
             )
         }
-        Some(How::Tight) => format!("Placed on {cluster}{from}, where it fits only if packed well: no other has room"),
-        Some(How::Autoscaled) => format!("Placed on {cluster}{from}, which adds nodes: none has room as it is"),
-        Some(How::Standby) => format!("Placed on {cluster}{from}, which is woken: none that is awake has room"),
+        Some(How::Tight) => {
+            format!("Placed on {cluster}{from}, where it fits only if tightly packed: no other cluster has room")
+        }
+        Some(How::Autoscaled) => format!("Placed on {cluster}{from}, which adds nodes: no cluster has room now"),
+        Some(How::Standby) => {
+            format!("Placed on {cluster}{from}, which is woken from standby: no active cluster has room")
+        }
         _ => {
             let why = decision.chosen.as_ref().and_then(|chosen| {
                 let (resource, left) = chosen.scarcest.as_ref()?;

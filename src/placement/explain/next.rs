@@ -34,11 +34,11 @@ fn suggest_next_step(policy: &Policy, reason: &Reason) -> Option<String> {
         Reason::Tainted(_) => format!("add clusterTolerations to policy {name:?}"),
         Reason::ApiMissing(api) => format!("serve {api} in a cluster"),
         Reason::NotReady => "make a cluster Ready".to_owned(),
-        Reason::Excluded(_) => "wait until the cluster is tried again".to_owned(),
+        Reason::Excluded(_) => "wait until the cluster is retried".to_owned(),
         Reason::Insufficient { resource, .. } => format!("free {resource}"),
-        Reason::NoNodeMatches(_) => "add nodes with the labels that the pods ask for".to_owned(),
-        Reason::NodeLabelsUnknown(_) => "let the agent report the labels that the pods ask for".to_owned(),
+        Reason::NoNodeMatches(_) => "add nodes with the labels that the pods require".to_owned(),
+        Reason::NodeLabelsUnknown(_) => "let the agent report the labels that the pods require".to_owned(),
         Reason::TooFewNodes(_) => "add nodes".to_owned(),
-        Reason::Fragmented(_) => "add a larger node, or ask for less a pod".to_owned(),
+        Reason::Fragmented(_) => "add a larger node, or lower the requests of a pod".to_owned(),
     })
 }

@@ -100,10 +100,10 @@ fn a_group_that_stays_says_what_keeps_it() {
     let all = policy(json!({}));
     assert_eq!(said(&all, &[web(2, "1", "1Gi")], &fleet, &on("a")), r#"Stays on "a""#);
     let text = said(&all, &[web(20, "1", "1Gi")], &fleet, &on("a"));
-    insta::assert_snapshot!(text, @r#"Stays on "a", which it has outgrown: no other has room for all of it, and some pods may wait. 1 not: 1 Insufficient cpu ("b": 20 asked, 2 free)"#);
+    insta::assert_snapshot!(text, @r#"Stays on "a", although it has outgrown it: no other cluster has room for all of it, and some pods may stay pending. 1 not: 1 Insufficient cpu ("b": 20 asked, 2 free)"#);
     let only_b = policy(json!({ "clusterSelector": { "matchLabels": { "kubernetes.io/metadata.name": "b" } } }));
     let text = said(&only_b, &[web(4, "1", "1Gi")], &fleet, &on("a"));
-    insta::assert_snapshot!(text, @r#"Stays on "a" until it has another place; 0 of 2 clusters: 1 SelectorMismatch ("a"), 1 Insufficient cpu ("b": 4 asked, 2 free). Next: widen clusterSelector of policy "shop", free cpu, or see fleetctl why deployment/web -n shop"#);
+    insta::assert_snapshot!(text, @r#"Stays on "a" until another cluster is found; 0 of 2 clusters: 1 SelectorMismatch ("a"), 1 Insufficient cpu ("b": 4 asked, 2 free). Next: widen clusterSelector of policy "shop", free cpu, or see fleetctl why deployment/web -n shop"#);
     let text = said(&only_b, &[web(1, "1", "1Gi")], &fleet, &on("a"));
     insta::assert_snapshot!(text, @r#"Placed on "b", from "a": most left of cpu (12 %) of 1 with room. 1 not: 1 SelectorMismatch ("a")"#);
     fleet.get_mut("b").unwrap().autoscaled = true;
@@ -150,7 +150,7 @@ fn the_table_has_a_row_for_each_reason() {
     let table: Vec<String> = rejection_rows(&policy, &fleet, &decision).iter().map(print).collect();
     insta::assert_snapshot!(table.join("\n"), @r"
     a        Fragmented           8 CPU free, at most 2 on one node; Deployment shop/web asks 4 a pod
-    b        Insufficient cpu     8 asked, 8 free, 3 of that promised to web-2
+    b        Insufficient cpu     8 asked, 8 free, 3 of that reserved for web-2
     c        Tainted gpu          NoSchedule
     d, e     SelectorMismatch     region In [east]
     ");
@@ -173,12 +173,12 @@ fn texts_fit_into_events() {
     };
     assert_eq!(
         format_missing_dependencies(&[secret("db")]),
-        "Secret shop/db is used by Deployment shop/web and is not placed on a"
+        "Secret shop/db is used by Deployment shop/web but is not placed on a"
     );
     let several: Vec<Missing> = ["a", "b", "c", "d", "e"].into_iter().map(secret).collect();
     assert!(
         format_missing_dependencies(&several)
-            .ends_with("Secret shop/c is used by Deployment shop/web and is not placed on a; and 2 more")
+            .ends_with("Secret shop/c is used by Deployment shop/web but is not placed on a; and 2 more")
     );
     let since = "2026-01-01T00:00:00Z".parse().unwrap();
     assert_eq!(

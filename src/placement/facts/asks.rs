@@ -60,7 +60,7 @@ impl fmt::Display for InvalidAsk {
             Self::LeaveFields => {
                 write!(
                     f,
-                    "more than {LEAVE_FIELDS} fields are left to others; name fewer in the annotation \
+                    "more than {LEAVE_FIELDS} fields are left to other field managers; name fewer in the annotation \
                      {ANNOTATION_LEAVE_FIELDS}"
                 )
             }

@@ -144,7 +144,7 @@ impl Workload {
         }
     }
 
-    /// Returns whether it begins anew when it moves.
+    /// Returns whether it starts again when it moves.
     pub fn runs_once(self) -> bool {
         matches!(self, Self::Job { .. } | Self::Pod)
     }

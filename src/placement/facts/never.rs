@@ -36,15 +36,15 @@ impl Never {
     /// Returns why, as the end of a sentence: `it is never placed, because …`.
     pub fn format_never_reason(self) -> &'static str {
         match self {
-            Self::SystemNamespace => "its namespace belongs to Kubernetes or to the service itself",
+            Self::SystemNamespace => "its namespace belongs to Kubernetes or to the service",
             Self::DefaultNamespace => "every cluster has the Namespace default",
-            Self::Owned => "a controller made it, and makes it anew wherever its owner is placed",
+            Self::Owned => "a controller created it, and recreates it wherever its owner is placed",
             Self::OwnApi => "it belongs to the service's own API",
-            Self::EveryCluster => "every cluster makes its own",
-            Self::Secret => "a Secret of this type is of use only in the cluster that made it",
-            Self::JoinToken => "it holds the token by which clusters join the control plane",
-            Self::Installation => "it is a part of an installation of the service itself",
-            Self::Oversized => "its labels, its references and the demands of its pods have more than 64 KiB",
+            Self::EveryCluster => "every cluster creates its own",
+            Self::Secret => "a Secret of this type is usable only in the cluster that created it",
+            Self::JoinToken => "it contains the token by which clusters join the control plane",
+            Self::Installation => "it is part of an installation of the service",
+            Self::Oversized => "its labels, its references and the demands of its pods are larger than 64 KiB",
         }
     }
 

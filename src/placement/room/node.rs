@@ -48,7 +48,7 @@ pub struct Node {
     pub taints: Arc<[Taint]>,
 }
 
-/// Reads amounts as a Cluster's status holds them; what is no quantity is left out.
+/// Reads the amounts in a Cluster's status; values that are not quantities are left out.
 pub fn read_node_amounts(quantities: &BTreeMap<String, String>) -> NodeAmounts {
     let read = quantities.iter().filter_map(|(name, text)| {
         let milli = quantity::parse_quantity(text)?;

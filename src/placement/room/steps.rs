@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 
-/// Steps of one decision: nodes that are looked at for one need, and the like. Nobody waits for a decision longer than
-/// these take, some ten milliseconds; what is not examined by then counts as [`super::Fit::Tight`].
+/// Steps of one decision, such as nodes that are examined for one need. A decision takes at most as long as these, some
+/// ten milliseconds; what is not examined by then counts as [`super::Fit::Tight`].
 #[derive(Debug)]
 pub(crate) struct Steps(Cell<usize>);
 

@@ -37,11 +37,11 @@ const CONCURRENCY: usize = 16;
 #[derive(Debug, thiserror::Error)]
 pub enum GrantError {
     /// The namespace of an earlier cluster of that name is terminating.
-    #[error("the namespace of an earlier cluster of that name is still being deleted")]
+    #[error("the namespace of an earlier cluster of that name is still terminating")]
     NamespaceTerminating,
     /// Somebody else made the namespace: nobody gets rights in it, and it is never deleted.
     #[error(
-        "namespace {0} was not made for this cluster: delete it, or have it taken over by the label {LABEL_CLUSTER}={1}"
+        "namespace {0} was not created for this cluster: delete it, or set its label {LABEL_CLUSTER}={1} to adopt it"
     )]
     NamespaceForeign(String, String),
     /// A call failed.
@@ -141,7 +141,7 @@ pub async fn delete_cluster_objects(client: &Client, name: &str) -> Result<(), C
     let (namespaces, namespace) = (Api::<Namespace>::all(client.clone()), cluster_namespace(name));
     if call_with_timeout(namespaces.get_metadata_opt(&namespace)).await?.is_some_and(|found| !is_made_for(&found, name))
     {
-        tracing::warn!(cluster = name, namespace, "the namespace is left as it is: it was not made for the cluster");
+        tracing::warn!(cluster = name, namespace, "the namespace is not deleted: it was not created for the cluster");
         return Ok(());
     }
     delete_in_background(&namespaces, &namespace).await?;
@@ -164,7 +164,7 @@ async fn remove_finalizers(client: &Client, name: &str) -> Result<(), CallError>
     remove_finalizers_of::<Event>(client, name).await
 }
 
-/// Handles at most a page of objects: whoever wrote more keeps nobody else waiting, and the next attempt goes on.
+/// Handles at most one page of objects, so that a cluster with more delays no other; the next attempt continues.
 async fn remove_finalizers_of<K>(client: &Client, name: &str) -> Result<(), CallError>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug,

@@ -1,4 +1,4 @@
-//! Objects that the control plane holds for a cluster: its namespace and Lease, and the RBAC of its agent.
+//! Objects of the control plane for a cluster: its namespace and Lease, and the RBAC of its agent.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, ResourceQuota, ResourceQuotaSpec};

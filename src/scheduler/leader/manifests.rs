@@ -27,7 +27,7 @@ pub enum ObjectsError {
         message: String,
     },
     /// It is empty. A control plane without CustomResourceDefinitions is never intended.
-    #[error("{0} holds no object")]
+    #[error("{0} contains no object")]
     Empty(PathBuf),
 }
 
@@ -113,7 +113,7 @@ fn parse_bootstrap_manifests(file: &str, text: &str) -> Result<Vec<Manifest>, Ob
             let object: DynamicObject =
                 serde_json::from_value(item).map_err(|e| wrong(format!("object {index}: {e}")))?;
             if object.types.is_none() || object.metadata.name.is_none() {
-                return Err(wrong(format!("object {index}: apiVersion, kind and metadata.name are needed")));
+                return Err(wrong(format!("object {index}: apiVersion, kind and metadata.name are required")));
             }
             Ok(Manifest { file: file.to_owned(), object })
         })

@@ -94,7 +94,7 @@ pub async fn run_leader(leader: Leader) {
             () = wait_or_change(&leader.args, &inputs.digest, wait) => {}
             Some(ended) = tasks.join_next() => {
                 // They never return, so this is a bug: restart all of them, with a new index.
-                tracing::error!(?ended, "a task of the leader ended");
+                tracing::error!(?ended, "a leader task ended");
                 tasks.shutdown().await;
             }
         }
@@ -160,7 +160,7 @@ fn bootstrap_progress(outcome: &Outcome) -> Progress {
         let mut message = format!("{} objects applied", outcome.applied);
         if !outcome.unmanaged.is_empty() {
             let objects = outcome.unmanaged.join(", ");
-            message.push_str(&format!("; left as they are, by annotation {ANNOTATION_AUTOUPDATE}=false: {objects}"));
+            message.push_str(&format!("; not updated, because of annotation {ANNOTATION_AUTOUPDATE}=false: {objects}"));
         }
         return Progress::from_success("Applied", message);
     }
@@ -191,7 +191,10 @@ async fn init_secret(leader: &Leader, inputs: &Inputs) -> Progress {
                 tracing::info!(server, token = token.id(), expires = %token.expires, "init Secret written");
                 leader.metrics.increment_counter("fleet_init_secret_writes_total", "Writes of the init Secret.", &[]);
             }
-            Progress::from_success("Current", format!("agents reach {server}; the token ends {}", token.expires))
+            Progress::from_success(
+                "Current",
+                format!("agents connect to {server}; the token expires {}", token.expires),
+            )
         }
         Err(e) => Progress::from_failure("SecretFailed", redact_call_error(&e)),
     }

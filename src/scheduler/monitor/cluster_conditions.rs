@@ -79,9 +79,9 @@ pub fn evaluate_conditions(cluster: &Cluster, evidence: Evidence<'_>, now: Times
         condition::set_condition(&mut all, new);
     };
     if cluster.spec.accepted {
-        set(conditions::ACCEPTED, true, "Accepted", "the cluster may take part");
+        set(conditions::ACCEPTED, true, "Accepted", "the cluster is accepted");
     } else {
-        set(conditions::ACCEPTED, false, reasons::NOT_ACCEPTED, "an operator has to set spec.accepted");
+        set(conditions::ACCEPTED, false, reasons::NOT_ACCEPTED, "an operator must set spec.accepted");
     }
     if let Some((holds, reason, message)) = evaluate_readiness(cluster, evidence.lease) {
         set(conditions::READY, holds, reason, &message);
@@ -98,7 +98,7 @@ pub fn evaluate_conditions(cluster: &Cluster, evidence: Evidence<'_>, now: Times
     match evidence.left_out {
         Some(what) => set(conditions::INVENTORY_TRUNCATED, true, "TooMuchReported", what),
         None if was_truncated => {
-            set(conditions::INVENTORY_TRUNCATED, false, "AllRead", "all that the agent reports is read");
+            set(conditions::INVENTORY_TRUNCATED, false, "AllRead", "everything that the agent reports is read");
         }
         None => {}
     }
@@ -108,7 +108,7 @@ pub fn evaluate_conditions(cluster: &Cluster, evidence: Evidence<'_>, now: Times
 
 /// Returns status, reason and message of `ClockSkew`; `None` leaves it as it was, which is absent for a clock that was never off.
 fn evaluate_clock_skew(was: Option<&Condition>, reading: Option<Reading>) -> Option<(bool, &'static str, String)> {
-    let mind = "only certificates mind, which may look expired or not yet valid";
+    let mind = "certificates may look expired or not yet valid";
     match reading? {
         Reading::Off(ahead) => {
             let (reason, side) = if ahead > 0 { ("ClockAhead", "ahead of") } else { ("ClockBehind", "behind") };
@@ -126,7 +126,7 @@ fn evaluate_readiness(cluster: &Cluster, lease: LeaseStatus) -> Option<(bool, &'
     let status = cluster.status.as_ref();
     let healthy = status.and_then(|s| find_condition(&s.conditions, conditions::HEALTHY));
     if !cluster.spec.accepted {
-        return Some((false, reasons::NOT_ACCEPTED, "an operator has to accept the cluster".to_owned()));
+        return Some((false, reasons::NOT_ACCEPTED, "an operator must accept the cluster".to_owned()));
     }
     if status.is_some_and(|s| s.leave_requested == Some(true)) {
         return Some((false, reasons::LEAVING, "the agent is being uninstalled".to_owned()));
@@ -152,9 +152,15 @@ fn evaluate_readiness(cluster: &Cluster, lease: LeaseStatus) -> Option<(bool, &'
         }
         LeaseStatus::Unknown => Some((false, reasons::NEVER_UPDATED, "waiting for the agent".to_owned())),
         LeaseStatus::Valid => match healthy {
-            Some(condition) if condition.is_true() => Some((true, reasons::READY, "the cluster takes work".to_owned())),
+            Some(condition) if condition.is_true() => {
+                Some((true, reasons::READY, "the cluster accepts workloads".to_owned()))
+            }
             Some(condition) => Some((false, reasons::NOT_READY, visible_line(&condition.message).into_owned())),
-            None => Some((false, reasons::NOT_READY, "the agent has not judged its API server yet".to_owned())),
+            None => Some((
+                false,
+                reasons::NOT_READY,
+                "the agent has not reported the health of its API server yet".to_owned(),
+            )),
         },
     }
 }

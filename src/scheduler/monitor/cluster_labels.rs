@@ -64,7 +64,7 @@ fn fits_label(value: &str) -> bool {
         && value.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
-/// Returns true for a field that was applied here. Any other that is there was set by an operator, and stays.
+/// Returns true for a field that was applied here. Any other was set by an operator and is kept.
 fn is_owned(cluster: &Cluster, path: &[&str]) -> bool {
     let mut applied = cluster.managed_fields().iter().filter(|entry| {
         let subresource = entry.subresource.as_deref().unwrap_or_default();

@@ -216,7 +216,7 @@ impl Monitor {
         match self.fetch_cluster(&name).await? {
             Some(now) if now.metadata.uid == cluster.metadata.uid && is_leave_requested(&now) => {
                 tracing::info!(cluster = name, "deregistering the cluster");
-                self.publish_about(&now, EventType::Normal, CLUSTER_LEFT, "the agent asked to be forgotten").await;
+                self.publish_about(&now, EventType::Normal, CLUSTER_LEFT, "the agent requested deregistration").await;
                 cluster_rbac::delete_cluster_with_objects(&self.client, &now).await?;
             }
             Some(now) => self.index.put_cluster(now),
@@ -284,12 +284,12 @@ impl Monitor {
     async fn publish_mass_loss(&self, active: bool) {
         self.metrics.set_gauge(
             "fleet_placement_frozen",
-            "Whether nothing is observed because too many clusters were lost at once.",
+            "Whether observation is paused because too many clusters were lost at once.",
             &[],
             f64::from(u8::from(active)),
         );
         let (reason, message) = if active {
-            ("MassHeartbeatLoss", "most clusters were lost at once; nothing is observed until they are back")
+            ("MassHeartbeatLoss", "most clusters were lost at once; observation is paused until they are back")
         } else {
             ("MassHeartbeatLossOver", "the lost clusters are no longer the majority")
         };

@@ -85,7 +85,7 @@ impl Monitor {
                 let error = error.to_string();
                 match failed.get(&name) {
                     Some((last, _)) if *last == error => {}
-                    _ if terminating => tracing::info!(cluster = name, reason = error, "granting rights is pending"),
+                    _ if terminating => tracing::info!(cluster = name, reason = error, "rights are not granted yet"),
                     _ => tracing::warn!(cluster = name, error, "reconciling rights failed"),
                 }
                 failed.insert(name, (error, Instant::now()));

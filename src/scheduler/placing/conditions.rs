@@ -66,7 +66,7 @@ pub(super) fn set_group_conditions(
     if !left.is_empty() {
         let names = |names: Vec<&str>| names.join(", ");
         let message = format!(
-            "from {} to {}: the old copies go when the new ones are available",
+            "from {} to {}: the old copies are deleted when the new ones are available",
             names(left.iter().map(String::as_str).collect()),
             names(status.target_clusters.iter().map(String::as_str).collect())
         );

@@ -37,7 +37,7 @@ pub(super) struct Decided {
     pub(super) scheduled: bool,
     /// Its policy says that nothing is dispatched.
     pub(super) suspended: bool,
-    /// It stays where it is, and no other place was looked for: what was said of the last decision still holds.
+    /// It is kept where it is, without a search for another cluster: the message of the last decision still applies.
     pub(super) kept: bool,
     /// Reason and message of the condition `Scheduled`.
     pub(super) reason: String,
@@ -174,7 +174,7 @@ impl Clusters {
         changed
     }
 
-    /// Takes over a cluster with its inventory, and tells the monitor what is left out of it.
+    /// Stores a cluster with its inventory, and reports to the monitor what is left out of it.
     fn set_cluster_inventory<'a>(
         &mut self,
         cluster: &Cluster,
@@ -201,7 +201,7 @@ impl Clusters {
         let unknown = unknown.filter(|name| !self.known.contains_key(name)).collect();
         let before = std::mem::replace(&mut self.unknown, unknown);
         if self.unknown != before && !self.unknown.is_empty() {
-            tracing::warn!(clusters = ?self.unknown, "nothing is placed before these clusters are read");
+            tracing::warn!(clusters = ?self.unknown, "nothing is placed until these clusters are read");
         }
         gone
     }
@@ -211,8 +211,8 @@ impl Clusters {
         self.unknown.is_empty()
     }
 
-    /// Makes the promises of the clusters anew whose Schedules changed: what is in Schedules, then what is decided and
-    /// not written yet.
+    /// Recomputes the reservations of the clusters whose Schedules changed: first what is in Schedules, then what is
+    /// decided but not written yet.
     fn renew_promises(&mut self, state: &mut State) {
         for cluster in std::mem::take(&mut state.touched) {
             let schedules: Vec<_> = state.schedules_of(&cluster_namespace(&cluster)).collect();

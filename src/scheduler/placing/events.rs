@@ -68,11 +68,11 @@ fn of_spread(source: &Source, decided: &Decided) -> Option<(&'static str, String
         return None;
     }
     if let Some(whole) = decided.targets.iter().find(|target| target.whole.contains(&facts.key)) {
-        return Some(("Undividable", format!("{title} cannot be divided: all of it goes to {:?}", whole.cluster)));
+        return Some(("Undividable", format!("{title} cannot be divided: all of it is placed on {:?}", whole.cluster)));
     }
     if facts.scales.is_some() {
         let text =
-            format!("minReplicas and maxReplicas of {title} hold in each of {clusters} clusters, not in all together");
+            format!("minReplicas and maxReplicas of {title} apply in each of {clusters} clusters, not to their total");
         return Some(("HPALimitsPerCluster", text));
     }
     let ordinals = facts.key.is_of_kind("apps", "StatefulSet") && divided > 1;
@@ -145,7 +145,7 @@ pub(super) fn of_group(
                 group_reference(name),
                 false,
                 "Moved",
-                &format!("Moved {way}: the old copies are gone"),
+                &format!("Moved {way}: the old copies are deleted"),
             ));
         }
         let outgrown = |status: &ScheduleGroupStatus| status.decision.as_ref().is_some_and(|one| one.how == "Outgrown");
@@ -169,7 +169,7 @@ fn restart_events(state: &State, members: &[&ObjectKey], decided: &Decided) -> V
         let mut begun =
             state.copies_of(&source.facts.key).filter(|(_, schedule)| live::has_begun(schedule, &source.facts));
         if let Some((at, _)) = begun.find(|(at, _)| !is_target(cluster_of(at))) {
-            let text = format!("begins anew elsewhere: what it has done on {:?} does not move along", cluster_of(at));
+            let text = format!("starts again elsewhere: its progress on {:?} is lost", cluster_of(at));
             events.push(event_about(source.address.event_reference(), true, "Restarted", &text));
         }
     }

@@ -1,10 +1,10 @@
-//! Placement: decides where the objects of the control plane's API run, writes Schedules for the agents, and brings
-//! back what they say.
+//! Placement: decides where the objects of the control plane's API run, writes Schedules for the agents, and copies the
+//! reported status back.
 //!
-//! One task owns the state. Watches and the answers to writes change it; what is due because of a change is decided by the
-//! pure functions of [`crate::placement`] and written by tasks of its own, one at a time for a unit. The Schedules are the
-//! truth about which copies there are: after a restart everything is read from them. Namespaces take turns in all of it, so
-//! that none has to wait for another one's thousands.
+//! One task owns the state. Watch events and the answers to writes change it. The pure functions of
+//! [`crate::placement`] decide what to write after a change; separate tasks write it, one at a time per unit. The
+//! Schedules are the source of truth about existing copies: after a restart everything is read from them. Namespaces
+//! take turns, so that none waits for thousands of objects of another.
 
 mod arriving;
 mod changes;
@@ -207,7 +207,7 @@ impl Placing {
         #[allow(clippy::cast_precision_loss)] // A count of units.
         self.metrics.set_gauge(
             "fleet_placement_queue_length",
-            "Groups, objects and statuses that wait to be planned.",
+            "Groups, objects and statuses that are waiting to be planned.",
             &[],
             self.state.queue.len() as f64,
         );
@@ -378,10 +378,10 @@ impl Placing {
         if !self.state.refusals.record_refusal(refusal, unit.clone(), now) {
             return;
         }
-        tracing::warn!(?subject, %error, "a write is refused, and is tried again in minutes");
+        tracing::warn!(?subject, %error, "a write was refused; will retry in minutes");
         let (key, reason, what) = match &subject {
-            Subject::Mark(key) => (key, "LabelRefused", "the label that says where it went"),
-            Subject::Status(key) => (key, "StatusRefused", "the status that its copies have"),
+            Subject::Mark(key) => (key, "LabelRefused", "the label with its target clusters"),
+            Subject::Status(key) => (key, "StatusRefused", "the status of its copies"),
             Subject::Copy(..) | Subject::Other(..) => return,
         };
         if let Some(source) = self.state.sources.get(key) {

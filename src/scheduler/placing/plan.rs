@@ -147,7 +147,7 @@ fn copy_fault_reason(fault: &CopyError) -> (&'static str, String) {
 
 /// Returns the reason and message that say that an annotation does not count here; `None` where that is not so.
 fn direct_placement_denial(state: &State, key: &ObjectKey) -> Option<(&'static str, String)> {
-    let text = "its annotation names clusters, and this control plane lets policies alone place objects";
+    let text = "its annotation names clusters, but in this control plane only policies place objects";
     state.is_denied(key).then(|| ("DirectPlacementDenied", text.to_owned()))
 }
 
@@ -156,8 +156,10 @@ fn format_blocked_clusters(direct: &DirectDecision) -> BTreeMap<&'static str, St
     let mut texts: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
     for (name, why) in &direct.blocked {
         texts.entry(why.code()).or_default().push(match why {
-            Blocked::ClusterUnknown => format!("the annotation names {name:?}, and there is no such cluster"),
-            Blocked::Fenced(reason) => format!("the annotation names {name:?}, which takes nothing: {reason}"),
+            Blocked::ClusterUnknown => format!("the annotation names {name:?}, but this cluster does not exist"),
+            Blocked::Fenced(reason) => {
+                format!("the annotation names {name:?}, but this cluster accepts nothing: {reason}")
+            }
         });
     }
     texts.into_iter().map(|(code, texts)| (code, first_of(texts, NAMED, "; "))).collect()
@@ -487,8 +489,8 @@ impl Draft {
         self.plan.stages.extend((!writes.is_empty()).then_some(writes));
     }
 
-    /// Takes back what earlier versions have copied: a Namespace when nothing else is in it in a cluster any more. What holds
-    /// data stays.
+    /// Deletes what earlier versions have copied: a Namespace when nothing else is left in it in a cluster. Copies with
+    /// data are kept.
     fn take_back(mut self, state: &State, source: &Source, never: Never) -> Plan {
         let key = &source.facts.key;
         let is_namespace = key.is_of_kind("", "Namespace");
@@ -498,8 +500,7 @@ impl Draft {
         });
         let writes: Vec<Write> = there.map(|(at, schedule)| schedule_removal(at, schedule, None)).collect();
         if !writes.is_empty() {
-            let text =
-                format!("its copies are taken back: it is never placed, because {}", never.format_never_reason());
+            let text = format!("its copies are deleted: it is never placed, because {}", never.format_never_reason());
             let event = events::event_about(source.address.event_reference(), true, "NeverPlaced", &text);
             self.plan.stages.extend([writes, vec![event]]);
         }
@@ -582,7 +583,7 @@ mod tests {
         let decision = decide_direct(&facts.unwrap(), &direct, &Fleet::default(), &BTreeMap::new());
         let faults = format_blocked_clusters(&decision);
         let message = &faults["ClusterUnknown"];
-        let one = |n: usize| format!("the annotation names \"c{n:04}\", and there is no such cluster");
+        let one = |n: usize| format!("the annotation names \"c{n:04}\", but this cluster does not exist");
         assert_eq!(*message, format!("{}; and 995 more", (0..5).map(one).collect::<Vec<_>>().join("; ")));
     }
 }

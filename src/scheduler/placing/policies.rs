@@ -40,7 +40,7 @@ fn find_policy_fault(state: &State, policy: &SchedulePolicy) -> Option<(&'static
         ));
     }
     if selectors.label_selectors.is_empty() {
-        let message = "`labelSelectors: []` matches nothing; everything is `labelSelectors: [{}]`";
+        let message = "`labelSelectors: []` matches nothing; `labelSelectors: [{}]` matches everything";
         return Some(("SelectorInvalid", message.to_owned()));
     }
     None
@@ -76,10 +76,10 @@ pub(super) fn plan_policy_status(state: &State, name: &str, now: Timestamp) -> P
     match (groups.len(), unscheduled) {
         (0, _) => set(SCHEDULED, false, "NothingMatched", "no object matches".to_owned()),
         (_, 0) => set(SCHEDULED, true, "AllScheduled", String::new()),
-        (all, none) => set(SCHEDULED, false, "SomeUnscheduled", format!("{none} of {all} groups have no place")),
+        (all, none) => set(SCHEDULED, false, "SomeUnscheduled", format!("{none} of {all} groups are not placed")),
     }
     if policy.spec.suspend {
-        set(SUSPENDED, true, SUSPENDED, "decisions are recorded, and nothing is dispatched".to_owned());
+        set(SUSPENDED, true, SUSPENDED, "decisions are recorded, but not carried out".to_owned());
     } else {
         status.conditions.retain(|condition| condition.type_ != SUSPENDED);
     }

@@ -93,9 +93,9 @@ impl Lane {
 
 /// Units that are due at some time, each once.
 ///
-/// Thousands may wait while a few are being written, and each end of a write asks for the next: so what is due later is in the
-/// order of time, and what is due now lies with its cause and its tenant, which take turns. A unit that is being written
-/// waits for the end of that.
+/// Thousands may wait while a few are being written, and each completed write takes the next: later units are sorted by
+/// time, and due units are grouped by cause and tenant, in turns. A unit that is being written waits for the end of
+/// that write.
 #[derive(Debug)]
 pub(super) struct Queue {
     units: BTreeMap<Unit, Due>,
@@ -130,7 +130,7 @@ impl Queue {
         self.set_due_time(unit, at, cause, now);
     }
 
-    /// Makes a unit due after a wait, which starts anew with each change up to the longest; what is due earlier stays so.
+    /// Makes a unit due after a wait, which restarts with each change up to the longest; an earlier due time is kept.
     pub(super) fn postpone_unit(&mut self, unit: Unit, cause: Cause, now: Instant, wait: Duration, longest: Duration) {
         let at = match self.units.get(&unit) {
             None => now + wait,

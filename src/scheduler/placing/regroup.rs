@@ -2,7 +2,7 @@
 //! has recorded, before anything is decided.
 //!
 //! Groups by label were once made over all namespaces. Each of the groups that are made of one now, a group for each
-//! namespace, has the record of the old group before that goes; no copy is written anew because of it.
+//! namespace, has the record of the old group before that is deleted; no copy is rewritten because of it.
 
 use std::collections::BTreeSet;
 

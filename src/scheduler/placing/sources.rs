@@ -92,7 +92,7 @@ pub(super) async fn watch_placement_inputs(
 }
 
 /// Watches the objects that could be placed. A kind that begins to be served is watched from then on, and nothing else
-/// begins anew because of it; the watch of one that is served no more fails until it is served again.
+/// restarts because of it; the watch of one that is served no more fails until it is served again.
 async fn watch_sources(client: &Client, mut kinds: Kinds, wanted: &[ExtraKind], changes: &Sender<Change>) {
     let lists = Semaphore::new(LISTS);
     let watch_kind = |kind: &'static Placeable| {
@@ -132,7 +132,7 @@ impl<K> Seen<K> {
     }
 }
 
-/// Watches one kind and sends what is seen. Of sources it lists only so many kinds at a time as there are permits.
+/// Watches one kind and sends its events. The number of source kinds listed at a time is limited by permits.
 async fn stream_changes<K>(
     api: Api<K>,
     source: Option<(&'static Placeable, &Semaphore)>,

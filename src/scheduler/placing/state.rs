@@ -475,7 +475,7 @@ impl State {
         live::copy_reservation(schedule, self.source_facts(&live::source_key(&schedule.spec.source_ref))?)
     }
 
-    /// Has the promises of all clusters with a copy of an object made anew.
+    /// Marks the reservations of all clusters with a copy of an object for recomputing.
     pub(super) fn mark_reservations_stale(&mut self, key: &ObjectKey) {
         let clusters = self.copies.get(key).into_iter().flatten().map(|at| cluster_of(at).to_owned());
         self.touched.extend(clusters);

@@ -153,7 +153,7 @@ pub(super) fn group_status(
             status.clusters.clone_from(&old.clusters);
             status.decision.clone_from(&old.decision);
             let message =
-                format!("no policy matches any more: what runs stays, and edits of the source reach it ({name})");
+                format!("no policy matches any more: existing copies are kept and still follow their source ({name})");
             condition::set_condition(
                 &mut status.conditions,
                 Condition::new(SCHEDULED, status.scheduled, "PolicyGone", message, now),

@@ -45,9 +45,9 @@ impl Tally {
             let help = "Groups, by the reason of their condition Scheduled.";
             metrics.set_gauge("fleet_placement_groups", help, &[("reason", reason)], number(*count));
         }
-        let help = "Groups whose old copies are still there.";
+        let help = "Groups whose old copies still exist.";
         metrics.set_gauge("fleet_placement_moves", help, &[("state", "moving")], number(self.moving));
-        let help = "Replicas of divided workloads that no cluster gets.";
+        let help = "Replicas of divided workloads that are placed on no cluster.";
         metrics.set_gauge("fleet_placement_withheld_replicas", help, &[], number(self.withheld));
     }
 }

@@ -1,4 +1,4 @@
-//! Turns that tenants take, and slots that they share: whoever asks for much delays nobody else.
+//! Round-robin of tenants over shared slots: a tenant with many requests does not delay the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,8 +57,8 @@ impl<T: Ord + Clone> Turns<T> {
     }
 }
 
-/// A number of slots. One tenant alone holds at most half of them, several hold equal parts; as long as there are fewer
-/// tenants than slots, one is free for whoever comes.
+/// A number of slots. A single tenant gets at most half of them, several get equal parts; as long as there are fewer
+/// tenants than slots, one is free for a new tenant.
 #[derive(Debug)]
 pub(super) struct Slots<T> {
     free: usize,

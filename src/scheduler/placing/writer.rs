@@ -243,7 +243,7 @@ impl Writer {
                 if let Some(source) = gone
                     && self.is_source_present(source).await?
                 {
-                    tracing::warn!(?source, "a source that a list did not name is there, and its copies stay");
+                    tracing::warn!(?source, "a source that was missing in a list exists; its copies are kept");
                     return Ok(None);
                 }
                 let schedules: Api<Lenient<Schedule>> = self.schedules_api(cluster);

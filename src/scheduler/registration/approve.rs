@@ -140,7 +140,7 @@ impl Registrar {
 
     /// Denies pending requests for the same cluster with a key that was replaced since: they would replace it back.
     pub(super) async fn deny_former_keys(&mut self, request: &Request, ttl: Duration) -> Result<(), CallError> {
-        let message = format!("cluster {} is registered with another key by now", request.cluster);
+        let message = format!("cluster {} is now registered with another key", request.cluster);
         let denial = Denial::new("IdentityInUse", message);
         for open in self.queue.requests().cloned().collect::<Vec<_>>() {
             let Some(requester) = csr::find_requester(&open) else { continue };
@@ -189,7 +189,7 @@ impl Registrar {
 }
 
 pub(super) fn withdrawn_message(request: &Request) -> String {
-    format!("the agent of cluster {} took its registration back", request.cluster)
+    format!("the agent of cluster {} withdrew its registration", request.cluster)
 }
 
 /// Returns true for a request that was approved or denied, or whose signing failed.

@@ -82,7 +82,7 @@ pub fn parse_request(
 ) -> Result<Request, Denial> {
     let spec = &request.spec;
     if spec.signer_name != SIGNER {
-        return Err(Denial::new("SignerNotAllowed", format!("only the signer {SIGNER} may be asked")));
+        return Err(Denial::new("SignerNotAllowed", format!("the signer must be {SIGNER}")));
     }
     check_usages(spec.usages.as_deref().unwrap_or_default())?;
     check_validity(spec.expiration_seconds, longest)?;
@@ -101,13 +101,13 @@ pub fn parse_request(
     if let Requester::Agent { user } = &requester
         && *user != asked.common_name
     {
-        return Err(Denial::new("IdentityMismatch", "an agent can renew its own certificate only"));
+        return Err(Denial::new("IdentityMismatch", "an agent can renew only its own certificate"));
     }
     if requester == Requester::Token
         && let Some(only) = bootstrap_token::only_cluster(spec.groups.as_deref().unwrap_or_default())
         && only != cluster.as_str()
     {
-        let message = format!("this init token is for the name {only}, and not for {cluster}");
+        let message = format!("this init token is for cluster {only}, not for {cluster}");
         return Err(Denial::new("TokenForOtherCluster", message));
     }
     let is_set = |key: &str| annotation(key) == Some("true");
@@ -165,7 +165,8 @@ fn cluster_of(common_name: &str, id: &str, fingerprint: &str) -> Result<ClusterN
     let expected = || wrong(format!("the common name must be {}", user_name("<cluster>", id, fingerprint)));
     let (name, rest) = split_user_name(common_name).ok_or_else(expected)?;
     if is_without_key(rest, id) {
-        let message = "the common name does not hold the key: this agent is older than its control plane; upgrade it";
+        let message = "the common name does not contain the key fingerprint: this agent is older than its control \
+                       plane; upgrade it";
         return Err(Denial::new("AgentOutdated", message));
     }
     if common_name != user_name(name, id, fingerprint) {

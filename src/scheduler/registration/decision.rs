@@ -70,29 +70,29 @@ pub enum Decision {
     Deny(Denial),
 }
 
-/// Reason why a request stays pending.
+/// Reason that a request remains pending.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Wait {
     /// The cluster registers by hand, or was suspended.
-    #[error("an operator has to accept the cluster")]
+    #[error("an operator must accept the cluster")]
     Acceptance,
     /// The Cluster of that name is pending deletion.
-    #[error("the cluster of that name is being deleted")]
+    #[error("the cluster of that name is terminating")]
     Deletion,
     /// The rate limit is reached.
-    #[error("more than {per_minute} new clusters in a minute")]
+    #[error("the rate limit of {per_minute} new clusters a minute is reached")]
     RateLimit {
         /// The limit.
         per_minute: usize,
     },
     /// Too many clusters are registered whose agents never reported.
     #[error(
-        "{MAX_NEVER_REPORTED} clusters are registered that never reported: delete those that nobody waits for; they are removed \
-         after a day"
+        "{MAX_NEVER_REPORTED} registered clusters have never reported: delete those that are not needed; they are \
+         removed after a day"
     )]
     NeverReported,
     /// The cluster got a certificate just now.
-    #[error("the cluster had a certificate a moment ago")]
+    #[error("the cluster got a certificate a moment ago")]
     JustApproved,
 }
 
@@ -109,7 +109,7 @@ pub fn decide_request(request: &Request, facts: &Facts) -> Decision {
         return Decision::Deny(Denial::new(CLUSTER_LEFT, withdrawn_message(request)));
     }
     if named.is_none() && facts.cluster_seen {
-        let message = format!("cluster {} was deleted while it waited to be let in", request.cluster);
+        let message = format!("cluster {} was deleted while its registration was pending", request.cluster);
         return Decision::Deny(Denial::new("ClusterDeleted", message));
     }
     match (decide_name(request, named, facts.same_id.as_ref()), facts.rate_limit_reached) {
@@ -121,7 +121,8 @@ pub fn decide_request(request: &Request, facts: &Facts) -> Decision {
     }
 }
 
-/// Decides about a deregistration. The key is the proof: whoever may request the name may not take it from others.
+/// Decides about a deregistration. The key is the proof: the right to request a name is not enough to deregister its
+/// owner.
 fn decide_deregistration(request: &Request, named: Option<&Known>) -> Decision {
     match named {
         Some(known) if known.deleting => Decision::Wait(Wait::Deletion),
@@ -153,7 +154,7 @@ fn decide_name(request: &Request, named: Option<&Known>, same_id: Option<&Known>
         return match &request.requester {
             Requester::Token => decide_registration(request, same_id),
             Requester::Agent { .. } => {
-                let message = format!("no key is on record for cluster {}; register a new one", request.cluster);
+                let message = format!("no key is recorded for cluster {}; register a new one", request.cluster);
                 Decision::Deny(Denial::new(NEW_KEY_NEEDED, message))
             }
         };
@@ -173,13 +174,14 @@ fn decide_name(request: &Request, named: Option<&Known>, same_id: Option<&Known>
 fn decide_renewal(request: &Request, known: &Known, same_key: bool) -> Decision {
     if !same_key {
         let message = format!(
-            "cluster {} is registered with another key than this agent's; where that is wrong, revoke that key by taking the annotation {ANNOTATION_KEY_FINGERPRINT} away",
+            "cluster {} is registered with a key that is not this agent's; to revoke that key, remove the annotation \
+             {ANNOTATION_KEY_FINGERPRINT}",
             request.cluster,
         );
         return Decision::Deny(Denial::new("IdentityInUse", message));
     }
     if !known.accepted {
-        let message = format!("cluster {} is not accepted: an operator has to set spec.accepted", request.cluster);
+        let message = format!("cluster {} is not accepted: an operator must set spec.accepted", request.cluster);
         return Decision::Deny(Denial::new(NOT_ACCEPTED, message));
     }
     Decision::Reissue
@@ -193,9 +195,9 @@ fn decide_reissue(request: &Request, known: &Known, same_key: bool) -> Decision 
     if !same_key && !known.allow_new_key && !abandoned {
         let (cluster, minutes) = (&request.cluster, ABANDONED.as_secs() / 60);
         let (state, remedy) = if known.accepted {
-            (format!("was alive in the last {minutes} minutes"), "wait, or annotate it with")
+            (format!("was alive in the last {minutes} minutes"), "wait, or annotate the Cluster with")
         } else {
-            ("is not accepted".to_owned(), "an operator lets this one in by the annotation")
+            ("is not accepted".to_owned(), "an operator accepts the new key by the annotation")
         };
         let message = format!(
             "cluster {cluster} is registered with another key and {state}; {remedy} {ANNOTATION_ALLOW_NEW_KEY}=true"
@@ -219,7 +221,7 @@ fn decide_registration(request: &Request, same_id: Option<&Known>) -> Decision {
         )),
         _ if request.rejoins => {
             let message = format!(
-                "this key is not on record for cluster {} any more; register again with a new one",
+                "this key is no longer recorded for cluster {}; register again with a new one",
                 request.cluster
             );
             Decision::Deny(Denial::new(NEW_KEY_NEEDED, message))
@@ -230,7 +232,8 @@ fn decide_registration(request: &Request, same_id: Option<&Known>) -> Decision {
 
 fn deny_in_use(request: &Request) -> Decision {
     let message = format!(
-        "another cluster is registered as {name}; choose another name, or remove that one with `fleetctl delete cluster {name}`",
+        "another cluster is registered as {name}; choose another name, or remove that cluster with `fleetctl delete \
+         cluster {name}`",
         name = request.cluster
     );
     Decision::Deny(Denial::new("ClusterNameInUse", message))
@@ -383,7 +386,7 @@ mod tests {
     #[test]
     fn only_the_key_on_record_renews() {
         let other = Known { fingerprint: "other".to_owned(), ..known() };
-        // What lets in the holder of an init token is not meant for the holder of a certificate.
+        // What accepts the holder of an init token must not accept the holder of a certificate.
         for known in [
             other.clone(),
             Known { allow_new_key: true, ..other.clone() },

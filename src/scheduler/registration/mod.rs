@@ -163,7 +163,7 @@ impl Registrar {
         for (name, uid) in self.oversized.clone() {
             match self.delete_oversized(&name, uid).await {
                 Ok(()) => {
-                    tracing::warn!(request = name, limit = LARGEST, "deleted: larger than any agent's request");
+                    tracing::warn!(request = name, limit = LARGEST, "deleted: larger than a valid request");
                     self.oversized.remove(&name);
                 }
                 Err(error) => tracing::warn!(request = name, %error, "deletion of an oversized request failed"),
@@ -177,10 +177,8 @@ impl Registrar {
         let Some(pending) = self.queue.get(name) else { return };
         let message = match csr::find_requester(&pending.csr) {
             Some(Requester::Agent { user }) => (self.queue.count_of(&user) > MAX_PENDING_OF_AGENT)
-                .then(|| format!("more than {MAX_PENDING_OF_AGENT} requests of this agent wait for an answer")),
-            _ => {
-                (self.queue.len() > MAX_PENDING).then(|| format!("more than {MAX_PENDING} requests wait for an answer"))
-            }
+                .then(|| format!("more than {MAX_PENDING_OF_AGENT} requests of this agent are pending")),
+            _ => (self.queue.len() > MAX_PENDING).then(|| format!("more than {MAX_PENDING} requests are pending")),
         };
         let Some(message) = message else { return };
         match self.deny_request(&pending.csr, None, &Denial::new("TooManyRequests", message)).await {
@@ -243,7 +241,7 @@ impl Registrar {
             // The request was deleted, cleaned up or withdrawn; or something else that it was about.
             Err(e) if e.is_not_found() => match call_with_timeout(self.requests.get_opt(name)).await {
                 Ok(None) => self.queue.remove(name),
-                Ok(Some(_)) => tracing::debug!(request = name, "an object was deleted meanwhile; will retry"),
+                Ok(Some(_)) => tracing::debug!(request = name, "an object was deleted in the meantime; will retry"),
                 Err(error) => tracing::warn!(request = name, %error, "registration failed; will retry"),
             },
             Err(error) => tracing::warn!(request = name, %error, "registration failed; will retry"),

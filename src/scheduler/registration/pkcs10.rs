@@ -50,21 +50,21 @@ pub(super) struct Asked {
 /// request; and no extension, so no alternative names.
 pub(super) fn parse_pkcs10(pem: &[u8]) -> Result<Asked, Denial> {
     let malformed =
-        || Denial::new("RequestMalformed", "the request is not one PKCS #10 request in PEM and nothing else");
+        || Denial::new("RequestMalformed", "the request must be exactly one PEM block with a PKCS #10 request");
     let der = decode_pem(pem).ok_or_else(malformed)?;
     let parts = Parts::from_der(&der).ok_or_else(malformed)?;
     let common_name = parse_subject(parts.subject)?;
     if !parts.attributes.is_empty() {
-        return Err(Denial::new("ExtensionsNotAllowed", "the request may not ask for extensions or alternative names"));
+        return Err(Denial::new(
+            "ExtensionsNotAllowed",
+            "the request must not contain extensions or alternative names",
+        ));
     }
     let point = parts.public_key_point().ok_or_else(|| Denial::new("KeyNotAllowed", "the key must be ECDSA P-256"))?;
     let signed = parts.algorithm == ECDSA_SHA256
         && UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point).verify(parts.info, parts.signature).is_ok();
     if !signed {
-        return Err(Denial::new(
-            "SignatureInvalid",
-            "the request is not signed by the key that it holds, with SHA-256",
-        ));
+        return Err(Denial::new("SignatureInvalid", "the request is not signed with its own key and SHA-256"));
     }
     Ok(Asked { common_name, fingerprint: key_fingerprint(parts.key) })
 }
@@ -161,7 +161,8 @@ fn parse_subject(der: &[u8]) -> Result<String, Denial> {
     let wrong = |message: String| Denial::new("SubjectNotAllowed", message);
     let all = parse_attributes(der).ok_or_else(|| {
         wrong(
-            "the subject may have a common name and an organisation only, each by itself and as plain text".to_owned(),
+            "the subject must contain only a common name and an organisation, each in its own RDN and as plain text"
+                .to_owned(),
         )
     })?;
     let texts = |kind| all.iter().filter(move |(found, _)| *found == kind).map(|(_, text)| *text).collect::<Vec<_>>();

@@ -39,7 +39,7 @@ async fn each_refusal_has_a_reason_and_ends_when_its_cause_does() {
     }
     site.schedule("bad", &other, json!({})).await;
     let message = site.until("bad", "Refused").await;
-    assert!(message.contains("immutable") && message.contains("delete the copy there"), "{message}");
+    assert!(message.contains("immutable") && message.contains("delete the copy in the workload cluster"), "{message}");
     let uid = deployments.get("bad").await.unwrap().uid();
     deployments.delete("bad", &DeleteParams::default()).await.unwrap();
     site.until("bad", "Applied").await;

@@ -11,7 +11,7 @@ async fn an_annotation_that_is_denied_is_told_and_counts_for_nothing() {
     wait("it is told", async || fleet.events().await.contains(&"DirectPlacementDenied".to_owned())).await;
     assert_eq!(fleet.copies(&west.name).await.len(), 0);
     let report = why(&fleet.stage.hub.kubeconfig, "deployment/web", &fleet.namespace, 7).to_string();
-    assert!(report.contains("lets policies alone place objects"), "{report}");
+    assert!(report.contains("only policies place objects"), "{report}");
     // A policy places it, where the annotation does not say.
     let only = json!({"clusterSelector": {"matchLabels": {"kubernetes.io/metadata.name": east.name}}});
     let policy = fleet.policy(only).await;
@@ -38,6 +38,6 @@ async fn nobody_but_the_scheduler_says_whether_annotations_are_denied() {
     let copy = fleet.copy(&west.name, "Deployment web").await;
     fleet.report(&copy, json!({"replicas": 1}), true).await;
     let report = why(&fleet.stage.hub.kubeconfig, "deployment/web", &fleet.namespace, 0).to_string();
-    assert!(!report.contains("lets policies alone"), "{report}");
+    assert!(!report.contains("only policies place objects"), "{report}");
     fleet.end(&[]).await;
 }

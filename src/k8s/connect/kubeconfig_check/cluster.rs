@@ -26,15 +26,15 @@ pub(super) fn check_certificates(cluster: &mut Cluster) -> Result<(), Wrong> {
     // An empty file is none.
     let Some((field, pem)) = given.filter(|(_, pem)| !pem.is_empty()) else { return Ok(()) };
     if cluster.insecure_skip_tls_verify == Some(true) {
-        let problem = format!("is true beside `{field}`, which is of no use then; leave one of them out");
+        let problem = format!("is true, so `{field}` has no effect; leave one of them out");
         return Err(("insecure-skip-tls-verify", problem));
     }
     let (trusted, expired) = select_valid_certificates(&pem);
     if trusted.is_empty() {
         let problem = if expired {
-            "has only certificates that have expired, or are not valid yet"
+            "contains only certificates that have expired or are not valid yet"
         } else {
-            "has no certificate in PEM"
+            "contains no PEM certificate"
         };
         return Err((field, problem.to_owned()));
     }
@@ -62,7 +62,7 @@ fn select_valid_certificates(pem: &[u8]) -> (String, bool) {
 pub(super) fn check_cluster_entry(cluster: &mut Cluster, user: &AuthInfo) -> Result<(), Wrong> {
     cluster.tls_server_name.take_if(|name| name.is_empty());
     if cluster.tls_server_name.as_ref().is_some_and(|name| ServerName::try_from(name.as_str()).is_err()) {
-        return Err(("tls-server-name", "is neither a DNS name nor an address".to_owned()));
+        return Err(("tls-server-name", "is neither a DNS name nor an IP address".to_owned()));
     }
     let is_tls = cluster.certificate_authority_data.is_some()
         || user.client_certificate_data.is_some()
@@ -109,7 +109,7 @@ pub fn server_url(server: &str, implied: Option<&str>) -> Result<String, String>
     }
     let (scheme, rest) = match scheme_of(server) {
         Some((scheme, rest)) if scheme == "http" || scheme == "https" => (scheme, rest),
-        Some((scheme, _)) => return Err(format!("has the scheme {scheme}:// where http:// or https:// is needed")),
+        Some((scheme, _)) => return Err(format!("has the scheme {scheme}://, but http:// or https:// is required")),
         // A path is only understood behind a scheme, which kubectl says in other words.
         None if server.trim_end_matches('/').contains('/') => return Err(missing()),
         None => (implied.ok_or_else(missing)?.to_owned(), server),
@@ -123,11 +123,11 @@ pub fn server_url(server: &str, implied: Option<&str>) -> Result<String, String>
 }
 
 pub(super) fn check_proxy(proxy: &str) -> Result<(), String> {
-    let needed = "http://, https:// or socks5:// is needed";
+    let needed = "http://, https:// or socks5:// is required";
     match scheme_of(proxy) {
         Some((scheme, _)) if ["http", "https", "socks5"].contains(&scheme.as_str()) => {}
-        Some((scheme, _)) => return Err(format!("has the scheme {scheme}:// where {needed}")),
-        None => return Err(format!("has no scheme where {needed}")),
+        Some((scheme, _)) => return Err(format!("has the scheme {scheme}://, but {needed}")),
+        None => return Err(format!("has no scheme: {needed}")),
     }
     let url: Uri = proxy.parse().map_err(|error| format!("is not a URL: {error}"))?;
     check_authority(url.authority().ok_or("has no host")?)
@@ -141,8 +141,8 @@ fn check_authority(authority: &Authority) -> Result<(), String> {
     }
     let address = authority.as_str().rsplit('@').next().unwrap_or_default();
     match address.strip_prefix(host).and_then(|rest| rest.strip_prefix(':')) {
-        Some(port) if !port.is_empty() && port.parse::<u16>().is_err() => Err("has a port that is none".to_owned()),
-        None if address != host => Err("has a port that is none".to_owned()),
+        Some(port) if !port.is_empty() && port.parse::<u16>().is_err() => Err("has an invalid port".to_owned()),
+        None if address != host => Err("has an invalid port".to_owned()),
         _ => Ok(()),
     }
 }

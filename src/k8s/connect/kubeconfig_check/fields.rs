@@ -1,8 +1,8 @@
 //! The fields of a kubeconfig, and their types. docs/kubeconfig.md has a row for each.
 //!
-//! The client library has types of its own, which are stricter than kubectl in one place and more lenient in another: an
-//! entry without a value that nobody uses makes a whole file useless, and a string counts as a boolean. So a file is first
-//! read as data and brought into the form that the library reads as kubectl does.
+//! The types of the client library are stricter than kubectl in some places and more lenient in others: an unused entry
+//! without a value makes the whole file invalid, and a string counts as a boolean. So a file is first read as data and
+//! normalized, so that the library reads it as kubectl does.
 
 use serde_json::{Map, Value};
 
@@ -93,7 +93,7 @@ pub(super) fn normalize_kubeconfig(mut file: Value) -> Result<Value, FieldError>
     for (field, wanted) in [("apiVersion", "v1"), ("kind", "Config")] {
         let given = file[field].as_str().unwrap_or_default();
         if !given.is_empty() && given != wanted {
-            return Err(FieldError::new(field, format!("is not {wanted}, so the file is no kubeconfig")));
+            return Err(FieldError::new(field, format!("is not {wanted}, so the file is not a kubeconfig")));
         }
     }
     for list in ["clusters", "contexts", "users"] {
@@ -135,7 +135,7 @@ fn check_unique_names(file: &Value, list: &str) -> Result<(), FieldError> {
     let mut names: Vec<&str> = file[list].as_array().into_iter().flatten().filter_map(|e| e["name"].as_str()).collect();
     names.sort_unstable();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(FieldError::new(list, format!("has the name {} twice", super::visible_name(pair[0])))),
+        Some(pair) => Err(FieldError::new(list, format!("contains the name {} twice", super::visible_name(pair[0])))),
         None => Ok(()),
     }
 }
@@ -221,5 +221,5 @@ fn wrong_type_error(value: &Value, wanted: &str, place: &str) -> FieldError {
     let quotes =
         if wanted == "a string" && !value.is_array() && !value.is_object() { ": put it in quotes" } else { "" };
     let place = if place.is_empty() { "the file" } else { place };
-    FieldError::new(place, format!("is {found} where {wanted} is needed{quotes}"))
+    FieldError::new(place, format!("is {found}, but {wanted} is required{quotes}"))
 }

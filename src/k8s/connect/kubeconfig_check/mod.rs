@@ -68,7 +68,7 @@ pub fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > MAX_BYTES {
-        let message = format!("it has more than {} MiB", MAX_BYTES >> 20);
+        let message = format!("it is larger than {} MiB", MAX_BYTES >> 20);
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
     }
     Ok(bytes)
@@ -148,7 +148,7 @@ pub fn check_context(mut kubeconfig: Kubeconfig, context: &str) -> Result<Kubeco
         let problem = if found.cluster.is_empty() {
             "is missing: it names the cluster of the context".to_owned()
         } else {
-            format!("names the cluster {}, which the file does not have", visible_name(&found.cluster))
+            format!("names the cluster {}, which is not in the file", visible_name(&found.cluster))
         };
         return Err(of_context("cluster", problem));
     };
@@ -159,7 +159,7 @@ pub fn check_context(mut kubeconfig: Kubeconfig, context: &str) -> Result<Kubeco
         Some(named) => named.auth_info.get_or_insert_default(),
         None if user_name.is_empty() => &mut nobody,
         None => {
-            let problem = format!("names the user {}, whom the file does not have", visible_name(&user_name));
+            let problem = format!("names the user {}, which is not in the file", visible_name(&user_name));
             return Err(of_context("user", problem));
         }
     };
@@ -215,7 +215,7 @@ fn take_bytes(
         text.retain(|c| c != '\n' && c != '\r');
     }
     match (data.filter(|text| !text.is_empty()), file) {
-        (Some(_), Some(_)) => Err((data_field, format!("is given beside `{file_field}`; leave one of them out"))),
+        (Some(_), Some(_)) => Err((data_field, format!("is set together with `{file_field}`; leave one of them out"))),
         (Some(text), None) => {
             let bytes = STANDARD.decode(text).map_err(|_| (data_field, "is not base64".to_owned()))?;
             Ok(Some((data_field, bytes)))

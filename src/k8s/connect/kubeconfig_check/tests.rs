@@ -88,10 +88,7 @@ fn servers_and_proxies_are_taken_as_they_are_or_their_field_is_named() {
         assert!(check_proxy(proxy).is_err(), "{proxy}");
     }
     let error = server("server: 'https://h', proxy-url: 'p:3128'", "").unwrap_err();
-    assert_eq!(
-        error,
-        "`clusters[name=k].cluster.proxy-url` has no scheme where http://, https:// or socks5:// is needed"
-    );
+    assert_eq!(error, "`clusters[name=k].cluster.proxy-url` has no scheme: http://, https:// or socks5:// is required");
 }
 
 #[test]
@@ -106,25 +103,25 @@ fn what_the_library_would_panic_over_or_read_wrongly_is_named_by_its_field_and_n
         (
             &format!("client-certificate-data: {}, client-key: /dev/zero", pair().0),
             "client-key",
-            "cannot be read: /dev/zero: it has more than 4 MiB",
+            "cannot be read: /dev/zero: it is larger than 4 MiB",
         ),
         (
             &format!("client-certificate-data: {}, client-key-data: aHVudGVyMg==", pair().0),
             "client-key-data",
-            "no private key",
+            "no unencrypted PEM private key",
         ),
         (&format!("client-certificate-data: {}", pair().0), "client-key-data", "missing"),
         ("client-certificate-data: '%hunter2'", "client-certificate-data", "not base64"),
         ("exec: {command: a}", "exec.apiVersion", "missing"),
-        ("exec: {command: a, apiVersion: hunter2}", "exec.apiVersion", "none that Kubernetes still has"),
+        ("exec: {command: a, apiVersion: hunter2}", "exec.apiVersion", "no longer supported by Kubernetes"),
         (
             "exec: {command: a, apiVersion: client.authentication.k8s.io/v1, interactiveMode: hunter2}",
             "exec.interactiveMode",
-            "not known",
+            "is unknown",
         ),
-        ("as-groups: [hunter2]", "as-groups", "without `as`"),
+        ("as-groups: [hunter2]", "as-groups", "requires `as`"),
         ("as: \"hunter2\\n\"", "as", "control"),
-        ("tokenFile: /dev/zero", "tokenFile", "more than 4 MiB"),
+        ("tokenFile: /dev/zero", "tokenFile", "larger than 4 MiB"),
         ("auth-provider: {name: gcp, config: {cmd-path: hunter2}}", "auth-provider", "gcp"),
         ("auth-provider: {name: oidc, config: {id-token: \"hun\\nter2\"}}", "auth-provider.config.id-token", "control"),
     ] {
@@ -198,10 +195,10 @@ fn a_file_is_read_in_the_encodings_of_shells_with_its_paths_and_within_bounds() 
     fs_err::write(&path, "users:\n- name: u\n  user:\n    token: hunter2\n    exec: []\n").unwrap();
     let error = read_kubeconfig_file(&path).unwrap_err().to_string();
     assert!(
-        error.contains("`users[name=u].user.exec` is a list where a mapping is needed") && !error.contains("hunter2"),
+        error.contains("`users[name=u].user.exec` is a list, but a mapping is required") && !error.contains("hunter2"),
         "{error}"
     );
-    assert!(read_kubeconfig_file(Path::new("/dev/zero")).unwrap_err().to_string().contains("more than 4 MiB"));
+    assert!(read_kubeconfig_file(Path::new("/dev/zero")).unwrap_err().to_string().contains("larger than 4 MiB"));
 }
 
 #[test]
@@ -223,11 +220,11 @@ fn entries_without_values_that_nobody_uses_do_no_harm() {
         ("kind: Pod", "`kind` is not Config"),
         ("apiVersion: v2", "`apiVersion` is not v1"),
         ("[]", "`the file` is a list"),
-        ("clusters: {}", "`clusters` is a mapping where a list is needed"),
-        ("clusters: [a]", "`clusters[0]` is a string where a mapping is needed"),
+        ("clusters: {}", "`clusters` is a mapping, but a list is required"),
+        ("clusters: [a]", "`clusters[0]` is a string, but a mapping is required"),
         (
             "users: [{name: u, user: {token: 1}}]",
-            "`users[name=u].user.token` is a number where a string is needed: put it in quotes",
+            "`users[name=u].user.token` is a number, but a string is required: put it in quotes",
         ),
         ("users: [{name: u, user: {exec: {args: [1]}}}]", "`users[name=u].user.exec.args` is a number"),
         (
@@ -236,9 +233,9 @@ fn entries_without_values_that_nobody_uses_do_no_harm() {
         ),
         (
             "users: [{name: u, user: {as-user-extra: {k: v}}}]",
-            "`users[name=u].user.as-user-extra.k` is a string where a list",
+            "`users[name=u].user.as-user-extra.k` is a string, but a list",
         ),
-        ("contexts: [{name: a}, {name: a}]", "`contexts` has the name a twice"),
+        ("contexts: [{name: a}, {name: a}]", "`contexts` contains the name a twice"),
     ] {
         let error = parse_kubeconfig(text).unwrap_err().to_string();
         assert!(error.starts_with(place), "{text}: {error}");

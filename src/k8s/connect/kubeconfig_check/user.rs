@@ -33,7 +33,7 @@ pub(super) fn check_user(user: &mut AuthInfo) -> Result<(), Wrong> {
         user.token = None;
     }
     if token.is_some() && (user.username.is_some() || password.is_some()) {
-        return Err(("token", "is given beside `username` or `password`; leave one of them out".to_owned()));
+        return Err(("token", "is set together with `username` or `password`; leave one of them out".to_owned()));
     }
     // A name or a password alone is sent with the other one empty.
     if user.username.is_some() || password.is_some() {
@@ -47,7 +47,7 @@ pub(super) fn check_user(user: &mut AuthInfo) -> Result<(), Wrong> {
     check_token_file(user)?;
     check_impersonation(user)?;
     if user.exec.is_some() && user.auth_provider.is_some() {
-        return Err(("auth-provider", "is given beside `exec`; leave one of them out".to_owned()));
+        return Err(("auth-provider", "is set together with `exec`; leave one of them out".to_owned()));
     }
     user.exec.as_mut().map_or(Ok(()), check_plugin)?;
     check_provider(user)
@@ -77,13 +77,13 @@ fn check_certificate(user: &mut AuthInfo, mut key: Option<String>) -> Result<(),
         return Ok(());
     };
     if CertificateDer::from_pem_slice(&certificate).is_err() {
-        return Err((field, "has no certificate in PEM".to_owned()));
+        return Err((field, "contains no PEM certificate".to_owned()));
     }
     let Some((field, bytes)) = take_bytes(["client-key", "client-key-data"], &mut user.client_key, &mut key)? else {
-        return Err(("client-key-data", "is missing beside the certificate".to_owned()));
+        return Err(("client-key-data", "is missing, but a client certificate is set".to_owned()));
     };
     if PrivateKeyDer::from_pem_slice(&bytes).is_err() {
-        return Err((field, "has no private key in PEM that is not encrypted".to_owned()));
+        return Err((field, "contains no unencrypted PEM private key".to_owned()));
     }
     user.client_certificate_data = Some(STANDARD.encode(certificate));
     user.client_key_data = Some(STANDARD.encode(bytes).into());
@@ -95,7 +95,7 @@ fn check_token(field: &'static str, token: &str) -> Result<(), Wrong> {
     if is_sendable(token) {
         return Ok(());
     }
-    Err((field, "has a line break or another control character".to_owned()))
+    Err((field, "contains a line break or another control character".to_owned()))
 }
 
 /// Returns whether a token can be sent in a header, which the library takes for granted.
@@ -131,7 +131,7 @@ fn check_token_file(user: &mut AuthInfo) -> Result<(), Wrong> {
 pub fn read_token(file: &Path) -> Result<String, String> {
     let unreadable = |error: &dyn std::fmt::Display| format!("cannot be read: {}: {error}", file.display());
     let bytes = read_bounded(file).map_err(|error| match error.kind() {
-        std::io::ErrorKind::FileTooLarge => format!("is a file of more than {} MiB", MAX_BYTES >> 20),
+        std::io::ErrorKind::FileTooLarge => format!("is a file larger than {} MiB", MAX_BYTES >> 20),
         _ => unreadable(&error),
     })?;
     let text = String::from_utf8(bytes).map_err(|_| unreadable(&"it is not text"))?;
@@ -153,7 +153,7 @@ fn check_impersonation(user: &mut AuthInfo) -> Result<(), Wrong> {
         ("as-user-extra", user.impersonate_user_extra.is_some()),
     ];
     if let Some((field, _)) = more.iter().find(|(_, given)| *given && user.impersonate.is_none()) {
-        return Err((field, "is given without `as`, whom it is about".to_owned()));
+        return Err((field, "requires `as`".to_owned()));
     }
     let sent = [("as", user.impersonate.iter().collect::<Vec<_>>()), ("as-uid", user.impersonate_uid.iter().collect())]
         .into_iter()
@@ -164,7 +164,7 @@ fn check_impersonation(user: &mut AuthInfo) -> Result<(), Wrong> {
         )]);
     for (field, values) in sent {
         if values.iter().any(|value| HeaderValue::from_str(value).is_err()) {
-            return Err((field, "has a line break or another control character".to_owned()));
+            return Err((field, "contains a line break or another control character".to_owned()));
         }
     }
     Ok(())
@@ -172,23 +172,20 @@ fn check_impersonation(user: &mut AuthInfo) -> Result<(), Wrong> {
 
 fn check_plugin(exec: &mut ExecConfig) -> Result<(), Wrong> {
     if !is_given(exec.command.as_ref()) {
-        return Err(("exec.command", "is missing: it is the plugin".to_owned()));
+        return Err(("exec.command", "is missing: it names the plugin to run".to_owned()));
     }
     let version = exec.api_version.as_deref().unwrap_or_default();
     if !PLUGIN_VERSIONS.contains(&version) {
-        let problem = if version.is_empty() { "is missing" } else { "is none that Kubernetes still has" };
-        return Err((
-            "exec.apiVersion",
-            format!("{problem}: {} or {} is needed", PLUGIN_VERSIONS[0], PLUGIN_VERSIONS[1]),
-        ));
+        let problem = if version.is_empty() { "is missing" } else { "is no longer supported by Kubernetes" };
+        return Err(("exec.apiVersion", format!("{problem}: use {} or {}", PLUGIN_VERSIONS[0], PLUGIN_VERSIONS[1])));
     }
     let names = exec.env.iter().flatten().map(|variable| variable.get("name"));
     if names.into_iter().any(|name| !name.is_some_and(|name| is_variable(name))) {
-        return Err(("exec.env", "has a variable without a name that the system takes".to_owned()));
+        return Err(("exec.env", "has a variable without a valid name".to_owned()));
     }
-    let modes = "Never, IfAvailable or Always is needed";
+    let modes = "use Never, IfAvailable or Always";
     if exec.other.contains_key(UNKNOWN_MODE) {
-        return Err(("exec.interactiveMode", format!("is not known: {modes}")));
+        return Err(("exec.interactiveMode", format!("is unknown: {modes}")));
     }
     if exec.interactive_mode.is_none() {
         if version == PLUGIN_VERSIONS[0] {
@@ -206,18 +203,18 @@ fn is_variable(name: &str) -> bool {
 fn check_provider(user: &AuthInfo) -> Result<(), Wrong> {
     let Some(provider) = &user.auth_provider else { return Ok(()) };
     if let Some((name, instead)) = GONE.iter().find(|(name, _)| *name == provider.name) {
-        let problem = format!("names the provider {name}, which Kubernetes no longer has; in its place is {instead}");
+        let problem = format!("names the provider {name}, which Kubernetes has removed; use {instead}");
         return Err(("auth-provider", problem));
     }
     if provider.name != "oidc" {
         let problem = format!(
-            "names the provider {}, which there is not; log in by an `exec` plugin",
+            "names the provider {}, which does not exist; log in with an `exec` plugin",
             super::visible_name(&provider.name)
         );
         return Err(("auth-provider", problem));
     }
     let token = provider.config.get("id-token").filter(|token| !token.is_empty());
-    let missing = "has no token: log in, for example with the `exec` plugin kubelogin, for tokens are not renewed here";
+    let missing = "has no token, and tokens are not renewed here: log in, for example with the `exec` plugin kubelogin";
     let token = token.ok_or_else(|| ("auth-provider.config.id-token", missing.to_owned()))?;
     check_token("auth-provider.config.id-token", token)
 }

@@ -107,7 +107,7 @@ fn of_files(world: &World) -> Vec<Case> {
         of("preferences-null", "current-context", "preferences: null\nextensions: null\ncurrent-context"),
         of("extensions", "current-context", "extensions: [{name: a, extension: {b: 1}}, {name: d}, {name: e, extension: null}]\ncurrent-context"),
         of("unknown-fields", "current-context", "more: [1]\ncurrent-context"),
-        of("context-left-out", "current-context: c\n", "").refused("no context is current"),
+        of("context-left-out", "current-context: c\n", "").refused("no current context is set"),
         of("context-unknown", "current-context: c\n", "current-context: other\n").refused("no context `other`"),
         of("context-null", context, "contexts: null\n").refused("no context `c`"),
         Case::of("context-without-cluster", good.replace("cluster: k, ", "")).refused("`contexts[name=c].context.cluster`"),
@@ -128,10 +128,11 @@ fn of_files(world: &World) -> Vec<Case> {
         Case::of("wrong-type-of-list", config(&at(world, "plain"), "as: a, as-groups: s3cret")).refused("`users[name=u].user.as-groups`|list"),
         Case::of("words-of-yaml-1.1", good.replace("cluster: {", "cluster: {insecure-skip-tls-verify: no, disable-compression: On, ")),
         Case::of("two-documents", format!("{good}---\ncurrent-context: other\n")),
-        Case::of("second-document", format!("apiVersion: v1\nkind: Config\n---\n{good}")).refused("no context is current"),
+        Case::of("second-document", format!("apiVersion: v1\nkind: Config\n---\n{good}"))
+            .refused("no current context is set"),
         Case::of("json", serde_json::to_string(&serde_saphyr::from_str::<serde_json::Value>(&good).unwrap()).unwrap()),
         Case::of("byte-order-mark", format!("\u{feff}{}", good.replace('\n', "\r\n"))),
-        Case::of("empty-file", String::new()).refused("no context is current"),
+        Case::of("empty-file", String::new()).refused("no current context is set"),
         // Lists of files: the first one that has a name counts, and all of what it says of it.
         Case::of("files-merged", format!("current-context: c\n{context}"))
             .file("second", &format!("clusters:{}", rest("clusters:"))).listed(&["config", "missing", "second"]),
