@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(check_served("policy/v1beta1", "PodDisruptionBudget", 24), Ok(()));
         assert_eq!(
             check_served("policy/v1beta1", "PodDisruptionBudget", 25).unwrap_err(),
-            "Kubernetes 1.25 does not serve PodDisruptionBudget of policy/v1beta1; it has policy/v1"
+            "Kubernetes 1.25 does not serve PodDisruptionBudget of policy/v1beta1; it serves policy/v1"
         );
         assert_eq!(
             check_served("flowcontrol.apiserver.k8s.io/v1beta2", "FlowSchema", 29).unwrap_err(),

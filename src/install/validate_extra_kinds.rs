@@ -40,6 +40,6 @@ mod tests {
         let problems = super::check_extra_kinds(kinds, &tree);
         assert_eq!(problems.len(), 1, "{problems:?}");
         assert_eq!(problems[0].path, "placement.extraKinds[1].kind");
-        assert!(problems[0].place.is_some() && problems[0].message.contains("anyway"), "{problems:?}");
+        assert!(problems[0].place.is_some() && problems[0].message.contains("can already be placed"), "{problems:?}");
     }
 }

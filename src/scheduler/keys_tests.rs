@@ -165,7 +165,7 @@ async fn lost_authorities_are_never_made_anew() {
     namespace.lock().unwrap().objects.remove(&secret_path(KEPT_SECRET));
     let before = namespace.lock().unwrap().objects.clone();
     let lost = run_on(&namespace, &[]).await.unwrap_err();
-    assert!(lost.to_string().contains("apiserver-certs is still there"), "{lost}");
+    assert!(lost.to_string().contains("apiserver-certs still exists"), "{lost}");
     assert_eq!(namespace.lock().unwrap().objects, before);
 }
 

@@ -271,7 +271,12 @@ fn the_page_on_kubeconfigs_has_a_row_for_each_field_and_names_only_cases_that_th
 
 /// The metrics of the two daemons, as `NAME TYPE`, by the calls that update them.
 fn metrics_of(code: &str) -> BTreeSet<String> {
-    let updates = [("count", "counter"), ("gauge", "gauge"), ("observe", "histogram"), ("observe_short", "histogram")];
+    let updates = [
+        ("increment_counter", "counter"),
+        ("set_gauge", "gauge"),
+        ("observe_duration", "histogram"),
+        ("observe_short", "histogram"),
+    ];
     let mut found = BTreeSet::new();
     for (function, kind) in updates {
         for rest in code.split(&format!(".{function}(")).skip(1) {

@@ -106,7 +106,7 @@ fn presets_are_listed_with_the_lines_that_take_them_and_printed_as_they_are() {
     let file = sandbox.file("ha.yaml", ha.succeeds());
     sandbox.run(&["lint", "--version", "v1.1", "--values", &file]).succeeds();
     sandbox.run(&["show", "presets", "hq"]).fails(2, &["no preset `hq`", "airgap, ha, hardened, nodeport, small"]);
-    sandbox.run(&["show", "values", "agents"]).fails(2, &["`agents` is no chart", "control-plane"]);
+    sandbox.run(&["show", "values", "agents"]).fails(2, &["`agents` is not a chart", "control-plane"]);
     sandbox.run(&["show", "values", "--version", "v9.9"]).fails(2, &["v9.9", "versions"]);
 }
 

@@ -302,7 +302,7 @@ fn the_folder_stays_where_it_is_that_of_a_control_plane_in_another_cluster() {
         let sandbox = hosting.user();
         let file = sandbox.file(".fleet/demo/fleet-kubeconfig", &other);
         let ran = sandbox.run(&[&DELETE_DATA[..], as_data].concat());
-        let stays = format!("The folder {} stays", sandbox.path().join(".fleet/demo").display());
+        let stays = format!("The folder {} is kept", sandbox.path().join(".fleet/demo").display());
         let (told, planned) =
             if as_data.is_empty() { (ran.succeeds(), &ran.stderr) } else { (&*ran.stderr, &ran.stderr) };
         assert!(ran.code == 0 && told.contains(&stays) && !planned.contains("the folder "), "{ran:?}");
@@ -322,7 +322,7 @@ fn the_folder_stays_where_nothing_in_the_cluster_tells_that_it_is_its_own() {
         "data": {"journal": STANDARD.encode(journal.to_string())}}));
     let sandbox = hosting.user();
     let ran = sandbox.run(&DELETE_DATA);
-    let stays = format!("The folder {} stays", sandbox.path().join(".fleet/demo").display());
+    let stays = format!("The folder {} is kept", sandbox.path().join(".fleet/demo").display());
     assert!(ran.succeeds().contains(&stays) && !ran.stderr.contains("the folder "), "{ran:?}");
     assert!(hosting.deleted().contains(&"apiserver".to_owned()), "{:?}", hosting.deleted());
     let file = sandbox.path().join(".fleet/demo/fleet-kubeconfig");

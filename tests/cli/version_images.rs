@@ -64,7 +64,7 @@ fn another_image_than_the_rows_is_said() {
     assert!(text.contains("warning[other-image]") && text.contains("which runs `v1.36.3`"), "{text}");
     assert!(lint(&["--set", "scheduler.image.tag=v0.9.1"]).contains("other-image"));
     let digest = format!("sha256:{}", "a".repeat(64));
-    assert!(lint(&["--set", &format!("etcd.image.tag={digest}")]).contains("a digest alone"));
+    assert!(lint(&["--set", &format!("etcd.image.tag={digest}")]).contains("is only a digest"));
     assert!(!lint(&["--set", &format!("etcd.image.tag=3.5.35-0@{digest}")]).contains("warning"));
     assert!(!lint(&["--set", "etcd.image.repository=mirror.example/etcd"]).contains("warning"));
     let dry = sandbox.run(&["install", "cp", "demo", "--dry-run", "--set", "etcd.image.tag=3.5.6-0"]);

@@ -290,7 +290,7 @@ mod tests {
             (reapply(json!({"metadata": {"ownerReferences": []}})), "another"),
             (Undo::Reapply { patch: data.clone(), theirs: Some(theirs) }, "another"),
             (release(other.clone(), Vec::new()), "another"),
-            (release(json!({}), vec![tool, forged]), "no tool"),
+            (release(json!({}), vec![tool, forged]), "neither kubectl nor Helm"),
             (Undo::Recreate { manifest: other }, "another"),
             (Undo::Recreate { manifest: json!({}) }, "another"),
             (unlabelled, "labels"),

@@ -298,7 +298,7 @@ mod tests {
         }
         let set = |tag: &str| values().set(crate::chart::SetKind::Value, &format!("images.etcd.tag={tag}"));
         let error = tags(set("9.9")).unwrap_err().to_string();
-        assert!(error.contains(":9.9` in l"), "{error}");
+        assert!(error.contains(":9.9` is missing in l"), "{error}");
         let own = images["etcd"]["tag"].as_str().unwrap();
         let error = tags(set(&format!("{own}@{OTHER}"))).unwrap_err().to_string();
         assert!(error.contains("differs from") && error.contains("--set:1:"), "{error}");

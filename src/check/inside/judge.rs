@@ -306,7 +306,7 @@ pub(super) mod tests {
             let mut judged = run_checks(&CHECKS, facts, &[]).judged.into_iter();
             judged.find(|judged| judged.id == "hub-webhooks").unwrap().result
         };
-        let stored = "2 configurations are stored for workload clusters, and not called here";
+        let stored = "2 configurations are stored for workload clusters and not called here";
         assert_eq!(result(&facts), CheckResult::Passed(stored.to_owned()));
 
         // One of the two plugins is on.

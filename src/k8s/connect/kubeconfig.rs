@@ -357,7 +357,7 @@ mod tests {
         let error = Target { kubeconfig, context: Some("prod".into()) }.connect_client().await.unwrap_err();
         assert_eq!(error.reason(), "NoSuchContext");
         assert!(
-            error.to_string().contains("no context `prod`") && error.to_string().contains("there are one"),
+            error.to_string().contains("no context `prod`") && error.to_string().contains("existing contexts: one"),
             "{error}"
         );
         assert_eq!(error.remedy().lone_flags(), [&Flag::Context(Some("one".to_owned()))]);

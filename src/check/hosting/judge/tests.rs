@@ -186,7 +186,7 @@ fn a_version_outside_the_row_names_row_server_and_the_flag_that_works() {
 fn storage_is_refused_without_a_class_unless_the_claims_are_bound_already() {
     let mut facts = fit();
     facts.classes[0].is_default = false;
-    assert!(failure(&facts).1.contains("there are: std"));
+    assert!(failure(&facts).1.contains("existing: std"));
     facts.classes.clear();
     assert_eq!(failure(&facts).0, "storage");
     facts.namespace.bound_claims = vec!["data-etcd-0".to_owned()];
