@@ -235,7 +235,7 @@ impl IdentityStore {
             .await
     }
 
-    /// Reports that an agent is passive, apart from [`Self::report`]: replicas share the Secret, and the report there is that
+    /// Reports that an agent is passive, apart from [`Self::report_registration`]: replicas share the Secret, and the report there is that
     /// of the active one. `None` when it is active itself.
     pub async fn report_standby(&self, why: Option<&str>) -> Result<(), CallError> {
         self.patch_secret(&json!({ "metadata": { "annotations": { ANNOTATION_CONFLICT: why } } })).await

@@ -155,7 +155,7 @@ pub async fn request_certificate(
         .await
 }
 
-/// Requests as [`certificate`] does, by init token, with a key for which a certificate was issued before.
+/// Requests as [`request_certificate`] does, by init token, with a key for which a certificate was issued before.
 ///
 /// # Errors
 /// A denial with the reason [`crate::api::protocol::NEW_KEY_NEEDED`], where the key is not on record any more.

@@ -2,7 +2,7 @@
 //!
 //! [`Cluster`], [`SchedulePolicy`] and [`ScheduleGroup`] are what users see; [`Schedule`] and [`ClusterReport`] carry
 //! work and inventory between the scheduler and one agent. The CRDs in the charts are generated from these types by
-//! [`crds::crds`].
+//! [`crd::crds::list_crds`].
 
 // Each printer column of a kind is one more attribute with the same keys.
 #![allow(clippy::duplicated_attributes)]

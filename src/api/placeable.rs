@@ -134,7 +134,7 @@ impl Placeable {
         self.api_in_version(client, namespace, &self.api_version())
     }
 
-    /// Returns the same as [`Self::api`] in another version of the kind's group, such as `apps/v1`.
+    /// Returns the same as [`Self::objects_api`] in another version of the kind's group, such as `apps/v1`.
     pub fn api_in_version<K>(&self, client: &Client, namespace: Option<&str>, api_version: &str) -> Api<K>
     where
         K: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,

@@ -89,7 +89,7 @@ impl Renderable {
     }
 }
 
-/// The answer to [`Charts::recorded`].
+/// The answer to [`Charts::render_recorded`].
 pub type Rendering<'a> = Pin<Box<dyn Future<Output = Result<Vec<Planned>, String>> + Send + 'a>>;
 
 /// The compiled charts, for the owner of an engine.

@@ -92,7 +92,7 @@ impl Engine {
         engine
     }
 
-    /// Returns whether a run of this engine may have written something: its [`Engine::begin`] got as far as its first
+    /// Returns whether a run of this engine may have written something: its [`Engine::begin_run`] got as far as its first
     /// write, whether or not it returned. One that waited for the lock in vain has not.
     pub fn has_begun(&self) -> bool {
         self.begun.load(Ordering::SeqCst)

@@ -12,13 +12,13 @@
 //! run.commit().await?;                                    // prune, record, lock released
 //! ```
 //! On an error: `run.rollback().await` undoes the run, `run.release().await` leaves it for a later `begin`, which
-//! resumes, or for [`Engine::rollback`] or [`Engine::uninstall`].
+//! resumes, or for [`Engine::rollback_interrupted_run`] or [`Engine::uninstall`].
 //!
 //! Where an early object must exist before the later ones can be rendered, begin with [`Engine::plan_part`] and go on
-//! with [`Run::extend`].
+//! with [`Run::extend_plan`].
 //!
 //! # What is written where
-//! Every object gets the labels of [`Owner::labels`](crate::inventory::Owner::labels). The Secret
+//! Every object gets the labels of [`Owner::owner_labels`](crate::inventory::Owner::owner_labels). The Secret
 //! [`Owner::record_name`](crate::inventory::Owner::record_name) in the owner's namespace holds
 //! the record (what is installed, with uids), and while a run is under way its journal and lock. A second run with
 //! the same inputs writes nothing at all, not even the lock.

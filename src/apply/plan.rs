@@ -141,7 +141,7 @@ impl Plan {
         self.steps.iter().flat_map(of).collect()
     }
 
-    /// The same plan, made of what was read from an earlier look on: [`Engine::begin`] refuses it when the record was written
+    /// The same plan, made of what was read from an earlier look on: [`Engine::begin_run`] refuses it when the record was written
     /// since then, and not only since the plan was made.
     #[must_use]
     pub fn with_base_state(mut self, earlier: &State) -> Self {
@@ -234,7 +234,7 @@ impl Engine {
     /// Plans objects that are a part of an installation: nothing is pruned, and the record is not completed.
     ///
     /// # Errors
-    /// As [`Engine::plan`].
+    /// As [`Engine::plan_install`].
     pub async fn plan_part(&self, objects: &[Planned]) -> Result<Plan, Error> {
         self.compare_objects(objects).await
     }

@@ -25,7 +25,7 @@ use crate::k8s::event::{Done, Event};
 use crate::k8s::object::{ObjectRef, object_uid};
 use crate::k8s::request::server::Server;
 
-/// A run that holds the lock. End it with [`Run::commit`], [`Run::rollback`] or [`Run::release`]; a run that is merely
+/// A run that holds the lock. End it with [`Run::commit_run`], [`Run::rollback_run`] or [`Run::release_run`]; a run that is merely
 /// dropped leaves its journal, and its lock until that expires.
 #[derive(Debug)]
 pub struct Run {

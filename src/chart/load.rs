@@ -340,7 +340,7 @@ impl Chart {
         builder
     }
 
-    /// Returns the builder of [`Chart::values`] for one version of the line: the service's own images are of that
+    /// Returns the builder of [`Chart::values_builder`] for one version of the line: the service's own images are of that
     /// version, and images that the user gives are checked against those of the version.
     pub fn values_of(&self, version: &ServiceVersion) -> ValuesBuilder {
         let builder = self.values_builder();

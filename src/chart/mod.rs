@@ -74,7 +74,7 @@
 //! | [`patch`] | patches of rendered objects |
 //! | [`inspect::lint`] | what can be known about rendered objects without a cluster |
 //! | [`output`] | YAML that every reader understands alike, JSON, masking of Secrets |
-//! | [`Files`], [`presets`], [`values_file`] | what is embedded |
+//! | [`Files`], [`embedded_presets`], [`values_file`] | what is embedded |
 //!
 //! In a schema two keywords are ours: `x-secret: true` marks a value that is never shown, and `x-since: v0.8` one that
 //! older service versions do not know.

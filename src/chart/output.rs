@@ -32,7 +32,7 @@ pub fn format_yaml<T: Serialize>(value: &T) -> String {
     serde_json::to_value(value).map_or(text, |value| object_yaml(&value))
 }
 
-/// A Kubernetes object, or any other JSON, as YAML as kubectl writes it; ten times faster than [`yaml`].
+/// A Kubernetes object, or any other JSON, as YAML as kubectl writes it; ten times faster than [`format_yaml`].
 pub fn object_yaml(value: &Value) -> String {
     let mut text = String::new();
     write::write_document(&mut text, value);

@@ -46,7 +46,7 @@ pub async fn list_forbidden_writes(
     Ok(reviewed.into_iter().flatten().collect())
 }
 
-/// Judges what is [`forbidden`] among the writes of `kinds` kinds; `source` says, in brackets, where the rights that are
+/// Judges what is [`list_forbidden_writes`] among the writes of `kinds` kinds; `source` says, in brackets, where the rights that are
 /// needed can be read, or nothing.
 pub(super) fn evaluate_access(forbidden: &[String], kinds: usize, source: Command) -> CheckResult {
     if forbidden.is_empty() {

@@ -65,7 +65,7 @@ impl SecretReaders {
         Self { found, unread: None }
     }
 
-    /// The rights of [`Self::of`].
+    /// The rights of [`Self::find_in_namespace`].
     pub(super) fn secret_reader_rights() -> Vec<Right> {
         [
             Right::optional_rights(Scope::Namespace, RBAC, "rolebindings", &["list"]),

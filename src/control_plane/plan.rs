@@ -112,7 +112,7 @@ impl Plan {
     /// written.
     ///
     /// # Errors
-    /// Those of [`Plan::render`].
+    /// Those of [`Plan::render_control_plane`].
     pub fn control_plane_manifests(
         &self,
         endpoint: &Endpoint,

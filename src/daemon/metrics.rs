@@ -127,7 +127,7 @@ impl Metrics {
         self.observe_by(&BUCKETS, name, help, duration);
     }
 
-    /// Records a duration as [`Self::observe`] does, with [`SHORT_BUCKETS`].
+    /// Records a duration as [`Self::observe_duration`] does, with [`SHORT_BUCKETS`].
     pub fn observe_short(&self, name: &'static str, help: &'static str, duration: Duration) {
         self.observe_by(&SHORT_BUCKETS, name, help, duration);
     }

@@ -25,7 +25,7 @@ pub(crate) trait InstallSteps {
     type Installed;
     type Error: InstallFailure;
 
-    /// Installs. What was written when it fails, or is dropped, is left to [`InstallSteps::end`].
+    /// Installs. What was written when it fails, or is dropped, is left to [`InstallSteps::end_failed_run`].
     async fn run_steps(&mut self) -> Result<Self::Installed, Self::Error>;
 
     /// Ends the run that failed with `error`: undoes it if requested, else releases the lock.

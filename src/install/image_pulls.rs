@@ -74,7 +74,7 @@ impl<'a> ImagePulls<'a> {
     }
 
     /// Makes the pods, and waits until each image was pulled or refused, up to `limit`. What was made stays for
-    /// [`Self::remove`], which is to be called however this ends.
+    /// [`Self::remove_created_objects`], which is to be called however this ends.
     pub async fn pull_images(&self, limit: Duration) -> PullFacts {
         if let Some(login) = &self.login {
             let api: Api<Secret> = Api::namespaced(self.client.clone(), self.namespace);

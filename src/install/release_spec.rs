@@ -223,7 +223,7 @@ impl Package {
     /// each before it is written.
     ///
     /// # Errors
-    /// Those of [`Self::render`].
+    /// Those of [`Self::render_chart`].
     pub fn render_manifests(
         &self,
         values: &impl Serialize,

@@ -38,7 +38,7 @@ pub(crate) fn list_managers(object: &Value) -> Vec<String> {
     managers_by(object, str::is_empty)
 }
 
-/// As [`managers`], with those who scaled the object.
+/// As [`list_managers`], with those who scaled the object.
 pub(crate) fn managers_and_scalers(object: &Value) -> Vec<String> {
     managers_by(object, |subresource| matches!(subresource, "" | SCALE))
 }

@@ -2,7 +2,7 @@
 //! managed fields of objects. Knows nothing of installations.
 //!
 //! Two clients share what lies here. `fleetctl` uses [`Server`], a few verbs on JSON values, each with its own retries;
-//! the scheduler and the agent use kube's typed `Api` over [`daemon_client`].
+//! the scheduler and the agent use kube's typed `Api` over [`connect::daemon_client`].
 
 pub mod backoff;
 pub mod connect;

@@ -252,7 +252,7 @@ fn find_named_entry<'v>(config: &'v Value, list: &str, name: &str) -> Option<&'v
     config[list].as_array()?.iter().find(|entry| entry["name"] == name)
 }
 
-/// Returns whether the context of that name is one that [`merge`] made.
+/// Returns whether the context of that name is one that [`merge_kubeconfig`] made.
 fn is_ours(config: &Value, name: &str) -> bool {
     find_named_entry(config, "contexts", name).is_some_and(|entry| {
         let user = entry["context"]["user"].as_str().unwrap_or_default();
@@ -279,7 +279,7 @@ fn without_entries(mut config: Value, name: &str, user: &str, current: bool) -> 
 /// The current context is changed only with `make_current`.
 ///
 /// # Errors
-/// [`EditError`]; entries of these names that [`merge`] did not make are never replaced.
+/// [`EditError`]; entries of these names that [`merge_kubeconfig`] did not make are never replaced.
 pub fn merge_kubeconfig(text: &str, ours: &Kubeconfig, name: &str, make_current: bool) -> Result<Edited, EditError> {
     let before = parse_values(text)?;
     let own = serde_json::to_value(ours.to_document())
@@ -349,11 +349,11 @@ fn set_current_context(text: &str, name: &str) -> Result<String, EditError> {
     Ok(apply_edits(text, vec![edit]))
 }
 
-/// Takes the entries of `name` out that [`merge`] made. The cluster and the user stay where another context uses them.
+/// Takes the entries of `name` out that [`merge_kubeconfig`] made. The cluster and the user stay where another context uses them.
 /// None when there is nothing of that name.
 ///
 /// # Errors
-/// [`EditError`]; a context that [`merge`] did not make is never removed.
+/// [`EditError`]; a context that [`merge_kubeconfig`] did not make is never removed.
 pub fn remove_kubeconfig(text: &str, name: &str) -> Result<Option<Edited>, EditError> {
     let before = parse_values(text)?;
     let Some(context) = find_named_entry(&before, "contexts", name) else { return Ok(None) };

@@ -1,7 +1,7 @@
 //! The nodes of a workload cluster as its agent reports them, read within limits, so that an excessive report costs no
 //! other cluster memory or time.
 //!
-//! Each object, a Cluster or a ClusterReport, is reduced to a [`Part`]; [`read`] puts the parts of a cluster together.
+//! Each object, a Cluster or a ClusterReport, is reduced to a [`Part`]; [`read_inventory`] puts the parts of a cluster together.
 //! What is left out is named in [`Inventory::left_out`], for a condition of the Cluster.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -101,7 +101,7 @@ pub fn check_replaceable(path: &Path) -> Result<Option<Metadata>, FileError> {
 /// one had, less what the umask takes away where there was none; under root the owner stays.
 ///
 /// # Errors
-/// Refusals of [`replaceable`] and of the file system; the file is then as it was.
+/// Refusals of [`check_replaceable`] and of the file system; the file is then as it was.
 pub fn replace_file(path: &Path, bytes: &[u8], mode: u32) -> Result<(), FileError> {
     let former = check_replaceable(path)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -148,10 +148,10 @@ pub fn read_bounded_file(path: &Path, largest: u64) -> Result<Option<Vec<u8>>, F
     if bytes.len() as u64 > largest { Err(refused("a very large file")) } else { Ok(Some(bytes)) }
 }
 
-/// Reads the text of a file as [`read`] does.
+/// Reads the text of a file as [`read_bounded_file`] does.
 ///
 /// # Errors
-/// Those of [`read`], and a file that is not UTF-8.
+/// Those of [`read_bounded_file`], and a file that is not UTF-8.
 pub fn read_text(path: &Path, largest: u64) -> Result<Option<String>, FileError> {
     let text = |bytes| String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error));
     read_bounded_file(path, largest)?.map(text).transpose().map_err(wrap_io_error("read", path))
@@ -160,7 +160,7 @@ pub fn read_text(path: &Path, largest: u64) -> Result<Option<String>, FileError>
 /// Opens a file for appending, made [`PRIVATE`] where it is new and closed to others where it is not.
 ///
 /// # Errors
-/// Refusals of [`replaceable`], also of what comes into the file's place between the look and the opening.
+/// Refusals of [`check_replaceable`], also of what comes into the file's place between the look and the opening.
 pub fn open_for_append(path: &Path) -> Result<File, FileError> {
     check_replaceable(path)?;
     let mut options = OpenOptions::new();

@@ -60,7 +60,7 @@ impl Default for WaitOptions {
 
 impl Run {
     /// The applied objects that become current only after they are stored, in the order of stages, for
-    /// [`Engine::wait`]; the caller picks from them.
+    /// [`Engine::wait_for_targets`]; the caller picks from them.
     pub fn wait_targets(&self) -> Vec<WaitTarget> {
         let generation = |object: &ObjectRef| self.applied_objects().get(object).and_then(|applied| applied.generation);
         self.plan()
@@ -98,11 +98,11 @@ impl Engine {
         self.wait_each(targets, options, |_| {}).await
     }
 
-    /// As [`Engine::wait`]; calls `current` with each target, in the order of `targets`, once it and all before it are
+    /// As [`Engine::wait_for_targets`]; calls `current` with each target, in the order of `targets`, once it and all before it are
     /// current.
     ///
     /// # Errors
-    /// As [`Engine::wait`].
+    /// As [`Engine::wait_for_targets`].
     pub async fn wait_each(
         &self,
         targets: &[WaitTarget],

@@ -98,7 +98,7 @@ impl<'a, F: FnMut(&ObjectRef)> WaitLoop<'a, F> {
     /// Runs until all targets are current.
     ///
     /// # Errors
-    /// As [`Engine::wait`].
+    /// As [`Engine::wait_for_targets`].
     pub(super) async fn wait_until_current(mut self) -> Result<(), Error> {
         loop {
             let step = tokio::select! {

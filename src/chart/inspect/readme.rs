@@ -11,7 +11,7 @@ use crate::chart::{Preset, Row};
 /// Greatest depth to which the schema is followed, in keys.
 const MAX_DEPTH: usize = 8;
 
-/// Input of [`readme`].
+/// Input of [`format_chart_readme`].
 #[derive(Debug, Clone, Copy)]
 pub struct Readme<'r> {
     /// The chart.

@@ -97,7 +97,7 @@ fn whole_source(source: u32) -> Origin {
 }
 
 impl ValuesBuilder {
-    /// Returns a builder without defaults; a chart's own is made by [`Chart::values`](crate::chart::Chart::values).
+    /// Returns a builder without defaults; a chart's own is made by [`Chart::values_builder`](crate::chart::Chart::values_builder).
     /// `line` is the service line that has to know the values: those of newer lines are refused.
     pub fn new(line: Option<ServiceLine>) -> Self {
         Self {

@@ -132,7 +132,7 @@ impl ImageLock {
         json!({ "images": self.digests })
     }
 
-    /// The lock as YAML, as [`ImageLock::read`] takes it.
+    /// The lock as YAML, as [`ImageLock::parse_lock`] takes it.
     pub fn to_yaml(&self) -> String {
         let mut text = String::new();
         let _ = writeln!(text, "# Digests of images, for `{FLAG}`.");

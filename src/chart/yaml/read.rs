@@ -406,7 +406,7 @@ fn open_reader(sources: &Sources, source: u32) -> YamlReader<'_> {
     }
 }
 
-/// Reads a source as [`read`] does, and returns both what could be read, without what is wrong, and everything that is
+/// Reads a source as [`read_source`] does, and returns both what could be read, without what is wrong, and everything that is
 /// wrong. After a syntax error the root is `None`.
 pub(crate) fn read_on(sources: &Sources, source: u32) -> (Option<Node>, Vec<Diagnostic>) {
     let whole = Origin { source, start: 0, end: 0 };

@@ -198,7 +198,7 @@ async fn clock_ahead(client: &Client) -> Option<i64> {
     Some(server.as_second() - jiff::Timestamp::now().as_second())
 }
 
-/// The rights of [`HostingFacts::collect`]; what may not be read is judged as unknown.
+/// The rights of [`HostingFacts::from_hosting_cluster`]; what may not be read is judged as unknown.
 pub fn hosting_rights() -> Vec<Right> {
     [
         Right::optional_rights(Scope::Cluster, "storage.k8s.io", "storageclasses", &["list"]),

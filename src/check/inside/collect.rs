@@ -127,7 +127,7 @@ pub async fn read_components(
     Ok(found.into_iter().collect())
 }
 
-/// The rights that [`components`] needs in the hosting cluster, and that the choice of a control plane by name needs.
+/// The rights that [`read_components`] needs in the hosting cluster, and that the choice of a control plane by name needs.
 pub fn health_rights() -> Vec<Right> {
     [
         Right::needed_rights(Scope::Namespace, "apps", "statefulsets", &["get", "list"]),

@@ -136,7 +136,7 @@ pub(super) fn find_contradictions(pods: &[PodNeeds]) -> Vec<String> {
     found
 }
 
-/// Each way in which LimitRanges refuse pods, with what is [filled] in, and claims, once, with the value that would pass.
+/// Each way in which LimitRanges refuse pods, with what is [fill_limit_defaults] in, and claims, once, with the value that would pass.
 pub(super) fn find_limit_problems(ranges: &[LimitFacts], pods: &[PodNeeds], claims: &[ClaimNeeds]) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut note = |range: &LimitFacts, who: &str, problem: String| {

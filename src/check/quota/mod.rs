@@ -67,7 +67,7 @@ impl Allowance {
         allowance
     }
 
-    /// The rights of [`Self::of`].
+    /// The rights of [`Self::from_namespace`].
     pub(super) fn allowance_rights() -> Vec<Right> {
         [
             Right::optional_rights(Scope::Namespace, "", "resourcequotas", &["list"]),

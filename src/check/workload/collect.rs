@@ -142,7 +142,7 @@ fn agent_facts(deployment: &Deployment) -> AgentFacts {
     }
 }
 
-/// The rights that [`WorkloadFacts::collect`] needs; without them less is checked.
+/// The rights that [`WorkloadFacts::from_workload_cluster`] needs; without them less is checked.
 pub fn workload_rights() -> Vec<Right> {
     [
         Right::optional_rights(Scope::Cluster, "", "nodes", &["list"]),

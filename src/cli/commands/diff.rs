@@ -130,7 +130,7 @@ pub(crate) async fn compare_plan_with_cluster(
     })
 }
 
-/// As [`comparison`], of an agent.
+/// As [`compare_plan_with_cluster`], of an agent.
 pub(crate) async fn agent_comparison(
     ui: &Ui,
     global: &Global,

@@ -19,7 +19,7 @@ pub(crate) fn build_lazy_tree(tree: impl FnOnce() -> Command) -> Command {
     command
 }
 
-/// Arguments of a command, or its subcommands, that [`lazy`] leaves for later.
+/// Arguments of a command, or its subcommands, that [`build_lazy_tree`] leaves for later.
 #[derive(Debug)]
 pub(crate) struct Lazy<T>(pub(crate) T);
 

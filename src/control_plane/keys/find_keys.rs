@@ -212,7 +212,7 @@ pub fn complete_key_set(
     pki::ensure_key_set(found, &build_subject(plan, endpoint)?, now, &Lifetimes::default())
 }
 
-/// As [`complete`], for a key set that others renew: a leaf certificate is good up to its end.
+/// As [`complete_key_set`], for a key set that others renew: a leaf certificate is good up to its end.
 pub(in crate::control_plane) fn complete_at_end(
     found: &Files,
     plan: &Plan,
@@ -223,7 +223,7 @@ pub(in crate::control_plane) fn complete_at_end(
     pki::ensure_key_set(found, &build_subject(plan, endpoint)?, now, &lifetimes)
 }
 
-/// As [`complete`], for the key set that `template` keeps in a local folder, which is written there.
+/// As [`complete_key_set`], for the key set that `template` keeps in a local folder, which is written there.
 pub fn complete_in(folder: &Path, plan: &Plan, endpoint: &Endpoint, now: Timestamp) -> Result<Completed, KeptError> {
     pki::ensure_kept(folder, &build_subject(plan, endpoint)?, now, &Lifetimes::default())
 }

@@ -199,7 +199,7 @@ fn backup_of(file: &Path) -> PathBuf {
     PathBuf::from(backup)
 }
 
-/// Moves a file that another one is to replace to where [`change`] keeps a former text, under a name that is not taken
+/// Moves a file that another one is to replace to where [`change_file`] keeps a former text, under a name that is not taken
 /// yet; returns its new path.
 ///
 /// # Errors

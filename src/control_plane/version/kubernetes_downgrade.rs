@@ -127,7 +127,7 @@ fn evaluate_downgrade(live: &Value, pods: &[Value], former: KubeMinor) -> Option
         .then(|| refuse_older_minor(newer, former, version_of(live).unwrap_or_default()))?
 }
 
-/// As [`judge`], for a change that is asked for. The API server of an install that was completed has run, whether its
+/// As [`evaluate_downgrade`], for a change that is asked for. The API server of an install that was completed has run, whether its
 /// pods are there or not; `recorded` is the minor that its record says, if it says any. What is there may be newer, of
 /// a run that has not come to its end.
 fn judge_change(

@@ -36,7 +36,7 @@ pub(crate) fn build_client(config: Config, fields: Fields) -> Result<Client, Box
 /// The same, to which layers can be added.
 ///
 /// # Errors
-/// As for [`client`].
+/// As for [`build_client`].
 pub(crate) fn client_builder(config: Config, fields: Fields) -> Result<Builder, BoxError> {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);

@@ -195,7 +195,7 @@ impl Server {
         Ok(self.list_from(kind, selection).await?.0)
     }
 
-    /// As [`Server::list`], with the resource version from which a watch goes on.
+    /// As [`Server::list_objects`], with the resource version from which a watch goes on.
     pub(crate) async fn list_from(
         &self,
         kind: &Kind,
@@ -262,7 +262,7 @@ impl Server {
         self.merge_as(MANAGER, kind, target, patch).await
     }
 
-    /// As [`Server::merge`], under the name of another field manager, who gets what he had.
+    /// As [`Server::patch_object`], under the name of another field manager, who gets what he had.
     pub(crate) async fn merge_as(
         &self,
         manager: &str,

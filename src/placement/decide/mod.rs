@@ -1,7 +1,7 @@
 //! Decisions: which clusters a group goes to.
 //!
-//! [`decide`] is a pure function of a policy, a group, the fleet and where the group is now. It reserves nothing; whoever
-//! makes several decisions promises the room of each with [`Fleet::promise`] before the next.
+//! [`decide_group`] is a pure function of a policy, a group, the fleet and where the group is now. It reserves nothing; whoever
+//! makes several decisions promises the room of each with [`Fleet::reserve_decision`] before the next.
 
 mod direct;
 mod filter;

@@ -1,6 +1,6 @@
 //! What an object asks of placement: a manifest reduced to less than a kilobyte.
 //!
-//! [`Facts::read`] is the only reader of manifests; everything else in this room works on what it returns.
+//! [`Facts::from_manifest`] is the only reader of manifests; everything else in this room works on what it returns.
 
 mod asks;
 mod never;

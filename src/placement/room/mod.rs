@@ -205,7 +205,7 @@ impl Room {
         }
     }
 
-    /// Promises room to pods of one group, packed in the order in which [`Room::fit`] packs them; as many as fit take it.
+    /// Promises room to pods of one group, packed in the order in which [`Room::check_fit`] packs them; as many as fit take it.
     pub fn reserve_pods(&mut self, resources: &Resources, promises: Vec<Promise>) {
         self.pack_reservations(resources, promises);
         self.sum_up();

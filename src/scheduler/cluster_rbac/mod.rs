@@ -60,7 +60,7 @@ pub fn rights_holder(cluster: &Cluster) -> Option<String> {
     Some(protocol::user_name(&cluster.name_any(), id, key))
 }
 
-/// Reconciles the rights of a cluster with its object: grants them to their [`holder`] and to nobody else, or revokes
+/// Reconciles the rights of a cluster with its object: grants them to their [`rights_holder`] and to nobody else, or revokes
 /// them, and records the outcome in the index. Repeating it writes nothing.
 ///
 /// The caller holds the lock of names and has just read the Cluster. Otherwise a change that was made since, of the key
@@ -125,7 +125,7 @@ async fn remove_foreign_namespace(client: &Client, cluster: &Cluster, namespace:
 
 /// Revokes a cluster's rights, then deletes its other objects, the Cluster itself last.
 ///
-/// The caller of this or of [`clear`] holds the lock of names, and has just read who has the name.
+/// The caller of this or of [`delete_cluster_objects`] holds the lock of names, and has just read who has the name.
 pub async fn delete_cluster_with_objects(client: &Client, cluster: &Cluster) -> Result<(), CallError> {
     let name = cluster.name_any();
     delete_cluster_objects(client, &name).await?;

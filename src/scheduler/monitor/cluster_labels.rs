@@ -117,7 +117,7 @@ fn is_operators_label(cluster: &Cluster, label: &str) -> bool {
     cluster.labels().contains_key(label) && !is_owned(cluster, &["metadata", "labels", label])
 }
 
-/// Takes the fields out of an [`update`] that others have set, too, as the answer to it said. The label of such a field has
+/// Takes the fields out of an [`plan_observed_update`] that others have set, too, as the answer to it said. The label of such a field has
 /// their value.
 pub fn leave_out(update: &mut Value, cluster: &Cluster, conflict: &ApiError) {
     let is_held = |path: String| conflict.causes.iter().any(|cause| cause.field == path);

@@ -138,7 +138,7 @@ impl Clusters {
         }
     }
 
-    /// Returns the latest time at which [`Clusters::refresh`] has something to do; `None` where nothing waits for room
+    /// Returns the latest time at which [`Clusters::refresh_clusters`] has something to do; `None` where nothing waits for room
     /// that may be there.
     pub(super) fn next_refresh_time(&self) -> Option<Instant> {
         (self.grown && !self.waiting.is_empty()).then(|| self.waited + WAITING_INTERVAL)

@@ -51,7 +51,7 @@ struct Due {
     ready: Option<(Tenant, Rank)>,
 }
 
-/// A unit whose turn it is. Its slot is held until [`Queue::finish`].
+/// A unit whose turn it is. Its slot is held until [`Queue::finish_unit`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Taken {
     pub(super) unit: Unit,

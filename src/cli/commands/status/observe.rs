@@ -68,7 +68,7 @@ pub(crate) async fn observe_control_plane(global: &Global, name: Option<&str>) -
     observe_with_progress(global, name, &mut |_| ()).await
 }
 
-/// As [`look`]; `tell` gets the first verdicts while others are still being found.
+/// As [`observe_control_plane`]; `tell` gets the first verdicts while others are still being found.
 pub(crate) async fn observe_with_progress(
     global: &Global,
     name: Option<&str>,
