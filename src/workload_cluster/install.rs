@@ -438,7 +438,7 @@ impl Installer<'_> {
             }
             Probed::Said(outcome) => return Err(InstallError::Probe(outcome)),
             Probed::Unknown(why) => {
-                self.session.progress.report_warning(&format!("the connection could not be tested: {why}"))
+                self.session.progress.report_warning(&format!("the connection could not be tested: {why}"));
             }
         }
         Ok(())

@@ -210,7 +210,7 @@ async fn watch_clusters(ui: &Ui, hub: &Client, args: &GetClustersArgs, found: &[
             }
             Ok(Event::Init | Event::InitDone) => {}
             Err(error) => {
-                ui.warn(&format!("the watch was interrupted and starts again: {}", format_error_chain(&error)))
+                ui.warn(&format!("the watch was interrupted and starts again: {}", format_error_chain(&error)));
             }
         }
     }

@@ -140,7 +140,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
             Leave::Left => progress.finish_step("the cluster is deregistered"),
             Leave::NotRegistered => progress.finish_step("nothing was registered"),
             Leave::Stays(why) if args.force => {
-                progress.report_warning(&format!("{why}; continuing because of `--force`"))
+                progress.report_warning(&format!("{why}; continuing because of `--force`"));
             }
             Leave::Stays(why) => return Err(cannot_leave_error(&name, why, global)),
         }
