@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(
             check_served("flowcontrol.apiserver.k8s.io/v1beta2", "FlowSchema", 29).unwrap_err(),
             "Kubernetes 1.29 does not serve FlowSchema of flowcontrol.apiserver.k8s.io/v1beta2; \
-             it has flowcontrol.apiserver.k8s.io/v1, flowcontrol.apiserver.k8s.io/v1beta3"
+             it serves flowcontrol.apiserver.k8s.io/v1, flowcontrol.apiserver.k8s.io/v1beta3"
         );
         assert!(check_served("extensions/v1beta1", "Ingress", 24).unwrap_err().contains("not in the table"));
     }

@@ -325,7 +325,7 @@ fn the_page_on_metrics_has_every_metric_and_no_other() {
 
 #[test]
 fn metrics_are_found_however_their_calls_are_broken() {
-    let code = "m.count(\"fleet_a_total\", \"A.\", &[]); m.gauge(\n    \"fleet_b\",\n); list.count(); m.observe_short(\"fleet_c\", h, d);";
+    let code = "m.increment_counter(\"fleet_a_total\", \"A.\", &[]); m.set_gauge(\n    \"fleet_b\",\n); list.count(); m.observe_short(\"fleet_c\", h, d);";
     let found: Vec<String> = metrics_of(code).into_iter().collect();
     assert_eq!(found, ["fleet_a_total counter", "fleet_b gauge", "fleet_c histogram"]);
 }
