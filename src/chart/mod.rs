@@ -1,14 +1,14 @@
 //! The packager: find a chart, merge values, validate, render, list objects. Knows nothing of clusters or the network.
 //!
 //! ```no_run
-//! use fleetctl::chart::versions::select::{Request, select};
-//! use fleetctl::chart::{Chart, Kind, RenderInput, SetKind, output, read_file, versions};
+//! use fleetctl::chart::versions::select::{Request, select_row};
+//! use fleetctl::chart::{Chart, Kind, RenderInput, SetKind, embedded_versions, output, read_file};
 //! # fn schema() -> serde_json::Value { serde_json::json!(true) }
 //! # fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! // Which version: `--version`, else `--image-tag`, else v0.6.1.
 //! let request = Request { image_tag: Some("v0.6.1"), ..Request::default() };
-//! let selection = select(versions(), request)?;
-//! let chart = Chart::load(Kind::ControlPlane, selection.row.charts[&Kind::ControlPlane])?;
+//! let selection = select_row(embedded_versions(), request)?;
+//! let chart = Chart::load_embedded(Kind::ControlPlane, selection.row.charts[&Kind::ControlPlane])?;
 //!
 //! // Values: chart defaults < files < sets < dedicated flags, in the order of the calls within each group.
 //! // Errors of all of them come at once, out of `build`, as `Diagnostics` that print like a compiler's.
