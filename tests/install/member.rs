@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use crate::support::{Ran, Site, assert_becomes, delete_namespace};
+use crate::support::{Ran, Site, assert_becomes};
 
 /// What `kubectl get clusters` prints as its first line.
 pub(crate) const COLUMNS: [&str; 8] =
@@ -29,10 +29,10 @@ impl<'s> Member<'s> {
     }
 
     pub(crate) fn clean(&self) {
-        delete_namespace(self.site.bed, self.name, "fleet");
         for args in [
+            &["delete", "namespace", "fleet", "--ignore-not-found", "--wait=true"][..],
             // What a test that failed had placed here.
-            &["delete", "namespace", "-l", "fleet-scheduler.io/placed-by", "--wait=true"][..],
+            &["delete", "namespace", "-l", "fleet-scheduler.io/placed-by", "--wait=true"],
             &["delete", "clusterrole,clusterrolebinding", "fleet-agent", "--ignore-not-found"],
             &["-n", "kube-system", "delete", "role,rolebinding", "fleet-agent", "--ignore-not-found"],
         ] {

@@ -86,11 +86,10 @@ impl Ran {
 }
 
 impl Site {
-    /// A running cluster without any trace of an earlier test. `host` stands for any of three that are the same, `current` for
-    /// either of two.
+    /// A running cluster without any trace of an earlier test. `host` and `current` stand for either of two that are the same.
     pub(crate) fn on(cluster: &'static str) -> Self {
         Self::of(match cluster {
-            "host" => TURNS.take(&[&["host-3"], &["host-2"], &["host"]]),
+            "host" => TURNS.take(&[&["host-2"], &["host"]]),
             "current" => TURNS.take(&[&["current-2"], &["current"]]),
             "minor-29" => TURNS.take(&[&["minor-29"]]),
             "minor-31" => TURNS.take(&[&["minor-31"]]),
@@ -104,9 +103,7 @@ impl Site {
     /// The same with a workload cluster, which is to be had by [`Member::beside`](crate::member::Member::beside).
     pub(crate) fn with(cluster: &'static str, member: &'static str) -> Self {
         Self::of(match (cluster, member) {
-            ("host", "member-1") => {
-                TURNS.take(&[&["host", "member-1"], &["host-2", "member-1"], &["host-3", "member-1"]])
-            }
+            ("host", "member-1") => TURNS.take(&[&["host", "member-1"], &["host-2", "member-1"]]),
             ("current", "member-2") => TURNS.take(&[&["current", "member-2"], &["current-2", "member-2"]]),
             other => panic!("no test has {other:?}"),
         })
@@ -131,7 +128,7 @@ impl Site {
     /// Takes away what a test that failed half-way may have left: deleting the namespace takes its content along.
     fn clean(&self) {
         let began = Instant::now();
-        delete_namespace(self.bed, self.cluster, "fleet");
+        let _ = self.bed.kubectl(self.cluster, &["delete", "namespace", "fleet", "--ignore-not-found", "--wait=true"]);
         let _ = self.bed.restore_storage_class(self.cluster);
         // The provisioner makes and removes volumes by pods of its own, also after the claim has gone.
         let none =
@@ -335,19 +332,6 @@ impl Site {
             assert!(!shown.contains(canary.as_str()), "a secret was shown: {}…", &canary[..8.min(canary.len())]);
         }
     }
-}
-
-/// Takes a namespace and its pods away at once. Kubernetes looks again at a namespace with pods only after half of their grace
-/// period, of 30 seconds here, which is meant for those who use what runs in them.
-pub(crate) fn delete_namespace(bed: &Bed, cluster: &str, namespace: &str) {
-    let delete = |args: &[&str]| {
-        let _ = bed.kubectl(cluster, &[&["delete", "--ignore-not-found"], args].concat());
-    };
-    // What is being deleted makes no further pods.
-    let owners = "deployments,statefulsets,replicasets,jobs,cronjobs";
-    delete(&["-n", namespace, owners, "--all", "--cascade=foreground", "--wait=false"]);
-    delete(&["-n", namespace, "pods", "--all", "--grace-period=1"]);
-    delete(&["namespace", namespace]);
 }
 
 impl Drop for Site {

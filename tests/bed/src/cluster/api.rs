@@ -123,9 +123,6 @@ impl Cluster {
             ("cluster-signing-cert-file", &self.pki("ca.crt")),
             ("cluster-signing-key-file", &self.pki("ca.key")),
             ("controllers", "*,bootstrapsigner,tokencleaner"),
-            // The usual 20 a second keep tests that run side by side waiting for one another's garbage.
-            ("kube-api-qps", "200"),
-            ("kube-api-burst", "400"),
             ("leader-elect", "false"),
             // Quotas on kinds that are defined later take effect after this.
             ("resource-quota-sync-period", "30s"),

@@ -67,10 +67,10 @@ impl Cluster {
         network::FIRST_CLUSTER + self.index
     }
 
-    /// The addresses that its load balancer gives out: fifteen of its own, where it has one.
+    /// The addresses that its load balancer gives out: twenty of its own, where it has one.
     pub fn load_balancer_ips(&self) -> Vec<String> {
-        let count = if self.spec.load_balancer { 15 } else { 0 };
-        (0..count).map(|step| address(self.subnet, 100 + 15 * self.index + step)).collect()
+        let count = if self.spec.load_balancer { 20 } else { 0 };
+        (0..count).map(|step| address(self.subnet, 100 + 20 * self.index + step)).collect()
     }
 
     /// The administrator's kubeconfig.

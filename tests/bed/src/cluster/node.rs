@@ -166,9 +166,6 @@ state = \"/run/containerd\"
             "evictionHard": {"memory.available": "100Mi", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%"},
             "serializeImagePulls": false,
             "eventRecordQPS": 50,
-            // What kubelets allow themselves from 1.27 on; 1.25 has 5 and 10, and pods are reported late.
-            "kubeAPIQPS": 50,
-            "kubeAPIBurst": 100,
         });
         if let Some(id) = &self.spec.provider_id {
             config["providerID"] = json!(id);

@@ -45,7 +45,7 @@ impl ClusterSpec {
 /// How many clusters there may be, for the addresses between [`crate::cluster::network::FIRST_CLUSTER`] and those of load balancers.
 const MOST: usize = 80;
 /// How many of them, from the first on, have addresses for a load balancer.
-const BALANCED: usize = 10;
+const BALANCED: usize = 7;
 
 /// The clusters by name, in the order of the file.
 #[derive(Debug, Clone)]
@@ -149,9 +149,9 @@ mod tests {
             ("clusters: {a: {kubernetes: '1.25', storage: true}}", "has no node"),
             ("clusters: {hub: {kubernetes: '1.25'}}", "no name"),
             (
-                "{clusters: {a: &a {kubernetes: '1.25', node: true}, b: *a, c: *a, d: *a, e: *a, f: *a, g: *a, h: *a, i: *a, j: *a, k: \
+                "{clusters: {a: &a {kubernetes: '1.25', node: true}, b: *a, c: *a, d: *a, e: *a, f: *a, g: *a, h: \
                  {kubernetes: '1.25', node: true, loadBalancer: true}}}",
-                "no addresses are left for `k`",
+                "no addresses are left for `h`",
             ),
         ] {
             let error = format!("{:#}", Spec::parse(text).unwrap_err());
