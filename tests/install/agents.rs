@@ -176,7 +176,7 @@ fn what_is_missing_refused_or_unreachable_is_said_and_nothing_is_left() {
     member.assert_same_as(&with_secret);
     let stranger = |more: &[&str]| member.stranger(&[&["install", "agent", member.name], more].concat());
     let refused = stranger(&["--rollback"]);
-    refused.fails(1, &["ClusterNameInUse", "another cluster is registered as member-1", "was undone"]);
+    refused.fails(1, &["ClusterNameInUse", "another cluster is registered as member-1", "were undone"]);
     member.assert_same_as(&with_secret);
     stranger(&[]).fails(1, &["ClusterNameInUse", "uninstall agent member-1"]);
 
@@ -237,7 +237,7 @@ fn the_short_way_registers_a_cluster_of_the_newest_line_and_takes_its_namespace_
     let unknown = || !site.hub(&["get", "clusters", "-o", "name"]).contains(member.name);
     let newest = ["--control-plane", "demo", "--version", "auto"];
     let rolled_back = member.install(&[&newest[..], &["--timeout", "60s", "--rollback"]].concat());
-    rolled_back.fails(4, &["accept member-2", "was undone"]);
+    rolled_back.fails(4, &["accept member-2", "were undone"]);
     assert!(unknown());
     member.assert_same_as(&before);
     let install = [&["install", "agent", member.name, "--context", member.name], &newest[..]].concat();
@@ -376,7 +376,7 @@ mod exhaustive {
         let scale = |count: &str| site.kubectl(&["-n", "fleet", "scale", "deployment", "fleet-scheduler", count]);
         scale("--replicas=0");
         let failed = install(&["--timeout", "90s", "--rollback"]);
-        failed.fails(4, &["does not report the cluster as Ready", "was undone"]);
+        failed.fails(4, &["does not report the cluster as Ready", "were undone"]);
         assert!(!names("deployments").contains("fleet-agent"), "{}", names("deployments"));
 
         // Without the option it stays, and the same install goes on.

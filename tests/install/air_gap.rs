@@ -60,7 +60,7 @@ fn images_are_mirrored_as_printed_tried_by_the_nodes_and_run_by_their_digests() 
     };
     let none = check(&by_digest, &[]);
     assert_eq!(none.code, Some(3), "{none:?}");
-    let said = ["namespace fleet is not there", "create namespace fleet`"];
+    let said = ["namespace fleet does not exist", "create namespace fleet`"];
     assert!(said.iter().all(|part| none.stdout.contains(part)), "{none:?}");
     site.kubectl(&["create", "namespace", "fleet"]);
     let with_namespace = site.dump();

@@ -120,7 +120,7 @@ fn an_interrupted_install_says_how_to_go_on_and_is_resumed_or_undone() {
     let before = site.dump();
     let (code, said) = interrupted(&site, "-INT", &["--rollback"], &[WAITS]);
     assert_eq!(code, Some(130), "{said}");
-    assert!(said.contains("was undone"), "{said}");
+    assert!(said.contains("were undone"), "{said}");
     // The step that was cut off ends before the undoing begins, which is told with its end.
     let (before_it, undoing) = said.split_once(&format!("\n{UNDOES}\n")).unwrap();
     assert!(before_it.lines().last().unwrap().starts_with("× "), "{said}");

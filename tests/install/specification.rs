@@ -116,7 +116,7 @@ fn row_3_an_install_that_fails_under_rollback_is_undone() {
     let site = Site::on("host");
     let before = site.dump();
     let failed = site.install(&["--rollback", "--image-tag", "v0.6.77"]);
-    failed.fails(4, &["fleet-scheduler:v0.6.77", "not found", "the cause is `image-not-found`", "was undone"]);
+    failed.fails(4, &["fleet-scheduler:v0.6.77", "not found", "the cause is `image-not-found`", "were undone"]);
     site.assert_same_as(&before);
     assert!(!site.fleet_folder().join("fleet-kubeconfig").exists());
 }

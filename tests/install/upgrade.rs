@@ -44,7 +44,7 @@ fn an_upgrade_goes_one_line_up_keeps_the_data_and_is_undone_when_it_fails() {
 
     // One that fails half-way is undone: the former version is healthy, and an install of it has nothing to do.
     let failed = site.install(&["--version", "v0.7", "--image-tag", "v0.7.66", "--rollback"]);
-    failed.fails(4, &["fleet-scheduler:v0.7.66", "not found", "was undone"]);
+    failed.fails(4, &["fleet-scheduler:v0.7.66", "not found", "were undone"]);
     assert_eq!(scheduler(), old);
     let same = site.fleetctl(&["diff", "cp", "demo"]);
     assert!(same.succeeds().contains("Nothing would change"), "{same:?}");
