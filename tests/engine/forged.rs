@@ -558,7 +558,7 @@ async fn an_install_drops_what_a_run_cannot_have_written_and_mends_the_rest() {
     // Also where that install is undone: nothing of what it found becomes its own.
     let plan = case.engine.plan_install(&release(), &upgraded(&case)).await.unwrap();
     let mut run = case.engine.begin_run(plan).await.unwrap();
-    let told = |event: &Event| matches!(event, Event::Warning { object, message } if *object == other && message.contains("dropped"));
+    let told = |event: &Event| matches!(event, Event::Warning { object, message } if *object == other && message.contains("is ignored"));
     assert!(case.events.lock().unwrap().iter().any(told), "{:?}", case.events.lock().unwrap());
     run.apply_all_stages().await.unwrap();
     let undone = run.rollback_run().await.unwrap();
