@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use crate::dev::advisories;
 use crate::dev::changed::touched;
 use crate::dev::steps::{Beside, Program, Steps};
-use crate::dev::test_times::TestProgram;
+use crate::dev::test_times::{Package, TestProgram};
 use crate::parts::product::DAEMONS;
 use crate::run;
 use crate::say::say;
@@ -72,15 +72,14 @@ fn cargo(bed: &Bed, args: &[&str]) -> Command {
     cargo
 }
 
-/// A package of the workspace and its folder.
-type Package = (&'static str, &'static str);
-const FLEETCTL: Package = ("fleetctl", "");
-const BED: Package = ("bed", "tests/bed");
+const FLEETCTL: Package = Package { name: "fleetctl", folder: "", features: &DAEMONS };
+// The feature is none of its own, and cargo refuses those of others.
+const BED: Package = Package { name: "bed", folder: "tests/bed", features: &[] };
 
 /// The program of a test target.
 #[derive(Debug)]
 struct Built {
-    package: &'static str,
+    package: Package,
     /// As cargo calls it; `lib` for the unit tests.
     target: String,
     program: PathBuf,
@@ -93,20 +92,19 @@ impl Built {
     fn run<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Result<TestProgram> {
         let mut command = Command::new(&self.program);
         // As cargo starts it.
-        command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder).env("CARGO_PKG_NAME", self.package);
+        command
+            .current_dir(&self.folder)
+            .env("CARGO_MANIFEST_DIR", &self.folder)
+            .env("CARGO_PKG_NAME", self.package.name);
         TestProgram::new(self.package, &self.target, command, args)
     }
 }
 
 /// Builds test targets of a package, in the order in which they are to run.
-fn build_tests<'t>(
-    bed: &Bed,
-    (package, folder): Package,
-    targets: impl IntoIterator<Item = &'t str>,
-) -> Result<Vec<Built>> {
+fn build_tests<'t>(bed: &Bed, package: Package, targets: impl IntoIterator<Item = &'t str>) -> Result<Vec<Built>> {
     let targets: Vec<_> = targets.into_iter().collect();
-    let mut build = cargo(bed, &["test", "--package", package, "--no-run", "--message-format=json-render-diagnostics"]);
-    build.args(DAEMONS);
+    let mut build = cargo(bed, &["test", "--package", package.name, "--no-run"]);
+    build.arg("--message-format=json-render-diagnostics").args(package.features);
     for target in &targets {
         if *target == LIB {
             build.arg("--lib");
@@ -117,7 +115,7 @@ fn build_tests<'t>(
     let messages = run::stdout_of(&mut build)?;
     let built = |target: &&str| {
         let program = test_program(&messages, target).with_context(|| format!("cargo built no tests `{target}`"))?;
-        Ok(Built { package, target: (*target).to_owned(), program, folder: bed.checkout().join(folder) })
+        Ok(Built { package, target: (*target).to_owned(), program, folder: bed.checkout().join(package.folder) })
     };
     targets.iter().map(built).collect()
 }

@@ -14,10 +14,20 @@ use crate::say::seconds;
 /// How many tests the summary names.
 const SLOWEST: usize = 20;
 
+/// A package of the workspace.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Package {
+    pub(super) name: &'static str,
+    /// Below the root of the workspace.
+    pub(super) folder: &'static str,
+    /// Arguments of cargo for what its tests need.
+    pub(super) features: &'static [&'static str],
+}
+
 /// The program of a test target, to be run once.
 #[derive(Debug)]
 pub(crate) struct TestProgram {
-    package: &'static str,
+    package: Package,
     target: String,
     pub(super) command: Command,
     waits: NamedTempFile,
@@ -54,7 +64,7 @@ pub(crate) struct TestTimes {
 impl TestProgram {
     /// A program that is run with these arguments for libtest.
     pub(super) fn new<'a>(
-        package: &'static str,
+        package: Package,
         target: &str,
         mut command: Command,
         args: impl IntoIterator<Item = &'a str>,
@@ -69,7 +79,9 @@ impl TestProgram {
     /// What runs a test of it again.
     pub(super) fn again(&self) -> String {
         let target = if self.target == "lib" { "--lib".to_owned() } else { format!("--test {}", self.target) };
-        format!("cargo test --package {} --features fleetctl/daemons {target} -- NAME", self.package)
+        let Package { name, features, .. } = self.package;
+        let features: String = features.iter().map(|argument| format!(" {argument}")).collect();
+        format!("cargo test --package {name}{features} {target} -- NAME")
     }
 
     /// What the tests waited for, by name.
@@ -88,10 +100,10 @@ impl TestTimes {
     /// Takes what a program printed, which took so long.
     pub(super) fn add(&mut self, program: &TestProgram, printed: &str, took: Duration, cpu: Duration) -> Result<()> {
         let mut waits = program.waits()?;
-        let target = if program.package == "fleetctl" {
+        let target = if program.package.name == "fleetctl" {
             program.target.clone()
         } else {
-            format!("{} {}", program.package, program.target)
+            format!("{} {}", program.package.name, program.target)
         };
         let tests: Vec<_> = times(printed)
             .map(|(test, took)| TestTime { target: target.clone(), waited: waits.remove(&test), test, took })
@@ -158,7 +170,9 @@ mod tests {
     fn libtest_prints_what_is_read() {
         let name = "dev::test_times::tests::the_time_of_every_test_is_read";
         let own = Command::new(std::env::current_exe().unwrap());
-        let mut program = TestProgram::new("bed", "lib", own, ["--exact", name]).unwrap();
+        let package = Package { name: "bed", folder: "tests/bed", features: &[] };
+        let mut program = TestProgram::new(package, "lib", own, ["--exact", name]).unwrap();
+        assert_eq!(program.again(), "cargo test --package bed --lib -- NAME");
         let printed = crate::run::output_of(&mut program.command).unwrap();
         fs::write(program.waits.path(), format!("{name}\t1.5\thost\n")).unwrap();
         let mut found = TestTimes::default();
