@@ -20,16 +20,19 @@ fn allowed() -> BTreeMap<String, Vec<String>> {
     rows.map(|(room, imports)| (room.to_owned(), names(imports))).collect()
 }
 
-fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+/// Finds the files below a folder whose names end with an extension, in order.
+fn find_files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
     let mut entries: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     entries.sort();
     for path in entries {
         if path.is_dir() {
-            rust_files(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.extend(find_files(&path, extension));
+        } else if path.extension().is_some_and(|found| found == extension) {
             found.push(path);
         }
     }
+    found
 }
 
 /// The rooms that a source text names after `crate::` or `fleetctl::`, also inside braces.
@@ -77,8 +80,7 @@ fn forbidden(files: &[(String, String)]) -> Vec<String> {
 
 #[test]
 fn rooms_import_only_what_stands_below_them() {
-    let mut paths = Vec::new();
-    rust_files(&root().join("src"), &mut paths);
+    let paths = find_files(&root().join("src"), "rs");
     assert!(paths.len() > 20, "the sources were not found");
     let files: Vec<(String, String)> = paths
         .iter()
@@ -98,8 +100,7 @@ const NAMING_COMMANDS: [(&str, &str); 4] = [
 
 #[test]
 fn no_room_below_the_command_line_writes_commands_or_flags() {
-    let mut paths = Vec::new();
-    rust_files(&root().join("src"), &mut paths);
+    let paths = find_files(&root().join("src"), "rs");
     let mut found = Vec::new();
     for path in paths {
         let name = path.strip_prefix(root()).unwrap().display().to_string();
@@ -154,8 +155,7 @@ fn types(text: &str) -> Vec<String> {
 
 #[test]
 fn no_name_of_a_type_stands_for_two_things_in_one_room() {
-    let mut paths = Vec::new();
-    rust_files(&root().join("src"), &mut paths);
+    let paths = find_files(&root().join("src"), "rs");
     let mut defined: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     for path in paths {
         let name = path.strip_prefix(root()).unwrap().display().to_string();
@@ -310,23 +310,11 @@ fn prose(page: &str) -> String {
     lines.join("\n")
 }
 
-fn markdown_files(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            markdown_files(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "md") {
-            found.push(path);
-        }
-    }
-}
-
 /// The pages that are written by hand, with their prose. Of the changelog it is what is not released yet, of CONTRIBUTING all
 /// but the glossary, which names the words that are not used.
 fn written_pages() -> Vec<(String, String)> {
     let mut paths = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| root().join(name)).to_vec();
-    markdown_files(&root().join("docs"), &mut paths);
-    markdown_files(&root().join("examples"), &mut paths);
+    paths.extend(["docs", "examples"].iter().flat_map(|folder| find_files(&root().join(folder), "md")));
     paths.sort();
     let mut pages = Vec::new();
     for path in paths {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use syn::visit::Visit;
 
-use super::{root, rust_files};
+use super::{find_files, root};
 
 /// One file below `src`.
 pub(crate) struct Source {
@@ -27,8 +27,7 @@ impl Source {
 
 /// Parses every file below `src` but those of tests.
 pub(crate) fn parse_sources() -> Vec<Source> {
-    let mut paths = Vec::new();
-    rust_files(&root().join("src"), &mut paths);
+    let paths = find_files(&root().join("src"), "rs");
     let paths = paths.iter().map(|path| path.strip_prefix(root()).unwrap());
     paths.filter(|path| !is_test_file(path)).map(parse_source).collect()
 }
@@ -38,8 +37,12 @@ fn is_test_file(path: &Path) -> bool {
 }
 
 fn parse_source(path: &Path) -> Source {
-    let text = fs::read_to_string(root().join(path)).unwrap();
-    let mut tree = syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    parse_text(path, &fs::read_to_string(root().join(path)).unwrap())
+}
+
+/// Parses the text of a file, and leaves its tests out.
+pub(crate) fn parse_text(path: &Path, text: &str) -> Source {
+    let mut tree = syn::parse_file(text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     tree.items.retain(|item| !is_test_item(item));
     let mut module: Vec<String> =
         path.with_extension("").iter().skip(1).map(|part| part.to_string_lossy().into_owned()).collect();
