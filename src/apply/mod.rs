@@ -58,5 +58,5 @@ pub use plan::{Action, Plan, Step};
 pub use rbac::{engine_rights, rights_elsewhere};
 pub use run::Run;
 #[cfg(test)]
-pub(crate) use wait::target::deleted_diagnosis as deleted_example;
+pub(crate) use wait::target::deleted_diagnosis;
 pub use wait::{WaitOptions, WaitTarget};

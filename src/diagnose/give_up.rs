@@ -10,7 +10,7 @@ use super::diagnosis::{Attempt, CauseId, Diagnosis};
 use super::evidence::{Evidence, event_message, event_time, has_reason};
 use super::pod::{MOUNT_FAILURES, all_statuses, waiting_reason};
 use super::typed::Typed;
-use super::workload::{ContainerKey, Runs, container_runs as runs_of};
+use super::workload::{ContainerKey, Runs, container_runs};
 use crate::k8s::object::{ObjectRef, object_uid, status_condition, text_at};
 
 /// The grace before early failure of each cause that is observed. A cause that went away starts again.
@@ -50,7 +50,8 @@ impl Grace {
             let head = cause.chain.first().map(|link| &link.object);
             missing.iter().copied().find(|live| ObjectRef::of(live).as_ref() == head)
         };
-        let runs: Vec<BTreeMap<ContainerKey, Runs>> = missing.iter().map(|live| runs_of(live, evidence)).collect();
+        let runs: Vec<BTreeMap<ContainerKey, Runs>> =
+            missing.iter().map(|live| container_runs(live, evidence)).collect();
         let begun = || runs.iter().flatten().map(|(key, runs)| (key.clone(), runs.begun)).collect();
         let at_start = self.at_start.get_or_insert_with(begun);
         let at_turn = self.at_turn.get_or_insert_with(begun);
@@ -62,7 +63,7 @@ impl Grace {
             let proves = |(key, runs): (&ContainerKey, &Runs)| {
                 runs.ended > before.get(key).copied().unwrap_or(0) || log && runs.begun > runs.ended
             };
-            target(cause).is_some_and(|live| runs_of(live, evidence).iter().any(proves))
+            target(cause).is_some_and(|live| container_runs(live, evidence).iter().any(proves))
         };
         // The same holds for the retries of a controller or a node after a pause that grows. The pause may be as long
         // as the time since the last try, and the failure of that one may be resolved.

@@ -354,7 +354,7 @@ fn set_current_context(text: &str, name: &str) -> Result<String, EditError> {
 ///
 /// # Errors
 /// [`EditError`]; a context that [`merge_kubeconfig`] did not make is never removed.
-pub fn remove_kubeconfig(text: &str, name: &str) -> Result<Option<Edited>, EditError> {
+pub fn remove_from_kubeconfig(text: &str, name: &str) -> Result<Option<Edited>, EditError> {
     let before = parse_values(text)?;
     let Some(context) = find_named_entry(&before, "contexts", name) else { return Ok(None) };
     if !is_ours(&before, name) {
@@ -421,9 +421,9 @@ mod tests {
         );
         let moved = merge_kubeconfig(&merged.text, &at("192.0.2.2"), "demo", false).unwrap();
         assert_eq!(moved.text, merged.text.replace("192.0.2.1", "192.0.2.2"));
-        let removed = remove_kubeconfig(&merged.text, "demo").unwrap().unwrap();
+        let removed = remove_from_kubeconfig(&merged.text, "demo").unwrap().unwrap();
         assert_eq!(removed.text, THEIRS);
-        assert_eq!(remove_kubeconfig(THEIRS, "demo"), Ok(None));
+        assert_eq!(remove_from_kubeconfig(THEIRS, "demo"), Ok(None));
     }
 
     #[test]
@@ -433,7 +433,7 @@ mod tests {
         {
             let merged = merge_kubeconfig(text, &ours(), "demo", true).unwrap();
             assert!(merged.current, "{}", merged.text);
-            let removed = remove_kubeconfig(&merged.text, "demo").unwrap().unwrap();
+            let removed = remove_from_kubeconfig(&merged.text, "demo").unwrap().unwrap();
             assert!(removed.current && !removed.text.contains("192.0.2.1"), "{}", removed.text);
             assert!(merge_kubeconfig(&removed.text, &ours(), "demo", false).is_ok(), "{}", removed.text);
         }
@@ -444,7 +444,7 @@ mod tests {
         let taken = THEIRS.replace("one", "demo");
         let error = merge_kubeconfig(&taken, &ours(), "demo", false).unwrap_err();
         assert_eq!(error, EditError::Taken { kind: "cluster", name: "demo".to_owned() });
-        assert!(matches!(remove_kubeconfig(&taken, "demo"), Err(EditError::Taken { kind: "context", .. })));
+        assert!(matches!(remove_from_kubeconfig(&taken, "demo"), Err(EditError::Taken { kind: "context", .. })));
         for text in ["{\"clusters\": []}", "clusters: [{name: a}]\n", "a: &x 1\nb: *x\n", "a: 1\n---\nb: 2\n", "\t- x"]
         {
             assert!(matches!(merge_kubeconfig(text, &ours(), "demo", false), Err(EditError::Unusable(_))), "{text}");
@@ -456,7 +456,7 @@ mod tests {
         let merged = merge_kubeconfig(THEIRS, &ours(), "demo", false).unwrap().text;
         let second =
             merged.replace("contexts:\n", "contexts:\n  - {name: second, context: {cluster: demo, user: u}}\n");
-        let removed = remove_kubeconfig(&second, "demo").unwrap().unwrap().text;
+        let removed = remove_from_kubeconfig(&second, "demo").unwrap().unwrap().text;
         assert!(removed.contains("192.0.2.1") && !removed.contains("client-key-data"), "{removed}");
     }
 
@@ -494,7 +494,7 @@ mod tests {
             for line in lines {
                 prop_assert!(rest.any(|other| other == line), "{} is not in order in\n{}", line, merged);
             }
-            prop_assert_eq!(remove_kubeconfig(&merged, "demo").unwrap().unwrap().text, text);
+            prop_assert_eq!(remove_from_kubeconfig(&merged, "demo").unwrap().unwrap().text, text);
         }
     }
 }

@@ -30,7 +30,7 @@ pub use files::{Files, SecretText};
 pub use folder::{FolderError, read_file, read_folder, write_file, write_folder};
 pub use kept::{KeptError, ensure_kept};
 pub use kubeconfig::{Kubeconfig, KubeconfigUser};
-pub use kubeconfig_edit::{EditError, Edited, merge_kubeconfig, remove_kubeconfig as remove_from_kubeconfig};
+pub use kubeconfig_edit::{EditError, Edited, merge_kubeconfig, remove_from_kubeconfig};
 pub use leaf::{Leaf, LeafSpec, LeafStore, Lifetimes, RENEW_DAYS, Renewal, Usage, issue_leaf, still_good};
 pub use placeholder::{PLACEHOLDER, placeholder_files};
 pub use san::{Endpoint, San};

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::install::{
-    AgentArgs, Prepared, PreparedAgent, Way, WriteArgs, prepare_agent, prepare_control_plane, show_recorded,
+    AgentArgs, Prepared, PreparedAgent, Way, WriteArgs, prepare_agent, prepare_control_plane, show_recorded_values,
 };
 use crate::api::shell::quote_always;
 use crate::api::util::text::{visible_line, visible_list};
@@ -119,7 +119,7 @@ pub(crate) async fn compare_plan_with_cluster(
 ) -> Result<Comparison, CliError> {
     let Prepared { plan, hosting, home, options, used, .. } =
         prepare_control_plane(ui, global, plan, write, way).await?;
-    show_recorded(ui, &format!("control plane {}", plan.name), &used);
+    show_recorded_values(ui, &format!("control plane {}", plan.name), &used);
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();
     let compared = Box::pin(compare_control_plane(&plan, &hosting.client, &home, &options, &progress)).await;
@@ -140,7 +140,7 @@ pub(crate) async fn agent_comparison(
 ) -> Result<Comparison, CliError> {
     let prepared = prepare_agent(ui, global, what, write, way).await?;
     let PreparedAgent { plan, workload, used, .. } = &prepared;
-    show_recorded(ui, &format!("workload cluster {}", plan.name), used);
+    show_recorded_values(ui, &format!("workload cluster {}", plan.name), used);
     let options = write.install_options(global.rollback, way);
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = display.clone();

@@ -31,7 +31,7 @@ pub(crate) use control_plane::{
     Prepared, Request, prepare_control_plane, prepare_install_plan, run as run_control_plane,
 };
 pub(crate) use control_plane::{REPOSITORY_HELP, TAG_HELP};
-pub(crate) use recorded::{ConfirmArgs, show_recorded_values as show_recorded, unconfirmed_values_error};
+pub(crate) use recorded::{ConfirmArgs, show_recorded_values, unconfirmed_values_error};
 
 /// Install a control plane or an agent
 #[derive(Debug, Subcommand)]
@@ -252,4 +252,4 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: InstallCommand) -> Re
 
 /// For the example on the page of its reason.
 #[cfg(test)]
-pub(crate) use recorded::refused_values_error as rights_refused;
+pub(crate) use recorded::refused_values_error;

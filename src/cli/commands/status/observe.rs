@@ -17,7 +17,7 @@ use crate::check::inside::View;
 use crate::check::{Judged, Report};
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
-use crate::cli::connect::{connect_to_control_plane as connect, request_failed};
+use crate::cli::connect::{connect_to_control_plane, request_failed};
 use crate::cli::output::error::{CliError, Exit};
 use crate::control_plane::health::{self, Health, format_error_chain};
 use crate::control_plane::installed_status::{self, Installation};
@@ -76,7 +76,7 @@ pub(crate) async fn observe_with_progress(
 ) -> Result<Seen, CliError> {
     let wanted = name.map(str::parse::<ControlPlaneName>).transpose().map_err(|e| wrong_name(&e))?;
     let namespace = global.namespace.as_str();
-    let there = match connect(global).await {
+    let there = match connect_to_control_plane(global).await {
         Ok(there) => there,
         Err(error) if is_mistaken(&error, global) => return Err(error),
         Err(error) => return by_file(global, wanted, error).await,

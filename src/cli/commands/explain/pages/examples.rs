@@ -17,7 +17,7 @@ use crate::api::placeable;
 use crate::api::probe::Outcome;
 use crate::api::registration::{Registration, state};
 use crate::api::version::KubeMinor;
-use crate::apply::{Conflict, Error, Foreign, ObjectReason, RefusedStep, Removed, RolledBack, deleted_example};
+use crate::apply::{Conflict, Error, Foreign, ObjectReason, RefusedStep, Removed, RolledBack, deleted_diagnosis};
 use crate::chart::versions::select::{Request, SelectedBy, Selection, select_row};
 use crate::chart::{self, ValuesBuilder};
 use crate::check::{self, Report};
@@ -25,7 +25,7 @@ use crate::cli::args::chart_choice;
 use crate::cli::args::installation::{ambiguous_name_error, applied_by_others};
 use crate::cli::args::package::too_large;
 use crate::cli::commands::get::values::unknown_values_error;
-use crate::cli::commands::install::rights_refused;
+use crate::cli::commands::install::refused_values_error;
 use crate::cli::commands::{kubectl_install, rollback, uninstall, why};
 use crate::cli::output::error::CliError;
 use crate::cli::output::install_error::{agent_failed, control_plane_failed, stopped_step_error};
@@ -85,7 +85,7 @@ fn of_checks() -> Vec<(String, String)> {
 }
 
 fn of_causes() -> Vec<(String, String)> {
-    let found = workload::examples().into_iter().chain([deleted_example()]);
+    let found = workload::examples().into_iter().chain([deleted_diagnosis()]);
     let shown = |diagnosis: Diagnosis| {
         let timed_out = diagnosis.grace.is_none();
         (diagnosis.cause.id(), of_engine(wait_failure(timed_out, diagnosis)))
@@ -255,7 +255,7 @@ fn of_installs() -> Vec<CliError> {
         too_large(70 * 1024),
         unknown_values_error("demo", "its install has not finished yet"),
         of_control_plane(forgotten_values().into(), FailureOutcome::NothingWritten),
-        rights_refused("workload cluster west", &unconfirmed_values()),
+        refused_values_error("workload cluster west", &unconfirmed_values()),
         of_control_plane(C::Members { now: 1, wanted: 3 }, FailureOutcome::NothingWritten),
         of_control_plane(
             C::Volume {
