@@ -246,7 +246,7 @@ fn what_does_not_exist_is_said_and_is_no_failure_to_remove() {
     // A local folder of that name may belong to a control plane in another cluster.
     fs::create_dir_all(site.fleet_folder()).unwrap();
     let away = site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]);
-    assert!(away.succeeds().contains(&format!("The folder {} stays", site.fleet_folder().display())), "{away:?}");
+    assert!(away.succeeds().contains(&format!("The folder {} is kept", site.fleet_folder().display())), "{away:?}");
     assert!(site.fleet_folder().exists());
     site.fleetctl(&["install", "cp", "demo", "--context", "nowhere"]).fails(2, &["nowhere", site.cluster]);
     site.fleetctl(&["get", "clusters", "--context", site.cluster]).fails(1, &["no resource `clusters`"]);
