@@ -46,6 +46,22 @@ pub(super) fn is_label(text: &str) -> bool {
         && edge(text.chars().last())
 }
 
+/// Returns whether a text is the key of a label or taint: a name, with or without a DNS subdomain and `/` before it.
+pub fn is_label_key(text: &str) -> bool {
+    let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
+    let is_subdomain = |prefix: &str| prefix.len() <= 253 && prefix.split('.').all(is_label);
+    prefix.is_none_or(is_subdomain) && !name.is_empty() && is_label_value(name)
+}
+
+/// Returns whether a text is the value of a label or taint; it may be empty.
+pub fn is_label_value(text: &str) -> bool {
+    let edge = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
+    text.len() <= 63
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+        && edge(text.chars().next())
+        && edge(text.chars().last())
+}
+
 fn close_label(text: &str) -> Option<String> {
     let lower: String = text
         .to_lowercase()

@@ -20,8 +20,8 @@ use futures::future::LocalBoxFuture;
 use args::environment;
 use args::global::Global;
 use commands::{
-    accept, check, completion, delete, diff, explain, get, history, install, kubeconfig, kubectl_install, lint,
-    reference, rollback, show, status, template, token, uninstall, upgrade, version, versions, why,
+    accept, check, completion, delete, diff, explain, get, history, install, kubeconfig, kubectl_install, lint, pods,
+    reference, rollback, show, status, taint, template, token, uninstall, upgrade, version, versions, why,
 };
 use output::error::{CliError, Exit};
 use output::terminal::Ui;
@@ -72,6 +72,14 @@ enum Command {
     Get(Lazy<get::GetCommand>),
     /// Explain where an object is placed and why, or why it is not
     Why(Lazy<why::WhyArgs>),
+    /// Show the logs of a placed object, from the workload cluster that runs it
+    Logs(Lazy<pods::LogsArgs>),
+    /// Run a command in a container of a placed object
+    Exec(Lazy<pods::ExecArgs>),
+    /// Forward local ports to a pod of a placed object
+    PortForward(Lazy<pods::PortForwardArgs>),
+    /// Show the CPU and memory of the pods of a placed object
+    Top(Lazy<pods::TopArgs>),
     /// Accept the registration of a workload cluster at a control plane that registers manually
     Accept(Lazy<accept::AcceptArgs>),
     /// Manage bootstrap tokens for single workload clusters
@@ -80,6 +88,18 @@ enum Command {
     /// Delete a workload cluster that no longer exists from a control plane
     #[command(subcommand)]
     Delete(Lazy<delete::DeleteCommand>),
+    /// Move what runs in a workload cluster to other clusters
+    #[command(subcommand)]
+    Drain(Lazy<taint::drain::DrainCommand>),
+    /// Keep new work off a workload cluster
+    #[command(subcommand)]
+    Cordon(Lazy<taint::CordonCommand>),
+    /// Let a workload cluster take work again
+    #[command(subcommand)]
+    Uncordon(Lazy<taint::UncordonCommand>),
+    /// Edit the taints of a workload cluster
+    #[command(subcommand)]
+    Taint(Lazy<taint::TaintCommand>),
     /// Print the objects of an install as manifests for `kubectl apply`
     #[command(subcommand)]
     Template(Lazy<template::TemplateCommand>),
@@ -209,6 +229,14 @@ fn run_command(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
         Command::Why(Lazy(args)) => Box::pin(async move { why::run(ui, global, &args).await }),
         Command::Token(Lazy(command)) => Box::pin(async move { token::run(ui, global, command).await }),
         Command::Delete(Lazy(command)) => Box::pin(delete::run(ui, global, command)),
+        Command::Logs(Lazy(args)) => Box::pin(async move { pods::run_logs(ui, global, &args).await }),
+        Command::Exec(Lazy(args)) => Box::pin(async move { pods::run_exec(ui, global, &args).await }),
+        Command::PortForward(Lazy(args)) => Box::pin(async move { pods::run_port_forward(ui, global, &args).await }),
+        Command::Top(Lazy(args)) => Box::pin(async move { pods::run_top(ui, global, &args).await }),
+        Command::Drain(Lazy(command)) => Box::pin(taint::drain::run(ui, global, command)),
+        Command::Cordon(Lazy(command)) => Box::pin(taint::run_cordon(ui, global, command)),
+        Command::Uncordon(Lazy(command)) => Box::pin(taint::run_uncordon(ui, global, command)),
+        Command::Taint(Lazy(command)) => Box::pin(taint::run_taint(ui, global, command)),
         Command::Version(Lazy(args)) => Box::pin(async move { version::run(ui, global, &args).await }),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -6,10 +6,11 @@ use clap::Command;
 use clap::builder::StyledStr;
 
 /// Every command that is not hidden, in the order in which it is shown.
-pub(crate) const GROUPS: [(&str, &[&str]); 5] = [
+pub(crate) const GROUPS: [(&str, &[&str]); 6] = [
     ("Install and remove", &["install", "upgrade", "uninstall", "diff", "rollback", "history"]),
     ("Inspect", &["check", "status", "get", "why", "version", "explain"]),
-    ("Workload clusters", &["accept", "token", "delete"]),
+    ("Placed workloads", &["logs", "exec", "port-forward", "top"]),
+    ("Workload clusters", &["accept", "token", "cordon", "drain", "uncordon", "taint", "delete"]),
     ("Charts and values, without a cluster", &["template", "lint", "show", "versions"]),
     ("This machine", &["kubeconfig", "kubectl-install", "completion", "help"]),
 ];

@@ -100,7 +100,12 @@ fn complete_argument(arg: Arg, words: &Words, parent: &str, command: &str) -> Ar
             Box::new(move || words.kubeconfig_target().list_contexts().into_iter().map(Candidate::from).collect())
         }
         "namespace" => Box::new(move || fetch_candidates(list_namespace_names, words.clone())),
-        "name" if matches!((parent, command), ("get", "clusters") | ("delete", "cluster") | (_, "accept")) => {
+        "name"
+            if matches!(
+                (parent, command),
+                ("get", "clusters") | (_, "accept") | ("delete" | "drain" | "cordon" | "uncordon" | "taint", "cluster")
+            ) =>
+        {
             Box::new(move || fetch_candidates(list_cluster_names, words.clone()))
         }
         "name" | "control_plane" if names("CONTROL_PLANE_NAME") => Box::new(control_planes),

@@ -36,7 +36,7 @@ pub(super) fn find_kind(kinds: &Kinds, text: &str) -> Option<&'static Placeable>
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn split_kind_and_name(text: &str) -> Result<(&str, &str), String> {
+pub(in crate::cli) fn split_kind_and_name(text: &str) -> Result<(&str, &str), String> {
     text.split_once('/')
         .filter(|(kind, name)| !kind.is_empty() && !name.is_empty())
         .ok_or_else(|| "expected KIND/NAME, such as deployment/web".to_owned())
@@ -46,7 +46,10 @@ pub(super) fn split_kind_and_name(text: &str) -> Result<(&str, &str), String> {
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn parse_kind_and_name<'a>(kinds: &Kinds, text: &'a str) -> Result<(&'static Placeable, &'a str), String> {
+pub(in crate::cli) fn parse_kind_and_name<'a>(
+    kinds: &Kinds,
+    text: &'a str,
+) -> Result<(&'static Placeable, &'a str), String> {
     let (kind, name) = split_kind_and_name(text)?;
     let found = find_kind(kinds, kind).ok_or_else(|| {
         let kinds: Vec<&str> = kinds.iter().map(|kind| kind.kind).collect();

@@ -1,7 +1,7 @@
 //! `why`: where an object is placed and why there, or why nowhere, by the scheduler's own rules.
 
 mod fleet;
-mod kind;
+pub(in crate::cli) mod kind;
 mod report;
 
 use std::collections::BTreeSet;

@@ -1,0 +1,176 @@
+//! `drain`: moves what runs in a workload cluster to other clusters, and waits until it has moved.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use kube::Client;
+use kube::api::{Api, ListParams};
+
+use super::{Change, edit_taints, with_taint};
+use crate::api::Schedule;
+use crate::api::labels::cluster_namespace;
+use crate::api::lenient::Lenient;
+use crate::api::names::ClusterName;
+use crate::api::util::text::visible_cell;
+use crate::cli::args::global::Global;
+use crate::cli::args::package::wrong_name;
+use crate::cli::args::run::{parse_duration, until_stopped};
+use crate::cli::connect::{control_plane_client, list_failed};
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::progress::Display;
+use crate::cli::output::terminal::Ui;
+use crate::install::progress::Progress;
+use crate::k8s::request::pages::all_pages;
+
+/// Move what runs in a workload cluster to other clusters
+#[derive(Debug, Subcommand)]
+pub(crate) enum DrainCommand {
+    /// Move what runs in a workload cluster to other clusters, and wait for it
+    #[command(after_help = EXAMPLES)]
+    Cluster(DrainClusterArgs),
+}
+
+const EXAMPLES: &str = "\
+Sets the taint fleet-scheduler.io/unschedulable:NoExecute, so that no new work comes and what runs there moves to
+clusters that take it. What has no other cluster, or has volumes, is kept running and is listed at the end.
+`fleetctl uncordon cluster` lets the cluster take work again.
+
+Examples:
+  fleetctl drain cluster west --context demo
+  fleetctl drain cluster west --context demo --timeout 30m";
+
+/// Move what runs in a workload cluster to other clusters, and wait for it
+#[derive(Debug, Args)]
+pub(crate) struct DrainClusterArgs {
+    /// Name of the workload cluster
+    #[arg(value_name = "WORKLOAD_CLUSTER_NAME")]
+    name: String,
+
+    /// How long to wait until everything has moved
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
+    timeout: Duration,
+}
+
+/// Time between two looks at what is left.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Objects that are named at the end; the rest is counted.
+const MOST_NAMED: usize = 20;
+
+/// Kinds that run pods.
+const RUNNING_KINDS: [&str; 7] = ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "Pod"];
+
+pub(crate) async fn run(ui: &Ui, global: &Global, command: DrainCommand) -> Result<Exit, CliError> {
+    let DrainCommand::Cluster(args) = command;
+    let name: ClusterName = args.name.parse().map_err(|error| wrong_name(&error))?;
+    let client = control_plane_client(global).await?;
+    let display = Arc::new(Display::new(ui));
+    let work = async {
+        let change = edit_taints(&client, global, &name, &|taints| Ok(with_taint(taints, "NoExecute"))).await?;
+        display.begin_step(&format!("Draining workload cluster {name}"));
+        if matches!(change, Change::Unneeded) {
+            display.update_step("its taint was set before");
+        }
+        wait_until_moved(&client, &name, &display, args.timeout).await
+    };
+    let left = until_stopped(ui, &display, "the drain", work).await??;
+    if left.is_empty() {
+        ui.write_stdout(&format!("Workload cluster {name} is drained: no workload runs there.\n"))?;
+        return Ok(Exit::Ok);
+    }
+    Err(not_drained(&name, left, global, args.timeout))
+}
+
+/// Waits until nothing that runs pods is placed in the cluster; returns what is left at the timeout.
+async fn wait_until_moved(
+    client: &Client,
+    name: &ClusterName,
+    display: &Display,
+    timeout: Duration,
+) -> Result<Vec<String>, CliError> {
+    let end = tokio::time::Instant::now() + timeout;
+    loop {
+        let left = list_running_copies(client, name).await?;
+        if left.is_empty() || tokio::time::Instant::now() >= end {
+            return Ok(left);
+        }
+        display.update_step(&format!("{} workloads left", left.len()));
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// The objects that run pods and are placed in the cluster, as `KIND/NAME (NAMESPACE)`, in order.
+async fn list_running_copies(client: &Client, name: &ClusterName) -> Result<Vec<String>, CliError> {
+    let schedules: Api<Lenient<Schedule>> = Api::namespaced(client.clone(), &cluster_namespace(name.as_str()));
+    let found = all_pages(ListParams::default(), async |params| schedules.list(&params).await).await;
+    let found = found.map_err(|error| list_failed("schedules", &error))?;
+    let mut running: Vec<String> =
+        found.iter().filter(|Lenient(schedule)| is_running(schedule)).map(|Lenient(one)| format_copy(one)).collect();
+    running.sort();
+    Ok(running)
+}
+
+/// Whether a copy runs pods. A Job or Pod whose pods have ended does not: it is not run again elsewhere.
+fn is_running(schedule: &Schedule) -> bool {
+    let kind = schedule.spec.source_ref.kind.as_str();
+    let pods = schedule.status.as_ref().and_then(|status| status.pods.as_ref());
+    let has_ended = matches!(kind, "Job" | "Pod") && pods.is_some_and(|pods| pods.bound == 0);
+    RUNNING_KINDS.contains(&kind) && !has_ended
+}
+
+fn format_copy(schedule: &Schedule) -> String {
+    let source = &schedule.spec.source_ref;
+    let namespace = source.namespace.as_deref().unwrap_or_default();
+    visible_cell(&format!("{}/{} -n {namespace}", source.kind.to_lowercase(), source.name)).into_owned()
+}
+
+fn not_drained(name: &ClusterName, left: Vec<String>, global: &Global, timeout: Duration) -> CliError {
+    let count = left.len();
+    let first = left.first().cloned().unwrap_or_default();
+    let mut named: Vec<String> = left.into_iter().take(MOST_NAMED).collect();
+    if count > MOST_NAMED {
+        named.push(format!("and {} more", count - MOST_NAMED));
+    }
+    let noun = if count == 1 { "workload still runs" } else { "workloads still run" };
+    CliError::new(
+        Exit::TimedOut,
+        "NotDrained",
+        format!(
+            "timed out waiting for the condition: {count} {noun} in workload cluster {name} after {} s",
+            timeout.as_secs()
+        ),
+    )
+    .details(named)
+    .hint(format!("see why one of them is kept: `fleetctl why {first}{}`", global.tail_flags()))
+    .hint(format!(
+        "the cluster takes no new work; to undo it: `fleetctl uncordon cluster {name}{}`",
+        global.tail_flags()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_runs_pods_is_waited_for_and_what_has_ended_is_not() {
+        let copy = |kind: &str, bound: Option<i64>| -> Schedule {
+            let status = bound.map(|bound| json!({ "pods": { "desired": 1, "bound": bound, "counted": 0 } }));
+            serde_json::from_value(json!({
+                "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Schedule", "metadata": { "name": "x" },
+                "spec": { "manifest": "{}", "hash": "h",
+                    "sourceRef": { "version": "v1", "kind": kind, "namespace": "shop", "name": "web", "uid": "u" } },
+                "status": status,
+            }))
+            .unwrap()
+        };
+        let running = |kind: &str, bound| is_running(&copy(kind, bound));
+        assert!(running("Deployment", None) && running("Deployment", Some(0)) && running("Job", Some(1)));
+        assert!(running("Job", None), "its agent has not reported yet");
+        assert!(!running("Job", Some(0)) && !running("Pod", Some(0)));
+        assert!(!running("ConfigMap", None) && !running("Namespace", None));
+        assert_eq!(format_copy(&copy("Job", None)), "job/web -n shop");
+    }
+}
