@@ -1,11 +1,15 @@
 //! The manifest of one copy: the source without what only the control plane needs, with its share and its overrides.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+mod strip;
+
+use strip::{strip_manifest, strip_metadata};
+
 use super::canonical::to_canonical_json;
-use super::facts::{Facts, InvalidAsk, LEAVE_FIELDS, LOCAL_ANNOTATIONS};
+use super::facts::{Facts, InvalidAsk, LEAVE_FIELDS};
 use super::field_path::{FieldPath, PathError};
 use super::matching::Policy;
 use crate::api::crd::policy::FieldOverride;
@@ -206,111 +210,6 @@ fn take_payload(manifest: &mut Value) -> Option<Map<String, Value>> {
     let object = manifest.as_object_mut().filter(|_| is_secret)?;
     let parts = ["data", "stringData"].into_iter();
     Some(parts.filter_map(|part| Some((part.to_owned(), object.remove(part)?))).collect())
-}
-
-/// Fields of the metadata that the API server keeps, or that belong to the source alone.
-const METADATA: [&str; 11] = [
-    "uid",
-    "resourceVersion",
-    "generation",
-    "generateName",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "selfLink",
-    "managedFields",
-    "ownerReferences",
-    "finalizers",
-];
-
-/// Labels by which a Job finds its pods.
-const JOB_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
-
-fn remove_keys(value: Option<&mut Value>, keys: &[&str]) {
-    if let Some(map) = value.and_then(Value::as_object_mut) {
-        for key in keys {
-            map.remove(*key);
-        }
-    }
-}
-
-fn strip_metadata(manifest: &mut Value) {
-    remove_keys(manifest.get_mut("metadata"), &METADATA);
-    for name in ["labels", "annotations"] {
-        let pointer = format!("/metadata/{name}");
-        let Some(map) = manifest.pointer_mut(&pointer).and_then(Value::as_object_mut) else { continue };
-        map.retain(|key, _| !key.starts_with(OWN_KEY_PREFIX) && !LOCAL_ANNOTATIONS.contains(&key.as_str()));
-        if map.is_empty() {
-            remove_keys(manifest.get_mut("metadata"), &[name]);
-        }
-    }
-}
-
-/// Removes what a copy must not have.
-fn strip_manifest(manifest: &mut Value) {
-    strip_metadata(manifest);
-    remove_keys(Some(manifest), &["status"]);
-    let core = manifest["apiVersion"] == "v1";
-    let kind = manifest["kind"].as_str().unwrap_or_default().to_owned();
-    match kind.as_str() {
-        "Service" if core => strip_service(manifest),
-        "Namespace" if core => remove_keys(manifest.get_mut("spec"), &["finalizers"]),
-        "PersistentVolumeClaim" if core => {
-            remove_keys(manifest.get_mut("spec"), &["volumeName"]);
-            if let Some(map) = manifest.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
-                map.retain(|key, _| !key.starts_with("pv.kubernetes.io/"));
-            }
-        }
-        "Pod" if core => strip_pod(manifest),
-        // A controller of each cluster fills them in.
-        "ClusterRole" if manifest.get("aggregationRule").is_some_and(Value::is_object) => {
-            remove_keys(Some(manifest), &["rules"]);
-        }
-        "Job" => {
-            remove_keys(manifest.get_mut("spec"), &["ttlSecondsAfterFinished"]);
-            if manifest.pointer("/spec/manualSelector") != Some(&Value::Bool(true)) {
-                remove_keys(manifest.get_mut("spec"), &["selector"]);
-                for labels in ["/metadata/labels", "/spec/template/metadata/labels"] {
-                    remove_keys(manifest.pointer_mut(labels), &JOB_LABELS);
-                }
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Removes addresses and ports that the control plane gave; a headless Service stays headless.
-fn strip_service(manifest: &mut Value) {
-    if manifest.pointer("/spec/clusterIP").and_then(Value::as_str) != Some("None") {
-        remove_keys(manifest.get_mut("spec"), &["clusterIP", "clusterIPs"]);
-    }
-    remove_keys(manifest.get_mut("spec"), &["healthCheckNodePort"]);
-    if let Some(ports) = manifest.pointer_mut("/spec/ports").and_then(Value::as_array_mut) {
-        for port in ports {
-            remove_keys(Some(port), &["nodePort"]);
-        }
-    }
-}
-
-/// Removes the node, and the volumes of tokens that the API server added.
-fn strip_pod(manifest: &mut Value) {
-    remove_keys(manifest.get_mut("spec"), &["nodeName"]);
-    let is_token = |volume: &Value| {
-        let sources = volume.pointer("/projected/sources").and_then(Value::as_array);
-        volume["name"].as_str().is_some_and(|name| name.starts_with("kube-api-access-"))
-            && sources.is_some_and(|sources| sources.iter().any(|one| one.get("serviceAccountToken").is_some()))
-    };
-    let Some(volumes) = manifest.pointer_mut("/spec/volumes").and_then(Value::as_array_mut) else { return };
-    let name = |value: &Value| value["name"].as_str().map(str::to_owned);
-    let names: BTreeSet<String> = volumes.iter().filter(|one| is_token(one)).filter_map(name).collect();
-    let is_kept = |value: &Value| value["name"].as_str().is_none_or(|name| !names.contains(name));
-    volumes.retain(is_kept);
-    for list in ["/spec/containers", "/spec/initContainers", "/spec/ephemeralContainers"] {
-        let containers = manifest.pointer_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
-        for mounts in containers.filter_map(|one| one.get_mut("volumeMounts")?.as_array_mut()) {
-            mounts.retain(is_kept);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 pub(crate) mod field;
 pub mod raw;
+mod written_fields;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,29 +1,31 @@
-//! Objects of any kind as JSON, read without their managed fields.
+//! Objects of any kind as JSON. Of their managed fields only those are read that tell what an API server allocated.
 
 use std::borrow::Cow;
 
 use kube::Resource;
 use kube::api::{ApiResource, ObjectMeta};
 use kube::core::DynamicResourceScope;
-use serde::de::{Error as _, IgnoredAny};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::Meta;
+use super::written_fields::{Entry, condense_entries};
 
 /// An object whose kind is known from the request.
 #[derive(Debug, Clone)]
 pub struct Raw {
     /// Its metadata, without what is not read anywhere.
     pub metadata: ObjectMeta,
-    /// The whole object but for its managed fields; of a list, also without API version and kind.
+    /// The whole object; of a list, without API version and kind. Its managed fields are one entry with the allocated
+    /// fields that somebody wrote, and are absent where the object has none.
     pub object: Map<String, Value>,
 }
 
 #[derive(Deserialize, Default)]
 struct RawMeta {
     #[serde(default, rename = "managedFields")]
-    _managed_fields: IgnoredAny,
+    managed_fields: Vec<Entry>,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -38,11 +40,14 @@ struct RawParts {
 
 impl<'de> Deserialize<'de> for Raw {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let RawParts { metadata: RawMeta { rest: metadata, .. }, rest: mut object } =
+        let RawParts { metadata: RawMeta { rest: metadata, managed_fields }, rest: mut object } =
             RawParts::deserialize(deserializer)?;
         let metadata = Value::Object(metadata);
         let read = Meta::deserialize(&metadata).map_err(D::Error::custom)?;
         object.insert("metadata".to_owned(), metadata);
+        if let Some(written) = condense_entries(managed_fields) {
+            object["metadata"]["managedFields"] = written;
+        }
         Ok(Self { metadata: read.into(), object })
     }
 }
@@ -92,6 +97,8 @@ mod tests {
         assert_eq!((raw.metadata.name.as_deref(), raw.metadata.generation), (Some("c"), Some(2)));
         assert_eq!(raw.object["data"]["k"], "v");
         assert_eq!(raw.object["metadata"]["labels"]["a"], "b");
-        assert!(raw.object["metadata"].get("managedFields").is_none());
+        assert_eq!(raw.object["metadata"]["managedFields"].to_string(), r#"[{"fieldsV1":{"f:spec":{}}}]"#);
+        let without: Raw = serde_json::from_str(r#"{"metadata": {"name": "c"}}"#).unwrap();
+        assert!(without.object["metadata"].get("managedFields").is_none());
     }
 }

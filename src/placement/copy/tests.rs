@@ -84,6 +84,39 @@ fn a_service_loses_its_addresses_unless_it_is_headless() {
 }
 
 #[test]
+fn what_the_user_wrote_is_copied_and_what_was_allocated_is_not() {
+    let with = |mut object: Value, written: Value| {
+        object["metadata"]["managedFields"] = json!([{ "fieldsV1": { "f:spec": written } }]);
+        copy(&object).manifest["spec"].clone()
+    };
+    let service = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": "s" }, "spec": {
+        "clusterIP": "10.96.3.4", "clusterIPs": ["10.96.3.4"], "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
+        "healthCheckNodePort": 31_000,
+        "ports": [{ "port": 80, "protocol": "TCP", "nodePort": 30_080 }, { "port": 81, "nodePort": 30_081 }] } });
+    let ports = json!([{ "port": 80, "protocol": "TCP" }, { "port": 81 }]);
+    assert_eq!(with(service.clone(), json!({})), json!({ "ports": ports }), "nobody wrote any of it");
+    let written = json!({ "f:clusterIP": {}, "f:ipFamilyPolicy": {},
+        "f:ports": { "k:{\"port\":81,\"protocol\":\"TCP\"}": { "f:nodePort": {} } } });
+    let ports = json!([{ "port": 80, "protocol": "TCP" }, { "port": 81, "nodePort": 30_081 }]);
+    let expected = json!({ "clusterIP": "10.96.3.4", "ipFamilyPolicy": "SingleStack", "ports": ports });
+    assert_eq!(with(service, written), expected);
+
+    let claim = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "c" },
+        "spec": { "storageClassName": "fast", "volumeName": "pv-1" } });
+    assert_eq!(with(claim.clone(), json!({})), json!({}));
+    assert_eq!(with(claim, json!({ "f:storageClassName": {} })), json!({ "storageClassName": "fast" }));
+    let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p" }, "spec": {
+        "priority": 0, "preemptionPolicy": "PreemptLowerPriority", "tolerations": [{ "key": "k" }] } });
+    assert_eq!(with(pod.clone(), json!({})), json!({}));
+    assert_eq!(with(pod, json!({ "f:tolerations": {} })), json!({ "tolerations": [{ "key": "k" }] }));
+    let ingress = json!({ "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": { "name": "i" },
+        "spec": { "ingressClassName": "nginx" } });
+    assert_eq!(with(ingress.clone(), json!({})), json!({}));
+    assert_eq!(with(ingress.clone(), json!({ "f:ingressClassName": {} })), json!({ "ingressClassName": "nginx" }));
+    assert_eq!(copy(&ingress).manifest["spec"], json!({ "ingressClassName": "nginx" }), "nobody knows who wrote it");
+}
+
+#[test]
 fn a_job_gets_a_selector_of_its_own() {
     let mut job = json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "j" }, "spec": {
         "ttlSecondsAfterFinished": 5, "selector": { "matchLabels": {} },

@@ -65,7 +65,11 @@ fn is_system(namespace: &str) -> bool {
 pub(super) fn check_never_placed(key: &ObjectKey, manifest: &Value) -> Option<Never> {
     let is_namespace = key.is_of_kind("", "Namespace");
     let owners = manifest.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-    let is_controller = |owner: &Value| owner.get("controller").and_then(Value::as_bool) == Some(true);
+    // No controller of CronJobs runs in the control plane: a Job that belongs to one was created by hand, as by
+    // `kubectl create job --from=cronjob/NAME`.
+    let is_by_hand = |owner: &Value| key.is_of_kind("batch", "Job") && owner["kind"] == "CronJob";
+    let is_controller =
+        |owner: &Value| owner.get("controller").and_then(Value::as_bool) == Some(true) && !is_by_hand(owner);
     let secret_types = ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token", "helm.sh/release.v1"];
     if is_system(key.namespace()) || is_namespace && is_system(key.name()) {
         return Some(Never::SystemNamespace);
