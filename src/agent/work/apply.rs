@@ -81,6 +81,8 @@ pub struct Job {
     pub uid: Option<String>,
     /// UID of a finished or running copy of an earlier source of the same name, which is replaced.
     pub replaced: Option<String>,
+    /// UID of the copy of an earlier source of the same name, which is replaced if it cannot be changed in place.
+    pub recreated: Option<String>,
     /// Nothing is known yet of the copy but its Schedule's status.
     pub is_first: bool,
     /// Paths that the API server does not know.
@@ -121,7 +123,13 @@ pub async fn apply_copy(context: &Context, mut job: Job) -> Result<Applied, Prob
                 }
                 job.dropped.extend(new);
             }
-            Err(Failure::Problem(problem)) => return Err(problem),
+            Err(Failure::Problem(problem)) => match job.recreated.take().filter(|_| problem.is_immutable) {
+                Some(uid) => {
+                    remove_replaced_copy(context, &target, &uid).await?;
+                    job.uid = None;
+                }
+                None => return Err(problem),
+            },
             Ok((object, left)) => return Ok(Applied { object, dropped: job.dropped, left }),
         }
     }

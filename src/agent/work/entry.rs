@@ -139,10 +139,20 @@ impl Entry {
         applied.or(self.status.applied_uid.as_deref())
     }
 
+    fn is_of_earlier_source(&self) -> bool {
+        self.status.source_uid.as_ref().is_some_and(|uid| *uid != self.task.source_uid)
+    }
+
+    /// Returns true for a copy of an earlier source that may be replaced if it cannot be changed in place. What holds
+    /// data, or what is deleted along with much else, is not.
+    pub fn is_replaceable(&self) -> bool {
+        let keeps = ["Namespace", "PersistentVolumeClaim", "PersistentVolume", "CustomResourceDefinition"];
+        self.is_of_earlier_source() && self.task.key().is_some_and(|key| !keeps.contains(&key.kind))
+    }
+
     /// Returns true for a copy of an earlier source that is replaced, as it runs once.
     pub fn is_replaced(&self) -> bool {
-        let other = self.status.source_uid.as_ref().is_some_and(|uid| *uid != self.task.source_uid);
-        other && self.task.key().is_some_and(super::task::CopyKey::runs_once)
+        self.is_of_earlier_source() && self.task.key().is_some_and(super::task::CopyKey::runs_once)
     }
 
     /// Returns true where nothing has to be applied, because the copy ran to its end.

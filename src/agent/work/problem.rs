@@ -28,17 +28,19 @@ pub struct Problem {
     pub message: String,
     /// Time of the next attempt.
     pub again: Again,
+    /// A field cannot be changed: only another object of the name can have it.
+    pub is_immutable: bool,
 }
 
 impl Problem {
     /// Creates one that is tried again soon.
     pub fn retry_soon(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), again: Again::Soon }
+        Self { reason, message: message.into(), again: Again::Soon, is_immutable: false }
     }
 
     /// Creates one that only a change of objects solves.
     pub fn retry_on_change(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), again: Again::Late }
+        Self { reason, message: message.into(), again: Again::Late, is_immutable: false }
     }
 
     /// Returns what is wrong with a manifest.
@@ -89,13 +91,13 @@ impl Problem {
             }
             // Quotas, and what else admission plug-ins refuse.
             403 => Self::retry_soon(applied::REFUSED, format!("the cluster refuses {key}: {message}")),
-            422 if is_immutable(&answer) => Self::retry_on_change(
-                applied::REFUSED,
-                format!(
-                    "{message}. A field of {key} cannot be changed once it is set: delete the copy in the workload \
-                     cluster, or give the source a new name"
-                ),
-            ),
+            422 if is_immutable(&answer) => {
+                let message = format!(
+                    "{message}. A field of {key} cannot be changed once it is set: delete and create the source again, \
+                     for example with `kubectl replace --force`, or give it a new name"
+                );
+                Self { is_immutable: true, ..Self::retry_on_change(applied::REFUSED, message) }
+            }
             400 | 422 => Self::retry_soon(
                 applied::INVALID,
                 format!("the workload cluster's API server rejects {key} as invalid: {message}"),

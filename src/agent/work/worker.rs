@@ -400,7 +400,8 @@ impl Worker {
             let replaced = entry.status.applied_uid.clone().filter(|_| entry.is_replaced());
             let uid = entry.copy_uid().map(str::to_owned).filter(|_| replaced.is_none());
             let is_first = entry.baseline.is_none();
-            let job = Job { task, uid, replaced, is_first, dropped: entry.dropped.clone() };
+            let recreated = uid.clone().filter(|_| entry.is_replaceable());
+            let job = Job { task, uid, replaced, recreated, is_first, dropped: entry.dropped.clone() };
             self.operations.spawn(async move {
                 let started = Instant::now();
                 let task = job.task.clone();

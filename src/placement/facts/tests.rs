@@ -141,6 +141,14 @@ fn what_is_never_placed_says_why() {
     assert_eq!(facts(&token).never, Some(Never::JoinToken));
     token["data"] = json!({ "password": "eA==" });
     assert_eq!(facts(&token).never, None);
+    let owned = |kind: &str, owner: &str| {
+        facts(&json!({ "apiVersion": "batch/v1", "kind": kind, "metadata": { "name": "x", "namespace": "a",
+            "ownerReferences": [{ "kind": owner, "name": "o", "controller": true }] } }))
+        .never
+    };
+    assert_eq!(owned("Job", "Workflow"), Some(Never::Owned));
+    assert_eq!(owned("CronJob", "CronJob"), Some(Never::Owned));
+    assert_eq!(owned("Job", "CronJob"), None, "kubectl create job --from=cronjob/o");
     let rbac = "rbac.authorization.k8s.io/v1";
     let of_installation = json!({ "fleet-scheduler.io/install-kind": "agent" });
     let definition = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");

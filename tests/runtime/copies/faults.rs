@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
@@ -100,5 +101,51 @@ async fn copies_are_looked_after_while_the_control_plane_is_away() {
     })
     .await;
     site.delete("conf").await;
+    site.leave().await;
+}
+
+#[tokio::test]
+async fn a_source_that_was_created_again_replaces_what_cannot_be_changed() {
+    let site = Site::set().await;
+    site.make_place().await;
+    let deployments: Api<Deployment> = site.in_place();
+    site.schedule("web", &site.deployment("web", 1), json!({})).await;
+    site.until("web", "Applied").await;
+    let first = deployments.get("web").await.unwrap().uid();
+    let mut other = site.deployment("web", 1);
+    other["spec"]["selector"]["matchLabels"] = json!({ "app": "other" });
+    other["spec"]["template"]["metadata"]["labels"] = json!({ "app": "other" });
+    // An edit of the same source is refused, as by the API server of the source.
+    site.schedule("web", &other, json!({})).await;
+    let message = site.until("web", "Refused").await;
+    assert!(message.contains("kubectl replace --force"), "{message}");
+    assert_eq!(deployments.get("web").await.unwrap().uid(), first);
+    site.schedule_of("source-2", "web", &other, json!({})).await;
+    site.until("web", "Applied").await;
+    let second = deployments.get("web").await.unwrap();
+    assert_ne!(second.uid(), first);
+    assert_eq!(second.spec.unwrap().selector.match_labels.unwrap()["app"], "other");
+    assert_eq!(site.schedules().get("web").await.unwrap().status.unwrap().applied_uid, second.metadata.uid);
+
+    // What can be changed is changed in place, and a claim keeps its data in any case.
+    site.schedule("conf", &site.config_map("conf", &json!({ "a": "1" })), json!({})).await;
+    let claim = |class: &str| {
+        json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "data", "namespace": site.place },
+            "spec": { "accessModes": ["ReadWriteOnce"], "storageClassName": class,
+                "resources": { "requests": { "storage": "1Gi" } } } })
+    };
+    site.schedule("data", &claim("one"), json!({})).await;
+    site.until("conf", "Applied").await;
+    site.until("data", "Applied").await;
+    let (maps, claims): (Api<ConfigMap>, Api<PersistentVolumeClaim>) = (site.in_place(), site.in_place());
+    let (map, volume) = (maps.get("conf").await.unwrap().uid(), claims.get("data").await.unwrap().uid());
+    site.schedule_of("source-2", "conf", &site.config_map("conf", &json!({ "a": "2" })), json!({})).await;
+    site.schedule_of("source-2", "data", &claim("two"), json!({})).await;
+    site.until("data", "Refused").await;
+    wait("the edit arrives", async || maps.get("conf").await.unwrap().data.unwrap()["a"] == "2").await;
+    assert_eq!((maps.get("conf").await.unwrap().uid(), claims.get("data").await.unwrap().uid()), (map, volume));
+    for name in ["web", "conf", "data"] {
+        site.delete(name).await;
+    }
     site.leave().await;
 }
