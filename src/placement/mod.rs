@@ -23,6 +23,7 @@ pub mod fraction;
 pub mod inventory;
 pub mod live;
 pub mod matching;
+pub mod moves;
 pub mod names;
 pub mod pods;
 pub mod reason;
