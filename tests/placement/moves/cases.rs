@@ -66,15 +66,23 @@ fn sorted(writes: impl IntoIterator<Item = Value>) -> Vec<String> {
 fn play_case(case: &Value) -> Result<(), String> {
     let mut record: MoveRecord = serde_json::from_value(case["start"]["record"].clone()).unwrap();
     let mut see = case["start"]["see"].clone();
+    let mut created = Vec::new();
     for (number, told) in case["steps"].as_array().unwrap().iter().enumerate() {
-        merge(&mut see, &told["see"]);
+        if let Some(patch) = told.get("see") {
+            merge(&mut see, patch);
+        }
         if let Some(replaced) = told.get("record") {
             record = serde_json::from_value(replaced.clone()).unwrap();
         }
         let Some(expected) = told.get("writes") else { continue };
+        created.clear();
         let (writes, next, event) = match step(&record, &read_seen(&see)) {
             MoveStep::Record { record, event } => (vec![json!({ "record": record })], Some(record), event),
-            MoveStep::Writes(writes) => (writes.iter().map(print_write).collect(), None, None),
+            MoveStep::Writes(writes) => {
+                let made = writes.iter().filter(|write| matches!(write, MoveWrite::Create { .. }));
+                created = made.map(|write| write.cluster().to_owned()).collect();
+                (writes.iter().map(print_write).collect(), None, None)
+            }
         };
         let found = (sorted(writes), json!(event.map(|event| event.reason())));
         let expected = (sorted(expected.as_array().unwrap().clone()), told.get("event").cloned().unwrap_or_default());
@@ -87,9 +95,9 @@ fn play_case(case: &Value) -> Result<(), String> {
     }
     let end: MoveRecord = serde_json::from_value(case["end"]["record"].clone()).unwrap();
     let seen = read_seen(&see);
-    let live =
-        seen.schedules.iter().filter(|(cluster, schedule)| !schedule.deleting && seen.clusters.contains_key(*cluster));
-    let copies: Vec<&String> = live.map(|(cluster, _)| cluster).collect();
+    let live = seen.schedules.iter().filter(|(_, schedule)| !schedule.deleting).map(|(cluster, _)| cluster);
+    let copies: BTreeSet<&String> =
+        live.filter(|cluster| seen.clusters.contains_key(*cluster)).chain(&created).collect();
     if record != end || json!(copies) != case["end"]["copies"] {
         return Err(format!("the end\n  expected {}\n  found    {} {copies:?}", case["end"], json!(record)));
     }
