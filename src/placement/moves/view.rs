@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::record::{ClusterAmounts, MoveRecord, amount_in};
+use super::record::{ClusterAmounts, MovePhase, MoveRecord, amount_in};
 use super::seen::{Seen, SeenPolicy, SeenSchedule};
 use super::write::{MoveEvent, MoveStep, MoveWrite};
 
@@ -108,11 +108,34 @@ impl<'a> View<'a> {
         unchanged.into_iter().chain(self.ask_clusters(others.iter().copied())).collect()
     }
 
-    /// Returns whether an amount here and what is available elsewhere are all the pods of the source.
+    /// Returns whether an amount here and what is available elsewhere are all the pods of the group. Elsewhere only that
+    /// counts which the record leaves there: the rest may fall by a write that is still on its way.
     fn is_enough_elsewhere(self, cluster: &str, amount: i64) -> bool {
         let others = self.seen.schedules.keys().filter(|other| *other != cluster && self.report_counts(other));
-        let available: i64 = others.map(|other| self.seen.schedules[other].said.available).sum();
-        amount + available >= self.seen.source.amount
+        let stays: i64 =
+            others.map(|other| self.seen.schedules[other].said.available.min(self.planned_amount(other))).sum();
+        amount + stays >= self.planned_pods()
+    }
+
+    /// Returns the amount that the record leaves to a cluster in its present phase.
+    fn planned_amount(self, cluster: &str) -> i64 {
+        let Some(running) = &self.record.running else { return amount_in(&self.record.target, cluster) };
+        let (from, to) = (amount_in(&running.from, cluster), amount_in(&running.to, cluster));
+        match running.phase {
+            MovePhase::Up => from.max(to),
+            MovePhase::Removing => to,
+            MovePhase::RollingBack => from,
+        }
+    }
+
+    /// Returns the pods below which the group does not fall: what its source asks for, but no more than the record gives.
+    fn planned_pods(self) -> i64 {
+        let sum_of = |amounts: &ClusterAmounts| amounts.values().sum::<i64>();
+        let planned = match &self.record.running {
+            None => sum_of(&self.record.target),
+            Some(running) => sum_of(&running.from).min(sum_of(&running.to)),
+        };
+        planned.min(self.seen.source.amount)
     }
 
     /// Asks the clusters that this leader did not ask in its term since they were last not Ready.
