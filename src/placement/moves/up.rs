@@ -138,7 +138,7 @@ fn record_failure(view: View<'_>, running: &Move, back: MoveRecord, grow: &[&str
     }
     excluded.sort_by(|a, b| a.cluster.cmp(&b.cluster));
     let retry = Some(MoveRetry { cause: running.cause, attempt, not_before });
-    MoveRecord { excluded, retry, ..back }
+    MoveRecord { retry, excluded, ..back }
 }
 
 /// Writes what both sides lack and asks who is needed; the old side only if going back may be next.
