@@ -6,7 +6,8 @@
 //! [`facts`] reduces a manifest to what is asked, [`matching`] finds the policy that decides, [`names`] makes the names
 //! of groups and copies. [`fleet`] holds the clusters, each with its [`room`] from an [`inventory`]; [`decide`] finds the targets of a group,
 //! [`divide`] its shares. [`copy`] writes the manifest of one copy, [`copy_state`] reads how far it is, [`dependencies`]
-//! finds what it lacks, [`aggregate`] makes the status of a source, and [`explain`] says a decision in words.
+//! finds what it lacks, [`aggregate`] makes the status of a source, and [`explain`] says a decision in words. [`moves`]
+//! moves a group from one cluster to another.
 
 pub mod aggregate;
 pub mod canonical;
@@ -23,6 +24,7 @@ pub mod fraction;
 pub mod inventory;
 pub mod live;
 pub mod matching;
+pub mod moves;
 pub mod names;
 pub mod pods;
 pub mod reason;

@@ -7,6 +7,7 @@ mod decide;
 mod divide;
 mod fit;
 mod matching;
+mod moves;
 mod names;
 mod overrides;
 mod properties;
