@@ -6,11 +6,12 @@ use kube::ResourceExt as _;
 use tokio::time::Instant;
 
 use super::events;
+use super::place::{Place, cluster_of, key_of, namespace_and_name};
 use super::queue::{Cause, Unit};
-use super::source::{Read, Source, TargetMark};
-use super::sources::{Change, Place, Seen, namespace_and_name};
-use super::state::{Assignment, State, cluster_of, key_of};
-use super::writer::{Address, Written};
+use super::source::{Read, Source};
+use super::sources::{Change, Seen};
+use super::state::{Assignment, State};
+use super::write::{Address, TargetMark, Written};
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::Placeable;
 use crate::api::{ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};

@@ -5,18 +5,15 @@ use std::collections::BTreeSet;
 use k8s_openapi::jiff::Timestamp;
 
 use super::decide::Decided;
-use super::state::{State, cluster_of};
+use super::place::cluster_of;
+use super::state::State;
 use crate::api::crd::condition;
+use crate::api::crd::group::conditions::{DEPENDENCIES_PLACED, MOVE_BLOCKED, MOVING};
 use crate::api::{Condition, ScheduleGroupStatus};
 use crate::placement::dependencies::{self, Missing};
 use crate::placement::explain;
 use crate::placement::facts::{Facts, ObjectKey};
 use crate::placement::live;
-
-/// Type of the condition while old copies are still there.
-pub(super) const MOVING: &str = "Moving";
-const MOVE_BLOCKED: &str = "MoveBlocked";
-const DEPENDENCIES_PLACED: &str = "DependenciesPlaced";
 
 /// Number of missing objects after which no further cluster is looked at: the message names three.
 const MISSING: usize = 1_000;

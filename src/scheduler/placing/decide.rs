@@ -9,8 +9,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use tokio::time::Instant;
 
+use super::place::cluster_of;
 use super::queue::{Cause, Unit};
-use super::state::{Assignment, State, cluster_of};
+use super::state::{Assignment, State};
 use crate::api::crd::cluster::Taint;
 use crate::api::crd::group::{ClusterRow, DecisionRecord};
 use crate::api::labels::cluster_namespace;

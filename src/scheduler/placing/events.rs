@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource as _;
 
-use super::conditions::MOVING;
 use super::decide::Decided;
+use super::place::{cluster_of, referenced_key};
 use super::source::Source;
-use super::state::{State, cluster_of};
-use super::status::{SCHEDULED, key_of};
-use super::writer::Write;
+use super::state::State;
+use super::write::Write;
 use crate::api::crd::condition;
+use crate::api::crd::group::conditions::{MOVING, SCHEDULED};
 use crate::api::labels::cluster_of_namespace;
 use crate::api::{Schedule, ScheduleGroup, ScheduleGroupStatus, kinds};
 use crate::placement::copy_state;
@@ -92,7 +92,7 @@ pub(super) fn of_group(
     new: &ScheduleGroupStatus,
 ) -> Vec<Write> {
     let mut events = Vec::new();
-    let known: BTreeSet<ObjectKey> = old.into_iter().flat_map(|old| &old.object_refs).map(key_of).collect();
+    let known: BTreeSet<ObjectKey> = old.into_iter().flat_map(|old| &old.object_refs).map(referenced_key).collect();
     let is_known = |key: &ObjectKey| known.contains(key);
     for key in members.iter().filter(|key| !is_known(key)) {
         let (Some(source), Some(Match::Policy { policy, losers })) =

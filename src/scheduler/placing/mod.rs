@@ -12,12 +12,15 @@ mod conditions;
 mod decide;
 mod event_queue;
 mod events;
+mod next_unit;
+mod place;
 mod plan;
 mod policies;
 mod queue;
 mod refusals;
 mod regroup;
 mod source;
+mod source_status;
 mod sources;
 mod state;
 mod status;
@@ -26,6 +29,7 @@ mod tenant;
 mod turns;
 #[cfg(test)]
 mod upgrade_tests;
+mod write;
 mod writer;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -55,7 +59,8 @@ use queue::{Cause, Taken, Unit};
 use refusals::{Refusal, Subject};
 use state::State;
 use tenant::Tenant;
-use writer::{Address, Events, Write, WriteOutcome, Writer};
+use write::{Address, Write};
+use writer::{Events, WriteOutcome, Writer};
 
 /// Changes that wait for the task that owns the state, each of up to an object of 1 MiB.
 const CHANGES: usize = 128;
@@ -288,7 +293,7 @@ impl Placing {
                 plan::plan_object(&self.state, key, direct.as_ref())
             }
             Unit::Status(key) => {
-                let mut plan = status::plan_source_status(&self.state, key);
+                let mut plan = source_status::plan_source_status(&self.state, key);
                 let news = self.state.take_news(key);
                 plan.stages.extend((!news.is_empty()).then_some(news));
                 plan

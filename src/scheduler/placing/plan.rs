@@ -7,11 +7,12 @@ use kube::ResourceExt;
 
 use super::decide::Decided;
 use super::events;
+use super::place::{Place, cluster_of};
 use super::refusals::{self, Refusal, Subject};
-use super::source::{Source, TargetMark};
-use super::state::{Assignment, State, cluster_of};
+use super::source::Source;
+use super::state::{Assignment, State};
 use super::status;
-use super::writer::{Address, Stages, Write};
+use super::write::{Address, Stages, TargetMark, Write};
 use crate::api::crd::condition;
 use crate::api::crd::group::PolicyRef;
 use crate::api::crd::schedule;
@@ -545,7 +546,7 @@ impl Plan {
     }
 }
 
-fn schedule_removal(at: &super::sources::Place, schedule: &Schedule, gone: Option<Address>) -> Write {
+fn schedule_removal(at: &Place, schedule: &Schedule, gone: Option<Address>) -> Write {
     Write::RemoveSchedule {
         cluster: cluster_of(at).to_owned(),
         name: at.1.clone(),

@@ -6,17 +6,13 @@ use kube::ResourceExt as _;
 use super::events;
 use super::plan::Plan;
 use super::state::State;
-use super::writer::Write;
+use super::write::Write;
 use crate::api::crd::condition;
 use crate::api::crd::policy::SchedulePolicyStatus;
+use crate::api::crd::policy::conditions::{SCHEDULED, SUSPENDED, VALID};
 use crate::api::{Condition, SchedulePolicy};
 use crate::placement::copy::path_errors;
 use crate::placement::matching::Policy;
-
-/// Types of the conditions of a policy.
-const VALID: &str = "Valid";
-const SCHEDULED: &str = "Scheduled";
-const SUSPENDED: &str = "Suspended";
 
 /// Returns the fault that keeps a policy from being applied as it is: the reason and what is wrong; `None` without one.
 fn find_policy_fault(state: &State, policy: &SchedulePolicy) -> Option<(&'static str, String)> {

@@ -7,8 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::queue::Unit;
-use super::source::TargetMark;
-use super::writer::{Address, Stages, Write};
+use super::write::{Address, Stages, TargetMark, Write};
 use crate::api::Schedule;
 use crate::api::crd::schedule::{ApplyPolicy, ScheduleShare};
 use crate::api::labels::cluster_of_namespace;

@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 use kube::ResourceExt as _;
 use kube::api::ObjectMeta;
 
+use super::place::{cluster_of, referenced_key};
 use super::plan::Plan;
-use super::state::{Assignment, State, cluster_of};
-use super::status;
-use super::writer::Write;
+use super::state::{Assignment, State};
+use super::write::Write;
 use crate::api::crd::group::{ObjectRef, PolicyRef};
 use crate::api::{Schedule, ScheduleGroup, ScheduleGroupSpec, ScheduleGroupStatus};
 use crate::placement::facts::ObjectKey;
@@ -58,7 +58,7 @@ fn taken_over(state: &State, name: &str, members: &[&ObjectKey]) -> Option<Sched
         ..ObjectMeta::default()
     };
     let mine: BTreeSet<&ObjectKey> = members.iter().copied().collect();
-    let is_mine = |one: &ObjectRef| mine.contains(&status::key_of(one));
+    let is_mine = |one: &ObjectRef| mine.contains(&referenced_key(one));
     let status = old.status.clone().map(|status| ScheduleGroupStatus {
         object_refs: status.object_refs.iter().filter(|one| is_mine(one)).cloned().collect(),
         ..status
@@ -87,7 +87,7 @@ impl State {
     /// recorded yet.
     pub(super) fn is_needed(&self, name: &str, group: &ScheduleGroup) -> bool {
         let holds = |schedule: &Schedule| schedule.spec.group.as_deref() == Some(name);
-        let recorded = group.status.iter().flat_map(|status| &status.object_refs).map(status::key_of);
+        let recorded = group.status.iter().flat_map(|status| &status.object_refs).map(referenced_key);
         let mut next = BTreeSet::new();
         for key in recorded {
             if self.copies_of(&key).any(|(_, schedule)| holds(schedule)) {

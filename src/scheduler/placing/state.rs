@@ -8,14 +8,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::arriving::Arriving;
+use super::place::{Place, cluster_of};
 use super::queue::{Cause, Queue, Unit};
 use super::refusals::Refusals;
-use super::source::{Source, TargetMark};
-use super::sources::{Place, count_watches};
+use super::source::Source;
+use super::sources::count_watches;
 use super::tally::Tally;
-use super::writer::Write;
+use super::write::{TargetMark, Write};
 use crate::api::labels::cluster_namespace;
-use crate::api::labels::cluster_of_namespace;
 use crate::api::placeable::{Kinds, Placeable};
 use crate::api::{Schedule, ScheduleGroup, SchedulePolicy};
 use crate::placement::facts::{Facts, ObjectKey};
@@ -504,13 +504,4 @@ impl State {
             source.object = None;
         }
     }
-}
-
-pub(super) fn key_of(kind: &Placeable, (namespace, name): &Place) -> ObjectKey {
-    ObjectKey::new(kind.group, kind.kind, namespace, name)
-}
-
-/// The cluster that a Schedule is for.
-pub(super) fn cluster_of(at: &Place) -> &str {
-    cluster_of_namespace(&at.0).unwrap_or_default()
 }

@@ -4,32 +4,22 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use serde_json::{Map, Value};
 
 use super::conditions;
 use super::decide::{Decided, ROWS};
-use super::plan::Plan;
-use super::state::{State, cluster_of};
-use super::writer::Write;
+use super::state::State;
 use crate::api::crd::condition;
+use crate::api::crd::group::conditions::{APPLIED, AVAILABLE, SCHEDULED};
 use crate::api::crd::group::{DecisionRecord, ObjectRef};
-use crate::api::{Condition, Schedule, ScheduleGroup, ScheduleGroupStatus};
-use crate::placement::aggregate::{self, CopyStatus};
+use crate::api::{Condition, ScheduleGroup, ScheduleGroupStatus};
 use crate::placement::copy::CopyError;
 use crate::placement::copy_state;
 use crate::placement::explain;
-use crate::placement::facts::{Facts, ObjectKey};
+use crate::placement::facts::ObjectKey;
 use crate::placement::live;
-
-/// Types of the conditions of a group.
-pub(super) const SCHEDULED: &str = "Scheduled";
-const APPLIED: &str = "Applied";
-const AVAILABLE: &str = "Available";
 
 /// Most members that a group names; more are not placed together.
 const MEMBERS: usize = 1000;
-/// Fields of a source's status that are taken back when no copy has them any more.
-const TAKEN_BACK: [&str; 4] = ["observedGeneration", "conditions", "startTime", "completionTime"];
 
 /// Progress of the copies of a group in one cluster.
 #[derive(Default)]
@@ -214,11 +204,6 @@ fn member_references(state: &State, members: &[&ObjectKey]) -> Vec<ObjectRef> {
         .collect()
 }
 
-/// The key of a member as a group's status names it.
-pub(super) fn key_of(one: &ObjectRef) -> ObjectKey {
-    ObjectKey::new(&one.group, &one.kind, one.namespace.as_deref().unwrap_or_default(), &one.name)
-}
-
 fn same_decision(old: &DecisionRecord, new: &DecisionRecord) -> bool {
     let mut old = old.clone();
     old.time.clone_from(&new.time);
@@ -235,62 +220,4 @@ pub(super) fn is_same_group_status(old: Option<&ScheduleGroupStatus>, new: &Sche
         ..status.clone()
     };
     conditions && rest(old) == rest(new)
-}
-
-/// Plans the status of a source, as its copies have it.
-pub(super) fn plan_source_status(state: &State, key: &ObjectKey) -> Plan {
-    let Some(source) = state.sources.get(key) else { return Plan::default() };
-    let copies: Vec<CopyStatus> = state
-        .copies_of(key)
-        .filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none())
-        .map(|(at, schedule)| copy_status(cluster_of(at), schedule, &source.facts))
-        .collect();
-    if copies.is_empty() {
-        return Plan::default();
-    }
-    let placed: i64 = state.copies_of(key).filter_map(|(_, schedule)| schedule.spec.share.as_ref()?.replicas).sum();
-    let is_divided = state
-        .copies_of(key)
-        .any(|(_, schedule)| schedule.spec.share.as_ref().is_some_and(|share| share.replicas.is_some()));
-    let all = aggregate::Source {
-        kind: key.kind(),
-        generation: source.facts.generation,
-        duplicate: !is_divided && copies.len() > 1,
-        withheld: if is_divided { (source.facts.workload.pods_at_once() - placed).max(0) } else { 0 },
-        copies: &copies,
-    };
-    let new = Value::Object(all.aggregate_status());
-    let is_gone = |field: &str| new.get(field).is_none() && source.status.get(field).is_some();
-    let same = is_within(&new, &source.status) && !TAKEN_BACK.iter().any(|field| is_gone(field));
-    if new.as_object().is_none_or(Map::is_empty) || same {
-        return Plan::default();
-    }
-    Plan { stages: vec![vec![Write::Status(source.address.clone(), new)]], ..Plan::default() }
-}
-
-/// Returns the state that a Schedule reports of its copy; `applied` counts only for the newest generation of the
-/// source.
-fn copy_status(cluster: &str, schedule: &Schedule, facts: &Facts) -> CopyStatus {
-    let status = schedule.status.as_ref();
-    let resource = status.and_then(|status| status.resource.as_deref());
-    CopyStatus {
-        cluster: cluster.to_owned(),
-        applied: copy_state::read_copy_state(schedule, cluster).applied
-            && status.and_then(|status| status.applied_generation) == Some(facts.generation),
-        generation: status.and_then(|status| status.copy_generation).unwrap_or_default(),
-        status: resource.and_then(|text| serde_json::from_str(text).ok()),
-    }
-}
-
-/// Returns whether everything in `new` is in `old` already.
-fn is_within(new: &Value, old: &Value) -> bool {
-    match (new, old) {
-        (Value::Object(new), Value::Object(old)) => {
-            new.iter().all(|(key, value)| old.get(key).is_some_and(|old| is_within(value, old)))
-        }
-        (Value::Array(new), Value::Array(old)) => {
-            new.len() == old.len() && new.iter().zip(old).all(|(new, old)| is_within(new, old))
-        }
-        (new, old) => new == old,
-    }
 }

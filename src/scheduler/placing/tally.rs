@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::conditions::MOVING;
-use super::status::SCHEDULED;
 use crate::api::crd::condition;
+use crate::api::crd::group::conditions::{MOVING, SCHEDULED};
 use crate::api::{Condition, ScheduleGroup};
 use crate::daemon::metrics::Metrics;
 

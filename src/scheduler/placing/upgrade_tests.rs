@@ -10,7 +10,7 @@ use super::plan::{self, Plan};
 use super::regroup;
 use super::sources::{Change, Seen};
 use super::state::{Assignment, State};
-use super::writer::{Write, Written};
+use super::write::{Write, Written};
 use crate::api::labels::cluster_namespace;
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::{self, Kinds};
