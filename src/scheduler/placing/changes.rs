@@ -376,7 +376,7 @@ impl State {
         });
         let deleting = new.metadata.deletion_timestamp.is_some();
         let left = old.as_ref().filter(|old| old.spec.group != new.spec.group).and_then(|old| old.spec.group.clone());
-        let (is_new, news) = (old.is_none(), old.as_ref().map(|old| events::of_copy(old, new)).unwrap_or_default());
+        let (is_new, news) = (old.is_none(), old.as_ref().map(|old| events::copy_events(old, new)).unwrap_or_default());
         if let Some(before) = old.map(|old| source_key(&old.spec.source_ref)).filter(|before| *before != key) {
             self.forget_copy(&before, &at);
         }

@@ -7,23 +7,31 @@
 //! take turns, so that none waits for thousands of objects of another.
 
 mod arriving;
+mod availability;
 mod changes;
-mod conditions;
 mod decide;
+mod deletions;
 mod event_queue;
 mod events;
+mod faults;
+mod group_conditions;
+mod group_context;
+mod group_events;
+mod group_plan;
+mod group_status;
 mod next_unit;
+mod object_plan;
 mod place;
 mod plan;
 mod policies;
 mod queue;
 mod refusals;
 mod regroup;
+mod schedule_diff;
 mod source;
 mod source_status;
 mod sources;
 mod state;
-mod status;
 mod tally;
 mod tenant;
 mod turns;
@@ -286,11 +294,11 @@ impl Placing {
             // What changes its group has to be in it before that is decided: a decision lifts the promises of the group.
             Unit::Group(name) => regroup::plan_regroup(&self.state, name).unwrap_or_else(|| {
                 self.decide_due_group(name, wall);
-                plan::plan_group(&self.state, name, self.decided.get(name), wall)
+                group_plan::plan_group(&self.state, name, self.decided.get(name), wall)
             }),
             Unit::Object(key) => {
                 let direct = self.clusters.decide_direct_object(&self.state, key);
-                plan::plan_object(&self.state, key, direct.as_ref())
+                object_plan::plan_object(&self.state, key, direct.as_ref())
             }
             Unit::Status(key) => {
                 let mut plan = source_status::plan_source_status(&self.state, key);

@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::decide::Decided;
-use super::plan::{self, Plan};
+use super::group_plan;
+use super::object_plan;
+use super::plan::Plan;
 use super::regroup;
 use super::sources::{Change, Seen};
 use super::state::{Assignment, State};
@@ -155,7 +157,7 @@ fn before() -> Hub {
     let groups = ["a", "b"].map(|namespace| hub.group_of(namespace, "page"));
     assert_ne!(groups[0], groups[1], "a group stays in its namespace");
     for group in &groups {
-        for mut schedule in Hub::made(&plan::plan_group(
+        for mut schedule in Hub::made(&group_plan::plan_group(
             &hub.state,
             group,
             Some(&placed("east")),
@@ -195,12 +197,12 @@ fn groups_of_one_namespace_take_over_from_the_one_over_all() {
         let names: Vec<_> = new.object_refs.iter().map(|one| one.namespace.as_deref().unwrap()).collect();
         assert_eq!(names, [namespace], "its own members alone");
         assert!(matches!(&relabelled[..], [Write::Regroup { group: to, .. }] if to == group), "{relabelled:?}");
-        let gone = plan::plan_group(&hub.state, "shop-6719e33a", None, time());
+        let gone = group_plan::plan_group(&hub.state, "shop-6719e33a", None, time());
         assert!(gone.stages.is_empty(), "{other} or {group} has not taken over");
         hub.answer(&plan);
         assert!(regroup::plan_regroup(&hub.state, group).is_none(), "once");
     }
-    let gone = plan::plan_group(&hub.state, "shop-6719e33a", None, time());
+    let gone = group_plan::plan_group(&hub.state, "shop-6719e33a", None, time());
     assert!(matches!(&gone.stages[..], [stage] if matches!(&stage[..], [Write::RemoveGroup { .. }])), "{gone:?}");
     // Everything but the group is as it was, and nothing is to be written.
     for (at, new) in &hub.state.schedules {
@@ -214,7 +216,7 @@ fn groups_of_one_namespace_take_over_from_the_one_over_all() {
         assert_eq!(old, new);
     }
     for group in [&a, &b] {
-        let next = plan::plan_group(&hub.state, group, Some(&placed("east")), time());
+        let next = group_plan::plan_group(&hub.state, group, Some(&placed("east")), time());
         assert!(Hub::made(&next).is_empty(), "{next:?}");
         let removes = next.stages.iter().flatten().any(|write| matches!(write, Write::RemoveSchedule { .. }));
         assert!(!removes, "{next:?}");
@@ -247,7 +249,7 @@ fn a_copy_keeps_its_name_and_another_objects_schedule_is_never_taken() {
     hub.config_map("a", "page", &json!({}));
     hub.policy(&json!(null));
     let group = hub.group_of("a", "page");
-    let planned = |hub: &Hub| plan::plan_group(&hub.state, &group, Some(&placed("east")), time());
+    let planned = |hub: &Hub| group_plan::plan_group(&hub.state, &group, Some(&placed("east")), time());
     let made = Hub::made(&planned(&hub));
     let is_page = |schedule: &&Schedule| schedule.spec.source_ref.name == "page";
     let copy = made.iter().find(is_page).unwrap().clone();
@@ -327,7 +329,7 @@ fn what_is_the_services_own_is_taken_back() {
     }
     hub.policy(&json!(null));
     let object = |hub: &Hub, kind: &str, namespace: &str, name: &str| {
-        plan::plan_object(&hub.state, &ObjectKey::new("", kind, namespace, name), None)
+        object_plan::plan_object(&hub.state, &ObjectKey::new("", kind, namespace, name), None)
     };
     for (kind, namespace, name) in [
         ("Secret", "prod-cp", "fleet-cluster-init-kubeconfig"),
