@@ -12,7 +12,7 @@ use super::place::{Place, cluster_of};
 use super::plan::Plan;
 use super::schedule_diff::DesiredSchedule;
 use super::source::Source;
-use super::state::{Assignment, State};
+use super::store::{Assignment, Store};
 use super::write::{Address, TargetMark, Write};
 use crate::api::Schedule;
 use crate::api::crd::condition::{self, Condition};
@@ -30,11 +30,11 @@ impl<'a> Desired<'a> {
 
     /// Returns the deletions of an object's Schedules in clusters where it does not have to be. Namespaces stay: others need
     /// them, or the user has something in them.
-    fn delete_others(&self, state: &State, key: &ObjectKey) -> Vec<Write> {
+    fn delete_others(&self, store: &Store, key: &ObjectKey) -> Vec<Write> {
         if key.is_of_kind("", "Namespace") {
             return Vec::new();
         }
-        let others = schedules_to_delete(state, key).filter(|(at, _)| !self.0.contains(&(key, cluster_of(at))));
+        let others = schedules_to_delete(store, key).filter(|(at, _)| !self.0.contains(&(key, cluster_of(at))));
         others.map(|(at, schedule)| schedule_removal(at, schedule, None)).collect()
     }
 }
@@ -50,13 +50,13 @@ impl GroupContext<'_> {
         }
         let desired = Desired::new(desired);
         let members = self.members.iter().filter(|key| !self.is_left(key));
-        members.map(|key| desired.delete_others(self.state, key)).collect()
+        members.map(|key| desired.delete_others(self.store, key)).collect()
     }
 
     /// Plans the deletion of the object of a group without members, once nothing needs it.
     pub(super) fn plan_group_removal(&self) -> Plan {
         let mut plan = Plan::default();
-        if let Some(group) = self.known.filter(|group| !self.state.is_needed(self.name, group)) {
+        if let Some(group) = self.known.filter(|group| !self.store.is_needed(self.name, group)) {
             let uid = group.uid().unwrap_or_default();
             plan.push_stage(vec![Write::RemoveGroup { name: self.name.to_owned(), uid }]);
         }
@@ -67,35 +67,35 @@ impl GroupContext<'_> {
 /// Returns the deletions of the Schedules of an object that is placed by annotation: those that do not have to be, once
 /// it is available in all of its targets.
 pub(super) fn delete_direct_schedules(
-    state: &State,
+    store: &Store,
     key: &ObjectKey,
     desired: &[DesiredSchedule<'_>],
     targets: &[&str],
 ) -> Vec<Write> {
-    let has_moved = state.assignments.get(key) == Some(&Assignment::Direct) && is_available_in(state, key, targets);
-    if has_moved { Desired::new(desired).delete_others(state, key) } else { Vec::new() }
+    let has_moved = store.assignments.get(key) == Some(&Assignment::Direct) && is_available_in(store, key, targets);
+    if has_moved { Desired::new(desired).delete_others(store, key) } else { Vec::new() }
 }
 
 /// Returns whether a namespace is not kept in a cluster that is being drained: nothing of it is left there.
-pub(super) fn is_drained_namespace(state: &State, key: &ObjectKey, cluster: &str) -> bool {
-    key.is_of_kind("", "Namespace") && state.drained.contains(cluster) && !state.is_inhabited(cluster, key.name())
+pub(super) fn is_drained_namespace(store: &Store, key: &ObjectKey, cluster: &str) -> bool {
+    key.is_of_kind("", "Namespace") && store.drained.contains(cluster) && !store.is_inhabited(cluster, key.name())
 }
 
 /// Returns the deletions of the Schedules of a namespace in clusters that are being drained, but for those where an
 /// annotation has `pinned` it.
-pub(super) fn delete_drained_namespaces(state: &State, key: &ObjectKey, pinned: &BTreeSet<&str>) -> Vec<Write> {
-    let drained = schedules_to_delete(state, key).filter(|(at, _)| {
+pub(super) fn delete_drained_namespaces(store: &Store, key: &ObjectKey, pinned: &BTreeSet<&str>) -> Vec<Write> {
+    let drained = schedules_to_delete(store, key).filter(|(at, _)| {
         let cluster = cluster_of(at);
-        !pinned.contains(cluster) && is_drained_namespace(state, key, cluster)
+        !pinned.contains(cluster) && is_drained_namespace(store, key, cluster)
     });
     drained.map(|(at, schedule)| schedule_removal(at, schedule, None)).collect()
 }
 
 /// Returns the deletions of every Schedule of an object. Where the object is believed `gone`, each only if it is.
-pub(super) fn delete_all_schedules(state: &State, key: &ObjectKey, gone: bool) -> Vec<Write> {
-    schedules_to_delete(state, key)
+pub(super) fn delete_all_schedules(store: &Store, key: &ObjectKey, gone: bool) -> Vec<Write> {
+    schedules_to_delete(store, key)
         .map(|(at, schedule)| {
-            let source = gone.then(|| gone_source_address(state, schedule)).flatten();
+            let source = gone.then(|| gone_source_address(store, schedule)).flatten();
             schedule_removal(at, schedule, source)
         })
         .collect()
@@ -103,13 +103,13 @@ pub(super) fn delete_all_schedules(state: &State, key: &ObjectKey, gone: bool) -
 
 /// Plans the deletion of what earlier versions have copied: a Namespace when nothing else is left in it in a cluster.
 /// Copies with data are kept.
-pub(super) fn plan_taking_back(state: &State, source: &Source, never: Never) -> Plan {
+pub(super) fn plan_taking_back(store: &Store, source: &Source, never: Never) -> Plan {
     let key = &source.facts.key;
     let mut plan = Plan::default();
-    plan.push_stage(release_schedules(state, key));
+    plan.push_stage(release_schedules(store, key));
     let is_namespace = key.is_of_kind("", "Namespace");
-    let there = schedules_to_delete(state, key)
-        .filter(|(at, _)| !source.facts.volumes && !(is_namespace && state.is_inhabited(cluster_of(at), key.name())));
+    let there = schedules_to_delete(store, key)
+        .filter(|(at, _)| !(source.facts.volumes || is_namespace && store.is_inhabited(cluster_of(at), key.name())));
     let writes: Vec<Write> = there.map(|(at, schedule)| schedule_removal(at, schedule, None)).collect();
     if !writes.is_empty() {
         let text = format!("its copies are deleted: it is never placed, because {}", never.format_never_reason());
@@ -120,8 +120,8 @@ pub(super) fn plan_taking_back(state: &State, source: &Source, never: Never) -> 
 }
 
 /// Returns the writes that let Schedules of an object go whose copies are gone.
-pub(super) fn release_schedules(state: &State, key: &ObjectKey) -> Vec<Write> {
-    let released = state.copies_of(key).filter(|(_, schedule)| {
+pub(super) fn release_schedules(store: &Store, key: &ObjectKey) -> Vec<Write> {
+    let released = store.copies_of(key).filter(|(_, schedule)| {
         let deleted = schedule
             .status
             .as_ref()
@@ -138,8 +138,8 @@ pub(super) fn release_schedules(state: &State, key: &ObjectKey) -> Vec<Write> {
 }
 
 /// The Schedules of an object that are not being deleted yet.
-fn schedules_to_delete<'a>(state: &'a State, key: &ObjectKey) -> impl Iterator<Item = (&'a Place, &'a Schedule)> {
-    state.copies_of(key).filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none())
+fn schedules_to_delete<'a>(store: &'a Store, key: &ObjectKey) -> impl Iterator<Item = (&'a Place, &'a Schedule)> {
+    store.copies_of(key).filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none())
 }
 
 fn schedule_removal(at: &Place, schedule: &Schedule, gone: Option<Address>) -> Write {
@@ -152,10 +152,10 @@ fn schedule_removal(at: &Place, schedule: &Schedule, gone: Option<Address>) -> W
 }
 
 /// The source of a Schedule that is not there any more.
-fn gone_source_address(state: &State, schedule: &Schedule) -> Option<Address> {
+fn gone_source_address(store: &Store, schedule: &Schedule) -> Option<Address> {
     let source = &schedule.spec.source_ref;
     Some(Address {
-        kind: state.kind_of(&source_key(source))?,
+        kind: store.kind_of(&source_key(source))?,
         namespace: source.namespace.clone(),
         name: source.name.clone(),
         uid: source.uid.clone(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::state::State;
+use super::store::Store;
 use crate::api::first_of::first_of;
 use crate::placement::copy::CopyError;
 use crate::placement::decide::{Blocked, DirectDecision};
@@ -20,9 +20,9 @@ pub(super) fn copy_fault_reason(fault: &CopyError) -> (&'static str, String) {
 }
 
 /// Returns the reason and message that say that an annotation does not count here; `None` where that is not so.
-pub(super) fn direct_placement_denial(state: &State, key: &ObjectKey) -> Option<(&'static str, String)> {
+pub(super) fn direct_placement_denial(store: &Store, key: &ObjectKey) -> Option<(&'static str, String)> {
     let text = "its annotation names clusters, but in this control plane only policies place objects";
-    state.is_denied(key).then(|| ("DirectPlacementDenied", text.to_owned()))
+    store.is_denied(key).then(|| ("DirectPlacementDenied", text.to_owned()))
 }
 
 /// Returns the reasons that clusters that an annotation names get nothing, each with its message.

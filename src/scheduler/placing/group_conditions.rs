@@ -22,7 +22,7 @@ impl GroupContext<'_> {
         let Some(decided) = self.active_decision().filter(|decided| decided.scheduled) else {
             return BTreeSet::new();
         };
-        let copies = self.members.iter().flat_map(|key| self.state.copies_of(key));
+        let copies = self.members.iter().flat_map(|key| self.store.copies_of(key));
         let clusters = copies.filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none());
         let clusters = clusters.map(|(at, _)| cluster_of(at));
         let targets: BTreeSet<&str> = decided.targets.iter().map(|target| target.cluster.as_str()).collect();
@@ -36,12 +36,12 @@ impl GroupContext<'_> {
             let there = self
                 .members
                 .iter()
-                .filter_map(|key| self.state.source_facts(key))
+                .filter_map(|key| self.store.source_facts(key))
                 .filter(|facts| live::has_copy_in_target(target, facts));
             let there: Vec<&Facts> = there.collect();
             let own: BTreeSet<&ObjectKey> = there.iter().map(|facts| &facts.key).collect();
             // Those of the group may not be written yet.
-            let is_placed = |key: &ObjectKey| own.contains(key) || self.state.copy_in(key, &target.cluster).is_some();
+            let is_placed = |key: &ObjectKey| own.contains(key) || self.store.copy_in(key, &target.cluster).is_some();
             missing.extend(dependencies::find_missing_dependencies(there.iter().copied(), &target.cluster, is_placed));
             if missing.len() > MISSING {
                 break;
@@ -70,7 +70,7 @@ impl GroupContext<'_> {
                 _ => {}
             }
             let names =
-                |key: &&ObjectKey| self.state.source_facts(key).is_some_and(|facts| !facts.references.is_empty());
+                |key: &&ObjectKey| self.store.source_facts(key).is_some_and(|facts| !facts.references.is_empty());
             if !decided.targets.is_empty() && self.members.iter().any(names) {
                 let missing = self.find_unplaced_objects(decided);
                 let (holds, reason) = if missing.is_empty() { (true, "AllPlaced") } else { (false, "Missing") };

@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 
 use super::decide::Decided;
-use super::state::{Assignment, State};
+use super::store::{Assignment, Store};
 use crate::api::{ScheduleGroup, ScheduleGroupStatus};
 use crate::placement::facts::ObjectKey;
 use crate::placement::matching::Policy;
@@ -11,7 +11,7 @@ use crate::placement::matching::Policy;
 /// What is seen of a group. What it becomes is in `group_plan`, what it loses in `deletions`.
 pub(super) struct GroupContext<'a> {
     /// Sources, Schedules and what else the watches have brought.
-    pub(super) state: &'a State,
+    pub(super) store: &'a Store,
     pub(super) name: &'a str,
     pub(super) members: Vec<&'a ObjectKey>,
     /// The last decision; `None` where no policy matches any member any more.
@@ -24,9 +24,9 @@ pub(super) struct GroupContext<'a> {
 
 impl<'a> GroupContext<'a> {
     /// Gathers what is seen of a group.
-    pub(super) fn new(state: &'a State, name: &'a str, decided: Option<&'a Decided>, now: Timestamp) -> Self {
-        let members = state.members.get(name).into_iter().flatten().collect();
-        Self { state, name, members, decided, policy: state.policy_of(name), known: state.groups.get(name), now }
+    pub(super) fn new(store: &'a Store, name: &'a str, decided: Option<&'a Decided>, now: Timestamp) -> Self {
+        let members = store.members.get(name).into_iter().flatten().collect();
+        Self { store, name, members, decided, policy: store.policy_of(name), known: store.groups.get(name), now }
     }
 
     /// Returns the status that is recorded.
@@ -41,6 +41,6 @@ impl<'a> GroupContext<'a> {
 
     /// Returns whether no policy matches a member any more: its copies are kept where they are.
     pub(super) fn is_left(&self, key: &ObjectKey) -> bool {
-        matches!(self.state.assignments.get(key), Some(Assignment::Left(_)))
+        matches!(self.store.assignments.get(key), Some(Assignment::Left(_)))
     }
 }

@@ -22,13 +22,13 @@ use crate::placement::matching::Match;
 impl GroupContext<'_> {
     /// The events of a decision: for members that are new in the group, and for a place that was found or is missing.
     pub(super) fn events(&self, new: &ScheduleGroupStatus) -> Vec<Write> {
-        let (state, name, old) = (self.state, self.name, self.known_status());
+        let (store, name, old) = (self.store, self.name, self.known_status());
         let mut events = Vec::new();
         let known: BTreeSet<ObjectKey> = old.into_iter().flat_map(|old| &old.object_refs).map(referenced_key).collect();
         let is_known = |key: &ObjectKey| known.contains(key);
         for key in self.members.iter().filter(|key| !is_known(key)) {
             let (Some(source), Some(Match::Policy { policy, losers })) =
-                (state.sources.get(*key), state.evaluate_object(key))
+                (store.sources.get(*key), store.evaluate_object(key))
             else {
                 continue;
             };
@@ -59,7 +59,7 @@ impl GroupContext<'_> {
                 ));
             }
             for key in self.members.iter().filter(|key| is_moved || !is_known(key)) {
-                let Some(source) = state.sources.get(*key) else { continue };
+                let Some(source) = store.sources.get(*key) else { continue };
                 if let Some((reason, text)) = spread_event(source, decided) {
                     events.push(event_about(source.address.event_reference(), false, reason, &text));
                 }
@@ -87,7 +87,7 @@ impl GroupContext<'_> {
             }
         } else if before.is_none_or(|before| before.reason != decided.reason || before.message != decided.message) {
             events.push(event_about(group_reference(name), true, "NotPlaced", &decided.message));
-            for source in self.members.iter().filter_map(|key| state.sources.get(*key)) {
+            for source in self.members.iter().filter_map(|key| store.sources.get(*key)) {
                 events.push(event_about(source.address.event_reference(), true, "NotPlaced", &decided.message));
             }
         }
@@ -96,12 +96,12 @@ impl GroupContext<'_> {
 
     /// The events about Jobs and bare Pods that have begun in a cluster that their group leaves.
     fn restart_events(&self, decided: &Decided) -> Vec<Write> {
-        let state = self.state;
+        let store = self.store;
         let mut events = Vec::new();
-        for source in self.members.iter().filter_map(|key| state.sources.get(*key)) {
+        for source in self.members.iter().filter_map(|key| store.sources.get(*key)) {
             let is_target = |cluster: &str| decided.targets.iter().any(|target| target.cluster == cluster);
             let mut begun =
-                state.copies_of(&source.facts.key).filter(|(_, schedule)| live::has_begun(schedule, &source.facts));
+                store.copies_of(&source.facts.key).filter(|(_, schedule)| live::has_begun(schedule, &source.facts));
             if let Some((at, _)) = begun.find(|(at, _)| !is_target(cluster_of(at))) {
                 let text = format!("starts again elsewhere: its progress on {:?} is lost", cluster_of(at));
                 events.push(event_about(source.address.event_reference(), true, "Restarted", &text));

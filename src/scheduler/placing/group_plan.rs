@@ -14,7 +14,7 @@ use super::group_status::is_same_group_status;
 use super::place::cluster_of;
 use super::plan::Plan;
 use super::schedule_diff::{DesiredSchedule, ScheduleDiff, build_schedule_share};
-use super::state::State;
+use super::store::Store;
 use super::write::{TargetMark, Write};
 use crate::api::crd::group::PolicyRef;
 use crate::api::crd::schedule::ScheduleShare;
@@ -44,8 +44,8 @@ impl<'a> Scaled<'a> {
 }
 
 /// Plans a group as it was decided: its Schedules, its object, its members' labels.
-pub(super) fn plan_group(state: &State, name: &str, decided: Option<&Decided>, now: Timestamp) -> Plan {
-    let group = GroupContext::new(state, name, decided, now);
+pub(super) fn plan_group(store: &Store, name: &str, decided: Option<&Decided>, now: Timestamp) -> Plan {
+    let group = GroupContext::new(store, name, decided, now);
     if group.members.is_empty() { group.plan_group_removal() } else { group.diff() }
 }
 
@@ -53,7 +53,7 @@ impl<'a> GroupContext<'a> {
     /// Returns the writes that make what is there as it has to be.
     fn diff(&self) -> Plan {
         let desired = self.desired_schedules();
-        let mut diff = ScheduleDiff::new(self.state);
+        let mut diff = ScheduleDiff::new(self.store);
         for schedule in &desired {
             diff.add_desired(schedule);
         }
@@ -62,14 +62,14 @@ impl<'a> GroupContext<'a> {
             return plan;
         }
         for key in &self.members {
-            plan.push_stage(deletions::release_schedules(self.state, key));
+            plan.push_stage(deletions::release_schedules(self.store, key));
         }
         for stage in self.delete_schedules(&desired, &faults) {
             plan.push_stage(stage);
         }
         for key in &self.members {
             let of_member = faults.get(*key).map(faults::copy_fault_reason).into_iter();
-            let denied = faults::direct_placement_denial(self.state, key);
+            let denied = faults::direct_placement_denial(self.store, key);
             plan.faults.insert((*key).clone(), of_member.chain(denied).collect());
         }
         let Some(group) = self.desired_group(&faults) else { return plan };
@@ -82,15 +82,15 @@ impl<'a> GroupContext<'a> {
 
     /// Returns the Schedules that the group has to have. Nothing else decides which are made, and how they are.
     fn desired_schedules(&self) -> Vec<DesiredSchedule<'a>> {
-        let (state, policy, group) = (self.state, self.policy, Some(self.name));
-        let scaled = Scaled::from_members(self.members.iter().filter_map(|key| state.source_facts(key)));
+        let (store, policy, group) = (self.store, self.policy, Some(self.name));
+        let scaled = Scaled::from_members(self.members.iter().filter_map(|key| store.source_facts(key)));
         let mut desired = Vec::new();
         for key in &self.members {
-            let Some(source) = state.sources.get(*key) else { continue };
+            let Some(source) = store.sources.get(*key) else { continue };
             let is_scaled = scaled.is_scaled(key);
             let Some(decided) = self.active_decision().filter(|_| !self.is_left(key)) else {
                 // Its copies stay where they are, and edits reach them.
-                for (at, schedule) in state.copies_of(key) {
+                for (at, schedule) in store.copies_of(key) {
                     let (cluster, share) = (cluster_of(at), schedule.spec.share.clone());
                     desired.push(DesiredSchedule { source, cluster, share, policy, group, is_scaled });
                 }
@@ -151,7 +151,7 @@ impl<'a> GroupContext<'a> {
 
     /// Returns the facts of the first member, after which the group is called.
     fn first_source_facts(&self) -> Option<&'a Facts> {
-        self.members.first().and_then(|key| self.state.source_facts(key))
+        self.members.first().and_then(|key| self.store.source_facts(key))
     }
 
     /// Returns the write of the group's object where it differs.
@@ -168,7 +168,7 @@ impl<'a> GroupContext<'a> {
     /// Returns the writes of the marks of members where they differ.
     fn diff_labels(&self) -> Vec<Write> {
         let target = self.desired_labels();
-        let sources = self.members.iter().filter_map(|key| self.state.sources.get(*key));
+        let sources = self.members.iter().filter_map(|key| self.store.sources.get(*key));
         let differing = sources.filter(|source| source.target != target);
         differing.map(|source| Write::Label(source.address.clone(), target.clone())).collect()
     }

@@ -152,7 +152,7 @@ impl GroupContext<'_> {
             if let Some(fault) = faults.get(*key) {
                 progress.set_first_problem(key, &format!("{}: {fault}", fault.code()));
             }
-            let Some((_, schedule)) = self.state.copy_in(key, cluster) else { continue };
+            let Some((_, schedule)) = self.store.copy_in(key, cluster) else { continue };
             let copy = copy_state::read_copy_state(schedule, cluster);
             progress.applied += i32::from(copy.applied);
             progress.available += i32::from(copy.available);
@@ -167,7 +167,7 @@ impl GroupContext<'_> {
             .take(MEMBERS)
             .map(|key| ObjectRef {
                 group: key.group().to_owned(),
-                version: self.state.source_facts(key).map(|facts| facts.version.clone()).unwrap_or_default(),
+                version: self.store.source_facts(key).map(|facts| facts.version.clone()).unwrap_or_default(),
                 kind: key.kind().to_owned(),
                 namespace: Some(key.namespace().to_owned()).filter(|namespace| !namespace.is_empty()),
                 name: key.name().to_owned(),

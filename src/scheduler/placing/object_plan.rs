@@ -8,48 +8,48 @@ use super::place::cluster_of;
 use super::plan::Plan;
 use super::schedule_diff::{DesiredSchedule, ScheduleDiff, build_schedule_share};
 use super::source::Source;
-use super::state::{Assignment, State};
+use super::store::{Assignment, Store};
 use super::write::TargetMark;
 use crate::placement::decide::DirectDecision;
 use crate::placement::facts::ObjectKey;
 use crate::placement::matching::Match;
 
 /// Plans the copies of an object that no group holds.
-pub(super) fn plan_object(state: &State, key: &ObjectKey, direct: Option<&DirectDecision>) -> Plan {
-    let Some(source) = state.sources.get(key) else {
+pub(super) fn plan_object(store: &Store, key: &ObjectKey, direct: Option<&DirectDecision>) -> Plan {
+    let Some(source) = store.sources.get(key) else {
         // Whether an object of a kind that is not watched is gone cannot be known.
-        let is_gone = state.kind_of(key).is_some();
-        return if is_gone { plan_removal(state, key, true) } else { plan_release(state, key) };
+        let is_gone = store.kind_of(key).is_some();
+        return if is_gone { plan_removal(store, key, true) } else { plan_release(store, key) };
     };
-    if state.assignments.get(key) == Some(&Assignment::Withdrawn) {
-        return match state.evaluate_object(key) {
-            Some(Match::Never(never)) => deletions::plan_taking_back(state, source, never),
-            _ => plan_removal(state, key, false).with_label(source, TargetMark::default()),
+    if store.assignments.get(key) == Some(&Assignment::Withdrawn) {
+        return match store.evaluate_object(key) {
+            Some(Match::Never(never)) => deletions::plan_taking_back(store, source, never),
+            _ => plan_removal(store, key, false).with_label(source, TargetMark::default()),
         };
     }
-    plan_copies(state, source, direct)
+    plan_copies(store, source, direct)
 }
 
-fn plan_release(state: &State, key: &ObjectKey) -> Plan {
+fn plan_release(store: &Store, key: &ObjectKey) -> Plan {
     let mut plan = Plan::default();
-    plan.push_stage(deletions::release_schedules(state, key));
+    plan.push_stage(deletions::release_schedules(store, key));
     plan
 }
 
-fn plan_removal(state: &State, key: &ObjectKey, gone: bool) -> Plan {
-    let mut plan = plan_release(state, key);
-    plan.push_stage(deletions::delete_all_schedules(state, key, gone));
+fn plan_removal(store: &Store, key: &ObjectKey, gone: bool) -> Plan {
+    let mut plan = plan_release(store, key);
+    plan.push_stage(deletions::delete_all_schedules(store, key, gone));
     plan
 }
 
 /// Plans the copies of an object that is there and not withdrawn.
-fn plan_copies(state: &State, source: &Source, direct: Option<&DirectDecision>) -> Plan {
+fn plan_copies(store: &Store, source: &Source, direct: Option<&DirectDecision>) -> Plan {
     let key = &source.facts.key;
     let targets: Vec<&str> =
         direct.iter().flat_map(|direct| &direct.targets).map(|target| target.cluster.as_str()).collect();
     let pinned: BTreeSet<&str> = targets.iter().copied().collect();
-    let desired = desired_schedules(state, source, direct, &pinned);
-    let mut diff = ScheduleDiff::new(state);
+    let desired = desired_schedules(store, source, direct, &pinned);
+    let mut diff = ScheduleDiff::new(store);
     for schedule in &desired {
         diff.add_desired(schedule);
     }
@@ -57,15 +57,15 @@ fn plan_copies(state: &State, source: &Source, direct: Option<&DirectDecision>) 
     if plan.is_partial {
         return plan;
     }
-    plan.push_stage(deletions::release_schedules(state, key));
-    for deletion in deletions::delete_drained_namespaces(state, key, &pinned) {
+    plan.push_stage(deletions::release_schedules(store, key));
+    for deletion in deletions::delete_drained_namespaces(store, key, &pinned) {
         plan.push_stage(vec![deletion]);
     }
-    plan.push_stage(deletions::delete_direct_schedules(state, key, &desired, &targets));
-    let is_direct = state.assignments.get(key) == Some(&Assignment::Direct);
+    plan.push_stage(deletions::delete_direct_schedules(store, key, &desired, &targets));
+    let is_direct = store.assignments.get(key) == Some(&Assignment::Direct);
     let invalid = source.facts.asks.invalid.filter(|_| is_direct).map(|invalid| ("Invalid", invalid.to_string()));
     let blocked = direct.map(faults::format_blocked_clusters).unwrap_or_default();
-    let denied = faults::direct_placement_denial(state, key);
+    let denied = faults::direct_placement_denial(store, key);
     let fault = faults.get(key).map(faults::copy_fault_reason);
     plan.faults.insert(key.clone(), blocked.into_iter().chain(denied).chain(fault).chain(invalid).collect());
     if is_direct { plan.with_label(source, TargetMark::from_targets(targets)) } else { plan }
@@ -73,23 +73,23 @@ fn plan_copies(state: &State, source: &Source, direct: Option<&DirectDecision>) 
 
 /// Returns the Schedules that the object has to have: where its annotation has `pinned` it, and what is there and not decided about.
 fn desired_schedules<'a>(
-    state: &'a State,
+    store: &'a Store,
     source: &'a Source,
     direct: Option<&'a DirectDecision>,
     pinned: &BTreeSet<&str>,
 ) -> Vec<DesiredSchedule<'a>> {
     let key = &source.facts.key;
-    let is_direct = state.assignments.get(key) == Some(&Assignment::Direct);
+    let is_direct = store.assignments.get(key) == Some(&Assignment::Direct);
     let mut desired = Vec::new();
     for target in direct.iter().filter(|_| is_direct).flat_map(|direct| &direct.targets) {
         let share = target.share.map(|share| build_schedule_share(&target.cluster, Some(share)));
         let cluster = target.cluster.as_str();
         desired.push(DesiredSchedule { source, cluster, share, policy: None, group: None, is_scaled: false });
     }
-    for (at, schedule) in state.copies_of(key) {
+    for (at, schedule) in store.copies_of(key) {
         let cluster = cluster_of(at);
         let is_target = pinned.contains(cluster);
-        if !is_target && deletions::is_drained_namespace(state, key, cluster) {
+        if !is_target && deletions::is_drained_namespace(store, key, cluster) {
             continue;
         }
         // What is there and not decided about stays, and is kept up to date.

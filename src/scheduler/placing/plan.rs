@@ -1,4 +1,4 @@
-//! Work that is due for one unit, as its planner hands it over.
+//! Work that is due for one request, as its planner hands it over.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::source::Source;
 use super::write::{Address, Stages, TargetMark, Write};
 use crate::placement::facts::ObjectKey;
 
-/// Work that is due for one unit.
+/// Work that is due for one request.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) stages: Stages,

@@ -11,7 +11,7 @@ use kube::api::ObjectMeta;
 
 use super::place::{cluster_of, referenced_key};
 use super::plan::Plan;
-use super::state::{Assignment, State};
+use super::store::{Assignment, Store};
 use super::write::Write;
 use crate::api::crd::group::{ObjectRef, PolicyRef};
 use crate::api::{Schedule, ScheduleGroup, ScheduleGroupSpec, ScheduleGroupStatus};
@@ -20,11 +20,11 @@ use crate::placement::matching::Match;
 use crate::placement::names::GroupKey;
 
 /// Plans what has to be written before a group is decided; `None` where that is nothing.
-pub(super) fn plan_regroup(state: &State, name: &str) -> Option<Plan> {
-    let is_decided = |key: &&ObjectKey| matches!(state.assignments.get(*key), Some(Assignment::Group(_)));
-    let members: Vec<&ObjectKey> = state.members.get(name).into_iter().flatten().filter(is_decided).collect();
-    let record = taken_over(state, name, &members).map(|group| vec![Write::Group(Box::new(group))]);
-    let copies = members.iter().flat_map(|key| state.copies_of(key)).filter(|(_, schedule)| {
+pub(super) fn plan_regroup(store: &Store, name: &str) -> Option<Plan> {
+    let is_decided = |key: &&ObjectKey| matches!(store.assignments.get(*key), Some(Assignment::Group(_)));
+    let members: Vec<&ObjectKey> = store.members.get(name).into_iter().flatten().filter(is_decided).collect();
+    let record = taken_over(store, name, &members).map(|group| vec![Write::Group(Box::new(group))]);
+    let copies = members.iter().flat_map(|key| store.copies_of(key)).filter(|(_, schedule)| {
         schedule.metadata.deletion_timestamp.is_none() && schedule.spec.group.as_deref() != Some(name)
     });
     let relabelled: Vec<Write> = copies
@@ -35,7 +35,7 @@ pub(super) fn plan_regroup(state: &State, name: &str) -> Option<Plan> {
             group: name.to_owned(),
         })
         // One copy that cannot be relabelled does not keep the group waiting.
-        .filter(|write| !state.refusals.is_held_back(write))
+        .filter(|write| !store.refusals.is_held_back(write))
         .collect();
     let relabelled = Some(relabelled).filter(|stage| !stage.is_empty());
     // The record first: the old group stays until it is there.
@@ -44,13 +44,13 @@ pub(super) fn plan_regroup(state: &State, name: &str) -> Option<Plan> {
 }
 
 /// Returns a group that is not there yet, with the record of the one that it takes over from.
-fn taken_over(state: &State, name: &str, members: &[&ObjectKey]) -> Option<ScheduleGroup> {
-    if state.groups.contains_key(name) {
+fn taken_over(store: &Store, name: &str, members: &[&ObjectKey]) -> Option<ScheduleGroup> {
+    if store.groups.contains_key(name) {
         return None;
     }
-    let (_, old) = state.predecessor_group(name)?;
-    let policy = state.policy_of(name)?;
-    let key = GroupKey::new(state.source_facts(members.first()?)?, policy).to_spec_key();
+    let (_, old) = store.predecessor_group(name)?;
+    let policy = store.policy_of(name)?;
+    let key = GroupKey::new(store.source_facts(members.first()?)?, policy).to_spec_key();
     let metadata = ObjectMeta {
         name: Some(name.to_owned()),
         labels: old.metadata.labels.clone(),
@@ -67,7 +67,7 @@ fn taken_over(state: &State, name: &str, members: &[&ObjectKey]) -> Option<Sched
     Some(ScheduleGroup { metadata, spec: ScheduleGroupSpec { policy, key }, status })
 }
 
-impl State {
+impl Store {
     /// Returns the group over all namespaces that a group of one namespace takes over from, where that is there.
     pub(super) fn predecessor_group(&self, name: &str) -> Option<(&str, &ScheduleGroup)> {
         let is_decided = |key: &&ObjectKey| matches!(self.assignments.get(*key), Some(Assignment::Group(_)));

@@ -9,7 +9,7 @@ use super::place::Place;
 use super::plan::Plan;
 use super::refusals::{self, Refusal, Subject};
 use super::source::Source;
-use super::state::State;
+use super::store::Store;
 use super::write::{Address, Stages, Write};
 use crate::api::crd::schedule::{ApplyPolicy, OnDelete, ScheduleShare, SourceRef};
 use crate::api::labels::{FINALIZER_AGENT_CLEANUP, cluster_namespace};
@@ -41,7 +41,7 @@ pub(super) struct DesiredSchedule<'a> {
 
 /// Collects the Schedules that there have to be, and what that takes.
 pub(super) struct ScheduleDiff<'a> {
-    state: &'a State,
+    store: &'a Store,
     namespaces: Vec<Write>,
     schedules: Vec<Write>,
     desired: BTreeSet<(String, ObjectKey)>,
@@ -58,9 +58,9 @@ pub(super) struct ScheduleDiff<'a> {
 
 impl<'a> ScheduleDiff<'a> {
     /// Creates one that desires nothing.
-    pub(super) fn new(state: &'a State) -> Self {
+    pub(super) fn new(store: &'a Store) -> Self {
         Self {
-            state,
+            store,
             namespaces: Vec::new(),
             schedules: Vec::new(),
             desired: BTreeSet::new(),
@@ -87,11 +87,11 @@ impl<'a> ScheduleDiff<'a> {
 
     fn add_namespace(&mut self, name: &str, cluster: &str) {
         let key = ObjectKey::new("", "Namespace", "", name);
-        let Some(source) = self.state.sources.get(&key) else { return };
-        if self.state.order.never_placed_reason(&source.facts, &source.facts.labels).is_some() {
+        let Some(source) = self.store.sources.get(&key) else { return };
+        if self.store.order.never_placed_reason(&source.facts, &source.facts.labels).is_some() {
             return;
         }
-        let is_there = self.state.copy_in(&key, cluster).is_some();
+        let is_there = self.store.copy_in(&key, cluster).is_some();
         if !is_there && self.desired.insert((cluster.to_owned(), key)) {
             let desired = DesiredSchedule { source, cluster, share: None, policy: None, group: None, is_scaled: false };
             if let Some(write) = self.plan_schedule(&desired) {
@@ -135,7 +135,7 @@ impl<'a> ScheduleDiff<'a> {
         }
         let subject = Subject::Copy(facts.key.clone(), desired.cluster.to_owned());
         let content = refusals::copy_content(&hash, desired.group, desired.share.as_ref(), apply_policy.as_ref());
-        if let Some((error, waits)) = self.state.refusals.find_known_refusal(&subject, &content) {
+        if let Some((error, waits)) = self.store.refusals.find_known_refusal(&subject, &content) {
             // It is said until the copy is written.
             self.faults.insert(facts.key.clone(), error.clone());
             if waits {
@@ -163,12 +163,12 @@ impl<'a> ScheduleDiff<'a> {
     fn find_place(&mut self, desired: &DesiredSchedule<'_>) -> Option<(Place, Option<&'a Schedule>)> {
         let key = &desired.source.facts.key;
         // One that is there keeps the name that an earlier version gave it.
-        if let Some((at, known)) = self.state.copy_in(key, desired.cluster) {
+        if let Some((at, known)) = self.store.copy_in(key, desired.cluster) {
             // One that is being deleted is made again when it is gone.
             return known.metadata.deletion_timestamp.is_none().then(|| (at.clone(), Some(known)));
         }
         let place = (cluster_namespace(desired.cluster), schedule_name(key));
-        if let Some(other) = self.state.schedules.get(&place) {
+        if let Some(other) = self.store.schedules.get(&place) {
             let object = source_key(&other.spec.source_ref).format_title();
             self.faults.insert(key.clone(), CopyError::ScheduleTaken { schedule: place.1, object });
             return None;

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::place::cluster_of;
 use super::plan::Plan;
-use super::state::State;
+use super::store::Store;
 use super::write::Write;
 use crate::api::Schedule;
 use crate::placement::aggregate::{self, CopyStatus};
@@ -15,9 +15,9 @@ use crate::placement::facts::{Facts, ObjectKey};
 const TAKEN_BACK: [&str; 4] = ["observedGeneration", "conditions", "startTime", "completionTime"];
 
 /// Plans the status of a source, as its copies have it.
-pub(super) fn plan_source_status(state: &State, key: &ObjectKey) -> Plan {
-    let Some(source) = state.sources.get(key) else { return Plan::default() };
-    let copies: Vec<CopyStatus> = state
+pub(super) fn plan_source_status(store: &Store, key: &ObjectKey) -> Plan {
+    let Some(source) = store.sources.get(key) else { return Plan::default() };
+    let copies: Vec<CopyStatus> = store
         .copies_of(key)
         .filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none())
         .map(|(at, schedule)| copy_status(cluster_of(at), schedule, &source.facts))
@@ -25,8 +25,8 @@ pub(super) fn plan_source_status(state: &State, key: &ObjectKey) -> Plan {
     if copies.is_empty() {
         return Plan::default();
     }
-    let placed: i64 = state.copies_of(key).filter_map(|(_, schedule)| schedule.spec.share.as_ref()?.replicas).sum();
-    let is_divided = state
+    let placed: i64 = store.copies_of(key).filter_map(|(_, schedule)| schedule.spec.share.as_ref()?.replicas).sum();
+    let is_divided = store
         .copies_of(key)
         .any(|(_, schedule)| schedule.spec.share.as_ref().is_some_and(|share| share.replicas.is_some()));
     let all = aggregate::Source {
