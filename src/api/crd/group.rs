@@ -169,3 +169,19 @@ pub struct ObjectRef {
     /// Name.
     pub name: String,
 }
+
+/// Types of the conditions of a group.
+pub mod conditions {
+    /// A place was found, and what was decided is dispatched.
+    pub const SCHEDULED: &str = "Scheduled";
+    /// Every copy is as its source says.
+    pub const APPLIED: &str = "Applied";
+    /// Every copy is available, by the rules of its kind.
+    pub const AVAILABLE: &str = "Available";
+    /// Old copies exist beside the new ones.
+    pub const MOVING: &str = "Moving";
+    /// Something keeps the group from moving.
+    pub const MOVE_BLOCKED: &str = "MoveBlocked";
+    /// What the pods of the group name is placed where they are.
+    pub const DEPENDENCIES_PLACED: &str = "DependenciesPlaced";
+}

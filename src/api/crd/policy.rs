@@ -280,3 +280,13 @@ pub struct SchedulePolicyStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unscheduled_groups: Option<i32>,
 }
+
+/// Types of the conditions of a policy.
+pub mod conditions {
+    /// The policy can be applied as it is.
+    pub const VALID: &str = "Valid";
+    /// Every group of the policy has a place.
+    pub const SCHEDULED: &str = "Scheduled";
+    /// Decisions are recorded, but not carried out.
+    pub const SUSPENDED: &str = "Suspended";
+}

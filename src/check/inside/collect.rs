@@ -14,6 +14,7 @@ use serde::de::IgnoredAny;
 use super::own_api::{self, Definition};
 use super::{COMPONENTS, Component, DEFINITIONS, Groups, Inside, Member};
 use crate::api::crd::cluster::conditions::READY;
+use crate::api::crd::group::conditions::SCHEDULED;
 use crate::api::labels::{BOOTSTRAP_STATUS, INIT_SECRET};
 use crate::api::partial_list::{self, Age};
 use crate::api::rbac::{Right, Scope};
@@ -222,7 +223,7 @@ impl Groups {
     fn from_placed_groups(all: &[Placed]) -> Self {
         let mut groups = Self { all: all.len(), unplaced: BTreeMap::new() };
         for group in all.iter().filter(|group| !group.status.scheduled) {
-            let said = group.status.conditions.iter().find(|condition| condition.type_ == "Scheduled");
+            let said = group.status.conditions.iter().find(|condition| condition.type_ == SCHEDULED);
             let reason = said.map_or("not decided yet", |condition| condition.reason.as_str());
             *groups.unplaced.entry(reason.to_owned()).or_default() += 1;
         }

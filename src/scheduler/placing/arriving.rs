@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use super::place::Place;
 use super::source::Read;
-use super::sources::{Place, Seen};
+use super::sources::Seen;
 use crate::api::placeable::Placeable;
 
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! Changes of the state: what watches and the answers to reads and writes say.
+//! Changes of the store: what watches and the answers to reads and writes say.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,12 @@ use kube::ResourceExt as _;
 use tokio::time::Instant;
 
 use super::events;
-use super::queue::{Cause, Unit};
-use super::source::{Read, Source, TargetMark};
-use super::sources::{Change, Place, Seen, namespace_and_name};
-use super::state::{Assignment, State, cluster_of, key_of};
-use super::writer::{Address, Written};
+use super::place::{Place, cluster_of, key_of, namespace_and_name};
+use super::queue::{Cause, ReconcileRequest};
+use super::source::{Read, Source};
+use super::sources::{Change, Seen};
+use super::store::{Assignment, Store};
+use super::write::{Address, TargetMark, Written};
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::Placeable;
 use crate::api::{ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
@@ -20,7 +21,7 @@ use crate::placement::inventory::Part;
 use crate::placement::live::source_key;
 use crate::placement::matching::{Policies, Policy};
 
-impl State {
+impl Store {
     /// Applies a change, and marks what has to be planned because of it.
     pub(super) fn apply_change(&mut self, change: Change, now: Instant) {
         let was_complete = self.is_complete();
@@ -50,7 +51,7 @@ impl State {
             self.kinds.add_placeable(kind);
             self.arriving.add_arriving_kind(kind);
             for name in self.policies.keys().cloned().collect::<Vec<_>>() {
-                self.mark_unit(Unit::Policy(name), Cause::Review, now);
+                self.enqueue(ReconcileRequest::Policy(name), Cause::Review, now);
             }
         }
     }
@@ -156,7 +157,7 @@ impl State {
                 let orphans: Vec<_> =
                     self.copies.keys().filter(|key| of_kind(key) && !is_listed(key)).cloned().collect();
                 for key in orphans {
-                    self.mark_unit(Unit::Object(key), Cause::Review, now);
+                    self.enqueue(ReconcileRequest::Object(key), Cause::Review, now);
                 }
                 self.listed.insert((kind.group, kind.plural));
             }
@@ -230,9 +231,9 @@ impl State {
         if let Some(Assignment::Group(group) | Assignment::Left(Some(group))) = self.assignments.remove(key) {
             self.remove_from_group(&group, key);
             self.undecided.insert(group.clone());
-            self.mark_unit(Unit::Group(group), Cause::Change, now);
+            self.enqueue(ReconcileRequest::Group(group), Cause::Change, now);
         }
-        self.mark_unit(Unit::Object(key.clone()), Cause::Change, now);
+        self.enqueue(ReconcileRequest::Object(key.clone()), Cause::Change, now);
     }
 
     fn on_policy(&mut self, seen: Seen<SchedulePolicy>, now: Instant) {
@@ -247,7 +248,7 @@ impl State {
                 if same {
                     return;
                 }
-                self.mark_unit(Unit::Policy(name), Cause::Change, now);
+                self.enqueue(ReconcileRequest::Policy(name), Cause::Change, now);
             }
             Seen::Gone(policy) => {
                 self.policies.remove(&policy.name_any());
@@ -310,11 +311,11 @@ impl State {
         }
         if is_new && let Some(before) = self.predecessor_group(&name).map(|(before, _)| before.to_owned()) {
             // It has taken over, so the one before may go.
-            self.mark_unit(Unit::Group(before), Cause::Report, now);
+            self.enqueue(ReconcileRequest::Group(before), Cause::Report, now);
         }
         if !same {
             self.mark_policy(policy, now);
-            self.mark_unit(Unit::Group(name), Cause::Report, now);
+            self.enqueue(ReconcileRequest::Group(name), Cause::Report, now);
         }
     }
 
@@ -323,7 +324,7 @@ impl State {
         self.tally.count_group(&group, -1);
         self.record_deleted_object(group.uid().unwrap_or_default(), now);
         self.mark_policy(group.spec.policy.name, now);
-        self.mark_unit(Unit::Group(name.to_owned()), Cause::Report, now);
+        self.enqueue(ReconcileRequest::Group(name.to_owned()), Cause::Report, now);
     }
 
     fn on_schedule(&mut self, seen: Seen<Schedule>, now: Instant) {
@@ -375,13 +376,13 @@ impl State {
         });
         let deleting = new.metadata.deletion_timestamp.is_some();
         let left = old.as_ref().filter(|old| old.spec.group != new.spec.group).and_then(|old| old.spec.group.clone());
-        let (is_new, news) = (old.is_none(), old.as_ref().map(|old| events::of_copy(old, new)).unwrap_or_default());
+        let (is_new, news) = (old.is_none(), old.as_ref().map(|old| events::copy_events(old, new)).unwrap_or_default());
         if let Some(before) = old.map(|old| source_key(&old.spec.source_ref)).filter(|before| *before != key) {
             self.forget_copy(&before, &at);
         }
         self.copies.entry(key.clone()).or_default().insert(at);
         if let Some(left) = left {
-            self.mark_unit(Unit::Group(left), Cause::Report, now);
+            self.enqueue(ReconcileRequest::Group(left), Cause::Report, now);
         }
         for event in news {
             self.defer_source_event(&key, event, now);
@@ -408,7 +409,7 @@ impl State {
         self.forget_copy(&key, at);
         self.mark_users(&key, now);
         if let Some(group) = &schedule.spec.group {
-            self.mark_unit(Unit::Group(group.clone()), Cause::Report, now);
+            self.enqueue(ReconcileRequest::Group(group.clone()), Cause::Report, now);
         }
         if let Some(namespace) = &schedule.spec.source_ref.namespace {
             let namespace = ObjectKey::new("", "Namespace", "", namespace);
@@ -461,19 +462,19 @@ mod tests {
     #[test]
     fn an_answer_does_not_bring_back_what_is_gone() {
         let kind = placeable::find_builtin_kind("", "ConfigMap").unwrap();
-        let (mut state, now) = (State::new(Kinds::default(), false), Instant::now());
-        state.apply_change(Change::Source(kind, Seen::There(Read::from_watched(kind, config_map("5")))), now);
-        state.apply_change(Change::Schedule(Seen::There(schedule("6", "a"))), now);
+        let (mut store, now) = (Store::new(Kinds::default(), false), Instant::now());
+        store.apply_change(Change::Source(kind, Seen::There(Read::from_watched(kind, config_map("5")))), now);
+        store.apply_change(Change::Schedule(Seen::There(schedule("6", "a"))), now);
         // A read and a write are under way while the watches say that both are gone.
-        state.apply_change(Change::Source(kind, Seen::Gone(Read::from_watched(kind, config_map("7")))), now);
-        state.apply_change(Change::Schedule(Seen::Gone(schedule("8", "a"))), now);
-        state.on_fetched(kind, config_map("5"), now);
-        state.on_written(Written::Schedule(schedule("6", "a")), now);
-        assert!(state.sources.is_empty() && state.schedules.is_empty() && state.copies.is_empty());
-        state.forget_gone(Some(now));
-        assert_eq!(state.gone.len(), 2, "a request is older");
-        state.forget_gone(None);
-        assert!(state.gone.is_empty() && state.gone_since.is_empty());
+        store.apply_change(Change::Source(kind, Seen::Gone(Read::from_watched(kind, config_map("7")))), now);
+        store.apply_change(Change::Schedule(Seen::Gone(schedule("8", "a"))), now);
+        store.on_fetched(kind, config_map("5"), now);
+        store.on_written(Written::Schedule(schedule("6", "a")), now);
+        assert!(store.sources.is_empty() && store.schedules.is_empty() && store.copies.is_empty());
+        store.forget_gone(Some(now));
+        assert_eq!(store.gone.len(), 2, "a request is older");
+        store.forget_gone(None);
+        assert!(store.gone.is_empty() && store.gone_since.is_empty());
     }
 
     fn listed<K>(names: &[&str]) -> Seen<K> {
@@ -495,112 +496,112 @@ mod tests {
         Read::from_watched(&WIDGET, serde_json::from_value(raw).unwrap())
     }
 
-    fn complete(kinds: Kinds) -> State {
-        let (mut state, now) = (State::new(kinds, false), Instant::now());
+    fn complete(kinds: Kinds) -> Store {
+        let (mut store, now) = (Store::new(kinds, false), Instant::now());
         for kind in placeable::PLACEABLE {
-            assert!(!state.is_complete());
-            state.apply_change(Change::Source(kind, listed(&[])), now);
+            assert!(!store.is_complete());
+            store.apply_change(Change::Source(kind, listed(&[])), now);
         }
-        state.apply_change(Change::Policy(listed(&[])), now);
-        state.apply_change(Change::Group(listed(&[])), now);
-        state.apply_change(Change::Schedule(listed(&[])), now);
-        state.apply_change(Change::Report(listed(&[])), now);
-        state
+        store.apply_change(Change::Policy(listed(&[])), now);
+        store.apply_change(Change::Group(listed(&[])), now);
+        store.apply_change(Change::Schedule(listed(&[])), now);
+        store.apply_change(Change::Report(listed(&[])), now);
+        store
     }
 
     #[test]
     fn a_kind_that_begins_to_be_served_is_known_all_at_once_and_marks_nothing_else() {
-        let (mut state, now) = (complete(Kinds::default()), Instant::now());
-        assert!(state.is_complete());
+        let (mut store, now) = (complete(Kinds::default()), Instant::now());
+        assert!(store.is_complete());
         let mut copy = schedule("1", "a");
         copy.spec.source_ref.kind = "ConfigMap".to_owned();
         let maps = placeable::find_builtin_kind("", "ConfigMap").unwrap();
-        state.apply_change(Change::Source(maps, Seen::There(Read::from_watched(maps, config_map("5")))), now);
-        state.apply_change(Change::Schedule(Seen::There(copy)), now);
-        while let Some(taken) = state.take_due(now + QUIET_ENOUGH) {
-            state.queue.finish_unit(&taken.unit);
+        store.apply_change(Change::Source(maps, Seen::There(Read::from_watched(maps, config_map("5")))), now);
+        store.apply_change(Change::Schedule(Seen::There(copy)), now);
+        while let Some(taken) = store.take_due(now + QUIET_ENOUGH) {
+            store.queue.finish_request(&taken.request);
         }
-        state.apply_change(Change::Kind(&WIDGET), now);
-        assert!(state.is_complete(), "nothing else waits for it");
-        state.apply_change(Change::Source(&WIDGET, Seen::There(widget("one"))), now);
-        state.apply_change(Change::Source(&WIDGET, Seen::There(widget("two"))), now);
-        state.apply_change(Change::Source(&WIDGET, Seen::Gone(widget("two"))), now);
-        assert_eq!((state.sources.len(), state.queue.len()), (1, 0), "not all of them are known");
-        state.apply_change(Change::Source(&WIDGET, listed(&["one"])), now);
+        store.apply_change(Change::Kind(&WIDGET), now);
+        assert!(store.is_complete(), "nothing else waits for it");
+        store.apply_change(Change::Source(&WIDGET, Seen::There(widget("one"))), now);
+        store.apply_change(Change::Source(&WIDGET, Seen::There(widget("two"))), now);
+        store.apply_change(Change::Source(&WIDGET, Seen::Gone(widget("two"))), now);
+        assert_eq!((store.sources.len(), store.queue.len()), (1, 0), "not all of them are known");
+        store.apply_change(Change::Source(&WIDGET, listed(&["one"])), now);
         assert_eq!(
-            (state.sources.len(), state.queue.len()),
+            (store.sources.len(), store.queue.len()),
             (2, 0),
             "nobody places them, and nothing else is concerned"
         );
-        assert!(state.is_complete());
+        assert!(store.is_complete());
     }
 
     #[test]
     fn an_added_kind_is_waited_for_unless_it_cannot_be_listed() {
-        let mut state = complete(Kinds::with_added(vec![&WIDGET]));
-        assert!(!state.is_complete());
-        state.apply_change(Change::Failed(&WIDGET), Instant::now());
-        assert!(state.is_complete(), "somebody's conversion webhook stops nobody else");
-        state.apply_change(Change::Source(&WIDGET, listed(&[])), Instant::now());
-        assert!(state.is_complete());
-        let mut state = complete(Kinds::with_added(vec![&WIDGET]));
-        state.apply_change(Change::Source(&WIDGET, Seen::There(widget("one"))), Instant::now());
-        assert!(!state.is_complete() && state.sources.is_empty());
-        state.apply_change(Change::Source(&WIDGET, listed(&["one"])), Instant::now());
-        assert!(state.is_complete() && state.sources.len() == 1);
+        let mut store = complete(Kinds::with_added(vec![&WIDGET]));
+        assert!(!store.is_complete());
+        store.apply_change(Change::Failed(&WIDGET), Instant::now());
+        assert!(store.is_complete(), "somebody's conversion webhook stops nobody else");
+        store.apply_change(Change::Source(&WIDGET, listed(&[])), Instant::now());
+        assert!(store.is_complete());
+        let mut store = complete(Kinds::with_added(vec![&WIDGET]));
+        store.apply_change(Change::Source(&WIDGET, Seen::There(widget("one"))), Instant::now());
+        assert!(!store.is_complete() && store.sources.is_empty());
+        store.apply_change(Change::Source(&WIDGET, listed(&["one"])), Instant::now());
+        assert!(store.is_complete() && store.sources.len() == 1);
     }
 
     #[test]
     fn objects_without_a_place_are_kept_as_facts() {
         let kind = placeable::find_builtin_kind("", "ConfigMap").unwrap();
-        let (mut state, now) = (State::new(Kinds::default(), false), Instant::now());
+        let (mut store, now) = (Store::new(Kinds::default(), false), Instant::now());
         let key = ObjectKey::new("", "ConfigMap", "shop", "page");
-        let watched = |state: &mut State, version: &str, annotation: &str, bytes: usize| {
+        let watched = |store: &mut Store, version: &str, annotation: &str, bytes: usize| {
             let raw = json!({"metadata": {"name": "page", "namespace": "shop", "uid": "u1", "resourceVersion": version,
                 "annotations": {"fleet-scheduler.io/cluster": annotation}}, "data": {"a": "x".repeat(bytes)}});
             let mut raw: Raw = serde_json::from_value(raw).unwrap();
             if annotation == "-" {
                 raw.object["metadata"].as_object_mut().unwrap().remove("annotations");
             }
-            state.apply_change(Change::Source(kind, Seen::There(Read::from_watched(kind, raw))), now);
-            state.sources[&key].object.is_some()
+            store.apply_change(Change::Source(kind, Seen::There(Read::from_watched(kind, raw))), now);
+            store.sources[&key].object.is_some()
         };
-        assert!(!watched(&mut state, "1", "-", 100), "no policy");
-        assert!(!watched(&mut state, "2", "", 100), "withdrawn");
-        assert!(watched(&mut state, "3", "east", 100), "a copy is made of it");
-        state.forget_object(&key);
-        assert!(!watched(&mut state, "4", "east", 100), "nothing of it changed");
-        assert!(!watched(&mut state, "5", "east", 900_000), "a plan reads it again");
-        state.on_fetched(kind, config_map("6"), now);
-        assert!(state.sources[&key].object.is_some(), "a plan asked for it");
-        assert_eq!(state.whole.len(), 1);
+        assert!(!watched(&mut store, "1", "-", 100), "no policy");
+        assert!(!watched(&mut store, "2", "", 100), "withdrawn");
+        assert!(watched(&mut store, "3", "east", 100), "a copy is made of it");
+        store.forget_object(&key);
+        assert!(!watched(&mut store, "4", "east", 100), "nothing of it changed");
+        assert!(!watched(&mut store, "5", "east", 900_000), "a plan reads it again");
+        store.on_fetched(kind, config_map("6"), now);
+        assert!(store.sources[&key].object.is_some(), "a plan asked for it");
+        assert_eq!(store.whole.len(), 1);
         let secret = placeable::find_builtin_kind("", "Secret").unwrap();
         let raw = || {
             serde_json::from_value::<Raw>(json!({"metadata": {"name": "s", "namespace": "shop", "uid": "u2",
             "annotations": {"fleet-scheduler.io/cluster": "east"}}, "data": {"a": "eA=="}}))
             .unwrap()
         };
-        state.apply_change(Change::Source(secret, Seen::There(Read::from_watched(secret, raw()))), now);
-        assert!(state.sources[&ObjectKey::new("", "Secret", "shop", "s")].object.is_none());
+        store.apply_change(Change::Source(secret, Seen::There(Read::from_watched(secret, raw()))), now);
+        assert!(store.sources[&ObjectKey::new("", "Secret", "shop", "s")].object.is_none());
     }
 
     #[test]
     fn an_emptied_group_is_known_by_its_copies() {
-        let (mut state, now) = (State::new(Kinds::default(), false), Instant::now());
-        state.apply_change(Change::Schedule(Seen::There(schedule("6", "a"))), now);
-        state.apply_change(Change::Schedule(Seen::There(schedule("7", "b"))), now);
-        assert!(state.has_copies("g") && !state.has_copies("h"));
-        state.apply_change(Change::Schedule(Seen::Gone(schedule("8", "b"))), now);
-        assert!(!state.has_copies("g"));
+        let (mut store, now) = (Store::new(Kinds::default(), false), Instant::now());
+        store.apply_change(Change::Schedule(Seen::There(schedule("6", "a"))), now);
+        store.apply_change(Change::Schedule(Seen::There(schedule("7", "b"))), now);
+        assert!(store.has_copies("g") && !store.has_copies("h"));
+        store.apply_change(Change::Schedule(Seen::Gone(schedule("8", "b"))), now);
+        assert!(!store.has_copies("g"));
     }
 
     #[test]
     fn a_watch_that_is_behind_an_answer_changes_nothing() {
-        let (mut state, now) = (State::new(Kinds::default(), false), Instant::now());
-        state.on_written(Written::Schedule(schedule("9", "new")), now);
-        state.apply_change(Change::Schedule(Seen::There(schedule("7", "old"))), now);
-        assert_eq!(state.schedules.values().next().unwrap().spec.hash, "new");
-        state.apply_change(Change::Schedule(Seen::There(schedule("10", "newer"))), now);
-        assert_eq!(state.schedules.values().next().unwrap().spec.hash, "newer");
+        let (mut store, now) = (Store::new(Kinds::default(), false), Instant::now());
+        store.on_written(Written::Schedule(schedule("9", "new")), now);
+        store.apply_change(Change::Schedule(Seen::There(schedule("7", "old"))), now);
+        assert_eq!(store.schedules.values().next().unwrap().spec.hash, "new");
+        store.apply_change(Change::Schedule(Seen::There(schedule("10", "newer"))), now);
+        assert_eq!(store.schedules.values().next().unwrap().spec.hash, "newer");
     }
 }

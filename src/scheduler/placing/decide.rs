@@ -1,4 +1,4 @@
-//! From the state to a decision and back: what the pure functions are asked, and what is kept of their answer.
+//! From the store to a decision and back: what the pure functions are asked, and what is kept of their answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,8 +9,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use tokio::time::Instant;
 
-use super::queue::{Cause, Unit};
-use super::state::{Assignment, State, cluster_of};
+use super::place::cluster_of;
+use super::queue::{Cause, ReconcileRequest};
+use super::store::{Assignment, Store};
 use crate::api::crd::cluster::Taint;
 use crate::api::crd::group::{ClusterRow, DecisionRecord};
 use crate::api::labels::cluster_namespace;
@@ -86,41 +87,41 @@ impl Clusters {
     }
 
     /// Looks at the clusters, and marks the groups for which a change matters.
-    pub(super) fn refresh_clusters(&mut self, index: &Index, state: &mut State, now: Instant) {
-        let changed = self.read_cluster_changes(index, state);
+    pub(super) fn refresh_clusters(&mut self, index: &Index, store: &mut Store, now: Instant) {
+        let changed = self.read_cluster_changes(index, store);
         if !changed.is_empty() {
             let drained = self.known.iter().filter(|(_, cluster)| live::is_drained(cluster));
-            state.set_drained(drained.map(|(name, _)| name.clone()).collect(), now);
+            store.set_drained(drained.map(|(name, _)| name.clone()).collect(), now);
         }
-        for (cluster, group) in std::mem::take(&mut state.added) {
+        for (cluster, group) in std::mem::take(&mut store.added) {
             // A decision that is being written has promised it: the sum stays.
             let is_target = |decision: &Decision| decision.targets.iter().any(|target| target.cluster == cluster);
             if !self.pending.get(&group).is_some_and(is_target) {
-                state.touched.insert(cluster);
+                store.touched.insert(cluster);
             }
         }
-        state.touched.append(&mut self.stale);
-        self.grown |= !changed.is_empty() || !state.touched.is_empty();
-        self.renew_promises(state);
+        store.touched.append(&mut self.stale);
+        self.grown |= !changed.is_empty() || !store.touched.is_empty();
+        self.renew_promises(store);
         if !changed.is_empty() {
             // What has a place in one of them; what has none is decided again with all that waits.
             let is_concerned = |name: &str| {
-                let status = state.groups.get(name).and_then(|group| group.status.as_ref());
+                let status = store.groups.get(name).and_then(|group| group.status.as_ref());
                 status.is_some_and(|s| s.target_clusters.iter().any(|target| changed.contains(target)))
             };
-            let concerned: Vec<String> = state.members.keys().filter(|name| is_concerned(name)).cloned().collect();
+            let concerned: Vec<String> = store.members.keys().filter(|name| is_concerned(name)).cloned().collect();
             let is_direct = |(key, assignment): &(&ObjectKey, &Assignment)| {
                 **assignment == Assignment::Direct
-                    && (state.copies_of(key).any(|(at, _)| changed.contains(cluster_of(at)))
-                        || state.source_facts(key).is_some_and(|facts| facts.asks.names_any(&changed)))
+                    && (store.copies_of(key).any(|(at, _)| changed.contains(cluster_of(at)))
+                        || store.source_facts(key).is_some_and(|facts| facts.asks.names_any(&changed)))
             };
             let direct: Vec<ObjectKey> =
-                state.assignments.iter().filter(is_direct).map(|(key, _)| key.clone()).collect();
+                store.assignments.iter().filter(is_direct).map(|(key, _)| key.clone()).collect();
             for name in concerned {
-                state.mark_undecided(name, now);
+                store.mark_undecided(name, now);
             }
             for key in direct {
-                state.mark_unit(Unit::Object(key), Cause::Review, now);
+                store.enqueue(ReconcileRequest::Object(key), Cause::Review, now);
             }
         }
         let due = self.grown && now.duration_since(self.waited) >= WAITING_INTERVAL;
@@ -129,12 +130,12 @@ impl Clusters {
             self.grown = false;
             self.waited = now;
             for name in self.waiting.clone() {
-                state.mark_undecided(name, now);
+                store.mark_undecided(name, now);
             }
         }
         if resync {
             self.resynced = now;
-            state.mark_all(now);
+            store.mark_all(now);
         }
     }
 
@@ -145,15 +146,15 @@ impl Clusters {
     }
 
     /// Reads what changed; returns the clusters in which something else than an inventory did, and those that are gone.
-    fn read_cluster_changes(&mut self, index: &Index, state: &mut State) -> BTreeSet<String> {
+    fn read_cluster_changes(&mut self, index: &Index, store: &mut Store) -> BTreeSet<String> {
         let mut changed = BTreeSet::new();
-        let mut renew = std::mem::take(&mut state.reported);
+        let mut renew = std::mem::take(&mut store.reported);
         let revision = index.revision();
         for (name, cluster) in index.take_inventories() {
             let namespace = cluster_namespace(&name);
-            self.set_cluster_inventory(&cluster, &name, index, state.reports_of(&namespace));
+            self.set_cluster_inventory(&cluster, &name, index, store.reports_of(&namespace));
             renew.remove(&name);
-            state.touched.insert(name.clone());
+            store.touched.insert(name.clone());
             let stripped = index.cluster(&name).unwrap_or_else(|| Arc::new(cluster));
             let old = self.known.insert(name.clone(), stripped);
             if old.is_none_or(|old| cluster_eligibility(&old) != cluster_eligibility(&self.known[&name])) {
@@ -163,8 +164,8 @@ impl Clusters {
         // The nodes of a cluster that is large enough for reports are all in them.
         for name in renew {
             if let Some(cluster) = self.known.get(&name).cloned() {
-                self.set_cluster_inventory(&cluster, &name, index, state.reports_of(&cluster_namespace(&name)));
-                state.touched.insert(name);
+                self.set_cluster_inventory(&cluster, &name, index, store.reports_of(&cluster_namespace(&name)));
+                store.touched.insert(name);
             }
         }
         if self.revision != Some(revision) {
@@ -213,18 +214,18 @@ impl Clusters {
 
     /// Recomputes the reservations of the clusters whose Schedules changed: first what is in Schedules, then what is
     /// decided but not written yet.
-    fn renew_promises(&mut self, state: &mut State) {
-        for cluster in std::mem::take(&mut state.touched) {
-            let schedules: Vec<_> = state.schedules_of(&cluster_namespace(&cluster)).collect();
-            let of = |schedule: &Schedule| state.source_facts(&live::source_key(&schedule.spec.source_ref));
+    fn renew_promises(&mut self, store: &mut Store) {
+        for cluster in std::mem::take(&mut store.touched) {
+            let schedules: Vec<_> = store.schedules_of(&cluster_namespace(&cluster)).collect();
+            let of = |schedule: &Schedule| store.source_facts(&live::source_key(&schedule.spec.source_ref));
             let known = schedules.iter().filter_map(|schedule| Some((*schedule, of(schedule)?)));
             let mut promises = live::copy_reservations(known);
             let written: BTreeSet<ObjectKey> =
                 schedules.iter().map(|schedule| live::source_key(&schedule.spec.source_ref)).collect();
             for (name, decision) in &self.pending {
                 let Some(target) = decision.targets.iter().find(|target| target.cluster == cluster) else { continue };
-                let members = state.facts_of(name);
-                let Some(policy) = state.policy_of(name) else { continue };
+                let members = store.facts_of(name);
+                let Some(policy) = store.policy_of(name) else { continue };
                 let group = Group::new(name, policy, members.iter().map(|facts| &***facts));
                 let open = group.make_reservations(target, &Current::default()).into_iter();
                 promises.extend(open.filter(|promise| !written.contains(&promise.object)));
@@ -246,14 +247,14 @@ impl Clusters {
     }
 
     /// Decides about a group; `None` where no policy matches any of its members any more.
-    pub(super) fn decide_and_reserve(&mut self, state: &State, name: &str, now: Timestamp) -> Option<Decided> {
-        let policy = state.policy_of(name)?;
-        let members = state.facts_of(name);
+    pub(super) fn decide_and_reserve(&mut self, store: &Store, name: &str, now: Timestamp) -> Option<Decided> {
+        let policy = store.policy_of(name)?;
+        let members = store.facts_of(name);
         let group = Group::new(name, policy, members.iter().map(|facts| &***facts));
-        let recorded = state.groups.get(name).and_then(|group| group.status.as_ref());
+        let recorded = store.groups.get(name).and_then(|group| group.status.as_ref());
         let copies = members
             .iter()
-            .flat_map(|facts| state.copies_of(&facts.key).map(|(at, schedule)| (cluster_of(at), schedule, &***facts)));
+            .flat_map(|facts| store.copies_of(&facts.key).map(|(at, schedule)| (cluster_of(at), schedule, &***facts)));
         let current = live::current_placement(copies, recorded, policy);
         let decision = decide::decide_group(policy, &group, &self.fleet, &current);
         if !decision.suspended {
@@ -328,10 +329,10 @@ impl Clusters {
     }
 
     /// Decides where an object goes whose own annotation says so.
-    pub(super) fn decide_direct_object(&self, state: &State, key: &ObjectKey) -> Option<DirectDecision> {
-        let Some(Match::Annotation { direct, .. }) = state.evaluate_object(key) else { return None };
-        let facts = state.source_facts(key)?;
-        let shares = state.copies_of(key).filter_map(|(at, schedule)| {
+    pub(super) fn decide_direct_object(&self, store: &Store, key: &ObjectKey) -> Option<DirectDecision> {
+        let Some(Match::Annotation { direct, .. }) = store.evaluate_object(key) else { return None };
+        let facts = store.source_facts(key)?;
+        let shares = store.copies_of(key).filter_map(|(at, schedule)| {
             let written = schedule.spec.share.as_ref()?;
             Some((cluster_of(at).to_owned(), written.completions.or(written.replicas)?))
         });
@@ -355,23 +356,23 @@ mod tests {
             .unwrap()
         };
         let (index, now) = (Index::new_complete(), Instant::now());
-        let mut state = State::new(Kinds::default(), false);
+        let mut store = Store::new(Kinds::default(), false);
         let mut first = Clusters::new(now);
         index.put_cluster(cluster("east", "1", "True"));
-        first.refresh_clusters(&index, &mut state, now);
+        first.refresh_clusters(&index, &mut store, now);
         assert!(first.is_complete() && first.fleet.get("east").is_some());
         // Whoever comes later is told of no inventory before the agent reports again.
         let mut second = Clusters::new(now);
-        second.refresh_clusters(&index, &mut state, now);
+        second.refresh_clusters(&index, &mut store, now);
         assert!(!second.is_complete());
         index.put_cluster(cluster("west", "2", "True"));
-        second.refresh_clusters(&index, &mut state, now);
+        second.refresh_clusters(&index, &mut store, now);
         assert!(!second.is_complete(), "one of them is not all");
         index.put_cluster(cluster("east", "3", "True"));
-        second.refresh_clusters(&index, &mut state, now);
+        second.refresh_clusters(&index, &mut store, now);
         assert!(second.is_complete());
         index.forget_cluster(&cluster("east", "3", "True"));
-        second.refresh_clusters(&index, &mut state, now);
+        second.refresh_clusters(&index, &mut store, now);
         assert!(second.is_complete() && second.fleet.get("east").is_none(), "a deleted one is not waited for");
     }
 }

@@ -1,41 +1,20 @@
-//! Events about decisions and copies: once a change.
-
-use std::collections::BTreeSet;
+//! Events about objects and copies: once a change.
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Resource as _;
 
-use super::conditions::MOVING;
-use super::decide::Decided;
-use super::source::Source;
-use super::state::{State, cluster_of};
-use super::status::{SCHEDULED, key_of};
-use super::writer::Write;
-use crate::api::crd::condition;
+use super::write::Write;
 use crate::api::labels::cluster_of_namespace;
-use crate::api::{Schedule, ScheduleGroup, ScheduleGroupStatus, kinds};
+use crate::api::{Schedule, kinds};
 use crate::placement::copy_state;
 use crate::placement::explain;
-use crate::placement::facts::ObjectKey;
-use crate::placement::live;
-use crate::placement::matching::Match;
 
 /// An event about an object.
 pub(super) fn event_about(about: ObjectReference, warning: bool, reason: &'static str, message: &str) -> Write {
     Write::Event { about, warning, reason, message: explain::shorten_event_text(message.to_owned()), agent: None }
 }
 
-fn group_reference(group: &str) -> ObjectReference {
-    ObjectReference {
-        api_version: Some(ScheduleGroup::api_version(&()).into_owned()),
-        kind: Some(ScheduleGroup::kind(&()).into_owned()),
-        name: Some(group.to_owned()),
-        ..ObjectReference::default()
-    }
-}
-
 /// The events about a copy, of what is new in its Schedule's status.
-pub(super) fn of_copy(old: &Schedule, new: &Schedule) -> Vec<Write> {
+pub(super) fn copy_events(old: &Schedule, new: &Schedule) -> Vec<Write> {
     let source = &new.spec.source_ref;
     let about = ObjectReference {
         api_version: Some(kinds::api_version(&source.group, &source.version)),
@@ -56,122 +35,4 @@ pub(super) fn of_copy(old: &Schedule, new: &Schedule) -> Vec<Write> {
         agent: Some(cluster.to_owned()),
     })
     .collect()
-}
-
-/// The events about members that do not do in several clusters what they do in one.
-fn of_spread(source: &Source, decided: &Decided) -> Option<(&'static str, String)> {
-    let facts = &source.facts;
-    let clusters = decided.targets.len();
-    let divided = decided.targets.iter().filter(|target| target.replicas.contains_key(&facts.key)).count();
-    let title = facts.key.format_title();
-    if clusters < 2 {
-        return None;
-    }
-    if let Some(whole) = decided.targets.iter().find(|target| target.whole.contains(&facts.key)) {
-        return Some(("Undividable", format!("{title} cannot be divided: all of it is placed on {:?}", whole.cluster)));
-    }
-    if facts.scales.is_some() {
-        let text =
-            format!("minReplicas and maxReplicas of {title} apply in each of {clusters} clusters, not to their total");
-        return Some(("HPALimitsPerCluster", text));
-    }
-    let ordinals = facts.key.is_of_kind("apps", "StatefulSet") && divided > 1;
-    ordinals.then(|| {
-        let name = facts.key.name();
-        ("OrdinalsPerCluster", format!("the pods of {title} begin with {name}-0 in each of {divided} clusters"))
-    })
-}
-
-/// The events of a decision: for members that are new in the group, and for a place that was found or is missing.
-pub(super) fn of_group(
-    state: &State,
-    name: &str,
-    members: &[&ObjectKey],
-    decided: Option<&Decided>,
-    old: Option<&ScheduleGroupStatus>,
-    new: &ScheduleGroupStatus,
-) -> Vec<Write> {
-    let mut events = Vec::new();
-    let known: BTreeSet<ObjectKey> = old.into_iter().flat_map(|old| &old.object_refs).map(key_of).collect();
-    let is_known = |key: &ObjectKey| known.contains(key);
-    for key in members.iter().filter(|key| !is_known(key)) {
-        let (Some(source), Some(Match::Policy { policy, losers })) =
-            (state.sources.get(*key), state.evaluate_object(key))
-        else {
-            continue;
-        };
-        let about = || source.address.event_reference();
-        events.push(event_about(
-            about(),
-            false,
-            "SchedulePolicyMatched",
-            &explain::format_matched_policy(policy, &losers),
-        ));
-        events.push(event_about(
-            about(),
-            false,
-            "AddedToScheduleGroup",
-            &explain::format_added_to_group(name, policy, &source.facts),
-        ));
-    }
-    let is_moved = old.is_none_or(|old| !old.scheduled || old.target_clusters != new.target_clusters);
-    let Some(decided) = decided.filter(|decided| !decided.suspended) else { return events };
-    let before = old.and_then(|old| condition::find_condition(&old.conditions, SCHEDULED));
-    if decided.scheduled {
-        if is_moved {
-            events.push(event_about(
-                group_reference(name),
-                false,
-                "ScheduleGroupSyncedToWorkloadCluster",
-                &decided.message,
-            ));
-        }
-        for key in members.iter().filter(|key| is_moved || !is_known(key)) {
-            let Some(source) = state.sources.get(*key) else { continue };
-            if let Some((reason, text)) = of_spread(source, decided) {
-                events.push(event_about(source.address.event_reference(), false, reason, &text));
-            }
-        }
-        let moving = |status: &ScheduleGroupStatus| condition::find_condition(&status.conditions, MOVING).cloned();
-        if let Some(moving) =
-            moving(new).filter(|new| old.and_then(moving).map(|old| old.message).as_ref() != Some(&new.message))
-        {
-            events.push(event_about(group_reference(name), false, MOVING, &format!("Moves {}", moving.message)));
-            events.extend(restart_events(state, members, decided));
-        }
-        if let Some(was) = old.and_then(moving).filter(|_| moving(new).is_none()) {
-            let way = was.message.split(':').next().unwrap_or_default();
-            events.push(event_about(
-                group_reference(name),
-                false,
-                "Moved",
-                &format!("Moved {way}: the old copies are deleted"),
-            ));
-        }
-        let outgrown = |status: &ScheduleGroupStatus| status.decision.as_ref().is_some_and(|one| one.how == "Outgrown");
-        if outgrown(new) && !old.is_some_and(outgrown) {
-            events.push(event_about(group_reference(name), true, "Outgrown", &decided.message));
-        }
-    } else if before.is_none_or(|before| before.reason != decided.reason || before.message != decided.message) {
-        events.push(event_about(group_reference(name), true, "NotPlaced", &decided.message));
-        for source in members.iter().filter_map(|key| state.sources.get(*key)) {
-            events.push(event_about(source.address.event_reference(), true, "NotPlaced", &decided.message));
-        }
-    }
-    events
-}
-
-/// The events about Jobs and bare Pods that have begun in a cluster that their group leaves.
-fn restart_events(state: &State, members: &[&ObjectKey], decided: &Decided) -> Vec<Write> {
-    let mut events = Vec::new();
-    for source in members.iter().filter_map(|key| state.sources.get(*key)) {
-        let is_target = |cluster: &str| decided.targets.iter().any(|target| target.cluster == cluster);
-        let mut begun =
-            state.copies_of(&source.facts.key).filter(|(_, schedule)| live::has_begun(schedule, &source.facts));
-        if let Some((at, _)) = begun.find(|(at, _)| !is_target(cluster_of(at))) {
-            let text = format!("starts again elsewhere: its progress on {:?} is lost", cluster_of(at));
-            events.push(event_about(source.address.event_reference(), true, "Restarted", &text));
-        }
-    }
-    events
 }

@@ -1,31 +1,51 @@
 //! Placement: decides where the objects of the control plane's API run, writes Schedules for the agents, and copies the
 //! reported status back.
 //!
-//! One task owns the state. Watch events and the answers to writes change it. The pure functions of
-//! [`crate::placement`] decide what to write after a change; separate tasks write it, one at a time per unit. The
-//! Schedules are the source of truth about existing copies: after a restart everything is read from them. Namespaces
-//! take turns, so that none waits for thousands of objects of another.
+//! ```text
+//! sources: watches ────→ Store::apply_change ──────────┐                                    ┌→ Schedules → agents
+//! index: Clusters ─────→ Clusters::refresh_clusters ───┼→ Queue → reconcile → Plan → Writer ┼→ groups, labels, statuses
+//! answers: on_result ──→ Store::on_written, on_fetched ┘                                    └→ events
+//! ```
+//!
+//! One task owns the `Store` (what the watches and the answers to writes have brought), the queue in it, and `Clusters`
+//! (nodes, and what is promised of them). `reconcile` takes a request out of the queue in turns of tenants, so that no
+//! namespace waits for thousands of objects of another, decides a group where that is due by the pure functions of
+//! [`crate::placement`], and makes a `Plan`. `group_plan` says which Schedules a group has, `object_plan` which an object
+//! outside groups has, `deletions` alone which are deleted. Separate tasks write the plans, one at a time per request.
+//! Schedules are the source of truth about existing copies: after a restart everything is read from them.
 
 mod arriving;
+mod availability;
 mod changes;
-mod conditions;
 mod decide;
+mod deletions;
 mod event_queue;
 mod events;
+mod faults;
+mod group_conditions;
+mod group_context;
+mod group_events;
+mod group_plan;
+mod group_status;
+mod next_request;
+mod object_plan;
+mod place;
 mod plan;
 mod policies;
 mod queue;
 mod refusals;
 mod regroup;
+mod schedule_diff;
 mod source;
+mod source_status;
 mod sources;
-mod state;
-mod status;
+mod store;
 mod tally;
 mod tenant;
 mod turns;
 #[cfg(test)]
 mod upgrade_tests;
+mod write;
 mod writer;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -51,15 +71,16 @@ use crate::k8s::extra_kinds;
 use crate::placement::facts::ObjectKey;
 use decide::{Clusters, Decided};
 use plan::Plan;
-use queue::{Cause, Taken, Unit};
+use queue::{Cause, ReconcileRequest, Taken};
 use refusals::{Refusal, Subject};
-use state::State;
+use store::Store;
 use tenant::Tenant;
-use writer::{Address, Events, Write, WriteOutcome, Writer};
+use write::{Address, Write};
+use writer::{Events, WriteOutcome, Writer};
 
-/// Changes that wait for the task that owns the state, each of up to an object of 1 MiB.
+/// Changes that wait for the task that owns the store, each of up to an object of 1 MiB.
 const CHANGES: usize = 128;
-/// Time for which changes are applied, and then units planned, before it is looked at the other again.
+/// Time for which changes are applied, and then requests planned, before it is looked at the other again.
 const SLICE: Duration = Duration::from_millis(20);
 /// Bytes of sources after which a plan that reads many has read enough at a time.
 const FETCHED: usize = 2 << 20;
@@ -73,11 +94,11 @@ struct Placing {
     metrics: Metrics,
     writer: Writer,
     events: Option<Events>,
-    state: State,
+    store: Store,
     clusters: Clusters,
     decided: BTreeMap<String, Decided>,
     extra_kinds: Vec<ExtraKind>,
-    backoffs: BTreeMap<Unit, Backoff>,
+    backoffs: BTreeMap<ReconcileRequest, Backoff>,
 }
 
 /// Settings of placement that its operator makes.
@@ -94,13 +115,13 @@ pub struct Options {
 /// Places until dropped.
 pub async fn run_placement(client: Client, index: Arc<Index>, metrics: Metrics, recorder: Recorder, options: Options) {
     let kinds = extra_kinds::discover_kinds(&client, &options.extra_kinds).await;
-    let state = State::new(kinds, options.denies_direct).with_own_namespace(options.namespace);
-    Placing::new(client, index, metrics, recorder, state, options.extra_kinds).run().await;
+    let store = Store::new(kinds, options.denies_direct).with_own_namespace(options.namespace);
+    Placing::new(client, index, metrics, recorder, store, options.extra_kinds).run().await;
 }
 
-/// The end of a unit's writes.
+/// The end of a request's writes.
 struct Done {
-    unit: Unit,
+    request: ReconcileRequest,
     tenant: Tenant,
     cause: Cause,
     outcome: WriteOutcome,
@@ -115,7 +136,7 @@ impl Placing {
         index: Arc<Index>,
         metrics: Metrics,
         recorder: Recorder,
-        state: State,
+        store: Store,
         extra_kinds: Vec<ExtraKind>,
     ) -> Self {
         let (writer, events) = Writer::new(client.clone(), recorder, metrics.clone());
@@ -125,7 +146,7 @@ impl Placing {
             client,
             index,
             metrics,
-            state,
+            store,
             clusters: Clusters::new(Instant::now()),
             decided: BTreeMap::new(),
             extra_kinds,
@@ -135,13 +156,13 @@ impl Placing {
 
     /// Returns whether all is known that a decision depends on.
     fn is_complete(&self) -> bool {
-        self.state.is_complete() && self.index.is_complete() && self.clusters.is_complete()
+        self.store.is_complete() && self.index.is_complete() && self.clusters.is_complete()
     }
 
     async fn run(mut self) {
         let (sender, mut changes) = mpsc::channel(CHANGES);
         let mut tasks = JoinSet::new();
-        let (kinds, wanted) = (self.state.kinds.clone(), std::mem::take(&mut self.extra_kinds));
+        let (kinds, wanted) = (self.store.kinds.clone(), std::mem::take(&mut self.extra_kinds));
         tasks.spawn(sources::watch_placement_inputs(self.client.clone(), kinds, wanted, sender));
         if let Some(events) = self.events.take() {
             tasks.spawn(events.write_events());
@@ -149,10 +170,10 @@ impl Placing {
         let mut writes: JoinSet<Done> = JoinSet::new();
         let (mut batch, mut pending) = (Vec::new(), VecDeque::new());
         loop {
-            // Before everything is listed, and while no further unit may be written, nothing that is due can begin.
+            // Before everything is listed, and while no further request may be written, nothing that is due can begin.
             let is_complete = self.is_complete();
             let next = self
-                .state
+                .store
                 .queue
                 .next_start()
                 .into_iter()
@@ -169,8 +190,8 @@ impl Placing {
                 }
                 Some(done) = writes.join_next(), if !writes.is_empty() => {
                     match done {
-                        Ok(done) => self.on_unit_done(done),
-                        // Its unit would never be planned again; a new process plans everything.
+                        Ok(done) => self.on_result(done),
+                        // Its request would never be planned again; a new process plans everything.
                         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                         Err(_) => {}
                     }
@@ -181,8 +202,8 @@ impl Placing {
             if !pending.is_empty() {
                 run_blocking(|| self.apply_pending_changes(&mut pending));
             }
-            self.state.forget_gone(self.state.queue.oldest_start());
-            if !self.state.is_complete() || !self.index.is_complete() {
+            self.store.forget_gone(self.store.queue.oldest_start());
+            if !self.store.is_complete() || !self.index.is_complete() {
                 continue;
             }
             self.plan_due(&mut writes);
@@ -193,7 +214,7 @@ impl Placing {
     fn apply_pending_changes(&mut self, pending: &mut VecDeque<sources::Change>) {
         let now = Instant::now();
         while let Some(change) = pending.pop_front() {
-            self.state.apply_change(change, now);
+            self.store.apply_change(change, now);
             if now.elapsed() >= SLICE {
                 return;
             }
@@ -203,49 +224,49 @@ impl Placing {
     /// Plans what is due, for a while.
     fn plan_due(&mut self, writes: &mut JoinSet<Done>) {
         let now = Instant::now();
-        run_blocking(|| self.clusters.refresh_clusters(&self.index, &mut self.state, now));
-        #[allow(clippy::cast_precision_loss)] // A count of units.
+        run_blocking(|| self.clusters.refresh_clusters(&self.index, &mut self.store, now));
+        #[allow(clippy::cast_precision_loss)] // A count of requests.
         self.metrics.set_gauge(
             "fleet_placement_queue_length",
             "Groups, objects and statuses that are waiting to be planned.",
             &[],
-            self.state.queue.len() as f64,
+            self.store.queue.len() as f64,
         );
-        self.state.tally.publish_gauges(&self.metrics);
+        self.store.tally.publish_gauges(&self.metrics);
         if !self.clusters.is_complete() {
             return;
         }
-        for unit in self.state.refusals.take_due(now) {
-            self.state.mark_unit(unit, Cause::Report, now);
+        for request in self.store.refusals.take_due(now) {
+            self.store.enqueue(request, Cause::Report, now);
         }
-        while let Some(taken) = self.state.take_due(now) {
+        while let Some(taken) = self.store.take_due(now) {
             let help = "Time from the first change until a group, object or status is planned.";
             self.metrics.observe_short("fleet_placement_queue_seconds", help, taken.waited);
-            run_blocking(|| self.reconcile_unit(taken, writes));
+            run_blocking(|| self.reconcile(taken, writes));
             if now.elapsed() >= SLICE {
                 return;
             }
         }
     }
 
-    /// Plans a unit and starts its writes.
-    fn reconcile_unit(&mut self, taken: Taken, writes: &mut JoinSet<Done>) {
-        let Taken { unit, tenant, cause, .. } = taken;
-        let mut plan = self.plan_unit(&unit);
+    /// Plans a request and starts its writes.
+    fn reconcile(&mut self, taken: Taken, writes: &mut JoinSet<Done>) {
+        let Taken { request, tenant, cause, .. } = taken;
+        let mut plan = self.plan_request(&request);
         plan.stages.extend(self.report_faults(std::mem::take(&mut plan.faults)));
         for refusal in std::mem::take(&mut plan.refused) {
-            self.state.refusals.record_refusal(refusal, unit.clone(), Instant::now());
+            self.store.refusals.record_refusal(refusal, request.clone(), Instant::now());
         }
-        self.state.refusals.hold_back(&mut plan.stages);
+        self.store.refusals.hold_back(&mut plan.stages);
         if plan.fetch.is_empty() && plan.stages.is_empty() {
-            self.backoffs.remove(&unit);
-            if let Unit::Group(name) = &unit {
+            self.backoffs.remove(&request);
+            if let ReconcileRequest::Group(name) = &request {
                 self.clusters.record_group_written(name);
             }
             for key in &plan.written {
-                self.state.forget_object(key);
+                self.store.forget_object(key);
             }
-            self.state.queue.finish_unit(&unit);
+            self.store.queue.finish_request(&request);
             return;
         }
         let (writer, client) = (self.writer.clone(), self.client.clone());
@@ -265,55 +286,55 @@ impl Placing {
                     }
                     Err(error) => {
                         let outcome = WriteOutcome { failure: Some(error), ..WriteOutcome::default() };
-                        return Done { unit, tenant, cause, outcome, fetched };
+                        return Done { request, tenant, cause, outcome, fetched };
                     }
                 }
             }
             let outcome = writer.execute_stages(plan.stages, &tenant).await;
-            Done { unit, tenant, cause, outcome, fetched }
+            Done { request, tenant, cause, outcome, fetched }
         });
     }
 
-    /// Plans a unit; a group is decided first, if it has to be.
-    fn plan_unit(&mut self, unit: &Unit) -> Plan {
+    /// Plans a request; a group is decided first, if it has to be.
+    fn plan_request(&mut self, request: &ReconcileRequest) -> Plan {
         let wall = Timestamp::now();
-        match unit {
+        match request {
             // What changes its group has to be in it before that is decided: a decision lifts the promises of the group.
-            Unit::Group(name) => regroup::plan_regroup(&self.state, name).unwrap_or_else(|| {
+            ReconcileRequest::Group(name) => regroup::plan_regroup(&self.store, name).unwrap_or_else(|| {
                 self.decide_due_group(name, wall);
-                plan::plan_group(&self.state, name, self.decided.get(name), wall)
+                group_plan::plan_group(&self.store, name, self.decided.get(name), wall)
             }),
-            Unit::Object(key) => {
-                let direct = self.clusters.decide_direct_object(&self.state, key);
-                plan::plan_object(&self.state, key, direct.as_ref())
+            ReconcileRequest::Object(key) => {
+                let direct = self.clusters.decide_direct_object(&self.store, key);
+                object_plan::plan_object(&self.store, key, direct.as_ref())
             }
-            Unit::Status(key) => {
-                let mut plan = status::plan_source_status(&self.state, key);
-                let news = self.state.take_news(key);
+            ReconcileRequest::Status(key) => {
+                let mut plan = source_status::plan_source_status(&self.store, key);
+                let news = self.store.take_news(key);
                 plan.stages.extend((!news.is_empty()).then_some(news));
                 plan
             }
-            Unit::Policy(name) => policies::plan_policy_status(&self.state, name, wall),
+            ReconcileRequest::Policy(name) => policies::plan_policy_status(&self.store, name, wall),
         }
     }
 
     /// Decides a group where that is due.
     fn decide_due_group(&mut self, name: &str, wall: Timestamp) {
-        if !self.state.undecided.remove(name) {
+        if !self.store.undecided.remove(name) {
             return;
         }
         let began = Instant::now();
-        match self.clusters.decide_and_reserve(&self.state, name, wall) {
+        match self.clusters.decide_and_reserve(&self.store, name, wall) {
             Some(decided) => {
                 self.count_decision(&decided, began.elapsed());
                 let now = decided.withheld;
                 let before = self.decided.insert(name.to_owned(), decided);
-                self.state.tally.count_withheld(before.map_or(0, |before| before.withheld), now);
+                self.store.tally.count_withheld(before.map_or(0, |before| before.withheld), now);
             }
             None => {
                 self.clusters.forget_group(name);
                 let before = self.decided.remove(name);
-                self.state.tally.count_withheld(before.map_or(0, |before| before.withheld), 0);
+                self.store.tally.count_withheld(before.map_or(0, |before| before.withheld), 0);
             }
         }
     }
@@ -322,8 +343,8 @@ impl Placing {
     fn report_faults(&mut self, faults: BTreeMap<ObjectKey, BTreeMap<&'static str, String>>) -> Option<Vec<Write>> {
         let mut events = Vec::new();
         for (key, faults) in faults {
-            for (reason, message) in self.state.record_faults(&key, faults) {
-                if let Some(source) = self.state.sources.get(&key) {
+            for (reason, message) in self.store.record_faults(&key, faults) {
+                if let Some(source) = self.store.sources.get(&key) {
                     events.push(events::event_about(source.address.event_reference(), true, reason, &message));
                 }
             }
@@ -341,41 +362,41 @@ impl Placing {
         self.metrics.observe_short("fleet_placement_decision_seconds", "Time that a decision takes.", took);
     }
 
-    fn on_unit_done(&mut self, done: Done) {
+    fn on_result(&mut self, done: Done) {
         let now = Instant::now();
-        let Done { unit, tenant, cause, outcome: WriteOutcome { written, refused, failure }, fetched } = done;
-        self.state.queue.finish_unit(&unit);
+        let Done { request, tenant, cause, outcome: WriteOutcome { written, refused, failure }, fetched } = done;
+        self.store.queue.finish_request(&request);
         let moved = !written.is_empty() || !fetched.is_empty() || !refused.is_empty();
         for one in written {
-            self.state.on_written(one, now);
+            self.store.on_written(one, now);
         }
         for (kind, raw) in fetched {
-            self.state.on_fetched(kind, raw, now);
+            self.store.on_fetched(kind, raw, now);
         }
         for refusal in refused {
-            self.record_refused_write(refusal, &unit, &tenant, now);
+            self.record_refused_write(refusal, &request, &tenant, now);
         }
         if let Some(error) = failure {
-            let backoff = self.backoffs.entry(unit.clone());
+            let backoff = self.backoffs.entry(request.clone());
             let backoff = backoff.or_insert_with(|| Backoff::new(Duration::from_millis(200), Duration::from_secs(60)));
             let wait = backoff.next_wait();
             // Somebody else wrote first: the watch brings what there is now.
             if error.is_conflict() {
-                tracing::debug!(?unit, %error, "placing: written meanwhile");
+                tracing::debug!(?request, %error, "placing: written meanwhile");
             } else {
-                tracing::warn!(?unit, %error, ?wait, "placing failed");
+                tracing::warn!(?request, %error, ?wait, "placing failed");
             }
-            self.state.queue.retry_unit(unit, cause, now, wait);
+            self.store.queue.retry_request(request, cause, now, wait);
         } else if moved {
             // Whether anything is left to do is seen with the answers.
-            self.state.mark_unit(unit, cause, now);
+            self.store.enqueue(request, cause, now);
         }
     }
 
     /// Records a write that was refused. What is refused of a copy is said with the plan of its object; the rest here, once.
-    fn record_refused_write(&mut self, refusal: Refusal, unit: &Unit, tenant: &Tenant, now: Instant) {
+    fn record_refused_write(&mut self, refusal: Refusal, request: &ReconcileRequest, tenant: &Tenant, now: Instant) {
         let (subject, error) = (refusal.subject.clone(), refusal.error.clone());
-        if !self.state.refusals.record_refusal(refusal, unit.clone(), now) {
+        if !self.store.refusals.record_refusal(refusal, request.clone(), now) {
             return;
         }
         tracing::warn!(?subject, %error, "a write was refused; will retry in minutes");
@@ -384,7 +405,7 @@ impl Placing {
             Subject::Status(key) => (key, "StatusRefused", "the status of its copies"),
             Subject::Copy(..) | Subject::Other(..) => return,
         };
-        if let Some(source) = self.state.sources.get(key) {
+        if let Some(source) = self.store.sources.get(key) {
             let message = format!("{what} cannot be written: {error}");
             self.writer
                 .enqueue_event(events::event_about(source.address.event_reference(), true, reason, &message), tenant);

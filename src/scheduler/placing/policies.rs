@@ -5,21 +5,17 @@ use kube::ResourceExt as _;
 
 use super::events;
 use super::plan::Plan;
-use super::state::State;
-use super::writer::Write;
+use super::store::Store;
+use super::write::Write;
 use crate::api::crd::condition;
 use crate::api::crd::policy::SchedulePolicyStatus;
+use crate::api::crd::policy::conditions::{SCHEDULED, SUSPENDED, VALID};
 use crate::api::{Condition, SchedulePolicy};
 use crate::placement::copy::path_errors;
 use crate::placement::matching::Policy;
 
-/// Types of the conditions of a policy.
-const VALID: &str = "Valid";
-const SCHEDULED: &str = "Scheduled";
-const SUSPENDED: &str = "Suspended";
-
 /// Returns the fault that keeps a policy from being applied as it is: the reason and what is wrong; `None` without one.
-fn find_policy_fault(state: &State, policy: &SchedulePolicy) -> Option<(&'static str, String)> {
+fn find_policy_fault(store: &Store, policy: &SchedulePolicy) -> Option<(&'static str, String)> {
     let policy = match Policy::from_schedule_policy(policy) {
         Ok(policy) => policy,
         Err(error) => return Some(("SelectorInvalid", error.to_string())),
@@ -29,7 +25,7 @@ fn find_policy_fault(state: &State, policy: &SchedulePolicy) -> Option<(&'static
     }
     let selectors = &policy.spec.resource_selectors;
     if let Some(kind) =
-        selectors.kinds.iter().find(|kind| state.kinds.find_placeable(&kind.group, &kind.kind).is_none())
+        selectors.kinds.iter().find(|kind| store.kinds.find_placeable(&kind.group, &kind.kind).is_none())
     {
         let name = if kind.group.is_empty() { kind.kind.clone() } else { format!("{}.{}", kind.kind, kind.group) };
         return Some((
@@ -47,11 +43,11 @@ fn find_policy_fault(state: &State, policy: &SchedulePolicy) -> Option<(&'static
 }
 
 /// Plans the status of a policy.
-pub(super) fn plan_policy_status(state: &State, name: &str, now: Timestamp) -> Plan {
-    let Some(policy) = state.policies.get(name) else { return Plan::default() };
+pub(super) fn plan_policy_status(store: &Store, name: &str, now: Timestamp) -> Plan {
+    let Some(policy) = store.policies.get(name) else { return Plan::default() };
     let old = policy.status.clone().unwrap_or_default();
-    let groups: Vec<_> = state.groups.iter().filter(|(_, group)| group.spec.policy.name == name).collect();
-    let members = groups.iter().filter_map(|(name, _)| state.members.get(*name)).map(std::collections::BTreeSet::len);
+    let groups: Vec<_> = store.groups.iter().filter(|(_, group)| group.spec.policy.name == name).collect();
+    let members = groups.iter().filter_map(|(name, _)| store.members.get(*name)).map(std::collections::BTreeSet::len);
     let matched: usize = members.sum();
     let unscheduled =
         groups.iter().filter(|(_, group)| group.status.as_ref().is_none_or(|status| !status.scheduled)).count();
@@ -68,7 +64,7 @@ pub(super) fn plan_policy_status(state: &State, name: &str, now: Timestamp) -> P
         condition.observed_generation = generation;
         condition::set_condition(&mut status.conditions, condition);
     };
-    let fault = find_policy_fault(state, policy);
+    let fault = find_policy_fault(store, policy);
     match &fault {
         Some((reason, message)) => set(VALID, false, reason, message.clone()),
         None => set(VALID, true, VALID, String::new()),

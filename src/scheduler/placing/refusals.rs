@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::queue::Unit;
-use super::source::TargetMark;
-use super::writer::{Address, Stages, Write};
+use super::queue::ReconcileRequest;
+use super::write::{Address, Stages, TargetMark, Write};
 use crate::api::Schedule;
 use crate::api::crd::schedule::{ApplyPolicy, ScheduleShare};
 use crate::api::labels::cluster_of_namespace;
@@ -33,7 +32,7 @@ pub(super) enum Subject {
     Mark(ObjectKey),
     /// The status of a source.
     Status(ObjectKey),
-    /// Another write of a unit, by its kind and name.
+    /// Another write of a request, by its kind and name.
     Other(&'static str, String),
 }
 
@@ -49,8 +48,8 @@ pub(super) struct Refusal {
 #[derive(Debug)]
 struct KnownRefusal {
     refusal: Refusal,
-    /// Unit that makes the write again.
-    unit: Unit,
+    /// Request that makes the write again.
+    request: ReconcileRequest,
     /// Time at which it does; `None` once it may.
     until: Option<Instant>,
 }
@@ -92,10 +91,10 @@ impl Refusals {
     }
 
     /// Records a refusal; returns whether it says something new about its subject.
-    pub(super) fn record_refusal(&mut self, refusal: Refusal, unit: Unit, now: Instant) -> bool {
+    pub(super) fn record_refusal(&mut self, refusal: Refusal, request: ReconcileRequest, now: Instant) -> bool {
         let subject = refusal.subject.clone();
         let until = now + AGAIN;
-        let known = KnownRefusal { refusal, unit, until: Some(until) };
+        let known = KnownRefusal { refusal, request, until: Some(until) };
         let error = known.refusal.error.clone();
         let before = self.known.insert(subject.clone(), known);
         if let Some(at) = before.as_ref().and_then(|before| before.until) {
@@ -105,20 +104,20 @@ impl Refusals {
         before.is_none_or(|before| before.refusal.error != error)
     }
 
-    /// Returns the units of which a write may be made again.
-    pub(super) fn take_due(&mut self, now: Instant) -> Vec<Unit> {
-        let mut units = Vec::new();
+    /// Returns the requests of which a write may be made again.
+    pub(super) fn take_due(&mut self, now: Instant) -> Vec<ReconcileRequest> {
+        let mut requests = Vec::new();
         while self.due.first().is_some_and(|(at, _)| *at <= now)
             && let Some((_, subject)) = self.due.pop_first()
         {
             // What was said is kept: it is not said again.
             let known = self.known.get_mut(&subject);
-            units.extend(known.map(|known| {
+            requests.extend(known.map(|known| {
                 known.until = None;
-                known.unit.clone()
+                known.request.clone()
             }));
         }
-        units
+        requests
     }
 
     /// Forgets what was refused of an object that is another one now.
@@ -265,15 +264,15 @@ mod tests {
         let (mut refusals, start) = (Refusals::default(), Instant::now());
         let write = status("ConfigMap", "a");
         let key = ObjectKey::new("", "ConfigMap", "shop", "page");
-        let unit = Unit::Status(key.clone());
+        let request = ReconcileRequest::Status(key.clone());
         let refusal = || classify_refusal(&write, &error(422, "Invalid", "no")).unwrap();
         assert!(!refusals.is_held_back(&write));
-        assert!(refusals.record_refusal(refusal(), unit.clone(), start));
+        assert!(refusals.record_refusal(refusal(), request.clone(), start));
         assert!(refusals.is_held_back(&write) && !refusals.is_held_back(&status("ConfigMap", "b")));
         assert!(refusals.take_due(start + AGAIN - Duration::from_secs(1)).is_empty());
-        assert_eq!(refusals.take_due(start + AGAIN), std::slice::from_ref(&unit));
+        assert_eq!(refusals.take_due(start + AGAIN), std::slice::from_ref(&request));
         assert!(!refusals.is_held_back(&write), "it is tried");
-        assert!(!refusals.record_refusal(refusal(), unit, start + AGAIN), "nothing new is said");
+        assert!(!refusals.record_refusal(refusal(), request, start + AGAIN), "nothing new is said");
         assert!(refusals.is_held_back(&write));
         refusals.forget_refusals(&key);
         assert!(!refusals.is_held_back(&write) && refusals.known.is_empty() && refusals.due.is_empty());

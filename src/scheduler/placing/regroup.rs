@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 use kube::ResourceExt as _;
 use kube::api::ObjectMeta;
 
+use super::place::{cluster_of, referenced_key};
 use super::plan::Plan;
-use super::state::{Assignment, State, cluster_of};
-use super::status;
-use super::writer::Write;
+use super::store::{Assignment, Store};
+use super::write::Write;
 use crate::api::crd::group::{ObjectRef, PolicyRef};
 use crate::api::{Schedule, ScheduleGroup, ScheduleGroupSpec, ScheduleGroupStatus};
 use crate::placement::facts::ObjectKey;
@@ -20,11 +20,11 @@ use crate::placement::matching::Match;
 use crate::placement::names::GroupKey;
 
 /// Plans what has to be written before a group is decided; `None` where that is nothing.
-pub(super) fn plan_regroup(state: &State, name: &str) -> Option<Plan> {
-    let is_decided = |key: &&ObjectKey| matches!(state.assignments.get(*key), Some(Assignment::Group(_)));
-    let members: Vec<&ObjectKey> = state.members.get(name).into_iter().flatten().filter(is_decided).collect();
-    let record = taken_over(state, name, &members).map(|group| vec![Write::Group(Box::new(group))]);
-    let copies = members.iter().flat_map(|key| state.copies_of(key)).filter(|(_, schedule)| {
+pub(super) fn plan_regroup(store: &Store, name: &str) -> Option<Plan> {
+    let is_decided = |key: &&ObjectKey| matches!(store.assignments.get(*key), Some(Assignment::Group(_)));
+    let members: Vec<&ObjectKey> = store.members.get(name).into_iter().flatten().filter(is_decided).collect();
+    let record = taken_over(store, name, &members).map(|group| vec![Write::Group(Box::new(group))]);
+    let copies = members.iter().flat_map(|key| store.copies_of(key)).filter(|(_, schedule)| {
         schedule.metadata.deletion_timestamp.is_none() && schedule.spec.group.as_deref() != Some(name)
     });
     let relabelled: Vec<Write> = copies
@@ -35,7 +35,7 @@ pub(super) fn plan_regroup(state: &State, name: &str) -> Option<Plan> {
             group: name.to_owned(),
         })
         // One copy that cannot be relabelled does not keep the group waiting.
-        .filter(|write| !state.refusals.is_held_back(write))
+        .filter(|write| !store.refusals.is_held_back(write))
         .collect();
     let relabelled = Some(relabelled).filter(|stage| !stage.is_empty());
     // The record first: the old group stays until it is there.
@@ -44,13 +44,13 @@ pub(super) fn plan_regroup(state: &State, name: &str) -> Option<Plan> {
 }
 
 /// Returns a group that is not there yet, with the record of the one that it takes over from.
-fn taken_over(state: &State, name: &str, members: &[&ObjectKey]) -> Option<ScheduleGroup> {
-    if state.groups.contains_key(name) {
+fn taken_over(store: &Store, name: &str, members: &[&ObjectKey]) -> Option<ScheduleGroup> {
+    if store.groups.contains_key(name) {
         return None;
     }
-    let (_, old) = state.predecessor_group(name)?;
-    let policy = state.policy_of(name)?;
-    let key = GroupKey::new(state.source_facts(members.first()?)?, policy).to_spec_key();
+    let (_, old) = store.predecessor_group(name)?;
+    let policy = store.policy_of(name)?;
+    let key = GroupKey::new(store.source_facts(members.first()?)?, policy).to_spec_key();
     let metadata = ObjectMeta {
         name: Some(name.to_owned()),
         labels: old.metadata.labels.clone(),
@@ -58,7 +58,7 @@ fn taken_over(state: &State, name: &str, members: &[&ObjectKey]) -> Option<Sched
         ..ObjectMeta::default()
     };
     let mine: BTreeSet<&ObjectKey> = members.iter().copied().collect();
-    let is_mine = |one: &ObjectRef| mine.contains(&status::key_of(one));
+    let is_mine = |one: &ObjectRef| mine.contains(&referenced_key(one));
     let status = old.status.clone().map(|status| ScheduleGroupStatus {
         object_refs: status.object_refs.iter().filter(|one| is_mine(one)).cloned().collect(),
         ..status
@@ -67,7 +67,7 @@ fn taken_over(state: &State, name: &str, members: &[&ObjectKey]) -> Option<Sched
     Some(ScheduleGroup { metadata, spec: ScheduleGroupSpec { policy, key }, status })
 }
 
-impl State {
+impl Store {
     /// Returns the group over all namespaces that a group of one namespace takes over from, where that is there.
     pub(super) fn predecessor_group(&self, name: &str) -> Option<(&str, &ScheduleGroup)> {
         let is_decided = |key: &&ObjectKey| matches!(self.assignments.get(*key), Some(Assignment::Group(_)));
@@ -87,7 +87,7 @@ impl State {
     /// recorded yet.
     pub(super) fn is_needed(&self, name: &str, group: &ScheduleGroup) -> bool {
         let holds = |schedule: &Schedule| schedule.spec.group.as_deref() == Some(name);
-        let recorded = group.status.iter().flat_map(|status| &status.object_refs).map(status::key_of);
+        let recorded = group.status.iter().flat_map(|status| &status.object_refs).map(referenced_key);
         let mut next = BTreeSet::new();
         for key in recorded {
             if self.copies_of(&key).any(|(_, schedule)| holds(schedule)) {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::sources::{Place, namespace_and_name};
-use super::writer::Address;
+use super::place::{Place, namespace_and_name};
+use super::write::{Address, TargetMark};
 use crate::api::labels::{ANNOTATION_TARGET_CLUSTERS, LABEL_TARGET_CLUSTER};
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::Placeable;
@@ -26,28 +26,6 @@ pub(super) fn estimate_json_size(value: &Value) -> usize {
         Value::Array(items) => 8 + items.iter().map(estimate_json_size).sum::<usize>(),
         Value::Object(map) => {
             8 + map.iter().map(|(key, value)| 8 + key.len() + estimate_json_size(value)).sum::<usize>()
-        }
-    }
-}
-
-/// The label and the annotation that say where an object went.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct TargetMark {
-    /// The cluster, or how many there are.
-    pub(super) label: Option<String>,
-    /// All of them, where they are several.
-    pub(super) clusters: Option<String>,
-}
-
-impl TargetMark {
-    /// Returns the marks of what went to these clusters.
-    pub(super) fn from_targets<'a>(targets: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut targets: Vec<&str> = targets.into_iter().collect();
-        targets.sort_unstable();
-        match &targets[..] {
-            [] => Self::default(),
-            [one] => Self { label: Some((*one).to_owned()), clusters: None },
-            several => Self { label: Some(format!("{}_clusters", several.len())), clusters: Some(several.join(",")) },
         }
     }
 }

@@ -8,11 +8,12 @@ use futures::TryStreamExt as _;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::place::{Place, namespace_and_name};
 use super::source::Read;
 use crate::api::extra_kind::ExtraKind;
 use crate::api::lenient::Lenient;
@@ -31,9 +32,6 @@ const PAGE: u32 = 50;
 const REPORTS_PAGE: u32 = 10;
 /// Lists of sources under way at a time.
 const LISTS: usize = 2;
-
-/// Namespace and name; the namespace of an object without one is empty.
-pub(super) type Place = (String, String);
 
 /// Observation of one watch.
 #[derive(Debug)]
@@ -180,9 +178,4 @@ async fn stream_changes<K>(
             return;
         }
     }
-}
-
-/// Returns the namespace and name of an object.
-pub(super) fn namespace_and_name<K: Resource>(object: &K) -> Place {
-    (object.namespace().unwrap_or_default(), object.name_any())
 }

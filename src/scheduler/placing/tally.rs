@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::conditions::MOVING;
-use super::status::SCHEDULED;
 use crate::api::crd::condition;
+use crate::api::crd::group::conditions::{MOVING, SCHEDULED};
 use crate::api::{Condition, ScheduleGroup};
 use crate::daemon::metrics::Metrics;
 
@@ -80,7 +79,7 @@ mod tests {
         for line in [
             "fleet_placement_groups{reason=\"NoFit\"} 0",
             "fleet_placement_groups{reason=\"Placed\"} 1",
-            "fleet_placement_moves{state=\"moving\"} 1",
+            "fleet_placement_moves{store=\"moving\"} 1",
             "fleet_placement_withheld_replicas 1",
         ] {
             assert!(text.contains(line), "{line}\n{text}");

@@ -1,10 +1,5 @@
-//! Who takes turns: whose a unit is, and which of theirs comes first.
+//! Who takes turns: whose an object is.
 
-use k8s_openapi::jiff::Timestamp;
-use tokio::time::Instant;
-
-use super::queue::{Rank, Taken, Unit};
-use super::state::State;
 use crate::placement::facts::ObjectKey;
 
 /// Party that takes turns with others. What it asks for delays only itself.
@@ -20,48 +15,6 @@ pub(super) enum Tenant {
     Policies,
 }
 
-impl State {
-    /// Takes the unit whose turn it is; among the groups of a tenant that with the oldest member.
-    pub(super) fn take_due(&mut self, now: Instant) -> Option<Taken> {
-        let mut queue = std::mem::take(&mut self.queue);
-        let taken = queue.take_unit(now, |unit| (self.unit_tenant(unit), self.unit_rank(unit)));
-        self.queue = queue;
-        taken
-    }
-
-    /// Returns who takes a turn with a unit.
-    pub(super) fn unit_tenant(&self, unit: &Unit) -> Tenant {
-        match unit {
-            Unit::Object(key) | Unit::Status(key) => tenant_of(key),
-            Unit::Policy(_) => Tenant::Policies,
-            Unit::Group(name) => {
-                let mut members = self.members.get(name).into_iter().flatten();
-                let Some(first) = members.next() else { return self.last_tenant(name) };
-                let namespace = namespace_of(first);
-                let is_one = members.all(|key| namespace_of(key) == namespace);
-                if is_one { tenant_of(first) } else { Tenant::AcrossNamespaces }
-            }
-        }
-    }
-
-    /// Returns who takes a turn with a group that has become empty: whose members it had.
-    fn last_tenant(&self, group: &str) -> Tenant {
-        let recorded = self.groups.get(group).and_then(|group| group.status.as_ref());
-        let mut members = recorded.into_iter().flat_map(|status| &status.object_refs);
-        let Some(first) = members.next() else { return Tenant::AcrossNamespaces };
-        let is_one = members.all(|one| one.namespace == first.namespace);
-        let namespace = first.namespace.as_deref().unwrap_or_default();
-        let first = ObjectKey::new(&first.group, &first.kind, namespace, &first.name);
-        if is_one { tenant_of(&first) } else { Tenant::AcrossNamespaces }
-    }
-
-    fn unit_rank(&self, unit: &Unit) -> Rank {
-        let Unit::Group(name) = unit else { return None };
-        let created = |key: &ObjectKey| self.sources.get(key)?.facts.created.map(Timestamp::as_second);
-        Some(self.members.get(name).into_iter().flatten().filter_map(created).min().unwrap_or(i64::MAX))
-    }
-}
-
 /// Returns who takes a turn with an object.
 pub(super) fn tenant_of(key: &ObjectKey) -> Tenant {
     let namespace = namespace_of(key);
@@ -69,35 +22,6 @@ pub(super) fn tenant_of(key: &ObjectKey) -> Tenant {
 }
 
 /// Returns the namespace of an object; a Namespace lies in itself.
-fn namespace_of(key: &ObjectKey) -> &str {
+pub(super) fn namespace_of(key: &ObjectKey) -> &str {
     if key.is_of_kind("", "Namespace") { key.name() } else { key.namespace() }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::super::sources::{Change, Seen};
-    use super::*;
-    use crate::api::placeable::Kinds;
-
-    #[test]
-    fn a_namespace_takes_its_turn_in_groups_and_objects_alike() {
-        let (mut state, now) = (State::new(Kinds::default(), false), Instant::now());
-        let key = |namespace: &str, name: &str| ObjectKey::new("", "ConfigMap", namespace, name);
-        let of = |name: &str| Tenant::Namespace(name.to_owned());
-        assert_eq!(state.unit_tenant(&Unit::Object(key("shop", "a"))), of("shop"));
-        assert_eq!(state.unit_tenant(&Unit::Status(ObjectKey::new("", "Namespace", "", "shop"))), of("shop"));
-        assert_eq!(state.unit_tenant(&Unit::Object(key("", "a"))), Tenant::ClusterScoped);
-        state.members.insert("g".to_owned(), [key("shop", "a"), key("shop", "b")].into());
-        assert_eq!(state.unit_tenant(&Unit::Group("g".to_owned())), of("shop"));
-        state.members.insert("g".to_owned(), [key("shop", "a"), key("bank", "b")].into());
-        assert_eq!(state.unit_tenant(&Unit::Group("g".to_owned())), Tenant::AcrossNamespaces);
-        state.members.clear();
-        let group = json!({"apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "ScheduleGroup",
-            "metadata": {"name": "g"}, "spec": {"policy": {"name": "p"}}, "status": {"objectRefs": [
-                {"version": "v1", "kind": "ConfigMap", "namespace": "shop", "name": "a"}]}});
-        state.apply_change(Change::Group(Seen::There(serde_json::from_value(group).unwrap())), now);
-        assert_eq!(state.unit_tenant(&Unit::Group("g".to_owned())), of("shop"), "those who were in it");
-    }
 }

@@ -6,11 +6,13 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::decide::Decided;
-use super::plan::{self, Plan};
+use super::group_plan;
+use super::object_plan;
+use super::plan::Plan;
 use super::regroup;
 use super::sources::{Change, Seen};
-use super::state::{Assignment, State};
-use super::writer::{Write, Written};
+use super::store::{Assignment, Store};
+use super::write::{Write, Written};
 use crate::api::labels::cluster_namespace;
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::{self, Kinds};
@@ -21,14 +23,14 @@ use crate::placement::names::schedule_name;
 
 /// The state of a control plane, with what its watches bring.
 struct Hub {
-    state: State,
+    store: Store,
     now: Instant,
 }
 
 impl Hub {
     fn new() -> Self {
-        let state = State::new(Kinds::default(), false).with_own_namespace("prod-cp".to_owned());
-        Self { state, now: Instant::now() }
+        let store = Store::new(Kinds::default(), false).with_own_namespace("prod-cp".to_owned());
+        Self { store, now: Instant::now() }
     }
 
     fn apply(&mut self, kind: &str, mut body: Value) {
@@ -37,7 +39,7 @@ impl Hub {
         body["metadata"]["resourceVersion"] = json!("1");
         let raw: Raw = serde_json::from_value(body).unwrap();
         // As a plan reads it: of what has no place yet a watch keeps the facts alone.
-        self.state.on_fetched(kind, raw, self.now);
+        self.store.on_fetched(kind, raw, self.now);
     }
 
     fn config_map(&mut self, namespace: &str, name: &str, labels: &Value) {
@@ -52,12 +54,12 @@ impl Hub {
                 "kinds": [{"group": "", "kind": "ConfigMap"}]}, "groupBy": group_by},
         }))
         .unwrap();
-        self.state.apply_change(Change::Policy(Seen::There(policy)), self.now);
-        self.state.mark_all(self.now);
+        self.store.apply_change(Change::Policy(Seen::There(policy)), self.now);
+        self.store.mark_all(self.now);
     }
 
     fn schedule(&mut self, schedule: Schedule) {
-        self.state.apply_change(Change::Schedule(Seen::There(schedule)), self.now);
+        self.store.apply_change(Change::Schedule(Seen::There(schedule)), self.now);
     }
 
     /// Applies the answers to what a plan writes.
@@ -67,13 +69,13 @@ impl Hub {
                 Write::Group(group) => Written::Group((**group).clone()),
                 Write::Regroup { cluster, name, group, .. } => {
                     let at = (cluster_namespace(cluster), name.clone());
-                    let mut schedule = self.state.schedules[&at].clone();
+                    let mut schedule = self.store.schedules[&at].clone();
                     schedule.spec.group = Some(group.clone());
                     Written::Schedule(schedule)
                 }
                 other => panic!("{other:?}"),
             };
-            self.state.on_written(written, self.now);
+            self.store.on_written(written, self.now);
         }
     }
 
@@ -92,7 +94,7 @@ impl Hub {
     }
 
     fn group_of(&self, namespace: &str, name: &str) -> String {
-        match self.state.assignments.get(&config_map(namespace, name)) {
+        match self.store.assignments.get(&config_map(namespace, name)) {
             Some(Assignment::Group(group)) => group.clone(),
             other => panic!("{other:?}"),
         }
@@ -155,8 +157,8 @@ fn before() -> Hub {
     let groups = ["a", "b"].map(|namespace| hub.group_of(namespace, "page"));
     assert_ne!(groups[0], groups[1], "a group stays in its namespace");
     for group in &groups {
-        for mut schedule in Hub::made(&plan::plan_group(
-            &hub.state,
+        for mut schedule in Hub::made(&group_plan::plan_group(
+            &hub.store,
             group,
             Some(&placed("east")),
             "2026-01-01T00:00:00Z".parse().unwrap(),
@@ -170,7 +172,7 @@ fn before() -> Hub {
             hub.schedule(schedule);
         }
     }
-    hub.state.apply_change(Change::Group(Seen::There(old_group(&[("a", "page"), ("b", "page")]))), hub.now);
+    hub.store.apply_change(Change::Group(Seen::There(old_group(&[("a", "page"), ("b", "page")]))), hub.now);
     hub
 }
 
@@ -182,28 +184,28 @@ fn time() -> k8s_openapi::jiff::Timestamp {
 fn groups_of_one_namespace_take_over_from_the_one_over_all() {
     let mut hub = before();
     let [a, b] = ["a", "b"].map(|namespace| hub.group_of(namespace, "page"));
-    let schedules = hub.state.schedules.clone();
+    let schedules = hub.store.schedules.clone();
     assert_eq!(schedules.len(), 4, "two objects and two namespaces");
     for (group, namespace, other) in [(&a, "a", &b), (&b, "b", &a)] {
-        let plan = regroup::plan_regroup(&hub.state, group).expect("it takes over");
+        let plan = regroup::plan_regroup(&hub.store, group).expect("it takes over");
         let [record, relabelled] = &plan.stages[..] else { panic!("{plan:?}") };
         let [Write::Group(new)] = &record[..] else { panic!("{record:?}") };
         assert_eq!((new.name_any(), new.spec.key.as_str()), (group.clone(), &*format!("label/app/web/{namespace}")));
-        let (old, new) = (hub.state.groups["shop-6719e33a"].status.clone().unwrap(), new.status.clone().unwrap());
+        let (old, new) = (hub.store.groups["shop-6719e33a"].status.clone().unwrap(), new.status.clone().unwrap());
         assert_eq!(new.target_clusters, ["east"]);
         assert_eq!((new.conditions, new.decision, new.scheduled), (old.conditions, old.decision, true));
         let names: Vec<_> = new.object_refs.iter().map(|one| one.namespace.as_deref().unwrap()).collect();
         assert_eq!(names, [namespace], "its own members alone");
         assert!(matches!(&relabelled[..], [Write::Regroup { group: to, .. }] if to == group), "{relabelled:?}");
-        let gone = plan::plan_group(&hub.state, "shop-6719e33a", None, time());
+        let gone = group_plan::plan_group(&hub.store, "shop-6719e33a", None, time());
         assert!(gone.stages.is_empty(), "{other} or {group} has not taken over");
         hub.answer(&plan);
-        assert!(regroup::plan_regroup(&hub.state, group).is_none(), "once");
+        assert!(regroup::plan_regroup(&hub.store, group).is_none(), "once");
     }
-    let gone = plan::plan_group(&hub.state, "shop-6719e33a", None, time());
+    let gone = group_plan::plan_group(&hub.store, "shop-6719e33a", None, time());
     assert!(matches!(&gone.stages[..], [stage] if matches!(&stage[..], [Write::RemoveGroup { .. }])), "{gone:?}");
     // Everything but the group is as it was, and nothing is to be written.
-    for (at, new) in &hub.state.schedules {
+    for (at, new) in &hub.store.schedules {
         let mut old = schedules[at].clone();
         old.spec.manifest.clear();
         let is_namespace = old.spec.source_ref.kind == "Namespace";
@@ -214,7 +216,7 @@ fn groups_of_one_namespace_take_over_from_the_one_over_all() {
         assert_eq!(old, new);
     }
     for group in [&a, &b] {
-        let next = plan::plan_group(&hub.state, group, Some(&placed("east")), time());
+        let next = group_plan::plan_group(&hub.store, group, Some(&placed("east")), time());
         assert!(Hub::made(&next).is_empty(), "{next:?}");
         let removes = next.stages.iter().flatten().any(|write| matches!(write, Write::RemoveSchedule { .. }));
         assert!(!removes, "{next:?}");
@@ -225,10 +227,10 @@ fn groups_of_one_namespace_take_over_from_the_one_over_all() {
 fn a_group_that_has_taken_over_and_was_interrupted_relabels_the_rest() {
     let mut hub = before();
     let a = hub.group_of("a", "page");
-    let mut plan = regroup::plan_regroup(&hub.state, &a).unwrap();
+    let mut plan = regroup::plan_regroup(&hub.store, &a).unwrap();
     plan.stages.truncate(1);
     hub.answer(&plan);
-    let plan = regroup::plan_regroup(&hub.state, &a).expect("its copy is not relabelled");
+    let plan = regroup::plan_regroup(&hub.store, &a).expect("its copy is not relabelled");
     assert!(matches!(&plan.stages[..], [stage] if matches!(&stage[..], [Write::Regroup { .. }])), "{plan:?}");
 }
 
@@ -237,7 +239,7 @@ fn a_group_over_all_namespaces_that_its_policy_asks_for_stays() {
     let mut hub = before();
     hub.policy(&json!({"labelKey": "app", "acrossNamespaces": true}));
     assert_eq!(["a", "b"].map(|namespace| hub.group_of(namespace, "page")), ["shop-6719e33a", "shop-6719e33a"]);
-    assert!(regroup::plan_regroup(&hub.state, "shop-6719e33a").is_none());
+    assert!(regroup::plan_regroup(&hub.store, "shop-6719e33a").is_none());
 }
 
 #[test]
@@ -247,7 +249,7 @@ fn a_copy_keeps_its_name_and_another_objects_schedule_is_never_taken() {
     hub.config_map("a", "page", &json!({}));
     hub.policy(&json!(null));
     let group = hub.group_of("a", "page");
-    let planned = |hub: &Hub| plan::plan_group(&hub.state, &group, Some(&placed("east")), time());
+    let planned = |hub: &Hub| group_plan::plan_group(&hub.store, &group, Some(&placed("east")), time());
     let made = Hub::made(&planned(&hub));
     let is_page = |schedule: &&Schedule| schedule.spec.source_ref.name == "page";
     let copy = made.iter().find(is_page).unwrap().clone();
@@ -261,7 +263,7 @@ fn a_copy_keeps_its_name_and_another_objects_schedule_is_never_taken() {
     assert!(Hub::made(&plan).iter().all(|made| !is_page(&made)), "{plan:?}");
     let told = &plan.faults[&config_map("a", "page")];
     assert!(told["ScheduleTaken"].contains("ConfigMap a/other"), "{told:?}");
-    hub.state.apply_change(Change::Schedule(Seen::Gone(foreign)), hub.now);
+    hub.store.apply_change(Change::Schedule(Seen::Gone(foreign)), hub.now);
 
     // One with the name of an earlier version is used as it is, and edits reach it.
     let mut old = copy;
@@ -327,7 +329,7 @@ fn what_is_the_services_own_is_taken_back() {
     }
     hub.policy(&json!(null));
     let object = |hub: &Hub, kind: &str, namespace: &str, name: &str| {
-        plan::plan_object(&hub.state, &ObjectKey::new("", kind, namespace, name), None)
+        object_plan::plan_object(&hub.store, &ObjectKey::new("", kind, namespace, name), None)
     };
     for (kind, namespace, name) in [
         ("Secret", "prod-cp", "fleet-cluster-init-kubeconfig"),
@@ -339,7 +341,7 @@ fn what_is_the_services_own_is_taken_back() {
         assert_eq!(taken(&plan), (vec![format!("copy-of-{name}")], vec!["NeverPlaced"]), "{kind} {namespace}/{name}");
     }
     assert!(
-        matches!(hub.state.assignments[&config_map("shop", "page")], Assignment::Group(_)),
+        matches!(hub.store.assignments[&config_map("shop", "page")], Assignment::Group(_)),
         "a label alone says nothing"
     );
     // What holds data stays, and so does the namespace that it is in.
@@ -347,7 +349,7 @@ fn what_is_the_services_own_is_taken_back() {
     assert_eq!(taken(&object(&hub, "Namespace", "", "prod-cp")).0, Vec::<String>::new());
     for name in ["fleet-cluster-init-kubeconfig", "data"] {
         let kind = if name == "data" { "PersistentVolumeClaim" } else { "Secret" };
-        hub.state.apply_change(Change::Schedule(Seen::Gone(copy(kind, Some("prod-cp"), name))), hub.now);
+        hub.store.apply_change(Change::Schedule(Seen::Gone(copy(kind, Some("prod-cp"), name))), hub.now);
     }
     assert_eq!(taken(&object(&hub, "Namespace", "", "prod-cp")).0, ["copy-of-prod-cp"]);
     // A namespace that becomes an installation's gives back what was placed out of it.
@@ -355,5 +357,5 @@ fn what_is_the_services_own_is_taken_back() {
         "Namespace",
         json!({"metadata": {"name": "shop", "labels": {"fleet-scheduler.io/install-kind": "agent"}}}),
     );
-    assert_eq!(hub.state.assignments[&config_map("shop", "page")], Assignment::Withdrawn);
+    assert_eq!(hub.store.assignments[&config_map("shop", "page")], Assignment::Withdrawn);
 }

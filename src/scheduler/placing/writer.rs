@@ -4,10 +4,9 @@
 //! meanwhile is seen first. Nothing here decides anything.
 
 use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::{ObjectReference, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::DynamicObject;
 use kube::runtime::events::{EventType, Recorder};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use serde_json::{Map, Value, json};
@@ -15,15 +14,14 @@ use tokio::time::Instant;
 
 use super::event_queue::EventQueue;
 use super::refusals::{self, Refusal};
-use super::source::TargetMark;
 use super::tenant::Tenant;
 use super::turns::Permits;
+use super::write::{Address, Stages, TargetMark, Write, Written};
 use crate::api::crd::policy::SchedulePolicyStatus;
 use crate::api::labels::{
     ANNOTATION_TARGET_CLUSTERS, FINALIZER_AGENT_CLEANUP, LABEL_TARGET_CLUSTER, SCHEDULER_MANAGER, cluster_namespace,
 };
 use crate::api::lenient::Lenient;
-use crate::api::placeable::Placeable;
 use crate::api::{Schedule, ScheduleGroup, SchedulePolicy};
 use crate::daemon::metrics::Metrics;
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
@@ -31,90 +29,6 @@ use crate::scheduler::events::{NewEvent, publish_event};
 
 /// Requests under way at a time, of all plans together.
 const IN_FLIGHT: usize = 32;
-
-/// A source object, as a request addresses it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Address {
-    pub(super) kind: &'static Placeable,
-    /// Absent for kinds without one.
-    pub(super) namespace: Option<String>,
-    pub(super) name: String,
-    pub(super) uid: String,
-}
-
-impl Address {
-    fn source_api(&self, client: &Client) -> Api<DynamicObject> {
-        self.kind.objects_api(client, self.namespace.as_deref())
-    }
-
-    /// A reference for events.
-    pub(super) fn event_reference(&self) -> ObjectReference {
-        ObjectReference {
-            api_version: Some(self.kind.api_version()),
-            kind: Some(self.kind.kind.to_owned()),
-            namespace: self.namespace.clone(),
-            name: Some(self.name.clone()),
-            uid: Some(self.uid.clone()),
-            ..ObjectReference::default()
-        }
-    }
-}
-
-/// One write.
-#[derive(Debug, Clone)]
-pub(super) enum Write {
-    /// A Schedule that is new, or whose metadata has the version that it replaces; with the data of a Secret that it is
-    /// about, which its manifest does not hold.
-    Schedule(Box<Schedule>, Option<Map<String, Value>>),
-    /// Deletes a Schedule; where its source is believed gone, only if it is.
-    RemoveSchedule { cluster: String, name: String, uid: String, gone: Option<Address> },
-    /// Puts a Schedule into another group, and leaves the rest of it as it is.
-    Regroup { cluster: String, name: String, uid: String, group: String },
-    /// Lets a Schedule go whose copy is gone.
-    Release { cluster: String, name: String, uid: String },
-    /// A group with its status, as above.
-    Group(Box<ScheduleGroup>),
-    /// Deletes a group.
-    RemoveGroup { name: String, uid: String },
-    /// The marks of a source that say where it went.
-    Label(Address, TargetMark),
-    /// The status of a source.
-    Status(Address, Value),
-    /// The status of a policy.
-    PolicyStatus { name: String, uid: String, status: Box<SchedulePolicyStatus> },
-    /// An event; with the cluster whose agent reports it.
-    Event { about: ObjectReference, warning: bool, reason: &'static str, message: String, agent: Option<String> },
-}
-
-impl Write {
-    /// Returns the kind of the write, for metrics.
-    const fn kind(&self) -> &'static str {
-        match self {
-            Self::Schedule(..) => "schedule",
-            Self::RemoveSchedule { .. } => "schedule-deletion",
-            Self::Regroup { .. } => "schedule-group",
-            Self::Release { .. } => "finalizer",
-            Self::Group(_) => "group",
-            Self::RemoveGroup { .. } => "group-deletion",
-            Self::Label(..) => "label",
-            Self::Status(..) => "status",
-            Self::PolicyStatus { .. } => "policy-status",
-            Self::Event { .. } => "event",
-        }
-    }
-}
-
-/// Result of a write: the object, or the marks of a source, as they are now.
-#[derive(Debug)]
-pub(super) enum Written {
-    Schedule(Schedule),
-    Group(ScheduleGroup),
-    /// The marks of a source, with the version that it has by them.
-    Label(Address, TargetMark, Option<u64>),
-}
-
-/// Writes of one plan, in stages: a stage begins when the one before it is done.
-pub(super) type Stages = Vec<Vec<Write>>;
 
 /// Writes for all plans. Cheap to clone.
 #[derive(Clone)]

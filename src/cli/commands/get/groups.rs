@@ -7,6 +7,7 @@ use kube::api::Api;
 use super::{WideFormat, format_objects, selector_params};
 use crate::api::ScheduleGroup;
 use crate::api::crd::condition;
+use crate::api::crd::group::conditions::SCHEDULED;
 use crate::api::labels::LABEL_TARGET_CLUSTER;
 use crate::api::util::text::visible_cell;
 use crate::cli::args::global::Global;
@@ -60,7 +61,7 @@ fn format_wide_groups(groups: &[ScheduleGroup]) -> String {
     let mut rows = vec![table_row(["NAME", "CLUSTER", "POLICY", "STATE", "OBJECTS", "APPLIED", "AVAILABLE", "REASON"])];
     for group in groups {
         let status = group.status.clone().unwrap_or_default();
-        let scheduled = condition::find_condition(&status.conditions, "Scheduled").map(|one| one.reason.clone());
+        let scheduled = condition::find_condition(&status.conditions, SCHEDULED).map(|one| one.reason.clone());
         let [name, cluster, policy] = group_cells(group);
         rows.push(table_row([&name, &cluster, &policy, "", "", "", "", &scheduled.unwrap_or_default()]));
         for one in &status.clusters {

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::api::ScheduleGroupStatus;
 use crate::api::crd::condition;
+use crate::api::crd::group::conditions::SCHEDULED;
 use crate::chart::output;
 use crate::cli::args::global::Global;
 use crate::cli::connect::connect_to_control_plane;
@@ -241,7 +242,7 @@ fn format_copy_error(error: &CopyError) -> String {
 
 /// Returns the decision that the scheduler last recorded of a group.
 fn recorded_decision(status: &ScheduleGroupStatus) -> Option<report::Recorded> {
-    let condition = condition::find_condition(&status.conditions, "Scheduled")?;
+    let condition = condition::find_condition(&status.conditions, SCHEDULED)?;
     let time = status.decision.as_ref().and_then(|decision| decision.time.as_ref()).map(|time| time.0);
     Some(report::Recorded {
         reason: condition.reason.clone(),

@@ -8,14 +8,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::arriving::Arriving;
-use super::queue::{Cause, Queue, Unit};
+use super::place::{Place, cluster_of};
+use super::queue::{Cause, Queue, ReconcileRequest};
 use super::refusals::Refusals;
-use super::source::{Source, TargetMark};
-use super::sources::{Place, count_watches};
+use super::source::Source;
+use super::sources::count_watches;
 use super::tally::Tally;
-use super::writer::Write;
+use super::write::{TargetMark, Write};
 use crate::api::labels::cluster_namespace;
-use crate::api::labels::cluster_of_namespace;
 use crate::api::placeable::{Kinds, Placeable};
 use crate::api::{Schedule, ScheduleGroup, SchedulePolicy};
 use crate::placement::facts::{Facts, ObjectKey};
@@ -52,8 +52,8 @@ pub(super) enum Assignment {
     Left(Option<String>),
 }
 
-/// The state of one leadership term.
-pub(super) struct State {
+/// What placement knows in one leadership term.
+pub(super) struct Store {
     pub(super) sources: BTreeMap<ObjectKey, Source>,
     pub(super) policies: BTreeMap<String, SchedulePolicy>,
     /// Annotations of objects do not place them.
@@ -105,7 +105,7 @@ pub(super) struct State {
     pub(super) gone_since: VecDeque<(Instant, String)>,
 }
 
-impl State {
+impl Store {
     pub(super) fn new(kinds: Kinds, denies_direct: bool) -> Self {
         Self {
             denies_direct,
@@ -157,17 +157,17 @@ impl State {
         self.listed.len() + self.arriving.count_unawaited_kinds() == count_watches(&self.kinds)
     }
 
-    /// Returns the unit that plans the copies of an object.
-    pub(super) fn owning_unit(&self, key: &ObjectKey) -> Unit {
+    /// Returns the request that plans the copies of an object.
+    pub(super) fn owning_request(&self, key: &ObjectKey) -> ReconcileRequest {
         match self.assignments.get(key) {
-            Some(Assignment::Group(group)) => Unit::Group(group.clone()),
-            _ => Unit::Object(key.clone()),
+            Some(Assignment::Group(group)) => ReconcileRequest::Group(group.clone()),
+            _ => ReconcileRequest::Object(key.clone()),
         }
     }
 
     /// Marks what plans the copies of an object.
     pub(super) fn mark_owner(&mut self, key: &ObjectKey, cause: Cause, now: Instant) {
-        self.mark_unit(self.owning_unit(key), cause, now);
+        self.enqueue(self.owning_request(key), cause, now);
     }
 
     /// Finds out who decides about an object.
@@ -179,7 +179,7 @@ impl State {
         {
             self.remove_from_group(group, key);
             self.undecided.insert(group.clone());
-            self.mark_unit(Unit::Group(group.clone()), cause, now);
+            self.enqueue(ReconcileRequest::Group(group.clone()), cause, now);
         }
         match &new {
             Assignment::Group(group) | Assignment::Left(Some(group)) => {
@@ -191,7 +191,7 @@ impl State {
                 if old == Assignment::Unplaced && !self.copies.contains_key(key) && !self.is_denied(key) => {}
             // So are all objects of the service, such as the data of copied Secrets.
             Assignment::Withdrawn if self.has_nowhere_to_leave(key) => {}
-            _ => self.mark_unit(Unit::Object(key.clone()), cause, now),
+            _ => self.enqueue(ReconcileRequest::Object(key.clone()), cause, now),
         }
     }
 
@@ -296,7 +296,7 @@ impl State {
     /// Marks a group to be decided.
     pub(super) fn mark_undecided(&mut self, group: String, now: Instant) {
         self.undecided.insert(group.clone());
-        self.mark_unit(Unit::Group(group), Cause::Review, now);
+        self.enqueue(ReconcileRequest::Group(group), Cause::Review, now);
     }
 
     /// Returns the labels of a namespace.
@@ -319,11 +319,11 @@ impl State {
     fn mark_group(&mut self, group: &str, grown: bool, cause: Cause, now: Instant) {
         let by_label =
             self.members.get(group).is_some_and(|members| members.len() > 1) || self.group_waits_for_members(group);
-        let unit = Unit::Group(group.to_owned());
+        let request = ReconcileRequest::Group(group.to_owned());
         if grown && by_label {
-            self.queue.postpone_unit(unit, cause, now, QUIET, QUIET_MAX);
+            self.queue.postpone_request(request, cause, now, QUIET, QUIET_MAX);
         } else {
-            self.mark_unit(unit, cause, now);
+            self.enqueue(request, cause, now);
         }
     }
 
@@ -340,23 +340,29 @@ impl State {
     }
 
     pub(super) fn mark_status(&mut self, key: &ObjectKey, now: Instant) {
-        self.queue.postpone_unit(Unit::Status(key.clone()), Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
+        self.queue.postpone_request(
+            ReconcileRequest::Status(key.clone()),
+            Cause::Report,
+            now,
+            STATUS_DEBOUNCE,
+            STATUS_MAX,
+        );
         let owner = match self.assignments.get(key) {
-            Some(Assignment::Group(group) | Assignment::Left(Some(group))) => Unit::Group(group.clone()),
+            Some(Assignment::Group(group) | Assignment::Left(Some(group))) => ReconcileRequest::Group(group.clone()),
             // Its old copies go once the new ones are available.
-            Some(Assignment::Direct) => Unit::Object(key.clone()),
+            Some(Assignment::Direct) => ReconcileRequest::Object(key.clone()),
             _ => return,
         };
-        self.queue.postpone_unit(owner, Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
+        self.queue.postpone_request(owner, Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
     }
 
     pub(super) fn mark_policy(&mut self, name: String, now: Instant) {
-        self.queue.postpone_unit(Unit::Policy(name), Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
+        self.queue.postpone_request(ReconcileRequest::Policy(name), Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
     }
 
-    /// Marks a unit as due now.
-    pub(super) fn mark_unit(&mut self, unit: Unit, cause: Cause, now: Instant) {
-        self.queue.mark_due(unit, cause, now);
+    /// Marks a request as due now.
+    pub(super) fn enqueue(&mut self, request: ReconcileRequest, cause: Cause, now: Instant) {
+        self.queue.mark_due(request, cause, now);
     }
 
     /// Marks everything: after the first lists, and after a change of the policies.
@@ -370,16 +376,16 @@ impl State {
         }
         let orphans: Vec<_> = self.copies.keys().filter(|key| !self.sources.contains_key(*key)).cloned().collect();
         for key in orphans {
-            self.mark_unit(Unit::Object(key), Cause::Review, now);
+            self.enqueue(ReconcileRequest::Object(key), Cause::Review, now);
         }
         let groups: BTreeSet<_> = self.groups.keys().chain(self.members.keys()).cloned().collect();
         for name in groups {
             self.undecided.insert(name.clone());
-            self.mark_unit(Unit::Group(name), Cause::Review, now);
+            self.enqueue(ReconcileRequest::Group(name), Cause::Review, now);
         }
         let policies: Vec<_> = self.policies.keys().cloned().collect();
         for name in policies {
-            self.mark_unit(Unit::Policy(name), Cause::Review, now);
+            self.enqueue(ReconcileRequest::Policy(name), Cause::Review, now);
         }
     }
 
@@ -429,7 +435,13 @@ impl State {
         if news.len() < NEWS {
             news.push(event);
         }
-        self.queue.postpone_unit(Unit::Status(key.clone()), Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
+        self.queue.postpone_request(
+            ReconcileRequest::Status(key.clone()),
+            Cause::Report,
+            now,
+            STATUS_DEBOUNCE,
+            STATUS_MAX,
+        );
     }
 
     /// Takes the events about a source.
@@ -485,7 +497,13 @@ impl State {
     pub(super) fn mark_users(&mut self, key: &ObjectKey, now: Instant) {
         for user in self.users.get(key).cloned().unwrap_or_default() {
             if let Some(Assignment::Group(group)) = self.assignments.get(&user) {
-                self.queue.postpone_unit(Unit::Group(group.clone()), Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
+                self.queue.postpone_request(
+                    ReconcileRequest::Group(group.clone()),
+                    Cause::Report,
+                    now,
+                    STATUS_DEBOUNCE,
+                    STATUS_MAX,
+                );
             }
         }
     }
@@ -504,13 +522,4 @@ impl State {
             source.object = None;
         }
     }
-}
-
-pub(super) fn key_of(kind: &Placeable, (namespace, name): &Place) -> ObjectKey {
-    ObjectKey::new(kind.group, kind.kind, namespace, name)
-}
-
-/// The cluster that a Schedule is for.
-pub(super) fn cluster_of(at: &Place) -> &str {
-    cluster_of_namespace(&at.0).unwrap_or_default()
 }

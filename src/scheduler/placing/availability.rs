@@ -1,0 +1,36 @@
+//! Whether copies are available where they have to be: what the deletion of old copies waits for.
+
+use super::faults::CopyFaults;
+use super::group_context::GroupContext;
+use super::store::Store;
+use crate::placement::copy_state;
+use crate::placement::facts::ObjectKey;
+use crate::placement::live;
+
+/// Returns whether an object is available in each of these clusters, and in at least one.
+pub(super) fn is_available_in(store: &Store, key: &ObjectKey, clusters: &[&str]) -> bool {
+    let is_there = |cluster: &&str| {
+        store
+            .copy_in(key, cluster)
+            .is_some_and(|(_, schedule)| copy_state::read_copy_state(schedule, cluster).available)
+    };
+    !clusters.is_empty() && clusters.iter().all(is_there)
+}
+
+impl GroupContext<'_> {
+    /// Returns whether every member is available in every cluster that the group was decided for. One that cannot be
+    /// copied and that is nowhere is not waited for.
+    pub(super) fn is_available_in_targets(&self, faults: &CopyFaults) -> bool {
+        let store = self.store;
+        let is_nowhere = |key: &ObjectKey| faults.contains_key(key) && store.copies_of(key).next().is_none();
+        self.decided.is_some_and(|decided| {
+            decided.targets.iter().all(|target| {
+                let mut members = self
+                    .members
+                    .iter()
+                    .filter(|key| store.source_facts(key).is_some_and(|facts| live::has_copy_in_target(target, facts)));
+                members.all(|key| is_nowhere(key) || is_available_in(store, key, &[&target.cluster]))
+            })
+        })
+    }
+}

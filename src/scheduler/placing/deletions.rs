@@ -1,0 +1,163 @@
+//! Which Schedules are deleted, and which that are being deleted are let go. Nothing else decides it.
+
+use std::collections::BTreeSet;
+
+use kube::ResourceExt as _;
+
+use super::availability::is_available_in;
+use super::events;
+use super::faults::CopyFaults;
+use super::group_context::GroupContext;
+use super::place::{Place, cluster_of};
+use super::plan::Plan;
+use super::schedule_diff::DesiredSchedule;
+use super::source::Source;
+use super::store::{Assignment, Store};
+use super::write::{Address, TargetMark, Write};
+use crate::api::Schedule;
+use crate::api::crd::condition::{self, Condition};
+use crate::api::crd::schedule;
+use crate::placement::facts::{Never, ObjectKey};
+use crate::placement::live::source_key;
+
+/// Schedules that there have to be, by the object and the cluster.
+struct Desired<'a>(BTreeSet<(&'a ObjectKey, &'a str)>);
+
+impl<'a> Desired<'a> {
+    fn new(desired: &'a [DesiredSchedule<'_>]) -> Self {
+        Self(desired.iter().map(|one| (&one.source.facts.key, one.cluster)).collect())
+    }
+
+    /// Returns the deletions of an object's Schedules in clusters where it does not have to be. Namespaces stay: others need
+    /// them, or the user has something in them.
+    fn delete_others(&self, store: &Store, key: &ObjectKey) -> Vec<Write> {
+        if key.is_of_kind("", "Namespace") {
+            return Vec::new();
+        }
+        let others = schedules_to_delete(store, key).filter(|(at, _)| !self.0.contains(&(key, cluster_of(at))));
+        others.map(|(at, schedule)| schedule_removal(at, schedule, None)).collect()
+    }
+}
+
+impl GroupContext<'_> {
+    /// Returns the deletions of the group's Schedules, by member: those that do not have to be, once all that have to be are
+    /// available.
+    pub(super) fn delete_schedules(&self, desired: &[DesiredSchedule<'_>], faults: &CopyFaults) -> Vec<Vec<Write>> {
+        let has_moved = self.active_decision().is_some_and(|decided| !decided.targets.is_empty())
+            && self.is_available_in_targets(faults);
+        if !has_moved {
+            return Vec::new();
+        }
+        let desired = Desired::new(desired);
+        let members = self.members.iter().filter(|key| !self.is_left(key));
+        members.map(|key| desired.delete_others(self.store, key)).collect()
+    }
+
+    /// Plans the deletion of the object of a group without members, once nothing needs it.
+    pub(super) fn plan_group_removal(&self) -> Plan {
+        let mut plan = Plan::default();
+        if let Some(group) = self.known.filter(|group| !self.store.is_needed(self.name, group)) {
+            let uid = group.uid().unwrap_or_default();
+            plan.push_stage(vec![Write::RemoveGroup { name: self.name.to_owned(), uid }]);
+        }
+        plan
+    }
+}
+
+/// Returns the deletions of the Schedules of an object that is placed by annotation: those that do not have to be, once
+/// it is available in all of its targets.
+pub(super) fn delete_direct_schedules(
+    store: &Store,
+    key: &ObjectKey,
+    desired: &[DesiredSchedule<'_>],
+    targets: &[&str],
+) -> Vec<Write> {
+    let has_moved = store.assignments.get(key) == Some(&Assignment::Direct) && is_available_in(store, key, targets);
+    if has_moved { Desired::new(desired).delete_others(store, key) } else { Vec::new() }
+}
+
+/// Returns whether a namespace is not kept in a cluster that is being drained: nothing of it is left there.
+pub(super) fn is_drained_namespace(store: &Store, key: &ObjectKey, cluster: &str) -> bool {
+    key.is_of_kind("", "Namespace") && store.drained.contains(cluster) && !store.is_inhabited(cluster, key.name())
+}
+
+/// Returns the deletions of the Schedules of a namespace in clusters that are being drained, but for those where an
+/// annotation has `pinned` it.
+pub(super) fn delete_drained_namespaces(store: &Store, key: &ObjectKey, pinned: &BTreeSet<&str>) -> Vec<Write> {
+    let drained = schedules_to_delete(store, key).filter(|(at, _)| {
+        let cluster = cluster_of(at);
+        !pinned.contains(cluster) && is_drained_namespace(store, key, cluster)
+    });
+    drained.map(|(at, schedule)| schedule_removal(at, schedule, None)).collect()
+}
+
+/// Returns the deletions of every Schedule of an object. Where the object is believed `gone`, each only if it is.
+pub(super) fn delete_all_schedules(store: &Store, key: &ObjectKey, gone: bool) -> Vec<Write> {
+    schedules_to_delete(store, key)
+        .map(|(at, schedule)| {
+            let source = gone.then(|| gone_source_address(store, schedule)).flatten();
+            schedule_removal(at, schedule, source)
+        })
+        .collect()
+}
+
+/// Plans the deletion of what earlier versions have copied: a Namespace when nothing else is left in it in a cluster.
+/// Copies with data are kept.
+pub(super) fn plan_taking_back(store: &Store, source: &Source, never: Never) -> Plan {
+    let key = &source.facts.key;
+    let mut plan = Plan::default();
+    plan.push_stage(release_schedules(store, key));
+    let is_namespace = key.is_of_kind("", "Namespace");
+    let there = schedules_to_delete(store, key)
+        .filter(|(at, _)| !(source.facts.volumes || is_namespace && store.is_inhabited(cluster_of(at), key.name())));
+    let writes: Vec<Write> = there.map(|(at, schedule)| schedule_removal(at, schedule, None)).collect();
+    if !writes.is_empty() {
+        let text = format!("its copies are deleted: it is never placed, because {}", never.format_never_reason());
+        let event = events::event_about(source.address.event_reference(), true, "NeverPlaced", &text);
+        plan.stages.extend([writes, vec![event]]);
+    }
+    if source.facts.volumes { plan } else { plan.with_label(source, TargetMark::default()) }
+}
+
+/// Returns the writes that let Schedules of an object go whose copies are gone.
+pub(super) fn release_schedules(store: &Store, key: &ObjectKey) -> Vec<Write> {
+    let released = store.copies_of(key).filter(|(_, schedule)| {
+        let deleted = schedule
+            .status
+            .as_ref()
+            .and_then(|s| condition::find_condition(&s.conditions, schedule::conditions::DELETED));
+        schedule.metadata.deletion_timestamp.is_some() && deleted.is_some_and(Condition::is_true)
+    });
+    released
+        .map(|(at, schedule)| Write::Release {
+            cluster: cluster_of(at).to_owned(),
+            name: at.1.clone(),
+            uid: schedule.uid().unwrap_or_default(),
+        })
+        .collect()
+}
+
+/// The Schedules of an object that are not being deleted yet.
+fn schedules_to_delete<'a>(store: &'a Store, key: &ObjectKey) -> impl Iterator<Item = (&'a Place, &'a Schedule)> {
+    store.copies_of(key).filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none())
+}
+
+fn schedule_removal(at: &Place, schedule: &Schedule, gone: Option<Address>) -> Write {
+    Write::RemoveSchedule {
+        cluster: cluster_of(at).to_owned(),
+        name: at.1.clone(),
+        uid: schedule.uid().unwrap_or_default(),
+        gone,
+    }
+}
+
+/// The source of a Schedule that is not there any more.
+fn gone_source_address(store: &Store, schedule: &Schedule) -> Option<Address> {
+    let source = &schedule.spec.source_ref;
+    Some(Address {
+        kind: store.kind_of(&source_key(source))?,
+        namespace: source.namespace.clone(),
+        name: source.name.clone(),
+        uid: source.uid.clone(),
+    })
+}

@@ -1,0 +1,90 @@
+//! Conditions of a group beside Scheduled: whether it moves, what keeps it from moving, and what its pods lack.
+
+use std::collections::BTreeSet;
+
+use super::decide::Decided;
+use super::group_context::GroupContext;
+use super::place::cluster_of;
+use crate::api::crd::condition;
+use crate::api::crd::group::conditions::{DEPENDENCIES_PLACED, MOVE_BLOCKED, MOVING};
+use crate::api::{Condition, ScheduleGroupStatus};
+use crate::placement::dependencies::{self, Missing};
+use crate::placement::explain;
+use crate::placement::facts::{Facts, ObjectKey};
+use crate::placement::live;
+
+/// Number of missing objects after which no further cluster is looked at: the message names three.
+const MISSING: usize = 1_000;
+
+impl GroupContext<'_> {
+    /// Clusters with copies of a group that is placed elsewhere by now.
+    fn clusters_with_old_copies(&self) -> BTreeSet<String> {
+        let Some(decided) = self.active_decision().filter(|decided| decided.scheduled) else {
+            return BTreeSet::new();
+        };
+        let copies = self.members.iter().flat_map(|key| self.store.copies_of(key));
+        let clusters = copies.filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none());
+        let clusters = clusters.map(|(at, _)| cluster_of(at));
+        let targets: BTreeSet<&str> = decided.targets.iter().map(|target| target.cluster.as_str()).collect();
+        clusters.filter(|cluster| !targets.contains(cluster)).map(ToOwned::to_owned).collect()
+    }
+
+    /// Returns the objects that the pods of a group name and that no Schedule brings to its clusters.
+    fn find_unplaced_objects(&self, decided: &Decided) -> Vec<Missing> {
+        let mut missing = Vec::new();
+        for target in &decided.targets {
+            let there = self
+                .members
+                .iter()
+                .filter_map(|key| self.store.source_facts(key))
+                .filter(|facts| live::has_copy_in_target(target, facts));
+            let there: Vec<&Facts> = there.collect();
+            let own: BTreeSet<&ObjectKey> = there.iter().map(|facts| &facts.key).collect();
+            // Those of the group may not be written yet.
+            let is_placed = |key: &ObjectKey| own.contains(key) || self.store.copy_in(key, &target.cluster).is_some();
+            missing.extend(dependencies::find_missing_dependencies(there.iter().copied(), &target.cluster, is_placed));
+            if missing.len() > MISSING {
+                break;
+            }
+        }
+        missing
+    }
+
+    /// Sets the conditions; those that do not apply are absent.
+    pub(super) fn set_group_conditions(&self, status: &mut ScheduleGroupStatus) {
+        let mut found: Vec<(&str, bool, &str, String)> = Vec::new();
+        let left = self.clusters_with_old_copies();
+        if !left.is_empty() {
+            let names = |names: Vec<&str>| names.join(", ");
+            let message = format!(
+                "from {} to {}: the old copies are deleted when the new ones are available",
+                names(left.iter().map(String::as_str).collect()),
+                names(status.target_clusters.iter().map(String::as_str).collect())
+            );
+            found.push((MOVING, true, "Moving", message));
+        }
+        if let Some(decided) = self.decided {
+            match decided.record.how.as_str() {
+                "Volumes" => found.push((MOVE_BLOCKED, true, "HasVolumes", decided.message.clone())),
+                "Started" => found.push((MOVE_BLOCKED, true, "Started", decided.message.clone())),
+                _ => {}
+            }
+            let names =
+                |key: &&ObjectKey| self.store.source_facts(key).is_some_and(|facts| !facts.references.is_empty());
+            if !decided.targets.is_empty() && self.members.iter().any(names) {
+                let missing = self.find_unplaced_objects(decided);
+                let (holds, reason) = if missing.is_empty() { (true, "AllPlaced") } else { (false, "Missing") };
+                found.push((DEPENDENCIES_PLACED, holds, reason, explain::format_missing_dependencies(&missing)));
+            }
+        }
+        let is_found = |type_: &str| found.iter().any(|(one, ..)| *one == type_);
+        let ours = [MOVING, MOVE_BLOCKED, DEPENDENCIES_PLACED];
+        status.conditions.retain(|one| !ours.contains(&one.type_.as_str()) || is_found(&one.type_));
+        for (type_, holds, reason, message) in found {
+            condition::set_condition(
+                &mut status.conditions,
+                Condition::new(type_, holds, reason, explain::shorten_event_text(message), self.now),
+            );
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! From a decision to writes: which Schedules a group has, its object, its members' labels, and how these differ from
+//! those that are there. Which Schedules it loses is in `deletions`.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt as _;
+
+use super::decide::Decided;
+use super::deletions;
+use super::faults::{self, CopyFaults};
+use super::group_context::GroupContext;
+use super::group_status::is_same_group_status;
+use super::place::cluster_of;
+use super::plan::Plan;
+use super::schedule_diff::{DesiredSchedule, ScheduleDiff, build_schedule_share};
+use super::store::Store;
+use super::write::{TargetMark, Write};
+use crate::api::crd::group::PolicyRef;
+use crate::api::crd::schedule::ScheduleShare;
+use crate::api::labels::{ANNOTATION_TARGET_CLUSTERS, LABEL_MATCHING_POLICY, LABEL_TARGET_CLUSTER};
+use crate::api::{ScheduleGroup, ScheduleGroupSpec};
+use crate::placement::decide::Target;
+use crate::placement::facts::{Facts, ObjectKey, Scales};
+use crate::placement::live;
+use crate::placement::names::{GroupKey, policy_label};
+
+/// Autoscalers by the namespace, the kind and the name of what they scale.
+struct Scaled<'a>(BTreeMap<(&'a str, &'a str, &'a str), Vec<&'a Scales>>);
+
+impl<'a> Scaled<'a> {
+    fn from_members(members: impl Iterator<Item = &'a Facts>) -> Self {
+        let mut scalers: BTreeMap<_, Vec<&Scales>> = BTreeMap::new();
+        for (key, scales) in members.filter_map(|facts| Some((&facts.key, facts.scales.as_ref()?))) {
+            scalers.entry((key.namespace(), scales.kind.as_str(), scales.name.as_str())).or_default().push(scales);
+        }
+        Self(scalers)
+    }
+
+    fn is_scaled(&self, key: &ObjectKey) -> bool {
+        let scalers = self.0.get(&(key.namespace(), key.kind(), key.name()));
+        scalers.into_iter().flatten().any(|scales| scales.is_target(key))
+    }
+}
+
+/// Plans a group as it was decided: its Schedules, its object, its members' labels.
+pub(super) fn plan_group(store: &Store, name: &str, decided: Option<&Decided>, now: Timestamp) -> Plan {
+    let group = GroupContext::new(store, name, decided, now);
+    if group.members.is_empty() { group.plan_group_removal() } else { group.diff() }
+}
+
+impl<'a> GroupContext<'a> {
+    /// Returns the writes that make what is there as it has to be.
+    fn diff(&self) -> Plan {
+        let desired = self.desired_schedules();
+        let mut diff = ScheduleDiff::new(self.store);
+        for schedule in &desired {
+            diff.add_desired(schedule);
+        }
+        let (mut plan, faults) = diff.into_plan();
+        if plan.is_partial {
+            return plan;
+        }
+        for key in &self.members {
+            plan.push_stage(deletions::release_schedules(self.store, key));
+        }
+        for stage in self.delete_schedules(&desired, &faults) {
+            plan.push_stage(stage);
+        }
+        for key in &self.members {
+            let of_member = faults.get(*key).map(faults::copy_fault_reason).into_iter();
+            let denied = faults::direct_placement_denial(self.store, key);
+            plan.faults.insert((*key).clone(), of_member.chain(denied).collect());
+        }
+        let Some(group) = self.desired_group(&faults) else { return plan };
+        let events = group.status.as_ref().map(|status| self.events(status)).unwrap_or_default();
+        plan.push_stage(self.diff_group(group));
+        plan.push_stage(self.diff_labels());
+        plan.push_stage(events);
+        plan
+    }
+
+    /// Returns the Schedules that the group has to have. Nothing else decides which are made, and how they are.
+    fn desired_schedules(&self) -> Vec<DesiredSchedule<'a>> {
+        let (store, policy, group) = (self.store, self.policy, Some(self.name));
+        let scaled = Scaled::from_members(self.members.iter().filter_map(|key| store.source_facts(key)));
+        let mut desired = Vec::new();
+        for key in &self.members {
+            let Some(source) = store.sources.get(*key) else { continue };
+            let is_scaled = scaled.is_scaled(key);
+            let Some(decided) = self.active_decision().filter(|_| !self.is_left(key)) else {
+                // Its copies stay where they are, and edits reach them.
+                for (at, schedule) in store.copies_of(key) {
+                    let (cluster, share) = (cluster_of(at), schedule.spec.share.clone());
+                    desired.push(DesiredSchedule { source, cluster, share, policy, group, is_scaled });
+                }
+                continue;
+            };
+            for target in decided.targets.iter().filter(|target| live::has_copy_in_target(target, &source.facts)) {
+                let (cluster, share) = (target.cluster.as_str(), target_share(target, &source.facts));
+                desired.push(DesiredSchedule { source, cluster, share, policy, group, is_scaled });
+            }
+        }
+        desired
+    }
+
+    /// Returns the marks that say where the group went, on its members and on itself.
+    fn desired_labels(&self) -> TargetMark {
+        if self.decided.is_some_and(|decided| decided.suspended) {
+            return TargetMark::default();
+        }
+        match self.decided.filter(|_| self.policy.is_some()) {
+            Some(decided) => TargetMark::from_targets(decided.targets.iter().map(|target| target.cluster.as_str())),
+            None => {
+                let recorded = self.known_status().into_iter().flat_map(|status| &status.target_clusters);
+                TargetMark::from_targets(recorded.map(String::as_str))
+            }
+        }
+    }
+
+    /// Returns the object of the group as it has to be; `None` where it is not there, and no policy makes it.
+    fn desired_group(&self, faults: &CopyFaults) -> Option<ScheduleGroup> {
+        let spec = self.desired_group_spec()?;
+        let target = self.desired_labels();
+        let mut metadata = self.known.map(|group| group.metadata.clone()).unwrap_or_default();
+        let labels = metadata.labels.get_or_insert_default();
+        labels.remove(LABEL_TARGET_CLUSTER);
+        labels.insert(LABEL_MATCHING_POLICY.to_owned(), policy_label(&spec.policy.name));
+        labels.extend(target.label.map(|label| (LABEL_TARGET_CLUSTER.to_owned(), label)));
+        if let Some(by) = self.policy.and_then(|policy| policy.spec.group_by.as_ref())
+            && let Some(value) = self.first_source_facts().and_then(|facts| facts.labels.get(&by.label_key))
+        {
+            labels.insert(by.label_key.clone(), value.clone());
+        }
+        let mut annotations = metadata.annotations.take().unwrap_or_default();
+        annotations.remove(ANNOTATION_TARGET_CLUSTERS);
+        annotations.extend(target.clusters.map(|names| (ANNOTATION_TARGET_CLUSTERS.to_owned(), names)));
+        metadata.annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
+        metadata.name = Some(self.name.to_owned());
+        metadata.managed_fields = None;
+        Some(ScheduleGroup { metadata, spec, status: Some(self.group_status(faults)) })
+    }
+
+    fn desired_group_spec(&self) -> Option<ScheduleGroupSpec> {
+        let (Some(policy), Some(facts)) = (self.policy, self.first_source_facts()) else {
+            return self.known.map(|group| group.spec.clone());
+        };
+        let key = GroupKey::new(facts, policy).to_spec_key();
+        Some(ScheduleGroupSpec { policy: PolicyRef { name: policy.name.clone(), namespace: None }, key })
+    }
+
+    /// Returns the facts of the first member, after which the group is called.
+    fn first_source_facts(&self) -> Option<&'a Facts> {
+        self.members.first().and_then(|key| self.store.source_facts(key))
+    }
+
+    /// Returns the write of the group's object where it differs.
+    fn diff_group(&self, desired: ScheduleGroup) -> Vec<Write> {
+        let same = self.known.is_some_and(|known| {
+            known.spec == desired.spec
+                && known.metadata.labels == desired.metadata.labels
+                && known.annotations() == desired.annotations()
+                && desired.status.as_ref().is_some_and(|status| is_same_group_status(known.status.as_ref(), status))
+        });
+        if same { Vec::new() } else { vec![Write::Group(Box::new(desired))] }
+    }
+
+    /// Returns the writes of the marks of members where they differ.
+    fn diff_labels(&self) -> Vec<Write> {
+        let target = self.desired_labels();
+        let sources = self.members.iter().filter_map(|key| self.store.sources.get(*key));
+        let differing = sources.filter(|source| source.target != target);
+        differing.map(|source| Write::Label(source.address.clone(), target.clone())).collect()
+    }
+}
+
+/// The share of an object in a target, as its Schedule holds it.
+fn target_share(target: &Target, facts: &Facts) -> Option<ScheduleShare> {
+    let share = target.replicas.get(&facts.key).copied();
+    target.domain.as_ref().map(|domain| build_schedule_share(domain, share))
+}

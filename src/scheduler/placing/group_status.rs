@@ -1,0 +1,195 @@
+//! The status of a group: where its members went, how far their copies are, and why nothing better was found.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::decide::{Decided, ROWS};
+use super::faults::CopyFaults;
+use super::group_context::GroupContext;
+use crate::api::crd::condition;
+use crate::api::crd::group::conditions::{APPLIED, AVAILABLE, SCHEDULED};
+use crate::api::crd::group::{DecisionRecord, ObjectRef};
+use crate::api::{Condition, ScheduleGroupStatus};
+use crate::placement::copy_state;
+use crate::placement::explain;
+use crate::placement::facts::ObjectKey;
+
+/// Most members that a group names; more are not placed together.
+const MEMBERS: usize = 1000;
+
+/// Progress of the copies of a group in one cluster.
+#[derive(Default)]
+struct GroupProgress {
+    objects: i32,
+    applied: i32,
+    available: i32,
+    message: String,
+}
+
+impl GroupProgress {
+    fn set_first_problem(&mut self, key: &ObjectKey, problem: &str) {
+        if self.message.is_empty() && !problem.is_empty() {
+            // The texts of some problems begin with the object.
+            let title = key.format_title();
+            let text = if problem.starts_with(&title) { problem.to_owned() } else { format!("{title}: {problem}") };
+            self.message = explain::shorten_event_text(text);
+        }
+    }
+}
+
+impl GroupContext<'_> {
+    /// Returns the status of the group as it has to be.
+    pub(super) fn group_status(&self, faults: &CopyFaults) -> ScheduleGroupStatus {
+        let old = self.known_status().cloned().unwrap_or_default();
+        let mut status =
+            ScheduleGroupStatus { object_refs: self.member_references(), ..ScheduleGroupStatus::default() };
+        status.conditions.clone_from(&old.conditions);
+        match self.decided.filter(|_| self.policy.is_some()) {
+            Some(decided) => self.set_decision(&mut status, &old, decided, faults),
+            None => self.keep_decision(&mut status, &old),
+        }
+        self.set_progress(&mut status, faults);
+        self.set_group_conditions(&mut status);
+        if !is_same_group_status(Some(&old), &status) {
+            status.last_status_update = Some(Time(self.now));
+        }
+        status
+    }
+
+    /// Sets what was decided.
+    fn set_decision(
+        &self,
+        status: &mut ScheduleGroupStatus,
+        old: &ScheduleGroupStatus,
+        decided: &Decided,
+        faults: &CopyFaults,
+    ) {
+        status.scheduled = decided.scheduled;
+        status.target_clusters = decided.targets.iter().map(|target| target.cluster.clone()).collect();
+        status.clusters.clone_from(&decided.rows);
+        status.decision = Some(decided.record.clone());
+        if let Some(same) = old.decision.clone().filter(|old| same_decision(old, &decided.record)) {
+            status.decision = Some(same);
+        }
+        let mut message = decided.message.clone();
+        let before =
+            condition::find_condition(&old.conditions, SCHEDULED).filter(|c| c.is_true() && c.reason == decided.reason);
+        if let Some(before) = before.filter(|_| decided.kept && old.target_clusters == status.target_clusters) {
+            message.clone_from(&before.message);
+            status.clusters.clone_from(&old.clusters);
+            status.decision = old.decision.clone().map(|record| DecisionRecord {
+                policy_hash: decided.record.policy_hash.clone(),
+                candidates: decided.record.candidates,
+                ..record
+            });
+        }
+        let mut reason = decided.reason.as_str();
+        // The copies stay in their last good state.
+        if let Some((key, fault)) = faults.iter().find(|(_, fault)| fault.is_override()) {
+            (reason, message) =
+                ("OverrideInvalid", explain::shorten_event_text(format!("{}: {fault}", key.format_title())));
+        }
+        let scheduled = Condition::new(SCHEDULED, decided.scheduled, reason, message, self.now);
+        condition::set_condition(&mut status.conditions, scheduled);
+    }
+
+    /// Keeps what is recorded of a group that no policy matches any more.
+    fn keep_decision(&self, status: &mut ScheduleGroupStatus, old: &ScheduleGroupStatus) {
+        status.scheduled = old.scheduled;
+        status.target_clusters.clone_from(&old.target_clusters);
+        status.clusters.clone_from(&old.clusters);
+        status.decision.clone_from(&old.decision);
+        let message = format!(
+            "no policy matches any more: existing copies are kept and still follow their source ({})",
+            self.name
+        );
+        condition::set_condition(
+            &mut status.conditions,
+            Condition::new(SCHEDULED, status.scheduled, "PolicyGone", message, self.now),
+        );
+    }
+
+    /// Sets how far the copies are in each target and in all of them.
+    fn set_progress(&self, status: &mut ScheduleGroupStatus, faults: &CopyFaults) {
+        let mut all = GroupProgress::default();
+        for row in status.clusters.iter_mut().filter(|row| row.state == "Target") {
+            let progress = self.measure_progress(&row.name, faults);
+            row.objects = Some(progress.objects);
+            row.applied = Some(progress.applied);
+            row.available = Some(progress.available);
+            row.message.clone_from(&progress.message);
+            all.objects += progress.objects;
+            all.applied += progress.applied;
+            all.available += progress.available;
+            if all.message.is_empty() && !progress.message.is_empty() {
+                all.message = format!("{} on {}", progress.message, row.name);
+            }
+        }
+        status.clusters.truncate(ROWS);
+        if all.objects == 0 {
+            status.conditions.retain(|condition| ![APPLIED, AVAILABLE].contains(&condition.type_.as_str()));
+            return;
+        }
+        let parts = [
+            (APPLIED, all.applied, "AllApplied", "NotAllApplied"),
+            (AVAILABLE, all.available, "AllAvailable", "NotAllAvailable"),
+        ];
+        for (type_, count, good, bad) in parts {
+            let holds = count == all.objects;
+            let message = if holds {
+                String::new()
+            } else {
+                format!("{count} of {}{}{}", all.objects, if all.message.is_empty() { "" } else { "; " }, all.message)
+            };
+            let reason = if holds { good } else { bad };
+            condition::set_condition(&mut status.conditions, Condition::new(type_, holds, reason, message, self.now));
+        }
+    }
+
+    fn measure_progress(&self, cluster: &str, faults: &CopyFaults) -> GroupProgress {
+        let mut progress = GroupProgress::default();
+        for key in &self.members {
+            progress.objects += 1;
+            if let Some(fault) = faults.get(*key) {
+                progress.set_first_problem(key, &format!("{}: {fault}", fault.code()));
+            }
+            let Some((_, schedule)) = self.store.copy_in(key, cluster) else { continue };
+            let copy = copy_state::read_copy_state(schedule, cluster);
+            progress.applied += i32::from(copy.applied);
+            progress.available += i32::from(copy.available);
+            progress.set_first_problem(key, &copy.problem);
+        }
+        progress
+    }
+
+    fn member_references(&self) -> Vec<ObjectRef> {
+        self.members
+            .iter()
+            .take(MEMBERS)
+            .map(|key| ObjectRef {
+                group: key.group().to_owned(),
+                version: self.store.source_facts(key).map(|facts| facts.version.clone()).unwrap_or_default(),
+                kind: key.kind().to_owned(),
+                namespace: Some(key.namespace().to_owned()).filter(|namespace| !namespace.is_empty()),
+                name: key.name().to_owned(),
+            })
+            .collect()
+    }
+}
+
+fn same_decision(old: &DecisionRecord, new: &DecisionRecord) -> bool {
+    let mut old = old.clone();
+    old.time.clone_from(&new.time);
+    old == *new
+}
+
+/// Returns whether two states of a status say the same, whenever they were written.
+pub(super) fn is_same_group_status(old: Option<&ScheduleGroupStatus>, new: &ScheduleGroupStatus) -> bool {
+    let Some(old) = old else { return false };
+    let conditions = condition::has_same_conditions(&old.conditions, &new.conditions);
+    let rest = |status: &ScheduleGroupStatus| ScheduleGroupStatus {
+        last_status_update: None,
+        conditions: Vec::new(),
+        ..status.clone()
+    };
+    conditions && rest(old) == rest(new)
+}

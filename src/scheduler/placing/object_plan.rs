@@ -1,0 +1,102 @@
+//! Plans of objects that no group holds: placed by annotation, withdrawn, gone, or a namespace.
+
+use std::collections::BTreeSet;
+
+use super::deletions;
+use super::faults;
+use super::place::cluster_of;
+use super::plan::Plan;
+use super::schedule_diff::{DesiredSchedule, ScheduleDiff, build_schedule_share};
+use super::source::Source;
+use super::store::{Assignment, Store};
+use super::write::TargetMark;
+use crate::placement::decide::DirectDecision;
+use crate::placement::facts::ObjectKey;
+use crate::placement::matching::Match;
+
+/// Plans the copies of an object that no group holds.
+pub(super) fn plan_object(store: &Store, key: &ObjectKey, direct: Option<&DirectDecision>) -> Plan {
+    let Some(source) = store.sources.get(key) else {
+        // Whether an object of a kind that is not watched is gone cannot be known.
+        let is_gone = store.kind_of(key).is_some();
+        return if is_gone { plan_removal(store, key, true) } else { plan_release(store, key) };
+    };
+    if store.assignments.get(key) == Some(&Assignment::Withdrawn) {
+        return match store.evaluate_object(key) {
+            Some(Match::Never(never)) => deletions::plan_taking_back(store, source, never),
+            _ => plan_removal(store, key, false).with_label(source, TargetMark::default()),
+        };
+    }
+    plan_copies(store, source, direct)
+}
+
+fn plan_release(store: &Store, key: &ObjectKey) -> Plan {
+    let mut plan = Plan::default();
+    plan.push_stage(deletions::release_schedules(store, key));
+    plan
+}
+
+fn plan_removal(store: &Store, key: &ObjectKey, gone: bool) -> Plan {
+    let mut plan = plan_release(store, key);
+    plan.push_stage(deletions::delete_all_schedules(store, key, gone));
+    plan
+}
+
+/// Plans the copies of an object that is there and not withdrawn.
+fn plan_copies(store: &Store, source: &Source, direct: Option<&DirectDecision>) -> Plan {
+    let key = &source.facts.key;
+    let targets: Vec<&str> =
+        direct.iter().flat_map(|direct| &direct.targets).map(|target| target.cluster.as_str()).collect();
+    let pinned: BTreeSet<&str> = targets.iter().copied().collect();
+    let desired = desired_schedules(store, source, direct, &pinned);
+    let mut diff = ScheduleDiff::new(store);
+    for schedule in &desired {
+        diff.add_desired(schedule);
+    }
+    let (mut plan, faults) = diff.into_plan();
+    if plan.is_partial {
+        return plan;
+    }
+    plan.push_stage(deletions::release_schedules(store, key));
+    for deletion in deletions::delete_drained_namespaces(store, key, &pinned) {
+        plan.push_stage(vec![deletion]);
+    }
+    plan.push_stage(deletions::delete_direct_schedules(store, key, &desired, &targets));
+    let is_direct = store.assignments.get(key) == Some(&Assignment::Direct);
+    let invalid = source.facts.asks.invalid.filter(|_| is_direct).map(|invalid| ("Invalid", invalid.to_string()));
+    let blocked = direct.map(faults::format_blocked_clusters).unwrap_or_default();
+    let denied = faults::direct_placement_denial(store, key);
+    let fault = faults.get(key).map(faults::copy_fault_reason);
+    plan.faults.insert(key.clone(), blocked.into_iter().chain(denied).chain(fault).chain(invalid).collect());
+    if is_direct { plan.with_label(source, TargetMark::from_targets(targets)) } else { plan }
+}
+
+/// Returns the Schedules that the object has to have: where its annotation has `pinned` it, and what is there and not decided about.
+fn desired_schedules<'a>(
+    store: &'a Store,
+    source: &'a Source,
+    direct: Option<&'a DirectDecision>,
+    pinned: &BTreeSet<&str>,
+) -> Vec<DesiredSchedule<'a>> {
+    let key = &source.facts.key;
+    let is_direct = store.assignments.get(key) == Some(&Assignment::Direct);
+    let mut desired = Vec::new();
+    for target in direct.iter().filter(|_| is_direct).flat_map(|direct| &direct.targets) {
+        let share = target.share.map(|share| build_schedule_share(&target.cluster, Some(share)));
+        let cluster = target.cluster.as_str();
+        desired.push(DesiredSchedule { source, cluster, share, policy: None, group: None, is_scaled: false });
+    }
+    for (at, schedule) in store.copies_of(key) {
+        let cluster = cluster_of(at);
+        let is_target = pinned.contains(cluster);
+        if !is_target && deletions::is_drained_namespace(store, key, cluster) {
+            continue;
+        }
+        // What is there and not decided about stays, and is kept up to date.
+        if !is_direct || key.is_of_kind("", "Namespace") && !is_target {
+            let (share, group) = (schedule.spec.share.clone(), schedule.spec.group.as_deref());
+            desired.push(DesiredSchedule { source, cluster, share, policy: None, group, is_scaled: false });
+        }
+    }
+    desired
+}
