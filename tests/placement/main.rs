@@ -6,6 +6,8 @@ mod aggregate;
 mod decide;
 mod divide;
 mod fit;
+mod follow;
+mod follow_properties;
 mod matching;
 mod names;
 mod overrides;

@@ -262,9 +262,10 @@ pub(super) fn plan_group(state: &State, name: &str, decided: Option<&Decided>, n
     annotations.remove(ANNOTATION_TARGET_CLUSTERS);
     annotations.extend(target.clusters.clone().map(|names| (ANNOTATION_TARGET_CLUSTERS.to_owned(), names)));
     if let Some(by) = policy.and_then(|policy| policy.spec.group_by.as_ref())
-        && let Some(value) = state.sources.get(members[0]).and_then(|source| source.facts.labels.get(&by.label_key))
+        && let Some(source) = state.sources.get(members[0])
+        && let Some((key, value)) = by.find_label(&source.facts.labels)
     {
-        labels.insert(by.label_key.clone(), value.clone());
+        labels.insert(key.to_owned(), value.to_owned());
     }
     let same = known.is_some_and(|group| {
         group.spec == spec
