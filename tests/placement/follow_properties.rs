@@ -35,7 +35,11 @@ fn manifest(part: &Part) -> Value {
     let (kind, name, names, ..) = part;
     let metadata = json!({ "name": NAMES[*name], "namespace": "shop", "labels": { "app": NAMES[*name] } });
     let named = |kind: &str, field: &str| -> Vec<Value> {
-        names.iter().enumerate().map(|(at, name)| json!({ "name": format!("{kind}{at}"), kind: { field: NAMES[*name] } })).collect()
+        names
+            .iter()
+            .enumerate()
+            .map(|(at, name)| json!({ "name": format!("{kind}{at}"), kind: { field: NAMES[*name] } }))
+            .collect()
     };
     let deployment = |volumes: Vec<Value>| {
         json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": { "template": {
@@ -81,24 +85,18 @@ fn sources(parts: &[Part]) -> Vec<(Source, Part)> {
     found.into_values().collect()
 }
 
+fn record((source, (_, _, _, targets, copies)): &(Source, Part)) -> SourceRecord<'_> {
+    let targets: Vec<&str> = targets.iter().map(|at| CLUSTERS[*at]).collect();
+    let mut found = BTreeMap::new();
+    for (at, follows, unsettled) in copies {
+        let follows = *follows && is_follower(&source.facts.key);
+        found.insert(CLUSTERS[*at].to_owned(), FollowCopy { follows, unsettled: *unsettled, uses: None });
+    }
+    source.record(&targets, found)
+}
+
 fn records(sources: &[(Source, Part)]) -> Vec<SourceRecord<'_>> {
-    let one = |(source, (_, _, _, targets, copies)): &'_ (Source, Part)| {
-        let targets: Vec<&str> = targets.iter().map(|at| CLUSTERS[*at]).collect();
-        let follows_allowed = is_follower(&source.facts.key);
-        let copies = copies.iter().map(|(at, follows, unsettled)| {
-            let copy = FollowCopy { follows: *follows && follows_allowed, unsettled: *unsettled, uses: None };
-            (CLUSTERS[*at].to_owned(), copy)
-        });
-        let (targets, copies) = (targets, copies.collect());
-        (source, targets, copies)
-    };
-    sources
-        .iter()
-        .map(|each| {
-            let (source, targets, copies) = one(each);
-            source.record(&targets, copies)
-        })
-        .collect()
+    sources.iter().map(record).collect()
 }
 
 /// What pods have in a cluster: a copy, or a target of a policy that is not suspended.
@@ -253,9 +251,8 @@ fn time_plan(others: impl Iterator<Item = Value>, deployments: usize) -> Duratio
 #[test]
 fn ten_thousand_followers_of_a_thousand_users() {
     let metadata = |name: String| json!({ "name": name, "namespace": "shop" });
-    let configs = (0..10_000).map(|number| {
-        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(format!("c{number}")) })
-    });
+    let configs = (0..10_000)
+        .map(|number| json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(format!("c{number}")) }));
     let took = time_plan(configs, 1_000);
     assert!(took < Duration::from_secs(20), "{took:?}");
     let services = (0..10_000).map(|number| {
@@ -264,5 +261,4 @@ fn ten_thousand_followers_of_a_thousand_users() {
     });
     let took = time_plan(services, 1_000);
     assert!(took < Duration::from_secs(20), "{took:?}");
-    println!("services {took:?}");
 }

@@ -12,4 +12,5 @@ mod matching;
 mod names;
 mod overrides;
 mod properties;
+mod relations;
 mod support;

@@ -58,8 +58,7 @@ fn array_at<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Val
 
 fn read_selector(value: &Value) -> PodSelection {
     // A selector that no API server would accept selects nothing.
-    LabelSelector::deserialize(value)
-        .map_or(PodSelection::Nothing, |selector| PodSelection::Pods(Box::new(selector)))
+    LabelSelector::deserialize(value).map_or(PodSelection::Nothing, |selector| PodSelection::Pods(Box::new(selector)))
 }
 
 fn is_empty_selector(value: &Value) -> bool {
@@ -198,7 +197,9 @@ impl Relations {
             selects: read_selection(key, version, manifest),
             pod_labels: template.map(|pods| read_string_map(pods.pointer("/metadata/labels"))),
             claim_prefixes: template_names.iter().map(|name| format!("{name}-{}", key.name())).collect(),
-            pull_secrets: array_at(manifest, "/imagePullSecrets").filter(|_| key.is_of_kind("", "ServiceAccount")).count(),
+            pull_secrets: array_at(manifest, "/imagePullSecrets")
+                .filter(|_| key.is_of_kind("", "ServiceAccount"))
+                .count(),
             controller: read_controller(key, manifest),
             too_many_names,
         }
@@ -209,7 +210,3 @@ impl Relations {
         self.names.iter().map(|(key, _)| key)
     }
 }
-
-#[cfg(test)]
-#[path = "relations_tests.rs"]
-mod tests;

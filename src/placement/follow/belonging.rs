@@ -29,11 +29,16 @@ impl<'a> Board<'a> {
         {
             uses.merge_uses(members);
         }
-        if key.is_of_kind("", "Namespace") && let Some(contents) = self.contents.get(key.name()) {
+        if key.is_of_kind("", "Namespace")
+            && let Some(contents) = self.contents.get(key.name())
+        {
             uses.merge_uses(contents);
         }
         let is_for_namespace = self.sources.kind(index).is_some_and(|kind| kind.is_for_namespace);
-        if is_for_namespace && !uses.is_used() && let Some(decided) = self.decided.get(key.namespace()) {
+        if is_for_namespace
+            && !uses.is_used()
+            && let Some(decided) = self.decided.get(key.namespace())
+        {
             uses.merge_uses(decided);
         }
         uses

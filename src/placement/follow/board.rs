@@ -102,7 +102,8 @@ impl<'a> Board<'a> {
             clusters.map(|cluster| (cluster.as_str(), Presence { mode, policy, is_spread })).collect();
         for (cluster, copy) in &record.copies {
             if copy.unsettled {
-                self.unsettled.extend([record.facts.key.namespace(), ""].map(|namespace| (namespace, cluster.as_str())));
+                self.unsettled
+                    .extend([record.facts.key.namespace(), ""].map(|namespace| (namespace, cluster.as_str())));
             }
         }
         for prefix in &record.relations.claim_prefixes {

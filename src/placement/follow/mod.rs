@@ -61,9 +61,7 @@ mod uses;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use kinds::is_follower;
-pub use plan::{
-    Because, FollowGroup, FollowPlan, Follower, MissingFollower, MissingReason, Place, PlaceState, Wait,
-};
+pub use plan::{Because, FollowGroup, FollowPlan, Follower, MissingFollower, MissingReason, Place, PlaceState, Wait};
 pub use record::{EditedRelations, FollowCopy, SourceRecord, find_edited_relations};
 pub use uses::MOST_REASONS;
 
@@ -93,9 +91,8 @@ pub struct FollowInput<'a> {
 /// Plans where everything goes that follows.
 pub fn plan_followers(input: &FollowInput<'_>) -> FollowPlan {
     let mut board = Board::new(Sources::new(input.policies, input.namespaces, input.records));
-    let mut order: Vec<(usize, Index)> = (0..board.standings.len())
-        .filter_map(|index| Some((board.sources.kind(index)?.rank, index)))
-        .collect();
+    let mut order: Vec<(usize, Index)> =
+        (0..board.standings.len()).filter_map(|index| Some((board.sources.kind(index)?.rank, index))).collect();
     order.sort_unstable();
     let (mut followers, mut counts_own, mut homes) = (BTreeMap::new(), BTreeSet::new(), Homes::new());
     for (_, index) in order {

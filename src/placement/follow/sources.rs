@@ -120,9 +120,9 @@ impl<'a> Sources<'a> {
     /// Returns the relations of the copy that a policy writes in a cluster.
     pub(super) fn relations(&self, index: Index, policy: Option<usize>, cluster: &str) -> &'a Relations {
         let record = self.records[index];
-        let edited = policy.filter(|_| !record.edited.is_empty()).and_then(|policy| {
-            record.edited.get(&(self.policies[policy].name.clone(), cluster.to_owned()))
-        });
+        let edited = policy
+            .filter(|_| !record.edited.is_empty())
+            .and_then(|policy| record.edited.get(&(self.policies[policy].name.clone(), cluster.to_owned())));
         edited.unwrap_or(record.relations)
     }
 
