@@ -6,7 +6,7 @@ use std::rc::Rc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::sources::{Decider, Sources};
-use super::uses::{Index, Mode, User, Uses};
+use super::uses::{Index, User, UserMode, Uses};
 use crate::placement::facts::ObjectKey;
 use crate::placement::names::GroupKey;
 use crate::placement::selector::Selector;
@@ -14,7 +14,7 @@ use crate::placement::selector::Selector;
 /// A source in one cluster.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Presence {
-    pub(super) mode: Mode,
+    pub(super) mode: UserMode,
     /// The policy that writes it there.
     pub(super) policy: Option<usize>,
     pub(super) is_spread: bool,
@@ -91,10 +91,10 @@ impl<'a> Board<'a> {
         let is_suspended = self.sources.is_suspended(policy);
         let is_placed = matches!(decider, Decider::Annotation { .. } | Decider::Policy(_));
         let (mode, is_spread) = match decider {
-            Decider::Nowhere => (Mode::Leaving, false),
-            Decider::Annotation { is_spread } => (Mode::Active, is_spread),
-            _ if is_suspended => (Mode::Suspended, self.sources.is_spread(policy)),
-            _ => (Mode::Active, self.sources.is_spread(policy)),
+            Decider::Nowhere => (UserMode::Leaving, false),
+            Decider::Annotation { is_spread } => (UserMode::Active, is_spread),
+            _ if is_suspended => (UserMode::Suspended, self.sources.is_spread(policy)),
+            _ => (UserMode::Active, self.sources.is_spread(policy)),
         };
         let targets = record.targets.iter().filter(|_| is_placed && !is_suspended);
         let clusters = record.copies.keys().chain(targets);
@@ -127,7 +127,7 @@ impl<'a> Board<'a> {
                 let labels = self.sources.relations(index, presence.policy, cluster).pod_labels.as_ref();
                 self.add_pods(namespace, Some(cluster), labels, user);
             }
-            for key in self.sources.named_keys(index, presence.policy, cluster, presence.mode == Mode::Suspended) {
+            for key in self.sources.named_keys(index, presence.policy, cluster, presence.mode == UserMode::Suspended) {
                 self.named.entry(key).or_default().add_user(cluster, &user);
             }
         }
@@ -137,7 +137,8 @@ impl<'a> Board<'a> {
             if is_decided {
                 self.decided.entry(namespace).or_default().add_waiting(carries);
                 self.add_member(index, None, carries);
-                let presence = Presence { mode: Mode::Active, policy: self.sources.policy(index), is_spread: false };
+                let presence =
+                    Presence { mode: UserMode::Active, policy: self.sources.policy(index), is_spread: false };
                 let user = self.make_user(index, "", presence);
                 self.add_pods(namespace, None, record.relations.pod_labels.as_ref(), user);
             }

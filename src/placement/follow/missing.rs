@@ -5,7 +5,7 @@ use super::claims::Homes;
 use super::places::PlannedFollowers;
 use super::plan::{MissingFollower, MissingReason, PlaceState};
 use super::sources::Decider;
-use super::uses::{Index, Mode};
+use super::uses::{Index, UserMode};
 use crate::placement::facts::{Never, ObjectKey};
 
 impl<'a> Board<'a> {
@@ -17,9 +17,10 @@ impl<'a> Board<'a> {
                 continue;
             }
             let mut of_user: Vec<(&ObjectKey, &str, MissingReason)> = Vec::new();
-            for (cluster, presence) in standing.places.iter().filter(|(_, presence)| presence.mode != Mode::Leaving) {
+            for (cluster, presence) in standing.places.iter().filter(|(_, presence)| presence.mode != UserMode::Leaving)
+            {
                 let recorded = self.sources.copy(user, cluster).and_then(|copy| copy.uses.as_ref());
-                let recorded = recorded.filter(|_| presence.mode == Mode::Suspended);
+                let recorded = recorded.filter(|_| presence.mode == UserMode::Suspended);
                 for (key, required) in &self.sources.relations(user, presence.policy, cluster).names {
                     // What a suspended edit names is not there yet.
                     if !required || recorded.is_some_and(|names| !names.contains(key)) {

@@ -8,7 +8,7 @@ use super::kinds::{is_claim, is_default_account};
 use super::plan::{Because, Follower, Place, PlaceState, Wait};
 use super::record::FollowCopy;
 use super::sources::Decider;
-use super::uses::{Index, Mode, Reasons, Uses};
+use super::uses::{Index, Reasons, UserMode, Uses};
 use crate::placement::facts::Never;
 
 /// A follower as it is planned, before it is written into the plan.
@@ -227,10 +227,10 @@ impl<'a> Board<'a> {
         let name = carrier.filter(|_| !is_default).map(|policy| self.sources.policies[policy].name.clone());
         let is_active = is_own || reasons.is_some_and(|reasons| reasons.is_active);
         let mode = match state {
-            PlaceState::Written if !is_active => Mode::Leaving,
-            PlaceState::Written | PlaceState::Stays => Mode::Active,
-            PlaceState::Frozen => Mode::Suspended,
-            PlaceState::Lingers | PlaceState::Leaves => Mode::Leaving,
+            PlaceState::Written if !is_active => UserMode::Leaving,
+            PlaceState::Written | PlaceState::Stays => UserMode::Active,
+            PlaceState::Frozen => UserMode::Suspended,
+            PlaceState::Lingers | PlaceState::Leaves => UserMode::Leaving,
         };
         let policy = question.policy.or(carrier);
         planned.standing.places.insert(cluster, Presence { mode, policy, is_spread: false });
@@ -278,7 +278,7 @@ impl<'a> Board<'a> {
 }
 
 fn add_annotated<'a>(planned: &mut Planned<'a>, cluster: &'a str, state: PlaceState) {
-    let mode = if state == PlaceState::Leaves { Mode::Leaving } else { Mode::Active };
+    let mode = if state == PlaceState::Leaves { UserMode::Leaving } else { UserMode::Active };
     planned.standing.places.insert(cluster, Presence { mode, policy: None, is_spread: false });
     let because = if state == PlaceState::Stays { BTreeSet::new() } else { BTreeSet::from([Because::Annotation]) };
     let place = Place { state, because, policy: None, only_pull_secrets: false };

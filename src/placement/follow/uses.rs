@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 /// Most users that are named of a follower in a cluster: the first in the order of keys.
-pub const MOST_REASONS: usize = 100;
+pub const MOST_REASONS: usize = 20;
 
 /// Position of a source among the records, which are in the order of keys.
 pub(super) type Index = usize;
 
 /// What a user in a cluster does for what it uses there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(super) enum UserMode {
     /// What it uses is written.
     Active,
     /// What it uses is left as it is: its policy is suspended.
@@ -25,7 +25,7 @@ pub(super) enum Mode {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct User {
     pub(super) index: Index,
-    pub(super) mode: Mode,
+    pub(super) mode: UserMode,
     /// Position of the policy that places it, in the order in which policies decide.
     pub(super) policy: Option<usize>,
     /// Whether what no policy matches goes along.
@@ -65,18 +65,18 @@ fn lesser<T: Ord>(a: Option<T>, b: Option<T>) -> Option<T> {
 impl Reasons {
     fn add_user(&mut self, user: &User) {
         self.insert_index(user.index);
-        let is_active = user.mode == Mode::Active;
+        let is_active = user.mode == UserMode::Active;
         self.is_active |= is_active;
-        self.is_leaving |= user.mode == Mode::Leaving;
+        self.is_leaving |= user.mode == UserMode::Leaving;
         self.is_carried |= is_active && user.carries;
         self.is_spread |= is_active && user.is_spread;
         if is_active && user.carries {
             self.carrier = lesser(self.carrier, user.policy);
         }
-        if user.mode != Mode::Suspended {
+        if user.mode != UserMode::Suspended {
             self.placer = lesser(self.placer, user.policy);
         }
-        if user.mode != Mode::Leaving {
+        if user.mode != UserMode::Leaving {
             let age = (user.created.is_none(), user.created, user.index, !user.has_copy);
             self.oldest = lesser(self.oldest, Some(age));
         }
