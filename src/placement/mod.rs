@@ -20,6 +20,7 @@ pub mod explain;
 pub mod facts;
 pub mod field_path;
 pub mod fleet;
+pub mod follow;
 pub mod fraction;
 pub mod inventory;
 pub mod live;

@@ -4,19 +4,23 @@ use super::facts::{Facts, ObjectKey};
 use super::matching::Policy;
 use crate::api::util::digest;
 
-/// Key of a group: a label value in one namespace or in all, or one object alone.
+/// Key of a group: a label value in one namespace or in all, everything of a namespace, or one object alone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupKey(String);
 
 impl GroupKey {
     /// Returns the key of the group that an object belongs to under a policy.
     pub fn new(facts: &Facts, policy: &Policy) -> Self {
-        let by_label = policy.spec.group_by.as_ref().and_then(|by| {
-            let value = facts.labels.get(&by.label_key)?;
-            let over_all = format!("label\0{}\0{value}", by.label_key);
-            Some(if by.across_namespaces { over_all } else { format!("{over_all}\0{}", facts.key.namespace()) })
+        let namespace = facts.key.namespace();
+        let shared = policy.spec.group_by.as_ref().and_then(|by| {
+            if by.namespace {
+                return (!namespace.is_empty()).then(|| format!("namespace\0{namespace}"));
+            }
+            let (key, value) = by.find_label(&facts.labels)?;
+            let over_all = format!("label\0{key}\0{value}");
+            Some(if by.across_namespaces { over_all } else { format!("{over_all}\0{namespace}") })
         });
-        Self(by_label.unwrap_or_else(|| format!("object\0{}", join_key_parts(&facts.key))))
+        Self(shared.unwrap_or_else(|| format!("object\0{}", join_key_parts(&facts.key))))
     }
 
     /// Returns the key over all namespaces of a label value in one of them, as all groups by label had it once; `None` of any
@@ -36,9 +40,9 @@ impl GroupKey {
         self.0.replace('\0', "/")
     }
 
-    /// Returns whether it is of objects with one label value, which may still grow.
-    pub fn is_by_label(&self) -> bool {
-        self.0.starts_with("label\0")
+    /// Returns whether it is of one object, so that the group cannot grow.
+    pub fn is_of_one_object(&self) -> bool {
+        self.0.starts_with("object\0")
     }
 
     /// Returns the name of the group: the policy's and 8 digits of the key's digest; 12 or 16 where a shorter name is taken by

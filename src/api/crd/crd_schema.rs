@@ -83,6 +83,16 @@ pub(in crate::api) fn spread_mode(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": ["Divide", "Duplicate"] })
 }
 
+/// Followers that are written although no policy matches them.
+pub(in crate::api) fn followers(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": ["NeedsToStart", "Matched"] })
+}
+
+/// A field that is left out or `true`.
+pub(in crate::api) fn only_true(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "boolean", "enum": [true] })
+}
+
 /// Conditions, keyed by type, so that two field managers can each own theirs.
 pub(in crate::api) fn conditions(generator: &mut SchemaGenerator) -> Schema {
     let item: Value = Condition::json_schema(generator).into();

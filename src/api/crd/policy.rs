@@ -2,6 +2,8 @@
 
 #![allow(unreachable_pub)] // KubeSchema expands to a public item inside a function.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -50,6 +52,11 @@ pub struct SchedulePolicySpec {
     /// Of several policies that match an object, the one with the higher priority decides; then the older one.
     #[serde(default)]
     pub priority: i32,
+    /// Which followers are written where they are needed: `NeedsToStart`, the default, also those that no policy matches and
+    /// that pods cannot start without; `Matched` only those that a policy matches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crd_schema::followers")]
+    pub followers: Option<String>,
     /// Keeps objects together; absent places each object alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_by: Option<GroupBy>,
@@ -119,15 +126,30 @@ fn equal() -> String {
 }
 
 /// What makes a group.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("has(self.labelKey) != has(self.namespace)").message("set exactly one of labelKey and namespace"))]
+#[x_kube(validation = Rule::new("has(self.labelKey) || !has(self.acrossNamespaces) || !self.acrossNamespaces").message("acrossNamespaces needs labelKey"))]
 pub struct GroupBy {
     /// Objects of one namespace with the same value of this label are one group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 317))]
-    pub label_key: String,
+    pub label_key: Option<String>,
+    /// All objects of a namespace are one group; only `true` can be set.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(schema_with = "crd_schema::only_true")]
+    pub namespace: bool,
     /// Objects of all namespaces with the same value are one group.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub across_namespaces: bool,
+}
+
+impl GroupBy {
+    /// Returns the label that makes the group of an object with these labels, key and value; `None` if it has no such label.
+    pub fn find_label<'a>(&'a self, labels: &'a BTreeMap<String, String>) -> Option<(&'a str, &'a str)> {
+        let key = self.label_key.as_deref()?;
+        Some((key, labels.get(key)?))
+    }
 }
 
 /// How a group is spread.

@@ -64,9 +64,12 @@ pub fn format_matched_policy(policy: &Policy, losers: &[&Policy]) -> String {
 /// Returns the text of the event AddedToScheduleGroup.
 pub fn format_added_to_group(group: &str, policy: &Policy, facts: &Facts) -> String {
     let by = policy.spec.group_by.as_ref().and_then(|by| {
-        let value = facts.labels.get(&by.label_key)?;
+        if by.namespace {
+            return (!facts.key.namespace().is_empty()).then(|| " by namespace".to_owned());
+        }
+        let (key, value) = by.find_label(&facts.labels)?;
         let reach = if by.across_namespaces { " over all namespaces" } else { "" };
-        Some(format!(" by {}={value}{reach}", by.label_key))
+        Some(format!(" by {key}={value}{reach}"))
     });
     format!("In ScheduleGroup {group:?}{}", by.unwrap_or_else(|| " alone".to_owned()))
 }

@@ -5,7 +5,9 @@
 mod asks;
 mod never;
 mod object_key;
+mod pod_names;
 mod references;
+mod relations;
 mod shape;
 
 use std::collections::BTreeMap;
@@ -19,6 +21,7 @@ pub use asks::{Asks, InvalidAsk, LEAVE_FIELDS, SpreadOnto};
 pub use never::Never;
 pub use object_key::ObjectKey;
 pub use references::Reference;
+pub use relations::{MOST_NAMES, PodSelection, Relations};
 pub(crate) use shape::resource_order;
 pub use shape::{Ignored, Shape};
 

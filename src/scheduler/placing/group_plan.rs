@@ -128,9 +128,9 @@ impl<'a> GroupContext<'a> {
         labels.insert(LABEL_MATCHING_POLICY.to_owned(), policy_label(&spec.policy.name));
         labels.extend(target.label.map(|label| (LABEL_TARGET_CLUSTER.to_owned(), label)));
         if let Some(by) = self.policy.and_then(|policy| policy.spec.group_by.as_ref())
-            && let Some(value) = self.first_source_facts().and_then(|facts| facts.labels.get(&by.label_key))
+            && let Some((key, value)) = self.first_source_facts().and_then(|facts| by.find_label(&facts.labels))
         {
-            labels.insert(by.label_key.clone(), value.clone());
+            labels.insert(key.to_owned(), value.to_owned());
         }
         let mut annotations = metadata.annotations.take().unwrap_or_default();
         annotations.remove(ANNOTATION_TARGET_CLUSTERS);

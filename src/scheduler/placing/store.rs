@@ -336,7 +336,7 @@ impl Store {
         else {
             return false;
         };
-        GroupKey::new(&source.facts, policy).is_by_label()
+        !GroupKey::new(&source.facts, policy).is_of_one_object()
     }
 
     pub(super) fn mark_status(&mut self, key: &ObjectKey, now: Instant) {

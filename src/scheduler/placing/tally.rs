@@ -79,7 +79,7 @@ mod tests {
         for line in [
             "fleet_placement_groups{reason=\"NoFit\"} 0",
             "fleet_placement_groups{reason=\"Placed\"} 1",
-            "fleet_placement_moves{store=\"moving\"} 1",
+            "fleet_placement_moves{state=\"moving\"} 1",
             "fleet_placement_withheld_replicas 1",
         ] {
             assert!(text.contains(line), "{line}\n{text}");

@@ -62,7 +62,7 @@ impl Known {
             list_lenient::<ScheduleGroup>(client, "schedulegroups"),
             list_lenient::<Schedule>(client, "schedules"),
             list_lenient::<ClusterReport>(client, "clusterreports"),
-            list_sources(client, namespace_kind(), None),
+            list_sources(client, namespace_kind(), None, None),
         )?;
         let mut parts: BTreeMap<String, Vec<Part>> = BTreeMap::new();
         for report in reports {
@@ -172,17 +172,27 @@ async fn list_all_pages<K: Clone + DeserializeOwned + Debug>(api: &Api<K>, param
     all_pages(params, |page| async move { api.list(&page).await }).await
 }
 
-/// The objects of a kind, with a label where one is given.
-async fn list_sources(client: &Client, kind: &'static Placeable, label: Option<&str>) -> Result<Vec<Facts>, CliError> {
-    let api: Api<Raw> = kind.objects_api(client, None);
+/// The objects of a kind, of a namespace and with a label where they are given.
+async fn list_sources(
+    client: &Client,
+    kind: &'static Placeable,
+    namespace: Option<&str>,
+    label: Option<&str>,
+) -> Result<Vec<Facts>, CliError> {
+    let api: Api<Raw> = kind.objects_api(client, namespace);
     let params = label.map_or_else(ListParams::default, |label| ListParams::default().labels(label));
     let found = list_all_pages(&api, params).await.map_err(|error| list_failed(kind.plural, &error))?;
     Ok(found.into_iter().filter_map(|raw| read_facts(kind, raw)).collect())
 }
 
-/// All objects with a label, of every kind that can be placed.
-pub(super) async fn with_label(client: &Client, kinds: &Kinds, label: &str) -> Result<Vec<Facts>, CliError> {
-    let lists = stream::iter(kinds.iter().map(|kind| list_sources(client, kind, Some(label))));
+/// All objects that may be in a group, of every kind that can be placed: with a label, or of a namespace.
+pub(super) async fn list_candidates(
+    client: &Client,
+    kinds: &Kinds,
+    namespace: Option<&str>,
+    label: Option<&str>,
+) -> Result<Vec<Facts>, CliError> {
+    let lists = stream::iter(kinds.iter().map(|kind| list_sources(client, kind, namespace, label)));
     let lists: Vec<_> = lists.buffered(IN_FLIGHT).collect().await;
     let mut found = Vec::new();
     for list in lists {

@@ -177,9 +177,12 @@ async fn by_policy(
         known.groups.get(name).is_some_and(|group| group.spec.key != printed || group.spec.policy.name != policy.name)
     });
     let mut members = vec![facts.clone()];
-    let by = policy.spec.group_by.as_ref().and_then(|by| Some((by, facts.labels.get(&by.label_key)?)));
-    if let Some((by, value)) = by.filter(|_| group_key.is_by_label()) {
-        members = fleet::with_label(client, &known.kinds, &format!("{}={value}", by.label_key)).await?;
+    if !group_key.is_of_one_object() {
+        let label = policy.spec.group_by.as_ref().and_then(|by| by.find_label(&facts.labels));
+        let label = label.map(|(key, value)| format!("{key}={value}"));
+        // Without a label the group is all of the namespace.
+        let namespace = label.is_none().then(|| facts.key.namespace());
+        members = fleet::list_candidates(client, &known.kinds, namespace, label.as_deref()).await?;
         members.retain(|one| {
             let found = known.policies.match_object(one, &known.labels_of_namespace(&one.key));
             matches!(found, Match::Policy { policy: other, .. } if other.name == policy.name)
