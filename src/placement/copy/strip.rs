@@ -101,7 +101,7 @@ pub(super) fn strip_manifest(manifest: &mut Value) {
 /// Removes fields of `spec` that nobody wrote: `allocated` where it is known who wrote what, `by_name` where it is not.
 fn strip_unwritten(manifest: &mut Value, written: &Written, allocated: &[&str], by_name: &[&str]) {
     let keys: Vec<&str> = match &written.0 {
-        Some(fields) => allocated.iter().copied().filter(|key| fields.get(&format!("f:{key}")).is_none()).collect(),
+        Some(fields) => allocated.iter().copied().filter(|key| fields.get(format!("f:{key}")).is_none()).collect(),
         None => by_name.to_vec(),
     };
     remove_keys(manifest.get_mut("spec"), &keys);

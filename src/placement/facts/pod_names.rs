@@ -17,7 +17,7 @@ impl PodNames {
     }
 
     fn add_core(&mut self, namespace: &str, kind: &str, name: Option<&str>, required: bool) {
-        let is_own = |name: &&str| !name.is_empty() && !(kind == "ConfigMap" && *name == "kube-root-ca.crt");
+        let is_own = |name: &&str| !(name.is_empty() || kind == "ConfigMap" && *name == "kube-root-ca.crt");
         if let Some(name) = name.filter(is_own) {
             self.add_name(ObjectKey::new("", kind, namespace, name), required);
         }

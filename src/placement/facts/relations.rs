@@ -206,7 +206,7 @@ impl Relations {
     }
 
     /// Returns the keys of what it names, as `spec.uses` of a Schedule records them, in the order of keys.
-    pub fn name_keys<'a>(&'a self) -> impl Iterator<Item = &'a ObjectKey> + use<'a> {
+    pub fn name_keys(&self) -> impl Iterator<Item = &ObjectKey> + use<'_> {
         self.names.iter().map(|(key, _)| key)
     }
 }

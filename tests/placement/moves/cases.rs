@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fleetctl::placement::moves::{
-    GroupMoves, MoveLimits, MoveRecord, MoveStep, MoveWrite, RemovalCause, RemovalLimits, RemovalVerdict, RunningMove,
-    Seen, WaitingMove, admit_moves, limit_removals, step,
+    GroupMoves, MoveEvent, MoveLimits, MoveRecord, MoveStep, MoveWrite, RemovalCause, RemovalLimits, RemovalVerdict,
+    RunningMove, Seen, WaitingMove, admit_moves, limit_removals, step,
 };
 use serde_json::{Value, json};
 
@@ -84,7 +84,7 @@ fn play_case(case: &Value) -> Result<(), String> {
                 (writes.iter().map(print_write).collect(), None, None)
             }
         };
-        let found = (sorted(writes), json!(event.map(|event| event.reason())));
+        let found = (sorted(writes), json!(event.map(MoveEvent::reason)));
         let expected = (sorted(expected.as_array().unwrap().clone()), told.get("event").cloned().unwrap_or_default());
         if found != expected {
             return Err(format!("step {number} ({})\n  expected {expected:?}\n  found    {found:?}", told["do"]));

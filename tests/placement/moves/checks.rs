@@ -142,7 +142,8 @@ pub(super) fn broken_at_rest(world: &World, scenario: &Scenario) -> Option<&'sta
         if is_wanted && !world.is_live(at) && !user.suspended {
             return Some("I4 a target has no copy");
         }
-        if world.is_live(at) && !is_wanted && !scenario.volumes && !(ended && is_target) {
+        let may_stay = is_wanted || scenario.volumes || ended && is_target;
+        if world.is_live(at) && !may_stay {
             return Some("I4 a copy is left over");
         }
         if let (Some(schedule), Some(copy)) = (world.schedules[at], world.copies[at])

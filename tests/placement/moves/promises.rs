@@ -78,9 +78,8 @@ impl Steps<'_> {
         let (world, scenario) = (self.world, self.scenario);
         let view = world.view();
         for action in scenario.actions(world, &view, world.now) {
-            if begins_move(world, &action) && (world.late.is_some() || world.stale.is_some()) {
-                panic!("a move begins that was not admitted");
-            }
+            let is_unsure = world.late.is_some() || world.stale.is_some();
+            assert!(!(begins_move(world, &action) && is_unsure), "a move begins that was not admitted");
             let deletes = matches!(&action, Action::Schedule(MoveWrite::Delete { .. }));
             // Consent is read from the control plane, not from a cache.
             let misread = scenario.volumes && world.record.running.is_none() && view.user.consent != world.user.consent;
@@ -170,7 +169,7 @@ impl Steps<'_> {
                 }
             };
             self.change(Kind::Step, format!("agent {}: applies", name_of(at)), |after| {
-                after.copies[at] = Some(applied)
+                after.copies[at] = Some(applied);
             });
         }
         let mut told = schedule;

@@ -273,7 +273,7 @@ impl Schedule {
 
 impl Scenario {
     /// Returns whether policy and taints let the group be there.
-    fn allows(&self, view: &LeaderView, cluster: usize) -> bool {
+    fn allows(view: &LeaderView, cluster: usize) -> bool {
         let Cluster { up, drained, .. } = view.clusters[cluster];
         up && !drained && view.user.policy != Some(u8::try_from(cluster).unwrap() + 1)
     }
@@ -284,7 +284,7 @@ impl Scenario {
             |cluster: usize| record.excluded.iter().any(|entry| entry.cluster == NAMES[cluster] && entry.until > now);
         let has = |cluster: usize| amount_of(&record.target, cluster) > 0;
         let fits: Vec<usize> = (0..self.clusters)
-            .filter(|at| self.allows(view, *at) && !is_shut(*at))
+            .filter(|at| Self::allows(view, *at) && !is_shut(*at))
             .filter(|at| view.clusters[*at].ready || (has(*at) && !self.failover))
             .collect();
         if fits.is_empty() {
@@ -312,7 +312,7 @@ impl Scenario {
         }
         holds().find_map(|cluster| match view.clusters[cluster] {
             Cluster { drained: true, .. } => Some(MoveCause::Drain),
-            _ if !self.allows(view, cluster) => Some(MoveCause::Policy),
+            _ if !Self::allows(view, cluster) => Some(MoveCause::Policy),
             Cluster { ready: false, .. } if self.failover => Some(MoveCause::Failover),
             _ => None,
         })
@@ -351,7 +351,7 @@ impl Scenario {
         SeenDecision {
             cause: self.cause(view, moving.map_or(&record.target, |moving| &moving.from)),
             best: self.decide(view, record, now),
-            wanted: (0..self.clusters).filter(|at| self.allows(view, *at)).map(|at| NAMES[at].to_owned()).collect(),
+            wanted: (0..self.clusters).filter(|at| Self::allows(view, *at)).map(|at| NAMES[at].to_owned()).collect(),
             scaled: self.divided.then_some(scaled),
             renewed: false,
         }

@@ -18,22 +18,22 @@ pub(super) fn run_kubectl(ui: &Ui, global: &Global, place: &Place, words: &[Stri
     }
     command.args(["--context", &place.context, "--namespace", &place.namespace]).args(words);
     ui.print_note(&format!("kubectl --context {}", place.context));
-    Err(not_started(&replace_process(command)?))
+    Err(not_started(&replace_process(command)))
 }
 
 /// Lets kubectl take the place of this program, which then does not return.
 #[cfg(unix)]
-fn replace_process(mut command: Command) -> Result<std::io::Error, CliError> {
+fn replace_process(mut command: Command) -> std::io::Error {
     use std::os::unix::process::CommandExt as _;
-    Ok(command.exec())
+    command.exec()
 }
 
 /// Runs kubectl and ends with its exit code.
 #[cfg(not(unix))]
-fn replace_process(mut command: Command) -> Result<std::io::Error, CliError> {
+fn replace_process(mut command: Command) -> std::io::Error {
     match command.status() {
         Ok(status) => std::process::exit(status.code().unwrap_or(1)),
-        Err(error) => Ok(error),
+        Err(error) => error,
     }
 }
 

@@ -152,6 +152,9 @@ fn with_taint(taints: &[Taint], effect: &str) -> Vec<Taint> {
     edited
 }
 
+/// Returns the taints after an edit.
+type Edit<'e> = dyn Fn(&[Taint]) -> Result<Vec<Taint>, CliError> + 'e;
+
 /// What an edit came to.
 enum Change {
     /// The taints were written; these are all of the cluster.
@@ -165,7 +168,7 @@ async fn edit_taints(
     client: &Client,
     global: &Global,
     name: &ClusterName,
-    edit: &dyn Fn(&[Taint]) -> Result<Vec<Taint>, CliError>,
+    edit: &Edit<'_>,
 ) -> Result<Change, CliError> {
     let clusters: Api<Lenient<Cluster>> = Api::all(client.clone());
     for _ in 0..MOST_EDITS {
