@@ -79,7 +79,9 @@ fn every_command_in_the_documentation_is_one_that_the_program_reads() {
         let mut args = words(command);
         // Reading stops at the first word that is wrong; help, asked for last, runs nothing.
         if !args.iter().any(|arg| arg == "--help" || arg == "--version" && args.len() == 1) {
-            args.push("--help".to_owned());
+            // What follows `--` is not read by this program.
+            let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
+            args.insert(end, "--help".to_owned());
         }
         let ran = Command::new(assert_cmd::cargo::cargo_bin!("fleetctl")).args(&args).env_clear().output().unwrap();
         if !ran.status.success() {

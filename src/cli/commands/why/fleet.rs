@@ -32,6 +32,7 @@ use crate::placement::matching::{Policies, Policy};
 const IN_FLIGHT: usize = 16;
 
 /// Facts that the scheduler publishes about itself.
+#[derive(Default)]
 pub(super) struct Said {
     /// Whether annotations do not place objects.
     denies_direct: bool,
@@ -130,11 +131,16 @@ impl Known {
 }
 
 /// Reads the facts that the scheduler publishes about itself in a ConfigMap. Its namespace is not known here: the
-/// oldest ConfigMap of that name is its own, for it is there before anybody else can make objects.
-pub(super) async fn read_scheduler_facts(client: &Client) -> Result<Said, CliError> {
+/// oldest ConfigMap of that name is its own, for it is there before anybody else can make objects. `None` for a user who
+/// may not list ConfigMaps everywhere.
+pub(super) async fn read_scheduler_facts(client: &Client) -> Result<Option<Said>, CliError> {
     let maps: Api<ConfigMap> = Api::all(client.clone());
     let params = ListParams::default().fields(&format!("metadata.name={BOOTSTRAP_STATUS}"));
-    let found = list_all_pages(&maps, params).await.map_err(|error| list_failed("configmaps", &error))?;
+    let found = match list_all_pages(&maps, params).await {
+        Ok(found) => found,
+        Err(kube::Error::Api(status)) if status.code == 403 => return Ok(None),
+        Err(error) => return Err(list_failed("configmaps", &error)),
+    };
     let first = found.into_iter().min_by(|a, b| a.metadata.creation_timestamp.cmp(&b.metadata.creation_timestamp));
     let namespace = first.as_ref().and_then(kube::ResourceExt::namespace);
     let data = first.and_then(|map| map.data).unwrap_or_default();
@@ -143,11 +149,21 @@ pub(super) async fn read_scheduler_facts(client: &Client) -> Result<Said, CliErr
     let served = extra_kinds::fetch_served_kinds(client, &added).await.map_err(|error| {
         CliError::new(Exit::Failed, "RequestFailed", "cannot read which kinds are served").cause(error.to_string())
     })?;
-    Ok(Said {
+    Ok(Some(Said {
         denies_direct: data.get(DIRECT_PLACEMENT).is_some_and(|value| value == DENY),
         namespace,
         kinds: Kinds::with_added(served.kinds),
-    })
+    }))
+}
+
+/// Returns whether the user may list Schedules, without which nothing can be decided again.
+pub(super) async fn may_list_schedules(client: &Client) -> Result<bool, CliError> {
+    let api: Api<Schedule> = Api::all(client.clone());
+    match api.list_metadata(&ListParams::default().limit(1)).await {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(false),
+        Err(error) => Err(list_failed("schedules", &error)),
+    }
 }
 
 fn cluster_of(schedule: &Schedule) -> &str {
