@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use super::file_fault::{FileFault, Usage};
+use super::file_fault::{FileFault, Usage, find_user_name};
 use crate::api::remedy::Remedy;
 use crate::api::shell::quote_word;
 
@@ -57,7 +57,8 @@ impl FileError {
     pub fn remedy(&self) -> Option<Remedy> {
         match self {
             Self::Unexpected { found: OF_ANOTHER_USER, path, .. } => {
-                let (user, path) = (rustix::process::geteuid().as_raw(), path.to_string_lossy());
+                let user = find_user_name(rustix::process::geteuid().as_raw());
+                let path = path.to_string_lossy();
                 Some(format!("make it yours: `sudo chown {user} {}`", quote_word(&path)).into())
             }
             Self::Unexpected { path, .. } => Some(
