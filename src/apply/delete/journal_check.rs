@@ -188,7 +188,7 @@ impl Engine {
     /// Marks the steps that the journal file on this machine has word for word, and adds the claims that it knows of.
     ///
     /// # Errors
-    /// [`inventory::Error::File`] where there may be such a file and it cannot be read.
+    /// [`crate::inventory::Error::File`] where there may be such a file and it cannot be read.
     pub(crate) fn confirm_local_steps(&self, journal: &mut Journal) -> Result<(), Error> {
         let Some(path) = self.options.journal.as_deref() else { return Ok(()) };
         let Some(copy) = LocalJournal::read_journal_file(path)? else { return Ok(()) };
@@ -367,7 +367,7 @@ mod tests {
         fs_err::remove_file(&path).unwrap();
         fs_err::create_dir(&path).unwrap();
         let error = engine.confirm_local_steps(&mut known.clone()).unwrap_err();
-        assert!(matches!(error, Error::Inventory(inventory::Error::File { .. })), "{error:?}");
+        assert!(matches!(error, Error::Inventory(crate::inventory::Error::File { .. })), "{error:?}");
     }
 
     #[test]
