@@ -51,8 +51,13 @@ fetch() {
     case $from in
     https://* | http://*) ;;
     *)
-        [ -f "$from/$1" ] || fail "$from holds no $1" "FLEETCTL_URL has to name the folder of a release"
-        cp -- "$from/$1" "$2" || fail "$from/$1 cannot be read"
+        if ! [ -f "$from/$1" ]; then
+            if [ -d "$from" ] && ! [ -x "$from" ]; then
+                fail "$from cannot be opened by you" "see whose it is: ls -ld '$from'"
+            fi
+            fail "$from holds no $1" "FLEETCTL_URL has to name the folder of a release"
+        fi
+        cp -- "$from/$1" "$2" || fail "$from/$1 cannot be copied to $folder" "the line above has the reason"
         return
         ;;
     esac
@@ -141,23 +146,92 @@ sum_of() {
     printf '%s\n' "${sum%% *}"
 }
 
-# The sum that SHA256SUMS has for a name, which has to stand there once.
+# The sum that SHA256SUMS has for a name, in small letters. It takes what `sha256sum -c` takes: a name after two blanks or after
+# a blank and a star, lines of `sha256sum --tag`, capitals, a backslash before a line, and `./` before a name.
 wanted_sum() {
     found=
-    while read -r sum name rest || [ -n "$sum" ]; do
-        name=${name#\*}
-        if [ "$name" = "$2" ]; then
-            if [ -n "$found$rest" ]; then fail "SHA256SUMS is damaged: $2 is not there once"; fi
-            found=$sum
+    return_mark=$(printf '\r')
+    tab=$(printf '\t')
+    while IFS= read -r line || [ -n "$line" ]; do
+        check_text "$line"
+        while :; do
+            case $line in
+            " "* | "$tab"*) line=${line#?} ;;
+            *) break ;;
+            esac
+        done
+        case $line in
+        "SHA256 ("*") = "*)
+            sum=${line##*") = "}
+            name=${line#"SHA256 ("}
+            name=${name%") = $sum"}
+            ;;
+        *)
+            # The backslash says that the name is escaped; the names of a release have nothing to escape.
+            line=${line#\\}
+            sum=${line%%[ "$tab"]*}
+            name=${line#"$sum"}
+            name=${name#?}
+            case $name in
+            " "* | "*"*) name=${name#?} ;;
+            esac
+            ;;
+        esac
+        while :; do
+            case $name in
+            ./*) name=${name#./} ;;
+            *) break ;;
+            esac
+        done
+        if [ "$name" != "$2" ]; then continue; fi
+        sum=$(in_small_letters "$sum")
+        if [ -n "$found" ] && [ "$found" != "$sum" ]; then
+            fail "SHA256SUMS is damaged: it has two sums of $2"
         fi
-        rest=
+        found=${sum:-none}
     done <"$1"
     case $found in
     "") fail "SHA256SUMS has no $2" "this release has no program for this machine" ;;
-    *[!0-9a-f]*) fail "SHA256SUMS is damaged: the sum of $2 is none" ;;
+    *[!0-9a-f]*) fail "SHA256SUMS is damaged: the sum of $2 is not a SHA-256" ;;
     esac
-    [ ${#found} -eq 64 ] || fail "SHA256SUMS is damaged: the sum of $2 is none"
+    [ ${#found} -eq 64 ] || fail "SHA256SUMS is damaged: the sum of $2 is not a SHA-256"
     printf '%s\n' "$found"
+}
+
+# Refuses a line of SHA256SUMS that another program has written in its own way: `sha256sum -c` would not know the name in it.
+check_text() {
+    case $1 in
+    *"$return_mark")
+        fail "SHA256SUMS has the line ends of Windows (CRLF)" \
+            "download it again without conversion, or convert it: tr -d '\\r' <SHA256SUMS >sums && mv sums SHA256SUMS"
+        ;;
+    "$(printf '\357\273\277')"*)
+        fail "SHA256SUMS begins with a byte order mark (UTF-8)" "download it again without conversion"
+        ;;
+    "$(printf '\377\376')"* | "$(printf '\376\377')"*)
+        fail "SHA256SUMS is a text in UTF-16" "download it again without conversion"
+        ;;
+    esac
+}
+
+# A sum in small letters. The shell does it, for not every machine has `tr`.
+in_small_letters() {
+    left=$1
+    small=
+    while [ -n "$left" ]; do
+        letter=${left%"${left#?}"}
+        left=${left#?}
+        case $letter in
+        A) letter=a ;;
+        B) letter=b ;;
+        C) letter=c ;;
+        D) letter=d ;;
+        E) letter=e ;;
+        F) letter=f ;;
+        esac
+        small=$small$letter
+    done
+    printf '%s\n' "$small"
 }
 
 check_signature() {
@@ -217,13 +291,57 @@ target_of() {
             folder=${HOME:?HOME is not set: give FLEETCTL_BIN_DIR}/.local/bin
         fi
     fi
-    mkdir -p -- "$folder" 2>/dev/null || true
-    if ! [ -d "$folder" ] || ! [ -w "$folder" ]; then
-        fail "$folder cannot be written to" \
+    # What is printed has to be of use in other folders, too.
+    case $folder in
+    /*) ;;
+    *) folder=$(pwd)/$folder ;;
+    esac
+    why=$(mkdir -p -- "$folder" 2>&1) || true
+    if ! [ -d "$folder" ] || ! [ -w "$folder" ] || ! [ -x "$folder" ]; then
+        fail "$folder cannot be written to${why:+: $why}" \
             "give another one: FLEETCTL_BIN_DIR=\$HOME/.local/bin sh install.sh" \
             "or run this as somebody who may write there"
     fi
+    # Without the slashes, dots and links between; a folder whose name ends in a line break has no other name here.
+    real=$(CDPATH='' cd -- "$folder" && pwd) && [ -d "$real" ] && folder=$real
     if [ -d "$folder/fleetctl" ]; then fail "$folder/fleetctl is a folder" "move it away, or give FLEETCTL_BIN_DIR"; fi
+}
+
+# Whether two paths are one folder or file, as the file system has it: through links, slashes and mounts.
+is_same() {
+    [ "$1" = "$2" ] || [ "$1" -ef "$2" ] 2>/dev/null
+}
+
+# Says what is missing for the program to be found on the PATH.
+tell_path() {
+    entries=${PATH:-}:
+    while [ -n "$entries" ]; do
+        # An empty entry is the current folder.
+        entry=${entries%%:*}
+        entries=${entries#*:}
+        if is_same "${entry:-.}" "$folder"; then return; fi
+        other=${entry:-.}/fleetctl
+        if [ -f "$other" ] && [ -x "$other" ]; then
+            if is_same "$other" "$folder/fleetctl"; then return; fi
+            printf '%s comes before it on the PATH: remove that one, or put %s first\n' "$other" "$folder"
+            return
+        fi
+    done
+    case $folder in
+    *:*) printf 'The PATH cannot name %s, for a colon ends an entry: give another folder with FLEETCTL_BIN_DIR\n' "$folder" ;;
+    *[\"\$\`\\]*)
+        quoted=
+        left=$folder
+        while [ -n "$left" ]; do
+            letter=${left%"${left#?}"}
+            left=${left#?}
+            case $letter in [\"\$\`\\]) letter=\\$letter ;; esac
+            quoted=$quoted$letter
+        done
+        printf 'Add it to the PATH: export PATH="%s:$PATH"\n' "$quoted"
+        ;;
+    *) printf 'Add it to the PATH: export PATH="%s:$PATH"\n' "$folder" ;;
+    esac
 }
 
 main() {
@@ -244,13 +362,21 @@ main() {
         fail "$name is not what SHA256SUMS says, and was not installed" "expected $wanted" "found    $got"
     fi
     chmod 755 "$work/fleetctl"
-    version=$("$work/fleetctl" --version) || fail "$name does not run on this machine, and was not installed"
-    mv -f -- "$work/fleetctl" "$folder/fleetctl"
+    ended=0
+    version=$("$work/fleetctl" --version) || ended=$?
+    if [ "$ended" -ne 0 ]; then
+        # Nothing may be run there, or this program does not.
+        printf '#!/bin/sh\n' >"$work/try"
+        chmod 755 "$work/try"
+        "$work/try" 2>/dev/null ||
+            fail "no program may be run in $folder, and nothing was installed" \
+                "its file system may be mounted noexec: give another folder with FLEETCTL_BIN_DIR"
+        fail "$name does not run on this machine, and was not installed"
+    fi
+    mv -f -- "$work/fleetctl" "$folder/fleetctl" ||
+        fail "$folder/fleetctl cannot be replaced" "it may be mounted there, or somebody else's: ls -l '$folder/fleetctl'"
     printf '%s is installed: %s\n' "$folder/fleetctl" "$version"
-    case :${PATH:-}: in
-    *:"$folder":*) ;;
-    *) printf 'Add it to the PATH: export PATH="%s:$PATH"\n' "$folder" ;;
-    esac
+    tell_path
     printf 'For `kubectl fleet`: fleetctl kubectl-install\n'
 }
 

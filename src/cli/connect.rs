@@ -7,6 +7,7 @@ use kube::api::{Api, ListParams};
 use serde::de::DeserializeOwned;
 
 use super::output::error::{CliError, Exit};
+use super::output::install_error::local_kubeconfig_remedy;
 use crate::api::names::ControlPlaneName;
 use crate::api::remedy::Access;
 use crate::api::util::text::visible_cell;
@@ -96,14 +97,15 @@ pub(super) async fn connect_with_access(global: &Global) -> Result<(Connected, A
             let name: Option<ControlPlaneName> = global.context.as_deref().and_then(|context| context.parse().ok());
             let Some((name, home)) = name.zip(Home::of_user().ok()) else { return Err(error) };
             let file = home.kubeconfig_path(&name);
-            let bad = |why: String| {
-                CliError::new(Exit::Failed, "BadKubeconfig", format!("cannot use the kubeconfig {}", file.display()))
-                    .cause(why)
-                    .hint(format!("write it again with `fleetctl kubeconfig {name}`"))
-            };
-            match admin_access::read_local_kubeconfig(&home, &name).map_err(|error| bad(error.to_string()))? {
+            let headline = format!("cannot use the kubeconfig {}", file.display());
+            let bad = || CliError::new(Exit::Failed, "BadKubeconfig", headline.as_str());
+            match admin_access::read_local_kubeconfig(&home, &name)
+                .map_err(|error| bad().because(&error).hint(local_kubeconfig_remedy(&name, &error)))?
+            {
                 Some(kubeconfig) => {
-                    let connected = admin_access::connect_kubeconfig(&kubeconfig).await.map_err(bad)?;
+                    let again = format!("write it again with `fleetctl kubeconfig {name}`");
+                    let connected = admin_access::connect_kubeconfig(&kubeconfig).await;
+                    let connected = connected.map_err(|why| bad().cause(why).hint(again))?;
                     Ok((connected, Access::Kubeconfig(file, None)))
                 }
                 None => Err(error),

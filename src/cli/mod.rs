@@ -122,14 +122,14 @@ enum Command {
     /// Write the manual pages
     #[command(hide = true)]
     Man(Lazy<reference::ManArgs>),
-    /// Install this program as a kubectl plugin, so that `kubectl fleet` works
+    /// Install this program as a kubectl plugin, so that `kubectl fleet` works, or the same under another name
     KubectlInstall(Lazy<kubectl_install::KubectlInstallArgs>),
 }
 
-/// The name under which the user started the program: `fleetctl` or `kubectl fleet`.
+/// The name under which the user started the program: `fleetctl`, or that of the plugin as kubectl has it, as `kubectl fleet`.
 fn program_name(argv0: &OsString) -> &'static str {
-    let stem = std::path::Path::new(argv0).file_stem().map(|stem| stem.to_string_lossy().into_owned());
-    if stem.is_some_and(|stem| stem == "kubectl-fleet") { "kubectl fleet" } else { "fleetctl" }
+    let plugin = parser::plugin_name::PluginName::from_program(argv0);
+    plugin.map_or("fleetctl", |plugin| plugin.typed_command().leak())
 }
 
 /// The text of `--version`, without the program's name.

@@ -12,6 +12,7 @@ use super::plan::OWNER_KIND;
 use super::version::kubernetes_downgrade;
 use crate::api::names::ControlPlaneName;
 use crate::api::partial_list::Age;
+use crate::api::util::file::{FileError, wrap_io_error};
 use crate::apply::{self, Engine, Removal, Removed};
 use crate::chart::patch::Patches;
 use crate::check::inside::{self, Member};
@@ -135,10 +136,7 @@ impl Target<'_> {
     /// Returns the treatment of the local folder, judged by what is in the cluster; the folder stays where nothing is
     /// there, or where the keys cannot be read.
     async fn decide_folder(&self, state: &State, planned: &Planned) -> Folder {
-        let stays = || {
-            let path = self.home.control_plane(self.name);
-            if path.exists() { Folder::Stays(path) } else { Folder::None }
-        };
+        let stays = || Folder::of_unknown_owner(self.home.control_plane(self.name));
         if planned.is_empty() && state.is_empty() {
             return stays();
         }
@@ -167,12 +165,15 @@ impl Target<'_> {
     }
 
     /// Removes the local folder; returns its path when there was one.
-    pub fn remove_folder(&self) -> std::io::Result<Option<PathBuf>> {
+    ///
+    /// # Errors
+    /// [`FileError`] where a part of it cannot be removed.
+    pub fn remove_folder(&self) -> Result<Option<PathBuf>, FileError> {
         let folder = self.home.control_plane(self.name);
-        match fs_err::remove_dir_all(&folder) {
+        match std::fs::remove_dir_all(&folder) {
             Ok(()) => Ok(Some(folder)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+            Err(error) => Err(wrap_io_error("remove", &folder)(error)),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use super::endpoint::exposure::endpoint_from_values;
+use super::endpoint::reachable::{Role, explain_unreachable};
 use super::values::{
     ApiServerValues, ControlPlaneValues, EtcdValues, ExposureType, ExposureValues, Lifetime, PkiSource, SMALLEST_QUOTA,
 };
@@ -191,8 +192,11 @@ impl Check<'_> {
             self.check_exposure_host(host);
         }
         for (index, san) in exposure.extra_sans.iter().enumerate() {
+            let path = ["exposure", "extraSANs", &index.to_string()];
             if !is_address(san) {
-                self.add_diagnostic(&["exposure", "extraSANs", &index.to_string()], no_address(san));
+                self.add_diagnostic(&path, no_address(san));
+            } else if let Some(why) = explain_unreachable(san, Role::Certificate) {
+                self.add_diagnostic(&path, unreachable_address(san, why));
             }
         }
         for (index, range) in exposure.source_ranges.iter().enumerate() {
@@ -225,6 +229,9 @@ impl Check<'_> {
 
     fn check_exposure_host(&mut self, text: &str) {
         if is_address(text) {
+            if let Some(why) = explain_unreachable(text, Role::Kubeconfig) {
+                self.add_diagnostic(&["exposure", "host"], unreachable_address(text, why));
+            }
             return;
         }
         let mut diagnostic = no_address(text);
@@ -246,6 +253,8 @@ impl Check<'_> {
             self.add_diagnostic(&path, diagnostic.label("write an IPv6 address in brackets").help(help));
         } else if !has_brackets && (in_brackets.is_some() || !is_address(host)) {
             self.add_diagnostic(&path, no_address(host));
+        } else if let Some(why) = explain_unreachable(host, Role::Agent) {
+            self.add_diagnostic(&path, unreachable_address(host, why));
         } else if !port.parse::<u16>().is_ok_and(|port| port > 0) {
             let message = format!("port {port} is out of range for `exposure.agentEndpoint`");
             self.add_diagnostic(
@@ -275,6 +284,12 @@ fn is_address(text: &str) -> bool {
 fn with_port(text: &str) -> Option<(&str, u16)> {
     let (host, port) = text.rsplit_once(':')?;
     Some((host, port.parse().ok()?)).filter(|(host, port)| *port > 0 && is_address(host))
+}
+
+fn unreachable_address(text: &str, why: &'static str) -> Diagnostic {
+    Diagnostic::error("wrong-address", format!("no client reaches `{text}`"))
+        .label(why)
+        .help("give the host name or the address at which the API server answers")
 }
 
 fn no_address(text: &str) -> Diagnostic {
@@ -365,6 +380,17 @@ mod tests {
             let found = found(&[&format!("exposure.agentEndpoint={endpoint}")]);
             assert_eq!(found, ["exposure.agentEndpoint wrong-address"], "{endpoint}");
         }
+        for host in ["0.0.0.0", "::", "fe80::1", "224.0.0.1", "*.example.com"] {
+            assert_eq!(found(&[&format!("exposure.host={host}")]), ["exposure.host wrong-address"], "{host}");
+        }
+        for host in ["0.0.0.0", "[::]", "127.0.0.1", "localhost", "*.example.com", "[::ffff:0.0.0.0]"] {
+            let found = found(&[&format!("exposure.agentEndpoint={host}:443")]);
+            assert_eq!(found, ["exposure.agentEndpoint wrong-address"], "{host}");
+        }
+        assert_eq!(
+            found(&["exposure.extraSANs={0.0.0.0,*.example.com,127.0.0.1,::}"]),
+            ["exposure.extraSANs[0] wrong-address", "exposure.extraSANs[3] wrong-address"]
+        );
         assert_eq!(
             found(&["exposure.sourceRanges={10.0.0.0,10.0.0.0/8,foo,10.0.0.0/33,fd00::/+8}"]),
             [0, 2, 3, 4].map(|index| format!("exposure.sourceRanges[{index}] wrong-address"))

@@ -27,12 +27,19 @@ pub struct LocalValues {
 }
 
 impl LocalValues {
-    /// Reads the values of the installation at this place. None where there is no such file, it cannot be read, or is about
-    /// another place: what is recorded is then confirmed by nothing.
-    pub fn read_values_file(file: &Path, server: &str, namespace: &str) -> Option<Value> {
-        let text = file::read_text(file, LARGEST).ok().flatten()?;
-        let read: Self = serde_json::from_str(&text).ok()?;
-        (read.server == server && read.namespace == namespace).then_some(read.values)
+    /// Reads the values of the installation at this place. None where there is no such file, or it is about another place: what
+    /// is recorded is then confirmed by nothing.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or is not what an install writes.
+    pub fn read_values_file(file: &Path, server: &str, namespace: &str) -> Result<Option<Value>, FileError> {
+        let Some(text) = file::read_text(file, LARGEST)? else { return Ok(None) };
+        let read: Self = serde_json::from_str(&text).map_err(|_| FileError::Unexpected {
+            path: file.to_owned(),
+            found: if text.trim_matches(['\0', '\n', ' ']).is_empty() { "empty" } else { "damaged" },
+            expected: "the values of an install as JSON",
+        })?;
+        Ok((read.server == server && read.namespace == namespace).then_some(read.values))
     }
 
     /// Writes the file as a whole, for its owner alone.
@@ -69,7 +76,7 @@ mod tests {
             namespace: "fleet".to_owned(),
             values: json!({"placement": {"allowRBACKinds": true}}),
         };
-        let read = |server, namespace| LocalValues::read_values_file(&file, server, namespace);
+        let read = |server, namespace| LocalValues::read_values_file(&file, server, namespace).unwrap();
         assert_eq!(read("https://a", "fleet"), None);
         of("https://a").write_values_file(&file).unwrap();
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
@@ -77,8 +84,11 @@ mod tests {
         assert_eq!((read("https://b", "fleet"), read("https://a", "other")), (None, None));
         of("https://b").write_values_file(&file).unwrap();
         assert_eq!(read("https://a", "fleet"), None);
-        std::fs::write(&file, "{").unwrap();
-        assert_eq!(read("https://b", "fleet"), None);
+        for (text, found) in [("{", "is damaged"), ("", "is empty")] {
+            std::fs::write(&file, text).unwrap();
+            let error = LocalValues::read_values_file(&file, "https://b", "fleet").unwrap_err();
+            assert!(error.to_string().contains(found), "{error}");
+        }
         LocalValues::remove_values_file(&file);
         assert!(!file.exists());
     }

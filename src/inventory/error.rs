@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::api::remedy::{Flag, Remedy};
 use crate::api::util::file::FileError;
+use crate::api::util::file_fault::FileFault;
 use crate::api::util::text::{visible_cell, visible_line};
 use crate::k8s::object::ObjectRef;
 use crate::k8s::request::api_error::ApiError;
@@ -105,7 +106,7 @@ impl Error {
             Self::Record { namespace, name, .. } => {
                 format!("inspect it with `kubectl -n {namespace} get secret {name} -o yaml`").into()
             }
-            Self::File { .. } => return None,
+            Self::File { source, .. } => return FileFault::in_error(source)?.remedy().map(Remedy::new),
         })
     }
 }

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::error::Error;
 use super::journal::{Journal, JournalStep, Undo};
 use crate::api::util::file;
+use crate::api::util::file::wrap_io_error;
 
 /// The first line of a run in the copy on this machine.
 #[derive(Debug, Serialize, Deserialize)]
@@ -62,7 +63,7 @@ impl LocalJournal {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(Error::File { path: path.to_owned(), source }),
+            Err(error) => return Err(wrap_io_error("read", path)(error).into()),
         };
         let mut journal: Option<Journal> = None;
         for line in text.lines() {
@@ -118,13 +119,13 @@ impl LocalJournal {
             }
             self.write_line(&step)?;
         }
-        self.file.sync_data().map_err(|source| Error::File { path: self.path.clone(), source })
+        Ok(self.file.sync_data().map_err(wrap_io_error("write", &self.path))?)
     }
 
     fn write_line(&mut self, line: &impl Serialize) -> Result<(), Error> {
         let line = serde_json::to_string(line).map_err(std::io::Error::from);
         let written = line.and_then(|line| writeln!(self.file, "{line}"));
-        written.map_err(|source| Error::File { path: self.path.clone(), source })
+        Ok(written.map_err(wrap_io_error("write", &self.path))?)
     }
 
     /// Removes the file: the run is complete or undone.
@@ -137,7 +138,7 @@ impl LocalJournal {
 pub(crate) fn remove_file(path: &Path) -> Result<(), Error> {
     match std::fs::remove_file(path) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::File { path: path.to_owned(), source })
+            Err(wrap_io_error("remove", path)(source).into())
         }
         _ => Ok(()),
     }

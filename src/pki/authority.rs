@@ -81,7 +81,7 @@ impl PrivateKey {
     pub(super) fn parse(entry: &str, pem: &str) -> Result<Self, PkiError> {
         KeyPair::from_pem(pem)
             .map(Self)
-            .map_err(|_| PkiError::Unreadable { entry: entry.to_owned(), expected: "a private key in PKCS#8 PEM form" })
+            .map_err(|_| PkiError::from_unreadable_text(entry, pem, "a private key in PKCS#8 PEM form"))
     }
 
     pub(super) fn to_text(&self) -> SecretText {
@@ -132,7 +132,12 @@ impl Authorities {
             kept.verify_authority(kind, now)?;
         }
         let pair = PrivateKey::parse(SIGNING_KEY_FILE, kept.file_text(SIGNING_KEY_FILE))?;
-        if kept.file_text(VERIFYING_KEY_FILE).trim() != pair.0.public_key_pem().trim() {
+        let public = kept.file_text(VERIFYING_KEY_FILE);
+        if public.trim() != pair.0.public_key_pem().trim() {
+            let damaged = PkiError::from_unreadable_text(VERIFYING_KEY_FILE, public, "");
+            if matches!(damaged, PkiError::Empty { .. } | PkiError::Cut { .. }) {
+                return Err(damaged);
+            }
             return Err(mismatch_error(VERIFYING_KEY_FILE, SIGNING_KEY_FILE));
         }
         encryption::check_encryption_config(kept.file_text(ENCRYPTION_FILE))?;

@@ -92,7 +92,7 @@ pub(super) fn with_parsed_certificate<T>(
     pem: &str,
     then: impl FnOnce(&X509Certificate<'_>) -> Result<T, PkiError>,
 ) -> Result<T, PkiError> {
-    let unreadable = || PkiError::Unreadable { entry: entry.to_owned(), expected: "a certificate in PEM form" };
+    let unreadable = || PkiError::from_unreadable_text(entry, pem, "a certificate in PEM form");
     let (_, block) = parse_x509_pem(pem.as_bytes()).map_err(|_| unreadable())?;
     if block.label != "CERTIFICATE" {
         return Err(unreadable());

@@ -63,10 +63,7 @@ struct Key {
 
 /// Checks that a kept configuration has at least one usable key. The text is never part of the error.
 pub(super) fn check_encryption_config(text: &str) -> Result<(), PkiError> {
-    let unreadable = || PkiError::Unreadable {
-        entry: ENCRYPTION_FILE.to_owned(),
-        expected: "an EncryptionConfiguration with a key",
-    };
+    let unreadable = || PkiError::from_unreadable_text(ENCRYPTION_FILE, text, "an EncryptionConfiguration with a key");
     let configuration: Configuration = serde_saphyr::from_str(text).map_err(|_| unreadable())?;
     let mut keys =
         configuration.resources.iter().flat_map(|group| &group.providers).filter_map(|p| p.secretbox.as_ref());

@@ -11,6 +11,18 @@ pub enum PkiError {
         /// The entry that is missing.
         entry: String,
     },
+    /// There is nothing in it, or zero bytes only.
+    #[error("`{entry}` is empty; a full disk or a power failure may have emptied it")]
+    Empty {
+        /// The entry that is empty.
+        entry: String,
+    },
+    /// It ends before its end.
+    #[error("`{entry}` is cut: its end is missing, which a full disk or a power failure may have caused")]
+    Cut {
+        /// The entry that is cut.
+        entry: String,
+    },
     /// The text is not what its name says.
     #[error("`{entry}` is not {expected}")]
     Unreadable {
@@ -87,4 +99,47 @@ pub enum PkiError {
         /// The entry that was to be written.
         entry: String,
     },
+}
+
+impl PkiError {
+    /// The error of a text that is not `expected`, with the reason that can be seen in it: nothing of it is left, or its end is
+    /// missing.
+    pub(super) fn from_unreadable_text(entry: &str, text: &str, expected: &'static str) -> Self {
+        let entry = entry.to_owned();
+        // After a power failure, some file systems have zero bytes in the place of what was written.
+        if text.chars().all(|c| c == '\0' || c.is_whitespace()) {
+            return Self::Empty { entry };
+        }
+        let is_open = text.matches("-----BEGIN ").count() > text.matches("-----END ").count();
+        let is_yaml_without_end = text.starts_with("apiVersion:") && !text.ends_with('\n');
+        if is_open || is_yaml_without_end || text.ends_with('\0') {
+            Self::Cut { entry }
+        } else {
+            Self::Unreadable { entry, expected }
+        }
+    }
+
+    /// Returns whether the text of an entry is damaged, so that it proves nothing about whose it is.
+    pub const fn is_of_damaged_text(&self) -> bool {
+        matches!(self, Self::Empty { .. } | Self::Cut { .. } | Self::Unreadable { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_is_empty_or_cut_is_named_so() {
+        let told = |text: &str| PkiError::from_unreadable_text("ca.crt", text, "a certificate").to_string();
+        for empty in ["", "\n", "\0\0\0\0", " \r\n"] {
+            assert!(told(empty).starts_with("`ca.crt` is empty"), "{empty:?}");
+        }
+        for cut in ["-----BEGIN CERTIFICATE-----\nMIIB", "apiVersion: v1\nclusters: [", "-----BEGIN X-----\nAA\0\0"] {
+            assert!(told(cut).starts_with("`ca.crt` is cut"), "{cut:?}");
+        }
+        for other in ["nonsense\n", "-----BEGIN X-----\nAA\n-----END X-----\n", "apiVersion: v1\n"] {
+            assert_eq!(told(other), "`ca.crt` is not a certificate", "{other:?}");
+        }
+    }
 }

@@ -91,9 +91,16 @@ impl Kubeconfig {
     /// What kubectl adds without any such meaning (`preferences`, `extensions`, the namespace of a context) is dropped.
     ///
     /// # Errors
-    /// [`PkiError::Unreadable`], [`PkiError::ForeignField`] and [`PkiError::NotHttps`]; none carries a value of the text but
-    /// the server.
+    /// [`PkiError::Unreadable`], [`PkiError::Empty`], [`PkiError::Cut`], [`PkiError::ForeignField`] and
+    /// [`PkiError::NotHttps`]; none carries a value of the text but the server.
     pub fn parse(entry: &str, text: &str) -> Result<Self, PkiError> {
+        Self::parse_fields(entry, text).map_err(|error| match error {
+            PkiError::Unreadable { expected, .. } => PkiError::from_unreadable_text(entry, text, expected),
+            error => error,
+        })
+    }
+
+    fn parse_fields(entry: &str, text: &str) -> Result<Self, PkiError> {
         let unreadable =
             || PkiError::Unreadable { entry: entry.to_owned(), expected: "a kubeconfig with embedded certificates" };
         let document: Value = serde_saphyr::from_str(text).map_err(|_| unreadable())?;

@@ -7,6 +7,7 @@ use kube::{Client, ResourceExt};
 use crate::api::labels::INIT_SECRET;
 use crate::api::names::ControlPlaneName;
 use crate::api::remedy::Access;
+use crate::api::util::file;
 use crate::install::admin_access;
 use crate::install::fleet_home::Home;
 use crate::k8s::connect::init_kubeconfig::Init;
@@ -46,10 +47,9 @@ impl Hub {
     /// The control plane that an init kubeconfig leads to, if it was installed from this machine: the one of the
     /// service's home whose kubeconfig trusts the same authority.
     pub async fn of_init(home: &Home, init: &Init) -> Option<Self> {
-        for folder in fs_err::read_dir(home.path()).ok()?.flatten() {
-            let Some(name) = folder.file_name().to_str().and_then(|name| name.parse::<ControlPlaneName>().ok()) else {
-                continue;
-            };
+        // Only a way to reach it that is shorter is lost where a folder or file cannot be read.
+        for name in file::list_names(home.path()).unwrap_or_default() {
+            let Ok(name) = name.parse::<ControlPlaneName>() else { continue };
             let Ok(Some(kubeconfig)) = admin_access::read_local_kubeconfig(home, &name) else { continue };
             if kubeconfig.authority.as_bytes() != init.ca {
                 continue;

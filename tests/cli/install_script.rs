@@ -188,10 +188,8 @@ fn serve(files: Arc<Mutex<BTreeMap<String, Vec<u8>>>>, cut: Arc<Mutex<Option<(St
 
 #[test]
 fn every_shell_and_every_tool_installs_the_program_and_replaces_an_older_one() {
-    let shells = [&["sh"][..], &["dash"], &["bash"], &["busybox", "sh"]];
-    let shells = shells.into_iter().filter(|shell| find(shell[0]).is_some());
     let mut tried = 0;
-    for shell in shells {
+    for shell in shells() {
         for get in ["curl", "wget"].into_iter().filter(|name| find(name).is_some()) {
             for sum in ["sha256sum", "shasum", "openssl"].into_iter().filter(|name| find(name).is_some()) {
                 let mut tools = vec![get, sum];
@@ -449,4 +447,138 @@ fn a_wget_that_may_check_no_certificate_brings_only_what_is_signed() {
         machine.has_tool("minisign", "[ \"$4\" = RWQ ]");
         machine.succeeds(&install("RWQ"), "v1.2.0 linux-amd64");
     }
+}
+
+/// The shells of this machine that the script has to work in.
+fn shells() -> impl Iterator<Item = &'static [&'static str]> {
+    let shells = [&["sh"][..], &["dash"], &["bash"], &["busybox", "sh"]];
+    shells.into_iter().filter(|shell| find(shell[0]).is_some())
+}
+
+#[test]
+fn sums_are_taken_as_sha256sum_takes_them() {
+    let name = "fleetctl-linux-amd64";
+    let sum = sha256(&program("v1.2.0 linux-amd64"));
+    let upper = sum.to_uppercase();
+    let accepted = [
+        format!("{sum}  {name}\n"),
+        format!("{sum} *{name}\n"),
+        format!("{sum}  {name}"),
+        format!("{upper}  {name}\n"),
+        format!("{upper} *{name}\n"),
+        format!("\\{sum}  {name}\n"),
+        format!("  \t{sum}  {name}\n"),
+        format!("{sum}  ./{name}\n"),
+        format!("SHA256 ({name}) = {sum}\n"),
+        format!("# sums\n\n{sum}  {name}\n"),
+        format!("{sum}  {name}\n{upper} *{name}\n"),
+    ];
+    for shell in shells() {
+        let machine = Machine::with(&["curl", "sha256sum"], shell);
+        let offers = |sums: &str| {
+            machine.files.lock().unwrap().insert("SHA256SUMS".to_owned(), sums.as_bytes().to_vec());
+        };
+        for sums in &accepted {
+            let folder = TempDir::new().unwrap();
+            std::fs::write(folder.path().join(name), program("v1.2.0 linux-amd64")).unwrap();
+            std::fs::write(folder.path().join("SHA256SUMS"), sums).unwrap();
+            let oracle = Command::new("sha256sum").args(["-c", "SHA256SUMS"]).current_dir(folder.path()).output();
+            assert!(oracle.unwrap().status.success(), "sha256sum refuses {sums:?}");
+            offers(sums);
+            machine.succeeds(&machine.install(), "v1.2.0 linux-amd64");
+        }
+        // Names of which this is a part, with a blank or what is escaped in them.
+        let other = sha256(b"");
+        offers(&format!("{other}  {name} copy\n\\{other}  \\n{name}\n{sum}  {name}\n{other}  x {name}\n"));
+        machine.succeeds(&machine.install(), "v1.2.0 linux-amd64");
+        std::fs::remove_dir_all(machine.target()).unwrap();
+        offers(&format!("{other}  {name} copy\n"));
+        machine.fails(&machine.install(), &["SHA256SUMS has no fleetctl-linux-amd64"]);
+        for damaged in
+            [format!("{sum}  {name}\n{other}  {name}\n"), format!("{}g  {name}\n", &sum[1..]), format!("  {name}\n")]
+        {
+            offers(&damaged);
+            machine.fails(&machine.install(), &["SHA256SUMS"]);
+        }
+        for (sums, told) in [
+            (format!("{sum}  {name}\r\n"), "line ends of Windows (CRLF)"),
+            (format!("\u{feff}{sum}  {name}\n"), "byte order mark"),
+        ] {
+            offers(&sums);
+            machine.fails(&machine.install(), &[told, "without conversion"]);
+        }
+    }
+}
+
+#[test]
+fn the_path_is_read_as_the_file_system_has_it() {
+    for shell in shells() {
+        let machine = Machine::with(&["sha256sum", "curl"], shell);
+        let at = |name: &str| machine.folder.path().join(name).display().to_string();
+        symlink(machine.target(), machine.folder.path().join("link")).unwrap();
+        std::fs::create_dir(machine.folder.path().join("other")).unwrap();
+        let install = |folder: &str, path: &str| {
+            let mut command = machine.shell();
+            command.arg(SCRIPT).current_dir(machine.folder.path());
+            // Of what may be in an environment, nothing changes what the script does.
+            for (name, value) in [("CDPATH", "/"), ("IFS", "/"), ("LC_ALL", "tr_TR.UTF-8"), ("POSIXLY_CORRECT", "1")] {
+                command.env(name, value);
+            }
+            command.env("PATH", format!("{}:{path}", at("tools"))).env("FLEETCTL_BIN_DIR", folder);
+            let ran = Machine::ran(&mut command);
+            machine.succeeds(&ran, "v1.2.0 linux-amd64");
+            ran.text
+        };
+        let (bin, link) = (at("bin"), at("link"));
+        let twice = bin.replace("/bin", "//bin");
+        for (folder, path) in [
+            (&*bin, format!("{bin}/")),
+            (&format!("{bin}/"), bin.clone()),
+            (&link, bin.clone()),
+            (&bin, link.clone()),
+            (&bin, format!("{link}//")),
+            (&twice, bin.clone()),
+            ("bin", bin.clone()),
+            ("./other/../bin", bin.clone()),
+            (&bin, "bin".to_owned()),
+            (&bin, format!("/nonexistent:{bin}")),
+        ] {
+            let text = install(folder, &path);
+            assert!(!text.contains("to the PATH"), "{shell:?}: {folder} on {path}: {text}");
+        }
+        // What is to be added is of use from everywhere, and is read by a shell as it is.
+        let text = install("bin", "/nonexistent");
+        assert!(text.contains(&format!("export PATH=\"{bin}:$PATH\"")), "{text}");
+        // The one that comes first is named, as long as it can be run.
+        let first = machine.folder.path().join("other/fleetctl");
+        std::fs::write(&first, "").unwrap();
+        let path = format!("{}:{bin}", at("other"));
+        assert!(!install(&bin, &path).contains("comes before it"));
+        std::fs::set_permissions(&first, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(install(&bin, &path).contains(&format!("{} comes before it on the PATH", first.display())));
+    }
+}
+
+#[test]
+fn a_folder_with_signs_of_the_shell_is_quoted() {
+    for shell in shells() {
+        let machine = Machine::with(&["curl", "sha256sum"], shell);
+        let folder = machine.folder.path().join("a \"b\" $c `d` \\e");
+        let named = folder.display().to_string();
+        let ran = machine.install_with(Path::new(SCRIPT), &[("FLEETCTL_BIN_DIR", &named)]);
+        assert_eq!(ran.code, Some(0), "{}", ran.text);
+        let line = ran.text.lines().find_map(|line| line.strip_prefix("Add it to the PATH: ")).unwrap();
+        let told = Command::new("/bin/sh").args(["-c", &format!("{line}; printf %s \"$PATH\"")]).output().unwrap();
+        let told = String::from_utf8(told.stdout).unwrap();
+        assert!(told.starts_with(&format!("{named}:")), "{line} gives {told}");
+    }
+}
+
+#[test]
+fn a_folder_in_which_nothing_may_run_is_named() {
+    let machine = Machine::usual();
+    // As a file system that is mounted noexec has it.
+    std::fs::remove_file(machine.folder.path().join("tools/chmod")).unwrap();
+    machine.has_tool("chmod", "");
+    machine.fails(&machine.install(), &["no program may be run in", "noexec", "FLEETCTL_BIN_DIR"]);
 }

@@ -23,6 +23,7 @@ mod install_script;
 mod kept;
 mod kubeconfig;
 mod lint;
+mod local_files;
 mod mistakes;
 mod patch;
 mod plugin;

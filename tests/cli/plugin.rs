@@ -45,7 +45,7 @@ fn another_plugin_before_it_on_path_is_named_and_a_folder_is_compared_as_the_fil
         ran.succeeds();
         ran.stderr
     };
-    // What cannot be run is not found either.
+    // What cannot be run is neither found nor hidden.
     assert_eq!(said(&format!("{old}:{new}"), &new), "");
     fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
     let first = format!("kubectl finds {other} first on PATH");
@@ -56,9 +56,15 @@ fn another_plugin_before_it_on_path_is_named_and_a_folder_is_compared_as_the_fil
             "{shown}"
         );
     }
+    // One that comes behind it is hidden from now on.
+    for (path, folder) in [(format!("{new}:{old}"), new.as_str()), (format!("{new}/:{old}"), "new")] {
+        let shown = said(&path, folder);
+        assert!(
+            shown.contains(&format!("this plugin hides {other} (owned by ")) && shown.contains("--name"),
+            "{shown}"
+        );
+    }
     for (path, folder) in [
-        (format!("{new}:{old}"), new.as_str()),
-        (format!("{new}/:{old}"), "new"),
         (new.clone(), "./new/../new"),
         (real.clone(), linked.as_str()),
         (format!("{linked}/"), real.as_str()),
@@ -71,6 +77,90 @@ fn another_plugin_before_it_on_path_is_named_and_a_folder_is_compared_as_the_fil
     }
     assert!(sandbox.path().join("new/kubectl-fleet").exists());
     assert!(said("/nonexistent", &new).contains("is not on PATH"));
+}
+
+#[test]
+fn the_plugin_has_another_name_where_one_is_given() {
+    let sandbox = Sandbox::new();
+    let bin = bin_dir(&sandbox);
+    let install = ["kubectl-install", "--bin-dir", &bin, "--name", "fleet-two"];
+    let ran = sandbox.run(&install);
+    assert!(ran.succeeds().contains("`kubectl fleet-two --help`"), "{ran:?}");
+    // A dash in the file's name would make a subcommand of it.
+    let plugin = sandbox.path().join("bin/kubectl-fleet_two");
+    let completer = sandbox.path().join("bin/kubectl_complete-fleet_two");
+    assert!(plugin.is_symlink() && completer.is_symlink());
+    // It speaks of itself under the name that it was called by, in help, errors and completion.
+    let called = |args: &[&str]| Ran::of(std::process::Command::new(&plugin).args(args).output().unwrap());
+    for args in [&["install", "cp", "--help"][..], &["version", "--client"], &["completion", "--help"], &["--version"]]
+    {
+        let ran = called(args);
+        assert!(ran.succeeds().contains("kubectl fleet-two"), "{ran:?}");
+        assert!(!ran.stdout.contains("`fleetctl ") && !ran.stdout.contains("kubectl fleet`"), "{ran:?}");
+    }
+    assert!(called(&["instal"]).stderr.contains("kubectl fleet-two"));
+    let answer = Ran::of(std::process::Command::new(&completer).args(["kubectl-inst"]).output().unwrap());
+    assert!(
+        answer.succeeds().starts_with("kubectl-install\t") && answer.stdout.contains("`kubectl fleet-two`"),
+        "{answer:?}"
+    );
+    // Where the plugin installs or removes, it is itself that is meant.
+    let removed = called(&["kubectl-install", "--uninstall", "--bin-dir", &bin]);
+    assert!(removed.succeeds().contains("kubectl-fleet_two"), "{removed:?}");
+    assert_eq!(fs::read_dir(&bin).unwrap().count(), 0);
+}
+
+#[test]
+fn a_name_that_kubectl_would_not_run_is_refused() {
+    let sandbox = Sandbox::new();
+    let bin = bin_dir(&sandbox);
+    for (name, part) in [
+        ("get", "kubectl has a command `get` of its own"),
+        ("Fleet", "lower-case letters"),
+        ("../fleet", "lower-case letters"),
+        ("kubectl-fleet", "leave out `kubectl-`"),
+    ] {
+        sandbox.run(&["kubectl-install", "--bin-dir", &bin, "--name", name]).fails(2, &[part]);
+    }
+    assert_eq!(fs::read_dir(&bin).unwrap().count(), 0);
+}
+
+#[test]
+fn plugins_of_others_on_the_path_are_told_with_whose_they_are() {
+    let sandbox = Sandbox::new();
+    let program = |name: &str| {
+        fs::create_dir_all(sandbox.path().join(name).parent().unwrap()).unwrap();
+        let file = sandbox.file(name, "#!/bin/sh\n");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        file
+    };
+    let bin = bin_dir(&sandbox);
+    let stored = program(".krew/store/fleet/v0.11.0/fleet");
+    fs::create_dir(sandbox.path().join(".krew/bin")).unwrap();
+    let of_krew = sandbox.path().join(".krew/bin/kubectl-fleet");
+    symlink(&stored, &of_krew).unwrap();
+    let below = program("tools/kubectl-fleet-get");
+    let at = |name: &str| sandbox.path().join(name).display().to_string();
+    let said = |path: &str, more: &[&str]| {
+        let args = [&["kubectl-install", "--bin-dir", &bin], more].concat();
+        let ran = Ran::of(sandbox.command().args(args).env("PATH", path).output().unwrap());
+        ran.succeeds();
+        ran.stderr
+    };
+    let (krew, tools) = (at(".krew/bin"), at("tools"));
+    let whose = "krew's plugin fleet v0.11.0: `kubectl krew uninstall fleet` removes it";
+    let shown = said(&format!("{bin}:{krew}"), &[]);
+    assert!(shown.contains(&format!("this plugin hides {} ({whose})", of_krew.display())), "{shown}");
+    let shown = said(&format!("{krew}:{bin}"), &[]);
+    assert!(shown.contains(&format!("kubectl finds {} first", of_krew.display())) && shown.contains(whose), "{shown}");
+    // kubectl takes the longest name: this one has a command of the plugin.
+    let shown = said(&format!("{bin}:{tools}"), &[]);
+    assert!(shown.contains(&format!("kubectl runs {below} for `kubectl fleet get`")), "{shown}");
+    assert_eq!(said(&format!("{krew}:{tools}:{bin}"), &["--name", "ours"]), "");
+    // Where another one has the place, it is left, and named.
+    fs::remove_file(sandbox.path().join("bin/kubectl-fleet")).unwrap();
+    symlink(&stored, sandbox.path().join("bin/kubectl-fleet")).unwrap();
+    sandbox.run(&["kubectl-install", "--bin-dir", &bin]).fails(6, &["is not this program", whose, "--name"]);
 }
 
 #[test]

@@ -107,7 +107,20 @@ fn a_kubeconfig_that_does_not_come_from_the_keys_here_is_not_overwritten() {
         template(&elsewhere, &[]).succeeds();
         fs::read(elsewhere.path().join(".fleet/demo/fleet-kubeconfig")).unwrap()
     };
-    for kubeconfig in [installed(), b"clusters: [\n".to_vec(), b"\xff".to_vec(), Vec::new()] {
+    // What is damaged tells nothing about its keys, and nothing is to be deleted for it.
+    for damaged in [&b"clusters: [\n"[..], b"\xff", b""] {
+        let sandbox = Sandbox::new();
+        let folder = sandbox.path().join(".fleet/demo");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("fleet-kubeconfig"), damaged).unwrap();
+        let ran = template(&sandbox, &[]);
+        ran.fails(1, &["a local file cannot be used", "/.fleet/demo/fleet-kubeconfig`", "`fleetctl kubeconfig demo`"]);
+        assert!(!ran.stderr.contains("delete-data"), "{ran:?}");
+        assert_eq!(fs::read(folder.join("fleet-kubeconfig")).unwrap(), damaged);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "no keys are made");
+    }
+    {
+        let kubeconfig = installed();
         let sandbox = Sandbox::new();
         let folder = sandbox.path().join(".fleet/demo");
         fs::create_dir_all(&folder).unwrap();

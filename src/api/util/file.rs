@@ -10,6 +10,10 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
+use super::file_fault::{FileFault, Usage, find_user_name};
+use crate::api::remedy::Remedy;
+use crate::api::shell::quote_word;
+
 /// The mode of a folder that holds keys.
 pub const PRIVATE_FOLDER: u32 = 0o700;
 /// The mode of a file that may hold keys.
@@ -19,6 +23,8 @@ pub const PUBLIC: u32 = 0o644;
 
 /// The superuser, who writes files on behalf of their owners.
 const ROOT: u32 = 0;
+/// Description of a file of somebody else.
+const OF_ANOTHER_USER: &str = "a file owned by another user";
 
 /// Reason that a file or folder cannot be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -40,15 +46,39 @@ pub enum FileError {
         action: &'static str,
         /// Path of the file or folder that it was tried on.
         path: PathBuf,
-        /// Error of the file system.
+        /// Error of the file system, which carries its [`FileFault`].
         #[source]
         source: io::Error,
     },
 }
 
-/// Wraps an error of the file system with the action that was tried, as a verb, and the path that it was tried on.
+impl FileError {
+    /// The remedy, where one is known.
+    pub fn remedy(&self) -> Option<Remedy> {
+        match self {
+            Self::Unexpected { found: OF_ANOTHER_USER, path, .. } => {
+                let user = find_user_name(rustix::process::geteuid().as_raw());
+                let path = path.to_string_lossy();
+                Some(format!("make it yours: `sudo chown {user} {}`", quote_word(&path)).into())
+            }
+            Self::Unexpected { path, .. } => Some(
+                format!("see what it is, and move it away: `ls -ld {}`", quote_word(&path.to_string_lossy())).into(),
+            ),
+            Self::Io { source, .. } => {
+                FileFault::in_error(source).and_then(FileFault::remedy).map(|remedy| Remedy::new(remedy))
+            }
+        }
+    }
+}
+
+/// Wraps an error of the file system with the action that was tried, as a verb, and the path that it was tried on; the fault
+/// behind it is looked for in the file system.
 pub fn wrap_io_error<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> FileError + 'a {
-    move |source| FileError::Io { action, path: path.to_owned(), source }
+    move |error| {
+        let usage = if matches!(action, "read" | "inspect" | "list") { Usage::Read } else { Usage::Write };
+        let source = FileFault::from_io_error(path, usage, &error).into();
+        FileError::Io { action, path: path.to_owned(), source }
+    }
 }
 
 /// The kind of a file, as a noun phrase.
@@ -92,7 +122,7 @@ pub fn check_replaceable(path: &Path) -> Result<Option<Metadata>, FileError> {
     };
     match read_metadata(path)? {
         Some(metadata) if !metadata.is_file() => Err(refused(describe_file_kind(&metadata))),
-        Some(metadata) if !is_own(&metadata) => Err(refused("a file owned by another user")),
+        Some(metadata) if !is_own(&metadata) => Err(refused(OF_ANOTHER_USER)),
         found => Ok(found),
     }
 }
@@ -155,6 +185,61 @@ pub fn read_bounded_file(path: &Path, largest: u64) -> Result<Option<Vec<u8>>, F
 pub fn read_text(path: &Path, largest: u64) -> Result<Option<String>, FileError> {
     let text = |bytes| String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error));
     read_bounded_file(path, largest)?.map(text).transpose().map_err(wrap_io_error("read", path))
+}
+
+/// Reads the text of a file that users may put there themselves, through links and whatever its kind; `None` where there is
+/// nothing. Of a device or pipe, at most `largest` bytes are read.
+///
+/// # Errors
+/// Errors of the file system, a file that is larger, and one that is not UTF-8.
+pub fn read_linked_text(path: &Path, largest: u64) -> Result<Option<String>, FileError> {
+    let file = match File::open(path) {
+        Err(error) if is_absent(&error) => return Ok(None),
+        opened => opened.map_err(wrap_io_error("read", path))?,
+    };
+    let mut text = String::new();
+    let read = file.take(largest + 1).read_to_string(&mut text).map_err(wrap_io_error("read", path))?;
+    if read as u64 > largest {
+        let (found, expected) = ("a very large file", "a small file");
+        return Err(FileError::Unexpected { path: path.to_owned(), found, expected });
+    }
+    Ok(Some(text))
+}
+
+/// Returns whether an error says that there is no such file: nothing is at the path, or a file is in the place of a folder.
+/// Every other error leaves open whether there is one.
+pub fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Returns whether something is at a path, behind links.
+///
+/// # Errors
+/// Errors of the file system that leave it open, such as a folder that cannot be opened.
+pub fn is_present(path: &Path) -> Result<bool, FileError> {
+    match std::fs::metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if is_absent(&error) => Ok(false),
+        Err(error) => Err(wrap_io_error("inspect", path)(error)),
+    }
+}
+
+/// The names in a folder that are text, sorted; none where there is no such folder.
+///
+/// # Errors
+/// Errors of the file system that leave open what is in it.
+pub fn list_names(folder: &Path) -> Result<Vec<String>, FileError> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if is_absent(&error) => return Ok(Vec::new()),
+        entries => entries.map_err(wrap_io_error("list", folder))?,
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(wrap_io_error("list", folder))?;
+        names.extend(entry.file_name().into_string().ok());
+    }
+    names.sort();
+    Ok(names)
 }
 
 /// Opens a file for appending, made [`PRIVATE`] where it is new and closed to others where it is not.
@@ -294,6 +379,25 @@ mod tests {
             assert!(matches!(found, Err(FileError::Unexpected { .. })), "{name}: {found:?}");
         }
         assert!(matches!(read_bounded_file(Path::new("/dev/zero"), 4), Err(FileError::Unexpected { .. })));
+    }
+
+    #[test]
+    fn only_what_is_not_there_counts_as_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("file"), "text").unwrap();
+        symlink("file", at("link")).unwrap();
+        symlink("circle", at("circle")).unwrap();
+        assert_eq!(read_linked_text(&at("link"), 4).unwrap().as_deref(), Some("text"));
+        assert!(is_present(&at("link")).unwrap());
+        assert_eq!(list_names(folder.path()).unwrap(), ["circle", "file", "link"]);
+        for name in ["nothing", "file/below"] {
+            assert_eq!(read_linked_text(&at(name), 4).unwrap(), None, "{name}");
+            assert!(!is_present(&at(name)).unwrap() && list_names(&at(name)).unwrap().is_empty(), "{name}");
+        }
+        assert!(matches!(read_linked_text(&at("file"), 3), Err(FileError::Unexpected { .. })));
+        assert!(read_linked_text(&at("circle"), 4).is_err());
+        assert!(is_present(&at("circle")).is_err() && list_names(&at("circle")).is_err());
     }
 
     #[test]

@@ -2,4 +2,5 @@
 
 pub mod digest;
 pub mod file;
+pub mod file_fault;
 pub mod text;

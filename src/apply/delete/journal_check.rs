@@ -6,7 +6,6 @@
 //! recorded release, unless this very process wrote the step, or the journal file on this machine confirms it.
 
 use std::fmt;
-use std::path::Path;
 
 use serde_json::Value;
 
@@ -180,28 +179,29 @@ impl Engine {
             let refused = self.find_refused_steps(journal);
             journal.steps.truncate(MOST_STEPS);
             journal.steps.retain(|step| !refused.iter().any(|refused| refused.object == step.object));
-            self.confirm_local_steps(journal);
+            // Whoever goes on with this journal writes the file too, and is told then why it cannot be used.
+            let _ = self.confirm_local_steps(journal);
         }
         state
     }
 
     /// Marks the steps that the journal file on this machine has word for word, and adds the claims that it knows of.
-    pub(crate) fn confirm_local_steps(&self, journal: &mut Journal) {
-        let Some(copy) = self.options.journal.as_deref().and_then(of_this_machine) else { return };
+    ///
+    /// # Errors
+    /// [`crate::inventory::Error::File`] where there may be such a file and it cannot be read.
+    pub(crate) fn confirm_local_steps(&self, journal: &mut Journal) -> Result<(), Error> {
+        let Some(path) = self.options.journal.as_deref() else { return Ok(()) };
+        let Some(copy) = LocalJournal::read_journal_file(path)? else { return Ok(()) };
         if copy.install_uid != journal.install_uid {
-            return;
+            return Ok(());
         }
         for step in &mut journal.steps {
             step.witnessed |= copy.steps.iter().any(|known| known.says_the_same(step));
         }
         let unknown: Vec<String> = copy.claims.into_iter().filter(|claim| !journal.claims.contains(claim)).collect();
         journal.claims.extend(unknown);
+        Ok(())
     }
-}
-
-/// The journal file on this machine, if it can be read.
-fn of_this_machine(path: &Path) -> Option<Journal> {
-    LocalJournal::read_journal_file(path).ok().flatten()
 }
 
 /// Reason that an object of a journal is not changed: it does not belong to this installation.
@@ -354,7 +354,7 @@ mod tests {
         let witnessed = |install_uid: &str, step: &JournalStep| {
             let mut journal =
                 Journal { install_uid: install_uid.to_owned(), steps: vec![step.clone()], ..known.clone() };
-            engine.confirm_local_steps(&mut journal);
+            engine.confirm_local_steps(&mut journal).unwrap();
             (journal.steps[0].witnessed, journal.claims)
         };
         assert_eq!(witnessed("u", &honest()), (true, vec!["claim".to_owned()]));
@@ -363,6 +363,11 @@ mod tests {
         // What this process has from the cluster alone is no testimony when it is written down.
         file.append_steps(std::slice::from_ref(&hearsay)).unwrap();
         assert!(!witnessed("u", &hearsay).0);
+        // A file that cannot be read is not a file that is not there.
+        fs_err::remove_file(&path).unwrap();
+        fs_err::create_dir(&path).unwrap();
+        let error = engine.confirm_local_steps(&mut known.clone()).unwrap_err();
+        assert!(matches!(error, Error::Inventory(crate::inventory::Error::File { .. })), "{error:?}");
     }
 
     #[test]

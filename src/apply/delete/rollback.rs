@@ -4,7 +4,6 @@
 //! A journal out of a cluster is not believed (see [`super::journal_check`]): objects that grant rights or run programs are restored
 //! from the recorded release, and data is deleted only where this machine knows that the run made it.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::found::Found;
@@ -104,9 +103,9 @@ impl Engine {
                 result.undone.push(ObjectRef::new(&Kind::from_table("", "Namespace"), None, &self.owner.namespace));
             }
             // A copy that is not about what is here may be about a namesake elsewhere.
-            let unused =
-                |path: &&Path| !matches!(LocalJournal::read_journal_file(path), Ok(Some(_))) || !state.is_empty();
-            if let Some(path) = self.options.journal.as_deref().filter(unused) {
+            if let Some(path) = self.options.journal.as_deref()
+                && (!state.is_empty() || LocalJournal::read_journal_file(path)?.is_none())
+            {
                 remove_file(path)?;
             }
             return Ok(result);
@@ -127,8 +126,10 @@ impl Engine {
             store.finish_run(|state| state.history.forget_begun()).await?;
             return Err(refused);
         }
-        if let Some(journal) = &mut store.state.journal {
-            self.confirm_local_steps(journal);
+        let confirmed = store.state.journal.as_mut().map_or(Ok(()), |journal| self.confirm_local_steps(journal));
+        if let Err(error) = confirmed {
+            store.finish_run(|state| state.history.forget_begun()).await?;
+            return Err(error);
         }
         let result = self.undo_journal(&server, &LockedStore::new(store)).await?;
         if let Some(path) = self.options.journal.as_deref().filter(|_| result.problems.is_empty()) {

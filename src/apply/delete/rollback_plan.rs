@@ -65,7 +65,8 @@ impl Engine {
     /// Plans what [`Engine::rollback_of`] would do with this state, and with the copy of its journal, by reads alone.
     ///
     /// # Errors
-    /// [`Error::JournalRefused`] where no run can have written the journal, and what the server refuses to read.
+    /// [`Error::JournalRefused`] where no run can have written the journal, a journal file on this machine that cannot be read,
+    /// and what the server refuses to read.
     pub async fn plan_undo(&self, state: &State, copy: Option<&Journal>) -> Result<UndoPlan, Error> {
         let server = &self.server();
         let namespace = ObjectRef::new(&Kind::from_table("", "Namespace"), None, &self.owner.namespace);
@@ -76,7 +77,7 @@ impl Engine {
             return Ok(plan);
         };
         self.check_journal_steps(Some(&journal))?;
-        self.confirm_local_steps(&mut journal);
+        self.confirm_local_steps(&mut journal)?;
         self.find_keys(server, &mut journal).await?;
         for step in journal.steps.iter().rev() {
             plan.steps.extend(self.planned_undo(server, step, state).await?);

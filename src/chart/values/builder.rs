@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::api::util::file_fault::{FileFault, Usage};
 use crate::api::version::ServiceLine;
 use crate::chart::diagnostic::{Diagnostic, Diagnostics, Place};
 use crate::chart::yaml::node::{Data, Entry, Node, Origin, Sources, merge_nodes};
@@ -47,13 +48,18 @@ impl SetKind {
 /// A diagnostic that names the file: missing, a folder, unreadable, or of more than a MiB (which is not read to its end).
 pub fn read_file(path: &str) -> Result<Vec<u8>, Diagnostic> {
     let failed = |error: &std::io::Error| {
+        let fault = FileFault::from_io_error(Path::new(path), Usage::Read, error);
+        let is_absent = error.kind() == std::io::ErrorKind::NotFound && fault.remedy().is_none();
         let message = match error.kind() {
-            std::io::ErrorKind::NotFound => format!("the file {path} does not exist"),
+            _ if is_absent => format!("the file {path} does not exist"),
             std::io::ErrorKind::IsADirectory => format!("{path} is a folder, not a file"),
-            std::io::ErrorKind::PermissionDenied => format!("no permission to read the file {path}"),
-            _ => format!("the file {path} cannot be read: {error}"),
+            _ => format!("the file {path} cannot be read: {fault}"),
         };
-        Diagnostic::error("unreadable-file", message)
+        let diagnostic = Diagnostic::error("unreadable-file", message);
+        match fault.remedy() {
+            Some(remedy) => diagnostic.help(remedy),
+            None => diagnostic,
+        }
     };
     let limit = read::MAX_BYTES as u64 + 1;
     let mut bytes = Vec::new();

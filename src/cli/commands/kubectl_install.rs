@@ -1,22 +1,29 @@
-//! `kubectl-install`: makes the program a kubectl plugin by putting a `kubectl-fleet` beside it.
+//! `kubectl-install`: makes the program a kubectl plugin by putting a `kubectl-fleet`, or one of another name, beside it.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::completion::KUBECTL_COMPLETE;
+use crate::api::util::file;
+use crate::api::util::file::FileError;
+use crate::api::util::file_fault::{FileFault, Usage};
 use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::install_error::add_file_remedy;
 use crate::cli::output::terminal::Ui;
+use crate::cli::parser::plugin_name::PluginName;
 
-/// File name by which kubectl finds the plugin.
-const PLUGIN: &str = if cfg!(windows) { "kubectl-fleet.exe" } else { "kubectl-fleet" };
+mod found_plugins;
 
-/// Install this program as a kubectl plugin, so that `kubectl fleet` works
+/// Install this program as a kubectl plugin, so that `kubectl fleet` works, or the same under another name
 #[derive(Debug, Args)]
 pub(crate) struct KubectlInstallArgs {
     /// Folder to install into, which must be on PATH [default: the folder of this program]
     #[arg(long, value_name = "DIR")]
     bin_dir: Option<PathBuf>,
+
+    /// Name of the plugin: `kubectl NAME` runs it [default: fleet, or the name of the plugin that runs this]
+    #[arg(long, value_name = "NAME")]
+    name: Option<PluginName>,
 
     /// Copy the program instead of linking to it
     #[arg(long)]
@@ -33,51 +40,71 @@ pub(crate) fn run(ui: &Ui, args: &KubectlInstallArgs) -> Result<Exit, CliError> 
         Some(folder) => std::path::absolute(folder)?,
         None => program.parent().unwrap_or(Path::new("/")).to_path_buf(),
     };
-    if !folder.is_dir() {
-        return Err(CliError::usage("NoSuchFolder", format!("{} is not a folder", folder.display()))
-            .hint("create it, or choose another with `--bin-dir`"));
-    }
-    let plugin = folder.join(PLUGIN);
+    check_folder(&folder)?;
+    let name = args.name.clone().or_else(PluginName::of_this_run).unwrap_or_default();
+    let plugin = folder.join(name.file_name());
     let ours = is_ours(&plugin, &program)?;
     if args.uninstall {
-        return uninstall_plugin(ui, &plugin, &program, ours);
+        return uninstall_plugin(ui, &name, &plugin, &program, ours);
     }
-    if plugin.symlink_metadata().is_ok() && !ours {
+    if is_there(&plugin)? && !ours {
         return Err(CliError::new(
             Exit::Refused,
             "NotOurs",
             format!("{} exists and is not this program", plugin.display()),
         )
-        .hint("remove it by hand, or choose another folder with `--bin-dir`"));
+        .cause(format!("it is {}", found_plugins::describe_program(&plugin)))
+        .hint("choose another name with `--name`, or another folder with `--bin-dir`; or remove it by hand"));
     }
     place_program(&program, &plugin, args.copy).map_err(|error| no_rights(&error, &plugin, ui))?;
-    install_completer(ui, &folder, &program, args.copy)?;
-    ui.write_stdout(&format!("Installed {}; try `kubectl fleet --help`\n", plugin.display()))?;
-    match on_path(&folder, &plugin) {
-        OnPath::Found => {}
-        OnPath::Nowhere => {
-            ui.warn(&format!("{} is not on PATH, so kubectl will not find the plugin", folder.display()));
-        }
-        OnPath::Shadowed(other) => ui.warn(&format!(
-            "kubectl finds {} first on PATH and runs it instead: remove it, or put {} before its folder",
-            other.display(),
-            folder.display()
-        )),
+    install_completer(ui, &name, &folder, &program, args.copy)?;
+    ui.write_stdout(&format!("Installed {}; try `{} --help`\n", plugin.display(), name.typed_command()))?;
+    for warning in found_plugins::find_conflicts(&name, &folder, &plugin, &program) {
+        ui.warn(&warning);
     }
     Ok(Exit::Ok)
 }
 
-fn uninstall_plugin(ui: &Ui, plugin: &Path, program: &Path, ours: bool) -> Result<Exit, CliError> {
-    if plugin.symlink_metadata().is_err() {
+/// Checks that the folder is one that can be looked into.
+fn check_folder(folder: &Path) -> Result<(), CliError> {
+    match std::fs::metadata(folder) {
+        Ok(found) if found.is_dir() => Ok(()),
+        Err(error) if !file::is_absent(&error) => {
+            Err(unusable_plugin(folder, &file::wrap_io_error("inspect", folder)(error)))
+        }
+        _ => Err(CliError::usage("NoSuchFolder", format!("{} is not a folder", folder.display()))
+            .hint("create it, or choose another with `--bin-dir`")),
+    }
+}
+
+/// Returns whether something is at a path, a link that leads nowhere too.
+fn is_there(path: &Path) -> Result<bool, CliError> {
+    Ok(file::read_metadata(path).map_err(|error| unusable_plugin(path, &error))?.is_some())
+}
+
+/// The error of a plugin that cannot be read.
+fn unreadable_plugin(plugin: &Path, error: std::io::Error) -> CliError {
+    unusable_plugin(plugin, &file::wrap_io_error("read", plugin)(error))
+}
+
+/// The error of a plugin, or of its folder, that cannot be looked at.
+fn unusable_plugin(path: &Path, error: &FileError) -> CliError {
+    let shown = CliError::new(Exit::Failed, "CannotWritePlugin", format!("cannot use {}", path.display()));
+    add_file_remedy(shown.because(error), error)
+}
+
+fn uninstall_plugin(ui: &Ui, name: &PluginName, plugin: &Path, program: &Path, ours: bool) -> Result<Exit, CliError> {
+    if !is_there(plugin)? {
         ui.write_stdout(&format!("Nothing to remove: {} does not exist\n", plugin.display()))?;
         return Ok(Exit::Ok);
     }
     if !ours {
         return Err(CliError::new(Exit::Refused, "NotOurs", format!("{} is not this program", plugin.display()))
+            .cause(format!("it is {}", found_plugins::describe_program(plugin)))
             .hint("remove it by hand if you are sure"));
     }
     fs_err::remove_file(plugin).map_err(|error| no_rights(&error, plugin, ui))?;
-    let helper = completer_path(plugin.parent().unwrap_or(Path::new("/")));
+    let helper = plugin.with_file_name(name.completer_name());
     // The program may be the plugin itself, a copy that is gone now.
     if is_ours(&helper, program)? {
         fs_err::remove_file(&helper).map_err(|error| no_rights(&error, &helper, ui))?;
@@ -86,16 +113,12 @@ fn uninstall_plugin(ui: &Ui, plugin: &Path, program: &Path, ours: bool) -> Resul
     Ok(Exit::Ok)
 }
 
-/// The program beside the plugin that kubectl asks how `kubectl fleet` goes on.
-fn completer_path(folder: &Path) -> PathBuf {
-    folder.join(KUBECTL_COMPLETE).with_extension(std::env::consts::EXE_EXTENSION)
-}
-
 /// Puts the completer beside the plugin. The plugin works without, so a file in its place is only warned about.
-fn install_completer(ui: &Ui, folder: &Path, program: &Path, copy: bool) -> Result<(), CliError> {
-    let helper = completer_path(folder);
-    if helper.symlink_metadata().is_ok() && !is_ours(&helper, program)? {
-        ui.warn(&format!("{} is not this program; `kubectl fleet` is not completed", helper.display()));
+fn install_completer(ui: &Ui, name: &PluginName, folder: &Path, program: &Path, copy: bool) -> Result<(), CliError> {
+    let helper = folder.join(name.completer_name());
+    if is_there(&helper)? && !is_ours(&helper, program)? {
+        let command = name.typed_command();
+        ui.warn(&format!("{} is not this program; `{command}` is not completed", helper.display()));
         return Ok(());
     }
     place_program(program, &helper, copy).map_err(|error| no_rights(&error, &helper, ui))
@@ -111,7 +134,12 @@ fn is_ours(plugin: &Path, program: &Path) -> Result<bool, CliError> {
     }
     // Without `black_box`, an optimised program for arm64 compares with numbers and does not contain the text itself.
     let mark = std::hint::black_box(MARK.as_bytes());
-    Ok(meta.is_file() && fs_err::read(plugin)?.windows(mark.len()).any(|window| window == mark))
+    let bytes = if meta.is_file() {
+        std::fs::read(plugin).map_err(|error| unreadable_plugin(plugin, error))?
+    } else {
+        Vec::new()
+    };
+    Ok(bytes.windows(mark.len()).any(|window| window == mark))
 }
 
 /// Text that every build of the program contains and no other program does, by which it knows a copy of itself or of
@@ -125,7 +153,7 @@ fn place_program(program: &Path, plugin: &Path, copy: bool) -> std::io::Result<(
     }
     // Put beside it first and renamed, so that kubectl never sees half a file.
     let scratch = tempfile::Builder::new().prefix(".kubectl-fleet").tempdir_in(folder)?;
-    let fresh = scratch.path().join(PLUGIN);
+    let fresh = scratch.path().join("program");
     if copy {
         fs_err::copy(program, &fresh)?;
     } else {
@@ -154,47 +182,8 @@ pub(crate) fn no_rights(error: &std::io::Error, plugin: &Path, ui: &Ui) -> CliEr
             ui.program
         ));
     }
-    failed
-}
-
-/// Result of kubectl's search for the plugin on PATH.
-#[derive(Debug, PartialEq, Eq)]
-enum OnPath {
-    /// The plugin of this folder, or the same program.
-    Found,
-    /// No plugin.
-    Nowhere,
-    /// Another plugin before that of this folder.
-    Shadowed(PathBuf),
-}
-
-/// Looks for the plugin as kubectl does, and compares what it finds as the file system has it: folders on PATH may be links
-/// or relative.
-fn on_path(folder: &Path, plugin: &Path) -> OnPath {
-    let real = |path: &Path| fs_err::canonicalize(path).ok();
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    // An empty entry is the current folder.
-    let entries =
-        std::env::split_paths(&path).map(|entry| if entry.as_os_str().is_empty() { ".".into() } else { entry });
-    for entry in entries {
-        if entry == folder || real(&entry).is_some_and(|entry| Some(entry) == real(folder)) {
-            return OnPath::Found;
-        }
-        let other = entry.join(PLUGIN);
-        if is_program(&other) {
-            return if real(&other) == real(plugin) { OnPath::Found } else { OnPath::Shadowed(other) };
-        }
+    match FileFault::from_io_error(plugin, Usage::Write, error).remedy() {
+        Some(remedy) => failed.hint(remedy),
+        None => failed,
     }
-    OnPath::Nowhere
-}
-
-#[cfg(unix)]
-fn is_program(file: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt as _;
-    file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
-}
-
-#[cfg(not(unix))]
-fn is_program(file: &Path) -> bool {
-    file.is_file()
 }

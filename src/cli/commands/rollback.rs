@@ -19,7 +19,7 @@ use crate::cli::args::global::Global;
 use crate::cli::args::installation::MANAGERS;
 use crate::cli::args::package::wrong_name;
 use crate::cli::args::run::{RunArgs, goes_on, until_stopped};
-use crate::cli::commands::install::unconfirmed_values_error;
+use crate::cli::commands::install::{unconfirmed_values_error, warn_of_unreadable_values};
 use crate::cli::connect;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::format::Format;
@@ -73,6 +73,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: RollbackArgs) -> Result<
             Prospect::Undo(undo) => *undo,
         };
         let known = LocalValues::read_values_file(&home.values_path(&name), &hosting.server, global.namespace.as_str());
+        let known = warn_of_unreadable_values(ui, known);
         confirm_rollback(ui, &args, &undo, known.as_ref())?;
         progress.begin_step(&format!("Undoing an interrupted run of control plane {name}"));
         match until_stopped(ui, &display, "the rollback", target.undo_interrupted_run(undo, &progress)).await? {

@@ -6,14 +6,17 @@ use super::check_report;
 use super::error::{CliError, Exit};
 use super::remedy::way_to;
 use super::terminal::Ui;
+use crate::api::names::ControlPlaneName;
 use crate::api::registration::{Registration, state};
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
+use crate::api::util::file::FileError;
 use crate::api::util::text::{visible_cell, visible_line, visible_lines};
 use crate::cli::args::global::Global;
 use crate::control_plane::endpoint::exposure::NotYet;
 use crate::control_plane::error::InstallError;
 use crate::control_plane::plan::Plan;
 use crate::control_plane::version::upgrade::UpgradeRefused;
+use crate::install::admin_access::LocalKubeconfigError;
 use crate::install::failure::{Failure, FailureOutcome};
 use crate::install::recorded_values::ValuesForgotten;
 use crate::install::session::Stopped;
@@ -64,6 +67,24 @@ pub(crate) fn stopped_step_error(stopped: &Stopped) -> CliError {
         // After a time-out and after an early failure alike: the condition was not met.
         apply::Error::Wait(_) => engine_error(&format!("{step}: timed out waiting for the condition"), source),
         _ => engine_error(&format!("{step} failed"), source),
+    }
+}
+
+/// A file on this machine cannot be used.
+pub(crate) fn local_file_error(error: &FileError) -> CliError {
+    add_file_remedy(CliError::new(Exit::Failed, "LocalFile", "a local file cannot be used").because(error), error)
+}
+
+/// The remedy of a kubeconfig on this machine that cannot be used.
+pub(crate) fn local_kubeconfig_remedy(name: &ControlPlaneName, error: &LocalKubeconfigError) -> Remedy {
+    error.remedy().unwrap_or_else(|| format!("write it again with `fleetctl kubeconfig {name}`").into())
+}
+
+/// Adds the remedy of a file that cannot be used.
+pub(crate) fn add_file_remedy(shown: CliError, error: &FileError) -> CliError {
+    match error.remedy() {
+        Some(remedy) => shown.hint(remedy),
+        None => shown,
     }
 }
 
@@ -142,7 +163,7 @@ pub(crate) fn control_plane_failed(ui: &Ui, plan: &Plan, failure: Failure<Instal
             .hint(Remedy::new("to start again without the data: ").command(
                 Command::at_run_place(Action::Uninstall(Subject::ControlPlane(plan.name.to_string()))).with_flag(Flag::DeleteData),
             )),
-        InstallError::Local(source) => CliError::new(Exit::Failed, "LocalFile", error.to_string()).because(source),
+        InstallError::Local(source) => local_file_error(source),
         InstallError::Unreachable { why, .. } => CliError::new(Exit::Unhealthy, "Unreachable", error.to_string())
             .cause(why.clone())
             .hint("allow connections to that address, or give one that can be reached from here: `--set exposure.host=HOST`"),

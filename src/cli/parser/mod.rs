@@ -3,4 +3,5 @@
 pub(in crate::cli) mod did_you_mean;
 pub(in crate::cli) mod help_groups;
 pub(in crate::cli) mod lazy;
+pub(in crate::cli) mod plugin_name;
 pub(in crate::cli) mod program_name;

@@ -38,7 +38,8 @@ fn replace_program_name(text: &str, name: &str) -> String {
         typed.push(' ');
         typed.push_str(part);
     }
-    typed
+    // The plugin, where a text names it, is the one that was started.
+    if name.starts_with("kubectl ") { typed.replace("`kubectl fleet`", &format!("`{name}`")) } else { typed }
 }
 
 #[cfg(test)]
@@ -51,6 +52,11 @@ mod tests {
         let text = "fleetctl a | `fleetctl b`, <(fleetctl c) > fleetctl.fish, _fleetctl  # x";
         let expected = "kubectl fleet a | `kubectl fleet b`, <(kubectl fleet c) > fleetctl.fish, _fleetctl  # x";
         assert_eq!(replace_program_name(text, "kubectl fleet"), expected);
+        let text = "so that `kubectl fleet` works: fleetctl a";
+        assert_eq!(
+            replace_program_name(text, "kubectl fleet-two"),
+            "so that `kubectl fleet-two` works: kubectl fleet-two a"
+        );
     }
 
     /// Every command below `command` with its path.

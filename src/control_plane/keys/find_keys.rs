@@ -18,6 +18,7 @@ use crate::control_plane::endpoint::exposure::Endpoint;
 use crate::control_plane::error::InstallError;
 use crate::control_plane::plan::Plan;
 use crate::control_plane::values::PkiSource;
+use crate::install::admin_access::LocalKubeconfigError;
 use crate::install::fleet_home::Home;
 use crate::pki::secrets::{self, ADMIN_SECRET};
 use crate::pki::{
@@ -145,21 +146,28 @@ pub async fn admin_kubeconfig(
 
 /// Reads the key set that `template` keeps in a local folder; empty where there is none.
 pub fn from_folder(folder: &Path) -> Result<Files, FolderError> {
-    if folder.is_dir() { pki::read_folder(folder) } else { Ok(Files::new()) }
+    pki::read_folder(folder)
 }
 
 /// Returns whether a kubeconfig of the control plane lies here that does not come from the keys that `template` keeps:
-/// an install has written it, whose keys only the cluster has. One that cannot be read may be such a one.
-pub fn are_elsewhere(home: &Home, name: &ControlPlaneName) -> Result<bool, FolderError> {
-    let written = match Written::read_from_home(home, name) {
+/// an install has written it, whose keys only the cluster has.
+///
+/// # Errors
+/// A kubeconfig or a key that cannot be read, and a kubeconfig that is damaged: it may be such a one.
+pub fn are_elsewhere(home: &Home, name: &ControlPlaneName) -> Result<bool, LocalKubeconfigError> {
+    let written = match Written::read_from_home(home, name)? {
         Written::Nothing => return Ok(false),
         written => written,
     };
-    let Some(own) = pki::read_file(&home.keys_folder(name), AuthorityKind::Cluster.certificate_file())? else {
-        // Where a part of a set is left, its use tells what is missing.
-        return Ok(!pki::Authorities::any_in(&from_folder(&home.keys_folder(name))?));
-    };
-    Ok(!written.is_trusting_ca(own.expose()))
+    let keys = from_folder(&home.keys_folder(name))?;
+    let own = keys.get(AuthorityKind::Cluster.certificate_file()).filter(|own| local_files::is_whole_certificate(own));
+    match (written, own) {
+        // Where a part of a set is left, its use tells what is missing or damaged.
+        (_, None) if pki::Authorities::any_in(&keys) => Ok(false),
+        (Written::Unreadable(error), _) if error.is_of_damaged_text() => Err(error.into()),
+        (_, None) => Ok(true),
+        (written, Some(own)) => Ok(!written.is_trusting_ca(own)),
+    }
 }
 
 /// Finds the key set of a control plane: in the Secrets of its namespace, else in the folder where `template` keeps it,
@@ -192,7 +200,8 @@ pub async fn find_key_set(
     let in_cluster = local_files::find_ca_certificate(&found);
     let found = from_folder(&folder)?;
     // What runs under another authority than these keys have would be locked out by them.
-    if in_cluster.is_none_or(|authority| local_files::is_of(&folder, &authority)) && pki::Authorities::any_in(&found) {
+    let is_other = in_cluster.is_some_and(|authority| local_files::is_of_another(&found, &authority));
+    if !is_other && pki::Authorities::any_in(&found) {
         let judged = pki::Authorities::from_map(&found, Timestamp::now());
         return judged.map(|_| found).map_err(|source| InstallError::LocalKeys { folder, source });
     }

@@ -1,37 +1,39 @@
 //! Owner of the local folder of a control plane: clusters that know nothing of each other can each have a control plane
 //! of its name.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use super::find_keys::ADMIN_KUBECONFIG;
 use crate::api::names::ControlPlaneName;
+use crate::api::util::file;
 use crate::control_plane::kubeconfig::write_shared;
+use crate::install::admin_access::{LocalKubeconfigError, read_local_kubeconfig};
 use crate::install::fleet_home::Home;
-use crate::pki::{self, AuthorityKind, Files, Kubeconfig, SecretText};
+use crate::k8s::error_sentences;
+use crate::pki::{self, AuthorityKind, CertificateFacts, Files, FolderError, Kubeconfig, PkiError};
 
 /// The kubeconfig in the folder.
 #[derive(Debug)]
 pub(in crate::control_plane) enum Written {
     /// There is no kubeconfig.
     Nothing,
-    /// It cannot be read, and may be anybody's.
-    Unreadable,
+    /// It can be read and is not what an install writes: it may be anybody's.
+    Unreadable(PkiError),
     /// It can be read.
     Kubeconfig(Kubeconfig),
 }
 
 impl Written {
     /// Reads the kubeconfig in the folder of a control plane.
-    pub(in crate::control_plane) fn read_from_home(home: &Home, name: &ControlPlaneName) -> Self {
-        let text = match fs_err::read_to_string(home.kubeconfig_path(name)) {
-            Ok(text) => SecretText::new(text),
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                return Self::Nothing;
-            }
-            Err(_) => return Self::Unreadable,
-        };
-        Kubeconfig::parse(ADMIN_KUBECONFIG, text.expose()).map_or(Self::Unreadable, Self::Kubeconfig)
+    ///
+    /// # Errors
+    /// A file that cannot be read: that says nothing about whose it is.
+    pub(in crate::control_plane) fn read_from_home(home: &Home, name: &ControlPlaneName) -> Result<Self, FolderError> {
+        match read_local_kubeconfig(home, name) {
+            Ok(read) => Ok(read.map_or(Self::Nothing, Self::Kubeconfig)),
+            Err(LocalKubeconfigError::Content(error)) => Ok(Self::Unreadable(error)),
+            Err(LocalKubeconfigError::File(error)) => Err(error),
+        }
     }
 
     /// Returns whether the kubeconfig trusts this authority, given by its certificate.
@@ -54,6 +56,13 @@ pub enum Folder {
     },
     /// The folder stays: it may be that of a control plane in another cluster.
     Stays(PathBuf),
+    /// The folder stays: it cannot be read.
+    Unreadable {
+        /// Path of the folder.
+        path: PathBuf,
+        /// Reason that it cannot be read, as a sentence.
+        why: String,
+    },
 }
 
 impl Folder {
@@ -65,16 +74,39 @@ impl Folder {
         authority: Option<&str>,
         server: Option<&str>,
     ) -> Self {
-        let path = home.control_plane(name);
-        if path.symlink_metadata().is_err() {
-            return Self::None;
+        let judged = Self::judge_folder(home, name, authority, server);
+        judged.unwrap_or_else(|error| Self::from_file_error(home.control_plane(name), &error))
+    }
+
+    /// The folder where nothing in the cluster tells whose it is.
+    pub(in crate::control_plane) fn of_unknown_owner(path: PathBuf) -> Self {
+        match file::read_metadata(&path) {
+            Ok(None) => Self::None,
+            Ok(Some(_)) => Self::Stays(path),
+            Err(error) => Self::from_file_error(path, &error),
         }
-        let written = Written::read_from_home(home, name);
+    }
+
+    fn from_file_error(path: PathBuf, error: &FolderError) -> Self {
+        Self::Unreadable { path, why: error_sentences(error).join(": ") }
+    }
+
+    fn judge_folder(
+        home: &Home,
+        name: &ControlPlaneName,
+        authority: Option<&str>,
+        server: Option<&str>,
+    ) -> Result<Self, FolderError> {
+        let path = home.control_plane(name);
+        if file::read_metadata(&path)?.is_none() {
+            return Ok(Self::None);
+        }
+        let written = Written::read_from_home(home, name)?;
         let others = match (&written, authority, server) {
             (Written::Nothing, ..) => false,
             // One that nothing in the cluster tells to be its own can be that of a namesake: an install that was interrupted
             // before its keys has written none.
-            (Written::Unreadable, ..) | (Written::Kubeconfig(_), None, None) => true,
+            (Written::Unreadable(_), ..) | (Written::Kubeconfig(_), None, None) => true,
             (_, Some(authority), _) => !written.is_trusting_ca(authority),
             (Written::Kubeconfig(kubeconfig), None, Some(server)) => kubeconfig.server != server,
         };
@@ -83,18 +115,33 @@ impl Folder {
             _ => None,
         });
         let keys = home.keys_folder(name);
-        let keys_of_others = own.map_or_else(|| keys.exists(), |authority| !is_of(&keys, authority));
-        if others || keys_of_others || write_shared::has_set_aside(&home.kubeconfig_path(name)) {
-            return Self::Stays(path);
+        let has_keys = file::is_present(&keys)?;
+        let keys_of_others = match own {
+            Some(authority) => !is_of(&keys, authority)?,
+            None => has_keys,
+        };
+        if others || keys_of_others || write_shared::has_set_aside(&home.kubeconfig_path(name))? {
+            return Ok(Self::Stays(path));
         }
-        Self::Goes { path, keys: keys.exists() }
+        Ok(Self::Goes { path, keys: has_keys })
     }
 }
 
 /// Returns whether a folder of keys holds no other authority than this one.
-pub(in crate::control_plane) fn is_of(keys: &Path, authority: &str) -> bool {
-    let kept = pki::read_file(keys, AuthorityKind::Cluster.certificate_file());
-    kept.is_ok_and(|kept| kept.is_none_or(|kept| kept.expose().trim() == authority.trim()))
+fn is_of(keys: &Path, authority: &str) -> Result<bool, FolderError> {
+    let kept = pki::read_file(keys, AuthorityKind::Cluster.certificate_file())?;
+    Ok(kept.is_none_or(|kept| kept.expose().trim() == authority.trim()))
+}
+
+/// Returns whether a key set is of another authority than this one. A certificate that is missing or damaged tells nothing.
+pub(in crate::control_plane) fn is_of_another(keys: &Files, authority: &str) -> bool {
+    let entry = AuthorityKind::Cluster.certificate_file();
+    keys.get(entry).is_some_and(|own| own.trim() != authority.trim() && is_whole_certificate(own))
+}
+
+/// Returns whether a text is a certificate that can be read.
+pub(in crate::control_plane) fn is_whole_certificate(text: &str) -> bool {
+    !CertificateFacts::from_pem("", text).is_err_and(|error| error.is_of_damaged_text())
 }
 
 /// The authority of a key set: its certificate, else the one that the operator's kubeconfig trusts.
@@ -134,6 +181,7 @@ mod tests {
             match Folder::from_home(&home, &name, authority, server) {
                 Folder::None => panic!("{files:?}"),
                 Folder::Goes { keys, .. } => Some(keys),
+                Folder::Unreadable { why, .. } => panic!("{files:?}: {why}"),
                 Folder::Stays(path) => {
                     assert_eq!(path, home.control_plane(&name));
                     None
@@ -160,6 +208,10 @@ mod tests {
 
         let (_root, home, name) = home(&[]);
         assert_eq!(Folder::from_home(&home, &name, Some("one"), None), Folder::None);
+        // One that cannot be read is not one that is not there.
+        std::os::unix::fs::symlink("demo", home.control_plane(&name)).unwrap();
+        let unreadable = Folder::from_home(&home, &name, Some("one"), None);
+        assert!(matches!(&unreadable, Folder::Unreadable { why, .. } if why.contains("in a circle")), "{unreadable:?}");
     }
 
     #[test]

@@ -12,9 +12,11 @@ use super::keys::find_keys::{ADMIN_KUBECONFIG, KeysInSecrets};
 use super::keys::local_files::Written;
 use super::plan::OWNER_KIND;
 use crate::api::names::{ControlPlaneName, NamespaceName};
+use crate::api::util::file;
 use crate::api::util::file::wrap_io_error;
 use crate::apply::{self, Engine};
 use crate::install::admin_access;
+use crate::install::admin_access::LocalKubeconfigError;
 use crate::install::fleet_home::Home;
 use crate::inventory::{self, Owner};
 use crate::pki::secrets::ADMIN_SECRET;
@@ -51,7 +53,7 @@ pub enum KubeconfigError {
     #[error(transparent)]
     Record(#[from] apply::Error),
     /// The kubeconfig is not what an install writes.
-    #[error("the kubeconfig of the control plane was changed and is not used")]
+    #[error("the kubeconfig of the control plane {}", describe_change(source))]
     Changed {
         /// The problem with it.
         source: PkiError,
@@ -64,6 +66,22 @@ pub enum KubeconfigError {
     /// A local file cannot be used.
     #[error("a local file cannot be used")]
     Local(#[from] FolderError),
+}
+
+impl From<LocalKubeconfigError> for KubeconfigError {
+    fn from(error: LocalKubeconfigError) -> Self {
+        match error {
+            LocalKubeconfigError::File(error) => Self::Local(error),
+            LocalKubeconfigError::Content(source) => Self::Changed { source, is_existing: false },
+        }
+    }
+}
+
+const fn describe_change(source: &PkiError) -> &'static str {
+    match source {
+        PkiError::Empty { .. } | PkiError::Cut { .. } => "is damaged and is not used",
+        _ => "was changed and is not used",
+    }
 }
 
 /// Finds the kubeconfig. `hosting` is the hosting cluster, where it can be reached.
@@ -106,14 +124,12 @@ pub async fn find_kubeconfig(
     let found = match kept.get(ADMIN_KUBECONFIG) {
         Some(text) => {
             let file = home.keys_folder(name).join(ADMIN_KUBECONFIG);
-            Kubeconfig::parse(&file.to_string_lossy(), text).map(|read| Some(read.of_control_plane(name.as_str())))
+            let read = Kubeconfig::parse(&file.to_string_lossy(), text).map_err(LocalKubeconfigError::Content);
+            Some(read?.of_control_plane(name.as_str()))
         }
-        None => admin_access::read_local_kubeconfig(home, name),
+        None => admin_access::read_local_kubeconfig(home, name)?,
     };
-    let found = found
-        .map_err(|source| KubeconfigError::Changed { source, is_existing: false })?
-        .map(|kubeconfig| (kubeconfig, Source::Folder));
-    found.ok_or_else(|| KubeconfigError::NotFound {
+    found.map(|kubeconfig| (kubeconfig, Source::Folder)).ok_or_else(|| KubeconfigError::NotFound {
         name: name.clone(),
         namespace: namespace.clone(),
         folder: home.control_plane(name),
@@ -168,7 +184,7 @@ pub fn place_kubeconfig(home: &Home, name: &ControlPlaneName, kubeconfig: &Kubec
     let text = kubeconfig
         .to_yaml("fleet-kubeconfig")
         .map_err(|error| wrap_io_error("write", &file)(io::Error::other(error)))?;
-    let is_other = is_anothers(home, name, kubeconfig, &text);
+    let is_other = is_anothers(home, name, kubeconfig, &text)?;
     let aside = is_other.then(|| write_shared::set_aside(&file)).transpose().map_err(wrap_io_error("rename", &file))?;
     match pki::write_file(&home.control_plane(name), "fleet-kubeconfig", text.expose()) {
         Ok(file) => {
@@ -186,17 +202,20 @@ pub fn place_kubeconfig(home: &Home, name: &ControlPlaneName, kubeconfig: &Kubec
 }
 
 /// Returns whether the file that is there may be of another control plane than this kubeconfig.
-fn is_anothers(home: &Home, name: &ControlPlaneName, own: &Kubeconfig, text: &SecretText) -> bool {
+///
+/// # Errors
+/// A file that cannot be read: it may be of another one, and is not replaced.
+fn is_anothers(home: &Home, name: &ControlPlaneName, own: &Kubeconfig, text: &SecretText) -> Result<bool, FolderError> {
     let file = home.kubeconfig_path(name);
     // What is no file is refused by what writes it, and the same text is no other's.
-    let is_file = fs_err::symlink_metadata(&file).is_ok_and(|found| found.is_file());
+    let is_file = file::read_metadata(&file)?.is_some_and(|found| found.is_file());
     if !is_file || fs_err::read_to_string(&file).is_ok_and(|former| former == text.expose()) {
-        return false;
+        return Ok(false);
     }
-    match Written::read_from_home(home, name) {
-        Written::Nothing => false,
+    Ok(match Written::read_from_home(home, name)? {
+        Written::Nothing | Written::Unreadable(PkiError::Empty { .. }) => false,
         former => !former.is_trusting_ca(&own.authority),
-    }
+    })
 }
 
 #[cfg(test)]

@@ -1,14 +1,13 @@
 //! Changes a kubeconfig file that others use too: under kubectl's own lock, with a backup, complete or not at all.
 
+use std::fs;
 use std::fs::Permissions;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use fs_err as fs;
-
 use crate::api::util::file;
-use crate::api::util::file::PRIVATE;
+use crate::api::util::file::{PRIVATE, wrap_io_error};
 use crate::pki::EditError;
 
 /// Reason that the file was left as it is.
@@ -39,19 +38,23 @@ pub enum FileError {
     Io {
         /// The kubeconfig.
         file: PathBuf,
-        /// Error of the file system.
+        /// Error of the file system: of the kubeconfig, its folder, its lock or its backup.
         #[source]
-        source: io::Error,
+        source: file::FileError,
     },
 }
 
-impl From<file::FileError> for FileError {
-    fn from(error: file::FileError) -> Self {
-        match error {
-            file::FileError::Io { path, source, .. } => Self::Io { file: path, source },
-            error @ file::FileError::Unexpected { .. } => Self::NotReplaceable(error),
-        }
+/// Returns what makes an error of a file one of the kubeconfig that it was for.
+fn wrap_file_error(kubeconfig: &Path) -> impl Fn(file::FileError) -> FileError + '_ {
+    move |error| match error {
+        source @ file::FileError::Io { .. } => FileError::Io { file: kubeconfig.to_owned(), source },
+        error @ file::FileError::Unexpected { .. } => FileError::NotReplaceable(error),
     }
+}
+
+/// Returns what makes an error of the file system one of the kubeconfig.
+fn wrap_error(action: &'static str, kubeconfig: &Path) -> impl FnOnce(io::Error) -> FileError {
+    move |error| wrap_file_error(kubeconfig)(wrap_io_error(action, kubeconfig)(error))
 }
 
 /// The lock that kubectl takes too: a file beside the kubeconfig that only one can create.
@@ -62,19 +65,19 @@ impl Lock {
         let mut name = file.as_os_str().to_owned();
         name.push(".lock");
         let lock = PathBuf::from(name);
-        match std::fs::OpenOptions::new().write(true).create_new(true).open(&lock) {
+        match fs::OpenOptions::new().write(true).create_new(true).open(&lock) {
             Ok(_) => Ok(Self(lock)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 Err(FileError::Locked { file: file.to_owned(), lock })
             }
-            Err(source) => Err(FileError::Io { file: file.to_owned(), source }),
+            Err(error) => Err(wrap_file_error(file)(wrap_io_error("create the lock", &lock)(error))),
         }
     }
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        let _ = fs::remove_file(&self.0);
     }
 }
 
@@ -96,7 +99,8 @@ pub fn list_kubeconfig_files(named: Option<&Path>, own: &Path) -> Vec<PathBuf> {
     listed
 }
 
-/// Returns the file that new entries go to, as kubectl chooses it: the first of the files that exists, else the last.
+/// Returns the file that new entries go to, as kubectl chooses it: the first of the files that exists, else the last. The
+/// files are known to be readable or absent.
 pub fn choose_target_file(listed: &[PathBuf]) -> Option<&PathBuf> {
     listed.iter().find(|path| path.exists()).or(listed.last())
 }
@@ -110,9 +114,7 @@ pub fn read_text_or_empty(file: &Path) -> Result<String, FileError> {
         return Ok(String::new());
     }
     match fs::read_to_string(file) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(FileError::Io { file: file.to_owned(), source: error })
-        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(wrap_error("read", file)(error)),
         read => Ok(read.unwrap_or_default()),
     }
 }
@@ -147,15 +149,16 @@ pub fn change_file(
 ) -> Result<Changed, FileError> {
     // A link is followed, also to a file that does not exist yet: the file behind it is what others use.
     let file = &behind_links(file)?;
-    let failed = |source| FileError::Io { file: file.clone(), source };
-    let permissions = file::check_replaceable(file)?.map(|found| found.permissions().mode() & 0o7777);
+    let refused = wrap_file_error(file);
+    let permissions = file::check_replaceable(file).map_err(&refused)?.map(|found| found.permissions().mode() & 0o7777);
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::create_dir_all(folder).map_err(failed)?;
+    let made = fs::create_dir_all(folder).map_err(wrap_io_error("create the folder", folder));
+    made.map_err(&refused)?;
     let _lock = Lock::take_lock(file)?;
     let before = match fs::read_to_string(file) {
         Ok(text) => Some(text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(failed(error)),
+        Err(error) => return Err(wrap_error("read", file)(error)),
     };
     let text = before.as_deref().unwrap_or_default();
     let after = edit(text).map_err(|source| FileError::Edit { file: file.clone(), source })?;
@@ -164,15 +167,16 @@ pub fn change_file(
     let Some(after) = after.filter(|after| after != text) else {
         // An earlier release left a key in it that others can read.
         if let Some(mode) = closed {
-            fs::set_permissions(file, Permissions::from_mode(mode)).map_err(failed)?;
+            let closed = fs::set_permissions(file, Permissions::from_mode(mode));
+            closed.map_err(wrap_error("restrict the permissions of", file))?;
         }
         return Ok(Changed { backup: None, closed: closed.is_some() });
     };
     let backup = backup_of(file);
     if let Some(before) = &before {
-        file::replace_file(&backup, before.as_bytes(), PRIVATE)?;
+        file::replace_file(&backup, before.as_bytes(), PRIVATE).map_err(&refused)?;
     }
-    file::replace_file(file, after.as_bytes(), closed.or(permissions).unwrap_or(PRIVATE))?;
+    file::replace_file(file, after.as_bytes(), closed.or(permissions).unwrap_or(PRIVATE)).map_err(&refused)?;
     Ok(Changed { backup: before.map(|_| backup), closed: closed.is_some() })
 }
 
@@ -189,7 +193,7 @@ fn behind_links(file: &Path) -> Result<PathBuf, FileError> {
         };
         place = place.parent().unwrap_or(Path::new("")).join(target);
     }
-    Err(FileError::Io { file: file.to_owned(), source: io::Error::other("too many symbolic links") })
+    Err(wrap_error("follow the links of", file)(io::Error::from_raw_os_error(libc::ELOOP)))
 }
 
 /// Returns the path of the backup that keeps the former text of a file.
@@ -208,7 +212,7 @@ pub fn set_aside(file: &Path) -> io::Result<PathBuf> {
     let first = backup_of(file);
     let (mut place, mut number) = (first.clone(), 1);
     // A name is taken by making it, so that two runs never get the same one; the rename replaces what was made.
-    while let Err(error) = std::fs::OpenOptions::new().write(true).create_new(true).open(&place) {
+    while let Err(error) = fs::OpenOptions::new().write(true).create_new(true).open(&place) {
         if error.kind() != io::ErrorKind::AlreadyExists {
             return Err(error);
         }
@@ -225,12 +229,14 @@ pub fn set_aside(file: &Path) -> io::Result<PathBuf> {
 }
 
 /// Returns whether there is a file beside this one that [`set_aside`] has put there.
-pub(crate) fn has_set_aside(file: &Path) -> bool {
+///
+/// # Errors
+/// A folder that cannot be listed.
+pub(crate) fn has_set_aside(file: &Path) -> Result<bool, file::FileError> {
     let aside = backup_of(file);
-    let (Some(folder), Some(aside)) = (file.parent(), aside.file_name()) else { return false };
-    let Ok(mut entries) = fs::read_dir(folder) else { return false };
+    let (Some(folder), Some(aside)) = (file.parent(), aside.file_name()) else { return Ok(false) };
     let aside = aside.to_string_lossy();
-    entries.any(|entry| entry.is_ok_and(|entry| entry.file_name().to_string_lossy().starts_with(&*aside)))
+    Ok(file::list_names(folder)?.iter().any(|name| name.starts_with(&*aside)))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! From kubeconfig files, a context and a namespace to a client, with errors that name the file and the contexts.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,10 +10,12 @@ use tower::buffer::BufferLayer;
 use tower::retry::RetryLayer;
 
 use super::connection;
+use super::kubeconfig_check::ReadError;
 use super::server_identity::Fields;
 use super::{kubeconfig_check, proxy};
 use crate::api::remedy::{Flag, Remedy};
 use crate::api::shell::foreign_word;
+use crate::api::util::file_fault::FileFault;
 use crate::api::util::text::{visible_cell, visible_list};
 use crate::k8s::request::log::Trace;
 use crate::k8s::request::response_limit::AnswerLimit;
@@ -116,7 +119,13 @@ impl ClientError {
     pub fn remedy(&self) -> Remedy {
         match self {
             Self::NoKubeconfig { .. } => "set KUBECONFIG to the file of your cluster".into(),
-            Self::File { path, .. } => format!("check the file {}", path.display()).into(),
+            Self::File { path, source } => {
+                let read = source.downcast_ref().and_then(|source| match source {
+                    ReadError::Read(error) => FileFault::in_error(error)?.remedy(),
+                    _ => None,
+                });
+                read.map_or_else(|| format!("check the file {}", path.display()).into(), Remedy::new)
+            }
             Self::Context { contexts, .. } if contexts.len() == 1 => {
                 Remedy::new("use ").flag(Flag::Context(Some(contexts[0].clone())))
             }
@@ -158,6 +167,7 @@ impl Target {
             return self.connect_in_pod(&paths).await;
         };
         let contexts: Vec<String> = kubeconfig.contexts.iter().map(|c| c.name.clone()).collect();
+        let files = if contexts.is_empty() { describe_empty_files(&paths, files) } else { files };
         let context = self.context.clone().or_else(|| kubeconfig.current_context.clone()).filter(|c| !c.is_empty());
         let Some(context) = context.filter(|wanted| contexts.contains(wanted)) else {
             let context = self.context.clone().or(kubeconfig.current_context).filter(|c| !c.is_empty());
@@ -303,11 +313,12 @@ fn read_merged_kubeconfig(paths: &[PathBuf], required: bool) -> Result<Option<(K
     let mut merged: Option<Kubeconfig> = None;
     let mut used = Vec::new();
     for path in paths {
-        if !required && !path.exists() {
-            continue;
-        }
-        let next = kubeconfig_check::read_kubeconfig_file(path);
-        let next = next.map_err(|source| ClientError::File { path: path.clone(), source: Box::new(source) })?;
+        let next = match kubeconfig_check::read_kubeconfig_file(path) {
+            // As for kubectl: any other error leaves open what is in it.
+            Err(ReadError::Read(error)) if !required && error.kind() == io::ErrorKind::NotFound => continue,
+            Err(source) => return Err(ClientError::File { path: path.clone(), source: Box::new(source) }),
+            Ok(next) => next,
+        };
         merged = Some(match merged {
             // Fails on nothing that can be read: both have the one kind and version that there is.
             Some(former) => former
@@ -318,6 +329,13 @@ fn read_merged_kubeconfig(paths: &[PathBuf], required: bool) -> Result<Option<(K
         used.push(path.clone());
     }
     Ok(merged.map(|config| (config, join_paths(&used))))
+}
+
+/// The files that were read, with what is to be seen of them where they have no context: that nothing is in them.
+fn describe_empty_files(paths: &[PathBuf], files: String) -> String {
+    let is_empty = |path: &PathBuf| path.metadata().is_ok_and(|found| found.is_file() && found.len() == 0);
+    let empty: Vec<PathBuf> = paths.iter().filter(|path| is_empty(path)).cloned().collect();
+    if empty.is_empty() { files } else { format!("{files} ({} is an empty file)", join_paths(&empty)) }
 }
 
 fn join_paths(paths: &[PathBuf]) -> String {

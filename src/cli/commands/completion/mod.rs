@@ -3,19 +3,18 @@
 mod candidates;
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
-use std::path::Path;
 
 use clap::{Args, Command, ValueEnum};
 use clap_complete::env::{EnvCompleter, Fish, Powershell, Shells};
 
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
+use crate::cli::parser::plugin_name::PluginName;
+use crate::cli::parser::program_name::rename_tree;
 use candidates::with_completers;
 
 /// The variable by which a script of ours says that it asks, and for which shell.
 const ASKING: &str = "FLEET_COMPLETE";
-/// The name under which kubectl runs a program to complete the arguments of `kubectl fleet`.
-pub(crate) const KUBECTL_COMPLETE: &str = "kubectl_complete-fleet";
 /// cobra's directives, which are added: what is completed goes on, so no space follows; no file names are to be offered.
 const NO_SPACE: u8 = 2;
 const NO_FILES: u8 = 4;
@@ -135,9 +134,9 @@ fn of_library(shell: &dyn EnvCompleter) -> Result<String, CliError> {
 
 /// Answers a shell or kubectl that asks for completions. Nothing when nobody does.
 pub(crate) fn answer_completion(argv: &[OsString], command: impl Fn() -> Command) -> Option<Exit> {
-    let program = argv.first().and_then(|argv0| Path::new(argv0).file_stem()?.to_str().map(str::to_owned));
-    let answered = if program.as_deref() == Some(KUBECTL_COMPLETE) {
-        for_kubectl(&argv[1..], command())
+    let plugin = argv.first().and_then(|argv0| PluginName::from_completer(argv0));
+    let answered = if let Some(plugin) = plugin {
+        for_kubectl(&argv[1..], rename_tree(command(), plugin.typed_command().leak()))
     } else {
         let shell = std::env::var_os(ASKING).filter(|shell| !shell.is_empty())?;
         for_shell(&shell.to_string_lossy(), argv, command())

@@ -123,6 +123,7 @@ pub(in crate::cli) async fn prepare_agent(
     let plan = plan.with_kubernetes(kubernetes);
     let former = base.recorded_release().map(|release| release.version.clone());
     let used = recorded::find_used_values(
+        ui,
         former.as_deref(),
         &plan.package,
         &home.agent_values(&plan.name),

@@ -11,6 +11,8 @@ use super::{
     values_need_cluster,
 };
 use crate::api::names::ControlPlaneName;
+use crate::api::util::file;
+use crate::api::util::file::FileError;
 use crate::api::util::text::visible_cell;
 use crate::check::hosting::CHECKS;
 use crate::cli::args::control_plane::PlanArgs;
@@ -21,7 +23,7 @@ use crate::cli::args::values::with_precedence;
 use crate::cli::commands::diff;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::format::Format;
-use crate::cli::output::install_error::control_plane_failed;
+use crate::cli::output::install_error::{control_plane_failed, local_file_error};
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
 use crate::cli::output::{check_report, check_table, manifests};
@@ -32,6 +34,7 @@ use crate::control_plane::endpoint::exposure::Endpoint;
 use crate::control_plane::install::{Installed, install_control_plane};
 use crate::control_plane::plan::{OWNER_KIND, Plan};
 use crate::install::admin_access;
+use crate::install::admin_access::LocalKubeconfigError;
 use crate::install::fleet_home::Home;
 use crate::install::progress::Progress;
 use crate::install::recorded_use::RecordedUse;
@@ -129,6 +132,7 @@ pub(crate) async fn prepare_control_plane(
     let home = connect::find_home()?;
     let (plan, hosting, former) = prepare_install_plan(ui, global, plan_args, &write.skip_preflight, way).await?;
     let used = recorded::find_used_values(
+        ui,
         former.as_deref(),
         &plan.package,
         &home.values_path(&plan.name),
@@ -165,6 +169,7 @@ async fn control_plane(ui: &Ui, global: &Global, args: &Request<'_>) -> Result<E
     let Prepared { plan, hosting, home, options, former, used } =
         prepare_control_plane(ui, global, args.plan, args.write, args.way).await?;
     args.write.check_target_server(&hosting)?;
+    check_local_kubeconfig(&home, &plan.name)?;
     let context = hosting.context.as_deref().unwrap_or("in-cluster");
     ui.print_note(&opening_line(
         args.way,
@@ -194,13 +199,24 @@ async fn control_plane(ui: &Ui, global: &Global, args: &Request<'_>) -> Result<E
     }
 }
 
+/// Refuses a kubeconfig on this machine that the install could neither read nor replace at its end.
+fn check_local_kubeconfig(home: &Home, name: &ControlPlaneName) -> Result<(), CliError> {
+    let unusable = |error: &FileError| local_file_error(error).hint("nothing was written to the cluster");
+    file::check_replaceable(&home.kubeconfig_path(name)).map_err(|error| unusable(&error))?;
+    match admin_access::read_local_kubeconfig(home, name) {
+        Err(LocalKubeconfigError::File(error)) => Err(unusable(&error)),
+        _ => Ok(()),
+    }
+}
+
 /// Warns where the context that the control plane gets is in the kubeconfig already, for another cluster: of several files,
 /// kubectl takes the first one that has it.
 fn warn_of_context(ui: &Ui, global: &Global, home: &Home, name: &ControlPlaneName) {
     let files = global.kubeconfig.iter().cloned().collect();
     let target = Target { kubeconfig: files, context: Some(name.to_string()) };
     let Some(server) = target.server_address() else { return };
-    let own = admin_access::read_local_kubeconfig(home, name).ok().flatten();
+    // One that cannot be read tells nothing, and the install names it before it writes.
+    let Ok(own) = admin_access::read_local_kubeconfig(home, name) else { return };
     if own.is_some_and(|own| own.server.trim_end_matches('/') == server.trim_end_matches('/')) {
         return;
     }

@@ -31,7 +31,7 @@ pub(crate) use control_plane::{
     Prepared, Request, prepare_control_plane, prepare_install_plan, run as run_control_plane,
 };
 pub(crate) use control_plane::{REPOSITORY_HELP, TAG_HELP};
-pub(crate) use recorded::{ConfirmArgs, show_recorded_values, unconfirmed_values_error};
+pub(crate) use recorded::{ConfirmArgs, show_recorded_values, unconfirmed_values_error, warn_of_unreadable_values};
 
 /// Install a control plane or an agent
 #[derive(Debug, Subcommand)]

@@ -3,15 +3,17 @@
 use std::path::Path;
 
 use clap::Args;
+use serde_json::Value;
 
 use crate::api::shell::foreign_word;
+use crate::api::util::file::FileError;
 use crate::api::util::text::visible_line;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::{Question, Ui};
 use crate::install::local_values::LocalValues;
 use crate::install::recorded_use::{Ordinary, RecordedUse, UnconfirmedValue};
 use crate::install::release_spec::Package;
-use crate::k8s::Connected;
+use crate::k8s::{Connected, error_sentences};
 
 /// Whether recorded values are asked for.
 #[derive(Debug, Clone, Copy, Default, Args)]
@@ -99,6 +101,7 @@ const LONGEST_EXAMPLE: usize = 80;
 /// Returns the recorded values that the values of `package` still hold: none where those of the last install, of the version
 /// `former`, are not taken. What this machine has installed with is in `file`.
 pub(crate) fn find_used_values(
+    ui: &Ui,
     former: Option<&str>,
     package: &Package,
     file: &Path,
@@ -109,13 +112,25 @@ pub(crate) fn find_used_values(
         return RecordedUse::default();
     }
     let local = LocalValues::read_values_file(file, &cluster.server, package.namespace.as_str());
+    let local = warn_of_unreadable_values(ui, local);
     RecordedUse::from_package_values(package, local.as_ref(), ordinary)
+}
+
+/// Warns where the values of the last install cannot be read, by which recorded values are confirmed.
+pub(crate) fn warn_of_unreadable_values(ui: &Ui, read: Result<Option<Value>, FileError>) -> Option<Value> {
+    read.unwrap_or_else(|error| {
+        let why = error_sentences(&error).join(": ");
+        let remedy = error.remedy().map(|remedy| format!("; {}", ui.format_remedy(&remedy))).unwrap_or_default();
+        ui.warn(&format!("the values of the last install from this machine confirm nothing: {why}{remedy}"));
+        None
+    })
 }
 
 /// Stores the values of a successful install for the next run, which otherwise asks for more confirmation.
 pub(crate) fn remember_values(ui: &Ui, package: &Package, file: &Path, cluster: &Connected) {
     let (server, namespace) = (cluster.server.clone(), package.namespace.to_string());
     if let Err(error) = (LocalValues { server, namespace, values: package.given_values() }).write_values_file(file) {
-        ui.warn(&format!("the values cannot be stored on this machine: {error}"));
+        let why = error_sentences(&error).join(": ");
+        ui.warn(&format!("the values cannot be stored on this machine: {why}"));
     }
 }

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use crate::api::names::ControlPlaneName;
+use crate::api::util::file::is_absent;
 use crate::cli::args::global::Global;
 use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::install_error::add_file_remedy;
 use crate::cli::output::terminal::Ui;
 use crate::control_plane::kubeconfig::write_shared;
 use crate::control_plane::kubeconfig::write_shared::{Changed, FileError, Readers, change_file};
@@ -70,7 +72,11 @@ fn choose_kubeconfig_file(
 pub(crate) fn remove_context(ui: &Ui, global: &Global, home: &Home, name: &ControlPlaneName) -> Result<Exit, CliError> {
     let files = kubeconfig_files(global, home, name)?;
     let (mut found, mut current, mut foreign) = (false, false, None);
-    for file in files.iter().filter(|file| file.is_file()) {
+    for file in &files {
+        // What cannot be inspected may have them: changing it tells why not.
+        if file.metadata().map_or_else(|error| is_absent(&error), |found| !found.is_file()) {
+            continue;
+        }
         let changed = change_file(file, Readers::AsBefore, |before| {
             let Some(edited) = pki::remove_from_kubeconfig(before, name.as_str())? else { return Ok(None) };
             current |= edited.current;
@@ -129,9 +135,8 @@ fn kubeconfig_file_error(error: &FileError) -> CliError {
                 }
             }
         }
-        FileError::NotReplaceable(_) => {
-            shown(Exit::Refused, "KubeconfigRefused").hint("choose another file with `--kubeconfig`")
-        }
-        FileError::Io { source, .. } => shown(Exit::Failed, "Io").because(source),
+        FileError::NotReplaceable(source) => add_file_remedy(shown(Exit::Refused, "KubeconfigRefused"), source)
+            .hint("or choose another file with `--kubeconfig`"),
+        FileError::Io { source, .. } => add_file_remedy(shown(Exit::Failed, "Io").because(source), source),
     }
 }

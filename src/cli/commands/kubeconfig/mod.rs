@@ -8,9 +8,10 @@ use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
 use crate::cli::connect::{connect_cluster, find_home};
 use crate::cli::output::error::{CliError, Exit};
-use crate::cli::output::install_error::engine_error;
+use crate::cli::output::install_error::{add_file_remedy, engine_error};
 use crate::cli::output::terminal::Ui;
 use crate::control_plane::kubeconfig::{self, KubeconfigError, Source};
+use crate::pki::PkiError;
 
 /// Restore the kubeconfig of a control plane from the keys in its hosting cluster or on this machine
 #[derive(Debug, Args)]
@@ -111,11 +112,16 @@ fn kubeconfig_error(error: &KubeconfigError) -> CliError {
         KubeconfigError::Changed { is_existing: true, .. } => shown("KubeconfigChanged").hint(
             "find out who changed it: the Secret is your own (`pki.existingSecret`), which no install writes",
         ),
+        KubeconfigError::Changed { source: PkiError::Empty { .. } | PkiError::Cut { .. }, .. } => {
+            shown("KubeconfigChanged").hint(
+                "remove this file, and have the kubeconfig restored from the hosting cluster: run the same command with its `--context`",
+            )
+        }
         KubeconfigError::Changed { .. } => shown("KubeconfigChanged").hint(
             "find out who changed it; then `fleetctl install control-plane` with the former values writes it again",
         ),
         KubeconfigError::Keys(_) => shown("BadKeys")
             .hint("restore the Secrets of the control plane from a backup; new keys would lock every agent out"),
-        KubeconfigError::Local(_) => shown("LocalFile"),
+        KubeconfigError::Local(error) => add_file_remedy(shown("LocalFile"), error),
     }
 }

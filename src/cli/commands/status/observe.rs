@@ -12,6 +12,8 @@ use crate::api::Cluster;
 use crate::api::labels::{INIT_SECRET, LABEL_INSTALL, LABEL_INSTANCE};
 use crate::api::names::ControlPlaneName;
 use crate::api::remedy::{Action, Command, Remedy, Subject};
+use crate::api::util::file;
+use crate::api::util::file::FileError;
 use crate::api::util::text::visible_cell;
 use crate::check::inside::View;
 use crate::check::{Judged, Report};
@@ -19,6 +21,7 @@ use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
 use crate::cli::connect::{connect_to_control_plane, request_failed};
 use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::install_error::{add_file_remedy, local_kubeconfig_remedy};
 use crate::control_plane::health::{self, Health, format_error_chain};
 use crate::control_plane::installed_status::{self, Installation};
 use crate::control_plane::keys::find_keys;
@@ -26,7 +29,7 @@ use crate::control_plane::keys::find_keys::AdminKubeconfigError;
 use crate::diagnose::Diagnosis;
 use crate::install::admin_access;
 use crate::install::fleet_home::Home;
-use crate::k8s::Connected;
+use crate::k8s::{Connected, error_sentences};
 
 /// A control plane, as far as it can be seen.
 pub(crate) struct Seen {
@@ -104,7 +107,8 @@ pub(crate) async fn observe_with_progress(
         };
     }
     let Some(own) = own_api(&there, namespace).await else {
-        return Err(match (wanted, installed.first()) {
+        let unread = Home::of_user().ok().and_then(|home| find_local_control_planes(&home).err());
+        let shown = match (wanted, installed.first()) {
             (None, _) => not_installed(None, global),
             (Some(name), Some(other)) => {
                 not_installed(Some(&name), global).hint(format!("there is `{}`", visible_cell(other)))
@@ -113,6 +117,10 @@ pub(crate) async fn observe_with_progress(
                 let install = Command::at_run_place(Action::Install(Subject::ControlPlane(name.to_string())));
                 not_installed(Some(&name), global).hint(Remedy::new("install it with ").command(install))
             }
+        };
+        return Err(match unread {
+            Some(why) => add_local_fault(shown, &why),
+            None => shown,
         });
     };
     let context = there.context.as_deref().unwrap_or_default();
@@ -156,7 +164,9 @@ async fn own_api(there: &Connected, namespace: &str) -> Option<Option<ControlPla
         tokio::join!(definitions.get_metadata_opt(Cluster::crd_name()), secrets.get_metadata_opt(INIT_SECRET));
     let by_file = || {
         let home = Home::of_user().ok()?;
-        find_local_control_planes(&home).into_iter().find(|name| leads_to(&home.kubeconfig_path(name), &there.server))
+        // A folder that cannot be read is told where nothing else is known.
+        let names = find_local_control_planes(&home).unwrap_or_default();
+        names.into_iter().find(|name| leads_to(&home.kubeconfig_path(name), &there.server))
     };
     match definition {
         // A copy of the Secret is in every workload cluster, too, so it counts only beside the definition.
@@ -212,16 +222,25 @@ async fn from_inside(global: &Global, name: ControlPlaneName, hub: &Client, why:
 async fn by_file(global: &Global, wanted: Option<ControlPlaneName>, error: CliError) -> Result<Seen, CliError> {
     let Ok(home) = Home::of_user() else { return Err(error) };
     // A context that was named may host another control plane than the one of this machine.
-    let name = wanted.or_else(|| match &find_local_control_planes(&home)[..] {
-        [only] if global.context.is_none() => Some(only.clone()),
-        _ => None,
-    });
+    let name = match wanted {
+        Some(name) => Some(name),
+        None => match find_local_control_planes(&home) {
+            Ok(names) => match &names[..] {
+                [only] if global.context.is_none() => Some(only.clone()),
+                _ => None,
+            },
+            Err(why) => return Err(add_local_fault(error, &why)),
+        },
+    };
     let Some(name) = name else { return Err(error) };
     let file = home.kubeconfig_path(&name);
     let kubeconfig = match admin_access::read_local_kubeconfig(&home, &name) {
         Ok(Some(kubeconfig)) => kubeconfig,
         Ok(None) => return Err(error),
-        Err(why) => return Err(error.cause(format!("and its own API is not used: {why}"))),
+        Err(why) => {
+            let told = error.cause(format!("and its own API is not used: {}", error_sentences(&why).join(": ")));
+            return Err(told.hint(local_kubeconfig_remedy(&name, &why)));
+        }
     };
     let way = format!("by {}", file.display());
     let failed = |why: &str| format!("and its own API, {way}, does not answer: {why}");
@@ -237,11 +256,20 @@ async fn by_file(global: &Global, wanted: Option<ControlPlaneName>, error: CliEr
     }
 }
 
-/// The control planes of which this machine has a kubeconfig.
-fn find_local_control_planes(home: &Home) -> Vec<ControlPlaneName> {
-    let folders = fs_err::read_dir(home.path()).into_iter().flatten().flatten();
-    let names = folders.filter_map(|entry| entry.file_name().to_str()?.parse::<ControlPlaneName>().ok());
-    names.filter(|name| home.kubeconfig_path(name).is_file()).collect()
+/// Adds that the files of this machine, which could tell more, cannot be read.
+fn add_local_fault(shown: CliError, error: &FileError) -> CliError {
+    let told =
+        shown.cause(format!("and the files of this machine are not used: {}", error_sentences(error).join(": ")));
+    add_file_remedy(told, error)
+}
+
+/// The control planes of which this machine has a kubeconfig, or a folder that may have one.
+///
+/// # Errors
+/// A home directory of the service that cannot be listed.
+fn find_local_control_planes(home: &Home) -> Result<Vec<ControlPlaneName>, FileError> {
+    let names = file::list_names(home.path())?.into_iter().filter_map(|name| name.parse::<ControlPlaneName>().ok());
+    Ok(names.filter(|name| file::is_present(&home.kubeconfig_path(name)).unwrap_or(true)).collect())
 }
 
 /// The control plane's API: by the kubeconfig in the hosting cluster, else by the local file.
@@ -250,7 +278,9 @@ async fn open_control_plane_api(hosting: &Client, namespace: &str, name: &Contro
         Ok(Some(kubeconfig)) => Some(kubeconfig),
         Err(error @ AdminKubeconfigError::Refused { .. }) => return Err(error.to_string()),
         Ok(None) | Err(AdminKubeconfigError::Api(_)) => match Home::of_user() {
-            Ok(home) => admin_access::read_local_kubeconfig(&home, name).map_err(|error| error.to_string())?,
+            Ok(home) => {
+                admin_access::read_local_kubeconfig(&home, name).map_err(|error| error_sentences(&error).join(": "))?
+            }
             Err(_) => None,
         },
     };

@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use fs_err as fs;
-
 use crate::api::util::file;
-use crate::api::util::file::FileError;
+use crate::api::util::file::{FileError, wrap_io_error};
 use crate::chart::{Object, output};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::format::Format;
+use crate::cli::output::install_error::add_file_remedy;
 
 /// The file with the names of what was written here, a line each. kubectl and kustomize do not read it.
 const INDEX: &str = ".fleetctl-index";
@@ -26,10 +25,12 @@ pub(super) fn write_object_files(folder: &Path, objects: &[Object], format: Form
     let names = object_file_names(objects, extension);
     // Secrets hold private keys, so nobody else may read them or put a file of theirs in the place of one.
     let secrets = objects.iter().any(|object| object.kind() == "Secret");
-    if secrets && !folder.exists() {
+    let is_new = !file::is_present(folder).map_err(|error| refused_file_error(&error))?;
+    if secrets && is_new {
         file::private_folder(folder).map_err(|error| refused_file_error(&error))?;
     }
-    fs::create_dir_all(folder)?;
+    let made = std::fs::create_dir_all(folder).map_err(wrap_io_error("create the folder", folder));
+    made.map_err(|error| refused_file_error(&error))?;
     if secrets {
         file::own_folder(folder).map_err(|error| refused_file_error(&error))?;
     }
@@ -58,8 +59,11 @@ pub(super) fn write_object_files(folder: &Path, objects: &[Object], format: Form
         written.push_str(&format!("{}\n", path.display()));
     }
     for gone in own.iter().filter(|name| !names.contains(name)) {
-        match fs::remove_file(folder.join(gone)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+        let gone = folder.join(gone);
+        match std::fs::remove_file(&gone) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(refused_file_error(&wrap_io_error("remove", &gone)(error)));
+            }
             _ => {}
         }
     }
@@ -89,7 +93,9 @@ fn refused_file_error(error: &FileError) -> CliError {
     match error {
         FileError::Unexpected { .. } => CliError::new(Exit::Refused, "FolderNotSafe", error.to_string())
             .hint("choose a folder that does not exist yet: it is created with mode 0700; or leave Secrets out with `--exclude-kind Secret`"),
-        FileError::Io { source, .. } => CliError::new(Exit::Failed, "Io", error.to_string()).because(source),
+        FileError::Io { source, .. } => {
+            add_file_remedy(CliError::new(Exit::Failed, "Io", error.to_string()).because(source), error)
+        }
     }
 }
 

@@ -6,19 +6,25 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use jiff::Timestamp;
 
+use crate::api::names::ControlPlaneName;
 use crate::api::util::digest::full_digest;
+use crate::api::util::file;
 use crate::chart::{Object, Rendered};
 use crate::cli::output::error::{CliError, Exit};
-use crate::cli::output::install_error::local_keys;
+use crate::cli::output::install_error::{local_file_error, local_keys, local_kubeconfig_remedy};
 use crate::cli::output::terminal::Ui;
 use crate::control_plane::endpoint::exposure::Endpoint;
 use crate::control_plane::keys::find_keys;
 use crate::control_plane::kubeconfig::TEMPLATE_MARK;
 use crate::control_plane::plan::Plan;
 use crate::control_plane::values::PkiSource;
+use crate::install::admin_access::LocalKubeconfigError;
 use crate::install::fleet_home::Home;
 use crate::pki::secrets::SECRET_ENTRIES;
 use crate::pki::{self, Files, FolderError, KeptError, Leaf, SecretText};
+
+/// Size of a kubeconfig, in bytes, beyond which it is not an install's.
+const LARGEST: u64 = 1024 * 1024;
 
 /// Flags that say where keys come from.
 #[derive(Debug, Clone, Args)]
@@ -96,8 +102,11 @@ impl KeysArgs {
         is_elsewhere: impl FnOnce() -> CliError,
     ) -> Result<Keys, CliError> {
         let folder = self.output_keys_folder(home, plan);
-        if self.pki.is_none() && find_keys::are_elsewhere(home, &plan.name).map_err(|error| local_file_error(&error))? {
-            return Err(is_elsewhere());
+        if self.pki.is_none() {
+            let elsewhere = find_keys::are_elsewhere(home, &plan.name);
+            if elsewhere.map_err(|error| local_kubeconfig_error(&plan.name, &error))? {
+                return Err(is_elsewhere());
+            }
         }
         let completed = find_keys::complete_in(&folder, plan, endpoint, Timestamp::now());
         let completed = completed.map_err(|error| keys_folder_error(&folder, &error))?;
@@ -209,7 +218,7 @@ fn from_folder(plan: &Plan, folder: &impl fmt::Display) -> String {
 fn write_template_kubeconfig(home: &Home, plan: &Plan, files: &Files) -> Result<bool, FolderError> {
     let text = files.get(find_keys::ADMIN_KUBECONFIG).unwrap_or_default();
     let (keys, file) = (home.keys_folder(&plan.name), home.kubeconfig_path(&plan.name));
-    let former = fs_err::read_to_string(&file).map(SecretText::new).ok();
+    let former = file::read_linked_text(&file, LARGEST)?.map(SecretText::new);
     if let Some(former) = &former {
         if former.expose() == text {
             return Ok(true);
@@ -231,6 +240,9 @@ fn keys_folder_error(folder: &Path, error: &KeptError) -> CliError {
     }
 }
 
-fn local_file_error(error: &FolderError) -> CliError {
-    CliError::new(Exit::Failed, "LocalFile", "a local file cannot be used").because(error)
+/// A kubeconfig on this machine that may be an install's, and cannot be read.
+fn local_kubeconfig_error(name: &ControlPlaneName, error: &LocalKubeconfigError) -> CliError {
+    CliError::new(Exit::Failed, "LocalFile", "a local file cannot be used")
+        .because(error)
+        .hint(local_kubeconfig_remedy(name, error))
 }

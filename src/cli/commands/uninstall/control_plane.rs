@@ -17,7 +17,7 @@ use crate::cli::args::run::{RunArgs, goes_on, until_stopped};
 use crate::cli::connect;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::format::Format;
-use crate::cli::output::install_error::engine_error;
+use crate::cli::output::install_error::{engine_error, local_file_error};
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::{Question, Ui};
 use crate::control_plane::keys::local_files::Folder;
@@ -86,16 +86,18 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneAr
     check_not_elsewhere("control-plane", name.as_str(), global, &removed)?;
     let folder = planned.map_or(Folder::None, |planned| planned.folder);
     let (folder, stays) = match folder {
-        Folder::Goes { .. } if !removed.nothing_found => (target.remove_folder()?, None),
-        Folder::Goes { path, .. } | Folder::Stays(path) => (None, Some(path)),
+        Folder::Goes { .. } if !removed.nothing_found => {
+            (target.remove_folder().map_err(|error| local_file_error(&error))?, None)
+        }
+        Folder::Goes { path, .. } | Folder::Stays(path) => {
+            let why = "its control plane may be in another cluster. Delete it if it is not";
+            (None, Some(format!("The folder {} is kept: {why}.", path.display())))
+        }
+        Folder::Unreadable { path, why } => {
+            (None, Some(format!("The folder {} is kept, and may contain keys: {why}.", path.display())))
+        }
         Folder::None => (None, None),
     };
-    let stays = stays.map(|path| {
-        format!(
-            "The folder {} is kept: its control plane may be in another cluster. Delete it if it is not.",
-            path.display()
-        )
-    });
     ui.write_stdout(&match args.output {
         Some(format) => format.serialize_value(&ControlPlaneUninstallDocument {
             name: name.as_str(),
@@ -204,7 +206,7 @@ fn list_planned_deletions(planned: &Planned) -> Vec<String> {
             Some(format!("the folder {}, with the keys that `template` stores in it", path.display()))
         }
         Folder::Goes { path, keys: false } => Some(format!("the folder {}", path.display())),
-        Folder::None | Folder::Stays(_) => None,
+        Folder::None | Folder::Stays(_) | Folder::Unreadable { .. } => None,
     };
     objects.chain(namespace).chain(folder).collect()
 }

@@ -18,6 +18,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kube::config::{AuthInfo, Kubeconfig};
 
+use crate::api::util::file_fault::{FileFault, Usage};
 use crate::api::util::text::{visible_cell, visible_line};
 
 pub use cluster::server_url;
@@ -63,10 +64,11 @@ pub enum ReadError {
 /// Reads a file to its end, unless it has more than [`MAX_BYTES`]: devices and pipes need not have an end.
 ///
 /// # Errors
-/// Errors of the file system, and `FileTooLarge` for a file that is too large.
+/// Errors of the file system with their [`FileFault`], and `FileTooLarge` for a file that is too large.
 pub fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    let read = File::open(path).and_then(|file| file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes));
+    read.map_err(|error| FileFault::from_io_error(path, Usage::Read, &error))?;
     if bytes.len() > MAX_BYTES {
         let message = format!("it is larger than {} MiB", MAX_BYTES >> 20);
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));

@@ -99,7 +99,11 @@ fn what_the_library_would_panic_over_or_read_wrongly_is_named_by_its_field_and_n
         ("token: REDACTED", "token", "--raw"),
         (&format!("client-certificate-data: {}, client-key-data: DATA+OMITTED", pair().0), "client-key-data", "--raw"),
         ("client-certificate-data: DATA+OMITTED", "client-certificate-data", "--raw"),
-        ("client-certificate: /nonexistent/x", "client-certificate", "cannot be read: /nonexistent/x: No such file"),
+        (
+            "client-certificate: /nonexistent/x",
+            "client-certificate",
+            "cannot be read: /nonexistent/x: the folder `/nonexistent` does not exist",
+        ),
         (
             &format!("client-certificate-data: {}, client-key: /dev/zero", pair().0),
             "client-key",

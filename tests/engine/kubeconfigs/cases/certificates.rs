@@ -88,7 +88,7 @@ pub(super) fn cases(world: &World) -> Vec<Case> {
             .file("roots.pem", &plain.ca)
             .env("SSL_CERT_FILE", "roots.pem"),
         trusted("ca-file-missing", "plain", "certificate-authority: ca.crt")
-            .refused("`clusters[name=k].cluster.certificate-authority`|ca.crt|No such file"),
+            .refused("`clusters[name=k].cluster.certificate-authority`|ca.crt|it does not exist"),
         trusted("ca-file-no-certificate", "plain", "certificate-authority: ca.crt")
             .file("ca.crt", "nothing")
             .refused("`clusters[name=k].cluster.certificate-authority`|PEM"),

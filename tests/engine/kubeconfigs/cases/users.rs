@@ -32,7 +32,7 @@ pub(super) fn cases(world: &World) -> Vec<Case> {
         user("token-file-line", "tokenFile: token").file("token", &format!("{}\n", world.token)),
         user("token-file-spaces", "tokenFile: token").file("token", &format!(" {}\r\n\n", world.token)),
         user("token-file-empty", "tokenFile: token").file("token", "").refused("`users[name=u].user.tokenFile`"),
-        user("token-file-missing", "tokenFile: token").refused("`users[name=u].user.tokenFile`|token|No such file"),
+        user("token-file-missing", "tokenFile: token").refused("`users[name=u].user.tokenFile`|token|it does not exist"),
         user("token-and-file", "tokenFile: token, token: s3cret").file("token", &world.token),
         user("token-and-file-missing", &format!("tokenFile: token, {token}")),
         user("basic", "username: me, password: s3cret"),

@@ -52,6 +52,9 @@ pub(crate) struct Args {
     /// Where the files will be, for the manifest of krew
     #[arg(long, value_name = "URL")]
     url: Option<String>,
+    /// Name of the plugin in the manifest of krew: `kubectl NAME` runs it
+    #[arg(long, value_name = "NAME", default_value = krew::NAME)]
+    krew_name: String,
     /// Also the images of fleet-scheduler and fleet-agent, for amd64 and arm64 as one index each; takes root
     #[arg(long)]
     images: bool,
@@ -104,7 +107,8 @@ pub(crate) fn make(checkout: &Path, args: &Args) -> Result<()> {
     }
     fs::copy(checkout.join("install.sh"), out.join("install.sh"))?;
     let names: Vec<&str> = targets.iter().map(|(name, _)| *name).collect();
-    fs::write(out.join("krew.yaml"), krew::manifest(&out, &names, args.url.as_deref().unwrap_or("."))?)?;
+    let url = args.url.as_deref().unwrap_or(".");
+    fs::write(out.join("krew.yaml"), krew::manifest(&out, &args.krew_name, &names, url)?)?;
     sums(&out)?;
     let own = own_architecture().map(|own| out.join(format!("fleetctl-linux-{own}")));
     if let Some(own) = own.filter(|own| files.contains(own)) {
@@ -113,7 +117,7 @@ pub(crate) fn make(checkout: &Path, args: &Args) -> Result<()> {
     let krew = krew::program()?;
     for ((file, way), name) in ways.iter().zip(&names) {
         if let Some(way) = way {
-            say(format!("krew install for {name}: {}", krew::install(&krew, &out, name, file, *way)?));
+            say(format!("krew install for {name}: {}", krew::install(&krew, &out, &args.krew_name, name, file, *way)?));
         }
     }
     for (file, said) in files.iter().zip(&said) {

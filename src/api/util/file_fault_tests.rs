@@ -1,0 +1,107 @@
+//! Tests of faults of files: those that a user who may do everything can provoke, and the texts of the others.
+
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+/// The cause and the remedy of the error that reading a path gives, without the folder of the test.
+fn read(folder: &Path, name: &str) -> (String, String) {
+    let path = folder.join(name);
+    let error = std::fs::read_to_string(&path).unwrap_err();
+    let fault = FileFault::from_io_error(&path, Usage::Read, &error);
+    let short = |text: &str| text.replace(&folder.display().to_string(), "DIR");
+    (short(&fault.to_string()), short(fault.remedy().unwrap_or_default()))
+}
+
+#[test]
+fn each_fault_of_a_path_has_its_own_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("file"), [0xff]).unwrap();
+    std::fs::create_dir(at("sub")).unwrap();
+    symlink("nothing", at("dangling")).unwrap();
+    symlink("circle", at("circle")).unwrap();
+    symlink("gone/folder", at("to-folder")).unwrap();
+    for (name, cause, remedy) in [
+        ("none", "it does not exist", ""),
+        ("a/b/none", "the folder `DIR/a` does not exist", ""),
+        (
+            "dangling",
+            "`DIR/dangling` is a symbolic link to `nothing`, which does not exist",
+            "inspect it: `ls -l DIR/dangling`",
+        ),
+        (
+            "to-folder/x",
+            "`DIR/to-folder` is a symbolic link to `gone/folder`, which does not exist",
+            "inspect it: `ls -l DIR/to-folder`",
+        ),
+        ("circle", "its symbolic links lead in a circle", "inspect them: `ls -l DIR/circle`"),
+        ("file/below", "`DIR/file` is a file where a folder is needed", "move it away: `mv DIR/file DIR/file.old`"),
+        ("sub", "it is a folder, not a file", ""),
+    ] {
+        assert_eq!(read(folder.path(), name), (cause.to_owned(), remedy.to_owned()), "{name}");
+    }
+    assert!(read(folder.path(), "file").0.contains("UTF-8"));
+    let path = at("a/b c/new");
+    let fault = FileFault::from_io_error(&path, Usage::Write, &std::fs::File::create(&path).unwrap_err());
+    assert_eq!(fault.remedy().unwrap(), format!("create the folder: `mkdir -p '{}'`", at("a/b c").display()));
+}
+
+#[test]
+fn a_refusal_names_owner_and_command() {
+    let (path, place) = (Path::new("/home/ann/.fleet/demo/key file"), Path::new("/home/ann/.fleet"));
+    let denied = |path: &Path, place: &Path, user, is_folder, mine, is_at_home, usage| {
+        let owner = Owner { user, mode: 0o700, is_folder };
+        let (cause, remedy) = describe_owner(path, place, &owner, usage, mine, is_at_home);
+        format!("{cause}; {}", remedy.unwrap())
+    };
+    let unknown = 4_000_000_000;
+    assert_eq!(
+        denied(path, place, ROOT, true, unknown, true, Usage::Read),
+        "permission denied: `/home/ann/.fleet` is owned by root (mode 0700), and this program runs as user 4000000000; make it \
+         yours again: `sudo chown -R 4000000000 /home/ann/.fleet`"
+    );
+    for (text, remedy) in [
+        (
+            denied(path, path, ROOT, false, unknown, true, Usage::Write),
+            "`sudo chown 4000000000 '/home/ann/.fleet/demo/key file'`",
+        ),
+        (denied(path, place, unknown, true, unknown, true, Usage::Read), "`chmod u+rwx /home/ann/.fleet`"),
+        (
+            denied(path, path, unknown, false, unknown, true, Usage::Read),
+            "`chmod u+rw '/home/ann/.fleet/demo/key file'`",
+        ),
+        (
+            denied(Path::new("/etc/k.yaml"), Path::new("/etc/k.yaml"), ROOT, false, unknown, false, Usage::Read),
+            "`sudo install -m 600 -o 4000000000 /etc/k.yaml COPY`",
+        ),
+        (
+            denied(Path::new("/etc/k.yaml"), Path::new("/etc"), ROOT, true, unknown, false, Usage::Write),
+            "choose a path of your own, or run the command as root",
+        ),
+        (denied(path, place, unknown, true, ROOT, true, Usage::Read), "`sudo -u 4000000000`"),
+    ] {
+        assert!(text.ends_with(remedy), "{text}");
+    }
+}
+
+#[test]
+fn a_file_system_is_named_by_its_mount_point() {
+    let path = Path::new("/proc/self/nothing/there");
+    let fault = |kind: io::ErrorKind| FileFault::from_io_error(path, Usage::Write, &kind.into());
+    for (kind, cause, remedy) in [
+        (K::ReadOnlyFilesystem, "the file system at `/proc` is read-only", "`sudo mount -o remount,rw /proc`"),
+        (K::StorageFull, "no space left", "`df -"),
+        (K::QuotaExceeded, "the disk quota of ", "`quota -s`"),
+        (K::StaleNetworkFileHandle, "the server of the network file system no longer has it", "`sudo umount /proc && "),
+        (K::ResourceBusy, "`/proc/self/nothing/there` is a mount point", "mount its folder /proc/self/nothing instead"),
+    ] {
+        let fault = fault(kind);
+        assert!(fault.to_string().starts_with(cause), "{fault}");
+        assert!(fault.remedy().unwrap().contains(remedy), "{fault:?}");
+    }
+    // An error that was classified is not classified again, and keeps its kind.
+    let error = io::Error::from(fault(K::StorageFull));
+    assert_eq!(error.kind(), K::StorageFull);
+    assert_eq!(FileFault::from_io_error(Path::new("/"), Usage::Read, &error), fault(K::StorageFull));
+}
