@@ -3,6 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
+/// The namespace of an installation that is given no other.
+pub const DEFAULT_NAMESPACE: &str = "fleet";
+
+/// The name of an object that the whole cluster shares, such as a ClusterRole: with the namespace of the installation that it
+/// belongs to, unless that is the default one.
+pub fn cluster_wide_name(name: &str, namespace: &str) -> String {
+    if namespace == DEFAULT_NAMESPACE { name.to_owned() } else { format!("{name}-{namespace}") }
+}
+
 /// A name that Kubernetes or the service would refuse.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {

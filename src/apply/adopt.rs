@@ -132,7 +132,7 @@ pub(super) fn is_tool(entry: &Value) -> bool {
 
 /// Returns whether an entry is of who wrote the labels of an installation, and not by applying: a tool that restores objects
 /// from a backup, under whatever name, writes whole ones.
-fn is_copy(entry: &Value) -> bool {
+pub(super) fn is_copy(entry: &Value) -> bool {
     let labels = entry.pointer("/fieldsV1/f:metadata/f:labels");
     text_at(entry, "/operation") == Some("Update")
         && labels.is_some_and(|labels| labels.get(format!("f:{INSTALL_LABEL}")).is_some())

@@ -10,10 +10,11 @@ use serde_json::Value;
 
 use super::charts::{Charts, NoCharts};
 use super::error::Error;
+use crate::inventory::lock::{HeldLock, Holder, Lock};
 use crate::inventory::owner::Owner;
-use crate::inventory::record::{Holder, Lock, State};
+use crate::inventory::record::State;
 use crate::inventory::store;
-use crate::inventory::store::LockOptions;
+use crate::inventory::store::{LockOptions, Store};
 use crate::k8s::event::Events;
 use crate::k8s::object::ObjectRef;
 use crate::k8s::request::server::Server;
@@ -35,6 +36,8 @@ pub struct Options {
     pub command: &'static str,
     /// Holder that is written into the lock. Each run puts a fresh nonce into it.
     pub holder: Holder,
+    /// The lock that a run of this engine holds; callers that share it can let go of it.
+    pub held: HeldLock,
     /// Number of requests that are under way at once. The server shares 400 reads and 200 writes among all clients.
     pub parallel: usize,
     /// The charts of the owner: what a record or a journal may name. Without any, no step of a journal is undone.
@@ -51,6 +54,7 @@ impl Default for Options {
             lock_wait: Duration::ZERO,
             command: "install",
             holder: Holder::from_this_process(),
+            held: HeldLock::default(),
             parallel: 32,
             charts: Arc::new(NoCharts::default()),
         }
@@ -99,7 +103,26 @@ impl Engine {
     }
 
     pub(super) fn lock_options(&self) -> LockOptions<'_> {
-        LockOptions { wait: self.options.lock_wait, holder: &self.options.holder, begun: &self.begun }
+        let Options { lock_wait: wait, holder, held, .. } = &self.options;
+        LockOptions { wait: *wait, holder, held, begun: &self.begun }
+    }
+
+    /// Lets go of the lock of a run of this engine that ended before it did so itself: it failed, its future was dropped,
+    /// or the answer to its first write was lost. Its journal is kept. Without such a lock nothing is written.
+    ///
+    /// # Errors
+    /// Whatever the server refuses; the lock then ends by itself.
+    pub async fn release_lock(&self) -> Result<(), Error> {
+        Ok(Store::release_lock(&self.server, &self.owner, &self.options.held).await?)
+    }
+
+    /// The same after a run that may have failed, where the cluster is there to write to.
+    pub(super) async fn release_failed_run<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
+        if outcome.is_err() {
+            // The first error is the one to report, and the lock ends by itself.
+            let _ = self.release_lock().await;
+        }
+        outcome
     }
 
     /// The cluster, with the deadline of this engine.
@@ -122,9 +145,9 @@ impl Engine {
         live.ok_or_else(|| Error::Input(format!("{object} does not exist")))
     }
 
-    /// Returns whether another run may take over a lock that was found.
-    pub fn is_over(&self, lock: &Lock) -> bool {
-        lock.is_dead(self.server.server_time(), &Holder::from_this_process())
+    /// Returns whether a lock looks like one that nobody renews, to describe it: one look cannot know it.
+    pub fn seems_over(&self, lock: &Lock) -> bool {
+        lock.seems_over(self.server.server_time(), &Holder::from_this_process())
     }
 
     pub(super) async fn state_of(&self, server: &Server) -> Result<State, Error> {

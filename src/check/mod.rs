@@ -5,12 +5,15 @@
 
 pub mod access;
 mod autopilot;
+mod clock;
 pub mod hosting;
 pub mod inside;
 pub mod installed;
+pub mod pod_references;
 pub mod pulls;
 pub mod quota;
 pub mod secret_readers;
+pub mod sidecars;
 pub mod support;
 pub mod workload;
 

@@ -97,7 +97,7 @@ pub async fn observe_installation(client: &Client, name: &ControlPlaneName, name
         Ok(state) => (state, None),
         Err(error) => (inventory::State::default(), Some(format_error_chain(&error))),
     };
-    let at_work = state.lock.as_ref().filter(|lock| !engine.is_over(lock)).map(|lock| lock.holder.to_string());
+    let at_work = state.lock.as_ref().filter(|lock| !engine.seems_over(lock)).map(|lock| lock.holder.to_string());
     let record = state.record.as_ref().filter(|record| record.phase == Phase::Installed);
     let version = record.map(|record| record.release.version.clone());
     let known = match &version {

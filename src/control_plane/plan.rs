@@ -22,6 +22,7 @@ use crate::chart::values::proxy_ports;
 use crate::chart::versions::select::Selection;
 use crate::chart::{Chart, Diagnostics, Object, Rendered, ValuesBuilder};
 use crate::check::hosting::Wanted;
+use crate::check::pod_references::PodReferences;
 use crate::check::quota::Taken;
 use crate::check::quota::needs::{self, Needs};
 use crate::install::release_spec::{Package, list_needed_writes};
@@ -227,6 +228,7 @@ impl Plan {
                 needs: self.quota_needs(objects.iter().map(|object| &object.json), true),
                 ..Taken::default()
             },
+            references: PodReferences::from_objects(objects.iter().map(|object| &object.json)),
             architectures: ARCHITECTURES.map(str::to_owned).to_vec(),
         }
     }

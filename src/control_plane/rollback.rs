@@ -140,6 +140,7 @@ mod tests {
     use super::*;
     use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTALL};
     use crate::install::fleet_home::Home;
+    use crate::inventory::HeldLock;
 
     struct Silent;
 
@@ -192,7 +193,9 @@ mod tests {
         fs_err::write(&journal, format!("{head}\n{step}\n")).unwrap();
         let (client, namespace) = (client(), "fleet".parse().unwrap());
         let (timeout, lock_wait) = (Duration::from_secs(30), Duration::ZERO);
-        let target = Target { name: &name, namespace: &namespace, client: &client, home: &home, timeout, lock_wait };
+        let held = HeldLock::default();
+        let target =
+            Target { name: &name, namespace: &namespace, client: &client, home: &home, timeout, lock_wait, held };
         let progress: Arc<dyn Progress> = Arc::new(Silent);
         match target.plan_rollback(&progress).await.unwrap() {
             Prospect::Ends(outcome) => outcome,

@@ -85,9 +85,11 @@ impl Session<'_> {
             return FailureOutcome::NothingWritten;
         }
         if !rollback {
-            if let Some(run) = self.run {
-                // The lock expires by itself where the server is not there to take it back.
-                let _ = run.release_run().await;
+            // The lock ends by itself where the server is not there to take it back.
+            match self.run {
+                Some(run) => drop(run.release_run().await),
+                // It was interrupted in the write that takes the lock, or in its last one.
+                None => drop(self.engine.release_lock().await),
             }
             return FailureOutcome::Left;
         }

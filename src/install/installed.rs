@@ -10,8 +10,9 @@ use kube::Client;
 use super::fleet_home::Home;
 use super::progress::{self, Progress};
 use crate::api::names::NamespaceName;
-use crate::apply::{Charts, Engine, Options};
-use crate::inventory::Owner;
+use crate::apply::{self, Charts, Engine, Options};
+use crate::inventory::{HeldLock, Owner};
+use crate::k8s::event::Events;
 
 /// An installation, its place, and the time limits of a run that works on it; `N` is the type of its name.
 pub struct Target<'a, N> {
@@ -27,6 +28,8 @@ pub struct Target<'a, N> {
     pub timeout: Duration,
     /// Time to wait for another run.
     pub lock_wait: Duration,
+    /// The lock that a run takes, to let go of it when the run is interrupted.
+    pub held: HeldLock,
 }
 
 impl<N: fmt::Debug> fmt::Debug for Target<'_, N> {
@@ -50,6 +53,7 @@ impl<N: fmt::Display> Target<'_, N> {
             deadline: Some(Instant::now() + self.timeout),
             journal: Some(journal),
             lock_wait: self.lock_wait,
+            held: self.held.clone(),
             ..Options::default()
         };
         Engine::new(self.client.clone(), self.owner(kind), options, progress::progress_events(progress))
@@ -58,6 +62,15 @@ impl<N: fmt::Display> Target<'_, N> {
     /// An engine that only looks.
     pub fn build_reader(&self, kind: &str) -> Engine {
         Engine::new_reader(self.client.clone(), self.owner(kind))
+    }
+
+    /// Lets go of the lock of an interrupted run, where it has taken it.
+    ///
+    /// # Errors
+    /// Whatever the server refuses; the lock then ends by itself.
+    pub async fn release_lock(&self, kind: &str) -> Result<(), apply::Error> {
+        let options = Options { held: self.held.clone(), ..Options::default() };
+        Engine::new(self.client.clone(), self.owner(kind), options, Events::none()).release_lock().await
     }
 
     fn owner(&self, kind: &str) -> Owner {

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::record::Holder;
+use super::lock::Holder;
 use super::release::Release;
 
 /// Number of runs that are remembered.

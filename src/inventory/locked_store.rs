@@ -79,16 +79,18 @@ mod tests {
 
     use super::*;
     use crate::api::kinds::Kind;
+    use crate::inventory::lock::{HeldLock, Holder, LOCK_LIFE, Lock};
     use crate::inventory::owner::Owner;
-    use crate::inventory::record::{Holder, Lock, State};
-    use crate::inventory::store::{LOCK_LIFE, LockOptions};
+    use crate::inventory::record::State;
+    use crate::inventory::store::LockOptions;
     use crate::k8s::event::Events;
     use crate::k8s::object::ObjectRef;
     use crate::k8s::request::server::{ApplyOptions, Server};
     use crate::k8s::request::server_clock::tests::dated;
 
-    /// A server on which another run takes the lock over as soon as the time there is an hour later, which an answer to
-    /// `/late` says. Counts what is applied.
+    const HOUR: jiff::SignedDuration = jiff::SignedDuration::from_hours(1);
+
+    /// A server on which another run has taken the lock over. Counts what is applied.
     fn taken_over(owner: &Owner, applied: &Arc<AtomicUsize>) -> Server {
         let lock =
             Lock { holder: Holder { nonce: "another".into(), ..Holder::from_this_process() }, expires: String::new() };
@@ -110,11 +112,10 @@ mod tests {
                 ("POST", _) => (201, ours),
                 _ => (200, taken.clone()),
             };
-            let hours = i64::from(path == "/late");
-            let time = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(hours);
             let answer = http::Response::builder().status(code).body(Body::from(said.to_string().into_bytes()));
             let mut answer = answer.unwrap();
-            *answer.headers_mut() = dated(time);
+            // The clocks of API servers do not count: this one is an hour ahead.
+            *answer.headers_mut() = dated(jiff::Timestamp::now() + HOUR);
             async { Ok::<_, Infallible>(answer) }
         });
         Server::new(kube::Client::new(service, "default"), Events::none())
@@ -123,7 +124,7 @@ mod tests {
     /// The lock, just taken.
     async fn acquired(server: &Server, owner: &Owner) -> Store {
         let (holder, begun) = (Holder::from_this_process(), AtomicBool::new(false));
-        let options = LockOptions { wait: Duration::ZERO, holder: &holder, begun: &begun };
+        let options = LockOptions { wait: Duration::ZERO, holder: &holder, held: &HeldLock::default(), begun: &begun };
         Store::acquire_lock(server, owner, options, &State::default(), |_| {}).await.unwrap()
     }
 
@@ -132,40 +133,33 @@ mod tests {
         (Kind::from_table("", "ConfigMap"), json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}))
     }
 
-    #[tokio::test]
-    async fn nothing_more_is_written_once_the_lock_may_be_anothers_by_the_clock_of_the_server() {
-        let owner = Owner::new("control-plane", "demo", "fleet");
-        let applied = Arc::new(AtomicUsize::new(0));
-        let server = taken_over(&owner, &applied);
-        let fenced = server.with_write_guard(LockedStore::new(acquired(&server, &owner).await).write_guard());
+    /// Applies a ConfigMap by a store; the reason of its refusal, and how many times something was applied.
+    async fn apply_by(server: &Server, store: Store, applied: &Arc<AtomicUsize>) -> (Option<&'static str>, usize) {
+        let fenced = server.with_write_guard(LockedStore::new(store).write_guard());
         let (kind, map) = map();
-        fenced.apply_object(&kind, &map, ApplyOptions::default()).await.unwrap();
-        assert_eq!(applied.load(Ordering::SeqCst), 1, "a lock that was taken a moment ago needs no look");
-        server.get_path("/late").await.unwrap();
-        let refused = fenced.apply_object(&kind, &map, ApplyOptions::default()).await.unwrap_err();
+        let answer = fenced.apply_object(&kind, &map, ApplyOptions::default()).await;
         let target = ObjectRef::new(&kind, Some("fleet"), "config");
-        assert_eq!(Error::from_request("apply", &target, refused).reason(), "LockLost");
-        assert_eq!(applied.load(Ordering::SeqCst), 1);
+        let refused = answer.err().map(|refused| Error::from_request("apply", &target, refused).reason());
         // Reading needs no lock.
         fenced.get_object(&kind, Some("fleet"), "config").await.unwrap();
+        (refused, applied.load(Ordering::SeqCst))
     }
 
     #[tokio::test]
-    async fn an_answer_that_came_before_a_sleep_makes_no_expired_lock_fresh_again() {
+    async fn nothing_more_is_written_once_the_lock_may_be_anothers() {
         let owner = Owner::new("control-plane", "demo", "fleet");
         let applied = Arc::new(AtomicUsize::new(0));
         let server = taken_over(&owner, &applied);
-        let mut store = acquired(&server, &owner).await;
-        // It was taken an hour ago, and this machine has slept since; an answer from then is read only now.
-        let then = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(1);
-        let life = jiff::SignedDuration::try_from(LOCK_LIFE).unwrap();
-        store.state.lock.as_mut().unwrap().expires = (then + life).to_string();
-        server.clock.observe_date(&dated(then), then);
-        let fenced = server.with_write_guard(LockedStore::new(store).write_guard());
-        let (kind, map) = map();
-        let refused = fenced.apply_object(&kind, &map, ApplyOptions::default()).await.unwrap_err();
-        let target = ObjectRef::new(&kind, Some("fleet"), "config");
-        assert_eq!(Error::from_request("apply", &target, refused).reason(), "LockLost");
-        assert_eq!(applied.load(Ordering::SeqCst), 0);
+        let fresh = acquired(&server, &owner).await;
+        assert_eq!(apply_by(&server, fresh, &applied).await, (None, 1), "taken a moment ago, it needs no look");
+        // This machine has slept for an hour; its steady clock has not gone on, or is all that has.
+        let (mut slept, mut old) = (acquired(&server, &owner).await, acquired(&server, &owner).await);
+        slept.renewed.wall -= HOUR;
+        old.renewed.steady = old.renewed.steady.checked_sub(LOCK_LIFE).expect("the machine is up for longer");
+        let mut set_back = acquired(&server, &owner).await;
+        set_back.renewed.wall += HOUR;
+        for store in [slept, old, set_back] {
+            assert_eq!(apply_by(&server, store, &applied).await, (Some("LockLost"), 1));
+        }
     }
 }

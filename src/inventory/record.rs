@@ -12,11 +12,12 @@ use sha2::{Digest, Sha256};
 
 use super::history::History;
 use super::journal::Journal;
+use super::lock::Lock;
 use super::owner::{
     APPLYSET_ID_LABEL, APPLYSET_KINDS, APPLYSET_NAMESPACES, APPLYSET_TOOLING, INSTALL_LABEL, MANAGED_BY_LABEL,
     OWNER_KIND_LABEL, Owner,
 };
-use super::release::{Policy, Release, random_id};
+use super::release::{Policy, Release};
 use crate::api::util::text::visible_line;
 use crate::k8s::object::{ObjectRef, object_annotation, text_at};
 use crate::k8s::request::server::MANAGER;
@@ -126,87 +127,6 @@ impl Record {
     pub fn has_object(&self, object: &ObjectRef, uid: &str) -> bool {
         self.find_item(object).is_some_and(|item| item.uid == uid)
     }
-}
-
-/// Holder of the lock.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
-    /// The user's name on that host.
-    pub user: String,
-    /// The host.
-    pub host: String,
-    /// The process.
-    pub pid: u32,
-    /// Scope in which `pid` means that process: the machine, its boot and the namespace of processes. Empty where the
-    /// system does not tell.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub machine: String,
-    /// Time since which it is at work, RFC 3339.
-    pub since: String,
-    /// Random, so that a process recognises its own lock.
-    pub nonce: String,
-}
-
-impl Holder {
-    /// This process.
-    pub fn from_this_process() -> Self {
-        let variable =
-            |names: &[&str]| names.iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
-        let host = fs_err::read_to_string("/proc/sys/kernel/hostname").ok().map(|h| h.trim().to_owned());
-        Self {
-            user: variable(&["USER", "LOGNAME", "USERNAME"]).unwrap_or_else(|| "unknown".to_owned()),
-            host: host.or_else(|| variable(&["HOSTNAME", "COMPUTERNAME"])).unwrap_or_else(|| "unknown".to_owned()),
-            pid: std::process::id(),
-            machine: machine_identity().unwrap_or_default(),
-            since: jiff::Timestamp::now().to_string(),
-            nonce: random_id(),
-        }
-    }
-}
-
-impl std::fmt::Display for Holder {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}@{}, process {}, since {}", self.user, self.host, self.pid, self.since)
-    }
-}
-
-/// A lock with its end.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lock {
-    /// Holder of the lock.
-    pub holder: Holder,
-    /// Time at which it ends unless renewed, RFC 3339.
-    pub expires: String,
-}
-
-impl Lock {
-    /// Returns whether it can be taken over: it ended, cannot be read, its process on this very machine is gone, or it
-    /// is an earlier run of this very process, which does one thing at a time.
-    ///
-    /// The name of a host says too little: machines are cloned, and process ids of containers with equal names repeat.
-    pub(crate) fn is_dead(&self, now: jiff::Timestamp, here: &Holder) -> bool {
-        let here_too = !here.machine.is_empty() && self.holder.machine == here.machine;
-        self.is_expired(now) || here_too && (self.holder.pid == here.pid || process_is_gone(self.holder.pid))
-    }
-
-    /// Returns whether it ended by `then`, or cannot be read.
-    pub(crate) fn is_expired(&self, then: jiff::Timestamp) -> bool {
-        self.expires.parse::<jiff::Timestamp>().map_or(true, |end| end <= then)
-    }
-}
-
-/// Tells apart all machines, their starts, and the namespaces of processes on them; on Linux only.
-fn machine_identity() -> Option<String> {
-    let boot = fs_err::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    let processes = fs_err::read_link("/proc/self/ns/pid").ok()?;
-    Some(format!("{} {}", boot.trim(), processes.display()))
-}
-
-/// True only where it is certain: on Linux, when `/proc` can be read and has no such process. Where it hides those of other
-/// users, it hides the first one too.
-fn process_is_gone(pid: u32) -> bool {
-    let proc = std::path::Path::new("/proc");
-    proc.join("self").exists() && proc.join("1").exists() && !proc.join(pid.to_string()).exists()
 }
 
 /// A digest of a manifest, keyed with the install uid so that equal Secrets of two installations differ.
@@ -396,6 +316,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inventory::lock::Holder;
 
     fn owner() -> Owner {
         Owner::new("control-plane", "demo", "fleet")
@@ -457,27 +378,6 @@ mod tests {
         assert!(State::from_record_secret(&secret).unwrap_err().contains("newer fleetctl"));
         secret["metadata"]["annotations"][APPLYSET_TOOLING] = "kubectl/v1.30".into();
         assert!(State::from_record_secret(&secret).unwrap_err().contains("kubectl/v1.30"));
-    }
-
-    #[test]
-    fn a_lock_dies_with_its_time_or_with_its_process() {
-        let here = Holder::from_this_process();
-        let now: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        assert!(!here.machine.is_empty());
-        let lock = |expires: &str, machine: &str, pid: u32| Lock {
-            holder: Holder { machine: machine.into(), pid, ..here.clone() },
-            expires: expires.into(),
-        };
-        assert!(lock("2025-12-31T23:59:59Z", "elsewhere", 1).is_dead(now, &here));
-        assert!(!lock("2026-01-01T00:00:01Z", "elsewhere", 1).is_dead(now, &here));
-        assert!(!lock("2026-01-01T00:00:01Z", &here.machine, 1).is_dead(now, &here), "that process lives");
-        assert!(lock("2026-01-01T00:00:01Z", &here.machine, here.pid).is_dead(now, &here), "an earlier run of our own");
-        assert!(lock("2026-01-01T00:00:01Z", &here.machine, u32::MAX).is_dead(now, &here), "no such process here");
-        assert!(lock("soon", "elsewhere", 1).is_dead(now, &here), "a lock that cannot be read stops nobody");
-        // Another machine, or another namespace of processes, of the same host name.
-        assert!(!lock("2026-01-01T00:00:01Z", "elsewhere", u32::MAX).is_dead(now, &here));
-        let nowhere = Holder { machine: String::new(), ..here.clone() };
-        assert!(!lock("2026-01-01T00:00:01Z", "", u32::MAX).is_dead(now, &nowhere), "nothing is known of either");
     }
 
     #[test]

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::error::Error;
+use super::history::Outcome;
+use super::lock::{HeldLock, Holder, LOCK_LIFE, Lock, LockLife, LockObserver};
 use super::owner::Owner;
-use super::record::{Holder, Lock, State};
+use super::record::State;
 use super::release::random_id;
 use crate::api::kinds::Kind;
 use crate::k8s::event::Event;
@@ -21,8 +23,6 @@ use crate::k8s::request::server::{Server, Written};
 
 /// The most that record and journal may take, in bytes; the API server refuses Secrets from 1 MiB on.
 const LARGEST: usize = 1_000 * 1024;
-/// Time that a lock lives without renewal.
-pub(super) const LOCK_LIFE: Duration = Duration::from_secs(30);
 /// Interval of its renewals.
 pub(super) const RENEW_EVERY: Duration = Duration::from_secs(10);
 /// Interval at which a lock that is waited for is polled.
@@ -42,6 +42,8 @@ pub(crate) struct LockOptions<'a> {
     pub(crate) wait: Duration,
     /// Holder that is written into the lock; each run puts a fresh nonce into it.
     pub(crate) holder: &'a Holder,
+    /// Remembers the nonce of the run.
+    pub(crate) held: &'a HeldLock,
     /// Set from the first write on, when there may be something of this run.
     pub(crate) begun: &'a AtomicBool,
 }
@@ -56,6 +58,27 @@ pub(crate) struct Store {
     pub(crate) found: String,
     /// State in the cluster, as this run last read or wrote it.
     pub(crate) state: State,
+    /// Time before the last write that renewed the lock.
+    pub(super) renewed: RenewalTime,
+}
+
+/// A time by both clocks of this machine: one stands still while the machine sleeps, the other can be set.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RenewalTime {
+    pub(super) steady: Instant,
+    pub(super) wall: jiff::Timestamp,
+}
+
+impl RenewalTime {
+    fn now() -> Self {
+        Self { steady: Instant::now(), wall: jiff::Timestamp::now() }
+    }
+
+    /// Returns whether less than `limit` has passed since, by either clock; not where the clock was set back.
+    fn is_within(&self, limit: Duration) -> bool {
+        let passed = Duration::try_from(jiff::Timestamp::now().duration_since(self.wall));
+        self.steady.elapsed() < limit && passed.is_ok_and(|passed| passed < limit)
+    }
 }
 
 fn secret_kind() -> Kind {
@@ -83,9 +106,10 @@ impl Store {
     /// Takes the lock and, in the same write, makes a first change to the state.
     ///
     /// What the caller has `seen` needs no second look where nobody held the lock then: the write is refused if it is not
-    /// like that any more. A lock that is expired or whose process is gone is taken over; a live one is waited for, at
-    /// most `wait`, and not up to the deadline, for then nobody would say who holds it. Who was slower than
-    /// another has written nothing.
+    /// like that any more. A lock that nobody renews in front of this run, or whose process is gone, is taken over; a
+    /// live one is waited for, at most `wait`, and not up to the deadline, for then nobody would say who holds it. One of
+    /// which its date does not say that it is renewed is observed for its whole life, whatever `wait`. Who was slower
+    /// than another has written nothing.
     ///
     /// # Errors
     /// [`Error::Locked`]; [`Error::PlanOutdated`] where the namespace went meanwhile, with the run that was waited for or seen.
@@ -103,15 +127,19 @@ impl Store {
         let mut told = false;
         let was_there = !seen.uid.is_empty();
         let mut seen = Some(seen).filter(|seen| seen.lock.is_none() && seen.is_one_look()).cloned();
+        let mut observer = LockObserver::default();
         loop {
             let state = match seen.take() {
                 Some(seen) => seen,
                 None => load_state(server, owner).await?,
             };
+            let read = Instant::now();
             if let Some(lock) = &state.lock {
-                if lock.is_dead(server.server_time(), &holder) {
+                let life = observer.observe_lock(lock, read, server.server_time(), &holder);
+                let is_waited_for = life == LockLife::Unknown || began.elapsed() < options.wait;
+                if life == LockLife::Over {
                     events.send_event(Event::Lock { holder: lock.holder.to_string(), taken_over: true });
-                } else if began.elapsed() >= options.wait || end.is_some_and(|end| Instant::now() >= end) {
+                } else if !is_waited_for || end.is_some_and(|end| Instant::now() >= end) {
                     return Err(Error::Locked { holder: lock.holder.to_string(), expires: lock.expires.clone() });
                 } else {
                     if !told {
@@ -123,11 +151,13 @@ impl Store {
                 }
             }
             let found = state.version.clone();
-            let mut store = Self { server: server.clone(), owner: owner.clone(), holder: holder.clone(), found, state };
+            let (server, owner, renewed) = (server.clone(), owner.clone(), RenewalTime::now());
+            let mut store = Self { server, owner, holder: holder.clone(), found, state, renewed };
             let mut next = store.state.clone();
             next.lock = Some(store.fresh_lock());
             change(&mut next);
             let is_new = next.uid.is_empty();
+            options.held.set_nonce(&holder.nonce);
             let before = options.begun.swap(true, Ordering::SeqCst);
             match store.write_record_secret(next).await {
                 Ok(true) => return Ok(store),
@@ -145,6 +175,25 @@ impl Store {
         }
     }
 
+    /// Lets go of the lock that this process tried to take, by what is in the cluster: the run's own memory of it may be
+    /// behind a write whose answer did not come.
+    pub(crate) async fn release_lock(server: &Server, owner: &Owner, held: &HeldLock) -> Result<(), Error> {
+        if held.is_unset() {
+            return Ok(());
+        }
+        let server = server.with_deadline(Some(Instant::now() + LAST_WORD));
+        let state = load_state(&server, owner).await?;
+        let Some(lock) = state.lock.clone().filter(|lock| held.is_of(lock)) else { return Ok(()) };
+        let (owner, found, renewed) = (owner.clone(), state.version.clone(), RenewalTime::now());
+        let mut store = Self { server, owner, holder: lock.holder, found, state, renewed };
+        store
+            .finish_run(|state| {
+                let release = state.journal.as_ref().and_then(|journal| journal.release.as_ref());
+                state.history.end_revision(Outcome::Failed, release);
+            })
+            .await
+    }
+
     /// Goes on whatever the deadline: what was begun is being undone.
     pub(crate) fn without_deadline(&mut self) {
         self.server = self.server.with_deadline(None);
@@ -152,11 +201,8 @@ impl Store {
 
     /// Returns whether the lock is ours for certain, without a request: it was written a moment ago, and lives much
     /// longer.
-    ///
-    /// By the clock that the others go by, which goes on while this machine sleeps.
     pub(crate) fn is_fresh(&self) -> bool {
-        let in_a_while = self.server.server_time() + 2 * RENEW_EVERY;
-        self.state.lock.as_ref().is_some_and(|lock| !lock.is_expired(in_a_while))
+        self.renewed.is_within(LOCK_LIFE.saturating_sub(2 * RENEW_EVERY))
     }
 
     /// Renews the lock, and fails where it is not ours any more.
@@ -248,6 +294,7 @@ impl Store {
     /// Writes the Secret once. Returns false when it is not the one that was read.
     async fn write_record_secret(&mut self, mut next: State) -> Result<bool, Error> {
         next.write = random_id();
+        let before = RenewalTime::now();
         let target = record_reference(&self.owner);
         let mut secret = next.to_record_secret(&self.owner);
         let size = next.content_size();
@@ -282,6 +329,7 @@ impl Store {
             Err(error) if error.code == 409 || error.is_not_found() && !next.uid.is_empty() => {
                 let found = load_state(&self.server, &self.owner).await?;
                 if found.write == next.write {
+                    self.renewed = before;
                     self.state = State { uid: found.uid, version: found.version, ..next };
                     return Ok(true);
                 }
@@ -293,7 +341,7 @@ impl Store {
         crate::k8s::object::text_at(&stored, "/metadata/resourceVersion")
             .unwrap_or_default()
             .clone_into(&mut next.version);
-        self.state = next;
+        (self.state, self.renewed) = (next, before);
         Ok(true)
     }
 
@@ -344,8 +392,12 @@ mod tests {
             refused
         });
         let server = Server::new(client, Events::none());
-        let options =
-            LockOptions { wait: Duration::ZERO, holder: &Holder::from_this_process(), begun: &AtomicBool::new(false) };
+        let options = LockOptions {
+            wait: Duration::ZERO,
+            holder: &Holder::from_this_process(),
+            held: &HeldLock::default(),
+            begun: &AtomicBool::new(false),
+        };
         let owner = Owner::new("control-plane", "demo", "fleet");
         let store = Store::acquire_lock(&server, &owner, options, &State::default(), |_| {}).await;
         (store, created.load(Ordering::SeqCst))
@@ -363,5 +415,44 @@ mod tests {
         let (store, creations) = in_a_namespace("2026-01-01T00:00:00Z".into()).await;
         assert_eq!(store.unwrap_err().reason(), "NamespaceTerminating");
         assert_eq!(creations, 1);
+    }
+
+    #[tokio::test]
+    async fn the_lock_of_a_run_that_ended_is_let_go_of_and_no_other() {
+        let owner = Owner::new("control-plane", "demo", "fleet");
+        let release = async |nonce: Option<&str>| {
+            let holder = Holder { nonce: "n".to_owned(), ..Holder::from_this_process() };
+            let journal = crate::inventory::Journal::new("uninstall", "u");
+            let state = State {
+                lock: Some(Lock { holder, expires: String::new() }),
+                journal: Some(journal),
+                ..State::default()
+            };
+            let mut secret = state.to_record_secret(&owner);
+            secret["metadata"]["uid"] = "u".into();
+            secret["metadata"]["resourceVersion"] = "1".into();
+            drop_nulls(&mut secret);
+            let written = Arc::new(std::sync::Mutex::new(Vec::new()));
+            let writes = Arc::clone(&written);
+            let client = test_api::api(move |_, brought| {
+                if !brought.is_null() {
+                    writes.lock().unwrap().push(brought);
+                }
+                secret.clone()
+            });
+            let held = HeldLock::default();
+            if let Some(nonce) = nonce {
+                held.set_nonce(nonce);
+            }
+            Store::release_lock(&Server::new(client, Events::none()), &owner, &held).await.unwrap();
+            let written = written.lock().unwrap().clone();
+            written
+        };
+        let written = release(Some("n")).await;
+        assert_eq!(written.len(), 1);
+        assert_eq!(written[0]["metadata"]["annotations"]["fleet-scheduler.io/lock"], Value::Null);
+        assert!(written[0]["data"]["journal"].is_string(), "the journal is kept");
+        assert!(release(Some("another")).await.is_empty());
+        assert!(release(None).await.is_empty(), "no run has tried to take it");
     }
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::plan::Plan;
 use super::values::AgentValues;
+use crate::api::names::DEFAULT_NAMESPACE;
 use crate::api::placeable::PLACEABLE;
 use crate::api::values::pod_values::assert_file_current;
 use crate::chart::testing::coverage::{Coverage, constant_values};
@@ -18,7 +19,7 @@ use crate::chart::{Chart, Kind, Object, Preset, RenderInput, Rendered, SetKind, 
 use crate::install::recorded_use::RecordedUse;
 use crate::install::release_spec::{Package, load_chart};
 use crate::k8s::ObjectRef;
-use crate::workload_cluster::charts::ORDINARY_VALUES;
+use crate::workload_cluster::charts::{ORDINARY_VALUES, former_object};
 
 fn charts() -> Vec<Chart> {
     let lines = embedded_versions().rows().iter().filter(|row| row.charts.contains_key(&Kind::Agent));
@@ -28,6 +29,8 @@ fn charts() -> Vec<Chart> {
 const FULL: &str = include_str!("../../tests/packager/fixtures/agent-full.yaml");
 const POLICY: &str = include_str!("../../tests/packager/fixtures/agent-policy.yaml");
 const REPLICAS: &str = "replicas: 2\n";
+/// Another namespace than the default one.
+const ELSEWHERE: &str = "elsewhere";
 /// On a cluster that serves it, whatever the version.
 const ADMISSION: &str = "admissionPolicy: Enabled\nplacement: {protectedNamespaces: [cert-manager, cattle-*]}\n";
 
@@ -62,7 +65,16 @@ fn inputs(chart: &Chart) -> Vec<(&'static str, RenderInput)> {
         .into_iter()
         .chain(has_replicas.then_some(("replicas", REPLICAS)));
     let all = [("", "")].into_iter().chain(presets).chain(fixtures);
-    all.map(|(name, text)| (name, input(chart, chart.values_builder().file(name, text.as_bytes())))).collect()
+    let input =
+        |(name, text): (&'static str, &str)| (name, input(chart, chart.values_builder().file(name, text.as_bytes())));
+    all.map(input).chain([(ELSEWHERE, input_elsewhere(chart))]).collect()
+}
+
+/// What an agent in another namespace than the default one renders, with an admission policy.
+fn input_elsewhere(chart: &Chart) -> RenderInput {
+    let mut input = input(chart, chart.values_builder().file("admission", ADMISSION.as_bytes()));
+    input.release["namespace"] = ELSEWHERE.into();
+    input
 }
 
 fn deployment(rendered: &Rendered) -> &Value {
@@ -271,7 +283,7 @@ fn every_value_is_changed_by_a_preset_or_a_fixture() {
 fn what_the_fixtures_render_would_be_taken_by_a_server() {
     for chart in charts() {
         // What a policy forces where no supported version serves it is for its operator to know.
-        let forced = |name: &str| name == "admission" && chart.line() < "v1.2".parse().unwrap();
+        let forced = |name: &str| [ELSEWHERE, "admission"].contains(&name) && chart.line() < "v1.2".parse().unwrap();
         for (name, input) in inputs(&chart).into_iter().filter(|(name, _)| !forced(name)) {
             let rendered = chart.render(&input).unwrap_or_else(|error| panic!("{error}"));
             assert_eq!(
@@ -290,7 +302,7 @@ fn what_any_line_renders_with_any_values_is_renderable_and_nothing_else() {
     let renderable = of("fleet");
     let mut rendered = BTreeSet::new();
     for chart in charts() {
-        for (name, input) in inputs(&chart) {
+        for (name, input) in inputs(&chart).into_iter().filter(|(name, _)| *name != ELSEWHERE) {
             for object in chart.render(&input).unwrap().objects {
                 let object = ObjectRef::of(&object.json).unwrap();
                 assert!(renderable.contains(&object), "{} {name}: {object}", chart.line());
@@ -302,8 +314,13 @@ fn what_any_line_renders_with_any_values_is_renderable_and_nothing_else() {
     let others: Vec<String> =
         renderable.iter().filter(|object| !rendered.contains(object)).map(ToString::to_string).collect();
     assert_eq!(others, ["Namespace fleet", "Secret fleet/fleet-cluster-init-kubeconfig"]);
-    // Of another namespace it has what is in none, and its rights in `kube-system`.
-    let elsewhere = of("elsewhere");
+    let elsewhere = of(ELSEWHERE);
+    for chart in charts() {
+        for object in chart.render(&input_elsewhere(&chart)).unwrap().objects {
+            assert!(elsewhere.contains(&ObjectRef::of(&object.json).unwrap()), "{}", object.id());
+        }
+    }
+    // Of another namespace it has what earlier versions gave the same name to, to take it away.
     let shared: Vec<String> =
         renderable.iter().filter(|object| elsewhere.contains(object)).map(ToString::to_string).collect();
     assert_eq!(
@@ -317,6 +334,31 @@ fn what_any_line_renders_with_any_values_is_renderable_and_nothing_else() {
             "RoleBinding kube-system/fleet-agent"
         ]
     );
+}
+
+#[test]
+fn two_agents_in_one_cluster_share_no_object() {
+    for chart in charts() {
+        let default = input(&chart, chart.values_builder().file("admission", ADMISSION.as_bytes()));
+        let ids = |input: &RenderInput| -> BTreeSet<ObjectRef> {
+            chart.render(input).unwrap().objects.iter().map(|object| ObjectRef::of(&object.json).unwrap()).collect()
+        };
+        let (here, there) = (ids(&default), ids(&input_elsewhere(&chart)));
+        assert_eq!(here.intersection(&there).collect::<Vec<_>>(), Vec::<&ObjectRef>::new(), "{}", chart.line());
+        // The names of the default namespace are those of earlier versions.
+        assert!(here.iter().all(|object| !object.name.contains("fleet-agent-fleet")), "{here:?}");
+        let other = DEFAULT_NAMESPACE.parse().unwrap();
+        assert!(here.iter().all(|object| former_object(object, &other).is_none()), "{here:?}");
+        let former = there.iter().filter_map(|object| former_object(object, &ELSEWHERE.parse().unwrap())).count();
+        assert_eq!(former, 6, "the policy, the ClusterRole, the Role, and the binding of each");
+        // A binding leads to its own role.
+        for object in chart.render(&input_elsewhere(&chart)).unwrap().objects {
+            let role = &object.json["roleRef"];
+            if role.is_object() && object.json["metadata"]["namespace"] != ELSEWHERE {
+                assert_eq!(role["name"], object.json["metadata"]["name"]);
+            }
+        }
+    }
 }
 
 #[test]

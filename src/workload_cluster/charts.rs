@@ -9,7 +9,7 @@ use serde_json::json;
 use super::plan::{KUBERNETES, Plan, agent_namespace_manifest};
 use super::values::AdmissionPolicy;
 use crate::api::labels::{INIT_SECRET, LABEL_INSTALL};
-use crate::api::names::{ClusterName, NamespaceName};
+use crate::api::names::{ClusterName, NamespaceName, cluster_wide_name};
 use crate::api::util::text::visible_line;
 use crate::api::values::pod_values::SecretValue;
 use crate::apply::{Charts, Renderable, Rendering};
@@ -25,6 +25,9 @@ use crate::k8s::ObjectRef;
 /// Entry of a Secret in the cluster that holds the secret value of a release.
 pub const SECRET_VALUES: [SecretEntry; 1] =
     [SecretEntry { secret: "fleet-registry", key: ".dockerconfigjson", value: "/registryCredentials" }];
+
+/// Name of the objects that the whole cluster shares, where the agent is in the default namespace.
+const SHARED_NAME: &str = "fleet-agent";
 
 /// Values that are safe to take from the record. Whoever may edit the namespace can forge the record, but these values
 /// change only objects in the namespace, which they may edit anyway, such as the Deployment and its image: they can run
@@ -113,8 +116,18 @@ impl Charts for AgentCharts {
     }
 }
 
+/// The name without a namespace that earlier versions gave to an object that the whole cluster shares; none for others, and for
+/// an agent in the default namespace, which keeps those names.
+pub(super) fn former_object(object: &ObjectRef, namespace: &NamespaceName) -> Option<ObjectRef> {
+    let is_shared = object.namespace.as_deref() != Some(namespace.as_str()) && !object.is_kind("", "Namespace");
+    let own_name = cluster_wide_name(SHARED_NAME, namespace.as_str());
+    let former = ObjectRef { name: SHARED_NAME.to_owned(), ..object.clone() };
+    (is_shared && object.name == own_name && former != *object).then_some(former)
+}
+
 /// Every object that an install of an agent applies: what the chart of some line renders, with all that values can switch on,
-/// the namespace, and the Secret that it copies.
+/// the namespace, and the Secret that it copies. With it what the same chart of an earlier build has rendered under another
+/// name.
 pub fn renderable_agent(name: &ClusterName, namespace: &NamespaceName) -> Renderable {
     let of_row = |row: &Row| {
         objects_of(chart::Kind::Agent, row, |selection, chart, values| {
@@ -133,5 +146,7 @@ pub fn renderable_agent(name: &ClusterName, namespace: &NamespaceName) -> Render
     };
     let first =
         [object("Namespace", None, namespace.as_str()), object("Secret", Some(namespace.as_str()), INIT_SECRET)];
-    chart::embedded_versions().rows().iter().flat_map(of_row).chain(first).collect()
+    let rendered: Vec<ObjectRef> = chart::embedded_versions().rows().iter().flat_map(of_row).collect();
+    let former: Vec<ObjectRef> = rendered.iter().filter_map(|object| former_object(object, namespace)).collect();
+    rendered.into_iter().chain(former).chain(first).collect()
 }

@@ -8,7 +8,7 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams};
 use serde_json::{Value, json};
 
-use super::charts::SECRET_VALUES;
+use super::charts::{SECRET_VALUES, former_object};
 use super::control_plane_api::Hub;
 use super::error::InstallError;
 use super::plan::{FIRST_STAGE, Plan, agent_namespace_manifest};
@@ -259,7 +259,21 @@ impl Installer<'_> {
         }
         record_lost(self.session.progress.as_ref(), whole.found_by_labels());
         preview_adoption(self.session.progress.as_ref(), &whole.adopted);
+        self.report_renamed_objects(&whole);
         Ok(Prepared { facts, rendered, objects, copied, whole, server, hub: source.hub })
+    }
+
+    /// Reports the objects of the whole cluster that an earlier version gave names without the namespace: the objects under
+    /// the new names take their place.
+    fn report_renamed_objects(&self, whole: &apply::Plan) {
+        let namespace = &self.plan.package.namespace;
+        for step in &whole.steps {
+            let former = former_object(&step.target, namespace);
+            if let Some(former) = former.filter(|former| whole.prune.iter().any(|item| item.object == *former)) {
+                let message = format!("{former} is replaced by {}, so that agents do not share it", step.target.name);
+                self.session.progress.report_warning(&message);
+            }
+        }
     }
 
     fn first_step_title(&self, facts: &WorkloadFacts, copies: bool) -> String {

@@ -17,6 +17,7 @@ use crate::chart::patch::Patches;
 use crate::chart::values::{PodFields, check_annotations, check_peers, check_pods, check_proxy};
 use crate::chart::versions::select::{Selection, check_skew};
 use crate::chart::{self, Chart, Diagnostic, Diagnostics, Object, Rendered, ValuesBuilder, ValuesTree};
+use crate::check::pod_references::PodReferences;
 use crate::check::quota::needs;
 use crate::check::workload::WantedAgent;
 use crate::install::release_spec::{Package, list_needed_writes, to_planned_objects};
@@ -185,6 +186,7 @@ impl Plan {
             namespace: self.package.namespace.to_string(),
             writes: list_needed_writes(objects),
             needs,
+            references: PodReferences::from_objects(objects.iter().map(|object| &object.json)),
             ..WantedAgent::default()
         }
     }

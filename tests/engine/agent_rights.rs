@@ -1,6 +1,4 @@
 //! The roles that `show rbac agent` prints: enough for an install and a removal, and when a right is missing it is named.
-//!
-//! An agent has objects without a namespace, of one name each, so there is one of it at a time.
 
 use std::time::{Duration, Instant};
 
@@ -25,12 +23,10 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::config::Kubeconfig;
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard, RwLockReadGuard};
+use tokio::sync::RwLockReadGuard;
 
 use super::rights::{apply, binding, chain, forget, unique, user};
 use super::support::{among_others, client_of, kubeconfig};
-
-static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 /// An agent that is to come and go by the rights of a user who has no others.
 struct Case {
@@ -39,7 +35,7 @@ struct Case {
     rights: Rights,
     client: Client,
     admin: Client,
-    _turns: (MutexGuard<'static, ()>, RwLockReadGuard<'static, ()>),
+    _turn: RwLockReadGuard<'static, ()>,
 }
 
 fn plan(name: &str) -> Plan {
@@ -52,13 +48,13 @@ fn plan(name: &str) -> Plan {
 
 impl Case {
     async fn new(name: &str) -> Self {
-        let turns = (ONE_AT_A_TIME.lock().await, among_others().await);
+        let turn = among_others().await;
         let name = unique(name);
         let plan = plan(&name);
         let rights = list_agent_rights(&plan).unwrap();
         let client = user(&name).await;
         let admin = client_of(Kubeconfig::read_from(kubeconfig()).unwrap()).await.0;
-        Self { name, plan, rights, client, admin, _turns: turns }
+        Self { name, plan, rights, client, admin, _turn: turn }
     }
 
     fn engine(&self, client: &Client) -> Engine {
@@ -168,7 +164,7 @@ async fn the_printed_roles_are_enough_in_a_namespace_that_is_there() {
     let case = Case::new("agent").await;
     apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": case.name}}));
     for mut role in build_agent_roles(&case.plan, &case.rights) {
-        assert_eq!(role["metadata"]["name"], format!("fleetctl-agent-{}", case.name));
+        assert_eq!(role["metadata"]["name"], format!("fleetctl-agent-{0}-{0}", case.name));
         role["metadata"]["name"] = case.name.clone().into();
         apply(&role);
         let kind = format!("{}Binding", role["kind"].as_str().unwrap());

@@ -54,7 +54,7 @@ async fn steal(case: &Case) {
     let mut lock: serde_json::Value =
         serde_json::from_str(secret["metadata"]["annotations"]["fleet-scheduler.io/lock"].as_str().unwrap()).unwrap();
     lock["holder"]["nonce"] = "another".into();
-    lock["expires"] = "2026-01-01T00:00:00Z".into();
+    lock["holder"]["pid"] = u32::MAX.into();
     let patch = json!({"metadata": {"annotations": {"fleet-scheduler.io/lock": lock.to_string()}}});
     edit(case, "test", "", "Secret", &name, patch).await;
 }
@@ -337,4 +337,79 @@ async fn of_two_first_installs_the_one_that_is_refused_has_begun_nothing() {
     assert!(!second.engine.has_begun(), "what stands in the journal is another's");
     run.rollback_run().await.unwrap();
     assert!(dump(&first).await.is_empty());
+}
+
+/// Whether `case` has told that it took a lock over.
+fn has_taken_over(case: &Case) -> bool {
+    case.events.lock().unwrap().iter().any(|event| matches!(event, Event::Lock { taken_over: true, .. }))
+}
+
+#[tokio::test]
+async fn no_clock_takes_the_lock_of_a_run_at_work() {
+    let first = Case::with("clocks", living(std::process::id())).await;
+    let mut run = under_way(&first).await;
+    for ahead in [45, -45, 7200] {
+        let second = Case::again(&first.namespace, tempfile::tempdir().unwrap(), |options| {
+            options.holder.pid = 1;
+            options.lock_wait = Duration::ZERO;
+        })
+        .await;
+        second.traffic.set_clock(ahead);
+        let plan = second.engine.plan_install(&release(), &objects(&second)).await.unwrap();
+        let refused = second.engine.begin_run(plan).await.unwrap_err();
+        assert_eq!(refused.reason(), "Locked", "{ahead} s ahead");
+        assert!(!has_taken_over(&second) && !second.engine.has_begun(), "{ahead} s ahead");
+    }
+    run.apply_stage(2).await.unwrap();
+    run.commit_run().await.unwrap();
+    kill::wipe(&first).await.unwrap();
+    assert!(dump(&first).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_lock_that_nobody_renews_is_taken_whatever_its_date() {
+    let first = Case::with("unrenewed", living(std::process::id())).await;
+    let run = under_way(&first).await;
+    run.release_run().await.unwrap();
+    let name = first.engine.owner().record_name();
+    let holder = json!({"user": "u", "host": "h", "pid": 1, "machine": "elsewhere", "since": "", "nonce": "n"});
+    let lock = json!({"holder": holder, "expires": "2999-01-01T00:00:00Z"}).to_string();
+    let patch = json!({"metadata": {"annotations": {"fleet-scheduler.io/lock": lock}}});
+    edit(&first, "test", "", "Secret", &name, patch).await;
+    let second = beside(&first).await;
+    let began = Instant::now();
+    second.install(&objects(&second)).await.unwrap();
+    assert!(has_taken_over(&second) && began.elapsed() >= Duration::from_secs(30));
+    kill::wipe(&second).await.unwrap();
+    assert!(dump(&second).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_removal_that_does_not_end_lets_go_of_its_lock() {
+    let first = Case::with("unended", living(std::process::id())).await;
+    first.install(&objects(&first)).await.unwrap();
+    hold(&first, true).await;
+    let removal = || Removal { delete_data: true, ..Removal::default() };
+    // It times out.
+    let engine = first.engine.with_deadline(Some(Instant::now() + Duration::from_secs(3)));
+    assert_eq!(engine.uninstall(removal()).await.unwrap_err().reason(), "DeletionStuck");
+    let state = first.engine.read_state().await.unwrap();
+    assert!(state.lock.is_none() && state.journal.is_some(), "{state:?}");
+    // It is interrupted: whoever drops it lets go of the lock.
+    let second = beside(&first).await;
+    let is_held = async {
+        while second.engine.read_state().await.unwrap().lock.is_none() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::select! {
+        removed = second.engine.uninstall(removal()) => panic!("{removed:?}"),
+        () = is_held => {}
+    }
+    second.engine.release_lock().await.unwrap();
+    let state = first.engine.read_state().await.unwrap();
+    assert!(state.lock.is_none() && state.journal.is_some(), "{state:?}");
+    hold(&first, false).await;
+    kill::wipe(&second).await.unwrap();
+    assert!(dump(&second).await.is_empty());
 }

@@ -21,4 +21,5 @@ mod rules;
 mod sequences;
 mod support;
 mod traffic;
+mod two_agents;
 mod waiting;

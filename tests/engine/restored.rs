@@ -116,3 +116,25 @@ async fn objects_from_a_backup_are_adopted_and_a_removal_before_that_forgets_not
         "{left:?}"
     );
 }
+
+#[tokio::test]
+async fn a_backup_whose_adoption_did_not_end_is_removed_with_the_installation() {
+    let case = Case::new("half-adopted").await;
+    case.install(&objects(&case)).await.unwrap();
+    let backup = backed_up(&case).await;
+    lose(&case, &backup).await;
+    restore(&case, &backup).await;
+    let case = case.reborn_with(|options| options.adopt = true).await;
+    let plan = case.engine.plan_install(&release(), &objects(&case)).await.unwrap();
+    let mut run = case.engine.begin_run(plan).await.unwrap();
+    run.apply_all_stages().await.unwrap();
+    run.release_run().await.unwrap();
+    let case = case.reborn().await;
+    let removal = Removal { delete_data: true, ..Removal::default() };
+    let removed = case.engine.uninstall(removal).await.unwrap();
+    let kinds: Vec<&str> = removed.deleted.iter().map(|object| object.kind.as_str()).collect();
+    assert!(kinds.contains(&"StatefulSet") && kinds.contains(&"Secret"), "{removed:?}");
+    assert!(removed.leftovers.is_empty(), "{removed:?}");
+    assert!(case.engine.read_state().await.unwrap().is_empty());
+    case.sweep().await;
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -51,6 +51,8 @@ pub(crate) struct Traffic {
     /// From this many writes on nothing is answered any more: for the cluster, the process is dead.
     dead_after: Arc<Mutex<Option<(usize, bool)>>>,
     pub(crate) died: Arc<tokio::sync::Notify>,
+    /// Seconds by which the clock that answers tell is ahead of the server's.
+    ahead: Arc<AtomicI64>,
 }
 
 impl Traffic {
@@ -60,6 +62,11 @@ impl Traffic {
 
     pub(crate) fn reads(&self) -> usize {
         self.reads.load(Ordering::SeqCst)
+    }
+
+    /// Has answers tell a clock that is so many seconds ahead, as another API server of the same cluster may.
+    pub(crate) fn set_clock(&self, ahead: i64) {
+        self.ahead.store(ahead, Ordering::SeqCst);
     }
 
     /// Lets this many more writes through, then nothing. With `sent`, the server still does the next one.
@@ -124,7 +131,16 @@ where
             });
         }
         let answer = self.inner.call(request);
-        Box::pin(async move { answer.await.map_err(Into::into) })
+        Box::pin(async move {
+            let mut answer = answer.await.map_err(Into::into)?;
+            let ahead = traffic.ahead.load(Ordering::SeqCst);
+            if ahead != 0 {
+                let time = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(ahead);
+                let date = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&time)?;
+                answer.headers_mut().insert(http::header::DATE, date.parse()?);
+            }
+            Ok(answer)
+        })
     }
 }
 

@@ -13,6 +13,7 @@ use super::watch::Change;
 use crate::api::crd::schedule::applied;
 use crate::api::labels::{ANNOTATION_ADOPT, LABEL_INSTALL_KIND, LABEL_PART_OF, LABEL_PLACED_BY};
 use crate::api::namespace_pattern::NamespacePattern;
+use crate::api::util::text::visible_cell;
 use crate::k8s::object::{items_at, object_label, text_at};
 
 /// Prefix of the namespaces of Kubernetes.
@@ -211,6 +212,13 @@ impl Namespaces {
         let seen = self.get(name).filter(|seen| seen.placed_by.as_deref() != Some(self.placed_by.as_str()))?;
         if is_namespace && source.is_some_and(|source| source.adopt) {
             return None;
+        }
+        if let Some(other) = &seen.placed_by {
+            let message = format!(
+                "namespace {name} already exists and belongs to the control plane {}: nothing is placed in it; use                  another namespace",
+                visible_cell(other)
+            );
+            return Some(Problem::retry_on_change(applied::ALREADY_EXISTS, message));
         }
         let remedy =
             format!("annotate the Namespace {name} of the control plane with {ANNOTATION_ADOPT}=true to adopt it");

@@ -1,6 +1,7 @@
 //! Removes objects: uninstall, rollback of a run that was interrupted, and what both need to know before they delete.
 
 pub(super) mod found;
+mod held;
 pub(super) mod journal_check;
 mod lost_journal;
 mod namespace;

@@ -6,8 +6,9 @@ use futures::stream::{self, StreamExt as _};
 use serde_json::Value;
 
 use super::found::Found;
-use super::owner_refs::{Labelled, claim_of};
+use super::owner_refs::{Labelled, claim_of, made_by_others};
 use crate::api::kinds::Kind;
+use crate::apply::adopt;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
 use crate::inventory::journal::{JournalStep, Undo};
@@ -30,6 +31,12 @@ impl Engine {
         };
         if state.is_empty() || labelled.ours.is_empty() && labelled.others.iter().any(recorded) {
             labelled.not_only_others()?;
+        }
+        // Those that an interrupted adoption would only give back: nothing would be removed but the record.
+        let returned: Vec<&JournalStep> = given_back(state).collect();
+        let is_returned = |found: &Found| returned.iter().any(|step| step.object == found.object);
+        if labelled.ours.iter().any(recorded) && labelled.ours.iter().all(is_returned) {
+            return Err(made_by_others(labelled.ours.iter().chain(&labelled.others)));
         }
         Ok(labelled)
     }
@@ -158,10 +165,23 @@ impl Engine {
     }
 }
 
-/// The steps of objects that an interrupted run adopted from others. What the record had before that run was no others'.
+/// The steps of objects that an interrupted run adopted from others. What the record had before that run was no others', nor
+/// is what came back from a backup with the record.
 pub(crate) fn given_back(state: &State) -> impl Iterator<Item = &JournalStep> {
     let steps = state.journal.iter().flat_map(|journal| &journal.steps);
-    steps.filter(|step| matches!(step.undo, Undo::Release { .. }) && !state.is_recorded_earlier(step, &step.uid))
+    steps.filter(|step| {
+        matches!(step.undo, Undo::Release { .. })
+            && !state.is_recorded_earlier(step, &step.uid)
+            && !is_recorded_copy(state, step)
+    })
+}
+
+/// Returns whether a step adopted a copy of an object that the record has: a tool wrote it with the labels of an
+/// installation, as one does that restores a backup.
+fn is_recorded_copy(state: &State, step: &JournalStep) -> bool {
+    let Undo::Release { entries, .. } = &step.undo else { return false };
+    let recorded = state.record.as_ref().is_some_and(|record| record.find_item(&step.object).is_some());
+    recorded && entries.iter().any(adopt::is_copy)
 }
 
 /// A claim that was never bound contains no data, and may lack the class that it needs.
@@ -172,4 +192,44 @@ pub(crate) fn is_bound(claim: &Value) -> bool {
 /// Returns whether a claim keeps its data: a terminating claim keeps it until its finalizers are removed.
 pub(crate) fn keeps_data(claim: &Value) -> bool {
     is_bound(claim) && !is_terminating(claim)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_came_back_from_a_backup_is_not_given_back() {
+        let release = |entries: Value| -> JournalStep {
+            serde_json::from_value(json!({"kind": "ConfigMap", "namespace": "fleet", "name": "config", "uid": "new",
+                "apiVersion": "v1", "undo": "release", "patch": {}, "entries": entries}))
+            .unwrap()
+        };
+        let state = |recorded: &str, entries: Value| {
+            let mut state = State {
+                record: serde_json::from_value(json!({"format": 1, "installUid": "u", "phase": "installed",
+                    "namespaceCreated": true, "owner": {"kind": "control-plane", "name": "demo", "namespace": "fleet"},
+                    "written": "", "release": {"chart": "", "version": "", "valuesDigest": ""}, "inventory": [
+                        {"kind": "ConfigMap", "namespace": "fleet", "name": recorded, "uid": "old", "origin": "created"}]}))
+                .unwrap(),
+                journal: serde_json::from_value(
+                    json!({"run": "", "command": "install", "started": "", "installUid": "u", "steps": []}),
+                )
+                .unwrap(),
+                ..State::default()
+            };
+            state.journal.as_mut().unwrap().steps.push(release(entries));
+            state
+        };
+        let entry = |operation: &str, labels: Value| json!([{"manager": "backup-server", "operation": operation, "fieldsV1": {"f:metadata": {"f:labels": labels}}}]);
+        let labels = || json!({format!("f:{}", crate::inventory::owner::INSTALL_LABEL): {}});
+        let returned = |state: &State| given_back(state).count();
+        assert_eq!(returned(&state("config", entry("Update", labels()))), 0, "a copy of what the record has");
+        assert_eq!(returned(&state("another", entry("Update", labels()))), 1, "the record does not have it");
+        assert_eq!(returned(&state("config", entry("Update", json!({})))), 1, "somebody made it without our labels");
+        assert_eq!(returned(&state("config", entry("Apply", labels()))), 1, "somebody applies it");
+        assert_eq!(returned(&state("config", json!([]))), 1, "nothing is known of who made it");
+    }
 }

@@ -35,12 +35,7 @@ impl Labelled {
         if self.others.is_empty() || !(self.ours.is_empty() || runs) {
             return Ok(());
         }
-        let foreign = |found: &Found| Foreign {
-            object: found.object.clone(),
-            managers: managed_fields::list_managers(&found.live),
-            install: None,
-        };
-        Err(Error::MadeByOthers { objects: self.others.iter().map(foreign).collect() })
+        Err(made_by_others(self.others.iter()))
     }
 
     /// The claims without those of stateful sets that are not ours.
@@ -53,6 +48,16 @@ impl Labelled {
             .collect();
         claims.into_iter().filter(|claim| !sets.iter().any(|set| claim_of(&claim.object.name, set))).collect()
     }
+}
+
+/// The error of a removal of which all objects are of others.
+pub(super) fn made_by_others<'f>(objects: impl Iterator<Item = &'f Found>) -> Error {
+    let foreign = |found: &Found| Foreign {
+        object: found.object.clone(),
+        managers: managed_fields::list_managers(&found.live),
+        install: None,
+    };
+    Error::MadeByOthers { objects: objects.map(foreign).collect() }
 }
 
 impl Engine {

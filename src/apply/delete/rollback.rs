@@ -56,7 +56,8 @@ impl Run {
         // The deadline that may have ended the run must not end its undoing.
         let server = engine.server.with_deadline(None);
         self.store.lock_store().await.without_deadline();
-        let result = engine.undo_journal(&server, &self.store).await?;
+        let result = engine.undo_journal(&server, &self.store).await;
+        let result = engine.release_failed_run(result).await?;
         if result.problems.is_empty() {
             self.close_local()?;
         }
@@ -79,7 +80,7 @@ impl Engine {
             match self.undo_of_state(state, copy, false).await {
                 // The run that was waited for, or seen, has gone with its namespace.
                 Err(Error::Inventory(inventory::Error::PlanOutdated)) if !outdated => outdated = true,
-                done => return done,
+                done => return self.release_failed_run(done).await,
             }
         }
     }
@@ -90,7 +91,8 @@ impl Engine {
     /// [`inventory::Error::PlanOutdated`] where a run has written since then, such as one that held the lock until now; nothing was
     /// undone then.
     pub async fn rollback_of(&self, seen: State, copy: Option<Journal>) -> Result<RolledBack, Error> {
-        self.undo_of_state(seen, copy, true).await
+        let undone = self.undo_of_state(seen, copy, true).await;
+        self.release_failed_run(undone).await
     }
 
     async fn undo_of_state(&self, state: State, copy: Option<Journal>, only_this: bool) -> Result<RolledBack, Error> {

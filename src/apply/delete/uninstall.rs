@@ -87,11 +87,12 @@ impl Engine {
     /// have written the journal (nothing was written then), [`Error::Stuck`] when objects do not go away in time,
     /// [`inventory::Error::Locked`], or what the server refuses.
     pub async fn uninstall(&self, removal: Removal) -> Result<Removed, Error> {
-        match self.uninstall_seen(&removal).await {
+        let removed = match self.uninstall_seen(&removal).await {
             // The run that was waited for, or seen, has removed all of it.
             Err(Error::Inventory(inventory::Error::PlanOutdated)) => self.uninstall_seen(&removal).await,
             done => done,
-        }
+        };
+        self.release_failed_run(removed).await
     }
 
     async fn uninstall_seen(&self, removal: &Removal) -> Result<Removed, Error> {

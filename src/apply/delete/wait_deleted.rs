@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use futures::stream::{self, StreamExt as _};
 use serde_json::Value;
 
+use super::held::Survey;
 use super::report::ObjectReason;
 use crate::api::kinds::Kind;
 use crate::apply::engine::Engine;
 use crate::apply::error::Error;
-use crate::diagnose::kstatus::format_deletion_blockers;
 use crate::k8s::event::Event;
-use crate::k8s::object::{ObjectRef, items_at, object_uid, text_at};
-use crate::k8s::request::server::{Selection, Server};
+use crate::k8s::object::{ObjectRef, object_uid};
+use crate::k8s::request::server::Server;
 
 /// Time after which an object that is still there is explained.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(10);
@@ -39,6 +39,7 @@ impl Engine {
         let server = &server.with_deadline(None);
         let begun = Instant::now();
         let mut left = pending;
+        let mut survey = Survey::default();
         let mut explained: Vec<(ObjectRef, String)> = Vec::new();
         loop {
             let found: Vec<Result<Option<(PendingDeletion, Value)>, Error>> = stream::iter(left)
@@ -58,14 +59,15 @@ impl Engine {
             if Instant::now() >= end {
                 let mut objects = Vec::new();
                 for (pending, live) in found {
-                    let because = why_held(server, &pending.object, &live).await;
+                    let because = self.why_held(server, &pending.object, &live, &mut survey).await;
                     objects.push(ObjectReason { object: pending.object, reason: because });
                 }
                 return Err(Error::Stuck { objects });
             }
             if begun.elapsed() >= EXPLAIN_AFTER {
                 for (pending, live) in &found {
-                    let told = (pending.object.clone(), why_held(server, &pending.object, live).await);
+                    let told =
+                        (pending.object.clone(), self.why_held(server, &pending.object, live, &mut survey).await);
                     if !explained.contains(&told) {
                         self.events.send_event(Event::Stuck { object: told.0.clone(), message: told.1.clone() });
                         explained.push(told);
@@ -76,34 +78,6 @@ impl Engine {
             tokio::time::sleep(LOOK_EVERY).await;
         }
     }
-}
-
-/// Returns what blocks the deletion of an object, as a clause; for a PersistentVolumeClaim that pods mount, these pods.
-async fn why_held(server: &Server, object: &ObjectRef, live: &Value) -> String {
-    let because = format_deletion_blockers(live);
-    if !object.is_kind("", "PersistentVolumeClaim") {
-        return because;
-    }
-    let selection = Selection { namespace: object.namespace.as_deref(), ..Selection::default() };
-    // Without the right to list pods the finalizer is reported.
-    let pods = server.list_objects(&Kind::from_table("", "Pod"), &selection).await.unwrap_or_default();
-    match &find_mounting_pods(&pods, &object.name)[..] {
-        [] => because,
-        [one] => format!("pod {one} mounts it: delete that pod first"),
-        several => format!("pods {} mount it: delete these pods first", several.join(", ")),
-    }
-}
-
-/// Names of the pods that mount a claim, and have not ended.
-fn find_mounting_pods<'p>(pods: &'p [Value], claim: &str) -> Vec<&'p str> {
-    let mounts = |pod: &&Value| {
-        let has_ended = matches!(text_at(pod, "/status/phase"), Some("Succeeded" | "Failed"));
-        !has_ended
-            && items_at(pod, "/spec/volumes")
-                .iter()
-                .any(|v| text_at(v, "/persistentVolumeClaim/claimName") == Some(claim))
-    };
-    pods.iter().filter(mounts).filter_map(|pod| text_at(pod, "/metadata/name")).collect()
 }
 
 impl Server {
@@ -118,29 +92,5 @@ impl Server {
         } else {
             self.get_metadata(kind, object.namespace.as_deref(), &object.name).await
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn pods_that_mount_a_claim_and_have_not_ended_hold_it() {
-        let pod = |name: &str, claim: &str, phase: &str| {
-            json!({ "metadata": { "name": name }, "status": { "phase": phase },
-                "spec": { "volumes": [{ "name": "x", "emptyDir": {} },
-                    { "name": "data", "persistentVolumeClaim": { "claimName": claim } }] } })
-        };
-        let pods = [
-            pod("a", "data-etcd-0", "Running"),
-            pod("b", "data-etcd-0", "Pending"),
-            pod("c", "data-etcd-1", "Running"),
-            pod("d", "data-etcd-0", "Succeeded"),
-        ];
-        assert_eq!(find_mounting_pods(&pods, "data-etcd-0"), ["a", "b"]);
-        assert!(find_mounting_pods(&pods, "data-etcd-2").is_empty());
     }
 }

@@ -12,9 +12,11 @@ use super::{ClassFacts, DEFAULT_CLASS, HostingFacts, NodeFacts, Wanted, read};
 use crate::api::labels::LABEL_INSTALL;
 use crate::api::rbac::{Right, Scope};
 use crate::check::access::list_forbidden_writes;
-use crate::check::autopilot;
+use crate::check::pod_references::ReferenceFacts;
 use crate::check::quota::Allowance;
 use crate::check::secret_readers::SecretReaders;
+use crate::check::sidecars::SidecarFacts;
+use crate::check::{autopilot, clock};
 
 /// The label of a namespace by which pods below a level of the Pod Security Standards are refused.
 const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
@@ -96,7 +98,7 @@ impl HostingFacts {
         let learning = Learning(RefCell::new(Known { facts, seen }));
         let all = ListParams::default();
         let clock = async {
-            let ahead = clock_ahead(client).await;
+            let ahead = clock::read_clock_ahead(client).await;
             learning.record_read(read::CLOCK, |facts| facts.clock_ahead = ahead);
         };
         let nodes = async {
@@ -135,7 +137,12 @@ impl HostingFacts {
             });
         };
         let namespace = read_namespace_facts(client, &wanted, &learning);
-        let ((), (), (), (), (), asked) = tokio::join!(clock, nodes, classes, services, namespace, rights);
+        let references = async {
+            let found = ReferenceFacts::from_cluster(client, &wanted.namespace, &wanted.references).await;
+            learning.record_read(read::REFERENCES, |facts| facts.references = found);
+        };
+        let ((), (), (), (), (), (), asked) =
+            tokio::join!(clock, nodes, classes, services, namespace, references, rights);
         asked.map(|()| learning.0.into_inner().facts)
     }
 }
@@ -146,14 +153,17 @@ async fn read_namespace_facts(client: &Client, wanted: &Wanted, learning: &Learn
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &wanted.namespace);
     let stateful: Api<StatefulSet> = Api::namespaced(client.clone(), &wanted.namespace);
-    let (namespace, allowance, readers, claims, stateful) = tokio::join!(
+    let (namespace, webhooks, allowance, readers, claims, stateful) = tokio::join!(
         namespaces.get_opt(&wanted.namespace),
+        SidecarFacts::list_injectors(client),
         Allowance::from_namespace(client, &wanted.namespace),
         SecretReaders::find_in_namespace(client, &wanted.namespace),
         claims.list(&all),
         stateful.list(&all),
     );
     learning.record_read(read::NAMESPACE, |facts| {
+        let found = namespace.as_ref().ok().and_then(Option::as_ref);
+        facts.namespace.sidecars = SidecarFacts::new(&wanted.namespace, found, &webhooks);
         match namespace {
             Ok(Some(namespace)) => {
                 facts.namespace.exists = true;
@@ -188,16 +198,6 @@ async fn read_namespace_facts(client: &Client, wanted: &Wanted, learning: &Learn
     });
 }
 
-/// Returns the whole seconds by which the server's clock is ahead of the local one, by the `Date` of an answer; `None`
-/// where it told no time.
-async fn clock_ahead(client: &Client) -> Option<i64> {
-    let request = http::Request::get("/version").body(kube::client::Body::empty()).ok()?;
-    let answer = client.send(request).await.ok()?;
-    let date = answer.headers().get(http::header::DATE)?.to_str().ok()?;
-    let server = jiff::fmt::rfc2822::parse(date).ok()?.timestamp();
-    Some(server.as_second() - jiff::Timestamp::now().as_second())
-}
-
 /// The rights of [`HostingFacts::from_hosting_cluster`]; what may not be read is judged as unknown.
 pub fn hosting_rights() -> Vec<Right> {
     [
@@ -208,6 +208,8 @@ pub fn hosting_rights() -> Vec<Right> {
         Right::optional_rights(Scope::Namespace, "", "persistentvolumeclaims", &["list"]),
         Allowance::allowance_rights(),
         SecretReaders::secret_reader_rights(),
+        ReferenceFacts::reference_rights(),
+        SidecarFacts::sidecar_rights(),
         Right::optional_rights(Scope::Namespace, "apps", "statefulsets", &["list"]),
     ]
     .concat()

@@ -6,8 +6,10 @@ mod judge;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::labels::DEFAULT_CLASS_ANNOTATIONS as DEFAULT_CLASS;
+use crate::check::pod_references::{PodReferences, ReferenceFacts};
 use crate::check::quota::{Allowance, Taken};
 use crate::check::secret_readers::SecretReaders;
+use crate::check::sidecars::SidecarFacts;
 use crate::check::support::Support;
 
 pub use collect::hosting_rights;
@@ -27,6 +29,8 @@ pub mod read {
     pub const NAMESPACE: &str = "namespace";
     /// StorageClasses.
     pub const CLASSES: &str = "storage";
+    /// Objects that the pods name.
+    pub const REFERENCES: &str = "references";
     /// Services of all namespaces.
     pub const SERVICES: &str = "services";
     /// Objects of the names that are wanted. Whoever plans the install reads them.
@@ -57,6 +61,8 @@ pub struct Wanted {
     /// Amounts that the objects take from the quotas of the namespace, without existing objects; the planner fills this
     /// in.
     pub taken: Taken,
+    /// Objects that the pods name.
+    pub references: PodReferences,
     /// CPU architectures for which there are images.
     pub architectures: Vec<String>,
 }
@@ -92,7 +98,7 @@ pub struct NodeFacts {
 }
 
 /// The namespace as it is now.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct NamespaceFacts {
     /// Whether it is there.
     pub exists: bool,
@@ -112,6 +118,8 @@ pub struct NamespaceFacts {
     pub allowance: Allowance,
     /// Others who may read its Secrets.
     pub readers: SecretReaders,
+    /// What adds containers to its pods.
+    pub sidecars: SidecarFacts,
     /// The level of the Pod Security Standards that it enforces, as labelled.
     pub pod_security: Option<String>,
 }
@@ -148,6 +156,8 @@ pub struct HostingFacts {
     pub former_node_port: Option<u16>,
     /// Other Services that use its future node port: `namespace/name`.
     pub node_port_holders: Vec<String>,
+    /// What there is of the objects that the pods name.
+    pub references: ReferenceFacts,
     /// The API server's clock less the local one, in seconds; `None` when it told no time.
     pub clock_ahead: Option<i64>,
     /// Foreign objects with the wanted names; the planner fills this in.

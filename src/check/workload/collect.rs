@@ -15,9 +15,11 @@ use crate::api::lenient::Lenient;
 use crate::api::rbac::{Right, Scope};
 use crate::api::registration::{IDENTITY_CERTIFICATE, IDENTITY_HUB, IDENTITY_SECRET};
 use crate::check::access::list_forbidden_writes;
-use crate::check::autopilot;
+use crate::check::pod_references::ReferenceFacts;
 use crate::check::quota::Allowance;
 use crate::check::secret_readers::SecretReaders;
+use crate::check::sidecars::SidecarFacts;
+use crate::check::{autopilot, clock};
 use crate::k8s::connect::daemon_client::token_client;
 use crate::k8s::connect::init_kubeconfig::Init;
 
@@ -86,7 +88,13 @@ impl WorkloadFacts {
         // One such node is evidence enough.
         let nodes: Api<Node> = Api::all(client.clone());
         let some = ListParams::default().limit(100);
-        let (groups, nodes, namespace, system, agents, identity, members, allowance, readers, forbidden) = tokio::join!(
+        let (references, webhooks, clock) = (
+            ReferenceFacts::from_cluster(client, &wanted.namespace, &wanted.references),
+            SidecarFacts::list_injectors(client),
+            clock::read_clock_ahead(client),
+        );
+        let around = async { tokio::join!(references, webhooks, clock) };
+        let (groups, nodes, namespace, system, agents, identity, members, allowance, readers, forbidden, around) = tokio::join!(
             client.list_api_groups(),
             nodes.list_metadata(&some),
             namespaces.get_opt(&wanted.namespace),
@@ -103,7 +111,11 @@ impl WorkloadFacts {
             Allowance::from_namespace(client, &wanted.namespace),
             SecretReaders::find_in_namespace(client, &wanted.namespace),
             list_forbidden_writes(client, &wanted.namespace, &wanted.writes),
+            around,
         );
+        let found = namespace.as_ref().ok().and_then(Option::as_ref);
+        facts.sidecars = SidecarFacts::new(&wanted.namespace, found, &around.1);
+        (facts.references, facts.clock_ahead) = (around.0, around.2);
         let nodes: Vec<String> = nodes.iter().flatten().map(ResourceExt::name_any).collect();
         facts.autopilot_evidence =
             autopilot::find_autopilot_evidence(groups.as_ref().ok(), nodes.iter().map(String::as_str));
@@ -117,7 +129,12 @@ impl WorkloadFacts {
         }
         facts.cluster_id = system.ok().flatten().and_then(|system| system.uid()).unwrap_or_default();
         match agents {
-            Ok(list) => facts.agents = list.iter().map(agent_facts).collect(),
+            Ok(list) => {
+                facts.agents = list.iter().map(agent_facts).collect();
+                for agent in facts.agents.iter_mut().filter(|agent| agent.namespace != wanted.namespace) {
+                    agent.is_of_same_fleet = is_of_same_fleet(client, &agent.namespace, &facts.init).await;
+                }
+            }
             Err(error) => drop(facts.unread.insert("agents", error.to_string())),
         }
         if let Ok(Some(identity)) = identity {
@@ -135,10 +152,22 @@ impl WorkloadFacts {
     }
 }
 
+/// Returns whether the agent of another namespace has a certificate of the control plane of an init Secret; nothing where it
+/// has none yet, or its identity may not be read.
+async fn is_of_same_fleet(client: &Client, namespace: &str, init: &InitFacts) -> Option<bool> {
+    let InitFacts::Usable { init, .. } = init else { return None };
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let identity = secrets.get_opt(IDENTITY_SECRET).await.ok()??.data?;
+    let hub = identity.get(IDENTITY_HUB)?;
+    let has_issued = identity.get(IDENTITY_CERTIFICATE).is_some_and(|certificate| init.has_issued(&certificate.0));
+    Some(has_issued || hub.0 == init.control_plane_digest().as_bytes())
+}
+
 fn agent_facts(deployment: &Deployment) -> AgentFacts {
     AgentFacts {
         name: deployment.labels().get(LABEL_INSTALL).cloned().unwrap_or_default(),
         namespace: deployment.namespace().unwrap_or_default(),
+        is_of_same_fleet: None,
     }
 }
 
@@ -151,6 +180,8 @@ pub fn workload_rights() -> Vec<Right> {
         Right::optional_rights(Scope::Namespace, "", "secrets", &["get"]),
         Allowance::allowance_rights(),
         SecretReaders::secret_reader_rights(),
+        ReferenceFacts::reference_rights(),
+        SidecarFacts::sidecar_rights(),
     ]
     .concat()
 }

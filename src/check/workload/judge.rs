@@ -1,27 +1,36 @@
 //! The preflight checks of an agent install: pure functions of the facts.
 
-use super::{InitFacts, TokenFacts, WantedAgent, WorkloadFacts};
+use super::{AgentFacts, InitFacts, TokenFacts, WantedAgent, WorkloadFacts};
+use crate::api::first_of::first_of;
 use crate::api::labels::INIT_SECRET;
 use crate::api::remedy::{Access, Action, Command, Flag, Place, Remedy, Subject};
 use crate::api::version::ServiceLine;
 use crate::check::quota::needs::Needs;
 use crate::check::quota::{Place as QuotaPlace, Taken};
-use crate::check::{Check, CheckResult, access, autopilot};
+use crate::check::{Check, CheckResult, access, autopilot, clock};
 
 /// The preflight checks of an agent install, in the order in which they are shown.
-pub const CHECKS: [Check<WorkloadFacts>; 12] = [
+pub const CHECKS: [Check<WorkloadFacts>; 16] = [
     Check::new_required("kubernetes-version", "Kubernetes version", "cluster", &[], |facts| {
         facts.wanted.support.evaluate_version(&facts.git_version)
     }),
     Check::new_required("autopilot", "managed mode", "cluster", &[], |facts| {
         autopilot::evaluate_autopilot(&facts.autopilot_evidence)
     }),
+    Check::new_required("clock", "clock", "cluster", &[], |facts| clock::evaluate_agent_clock(facts.clock_ahead)),
     Check::new_required("access", "rights", "access", &[], check_agent_access),
     Check::new_required("namespace", "namespace", "namespace", &[], check_agent_namespace),
     Check::new_advisory("secret-readers", "readers of Secrets", "namespace", &["namespace"], |facts| {
         facts.readers.evaluate_readers(&facts.wanted.namespace)
     }),
     Check::new_required("quota", "quota", "namespace", &["namespace"], check_agent_quota),
+    Check::new_required("pull-secrets", "Secrets for pulls", "namespace", &["namespace"], |facts| {
+        facts.references.evaluate_pull_secrets(&facts.wanted.namespace)
+    }),
+    Check::new_required("classes", "classes of the pods", "cluster", &[], |facts| facts.references.evaluate_classes()),
+    Check::new_advisory("sidecars", "sidecar containers", "namespace", &["namespace"], |facts| {
+        facts.sidecars.evaluate_sidecars(&facts.wanted.namespace)
+    }),
     Check::new_required("init-secret", "init Secret", "control plane", &["namespace"], init_secret),
     Check::new_required("init-token", "init token", "control plane", &["namespace", "init-secret"], init_token),
     Check::new_required(
@@ -167,6 +176,13 @@ fn check_agent_quota(facts: &WorkloadFacts) -> CheckResult {
 fn init_secret(facts: &WorkloadFacts) -> CheckResult {
     let namespace = &facts.wanted.namespace;
     match &facts.init {
+        InitFacts::Usable { init, .. } if is_unspecified(&init.server) => CheckResult::new_failure(
+            format!("the server {} in the init Secret is an address that no client can connect to", init.server),
+            Remedy::new("install the control plane with an address that workload clusters reach (")
+                .flag(Flag::set_value("exposure.agentEndpoint", "HOST:PORT"))
+                .text("), then ")
+                .and(copy_again(facts)),
+        ),
         InitFacts::Usable { init, .. } => CheckResult::Passed(format!("server {}", init.server)),
         InitFacts::Missing => CheckResult::new_failure(
             format!("Secret {INIT_SECRET} does not exist in namespace {namespace}"),
@@ -188,6 +204,13 @@ fn init_secret(facts: &WorkloadFacts) -> CheckResult {
                 .text("`"),
         ),
     }
+}
+
+/// Returns whether a URL has the address that stands for all addresses of a machine, to which nobody connects.
+fn is_unspecified(server: &str) -> bool {
+    let host = server.parse::<http::Uri>().ok().and_then(|uri| uri.host().map(str::to_owned)).unwrap_or_default();
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_unspecified())
 }
 
 fn init_token(facts: &WorkloadFacts) -> CheckResult {
@@ -237,8 +260,25 @@ fn existing_agent(facts: &WorkloadFacts) -> CheckResult {
         );
     }
     let wanted = &facts.wanted;
-    let other = facts.agents.iter().find(|a| a.name != wanted.name || a.namespace != wanted.namespace);
-    match other {
+    let others = || facts.agents.iter().filter(|a| a.name != wanted.name || a.namespace != wanted.namespace);
+    // One of another fleet is no obstacle, but in a namespace there is one.
+    let blocks = |agent: &&AgentFacts| agent.namespace == wanted.namespace || agent.is_of_same_fleet == Some(true);
+    let unknown = others().find(|agent| !blocks(agent) && agent.is_of_same_fleet.is_none());
+    match others().find(blocks) {
+        None if unknown.is_some() => {
+            let other = first_of(
+                unknown.iter().map(|agent| format!("`{}` in namespace {}", agent.name, agent.namespace)),
+                1,
+                "",
+            );
+            CheckResult::new_warning(
+                format!("this cluster already has an agent whose control plane is not known: {other}"),
+                "a cluster can be registered only once with each control plane; continue if that agent belongs to another",
+            )
+        }
+        None if others().next().is_some() => {
+            CheckResult::Passed("agents of other control planes are in other namespaces".to_owned())
+        }
         None if facts.agents.is_empty() => CheckResult::Passed("none in this cluster".to_owned()),
         None => CheckResult::Passed(format!("{} is installed and will be brought up to date", wanted.name)),
         Some(other) => CheckResult::new_failure(
@@ -296,13 +336,17 @@ fn cluster_name(facts: &WorkloadFacts) -> CheckResult {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::api::remedy::Part;
     use crate::api::version::KubeMinor;
+    use crate::check::pod_references::Reference;
     use crate::check::quota::Allowance;
     use crate::check::quota::needs::PodNeeds;
     use crate::check::quota::quotas::{QuotaFacts, ResourceFacts};
     use crate::check::secret_readers::SecretReader;
+    use crate::check::sidecars::tests::injected;
     use crate::check::support::Support;
     use crate::check::workload::{AgentFacts, MemberFacts, WantedAgent};
     use crate::check::{CheckResult, Judged, evaluate_failing_check, only_failure, run_checks};
@@ -344,6 +388,10 @@ pub(super) mod tests {
         }
     }
 
+    fn agent(name: &str, namespace: &str, is_of_same_fleet: Option<bool>) -> AgentFacts {
+        AgentFacts { name: name.to_owned(), namespace: namespace.to_owned(), is_of_same_fleet }
+    }
+
     /// A namespace in which no pod has room.
     fn full() -> Allowance {
         let resources = vec![ResourceFacts { name: "pods".to_owned(), hard: 2000, used: 2000 }];
@@ -356,7 +404,7 @@ pub(super) mod tests {
         let mut facts = fit();
         facts.allowance = full();
         assert_eq!(failure(&facts).0, "quota");
-        facts.agents = vec![AgentFacts { name: "m".to_owned(), namespace: "fleet".to_owned() }];
+        facts.agents = vec![agent("m", "fleet", None)];
         let report = run_checks(&CHECKS, &facts, &[]);
         assert_eq!((report.failures().count(), report.warnings().count()), (0, 1), "no room to replace it: {report:?}");
     }
@@ -382,15 +430,20 @@ pub(super) mod tests {
             binding: "team".to_owned(),
             role: "edit".to_owned(),
         };
-        let agent = |name: &str| vec![AgentFacts { name: name.to_owned(), namespace: "fleet".to_owned() }];
+        let agent = |name: &str| vec![agent(name, "fleet", None)];
+        let missing = |name: &str| BTreeMap::from([(name.to_owned(), Reference::Missing)]);
         let member = |id: &str| vec![MemberFacts { name: "m".to_owned(), id: id.to_owned() }];
         [
             ("kubernetes-version", changed(&|facts| facts.git_version = "v1.31.4".to_owned())),
             ("autopilot", changed(&|facts| facts.autopilot_evidence = vec!["API group auto.gke.io".to_owned()])),
+            ("clock", changed(&|facts| facts.clock_ahead = Some(-7200))),
             ("access", changed(&|facts| facts.forbidden = vec!["create clusterroles".to_owned()])),
             ("namespace", changed(&|facts| facts.namespace_exists = false)),
             ("secret-readers", changed(&|facts| facts.readers.found = vec![reader()])),
             ("quota", changed(&full)),
+            ("pull-secrets", changed(&|facts| facts.references.pull_secrets = missing("regcred"))),
+            ("classes", changed(&|facts| facts.references.priority_classes = missing("high"))),
+            ("sidecars", changed(&|facts| facts.sidecars = injected())),
             ("init-secret", changed(&|facts| facts.init = InitFacts::Missing)),
             ("init-token", changed(&|facts| facts.init = usable("v0.7.1", TokenFacts::Refused))),
             ("skew", changed(&|facts| facts.init = usable("v1.1.0", TokenFacts::Accepted))),
@@ -406,6 +459,43 @@ pub(super) mod tests {
         ]
         .map(|(id, facts)| evaluate_failing_check(&CHECKS, id, &facts))
         .into()
+    }
+
+    #[test]
+    fn an_agent_of_another_fleet_is_no_obstacle_in_another_namespace() {
+        let judged = |agents: Vec<AgentFacts>| {
+            let facts = WorkloadFacts { agents, ..fit() };
+            let mut report = run_checks(&CHECKS, &facts, &[]);
+            let judged = report.judged.iter().position(|judged| judged.id == "existing-agent").unwrap();
+            report.judged.swap_remove(judged).result
+        };
+        let own = || agent("m", "fleet", None);
+        assert!(matches!(judged(vec![own(), agent("m", "two", Some(false))]), CheckResult::Passed(_)));
+        assert!(matches!(judged(vec![agent("other", "two", Some(false))]), CheckResult::Passed(_)));
+        assert!(matches!(judged(vec![agent("other", "two", Some(true))]), CheckResult::Failed(_)));
+        assert!(
+            matches!(judged(vec![agent("other", "fleet", Some(false))]), CheckResult::Failed(_)),
+            "one a namespace"
+        );
+        let CheckResult::Warned(problem) = judged(vec![own(), agent("other", "two", None)]) else { panic!() };
+        assert!(problem.what.ends_with("is not known: `other` in namespace two"), "{}", problem.what);
+    }
+
+    #[test]
+    fn an_init_secret_with_an_address_that_nobody_connects_to_is_refused() {
+        for (server, expected) in [
+            ("https://0.0.0.0:443", true),
+            ("https://[::]:443", true),
+            ("https://192.0.2.1:443", false),
+            ("https://[2001:db8::1]:443", false),
+            ("https://hub:1", false),
+        ] {
+            assert_eq!(is_unspecified(server), expected, "{server}");
+        }
+        let mut facts = fit();
+        let InitFacts::Usable { init, .. } = &mut facts.init else { panic!() };
+        init.server = "https://0.0.0.0:443".to_owned();
+        assert_eq!(failure(&facts).0, "init-secret");
     }
 
     #[test]
@@ -481,7 +571,7 @@ pub(super) mod tests {
     #[test]
     fn a_second_agent_another_control_plane_and_a_taken_name_are_refused() {
         let mut facts = fit();
-        facts.agents = vec![AgentFacts { name: "other".to_owned(), namespace: "two".to_owned() }];
+        facts.agents = vec![agent("other", "two", Some(true))];
         assert_eq!(failure(&facts).0, "existing-agent");
         let command = uninstall_command;
         assert_eq!(failure(&facts).2.commands(), [&command("other", "two")]);

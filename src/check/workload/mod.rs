@@ -6,9 +6,11 @@ mod judge;
 use std::collections::BTreeMap;
 
 use crate::api::remedy::Access;
+use crate::check::pod_references::{PodReferences, ReferenceFacts};
 use crate::check::quota::Allowance;
 use crate::check::quota::needs::Needs;
 use crate::check::secret_readers::SecretReaders;
+use crate::check::sidecars::SidecarFacts;
 use crate::check::support::Support;
 use crate::k8s::connect::init_kubeconfig::Init;
 
@@ -30,6 +32,8 @@ pub struct WantedAgent {
     pub namespace: String,
     /// Writes that must be allowed: API group, resource, whether it lives in the namespace.
     pub writes: Vec<(String, String, bool)>,
+    /// Objects that the pods name.
+    pub references: PodReferences,
     /// Amounts that a first install takes from the quotas of the namespace.
     pub needs: Needs,
     /// Whether the install can read the init Secret from the control plane and copies it, with its namespace, if
@@ -80,6 +84,8 @@ pub struct AgentFacts {
     pub name: String,
     /// Its namespace.
     pub namespace: String,
+    /// Whether its control plane is the one of the init Secret; `None` where that is not known.
+    pub is_of_same_fleet: Option<bool>,
 }
 
 /// A registered cluster, as far as names are concerned.
@@ -121,6 +127,12 @@ pub struct WorkloadFacts {
     pub allowance: Allowance,
     /// Others who may read the Secrets of the namespace.
     pub readers: SecretReaders,
+    /// What there is of the objects that the pods name.
+    pub references: ReferenceFacts,
+    /// What adds containers to pods of the namespace.
+    pub sidecars: SidecarFacts,
+    /// The API server's clock less the local one, in seconds; `None` when it told no time.
+    pub clock_ahead: Option<i64>,
     /// Writes that the user may not do.
     pub forbidden: Vec<String>,
     /// Reads that failed: what, and why.

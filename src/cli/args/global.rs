@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, ColorChoice};
 
 use super::environment;
-use crate::api::names::NamespaceName;
+use crate::api::names::{DEFAULT_NAMESPACE, NamespaceName};
 use crate::api::shell::{foreign_word, kubeconfig_flag, quote_word};
 use crate::cli::output::log::LogFormat;
 
@@ -18,7 +18,7 @@ pub(in crate::cli) struct Global {
     pub(in crate::cli) context: Option<String>,
 
     /// Namespace of the service's components
-    #[arg(long, short = 'n', global = true, value_name = "NAMESPACE", default_value = "fleet", env = environment::NAMESPACE, hide_env = true)]
+    #[arg(long, short = 'n', global = true, value_name = "NAMESPACE", default_value = DEFAULT_NAMESPACE, env = environment::NAMESPACE, hide_env = true)]
     pub(in crate::cli) namespace: NamespaceName,
 
     /// Whether the namespace was asked for, rather than left at its default.
@@ -59,7 +59,7 @@ impl Global {
     /// The same for a namespace of the same cluster.
     pub(in crate::cli) fn tail_in(&self, namespace: &str) -> String {
         let mut tail = self.cluster_flags();
-        if namespace != "fleet" {
+        if namespace != DEFAULT_NAMESPACE {
             tail += &format!(" --namespace {}", foreign_word(namespace));
         }
         tail

@@ -14,6 +14,7 @@ use crate::cli::output::terminal::Ui;
 use crate::cli::signals::wait_for_interrupt;
 use crate::install::fleet_home::Home;
 use crate::install::installed::Target;
+use crate::inventory::HeldLock;
 
 /// How long a run may take, and wait for another.
 #[derive(Debug, Args)]
@@ -37,7 +38,8 @@ impl RunArgs {
         home: &'a Home,
     ) -> Target<'a, N> {
         let Self { timeout, lock_wait } = *self;
-        Target { name, namespace: &global.namespace, client, home, timeout, lock_wait }
+        let held = HeldLock::default();
+        Target { name, namespace: &global.namespace, client, home, timeout, lock_wait, held }
     }
 }
 
@@ -52,7 +54,8 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     if duration > LONGEST { Err("the longest duration is one year (`8760h`)".to_owned()) } else { Ok(duration) }
 }
 
-/// Runs `work` until it ends or a signal stops it, and closes the display either way.
+/// Runs `work` until it ends or a signal stops it, and closes the display either way; after a signal, `release` lets go of
+/// what it held, such as the lock.
 ///
 /// For work that can be interrupted at any point because the same command goes on with it; `what` is its name, such as
 /// `the removal`.
@@ -61,17 +64,18 @@ pub(crate) async fn until_stopped<T, E>(
     display: &Arc<Display>,
     what: &str,
     work: impl Future<Output = Result<T, E>>,
+    release: impl Future<Output = ()>,
 ) -> Result<Result<T, E>, CliError> {
-    tokio::select! {
-        outcome = work => {
-            display.close_step(outcome.is_ok());
-            Ok(outcome)
-        }
-        () = wait_for_interrupt(ui, display, None) => {
-            display.close_step(false);
-            Err(goes_on(CliError::new(Exit::Interrupted, "Interrupted", format!("{what} was interrupted"))))
-        }
-    }
+    let outcome = tokio::select! {
+        outcome = work => Some(outcome),
+        () = wait_for_interrupt(ui, display, None) => None,
+    };
+    display.close_step(outcome.as_ref().is_some_and(Result::is_ok));
+    let Some(outcome) = outcome else {
+        release.await;
+        return Err(goes_on(CliError::new(Exit::Interrupted, "Interrupted", format!("{what} was interrupted"))));
+    };
+    Ok(outcome)
 }
 
 /// Adds the hint that an interrupted command can be continued; a refused one has not begun.

@@ -163,7 +163,7 @@ async fn try_image_pulls(
     ui.print_note(&format!("Pulling {} images on the nodes, for up to {} s", pulls.image_count(), LIMIT.as_secs()));
     let display = Arc::new(Display::new(ui));
     let work = async { Ok::<_, CliError>(pulls.pull_images(LIMIT).await) };
-    let facts = until_stopped(ui, &display, "the check", work).await;
+    let facts = until_stopped(ui, &display, "the check", work, std::future::ready(())).await;
     pulls.remove_created_objects().await;
     facts?
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use clap::Args;
+use futures::FutureExt as _;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -27,6 +28,7 @@ use crate::cli::output::install_error::engine_error;
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::{Question, Ui};
 use crate::control_plane::charts::ORDINARY_VALUES;
+use crate::control_plane::plan::OWNER_KIND;
 use crate::control_plane::rollback::{Outcome, Prospect, Undo};
 use crate::install::local_values::LocalValues;
 use crate::install::progress::Progress;
@@ -76,7 +78,8 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: RollbackArgs) -> Result<
         let known = warn_of_unreadable_values(ui, known);
         confirm_rollback(ui, &args, &undo, known.as_ref())?;
         progress.begin_step(&format!("Undoing an interrupted run of control plane {name}"));
-        match until_stopped(ui, &display, "the rollback", target.undo_interrupted_run(undo, &progress)).await? {
+        let (work, release) = (target.undo_interrupted_run(undo, &progress), target.release_lock(OWNER_KIND).map(drop));
+        match until_stopped(ui, &display, "the rollback", work, release).await? {
             // A run that held the lock until now has gone on since: what there is to undo by now is another plan.
             Err(apply::Error::Inventory(inventory::Error::PlanOutdated)) if !outdated => outdated = true,
             done => break done.map_err(|error| rollback_error(&name, &error))?,

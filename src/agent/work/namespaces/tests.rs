@@ -98,8 +98,6 @@ fn a_namespace_that_was_there_before_takes_no_pods_that_its_source_would_refuse(
         ("old", "restricted", true),
         ("old", "baseline", true),
         ("old", "privileged", false),
-        ("others", "restricted", true),
-        ("others", "baseline", false),
         ("shop", "restricted", false),
         ("new", "restricted", false),
     ] {
@@ -108,6 +106,32 @@ fn a_namespace_that_was_there_before_takes_no_pods_that_its_source_would_refuse(
         assert_eq!(refused(&of("", "ConfigMap", place), level), None, "it runs no pods");
     }
     assert!(namespaces.check_adoption(&of("apps", "Deployment", "old"), None).is_none());
+}
+
+#[test]
+fn a_namespace_that_another_control_plane_placed_is_left_to_it() {
+    let itself = target(placeable::find_builtin_kind("", "Namespace").unwrap(), "", "others");
+    for existing in [ExistingNamespaces::Allow, ExistingNamespaces::Deny] {
+        let mut namespaces = namespaces(existing);
+        let refused = |namespaces: &Namespaces, target: &Target, source| {
+            namespaces.check_adoption(target, source).map(|problem| (problem.reason, problem.message))
+        };
+        let source = |adopt| Some(NamespaceSource::from_namespace_manifest("{}", adopt));
+        for target in [&itself, &of("", "ConfigMap", "others"), &of("apps", "Deployment", "others")] {
+            for source in [source(false), None] {
+                let (reason, message) = refused(&namespaces, target, source).expect("it is another's");
+                assert_eq!(reason, applied::ALREADY_EXISTS);
+                assert!(message.contains("belongs to the control plane ffffffff"), "{message}");
+            }
+        }
+        assert_eq!(refused(&namespaces, &itself, source(true)), None, "its adoption is asked for");
+        // The other control plane lets go of it.
+        let gone = SeenNamespace::from_labels(&BTreeMap::new());
+        assert_eq!(namespaces.take_namespace_change(Change::One(("others".to_owned(), gone))), ["others"]);
+        let reason = refused(&namespaces, &of("", "ConfigMap", "others"), source(false)).map(|(reason, _)| reason);
+        let expected = (existing == ExistingNamespaces::Deny).then_some(applied::NAMESPACE_NOT_OWNED);
+        assert_eq!(reason, expected);
+    }
 }
 
 #[test]

@@ -7,10 +7,10 @@ use crate::api::first_of::first_of;
 use crate::api::remedy::{Action, Command, Flag, Remedy, Subject};
 use crate::api::version::KubeMinor;
 use crate::check::quota::Place;
-use crate::check::{Check, CheckResult, access, autopilot};
+use crate::check::{Check, CheckResult, access, autopilot, clock};
 
 /// The preflight checks of a control plane install, in the order in which they are shown.
-pub const CHECKS: [Check<HostingFacts>; 18] = [
+pub const CHECKS: [Check<HostingFacts>; 21] = [
     Check::new_required("kubernetes-version", "Kubernetes version", "cluster", &[], check_kubernetes_version),
     Check::new_required("autopilot", "managed mode", "cluster", &[], check_autopilot).after_reads(&[read::NODES]),
     Check::new_required("clock", "clock", "cluster", &[], check_clock).after_reads(&[read::CLOCK]),
@@ -42,6 +42,12 @@ pub const CHECKS: [Check<HostingFacts>; 18] = [
         read::CLASSES,
         read::NAMES,
     ]),
+    Check::new_required("pull-secrets", "Secrets for pulls", "namespace", &["namespace"], check_pull_secrets)
+        .after_reads(&[read::REFERENCES, read::NAMESPACE]),
+    Check::new_required("classes", "classes of the pods", "cluster", &[], check_classes)
+        .after_reads(&[read::REFERENCES]),
+    Check::new_advisory("sidecars", "sidecar containers", "namespace", &["namespace"], check_sidecars)
+        .after_reads(&[read::NAMESPACE]),
     Check::new_required("storage", "storage", "storage", &[], check_storage)
         .after_reads(&[read::CLASSES, read::NAMESPACE]),
     Check::new_required("node-port", "node port", "exposure", &[], node_port).after_reads(&[read::SERVICES]),
@@ -53,6 +59,22 @@ pub const CHECKS: [Check<HostingFacts>; 18] = [
 
 fn check_kubernetes_version(facts: &HostingFacts) -> CheckResult {
     facts.wanted.support.evaluate_version(&facts.git_version)
+}
+
+fn check_clock(facts: &HostingFacts) -> CheckResult {
+    clock::evaluate_issuer_clock(facts.clock_ahead)
+}
+
+fn check_pull_secrets(facts: &HostingFacts) -> CheckResult {
+    facts.references.evaluate_pull_secrets(&facts.wanted.namespace)
+}
+
+fn check_classes(facts: &HostingFacts) -> CheckResult {
+    facts.references.evaluate_classes()
+}
+
+fn check_sidecars(facts: &HostingFacts) -> CheckResult {
+    facts.namespace.sidecars.evaluate_sidecars(&facts.wanted.namespace)
 }
 
 fn check_autopilot(facts: &HostingFacts) -> CheckResult {
@@ -141,28 +163,6 @@ fn check_nodes(facts: &HostingFacts) -> CheckResult {
 const STORAGE_CLASS: &str = "etcd.storage.storageClass";
 /// The value that chooses the node port.
 const NODE_PORT: &str = "exposure.nodePort";
-
-/// Seconds before the local clock's time from which certificates are valid: five minutes.
-const CLOCK_ALLOWANCE: i64 = 5 * 60;
-/// Seconds by which equal clocks can seem to differ, for the resolution of the `Date` header and a slow answer.
-const CLOCK_NOISE: i64 = 5;
-
-fn check_clock(facts: &HostingFacts) -> CheckResult {
-    let Some(ahead) = facts.clock_ahead else {
-        return CheckResult::new_warning(
-            "the API server sent no `Date` header",
-            "compare the clocks of this machine and of the cluster",
-        );
-    };
-    let way = if ahead > 0 { "ahead of" } else { "behind" };
-    let what = format!("the cluster's clock is {} s {way} this machine's", ahead.abs());
-    let remedy = "synchronize both clocks, for example with NTP: certificates issued here would not be valid there";
-    match ahead.abs() {
-        0..=CLOCK_NOISE => CheckResult::Passed("agrees with this machine's".to_owned()),
-        _ if ahead < -CLOCK_ALLOWANCE + CLOCK_NOISE => CheckResult::new_failure(what, remedy),
-        _ => CheckResult::new_warning(what, "synchronize both clocks, for example with NTP"),
-    }
-}
 
 fn check_architecture(facts: &HostingFacts) -> CheckResult {
     let known = &facts.wanted.architectures;

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::api::version::KubeMinor;
 use crate::check::hosting::{ClassFacts, Collision, NodeFacts};
+use crate::check::pod_references::Reference;
 use crate::check::quota::Allowance;
 use crate::check::quota::limits::{LimitFacts, LimitedBy};
 use crate::check::quota::needs::{ContainerNeeds, Needs, PodNeeds};
 use crate::check::quota::quotas::{QuotaFacts, ResourceFacts, ScopeFacts};
 use crate::check::secret_readers::SecretReader;
+use crate::check::sidecars::tests::injected;
 use crate::check::support::Support;
 use crate::check::{CheckResult, Judged, evaluate_failing_check, only_failure, run_checks};
 
@@ -67,6 +69,7 @@ fn unfit_facts() -> Vec<(&'static str, HostingFacts)> {
         facts.wanted.node_port = Some(32222);
         facts.node_port_holders = vec!["web/front".to_owned()];
     });
+    let missing = |name: &str| BTreeMap::from([(name.to_owned(), Reference::Missing)]);
     vec![
         ("kubernetes-version", other_minor),
         ("autopilot", changed(&|facts| facts.autopilot_evidence = vec!["API group auto.gke.io".to_owned()])),
@@ -99,6 +102,9 @@ fn unfit_facts() -> Vec<(&'static str, HostingFacts)> {
             }),
         ),
         ("quota", quota),
+        ("pull-secrets", changed(&|facts| facts.references.pull_secrets = missing("regcred"))),
+        ("classes", changed(&|facts| facts.references.priority_classes = missing("high"))),
+        ("sidecars", changed(&|facts| facts.namespace.sidecars = injected())),
         ("storage", changed(&|facts| facts.classes[0].is_default = false)),
         ("node-port", port),
         ("load-balancer", changed(&|facts| facts.wanted.load_balancer = true)),
@@ -133,6 +139,7 @@ fn before(reads: &[&'static str], facts: &HostingFacts) -> HostingFacts {
                 facts.namespace = none.namespace.clone();
             }
             read::CLASSES => facts.classes.clear(),
+            read::REFERENCES => facts.references = none.references.clone(),
             read::SERVICES => {
                 facts.former_node_port = None;
                 facts.node_port_holders.clear();
@@ -149,7 +156,16 @@ fn before(reads: &[&'static str], facts: &HostingFacts) -> HostingFacts {
 
 #[test]
 fn no_check_looks_at_what_it_does_not_wait_for() {
-    let reads = [read::CLOCK, read::NODES, read::RIGHTS, read::NAMESPACE, read::CLASSES, read::SERVICES, read::NAMES];
+    let reads = [
+        read::CLOCK,
+        read::NODES,
+        read::RIGHTS,
+        read::NAMESPACE,
+        read::CLASSES,
+        read::REFERENCES,
+        read::SERVICES,
+        read::NAMES,
+    ];
     let unread = || {
         let mut facts = fit();
         facts.unread = reads.into_iter().map(|read| (read, "forbidden".to_owned())).collect();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use futures::FutureExt as _;
 use serde::Serialize;
 
 use super::{check_not_elsewhere, check_orphaned_objects};
@@ -27,6 +28,7 @@ use crate::cli::output::terminal::Ui;
 use crate::install::local_values::LocalValues;
 use crate::install::progress::Progress;
 use crate::workload_cluster::copies::{PlacedObject, format_object_names};
+use crate::workload_cluster::plan::OWNER_KIND;
 use crate::workload_cluster::uninstall::{Drain, Leave};
 
 /// Time that an interrupted run may take to take back the drain that it asked for.
@@ -161,7 +163,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallAgentArgs) -> 
         }
         Ok((leave, removed, placed))
     };
-    let outcome = until_stopped(ui, &display, "the removal", work).await;
+    let outcome = until_stopped(ui, &display, "the removal", work, target.release_lock(OWNER_KIND).map(drop)).await;
     if outcome.is_err() && args.drain {
         // Interrupted: the cluster is not to stay drained by a run that has ended.
         let _ = tokio::time::timeout(TAKE_BACK, target.stop_draining()).await;

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
+use futures::FutureExt as _;
 use serde::Serialize;
 
 use super::{check_not_elsewhere, check_orphaned_objects};
@@ -21,6 +22,7 @@ use crate::cli::output::install_error::{engine_error, local_file_error};
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::{Question, Ui};
 use crate::control_plane::keys::local_files::Folder;
+use crate::control_plane::plan::OWNER_KIND;
 use crate::control_plane::uninstall::{Planned, Target};
 use crate::install::progress::Progress;
 
@@ -81,12 +83,13 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &UninstallControlPlaneAr
     }
     progress.begin_step(&format!("Removing control plane {name} from namespace {}", global.namespace));
     let work = target.remove_control_plane(removal, &progress);
-    let outcome = until_stopped(ui, &display, "the removal", work).await?;
+    let outcome = until_stopped(ui, &display, "the removal", work, target.release_lock(OWNER_KIND).map(drop)).await?;
     let removed = outcome.map_err(|error| goes_on(engine_error("the removal stopped", &error)))?;
     check_not_elsewhere("control-plane", name.as_str(), global, &removed)?;
     let folder = planned.map_or(Folder::None, |planned| planned.folder);
     let (folder, stays) = match folder {
-        Folder::Goes { .. } if !removed.nothing_found => {
+        // A removal that removed nothing forgets nothing.
+        Folder::Goes { .. } if !removed.deleted.is_empty() => {
             (target.remove_folder().map_err(|error| local_file_error(&error))?, None)
         }
         Folder::Goes { path, .. } | Folder::Stays(path) => {

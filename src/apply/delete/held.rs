@@ -1,0 +1,230 @@
+//! Reasons that an object whose deletion was asked for is still there: its finalizers, the pods that mount it, the objects in a
+//! namespace, and kinds without an answer, on which garbage collection and the deletion of namespaces wait.
+
+use std::time::{Duration, Instant};
+
+use futures::stream::{self, StreamExt as _};
+use serde_json::Value;
+
+use crate::api::first_of::first_of;
+use crate::api::kinds::Kind;
+use crate::api::util::text::visible_line;
+use crate::apply::engine::Engine;
+use crate::diagnose::kstatus::format_deletion_blockers;
+use crate::k8s::discovery;
+use crate::k8s::object::{ObjectRef, is_terminating, items_at, text_at};
+use crate::k8s::request::api_error::ApiError;
+use crate::k8s::request::server::{Selection, Server};
+
+/// Time after which all kinds are asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
+/// Number of kinds and of objects that are named at most.
+const NAMED: usize = 5;
+
+/// What a survey of all kinds has found. It takes a request for each kind, so it is made only for a deletion that takes long.
+#[derive(Debug, Default)]
+pub(super) struct Survey {
+    /// Time of the last survey.
+    taken: Option<Instant>,
+    /// Kinds, or versions of groups, that gave no answer, each with the reason where it is known.
+    unanswered: Vec<String>,
+    /// Objects of the owner's namespace that are being deleted and have finalizers, each with these.
+    finalized: Vec<String>,
+}
+
+impl Engine {
+    /// Returns what keeps an object from being deleted, as a clause.
+    pub(super) async fn why_held(
+        &self,
+        server: &Server,
+        object: &ObjectRef,
+        live: &Value,
+        survey: &mut Survey,
+    ) -> String {
+        let because = format_deletion_blockers(live);
+        if object.is_kind("", "PersistentVolumeClaim") {
+            return mounting_pods(server, object).await.unwrap_or(because);
+        }
+        let is_own_namespace = object.is_kind("", "Namespace") && object.name == self.owner.namespace;
+        let is_collected = awaits_collection(live);
+        if !is_own_namespace && !is_collected {
+            return because;
+        }
+        if survey.taken.is_none_or(|taken| taken.elapsed() >= ASK_AGAIN) {
+            *survey = self.survey_kinds(server).await;
+        }
+        if is_collected { survey.describe_collection() } else { survey.describe_namespace(because) }
+    }
+
+    /// Asks for every kind, in the whole cluster: a kind whose objects cannot be converted fails only where there are some.
+    async fn survey_kinds(&self, server: &Server) -> Survey {
+        let taken = Some(Instant::now());
+        let Ok((kinds, silent)) = discovery::list_kinds(server, self.options.parallel).await else {
+            return Survey { taken, ..Survey::default() };
+        };
+        let owned = self.owner.owner_selector();
+        let everywhere = Selection { labels: Some(&owned), metadata_only: true, ..Selection::default() };
+        let here = Selection { namespace: Some(&self.owner.namespace), metadata_only: true, ..Selection::default() };
+        let answers: Vec<(&Kind, Result<Vec<Value>, ApiError>)> = stream::iter(&kinds)
+            .map(|kind| async move {
+                let answer = server.list_objects(kind, &everywhere).await;
+                match answer {
+                    Ok(_) if kind.namespaced => (kind, server.list_objects(kind, &here).await),
+                    answer => (kind, answer.map(|_| Vec::new())),
+                }
+            })
+            .buffered(self.options.parallel)
+            .collect()
+            .await;
+        let mut survey = Survey { taken, unanswered: silent, ..Survey::default() };
+        for (kind, answer) in answers {
+            match answer {
+                Ok(objects) => survey.finalized.extend(objects.iter().filter_map(describe_finalized)),
+                Err(error) if error.is_forbidden() || error.is_not_found() || error.code == 405 => {}
+                Err(error) => {
+                    survey.unanswered.push(format!("{} ({})", kind.group_kind(), visible_line(&error.message)));
+                }
+            }
+        }
+        survey
+    }
+}
+
+impl Survey {
+    /// What keeps an object that has lost its owner.
+    fn describe_collection(&self) -> String {
+        let why = "its owner is deleted, but the garbage collection of the cluster has not deleted it yet";
+        if self.unanswered.is_empty() {
+            return why.to_owned();
+        }
+        let kinds = first_of(&self.unanswered, NAMED, ", ");
+        format!("{why}; garbage collection can stop while a kind gives no answer, as these do: {kinds}")
+    }
+
+    /// What keeps the namespace, beside what the namespace itself says.
+    fn describe_namespace(&self, because: String) -> String {
+        let mut clauses = vec![because];
+        if !self.finalized.is_empty() {
+            clauses.push(format!("finalizers hold {}", first_of(&self.finalized, NAMED, ", ")));
+        }
+        if !self.unanswered.is_empty() {
+            clauses.push(format!("these kinds give no answer: {}", first_of(&self.unanswered, NAMED, ", ")));
+        }
+        clauses.join("; ")
+    }
+}
+
+/// Returns whether an object has an owner and nobody has deleted the object itself: garbage collection has to.
+fn awaits_collection(live: &Value) -> bool {
+    !is_terminating(live) && !items_at(live, "/metadata/ownerReferences").is_empty()
+}
+
+/// Returns the kind, the name and the finalizers of an object that is being deleted and has some.
+fn describe_finalized(live: &Value) -> Option<String> {
+    let finalizers: Vec<&str> = items_at(live, "/metadata/finalizers").iter().filter_map(Value::as_str).collect();
+    if !is_terminating(live) || finalizers.is_empty() {
+        return None;
+    }
+    let object = ObjectRef::of(live)?;
+    Some(format!("{} {} ({})", object.kind, object.name, finalizers.join(", ")))
+}
+
+/// Returns the pods that mount a claim, as a clause. Without the right to list pods there is none.
+async fn mounting_pods(server: &Server, claim: &ObjectRef) -> Option<String> {
+    let selection = Selection { namespace: claim.namespace.as_deref(), ..Selection::default() };
+    let pods = server.list_objects(&Kind::from_table("", "Pod"), &selection).await.unwrap_or_default();
+    match &find_mounting_pods(&pods, &claim.name)[..] {
+        [] => None,
+        [one] => Some(format!("pod {one} mounts it: delete that pod first")),
+        several => Some(format!("pods {} mount it: delete these pods first", several.join(", "))),
+    }
+}
+
+/// Names of the pods that mount a claim, and have not ended.
+fn find_mounting_pods<'p>(pods: &'p [Value], claim: &str) -> Vec<&'p str> {
+    let mounts = |pod: &&Value| {
+        let has_ended = matches!(text_at(pod, "/status/phase"), Some("Succeeded" | "Failed"));
+        !has_ended
+            && items_at(pod, "/spec/volumes")
+                .iter()
+                .any(|v| text_at(v, "/persistentVolumeClaim/claimName") == Some(claim))
+    };
+    pods.iter().filter(mounts).filter_map(|pod| text_at(pod, "/metadata/name")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::inventory::Owner;
+    use crate::k8s::test_api;
+
+    /// A cluster in which widgets cannot be converted, and a gadget with a finalizer is in the namespace.
+    fn engine() -> Engine {
+        let kind = |plural: &str, kind: &str| json!({"name": plural, "kind": kind, "namespaced": true, "verbs": ["list", "get", "delete"]});
+        let client = test_api::api(move |uri, _| match uri.path() {
+            "/api/v1" => json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": [kind("pods", "Pod")]}),
+            "/apis" => {
+                json!({"groups": [{"name": "bug.example", "preferredVersion": {"groupVersion": "bug.example/v2", "version": "v2"},
+                "versions": [{"groupVersion": "bug.example/v2", "version": "v2"}]}]})
+            }
+            "/apis/bug.example/v2" => {
+                json!({"kind": "APIResourceList", "groupVersion": "bug.example/v2", "resources": [kind("widgets", "Widget"), kind("gadgets", "Gadget")]})
+            }
+            "/apis/bug.example/v2/widgets" => {
+                let mut failure = test_api::failure(500);
+                failure["message"] = "conversion webhook for bug.example/v1, Kind=Widget failed".into();
+                failure
+            }
+            "/apis/bug.example/v2/namespaces/fleet/gadgets" => json!({"metadata": {}, "items": [
+                {"apiVersion": "bug.example/v2", "kind": "Gadget", "metadata": {"name": "g", "namespace": "fleet",
+                    "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["bug.example/held"]}}]}),
+            _ => json!({"metadata": {}, "items": []}),
+        });
+        Engine::new_reader(client, Owner::new("control-plane", "demo", "fleet"))
+    }
+
+    #[tokio::test]
+    async fn garbage_collection_and_the_kind_without_an_answer_are_named() {
+        let engine = engine();
+        let pod = ObjectRef::new(&Kind::from_table("", "Pod"), Some("fleet"), "etcd-0");
+        let live =
+            json!({"metadata": {"name": "etcd-0", "ownerReferences": [{"kind": "StatefulSet", "name": "etcd"}]}});
+        let mut survey = Survey::default();
+        let why = engine.why_held(&engine.server(), &pod, &live, &mut survey).await;
+        assert!(why.contains("garbage collection") && why.contains("Widget.bug.example"), "{why}");
+        assert!(why.contains("conversion webhook"), "{why}");
+        // What has a finalizer of its own needs no survey.
+        let held = json!({"metadata": {"name": "etcd-0", "deletionTimestamp": "t", "finalizers": ["a.example/b"]}});
+        let mut survey = Survey::default();
+        let why = engine.why_held(&engine.server(), &pod, &held, &mut survey).await;
+        assert!(why.contains("a.example/b") && survey.taken.is_none(), "{why}");
+    }
+
+    #[tokio::test]
+    async fn the_objects_that_hold_a_namespace_are_named() {
+        let engine = engine();
+        let namespace = ObjectRef::new(&Kind::from_table("", "Namespace"), None, "fleet");
+        let live = json!({"metadata": {"name": "fleet", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        let why = engine.why_held(&engine.server(), &namespace, &live, &mut Survey::default()).await;
+        assert!(why.contains("Gadget g (bug.example/held)") && why.contains("Widget.bug.example"), "{why}");
+    }
+
+    #[test]
+    fn pods_that_mount_a_claim_and_have_not_ended_hold_it() {
+        let pod = |name: &str, claim: &str, phase: &str| {
+            json!({ "metadata": { "name": name }, "status": { "phase": phase },
+                "spec": { "volumes": [{ "name": "x", "emptyDir": {} },
+                    { "name": "data", "persistentVolumeClaim": { "claimName": claim } }] } })
+        };
+        let pods = [
+            pod("a", "data-etcd-0", "Running"),
+            pod("b", "data-etcd-0", "Pending"),
+            pod("c", "data-etcd-1", "Running"),
+            pod("d", "data-etcd-0", "Succeeded"),
+        ];
+        assert_eq!(find_mounting_pods(&pods, "data-etcd-0"), ["a", "b"]);
+        assert!(find_mounting_pods(&pods, "data-etcd-2").is_empty());
+    }
+}

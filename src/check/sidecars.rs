@@ -1,0 +1,226 @@
+//! Check for service meshes that add a container to pods of the namespace: pods that have to end do not end then, and the
+//! connections between components go through a proxy.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhook, MutatingWebhookConfiguration};
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::api::{Api, ListParams};
+use kube::{Client, ResourceExt};
+
+use super::CheckResult;
+use crate::api::first_of::first_of;
+use crate::api::rbac::{Right, Scope};
+use crate::api::remedy::{Flag, Remedy};
+
+/// Labels and annotations of a namespace by which a mesh adds its container, with the values that turn it on; without any, each
+/// value does.
+const MARKS: [(&str, &[&str]); 6] = [
+    ("istio-injection", &["enabled"]),
+    ("istio.io/rev", &[]),
+    ("linkerd.io/inject", &["enabled", "ingress"]),
+    ("kuma.io/sidecar-injection", &["enabled", "true"]),
+    ("openservicemesh.io/sidecar-injection", &["enabled", "yes", "true"]),
+    ("consul.hashicorp.com/connect-inject", &["true"]),
+];
+
+/// Number of reasons that are named at most.
+const NAMED: usize = 3;
+
+/// What of the cluster decides whether containers are added.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SidecarFacts {
+    /// Labels of the namespace; those that each has where it does not exist.
+    labels: BTreeMap<String, String>,
+    /// Annotations of the namespace.
+    annotations: BTreeMap<String, String>,
+    /// Webhooks that are named after injecting and are called for new pods.
+    injectors: Vec<Injector>,
+}
+
+/// A webhook that adds containers to pods.
+#[derive(Debug, Clone, PartialEq)]
+struct Injector {
+    /// Name of its configuration.
+    configuration: String,
+    namespaces: LabelSelector,
+    pods: LabelSelector,
+}
+
+impl SidecarFacts {
+    /// Reads the webhooks. What may not be read counts as none: the labels of the namespace tell most.
+    pub(super) async fn list_injectors(client: &Client) -> Vec<MutatingWebhookConfiguration> {
+        let configurations: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+        configurations.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default()
+    }
+
+    /// Facts from what was read; `namespace` is none where it does not exist.
+    pub(super) fn new(name: &str, namespace: Option<&Namespace>, webhooks: &[MutatingWebhookConfiguration]) -> Self {
+        let mut labels = namespace.map(|namespace| namespace.labels().clone()).unwrap_or_default();
+        labels.entry("kubernetes.io/metadata.name".to_owned()).or_insert_with(|| name.to_owned());
+        let annotations = namespace.map(|namespace| namespace.annotations().clone()).unwrap_or_default();
+        let injectors = webhooks.iter().flat_map(|configuration| {
+            let name = configuration.name_any();
+            let webhooks = configuration.webhooks.iter().flatten();
+            let injecting = move |webhook: &&MutatingWebhook| is_injector(&name, webhook);
+            let configuration = configuration.name_any();
+            webhooks.filter(injecting).map(move |webhook| Injector {
+                configuration: configuration.clone(),
+                namespaces: webhook.namespace_selector.clone().unwrap_or_default(),
+                pods: webhook.object_selector.clone().unwrap_or_default(),
+            })
+        });
+        Self { labels, annotations, injectors: injectors.collect() }
+    }
+
+    /// The rights of [`Self::list_injectors`].
+    pub(super) fn sidecar_rights() -> Vec<Right> {
+        Right::optional_rights(
+            Scope::Cluster,
+            "admissionregistration.k8s.io",
+            "mutatingwebhookconfigurations",
+            &["list"],
+        )
+    }
+
+    /// Evaluates whether pods of the namespace get containers that do not end.
+    pub(super) fn evaluate_sidecars(&self, namespace: &str) -> CheckResult {
+        let is_on = |key: &str, values: &[&str]| {
+            let found = self.labels.get(key).or_else(|| self.annotations.get(key));
+            found.filter(|value| values.is_empty() || values.contains(&value.as_str())).cloned()
+        };
+        let marks = MARKS.iter().filter_map(|(key, values)| Some(format!("`{key}: {}`", is_on(key, values)?)));
+        let marks: Vec<String> = marks.collect();
+        let calling = self.injectors.iter().filter(|injector| {
+            // Those of the chart have none of the labels by which single pods are chosen.
+            selects(&injector.namespaces, &self.labels) && selects(&injector.pods, &BTreeMap::new())
+        });
+        let mut webhooks: Vec<String> =
+            calling.map(|injector| format!("MutatingWebhookConfiguration {}", injector.configuration)).collect();
+        webhooks.dedup();
+        let reasons: Vec<String> = marks.into_iter().chain(webhooks).collect();
+        if reasons.is_empty() {
+            return CheckResult::Passed("nothing was found that adds containers to pods".to_owned());
+        }
+        CheckResult::new_warning(
+            format!(
+                "pods in namespace {namespace} get a sidecar container, by {}; pods that have to end, such as those of \
+                 Jobs and of the probe, then run on",
+                first_of(&reasons, NAMED, ", ")
+            ),
+            Remedy::new("turn it off for this namespace in the mesh, or choose another namespace with ")
+                .flag(Flag::Namespace(None)),
+        )
+    }
+}
+
+/// Returns whether a webhook is named after injecting and is called for new pods.
+fn is_injector(configuration: &str, webhook: &MutatingWebhook) -> bool {
+    let has = |list: &Option<Vec<String>>, wanted: &[&str]| {
+        list.iter().flatten().any(|entry| wanted.contains(&entry.as_str()))
+    };
+    let is_named = [configuration, webhook.name.as_str()].iter().any(|name| name.contains("inject"));
+    is_named
+        && webhook.rules.iter().flatten().any(|rule| {
+            has(&rule.api_groups, &["", "*"])
+                && has(&rule.operations, &["CREATE", "*"])
+                && has(&rule.resources, &["pods", "*", "*/*"])
+        })
+}
+
+/// Returns whether a selector selects labels, as Kubernetes defines it; an unknown operator selects nothing.
+fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
+    let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
+    equal
+        && selector.match_expressions.iter().flatten().all(|expression| {
+            let value = labels.get(&expression.key);
+            let is_in = || value.is_some_and(|value| expression.values.iter().flatten().any(|one| one == value));
+            match expression.operator.as_str() {
+                "In" => is_in(),
+                "NotIn" => !is_in(),
+                "Exists" => value.is_some(),
+                "DoesNotExist" => value.is_none(),
+                _ => false,
+            }
+        })
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn facts(labels: Value, annotations: Value, webhooks: Value) -> SidecarFacts {
+        let namespace = json!({"metadata": {"name": "fleet", "labels": labels, "annotations": annotations}});
+        let configurations =
+            json!([{"metadata": {"name": "mesh-sidecar-injector"}, "webhooks": webhooks}, {"metadata": {"name": "x"}}]);
+        SidecarFacts::new(
+            "fleet",
+            Some(&serde_json::from_value(namespace).unwrap()),
+            &serde_json::from_value::<Vec<MutatingWebhookConfiguration>>(configurations).unwrap(),
+        )
+    }
+
+    /// A namespace in which a mesh adds its container to each pod.
+    pub(in crate::check) fn injected() -> SidecarFacts {
+        facts(json!({"istio-injection": "enabled"}), json!({}), json!([]))
+    }
+
+    fn webhook(namespaces: Value, pods: Value, resource: &str) -> Value {
+        json!([{"name": "w.example", "admissionReviewVersions": ["v1"], "sideEffects": "None", "clientConfig": {},
+            "namespaceSelector": namespaces, "objectSelector": pods,
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [resource]}]}])
+    }
+
+    fn reason(facts: &SidecarFacts) -> Option<String> {
+        match facts.evaluate_sidecars("fleet") {
+            CheckResult::Warned(problem) => Some(problem.what),
+            CheckResult::Passed(_) => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_namespace_says_that_a_mesh_adds_containers() {
+        for (labels, annotations, expected) in [
+            (json!({"istio-injection": "enabled"}), json!({}), true),
+            (json!({"istio-injection": "disabled"}), json!({}), false),
+            (json!({"istio.io/rev": "canary"}), json!({}), true),
+            (json!({}), json!({"linkerd.io/inject": "enabled"}), true),
+            (json!({}), json!({"linkerd.io/inject": "disabled"}), false),
+            (json!({"kuma.io/sidecar-injection": "enabled"}), json!({}), true),
+            (json!({"team": "a"}), json!({}), false),
+        ] {
+            let found = reason(&facts(labels.clone(), annotations.clone(), json!([])));
+            assert_eq!(found.is_some(), expected, "{labels} {annotations}");
+        }
+    }
+
+    #[test]
+    fn a_webhook_adds_containers_where_it_selects_the_namespace_and_its_pods() {
+        let expression = |key: &str, operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
+        let own = "kubernetes.io/metadata.name";
+        let all = || json!({});
+        for (namespaces, pods, resource, expected) in [
+            (all(), all(), "pods", true),
+            (all(), all(), "services", false),
+            (expression(own, "NotIn", &["kube-system"]), all(), "pods", true),
+            (expression(own, "NotIn", &["fleet"]), all(), "pods", false),
+            (expression("mesh", "Exists", &[]), all(), "pods", false),
+            (expression("mesh", "DoesNotExist", &[]), all(), "*", true),
+            (json!({"matchLabels": {"mesh": "on"}}), all(), "pods", false),
+            (all(), expression("sidecar", "NotIn", &["false"]), "pods", true),
+            (all(), expression("sidecar", "In", &["true"]), "pods", false),
+        ] {
+            let found = reason(&facts(json!({}), json!({}), webhook(namespaces.clone(), pods.clone(), resource)));
+            assert_eq!(found.is_some(), expected, "{namespaces} {pods} {resource}: {found:?}");
+            assert!(found.is_none_or(|what| what.contains("mesh-sidecar-injector")));
+        }
+        let mut policy = facts(json!({}), json!({}), json!([]));
+        assert_eq!(reason(&policy), None);
+        policy.labels.insert("istio.io/rev".to_owned(), "x".to_owned());
+        assert!(reason(&policy).is_some());
+    }
+}
