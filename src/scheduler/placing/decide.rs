@@ -91,6 +91,7 @@ impl Clusters {
         if !changed.is_empty() {
             let drained = self.known.iter().filter(|(_, cluster)| live::is_drained(cluster));
             state.set_drained(drained.map(|(name, _)| name.clone()).collect(), now);
+            state.set_lost(self.known.values(), now);
         }
         for (cluster, group) in std::mem::take(&mut state.added) {
             // A decision that is being written has promised it: the sum stays.

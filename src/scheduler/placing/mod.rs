@@ -12,6 +12,7 @@ mod conditions;
 mod decide;
 mod event_queue;
 mod events;
+mod lost_clusters;
 mod plan;
 mod policies;
 mod queue;
@@ -288,7 +289,7 @@ impl Placing {
                 plan::plan_object(&self.state, key, direct.as_ref())
             }
             Unit::Status(key) => {
-                let mut plan = status::plan_source_status(&self.state, key);
+                let mut plan = status::plan_source_status(&self.state, key, wall);
                 let news = self.state.take_news(key);
                 plan.stages.extend((!news.is_empty()).then_some(news));
                 plan
