@@ -6,6 +6,7 @@ mod aggregate;
 mod decide;
 mod divide;
 mod fit;
+mod kstatus;
 mod matching;
 mod names;
 mod overrides;
