@@ -60,9 +60,13 @@ pub fn explain_pods(
 /// Explains an object without pods by its latest warning of these reasons.
 pub fn explain_object(object: &ObjectRef, uid: &str, evidence: &Evidence) -> Option<NotRunning> {
     let own = Subject { uid, kind: &object.kind, name: &object.name };
-    let event = events_of(own, evidence).find(|event| has_reason(event, &["ProvisioningFailed", "SyncLoadBalancerFailed"]))?;
-    let cause =
-        if has_reason(event, &["ProvisioningFailed"]) { CauseId::ProvisioningFailed } else { CauseId::LoadBalancerFailed };
+    let event =
+        events_of(own, evidence).find(|event| has_reason(event, &["ProvisioningFailed", "SyncLoadBalancerFailed"]))?;
+    let cause = if has_reason(event, &["ProvisioningFailed"]) {
+        CauseId::ProvisioningFailed
+    } else {
+        CauseId::LoadBalancerFailed
+    };
     Some(NotRunning::new(reason_word(cause), event_message(event)))
 }
 

@@ -45,7 +45,8 @@ pub fn read_copy_state(schedule: &Schedule, cluster: &str) -> CopyState {
             let key = live::source_key(&schedule.spec.source_ref);
             Some(explain::format_unschedulable(&key, cluster, pods.desired.saturating_sub(pods.bound).max(1), since.0))
         });
-        let explained = available.filter(|one| not_running_reason(&one.reason).is_some()).map(|one| one.message.as_str());
+        let explained =
+            available.filter(|one| not_running_reason(&one.reason).is_some()).map(|one| one.message.as_str());
         // The amount and the time, and what the scheduler there says.
         let waiting = waiting.map(|waiting| match explained {
             Some(why) => format!("{waiting}; {why}"),
@@ -119,7 +120,8 @@ pub fn find_copy_events(old: &Schedule, new: &Schedule) -> Vec<News> {
     if let Some(available) = changed(conditions::AVAILABLE).filter(|available| !available.is_true()) {
         let before = conditions(old, conditions::AVAILABLE).map(|old| old.reason);
         // A sentence that changes while the reason stays is no news.
-        if let Some(reason) = not_running_reason(&available.reason).filter(|reason| before.as_deref() != Some(*reason)) {
+        if let Some(reason) = not_running_reason(&available.reason).filter(|reason| before.as_deref() != Some(*reason))
+        {
             found.push(News { warning: true, reason, message: available.message });
         }
     }
@@ -213,9 +215,8 @@ mod tests {
         assert_eq!(reasons(json!({}), apply("True", "Applied", "NamespaceNotOwned: x")), ["NamespaceNotOwned"]);
         assert_eq!(reasons(json!({}), apply("False", "NamespaceNotOwned", "x")), ["NamespaceNotOwned"]);
         assert_eq!(reasons(json!({}), json!({"message": "DriftCorrected: x"})), ["DriftCorrected"]);
-        let available = |reason: &str, message: &str| {
-            json!({"conditions": [condition("Available", "False", reason, message)]})
-        };
+        let available =
+            |reason: &str, message: &str| json!({"conditions": [condition("Available", "False", reason, message)]});
         assert_eq!(reasons(json!({}), available("ImageNotFound", "a")), ["ImageNotFound"]);
         assert_eq!(reasons(available("ImageNotFound", "a"), available("ImageNotFound", "b")), [""; 0]);
         assert_eq!(reasons(available("ImageNotFound", "a"), available("QuotaExceeded", "b")), ["QuotaExceeded"]);

@@ -48,7 +48,8 @@ pub fn explain_copy(
         name: key.name.clone(),
     };
     let namespace = key.namespace.as_deref().unwrap_or_default();
-    let mut evidence = Evidence { events: warnings.find_warnings(key.kind, namespace, &key.name).to_vec(), ..Evidence::default() };
+    let mut evidence =
+        Evidence { events: warnings.find_warnings(key.kind, namespace, &key.name).to_vec(), ..Evidence::default() };
     let Some(desired) = seen.desired else { return explain_object(&object, &seen.uid, &evidence) };
     let pods = unready.get(seen.uid.as_str()).map(Vec::as_slice).unwrap_or_default();
     // Of a Deployment those of an earlier ReplicaSet are on their way out.
@@ -111,15 +112,23 @@ mod tests {
     fn a_deployment_is_explained_by_the_pods_of_its_newest_replica_set() {
         let mut owners = Owners::default();
         let of_web = |uid: &str| (uid.to_owned(), Some("web".to_owned()));
-        owners.take_owner_change("replicasets", super::super::watch::Change::All(vec![of_web("set-old"), of_web("set-new")]));
+        owners.take_owner_change(
+            "replicasets",
+            super::super::watch::Change::All(vec![of_web("set-old"), of_web("set-new")]),
+        );
         let pods = [pod("old", "2026-01-01T00:00:00Z", "a"), pod("new", "2026-01-02T00:00:00Z", "b")];
         let unready = group_unready_pods(&owners, &pods);
-        let key = CopyKey { group: "apps", kind: "Deployment", namespace: Some("n".to_owned()), name: "web".to_owned() };
+        let key =
+            CopyKey { group: "apps", kind: "Deployment", namespace: Some("n".to_owned()), name: "web".to_owned() };
         let explain = |status: Value, unready: &UnreadyPods<'_>| {
             explain_copy(&key, &deployment(&status), Count::default(), unready, &Warnings::default())
         };
         let found = explain(json!({"observedGeneration": 1}), &unready).unwrap();
-        assert_eq!((found.reason, found.sentence.contains("Pod n/new: image `b`")), ("ImageNotFound", true), "{found:?}");
+        assert_eq!(
+            (found.reason, found.sentence.contains("Pod n/new: image `b`")),
+            ("ImageNotFound", true),
+            "{found:?}"
+        );
         let failure = json!([{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: none"}]);
         let found = explain(json!({"observedGeneration": 1, "conditions": failure}), &UnreadyPods::new()).unwrap();
         assert_eq!(found.reason, "QuotaExceeded");

@@ -63,9 +63,14 @@ fn reported_fields(group: &str, kind: &str) -> &'static [&'static str] {
             "observedGeneration",
             "conditions",
         ],
-        ("autoscaling", "HorizontalPodAutoscaler") => {
-            &["currentReplicas", "desiredReplicas", "lastScaleTime", "observedGeneration", "conditions", "currentMetrics"]
-        }
+        ("autoscaling", "HorizontalPodAutoscaler") => &[
+            "currentReplicas",
+            "desiredReplicas",
+            "lastScaleTime",
+            "observedGeneration",
+            "conditions",
+            "currentMetrics",
+        ],
         ("batch", "Job") => &[
             "active",
             "ready",
@@ -161,7 +166,9 @@ fn reduce_containers(all: &Value) -> Value {
 fn bound_text(value: &Value) -> Value {
     match value {
         Value::String(text) => text.chars().take(MESSAGE).collect::<String>().into(),
-        Value::Object(map) => Value::Object(map.iter().map(|(name, value)| (name.clone(), bound_text(value))).collect()),
+        Value::Object(map) => {
+            Value::Object(map.iter().map(|(name, value)| (name.clone(), bound_text(value))).collect())
+        }
         other => other.clone(),
     }
 }
@@ -222,7 +229,10 @@ mod tests {
         };
         assert_eq!(Value::Object(extract_reported_status(&widget(10)).unwrap()), widget(10)["status"]);
         let part = extract_reported_status(&widget(MOST)).unwrap();
-        assert_eq!(Value::Object(part), json!({"observedGeneration": 3, "conditions": [{"type": "Ready", "status": "True"}]}));
+        assert_eq!(
+            Value::Object(part),
+            json!({"observedGeneration": 3, "conditions": [{"type": "Ready", "status": "True"}]})
+        );
     }
 
     #[test]
@@ -230,8 +240,11 @@ mod tests {
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "status": {"phase": "Running", "podIP": "10.0.0.1", "hostIP": "1.2.3.4",
             "containerStatuses": [{"name": "c", "ready": true, "allocatedResources": {"cpu": "1"}, "restartCount": 2}]}});
         let part = extract_reported_status(&pod).unwrap();
-        assert_eq!(Value::Object(part), json!({"phase": "Running", "podIP": "10.0.0.1",
-            "containerStatuses": [{"name": "c", "ready": true, "restartCount": 2}]}));
+        assert_eq!(
+            Value::Object(part),
+            json!({"phase": "Running", "podIP": "10.0.0.1",
+            "containerStatuses": [{"name": "c", "ready": true, "restartCount": 2}]})
+        );
     }
 
     #[test]

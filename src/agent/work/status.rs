@@ -75,12 +75,7 @@ pub fn record_problem(status: &mut ScheduleStatus, problem: &Problem, wall: Time
 }
 
 /// Records a state of the copy; while it is not available, with the reason that its pods do not run.
-pub fn record_seen_copy(
-    status: &mut ScheduleStatus,
-    seen: &Seen,
-    trouble: Option<&NotRunning>,
-    wall: Timestamp,
-) {
+pub fn record_seen_copy(status: &mut ScheduleStatus, seen: &Seen, trouble: Option<&NotRunning>, wall: Timestamp) {
     let (holds, reason) = match seen.status.state {
         State::Current | State::Unknown => (true, "Available"),
         State::InProgress => (false, "InProgress"),

@@ -214,7 +214,8 @@ impl Worker {
             if is_listed(kind) && self.watched.insert((kind.group, kind.kind)) {
                 self.watches.spawn(watch::watch_copies(self.context.clone(), kind, self.inputs.0.clone()));
                 let between = owner_between(kind.kind).filter(|_| ["apps", "batch"].contains(&kind.group));
-                if let Some(between) = between.and_then(|((group, kind), _)| placeable::find_builtin_kind(group, kind)) {
+                if let Some(between) = between.and_then(|((group, kind), _)| placeable::find_builtin_kind(group, kind))
+                {
                     self.watches.spawn(watch::watch_owners(self.context.clone(), between, self.inputs.0.clone()));
                 }
             }

@@ -52,7 +52,9 @@ fn bound_value(value: &Value, depth: usize) -> Value {
     match value {
         Value::String(text) if text.chars().any(char::is_control) => typed::read_message(value).into(),
         Value::Object(_) | Value::Array(_) if depth == 0 => Value::Null,
-        Value::Object(map) => map.iter().map(|(name, value)| (name.clone(), bound_value(value, depth - 1))).collect::<Map<_, _>>().into(),
+        Value::Object(map) => {
+            map.iter().map(|(name, value)| (name.clone(), bound_value(value, depth - 1))).collect::<Map<_, _>>().into()
+        }
         Value::Array(items) => items.iter().map(|item| bound_value(item, depth - 1)).collect(),
         other => other.clone(),
     }

@@ -21,7 +21,9 @@ impl Serving<'_> {
         for copy in self.source.copies {
             let ingress = copy.status.as_ref().and_then(|status| status.pointer("/loadBalancer/ingress"));
             let found = ingress.and_then(Value::as_array).into_iter().flatten().take(10 * LIST);
-            all.extend(found.filter_map(|one| sanitize_address(one, has_mode)).map(|one| (to_canonical_json(&one), one)));
+            all.extend(
+                found.filter_map(|one| sanitize_address(one, has_mode)).map(|one| (to_canonical_json(&one), one)),
+            );
         }
         all.sort_by(|(a, _), (b, _)| a.cmp(b));
         all.retain(|(text, _)| seen.insert(text.clone()));

@@ -103,9 +103,9 @@ fn has_same_conditions(new: &Value, old: &Value, is_added: bool) -> bool {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let (new, old) = (list(new), list(old));
     new.len() == old.len()
-        && new.iter().all(|new| {
-            old.iter().find(|old| old["type"] == new["type"]).is_some_and(|old| is_same(new, old, is_added))
-        })
+        && new
+            .iter()
+            .all(|new| old.iter().find(|old| old["type"] == new["type"]).is_some_and(|old| is_same(new, old, is_added)))
 }
 
 #[cfg(test)]
@@ -119,10 +119,14 @@ mod tests {
         let same = |new: Value, old: Value| is_same_status(new.as_object().unwrap(), &old, false);
         assert!(same(json!({"replicas": 0, "loadBalancer": {"ingress": []}}), json!({})));
         assert!(same(json!({"replicas": 1}), json!({"replicas": 1, "collisionCount": 2})));
-        assert!(same(json!({"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}),
-            json!({"loadBalancer": {"ingress": [{"ip": "1.2.3.4", "ipMode": "VIP"}]}})));
-        assert!(!same(json!({"loadBalancer": {"ingress": [{"ip": "1.2.3.4", "ipMode": "Proxy"}]}}),
-            json!({"loadBalancer": {"ingress": [{"ip": "1.2.3.4", "ipMode": "VIP"}]}})));
+        assert!(same(
+            json!({"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}),
+            json!({"loadBalancer": {"ingress": [{"ip": "1.2.3.4", "ipMode": "VIP"}]}})
+        ));
+        assert!(!same(
+            json!({"loadBalancer": {"ingress": [{"ip": "1.2.3.4", "ipMode": "Proxy"}]}}),
+            json!({"loadBalancer": {"ingress": [{"ip": "1.2.3.4", "ipMode": "VIP"}]}})
+        ));
         let (a, b) = (json!({"type": "A", "status": "True"}), json!({"type": "B", "status": "False"}));
         assert!(same(json!({"conditions": [a, b]}), json!({"conditions": [b, a]})));
         assert!(!same(json!({"conditions": [a]}), json!({"conditions": [a, b]})));

@@ -101,7 +101,8 @@ pub(super) fn decided_condition(type_: &str, status: &str, deciding: &Deciding<'
     if !message.is_empty() {
         condition["message"] = message.into();
     }
-    let latest = |time: fn(&Reported) -> &Option<String>| deciding.iter().filter_map(|(_, one)| time(one).clone()).max();
+    let latest =
+        |time: fn(&Reported) -> &Option<String>| deciding.iter().filter_map(|(_, one)| time(one).clone()).max();
     for (name, time) in [
         ("lastUpdateTime", latest(|reported| &reported.updated)),
         ("lastTransitionTime", latest(|reported| &reported.changed)),
@@ -132,8 +133,13 @@ pub(super) fn merge_conditions(copies: &[&CopyStatus]) -> Vec<Value> {
         let all: Deciding<'_> =
             reported.iter().filter_map(|(copy, conditions)| Some((*copy, conditions.get(type_)?.clone()))).collect();
         let is_silent = all.len() < copies.len();
-        let order = if ABNORMAL.contains(&type_.as_str()) { ["True", "Unknown", "False"] } else { ["False", "Unknown", "True"] };
-        let worst = order.into_iter().find(|status| all.iter().any(|(_, one)| one.status == *status)).unwrap_or("Unknown");
+        let order = if ABNORMAL.contains(&type_.as_str()) {
+            ["True", "Unknown", "False"]
+        } else {
+            ["False", "Unknown", "True"]
+        };
+        let worst =
+            order.into_iter().find(|status| all.iter().any(|(_, one)| one.status == *status)).unwrap_or("Unknown");
         let deciding = all.into_iter().filter(|(_, one)| one.status == worst).collect();
         let is_unknown = is_silent && worst == "True" && !ABNORMAL.contains(&type_.as_str());
         decided_condition(type_, if is_unknown { "Unknown" } else { worst }, &deciding, copies.len())

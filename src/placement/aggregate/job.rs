@@ -27,7 +27,8 @@ impl Serving<'_> {
             }
         }
         let count = self.copies.len();
-        let holding = |type_| reports(&self.copies, type_).into_iter().filter(|(_, one)| one.is_true()).collect::<Deciding<'_>>();
+        let holding =
+            |type_| reports(&self.copies, type_).into_iter().filter(|(_, one)| one.is_true()).collect::<Deciding<'_>>();
         let (failed, complete) = (holding("Failed"), holding("Complete"));
         if !failed.is_empty() {
             let conditions = ["FailureTarget", "Failed"].map(|type_| decided_condition(type_, "True", &failed, count));
@@ -35,7 +36,12 @@ impl Serving<'_> {
         } else if count > 0 && complete.len() == count {
             let done = decided_condition("Complete", "True", &complete, count);
             let met = holding("SuccessCriteriaMet");
-            let mut met = decided_condition("SuccessCriteriaMet", "True", if met.len() == count { &met } else { &complete }, count);
+            let mut met = decided_condition(
+                "SuccessCriteriaMet",
+                "True",
+                if met.len() == count { &met } else { &complete },
+                count,
+            );
             if met.get("reason").is_none() {
                 met["reason"] = "CompletionsReached".into();
                 met["message"] = "Reached expected number of succeeded pods".into();

@@ -7,8 +7,8 @@
 
 mod added;
 mod addresses;
-mod conditions;
 mod compare;
+mod conditions;
 mod copy;
 mod job;
 mod pod;
@@ -68,11 +68,7 @@ const SUMS: [(&str, &str, &[&str]); 4] = [
             "numberUnavailable",
         ],
     ),
-    (
-        "policy",
-        "PodDisruptionBudget",
-        &["currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"],
-    ),
+    ("policy", "PodDisruptionBudget", &["currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"]),
     ("autoscaling", "HorizontalPodAutoscaler", &["currentReplicas", "desiredReplicas"]),
     ("batch", "Job", &["active", "succeeded", "failed", "ready"]),
 ];
@@ -267,7 +263,8 @@ impl Serving<'_> {
         // Metrics of several clusters are not one number.
         if let [copy] = self.copies[..] {
             let metrics = copy.status_field("currentMetrics").and_then(Value::as_array).into_iter().flatten();
-            let metrics = metrics.take(LIST).filter_map(|metric| serde_json::from_value::<MetricStatus>(metric.clone()).ok());
+            let metrics =
+                metrics.take(LIST).filter_map(|metric| serde_json::from_value::<MetricStatus>(metric.clone()).ok());
             let metrics: Vec<Value> = metrics.map(|metric| json!(metric)).collect();
             if !metrics.is_empty() {
                 status.insert("currentMetrics".to_owned(), metrics.into());

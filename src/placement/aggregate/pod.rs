@@ -72,7 +72,8 @@ pub(super) fn parse_address(text: &str) -> Option<IpAddr> {
 /// Returns the fields of a container's status that a reader needs; `None` for one that is not of its type.
 fn sanitize_container_status(found: &Value) -> Option<Value> {
     let fields = found.as_object()?.iter().filter(|(name, _)| FIELDS.contains(&name.as_str()));
-    let mut picked: Value = fields.map(|(name, value)| (name.clone(), bound_texts(name, value))).collect::<Map<_, _>>().into();
+    let mut picked: Value =
+        fields.map(|(name, value)| (name.clone(), bound_texts(name, value))).collect::<Map<_, _>>().into();
     for name in ["image", "imageID"] {
         if picked.get(name).is_none() {
             picked[name] = "".into();
@@ -85,8 +86,12 @@ fn sanitize_container_status(found: &Value) -> Option<Value> {
 /// Returns a value with its texts bounded and visible, and its times as Kubernetes writes them.
 fn bound_texts(name: &str, value: &Value) -> Value {
     match value {
-        Value::Object(map) => map.iter().map(|(name, value)| (name.clone(), bound_texts(name, value))).collect::<Map<_, _>>().into(),
-        Value::String(_) if ["startedAt", "finishedAt"].contains(&name) => typed::read_time(value).map_or(Value::Null, Value::from),
+        Value::Object(map) => {
+            map.iter().map(|(name, value)| (name.clone(), bound_texts(name, value))).collect::<Map<_, _>>().into()
+        }
+        Value::String(_) if ["startedAt", "finishedAt"].contains(&name) => {
+            typed::read_time(value).map_or(Value::Null, Value::from)
+        }
         Value::String(_) => typed::read_message(value).into(),
         other => other.clone(),
     }

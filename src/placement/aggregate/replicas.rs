@@ -56,7 +56,10 @@ impl Serving<'_> {
     /// Available if all copies are and nothing is withheld; Progressing complete if it is everywhere, and failed if it is
     /// anywhere; ReplicaFailure if there is one.
     fn deployment_conditions(&self) -> Vec<Value> {
-        [self.available_condition(), self.progressing_condition(), self.failure_condition()].into_iter().flatten().collect()
+        [self.available_condition(), self.progressing_condition(), self.failure_condition()]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
     fn available_condition(&self) -> Option<Value> {
@@ -87,7 +90,8 @@ impl Serving<'_> {
         const COMPLETE: &str = "NewReplicaSetAvailable";
         let all = reports(&self.copies, "Progressing");
         let count = self.copies.len();
-        let of_status = |status: &str| all.iter().filter(|(_, one)| one.status == status).cloned().collect::<Deciding<'_>>();
+        let of_status =
+            |status: &str| all.iter().filter(|(_, one)| one.status == status).cloned().collect::<Deciding<'_>>();
         let mut failed = of_status("False");
         if !failed.is_empty() {
             failed.sort_by_key(|(_, one)| one.reason.as_deref() != Some("ProgressDeadlineExceeded"));
@@ -107,11 +111,13 @@ impl Serving<'_> {
         }
         let mut condition = decided_condition("Progressing", "True", &complete, count);
         // One that has no deadline reports nothing, and is not waited for.
-        let silent: Vec<&str> = self.copies.iter().filter(|copy| copy.status.is_none()).map(|copy| copy.cluster.as_str()).collect();
+        let silent: Vec<&str> =
+            self.copies.iter().filter(|copy| copy.status.is_none()).map(|copy| copy.cluster.as_str()).collect();
         if !silent.is_empty() || self.source.withheld > 0 {
             condition["reason"] = "ReplicaSetUpdated".into();
             let missing = format!("no cluster has room for {} replicas", self.source.withheld);
-            let message = if silent.is_empty() { missing } else { format!("not reported on {} yet", silent.join(", ")) };
+            let message =
+                if silent.is_empty() { missing } else { format!("not reported on {} yet", silent.join(", ")) };
             condition["message"] = message.into();
         }
         Some(condition)
@@ -130,7 +136,9 @@ impl Serving<'_> {
 
     /// The revisions of the first copy that is not at its newest one, else of the first.
     fn aggregate_revisions(&self, status: &mut Map<String, Value>) {
-        let revision = |copy: &CopyStatus, field: &str| copy.text_field(field).filter(|name| is_subdomain(name)).map(str::to_owned);
+        let revision = |copy: &CopyStatus, field: &str| {
+            copy.text_field(field).filter(|name| is_subdomain(name)).map(str::to_owned)
+        };
         let both = |copy: &&CopyStatus| Some((revision(copy, "currentRevision")?, revision(copy, "updateRevision")?));
         let all: Vec<(String, String)> = self.copies.iter().filter_map(both).collect();
         let behind = all.iter().find(|(current, update)| current != update).or(all.first());

@@ -81,9 +81,11 @@ fn withheld_replicas_are_missing_ones() {
 
 #[test]
 fn one_copy_has_its_conditions_word_for_word() {
-    let stuck = condition("Progressing", FALSE, "ProgressDeadlineExceeded", "ReplicaSet \"web-1\" has timed out progressing.");
+    let stuck =
+        condition("Progressing", FALSE, "ProgressDeadlineExceeded", "ReplicaSet \"web-1\" has timed out progressing.");
     let failure = condition("ReplicaFailure", TRUE, "FailedCreate", "exceeded quota: none");
-    let short = condition("Available", FALSE, "MinimumReplicasUnavailable", "Deployment does not have minimum availability.");
+    let short =
+        condition("Available", FALSE, "MinimumReplicasUnavailable", "Deployment does not have minimum availability.");
     let all = [short, stuck, failure];
     assert_eq!(status("Deployment", &[copy("a", deployment(&all))])["conditions"], json!(all));
 }
@@ -106,15 +108,28 @@ fn of_several_copies_the_worst_decides_and_is_named() {
     let found = status("Deployment", &[good(), silent("b")]);
     assert_eq!(find(&found, "Available")["status"], FALSE);
     assert_ne!(find(&found, "Progressing")["reason"], "NewReplicaSetAvailable");
-    let found = status("Deployment", &[good(), copy("b", deployment(&[available(), complete(),
-        condition("ReplicaFailure", TRUE, "FailedCreate", "exceeded quota")]))]);
+    let found = status(
+        "Deployment",
+        &[
+            good(),
+            copy(
+                "b",
+                deployment(&[
+                    available(),
+                    complete(),
+                    condition("ReplicaFailure", TRUE, "FailedCreate", "exceeded quota"),
+                ]),
+            ),
+        ],
+    );
     assert_eq!(find(&found, "ReplicaFailure")["message"], "exceeded quota; on b");
 }
 
 #[test]
 fn while_something_moves_the_better_of_both_sides_counts() {
     let old = || CopyStatus { leaving: true, ..copy("a", deployment(&[available(), complete()])) };
-    let new = copy("b", json!({ "replicas": 3, "updatedReplicas": 3, "unavailableReplicas": 3, "observedGeneration": 1 }));
+    let new =
+        copy("b", json!({ "replicas": 3, "updatedReplicas": 3, "unavailableReplicas": 3, "observedGeneration": 1 }));
     let moving = [old(), new.clone()];
     let found: Value = Source { duplicate: true, ..source("Deployment", &moving) }.aggregate_status().into();
     assert_eq!((found["readyReplicas"].as_i64(), found["observedGeneration"].as_i64()), (Some(3), Some(7)));
@@ -129,7 +144,10 @@ fn while_something_moves_the_better_of_both_sides_counts() {
 
 #[test]
 fn a_workload_of_lost_clusters_is_not_available() {
-    let lost = |cluster: &str| CopyStatus { lost: Some("its agent has not reported".to_owned()), ..copy(cluster, deployment(&[available(), complete()])) };
+    let lost = |cluster: &str| CopyStatus {
+        lost: Some("its agent has not reported".to_owned()),
+        ..copy(cluster, deployment(&[available(), complete()]))
+    };
     for kind in ["Deployment", "StatefulSet", "ReplicaSet", "DaemonSet"] {
         let found = status(kind, &[lost("a")]);
         let found = find(&found, "Available");
@@ -148,7 +166,10 @@ fn nothing_is_taken_back_because_a_copy_is_new() {
     let whole = write("Deployment", &[copy("a", deployment(&[available(), complete()]))], &Value::Null).unwrap();
     assert_eq!(whole["observedGeneration"], 7);
     let found = write("Deployment", &[silent("a")], &whole).unwrap();
-    assert_eq!((&found["observedGeneration"], find(&found, "Progressing")["reason"].as_str()), (&json!(7), Some("NewReplicaSetAvailable")));
+    assert_eq!(
+        (&found["observedGeneration"], find(&found, "Progressing")["reason"].as_str()),
+        (&json!(7), Some("NewReplicaSetAvailable"))
+    );
     let failure = condition("ReplicaFailure", TRUE, "FailedCreate", "x");
     let failed = write("Deployment", &[copy("a", deployment(&[available(), complete(), failure]))], &whole).unwrap();
     let healed = write("Deployment", &[copy("a", deployment(&[available(), complete()]))], &failed).unwrap();
@@ -157,8 +178,13 @@ fn nothing_is_taken_back_because_a_copy_is_new() {
 
 #[test]
 fn the_same_status_is_written_once() {
-    for kind in ["Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "Pod", "Service", "PodDisruptionBudget", "Widget"] {
-        let copies = [copy("a", deployment(&[available(), condition("Ready", TRUE, "R", "")])), copy("b", deployment(&[available()]))];
+    for kind in
+        ["Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "Pod", "Service", "PodDisruptionBudget", "Widget"]
+    {
+        let copies = [
+            copy("a", deployment(&[available(), condition("Ready", TRUE, "R", "")])),
+            copy("b", deployment(&[available()])),
+        ];
         if let Some(first) = write(kind, &copies, &Value::Null) {
             assert_eq!(write(kind, &copies, &first), None, "{kind}");
         }
@@ -170,7 +196,8 @@ fn the_same_status_is_written_once() {
 #[test]
 fn transition_times_move_only_with_the_status() {
     let previous = json!({ "conditions": [condition("Available", TRUE, "MinimumReplicasAvailable", "x")] });
-    let later = |status: &str| json!({ "type": "Available", "status": status, "lastTransitionTime": "2026-01-03T00:00:00Z" });
+    let later =
+        |status: &str| json!({ "type": "Available", "status": status, "lastTransitionTime": "2026-01-03T00:00:00Z" });
     for (status_, expected) in [(TRUE, "2026-01-01T00:00:00Z"), (FALSE, "2026-01-03T00:00:00Z")] {
         let copies = [copy("a", deployment(&[later(status_)])), copy("b", deployment(&[later(status_)]))];
         let found = write("Deployment", &copies, &previous).unwrap();
@@ -191,10 +218,14 @@ fn a_job_ends_as_an_api_server_takes_it() {
     let found = write("Job", &copies, &json!({ "startTime": "2025-12-31T00:00:00Z", "failed": 4 })).unwrap();
     assert_eq!(found["conditions"][0]["type"], "SuccessCriteriaMet");
     assert_eq!(found["conditions"][1]["type"], "Complete");
-    assert_eq!((&found["startTime"], &found["completionTime"]), (&json!("2025-12-31T00:00:00Z"), &json!("2026-01-01T00:02:00Z")));
+    assert_eq!(
+        (&found["startTime"], &found["completionTime"]),
+        (&json!("2025-12-31T00:00:00Z"), &json!("2026-01-01T00:02:00Z"))
+    );
     assert_eq!((&found["succeeded"], &found["failed"]), (&json!(2), &json!(4)), "counters never fall");
     assert_eq!(write("Job", &[copy("a", json!({ "succeeded": 3 }))], &found), None, "nothing changes after the end");
-    let failed = copy("b", json!({ "failed": 1, "conditions": [condition("Failed", TRUE, "BackoffLimitExceeded", "limit")] }));
+    let failed =
+        copy("b", json!({ "failed": 1, "conditions": [condition("Failed", TRUE, "BackoffLimitExceeded", "limit")] }));
     let active = copy("a", json!({ "active": 2, "ready": 1, "terminating": 1 }));
     let found = write("Job", &[active, failed], &json!({})).unwrap();
     assert_eq!((&found["active"], &found["ready"], found.get("terminating")), (&json!(0), &json!(0), None));
@@ -202,8 +233,11 @@ fn a_job_ends_as_an_api_server_takes_it() {
     let end = find(&found, "Failed");
     assert_eq!((&end["reason"], &end["message"]), (&json!("BackoffLimitExceeded"), &json!("limit; on b")));
     assert!(found["startTime"].is_string() && found.get("completionTime").is_none());
-    let early = copy("a", json!({ "startTime": "2026-01-02T00:00:00Z", "completionTime": "2026-01-01T00:00:00Z",
-        "conditions": [condition("Complete", TRUE, "x", "")] }));
+    let early = copy(
+        "a",
+        json!({ "startTime": "2026-01-02T00:00:00Z", "completionTime": "2026-01-01T00:00:00Z",
+        "conditions": [condition("Complete", TRUE, "x", "")] }),
+    );
     assert_eq!(write("Job", &[early], &json!({})).unwrap()["completionTime"], "2026-01-02T00:00:00Z");
 }
 
@@ -230,7 +264,10 @@ fn the_worst_pod_counts_and_shows_its_containers() {
 fn a_claim_has_the_least_capacity_of_its_copies() {
     let bound = |size: &str| json!({ "phase": "Bound", "capacity": { "storage": size }, "accessModes": ["ReadWriteOnce", "x"] });
     let found = status("PersistentVolumeClaim", &[copy("a", bound("2Gi")), copy("b", bound("1500Mi"))]);
-    assert_eq!(found, json!({ "phase": "Bound", "capacity": { "storage": "1500Mi" }, "accessModes": ["ReadWriteOnce"] }));
+    assert_eq!(
+        found,
+        json!({ "phase": "Bound", "capacity": { "storage": "1500Mi" }, "accessModes": ["ReadWriteOnce"] })
+    );
 }
 
 #[test]
@@ -255,7 +292,10 @@ fn an_added_kind_has_the_status_of_its_copy_or_their_conditions() {
     assert_eq!((found.get("observedGeneration"), &find(&found, "Ready")["observedGeneration"]), (None, &json!(6)));
     let stalled = json!({ "observedGeneration": 1, "conditions": [condition("Stalled", TRUE, "S", "no")] });
     let found = status("Widget", &[copy("a", ready(TRUE, 1)), copy("b", ready(FALSE, 1)), copy("c", stalled)]);
-    assert_eq!((&find(&found, "Ready")["status"], &find(&found, "Ready")["message"]), (&json!(FALSE), &json!("m; on b")));
+    assert_eq!(
+        (&find(&found, "Ready")["status"], &find(&found, "Ready")["message"]),
+        (&json!(FALSE), &json!("m; on b"))
+    );
     assert_eq!((&find(&found, "Stalled")["status"], found.get("color")), (&json!(TRUE), None));
     let found = status("Widget", &[copy("a", ready(TRUE, 1)), silent("b")]);
     assert_eq!(find(&found, "Ready")["status"], "Unknown");
@@ -268,13 +308,19 @@ fn an_added_kind_has_the_status_of_its_copy_or_their_conditions() {
 fn budgets_and_autoscalers_have_their_conditions() {
     let mut allowed = condition("DisruptionAllowed", TRUE, "SufficientPods", "");
     allowed["observedGeneration"] = 1.into();
-    let budget = status("PodDisruptionBudget", &[copy("a", json!({ "currentHealthy": 2, "observedGeneration": 1, "conditions": [allowed] }))]);
+    let budget = status(
+        "PodDisruptionBudget",
+        &[copy("a", json!({ "currentHealthy": 2, "observedGeneration": 1, "conditions": [allowed] }))],
+    );
     assert_eq!(find(&budget, "DisruptionAllowed")["observedGeneration"], 7);
     let scaler = json!({ "currentReplicas": 2, "lastScaleTime": "2026-01-01T00:00:00Z", "currentMetrics": [5, { "type": "Resource",
         "resource": { "name": "cpu", "current": { "averageUtilization": 5, "averageValue": "1m" } } }],
         "conditions": [condition("ScalingActive", TRUE, "ValidMetricFound", "m")] });
     let found = status("HorizontalPodAutoscaler", &[copy("a", scaler)]);
-    assert_eq!((&find(&found, "ScalingActive")["reason"], found["currentMetrics"].as_array().unwrap().len()), (&json!("ValidMetricFound"), 1));
+    assert_eq!(
+        (&find(&found, "ScalingActive")["reason"], found["currentMetrics"].as_array().unwrap().len()),
+        (&json!("ValidMetricFound"), 1)
+    );
 }
 
 #[test]
@@ -285,7 +331,12 @@ fn one_agents_nonsense_leaves_a_status_that_the_api_server_takes() {
         (json!({ "replicas": -7, "readyReplicas": -1 }), 2, 2, 2),
         (json!({ "replicas": 9_000_000_000_000_000_000_i64, "readyReplicas": i64::MAX }), most, most, 2),
         (json!({ "replicas": 1, "readyReplicas": 5, "availableReplicas": 9 }), 3, 3, 3),
-        (json!({ "replicas": "x", "readyReplicas": { "a": 1 }, "conditions": [{ "type": 5 }, "x", { "type": "a b" }] }), 2, 2, 2),
+        (
+            json!({ "replicas": "x", "readyReplicas": { "a": 1 }, "conditions": [{ "type": 5 }, "x", { "type": "a b" }] }),
+            2,
+            2,
+            2,
+        ),
     ] {
         for kind in ["Deployment", "StatefulSet", "ReplicaSet"] {
             let found = status(kind, &[good(), copy("b", bad.clone())]);
@@ -317,7 +368,8 @@ fn one_agents_nonsense_leaves_a_status_that_the_api_server_takes() {
 
 #[test]
 fn a_status_stays_small_enough_to_be_compared() {
-    let active: Vec<Value> = (0..100).map(|n| json!({ "name": format!("{n}-{}", "j".repeat(240)), "uid": "u" })).collect();
+    let active: Vec<Value> =
+        (0..100).map(|n| json!({ "name": format!("{n}-{}", "j".repeat(240)), "uid": "u" })).collect();
     let found = write("CronJob", &[copy("a", json!({ "active": active }))], &Value::Null).unwrap();
     assert!(found.to_string().len() <= LARGEST && found["active"].as_array().unwrap().len() > 10);
 }
@@ -327,7 +379,10 @@ fn cron_jobs_have_the_latest_times() {
     let cron = |time: &str| json!({ "active": [{ "name": "j", "resourceVersion": time }], "lastScheduleTime": time });
     let copies = [copy("a", cron("2026-01-02T00:00:00Z")), copy("b", cron("2026-01-01T00:00:00Z"))];
     let found = status("CronJob", &copies);
-    assert_eq!(found, json!({ "active": [{ "name": "j" }, { "name": "j" }], "lastScheduleTime": "2026-01-02T00:00:00Z" }));
+    assert_eq!(
+        found,
+        json!({ "active": [{ "name": "j" }, { "name": "j" }], "lastScheduleTime": "2026-01-02T00:00:00Z" })
+    );
     let moved = write("CronJob", &[copy("b", json!({}))], &found).unwrap();
     assert_eq!(moved["lastScheduleTime"], "2026-01-02T00:00:00Z", "a new copy takes no time back");
 }

@@ -83,14 +83,24 @@ mod tests {
         ] {
             assert_eq!(read_time(&time).as_deref(), expected, "{time}");
         }
-        for (reason, is_taken) in
-            [("NewReplicaSetAvailable", true), ("a:b,c_1", true), ("", false), ("1a", false), ("a b", false), ("a:", false)]
-        {
+        for (reason, is_taken) in [
+            ("NewReplicaSetAvailable", true),
+            ("a:b,c_1", true),
+            ("", false),
+            ("1a", false),
+            ("a b", false),
+            ("a:", false),
+        ] {
             assert_eq!(read_reason(&json!(reason)).is_some(), is_taken, "{reason}");
         }
-        for (type_, is_taken) in
-            [("Ready", true), ("example.com/Ready", true), ("", false), ("/Ready", false), ("a b", false), ("x/", false)]
-        {
+        for (type_, is_taken) in [
+            ("Ready", true),
+            ("example.com/Ready", true),
+            ("", false),
+            ("/Ready", false),
+            ("a b", false),
+            ("x/", false),
+        ] {
             assert_eq!(read_condition_type(&json!(type_)).is_some(), is_taken, "{type_}");
         }
         assert_eq!(read_message(&json!("a\u{1b}[2J")), "a\\u{1b}[2J");

@@ -81,9 +81,15 @@ mod tests {
 
     #[test]
     fn sizes_are_whole_bytes() {
-        for (text, bytes) in
-            [("1Gi", Some(1 << 30)), ("5", Some(5)), ("2k", Some(2000)), ("-1Gi", None), ("1.5Gi", None), ("Gi", None), ("1m", None)]
-        {
+        for (text, bytes) in [
+            ("1Gi", Some(1 << 30)),
+            ("5", Some(5)),
+            ("2k", Some(2000)),
+            ("-1Gi", None),
+            ("1.5Gi", None),
+            ("Gi", None),
+            ("1m", None),
+        ] {
             assert_eq!(parse_bytes(text), bytes, "{text}");
         }
     }

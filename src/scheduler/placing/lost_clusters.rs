@@ -34,7 +34,9 @@ impl State {
         let changed: Vec<ObjectKey> = self
             .copies
             .iter()
-            .filter(|(key, places)| self.sources.contains_key(*key) && places.iter().any(|at| is_changed(cluster_of(at))))
+            .filter(|(key, places)| {
+                self.sources.contains_key(*key) && places.iter().any(|at| is_changed(cluster_of(at)))
+            })
             .map(|(key, _)| key.clone())
             .collect();
         for key in changed {

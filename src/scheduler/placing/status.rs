@@ -248,7 +248,8 @@ pub(super) fn plan_source_status(state: &State, key: &ObjectKey, now: Timestamp)
             (CopyStatus { leaving, lost, ..CopyStatus::from_schedule(schedule, cluster, &source.facts) }, schedule)
         })
         .collect();
-    let shares = copies.iter().filter(|(copy, _)| !copy.leaving).filter_map(|(_, schedule)| schedule.spec.share.as_ref());
+    let shares =
+        copies.iter().filter(|(copy, _)| !copy.leaving).filter_map(|(_, schedule)| schedule.spec.share.as_ref());
     let replicas: Vec<i64> = shares.filter_map(|share| share.replicas).collect();
     let copies: Vec<CopyStatus> = copies.into_iter().map(|(copy, _)| copy).collect();
     let is_divided = !replicas.is_empty();
