@@ -169,8 +169,16 @@ pub(super) fn complete_conditions(conditions: &mut [Value], copies: &[&CopyStatu
     }
 }
 
+/// Puts the condition of a workload of which all clusters are lost in place of what was reported last.
+pub(super) fn replace_lost(all: &mut Vec<Value>, copies: &[&CopyStatus]) {
+    if let Some(lost) = lost_condition(copies) {
+        all.retain(|condition| condition["type"] != "Available");
+        all.push(lost);
+    }
+}
+
 /// Returns the condition of a workload of which all clusters are lost; `None` while one of them reports.
-pub(super) fn lost_condition(copies: &[&CopyStatus]) -> Option<Value> {
+fn lost_condition(copies: &[&CopyStatus]) -> Option<Value> {
     let lost: Vec<String> = copies
         .iter()
         .map(|copy| Some(format!("cluster {:?} is lost: {}", copy.cluster, copy.lost.as_ref()?)))

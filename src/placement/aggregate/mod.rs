@@ -245,7 +245,7 @@ impl Serving<'_> {
 
     fn aggregate_conditions(&self, status: &mut Map<String, Value>) {
         let mut all = conditions::merge_conditions(&self.copies);
-        all.extend(conditions::lost_condition(&self.copies));
+        conditions::replace_lost(&mut all, &self.copies);
         conditions::insert_conditions(status, all);
     }
 

@@ -43,10 +43,7 @@ impl Serving<'_> {
             "Deployment" => self.deployment_conditions(),
             _ => conditions::merge_conditions(&self.copies),
         };
-        if let Some(lost) = conditions::lost_condition(&self.copies) {
-            all.retain(|condition| condition["type"] != "Available");
-            all.push(lost);
-        }
+        conditions::replace_lost(&mut all, &self.copies);
         conditions::insert_conditions(status, all);
         if self.source.kind == "StatefulSet" {
             self.aggregate_revisions(status);
