@@ -42,7 +42,7 @@ pub enum Input {
     /// UIDs of objects of one kind that have pods, each with the UID of its controller.
     Owners(&'static str, Change<(String, Option<String>)>),
     /// Warnings about what keeps pods from running.
-    Warnings(Change<core::v1::Event>),
+    Warnings(Box<Change<core::v1::Event>>),
     /// Namespaces of the workload cluster.
     Namespaces(Change<(String, SeenNamespace)>),
     /// UIDs of the workloads of installations of the service, each with its namespace.
@@ -149,7 +149,8 @@ pub async fn watch_owners(context: Context, kind: &'static Placeable, inputs: Se
 pub async fn watch_warnings(context: Context, inputs: Sender<Input>) {
     let api: Api<core::v1::Event> = Api::all(context.local.clone());
     let config = Config::default().fields("type=Warning").any_semantic().page_size(200);
-    follow_stream(watcher(api, config), "events", reduce_warning, inputs, Input::Warnings).await;
+    let input = |change| Input::Warnings(Box::new(change));
+    follow_stream(watcher(api, config), "events", reduce_warning, inputs, input).await;
 }
 
 /// Follows the labels of all namespaces of the workload cluster.

@@ -143,7 +143,7 @@ impl Worker {
                         self.counted = None;
                     }
                     Some(Input::Warnings(change)) => {
-                        self.warnings.take_event_change(change);
+                        self.warnings.take_event_change(*change);
                         self.counted = None;
                     }
                     Some(Input::Namespaces(change)) => {
