@@ -11,6 +11,7 @@ pub(crate) mod give_up;
 pub(crate) mod image;
 pub mod kstatus;
 mod load_balancer;
+pub mod not_running;
 pub(crate) mod pod;
 mod pod_facts;
 mod pvc;

@@ -171,12 +171,12 @@ pub(crate) fn container_runs(object: &Value, evidence: &Evidence) -> BTreeMap<Co
 }
 
 /// Lasting causes before transient ones, and then roots before consequences.
-fn finding_order(finding: &Finding) -> (bool, u8) {
+pub(super) fn finding_order(finding: &Finding) -> (bool, u8) {
     (finding.grace.is_none(), cause_rank(finding.cause))
 }
 
 /// Roots before consequences: storage and placement, then images, then what containers do.
-fn cause_rank(cause: CauseId) -> u8 {
+pub(super) fn cause_rank(cause: CauseId) -> u8 {
     match cause {
         CauseId::NoDefaultStorageClass
         | CauseId::ClaimWithoutClass
@@ -226,6 +226,17 @@ fn newest_replica_set<'a>(deployment: &Value, evidence: &'a Evidence) -> Option<
     evidence.replica_sets.iter().filter(|set| set.is_owned_by(&[object_uid(deployment)])).max_by_key(revision)
 }
 
+/// Returns the cause of an answer that refuses pods.
+pub(super) fn classify_refusal(message: &str) -> CauseId {
+    if message.contains("exceeded quota") {
+        CauseId::QuotaExceeded
+    } else if message.contains("violates PodSecurity") {
+        CauseId::PodSecurity
+    } else {
+        CauseId::PodsRefused
+    }
+}
+
 /// The refusal of a workload's pods, which were not even created.
 fn find_pods_refusal(object: &Value, evidence: &Evidence) -> Option<Finding> {
     let replica_set =
@@ -239,22 +250,15 @@ fn find_pods_refusal(object: &Value, evidence: &Evidence) -> Option<Finding> {
         .or_else(|| failed.and_then(|c| text_at(c, "/message")))?;
     let reference = replica_set.map_or_else(|| own.clone(), Typed::object_ref)?;
     let namespace = foreign_word(reference.namespace.as_deref().unwrap_or_default());
-    let (cause, remedy) = if message.contains("exceeded quota") {
-        (
-            CauseId::QuotaExceeded,
-            format!(
-                "raise the quota of the namespace or free some of it: `kubectl -n {namespace} describe resourcequota`"
-            ),
-        )
-    } else if message.contains("violates PodSecurity") {
-        (
-            CauseId::PodSecurity,
-            format!(
-                "the namespace enforces a stricter Pod Security level than these pods meet; see `kubectl get namespace {namespace} --show-labels`"
-            ),
-        )
-    } else {
-        (CauseId::PodsRefused, "the API server or a webhook refuses the pods for the reason above".to_owned())
+    let cause = classify_refusal(message);
+    let remedy = match cause {
+        CauseId::QuotaExceeded => format!(
+            "raise the quota of the namespace or free some of it: `kubectl -n {namespace} describe resourcequota`"
+        ),
+        CauseId::PodSecurity => format!(
+            "the namespace enforces a stricter Pod Security level than these pods meet; see `kubectl get namespace {namespace} --show-labels`"
+        ),
+        _ => "the API server or a webhook refuses the pods for the reason above".to_owned(),
     };
     let link = Link { object: reference.clone(), state: format!("cannot create its pods: {message}") };
     // The head of the chain is the workload itself: name it once.

@@ -4,7 +4,7 @@ use super::explain;
 use super::live;
 use crate::api::Schedule;
 use crate::api::crd::condition::{Condition, find_condition};
-use crate::api::crd::schedule::{applied, conditions, deleted};
+use crate::api::crd::schedule::{self, applied, conditions, deleted};
 
 /// State of a copy.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -45,9 +45,21 @@ pub fn read_copy_state(schedule: &Schedule, cluster: &str) -> CopyState {
             let key = live::source_key(&schedule.spec.source_ref);
             Some(explain::format_unschedulable(&key, cluster, pods.desired.saturating_sub(pods.bound).max(1), since.0))
         });
+        let explained =
+            available.filter(|one| not_running_reason(&one.reason).is_some()).map(|one| one.message.as_str());
+        // The amount and the time, and what the scheduler there says.
+        let waiting = waiting.map(|waiting| match explained {
+            Some(why) => format!("{waiting}; {why}"),
+            None => waiting,
+        });
         state.problem = waiting.or_else(|| available.map(format_condition)).unwrap_or_default();
     }
     state
+}
+
+/// Returns a reason for which pods do not run, if it is one.
+fn not_running_reason(reason: &str) -> Option<&'static str> {
+    schedule::available::NOT_RUNNING.into_iter().find(|known| *known == reason)
 }
 
 /// Event about a copy, upon which its owner may have to act.
@@ -103,6 +115,14 @@ pub fn find_copy_events(old: &Schedule, new: &Schedule) -> Vec<News> {
             }
             Some(_) => {}
             None => found.extend(note(&apply.message)),
+        }
+    }
+    if let Some(available) = changed(conditions::AVAILABLE).filter(|available| !available.is_true()) {
+        let before = conditions(old, conditions::AVAILABLE).map(|old| old.reason);
+        // A sentence that changes while the reason stays is no news.
+        if let Some(reason) = not_running_reason(&available.reason).filter(|reason| before.as_deref() != Some(*reason))
+        {
+            found.push(News { warning: true, reason, message: available.message });
         }
     }
     if let Some(gone) = changed(conditions::DELETED).filter(|gone| gone.reason == deleted::NAMESPACE_KEPT) {
@@ -161,6 +181,14 @@ mod tests {
                 "",
             ),
             (
+                json!({"observedHash": "h", "pods": waiting, "conditions": [applied(""),
+                    condition("Available", "False", "Unschedulable", "Insufficient cpu")]}),
+                true,
+                false,
+                r#"Deployment shop/web lacks minimum replicas on "west": 3 pods unschedulable since 2026-01-01T00:00:00Z; Insufficient cpu"#,
+                "",
+            ),
+            (
                 json!({"observedHash": "h", "message": "DriftCorrected: x", "conditions": [applied("FieldsDropped: y"),
                     condition("Available", "True", "Available", "")]}),
                 true,
@@ -187,6 +215,12 @@ mod tests {
         assert_eq!(reasons(json!({}), apply("True", "Applied", "NamespaceNotOwned: x")), ["NamespaceNotOwned"]);
         assert_eq!(reasons(json!({}), apply("False", "NamespaceNotOwned", "x")), ["NamespaceNotOwned"]);
         assert_eq!(reasons(json!({}), json!({"message": "DriftCorrected: x"})), ["DriftCorrected"]);
+        let available =
+            |reason: &str, message: &str| json!({"conditions": [condition("Available", "False", reason, message)]});
+        assert_eq!(reasons(json!({}), available("ImageNotFound", "a")), ["ImageNotFound"]);
+        assert_eq!(reasons(available("ImageNotFound", "a"), available("ImageNotFound", "b")), [""; 0]);
+        assert_eq!(reasons(available("ImageNotFound", "a"), available("QuotaExceeded", "b")), ["QuotaExceeded"]);
+        assert_eq!(reasons(available("QuotaExceeded", "b"), available("InProgress", "c")), [""; 0]);
         let kept = || json!({"conditions": [condition("Deleted", "True", "NamespaceKept", "x")]});
         assert_eq!(reasons(json!({}), kept()), ["NamespaceKept"]);
         assert_eq!(reasons(kept(), kept()), [""; 0]);

@@ -209,11 +209,12 @@ proptest! {
         let schedule = serde_json::from_str::<Lenient<Schedule>>(&schedule.to_string()).unwrap().0.status.unwrap();
         let said = schedule.resource.and_then(|text| serde_json::from_str(&text).ok());
         let good = json!({ "replicas": 2, "readyReplicas": 2, "active": 1 });
-        let copy = |cluster: &str, status: Option<Value>| CopyStatus { cluster: cluster.to_owned(), applied: true, generation: 1, status };
+        let copy = |cluster: &str, status: Option<Value>| CopyStatus { cluster: cluster.to_owned(), applied: true, generation: 1, status, ..CopyStatus::default() };
         let copies = [copy("a", Some(good)), copy("b", said)];
-        let kinds = ["Deployment", "StatefulSet", "ReplicaSet", "DaemonSet", "Job", "CronJob", "Service", "HorizontalPodAutoscaler", "PodDisruptionBudget"];
+        let kinds = [("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "ReplicaSet"), ("apps", "DaemonSet"), ("batch", "Job"),
+            ("batch", "CronJob"), ("", "Service"), ("autoscaling", "HorizontalPodAutoscaler"), ("policy", "PodDisruptionBudget")];
         for duplicate in [false, true] {
-            let source = Source { kind: kinds[kind], generation: 1, duplicate, withheld: i64::MAX, copies: &copies };
+            let source = Source { group: kinds[kind].0, kind: kinds[kind].1, generation: 1, duplicate, withheld: i64::MAX, copies: &copies };
             let status = Value::from(source.aggregate_status());
             check_status(&status);
             let of = |field: &str| status[field].as_i64().unwrap_or_default();

@@ -412,7 +412,9 @@ fn runs_pods(schedule: &Schedule) -> bool {
     let source = &schedule.spec.source_ref;
     let pods = schedule.status.as_ref().and_then(|status| status.pods.as_ref());
     let kinds = ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "CronJob", "Job", "Pod"];
-    kinds.contains(&source.kind.as_str()) && pods.is_none_or(|pods| pods.desired > 0)
+    // A CronJob has pods now and then, and its next ones need the cluster.
+    let is_used = source.kind == "CronJob" || pods.is_none_or(|pods| pods.desired > 0);
+    kinds.contains(&source.kind.as_str()) && is_used
 }
 
 /// Removes the inventory, which only readers of the API need: of a thousand clusters it would be most of our memory.

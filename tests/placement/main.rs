@@ -8,6 +8,7 @@ mod divide;
 mod fit;
 mod follow;
 mod follow_properties;
+mod kstatus;
 mod matching;
 mod moves;
 mod names;

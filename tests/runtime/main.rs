@@ -16,6 +16,7 @@ mod placing;
 mod registration;
 mod scale;
 mod simulated;
+mod source_status;
 mod stale_watch;
 mod subjects;
 mod support;

@@ -8,4 +8,5 @@ pub mod pods;
 pub mod publish;
 pub mod server;
 pub mod shards;
+pub mod unready;
 pub mod watch;

@@ -20,14 +20,16 @@ pub struct UnboundPod {
 pub type PodsByOwner = BTreeMap<String, i64>;
 
 /// Pods by owner at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct OwnedPods {
     /// Those with a node.
     pub bound: PodsByOwner,
     /// Those without one: their number, and the earliest time since which one is unschedulable.
     pub unbound: BTreeMap<String, (i64, Option<Timestamp>)>,
-    /// Those in the inventory that was published last.
-    pub published: Arc<PodsByOwner>,
+    /// Those in the inventory that was published last; `None` until one was.
+    pub published: Option<Arc<PodsByOwner>>,
+    /// Those that are not ready, each with the UID of its controller.
+    pub unready: Vec<(String, Arc<Pod>)>,
 }
 
 /// Returns the UID of a pod's controller, or its own.

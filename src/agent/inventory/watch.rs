@@ -13,9 +13,10 @@ use kube::{Api, Client, ResourceExt as _};
 
 use super::facts::{Overrides, detect_facts};
 use super::nodes::{NodeFacts, PodFacts, available_by_node, node_facts, pod_facts};
-use super::pods::{OwnedPods, PodsByOwner, UnboundPod, unbound_pod};
+use super::pods::{OwnedPods, PodsByOwner, UnboundPod, pod_owner, unbound_pod};
 use super::publish::Snapshot;
 use super::server::ServerFacts;
+use super::unready::{MOST, reduce_unready_pod};
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -24,11 +25,14 @@ struct Inner {
     /// Pods without a node.
     unbound: HashMap<String, UnboundPod>,
     /// Pods of the inventory that was published last.
-    published: Arc<PodsByOwner>,
+    published: Option<Arc<PodsByOwner>>,
+    /// Pods that are not ready, each with the UID of its controller.
+    unready: HashMap<String, (String, Arc<Pod>)>,
     /// A list in progress; it replaces the above when complete.
     new_nodes: BTreeMap<String, NodeFacts>,
     new_pods: HashMap<String, PodFacts>,
     new_unbound: HashMap<String, UnboundPod>,
+    new_unready: HashMap<String, (String, Arc<Pod>)>,
     synced: [bool; 2],
     /// Counts the changes of `nodes` and `pods`.
     revision: u64,
@@ -90,7 +94,7 @@ impl Observed {
     /// Records the pods of an inventory that was published.
     pub fn record_published_pods(&self, pods: PodsByOwner) {
         self.with_inventory_state(|inner| {
-            inner.published = Arc::new(pods);
+            inner.published = Some(Arc::new(pods));
             inner.pods_revision += 1;
         });
     }
@@ -110,7 +114,12 @@ impl Observed {
                     *count += 1;
                     *since = [*since, pod.unschedulable_since].into_iter().flatten().min();
                 }
-                OwnedPods { bound: by_owner(inner.pods.values()), unbound, published: Arc::clone(&inner.published) }
+                OwnedPods {
+                    bound: by_owner(inner.pods.values()),
+                    unbound,
+                    published: inner.published.clone(),
+                    unready: inner.unready.values().cloned().collect(),
+                }
             })
         })
     }
@@ -149,17 +158,20 @@ impl Observed {
                 Event::Init => {
                     inner.new_pods.clear();
                     inner.new_unbound.clear();
+                    inner.new_unready.clear();
                     false
                 }
                 Event::InitApply(pod) => {
                     if let Some(uid) = pod.uid() {
                         inner.new_unbound.extend(unbound_pod(&pod).map(|unbound| (uid.clone(), unbound)));
+                        put_unready(&mut inner.new_unready, &uid, &pod);
                         inner.new_pods.extend(pod_facts(&pod).map(|facts| (uid, facts)));
                     }
                     false
                 }
                 Event::InitDone => {
                     inner.unbound = std::mem::take(&mut inner.new_unbound);
+                    inner.unready = std::mem::take(&mut inner.new_unready);
                     inner.pods_revision += 1;
                     let before = std::mem::replace(&mut inner.pods, std::mem::take(&mut inner.new_pods));
                     !std::mem::replace(&mut inner.synced[1], true) || before != inner.pods
@@ -171,7 +183,8 @@ impl Observed {
                         Some(unbound) => inner.unbound.insert(uid.clone(), unbound),
                         None => inner.unbound.remove(&uid),
                     };
-                    inner.pods_revision += u64::from(was != unbound);
+                    let is_told = put_unready(&mut inner.unready, &uid, &pod);
+                    inner.pods_revision += u64::from(was != unbound || is_told);
                     let facts = pod_facts(&pod);
                     let before = match facts.clone() {
                         Some(facts) => inner.pods.insert(uid, facts),
@@ -181,13 +194,27 @@ impl Observed {
                 }
                 Event::Delete(pod) => {
                     let uid = pod.uid().unwrap_or_default();
-                    inner.pods_revision += u64::from(inner.unbound.remove(&uid).is_some());
+                    let was_unready = inner.unready.remove(&uid).is_some();
+                    inner.pods_revision += u64::from(inner.unbound.remove(&uid).is_some() || was_unready);
                     inner.pods.remove(&uid).is_some()
                 }
             };
             inner.revision += u64::from(changed);
             inner.pods_revision += u64::from(changed);
         });
+    }
+}
+
+/// Keeps what explains a pod that is not ready, or forgets it. Returns whether that is something new.
+fn put_unready(unready: &mut HashMap<String, (String, Arc<Pod>)>, uid: &str, pod: &Pod) -> bool {
+    let is_full = unready.len() >= MOST && !unready.contains_key(uid);
+    match reduce_unready_pod(pod).filter(|_| !is_full) {
+        Some(reduced) => {
+            let is_known = unready.get(uid).is_some_and(|(_, known)| **known == reduced);
+            unready.insert(uid.to_owned(), (pod_owner(pod), Arc::new(reduced)));
+            !is_known
+        }
+        None => unready.remove(uid).is_some(),
     }
 }
 

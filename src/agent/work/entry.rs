@@ -15,6 +15,7 @@ use super::status;
 use super::task::Task;
 use crate::api::crd::condition::{Condition, find_condition};
 use crate::api::crd::schedule::{ScheduleStatus, applied, conditions};
+use crate::diagnose::not_running::NotRunning;
 use crate::k8s::backoff::{Backoff, add_jitter};
 
 /// Time between two applies of a copy that is not watched.
@@ -54,6 +55,8 @@ pub struct Entry {
     pub finished: bool,
     /// Paths that the API server does not know.
     pub dropped: Vec<String>,
+    /// Reason that its pods do not run, as far as it is known.
+    pub trouble: Option<NotRunning>,
     /// Time at which it is worked on next.
     pub next: Option<Instant>,
     /// It is being worked on.
@@ -91,6 +94,7 @@ impl Entry {
             baseline: None,
             finished,
             dropped: Vec::new(),
+            trouble: None,
             next: Some(now),
             running: false,
             again: false,
@@ -187,6 +191,7 @@ impl Entry {
                 if let Some(seen) = seen {
                     self.finished = seen.finished;
                 }
+                let seen = seen.map(|seen| (seen, self.trouble.as_ref()));
                 status::record_applied(&mut self.status, task, seen, &self.dropped, wall);
                 self.status.message = self.corrected.clone();
                 let unwatched = task.key().is_some_and(|key| key.is_core("Secret"));

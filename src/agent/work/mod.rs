@@ -9,6 +9,7 @@ pub mod contents;
 pub mod delete;
 pub mod drift;
 pub mod entry;
+pub mod explain;
 pub mod fields;
 pub mod index;
 pub mod namespaces;
@@ -19,6 +20,7 @@ pub mod resource;
 mod results;
 pub mod status;
 pub mod task;
+pub mod warnings;
 pub mod watch;
 pub mod worker;
 

@@ -1,6 +1,6 @@
 //! Pods of copies, by the chain of controllers from the pod up to the copy: selectors would count strangers' pods as well.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -17,6 +17,8 @@ const LONGEST: usize = 3;
 pub struct Owners {
     /// By the name of the kind in paths: UID → UID of the controller.
     of: HashMap<&'static str, HashMap<String, String>>,
+    /// Kinds of which the list is complete.
+    listed: HashSet<&'static str>,
 }
 
 impl Owners {
@@ -25,6 +27,7 @@ impl Owners {
         let known = self.of.entry(kind).or_default();
         match change {
             Change::All(all) => {
+                self.listed.insert(kind);
                 *known = all.into_iter().filter_map(|(uid, owner)| Some((uid, owner?))).collect();
             }
             Change::One((uid, Some(owner))) => {
@@ -36,8 +39,13 @@ impl Owners {
         }
     }
 
+    /// Returns whether the chains from pods to copies of this kind are known: before, its pods would count as none.
+    pub fn are_listed_for(&self, kind: &str) -> bool {
+        owner_between(kind).is_none_or(|(_, plural)| self.listed.contains(plural))
+    }
+
     /// Returns the last controller of a chain.
-    fn root_owner<'u>(&'u self, uid: &'u str) -> &'u str {
+    pub fn root_owner<'u>(&'u self, uid: &'u str) -> &'u str {
         let mut root = uid;
         for _ in 0..LONGEST {
             match self.of.values().find_map(|known| known.get(root)) {
@@ -46,6 +54,15 @@ impl Owners {
             }
         }
         root
+    }
+}
+
+/// Returns the kind that lies between copies of a kind and their pods: its group's kind, and its name in paths.
+pub fn owner_between(kind: &str) -> Option<((&'static str, &'static str), &'static str)> {
+    match kind {
+        "Deployment" => Some((("apps", "ReplicaSet"), "replicasets")),
+        "CronJob" => Some((("batch", "Job"), "jobs")),
+        _ => None,
     }
 }
 
@@ -90,7 +107,7 @@ pub fn count_pods_by_root(owners: &Owners, pods: &OwnedPods) -> BTreeMap<String,
     for (uid, number) in &pods.bound {
         add(uid, &|count| count.bound += number);
     }
-    for (uid, number) in pods.published.iter() {
+    for (uid, number) in pods.published.iter().flat_map(|published| published.iter()) {
         add(uid, &|count| count.counted += number);
     }
     for (uid, (number, since)) in &pods.unbound {
@@ -112,11 +129,13 @@ mod tests {
     fn pods_are_counted_by_the_end_of_their_chain() {
         let owned = |uid: &str, owner: &str| (uid.to_owned(), Some(owner.to_owned()));
         let mut owners = Owners::default();
+        assert!(!owners.are_listed_for("Deployment") && owners.are_listed_for("StatefulSet"));
         owners.take_owner_change(
             "replicasets",
             Change::All(vec![owned("old", "web"), owned("new", "web"), ("bare".to_owned(), None)]),
         );
         owners.take_owner_change("jobs", Change::One(owned("tonight", "nightly")));
+        assert!(owners.are_listed_for("Deployment") && !owners.are_listed_for("CronJob"));
         let numbers =
             |all: &[(&str, i64)]| all.iter().map(|(uid, n)| ((*uid).to_owned(), *n)).collect::<BTreeMap<_, _>>();
         let at = |seconds| Timestamp::from_second(seconds).unwrap();
@@ -125,7 +144,8 @@ mod tests {
             unbound: [("new", (2, Some(at(20)))), ("old", (1, Some(at(10)))), ("tonight", (1, None))]
                 .map(|(uid, pods)| (uid.to_owned(), pods))
                 .into(),
-            published: Arc::new(numbers(&[("old", 3), ("gone", 1)])),
+            published: Some(Arc::new(numbers(&[("old", 3), ("gone", 1)]))),
+            unready: Vec::new(),
         };
         let counts = count_pods_by_root(&owners, &pods);
         let web = Count { bound: 3, unbound: 3, counted: 3, unschedulable_since: Some(at(10)) };

@@ -3,12 +3,29 @@
 use serde_json::{Map, Value};
 
 use crate::api::kinds::split_api_version;
+use crate::api::placeable;
 use crate::k8s::object::{number_at, status_condition, text_at};
 
 /// Largest part that is reported, as JSON.
 const MOST: usize = 8 * 1024;
 /// Longest message of a condition.
-const MESSAGE: usize = 256;
+const MESSAGE: usize = 1024;
+/// Parts that are left out of a status that is too large, in this order: what is counted cannot be long.
+const LISTS: [&str; 10] = [
+    "currentMetrics",
+    "initContainerStatuses",
+    "containerStatuses",
+    "completedIndexes",
+    "failedIndexes",
+    "active",
+    "loadBalancer",
+    "capacity",
+    "conditions",
+    "message",
+];
+/// Fields of a container's status that are reported.
+const CONTAINER: [&str; 9] =
+    ["name", "state", "lastState", "ready", "restartCount", "image", "imageID", "containerID", "started"];
 
 /// Fields of the status by group and kind.
 fn reported_fields(group: &str, kind: &str) -> &'static [&'static str] {
@@ -21,6 +38,9 @@ fn reported_fields(group: &str, kind: &str) -> &'static [&'static str] {
             "unavailableReplicas",
             "currentReplicas",
             "fullyLabeledReplicas",
+            "terminatingReplicas",
+            "currentRevision",
+            "updateRevision",
             "observedGeneration",
             "conditions",
         ],
@@ -43,14 +63,40 @@ fn reported_fields(group: &str, kind: &str) -> &'static [&'static str] {
             "observedGeneration",
             "conditions",
         ],
-        ("autoscaling", "HorizontalPodAutoscaler") => {
-            &["currentReplicas", "desiredReplicas", "lastScaleTime", "observedGeneration", "conditions"]
-        }
-        ("batch", "Job") => &["active", "ready", "succeeded", "failed", "startTime", "completionTime", "conditions"],
+        ("autoscaling", "HorizontalPodAutoscaler") => &[
+            "currentReplicas",
+            "desiredReplicas",
+            "lastScaleTime",
+            "observedGeneration",
+            "conditions",
+            "currentMetrics",
+        ],
+        ("batch", "Job") => &[
+            "active",
+            "ready",
+            "terminating",
+            "succeeded",
+            "failed",
+            "completedIndexes",
+            "failedIndexes",
+            "startTime",
+            "completionTime",
+            "conditions",
+        ],
         ("batch", "CronJob") => &["active", "lastScheduleTime", "lastSuccessfulTime"],
-        ("", "Pod") => &["phase", "reason", "message", "startTime", "conditions"],
+        ("", "Pod") => &[
+            "phase",
+            "reason",
+            "message",
+            "startTime",
+            "podIP",
+            "podIPs",
+            "conditions",
+            "initContainerStatuses",
+            "containerStatuses",
+        ],
         ("", "Service") | ("networking.k8s.io", "Ingress") => &["loadBalancer", "conditions"],
-        ("", "PersistentVolumeClaim") => &["phase", "capacity", "conditions"],
+        ("", "PersistentVolumeClaim") => &["phase", "capacity", "accessModes", "conditions"],
         ("", "Namespace") => &["phase"],
         _ => &[],
     }
@@ -60,16 +106,25 @@ fn reported_fields(group: &str, kind: &str) -> &'static [&'static str] {
 pub fn extract_reported_status(object: &Value) -> Option<Map<String, Value>> {
     let (group, kind) = group_and_kind(object);
     let status = object.get("status")?.as_object()?;
+    let too_large = |part: &Map<String, Value>| serde_json::to_vec(part).map_or(0, |text| text.len()) > MOST;
+    let is_added = placeable::find_builtin_kind(group, kind).is_none() && group != "rbac.authorization.k8s.io";
+    if is_added && !too_large(status) {
+        return (!status.is_empty()).then(|| status.clone());
+    }
+    let fields = if is_added { &["observedGeneration", "conditions"] } else { reported_fields(group, kind) };
     let mut part = Map::new();
-    for name in reported_fields(group, kind) {
+    for name in fields {
         if let Some(value) = status.get(*name) {
-            let value = if *name == "conditions" { reduce_conditions(value) } else { value.clone() };
+            let value = match *name {
+                "conditions" => reduce_conditions(value),
+                "initContainerStatuses" | "containerStatuses" => reduce_containers(value),
+                "message" => bound_text(value),
+                _ => value.clone(),
+            };
             part.insert((*name).to_owned(), value);
         }
     }
-    let too_large = |part: &Map<String, Value>| serde_json::to_vec(part).map_or(0, |text| text.len()) > MOST;
-    // What is listed can be long; what is counted cannot.
-    for name in ["conditions", "active", "loadBalancer", "message"] {
+    for name in LISTS {
         if too_large(&part) {
             part.remove(name);
         }
@@ -85,20 +140,37 @@ fn group_and_kind(object: &Value) -> (&str, &str) {
 fn reduce_conditions(all: &Value) -> Value {
     let one = |condition: &Value| {
         let mut short = Map::new();
-        for name in ["type", "status", "reason", "message", "lastTransitionTime"] {
-            match condition.get(name) {
-                Some(Value::String(value)) => {
-                    short.insert(name.to_owned(), value.chars().take(MESSAGE).collect::<String>().into());
-                }
-                Some(value) if !value.is_null() => {
-                    short.insert(name.to_owned(), value.clone());
-                }
-                _ => {}
+        let names =
+            ["type", "status", "reason", "message", "lastUpdateTime", "lastTransitionTime", "observedGeneration"];
+        for name in names {
+            if let Some(value) = condition.get(name).filter(|value| !value.is_null()) {
+                short.insert(name.to_owned(), bound_text(value));
             }
         }
         Value::Object(short)
     };
     Value::Array(all.as_array().into_iter().flatten().map(one).collect())
+}
+
+/// Returns the reported fields of containers' statuses.
+fn reduce_containers(all: &Value) -> Value {
+    let one = |container: &Value| {
+        let fields = container.as_object().into_iter().flatten();
+        let fields = fields.filter(|(name, _)| CONTAINER.contains(&name.as_str()));
+        Value::Object(fields.map(|(name, value)| (name.clone(), bound_text(value))).collect())
+    };
+    Value::Array(all.as_array().into_iter().flatten().map(one).collect())
+}
+
+/// Returns a value with its texts shortened.
+fn bound_text(value: &Value) -> Value {
+    match value {
+        Value::String(text) => text.chars().take(MESSAGE).collect::<String>().into(),
+        Value::Object(map) => {
+            Value::Object(map.iter().map(|(name, value)| (name.clone(), bound_text(value))).collect())
+        }
+        other => other.clone(),
+    }
 }
 
 /// Returns true for a Job or Pod that ran to its end.
@@ -138,14 +210,40 @@ mod tests {
     fn only_what_the_kind_calls_for_is_reported() {
         let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "status": {
             "replicas": 3, "collisionCount": 1, "conditions": [
-                {"type": "Available", "status": "True", "lastUpdateTime": "x", "message": "m".repeat(1000)}]}});
+                {"type": "Available", "status": "True", "lastUpdateTime": "x", "message": "m".repeat(3000)}]}});
         let part = extract_reported_status(&deployment).unwrap();
         assert_eq!(part["replicas"], 3);
         assert!(!part.contains_key("collisionCount"));
         assert_eq!(part["conditions"][0]["message"].as_str().unwrap().len(), MESSAGE);
-        assert!(part["conditions"][0].get("lastUpdateTime").is_none());
+        assert_eq!(part["conditions"][0]["lastUpdateTime"], "x");
         assert!(
             super::extract_reported_status(&json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {}})).is_none()
+        );
+    }
+
+    #[test]
+    fn the_status_of_an_added_kind_is_reported_whole() {
+        let widget = |size: usize| {
+            json!({"apiVersion": "example.com/v1", "kind": "Widget",
+            "status": {"color": "c".repeat(size), "observedGeneration": 3, "conditions": [{"type": "Ready", "status": "True"}]}})
+        };
+        assert_eq!(Value::Object(extract_reported_status(&widget(10)).unwrap()), widget(10)["status"]);
+        let part = extract_reported_status(&widget(MOST)).unwrap();
+        assert_eq!(
+            Value::Object(part),
+            json!({"observedGeneration": 3, "conditions": [{"type": "Ready", "status": "True"}]})
+        );
+    }
+
+    #[test]
+    fn containers_are_reported_with_what_people_read() {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "status": {"phase": "Running", "podIP": "10.0.0.1", "hostIP": "1.2.3.4",
+            "containerStatuses": [{"name": "c", "ready": true, "allocatedResources": {"cpu": "1"}, "restartCount": 2}]}});
+        let part = extract_reported_status(&pod).unwrap();
+        assert_eq!(
+            Value::Object(part),
+            json!({"phase": "Running", "podIP": "10.0.0.1",
+            "containerStatuses": [{"name": "c", "ready": true, "restartCount": 2}]})
         );
     }
 

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::apply::Applied;
 use super::delete::is_listed;
 use super::entry::Entry;
+use super::explain;
 use super::index::Seen;
 use super::orphans::{self, Copy, Orphan};
 use super::pods;
@@ -89,7 +90,7 @@ impl Worker {
             entry.dropped = applied.dropped;
             let seen = Seen::of(&applied.object);
             if applied.left {
-                status::record_seen_copy(&mut entry.status, &seen, Timestamp::now());
+                status::record_seen_copy(&mut entry.status, &seen, entry.trouble.as_ref(), Timestamp::now());
             }
             (!applied.left).then_some(seen)
         });
@@ -166,7 +167,8 @@ impl Worker {
         }
     }
 
-    /// Counts the pods of each copy, if anything about them changed.
+    /// Counts the pods of each copy, and explains those that do not run, if anything about them changed. Nothing is counted
+    /// before an inventory was published and owners are listed: what runs would count as none.
     pub(super) fn count_pods(&mut self, now: Instant) {
         if self.count_at > now {
             return;
@@ -179,12 +181,25 @@ impl Worker {
         let Some(pods) = self.observed.owned_pods() else { return };
         self.counted = Some(revision);
         let counts = pods::count_pods_by_root(&self.owners, &pods);
+        let unready = explain::group_unready_pods(&self.owners, &pods.unready);
         for entry in self.entries.values_mut() {
-            let Some(seen) = entry.task.key().and_then(|key| self.index.get(key)) else { continue };
-            let Some(desired) = seen.desired else { continue };
-            let is_cron = entry.task.key().is_some_and(|key| key.kind == "CronJob");
+            let Some(key) = entry.task.key() else { continue };
+            let Some(seen) = self.index.get(key) else { continue };
+            if !self.owners.are_listed_for(key.kind) {
+                continue;
+            }
             let count = counts.get(&seen.uid).copied().unwrap_or_default();
-            entry.status.pods = Some(count.to_pod_counts(desired, is_cron));
+            let found = explain::explain_copy(key, seen, count, &unready, &self.warnings);
+            let counted = seen.desired.filter(|_| pods.published.is_some());
+            let counted = counted.map(|desired| count.to_pod_counts(desired, key.kind == "CronJob"));
+            if counted.is_some() {
+                entry.status.pods = counted;
+            }
+            let found = explain::newer_explanation(entry.trouble.as_ref(), found);
+            if found != entry.trouble && entry.baseline.as_ref().is_some_and(|known| known.uid == seen.uid) {
+                entry.trouble = found;
+                status::record_seen_copy(&mut entry.status, seen, entry.trouble.as_ref(), Timestamp::now());
+            }
             entry.schedule_status_write(now);
         }
     }

@@ -15,6 +15,7 @@ use crate::api::crd::schedule::{ScheduleStatus, applied as reasons, conditions};
 use crate::api::labels::{AGENT_MANAGER, API_VERSION, CLUSTER_GROUP};
 use crate::api::util::text::{escape_status, escaped_json};
 use crate::diagnose::kstatus::State;
+use crate::diagnose::not_running::NotRunning;
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 
 /// Longest message.
@@ -43,7 +44,7 @@ fn set_status_condition(
 pub fn record_applied(
     status: &mut ScheduleStatus,
     task: &Task,
-    seen: Option<&Seen>,
+    seen: Option<(&Seen, Option<&NotRunning>)>,
     dropped: &[String],
     wall: Timestamp,
 ) {
@@ -57,9 +58,9 @@ pub fn record_applied(
     status.observed_hash = Some(task.hash.clone());
     status.applied_generation = Some(task.source_generation);
     status.source_uid = Some(task.source_uid.clone());
-    if let Some(copy) = seen {
+    if let Some((copy, trouble)) = seen {
         status.applied_uid = Some(copy.uid.clone());
-        self::record_seen_copy(status, copy, wall);
+        self::record_seen_copy(status, copy, trouble, wall);
     }
 }
 
@@ -73,15 +74,21 @@ pub fn record_problem(status: &mut ScheduleStatus, problem: &Problem, wall: Time
     set_status_condition(status, conditions::APPLIED, false, problem.reason, &problem.message, wall);
 }
 
-/// Records a state of the copy.
-pub fn record_seen_copy(status: &mut ScheduleStatus, seen: &Seen, wall: Timestamp) {
+/// Records a state of the copy; while it is not available, with the reason that its pods do not run.
+pub fn record_seen_copy(status: &mut ScheduleStatus, seen: &Seen, trouble: Option<&NotRunning>, wall: Timestamp) {
     let (holds, reason) = match seen.status.state {
         State::Current | State::Unknown => (true, "Available"),
         State::InProgress => (false, "InProgress"),
         State::Failed => (false, "Failed"),
         State::Terminating => (false, "Terminating"),
     };
-    set_status_condition(status, conditions::AVAILABLE, holds, reason, &seen.status.message, wall);
+    let mut message = seen.status.message.clone();
+    let trouble = trouble.filter(|_| matches!(seen.status.state, State::InProgress | State::Failed));
+    if let Some(trouble) = trouble {
+        message = format!("{message}; {}", trouble.sentence);
+    }
+    let reason = trouble.map_or(reason, |trouble| trouble.reason);
+    set_status_condition(status, conditions::AVAILABLE, holds, reason, &message, wall);
     status.resource = seen.resource.as_ref().and_then(resource_text);
     status.copy_generation = seen.generation;
 }

@@ -2,6 +2,7 @@
 
 use futures::{Stream, TryStreamExt as _};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DynamicObject, PartialObjectMeta};
 use kube::runtime::WatchStreamExt as _;
@@ -13,6 +14,7 @@ use super::apply::{Context, object_json};
 use super::index::Seen;
 use super::namespaces::SeenNamespace;
 use super::task::{CopyKey, Task};
+use super::warnings::reduce_warning;
 use crate::api::Schedule;
 use crate::api::crd::schedule::ScheduleStatus;
 use crate::api::labels::{API_VERSION, CLUSTER_GROUP, LABEL_INSTALL_KIND, LABEL_PLACED_BY};
@@ -39,6 +41,8 @@ pub enum Input {
     Copies(&'static Placeable, Box<Change<(CopyKey, Seen)>>),
     /// UIDs of objects of one kind that have pods, each with the UID of its controller.
     Owners(&'static str, Change<(String, Option<String>)>),
+    /// Warnings about what keeps pods from running.
+    Warnings(Box<Change<core::v1::Event>>),
     /// Namespaces of the workload cluster.
     Namespaces(Change<(String, SeenNamespace)>),
     /// UIDs of the workloads of installations of the service, each with its namespace.
@@ -139,6 +143,14 @@ pub async fn watch_owners(context: Context, kind: &'static Placeable, inputs: Se
     let api: Api<PartialObjectMeta<DynamicObject>> = kind.objects_api(&context.local, None);
     let stream = watcher(api, Config::default().any_semantic());
     follow_stream(stream, kind.plural, read, inputs, |change| Input::Owners(kind.plural, change)).await;
+}
+
+/// Follows the warnings of the workload cluster.
+pub async fn watch_warnings(context: Context, inputs: Sender<Input>) {
+    let api: Api<core::v1::Event> = Api::all(context.local.clone());
+    let config = Config::default().fields("type=Warning").any_semantic().page_size(200);
+    let input = |change| Input::Warnings(Box::new(change));
+    follow_stream(watcher(api, config), "events", reduce_warning, inputs, input).await;
 }
 
 /// Follows the labels of all namespaces of the workload cluster.

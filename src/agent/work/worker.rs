@@ -14,10 +14,11 @@ use super::entry::Entry;
 use super::index::{Index, Seen};
 use super::namespaces::{NamespaceSource, Namespaces};
 use super::orphans::{self, Copy, Orphans};
-use super::pods::Owners;
+use super::pods::{Owners, owner_between};
 use super::problem::Problem;
 use super::status;
 use super::task::{CopyKey, Task};
+use super::warnings::Warnings;
 use super::watch::{self, Change, Input};
 use crate::agent::inventory::watch::Observed;
 use crate::api::crd::condition::{Condition, find_condition};
@@ -69,6 +70,7 @@ pub struct Worker {
     pub(super) logged: OnChange,
     pub(super) observed: Observed,
     pub(super) owners: Owners,
+    pub(super) warnings: Warnings,
     /// Time of the next count of pods.
     pub(super) count_at: Instant,
     /// State of the pods that were counted last; `None` where copies or owners changed since.
@@ -108,6 +110,7 @@ impl Worker {
             logged: OnChange::default(),
             observed,
             owners: Owners::default(),
+            warnings: Warnings::default(),
             count_at: Instant::now(),
             counted: None,
             orphans: Orphans::default(),
@@ -123,6 +126,7 @@ impl Worker {
         self.watches.spawn(watch::watch_schedules(self.context.clone(), self.inputs.0.clone()));
         self.watches.spawn(watch::watch_namespaces(self.context.clone(), self.inputs.0.clone()));
         self.watches.spawn(watch::watch_installations(self.context.clone(), self.inputs.0.clone()));
+        self.watches.spawn(watch::watch_warnings(self.context.clone(), self.inputs.0.clone()));
         loop {
             let now = Instant::now();
             self.start_work(now);
@@ -136,6 +140,10 @@ impl Worker {
                     Some(Input::Copies(kind, change)) => self.on_copies(kind, *change),
                     Some(Input::Owners(kind, change)) => {
                         self.owners.take_owner_change(kind, change);
+                        self.counted = None;
+                    }
+                    Some(Input::Warnings(change)) => {
+                        self.warnings.take_event_change(*change);
                         self.counted = None;
                     }
                     Some(Input::Namespaces(change)) => {
@@ -205,12 +213,9 @@ impl Worker {
             self.by_key.insert(target.key.clone(), name.clone());
             if is_listed(kind) && self.watched.insert((kind.group, kind.kind)) {
                 self.watches.spawn(watch::watch_copies(self.context.clone(), kind, self.inputs.0.clone()));
-                let between = match kind.kind {
-                    "Deployment" => placeable::find_builtin_kind("apps", "ReplicaSet"),
-                    "CronJob" => placeable::find_builtin_kind("batch", "Job"),
-                    _ => None,
-                };
-                if let Some(between) = between {
+                let between = owner_between(kind.kind).filter(|_| ["apps", "batch"].contains(&kind.group));
+                if let Some(between) = between.and_then(|((group, kind), _)| placeable::find_builtin_kind(group, kind))
+                {
                     self.watches.spawn(watch::watch_owners(self.context.clone(), between, self.inputs.0.clone()));
                 }
             }
@@ -279,7 +284,7 @@ impl Worker {
         }
         entry.finished = seen.finished;
         self.counted = None;
-        status::record_seen_copy(&mut entry.status, seen, wall);
+        status::record_seen_copy(&mut entry.status, seen, entry.trouble.as_ref(), wall);
         entry.schedule_status_write(now);
         if seen.version <= baseline.version || seen.terminating {
             return;

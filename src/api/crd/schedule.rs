@@ -225,6 +225,32 @@ pub mod applied {
     pub const PAYLOAD_MISSING: &str = "PayloadMissing";
 }
 
+/// Reasons of the condition `Available`.
+pub mod available {
+    /// Pods do not run for a reason that is none of the others.
+    pub const PODS_FAILING: &str = "PodsFailing";
+    /// Reasons for which pods do not run, or an object without pods is not available, until somebody does something.
+    pub const NOT_RUNNING: [&str; 17] = [
+        "ImageNotFound",
+        "ImageArchitecture",
+        "ImagePullDenied",
+        "ImagePullFailed",
+        "CrashLoopBackOff",
+        "OutOfMemory",
+        "ContainerConfig",
+        "MountFailed",
+        "ClaimUnbound",
+        "ProvisioningFailed",
+        "QuotaExceeded",
+        "PodSecurity",
+        "PodsRefused",
+        "Unschedulable",
+        "ProbeFailing",
+        "LoadBalancerFailed",
+        PODS_FAILING,
+    ];
+}
+
 /// Reasons of the condition `Deleted`.
 pub mod deleted {
     /// The copy is gone, or there was none.

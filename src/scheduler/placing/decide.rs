@@ -92,6 +92,7 @@ impl Clusters {
         if !changed.is_empty() {
             let drained = self.known.iter().filter(|(_, cluster)| live::is_drained(cluster));
             store.set_drained(drained.map(|(name, _)| name.clone()).collect(), now);
+            store.set_lost(self.known.values(), now);
         }
         for (cluster, group) in std::mem::take(&mut store.added) {
             // A decision that is being written has promised it: the sum stays.

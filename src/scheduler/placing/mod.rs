@@ -27,6 +27,7 @@ mod group_context;
 mod group_events;
 mod group_plan;
 mod group_status;
+mod lost_clusters;
 mod next_request;
 mod object_plan;
 mod place;
@@ -309,7 +310,7 @@ impl Placing {
                 object_plan::plan_object(&self.store, key, direct.as_ref())
             }
             ReconcileRequest::Status(key) => {
-                let mut plan = source_status::plan_source_status(&self.store, key);
+                let mut plan = source_status::plan_source_status(&self.store, key, wall);
                 let news = self.store.take_news(key);
                 plan.stages.extend((!news.is_empty()).then_some(news));
                 plan

@@ -87,6 +87,8 @@ pub(super) struct Store {
     pub(super) reported: BTreeSet<String>,
     /// Clusters that are being drained.
     pub(super) drained: BTreeSet<String>,
+    /// Clusters that are lost, each with what its condition says.
+    pub(super) lost: BTreeMap<String, String>,
     /// Clusters that promise something else than they did.
     pub(super) touched: BTreeSet<String>,
     /// Clusters with a new Schedule of something that runs pods, with its group: what was decided may have promised it already.
@@ -131,6 +133,7 @@ impl Store {
             reports: BTreeMap::new(),
             reported: BTreeSet::new(),
             drained: BTreeSet::new(),
+            lost: BTreeMap::new(),
             touched: BTreeSet::new(),
             added: Vec::new(),
             undecided: BTreeSet::new(),

@@ -74,7 +74,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: DrainCommand) -> Resu
         }
         wait_until_moved(&client, &name, &display, args.timeout).await
     };
-    let left = until_stopped(ui, &display, "the drain", work).await??;
+    let left = until_stopped(ui, &display, "the drain", work, async {}).await??;
     if left.is_empty() {
         ui.write_stdout(&format!("Workload cluster {name} is drained: no workload runs there.\n"))?;
         return Ok(Exit::Ok);

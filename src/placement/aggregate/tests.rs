@@ -1,0 +1,388 @@
+//! Tests of the status of a source.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn copy(cluster: &str, status: Value) -> CopyStatus {
+    CopyStatus {
+        cluster: cluster.to_owned(),
+        applied: true,
+        generation: 1,
+        status: Some(status),
+        ..CopyStatus::default()
+    }
+}
+
+fn silent(cluster: &str) -> CopyStatus {
+    CopyStatus { cluster: cluster.to_owned(), ..CopyStatus::default() }
+}
+
+fn group_of(kind: &str) -> &'static str {
+    match kind {
+        "Deployment" | "StatefulSet" | "ReplicaSet" | "DaemonSet" => "apps",
+        "Job" | "CronJob" => "batch",
+        "PodDisruptionBudget" => "policy",
+        "HorizontalPodAutoscaler" => "autoscaling",
+        "Ingress" => "networking.k8s.io",
+        "Widget" => "example.com",
+        _ => "",
+    }
+}
+
+fn source<'a>(kind: &'a str, copies: &'a [CopyStatus]) -> Source<'a> {
+    Source { group: group_of(kind), kind, generation: 7, duplicate: false, withheld: 0, copies }
+}
+
+fn status(kind: &str, copies: &[CopyStatus]) -> Value {
+    source(kind, copies).aggregate_status().into()
+}
+
+fn write(kind: &str, copies: &[CopyStatus], previous: &Value) -> Option<Value> {
+    source(kind, copies).status_to_write(previous, "2026-01-05T00:00:00Z".parse().unwrap())
+}
+
+fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Value {
+    json!({ "type": type_, "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": "2026-01-01T00:00:00Z" })
+}
+
+fn find<'v>(status: &'v Value, type_: &str) -> &'v Value {
+    status["conditions"].as_array().into_iter().flatten().find(|one| one["type"] == type_).unwrap_or(&Value::Null)
+}
+
+fn deployment(conditions: &[Value]) -> Value {
+    json!({ "replicas": 3, "updatedReplicas": 3, "readyReplicas": 3, "availableReplicas": 3, "observedGeneration": 1,
+        "conditions": conditions })
+}
+
+const TRUE: &str = "True";
+const FALSE: &str = "False";
+
+fn complete() -> Value {
+    condition("Progressing", TRUE, "NewReplicaSetAvailable", "has successfully progressed.")
+}
+
+fn available() -> Value {
+    condition("Available", TRUE, "MinimumReplicasAvailable", "Deployment has minimum availability.")
+}
+
+#[test]
+fn withheld_replicas_are_missing_ones() {
+    let copies = [copy("a", deployment(&[available(), complete()]))];
+    let source = Source { withheld: 3, ..source("Deployment", &copies) };
+    let found: Value = source.aggregate_status().into();
+    assert_eq!(found["unavailableReplicas"], 3);
+    let missing = find(&found, "Available");
+    assert_eq!(missing["message"], "no cluster has room for 3 replicas");
+    assert_eq!((&missing["status"], &missing["reason"]), (&json!(FALSE), &json!("MinimumReplicasUnavailable")));
+    assert_ne!(find(&found, "Progressing")["reason"], "NewReplicaSetAvailable");
+}
+
+#[test]
+fn one_copy_has_its_conditions_word_for_word() {
+    let stuck =
+        condition("Progressing", FALSE, "ProgressDeadlineExceeded", "ReplicaSet \"web-1\" has timed out progressing.");
+    let failure = condition("ReplicaFailure", TRUE, "FailedCreate", "exceeded quota: none");
+    let short =
+        condition("Available", FALSE, "MinimumReplicasUnavailable", "Deployment does not have minimum availability.");
+    let all = [short, stuck, failure];
+    assert_eq!(status("Deployment", &[copy("a", deployment(&all))])["conditions"], json!(all));
+}
+
+#[test]
+fn of_several_copies_the_worst_decides_and_is_named() {
+    let good = || copy("a", deployment(&[available(), complete()]));
+    let stuck = condition("Progressing", FALSE, "ProgressDeadlineExceeded", "timed out");
+    let updated = condition("Progressing", TRUE, "ReplicaSetUpdated", "at work");
+    for (other, status_, reason, message) in [
+        (complete(), TRUE, "NewReplicaSetAvailable", "has successfully progressed."),
+        (updated, TRUE, "ReplicaSetUpdated", "at work; on b"),
+        (stuck, FALSE, "ProgressDeadlineExceeded", "timed out; on b"),
+    ] {
+        let found = status("Deployment", &[good(), copy("b", deployment(&[available(), other]))]);
+        let found = find(&found, "Progressing");
+        assert_eq!(found["status"], status_);
+        assert_eq!((&found["reason"], &found["message"]), (&json!(reason), &json!(message)));
+    }
+    let found = status("Deployment", &[good(), silent("b")]);
+    assert_eq!(find(&found, "Available")["status"], FALSE);
+    assert_ne!(find(&found, "Progressing")["reason"], "NewReplicaSetAvailable");
+    let found = status(
+        "Deployment",
+        &[
+            good(),
+            copy(
+                "b",
+                deployment(&[
+                    available(),
+                    complete(),
+                    condition("ReplicaFailure", TRUE, "FailedCreate", "exceeded quota"),
+                ]),
+            ),
+        ],
+    );
+    assert_eq!(find(&found, "ReplicaFailure")["message"], "exceeded quota; on b");
+}
+
+#[test]
+fn while_something_moves_the_better_of_both_sides_counts() {
+    let old = || CopyStatus { leaving: true, ..copy("a", deployment(&[available(), complete()])) };
+    let new =
+        copy("b", json!({ "replicas": 3, "updatedReplicas": 3, "unavailableReplicas": 3, "observedGeneration": 1 }));
+    let moving = [old(), new.clone()];
+    let found: Value = Source { duplicate: true, ..source("Deployment", &moving) }.aggregate_status().into();
+    assert_eq!((found["readyReplicas"].as_i64(), found["observedGeneration"].as_i64()), (Some(3), Some(7)));
+    assert_eq!(find(&found, "Available")["status"], TRUE);
+    let ready = [old(), copy("b", deployment(&[available(), complete()]))];
+    assert_eq!(status("Deployment", &ready)["replicas"], 3, "one side only");
+    let lost = [CopyStatus { lost: Some("no report".to_owned()), ..old() }, new.clone()];
+    assert_eq!(status("Deployment", &lost)["readyReplicas"], 0, "what is lost serves nobody");
+    let divided = [old(), new, copy("c", deployment(&[available(), complete()]))];
+    assert_eq!(status("Deployment", &divided)["readyReplicas"], 6);
+}
+
+#[test]
+fn a_workload_of_lost_clusters_is_not_available() {
+    let lost = |cluster: &str| CopyStatus {
+        lost: Some("its agent has not reported".to_owned()),
+        ..copy(cluster, deployment(&[available(), complete()]))
+    };
+    for kind in ["Deployment", "StatefulSet", "ReplicaSet", "DaemonSet"] {
+        let found = status(kind, &[lost("a")]);
+        let found = find(&found, "Available");
+        assert_eq!((&found["status"], &found["reason"]), (&json!(FALSE), &json!("ClusterLost")), "{kind}");
+        assert!(found["message"].as_str().unwrap().starts_with("cluster \"a\" is lost: its agent has not reported"));
+        let found = status(kind, &[lost("a"), copy("b", deployment(&[available(), complete()]))]);
+        assert_ne!(find(&found, "Available")["reason"], "ClusterLost", "{kind}: one of two");
+    }
+    let previous = json!({ "replicas": 1, "conditions": [condition("Available", FALSE, "ClusterLost", "x")] });
+    let back = write("StatefulSet", &[copy("a", json!({ "replicas": 1 }))], &previous).unwrap();
+    assert_eq!(back.get("conditions"), None, "it is found again");
+}
+
+#[test]
+fn nothing_is_taken_back_because_a_copy_is_new() {
+    let whole = write("Deployment", &[copy("a", deployment(&[available(), complete()]))], &Value::Null).unwrap();
+    assert_eq!(whole["observedGeneration"], 7);
+    let found = write("Deployment", &[silent("a")], &whole).unwrap();
+    assert_eq!(
+        (&found["observedGeneration"], find(&found, "Progressing")["reason"].as_str()),
+        (&json!(7), Some("NewReplicaSetAvailable"))
+    );
+    let failure = condition("ReplicaFailure", TRUE, "FailedCreate", "x");
+    let failed = write("Deployment", &[copy("a", deployment(&[available(), complete(), failure]))], &whole).unwrap();
+    let healed = write("Deployment", &[copy("a", deployment(&[available(), complete()]))], &failed).unwrap();
+    assert_eq!(find(&healed, "ReplicaFailure"), &Value::Null);
+}
+
+#[test]
+fn the_same_status_is_written_once() {
+    for kind in
+        ["Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob", "Pod", "Service", "PodDisruptionBudget", "Widget"]
+    {
+        let copies = [
+            copy("a", deployment(&[available(), condition("Ready", TRUE, "R", "")])),
+            copy("b", deployment(&[available()])),
+        ];
+        if let Some(first) = write(kind, &copies, &Value::Null) {
+            assert_eq!(write(kind, &copies, &first), None, "{kind}");
+        }
+    }
+    assert_eq!(write("Service", &[copy("a", json!({ "loadBalancer": {} }))], &json!({})), None);
+    assert_eq!(write("ConfigMap", &[copy("a", json!({ "x": 1 }))], &Value::Null), None);
+}
+
+#[test]
+fn transition_times_move_only_with_the_status() {
+    let previous = json!({ "conditions": [condition("Available", TRUE, "MinimumReplicasAvailable", "x")] });
+    let later =
+        |status: &str| json!({ "type": "Available", "status": status, "lastTransitionTime": "2026-01-03T00:00:00Z" });
+    for (status_, expected) in [(TRUE, "2026-01-01T00:00:00Z"), (FALSE, "2026-01-03T00:00:00Z")] {
+        let copies = [copy("a", deployment(&[later(status_)])), copy("b", deployment(&[later(status_)]))];
+        let found = write("Deployment", &copies, &previous).unwrap();
+        assert_eq!(find(&found, "Available")["lastTransitionTime"], expected);
+    }
+    let without = copy("a", deployment(&[json!({ "type": "Available", "status": TRUE })]));
+    let found = write("Deployment", &[without], &Value::Null).unwrap();
+    assert_eq!(find(&found, "Available")["lastTransitionTime"], "2026-01-05T00:00:00Z");
+}
+
+#[test]
+fn a_job_ends_as_an_api_server_takes_it() {
+    let done = |time: &str| {
+        json!({ "succeeded": 1, "active": 0, "startTime": "2026-01-01T00:00:00Z", "completionTime": time,
+            "conditions": [condition("Complete", TRUE, "", "")] })
+    };
+    let copies = [copy("a", done("2026-01-01T00:01:00Z")), copy("b", done("2026-01-01T00:02:00Z"))];
+    let found = write("Job", &copies, &json!({ "startTime": "2025-12-31T00:00:00Z", "failed": 4 })).unwrap();
+    assert_eq!(found["conditions"][0]["type"], "SuccessCriteriaMet");
+    assert_eq!(found["conditions"][1]["type"], "Complete");
+    assert_eq!(
+        (&found["startTime"], &found["completionTime"]),
+        (&json!("2025-12-31T00:00:00Z"), &json!("2026-01-01T00:02:00Z"))
+    );
+    assert_eq!((&found["succeeded"], &found["failed"]), (&json!(2), &json!(4)), "counters never fall");
+    assert_eq!(write("Job", &[copy("a", json!({ "succeeded": 3 }))], &found), None, "nothing changes after the end");
+    let failed =
+        copy("b", json!({ "failed": 1, "conditions": [condition("Failed", TRUE, "BackoffLimitExceeded", "limit")] }));
+    let active = copy("a", json!({ "active": 2, "ready": 1, "terminating": 1 }));
+    let found = write("Job", &[active, failed], &json!({})).unwrap();
+    assert_eq!((&found["active"], &found["ready"], found.get("terminating")), (&json!(0), &json!(0), None));
+    assert_eq!(found["conditions"][0]["type"], "FailureTarget");
+    let end = find(&found, "Failed");
+    assert_eq!((&end["reason"], &end["message"]), (&json!("BackoffLimitExceeded"), &json!("limit; on b")));
+    assert!(found["startTime"].is_string() && found.get("completionTime").is_none());
+    let early = copy(
+        "a",
+        json!({ "startTime": "2026-01-02T00:00:00Z", "completionTime": "2026-01-01T00:00:00Z",
+        "conditions": [condition("Complete", TRUE, "x", "")] }),
+    );
+    assert_eq!(write("Job", &[early], &json!({})).unwrap()["completionTime"], "2026-01-02T00:00:00Z");
+}
+
+#[test]
+fn the_worst_pod_counts_and_shows_its_containers() {
+    let pod = |phase: &str, ready: &str| {
+        json!({ "phase": phase, "podIP": "10.0.0.1", "conditions": [condition("Ready", ready, "R", "")],
+            "containerStatuses": [{ "name": "c", "image": "i", "imageID": "", "ready": true, "restartCount": 1,
+                "state": { "running": { "startedAt": "2026-01-01T00:00:00Z" } } }, { "name": 5 }, 7] })
+    };
+    let found = status("Pod", &[copy("a", pod("Running", TRUE)), copy("b", pod("Pending", FALSE))]);
+    assert_eq!((&found["phase"], &find(&found, "Ready")["status"]), (&json!("Pending"), &json!(FALSE)));
+    let found = status("Pod", &[copy("a", pod("Running", TRUE))]);
+    assert_eq!((&found["podIP"], &found["podIPs"]), (&json!("10.0.0.1"), &json!([{ "ip": "10.0.0.1" }])));
+    assert_eq!(found["containerStatuses"].as_array().unwrap().len(), 1);
+    assert_eq!(found["containerStatuses"][0]["state"]["running"]["startedAt"], "2026-01-01T00:00:00Z");
+    assert_eq!(write("Pod", &[copy("a", pod("Running", TRUE))], &json!({ "phase": "Succeeded" })), None);
+    assert_eq!(write("Pod", &[silent("a")], &json!({ "phase": "Pending" })), None);
+    let mapped = json!({ "phase": "Running", "podIP": "::ffff:1.2.3.4" });
+    assert_eq!(status("Pod", &[copy("a", mapped)]).get("podIP"), None);
+}
+
+#[test]
+fn a_claim_has_the_least_capacity_of_its_copies() {
+    let bound = |size: &str| json!({ "phase": "Bound", "capacity": { "storage": size }, "accessModes": ["ReadWriteOnce", "x"] });
+    let found = status("PersistentVolumeClaim", &[copy("a", bound("2Gi")), copy("b", bound("1500Mi"))]);
+    assert_eq!(
+        found,
+        json!({ "phase": "Bound", "capacity": { "storage": "1500Mi" }, "accessModes": ["ReadWriteOnce"] })
+    );
+}
+
+#[test]
+fn a_stateful_set_has_the_revisions_of_the_copy_that_is_behind() {
+    let set = |current: &str, update: &str| json!({ "currentRevision": current, "updateRevision": update });
+    let found = status("StatefulSet", &[copy("a", set("w-2", "w-2")), copy("b", set("w-1", "w-2"))]);
+    assert_eq!((&found["currentRevision"], &found["updateRevision"]), (&json!("w-1"), &json!("w-2")));
+    assert_eq!(status("StatefulSet", &[copy("a", set("W 1", "w-2"))]).get("currentRevision"), None);
+}
+
+#[test]
+fn an_added_kind_has_the_status_of_its_copy_or_their_conditions() {
+    let ready = |status: &str, generation: i64| {
+        let mut one = condition("Ready", status, "R", "m");
+        one["observedGeneration"] = generation.into();
+        json!({ "color": "red", "observedGeneration": generation, "conditions": [one] })
+    };
+    let found = status("Widget", &[copy("a", ready(TRUE, 1))]);
+    assert_eq!((&found["color"], &found["observedGeneration"]), (&json!("red"), &json!(7)));
+    assert_eq!(find(&found, "Ready")["observedGeneration"], 7);
+    let found = status("Widget", &[copy("a", ready(TRUE, 0))]);
+    assert_eq!((found.get("observedGeneration"), &find(&found, "Ready")["observedGeneration"]), (None, &json!(6)));
+    let stalled = json!({ "observedGeneration": 1, "conditions": [condition("Stalled", TRUE, "S", "no")] });
+    let found = status("Widget", &[copy("a", ready(TRUE, 1)), copy("b", ready(FALSE, 1)), copy("c", stalled)]);
+    assert_eq!(
+        (&find(&found, "Ready")["status"], &find(&found, "Ready")["message"]),
+        (&json!(FALSE), &json!("m; on b"))
+    );
+    assert_eq!((&find(&found, "Stalled")["status"], found.get("color")), (&json!(TRUE), None));
+    let found = status("Widget", &[copy("a", ready(TRUE, 1)), silent("b")]);
+    assert_eq!(find(&found, "Ready")["status"], "Unknown");
+    let job = [copy("a", json!({ "state": "x" }))];
+    let foreign = Source { group: "batch.example.com", ..source("Job", &job) };
+    assert_eq!(Value::Object(foreign.aggregate_status()), json!({ "state": "x" }), "a kind is known by its group too");
+}
+
+#[test]
+fn budgets_and_autoscalers_have_their_conditions() {
+    let mut allowed = condition("DisruptionAllowed", TRUE, "SufficientPods", "");
+    allowed["observedGeneration"] = 1.into();
+    let budget = status(
+        "PodDisruptionBudget",
+        &[copy("a", json!({ "currentHealthy": 2, "observedGeneration": 1, "conditions": [allowed] }))],
+    );
+    assert_eq!(find(&budget, "DisruptionAllowed")["observedGeneration"], 7);
+    let scaler = json!({ "currentReplicas": 2, "lastScaleTime": "2026-01-01T00:00:00Z", "currentMetrics": [5, { "type": "Resource",
+        "resource": { "name": "cpu", "current": { "averageUtilization": 5, "averageValue": "1m" } } }],
+        "conditions": [condition("ScalingActive", TRUE, "ValidMetricFound", "m")] });
+    let found = status("HorizontalPodAutoscaler", &[copy("a", scaler)]);
+    assert_eq!(
+        (&find(&found, "ScalingActive")["reason"], found["currentMetrics"].as_array().unwrap().len()),
+        (&json!("ValidMetricFound"), 1)
+    );
+}
+
+#[test]
+fn one_agents_nonsense_leaves_a_status_that_the_api_server_takes() {
+    let good = || copy("a", json!({ "replicas": 2, "readyReplicas": 2, "availableReplicas": 2 }));
+    let most = i64::from(i32::MAX);
+    for (bad, replicas, ready, available) in [
+        (json!({ "replicas": -7, "readyReplicas": -1 }), 2, 2, 2),
+        (json!({ "replicas": 9_000_000_000_000_000_000_i64, "readyReplicas": i64::MAX }), most, most, 2),
+        (json!({ "replicas": 1, "readyReplicas": 5, "availableReplicas": 9 }), 3, 3, 3),
+        (
+            json!({ "replicas": "x", "readyReplicas": { "a": 1 }, "conditions": [{ "type": 5 }, "x", { "type": "a b" }] }),
+            2,
+            2,
+            2,
+        ),
+    ] {
+        for kind in ["Deployment", "StatefulSet", "ReplicaSet"] {
+            let found = status(kind, &[good(), copy("b", bad.clone())]);
+            let of = |field: &str| found[field].as_i64().unwrap();
+            let numbers = [of("replicas"), of("readyReplicas"), of("availableReplicas")];
+            assert_eq!(numbers, [replicas, ready, available], "{kind} {bad}");
+            assert_eq!(found.get("conditions"), None);
+        }
+    }
+    let copies = [copy("b", json!({ "unavailableReplicas": 5 }))];
+    let lost: Value = Source { withheld: i64::MAX, ..source("Deployment", &copies) }.aggregate_status().into();
+    assert_eq!(lost["unavailableReplicas"], most);
+    let job = json!({ "ready": 9, "active": 2, "failed": -3, "startTime": "never", "succeeded": 1e30 });
+    assert_eq!(status("Job", &[copy("b", job)]), json!({ "ready": 2, "active": 2, "failed": 0, "succeeded": 0 }));
+    let ingress = json!([{ "ip": "6.6.6.6", "x": 1 }, { "ip": "no" }, { "hostname": "a..b" }, 5, { "ip": 5 },
+        { "hostname": "lb.example.com", "ports": [{ "port": 80, "protocol": "TCP" }, { "port": 99999 }] }]);
+    let found = status("Service", &[copy("b", json!({ "loadBalancer": { "ingress": ingress } }))]);
+    let expected = json!([{ "hostname": "lb.example.com", "ports": [{ "port": 80, "protocol": "TCP" }] },
+        { "ip": "6.6.6.6" }]);
+    assert_eq!(found["loadBalancer"]["ingress"], expected);
+    let many: Vec<Value> = (0..500).map(|n| json!({ "ip": format!("10.0.{}.{}", n / 250, n % 250) })).collect();
+    let found = status("Service", &[copy("b", json!({ "loadBalancer": { "ingress": many } }))]);
+    assert_eq!(found["loadBalancer"]["ingress"].as_array().unwrap().len(), 100);
+    let active = json!({ "active": [5, { "name": "j", "uid": 3 }], "lastScheduleTime": "9999-99-99" });
+    assert_eq!(status("CronJob", &[copy("b", active)]), json!({ "active": [{ "name": "j" }] }));
+    let mode = json!({ "loadBalancer": { "ingress": [{ "ip": "6.6.6.6", "ipMode": "VIP" }] } });
+    assert_eq!(status("Ingress", &[copy("b", mode)])["loadBalancer"]["ingress"], json!([{ "ip": "6.6.6.6" }]));
+}
+
+#[test]
+fn a_status_stays_small_enough_to_be_compared() {
+    let active: Vec<Value> =
+        (0..100).map(|n| json!({ "name": format!("{n}-{}", "j".repeat(240)), "uid": "u" })).collect();
+    let found = write("CronJob", &[copy("a", json!({ "active": active }))], &Value::Null).unwrap();
+    assert!(found.to_string().len() <= LARGEST && found["active"].as_array().unwrap().len() > 10);
+}
+
+#[test]
+fn cron_jobs_have_the_latest_times() {
+    let cron = |time: &str| json!({ "active": [{ "name": "j", "resourceVersion": time }], "lastScheduleTime": time });
+    let copies = [copy("a", cron("2026-01-02T00:00:00Z")), copy("b", cron("2026-01-01T00:00:00Z"))];
+    let found = status("CronJob", &copies);
+    assert_eq!(
+        found,
+        json!({ "active": [{ "name": "j" }, { "name": "j" }], "lastScheduleTime": "2026-01-02T00:00:00Z" })
+    );
+    let moved = write("CronJob", &[copy("b", json!({}))], &found).unwrap();
+    assert_eq!(moved["lastScheduleTime"], "2026-01-02T00:00:00Z", "a new copy takes no time back");
+}

@@ -1,0 +1,66 @@
+//! Clusters that do not report any more, and where an object is to run: what the status of a source says beside its counts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kube::ResourceExt as _;
+use tokio::time::Instant;
+
+use super::place::cluster_of;
+use super::store::{Assignment, Store};
+use crate::api::Cluster;
+use crate::api::crd::cluster::{conditions, reasons};
+use crate::api::crd::condition::find_condition;
+use crate::placement::facts::ObjectKey;
+
+/// Returns what a lost cluster's condition says; `None` for one that reports.
+fn lost_message(cluster: &Cluster) -> Option<String> {
+    let ready = find_condition(&cluster.status.as_ref()?.conditions, conditions::READY)?;
+    (!ready.is_true() && ready.reason == reasons::HEARTBEAT_LOST).then(|| {
+        let since = ready.last_transition_time.as_ref().map(|since| format!(" since {}", since.0)).unwrap_or_default();
+        format!("its agent has not reported{since}")
+    })
+}
+
+impl Store {
+    /// Records which clusters are lost; the statuses of what runs in those that were found or lost are planned.
+    pub(super) fn set_lost<'c>(&mut self, clusters: impl Iterator<Item = &'c Arc<Cluster>>, now: Instant) {
+        let lost: BTreeMap<String, String> =
+            clusters.filter_map(|cluster| Some((cluster.name_any(), lost_message(cluster)?))).collect();
+        if lost == self.lost {
+            return;
+        }
+        let old = std::mem::replace(&mut self.lost, lost);
+        let is_changed = |cluster: &str| old.get(cluster) != self.lost.get(cluster);
+        let changed: Vec<ObjectKey> = self
+            .copies
+            .iter()
+            .filter(|(key, places)| {
+                self.sources.contains_key(*key) && places.iter().any(|at| is_changed(cluster_of(at)))
+            })
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in changed {
+            self.mark_status(&key, now);
+        }
+    }
+
+    /// Returns the clusters where an object is to run; `None` where that is not decided.
+    pub(super) fn target_clusters(&self, key: &ObjectKey) -> Option<BTreeSet<String>> {
+        let targets: BTreeSet<String> = match self.assignments.get(key)? {
+            Assignment::Group(group) => {
+                let status = self.groups.get(group)?.status.as_ref().filter(|status| status.scheduled)?;
+                status.target_clusters.iter().cloned().collect()
+            }
+            Assignment::Direct => {
+                let mark = &self.sources.get(key)?.target;
+                match &mark.clusters {
+                    Some(all) => all.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect(),
+                    None => mark.label.iter().cloned().collect(),
+                }
+            }
+            Assignment::Left(_) | Assignment::Withdrawn | Assignment::Unplaced => return None,
+        };
+        (!targets.is_empty()).then_some(targets)
+    }
+}
