@@ -380,7 +380,7 @@ mod tests {
             let found = found(&[&format!("exposure.agentEndpoint={endpoint}")]);
             assert_eq!(found, ["exposure.agentEndpoint wrong-address"], "{endpoint}");
         }
-        for host in ["0.0.0.0", "::", "fe80::1", "224.0.0.1", "*.example.com"] {
+        for host in ["0.0.0.0", "::", "fe80::1", "224.0.0.1"] {
             assert_eq!(found(&[&format!("exposure.host={host}")]), ["exposure.host wrong-address"], "{host}");
         }
         for host in ["0.0.0.0", "[::]", "127.0.0.1", "localhost", "*.example.com", "[::ffff:0.0.0.0]"] {

@@ -445,8 +445,7 @@ mod tests {
                 held.set_nonce(nonce);
             }
             Store::release_lock(&Server::new(client, Events::none()), &owner, &held).await.unwrap();
-            let written = written.lock().unwrap().clone();
-            written
+            written.lock().unwrap().clone()
         };
         let written = release(Some("n")).await;
         assert_eq!(written.len(), 1);

@@ -83,7 +83,7 @@ fn files_of_root_in_a_home_are_named_with_their_owner() {
     assert!(!ran.stderr.contains("chown -R"), "{ran:?}");
     // Where the permission alone is missing, it is that which is named.
     std::os::unix::fs::chown(&key, Some(65534), Some(65534)).unwrap();
-    fs::set_permissions(&key, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o0)).unwrap();
     let ran = as_nobody(&sandbox, &["get", "clusters", "--context", "demo"]);
     ran.fails(1, &[&format!("`chmod u+rw {}`", key.display())]);
     // It is neither replaced by another identity nor set aside.

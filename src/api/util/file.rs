@@ -64,9 +64,7 @@ impl FileError {
             Self::Unexpected { path, .. } => Some(
                 format!("see what it is, and move it away: `ls -ld {}`", quote_word(&path.to_string_lossy())).into(),
             ),
-            Self::Io { source, .. } => {
-                FileFault::in_error(source).and_then(FileFault::remedy).map(|remedy| Remedy::new(remedy))
-            }
+            Self::Io { source, .. } => FileFault::in_error(source).and_then(FileFault::remedy).map(Remedy::new),
         }
     }
 }

@@ -9,8 +9,8 @@ use serde_json::Value;
 use crate::api::first_of::first_of;
 use crate::api::kinds::Kind;
 use crate::api::util::text::visible_line;
-use crate::apply::engine::Engine;
 use crate::diagnose::kstatus::format_deletion_blockers;
+use crate::inventory::Owner;
 use crate::k8s::discovery;
 use crate::k8s::object::{ObjectRef, is_terminating, items_at, text_at};
 use crate::k8s::request::api_error::ApiError;
@@ -32,9 +32,17 @@ pub(super) struct Survey {
     finalized: Vec<String>,
 }
 
-impl Engine {
+/// Explains what keeps objects of an owner from being deleted.
+pub(super) struct HoldFinder<'f> {
+    /// Owner of the objects.
+    pub(super) owner: &'f Owner,
+    /// Requests at a time.
+    pub(super) parallel: usize,
+}
+
+impl HoldFinder<'_> {
     /// Returns what keeps an object from being deleted, as a clause.
-    pub(super) async fn why_held(
+    pub(super) async fn explain_hold(
         &self,
         server: &Server,
         object: &ObjectRef,
@@ -59,7 +67,7 @@ impl Engine {
     /// Asks for every kind, in the whole cluster: a kind whose objects cannot be converted fails only where there are some.
     async fn survey_kinds(&self, server: &Server) -> Survey {
         let taken = Some(Instant::now());
-        let Ok((kinds, silent)) = discovery::list_kinds(server, self.options.parallel).await else {
+        let Ok((kinds, silent)) = discovery::list_kinds(server, self.parallel).await else {
             return Survey { taken, ..Survey::default() };
         };
         let owned = self.owner.owner_selector();
@@ -73,7 +81,7 @@ impl Engine {
                     answer => (kind, answer.map(|_| Vec::new())),
                 }
             })
-            .buffered(self.options.parallel)
+            .buffered(self.parallel)
             .collect()
             .await;
         let mut survey = Survey { taken, unanswered: silent, ..Survey::default() };
@@ -157,11 +165,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::inventory::Owner;
+    use crate::k8s::event::Events;
     use crate::k8s::test_api;
 
     /// A cluster in which widgets cannot be converted, and a gadget with a finalizer is in the namespace.
-    fn engine() -> Engine {
+    fn server() -> Server {
         let kind = |plural: &str, kind: &str| json!({"name": plural, "kind": kind, "namespaced": true, "verbs": ["list", "get", "delete"]});
         let client = test_api::api(move |uri, _| match uri.path() {
             "/api/v1" => json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": [kind("pods", "Pod")]}),
@@ -182,32 +190,35 @@ mod tests {
                     "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["bug.example/held"]}}]}),
             _ => json!({"metadata": {}, "items": []}),
         });
-        Engine::new_reader(client, Owner::new("control-plane", "demo", "fleet"))
+        Server::new(client, Events::default())
+    }
+
+    async fn hold_of(object: &ObjectRef, live: &Value, survey: &mut Survey) -> String {
+        let owner = Owner::new("control-plane", "demo", "fleet");
+        HoldFinder { owner: &owner, parallel: 4 }.explain_hold(&server(), object, live, survey).await
     }
 
     #[tokio::test]
     async fn garbage_collection_and_the_kind_without_an_answer_are_named() {
-        let engine = engine();
         let pod = ObjectRef::new(&Kind::from_table("", "Pod"), Some("fleet"), "etcd-0");
         let live =
             json!({"metadata": {"name": "etcd-0", "ownerReferences": [{"kind": "StatefulSet", "name": "etcd"}]}});
         let mut survey = Survey::default();
-        let why = engine.why_held(&engine.server(), &pod, &live, &mut survey).await;
+        let why = hold_of(&pod, &live, &mut survey).await;
         assert!(why.contains("garbage collection") && why.contains("Widget.bug.example"), "{why}");
         assert!(why.contains("conversion webhook"), "{why}");
         // What has a finalizer of its own needs no survey.
         let held = json!({"metadata": {"name": "etcd-0", "deletionTimestamp": "t", "finalizers": ["a.example/b"]}});
         let mut survey = Survey::default();
-        let why = engine.why_held(&engine.server(), &pod, &held, &mut survey).await;
+        let why = hold_of(&pod, &held, &mut survey).await;
         assert!(why.contains("a.example/b") && survey.taken.is_none(), "{why}");
     }
 
     #[tokio::test]
     async fn the_objects_that_hold_a_namespace_are_named() {
-        let engine = engine();
         let namespace = ObjectRef::new(&Kind::from_table("", "Namespace"), None, "fleet");
         let live = json!({"metadata": {"name": "fleet", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
-        let why = engine.why_held(&engine.server(), &namespace, &live, &mut Survey::default()).await;
+        let why = hold_of(&namespace, &live, &mut Survey::default()).await;
         assert!(why.contains("Gadget g (bug.example/held)") && why.contains("Widget.bug.example"), "{why}");
     }
 

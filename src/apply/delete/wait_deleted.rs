@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use futures::stream::{self, StreamExt as _};
 use serde_json::Value;
 
-use super::held::Survey;
+use super::held::{HoldFinder, Survey};
 use super::report::ObjectReason;
 use crate::api::kinds::Kind;
 use crate::apply::engine::Engine;
@@ -40,6 +40,7 @@ impl Engine {
         let begun = Instant::now();
         let mut left = pending;
         let mut survey = Survey::default();
+        let holds = HoldFinder { owner: &self.owner, parallel: self.options.parallel };
         let mut explained: Vec<(ObjectRef, String)> = Vec::new();
         loop {
             let found: Vec<Result<Option<(PendingDeletion, Value)>, Error>> = stream::iter(left)
@@ -59,7 +60,7 @@ impl Engine {
             if Instant::now() >= end {
                 let mut objects = Vec::new();
                 for (pending, live) in found {
-                    let because = self.why_held(server, &pending.object, &live, &mut survey).await;
+                    let because = holds.explain_hold(server, &pending.object, &live, &mut survey).await;
                     objects.push(ObjectReason { object: pending.object, reason: because });
                 }
                 return Err(Error::Stuck { objects });
@@ -67,7 +68,7 @@ impl Engine {
             if begun.elapsed() >= EXPLAIN_AFTER {
                 for (pending, live) in &found {
                     let told =
-                        (pending.object.clone(), self.why_held(server, &pending.object, live, &mut survey).await);
+                        (pending.object.clone(), holds.explain_hold(server, &pending.object, live, &mut survey).await);
                     if !explained.contains(&told) {
                         self.events.send_event(Event::Stuck { object: told.0.clone(), message: told.1.clone() });
                         explained.push(told);

@@ -38,7 +38,7 @@ pub(super) async fn find_cluster_context(
             Some(found) if found == id => Ok(context.to_owned()),
             Some(_) => Err(CliError::new(
                 Exit::Refused,
-                "OtherCluster",
+                "UnusableContext",
                 format!("context `{}` is not for workload cluster {cluster}", visible_cell(context)),
             )
             .cause(format!("the UID of its namespace kube-system is not {}", visible_cell(id)))),
@@ -65,7 +65,7 @@ pub(super) async fn find_cluster_context(
     }
     Err(CliError::new(
         Exit::Failed,
-        "NoContextForCluster",
+        "NoSuchContext",
         format!("none of the {tried} contexts in your kubeconfig is for workload cluster {cluster}"),
     )
     .cause(format!("its ID, the UID of its namespace kube-system, is {}", visible_cell(id)))

@@ -38,7 +38,7 @@ fn replace_process(mut command: Command) -> std::io::Error {
 }
 
 fn not_started(error: &std::io::Error) -> CliError {
-    CliError::new(Exit::Failed, "NoKubectl", "cannot run kubectl")
+    CliError::new(Exit::Failed, "Io", "cannot run kubectl")
         .cause(error.to_string())
         .hint("install kubectl and put it on PATH")
 }

@@ -278,7 +278,7 @@ fn choose_cluster(
         None if clusters.len() == 1 => Ok(clusters.remove(0)),
         None => Err(CliError::new(
             Exit::Usage,
-            "SeveralClusters",
+            "AmbiguousName",
             format!("{title} runs in several workload clusters: {listed}"),
         )
         .hint(format!("choose one: `--cluster {}`", clusters[0]))),

@@ -191,7 +191,7 @@ async fn edit_taints(
     }
     Err(CliError::new(
         Exit::Failed,
-        "KeepsChanging",
+        "RequestFailed",
         format!("Cluster {name} keeps changing; its taints were not changed"),
     )
     .hint("run the same command again"))
