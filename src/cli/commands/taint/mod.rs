@@ -204,7 +204,7 @@ fn no_such_cluster(name: &ClusterName, global: &Global) -> CliError {
 
 fn refused_edit(name: &ClusterName, error: &EditError, global: &Global) -> CliError {
     let refused =
-        CliError::new(Exit::Refused, "TaintNotChanged", format!("the taints of Cluster {name} were not changed"))
+        CliError::new(Exit::Refused, "FieldConflict", format!("the taints of Cluster {name} were not changed"))
             .cause(visible_cell(&error.to_string()).into_owned());
     match error {
         EditError::HasOtherValue { .. } => refused.hint("give `--overwrite` to change the value"),
