@@ -174,6 +174,7 @@ fn decided(clusters: &[&str]) -> Decided {
 
 /// Kinds and clusters of the copies that a plan makes or edits, and the clusters of which it deletes.
 fn writes(plan: &Plan) -> (Vec<String>, Vec<String>) {
+    assert!(!plan.is_partial, "a source has to be read first: {plan:?}");
     let mut found = (Vec::new(), Vec::new());
     for write in plan.stages.iter().flatten() {
         match write {
@@ -281,6 +282,7 @@ fn the_cluster_of_lost_data_stays_recorded() {
     let plan = hub.plan(&claim, Some(&decided(&["west"])));
     assert_eq!(writes(&plan), (none(), none()), "whatever is decided, no empty claim is begun");
     // The cluster is back under its name, with the claim.
+    hub.claim(&json!({}));
     hub.store.clusters.insert("east".to_owned(), true);
     let plan = hub.plan(&claim, Some(&decided(&["west"])));
     assert_eq!(writes(&plan).0, ["PersistentVolumeClaim east"]);
@@ -330,8 +332,7 @@ fn a_finished_job_never_runs_again() {
 
 fn with_override(image: &str) -> Value {
     let edit = json!({"fieldPath": "spec.template.spec.containers[0].image", "value": {"staticValue": image}});
-    let of =
-        json!([{"kind": "Deployment", "apiVersion": "apps/v1", "namespace": "shop", "name": "web", "edits": [edit]}]);
+    let of = json!([{"kind": "Deployment", "apiVersion": "apps/v1", "namespace": "shop", "name": "web", "override": [edit]}]);
     json!({"spreadConstraints": {"topologyKey": "k", "spreadMode": "Duplicate",
         "overrides": [{"topologyValue": "east", "resources": of}]}})
 }
