@@ -62,6 +62,8 @@ pub const OWN_KEY_PREFIX: &str = "fleet-scheduler.io/";
 pub const ANNOTATION_PLACED_KINDS: &str = "fleet-scheduler.io/placed-kinds";
 /// Label on copies in a workload cluster: first 8 characters of the UID of the control plane's namespace `kube-system`.
 pub const LABEL_PLACED_BY: &str = "fleet-scheduler.io/placed-by";
+/// Annotation on Schedules: the edits of the policy that their manifest has, as JSON. They stay when the policy goes.
+pub const ANNOTATION_APPLIED_OVERRIDES: &str = "fleet-scheduler.io/applied-overrides";
 /// Annotation on copies: UID of their Schedule.
 pub const ANNOTATION_SCHEDULE_UID: &str = "fleet-scheduler.io/schedule-uid";
 /// Annotation on copies, `"true"`: the object was there before, and was adopted.

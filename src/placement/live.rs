@@ -88,8 +88,8 @@ fn read_copy_status(schedule: &Schedule) -> Value {
     text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
-/// Returns whether a Job or a bare Pod is over.
-fn is_finished(resource: &Value) -> bool {
+/// Returns whether the status of a Job or a bare Pod says that it is over.
+pub fn is_finished(resource: &Value) -> bool {
     let over = |condition: &Value| {
         condition["status"] == "True" && (condition["type"] == "Complete" || condition["type"] == "Failed")
     };
@@ -102,6 +102,11 @@ fn is_finished(resource: &Value) -> bool {
 pub fn has_begun(schedule: &Schedule, facts: &Facts) -> bool {
     let resource = read_copy_status(schedule);
     facts.workload.runs_once() && !resource["startTime"].is_null() && !is_finished(&resource)
+}
+
+/// Returns whether the copy of a Job or of a bare Pod is over.
+pub fn has_ended(schedule: &Schedule, facts: &Facts) -> bool {
+    facts.workload.runs_once() && is_finished(&read_copy_status(schedule))
 }
 
 /// Returns the share that a Schedule was written with.
@@ -189,6 +194,23 @@ pub fn current_placement<'a>(
         current.mode = Mode::PolicyEdit;
     }
     current
+}
+
+/// Adds what a group that its volumes keep has recorded: its data is there though its copies are not known any more.
+pub fn keep_recorded_clusters(current: &mut Current, recorded: Option<&ScheduleGroupStatus>, policy: &Policy) {
+    let recorded = recorded.into_iter().flat_map(|status| &status.target_clusters);
+    let target = |name: &String| Target { cluster: name.clone(), ..Target::default() };
+    if policy.spec.spread_constraints.is_none() {
+        if current.targets.is_empty() {
+            current.targets = recorded.take(1).map(target).collect();
+        }
+        return;
+    }
+    for name in recorded {
+        if current.targets.iter().all(|known| known.cluster != *name) {
+            current.targets.push(target(name));
+        }
+    }
 }
 
 /// Returns whether an object has a copy in a target of its group: what cannot be divided goes to one target of a

@@ -81,11 +81,37 @@ impl Orphans {
     }
 }
 
-/// Deletes copies whose Schedule the control plane does not have, those that hold others last. Returns the deleted ones.
+/// What became of copies without a Schedule.
+#[derive(Debug, Default)]
+pub struct Cleared {
+    /// Those that were deleted.
+    pub deleted: Vec<CopyKey>,
+    /// Those that hold data, which nobody here deletes: their source may exist, and adopts them when it is placed here.
+    pub kept: Vec<CopyKey>,
+}
+
+/// Returns whether a copy holds data: a PersistentVolumeClaim, or a StatefulSet with templates of them.
+///
+/// # Errors
+/// The StatefulSet cannot be read.
+async fn holds_data(context: &Context, copy: &Copy, task: &Task) -> Result<bool, CallError> {
+    if copy.key.is_core("PersistentVolumeClaim") {
+        return Ok(true);
+    }
+    let Ok(target) = task.target.as_ref().map(|target| target.clone()) else { return Ok(false) };
+    if (copy.key.group, copy.key.kind) != ("apps", "StatefulSet") {
+        return Ok(false);
+    }
+    let found = call_with_timeout(context.copies_api(&target).get_opt(&copy.key.name)).await?;
+    let templates = found.as_ref().and_then(|found| found.data.pointer("/spec/volumeClaimTemplates"));
+    Ok(templates.and_then(serde_json::Value::as_array).is_some_and(|templates| !templates.is_empty()))
+}
+
+/// Deletes copies whose Schedule the control plane does not have, those that contain others last; what holds data is kept.
 ///
 /// # Errors
 /// The control plane cannot be asked, is another one, or does not know this cluster.
-pub async fn delete_orphaned_copies(context: &Context, mut orphans: Vec<Orphan>) -> anyhow::Result<Vec<CopyKey>> {
+pub async fn delete_orphaned_copies(context: &Context, mut orphans: Vec<Orphan>) -> anyhow::Result<Cleared> {
     let namespaces: Api<Namespace> = Api::all(context.control_plane.clone());
     let found = call_with_timeout(namespaces.get_metadata("kube-system")).await?;
     anyhow::ensure!(found.uid().as_ref() == Some(&context.control_plane_uid), "the control plane is another one");
@@ -96,18 +122,29 @@ pub async fn delete_orphaned_copies(context: &Context, mut orphans: Vec<Orphan>)
     orphans.retain(|(copy, _)| !known.contains(&copy.schedule_uid));
     let kind_of = |copy: &Copy| context.kinds.find_placeable(copy.key.group, copy.key.kind);
     orphans.sort_by_key(|(copy, _)| std::cmp::Reverse(kind_of(copy).map(|kind| kind.wave)));
-    let mut deleted = Vec::new();
+    let mut cleared = Cleared::default();
     for (copy, place) in orphans {
         let Some(task) = kind_of(&copy).map(|kind| removal_task(&copy, kind)) else { continue };
+        match holds_data(context, &copy, &task).await {
+            Ok(false) => {}
+            Ok(true) => {
+                cleared.kept.push(copy.key);
+                continue;
+            }
+            Err(error) => {
+                tracing::warn!(copy = %copy.key, %error, "whether an orphaned copy holds data is unknown");
+                continue;
+            }
+        }
         match remove_copy(context, &task, &place).await {
-            Ok(Removed::Done { .. }) => deleted.push(copy.key),
+            Ok(Removed::Done { .. }) => cleared.deleted.push(copy.key),
             Ok(Removed::Waiting(why)) => tracing::debug!(copy = %copy.key, why, "an orphaned copy is not deleted yet"),
             Err(problem) => {
                 tracing::warn!(copy = %copy.key, why = problem.message, "deleting an orphaned copy failed");
             }
         }
     }
-    Ok(deleted)
+    Ok(cleared)
 }
 
 /// Lists the UIDs of all Schedules, from the store itself.
@@ -200,9 +237,40 @@ mod tests {
         ] {
             let (context, deleted) = context(uid, leaving);
             let answer = delete_orphaned_copies(&context, orphan(schedule)).await;
-            assert_eq!(answer.as_ref().ok().map(Vec::len), expected, "{uid} {leaving} {schedule}");
+            assert_eq!(
+                answer.as_ref().ok().map(|cleared| cleared.deleted.len()),
+                expected,
+                "{uid} {leaving} {schedule}"
+            );
             assert_eq!(deleted.load(std::sync::atomic::Ordering::SeqCst), expected.unwrap_or(0));
         }
+    }
+
+    #[tokio::test]
+    async fn what_holds_data_is_never_deleted() {
+        let orphan = |group: &'static str, kind: &'static str| {
+            let key = CopyKey { group, kind, namespace: Some("n".to_owned()), name: "a".to_owned() };
+            (Copy { key, uid: "copy".to_owned(), schedule_uid: "unknown".to_owned() }, Surroundings::default())
+        };
+        let (control_plane, _) = context("0a1b2c3d-1", false);
+        let asked = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let seen = std::sync::Arc::clone(&asked);
+        let local = test_api::api(move |uri, brought| {
+            if brought["preconditions"]["uid"] == "copy" {
+                seen.lock().unwrap().push(uri.path().to_owned());
+                return json!({ "kind": "Status", "apiVersion": "v1", "status": "Success" });
+            }
+            json!({ "apiVersion": "apps/v1", "kind": "StatefulSet", "spec": { "volumeClaimTemplates": [{}] },
+                "metadata": { "name": "a", "uid": "copy", "labels": { LABEL_PLACED_BY: "0a1b2c3d" } } })
+        });
+        let context = Context { local, ..control_plane };
+        let orphans =
+            vec![orphan("", "PersistentVolumeClaim"), orphan("apps", "StatefulSet"), orphan("apps", "Deployment")];
+        let cleared = delete_orphaned_copies(&context, orphans).await.unwrap();
+        let kinds = |keys: &[CopyKey]| keys.iter().map(|key| key.kind).collect::<BTreeSet<_>>();
+        assert_eq!(kinds(&cleared.kept), ["PersistentVolumeClaim", "StatefulSet"].into());
+        assert_eq!(kinds(&cleared.deleted), ["Deployment"].into());
+        assert_eq!(*asked.lock().unwrap(), ["/apis/apps/v1/namespaces/n/deployments/a"]);
     }
 
     fn copy(uid: &str) -> Copy {

@@ -52,7 +52,9 @@ impl Worker {
                     (copy, place)
                 };
                 let due: Vec<Orphan> = due.into_iter().map(with_place).collect();
-                if !due.is_empty() {
+                if due.is_empty() {
+                    self.report_kept_data(0);
+                } else {
                     let context = self.context.clone();
                     self.operations.spawn(async move {
                         Done::OrphansDeleted(orphans::delete_orphaned_copies(&context, due).await)
@@ -60,10 +62,14 @@ impl Worker {
                 }
             }
             Done::Listed(Err(error)) => tracing::debug!(%error, "listing copies failed"),
-            Done::OrphansDeleted(Ok(deleted)) => {
-                for copy in deleted {
+            Done::OrphansDeleted(Ok(cleared)) => {
+                for copy in cleared.deleted {
                     tracing::warn!(%copy, "a copy without a Schedule was deleted");
                 }
+                for copy in &cleared.kept {
+                    tracing::warn!(%copy, "a copy without a Schedule is kept, because it holds data");
+                }
+                self.report_kept_data(cleared.kept.len());
             }
             Done::OrphansDeleted(Err(error)) => {
                 tracing::warn!(%error, "copies without a Schedule are not deleted, because the identity of the \
@@ -132,6 +138,12 @@ impl Worker {
                 entry.work_at(now);
             }
         }
+    }
+
+    #[allow(clippy::cast_precision_loss)] // A count of objects.
+    fn report_kept_data(&self, count: usize) {
+        let help = "Copies that hold data, have no Schedule, and are kept.";
+        self.metrics.set_gauge("fleet_agent_data_without_schedule", help, &[], count as f64);
     }
 
     /// Has all that waits for a namespace tried again.

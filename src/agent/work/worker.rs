@@ -39,7 +39,7 @@ pub(super) enum Done {
     Applied { name: String, task: Task, took: Duration, result: Result<Applied, Problem> },
     Removed { name: String, uid: String, result: Result<Removed, Problem> },
     Listed(Result<Vec<Copy>, CallError>),
-    OrphansDeleted(anyhow::Result<Vec<CopyKey>>),
+    OrphansDeleted(anyhow::Result<orphans::Cleared>),
     Written { name: String, uid: String, status: ScheduleStatus, result: Result<(), CallError> },
 }
 

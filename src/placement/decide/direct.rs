@@ -1,6 +1,6 @@
 //! Objects whose own annotation names their clusters: no policy, no group, and no room is asked for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Share;
 use crate::placement::divide::{Domain, Ties, divide_job, divide_replicas};
@@ -56,6 +56,8 @@ pub struct DirectDecision {
     pub targets: Vec<DirectTarget>,
     /// Named clusters that get nothing, and why.
     pub blocked: BTreeMap<String, Blocked>,
+    /// Blocked clusters in which a copy that is there stays: only a cluster that is drained, leaving or gone loses it.
+    pub frozen: BTreeSet<String>,
     /// Replicas that no target gets; absent for what is not divided.
     pub withheld: Option<i64>,
 }
@@ -74,6 +76,13 @@ fn check_named_cluster(fleet: &Fleet, name: &str) -> Option<Blocked> {
     Some(Blocked::Fenced(reason))
 }
 
+/// Returns whether a fence of a cluster concerns only what is new.
+fn keeps_its_copies(fleet: &Fleet, name: &str) -> bool {
+    fleet
+        .get(name)
+        .is_some_and(|cluster| !cluster.leaving && cluster.taints.iter().all(|taint| taint.effect != "NoExecute"))
+}
+
 /// Decides where an object goes by its own annotation; `current` is what each cluster has of it.
 pub fn decide_direct(facts: &Facts, direct: &Direct, fleet: &Fleet, current: &BTreeMap<String, i64>) -> DirectDecision {
     let (names, divides) = match direct {
@@ -86,7 +95,9 @@ pub fn decide_direct(facts: &Facts, direct: &Direct, fleet: &Fleet, current: &BT
     };
     let blocked: BTreeMap<String, Blocked> =
         names.iter().filter_map(|name| Some((name.clone(), check_named_cluster(fleet, name)?))).collect();
-    let mut decision = DirectDecision { object: facts.key.clone(), targets: Vec::new(), blocked, withheld: None };
+    let frozen = blocked.keys().filter(|name| keeps_its_copies(fleet, name)).cloned().collect();
+    let mut decision =
+        DirectDecision { object: facts.key.clone(), targets: Vec::new(), blocked, frozen, withheld: None };
     let shares =
         if divides { divide_direct_shares(facts, names, current, &mut decision) } else { vec![None; names.len()] };
     for (name, share) in names.iter().zip(shares) {

@@ -93,14 +93,18 @@ impl<'a> Group<'a> {
         self.members.iter().map(|member| member.facts)
     }
 
-    /// Returns whether it holds data that does not move along.
+    /// Returns whether it holds data that does not move along, or mounts it.
     pub fn has_volumes(&self) -> bool {
-        self.members.iter().any(|member| member.facts.volumes)
+        self.members.iter().any(|member| member.facts.has_volumes())
     }
 
-    /// Returns whether its volumes keep it from moving.
-    pub(super) fn is_held(&self) -> bool {
-        self.members.iter().any(|member| member.facts.volumes && !member.facts.asks.allow_volume_move)
+    /// Returns whether its volumes keep it from moving. A claim that is no member of it is spoken for by what mounts it.
+    pub fn is_held(&self) -> bool {
+        let consents = |claim: &ObjectKey| {
+            let at = self.members.binary_search_by(|member| member.key().cmp(claim)).ok()?;
+            Some(self.members[at].facts.asks.allow_volume_move)
+        };
+        self.members.iter().any(|member| member.facts.is_held_by_volumes(consents))
     }
 
     /// Returns the needs of the group in a cluster beyond what runs there: of all of it, or of a target's part.

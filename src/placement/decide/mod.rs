@@ -56,6 +56,8 @@ pub struct Current {
     pub excluded: BTreeMap<String, String>,
     /// Jobs and bare Pods that have started and not finished.
     pub started: BTreeSet<ObjectKey>,
+    /// Whether the group asks for nothing more than when it was decided: where it may be, it stays without a look at room.
+    pub is_settled: bool,
 }
 
 impl Current {
@@ -217,7 +219,12 @@ fn decide_within(policy: &Policy, group: &Group<'_>, fleet: &Fleet, current: &Cu
         decision.how = decision.how.filter(|_| !current.targets.is_empty());
         decision
     } else if let Some(constraints) = &policy.spec.spread_constraints {
-        spread::decide_spread(policy, constraints, group, fleet, current, steps)
+        spread::keep_held_targets(
+            spread::decide_spread(policy, constraints, group, fleet, current, steps),
+            group,
+            fleet,
+            current,
+        )
     } else {
         unspread::decide_single_cluster(policy, group, fleet, current, steps)
     };

@@ -242,3 +242,89 @@ fn annotations_do_not_walk_around_fences() {
     assert_eq!(why, ["Tainted k", "ClusterUnknown"]);
     assert_eq!(onto("c::Duplicate").targets, [DirectTarget { cluster: "c".to_owned(), share: None }]);
 }
+
+#[test]
+fn a_group_with_volumes_leaves_no_domain() {
+    let even = spread(json!({ "topologyKey": "name" }));
+    let set = object(
+        "apps/v1",
+        "StatefulSet",
+        "db",
+        json!({ "replicas": 4, "template": template(), "volumeClaimTemplates": [{ "metadata": { "name": "data" } }] }),
+    );
+    let mut fleet = fleet(&[("a", 10), ("b", 10)]);
+    for name in ["a", "b"] {
+        fleet.get_mut(name).unwrap().labels = [("name".to_owned(), name.to_owned())].into();
+    }
+    let both = [share("a", &set, Share::Replicas(2)), share("b", &set, Share::Replicas(2))];
+    let print = |targets: &[Target]| targets.iter().map(|one| (one.cluster.clone(), one.replicas.clone())).collect();
+    let decide = |fleet: &Fleet| {
+        let decision = decide_group(&even, &Group::new("g", &even, [&set]), fleet, &at(&both));
+        let shares: Vec<(String, BTreeMap<ObjectKey, Share>)> = print(&decision.targets);
+        (decision.outcome, decision.how, shares)
+    };
+    fleet.get_mut("b").unwrap().labels.clear();
+    assert_eq!(decide(&fleet), (Outcome::Placed, Some(How::Volumes), print(&both)), "its label is gone");
+    fleet.remove_cluster("b");
+    assert_eq!(decide(&fleet), (Outcome::HasVolumes, Some(How::Volumes), print(&both[..1])), "and now the cluster");
+}
+
+#[test]
+fn what_mounts_a_claim_has_volumes() {
+    let policy = policy(json!({}));
+    let mounts = |annotations: Value| {
+        let volume = json!({ "name": "v", "persistentVolumeClaim": { "claimName": "data" } });
+        let pods = json!({ "spec": { "containers": [{ "name": "c" }], "volumes": [volume] } });
+        let metadata = json!({ "name": "web", "namespace": "n", "annotations": annotations });
+        let manifest = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
+            "spec": { "template": pods } });
+        Facts::from_manifest(&manifest).unwrap()
+    };
+    let consent = json!({ "fleet-scheduler.io/allow-volume-move": "true" });
+    let is_held = |members: &[&Facts]| Group::new("g", &policy, members.iter().copied()).is_held();
+    assert!(is_held(&[&mounts(json!({}))]), "the claim may be in the workload cluster alone");
+    assert!(!is_held(&[&mounts(consent.clone())]), "then the workload speaks for it");
+    assert!(is_held(&[&mounts(consent), &claim()]), "a claim speaks for itself");
+}
+
+#[test]
+fn a_settled_group_asks_for_no_room() {
+    let policy = policy(json!({}));
+    let fleet = fleet(&[("a", 2), ("b", 10)]);
+    let web = web(4);
+    let group = Group::new("g", &policy, [&web]);
+    let cluster = |is_settled: bool| {
+        let current = Current { is_settled, ..at(&[target("a")]) };
+        decide_group(&policy, &group, &fleet, &current).targets[0].cluster.clone()
+    };
+    assert_eq!((cluster(false), cluster(true)), ("b".to_owned(), "a".to_owned()));
+}
+
+#[test]
+fn a_domain_has_one_target_while_one_of_its_clusters_is_drained() {
+    let parts = json!([{ "topologyValue": "z", "percentage": 100 }]);
+    let split = spread(json!({ "topologyKey": "zone", "percentageSplit": parts }));
+    let mut fleet = fleet(&[("a", 10), ("b", 10)]);
+    for name in ["a", "b"] {
+        fleet.get_mut(name).unwrap().labels = [("zone".to_owned(), "z".to_owned())].into();
+    }
+    taint(&mut fleet, "a", "NoExecute");
+    let web = web(4);
+    let in_zone = |cluster: &str| Target { domain: Some("z".to_owned()), ..share(cluster, &web, Share::Replicas(4)) };
+    let current = at(&[in_zone("a"), in_zone("b")]);
+    let decision = decide_group(&split, &Group::new("g", &split, [&web]), &fleet, &current);
+    assert_eq!(clusters(&decision), ["b"]);
+}
+
+#[test]
+fn a_fence_that_does_not_drain_freezes_annotated_copies() {
+    let mut fleet = fleet(&[("a", 10), ("b", 10), ("c", 10)]);
+    taint(&mut fleet, "a", "NoSchedule");
+    taint(&mut fleet, "b", "NoExecute");
+    fleet.get_mut("c").unwrap().accepted = false;
+    let named = ["a", "b", "c", "unknown"].map(str::to_owned).to_vec();
+    let onto = Direct::SpreadOnto(crate::placement::facts::SpreadOnto { clusters: named, duplicate: true });
+    let decision = decide_direct(&web(2), &onto, &fleet, &BTreeMap::new());
+    assert_eq!(decision.frozen, ["a", "c"].map(str::to_owned).into());
+    assert_eq!(decision.blocked.len(), 4);
+}

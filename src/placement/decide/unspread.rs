@@ -84,7 +84,7 @@ fn decide_to_stay(
     steps: &Steps,
 ) -> Option<Decision> {
     let is_leaving = |here: &Here<'_>| here.cluster.leaving;
-    if is_recorded && here.is_none_or(is_leaving) && group.has_volumes() {
+    if is_recorded && here.is_none_or(is_leaving) && group.is_held() {
         // Of a cluster that is leaving, the copies stay as long as it is there.
         let targets = here.map(|here| single_target(here.cluster)).unwrap_or_default();
         return Some(Decision::new(Outcome::HasVolumes, None, targets));
@@ -110,7 +110,7 @@ fn decide_to_stay(
                 || (here.cluster.autoscaled && here.current_capacity().fits_empty_nodes(&here.needs, steps))
         }
     };
-    if is_eligible && current.mode == Mode::Routine && fits() {
+    if is_eligible && current.mode == Mode::Routine && (current.is_settled || fits()) {
         return keep(How::Kept);
     }
     None

@@ -9,6 +9,7 @@ mod pod_names;
 mod references;
 mod relations;
 mod shape;
+mod volumes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -238,6 +239,13 @@ impl Facts {
             (self.shape, self.workload) = (None, Workload::None);
         }
         self
+    }
+
+    /// Returns whether it asks for more room than it did: more pods, larger ones, or ones that other nodes take.
+    pub fn asks_for_more_than(&self, before: &Self) -> bool {
+        let pods = |facts: &Self| (facts.workload.pods_at_once(), facts.scales.as_ref().map(|one| one.min_replicas));
+        let (new, old) = (pods(self), pods(before));
+        new.0 > old.0 || new.1 > old.1 || self.shape != before.shape && self.shape.is_some()
     }
 
     /// Returns the API version: `v1`, or `apps/v1`.

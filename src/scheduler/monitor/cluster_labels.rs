@@ -88,6 +88,9 @@ pub fn plan_observed_update(cluster: &Cluster) -> Option<Value> {
     let mut same = cluster.labels().get(LABEL_NAME) == Some(&name) || is_operators_label(cluster, LABEL_NAME);
     for (field, label, value) in fields {
         let is_operators = !value_of(&cluster.spec, field).is_empty() && !is_owned(cluster, &["spec", field]);
+        // No nodes, or nodes in two zones, say nothing about where a cluster is: what was observed last is kept.
+        let is_place = matches!(field, "region" | "zone");
+        let value = if is_place && value.is_empty() { value_of(&cluster.spec, field).to_owned() } else { value };
         if !is_operators {
             same &= value_of(&cluster.spec, field) == value;
             if !value.is_empty() {
@@ -252,8 +255,38 @@ mod tests {
         let labels = json!({format!("f:{LABEL_ZONE}"): {}});
         applied(&mut set, &json!({"f:spec": {"f:provider": {}, "f:region": {}}, "f:metadata": {"f:labels": labels}}));
         let update = plan_observed_update(&set).unwrap();
-        assert_eq!(update["spec"], json!({"name": "a", "provider": "gce"}), "and what is observed no more goes");
-        assert_eq!(update["metadata"]["labels"], json!({LABEL_NAME: "a", LABEL_PROVIDER: "gce"}));
+        assert_eq!(
+            update["spec"],
+            json!({"name": "a", "provider": "gce", "region": "r"}),
+            "without nodes nothing is observed of a region"
+        );
+        let labels = json!({LABEL_NAME: "a", LABEL_PROVIDER: "gce", LABEL_REGION: "r"});
+        assert_eq!(update["metadata"]["labels"], labels, "a label that no field of the spec has goes");
+    }
+
+    #[test]
+    fn a_region_and_a_zone_stay_until_others_are_observed() {
+        let observed = |region: &str, zones: &[&str]| Observed {
+            region: region.to_owned(),
+            zones: zones.iter().map(|zone| (*zone).to_owned()).collect(),
+            ..Observed::default()
+        };
+        let mut set = cluster(observed("eu-1", &["a"]));
+        (set.spec.region, set.spec.zone) = ("eu-1".to_owned(), "a".to_owned());
+        let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        set.metadata.labels =
+            Some([label(LABEL_NAME, "a"), label(LABEL_REGION, "eu-1"), label(LABEL_ZONE, "a")].into());
+        let keys = [LABEL_NAME, LABEL_REGION, LABEL_ZONE].map(|key| (format!("f:{key}"), json!({})));
+        let labels: Map<String, Value> = keys.into_iter().collect();
+        let spec = json!({"f:name": {}, "f:region": {}, "f:zone": {}});
+        applied(&mut set, &json!({"f:spec": spec, "f:metadata": {"f:labels": labels}}));
+        for (region, zones) in [("eu-1", &["a"][..]), ("", &[]), ("eu-1", &["a", "b"]), ("eu-1", &[])] {
+            set.status = Some(ClusterStatus { observed: Some(observed(region, zones)), ..ClusterStatus::default() });
+            assert_eq!(plan_observed_update(&set), None, "{region:?} {zones:?}");
+        }
+        set.status = Some(ClusterStatus { observed: Some(observed("us-1", &["b"])), ..ClusterStatus::default() });
+        let update = plan_observed_update(&set).unwrap();
+        assert_eq!(update["spec"], json!({"name": "a", "region": "us-1", "zone": "b"}));
     }
 
     #[test]

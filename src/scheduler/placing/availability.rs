@@ -9,17 +9,21 @@ use crate::placement::live;
 
 /// Returns whether an object is available in each of these clusters, and in at least one.
 pub(super) fn is_available_in(store: &Store, key: &ObjectKey, clusters: &[&str]) -> bool {
+    // What a cluster that is not Ready said last is no proof.
+    let is_ready = |cluster: &str| store.clusters.get(cluster) == Some(&true);
     let is_there = |cluster: &&str| {
-        store
-            .copy_in(key, cluster)
-            .is_some_and(|(_, schedule)| copy_state::read_copy_state(schedule, cluster).available)
+        store.is_over_elsewhere(key, cluster)
+            || is_ready(cluster)
+                && store
+                    .copy_in(key, cluster)
+                    .is_some_and(|(_, schedule)| copy_state::read_copy_state(schedule, cluster).available)
     };
     !clusters.is_empty() && clusters.iter().all(is_there)
 }
 
 impl GroupContext<'_> {
     /// Returns whether every member is available in every cluster that the group was decided for. One that cannot be
-    /// copied and that is nowhere is not waited for.
+    /// copied and that is nowhere is not waited for, nor is one that has run to its end elsewhere.
     pub(super) fn is_available_in_targets(&self, faults: &CopyFaults) -> bool {
         let store = self.store;
         let is_nowhere = |key: &ObjectKey| faults.contains_key(key) && store.copies_of(key).next().is_none();
@@ -29,7 +33,11 @@ impl GroupContext<'_> {
                     .members
                     .iter()
                     .filter(|key| store.source_facts(key).is_some_and(|facts| live::has_copy_in_target(target, facts)));
-                members.all(|key| is_nowhere(key) || is_available_in(store, key, &[&target.cluster]))
+                members.all(|key| {
+                    is_nowhere(key)
+                        || store.is_over_elsewhere(key, &target.cluster)
+                        || !faults.contains_key(*key) && is_available_in(store, key, &[&target.cluster])
+                })
             })
         })
     }

@@ -19,7 +19,6 @@ use crate::k8s::resource_version::is_before;
 use crate::placement::facts::ObjectKey;
 use crate::placement::inventory::Part;
 use crate::placement::live::source_key;
-use crate::placement::matching::{Policies, Policy};
 
 impl Store {
     /// Applies a change, and marks what has to be planned because of it.
@@ -203,6 +202,9 @@ impl Store {
         } else {
             self.refusals.forget_refusals(&key);
             self.assign_object(&key, Cause::Change, now);
+            if old.is_some_and(|old| self.sources[&key].facts.asks_for_more_than(&old)) {
+                self.mark_grown(&key);
+            }
         }
         if asked || is_used && self.may_keep_whole(&key) {
             self.whole.insert(key.clone());
@@ -242,8 +244,11 @@ impl Store {
             Seen::There(policy) => {
                 let name = policy.name_any();
                 let known = self.policies.get(&name);
-                let same =
-                    known.is_some_and(|known| known.spec == policy.spec && known.metadata.uid == policy.metadata.uid);
+                let same = known.is_some_and(|known| {
+                    known.spec == policy.spec
+                        && known.metadata.uid == policy.metadata.uid
+                        && known.metadata.deletion_timestamp == policy.metadata.deletion_timestamp
+                });
                 self.policies.insert(name.clone(), policy);
                 if same {
                     return;
@@ -258,10 +263,7 @@ impl Store {
                 is_first_list = self.listed.insert(("", "schedulepolicies"));
             }
         }
-        let policies = self.policies.values().filter_map(|known| Policy::from_schedule_policy(known).ok()).collect();
-        self.order = Policies::new(policies)
-            .with_direct_placement_denied(self.denies_direct)
-            .with_own_namespace(self.own_namespace.clone());
+        self.order_policies();
         if !is_first_list && self.is_complete() {
             self.mark_all(now);
         }

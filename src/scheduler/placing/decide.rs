@@ -91,6 +91,7 @@ impl Clusters {
         let changed = self.read_cluster_changes(index, store);
         if !changed.is_empty() {
             let drained = self.known.iter().filter(|(_, cluster)| live::is_drained(cluster));
+            store.clusters = self.known.iter().map(|(name, one)| (name.clone(), live::is_ready(one))).collect();
             store.set_drained(drained.map(|(name, _)| name.clone()).collect(), now);
             store.set_lost(self.known.values(), now);
         }
@@ -256,7 +257,11 @@ impl Clusters {
         let copies = members
             .iter()
             .flat_map(|facts| store.copies_of(&facts.key).map(|(at, schedule)| (cluster_of(at), schedule, &***facts)));
-        let current = live::current_placement(copies, recorded, policy);
+        let mut current = live::current_placement(copies, recorded, policy);
+        current.is_settled = !store.grown.contains(name);
+        if group.is_held() {
+            live::keep_recorded_clusters(&mut current, recorded, policy);
+        }
         let decision = decide::decide_group(policy, &group, &self.fleet, &current);
         if !decision.suspended {
             self.fleet.reserve_decision(&group, &decision, &current);

@@ -35,22 +35,25 @@ impl<'a> Desired<'a> {
             return Vec::new();
         }
         let others = schedules_to_delete(store, key).filter(|(at, _)| !self.0.contains(&(key, cluster_of(at))));
-        others.map(|(at, schedule)| schedule_removal(at, schedule, None)).collect()
+        others.filter_map(|(at, schedule)| schedule_removal(store, key, at, schedule, None)).collect()
     }
 }
 
 impl GroupContext<'_> {
     /// Returns the deletions of the group's Schedules, by member: those that do not have to be, once all that have to be are
-    /// available.
+    /// available; and those of namespaces in which nothing is left in a cluster that is being drained.
     pub(super) fn delete_schedules(&self, desired: &[DesiredSchedule<'_>], faults: &CopyFaults) -> Vec<Vec<Write>> {
-        let has_moved = self.active_decision().is_some_and(|decided| !decided.targets.is_empty())
-            && self.is_available_in_targets(faults);
-        if !has_moved {
-            return Vec::new();
+        let Some(decided) = self.active_decision() else { return Vec::new() };
+        let targets: BTreeSet<&str> = decided.targets.iter().map(|target| target.cluster.as_str()).collect();
+        let members = || self.members.iter().filter(|key| !self.is_left(key));
+        let namespaces = members().filter(|key| key.is_of_kind("", "Namespace"));
+        let mut stages: Vec<Vec<Write>> =
+            namespaces.map(|key| delete_drained_namespaces(self.store, key, &targets)).collect();
+        if !targets.is_empty() && self.is_available_in_targets(faults) {
+            let desired = Desired::new(desired);
+            stages.extend(members().map(|key| desired.delete_others(self.store, key)));
         }
-        let desired = Desired::new(desired);
-        let members = self.members.iter().filter(|key| !self.is_left(key));
-        members.map(|key| desired.delete_others(self.store, key)).collect()
+        stages
     }
 
     /// Plans the deletion of the object of a group without members, once nothing needs it.
@@ -88,15 +91,15 @@ pub(super) fn delete_drained_namespaces(store: &Store, key: &ObjectKey, pinned: 
         let cluster = cluster_of(at);
         !pinned.contains(cluster) && is_drained_namespace(store, key, cluster)
     });
-    drained.map(|(at, schedule)| schedule_removal(at, schedule, None)).collect()
+    drained.filter_map(|(at, schedule)| schedule_removal(store, key, at, schedule, None)).collect()
 }
 
 /// Returns the deletions of every Schedule of an object. Where the object is believed `gone`, each only if it is.
 pub(super) fn delete_all_schedules(store: &Store, key: &ObjectKey, gone: bool) -> Vec<Write> {
     schedules_to_delete(store, key)
-        .map(|(at, schedule)| {
+        .filter_map(|(at, schedule)| {
             let source = gone.then(|| gone_source_address(store, schedule)).flatten();
-            schedule_removal(at, schedule, source)
+            schedule_removal(store, key, at, schedule, source)
         })
         .collect()
 }
@@ -110,7 +113,8 @@ pub(super) fn plan_taking_back(store: &Store, source: &Source, never: Never) -> 
     let is_namespace = key.is_of_kind("", "Namespace");
     let there = schedules_to_delete(store, key)
         .filter(|(at, _)| !(source.facts.volumes || is_namespace && store.is_inhabited(cluster_of(at), key.name())));
-    let writes: Vec<Write> = there.map(|(at, schedule)| schedule_removal(at, schedule, None)).collect();
+    let writes: Vec<Write> =
+        there.filter_map(|(at, schedule)| schedule_removal(store, key, at, schedule, None)).collect();
     if !writes.is_empty() {
         let text = format!("its copies are deleted: it is never placed, because {}", never.format_never_reason());
         let event = events::event_about(source.address.event_reference(), true, "NeverPlaced", &text);
@@ -142,13 +146,23 @@ fn schedules_to_delete<'a>(store: &'a Store, key: &ObjectKey) -> impl Iterator<I
     store.copies_of(key).filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none())
 }
 
-fn schedule_removal(at: &Place, schedule: &Schedule, gone: Option<Address>) -> Write {
-    Write::RemoveSchedule {
+/// Returns the deletion of a Schedule; `None` where the data of its source keeps it, or where it ran to its end and the
+/// source does not say so yet: without that it would run again. Every deletion is made here, so that
+/// nothing that leads to one loses data.
+fn schedule_removal(
+    store: &Store,
+    key: &ObjectKey,
+    at: &Place,
+    schedule: &Schedule,
+    gone: Option<Address>,
+) -> Option<Write> {
+    let is_kept = store.is_kept_by_volumes(key, schedule) || store.is_end_unreported(key, schedule);
+    (!is_kept).then(|| Write::RemoveSchedule {
         cluster: cluster_of(at).to_owned(),
         name: at.1.clone(),
         uid: schedule.uid().unwrap_or_default(),
         gone,
-    }
+    })
 }
 
 /// The source of a Schedule that is not there any more.

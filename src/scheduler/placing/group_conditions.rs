@@ -22,7 +22,10 @@ impl GroupContext<'_> {
         let Some(decided) = self.active_decision().filter(|decided| decided.scheduled) else {
             return BTreeSet::new();
         };
-        let copies = self.members.iter().flat_map(|key| self.store.copies_of(key));
+        // What its data keeps does not move, and namespaces are deleted when nothing is left in them.
+        let is_moved = |key: &&&ObjectKey| !key.is_of_kind("", "Namespace") && !self.store.is_held_by_volumes(key);
+        let moving = self.members.iter().filter(is_moved);
+        let copies = moving.flat_map(|key| self.store.copies_of(key));
         let clusters = copies.filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none());
         let clusters = clusters.map(|(at, _)| cluster_of(at));
         let targets: BTreeSet<&str> = decided.targets.iter().map(|target| target.cluster.as_str()).collect();
@@ -67,7 +70,7 @@ impl GroupContext<'_> {
             match decided.record.how.as_str() {
                 "Volumes" => found.push((MOVE_BLOCKED, true, "HasVolumes", decided.message.clone())),
                 "Started" => found.push((MOVE_BLOCKED, true, "Started", decided.message.clone())),
-                _ => {}
+                _ => found.extend(self.format_held_members().map(|text| (MOVE_BLOCKED, true, "HasVolumes", text))),
             }
             let names =
                 |key: &&ObjectKey| self.store.source_facts(key).is_some_and(|facts| !facts.references.is_empty());

@@ -34,6 +34,11 @@ impl<'a> GroupContext<'a> {
         self.known.and_then(|group| group.status.as_ref())
     }
 
+    /// Returns whether the policy says that nothing is dispatched.
+    pub(super) fn is_suspended(&self) -> bool {
+        self.decided.is_some_and(|decided| decided.suspended)
+    }
+
     /// Returns the decision, where it is carried out.
     pub(super) fn active_decision(&self) -> Option<&'a Decided> {
         self.decided.filter(|decided| !decided.suspended)

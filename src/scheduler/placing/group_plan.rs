@@ -14,7 +14,9 @@ use super::group_status::is_same_group_status;
 use super::place::cluster_of;
 use super::plan::Plan;
 use super::schedule_diff::{DesiredSchedule, ScheduleDiff, build_schedule_share};
+use super::source::Source;
 use super::store::Store;
+use super::volumes::{self, KeptAt};
 use super::write::{TargetMark, Write};
 use crate::api::crd::group::PolicyRef;
 use crate::api::crd::schedule::ScheduleShare;
@@ -64,8 +66,14 @@ impl<'a> GroupContext<'a> {
         for key in &self.members {
             plan.push_stage(deletions::release_schedules(self.store, key));
         }
-        for stage in self.delete_schedules(&desired, &faults) {
-            plan.push_stage(stage);
+        // What is written now is not Available yet, whatever was reported before.
+        if !plan.writes_schedules() {
+            for stage in self.delete_schedules(&desired, &faults) {
+                plan.push_stage(stage);
+            }
+        }
+        if self.is_suspended() {
+            plan.written.extend(self.members.iter().map(|key| (*key).clone()));
         }
         for key in &self.members {
             let of_member = faults.get(*key).map(faults::copy_fault_reason).into_iter();
@@ -82,6 +90,10 @@ impl<'a> GroupContext<'a> {
 
     /// Returns the Schedules that the group has to have. Nothing else decides which are made, and how they are.
     fn desired_schedules(&self) -> Vec<DesiredSchedule<'a>> {
+        if self.is_suspended() {
+            // Everything stays as it is: edits wait too.
+            return Vec::new();
+        }
         let (store, policy, group) = (self.store, self.policy, Some(self.name));
         let scaled = Scaled::from_members(self.members.iter().filter_map(|key| store.source_facts(key)));
         let mut desired = Vec::new();
@@ -89,27 +101,47 @@ impl<'a> GroupContext<'a> {
             let Some(source) = store.sources.get(*key) else { continue };
             let is_scaled = scaled.is_scaled(key);
             let Some(decided) = self.active_decision().filter(|_| !self.is_left(key)) else {
-                // Its copies stay where they are, and edits reach them.
+                // Its copies stay where they are, and edits of the source reach them; what no policy matches any more keeps
+                // its overrides.
+                let policy = policy.filter(|_| !self.is_left(key));
                 for (at, schedule) in store.copies_of(key) {
                     let (cluster, share) = (cluster_of(at), schedule.spec.share.clone());
                     desired.push(DesiredSchedule { source, cluster, share, policy, group, is_scaled });
                 }
                 continue;
             };
+            if let Some(kept) = self.kept_place(key, &volumes::target_clusters(store, decided, key)) {
+                desired.extend(self.kept_schedules(source, kept, is_scaled));
+                continue;
+            }
             for target in decided.targets.iter().filter(|target| live::has_copy_in_target(target, &source.facts)) {
                 let (cluster, share) = (target.cluster.as_str(), target_share(target, &source.facts));
+                if store.is_over_elsewhere(key, cluster) {
+                    continue;
+                }
                 desired.push(DesiredSchedule { source, cluster, share, policy, group, is_scaled });
             }
         }
         desired
     }
 
+    /// Returns the Schedules of a member that its data keeps where it is.
+    fn kept_schedules(&self, source: &'a Source, kept: KeptAt<'a>, is_scaled: bool) -> Vec<DesiredSchedule<'a>> {
+        let at: Vec<(&str, Option<ScheduleShare>)> = match kept {
+            KeptAt::Copies(copies) => {
+                copies.into_iter().map(|(at, schedule)| (cluster_of(at), schedule.spec.share.clone())).collect()
+            }
+            KeptAt::Recorded(clusters) => clusters.into_iter().map(|cluster| (cluster, None)).collect(),
+        };
+        let (policy, group) = (self.policy, Some(self.name));
+        at.into_iter()
+            .map(|(cluster, share)| DesiredSchedule { source, cluster, share, policy, group, is_scaled })
+            .collect()
+    }
+
     /// Returns the marks that say where the group went, on its members and on itself.
     fn desired_labels(&self) -> TargetMark {
-        if self.decided.is_some_and(|decided| decided.suspended) {
-            return TargetMark::default();
-        }
-        match self.decided.filter(|_| self.policy.is_some()) {
+        match self.active_decision().filter(|_| self.policy.is_some()) {
             Some(decided) => TargetMark::from_targets(decided.targets.iter().map(|target| target.cluster.as_str())),
             None => {
                 let recorded = self.known_status().into_iter().flat_map(|status| &status.target_clusters);

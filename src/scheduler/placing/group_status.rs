@@ -64,11 +64,19 @@ impl GroupContext<'_> {
         faults: &CopyFaults,
     ) {
         status.scheduled = decided.scheduled;
-        status.target_clusters = decided.targets.iter().map(|target| target.cluster.clone()).collect();
+        status.target_clusters = if decided.suspended {
+            // What runs stays where it is, and the decision is made again when it counts.
+            old.target_clusters.clone()
+        } else {
+            self.clusters_to_record(decided)
+        };
         status.clusters.clone_from(&decided.rows);
         status.decision = Some(decided.record.clone());
         if let Some(same) = old.decision.clone().filter(|old| same_decision(old, &decided.record)) {
             status.decision = Some(same);
+        }
+        if decided.suspended {
+            status.decision.clone_from(&old.decision);
         }
         let mut message = decided.message.clone();
         let before =
@@ -98,13 +106,15 @@ impl GroupContext<'_> {
         status.target_clusters.clone_from(&old.target_clusters);
         status.clusters.clone_from(&old.clusters);
         status.decision.clone_from(&old.decision);
-        let message = format!(
-            "no policy matches any more: existing copies are kept and still follow their source ({})",
-            self.name
-        );
+        let kept = "existing copies are kept and still follow their source";
+        let broken = self.known.map(|group| &group.spec.policy.name).filter(|name| self.store.broken.contains(*name));
+        let (reason, message) = match broken {
+            Some(name) => ("PolicyInvalid", format!("SchedulePolicy {name:?} cannot be read: {kept} ({})", self.name)),
+            None => ("PolicyGone", format!("no policy matches any more: {kept} ({})", self.name)),
+        };
         condition::set_condition(
             &mut status.conditions,
-            Condition::new(SCHEDULED, status.scheduled, "PolicyGone", message, self.now),
+            Condition::new(SCHEDULED, status.scheduled, reason, message, self.now),
         );
     }
 
@@ -147,7 +157,7 @@ impl GroupContext<'_> {
 
     fn measure_progress(&self, cluster: &str, faults: &CopyFaults) -> GroupProgress {
         let mut progress = GroupProgress::default();
-        for key in &self.members {
+        for key in self.members.iter().filter(|key| !self.store.is_over_elsewhere(key, cluster)) {
             progress.objects += 1;
             if let Some(fault) = faults.get(*key) {
                 progress.set_first_problem(key, &format!("{}: {fault}", fault.code()));

@@ -16,12 +16,14 @@
 
 mod arriving;
 mod availability;
+mod broken_policies;
 mod changes;
 mod decide;
 mod deletions;
 mod event_queue;
 mod events;
 mod faults;
+mod finished;
 mod group_conditions;
 mod group_context;
 mod group_events;
@@ -36,6 +38,8 @@ mod policies;
 mod queue;
 mod refusals;
 mod regroup;
+#[cfg(test)]
+mod removal_tests;
 mod schedule_diff;
 mod source;
 mod source_status;
@@ -46,6 +50,7 @@ mod tenant;
 mod turns;
 #[cfg(test)]
 mod upgrade_tests;
+mod volumes;
 mod write;
 mod writer;
 
@@ -327,6 +332,7 @@ impl Placing {
         let began = Instant::now();
         match self.clusters.decide_and_reserve(&self.store, name, wall) {
             Some(decided) => {
+                self.store.grown.remove(name);
                 self.count_decision(&decided, began.elapsed());
                 let now = decided.withheld;
                 let before = self.decided.insert(name.to_owned(), decided);

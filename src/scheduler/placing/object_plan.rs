@@ -9,6 +9,7 @@ use super::plan::Plan;
 use super::schedule_diff::{DesiredSchedule, ScheduleDiff, build_schedule_share};
 use super::source::Source;
 use super::store::{Assignment, Store};
+use super::volumes;
 use super::write::TargetMark;
 use crate::placement::decide::DirectDecision;
 use crate::placement::facts::ObjectKey;
@@ -48,6 +49,7 @@ fn plan_copies(store: &Store, source: &Source, direct: Option<&DirectDecision>) 
     let targets: Vec<&str> =
         direct.iter().flat_map(|direct| &direct.targets).map(|target| target.cluster.as_str()).collect();
     let pinned: BTreeSet<&str> = targets.iter().copied().collect();
+    let held = volumes::format_held_object(store, key, &pinned).filter(|_| is_direct(store, key));
     let desired = desired_schedules(store, source, direct, &pinned);
     let mut diff = ScheduleDiff::new(store);
     for schedule in &desired {
@@ -61,14 +63,26 @@ fn plan_copies(store: &Store, source: &Source, direct: Option<&DirectDecision>) 
     for deletion in deletions::delete_drained_namespaces(store, key, &pinned) {
         plan.push_stage(vec![deletion]);
     }
-    plan.push_stage(deletions::delete_direct_schedules(store, key, &desired, &targets));
-    let is_direct = store.assignments.get(key) == Some(&Assignment::Direct);
+    // What is written now is not Available yet, whatever was reported before.
+    if !plan.writes_schedules() {
+        plan.push_stage(deletions::delete_direct_schedules(store, key, &desired, &targets));
+    }
+    let is_direct = is_direct(store, key);
     let invalid = source.facts.asks.invalid.filter(|_| is_direct).map(|invalid| ("Invalid", invalid.to_string()));
+    let is_frozen = direct.is_some_and(|direct| desired.iter().any(|one| direct.frozen.contains(one.cluster)));
+    let at: BTreeSet<&str> =
+        if held.is_some() || is_frozen { desired.iter().map(|one| one.cluster).collect() } else { pinned };
+    let held = held.map(|text| ("HasVolumes", text));
     let blocked = direct.map(faults::format_blocked_clusters).unwrap_or_default();
     let denied = faults::direct_placement_denial(store, key);
     let fault = faults.get(key).map(faults::copy_fault_reason);
-    plan.faults.insert(key.clone(), blocked.into_iter().chain(denied).chain(fault).chain(invalid).collect());
-    if is_direct { plan.with_label(source, TargetMark::from_targets(targets)) } else { plan }
+    plan.faults
+        .insert(key.clone(), blocked.into_iter().chain(denied).chain(fault).chain(invalid).chain(held).collect());
+    if is_direct { plan.with_label(source, TargetMark::from_targets(at)) } else { plan }
+}
+
+fn is_direct(store: &Store, key: &ObjectKey) -> bool {
+    store.assignments.get(key) == Some(&Assignment::Direct)
 }
 
 /// Returns the Schedules that the object has to have: where its annotation has `pinned` it, and what is there and not decided about.
@@ -79,11 +93,23 @@ fn desired_schedules<'a>(
     pinned: &BTreeSet<&str>,
 ) -> Vec<DesiredSchedule<'a>> {
     let key = &source.facts.key;
-    let is_direct = store.assignments.get(key) == Some(&Assignment::Direct);
+    let is_direct = is_direct(store, key);
     let mut desired = Vec::new();
+    let kept = store.kept_copies(key);
+    if is_direct && kept.iter().any(|(at, _)| !pinned.contains(cluster_of(at))) {
+        // Its data is where its copies are, and an empty volume elsewhere is not its data.
+        for (at, schedule) in kept {
+            let (cluster, share) = (cluster_of(at), schedule.spec.share.clone());
+            desired.push(DesiredSchedule { source, cluster, share, policy: None, group: None, is_scaled: false });
+        }
+        return desired;
+    }
     for target in direct.iter().filter(|_| is_direct).flat_map(|direct| &direct.targets) {
         let share = target.share.map(|share| build_schedule_share(&target.cluster, Some(share)));
         let cluster = target.cluster.as_str();
+        if store.is_over_elsewhere(key, cluster) {
+            continue;
+        }
         desired.push(DesiredSchedule { source, cluster, share, policy: None, group: None, is_scaled: false });
     }
     for (at, schedule) in store.copies_of(key) {
@@ -92,8 +118,9 @@ fn desired_schedules<'a>(
         if !is_target && deletions::is_drained_namespace(store, key, cluster) {
             continue;
         }
+        let is_frozen = direct.is_some_and(|direct| direct.frozen.contains(cluster)) && !is_target;
         // What is there and not decided about stays, and is kept up to date.
-        if !is_direct || key.is_of_kind("", "Namespace") && !is_target {
+        if !is_direct || is_frozen || key.is_of_kind("", "Namespace") && !is_target {
             let (share, group) = (schedule.spec.share.clone(), schedule.spec.group.as_deref());
             desired.push(DesiredSchedule { source, cluster, share, policy: None, group, is_scaled: false });
         }

@@ -29,6 +29,11 @@ impl Plan {
         self.stages.extend((!stage.is_empty()).then_some(stage));
     }
 
+    /// Returns whether a Schedule is made or edited.
+    pub(super) fn writes_schedules(&self) -> bool {
+        self.stages.iter().flatten().any(|write| matches!(write, Write::Schedule(..)))
+    }
+
     /// Adds the write of the marks of a source where they differ.
     pub(super) fn with_label(mut self, source: &Source, target: TargetMark) -> Self {
         if !self.is_partial && source.target != target {

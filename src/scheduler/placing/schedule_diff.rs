@@ -11,8 +11,9 @@ use super::refusals::{self, Refusal, Subject};
 use super::source::Source;
 use super::store::Store;
 use super::write::{Address, Stages, Write};
+use crate::api::crd::policy::FieldOverride;
 use crate::api::crd::schedule::{ApplyPolicy, OnDelete, ScheduleShare, SourceRef};
-use crate::api::labels::{FINALIZER_AGENT_CLEANUP, cluster_namespace};
+use crate::api::labels::{ANNOTATION_APPLIED_OVERRIDES, FINALIZER_AGENT_CLEANUP, cluster_namespace};
 use crate::api::util::digest;
 use crate::api::{Schedule, ScheduleSpec};
 use crate::placement::copy::{self, CopyError, Share};
@@ -27,12 +28,15 @@ const FORMAT: u32 = 1;
 
 /// Bytes of manifests after which a plan writes what it has before it makes more.
 const BYTES: usize = 2 << 20;
+/// Longest edits that are recorded on a Schedule, in bytes: annotations may have 256 KiB in all.
+const LONGEST_EDITS: usize = 128 << 10;
 
 /// Schedule that one object has to have for one cluster.
 pub(super) struct DesiredSchedule<'a> {
     pub(super) source: &'a Source,
     pub(super) cluster: &'a str,
     pub(super) share: Option<ScheduleShare>,
+    /// Policy whose overrides it gets; a member of a group without one keeps those that it has.
     pub(super) policy: Option<&'a Policy>,
     pub(super) group: Option<&'a str>,
     /// Whether a HorizontalPodAutoscaler that is placed too scales it.
@@ -105,7 +109,12 @@ impl<'a> ScheduleDiff<'a> {
         let facts = &desired.source.facts;
         let (place, known) = self.find_place(desired)?;
         let domain = desired.share.as_ref().map_or(desired.cluster, |share| share.domain.as_str());
-        let edits = desired.policy.map(|policy| copy::find_overrides(policy, domain, facts)).unwrap_or_default();
+        let recorded = known.filter(|_| desired.group.is_some()).map(read_applied_edits).unwrap_or_default();
+        let edits: Vec<&FieldOverride> = match desired.policy {
+            Some(policy) => copy::find_overrides(policy, domain, facts),
+            // Its policy is gone: it keeps what was applied last.
+            None => recorded.iter().collect(),
+        };
         let leave_fields = match copy::leave_fields(facts, &edits, desired.is_scaled) {
             Ok(fields) => fields,
             Err(error) => {
@@ -114,12 +123,9 @@ impl<'a> ScheduleDiff<'a> {
             }
         };
         let apply_policy = build_apply_policy(facts, leave_fields);
-        let parts = format!(
-            "{FORMAT}\0{}\0{:?}\0{}",
-            facts.hash,
-            desired.share,
-            serde_json::to_string(&edits).unwrap_or_default()
-        );
+        let edits_text = serde_json::to_string(&edits).unwrap_or_default();
+        let parts = format!("{FORMAT}\0{}\0{:?}\0{edits_text}", facts.hash, desired.share);
+        let edits_text = Some(edits_text).filter(|text| !edits.is_empty() && text.len() <= LONGEST_EDITS);
         let hash = digest::full_digest(parts.as_bytes());
         let source_ref = build_source_ref(facts);
         let group = desired.group.map(ToOwned::to_owned);
@@ -129,6 +135,7 @@ impl<'a> ScheduleDiff<'a> {
                 && known.spec.group == group
                 && known.spec.share == desired.share
                 && known.spec.apply_policy == apply_policy
+                && applied_edits_text(known) == edits_text.as_deref()
         });
         if same {
             return None;
@@ -154,7 +161,7 @@ impl<'a> ScheduleDiff<'a> {
         };
         let manifest = made.manifest.to_string();
         self.bytes += manifest.len();
-        let metadata = build_metadata(place, known);
+        let metadata = build_metadata(place, known, edits_text);
         let spec = ScheduleSpec { manifest, hash, group, source_ref, share: desired.share.clone(), apply_policy };
         Some(Write::Schedule(Box::new(Schedule { metadata, spec, status: None }), made.payload))
     }
@@ -239,7 +246,7 @@ fn build_source_ref(facts: &Facts) -> SourceRef {
 }
 
 /// Returns the metadata of a Schedule; what others wrote into those of one that is there is kept.
-fn build_metadata((namespace, name): Place, known: Option<&Schedule>) -> ObjectMeta {
+fn build_metadata((namespace, name): Place, known: Option<&Schedule>, edits: Option<String>) -> ObjectMeta {
     let mut metadata = known.map(|known| known.metadata.clone()).unwrap_or_default();
     metadata.name = Some(name);
     metadata.namespace = Some(namespace);
@@ -247,6 +254,19 @@ fn build_metadata((namespace, name): Place, known: Option<&Schedule>) -> ObjectM
     if !finalizers.iter().any(|one| one == FINALIZER_AGENT_CLEANUP) {
         finalizers.push(FINALIZER_AGENT_CLEANUP.to_owned());
     }
+    let mut annotations = metadata.annotations.take().unwrap_or_default();
+    annotations.remove(ANNOTATION_APPLIED_OVERRIDES);
+    annotations.extend(edits.map(|edits| (ANNOTATION_APPLIED_OVERRIDES.to_owned(), edits)));
+    metadata.annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
     metadata.managed_fields = None;
     metadata
+}
+
+fn applied_edits_text(schedule: &Schedule) -> Option<&str> {
+    schedule.metadata.annotations.as_ref()?.get(ANNOTATION_APPLIED_OVERRIDES).map(String::as_str)
+}
+
+/// Returns the edits that a Schedule was last written with; none where they cannot be read.
+fn read_applied_edits(schedule: &Schedule) -> Vec<FieldOverride> {
+    applied_edits_text(schedule).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::arriving::Arriving;
-use super::place::{Place, cluster_of};
+use super::place::{Place, cluster_of, referenced_key};
 use super::queue::{Cause, Queue, ReconcileRequest};
 use super::refusals::Refusals;
 use super::source::Source;
@@ -61,6 +61,10 @@ pub(super) struct Store {
     /// Namespace of the service, of which nothing is placed.
     pub(super) own_namespace: Option<String>,
     pub(super) order: Policies,
+    /// Policies as they could be read last, by name.
+    pub(super) last_good: BTreeMap<String, Policy>,
+    /// Policies that cannot be read now: they decide nothing, and hand nothing over to others.
+    pub(super) broken: BTreeSet<String>,
     pub(super) groups: BTreeMap<String, ScheduleGroup>,
     pub(super) schedules: BTreeMap<Place, Schedule>,
     pub(super) assignments: BTreeMap<ObjectKey, Assignment>,
@@ -85,6 +89,8 @@ pub(super) struct Store {
     /// Parts of inventories, and the clusters of which one changed.
     pub(super) reports: BTreeMap<Place, Part>,
     pub(super) reported: BTreeSet<String>,
+    /// Clusters that are registered, with whether they are Ready.
+    pub(super) clusters: BTreeMap<String, bool>,
     /// Clusters that are being drained.
     pub(super) drained: BTreeSet<String>,
     /// Clusters that are lost, each with what its condition says.
@@ -95,6 +101,8 @@ pub(super) struct Store {
     pub(super) added: Vec<(String, String)>,
     /// Groups that have to be decided, not only brought up to date.
     pub(super) undecided: BTreeSet<String>,
+    /// Groups whose own demand has grown since they were decided.
+    pub(super) grown: BTreeSet<String>,
     /// Kinds of which the first list is complete: by group and plural, and the service's own by plural.
     pub(super) listed: BTreeSet<(&'static str, &'static str)>,
     /// The kinds that are watched.
@@ -118,6 +126,8 @@ impl Store {
             sources: BTreeMap::new(),
             policies: BTreeMap::new(),
             order: Policies::default().with_direct_placement_denied(denies_direct),
+            last_good: BTreeMap::new(),
+            broken: BTreeSet::new(),
             groups: BTreeMap::new(),
             schedules: BTreeMap::new(),
             assignments: BTreeMap::new(),
@@ -132,11 +142,13 @@ impl Store {
             queue: Queue::default(),
             reports: BTreeMap::new(),
             reported: BTreeSet::new(),
+            clusters: BTreeMap::new(),
             drained: BTreeSet::new(),
             lost: BTreeMap::new(),
             touched: BTreeSet::new(),
             added: Vec::new(),
             undecided: BTreeSet::new(),
+            grown: BTreeSet::new(),
             listed: BTreeSet::new(),
             gone: BTreeSet::new(),
             gone_since: VecDeque::new(),
@@ -187,6 +199,9 @@ impl Store {
         match &new {
             Assignment::Group(group) | Assignment::Left(Some(group)) => {
                 let grown = self.members.entry(group.clone()).or_default().insert(key.clone());
+                if grown && self.is_complete() && !self.is_recorded_member(group, key) {
+                    self.mark_grown(key);
+                }
                 self.undecided.insert(group.clone());
                 self.mark_group(group, grown, cause, now);
             }
@@ -195,6 +210,22 @@ impl Store {
             // So are all objects of the service, such as the data of copied Secrets.
             Assignment::Withdrawn if self.has_nowhere_to_leave(key) => {}
             _ => self.enqueue(ReconcileRequest::Object(key.clone()), cause, now),
+        }
+    }
+
+    fn is_recorded_member(&self, group: &str, key: &ObjectKey) -> bool {
+        let status = self.groups.get(group).and_then(|group| group.status.as_ref());
+        status.is_some_and(|status| status.object_refs.iter().any(|one| referenced_key(one) == *key))
+    }
+
+    /// Records that an object asks for more than it did, so that its group asks for room. What runs once waits where its
+    /// group is.
+    pub(super) fn mark_grown(&mut self, key: &ObjectKey) {
+        let asks = |facts: &Facts| (facts.shape.is_some() || facts.scales.is_some()) && !facts.workload.runs_once();
+        if let Some(Assignment::Group(group)) = self.assignments.get(key)
+            && self.source_facts(key).is_some_and(asks)
+        {
+            self.grown.insert(group.clone());
         }
     }
 
@@ -218,14 +249,18 @@ impl Store {
         match self.order.match_object(&source.facts, self.namespace_labels(key.namespace())) {
             Match::Nowhere { .. } => Assignment::Withdrawn,
             Match::Annotation { .. } => Assignment::Direct,
+            Match::Policy { policy, .. } if self.is_withheld(key, policy) => self.leave_object(key),
             Match::Policy { policy, .. } => Assignment::Group(self.group_name(&source.facts, policy)),
             Match::Never(never) if never.is_taken_back() => Assignment::Withdrawn,
             // What runs stays, also where it would not be placed again.
-            Match::Never(_) | Match::Nothing { .. } => {
-                let copy = self.copies.get(key).into_iter().flatten().find_map(|at| self.schedules.get(at));
-                copy.map_or(Assignment::Unplaced, |copy| Assignment::Left(copy.spec.group.clone()))
-            }
+            Match::Never(_) | Match::Nothing { .. } => self.leave_object(key),
         }
+    }
+
+    /// Returns the assignment of an object about which nobody decides: what it has stays.
+    fn leave_object(&self, key: &ObjectKey) -> Assignment {
+        let copy = self.copies_of(key).next();
+        copy.map_or(Assignment::Unplaced, |(_, copy)| Assignment::Left(copy.spec.group.clone()))
     }
 
     /// Finds who decides about an object that is there.

@@ -20,7 +20,7 @@ use crate::placement::reason::Reason;
 use crate::placement::room::{Need, Needs, ResourceId, Room, Steps};
 
 /// Changes that may happen to a copy that is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Hold {
     /// It may grow.
     Free,
@@ -126,6 +126,21 @@ pub(super) fn decide_spread(
     decision
 }
 
+/// Returns the decision, unless a group that its volumes keep would leave a target by it: then nothing of it changes, for
+/// an empty volume elsewhere is not its data.
+pub(super) fn keep_held_targets(decision: Decision, group: &Group<'_>, fleet: &Fleet, current: &Current) -> Decision {
+    let is_target = |old: &Target| decision.targets.iter().any(|target| target.cluster == old.cluster);
+    if current.targets.iter().all(is_target) || !group.is_held() {
+        return decision;
+    }
+    let is_there = |target: &&Target| fleet.get(&target.cluster).is_some();
+    let targets: Vec<Target> = current.targets.iter().filter(is_there).cloned().collect();
+    let is_lost = targets.len() < current.targets.len();
+    let outcome = if is_lost { Outcome::HasVolumes } else { Outcome::Placed };
+    let how = (!targets.is_empty()).then_some(How::Volumes);
+    Decision { rejected: decision.rejected, ..Decision::new(outcome, how, targets) }
+}
+
 /// Returns the recorded targets by their domains, of several the first.
 fn old_targets<'a>(
     constraints: &SpreadConstraints,
@@ -175,8 +190,9 @@ impl<'a> Spread<'a> {
             };
             match (hold, checked) {
                 (Some(hold), checked) => {
-                    // Of two clusters of one domain, which a changed label can make, the first keeps it.
-                    if site.has.is_none() {
+                    // Of two clusters of one domain, which a changed label or a drain can make, the one that leaves last
+                    // keeps it, else the first: a domain has one target.
+                    if site.has.is_none_or(|(_, known)| hold < known) {
                         site.has = Some((cluster, hold));
                         site.rank = checked.as_ref().cloned().unwrap_or_default();
                     }

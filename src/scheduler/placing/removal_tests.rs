@@ -1,0 +1,427 @@
+//! What a plan never deletes, and what it never begins: data, what ran to its end, and what replaces nothing yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::decide::Decided;
+use super::deletions;
+use super::group_plan;
+use super::object_plan;
+use super::plan::Plan;
+use super::sources::{Change, Seen};
+use super::store::{Assignment, Store};
+use super::write::{TargetMark, Write, Written};
+use crate::api::crd::group::DecisionRecord;
+use crate::api::lenient::raw::Raw;
+use crate::api::placeable::{self, Kinds};
+use crate::api::{Schedule, ScheduleGroup, SchedulePolicy};
+use crate::placement::decide::{DirectDecision, DirectTarget, Target};
+use crate::placement::facts::ObjectKey;
+
+/// Annotation by which an object consents to be begun with an empty volume elsewhere.
+const CONSENT: &str = "fleet-scheduler.io/allow-volume-move";
+
+/// A control plane with the policy `all`, which groups by namespace, and what its watches bring.
+struct Hub {
+    store: Store,
+    now: Instant,
+    version: u64,
+}
+
+impl Hub {
+    fn new() -> Self {
+        let store = Store::new(Kinds::default(), false).with_own_namespace("prod-cp".to_owned());
+        let mut hub = Self { store, now: Instant::now(), version: 1 };
+        for cluster in ["east", "west"] {
+            hub.store.clusters.insert(cluster.to_owned(), true);
+        }
+        hub.policy(json!({}));
+        hub
+    }
+
+    fn policy(&mut self, change: Value) {
+        let mut spec = json!({"namespaceSelector": {}, "groupBy": {"namespace": true},
+            "resourceSelectors": {"labelSelectors": [{}]}});
+        spec.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        self.put_policy("all", &spec);
+    }
+
+    fn put_policy(&mut self, name: &str, spec: &Value) {
+        let policy: SchedulePolicy = serde_json::from_value(json!({
+            "apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "SchedulePolicy",
+            "metadata": {"name": name, "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": spec,
+        }))
+        .unwrap();
+        self.store.apply_change(Change::Policy(Seen::There(policy)), self.now);
+        self.store.mark_all(self.now);
+    }
+
+    fn put(&mut self, group: &str, kind: &str, mut body: Value) -> ObjectKey {
+        let kind = placeable::find_builtin_kind(group, kind).unwrap();
+        let name = body["metadata"]["name"].as_str().unwrap().to_owned();
+        self.version += 1;
+        body["metadata"]["namespace"] = json!("shop");
+        body["metadata"]["uid"] = json!(name);
+        body["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let raw: Raw = serde_json::from_value(body).unwrap();
+        self.store.on_fetched(kind, raw, self.now);
+        ObjectKey::new(group, kind.kind, "shop", &name)
+    }
+
+    fn claim(&mut self, annotations: &Value) -> ObjectKey {
+        self.put(
+            "",
+            "PersistentVolumeClaim",
+            json!({"metadata": {"name": "data", "annotations": annotations}, "spec": {}}),
+        )
+    }
+
+    fn web(&mut self, replicas: i64) -> ObjectKey {
+        let spec = json!({"replicas": replicas, "selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}});
+        self.put("apps", "Deployment", json!({"metadata": {"name": "web"}, "spec": spec}))
+    }
+
+    fn group_name(&self, key: &ObjectKey) -> String {
+        match &self.store.assignments[key] {
+            Assignment::Group(group) | Assignment::Left(Some(group)) => group.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn plan(&self, key: &ObjectKey, decided: Option<&Decided>) -> Plan {
+        let time = "2026-01-01T00:00:00Z".parse().unwrap();
+        group_plan::plan_group(&self.store, &self.group_name(key), decided, time)
+    }
+
+    /// Applies what a plan writes to the control plane; deletions are carried out at once.
+    fn execute(&mut self, plan: &Plan) {
+        for write in plan.stages.iter().flatten() {
+            self.version += 1;
+            let version = Some(self.version.to_string());
+            match write {
+                Write::Schedule(schedule, _) => {
+                    let mut schedule = (**schedule).clone();
+                    schedule.metadata.uid.get_or_insert(format!("uid-{}", self.version));
+                    schedule.metadata.resource_version = version;
+                    self.store.on_written(Written::Schedule(schedule), self.now);
+                }
+                Write::Group(group) => {
+                    let mut group = (**group).clone();
+                    group.metadata.uid.get_or_insert_with(|| "group".to_owned());
+                    group.metadata.resource_version = version;
+                    self.store.on_written(Written::Group(group), self.now);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Plans a group and writes it until nothing differs.
+    fn settle(&mut self, key: &ObjectKey, decided: &Decided) {
+        for _ in 0..5 {
+            let plan = self.plan(key, Some(decided));
+            self.execute(&plan);
+        }
+    }
+
+    /// Reports of each copy in a cluster that it is as its Schedule says, and available.
+    fn report(&mut self, cluster: &str, resource: &Value) {
+        for mut schedule in self.schedules(cluster) {
+            self.version += 1;
+            schedule.metadata.resource_version = Some(self.version.to_string());
+            let yes = |type_: &str| json!({"type": type_, "status": "True", "reason": type_, "message": ""});
+            let status = json!({"observedHash": schedule.spec.hash, "resource": resource.to_string(),
+                "conditions": [yes("Applied"), yes("Available")]});
+            schedule.status = Some(serde_json::from_value(status).unwrap());
+            self.store.apply_change(Change::Schedule(Seen::There(schedule)), self.now);
+        }
+    }
+
+    fn schedules(&self, cluster: &str) -> Vec<Schedule> {
+        self.store.schedules_of(&format!("fleet-c-{cluster}")).cloned().collect()
+    }
+
+    /// Removes a cluster with all that is known of its copies.
+    fn lose(&mut self, cluster: &str) {
+        self.store.clusters.remove(cluster);
+        for schedule in self.schedules(cluster) {
+            self.store.apply_change(Change::Schedule(Seen::Gone(schedule)), self.now);
+        }
+    }
+
+    fn recorded(&self, key: &ObjectKey) -> ScheduleGroup {
+        self.store.groups[&self.group_name(key)].clone()
+    }
+}
+
+fn decided(clusters: &[&str]) -> Decided {
+    let target = |cluster: &&str| Target { cluster: (*cluster).to_owned(), ..Target::default() };
+    Decided {
+        scheduled: !clusters.is_empty(),
+        suspended: false,
+        kept: false,
+        reason: if clusters.is_empty() { "HasVolumes" } else { "Placed" }.to_owned(),
+        message: String::new(),
+        targets: clusters.iter().map(target).collect(),
+        withheld: 0,
+        rows: Vec::new(),
+        record: DecisionRecord::default(),
+    }
+}
+
+/// Kinds and clusters of the copies that a plan makes or edits, and the clusters of which it deletes.
+fn writes(plan: &Plan) -> (Vec<String>, Vec<String>) {
+    assert!(!plan.is_partial, "a source has to be read first: {plan:?}");
+    let mut found = (Vec::new(), Vec::new());
+    for write in plan.stages.iter().flatten() {
+        match write {
+            Write::Schedule(schedule, _) => {
+                let cluster = schedule.metadata.namespace.as_deref().unwrap_or_default().trim_start_matches("fleet-c-");
+                found.0.push(format!("{} {cluster}", schedule.spec.source_ref.kind));
+            }
+            Write::RemoveSchedule { cluster, .. } => found.1.push(cluster.clone()),
+            _ => {}
+        }
+    }
+    found
+}
+
+fn none() -> Vec<String> {
+    Vec::new()
+}
+
+#[test]
+fn a_claim_stays_whatever_the_decision_says() {
+    let mut hub = Hub::new();
+    let claim = hub.claim(&json!({}));
+    hub.settle(&claim, &decided(&["east"]));
+    hub.report("east", &json!({}));
+    let plan = hub.plan(&claim, Some(&decided(&["west"])));
+    assert_eq!(writes(&plan), (none(), none()), "neither an empty claim elsewhere, nor a deletion");
+    assert!(deletions::delete_all_schedules(&hub.store, &claim, false).is_empty(), "whatever leads to it");
+    hub.settle(&claim, &decided(&["west"]));
+    let status = hub.recorded(&claim).status.unwrap();
+    let blocked = status.conditions.iter().find(|one| one.type_ == "MoveBlocked").expect("it says so");
+    assert_eq!(blocked.reason, "HasVolumes");
+    assert!(
+        blocked.message.contains("PersistentVolumeClaim shop/data") && blocked.message.contains(CONSENT),
+        "{blocked:?}"
+    );
+    // With consent it moves: the new copy first.
+    let claim = hub.claim(&json!({CONSENT: "true"}));
+    let plan = hub.plan(&claim, Some(&decided(&["west"])));
+    assert_eq!(writes(&plan), (vec!["PersistentVolumeClaim west".to_owned()], none()));
+    hub.settle(&claim, &decided(&["west"]));
+    hub.report("west", &json!({}));
+    assert_eq!(writes(&hub.plan(&claim, Some(&decided(&["west"])))), (none(), vec!["east".to_owned()]));
+}
+
+#[test]
+fn a_claim_that_an_annotation_moves_stays_too() {
+    let mut hub = Hub::new();
+    let on = |hub: &mut Hub, cluster: &str| hub.claim(&json!({"fleet-scheduler.io/cluster": cluster}));
+    let claim = on(&mut hub, "east");
+    let direct = |cluster: &str| DirectDecision {
+        object: claim.clone(),
+        targets: vec![DirectTarget { cluster: cluster.to_owned(), share: None }],
+        blocked: BTreeMap::new(),
+        frozen: BTreeSet::new(),
+        withheld: None,
+    };
+    let plan = object_plan::plan_object(&hub.store, &claim, Some(&direct("east")));
+    assert_eq!(writes(&plan).0, ["PersistentVolumeClaim east"]);
+    hub.execute(&plan);
+    hub.report("east", &json!({}));
+    on(&mut hub, "west");
+    let plan = object_plan::plan_object(&hub.store, &claim, Some(&direct("west")));
+    hub.execute(&plan);
+    let plan = object_plan::plan_object(&hub.store, &claim, Some(&direct("west")));
+    assert_eq!(writes(&plan), (none(), none()));
+    assert!(plan.faults[&claim]["HasVolumes"].contains("east"), "{:?}", plan.faults);
+    on(&mut hub, "");
+    let plan = object_plan::plan_object(&hub.store, &claim, None);
+    assert_eq!(writes(&plan).1, ["east"], "its owner says that it goes");
+}
+
+#[test]
+fn a_fence_takes_nothing_from_an_annotated_object() {
+    let mut hub = Hub::new();
+    let page = hub.put(
+        "",
+        "ConfigMap",
+        json!({"metadata": {"name": "page",
+        "annotations": {"fleet-scheduler.io/spread-onto": "east,west"}}}),
+    );
+    let direct = |clusters: &[&str], frozen: &[&str]| DirectDecision {
+        object: page.clone(),
+        targets: clusters.iter().map(|one| DirectTarget { cluster: (*one).to_owned(), share: None }).collect(),
+        blocked: BTreeMap::new(),
+        frozen: frozen.iter().map(|one| (*one).to_owned()).collect(),
+        withheld: None,
+    };
+    let plan = |hub: &Hub, direct: &DirectDecision| object_plan::plan_object(&hub.store, &page, Some(direct));
+    let made = plan(&hub, &direct(&["east", "west"], &[]));
+    hub.execute(&made);
+    hub.report("east", &json!({}));
+    hub.report("west", &json!({}));
+    assert_eq!(writes(&plan(&hub, &direct(&["east"], &["west"]))), (none(), none()), "NoSchedule concerns what is new");
+    assert_eq!(writes(&plan(&hub, &direct(&["east"], &[]))).1, ["west"], "NoExecute drains it");
+}
+
+#[test]
+fn the_cluster_of_lost_data_stays_recorded() {
+    let mut hub = Hub::new();
+    let claim = hub.claim(&json!({}));
+    hub.settle(&claim, &decided(&["east"]));
+    hub.lose("east");
+    hub.settle(&claim, &decided(&[]));
+    assert_eq!(hub.recorded(&claim).status.unwrap().target_clusters, ["east"]);
+    let plan = hub.plan(&claim, Some(&decided(&["west"])));
+    assert_eq!(writes(&plan), (none(), none()), "whatever is decided, no empty claim is begun");
+    // The cluster is back under its name, with the claim.
+    hub.claim(&json!({}));
+    hub.store.clusters.insert("east".to_owned(), true);
+    let plan = hub.plan(&claim, Some(&decided(&["west"])));
+    assert_eq!(writes(&plan).0, ["PersistentVolumeClaim east"]);
+    // Or somebody consents.
+    hub.store.clusters.remove("east");
+    let claim = hub.claim(&json!({CONSENT: "true"}));
+    assert_eq!(writes(&hub.plan(&claim, Some(&decided(&["west"])))).0, ["PersistentVolumeClaim west"]);
+}
+
+#[test]
+fn nothing_is_deleted_while_its_group_is_written() {
+    let mut hub = Hub::new();
+    let web = hub.web(3);
+    hub.settle(&web, &decided(&["east", "west"]));
+    for cluster in ["east", "west"] {
+        hub.report(cluster, &json!({}));
+    }
+    assert_eq!(writes(&hub.plan(&web, Some(&decided(&["west"])))).1, ["east"], "west has it all, and says so");
+    let web = hub.web(6);
+    let plan = hub.plan(&web, Some(&decided(&["west"])));
+    assert_eq!(writes(&plan), (vec!["Deployment west".to_owned()], none()), "it was Available for the old hash");
+    hub.execute(&plan);
+    assert_eq!(writes(&hub.plan(&web, Some(&decided(&["west"])))), (none(), none()), "it says nothing of the new one");
+    hub.report("west", &json!({}));
+    assert_eq!(writes(&hub.plan(&web, Some(&decided(&["west"])))).1, ["east"]);
+    hub.store.clusters.insert("west".to_owned(), false);
+    assert_eq!(writes(&hub.plan(&web, Some(&decided(&["west"])))).1, none(), "the word of a cluster that is cut off");
+}
+
+#[test]
+fn a_finished_job_never_runs_again() {
+    let mut hub = Hub::new();
+    let template = json!({"spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let body = |status: Value| json!({"metadata": {"name": "once"}, "spec": {"template": template}, "status": status});
+    let job = hub.put("batch", "Job", body(json!({})));
+    hub.settle(&job, &decided(&["east"]));
+    let over = json!({"conditions": [{"type": "Complete", "status": "True"}]});
+    hub.report("east", &over);
+    let plan = hub.plan(&job, Some(&decided(&["west"])));
+    assert_eq!(writes(&plan), (none(), none()), "its copy alone says that it is over");
+    hub.put("batch", "Job", body(over));
+    let plan = hub.plan(&job, Some(&decided(&["west"])));
+    assert_eq!(writes(&plan), (none(), vec!["east".to_owned()]), "it is known to be over");
+    hub.lose("east");
+    assert_eq!(writes(&hub.plan(&job, Some(&decided(&["west"])))), (none(), none()));
+}
+
+fn with_override(image: &str) -> Value {
+    let edit = json!({"fieldPath": "spec.template.spec.containers[0].image", "value": {"staticValue": image}});
+    let of = json!([{"kind": "Deployment", "apiVersion": "apps/v1", "namespace": "shop", "name": "web", "override": [edit]}]);
+    json!({"spreadConstraints": {"topologyKey": "k", "spreadMode": "Duplicate",
+        "overrides": [{"topologyValue": "east", "resources": of}]}})
+}
+
+#[test]
+fn overrides_outlive_their_policy() {
+    let mut hub = Hub::new();
+    hub.policy(with_override("i:2"));
+    let web = hub.web(3);
+    hub.settle(&web, &decided(&["east"]));
+    let manifest = |plan: &Plan| match plan.stages.iter().flatten().find(|one| matches!(one, Write::Schedule(..))) {
+        Some(Write::Schedule(schedule, _)) => schedule.spec.manifest.clone(),
+        _ => panic!("{plan:?}"),
+    };
+    let policy = hub.store.policies["all"].clone();
+    hub.store.apply_change(Change::Policy(Seen::Gone(policy.clone())), hub.now);
+    hub.store.mark_all(hub.now);
+    assert!(matches!(hub.store.assignments[&web], Assignment::Left(Some(_))));
+    assert_eq!(writes(&hub.plan(&web, None)).0, none(), "its copies stay as they are");
+    let plan = {
+        hub.web(4);
+        hub.plan(&web, None)
+    };
+    assert!(manifest(&plan).contains("i:2") && manifest(&plan).contains("\"replicas\":4"), "{}", manifest(&plan));
+    hub.execute(&plan);
+    hub.store.apply_change(Change::Policy(Seen::There(policy)), hub.now);
+    hub.store.mark_all(hub.now);
+    assert_eq!(writes(&hub.plan(&web, Some(&decided(&["east"])))).0, none(), "and nothing changes when it is back");
+}
+
+#[test]
+fn a_suspended_group_is_not_edited() {
+    let mut hub = Hub::new();
+    let web = hub.web(3);
+    hub.settle(&web, &decided(&["east"]));
+    hub.web(6);
+    let suspended = Decided { suspended: true, ..decided(&["west"]) };
+    let plan = hub.plan(&web, Some(&suspended));
+    assert_eq!(writes(&plan), (none(), none()));
+    let marks: Vec<_> = plan
+        .stages
+        .iter()
+        .flatten()
+        .filter(|one| matches!(one, Write::Label(_, mark) if *mark == TargetMark::default()))
+        .collect();
+    assert!(marks.is_empty(), "it runs on, and says where: {marks:?}");
+    hub.execute(&plan);
+    assert_eq!(hub.recorded(&web).status.unwrap().target_clusters, ["east"]);
+    assert_eq!(writes(&hub.plan(&web, Some(&decided(&["east"])))).0, ["Deployment east"], "edits arrive afterwards");
+}
+
+#[test]
+fn a_broken_policy_hands_nothing_over() {
+    let broken = json!({"matchExpressions": [{"key": "a", "operator": "In", "values": []}]});
+    let spec = |priority: i64, selector: &Value| {
+        json!({"namespaceSelector": {}, "priority": priority,
+        "groupBy": {"namespace": true}, "clusterSelector": selector, "resourceSelectors": {"labelSelectors": [{}]}})
+    };
+    let mut hub = Hub::new();
+    hub.put_policy("first", &spec(9, &json!({})));
+    let web = hub.web(3);
+    hub.settle(&web, &decided(&["east"]));
+    let group = hub.group_name(&web);
+    assert!(group.starts_with("first-"), "{group}");
+    hub.put_policy("first", &spec(9, &broken));
+    assert_eq!(hub.store.assignments[&web], Assignment::Left(Some(group.clone())));
+    let page = hub.put("", "ConfigMap", json!({"metadata": {"name": "page"}}));
+    assert_eq!(hub.store.assignments[&page], Assignment::Unplaced, "nothing new is decided");
+    // A scheduler that has never seen a good form.
+    hub.store.last_good.clear();
+    hub.put_policy("first", &spec(9, &json!({"matchExpressions": [{"key": "b", "operator": "In", "values": []}]})));
+    assert_eq!(hub.store.assignments[&web], Assignment::Left(Some(group.clone())));
+    hub.put_policy("first", &spec(9, &json!({})));
+    assert_eq!(hub.store.assignments[&web], Assignment::Group(group));
+}
+
+#[test]
+fn only_demand_of_its_own_makes_a_group_ask_for_room() {
+    let mut hub = Hub::new();
+    let web = hub.web(3);
+    let group = hub.group_name(&web);
+    hub.settle(&web, &decided(&["east"]));
+    hub.store.grown.clear();
+    hub.put_policy(
+        "other",
+        &json!({"namespaceSelector": {}, "priority": -5, "resourceSelectors": {"labelSelectors": [{}]}}),
+    );
+    hub.web(2);
+    assert!(hub.store.undecided.contains(&group) && hub.store.grown.is_empty(), "nothing of it asks for more");
+    hub.web(4);
+    assert!(hub.store.grown.contains(&group));
+}

@@ -1,0 +1,145 @@
+//! What holds data stays where it is: its copies are not deleted, and it is not begun elsewhere with an empty volume, as
+//! long as its source exists and does not consent.
+
+use std::collections::BTreeSet;
+
+use super::decide::Decided;
+use super::group_context::GroupContext;
+use super::place::{Place, cluster_of};
+use super::store::Store;
+use crate::api::Schedule;
+use crate::api::labels::ANNOTATION_ALLOW_VOLUME_MOVE;
+use crate::placement::explain;
+use crate::placement::facts::ObjectKey;
+use crate::placement::live;
+
+/// Most objects that a message names.
+const NAMED: usize = 3;
+
+impl Store {
+    /// Returns whether the data of an object keeps its copies where they are: it holds or mounts a claim, and no consent
+    /// is given. One that is gone, or that its annotation keeps in the control plane, keeps nothing.
+    pub(super) fn is_held_by_volumes(&self, key: &ObjectKey) -> bool {
+        let consents = |claim: &ObjectKey| self.source_facts(claim).map(|facts| facts.asks.allow_volume_move);
+        self.source_facts(key)
+            .is_some_and(|facts| facts.asks.cluster.as_deref() != Some("") && facts.is_held_by_volumes(consents))
+    }
+
+    /// Returns whether the data of an object's source keeps this Schedule. A copy of an earlier source of the name is not
+    /// its data.
+    pub(super) fn is_kept_by_volumes(&self, key: &ObjectKey, schedule: &Schedule) -> bool {
+        let is_of_source =
+            self.sources.get(key).is_some_and(|source| source.address.uid == schedule.spec.source_ref.uid);
+        is_of_source && self.is_held_by_volumes(key)
+    }
+
+    /// Returns the Schedules of an object that its data keeps.
+    pub(super) fn kept_copies(&self, key: &ObjectKey) -> Vec<(&Place, &Schedule)> {
+        if !self.is_held_by_volumes(key) {
+            return Vec::new();
+        }
+        let copies = self.copies_of(key).filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none());
+        copies.filter(|(_, schedule)| self.is_kept_by_volumes(key, schedule)).collect()
+    }
+}
+
+/// Where an object whose data keeps it has to be, in place of the targets.
+pub(super) enum KeptAt<'a> {
+    /// Where its copies are, and nowhere else.
+    Copies(Vec<(&'a Place, &'a Schedule)>),
+    /// In the clusters that recorded it, as far as they are there again. Its copies are not known any more.
+    Recorded(Vec<&'a str>),
+}
+
+impl<'a> GroupContext<'a> {
+    /// Returns where a member is kept by its data in place of the targets; `None` where the targets are right for it.
+    pub(super) fn kept_place(&self, key: &ObjectKey, targets: &BTreeSet<&str>) -> Option<KeptAt<'a>> {
+        if !self.store.is_held_by_volumes(key) {
+            return None;
+        }
+        let copies = self.store.kept_copies(key);
+        if copies.iter().any(|(at, _)| !targets.contains(cluster_of(at))) {
+            return Some(KeptAt::Copies(copies));
+        }
+        if !copies.is_empty() {
+            return None;
+        }
+        let others: Vec<&str> = self.recorded_clusters().filter(|name| !targets.contains(name)).collect();
+        if others.is_empty() {
+            return None;
+        }
+        let is_known = |name: &&str| self.store.clusters.contains_key(*name);
+        Some(KeptAt::Recorded(if others.iter().all(is_known) { others } else { Vec::new() }))
+    }
+
+    fn recorded_clusters(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.known_status().into_iter().flat_map(|status| &status.target_clusters).map(String::as_str)
+    }
+
+    /// Returns the clusters to record: the targets, then those where the data of members is, or was last.
+    pub(super) fn clusters_to_record(&self, decided: &Decided) -> Vec<String> {
+        let mut clusters: Vec<String> = decided.targets.iter().map(|target| target.cluster.clone()).collect();
+        let mut is_lost = false;
+        let mut add = |name: &str| {
+            if clusters.iter().all(|known| known != name) {
+                clusters.push(name.to_owned());
+            }
+        };
+        for key in self.members.iter().filter(|key| self.store.is_held_by_volumes(key)) {
+            let copies = self.store.kept_copies(key);
+            is_lost |= copies.is_empty();
+            copies.iter().for_each(|(at, _)| add(cluster_of(at)));
+        }
+        if is_lost {
+            self.recorded_clusters().for_each(add);
+        }
+        clusters
+    }
+
+    /// Returns what says that data of members stays outside the targets; `None` where none does.
+    pub(super) fn format_held_members(&self) -> Option<String> {
+        let decided = self.active_decision()?;
+        let targets: BTreeSet<&str> = decided.targets.iter().map(|target| target.cluster.as_str()).collect();
+        let members = self.members.iter();
+        let held: Vec<&&ObjectKey> = members.filter(|key| self.kept_place(key, &targets).is_some()).collect();
+        if held.is_empty() {
+            return None;
+        }
+        let names: Vec<String> = held.iter().take(NAMED).map(|key| key.format_title()).collect();
+        let more = held.len().saturating_sub(NAMED);
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        let clusters: BTreeSet<&str> = self.recorded_clusters().filter(|name| !targets.contains(name)).collect();
+        let at = if clusters.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", clusters.into_iter().collect::<Vec<_>>().join(", "))
+        };
+        Some(explain::shorten_event_text(format!(
+            "data stays where it is{at}: {}{more}; annotate with {ANNOTATION_ALLOW_VOLUME_MOVE} to begin with an empty \
+             volume elsewhere",
+            names.join(", ")
+        )))
+    }
+}
+
+/// Returns the text that says that an object placed by annotation stays where its data is; `None` where it does not.
+pub(super) fn format_held_object(store: &Store, key: &ObjectKey, targets: &BTreeSet<&str>) -> Option<String> {
+    let kept = store.kept_copies(key);
+    let outside: Vec<&str> =
+        kept.iter().map(|(at, _)| cluster_of(at)).filter(|cluster| !targets.contains(cluster)).collect();
+    (!outside.is_empty()).then(|| {
+        format!(
+            "its data stays on {}: annotate it with {ANNOTATION_ALLOW_VOLUME_MOVE} to begin with an empty volume elsewhere",
+            outside.join(", ")
+        )
+    })
+}
+
+/// Returns whether a copy is in a target, by the share that the target gives it.
+pub(super) fn target_clusters<'a>(store: &Store, decided: &'a Decided, key: &ObjectKey) -> BTreeSet<&'a str> {
+    let facts = store.source_facts(key);
+    let is_there = |target: &&'a crate::placement::decide::Target| {
+        facts.is_some_and(|facts| live::has_copy_in_target(target, facts))
+    };
+    decided.targets.iter().filter(is_there).map(|target| target.cluster.as_str()).collect()
+}
