@@ -67,6 +67,7 @@ fn current(case: &Value, group: &str) -> Current {
         whole: list(value, "whole").iter().map(|key| key.as_str().unwrap().into()).collect(),
     };
     Current {
+        is_settled: false,
         targets: list(value, "targets").iter().map(target).collect(),
         counted: numbers("counted"),
         bound: numbers("bound"),

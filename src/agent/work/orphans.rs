@@ -98,7 +98,7 @@ async fn holds_data(context: &Context, copy: &Copy, task: &Task) -> Result<bool,
     if copy.key.is_core("PersistentVolumeClaim") {
         return Ok(true);
     }
-    let Ok(target) = task.target.as_ref().map(|target| target.clone()) else { return Ok(false) };
+    let Ok(target) = task.target.clone() else { return Ok(false) };
     if (copy.key.group, copy.key.kind) != ("apps", "StatefulSet") {
         return Ok(false);
     }

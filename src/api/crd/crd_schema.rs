@@ -83,7 +83,6 @@ pub(in crate::api) fn spread_mode(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": ["Divide", "Duplicate"] })
 }
 
-
 /// A field that is left out or `true`.
 pub(in crate::api) fn only_true(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "boolean", "enum": [true] })

@@ -88,7 +88,9 @@ impl<'a> GroupContext<'a> {
         for key in self.members.iter().filter(|key| self.store.is_held_by_volumes(key)) {
             let copies = self.store.kept_copies(key);
             is_lost |= copies.is_empty();
-            copies.iter().for_each(|(at, _)| add(cluster_of(at)));
+            for (at, _) in copies {
+                add(cluster_of(at));
+            }
         }
         if is_lost {
             self.recorded_clusters().for_each(add);
