@@ -93,8 +93,8 @@ impl Problem {
             403 => Self::retry_soon(applied::REFUSED, format!("the cluster refuses {key}: {message}")),
             422 if is_immutable(&answer) => {
                 let message = format!(
-                    "{message}. A field of {key} cannot be changed once it is set: delete and create the source again, \
-                     for example with `kubectl replace --force`, or give it a new name"
+                    "{message}. A field of {key} cannot be changed once it is set: create the source again, as with \
+                     `kubectl replace --force`, delete the copy in the workload cluster, or give the source a new name"
                 );
                 Self { is_immutable: true, ..Self::retry_on_change(applied::REFUSED, message) }
             }
