@@ -38,6 +38,7 @@ mod uninstall;
 mod values;
 mod version;
 mod version_images;
+mod way;
 
 use std::io::BufReader;
 use std::path::Path;
