@@ -449,7 +449,8 @@ impl Draft {
         let manifest = made.manifest.to_string();
         self.bytes += manifest.len();
         let share = wanted.share.clone();
-        let spec = ScheduleSpec { manifest, hash, group, source_ref, share, apply_policy };
+        let epoch = known.map_or(0, |known| known.spec.epoch);
+        let spec = ScheduleSpec { manifest, hash, group, source_ref, share, apply_policy, epoch };
         let schedule = Schedule { metadata, spec, status: None };
         Some(Write::Schedule(Box::new(schedule), made.payload))
     }
