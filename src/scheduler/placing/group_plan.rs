@@ -9,6 +9,7 @@ use kube::ResourceExt as _;
 use super::decide::Decided;
 use super::deletions;
 use super::faults::{self, CopyFaults};
+use super::follow_plan;
 use super::group_context::GroupContext;
 use super::group_status::is_same_group_status;
 use super::place::cluster_of;
@@ -83,7 +84,8 @@ impl<'a> GroupContext<'a> {
     /// Returns the Schedules that the group has to have. Nothing else decides which are made, and how they are.
     fn desired_schedules(&self) -> Vec<DesiredSchedule<'a>> {
         let (store, policy, group) = (self.store, self.policy, Some(self.name));
-        let scaled = Scaled::from_members(self.members.iter().filter_map(|key| store.source_facts(key)));
+        let scalers = store.scalers_of(self.name);
+        let scaled = Scaled::from_members(self.members.iter().filter_map(|key| store.source_facts(key)).chain(scalers));
         let mut desired = Vec::new();
         for key in &self.members {
             let Some(source) = store.sources.get(*key) else { continue };
@@ -92,14 +94,17 @@ impl<'a> GroupContext<'a> {
                 // Its copies stay where they are, and edits reach them.
                 for (at, schedule) in store.copies_of(key) {
                     let (cluster, share) = (cluster_of(at), schedule.spec.share.clone());
-                    desired.push(DesiredSchedule { source, cluster, share, policy, group, is_scaled });
+                    desired.push(DesiredSchedule { source, cluster, share, policy, group, follows: false, is_scaled });
                 }
                 continue;
             };
             for target in decided.targets.iter().filter(|target| live::has_copy_in_target(target, &source.facts)) {
                 let (cluster, share) = (target.cluster.as_str(), target_share(target, &source.facts));
-                desired.push(DesiredSchedule { source, cluster, share, policy, group, is_scaled });
+                desired.push(DesiredSchedule { source, cluster, share, policy, group, follows: false, is_scaled });
             }
+            let is_elsewhere = |cluster: &str| !decided.targets.iter().any(|target| target.cluster == cluster);
+            let elsewhere = follow_plan::desired_elsewhere(store, key, is_elsewhere);
+            desired.extend(elsewhere.into_iter().map(|one| DesiredSchedule { group, ..one }));
         }
         desired
     }

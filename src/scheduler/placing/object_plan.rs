@@ -12,6 +12,7 @@ use super::store::{Assignment, Store};
 use super::write::TargetMark;
 use crate::placement::decide::DirectDecision;
 use crate::placement::facts::ObjectKey;
+use crate::placement::follow::is_follower;
 use crate::placement::matching::Match;
 
 /// Plans the copies of an object that no group holds.
@@ -26,6 +27,9 @@ pub(super) fn plan_object(store: &Store, key: &ObjectKey, direct: Option<&Direct
             Some(Match::Never(never)) => deletions::plan_taking_back(store, source, never),
             _ => plan_removal(store, key, false).with_label(source, TargetMark::default()),
         };
+    }
+    if store.assignments.get(key) == Some(&Assignment::Follows) && !key.is_of_kind("", "Namespace") {
+        return plan_release(store, key);
     }
     plan_copies(store, source, direct)
 }
@@ -68,7 +72,15 @@ fn plan_copies(store: &Store, source: &Source, direct: Option<&DirectDecision>) 
     let denied = faults::direct_placement_denial(store, key);
     let fault = faults.get(key).map(faults::copy_fault_reason);
     plan.faults.insert(key.clone(), blocked.into_iter().chain(denied).chain(fault).chain(invalid).collect());
-    if is_direct { plan.with_label(source, TargetMark::from_targets(targets)) } else { plan }
+    let is_matched = || matches!(store.evaluate_object(key), Some(Match::Policy { .. }));
+    if is_direct {
+        plan.with_label(source, TargetMark::from_targets(targets))
+    } else if is_matched() {
+        // A namespace is where something in it is.
+        plan.with_label(source, TargetMark::from_targets(store.clusters_of(key)))
+    } else {
+        plan
+    }
 }
 
 /// Returns the Schedules that the object has to have: where its annotation has `pinned` it, and what is there and not decided about.
@@ -84,7 +96,7 @@ fn desired_schedules<'a>(
     for target in direct.iter().filter(|_| is_direct).flat_map(|direct| &direct.targets) {
         let share = target.share.map(|share| build_schedule_share(&target.cluster, Some(share)));
         let cluster = target.cluster.as_str();
-        desired.push(DesiredSchedule { source, cluster, share, policy: None, group: None, is_scaled: false });
+        desired.push(DesiredSchedule { share, ..DesiredSchedule::of_whole(source, cluster) });
     }
     for (at, schedule) in store.copies_of(key) {
         let cluster = cluster_of(at);
@@ -94,8 +106,9 @@ fn desired_schedules<'a>(
         }
         // What is there and not decided about stays, and is kept up to date.
         if !is_direct || key.is_of_kind("", "Namespace") && !is_target {
-            let (share, group) = (schedule.spec.share.clone(), schedule.spec.group.as_deref());
-            desired.push(DesiredSchedule { source, cluster, share, policy: None, group, is_scaled: false });
+            let share = schedule.spec.share.clone();
+            let group = schedule.spec.group.as_deref().filter(|_| !is_follower(key));
+            desired.push(DesiredSchedule { share, group, ..DesiredSchedule::of_whole(source, cluster) });
         }
     }
     desired
