@@ -38,7 +38,10 @@ impl Serving<'_> {
             let missing = status["unavailableReplicas"].as_i64().unwrap_or_default().saturating_add(withheld);
             status.insert("unavailableReplicas".to_owned(), missing.min(MOST).into());
         }
-        self.sum_optional_fields(&["terminatingReplicas"], status);
+        // The status of a StatefulSet has no such field, and an API server refuses all of a status with an unknown one.
+        if self.source.kind != "StatefulSet" {
+            self.sum_optional_fields(&["terminatingReplicas"], status);
+        }
         let mut all = match self.source.kind {
             "Deployment" => self.deployment_conditions(),
             _ => conditions::merge_conditions(&self.copies),
