@@ -135,8 +135,18 @@ pub async fn apply_copy(context: &Context, mut job: Job) -> Result<Applied, Prob
     }
 }
 
-/// Removes the copy of an earlier source.
+/// Removes the copy of an earlier source. What was there before this control plane is never deleted.
 async fn remove_replaced_copy(context: &Context, target: &Target, uid: &str) -> Result<(), Problem> {
+    let found = call_with_timeout(context.copies_api(target).get_opt(&target.key.name)).await;
+    let found = found.map_err(|error| Problem::of_answer(&target.key, &error))?;
+    if found.is_some_and(|found| adoption::is_adopted(&copy_json(target, &found))) {
+        let message = format!(
+            "the source was recreated, but {} existed before it was adopted and is not deleted: delete it in the \
+             workload cluster, or give the source a new name",
+            target.key
+        );
+        return Err(Problem::retry_on_change(applied::REFUSED, message));
+    }
     match delete::remove_object(context, target, uid).await? {
         Removal::Gone => Ok(()),
         Removal::Waiting(what) => Err(Problem::retry_soon(

@@ -14,7 +14,7 @@ use super::resource::is_finished;
 use super::status;
 use super::task::Task;
 use crate::api::crd::condition::{Condition, find_condition};
-use crate::api::crd::schedule::{ScheduleStatus, applied, conditions};
+use crate::api::crd::schedule::{OnDelete, ScheduleStatus, applied, conditions};
 use crate::diagnose::not_running::NotRunning;
 use crate::k8s::backoff::{Backoff, add_jitter};
 
@@ -148,10 +148,11 @@ impl Entry {
     }
 
     /// Returns true for a copy of an earlier source that may be replaced if it cannot be changed in place. What holds
-    /// data, or what is deleted along with much else, is not.
+    /// data, what is deleted along with much else, and what its source says to keep is not.
     pub fn is_replaceable(&self) -> bool {
         let keeps = ["Namespace", "PersistentVolumeClaim", "PersistentVolume", "CustomResourceDefinition"];
-        self.is_of_earlier_source() && self.task.key().is_some_and(|key| !keeps.contains(&key.kind))
+        let is_kept = self.task.policy.on_delete == OnDelete::Keep;
+        self.is_of_earlier_source() && !is_kept && self.task.key().is_some_and(|key| !keeps.contains(&key.kind))
     }
 
     /// Returns true for a copy of an earlier source that is replaced, as it runs once.
