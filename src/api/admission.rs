@@ -7,6 +7,19 @@ pub const VALIDATING_WEBHOOK: &str = "ValidatingAdmissionWebhook";
 /// Both plugins that call webhooks.
 pub const WEBHOOK_PLUGINS: [&str; 2] = [MUTATING_WEBHOOK, VALIDATING_WEBHOOK];
 
+/// Plugins that the chart disables in every case: they judge by what only a workload cluster knows, or set finalizers that
+/// nothing in a control plane removes.
+pub const UNUSED_PLUGINS: [&str; 8] = [
+    "ServiceAccount",
+    "StorageObjectInUseProtection",
+    "DefaultIngressClass",
+    "DefaultStorageClass",
+    "DefaultTolerationSeconds",
+    "PersistentVolumeClaimResize",
+    "Priority",
+    "RuntimeClass",
+];
+
 fn parse_plugin_list<'a>(argument: &'a str, flag: &str) -> impl Iterator<Item = &'a str> + use<'a> {
     argument.strip_prefix(flag).into_iter().flat_map(|list| list.split(',')).map(str::trim)
 }

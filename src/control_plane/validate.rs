@@ -11,7 +11,7 @@ use super::values::{
     ApiServerValues, ControlPlaneValues, EtcdValues, ExposureType, ExposureValues, Lifetime, PkiSource, SMALLEST_QUOTA,
 };
 use super::version::recorded_minor;
-use crate::api::admission::{self, WEBHOOK_PLUGINS};
+use crate::api::admission::{self, UNUSED_PLUGINS, WEBHOOK_PLUGINS};
 use crate::api::values::lifetime;
 use crate::api::values::lifetime::{CERTIFICATE_AT_LEAST, TOKEN_AT_LEAST};
 use crate::api::values::pod_values::Resources;
@@ -146,16 +146,21 @@ impl Check<'_> {
     /// Checks that no argument enables an admission plugin that the chart disables: an API server that is given both does
     /// not start.
     fn check_admission_plugins(&mut self, apiserver: &ApiServerValues) {
-        if apiserver.allow_admission_webhooks {
-            return;
-        }
+        let calls_webhooks = |plugin: &str| WEBHOOK_PLUGINS.contains(&plugin);
+        let is_disabled = |plugin: &&str| {
+            UNUSED_PLUGINS.contains(plugin) || calls_webhooks(plugin) && !apiserver.allow_admission_webhooks
+        };
         for (index, argument) in apiserver.extra_args.iter().enumerate() {
-            let enabled = admission::enabled_plugins(&argument.0).find(|plugin| WEBHOOK_PLUGINS.contains(plugin));
-            let Some(plugin) = enabled else { continue };
-            let message =
-                format!("`apiserver.extraArgs` enables the admission plugin {plugin}, which is off by default");
-            let help =
-                "leave it out of the argument; or have webhooks called: `--set apiserver.allowAdmissionWebhooks=true`";
+            let Some(plugin) = admission::enabled_plugins(&argument.0).find(is_disabled) else { continue };
+            let (is_off, help) = if calls_webhooks(plugin) {
+                (
+                    "off by default",
+                    "leave it out of the argument; or have webhooks called: `--set apiserver.allowAdmissionWebhooks=true`",
+                )
+            } else {
+                ("off in a control plane", "leave it out of the argument: the workload clusters have it")
+            };
+            let message = format!("`apiserver.extraArgs` enables the admission plugin {plugin}, which is {is_off}");
             let diagnostic = Diagnostic::error("disabled-plugin", message).help(help);
             self.add_diagnostic(&["apiserver", "extraArgs", &index.to_string()], diagnostic);
         }
@@ -349,6 +354,10 @@ mod tests {
         for plugin in ["MutatingAdmissionWebhook", r"NodeRestriction\,ValidatingAdmissionWebhook"] {
             assert_eq!(found(&[&argument(plugin)]), ["apiserver.extraArgs[0] disabled-plugin"], "{plugin}");
             assert_eq!(found(&[&argument(plugin), "apiserver.allowAdmissionWebhooks=true"]), [""; 0], "{plugin}");
+        }
+        for plugin in UNUSED_PLUGINS {
+            let sets = [&*argument(plugin), "apiserver.allowAdmissionWebhooks=true"];
+            assert_eq!(found(&sets), ["apiserver.extraArgs[0] disabled-plugin"], "{plugin}");
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::admission::{WEBHOOK_PLUGINS, is_disabled};
+use crate::api::admission::{UNUSED_PLUGINS, WEBHOOK_PLUGINS, is_disabled};
 use crate::api::values::pod_values::assert_file_current;
 use crate::chart::testing::usage::compare_usage;
 use crate::chart::values::written_schema;
@@ -267,7 +267,9 @@ fn admission_webhooks_are_called_only_where_a_value_says_so() {
             for plugin in WEBHOOK_PLUGINS {
                 assert_ne!(is_disabled(command.iter().copied(), plugin), is_called, "{} {plugin}", chart.line());
             }
-            assert!(is_disabled(command.iter().copied(), "ServiceAccount"), "{}", chart.line());
+            for plugin in UNUSED_PLUGINS {
+                assert!(is_disabled(command.iter().copied(), plugin), "{} {plugin}", chart.line());
+            }
         }
     }
 }
