@@ -6,7 +6,6 @@ mod kubectl;
 
 use clap::Args;
 use kube::api::{Api, DynamicObject, ListParams};
-use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, ResourceExt as _};
 
 use crate::api::labels::cluster_of_namespace;
@@ -16,6 +15,7 @@ use crate::api::util::text::visible_cell;
 use crate::api::{Cluster, Schedule};
 use crate::cli::args::global::Global;
 use crate::cli::commands::why::kind::parse_kind_and_name;
+use crate::cli::commands::why::no_such_object;
 use crate::cli::connect::{connect_to_control_plane, find_registered_cluster, list_failed, request_failed};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
@@ -199,7 +199,7 @@ async fn find_place(global: &Global, args: &PlacedArgs) -> Result<Place, CliErro
     let plane = connect_to_control_plane(global).await?;
     let namespace = if global.namespace_given { global.namespace.to_string() } else { plane.namespace.clone() };
     let key = ObjectKey::new(kind.group, kind.kind, if kind.namespaced { &namespace } else { "" }, name);
-    let source = read_source(&plane.client, kind, &namespace, name, &key).await?;
+    let source = read_source(&plane.client, kind, &key).await?;
     let clusters = find_clusters(&plane.client, &key).await?;
     let cluster = choose_cluster(global, args, &key, clusters)?;
     let api: Api<Lenient<Cluster>> = Api::all(plane.client.clone());
@@ -216,27 +216,11 @@ async fn find_place(global: &Global, args: &PlacedArgs) -> Result<Place, CliErro
 }
 
 /// The object in the control plane's API.
-async fn read_source(
-    client: &Client,
-    kind: &Placeable,
-    namespace: &str,
-    name: &str,
-    key: &ObjectKey,
-) -> Result<DynamicObject, CliError> {
-    let resource =
-        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(kind.group, kind.version, kind.kind), kind.plural);
-    let api: Api<DynamicObject> = if kind.namespaced {
-        Api::namespaced_with(client.clone(), namespace, &resource)
-    } else {
-        Api::all_with(client.clone(), &resource)
-    };
-    let title = key.format_title();
-    match api.get_opt(name).await {
-        Ok(Some(found)) => Ok(found),
-        Ok(None) => Err(CliError::new(Exit::Failed, "NoSuchObject", format!("there is no {title}"))
-            .hint("name its namespace with `--namespace`, and the control plane with `--context`")),
-        Err(error) => Err(request_failed(&format!("cannot read {title}"), &error)),
-    }
+async fn read_source(client: &Client, kind: &Placeable, key: &ObjectKey) -> Result<DynamicObject, CliError> {
+    let api: Api<DynamicObject> = kind.objects_api(client, Some(key.namespace()));
+    let found = api.get_opt(key.name()).await;
+    let found = found.map_err(|error| request_failed(&format!("cannot read {}", key.format_title()), &error))?;
+    found.ok_or_else(|| no_such_object(key))
 }
 
 /// The workload clusters that hold a copy of the object, in order.

@@ -32,7 +32,6 @@ use crate::placement::matching::{Policies, Policy};
 const IN_FLIGHT: usize = 16;
 
 /// Facts that the scheduler publishes about itself.
-#[derive(Default)]
 pub(super) struct Said {
     /// Whether annotations do not place objects.
     denies_direct: bool,
@@ -55,22 +54,27 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// Reads what every decision depends on.
-    pub(super) async fn read_known_state(client: &Client, said: Said) -> Result<Self, CliError> {
-        let (policies, clusters, groups, schedules, reports, namespaces) = tokio::try_join!(
+    /// Reads what every decision depends on; `None` for a user who may not list all of it.
+    pub(super) async fn read_known_state(client: &Client, said: Said) -> Result<Option<Self>, CliError> {
+        let lists = tokio::try_join!(
             list_lenient::<SchedulePolicy>(client, "schedulepolicies"),
             list_lenient::<Cluster>(client, "clusters"),
             list_lenient::<ScheduleGroup>(client, "schedulegroups"),
             list_lenient::<Schedule>(client, "schedules"),
             list_lenient::<ClusterReport>(client, "clusterreports"),
             list_sources(client, namespace_kind(), None, None),
-        )?;
+        );
+        let (policies, clusters, groups, schedules, reports, namespaces) = match lists {
+            Ok(lists) => lists,
+            Err((_, kube::Error::Api(status))) if status.code == 403 => return Ok(None),
+            Err((what, error)) => return Err(list_failed(what, &error)),
+        };
         let mut parts: BTreeMap<String, Vec<Part>> = BTreeMap::new();
         for report in reports {
             parts.entry(report.namespace().unwrap_or_default()).or_default().push(Part::of_report(&report.spec));
         }
         let policies = policies.iter().filter_map(|policy| Policy::from_schedule_policy(policy).ok()).collect();
-        Ok(Self {
+        Ok(Some(Self {
             kinds: said.kinds,
             policies: Policies::new(policies)
                 .with_direct_placement_denied(said.denies_direct)
@@ -80,7 +84,7 @@ impl Known {
             groups: groups.into_iter().map(|one| (one.name_any(), one)).collect(),
             schedules,
             reports: parts,
-        })
+        }))
     }
 
     /// The labels of an object's namespace.
@@ -156,16 +160,6 @@ pub(super) async fn read_scheduler_facts(client: &Client) -> Result<Option<Said>
     }))
 }
 
-/// Returns whether the user may list Schedules, without which nothing can be decided again.
-pub(super) async fn may_list_schedules(client: &Client) -> Result<bool, CliError> {
-    let api: Api<Schedule> = Api::all(client.clone());
-    match api.list_metadata(&ListParams::default().limit(1)).await {
-        Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if status.code == 403 => Ok(false),
-        Err(error) => Err(list_failed("schedules", &error)),
-    }
-}
-
 fn cluster_of(schedule: &Schedule) -> &str {
     schedule.metadata.namespace.as_deref().and_then(cluster_of_namespace).unwrap_or_default()
 }
@@ -175,12 +169,15 @@ fn namespace_kind() -> &'static Placeable {
     &PLACEABLE[0]
 }
 
-async fn list_lenient<K>(client: &Client, what: &str) -> Result<Vec<K>, CliError>
+/// What was listed, or the name of the resource that could not be, with the error.
+type Listed<T> = Result<Vec<T>, (&'static str, kube::Error)>;
+
+async fn list_lenient<K>(client: &Client, what: &'static str) -> Listed<K>
 where
     K: crate::api::lenient::Readable + kube::Resource<DynamicType = ()> + Clone + Debug,
 {
     let api: Api<Lenient<K>> = Api::all(client.clone());
-    let found = list_all_pages(&api, ListParams::default()).await.map_err(|error| list_failed(what, &error))?;
+    let found = list_all_pages(&api, ListParams::default()).await.map_err(|error| (what, error))?;
     Ok(found.into_iter().map(|read| read.0).collect())
 }
 
@@ -194,10 +191,10 @@ async fn list_sources(
     kind: &'static Placeable,
     namespace: Option<&str>,
     label: Option<&str>,
-) -> Result<Vec<Facts>, CliError> {
+) -> Listed<Facts> {
     let api: Api<Raw> = kind.objects_api(client, namespace);
     let params = label.map_or_else(ListParams::default, |label| ListParams::default().labels(label));
-    let found = list_all_pages(&api, params).await.map_err(|error| list_failed(kind.plural, &error))?;
+    let found = list_all_pages(&api, params).await.map_err(|error| (kind.plural, error))?;
     Ok(found.into_iter().filter_map(|raw| read_facts(kind, raw)).collect())
 }
 
@@ -212,7 +209,7 @@ pub(super) async fn list_candidates(
     let lists: Vec<_> = lists.buffered(IN_FLIGHT).collect().await;
     let mut found = Vec::new();
     for list in lists {
-        found.extend(list?);
+        found.extend(list.map_err(|(what, error)| list_failed(what, &error))?);
     }
     Ok(found)
 }

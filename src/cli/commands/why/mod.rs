@@ -61,34 +61,36 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: &WhyArgs) -> Result<Exit
     let refused = |why| CliError::new(Exit::Usage, "NoSuchKind", format!("cannot read `{}`", args.object)).cause(why);
     kind::split_kind_and_name(&args.object).map_err(refused)?;
     let there = connect_to_control_plane(global).await?;
-    let read = fleet::read_scheduler_facts(&there.client).await?;
-    let is_reader = read.is_some() && fleet::may_list_schedules(&there.client).await?;
-    let said = read.unwrap_or_default();
-    let (kind, name) = kind::parse_kind_and_name(&said.kinds, &args.object).map_err(refused)?;
+    let said = fleet::read_scheduler_facts(&there.client).await?;
+    let kinds = said.as_ref().map(|said| said.kinds.clone()).unwrap_or_default();
+    let (kind, name) = kind::parse_kind_and_name(&kinds, &args.object).map_err(refused)?;
     // The default is where the service's own components are, which is not where workloads are.
     let namespace = if global.namespace_given { global.namespace.to_string() } else { there.namespace.clone() };
     let key = ObjectKey::new(kind.group, kind.kind, if kind.namespaced { &namespace } else { "" }, name);
-    if !is_reader {
-        let report = own_words::read_own_words(&there.client, kind, &key).await?;
-        return write_report(ui, args, &report);
-    }
-    let Some((facts, object)) = fleet::find_object(&there.client, &said.kinds, &key).await? else {
-        return Err(CliError::new(Exit::Failed, "NoSuchObject", format!("there is no {}", key.format_title()))
-            .hint("name its namespace with `--namespace`, and the control plane with `--context`"));
+    let Some((facts, object)) = fleet::find_object(&there.client, &kinds, &key).await? else {
+        return Err(no_such_object(&key));
     };
-    let known = Known::read_known_state(&there.client, said).await?;
-    let report = explain_placement(&there.client, &known, &facts, &object).await?;
-    write_report(ui, args, &report)
-}
-
-fn write_report(ui: &Ui, args: &WhyArgs, report: &Report) -> Result<Exit, CliError> {
+    let known = match said {
+        Some(said) => Known::read_known_state(&there.client, said).await?,
+        None => None,
+    };
+    let report = match known {
+        Some(known) => explain_placement(&there.client, &known, &facts, &object).await?,
+        None => own_words::read_own_words(&there.client, &key, &object).await,
+    };
     let text = match args.output {
-        Some(WhyFormat::Json) => output::format_json(report),
-        Some(WhyFormat::Yaml) => output::format_yaml(report),
+        Some(WhyFormat::Json) => output::format_json(&report),
+        Some(WhyFormat::Yaml) => output::format_yaml(&report),
         None => report.format_why_report(),
     };
     ui.write_stdout(&text)?;
     Ok(if report.placed && report.applied { Exit::Ok } else { Exit::Unhealthy })
+}
+
+/// The error of an object that the control plane's API does not have.
+pub(in crate::cli) fn no_such_object(key: &ObjectKey) -> CliError {
+    CliError::new(Exit::Failed, "NoSuchObject", format!("there is no {}", key.format_title()))
+        .hint("name its namespace with `--namespace`, and the control plane with `--context`")
 }
 
 async fn explain_placement(client: &Client, known: &Known, facts: &Facts, object: &Value) -> Result<Report, CliError> {

@@ -1,58 +1,58 @@
 //! What an object itself says of its place, for users who may read it and not the state of the control plane.
 
 use k8s_openapi::api::core::v1::Event;
-use kube::api::{Api, DynamicObject, ListParams};
-use kube::{Client, ResourceExt as _};
+use kube::Client;
+use kube::api::{Api, ListParams};
+use serde_json::Value;
 
 use super::report::Report;
 use crate::api::labels::{ANNOTATION_TARGET_CLUSTERS, LABEL_MATCHING_POLICY, LABEL_TARGET_CLUSTER};
-use crate::api::placeable::Placeable;
-use crate::cli::connect::request_failed;
-use crate::cli::output::error::{CliError, Exit};
 use crate::placement::facts::ObjectKey;
 
 /// Most events that are shown, the last ones.
 const MOST_EVENTS: usize = 10;
 
-/// Reads the labels, annotations and events of an object.
-pub(super) async fn read_own_words(client: &Client, kind: &Placeable, key: &ObjectKey) -> Result<Report, CliError> {
-    let api: Api<DynamicObject> = kind.objects_api(client, kind.namespaced.then(|| key.namespace()));
-    let title = key.format_title();
-    let found = api.get_opt(key.name()).await;
-    let found = found.map_err(|error| request_failed(&format!("cannot read {title}"), &error))?;
-    let Some(object) = found else {
-        return Err(CliError::new(Exit::Failed, "NoSuchObject", format!("there is no {title}"))
-            .hint("name its namespace with `--namespace`, and the control plane with `--context`"));
-    };
-    let events: Api<Event> = Api::namespaced(client.clone(), key.namespace());
-    let about = ListParams::default().fields(&format!("involvedObject.uid={}", object.uid().unwrap_or_default()));
+/// Describes an object by its labels and status, and by its events as far as they can be read.
+pub(super) async fn read_own_words(client: &Client, key: &ObjectKey, object: &Value) -> Report {
+    // Events about what has no namespace are in this one.
+    let namespace = if key.namespace().is_empty() { "default" } else { key.namespace() };
+    let events: Api<Event> = Api::namespaced(client.clone(), namespace);
+    let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+    let about = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
     let events = events.list(&about).await.map(|list| list.items).unwrap_or_default();
-    Ok(report_own_words(title, &object, events))
+    report_own_words(&key.format_title(), object, events)
 }
 
-fn report_own_words(title: String, object: &DynamicObject, mut events: Vec<Event>) -> Report {
-    let clusters =
-        object.annotations().get(ANNOTATION_TARGET_CLUSTERS).or_else(|| object.labels().get(LABEL_TARGET_CLUSTER));
-    let mut report =
-        Report { object: title, placed: clusters.is_some(), applied: clusters.is_some(), ..Report::default() };
-    report.policy = object.labels().get(LABEL_MATCHING_POLICY).cloned();
-    if let Some(clusters) = clusters {
-        report.why.push(format!("its label says that it is placed on {}", clusters.replace(',', ", ")));
-    }
+fn report_own_words(title: &str, object: &Value, mut events: Vec<Event>) -> Report {
+    let metadata = &object["metadata"];
+    let text = |map: &str, name: &str| metadata[map][name].as_str().map(str::to_owned);
+    let clusters = text("annotations", ANNOTATION_TARGET_CLUSTERS).or_else(|| text("labels", LABEL_TARGET_CLUSTER));
+    // The scheduler sets it to the newest generation only when every copy has that.
+    let observed = object["status"]["observedGeneration"].as_i64();
+    let is_observed = observed.is_none_or(|observed| Some(observed) == metadata["generation"].as_i64());
+    let headline = match &clusters {
+        Some(clusters) => format!("{title} is placed on {}, by its label", clusters.replace(',', ", ")),
+        None => format!("{title} has no label that names a cluster"),
+    };
     events.sort_by_key(|event| event.last_timestamp.as_ref().map(|time| time.0));
     let first = events.len().saturating_sub(MOST_EVENTS);
-    report.why.extend(
-        events
-            .into_iter()
-            .skip(first)
-            .filter_map(|event| Some(format!("event {}: {}", event.reason?, event.message.unwrap_or_default()))),
-    );
-    report.notes.push(
-        "you may not read the copies of other namespaces, so only what the object itself says is shown; \
-         the ClusterRole fleet:reader, bound for the whole control plane, gives that right"
-            .to_owned(),
-    );
-    report
+    let events = events.into_iter().skip(first);
+    Report {
+        object: title.to_owned(),
+        headline: Some(headline),
+        placed: clusters.is_some(),
+        applied: clusters.is_some() && is_observed,
+        policy: text("labels", LABEL_MATCHING_POLICY),
+        why: events
+            .filter_map(|one| Some(format!("event {}: {}", one.reason?, one.message.unwrap_or_default())))
+            .collect(),
+        notes: vec![
+            "you may not read the copies of other namespaces, so only what the object itself says is shown; \
+             the ClusterRole fleet:reader, bound for the whole control plane, gives that right"
+                .to_owned(),
+        ],
+        ..Report::default()
+    }
 }
 
 #[cfg(test)]
@@ -63,17 +63,22 @@ mod tests {
 
     #[test]
     fn the_object_says_where_it_is_and_its_events_say_why() {
-        let object: DynamicObject = serde_json::from_value(json!({ "metadata": { "name": "web",
+        let object = json!({ "metadata": { "name": "web",
             "labels": { LABEL_TARGET_CLUSTER: "2_clusters", LABEL_MATCHING_POLICY: "shop" },
-            "annotations": { ANNOTATION_TARGET_CLUSTERS: "a,b" } } }))
-        .unwrap();
+            "annotations": { ANNOTATION_TARGET_CLUSTERS: "a,b" } } });
         let event: Event = serde_json::from_value(json!({ "metadata": {}, "involvedObject": {}, "reason": "NotPlaced",
             "message": "0 of 2 clusters" }))
         .unwrap();
-        let report = report_own_words("Deployment shop/web".to_owned(), &object, vec![event]);
-        assert!(report.placed && report.policy.as_deref() == Some("shop"));
-        assert_eq!(report.why, ["its label says that it is placed on a, b", "event NotPlaced: 0 of 2 clusters"]);
-        let without: DynamicObject = serde_json::from_value(json!({ "metadata": { "name": "web" } })).unwrap();
-        assert!(!report_own_words("Deployment shop/web".to_owned(), &without, Vec::new()).placed);
+        let report = report_own_words("Deployment shop/web", &object, vec![event]);
+        assert!(report.placed && report.applied && report.policy.as_deref() == Some("shop"));
+        assert_eq!(report.why, ["event NotPlaced: 0 of 2 clusters"]);
+        let shown = report.format_why_report();
+        assert!(shown.starts_with("Deployment shop/web is placed on a, b, by its label.\n"), "{shown}");
+        let mut edited = object;
+        edited["metadata"]["generation"] = json!(2);
+        edited["status"] = json!({ "observedGeneration": 1 });
+        assert!(!report_own_words("Deployment shop/web", &edited, Vec::new()).applied, "not every copy has the edit");
+        let without = json!({ "metadata": { "name": "web" } });
+        assert!(!report_own_words("Deployment shop/web", &without, Vec::new()).placed);
     }
 }

@@ -12,6 +12,9 @@ use crate::placement::facts::Facts;
 pub(super) struct Report {
     /// Kind, namespace and name.
     pub(super) object: String,
+    /// First sentence, where it cannot be made from the copies.
+    #[serde(skip)]
+    pub(super) headline: Option<String>,
     /// Whether it has a place.
     pub(super) placed: bool,
     /// Whether every copy is as the control plane has it.
@@ -86,11 +89,14 @@ impl Report {
     /// The report as text.
     pub(super) fn format_why_report(&self) -> String {
         let clusters: Vec<&str> = self.copies.iter().map(|copy| copy.cluster.as_str()).collect();
-        let mut text = match (self.placed, clusters.is_empty()) {
-            (_, false) if self.placed => format!("{} is placed on {}.\n", self.object, clusters.join(", ")),
-            (_, false) => format!("{} is on {}, but not all of it is placed.\n", self.object, clusters.join(", ")),
-            (true, true) => format!("{} is placed, but has no copy yet.\n", self.object),
-            (false, true) => format!("{} is not placed.\n", self.object),
+        let mut text = match (&self.headline, self.placed, clusters.is_empty()) {
+            (Some(headline), ..) => format!("{}.\n", visible_cell(headline)),
+            (None, true, false) => format!("{} is placed on {}.\n", self.object, clusters.join(", ")),
+            (None, false, false) => {
+                format!("{} is on {}, but not all of it is placed.\n", self.object, clusters.join(", "))
+            }
+            (None, true, true) => format!("{} is placed, but has no copy yet.\n", self.object),
+            (None, false, true) => format!("{} is not placed.\n", self.object),
         };
         let mut line = |title: &str, words: &str| {
             text.push_str(&format!("  {title:TITLE$}{}\n", visible_cell(words)));
