@@ -101,6 +101,16 @@ impl Kinds {
     }
 }
 
+/// Returns whether objects of a kind run pods, by themselves or by what they make.
+pub fn runs_pods(group: &str, kind: &str) -> bool {
+    matches!(
+        (group, kind),
+        ("", "Pod")
+            | ("apps", "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet")
+            | ("batch", "Job" | "CronJob")
+    )
+}
+
 /// Returns the entry of a kind of the table, whatever its version.
 pub fn find_builtin_kind(group: &str, kind: &str) -> Option<&'static Placeable> {
     PLACEABLE.iter().find(|entry| entry.group == group && entry.kind == kind)

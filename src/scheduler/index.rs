@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use super::agent_clock::Clock;
 use crate::api::labels::{AGENT_LEASE, cluster_of_namespace};
 use crate::api::lenient::Lenient;
+use crate::api::placeable;
 use crate::api::{Cluster, Schedule};
 use crate::k8s::resource_version::is_before;
 
@@ -411,10 +412,9 @@ impl Index {
 fn runs_pods(schedule: &Schedule) -> bool {
     let source = &schedule.spec.source_ref;
     let pods = schedule.status.as_ref().and_then(|status| status.pods.as_ref());
-    let kinds = ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "CronJob", "Job", "Pod"];
     // A CronJob has pods now and then, and its next ones need the cluster.
     let is_used = source.kind == "CronJob" || pods.is_none_or(|pods| pods.desired > 0);
-    kinds.contains(&source.kind.as_str()) && is_used
+    placeable::runs_pods(&source.group, &source.kind) && is_used
 }
 
 /// Removes the inventory, which only readers of the API need: of a thousand clusters it would be most of our memory.

@@ -94,9 +94,10 @@ fn a_cluster_is_cordoned_and_uncordoned() {
 #[test]
 fn a_drain_waits_for_what_runs_pods_and_names_what_is_left() {
     let schedule = |kind: &str, name: &str| {
+        let group = if kind == "StatefulSet" { "apps" } else { "" };
         json!({"apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Schedule", "metadata": {"name": name},
             "spec": {"manifest": "{}", "hash": "h",
-                "sourceRef": {"version": "v1", "kind": kind, "namespace": "shop", "name": name, "uid": "u"}}})
+                "sourceRef": {"group": group, "version": "v1", "kind": kind, "namespace": "shop", "name": name, "uid": "u"}}})
     };
     let plane = ControlPlane::with(json!([]), vec![schedule("ConfigMap", "settings"), schedule("StatefulSet", "db")]);
     let timed_out = plane.sandbox.run(&["drain", "cluster", "west", "--timeout", "1s"]);

@@ -13,6 +13,7 @@ use super::watch::Change;
 use crate::api::crd::schedule::applied;
 use crate::api::labels::{ANNOTATION_ADOPT, LABEL_INSTALL_KIND, LABEL_PART_OF, LABEL_PLACED_BY};
 use crate::api::namespace_pattern::NamespacePattern;
+use crate::api::placeable;
 use crate::api::util::text::visible_cell;
 use crate::k8s::object::{items_at, object_label, text_at};
 
@@ -227,7 +228,7 @@ impl Namespaces {
             return Some(Problem::retry_on_change(applied::NAMESPACE_NOT_OWNED, message));
         }
         let wanted = source.map(|source| source.enforces).unwrap_or_default();
-        if !is_namespace && runs_pods(key) && seen.enforces < wanted {
+        if !is_namespace && placeable::runs_pods(key.group, key.kind) && seen.enforces < wanted {
             let message = format!(
                 "namespace {name} existed before and enforces the Pod Security level {}, but its source enforces {}: \
                  label it in the workload cluster with {ENFORCE}={}, or {remedy}",
@@ -262,16 +263,6 @@ pub fn not_owned(name: &str) -> String {
         "{}: namespace {name} existed before, so the labels of its source (Pod Security included) are not applied, \
          and it is kept when its source is deleted; annotate the source with {ANNOTATION_ADOPT}=true to adopt it",
         applied::NAMESPACE_NOT_OWNED
-    )
-}
-
-/// Returns whether objects of a kind run pods, by themselves or by what they make.
-fn runs_pods(key: &CopyKey) -> bool {
-    matches!(
-        (key.group, key.kind),
-        ("", "Pod")
-            | ("apps", "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet")
-            | ("batch", "Job" | "CronJob")
     )
 }
 

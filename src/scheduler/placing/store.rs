@@ -377,14 +377,13 @@ impl Store {
         !GroupKey::new(&source.facts, policy).is_of_one_object()
     }
 
+    fn postpone_status(&mut self, key: &ObjectKey, now: Instant) {
+        let request = ReconcileRequest::Status(key.clone());
+        self.queue.postpone_request(request, Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
+    }
+
     pub(super) fn mark_status(&mut self, key: &ObjectKey, now: Instant) {
-        self.queue.postpone_request(
-            ReconcileRequest::Status(key.clone()),
-            Cause::Report,
-            now,
-            STATUS_DEBOUNCE,
-            STATUS_MAX,
-        );
+        self.postpone_status(key, now);
         let owner = match self.assignments.get(key) {
             Some(Assignment::Group(group) | Assignment::Left(Some(group))) => ReconcileRequest::Group(group.clone()),
             // Its old copies go once the new ones are available.
@@ -473,13 +472,7 @@ impl Store {
         if news.len() < NEWS {
             news.push(event);
         }
-        self.queue.postpone_request(
-            ReconcileRequest::Status(key.clone()),
-            Cause::Report,
-            now,
-            STATUS_DEBOUNCE,
-            STATUS_MAX,
-        );
+        self.postpone_status(key, now);
     }
 
     /// Takes the events about a source.

@@ -12,6 +12,7 @@ use crate::api::Schedule;
 use crate::api::labels::cluster_namespace;
 use crate::api::lenient::Lenient;
 use crate::api::names::ClusterName;
+use crate::api::placeable;
 use crate::api::util::text::visible_cell;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
@@ -57,9 +58,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Objects that are named at the end; the rest is counted.
 const MOST_NAMED: usize = 20;
-
-/// Kinds that run pods.
-const RUNNING_KINDS: [&str; 7] = ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob", "Pod"];
 
 pub(crate) async fn run(ui: &Ui, global: &Global, command: DrainCommand) -> Result<Exit, CliError> {
     let DrainCommand::Cluster(args) = command;
@@ -113,10 +111,10 @@ async fn list_running_copies(client: &Client, name: &ClusterName) -> Result<Vec<
 
 /// Whether a copy runs pods. A Job or Pod whose pods have ended does not: it is not run again elsewhere.
 fn is_running(schedule: &Schedule) -> bool {
-    let kind = schedule.spec.source_ref.kind.as_str();
+    let source = &schedule.spec.source_ref;
     let pods = schedule.status.as_ref().and_then(|status| status.pods.as_ref());
-    let has_ended = matches!(kind, "Job" | "Pod") && pods.is_some_and(|pods| pods.bound == 0);
-    RUNNING_KINDS.contains(&kind) && !has_ended
+    let has_ended = matches!(source.kind.as_str(), "Job" | "Pod") && pods.is_some_and(|pods| pods.bound == 0);
+    placeable::runs_pods(&source.group, &source.kind) && !has_ended
 }
 
 fn format_copy(schedule: &Schedule) -> String {
@@ -157,11 +155,16 @@ mod tests {
     #[test]
     fn what_runs_pods_is_waited_for_and_what_has_ended_is_not() {
         let copy = |kind: &str, bound: Option<i64>| -> Schedule {
+            let group = match kind {
+                "Deployment" => "apps",
+                "Job" => "batch",
+                _ => "",
+            };
             let status = bound.map(|bound| json!({ "pods": { "desired": 1, "bound": bound, "counted": 0 } }));
             serde_json::from_value(json!({
                 "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Schedule", "metadata": { "name": "x" },
                 "spec": { "manifest": "{}", "hash": "h",
-                    "sourceRef": { "version": "v1", "kind": kind, "namespace": "shop", "name": "web", "uid": "u" } },
+                    "sourceRef": { "group": group, "version": "v1", "kind": kind, "namespace": "shop", "name": "web", "uid": "u" } },
                 "status": status,
             }))
             .unwrap()
