@@ -160,6 +160,7 @@ fn work_is_retained_during_a_relist() {
     let index = Index::default();
     let schedule = |name: &str| {
         let mut schedule = Schedule::new(name, crate::api::ScheduleSpec::default());
+        schedule.spec.source_ref.group = "apps".to_owned();
         schedule.spec.source_ref.kind = "Deployment".to_owned();
         schedule.metadata.namespace = Some("fleet-c-a".to_owned());
         schedule
