@@ -68,6 +68,10 @@ pub const PLACEABLE: &[Placeable] = &[
     placeable_kind(WAVE_REST, "networking.k8s.io", "v1", "Ingress", "ingresses", true),
 ];
 
+/// Fields of a container's status that are reported.
+pub const CONTAINER_STATUS_FIELDS: [&str; 9] =
+    ["name", "state", "lastState", "ready", "restartCount", "image", "imageID", "containerID", "started"];
+
 /// The kinds that a program places: those of the table, and those that its operator added and the API server serves.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Kinds {
@@ -114,6 +118,86 @@ pub fn runs_pods(group: &str, kind: &str) -> bool {
 /// Returns the entry of a kind of the table, whatever its version.
 pub fn find_builtin_kind(group: &str, kind: &str) -> Option<&'static Placeable> {
     PLACEABLE.iter().find(|entry| entry.group == group && entry.kind == kind)
+}
+
+/// Returns whether a kind is none of those that can always be placed: an operator added it.
+pub fn is_added_kind(group: &str, kind: &str) -> bool {
+    find_builtin_kind(group, kind).is_none() && group != "rbac.authorization.k8s.io"
+}
+
+/// Returns the fields of a status that agents report of a kind, and that are written into the status of its source; none for
+/// kinds that an operator added, whose status is reported whole.
+pub fn reported_fields(group: &str, kind: &str) -> &'static [&'static str] {
+    match (group, kind) {
+        ("apps", "Deployment" | "StatefulSet" | "ReplicaSet") => &[
+            "replicas",
+            "updatedReplicas",
+            "readyReplicas",
+            "availableReplicas",
+            "unavailableReplicas",
+            "currentReplicas",
+            "fullyLabeledReplicas",
+            "currentRevision",
+            "updateRevision",
+            "observedGeneration",
+            "conditions",
+        ],
+        ("apps", "DaemonSet") => &[
+            "desiredNumberScheduled",
+            "currentNumberScheduled",
+            "updatedNumberScheduled",
+            "numberReady",
+            "numberAvailable",
+            "numberUnavailable",
+            "numberMisscheduled",
+            "observedGeneration",
+            "conditions",
+        ],
+        ("policy", "PodDisruptionBudget") => &[
+            "currentHealthy",
+            "desiredHealthy",
+            "disruptionsAllowed",
+            "expectedPods",
+            "observedGeneration",
+            "conditions",
+        ],
+        ("autoscaling", "HorizontalPodAutoscaler") => &[
+            "currentReplicas",
+            "desiredReplicas",
+            "lastScaleTime",
+            "observedGeneration",
+            "conditions",
+            "currentMetrics",
+        ],
+        ("batch", "Job") => &[
+            "active",
+            "ready",
+            "terminating",
+            "succeeded",
+            "failed",
+            "completedIndexes",
+            "failedIndexes",
+            "startTime",
+            "completionTime",
+            "conditions",
+        ],
+        ("batch", "CronJob") => &["active", "lastScheduleTime", "lastSuccessfulTime"],
+        ("", "Pod") => &[
+            "phase",
+            "reason",
+            "message",
+            "startTime",
+            "podIP",
+            "podIPs",
+            "conditions",
+            "initContainerStatuses",
+            "containerStatuses",
+        ],
+        ("", "Service") | ("networking.k8s.io", "Ingress") => &["loadBalancer", "conditions"],
+        ("", "PersistentVolumeClaim") => &["phase", "capacity", "accessModes", "conditions"],
+        ("", "Namespace") => &["phase"],
+        _ => &[],
+    }
 }
 
 /// Returns the merge patch that removes the marks of a control plane from a copy, which is then no longer managed.

@@ -57,7 +57,7 @@ pub fn read_copy_state(schedule: &Schedule, cluster: &str) -> CopyState {
     state
 }
 
-/// Returns a reason for which pods do not run, if it is one.
+/// Finds the reason among those for which pods do not run.
 fn not_running_reason(reason: &str) -> Option<&'static str> {
     schedule::available::NOT_RUNNING.into_iter().find(|known| *known == reason)
 }

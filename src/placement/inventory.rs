@@ -154,7 +154,7 @@ impl Reading<'_> {
         if taints.len() > TAINTS || taints.iter().any(|taint| taint.key.len() > QUALIFIED || taint.value.len() > NAME) {
             return None;
         }
-        let is_known = |taint: &&Taint| ["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&&*taint.effect);
+        let is_known = |taint: &&Taint| crate::api::crd::cluster::TAINT_EFFECTS.contains(&&*taint.effect);
         let read: Arc<[Taint]> = taints.iter().filter(is_known).cloned().collect();
         if let Some(known) = self.taints.get(&read) {
             return Some(known.clone());

@@ -155,11 +155,12 @@ pub fn copy_reservations<'a>(copies: impl Iterator<Item = (&'a Schedule, &'a Fac
 /// Returns the clusters where a group is, by the Schedules of its members and by what it last recorded.
 ///
 /// A group is where most of its demand has Schedules, so that objects which change their group bring their clusters
-/// along; while it moves, the recorded target is.
+/// along; while it moves, the recorded target is. One that `is_held` by its volumes is where it was last recorded, too.
 pub fn current_placement<'a>(
     copies: impl Iterator<Item = (&'a str, &'a Schedule, &'a Facts)>,
     recorded: Option<&ScheduleGroupStatus>,
     policy: &Policy,
+    is_held: bool,
 ) -> Current {
     let mut current = Current::default();
     let mut targets: BTreeMap<&str, (i64, Target)> = BTreeMap::new();
@@ -193,11 +194,14 @@ pub fn current_placement<'a>(
     if known.is_some_and(|known| !known.policy_hash.is_empty() && known.policy_hash != policy.placement_hash()) {
         current.mode = Mode::PolicyEdit;
     }
+    if is_held {
+        keep_recorded_clusters(&mut current, recorded, policy);
+    }
     current
 }
 
 /// Adds what a group that its volumes keep has recorded: its data is there though its copies are not known any more.
-pub fn keep_recorded_clusters(current: &mut Current, recorded: Option<&ScheduleGroupStatus>, policy: &Policy) {
+fn keep_recorded_clusters(current: &mut Current, recorded: Option<&ScheduleGroupStatus>, policy: &Policy) {
     let recorded = recorded.into_iter().flat_map(|status| &status.target_clusters);
     let target = |name: &String| Target { cluster: name.clone(), ..Target::default() };
     if policy.spec.spread_constraints.is_none() {

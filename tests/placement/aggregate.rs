@@ -1,20 +1,14 @@
 //! The status of a source.
 
+use fleetctl::api::placeable::PLACEABLE;
 use fleetctl::placement::aggregate::{CopyStatus, Source};
 use serde_json::Value;
 
 use crate::support::check;
 
 /// Returns the API group of a kind of the cases.
-pub(crate) fn group_of(kind: &str) -> &'static str {
-    match kind {
-        "Deployment" | "StatefulSet" | "ReplicaSet" | "DaemonSet" => "apps",
-        "Job" | "CronJob" => "batch",
-        "PodDisruptionBudget" => "policy",
-        "HorizontalPodAutoscaler" => "autoscaling",
-        "Ingress" => "networking.k8s.io",
-        _ => "",
-    }
+fn group_of(kind: &str) -> &'static str {
+    PLACEABLE.iter().find(|entry| entry.kind == kind).unwrap().group
 }
 
 fn run(_: &str, case: &Value) -> Value {

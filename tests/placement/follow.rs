@@ -15,8 +15,8 @@ use crate::support::{check, facts, policies};
 /// A source as it is read from its manifest.
 pub(crate) struct Source {
     pub(crate) facts: Facts,
-    pub(crate) relations: Relations,
-    pub(crate) edited: EditedRelations,
+    relations: Relations,
+    edited: EditedRelations,
 }
 
 impl Source {

@@ -12,7 +12,7 @@ use super::index::Seen;
 use super::problem::{Again, LATE, Problem};
 use super::resource::is_finished;
 use super::status;
-use super::task::Task;
+use super::task::{CopyKey, Task};
 use crate::api::crd::condition::{Condition, find_condition};
 use crate::api::crd::schedule::{OnDelete, ScheduleStatus, applied, conditions};
 use crate::diagnose::not_running::NotRunning;
@@ -147,17 +147,16 @@ impl Entry {
         self.status.source_uid.as_ref().is_some_and(|uid| *uid != self.task.source_uid)
     }
 
-    /// Returns true for a copy of an earlier source that may be replaced if it cannot be changed in place. What holds
-    /// data, what is deleted along with much else, and what its source says to keep is not.
+    /// Returns true for a copy of an earlier source that may be replaced if it cannot be changed in place. What its
+    /// source says to keep is not.
     pub fn is_replaceable(&self) -> bool {
-        let keeps = ["Namespace", "PersistentVolumeClaim", "PersistentVolume", "CustomResourceDefinition"];
         let is_kept = self.task.policy.on_delete == OnDelete::Keep;
-        self.is_of_earlier_source() && !is_kept && self.task.key().is_some_and(|key| !keeps.contains(&key.kind))
+        self.is_of_earlier_source() && !is_kept && self.task.key().is_some_and(CopyKey::is_recreatable)
     }
 
     /// Returns true for a copy of an earlier source that is replaced, as it runs once.
     pub fn is_replaced(&self) -> bool {
-        self.is_of_earlier_source() && self.task.key().is_some_and(super::task::CopyKey::runs_once)
+        self.is_of_earlier_source() && self.task.key().is_some_and(CopyKey::runs_once)
     }
 
     /// Returns true where nothing has to be applied, because the copy ran to its end.

@@ -92,9 +92,14 @@ impl Problem {
             // Quotas, and what else admission plug-ins refuse.
             403 => Self::retry_soon(applied::REFUSED, format!("the cluster refuses {key}: {message}")),
             422 if is_immutable(&answer) => {
+                let again = if key.is_recreatable() {
+                    "create the source again, as with `kubectl replace --force`, "
+                } else {
+                    ""
+                };
                 let message = format!(
-                    "{message}. A field of {key} cannot be changed once it is set: create the source again, as with \
-                     `kubectl replace --force`, delete the copy in the workload cluster, or give the source a new name"
+                    "{message}. A field of {key} cannot be changed once it is set: {again}delete the copy in the \
+                     workload cluster, or give the source a new name"
                 );
                 Self { is_immutable: true, ..Self::retry_on_change(applied::REFUSED, message) }
             }
@@ -140,6 +145,22 @@ mod tests {
         let key = CopyKey { group: "apps", kind: "Deployment", namespace: Some("n".to_owned()), name: "a".to_owned() };
         let problem = Problem::of_answer(&key, &error);
         (problem.reason, problem.again)
+    }
+
+    #[test]
+    fn only_what_can_be_replaced_is_told_to_be_created_again() {
+        let status = json!({"status": "Failure", "code": 422, "reason": "Invalid",
+            "message": "spec: Forbidden: spec is immutable after creation", "details": {}});
+        let error = CallError::Kube(kube::Error::Api(serde_json::from_value(status).unwrap()));
+        let message = |group: &'static str, kind: &'static str| {
+            let key = CopyKey { group, kind, namespace: Some("n".to_owned()), name: "a".to_owned() };
+            Problem::of_answer(&key, &error).message
+        };
+        for (group, kind, is_told) in [("apps", "Deployment", true), ("", "PersistentVolumeClaim", false)] {
+            let message = message(group, kind);
+            assert_eq!(message.contains("kubectl replace --force"), is_told, "{message}");
+            assert!(message.contains("delete the copy in the workload cluster"), "{message}");
+        }
     }
 
     #[test]

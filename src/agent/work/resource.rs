@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::api::kinds::split_api_version;
-use crate::api::placeable;
+use crate::api::placeable::{CONTAINER_STATUS_FIELDS, is_added_kind, reported_fields};
 use crate::k8s::object::{number_at, status_condition, text_at};
 
 /// Largest part that is reported, as JSON.
@@ -23,91 +23,13 @@ const LISTS: [&str; 10] = [
     "conditions",
     "message",
 ];
-/// Fields of a container's status that are reported.
-const CONTAINER: [&str; 9] =
-    ["name", "state", "lastState", "ready", "restartCount", "image", "imageID", "containerID", "started"];
-
-/// Fields of the status by group and kind.
-fn reported_fields(group: &str, kind: &str) -> &'static [&'static str] {
-    match (group, kind) {
-        ("apps", "Deployment" | "StatefulSet" | "ReplicaSet") => &[
-            "replicas",
-            "updatedReplicas",
-            "readyReplicas",
-            "availableReplicas",
-            "unavailableReplicas",
-            "currentReplicas",
-            "fullyLabeledReplicas",
-            "terminatingReplicas",
-            "currentRevision",
-            "updateRevision",
-            "observedGeneration",
-            "conditions",
-        ],
-        ("apps", "DaemonSet") => &[
-            "desiredNumberScheduled",
-            "currentNumberScheduled",
-            "updatedNumberScheduled",
-            "numberReady",
-            "numberAvailable",
-            "numberUnavailable",
-            "numberMisscheduled",
-            "observedGeneration",
-            "conditions",
-        ],
-        ("policy", "PodDisruptionBudget") => &[
-            "currentHealthy",
-            "desiredHealthy",
-            "disruptionsAllowed",
-            "expectedPods",
-            "observedGeneration",
-            "conditions",
-        ],
-        ("autoscaling", "HorizontalPodAutoscaler") => &[
-            "currentReplicas",
-            "desiredReplicas",
-            "lastScaleTime",
-            "observedGeneration",
-            "conditions",
-            "currentMetrics",
-        ],
-        ("batch", "Job") => &[
-            "active",
-            "ready",
-            "terminating",
-            "succeeded",
-            "failed",
-            "completedIndexes",
-            "failedIndexes",
-            "startTime",
-            "completionTime",
-            "conditions",
-        ],
-        ("batch", "CronJob") => &["active", "lastScheduleTime", "lastSuccessfulTime"],
-        ("", "Pod") => &[
-            "phase",
-            "reason",
-            "message",
-            "startTime",
-            "podIP",
-            "podIPs",
-            "conditions",
-            "initContainerStatuses",
-            "containerStatuses",
-        ],
-        ("", "Service") | ("networking.k8s.io", "Ingress") => &["loadBalancer", "conditions"],
-        ("", "PersistentVolumeClaim") => &["phase", "capacity", "accessModes", "conditions"],
-        ("", "Namespace") => &["phase"],
-        _ => &[],
-    }
-}
 
 /// Returns the reported part of an object's status; `None` for kinds without any.
 pub fn extract_reported_status(object: &Value) -> Option<Map<String, Value>> {
     let (group, kind) = group_and_kind(object);
     let status = object.get("status")?.as_object()?;
     let too_large = |part: &Map<String, Value>| serde_json::to_vec(part).map_or(0, |text| text.len()) > MOST;
-    let is_added = placeable::find_builtin_kind(group, kind).is_none() && group != "rbac.authorization.k8s.io";
+    let is_added = is_added_kind(group, kind);
     if is_added && !too_large(status) {
         return (!status.is_empty()).then(|| status.clone());
     }
@@ -156,7 +78,7 @@ fn reduce_conditions(all: &Value) -> Value {
 fn reduce_containers(all: &Value) -> Value {
     let one = |container: &Value| {
         let fields = container.as_object().into_iter().flatten();
-        let fields = fields.filter(|(name, _)| CONTAINER.contains(&name.as_str()));
+        let fields = fields.filter(|(name, _)| CONTAINER_STATUS_FIELDS.contains(&name.as_str()));
         Value::Object(fields.map(|(name, value)| (name.clone(), bound_text(value))).collect())
     };
     Value::Array(all.as_array().into_iter().flatten().map(one).collect())

@@ -48,6 +48,12 @@ impl CopyKey {
     pub fn runs_once(&self) -> bool {
         self.is_core("Pod") || (self.group == "batch" && self.kind == "Job")
     }
+
+    /// Returns true for kinds whose copies may be replaced: all but what holds data, and what is deleted along with much
+    /// else.
+    pub fn is_recreatable(&self) -> bool {
+        !["Namespace", "PersistentVolumeClaim", "PersistentVolume", "CustomResourceDefinition"].contains(&self.kind)
+    }
 }
 
 impl fmt::Display for CopyKey {

@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 
 use super::Serving;
 use super::pod::parse_address;
-use super::typed::{LIST, is_subdomain};
+use super::typed::LIST;
+use crate::api::names::is_subdomain;
 use crate::placement::canonical::to_canonical_json;
 
 /// Most ports of an address.

@@ -2,64 +2,18 @@
 
 use serde_json::{Map, Value};
 
-/// Fields of a status that are written for some kind, and are taken back when no copy has them any more.
-const WRITTEN: [&str; 44] = [
-    "accessModes",
-    "active",
-    "availableReplicas",
-    "capacity",
-    "completedIndexes",
-    "completionTime",
-    "conditions",
-    "containerStatuses",
-    "currentHealthy",
-    "currentMetrics",
-    "currentNumberScheduled",
-    "currentReplicas",
-    "currentRevision",
-    "desiredHealthy",
-    "desiredNumberScheduled",
-    "desiredReplicas",
-    "disruptionsAllowed",
-    "expectedPods",
-    "failed",
-    "failedIndexes",
-    "fullyLabeledReplicas",
-    "initContainerStatuses",
-    "lastScaleTime",
-    "lastScheduleTime",
-    "lastSuccessfulTime",
-    "loadBalancer",
-    "message",
-    "numberAvailable",
-    "numberMisscheduled",
-    "numberReady",
-    "numberUnavailable",
-    "observedGeneration",
-    "phase",
-    "podIP",
-    "podIPs",
-    "ready",
-    "readyReplicas",
-    "reason",
-    "replicas",
-    "startTime",
-    "succeeded",
-    "terminating",
-    "terminatingReplicas",
-    "unavailableReplicas",
-];
-/// Further fields of StatefulSets and DaemonSets.
-const WRITTEN_OF_SETS: [&str; 3] = ["updateRevision", "updatedNumberScheduled", "updatedReplicas"];
+use crate::api::placeable::{is_added_kind, reported_fields};
+
 /// Fields inside of values that the API server sets where a writer does not.
 const DEFAULTED: [&str; 1] = ["ipMode"];
 
 /// Returns whether `old`, as an API server returned it, has all of `new`, and none of what was written before and is not
-/// in `new`. Of a kind of the API itself a server drops what is zero or empty; `is_added` kinds keep it.
-pub(super) fn is_same_status(new: &Map<String, Value>, old: &Value, is_added: bool) -> bool {
+/// in `new`. Of a kind of the API itself a server drops what is zero or empty; kinds that an operator added keep it.
+pub(super) fn is_same_status(new: &Map<String, Value>, old: &Value, group: &str, kind: &str) -> bool {
     let empty = Map::new();
     let old = old.as_object().unwrap_or(&empty);
-    let is_written = |name: &str| is_added || WRITTEN.contains(&name) || WRITTEN_OF_SETS.contains(&name);
+    let (is_added, fields) = (is_added_kind(group, kind), reported_fields(group, kind));
+    let is_written = |name: &str| is_added || fields.contains(&name);
     let names = new.keys().chain(old.keys().filter(|name| is_written(name)));
     names.into_iter().all(|name| {
         let (new, old) = (new.get(name).unwrap_or(&Value::Null), old.get(name).unwrap_or(&Value::Null));
@@ -116,7 +70,7 @@ mod tests {
 
     #[test]
     fn what_a_server_drops_or_sets_is_no_difference() {
-        let same = |new: Value, old: Value| is_same_status(new.as_object().unwrap(), &old, false);
+        let same = |new: Value, old: Value| is_same_status(new.as_object().unwrap(), &old, "apps", "StatefulSet");
         assert!(same(json!({"replicas": 0, "loadBalancer": {"ingress": []}}), json!({})));
         assert!(same(json!({"replicas": 1}), json!({"replicas": 1, "collisionCount": 2})));
         assert!(same(
@@ -133,7 +87,9 @@ mod tests {
         let stale = json!({"type": "A", "status": "True", "message": "stuck"});
         assert!(!same(json!({"conditions": [a]}), json!({"conditions": [stale]})), "a message that is gone");
         assert!(!same(json!({}), json!({"updateRevision": "x"})), "a field that is gone");
-        let added = |new: Value, old: Value| is_same_status(new.as_object().unwrap(), &old, true);
+        let pod = json!({"observedGeneration": 3, "qosClass": "Burstable"});
+        assert!(is_same_status(&Map::new(), &pod, "", "Pod"), "fields that are never written for a kind");
+        let added = |new: Value, old: Value| is_same_status(new.as_object().unwrap(), &old, "example.com", "Widget");
         assert!(!added(json!({"count": 0}), json!({})) && !added(json!({}), json!({"count": 1})));
     }
 }

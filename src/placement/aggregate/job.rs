@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::Serving;
 use super::conditions::{self, Deciding, decided_condition, reports};
 use super::typed::{self, LIST};
+use crate::placement::live;
 
 /// Most references to active Jobs.
 const ACTIVE: usize = 50;
@@ -110,12 +111,6 @@ fn sanitize_job_reference(found: &Value) -> Option<Value> {
     found.is_object().then(|| fields.into_iter().filter_map(text).collect::<Map<_, _>>().into())
 }
 
-/// Returns whether a Job has ended, and its status changes no more.
-pub(super) fn is_over(status: &Value) -> bool {
-    let conditions = status["conditions"].as_array().into_iter().flatten();
-    conditions.into_iter().any(|one| (one["type"] == "Complete" || one["type"] == "Failed") && one["status"] == "True")
-}
-
 /// Keeps what an API server does not let fall, and completes the times of an end.
 pub(super) fn carry_job(status: &mut Map<String, Value>, previous: &Value, now: Timestamp) {
     for field in ["succeeded", "failed"] {
@@ -126,7 +121,7 @@ pub(super) fn carry_job(status: &mut Map<String, Value>, previous: &Value, now: 
         status.insert("startTime".to_owned(), start.into());
     }
     let ended: Value = json!({ "conditions": status.get("conditions").cloned().unwrap_or_default() });
-    if !is_over(&ended) {
+    if !live::is_finished(&ended) {
         return;
     }
     let conditions = ended["conditions"].as_array().into_iter().flatten();

@@ -23,6 +23,7 @@ use serde_json::{Map, Value, json};
 pub use copy::CopyStatus;
 
 use crate::api::placeable;
+use crate::placement::live;
 use copy::serving_copies;
 use replicas::replica_fields;
 use typed::{LIST, MOST};
@@ -101,8 +102,7 @@ impl Source<'_> {
             ("autoscaling", "HorizontalPodAutoscaler") => serving.aggregate_autoscaler(&mut status),
             _ => {}
         }
-        let observes = fields.is_some()
-            || ["DaemonSet", "PodDisruptionBudget", "HorizontalPodAutoscaler"].contains(&self.kind) && sums.is_some();
+        let observes = fields.is_some() || sums.is_some() && self.kind != "Job";
         if observes && !serving.copies.is_empty() && serving.copies.iter().all(|copy| copy.has_observed()) {
             status.insert("observedGeneration".to_owned(), self.generation.into());
         }
@@ -121,18 +121,18 @@ impl Source<'_> {
         }
         self.carry_over(&mut status, previous, now);
         bound_lists(&mut status);
-        (!compare::is_same_status(&status, previous, self.is_added_kind())).then_some(Value::Object(status))
+        (!compare::is_same_status(&status, previous, self.group, self.kind)).then_some(Value::Object(status))
     }
 
     /// Returns whether the kind is none of those that can always be placed.
     fn is_added_kind(&self) -> bool {
-        placeable::find_builtin_kind(self.group, self.kind).is_none() && self.group != "rbac.authorization.k8s.io"
+        placeable::is_added_kind(self.group, self.kind)
     }
 
     /// Returns whether a status is the last one of its object.
     fn is_over(&self, status: &Value) -> bool {
         match (self.group, self.kind) {
-            ("batch", "Job") => job::is_over(status),
+            ("batch", "Job") => live::is_finished(status),
             ("", "Pod") => status["phase"] == "Succeeded" || status["phase"] == "Failed",
             _ => false,
         }

@@ -9,14 +9,12 @@ use super::Serving;
 use super::conditions;
 use super::copy::CopyStatus;
 use super::typed;
+use crate::api::placeable::CONTAINER_STATUS_FIELDS;
 
 /// Most containers of a list.
 const CONTAINERS: usize = 20;
 /// Phases, the worst first.
 const PHASES: [&str; 5] = ["Failed", "Unknown", "Pending", "Running", "Succeeded"];
-/// Fields of a container's status that are reported.
-const FIELDS: [&str; 9] =
-    ["name", "state", "lastState", "ready", "restartCount", "image", "imageID", "containerID", "started"];
 
 impl Serving<'_> {
     pub(super) fn aggregate_pod(&self, status: &mut Map<String, Value>) {
@@ -71,7 +69,7 @@ pub(super) fn parse_address(text: &str) -> Option<IpAddr> {
 
 /// Returns the fields of a container's status that a reader needs; `None` for one that is not of its type.
 fn sanitize_container_status(found: &Value) -> Option<Value> {
-    let fields = found.as_object()?.iter().filter(|(name, _)| FIELDS.contains(&name.as_str()));
+    let fields = found.as_object()?.iter().filter(|(name, _)| CONTAINER_STATUS_FIELDS.contains(&name.as_str()));
     let mut picked: Value =
         fields.map(|(name, value)| (name.clone(), bound_texts(name, value))).collect::<Map<_, _>>().into();
     for name in ["image", "imageID"] {

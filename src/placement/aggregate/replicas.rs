@@ -5,7 +5,8 @@ use serde_json::{Map, Value, json};
 use super::Serving;
 use super::conditions::{self, Deciding, decided_condition, reports};
 use super::copy::CopyStatus;
-use super::typed::{MOST, is_subdomain};
+use super::typed::MOST;
+use crate::api::names::is_subdomain;
 
 /// Returns the counts of a kind.
 pub(super) fn replica_fields(kind: &str) -> Option<&'static [&'static str]> {
@@ -37,10 +38,6 @@ impl Serving<'_> {
         if withheld > 0 && fields.contains(&"unavailableReplicas") {
             let missing = status["unavailableReplicas"].as_i64().unwrap_or_default().saturating_add(withheld);
             status.insert("unavailableReplicas".to_owned(), missing.min(MOST).into());
-        }
-        // The status of a StatefulSet has no such field, and an API server refuses all of a status with an unknown one.
-        if self.source.kind != "StatefulSet" {
-            self.sum_optional_fields(&["terminatingReplicas"], status);
         }
         let mut all = match self.source.kind {
             "Deployment" => self.deployment_conditions(),

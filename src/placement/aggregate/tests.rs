@@ -19,15 +19,7 @@ fn silent(cluster: &str) -> CopyStatus {
 }
 
 fn group_of(kind: &str) -> &'static str {
-    match kind {
-        "Deployment" | "StatefulSet" | "ReplicaSet" | "DaemonSet" => "apps",
-        "Job" | "CronJob" => "batch",
-        "PodDisruptionBudget" => "policy",
-        "HorizontalPodAutoscaler" => "autoscaling",
-        "Ingress" => "networking.k8s.io",
-        "Widget" => "example.com",
-        _ => "",
-    }
+    placeable::PLACEABLE.iter().find(|entry| entry.kind == kind).map_or("example.com", |entry| entry.group)
 }
 
 fn source<'a>(kind: &'a str, copies: &'a [CopyStatus]) -> Source<'a> {

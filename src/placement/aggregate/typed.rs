@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::api::names::is_label_key;
 use crate::api::util::text::escaped_text;
 
 /// Largest count of Kubernetes.
@@ -45,26 +46,7 @@ pub(super) fn read_reason(value: &Value) -> Option<String> {
 
 /// Reads the type of a condition: a qualified name.
 pub(super) fn read_condition_type(value: &Value) -> Option<String> {
-    let text = value.as_str().filter(|text| text.len() <= 316)?;
-    let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
-    let bytes = name.as_bytes();
-    let is_name = name.len() <= 63
-        && bytes.first()?.is_ascii_alphanumeric()
-        && bytes.last()?.is_ascii_alphanumeric()
-        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte));
-    (is_name && prefix.is_none_or(is_subdomain)).then(|| text.to_owned())
-}
-
-/// Returns whether a text is a DNS subdomain, as Kubernetes takes it.
-pub(super) fn is_subdomain(text: &str) -> bool {
-    let is_label = |label: &str| {
-        let edge = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-        let bytes = label.as_bytes();
-        edge(bytes.first())
-            && edge(bytes.last())
-            && bytes.iter().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-')
-    };
-    text.len() <= 253 && text.split('.').all(is_label)
+    value.as_str().filter(|text| text.len() <= 316 && is_label_key(text)).map(str::to_owned)
 }
 
 #[cfg(test)]

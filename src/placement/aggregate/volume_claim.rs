@@ -1,32 +1,16 @@
 //! Status of PersistentVolumeClaims: the worst phase, and the size that every copy has at least.
 
-use std::collections::BTreeMap;
-
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::Serving;
 use super::conditions;
+use super::copy::CopyStatus;
+use crate::api::quantity::{Milli, parse_quantity};
 
 /// Phases, the worst first.
 const PHASES: [&str; 3] = ["Lost", "Pending", "Bound"];
 /// Ways of access.
 const ACCESS_MODES: [&str; 4] = ["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"];
-/// Endings of a quantity, each with its factor.
-const SUFFIXES: [(&str, u128); 13] = [
-    ("Ki", 1 << 10),
-    ("Mi", 1 << 20),
-    ("Gi", 1 << 30),
-    ("Ti", 1 << 40),
-    ("Pi", 1 << 50),
-    ("Ei", 1 << 60),
-    ("k", 1_000),
-    ("M", 1_000_000),
-    ("G", 1_000_000_000),
-    ("T", 1_000_000_000_000),
-    ("P", 1_000_000_000_000_000),
-    ("E", 1_000_000_000_000_000_000),
-    ("", 1),
-];
 
 impl Serving<'_> {
     pub(super) fn aggregate_volume_claim(&self, status: &mut Map<String, Value>) {
@@ -38,20 +22,8 @@ impl Serving<'_> {
         if phase != "Bound" {
             return;
         }
-        let mut capacity: BTreeMap<&str, (u128, &str)> = BTreeMap::new();
-        for copy in &self.copies {
-            let all = copy.status_field("capacity").and_then(Value::as_object).into_iter().flatten();
-            for (name, text) in all.filter(|(name, _)| *name == "storage") {
-                if let Some((bytes, text)) = text.as_str().and_then(|text| Some((parse_bytes(text)?, text))) {
-                    let least = capacity.entry(name).or_insert((bytes, text));
-                    *least = (*least).min((bytes, text));
-                }
-            }
-        }
-        if !capacity.is_empty() {
-            let capacity: Map<String, Value> =
-                capacity.into_iter().map(|(name, (_, text))| (name.to_owned(), text.into())).collect();
-            status.insert("capacity".to_owned(), capacity.into());
+        if let Some((_, least)) = self.copies.iter().copied().filter_map(read_storage).min() {
+            status.insert("capacity".to_owned(), json!({ "storage": least }));
         }
         let modes = self.copies.iter().find_map(|copy| copy.status_field("accessModes")?.as_array());
         let modes: Vec<Value> = modes
@@ -67,12 +39,15 @@ impl Serving<'_> {
     }
 }
 
-/// Parses a size in whole bytes; `None` for what an API server does not take as a capacity.
-fn parse_bytes(text: &str) -> Option<u128> {
-    let (suffix, factor) = SUFFIXES.into_iter().find(|(suffix, _)| text.ends_with(suffix))?;
-    let number = text.strip_suffix(suffix)?;
-    let is_number = (1..=20).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());
-    number.parse::<u128>().ok().filter(|_| is_number)?.checked_mul(factor)
+/// Reads the size that a copy has, and its text.
+fn read_storage(copy: &CopyStatus) -> Option<(Milli, &str)> {
+    let text = copy.status_field("capacity")?.get("storage")?.as_str()?;
+    Some((parse_size(text)?, text))
+}
+
+/// Parses a size of whole bytes; `None` for what is no capacity.
+fn parse_size(text: &str) -> Option<Milli> {
+    parse_quantity(text).filter(|size| *size >= 0 && size % 1000 == 0)
 }
 
 #[cfg(test)]
@@ -85,12 +60,13 @@ mod tests {
             ("1Gi", Some(1 << 30)),
             ("5", Some(5)),
             ("2k", Some(2000)),
+            ("1.5Gi", Some(3 << 29)),
             ("-1Gi", None),
-            ("1.5Gi", None),
+            ("1.5", None),
             ("Gi", None),
             ("1m", None),
         ] {
-            assert_eq!(parse_bytes(text), bytes, "{text}");
+            assert_eq!(parse_size(text), bytes.map(|bytes: Milli| bytes * 1000), "{text}");
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
+use crate::api::kinds::split_api_version;
 use crate::api::labels::OWN_KEY_PREFIX;
 use crate::placement::facts::LOCAL_ANNOTATIONS;
 
@@ -68,24 +69,26 @@ pub(super) fn strip_manifest(manifest: &mut Value) {
     let written = Written::of_manifest(manifest);
     strip_metadata(manifest);
     remove_keys(Some(manifest), &["status"]);
-    let core = manifest["apiVersion"] == "v1";
-    let kind = manifest["kind"].as_str().unwrap_or_default().to_owned();
-    match kind.as_str() {
-        "Service" if core => strip_service(manifest, &written),
-        "Namespace" if core => remove_keys(manifest.get_mut("spec"), &["finalizers"]),
-        "PersistentVolumeClaim" if core => {
+    let [api_version, kind] = ["apiVersion", "kind"].map(|name| manifest[name].as_str().unwrap_or_default().to_owned());
+    let (group, _) = split_api_version(&api_version);
+    match (group, kind.as_str()) {
+        ("", "Service") => strip_service(manifest, &written),
+        ("", "Namespace") => remove_keys(manifest.get_mut("spec"), &["finalizers"]),
+        ("", "PersistentVolumeClaim") => {
             strip_unwritten(manifest, &written, &["volumeName", "storageClassName"], &["volumeName"]);
             if let Some(map) = manifest.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
                 map.retain(|key, _| !key.starts_with("pv.kubernetes.io/"));
             }
         }
-        "Pod" if core => strip_pod(manifest, &written),
-        "Ingress" => strip_unwritten(manifest, &written, &["ingressClassName"], &[]),
+        ("", "Pod") => strip_pod(manifest, &written),
+        ("networking.k8s.io", "Ingress") => strip_unwritten(manifest, &written, &["ingressClassName"], &[]),
         // A controller of each cluster fills them in.
-        "ClusterRole" if manifest.get("aggregationRule").is_some_and(Value::is_object) => {
+        ("rbac.authorization.k8s.io", "ClusterRole")
+            if manifest.get("aggregationRule").is_some_and(Value::is_object) =>
+        {
             remove_keys(Some(manifest), &["rules"]);
         }
-        "Job" => {
+        ("batch", "Job") => {
             remove_keys(manifest.get_mut("spec"), &["ttlSecondsAfterFinished"]);
             if manifest.pointer("/spec/manualSelector") != Some(&Value::Bool(true)) {
                 remove_keys(manifest.get_mut("spec"), &["selector"]);

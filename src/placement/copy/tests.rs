@@ -127,6 +127,22 @@ fn a_job_gets_a_selector_of_its_own() {
 }
 
 #[test]
+fn kinds_of_other_groups_are_left_as_they_are() {
+    let job = json!({ "apiVersion": "example.com/v1", "kind": "Job", "metadata": { "name": "j" }, "spec": {
+        "ttlSecondsAfterFinished": 5, "selector": { "matchLabels": {} },
+        "template": { "metadata": { "labels": { "controller-uid": "1", "app": "j" } } } } });
+    assert_eq!(copy(&job).manifest, job);
+    let ingress = json!({ "apiVersion": "example.com/v1", "kind": "Ingress", "metadata": { "name": "i" },
+        "spec": { "ingressClassName": "nginx" } });
+    let mut unwritten = ingress.clone();
+    unwritten["metadata"]["managedFields"] = json!([{ "fieldsV1": { "f:spec": {} } }]);
+    assert_eq!(copy(&unwritten).manifest, ingress);
+    let role = json!({ "apiVersion": "example.com/v1", "kind": "ClusterRole", "metadata": { "name": "r" },
+        "aggregationRule": {}, "rules": [{ "verbs": ["get"] }] });
+    assert_eq!(copy(&role).manifest, role);
+}
+
+#[test]
 fn a_pod_loses_its_node_and_its_token() {
     let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p" }, "spec": {
         "nodeName": "n",

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::relations::is_controller;
 use super::{ObjectKey, text_at_pointer};
 use crate::api::labels::{
     BOOTSTRAP_STATUS, CLUSTER_NAMESPACE_PREFIX, INIT_SECRET, INIT_SECRET_KEY, LABEL_INSTALL_KIND, LABEL_PART_OF,
@@ -68,8 +69,7 @@ pub(super) fn check_never_placed(key: &ObjectKey, manifest: &Value) -> Option<Ne
     // No controller of CronJobs runs in the control plane: a Job that belongs to one was created by hand, as by
     // `kubectl create job --from=cronjob/NAME`.
     let is_by_hand = |owner: &Value| key.is_of_kind("batch", "Job") && owner["kind"] == "CronJob";
-    let is_controller =
-        |owner: &Value| owner.get("controller").and_then(Value::as_bool) == Some(true) && !is_by_hand(owner);
+    let is_maker = |owner: &Value| is_controller(owner) && !is_by_hand(owner);
     let secret_types = ["kubernetes.io/service-account-token", "bootstrap.kubernetes.io/token", "helm.sh/release.v1"];
     if is_system(key.namespace()) || is_namespace && is_system(key.name()) {
         return Some(Never::SystemNamespace);
@@ -94,7 +94,7 @@ pub(super) fn check_never_placed(key: &ObjectKey, manifest: &Value) -> Option<Ne
     if is_namespace && key.name() == "default" {
         return Some(Never::DefaultNamespace);
     }
-    if owners.into_iter().flatten().any(is_controller) {
+    if owners.into_iter().flatten().any(is_maker) {
         return Some(Never::Owned);
     }
     if is_own_group(key.group()) || key.group() == "apiextensions.k8s.io" && is_own_group(key.name()) {

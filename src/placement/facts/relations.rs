@@ -154,10 +154,14 @@ fn read_object_names(key: &ObjectKey, manifest: &Value) -> Vec<ObjectKey> {
     }
 }
 
+/// Returns whether a reference to an owner names the controller of the object.
+pub(super) fn is_controller(owner: &Value) -> bool {
+    owner.get("controller").and_then(Value::as_bool) == Some(true)
+}
+
 /// Returns the object that controls one, which lives in its namespace.
 fn read_controller(key: &ObjectKey, manifest: &Value) -> Option<ObjectKey> {
-    let is_controller = |owner: &&Value| owner.get("controller").and_then(Value::as_bool) == Some(true);
-    let owner = array_at(manifest, "/metadata/ownerReferences").find(is_controller)?;
+    let owner = array_at(manifest, "/metadata/ownerReferences").find(|owner| is_controller(owner))?;
     let (group, _) = kinds::split_api_version(text_at_pointer(owner, "/apiVersion")?);
     Some(ObjectKey::new(group, text_at_pointer(owner, "/kind")?, key.namespace(), text_at_pointer(owner, "/name")?))
 }

@@ -27,7 +27,6 @@ struct Question<'a> {
     /// Clusters of its own place, as far as that counts and its policy is not suspended.
     own: BTreeSet<&'a str>,
     home: Option<Home<'a>>,
-    is_matched: bool,
     policy: Option<usize>,
 }
 
@@ -62,7 +61,7 @@ impl<'a> Board<'a> {
         let has_own = counts_own && !self.sources.is_suspended(policy);
         let own: BTreeSet<&str> = record.targets.iter().filter(|_| has_own).map(String::as_str).collect();
         let home = self.find_home(index, &uses, &own);
-        let question = Question { index, uses, own, home, is_matched: policy.is_some(), policy };
+        let question = Question { index, uses, own, home, policy };
         let mut planned = self.plan_places(&question);
         planned.counts_own = counts_own;
         if planned.follower.places.is_empty() {
@@ -98,10 +97,10 @@ impl<'a> Board<'a> {
 
     fn find_wait(&self, question: &Question<'a>, is_unquiet: bool) -> Option<Wait> {
         let is_carried = self.sources.kind(question.index).is_some_and(|kind| kind.is_carried);
-        if question.uses.is_waiting && (question.is_matched || is_carried && question.uses.waiting_carries) {
+        if question.uses.is_waiting && (question.policy.is_some() || is_carried && question.uses.waiting_carries) {
             return Some(Wait::User);
         }
-        if !question.is_matched || self.sources.is_suspended(question.policy) {
+        if question.policy.is_none() || self.sources.is_suspended(question.policy) {
             return None;
         }
         if is_claim(self.sources.key(question.index)) && !question.uses.is_used() {
@@ -160,7 +159,7 @@ impl<'a> Board<'a> {
         }
         let kind_is_carried = self.sources.kind(question.index).is_some_and(|kind| kind.is_carried);
         let is_carried = kind_is_carried && reasons.is_some_and(|reasons| reasons.is_carried);
-        (is_own || is_active && question.is_matched || is_carried).then_some(PlaceState::Written)
+        (is_own || is_active && question.policy.is_some() || is_carried).then_some(PlaceState::Written)
     }
 
     /// Returns whether something that is never placed is not written in a cluster either: by a controller where its owner is,
@@ -198,7 +197,7 @@ impl<'a> Board<'a> {
         }
         // A claim is never removed with its data, nor a namespace with what others have in it.
         let is_kept = question.home.is_some() || key.is_of_kind("", "Namespace");
-        let leaves = if question.is_matched { has_place } else { copy.follows };
+        let leaves = if question.policy.is_some() { has_place } else { copy.follows };
         match (leaves && !is_kept, self.sources.decider(question.index)) {
             (true, _) if self.is_settled(key.namespace(), cluster) => PlaceState::Leaves,
             (true, _) => PlaceState::Lingers,
@@ -221,7 +220,7 @@ impl<'a> Board<'a> {
         let mut because: BTreeSet<Because> =
             users.map(|user| Because::Object(self.sources.key(*user).clone())).collect();
         because.extend(is_own.then_some(Because::Policy));
-        let is_overridden = !question.is_matched && state == PlaceState::Written;
+        let is_overridden = question.policy.is_none() && state == PlaceState::Written;
         let carrier = reasons.filter(|_| is_overridden).and_then(Reasons::overriding_policy);
         let is_default = is_default_account(key);
         let name = carrier.filter(|_| !is_default).map(|policy| self.sources.policies[policy].name.clone());

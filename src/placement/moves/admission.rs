@@ -101,9 +101,8 @@ pub fn admit_moves<'a>(limits: &MoveLimits<'a>) -> Vec<&'a str> {
         return Vec::new();
     }
     let now = limits.now;
-    let running: Vec<RunningMove> = limits.groups.values().filter_map(|group| group.running).collect();
-    let counted: Vec<RunningMove> =
-        running.into_iter().filter(|running| running.cause != MoveCause::Failover).collect();
+    let running = limits.groups.values().filter_map(|group| group.running);
+    let counted: Vec<RunningMove> = running.filter(|running| running.cause != MoveCause::Failover).collect();
     let open: Vec<&RunningMove> = counted.iter().filter(|running| !running.away).collect();
     let young: Vec<&&RunningMove> = open.iter().filter(|running| now - running.began < YOUNG_SECONDS).collect();
     let ended = limits.groups.values().filter(|group| group.running.is_none()).filter_map(|group| group.ended);
@@ -128,7 +127,7 @@ pub fn admit_moves<'a>(limits: &MoveLimits<'a>) -> Vec<&'a str> {
     admitted
 }
 
-/// Returns the groups whose failover begins now, oldest member first.
+/// Returns the groups whose failover begins now, oldest member first; what is in back-off is left out.
 pub fn admit_failovers<'a>(limits: &MoveLimits<'a>, credit: FailoverCredit) -> Vec<&'a str> {
     if is_closed(limits) {
         return Vec::new();
@@ -136,8 +135,8 @@ pub fn admit_failovers<'a>(limits: &MoveLimits<'a>, credit: FailoverCredit) -> V
     let waiting = limits.groups.iter().filter(|(_, group)| group.running.is_none());
     let mut queue: Vec<(i64, &str)> = waiting
         .filter_map(|(name, group)| {
-            let waits = group.waits.filter(|waits| waits.cause == MoveCause::Failover)?;
-            Some((waits.since, name.as_str()))
+            let waits = group.waits.filter(|waits| waits.not_before <= limits.now)?;
+            (waits.cause == MoveCause::Failover).then_some((waits.since, name.as_str()))
         })
         .collect();
     queue.sort_unstable();
@@ -180,5 +179,28 @@ impl FailoverCredit {
 
     fn whole_failovers(self) -> usize {
         usize::try_from(self.thousandths / 1_000).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting_failover(since: i64, attempt: i32, not_before: i64) -> GroupMoves {
+        let waits = WaitingMove { cause: MoveCause::Failover, since, attempt, not_before };
+        GroupMoves { waits: Some(waits), ..GroupMoves::default() }
+    }
+
+    #[test]
+    fn a_failover_in_back_off_does_not_hold_up_others() {
+        let groups = BTreeMap::from([
+            ("older".to_owned(), waiting_failover(1, 1, 1_060)),
+            ("younger".to_owned(), waiting_failover(2, 0, 0)),
+        ]);
+        let credit = FailoverCredit::from_thousandths(1_000);
+        for (now, admitted) in [(1_059, "younger"), (1_060, "older")] {
+            let limits = MoveLimits { now, term: 0, frozen: false, groups: &groups };
+            assert_eq!(admit_failovers(&limits, credit), [admitted]);
+        }
     }
 }

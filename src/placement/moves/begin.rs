@@ -1,17 +1,17 @@
 //! What begins and ends a move: its record, its admission, and the Schedules that are let go.
 
 use super::record::{ClusterAmounts, Move, MoveCause, MovePhase, MoveRecord};
-use super::seen::SeenSchedule;
 use super::view::View;
 use super::write::MoveWrite;
 
 /// Seconds that a move has until its new side serves.
 const MOVE_SECONDS: i64 = 600;
 
-/// Lets Schedules of copies go that the agent has removed. Only without a move: the record says first how they ended.
+/// Lets Schedules of copies go that the agent has removed. In a move the record says first how they ended, unless the
+/// source is gone: then nothing is recorded any more.
 pub(super) fn release_copies(view: View<'_>) -> Vec<MoveWrite> {
-    let is_over = |(_, schedule): &(&String, &SeenSchedule)| schedule.said.removed && view.record.running.is_none();
-    let over = view.seen.schedules.iter().filter(is_over);
+    let is_free = view.record.running.is_none() || !view.seen.source.there;
+    let over = view.seen.schedules.iter().filter(|(_, schedule)| is_free && schedule.said.removed);
     over.map(|(cluster, _)| MoveWrite::Release { cluster: cluster.clone() }).collect()
 }
 

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::FieldsV1;
 use kube::ResourceExt as _;
 use serde_json::{Map, Value, json};
 
+use crate::api::crd::cluster::Observed;
 use crate::api::labels::{
     API_VERSION, CLUSTER_GROUP, LABEL_NAME, LABEL_PROVIDER, LABEL_REGION, LABEL_VERSION, LABEL_ZONE, SCHEDULER_MANAGER,
 };
@@ -31,18 +32,31 @@ fn copied_fields(cluster: &Cluster) -> Option<[(&'static str, &'static str, Stri
     let observed = cluster.status.as_ref()?.observed.as_ref()?;
     let version =
         observed.git_version.parse::<KubeMinor>().map(|v| format!("{}.{}", v.major, v.minor)).unwrap_or_default();
+    let (region, zone) = find_region_and_zone(cluster, observed);
+    Some([
+        ("kubernetesversion", LABEL_VERSION, version),
+        ("kubernetescluster", "", sanitize_observed_text(&observed.kubernetescluster)),
+        ("provider", LABEL_PROVIDER, sanitize_observed_text(&observed.provider)),
+        ("region", LABEL_REGION, region),
+        ("zone", LABEL_ZONE, zone),
+    ])
+}
+
+/// Returns the region and the zone of a cluster. No nodes, or nodes in two zones, say nothing about where it is: what was
+/// observed last is kept; of the zone only while no other region is observed, which does not have it.
+fn find_region_and_zone(cluster: &Cluster, observed: &Observed) -> (String, String) {
+    let spec = &cluster.spec;
+    let region = sanitize_observed_text(&observed.region);
     // Zones alone have no maximum length in the status; one that is too long for the spec would fail the whole update.
     let zone = match observed.zones.as_slice() {
         [one] if one.chars().count() <= LONGEST => sanitize_observed_text(one),
         _ => String::new(),
     };
-    Some([
-        ("kubernetesversion", LABEL_VERSION, version),
-        ("kubernetescluster", "", sanitize_observed_text(&observed.kubernetescluster)),
-        ("provider", LABEL_PROVIDER, sanitize_observed_text(&observed.provider)),
-        ("region", LABEL_REGION, sanitize_observed_text(&observed.region)),
-        ("zone", LABEL_ZONE, zone),
-    ])
+    let region = if region.is_empty() { spec.region.clone() } else { region };
+    // An operator's word for the region says nothing of where the zone was observed.
+    let is_elsewhere = region != spec.region && is_owned(cluster, &["spec", "region"]);
+    let zone = if zone.is_empty() && !is_elsewhere { spec.zone.clone() } else { zone };
+    (region, zone)
 }
 
 fn value_of<'a>(spec: &'a ClusterSpec, field: &str) -> &'a str {
@@ -88,9 +102,6 @@ pub fn plan_observed_update(cluster: &Cluster) -> Option<Value> {
     let mut same = cluster.labels().get(LABEL_NAME) == Some(&name) || is_operators_label(cluster, LABEL_NAME);
     for (field, label, value) in fields {
         let is_operators = !value_of(&cluster.spec, field).is_empty() && !is_owned(cluster, &["spec", field]);
-        // No nodes, or nodes in two zones, say nothing about where a cluster is: what was observed last is kept.
-        let is_place = matches!(field, "region" | "zone");
-        let value = if is_place && value.is_empty() { value_of(&cluster.spec, field).to_owned() } else { value };
         if !is_operators {
             same &= value_of(&cluster.spec, field) == value;
             if !value.is_empty() {
@@ -142,7 +153,6 @@ pub fn leave_out(update: &mut Value, cluster: &Cluster, conflict: &ApiError) {
 mod tests {
     use super::*;
     use crate::api::ClusterStatus;
-    use crate::api::crd::cluster::Observed;
 
     fn cluster(observed: Observed) -> Cluster {
         let mut cluster = Cluster::new("a", ClusterSpec { name: "a".to_owned(), ..ClusterSpec::default() });
@@ -287,6 +297,10 @@ mod tests {
         set.status = Some(ClusterStatus { observed: Some(observed("us-1", &["b"])), ..ClusterStatus::default() });
         let update = plan_observed_update(&set).unwrap();
         assert_eq!(update["spec"], json!({"name": "a", "region": "us-1", "zone": "b"}));
+        set.status = Some(ClusterStatus { observed: Some(observed("us-1", &["b", "c"])), ..ClusterStatus::default() });
+        let update = plan_observed_update(&set).unwrap();
+        assert_eq!(update["spec"], json!({"name": "a", "region": "us-1"}), "its zone of before is none of that region");
+        assert_eq!(update["metadata"]["labels"], json!({LABEL_NAME: "a", LABEL_REGION: "us-1"}));
     }
 
     #[test]

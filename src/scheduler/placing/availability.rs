@@ -5,7 +5,6 @@ use super::group_context::GroupContext;
 use super::store::Store;
 use crate::placement::copy_state;
 use crate::placement::facts::ObjectKey;
-use crate::placement::live;
 
 /// Returns whether an object is available in each of these clusters, and in at least one.
 pub(super) fn is_available_in(store: &Store, key: &ObjectKey, clusters: &[&str]) -> bool {
@@ -28,15 +27,10 @@ impl GroupContext<'_> {
         let store = self.store;
         let is_nowhere = |key: &ObjectKey| faults.contains_key(key) && store.copies_of(key).next().is_none();
         self.decided.is_some_and(|decided| {
-            decided.targets.iter().all(|target| {
-                let mut members = self
-                    .members
-                    .iter()
-                    .filter(|key| store.source_facts(key).is_some_and(|facts| live::has_copy_in_target(target, facts)));
-                members.all(|key| {
-                    is_nowhere(key)
-                        || store.is_over_elsewhere(key, &target.cluster)
-                        || !faults.contains_key(*key) && is_available_in(store, key, &[&target.cluster])
+            self.members.iter().filter(|key| !is_nowhere(key)).all(|key| {
+                self.member_targets(decided, key).into_iter().all(|cluster| {
+                    store.is_over_elsewhere(key, cluster)
+                        || !faults.contains_key(*key) && is_available_in(store, key, &[cluster])
                 })
             })
         })

@@ -420,6 +420,9 @@ impl Store {
                 self.mark_owner(&namespace, Cause::Report, now);
             }
         }
+        if self.sources.contains_key(&key) {
+            self.postpone_status(&key, now);
+        }
         self.mark_owner(&key, Cause::Report, now);
     }
 

@@ -88,11 +88,15 @@ impl Clusters {
 
     /// Looks at the clusters, and marks the groups for which a change matters.
     pub(super) fn refresh_clusters(&mut self, index: &Index, store: &mut Store, now: Instant) {
+        let before = self.revision;
         let changed = self.read_cluster_changes(index, store);
         if !changed.is_empty() {
             let drained = self.known.iter().filter(|(_, cluster)| live::is_drained(cluster));
             store.clusters = self.known.iter().map(|(name, one)| (name.clone(), live::is_ready(one))).collect();
             store.set_drained(drained.map(|(name, _)| name.clone()).collect(), now);
+        }
+        // A cluster that was not Ready before it was lost may be chosen as little as before.
+        if self.revision != before {
             store.set_lost(self.known.values(), now);
         }
         for (cluster, group) in std::mem::take(&mut store.added) {
@@ -257,11 +261,8 @@ impl Clusters {
         let copies = members
             .iter()
             .flat_map(|facts| store.copies_of(&facts.key).map(|(at, schedule)| (cluster_of(at), schedule, &***facts)));
-        let mut current = live::current_placement(copies, recorded, policy);
+        let mut current = live::current_placement(copies, recorded, policy, group.is_held());
         current.is_settled = !store.grown.contains(name);
-        if group.is_held() {
-            live::keep_recorded_clusters(&mut current, recorded, policy);
-        }
         let decision = decide::decide_group(policy, &group, &self.fleet, &current);
         if !decision.suspended {
             self.fleet.reserve_decision(&group, &decision, &current);
@@ -351,33 +352,48 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::crd::cluster::reasons;
     use crate::api::placeable::Kinds;
+
+    fn cluster(name: &str, version: &str, ready: &str, reason: &str) -> Cluster {
+        serde_json::from_value(json!({"apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster",
+            "metadata": {"name": name, "uid": name, "resourceVersion": version}, "spec": {"name": name, "accepted": true},
+            "status": {"conditions": [{"type": "Ready", "status": ready, "reason": reason, "message": ""}]}}))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_cluster_that_was_not_ready_is_known_to_be_lost_and_found() {
+        let (index, now) = (Index::new_complete(), Instant::now());
+        let mut store = Store::new(Kinds::default(), false);
+        let mut clusters = Clusters::new(now);
+        let steps = [("1", reasons::NOT_READY), ("2", reasons::HEARTBEAT_LOST), ("3", reasons::NOT_READY)];
+        for (version, reason) in steps {
+            index.put_cluster(cluster("east", version, "False", reason));
+            clusters.refresh_clusters(&index, &mut store, now);
+            assert_eq!(store.lost.contains_key("east"), reason == reasons::HEARTBEAT_LOST, "{version}: {reason}");
+        }
+    }
 
     #[test]
     fn nothing_is_decided_while_a_ready_cluster_is_unknown() {
-        let cluster = |name: &str, version: &str, ready: &str| -> Cluster {
-            serde_json::from_value(json!({"apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster",
-                "metadata": {"name": name, "uid": name, "resourceVersion": version}, "spec": {"name": name, "accepted": true},
-                "status": {"conditions": [{"type": "Ready", "status": ready, "reason": "R", "message": ""}]}}))
-            .unwrap()
-        };
         let (index, now) = (Index::new_complete(), Instant::now());
         let mut store = Store::new(Kinds::default(), false);
         let mut first = Clusters::new(now);
-        index.put_cluster(cluster("east", "1", "True"));
+        index.put_cluster(cluster("east", "1", "True", "R"));
         first.refresh_clusters(&index, &mut store, now);
         assert!(first.is_complete() && first.fleet.get("east").is_some());
         // Whoever comes later is told of no inventory before the agent reports again.
         let mut second = Clusters::new(now);
         second.refresh_clusters(&index, &mut store, now);
         assert!(!second.is_complete());
-        index.put_cluster(cluster("west", "2", "True"));
+        index.put_cluster(cluster("west", "2", "True", "R"));
         second.refresh_clusters(&index, &mut store, now);
         assert!(!second.is_complete(), "one of them is not all");
-        index.put_cluster(cluster("east", "3", "True"));
+        index.put_cluster(cluster("east", "3", "True", "R"));
         second.refresh_clusters(&index, &mut store, now);
         assert!(second.is_complete());
-        index.forget_cluster(&cluster("east", "3", "True"));
+        index.forget_cluster(&cluster("east", "3", "True", "R"));
         second.refresh_clusters(&index, &mut store, now);
         assert!(second.is_complete() && second.fleet.get("east").is_none(), "a deleted one is not waited for");
     }

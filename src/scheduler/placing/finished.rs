@@ -12,22 +12,21 @@ impl Store {
         if !source.facts.workload.runs_once() {
             return false;
         }
-        let is_own = |schedule: &Schedule| schedule.spec.source_ref.uid == source.address.uid;
         live::is_finished(&source.status)
             || self
                 .copies_of(&source.facts.key)
-                .any(|(_, schedule)| is_own(schedule) && live::has_ended(schedule, &source.facts))
+                .any(|(_, schedule)| source.is_source_of(schedule) && live::has_ended(schedule, &source.facts))
     }
 
     /// Returns whether an object is over and has no copy in a cluster, so that none is made there.
     pub(super) fn is_over_elsewhere(&self, key: &ObjectKey, cluster: &str) -> bool {
-        self.sources.get(key).is_some_and(|source| self.is_over(source)) && self.copy_in(key, cluster).is_none()
+        self.copy_in(key, cluster).is_none() && self.sources.get(key).is_some_and(|source| self.is_over(source))
     }
 
     /// Returns whether only this copy says that its source is over.
     pub(super) fn is_end_unreported(&self, key: &ObjectKey, schedule: &Schedule) -> bool {
         self.sources.get(key).is_some_and(|source| {
-            source.address.uid == schedule.spec.source_ref.uid
+            source.is_source_of(schedule)
                 && source.facts.asks.cluster.as_deref() != Some("")
                 && live::has_ended(schedule, &source.facts)
                 && !live::is_finished(&source.status)

@@ -1,11 +1,14 @@
 //! A group as it is seen when it is planned: the whole input of its plan.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::jiff::Timestamp;
 
 use super::decide::Decided;
 use super::store::{Assignment, Store};
 use crate::api::{ScheduleGroup, ScheduleGroupStatus};
 use crate::placement::facts::ObjectKey;
+use crate::placement::live;
 use crate::placement::matching::Policy;
 
 /// What is seen of a group. What it becomes is in `group_plan`, what it loses in `deletions`.
@@ -42,6 +45,13 @@ impl<'a> GroupContext<'a> {
     /// Returns the decision, where it is carried out.
     pub(super) fn active_decision(&self) -> Option<&'a Decided> {
         self.decided.filter(|decided| !decided.suspended)
+    }
+
+    /// Returns the clusters of a decision to which a member is copied. What a divided group cannot divide goes to one.
+    pub(super) fn member_targets<'d>(&self, decided: &'d Decided, key: &ObjectKey) -> BTreeSet<&'d str> {
+        let Some(facts) = self.store.source_facts(key) else { return BTreeSet::new() };
+        let targets = decided.targets.iter().filter(|target| live::has_copy_in_target(target, facts));
+        targets.map(|target| target.cluster.as_str()).collect()
     }
 
     /// Returns whether no policy matches a member any more: its copies are kept where they are.

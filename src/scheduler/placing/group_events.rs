@@ -98,7 +98,9 @@ impl GroupContext<'_> {
     fn restart_events(&self, decided: &Decided) -> Vec<Write> {
         let store = self.store;
         let mut events = Vec::new();
-        for source in self.members.iter().filter_map(|key| store.sources.get(*key)) {
+        let sources = self.members.iter().filter_map(|key| store.sources.get(*key));
+        // What its data keeps does not move.
+        for source in sources.filter(|source| !store.is_held_by_volumes(&source.facts.key)) {
             let is_target = |cluster: &str| decided.targets.iter().any(|target| target.cluster == cluster);
             let mut begun =
                 store.copies_of(&source.facts.key).filter(|(_, schedule)| live::has_begun(schedule, &source.facts));

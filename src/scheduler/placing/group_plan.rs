@@ -16,7 +16,7 @@ use super::plan::Plan;
 use super::schedule_diff::{DesiredSchedule, ScheduleDiff, build_schedule_share};
 use super::source::Source;
 use super::store::Store;
-use super::volumes::{self, KeptAt};
+use super::volumes::KeptAt;
 use super::write::{TargetMark, Write};
 use crate::api::crd::group::PolicyRef;
 use crate::api::crd::schedule::ScheduleShare;
@@ -110,7 +110,7 @@ impl<'a> GroupContext<'a> {
                 }
                 continue;
             };
-            if let Some(kept) = self.kept_place(key, &volumes::target_clusters(store, decided, key)) {
+            if let Some(kept) = self.kept_place(key, &self.member_targets(decided, key)) {
                 desired.extend(self.kept_schedules(source, kept, is_scaled));
                 continue;
             }
@@ -139,10 +139,20 @@ impl<'a> GroupContext<'a> {
             .collect()
     }
 
-    /// Returns the marks that say where the group went, on its members and on itself.
-    fn desired_labels(&self) -> TargetMark {
+    /// Returns the marks that say where the group went, on its members and on itself; on one whose data stays, where
+    /// that is.
+    fn desired_labels(&self, member: Option<&ObjectKey>) -> TargetMark {
         match self.active_decision().filter(|_| self.policy.is_some()) {
-            Some(decided) => TargetMark::from_targets(decided.targets.iter().map(|target| target.cluster.as_str())),
+            Some(decided) => {
+                let kept = member.and_then(|key| self.kept_place(key, &self.member_targets(decided, key)));
+                match kept {
+                    Some(KeptAt::Copies(copies)) => {
+                        TargetMark::from_targets(copies.into_iter().map(|(at, _)| cluster_of(at)))
+                    }
+                    Some(KeptAt::Recorded(clusters)) => TargetMark::from_targets(clusters),
+                    None => TargetMark::from_targets(decided.targets.iter().map(|target| target.cluster.as_str())),
+                }
+            }
             None => {
                 let recorded = self.known_status().into_iter().flat_map(|status| &status.target_clusters);
                 TargetMark::from_targets(recorded.map(String::as_str))
@@ -153,7 +163,7 @@ impl<'a> GroupContext<'a> {
     /// Returns the object of the group as it has to be; `None` where it is not there, and no policy makes it.
     fn desired_group(&self, faults: &CopyFaults) -> Option<ScheduleGroup> {
         let spec = self.desired_group_spec()?;
-        let target = self.desired_labels();
+        let target = self.desired_labels(None);
         let mut metadata = self.known.map(|group| group.metadata.clone()).unwrap_or_default();
         let labels = metadata.labels.get_or_insert_default();
         labels.remove(LABEL_TARGET_CLUSTER);
@@ -199,10 +209,10 @@ impl<'a> GroupContext<'a> {
 
     /// Returns the writes of the marks of members where they differ.
     fn diff_labels(&self) -> Vec<Write> {
-        let target = self.desired_labels();
-        let sources = self.members.iter().filter_map(|key| self.store.sources.get(*key));
-        let differing = sources.filter(|source| source.target != target);
-        differing.map(|source| Write::Label(source.address.clone(), target.clone())).collect()
+        let sources = self.members.iter().filter_map(|key| Some((*key, self.store.sources.get(*key)?)));
+        let marks = sources.map(|(key, source)| (source, self.desired_labels(Some(key))));
+        let differing = marks.filter(|(source, mark)| source.target != *mark);
+        differing.map(|(source, mark)| Write::Label(source.address.clone(), mark)).collect()
     }
 }
 

@@ -1,13 +1,13 @@
-//! Clusters that do not report any more, and where an object is to run: what the status of a source says beside its counts.
+//! Clusters that do not report any more: what the status of a source says beside its counts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::ResourceExt as _;
 use tokio::time::Instant;
 
 use super::place::cluster_of;
-use super::store::{Assignment, Store};
+use super::store::Store;
 use crate::api::Cluster;
 use crate::api::crd::cluster::{conditions, reasons};
 use crate::api::crd::condition::find_condition;
@@ -23,7 +23,7 @@ fn lost_message(cluster: &Cluster) -> Option<String> {
 }
 
 impl Store {
-    /// Records which clusters are lost; the statuses of what runs in those that were found or lost are planned.
+    /// Records which clusters are lost; the statuses of copies in clusters whose state changed are planned.
     pub(super) fn set_lost<'c>(&mut self, clusters: impl Iterator<Item = &'c Arc<Cluster>>, now: Instant) {
         let lost: BTreeMap<String, String> =
             clusters.filter_map(|cluster| Some((cluster.name_any(), lost_message(cluster)?))).collect();
@@ -43,24 +43,5 @@ impl Store {
         for key in changed {
             self.mark_status(&key, now);
         }
-    }
-
-    /// Returns the clusters where an object is to run; `None` where that is not decided.
-    pub(super) fn target_clusters(&self, key: &ObjectKey) -> Option<BTreeSet<String>> {
-        let targets: BTreeSet<String> = match self.assignments.get(key)? {
-            Assignment::Group(group) => {
-                let status = self.groups.get(group)?.status.as_ref().filter(|status| status.scheduled)?;
-                status.target_clusters.iter().cloned().collect()
-            }
-            Assignment::Direct => {
-                let mark = &self.sources.get(key)?.target;
-                match &mark.clusters {
-                    Some(all) => all.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect(),
-                    None => mark.label.iter().cloned().collect(),
-                }
-            }
-            Assignment::Left(_) | Assignment::Withdrawn | Assignment::Unplaced => return None,
-        };
-        (!targets.is_empty()).then_some(targets)
     }
 }

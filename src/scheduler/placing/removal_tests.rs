@@ -84,6 +84,11 @@ impl Hub {
         self.put("apps", "Deployment", json!({"metadata": {"name": "web"}, "spec": spec}))
     }
 
+    fn job(&mut self, name: &str, volumes: &Value) -> ObjectKey {
+        let pod = json!({"containers": [{"name": "c", "image": "i"}], "volumes": volumes});
+        self.put("batch", "Job", json!({"metadata": {"name": name}, "spec": {"template": {"spec": pod}}}))
+    }
+
     fn group_name(&self, key: &ObjectKey) -> String {
         match &self.store.assignments[key] {
             Assignment::Group(group) | Assignment::Left(Some(group)) => group.clone(),
@@ -189,6 +194,23 @@ fn writes(plan: &Plan) -> (Vec<String>, Vec<String>) {
     found
 }
 
+/// The marks that a plan writes on sources.
+fn marks(plan: &Plan) -> Vec<&TargetMark> {
+    let writes = plan.stages.iter().flatten();
+    writes.filter_map(|write| if let Write::Label(_, mark) = write { Some(mark) } else { None }).collect()
+}
+
+/// The names of the objects that are said to start again.
+fn restarted(plan: &Plan) -> Vec<&str> {
+    let writes = plan.stages.iter().flatten();
+    writes
+        .filter_map(|write| match write {
+            Write::Event { about, reason, .. } if *reason == "Restarted" => about.name.as_deref(),
+            _ => None,
+        })
+        .collect()
+}
+
 fn none() -> Vec<String> {
     Vec::new()
 }
@@ -201,6 +223,7 @@ fn a_claim_stays_whatever_the_decision_says() {
     hub.report("east", &json!({}));
     let plan = hub.plan(&claim, Some(&decided(&["west"])));
     assert_eq!(writes(&plan), (none(), none()), "neither an empty claim elsewhere, nor a deletion");
+    assert_eq!(marks(&plan), [&TargetMark::from_targets(["east", "west"])], "as the group records it");
     assert!(deletions::delete_all_schedules(&hub.store, &claim, false).is_empty(), "whatever leads to it");
     hub.settle(&claim, &decided(&["west"]));
     let status = hub.recorded(&claim).status.unwrap();
@@ -330,6 +353,19 @@ fn a_finished_job_never_runs_again() {
     assert_eq!(writes(&hub.plan(&job, Some(&decided(&["west"])))), (none(), none()));
 }
 
+#[test]
+fn a_job_that_its_claim_keeps_is_not_said_to_start_again() {
+    let mut hub = Hub::new();
+    hub.job("kept", &json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]));
+    let moved = hub.job("moved", &json!([]));
+    hub.settle(&moved, &decided(&["east"]));
+    hub.report("east", &json!({"startTime": "2026-01-01T00:00:00Z"}));
+    hub.job("moved", &json!([]));
+    let plan = hub.plan(&moved, Some(&decided(&["west"])));
+    assert_eq!(writes(&plan).0, ["Job west"]);
+    assert_eq!(restarted(&plan), ["moved"]);
+}
+
 fn with_override(image: &str) -> Value {
     let edit = json!({"fieldPath": "spec.template.spec.containers[0].image", "value": {"staticValue": image}});
     let of = json!([{"kind": "Deployment", "apiVersion": "apps/v1", "namespace": "shop", "name": "web", "override": [edit]}]);
@@ -372,13 +408,7 @@ fn a_suspended_group_is_not_edited() {
     let suspended = Decided { suspended: true, ..decided(&["west"]) };
     let plan = hub.plan(&web, Some(&suspended));
     assert_eq!(writes(&plan), (none(), none()));
-    let marks: Vec<_> = plan
-        .stages
-        .iter()
-        .flatten()
-        .filter(|one| matches!(one, Write::Label(_, mark) if *mark == TargetMark::default()))
-        .collect();
-    assert!(marks.is_empty(), "it runs on, and says where: {marks:?}");
+    assert_eq!(marks(&plan), [&TargetMark::from_targets(["east"])], "it runs on, and says where");
     hub.execute(&plan);
     assert_eq!(hub.recorded(&web).status.unwrap().target_clusters, ["east"]);
     assert_eq!(writes(&hub.plan(&web, Some(&decided(&["east"])))).0, ["Deployment east"], "edits arrive afterwards");

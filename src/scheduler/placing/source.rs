@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::place::{Place, namespace_and_name};
 use super::write::{Address, TargetMark};
+use crate::api::Schedule;
 use crate::api::labels::{ANNOTATION_TARGET_CLUSTERS, LABEL_TARGET_CLUSTER};
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::Placeable;
@@ -78,6 +79,11 @@ impl Source {
             status,
             version: meta.resource_version.and_then(|version| version.parse().ok()),
         })
+    }
+
+    /// Returns whether a Schedule of its name is a copy of it, and not of an earlier object of the name.
+    pub(super) fn is_source_of(&self, schedule: &Schedule) -> bool {
+        self.address.uid == schedule.spec.source_ref.uid
     }
 }
 

@@ -1,10 +1,12 @@
 //! The status of a source, as its copies report it.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::jiff::Timestamp;
 
 use super::place::cluster_of;
 use super::plan::Plan;
-use super::store::Store;
+use super::store::{Assignment, Store};
 use super::write::Write;
 use crate::api::Schedule;
 use crate::placement::aggregate::{self, CopyStatus};
@@ -13,7 +15,7 @@ use crate::placement::facts::ObjectKey;
 /// Plans the status of a source, as its copies have it.
 pub(super) fn plan_source_status(store: &Store, key: &ObjectKey, now: Timestamp) -> Plan {
     let Some(source) = store.sources.get(key) else { return Plan::default() };
-    let targets = store.target_clusters(key);
+    let targets = find_target_clusters(store, key);
     let copies: Vec<(CopyStatus, &Schedule)> = store
         .copies_of(key)
         .filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none())
@@ -41,4 +43,17 @@ pub(super) fn plan_source_status(store: &Store, key: &ObjectKey, now: Timestamp)
     let status = all.status_to_write(&source.status, now);
     let write = status.map(|status| vec![Write::Status(source.address.clone(), status)]);
     Plan { stages: write.into_iter().collect(), ..Plan::default() }
+}
+
+/// Returns the clusters where an object is to run; `None` where that is not decided.
+fn find_target_clusters<'a>(store: &'a Store, key: &ObjectKey) -> Option<BTreeSet<&'a str>> {
+    let targets: BTreeSet<&str> = match store.assignments.get(key)? {
+        Assignment::Group(group) => {
+            let status = store.groups.get(group)?.status.as_ref().filter(|status| status.scheduled)?;
+            status.target_clusters.iter().map(String::as_str).collect()
+        }
+        Assignment::Direct => store.sources.get(key)?.target.parse_clusters(),
+        Assignment::Left(_) | Assignment::Withdrawn | Assignment::Unplaced => return None,
+    };
+    (!targets.is_empty()).then_some(targets)
 }

@@ -308,6 +308,9 @@ impl Store {
     pub(super) fn set_drained(&mut self, drained: BTreeSet<String>, now: Instant) {
         let new: BTreeSet<String> = drained.difference(&self.drained).cloned().collect();
         self.drained = drained;
+        if new.is_empty() {
+            return;
+        }
         let is_new = |at: &&Place| new.contains(cluster_of(at));
         let namespaces = self
             .copies
@@ -377,7 +380,8 @@ impl Store {
         !GroupKey::new(&source.facts, policy).is_of_one_object()
     }
 
-    fn postpone_status(&mut self, key: &ObjectKey, now: Instant) {
+    /// Marks the status of a source to be planned, together with what changes shortly after.
+    pub(super) fn postpone_status(&mut self, key: &ObjectKey, now: Instant) {
         let request = ReconcileRequest::Status(key.clone());
         self.queue.postpone_request(request, Cause::Report, now, STATUS_DEBOUNCE, STATUS_MAX);
     }

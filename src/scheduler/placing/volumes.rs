@@ -11,7 +11,6 @@ use crate::api::Schedule;
 use crate::api::labels::ANNOTATION_ALLOW_VOLUME_MOVE;
 use crate::placement::explain;
 use crate::placement::facts::ObjectKey;
-use crate::placement::live;
 
 /// Most objects that a message names.
 const NAMED: usize = 3;
@@ -28,18 +27,16 @@ impl Store {
     /// Returns whether the data of an object's source keeps this Schedule. A copy of an earlier source of the name is not
     /// its data.
     pub(super) fn is_kept_by_volumes(&self, key: &ObjectKey, schedule: &Schedule) -> bool {
-        let is_of_source =
-            self.sources.get(key).is_some_and(|source| source.address.uid == schedule.spec.source_ref.uid);
-        is_of_source && self.is_held_by_volumes(key)
+        self.sources.get(key).is_some_and(|source| source.is_source_of(schedule)) && self.is_held_by_volumes(key)
     }
 
     /// Returns the Schedules of an object that its data keeps.
     pub(super) fn kept_copies(&self, key: &ObjectKey) -> Vec<(&Place, &Schedule)> {
-        if !self.is_held_by_volumes(key) {
+        let Some(source) = self.sources.get(key).filter(|_| self.is_held_by_volumes(key)) else {
             return Vec::new();
-        }
+        };
         let copies = self.copies_of(key).filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none());
-        copies.filter(|(_, schedule)| self.is_kept_by_volumes(key, schedule)).collect()
+        copies.filter(|(_, schedule)| source.is_source_of(schedule)).collect()
     }
 }
 
@@ -135,13 +132,4 @@ pub(super) fn format_held_object(store: &Store, key: &ObjectKey, targets: &BTree
             outside.join(", ")
         )
     })
-}
-
-/// Returns whether a copy is in a target, by the share that the target gives it.
-pub(super) fn target_clusters<'a>(store: &Store, decided: &'a Decided, key: &ObjectKey) -> BTreeSet<&'a str> {
-    let facts = store.source_facts(key);
-    let is_there = |target: &&'a crate::placement::decide::Target| {
-        facts.is_some_and(|facts| live::has_copy_in_target(target, facts))
-    };
-    decided.targets.iter().filter(is_there).map(|target| target.cluster.as_str()).collect()
 }

@@ -1,5 +1,7 @@
 //! What placement writes, and what an answer says of it. Nothing here decides or sends anything.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::DynamicObject;
 use kube::{Api, Client};
@@ -55,6 +57,14 @@ impl TargetMark {
             [] => Self::default(),
             [one] => Self { label: Some((*one).to_owned()), clusters: None },
             several => Self { label: Some(format!("{}_clusters", several.len())), clusters: Some(several.join(",")) },
+        }
+    }
+
+    /// Returns the clusters that the marks name.
+    pub(super) fn parse_clusters(&self) -> BTreeSet<&str> {
+        match &self.clusters {
+            Some(all) => all.split(',').filter(|name| !name.is_empty()).collect(),
+            None => self.label.iter().map(String::as_str).collect(),
         }
     }
 }

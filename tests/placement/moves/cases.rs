@@ -133,7 +133,9 @@ fn read_group(group: &Value) -> GroupMoves {
 
 #[test]
 fn admission_cases() {
-    for case in read_cases("admit") {
+    let cases = read_cases("admit");
+    assert_eq!(cases.len(), 2);
+    for case in cases {
         for (number, told) in case["steps"].as_array().unwrap().iter().enumerate() {
             let see = &told["see"];
             let groups: BTreeMap<String, GroupMoves> = see["groups"]
@@ -151,7 +153,9 @@ fn admission_cases() {
 
 #[test]
 fn brake_cases() {
-    for case in read_cases("brake") {
+    let cases = read_cases("brake");
+    assert_eq!(cases.len(), 2);
+    for case in cases {
         for (number, told) in case["steps"].as_array().unwrap().iter().enumerate() {
             let see = &told["see"];
             let read = |cause: &Value| RemovalCause {

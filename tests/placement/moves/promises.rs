@@ -390,6 +390,7 @@ fn scenarios() -> Vec<Scenario> {
         Scenario { volumes: true, ..Scenario::new("volumes", "drain consent cut") },
         Scenario { volumes: true, ..Scenario::new("volumes, slow target", "drain consent").slow(1) },
         Scenario { job: true, ..Scenario::new("Job", "drain cut") },
+        Scenario { job: true, ..Scenario::new("Job, source deleted", "drain source cut") },
         Scenario { clusters: 2, ..Scenario::new("restore", "backup drain edit") },
         Scenario { clusters: 2, ..Scenario::new("record lost", "forget drain cut") },
         Scenario::new("source deleted", "source drain edit"),

@@ -209,11 +209,8 @@ async fn by_policy(
     let copies = members
         .iter()
         .flat_map(|one| known.schedules_of_object(&one.key).map(move |(cluster, schedule)| (cluster, schedule, one)));
-    let mut current = live::current_placement(copies, recorded, policy);
+    let mut current = live::current_placement(copies, recorded, policy, group.is_held());
     current.is_settled = recorded.is_some();
-    if group.is_held() {
-        live::keep_recorded_clusters(&mut current, recorded, policy);
-    }
     let decision = decide::decide_group(policy, &group, &fleet, &current);
     report.group = Some(format!("{name}, {}", explain::format_group_demand(&group, &fleet)));
     report.notes.extend(explain::format_ignored_demands(&group));

@@ -6,7 +6,8 @@ use kube::api::{Api, ListParams};
 use serde_json::Value;
 
 use super::report::Report;
-use crate::api::labels::{ANNOTATION_TARGET_CLUSTERS, LABEL_MATCHING_POLICY, LABEL_TARGET_CLUSTER};
+use crate::api::labels::{ANNOTATION_TARGET_CLUSTERS, LABEL_TARGET_CLUSTER};
+use crate::diagnose::evidence::event_time;
 use crate::placement::facts::ObjectKey;
 
 /// Most events that are shown, the last ones.
@@ -34,7 +35,7 @@ fn report_own_words(title: &str, object: &Value, mut events: Vec<Event>) -> Repo
         Some(clusters) => format!("{title} is placed on {}, by its label", clusters.replace(',', ", ")),
         None => format!("{title} has no label that names a cluster"),
     };
-    events.sort_by_key(|event| event.last_timestamp.as_ref().map(|time| time.0));
+    events.sort_by_key(event_time);
     let first = events.len().saturating_sub(MOST_EVENTS);
     let events = events.into_iter().skip(first);
     Report {
@@ -42,7 +43,6 @@ fn report_own_words(title: &str, object: &Value, mut events: Vec<Event>) -> Repo
         headline: Some(headline),
         placed: clusters.is_some(),
         applied: clusters.is_some() && is_observed,
-        policy: text("labels", LABEL_MATCHING_POLICY),
         why: events
             .filter_map(|one| Some(format!("event {}: {}", one.reason?, one.message.unwrap_or_default())))
             .collect(),
@@ -61,17 +61,30 @@ mod tests {
 
     use super::*;
 
+    /// An event as the scheduler writes it, at a second.
+    fn event(reason: &str, message: &str, second: usize) -> Event {
+        let time = format!("2026-01-01T00:00:{second:02}.000000Z");
+        serde_json::from_value(json!({ "metadata": {}, "involvedObject": {}, "reason": reason, "message": message,
+            "eventTime": time }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_last_events_are_shown() {
+        let events = (0..=MOST_EVENTS).rev().map(|second| event("Moving", &second.to_string(), second)).collect();
+        let why = report_own_words("Deployment shop/web", &json!({}), events).why;
+        assert_eq!((why.len(), why[0].as_str()), (MOST_EVENTS, "event Moving: 1"), "the first one is left out");
+    }
+
     #[test]
     fn the_object_says_where_it_is_and_its_events_say_why() {
         let object = json!({ "metadata": { "name": "web",
-            "labels": { LABEL_TARGET_CLUSTER: "2_clusters", LABEL_MATCHING_POLICY: "shop" },
+            "labels": { LABEL_TARGET_CLUSTER: "2_clusters" },
             "annotations": { ANNOTATION_TARGET_CLUSTERS: "a,b" } } });
-        let event: Event = serde_json::from_value(json!({ "metadata": {}, "involvedObject": {}, "reason": "NotPlaced",
-            "message": "0 of 2 clusters" }))
-        .unwrap();
-        let report = report_own_words("Deployment shop/web", &object, vec![event]);
-        assert!(report.placed && report.applied && report.policy.as_deref() == Some("shop"));
-        assert_eq!(report.why, ["event NotPlaced: 0 of 2 clusters"]);
+        let events = vec![event("Placed", "2 of 2 clusters", 30), event("NotPlaced", "0 of 2 clusters", 20)];
+        let report = report_own_words("Deployment shop/web", &object, events);
+        assert!(report.placed && report.applied && report.policy.is_none());
+        assert_eq!(report.why, ["event NotPlaced: 0 of 2 clusters", "event Placed: 2 of 2 clusters"]);
         let shown = report.format_why_report();
         assert!(shown.starts_with("Deployment shop/web is placed on a, b, by its label.\n"), "{shown}");
         let mut edited = object;
