@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use super::probe::ProbeArgs;
 use super::work::namespaces::{ExistingNamespaces, NamespaceRules};
 use crate::api::extra_kind::ExtraKind;
-use crate::api::names::ClusterName;
+use crate::api::names::{ClusterName, DEFAULT_NAMESPACE};
 use crate::api::namespace_pattern::NamespacePattern;
 use crate::api::registration::IDENTITY_SECRET;
 use crate::api::version::ServiceVersion;
@@ -53,7 +53,7 @@ pub struct Args {
     pub control_plane_kubeconfig: PathBuf,
 
     /// Namespace that the agent runs in
-    #[arg(long, env = "POD_NAMESPACE", default_value = "fleet", value_name = "NAMESPACE")]
+    #[arg(long, env = "POD_NAMESPACE", default_value = DEFAULT_NAMESPACE, value_name = "NAMESPACE")]
     pub namespace: String,
 
     /// Secret that keeps the agent's key and certificate

@@ -1,7 +1,10 @@
 //! Pods that are not ready, reduced to what a diagnosis reads.
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodSpec, PodStatus, Volume};
+use k8s_openapi::api::core::v1::{ContainerStatus, PersistentVolumeClaimVolumeSource, Pod, PodSpec, PodStatus, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::diagnose::pod::is_ready;
+use crate::diagnose::pod_facts::pvc_names;
 
 /// Most pods that are kept: of more, the rest is not explained.
 pub const MOST: usize = 1_000;
@@ -13,15 +16,13 @@ const TEXT: usize = 1_024;
 /// Returns the reduced pod; `None` for one that is ready, is over, or is being deleted.
 pub fn reduce_unready_pod(pod: &Pod) -> Option<Pod> {
     let status = pod.status.as_ref()?;
-    let is_ready = status.conditions.iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True");
     let is_over = ["Succeeded", "Failed"].contains(&status.phase.as_deref().unwrap_or_default());
-    if is_ready || is_over || pod.metadata.deletion_timestamp.is_some() {
+    if is_ready(pod) || is_over || pod.metadata.deletion_timestamp.is_some() {
         return None;
     }
-    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    let claims = volumes.filter_map(|volume| {
-        let claim = volume.persistent_volume_claim.clone()?;
-        Some(Volume { name: volume.name.clone(), persistent_volume_claim: Some(claim), ..Volume::default() })
+    let claims = pvc_names(pod).map(|name| {
+        let claim = PersistentVolumeClaimVolumeSource { claim_name: name.to_owned(), ..Default::default() };
+        Volume { persistent_volume_claim: Some(claim), ..Volume::default() }
     });
     let reduce = |all: &Option<Vec<ContainerStatus>>| {
         all.as_ref().map(|all| all.iter().take(PARTS).map(reduce_container).collect::<Vec<_>>())
@@ -85,7 +86,8 @@ mod tests {
     fn only_what_a_diagnosis_reads_is_kept_of_a_pod_that_is_not_ready() {
         let pod = |status: Value| -> Pod {
             serde_json::from_value(json!({"metadata": {"name": "p", "uid": "u", "labels": {"a": "b"}},
-                "spec": {"containers": [{"name": "c"}], "nodeName": "n"}, "status": status}))
+                "spec": {"containers": [{"name": "c"}], "nodeName": "n", "volumes": [{"name": "tmp", "emptyDir": {}},
+                    {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}, "status": status}))
             .unwrap()
         };
         let ready = |is: &str| json!({"phase": "Running", "conditions": [{"type": "Ready", "status": is}]});
@@ -95,6 +97,7 @@ mod tests {
         status["containerStatuses"] = json!([{"name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 1,
             "state": {"waiting": {"reason": "ErrImagePull", "message": "m".repeat(5000)}}}]);
         let reduced = reduce_unready_pod(&pod(status)).unwrap();
+        assert_eq!(pvc_names(&reduced).collect::<Vec<_>>(), ["data"]);
         assert!(reduced.metadata.labels.is_none() && reduced.spec.unwrap().containers.is_empty());
         let containers = reduced.status.unwrap().container_statuses.unwrap();
         let waiting = containers[0].state.as_ref().unwrap().waiting.as_ref().unwrap();

@@ -210,8 +210,11 @@ fn put_unready(unready: &mut HashMap<String, (String, Arc<Pod>)>, uid: &str, pod
     let is_full = unready.len() >= MOST && !unready.contains_key(uid);
     match reduce_unready_pod(pod).filter(|_| !is_full) {
         Some(reduced) => {
-            let is_known = unready.get(uid).is_some_and(|(_, known)| **known == reduced);
-            unready.insert(uid.to_owned(), (pod_owner(pod), Arc::new(reduced)));
+            let owner = pod_owner(pod);
+            let is_known = unready.get(uid).is_some_and(|(of, known)| *of == owner && **known == reduced);
+            if !is_known {
+                unready.insert(uid.to_owned(), (owner, Arc::new(reduced)));
+            }
             !is_known
         }
         None => unready.remove(uid).is_some(),
@@ -275,6 +278,24 @@ mod tests {
             "status": {"phase": phase},
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn a_pod_that_is_not_ready_is_put_only_where_it_is_new() {
+        let mut unready = HashMap::new();
+        let mut pod = pod("1", "Pending");
+        assert!(put_unready(&mut unready, "u", &pod));
+        let first = Arc::clone(&unready["u"].1);
+        assert!(!put_unready(&mut unready, "u", &pod));
+        assert!(Arc::ptr_eq(&first, &unready["u"].1), "what is kept stays");
+        let owner =
+            json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "s", "uid": "set", "controller": true}]);
+        pod.metadata.owner_references = serde_json::from_value(owner).unwrap();
+        assert!(put_unready(&mut unready, "u", &pod));
+        assert_eq!(unready["u"].0, "set");
+        pod.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
+        assert!(put_unready(&mut unready, "u", &pod) && unready.is_empty());
+        assert!(!put_unready(&mut unready, "u", &pod));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::warnings::Warnings;
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::kstatus::State;
 use crate::diagnose::not_running::{NotRunning, explain_object, explain_pods};
+use crate::diagnose::pod_facts::pvc_names;
 use crate::k8s::object::ObjectRef;
 
 /// Most pods of one copy that are looked at.
@@ -58,9 +59,8 @@ pub fn explain_copy(
     for (_, pod) in pods.iter().filter(|(owner, _)| Some(*owner) == maker).take(PODS) {
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         evidence.events.extend_from_slice(warnings.find_warnings("Pod", namespace, name));
-        let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-        for claim in volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref()) {
-            let about = warnings.find_warnings("PersistentVolumeClaim", namespace, &claim.claim_name);
+        for claim in pvc_names(pod) {
+            let about = warnings.find_warnings("PersistentVolumeClaim", namespace, claim);
             // Found by name: of a claim no UID is known.
             evidence.events.extend(about.iter().cloned().map(|mut event| {
                 event.involved_object.uid = None;

@@ -216,7 +216,8 @@ impl Namespaces {
         }
         if let Some(other) = &seen.placed_by {
             let message = format!(
-                "namespace {name} already exists and belongs to the control plane {}: nothing is placed in it; use                  another namespace",
+                "namespace {name} already exists and belongs to the control plane {}: nothing is placed in it; use \
+                 another namespace",
                 visible_cell(other)
             );
             return Some(Problem::retry_on_change(applied::ALREADY_EXISTS, message));

@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 
+use super::task::CopyKey;
 use super::watch::Change;
 use crate::agent::inventory::pods::OwnedPods;
 use crate::api::crd::schedule::PodCounts;
+use crate::api::placeable::{self, Placeable};
 
 /// Longest chain that is followed: pod, Job, CronJob, and one to spare.
 const LONGEST: usize = 3;
@@ -39,9 +41,9 @@ impl Owners {
         }
     }
 
-    /// Returns whether the chains from pods to copies of this kind are known: before, its pods would count as none.
-    pub fn are_listed_for(&self, kind: &str) -> bool {
-        owner_between(kind).is_none_or(|(_, plural)| self.listed.contains(plural))
+    /// Returns whether the chains from pods to copies of this kind are known: before, their pods would count as none.
+    pub fn are_listed_for(&self, key: &CopyKey) -> bool {
+        owner_between(key.group, key.kind).is_none_or(|between| self.listed.contains(between.plural))
     }
 
     /// Returns the last controller of a chain.
@@ -57,11 +59,11 @@ impl Owners {
     }
 }
 
-/// Returns the kind that lies between copies of a kind and their pods: its group's kind, and its name in paths.
-pub fn owner_between(kind: &str) -> Option<((&'static str, &'static str), &'static str)> {
-    match kind {
-        "Deployment" => Some((("apps", "ReplicaSet"), "replicasets")),
-        "CronJob" => Some((("batch", "Job"), "jobs")),
+/// Returns the kind that lies between copies of a kind and their pods.
+pub fn owner_between(group: &str, kind: &str) -> Option<&'static Placeable> {
+    match (group, kind) {
+        ("apps", "Deployment") => placeable::find_builtin_kind("apps", "ReplicaSet"),
+        ("batch", "CronJob") => placeable::find_builtin_kind("batch", "Job"),
         _ => None,
     }
 }
@@ -128,14 +130,22 @@ mod tests {
     #[test]
     fn pods_are_counted_by_the_end_of_their_chain() {
         let owned = |uid: &str, owner: &str| (uid.to_owned(), Some(owner.to_owned()));
+        let key = |group: &'static str, kind: &'static str| CopyKey {
+            group,
+            kind,
+            namespace: Some("n".to_owned()),
+            name: "x".to_owned(),
+        };
+        let (deployment, nightly) = (key("apps", "Deployment"), key("batch", "CronJob"));
         let mut owners = Owners::default();
-        assert!(!owners.are_listed_for("Deployment") && owners.are_listed_for("StatefulSet"));
+        assert!(!owners.are_listed_for(&deployment) && owners.are_listed_for(&key("apps", "StatefulSet")));
+        assert!(owners.are_listed_for(&key("example.com", "Deployment")), "a kind of others has no such chain");
         owners.take_owner_change(
             "replicasets",
             Change::All(vec![owned("old", "web"), owned("new", "web"), ("bare".to_owned(), None)]),
         );
         owners.take_owner_change("jobs", Change::One(owned("tonight", "nightly")));
-        assert!(owners.are_listed_for("Deployment") && !owners.are_listed_for("CronJob"));
+        assert!(owners.are_listed_for(&deployment) && !owners.are_listed_for(&nightly));
         let numbers =
             |all: &[(&str, i64)]| all.iter().map(|(uid, n)| ((*uid).to_owned(), *n)).collect::<BTreeMap<_, _>>();
         let at = |seconds| Timestamp::from_second(seconds).unwrap();

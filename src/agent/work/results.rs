@@ -53,7 +53,7 @@ impl Worker {
                 };
                 let due: Vec<Orphan> = due.into_iter().map(with_place).collect();
                 if due.is_empty() {
-                    self.report_kept_data(0);
+                    self.report_kept_data(&[]);
                 } else {
                     let context = self.context.clone();
                     self.operations.spawn(async move {
@@ -66,10 +66,7 @@ impl Worker {
                 for copy in cleared.deleted {
                     tracing::warn!(%copy, "a copy without a Schedule was deleted");
                 }
-                for copy in &cleared.kept {
-                    tracing::warn!(%copy, "a copy without a Schedule is kept, because it holds data");
-                }
-                self.report_kept_data(cleared.kept.len());
+                self.report_kept_data(&cleared.kept);
             }
             Done::OrphansDeleted(Err(error)) => {
                 tracing::warn!(%error, "copies without a Schedule are not deleted, because the identity of the \
@@ -140,10 +137,18 @@ impl Worker {
         }
     }
 
+    /// Reports the copies that are kept though they have no Schedule; in the log only where they are others than before.
     #[allow(clippy::cast_precision_loss)] // A count of objects.
-    fn report_kept_data(&self, count: usize) {
+    fn report_kept_data(&self, kept: &[CopyKey]) {
+        let mut names: Vec<String> = kept.iter().map(ToString::to_string).collect();
+        names.sort();
+        if self.logged.record_if_changed("data without a Schedule", &names.join(", ")) {
+            for copy in names {
+                tracing::warn!(%copy, "a copy without a Schedule is kept, because it holds data");
+            }
+        }
         let help = "Copies that hold data, have no Schedule, and are kept.";
-        self.metrics.set_gauge("fleet_agent_data_without_schedule", help, &[], count as f64);
+        self.metrics.set_gauge("fleet_agent_data_without_schedule", help, &[], kept.len() as f64);
     }
 
     /// Has all that waits for a namespace tried again.
@@ -197,22 +202,23 @@ impl Worker {
         for entry in self.entries.values_mut() {
             let Some(key) = entry.task.key() else { continue };
             let Some(seen) = self.index.get(key) else { continue };
-            if !self.owners.are_listed_for(key.kind) {
+            if !self.owners.are_listed_for(key) {
                 continue;
             }
             let count = counts.get(&seen.uid).copied().unwrap_or_default();
             let found = explain::explain_copy(key, seen, count, &unready, &self.warnings);
             let counted = seen.desired.filter(|_| pods.published.is_some());
             let counted = counted.map(|desired| count.to_pod_counts(desired, key.kind == "CronJob"));
-            if counted.is_some() {
+            if counted.is_some() && counted != entry.status.pods {
                 entry.status.pods = counted;
+                entry.schedule_status_write(now);
             }
             let found = explain::newer_explanation(entry.trouble.as_ref(), found);
             if found != entry.trouble && entry.baseline.as_ref().is_some_and(|known| known.uid == seen.uid) {
                 entry.trouble = found;
                 status::record_seen_copy(&mut entry.status, seen, entry.trouble.as_ref(), Timestamp::now());
+                entry.schedule_status_write(now);
             }
-            entry.schedule_status_write(now);
         }
     }
 }

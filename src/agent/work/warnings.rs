@@ -50,26 +50,35 @@ fn subject_of(event: &Event) -> (String, String, String) {
     (text(&about.kind), text(&about.namespace), text(&about.name))
 }
 
+/// Returns whether two are the same event, but for how often and when it happened.
+fn says_the_same(one: &Event, other: &Event) -> bool {
+    one.metadata.name == other.metadata.name && one.reason == other.reason && one.message == other.message
+}
+
 impl Warnings {
-    /// Takes a change of the events.
-    pub fn take_event_change(&mut self, change: Change<Event>) {
+    /// Takes a change of the events. Returns whether they say something else now: an event that is repeated does not.
+    pub fn take_event_change(&mut self, change: Change<Event>) -> bool {
         match change {
             Change::All(all) => {
                 *self = Self::default();
                 for event in all {
                     self.put_event(event);
                 }
+                // Any of those before may be gone.
+                true
             }
             Change::One(event) => self.put_event(event),
             Change::Gone(event) => {
-                if let Some(known) = self.about.get_mut(&subject_of(&event)) {
-                    known.retain(|one| one.name_any() != event.name_any());
-                }
+                let Some(known) = self.about.get_mut(&subject_of(&event)) else { return false };
+                let before = known.len();
+                known.retain(|one| one.name_any() != event.name_any());
+                known.len() != before
             }
         }
     }
 
-    fn put_event(&mut self, event: Event) {
+    /// Puts an event behind the others about its object. Returns whether it says something else than the last of them.
+    fn put_event(&mut self, event: Event) -> bool {
         let subject = subject_of(&event);
         if !self.about.contains_key(&subject) {
             self.order.push_back(subject.clone());
@@ -80,11 +89,13 @@ impl Warnings {
             }
         }
         let known = self.about.entry(subject).or_default();
+        let is_repeated = known.last().is_some_and(|last| says_the_same(last, &event));
         known.retain(|one| one.name_any() != event.name_any());
         known.push(event);
         if known.len() > EVENTS {
             known.remove(0);
         }
+        !is_repeated
     }
 
     /// Returns the warnings about an object.
@@ -103,6 +114,26 @@ mod tests {
         serde_json::from_value(json!({"metadata": {"name": name}, "reason": reason, "message": "m".repeat(3000),
             "involvedObject": {"kind": "Pod", "namespace": "n", "name": about}}))
         .unwrap()
+    }
+
+    #[test]
+    fn a_warning_that_is_repeated_is_kept_and_changes_nothing() {
+        let counted = |name: &str, message: &str, count: i32| {
+            let (message, count) = (Some(message.to_owned()), Some(count));
+            Change::One(Event { message, count, ..event(name, "p", "FailedMount") })
+        };
+        let mut warnings = Warnings::default();
+        assert!(warnings.take_event_change(counted("a", "no Secret", 1)));
+        assert!(!warnings.take_event_change(counted("a", "no Secret", 2)));
+        assert_eq!(warnings.find_warnings("Pod", "n", "p")[0].count, Some(2), "the newer one is kept");
+        assert!(warnings.take_event_change(counted("a", "no volume", 3)), "it says something else");
+        assert!(warnings.take_event_change(counted("b", "no volume", 1)), "another event");
+        assert!(warnings.take_event_change(counted("a", "no volume", 4)), "it is the latest again");
+        let gone = || Change::Gone(event("b", "p", "FailedMount"));
+        assert!(warnings.take_event_change(gone()) && !warnings.take_event_change(gone()));
+        assert!(!warnings.take_event_change(Change::Gone(event("a", "unknown", "FailedMount"))));
+        assert!(warnings.take_event_change(Change::All(Vec::new())));
+        assert!(warnings.find_warnings("Pod", "n", "p").is_empty());
     }
 
     #[test]

@@ -23,7 +23,7 @@ use super::watch::{self, Change, Input};
 use crate::agent::inventory::watch::Observed;
 use crate::api::crd::condition::{Condition, find_condition};
 use crate::api::crd::schedule::{ScheduleStatus, conditions};
-use crate::api::placeable::{self, Placeable};
+use crate::api::placeable::Placeable;
 use crate::daemon::log::OnChange;
 use crate::daemon::metrics::Metrics;
 use crate::k8s::backoff::add_jitter;
@@ -143,8 +143,9 @@ impl Worker {
                         self.counted = None;
                     }
                     Some(Input::Warnings(change)) => {
-                        self.warnings.take_event_change(*change);
-                        self.counted = None;
+                        if self.warnings.take_event_change(*change) {
+                            self.counted = None;
+                        }
                     }
                     Some(Input::Namespaces(change)) => {
                         let changed = self.namespaces.take_namespace_change(change);
@@ -213,9 +214,7 @@ impl Worker {
             self.by_key.insert(target.key.clone(), name.clone());
             if is_listed(kind) && self.watched.insert((kind.group, kind.kind)) {
                 self.watches.spawn(watch::watch_copies(self.context.clone(), kind, self.inputs.0.clone()));
-                let between = owner_between(kind.kind).filter(|_| ["apps", "batch"].contains(&kind.group));
-                if let Some(between) = between.and_then(|((group, kind), _)| placeable::find_builtin_kind(group, kind))
-                {
+                if let Some(between) = owner_between(kind.group, kind.kind) {
                     self.watches.spawn(watch::watch_owners(self.context.clone(), between, self.inputs.0.clone()));
                 }
             }
