@@ -151,6 +151,9 @@ sum_of() {
 wanted_sum() {
     found=
     return_mark=$(printf '\r')
+    utf8_mark=$(printf '\357\273\277')
+    utf16_little_mark=$(printf '\377\376')
+    utf16_big_mark=$(printf '\376\377')
     tab=$(printf '\t')
     while IFS= read -r line || [ -n "$line" ]; do
         check_text "$line"
@@ -205,10 +208,10 @@ check_text() {
         fail "SHA256SUMS has the line ends of Windows (CRLF)" \
             "download it again without conversion, or convert it: tr -d '\\r' <SHA256SUMS >sums && mv sums SHA256SUMS"
         ;;
-    "$(printf '\357\273\277')"*)
+    "$utf8_mark"*)
         fail "SHA256SUMS begins with a byte order mark (UTF-8)" "download it again without conversion"
         ;;
-    "$(printf '\377\376')"* | "$(printf '\376\377')"*)
+    "$utf16_little_mark"* | "$utf16_big_mark"*)
         fail "SHA256SUMS is a text in UTF-16" "download it again without conversion"
         ;;
     esac

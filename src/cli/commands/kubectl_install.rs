@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use crate::api::shell::quote_word;
 use crate::api::util::file;
 use crate::api::util::file::FileError;
 use crate::api::util::file_fault::{FileFault, Usage};
@@ -15,7 +16,7 @@ use crate::cli::parser::plugin_name::PluginName;
 mod found_plugins;
 
 /// Install this program as a kubectl plugin, so that `kubectl fleet` works, or the same under another name
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct KubectlInstallArgs {
     /// Folder to install into, which must be on PATH [default: the folder of this program]
     #[arg(long, value_name = "DIR")]
@@ -34,6 +35,25 @@ pub(crate) struct KubectlInstallArgs {
     uninstall: bool,
 }
 
+impl KubectlInstallArgs {
+    /// The command that does this again, or that removes what this installs.
+    fn format_command(&self, program: &str, uninstall: bool) -> String {
+        let mut command = format!("{program} kubectl-install");
+        if let Some(folder) = &self.bin_dir {
+            command.push_str(&format!(" --bin-dir {}", quote_word(&folder.to_string_lossy())));
+        }
+        if let Some(name) = &self.name {
+            command.push_str(&format!(" --name {name}"));
+        }
+        if uninstall {
+            command.push_str(" --uninstall");
+        } else if self.copy {
+            command.push_str(" --copy");
+        }
+        command
+    }
+}
+
 pub(crate) fn run(ui: &Ui, args: &KubectlInstallArgs) -> Result<Exit, CliError> {
     let program = std::env::current_exe().and_then(fs_err::canonicalize)?;
     let folder = match &args.bin_dir {
@@ -45,7 +65,7 @@ pub(crate) fn run(ui: &Ui, args: &KubectlInstallArgs) -> Result<Exit, CliError> 
     let plugin = folder.join(name.file_name());
     let ours = is_ours(&plugin, &program)?;
     if args.uninstall {
-        return uninstall_plugin(ui, &name, &plugin, &program, ours);
+        return uninstall_plugin(ui, args, &name, &plugin, &program, ours);
     }
     if is_there(&plugin)? && !ours {
         return Err(CliError::new(
@@ -56,10 +76,11 @@ pub(crate) fn run(ui: &Ui, args: &KubectlInstallArgs) -> Result<Exit, CliError> 
         .cause(format!("it is {}", found_plugins::describe_program(&plugin)))
         .hint("choose another name with `--name`, or another folder with `--bin-dir`; or remove it by hand"));
     }
-    place_program(&program, &plugin, args.copy).map_err(|error| no_rights(&error, &plugin, ui))?;
-    install_completer(ui, &name, &folder, &program, args.copy)?;
+    place_program(&program, &plugin, args.copy).map_err(|error| no_rights(&error, &plugin, ui, args))?;
+    install_completer(ui, args, &name, &folder, &program)?;
     ui.write_stdout(&format!("Installed {}; try `{} --help`\n", plugin.display(), name.typed_command()))?;
-    for warning in found_plugins::find_conflicts(&name, &folder, &plugin, &program) {
+    let removal = args.format_command(ui.program, true);
+    for warning in found_plugins::find_conflicts(&name, &folder, &plugin, &program, &removal) {
         ui.warn(&warning);
     }
     Ok(Exit::Ok)
@@ -93,7 +114,14 @@ fn unusable_plugin(path: &Path, error: &FileError) -> CliError {
     add_file_remedy(shown.because(error), error)
 }
 
-fn uninstall_plugin(ui: &Ui, name: &PluginName, plugin: &Path, program: &Path, ours: bool) -> Result<Exit, CliError> {
+fn uninstall_plugin(
+    ui: &Ui,
+    args: &KubectlInstallArgs,
+    name: &PluginName,
+    plugin: &Path,
+    program: &Path,
+    ours: bool,
+) -> Result<Exit, CliError> {
     if !is_there(plugin)? {
         ui.write_stdout(&format!("Nothing to remove: {} does not exist\n", plugin.display()))?;
         return Ok(Exit::Ok);
@@ -103,25 +131,31 @@ fn uninstall_plugin(ui: &Ui, name: &PluginName, plugin: &Path, program: &Path, o
             .cause(format!("it is {}", found_plugins::describe_program(plugin)))
             .hint("remove it by hand if you are sure"));
     }
-    fs_err::remove_file(plugin).map_err(|error| no_rights(&error, plugin, ui))?;
+    fs_err::remove_file(plugin).map_err(|error| no_rights(&error, plugin, ui, args))?;
     let helper = plugin.with_file_name(name.completer_name());
     // The program may be the plugin itself, a copy that is gone now.
     if is_ours(&helper, program)? {
-        fs_err::remove_file(&helper).map_err(|error| no_rights(&error, &helper, ui))?;
+        fs_err::remove_file(&helper).map_err(|error| no_rights(&error, &helper, ui, args))?;
     }
     ui.write_stdout(&format!("Removed {}\n", plugin.display()))?;
     Ok(Exit::Ok)
 }
 
 /// Puts the completer beside the plugin. The plugin works without, so a file in its place is only warned about.
-fn install_completer(ui: &Ui, name: &PluginName, folder: &Path, program: &Path, copy: bool) -> Result<(), CliError> {
+fn install_completer(
+    ui: &Ui,
+    args: &KubectlInstallArgs,
+    name: &PluginName,
+    folder: &Path,
+    program: &Path,
+) -> Result<(), CliError> {
     let helper = folder.join(name.completer_name());
     if is_there(&helper)? && !is_ours(&helper, program)? {
         let command = name.typed_command();
         ui.warn(&format!("{} is not this program; `{command}` is not completed", helper.display()));
         return Ok(());
     }
-    place_program(program, &helper, copy).map_err(|error| no_rights(&error, &helper, ui))
+    place_program(program, &helper, args.copy).map_err(|error| no_rights(&error, &helper, ui, args))
 }
 
 /// Returns whether `plugin` is a link to this program or a copy of a program of this name.
@@ -168,22 +202,56 @@ fn link_program(program: &Path, fresh: &Path) -> std::io::Result<()> {
 }
 
 #[cfg(not(unix))]
-fn link(program: &Path, fresh: &Path) -> std::io::Result<()> {
+fn link_program(program: &Path, fresh: &Path) -> std::io::Result<()> {
     fs_err::copy(program, fresh).map(drop)
 }
 
 /// The error of a plugin, or of what completes it, that cannot be written or removed.
-pub(crate) fn no_rights(error: &std::io::Error, plugin: &Path, ui: &Ui) -> CliError {
+pub(crate) fn no_rights(error: &std::io::Error, plugin: &Path, ui: &Ui, args: &KubectlInstallArgs) -> CliError {
     let failed =
         CliError::new(Exit::Failed, "CannotWritePlugin", format!("cannot write {}", plugin.display())).because(error);
     if error.kind() == std::io::ErrorKind::PermissionDenied {
-        return failed.hint(format!(
-            "run `sudo {} kubectl-install`, or install into your own folder: `--bin-dir ~/.local/bin`",
-            ui.program
-        ));
+        let again = format!("run `sudo {}`", args.format_command(ui.program, args.uninstall));
+        return failed.hint(if args.uninstall {
+            again
+        } else {
+            format!("{again}, or install into your own folder: `--bin-dir ~/.local/bin`")
+        });
     }
     match FileFault::from_io_error(plugin, Usage::Write, error).remedy() {
         Some(remedy) => failed.hint(remedy),
         None => failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(words: &[&str]) -> KubectlInstallArgs {
+        use clap::FromArgMatches as _;
+        let command = KubectlInstallArgs::augment_args(clap::Command::new("kubectl-install").no_binary_name(true));
+        KubectlInstallArgs::from_arg_matches(&command.try_get_matches_from(words).unwrap()).unwrap()
+    }
+
+    fn denied(words: &[&str]) -> String {
+        let error = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        let ui = Ui::for_tests();
+        no_rights(&error, Path::new("/opt/bin/kubectl-two"), &ui, &args(words)).render(&ui)
+    }
+
+    #[test]
+    fn a_command_that_is_to_be_run_again_has_its_flags() {
+        let named = ["--name", "two", "--bin-dir", "/opt/our bin"];
+        assert_eq!(args(&[]).format_command("fleetctl", false), "fleetctl kubectl-install");
+        let again = args(&[&named[..], &["--copy"]].concat());
+        let command = "fleetctl kubectl-install --bin-dir '/opt/our bin' --name two";
+        assert_eq!(again.format_command("fleetctl", false), format!("{command} --copy"));
+        assert_eq!(again.format_command("fleetctl", true), format!("{command} --uninstall"));
+
+        let hint = denied(&named);
+        assert!(hint.contains(&format!("`sudo {command}`, or install into your own folder")), "{hint}");
+        let hint = denied(&[&named[..], &["--uninstall"]].concat());
+        assert!(hint.contains(&format!("`sudo {command} --uninstall`")) && !hint.contains("~/.local"), "{hint}");
     }
 }

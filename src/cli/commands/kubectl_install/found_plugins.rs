@@ -8,11 +8,17 @@ use crate::api::util::file_fault::find_user_name;
 use crate::cli::parser::plugin_name::PluginName;
 
 /// What users have to know of the plugins on PATH, a warning each: that kubectl does not find this one, runs another one in its
-/// place, or from now on no longer runs another one.
+/// place, or from now on no longer runs another one. `removal` is the command that removes this one.
 ///
 /// kubectl takes the first file of a name on PATH; that of the longest name counts. What is found is compared as the file
 /// system has it: folders on PATH may be links or relative.
-pub(super) fn find_conflicts(name: &PluginName, folder: &Path, plugin: &Path, program: &Path) -> Vec<String> {
+pub(super) fn find_conflicts(
+    name: &PluginName,
+    folder: &Path,
+    plugin: &Path,
+    program: &Path,
+    removal: &str,
+) -> Vec<String> {
     let (command, folder) = (name.typed_command(), folder.display());
     let entries = list_path_entries();
     let own = entries.iter().position(|entry| is_same(&entry.join(name.file_name()), plugin));
@@ -38,7 +44,7 @@ pub(super) fn find_conflicts(name: &PluginName, folder: &Path, plugin: &Path, pr
             for (_, other) in others.iter().filter(|(_, other)| !is_own_program(other)) {
                 warnings.push(format!(
                     "this plugin hides {} ({}): `{command}` no longer runs it. To have both, remove this one with \
-                     `fleetctl kubectl-install --uninstall`, and install it under another name with `--name`",
+                     `{removal}`, and install it under another name with `--name`",
                     other.display(),
                     describe_program(other)
                 ));

@@ -291,7 +291,12 @@ fn of_installs() -> Vec<CliError> {
         rolled_back(undone),
         rolled_back(interrupted),
         check_report::preflight_refused(&Report { judged: preflight }, true),
-        kubectl_install::no_rights(&io::Error::from_raw_os_error(13), Path::new("/usr/local/bin/kubectl-fleet"), &ui),
+        kubectl_install::no_rights(
+            &io::Error::from_raw_os_error(13),
+            Path::new("/usr/local/bin/kubectl-fleet"),
+            &ui,
+            &kubectl_install::KubectlInstallArgs::default(),
+        ),
     ]
 }
 
