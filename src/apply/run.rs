@@ -18,7 +18,7 @@ use crate::inventory::history::Outcome;
 use crate::inventory::journal::{Journal, JournalStep, Undo};
 use crate::inventory::journal_file::LocalJournal;
 use crate::inventory::locked_store::LockedStore;
-use crate::inventory::record::{Item, Origin, Phase, Record, State};
+use crate::inventory::record::{Item, Origin, Phase, Record};
 use crate::inventory::release::{Policy, Release};
 use crate::inventory::store::Store;
 use crate::k8s::event::{Done, Event};
@@ -397,11 +397,7 @@ impl Run {
     /// # Errors
     /// Whatever the server refuses; the lock then expires by itself.
     pub async fn release_run(self) -> Result<(), Error> {
-        let failed = |state: &mut State| {
-            let release = state.journal.as_ref().and_then(|journal| journal.release.as_ref());
-            state.history.end_revision(Outcome::Failed, release);
-        };
-        Ok(self.store.lock_store().await.finish_run(failed).await?)
+        Ok(self.store.lock_store().await.fail_run().await?)
     }
 
     pub(crate) fn close_local(&mut self) -> Result<(), Error> {

@@ -27,8 +27,7 @@ pub(super) fn evaluate_issuer_clock(ahead: Option<i64>) -> CheckResult {
             "compare the clocks of this machine and of the cluster",
         );
     };
-    let way = if ahead > 0 { "ahead of" } else { "behind" };
-    let what = format!("the cluster's clock is {} s {way} this machine's", ahead.abs());
+    let what = describe_difference(ahead);
     let remedy = "synchronize both clocks, for example with NTP: certificates issued here would not be valid there";
     match ahead.abs() {
         0..=CLOCK_NOISE => CheckResult::Passed("agrees with this machine's".to_owned()),
@@ -37,15 +36,20 @@ pub(super) fn evaluate_issuer_clock(ahead: Option<i64>) -> CheckResult {
     }
 }
 
+/// Says by how much the clocks differ.
+fn describe_difference(ahead: i64) -> String {
+    let way = if ahead > 0 { "ahead of" } else { "behind" };
+    format!("the cluster's clock is {} s {way} this machine's", ahead.abs())
+}
+
 /// Evaluates the clock of a workload cluster, whose agent gets its certificates from a control plane elsewhere.
 pub(super) fn evaluate_agent_clock(ahead: Option<i64>) -> CheckResult {
     let Some(ahead) = ahead else { return CheckResult::Passed("the API server sent no `Date` header".to_owned()) };
     if ahead.abs() <= CLOCK_ALLOWANCE {
         return CheckResult::Passed("agrees with this machine's".to_owned());
     }
-    let way = if ahead > 0 { "ahead of" } else { "behind" };
     CheckResult::new_warning(
-        format!("the cluster's clock is {} s {way} this machine's", ahead.abs()),
+        describe_difference(ahead),
         "synchronize the clocks of the cluster, of its control plane and of this machine, for example with NTP: a \
          certificate that is not valid yet, or no longer, is refused",
     )

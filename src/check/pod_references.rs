@@ -49,9 +49,13 @@ impl PodReferences {
     }
 }
 
-/// Returns the spec of the pods that an object makes.
-fn pod_spec(object: &Value) -> Option<&Value> {
-    let path = if object["kind"] == "CronJob" { "/spec/jobTemplate/spec/template/spec" } else { "/spec/template/spec" };
+/// Returns the spec of the pods that a workload makes; none for an object of another kind.
+pub(crate) fn pod_spec(object: &Value) -> Option<&Value> {
+    let path = match object["kind"].as_str()? {
+        "StatefulSet" | "Deployment" | "DaemonSet" | "Job" => "/spec/template/spec",
+        "CronJob" => "/spec/jobTemplate/spec/template/spec",
+        _ => return None,
+    };
     object.pointer(path)
 }
 
@@ -119,30 +123,32 @@ impl ReferenceFacts {
     /// Evaluates whether nodes can pull with the Secrets that pods name.
     pub(super) fn evaluate_pull_secrets(&self, namespace: &str) -> CheckResult {
         let problem = |(name, found): (&String, &Reference)| match found {
-            Reference::Found => None,
+            Reference::Found | Reference::Unread(_) => None,
             Reference::Missing => Some(format!("Secret {name} does not exist in namespace {namespace}")),
             Reference::WrongType(kind) => {
                 Some(format!("Secret {name} in namespace {namespace} has the type `{kind}`, which nodes do not read"))
             }
-            Reference::Unread(error) => Some(format!("Secret {name} could not be read: {error}")),
         };
         let problems: Vec<String> = self.pull_secrets.iter().filter_map(problem).collect();
-        if problems.is_empty() {
-            let count = self.pull_secrets.len();
-            return CheckResult::Passed(if count == 0 {
-                "none are named".to_owned()
-            } else {
-                format!("{count} found")
-            });
+        if !problems.is_empty() {
+            return CheckResult::new_warning(
+                format!("{}; nodes then pull without a login", problems.join("; ")),
+                Remedy::new(format!(
+                    "create it: `kubectl --namespace {namespace} create secret docker-registry NAME --docker-server \
+                     REGISTRY --docker-username USER --docker-password PASSWORD`, or give a login with "
+                ))
+                .flag(Flag::set_value("registryCredentials", "JSON")),
+            );
         }
-        CheckResult::new_warning(
-            format!("{}; nodes then pull without a login", problems.join("; ")),
-            Remedy::new(format!(
-                "create it: `kubectl --namespace {namespace} create secret docker-registry NAME --docker-server REGISTRY \
-                 --docker-username USER --docker-password PASSWORD`, or give a login with "
-            ))
-            .flag(Flag::set_value("registryCredentials", "JSON")),
-        )
+        let unread = self.pull_secrets.iter().find_map(|(name, found)| match found {
+            Reference::Unread(error) => Some(format!("Secret {name} could not be read: {error}")),
+            _ => None,
+        });
+        match unread {
+            Some(what) => CheckResult::new_warning(what, format!("allow `get` on secrets in namespace {namespace}")),
+            None if self.pull_secrets.is_empty() => CheckResult::Passed("none are named".to_owned()),
+            None => CheckResult::Passed(format!("{} found", self.pull_secrets.len())),
+        }
     }
 
     /// Evaluates whether the classes that pods name exist.
@@ -223,7 +229,9 @@ mod tests {
             }
             "/api/v1/namespaces/fleet/secrets/opaque" => json!({"metadata": {"name": "opaque"}, "type": "Opaque"}),
             "/apis/scheduling.k8s.io/v1/priorityclasses/high" => json!({"metadata": {"name": "high"}, "value": 1}),
-            "/apis/node.k8s.io/v1/runtimeclasses/hidden" => test_api::failure(403),
+            "/apis/node.k8s.io/v1/runtimeclasses/hidden" | "/api/v1/namespaces/fleet/secrets/hidden" => {
+                test_api::failure(403)
+            }
             _ => test_api::failure(404),
         });
         let references = |secrets: &[&str], priority: &[&str], runtime: &[&str]| PodReferences {
@@ -244,8 +252,12 @@ mod tests {
         let CheckResult::Failed(problem) = bad.evaluate_classes() else { panic!("{bad:?}") };
         assert_eq!(problem.what, "PriorityClass `typo` does not exist, so the API server refuses the pods");
 
-        let hidden = read(references(&[], &[], &["hidden"])).await;
+        let hidden = read(references(&["good", "hidden"], &[], &["hidden"])).await;
         assert!(matches!(hidden.evaluate_classes(), CheckResult::Warned(_)), "{hidden:?}");
+        let CheckResult::Warned(problem) = hidden.evaluate_pull_secrets("fleet") else { panic!("{hidden:?}") };
+        assert!(problem.what.starts_with("Secret hidden could not be read: "), "{}", problem.what);
+        assert!(!problem.what.contains("without a login"), "{}", problem.what);
+        assert_eq!(problem.remedy, Remedy::from("allow `get` on secrets in namespace fleet"));
         let none = read(PodReferences::default()).await;
         assert_eq!(none, ReferenceFacts::default());
         assert_eq!(none.evaluate_classes(), CheckResult::Passed("none are named".to_owned()));

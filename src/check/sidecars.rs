@@ -37,6 +37,8 @@ pub struct SidecarFacts {
     annotations: BTreeMap<String, String>,
     /// Webhooks that are named after injecting and are called for new pods.
     injectors: Vec<Injector>,
+    /// The reason that the webhooks could not be read.
+    unread: Option<String>,
 }
 
 /// A webhook that adds containers to pods.
@@ -49,18 +51,22 @@ struct Injector {
 }
 
 impl SidecarFacts {
-    /// Reads the webhooks. What may not be read counts as none: the labels of the namespace tell most.
-    pub(super) async fn list_injectors(client: &Client) -> Vec<MutatingWebhookConfiguration> {
+    /// Reads the webhooks.
+    pub(super) async fn list_injectors(client: &Client) -> Result<Vec<MutatingWebhookConfiguration>, kube::Error> {
         let configurations: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
-        configurations.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default()
+        Ok(configurations.list(&ListParams::default()).await?.items)
     }
 
     /// Facts from what was read; `namespace` is none where it does not exist.
-    pub(super) fn new(name: &str, namespace: Option<&Namespace>, webhooks: &[MutatingWebhookConfiguration]) -> Self {
+    pub(super) fn new(
+        name: &str,
+        namespace: Option<&Namespace>,
+        webhooks: &Result<Vec<MutatingWebhookConfiguration>, kube::Error>,
+    ) -> Self {
         let mut labels = namespace.map(|namespace| namespace.labels().clone()).unwrap_or_default();
         labels.entry("kubernetes.io/metadata.name".to_owned()).or_insert_with(|| name.to_owned());
         let annotations = namespace.map(|namespace| namespace.annotations().clone()).unwrap_or_default();
-        let injectors = webhooks.iter().flat_map(|configuration| {
+        let injectors = webhooks.iter().flatten().flat_map(|configuration| {
             let name = configuration.name_any();
             let webhooks = configuration.webhooks.iter().flatten();
             let injecting = move |webhook: &&MutatingWebhook| is_injector(&name, webhook);
@@ -71,7 +77,8 @@ impl SidecarFacts {
                 pods: webhook.object_selector.clone().unwrap_or_default(),
             })
         });
-        Self { labels, annotations, injectors: injectors.collect() }
+        let unread = webhooks.as_ref().err().map(ToString::to_string);
+        Self { labels, annotations, injectors: injectors.collect(), unread }
     }
 
     /// The rights of [`Self::list_injectors`].
@@ -101,7 +108,13 @@ impl SidecarFacts {
         webhooks.dedup();
         let reasons: Vec<String> = marks.into_iter().chain(webhooks).collect();
         if reasons.is_empty() {
-            return CheckResult::Passed("nothing was found that adds containers to pods".to_owned());
+            return match &self.unread {
+                Some(error) => CheckResult::new_warning(
+                    format!("the webhooks of the cluster could not be read: {error}"),
+                    "allow `list` on mutatingwebhookconfigurations",
+                ),
+                None => CheckResult::Passed("nothing was found that adds containers to pods".to_owned()),
+            };
         }
         CheckResult::new_warning(
             format!(
@@ -151,6 +164,7 @@ pub(super) mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::k8s::test_api;
 
     fn facts(labels: Value, annotations: Value, webhooks: Value) -> SidecarFacts {
         let namespace = json!({"metadata": {"name": "fleet", "labels": labels, "annotations": annotations}});
@@ -159,7 +173,7 @@ pub(super) mod tests {
         SidecarFacts::new(
             "fleet",
             Some(&serde_json::from_value(namespace).unwrap()),
-            &serde_json::from_value::<Vec<MutatingWebhookConfiguration>>(configurations).unwrap(),
+            &Ok(serde_json::from_value(configurations).unwrap()),
         )
     }
 
@@ -222,5 +236,19 @@ pub(super) mod tests {
         assert_eq!(reason(&policy), None);
         policy.labels.insert("istio.io/rev".to_owned(), "x".to_owned());
         assert!(reason(&policy).is_some());
+    }
+
+    #[tokio::test]
+    async fn webhooks_that_cannot_be_read_are_not_taken_for_none() {
+        let client = test_api::api(|_, _| test_api::failure(403));
+        let webhooks = SidecarFacts::list_injectors(&client).await;
+        let mut unread = SidecarFacts::new("fleet", None, &webhooks);
+        let CheckResult::Warned(problem) = unread.evaluate_sidecars("fleet") else { panic!("{unread:?}") };
+        assert!(problem.what.starts_with("the webhooks of the cluster could not be read: "), "{}", problem.what);
+        assert_eq!(problem.remedy, Remedy::from("allow `list` on mutatingwebhookconfigurations"));
+        // What the namespace itself says comes first.
+        unread.labels.insert("istio-injection".to_owned(), "enabled".to_owned());
+        let what = reason(&unread).unwrap();
+        assert!(what.contains("`istio-injection: enabled`") && !what.contains("could not be read"), "{what}");
     }
 }

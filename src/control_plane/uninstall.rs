@@ -1,8 +1,10 @@
 //! The removal of a control plane: reversible by default, with its data and its local folder only on request.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+use rustix::fs::Access;
 
 use super::health;
 use super::keys::find_keys;
@@ -173,9 +175,20 @@ impl Target<'_> {
         match std::fs::remove_dir_all(&folder) {
             Ok(()) => Ok(Some(folder)),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(wrap_io_error("remove", &folder)(error)),
+            Err(error) => Err(wrap_io_error("remove", &find_refusing_folder(&folder))(error)),
         }
     }
+}
+
+/// Finds what keeps a folder from being removed: the first folder in it that cannot be written to, else the folder itself.
+fn find_refusing_folder(folder: &Path) -> PathBuf {
+    let refuses = |place: &Path| rustix::fs::access(place, Access::WRITE_OK | Access::EXEC_OK).is_err();
+    if refuses(folder) {
+        return folder.to_owned();
+    }
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.map(|entry| entry.path()).find(|path| refuses(path)).unwrap_or_else(|| folder.to_owned())
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use crate::api::labels::LABEL_PART_OF;
 use crate::api::remedy::{Place, Remedy};
 use crate::chart::Object;
 use crate::check::Problem;
+use crate::check::pod_references::pod_spec;
 use crate::check::pulls::{PullFacts, Pulled};
 use crate::diagnose::evidence::Evidence;
 use crate::diagnose::image::{find_foreign_architecture, find_pull_failure};
@@ -170,16 +171,6 @@ const fn rank_pulled(pulled: &Pulled) -> u8 {
 
 fn build_metadata(name: &str, run: &str) -> Value {
     json!({"name": name, "labels": {LABEL_PART_OF: "fleet", LABEL: run}})
-}
-
-/// The pod specification of a workload.
-fn pod_spec(object: &Value) -> Option<&Value> {
-    let path = match object["kind"].as_str()? {
-        "StatefulSet" | "Deployment" | "DaemonSet" | "Job" => "/spec/template/spec",
-        "CronJob" => "/spec/jobTemplate/spec/template/spec",
-        _ => return None,
-    };
-    object.pointer(path)
 }
 
 /// A pod that has the images of another one pulled, and asks for their version. The login of the chart, by its name, is

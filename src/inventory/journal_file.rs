@@ -62,7 +62,7 @@ impl LocalJournal {
     pub(crate) fn read_journal_file(path: &Path) -> Result<Option<Journal>, Error> {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if file::is_absent(&error) => return Ok(None),
             Err(error) => return Err(wrap_io_error("read", path)(error).into()),
         };
         let mut journal: Option<Journal> = None;
@@ -137,9 +137,7 @@ impl LocalJournal {
 /// Removes a journal file; one that is not there is removed.
 pub(crate) fn remove_file(path: &Path) -> Result<(), Error> {
     match std::fs::remove_file(path) {
-        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-            Err(wrap_io_error("remove", path)(source).into())
-        }
+        Err(source) if !file::is_absent(&source) => Err(wrap_io_error("remove", path)(source).into()),
         _ => Ok(()),
     }
 }

@@ -186,12 +186,7 @@ impl Store {
         let Some(lock) = state.lock.clone().filter(|lock| held.is_of(lock)) else { return Ok(()) };
         let (owner, found, renewed) = (owner.clone(), state.version.clone(), RenewalTime::now());
         let mut store = Self { server, owner, holder: lock.holder, found, state, renewed };
-        store
-            .finish_run(|state| {
-                let release = state.journal.as_ref().and_then(|journal| journal.release.as_ref());
-                state.history.end_revision(Outcome::Failed, release);
-            })
-            .await
+        store.fail_run().await
     }
 
     /// Goes on whatever the deadline: what was begun is being undone.
@@ -232,6 +227,15 @@ impl Store {
         self.write_state(|state, _| {
             state.lock = None;
             change(state);
+        })
+        .await
+    }
+
+    /// Ends a run that did not come to its end: its revision has failed, its journal stays, and the lock is let go.
+    pub(crate) async fn fail_run(&mut self) -> Result<(), Error> {
+        self.finish_run(|state| {
+            let release = state.journal.as_ref().and_then(|journal| journal.release.as_ref());
+            state.history.end_revision(Outcome::Failed, release);
         })
         .await
     }

@@ -47,7 +47,7 @@ impl Hub {
     /// The control plane that an init kubeconfig leads to, if it was installed from this machine: the one of the
     /// service's home whose kubeconfig trusts the same authority.
     pub async fn of_init(home: &Home, init: &Init) -> Option<Self> {
-        // Only a way to reach it that is shorter is lost where a folder or file cannot be read.
+        // If a folder or file cannot be read, only this shortcut is lost.
         for name in file::list_names(home.path()).unwrap_or_default() {
             let Ok(name) = name.parse::<ControlPlaneName>() else { continue };
             let Ok(Some(kubeconfig)) = admin_access::read_local_kubeconfig(home, &name) else { continue };

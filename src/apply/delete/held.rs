@@ -26,10 +26,13 @@ const NAMED: usize = 5;
 pub(super) struct Survey {
     /// Time of the last survey.
     taken: Option<Instant>,
+    /// Kinds that were asked for.
+    kinds: Vec<Kind>,
     /// Kinds, or versions of groups, that gave no answer, each with the reason where it is known.
     unanswered: Vec<String>,
-    /// Objects of the owner's namespace that are being deleted and have finalizers, each with these.
-    finalized: Vec<String>,
+    /// Objects of the owner's namespace that are being deleted and have finalizers, each with these; `None` until the namespace
+    /// was searched.
+    finalized: Option<Vec<String>>,
 }
 
 /// Explains what keeps objects of an owner from being deleted.
@@ -61,7 +64,13 @@ impl HoldFinder<'_> {
         if survey.taken.is_none_or(|taken| taken.elapsed() >= ASK_AGAIN) {
             *survey = self.survey_kinds(server).await;
         }
-        if is_collected { survey.describe_collection() } else { survey.describe_namespace(because) }
+        if is_collected {
+            return survey.describe_collection();
+        }
+        if survey.finalized.is_none() {
+            self.search_namespace(server, survey).await;
+        }
+        survey.describe_namespace(because)
     }
 
     /// Asks for every kind, in the whole cluster: a kind whose objects cannot be converted fails only where there are some.
@@ -72,33 +81,57 @@ impl HoldFinder<'_> {
         };
         let owned = self.owner.owner_selector();
         let everywhere = Selection { labels: Some(&owned), metadata_only: true, ..Selection::default() };
-        let here = Selection { namespace: Some(&self.owner.namespace), metadata_only: true, ..Selection::default() };
-        let answers: Vec<(&Kind, Result<Vec<Value>, ApiError>)> = stream::iter(&kinds)
-            .map(|kind| async move {
-                let answer = server.list_objects(kind, &everywhere).await;
-                match answer {
-                    Ok(_) if kind.namespaced => (kind, server.list_objects(kind, &here).await),
-                    answer => (kind, answer.map(|_| Vec::new())),
-                }
-            })
-            .buffered(self.parallel)
-            .collect()
-            .await;
         let mut survey = Survey { taken, unanswered: silent, ..Survey::default() };
-        for (kind, answer) in answers {
-            match answer {
-                Ok(objects) => survey.finalized.extend(objects.iter().filter_map(describe_finalized)),
-                Err(error) if error.is_forbidden() || error.is_not_found() || error.code == 405 => {}
-                Err(error) => {
-                    survey.unanswered.push(format!("{} ({})", kind.group_kind(), visible_line(&error.message)));
-                }
+        for (kind, answer) in self.list_each(server, &kinds, &everywhere).await {
+            if let Err(error) = answer {
+                survey.note_unanswered(kind, &error);
             }
         }
+        survey.kinds = kinds;
         survey
+    }
+
+    /// Asks for every kind in the owner's namespace: users may be allowed to list there and nowhere else.
+    async fn search_namespace(&self, server: &Server, survey: &mut Survey) {
+        let namespaced: Vec<Kind> = survey.kinds.iter().filter(|kind| kind.namespaced).cloned().collect();
+        let here = Selection { namespace: Some(&self.owner.namespace), metadata_only: true, ..Selection::default() };
+        let mut finalized = Vec::new();
+        for (kind, answer) in self.list_each(server, &namespaced, &here).await {
+            match answer {
+                Ok(objects) => finalized.extend(objects.iter().filter_map(describe_finalized)),
+                Err(error) => survey.note_unanswered(kind, &error),
+            }
+        }
+        survey.finalized = Some(finalized);
+    }
+
+    /// Lists the objects of each kind.
+    async fn list_each<'k>(
+        &self,
+        server: &Server,
+        kinds: &'k [Kind],
+        selection: &Selection<'_>,
+    ) -> Vec<(&'k Kind, Result<Vec<Value>, ApiError>)> {
+        stream::iter(kinds)
+            .map(|kind| async move { (kind, server.list_objects(kind, selection).await) })
+            .buffered(self.parallel)
+            .collect()
+            .await
     }
 }
 
 impl Survey {
+    /// Notes a kind that gave no answer, once. What may not be listed, or is not there any more, is none of these.
+    fn note_unanswered(&mut self, kind: &Kind, error: &ApiError) {
+        if error.is_forbidden() || error.is_not_found() || error.code == 405 {
+            return;
+        }
+        let named = format!("{} (", kind.group_kind());
+        if self.unanswered.iter().all(|known| !known.starts_with(&named)) {
+            self.unanswered.push(format!("{named}{})", visible_line(&error.message)));
+        }
+    }
+
     /// What keeps an object that has lost its owner.
     fn describe_collection(&self) -> String {
         let why = "its owner is deleted, but the garbage collection of the cluster has not deleted it yet";
@@ -112,8 +145,8 @@ impl Survey {
     /// What keeps the namespace, beside what the namespace itself says.
     fn describe_namespace(&self, because: String) -> String {
         let mut clauses = vec![because];
-        if !self.finalized.is_empty() {
-            clauses.push(format!("finalizers hold {}", first_of(&self.finalized, NAMED, ", ")));
+        if let Some(finalized) = self.finalized.as_ref().filter(|finalized| !finalized.is_empty()) {
+            clauses.push(format!("finalizers hold {}", first_of(finalized, NAMED, ", ")));
         }
         if !self.unanswered.is_empty() {
             clauses.push(format!("these kinds give no answer: {}", first_of(&self.unanswered, NAMED, ", ")));
@@ -168,8 +201,9 @@ mod tests {
     use crate::k8s::event::Events;
     use crate::k8s::test_api;
 
-    /// A cluster in which widgets cannot be converted, and a gadget with a finalizer is in the namespace.
-    fn server() -> Server {
+    /// A cluster in which widgets cannot be converted, and a gadget with a finalizer is in the namespace. `everywhere` answers
+    /// the list of gadgets in the whole cluster.
+    fn server(everywhere: Value) -> Server {
         let kind = |plural: &str, kind: &str| json!({"name": plural, "kind": kind, "namespaced": true, "verbs": ["list", "get", "delete"]});
         let client = test_api::api(move |uri, _| match uri.path() {
             "/api/v1" => json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": [kind("pods", "Pod")]}),
@@ -185,6 +219,7 @@ mod tests {
                 failure["message"] = "conversion webhook for bug.example/v1, Kind=Widget failed".into();
                 failure
             }
+            "/apis/bug.example/v2/gadgets" => everywhere.clone(),
             "/apis/bug.example/v2/namespaces/fleet/gadgets" => json!({"metadata": {}, "items": [
                 {"apiVersion": "bug.example/v2", "kind": "Gadget", "metadata": {"name": "g", "namespace": "fleet",
                     "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["bug.example/held"]}}]}),
@@ -194,8 +229,12 @@ mod tests {
     }
 
     async fn hold_of(object: &ObjectRef, live: &Value, survey: &mut Survey) -> String {
+        hold_on(&server(json!({"metadata": {}, "items": []})), object, live, survey).await
+    }
+
+    async fn hold_on(server: &Server, object: &ObjectRef, live: &Value, survey: &mut Survey) -> String {
         let owner = Owner::new("control-plane", "demo", "fleet");
-        HoldFinder { owner: &owner, parallel: 4 }.explain_hold(&server(), object, live, survey).await
+        HoldFinder { owner: &owner, parallel: 4 }.explain_hold(server, object, live, survey).await
     }
 
     #[tokio::test]
@@ -207,6 +246,13 @@ mod tests {
         let why = hold_of(&pod, &live, &mut survey).await;
         assert!(why.contains("garbage collection") && why.contains("Widget.bug.example"), "{why}");
         assert!(why.contains("conversion webhook"), "{why}");
+        assert_eq!(survey.finalized, None, "nobody waits for the namespace");
+        // A namespace that is waited for as well needs what was left out.
+        let namespace = ObjectRef::new(&Kind::from_table("", "Namespace"), None, "fleet");
+        let deleted = json!({"metadata": {"name": "fleet", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        let why = hold_of(&namespace, &deleted, &mut survey).await;
+        assert!(why.contains("Gadget g (bug.example/held)"), "{why}");
+        assert_eq!(why.matches("Widget.bug.example").count(), 1, "{why}");
         // What has a finalizer of its own needs no survey.
         let held = json!({"metadata": {"name": "etcd-0", "deletionTimestamp": "t", "finalizers": ["a.example/b"]}});
         let mut survey = Survey::default();
@@ -220,6 +266,9 @@ mod tests {
         let live = json!({"metadata": {"name": "fleet", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
         let why = hold_of(&namespace, &live, &mut Survey::default()).await;
         assert!(why.contains("Gadget g (bug.example/held)") && why.contains("Widget.bug.example"), "{why}");
+        // Some users may list only in the namespace.
+        let why = hold_on(&server(test_api::failure(403)), &namespace, &live, &mut Survey::default()).await;
+        assert!(why.contains("Gadget g (bug.example/held)"), "{why}");
     }
 
     #[test]

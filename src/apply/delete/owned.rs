@@ -165,8 +165,8 @@ impl Engine {
     }
 }
 
-/// The steps of objects that an interrupted run adopted from others. What the record had before that run was no others', nor
-/// is what came back from a backup with the record.
+/// The steps of objects that an interrupted run adopted from others. Objects that the record had before that run, or that a
+/// backup restored together with the record, belong to this installation.
 pub(crate) fn given_back(state: &State) -> impl Iterator<Item = &JournalStep> {
     let steps = state.journal.iter().flat_map(|journal| &journal.steps);
     steps.filter(|step| {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::api::kinds;
+use crate::api::names::{is_label_key, is_label_value};
 use crate::chart::diagnostic::{Diagnostic, Place};
 use crate::chart::render::{Object, Rendered};
 use crate::chart::{Chart, Row};
@@ -71,26 +72,12 @@ fn check_scope(object: &Object) -> Vec<Problem> {
     }
 }
 
-/// Letters, digits, `-`, `_` and `.`, beginning and ending with a letter or digit.
-fn is_label_text(text: &str) -> bool {
-    let edge = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
-    text.len() <= 63
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
-        && edge(text.chars().next())
-        && edge(text.chars().last())
-}
-
 /// Lower-case labels with dots between them.
 fn is_subdomain(text: &str) -> bool {
     text.len() <= 253
-        && text
-            .split('.')
-            .all(|part| !part.is_empty() && is_label_text(part) && !part.contains(['_']) && part == part.to_lowercase())
-}
-
-fn is_label_key(text: &str) -> bool {
-    let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
-    prefix.is_none_or(is_subdomain) && !name.is_empty() && is_label_text(name)
+        && text.split('.').all(|part| {
+            !part.is_empty() && is_label_value(part) && !part.contains(['_']) && part == part.to_lowercase()
+        })
 }
 
 /// Names and labels, also those of pods that it makes.
@@ -106,7 +93,7 @@ fn check_metadata(object: &Value) -> Vec<Problem> {
         for (key, value) in object.pointer(pointer).and_then(Value::as_object).into_iter().flatten() {
             match value.as_str() {
                 _ if !is_label_key(key) => found.push(("bad-label", format!("`{key}` cannot be the key of a label"))),
-                Some(text) if is_label_text(text) => {}
+                Some(text) if is_label_value(text) => {}
                 Some(_) => found.push(("bad-label", format!("the label `{key}` has a value that is not allowed: at most 63 letters, digits, `-`, `_` and `.`"))),
                 None => found.push(("bad-label", format!("the label `{key}` is not text"))),
             }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::labels::OWN_KEY_PREFIX;
+use crate::api::names::{is_label_key, is_label_value};
 use crate::api::values::pod_scheduling::TopologySpreadConstraint;
 use crate::api::values::pod_values::{EnvVar, ProxyValues};
 use crate::chart::diagnostic::{Diagnostic, Place};
@@ -180,8 +181,7 @@ impl PodFieldCheck<'_> {
 
     /// A key of a label or an annotation: a name, perhaps behind a DNS name and a slash.
     fn check_key(&mut self, below: &[&str], key: &str, what: &str) {
-        let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-        if prefix.is_none_or(is_dns_name) && is_qualified(name) {
+        if is_label_key(key) {
             return;
         }
         let message = format!("`{key}` is not a valid key of {what}s");
@@ -190,7 +190,7 @@ impl PodFieldCheck<'_> {
     }
 
     fn label_value(&mut self, below: &[&str], value: &str) {
-        if value.is_empty() || is_qualified(value) {
+        if is_label_value(value) {
             return;
         }
         let message = format!("`{value}` is not a valid label value");
@@ -255,24 +255,4 @@ fn is_set_by_proxy(proxy: &ProxyValues, name: &str) -> bool {
     let [http, https, no_proxy] = PROXY_VARIABLES;
     let any = proxy.http.is_some() || proxy.https.is_some() || !proxy.no_proxy.is_empty();
     name == http && proxy.http.is_some() || name == https && proxy.https.is_some() || name == no_proxy && any
-}
-
-/// Returns whether it is a name as labels and their values have it: of letters, digits, `-`, `_` and `.`.
-fn is_qualified(text: &str) -> bool {
-    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    text.len() <= 63
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
-        && edge(text.chars().next())
-        && edge(text.chars().last())
-}
-
-fn is_dns_name(text: &str) -> bool {
-    let label = |part: &str| {
-        part.len() <= 63
-            && !part.starts_with('-')
-            && !part.ends_with('-')
-            && !part.is_empty()
-            && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
-    };
-    text.len() <= 253 && text.split('.').all(label)
 }

@@ -94,7 +94,19 @@ impl WorkloadFacts {
             clock::read_clock_ahead(client),
         );
         let around = async { tokio::join!(references, webhooks, clock) };
-        let (groups, nodes, namespace, system, agents, identity, members, allowance, readers, forbidden, around) = tokio::join!(
+        let (
+            groups,
+            nodes,
+            namespace,
+            system,
+            agents,
+            identity,
+            members,
+            allowance,
+            readers,
+            forbidden,
+            (references, webhooks, clock_ahead),
+        ) = tokio::join!(
             client.list_api_groups(),
             nodes.list_metadata(&some),
             namespaces.get_opt(&wanted.namespace),
@@ -114,8 +126,8 @@ impl WorkloadFacts {
             around,
         );
         let found = namespace.as_ref().ok().and_then(Option::as_ref);
-        facts.sidecars = SidecarFacts::new(&wanted.namespace, found, &around.1);
-        (facts.references, facts.clock_ahead) = (around.0, around.2);
+        facts.sidecars = SidecarFacts::new(&wanted.namespace, found, &webhooks);
+        (facts.references, facts.clock_ahead) = (references, clock_ahead);
         let nodes: Vec<String> = nodes.iter().flatten().map(ResourceExt::name_any).collect();
         facts.autopilot_evidence =
             autopilot::find_autopilot_evidence(groups.as_ref().ok(), nodes.iter().map(String::as_str));

@@ -1,7 +1,6 @@
 //! The preflight checks of an agent install: pure functions of the facts.
 
 use super::{AgentFacts, InitFacts, TokenFacts, WantedAgent, WorkloadFacts};
-use crate::api::first_of::first_of;
 use crate::api::labels::INIT_SECRET;
 use crate::api::remedy::{Access, Action, Command, Flag, Place, Remedy, Subject};
 use crate::api::version::ServiceLine;
@@ -210,7 +209,7 @@ fn init_secret(facts: &WorkloadFacts) -> CheckResult {
 fn is_unspecified(server: &str) -> bool {
     let host = server.parse::<http::Uri>().ok().and_then(|uri| uri.host().map(str::to_owned)).unwrap_or_default();
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_unspecified())
+    host.parse::<std::net::IpAddr>().is_ok_and(|address| address.to_canonical().is_unspecified())
 }
 
 fn init_token(facts: &WorkloadFacts) -> CheckResult {
@@ -264,24 +263,20 @@ fn existing_agent(facts: &WorkloadFacts) -> CheckResult {
     // One of another fleet is no obstacle, but in a namespace there is one.
     let blocks = |agent: &&AgentFacts| agent.namespace == wanted.namespace || agent.is_of_same_fleet == Some(true);
     let unknown = others().find(|agent| !blocks(agent) && agent.is_of_same_fleet.is_none());
-    match others().find(blocks) {
-        None if unknown.is_some() => {
-            let other = first_of(
-                unknown.iter().map(|agent| format!("`{}` in namespace {}", agent.name, agent.namespace)),
-                1,
-                "",
-            );
-            CheckResult::new_warning(
-                format!("this cluster already has an agent whose control plane is not known: {other}"),
-                "a cluster can be registered only once with each control plane; continue if that agent belongs to another",
-            )
-        }
-        None if others().next().is_some() => {
+    match (others().find(blocks), unknown) {
+        (None, Some(other)) => CheckResult::new_warning(
+            format!(
+                "this cluster already has an agent whose control plane is not known: `{}` in namespace {}",
+                other.name, other.namespace
+            ),
+            "a cluster can be registered only once with each control plane; continue if that agent belongs to another",
+        ),
+        (None, None) if others().next().is_some() => {
             CheckResult::Passed("agents of other control planes are in other namespaces".to_owned())
         }
-        None if facts.agents.is_empty() => CheckResult::Passed("none in this cluster".to_owned()),
-        None => CheckResult::Passed(format!("{} is installed and will be brought up to date", wanted.name)),
-        Some(other) => CheckResult::new_failure(
+        (None, None) if facts.agents.is_empty() => CheckResult::Passed("none in this cluster".to_owned()),
+        (None, None) => CheckResult::Passed(format!("{} is installed and will be brought up to date", wanted.name)),
+        (Some(other), _) => CheckResult::new_failure(
             format!("this cluster already has an agent: `{}` in namespace {}", other.name, other.namespace),
             Remedy::new("a cluster can be registered only once; remove that agent first: ")
                 .command(uninstall_command(&other.name, &other.namespace)),
@@ -485,6 +480,7 @@ pub(super) mod tests {
     fn an_init_secret_with_an_address_that_nobody_connects_to_is_refused() {
         for (server, expected) in [
             ("https://0.0.0.0:443", true),
+            ("https://[::ffff:0.0.0.0]:443", true),
             ("https://[::]:443", true),
             ("https://192.0.2.1:443", false),
             ("https://[2001:db8::1]:443", false),

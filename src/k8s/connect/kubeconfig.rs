@@ -335,7 +335,11 @@ fn read_merged_kubeconfig(paths: &[PathBuf], required: bool) -> Result<Option<(K
 fn describe_empty_files(paths: &[PathBuf], files: String) -> String {
     let is_empty = |path: &PathBuf| path.metadata().is_ok_and(|found| found.is_file() && found.len() == 0);
     let empty: Vec<PathBuf> = paths.iter().filter(|path| is_empty(path)).cloned().collect();
-    if empty.is_empty() { files } else { format!("{files} ({} is an empty file)", join_paths(&empty)) }
+    match &empty[..] {
+        [] => files,
+        [one] => format!("{files} ({} is an empty file)", one.display()),
+        several => format!("{files} ({} are empty files)", join_paths(several)),
+    }
 }
 
 fn join_paths(paths: &[PathBuf]) -> String {
@@ -356,6 +360,18 @@ mod tests {
         );
         fs_err::write(&path, text).unwrap();
         path
+    }
+
+    #[test]
+    fn empty_files_are_counted_where_there_is_no_context() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = ["a", "b"].map(|name| folder.path().join(name));
+        fs_err::write(&paths[0], "").unwrap();
+        fs_err::write(&paths[1], "kind: Config\n").unwrap();
+        let (a, b) = (paths[0].display(), paths[1].display());
+        assert_eq!(describe_empty_files(&paths, "FILES".to_owned()), format!("FILES ({a} is an empty file)"));
+        fs_err::write(&paths[1], "").unwrap();
+        assert_eq!(describe_empty_files(&paths, "FILES".to_owned()), format!("FILES ({a}, {b} are empty files)"));
     }
 
     #[tokio::test]
