@@ -70,6 +70,8 @@ pub const ANNOTATION_SCHEDULE_UID: &str = "fleet-scheduler.io/schedule-uid";
 pub const ANNOTATION_ADOPTED: &str = "fleet-scheduler.io/adopted";
 /// Taint of a cluster whose agent asks for its drain: never in its spec, but counted as if it were.
 pub const TAINT_DRAINING: &str = "fleet-scheduler.io/draining";
+/// Taint that `fleetctl cordon` and `fleetctl drain` set, and `fleetctl uncordon` removes.
+pub const TAINT_UNSCHEDULABLE: &str = "fleet-scheduler.io/unschedulable";
 /// Finalizer of Schedules: the agent deletes the copy first.
 pub const FINALIZER_AGENT_CLEANUP: &str = "fleet-scheduler.io/agent-cleanup";
 /// Annotation on the namespace of one cluster in the hub: the cluster's name as registered.

@@ -55,10 +55,15 @@ pub(super) fn is_label(text: &str) -> bool {
         && edge(text.chars().last())
 }
 
+/// Returns whether a text is a DNS subdomain: DNS labels of at most 63 characters with dots between them, at most 253
+/// characters together.
+pub fn is_subdomain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(|part| part.len() <= 63 && is_label(part))
+}
+
 /// Returns whether a text is the key of a label or taint: a name, with or without a DNS subdomain and `/` before it.
 pub fn is_label_key(text: &str) -> bool {
     let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
-    let is_subdomain = |prefix: &str| prefix.len() <= 253 && prefix.split('.').all(is_label);
     prefix.is_none_or(is_subdomain) && !name.is_empty() && is_label_value(name)
 }
 

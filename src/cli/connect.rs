@@ -132,6 +132,12 @@ where
     Ok(found)
 }
 
+/// A workload cluster that the control plane does not know.
+pub(super) fn no_such_cluster(name: &str, global: &Global) -> CliError {
+    CliError::new(Exit::Failed, "NoSuchCluster", format!("no workload cluster `{name}` is registered"))
+        .hint(format!("list them all with `fleetctl get clusters{}`", global.tail_flags()))
+}
+
 /// A list that failed; on an API server that is no control plane's, it says so.
 pub(super) fn list_failed(what: &str, error: &kube::Error) -> CliError {
     match error {

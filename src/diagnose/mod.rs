@@ -13,7 +13,7 @@ pub mod kstatus;
 mod load_balancer;
 pub mod not_running;
 pub(crate) mod pod;
-mod pod_facts;
+pub(crate) mod pod_facts;
 mod pvc;
 mod typed;
 pub mod workload;

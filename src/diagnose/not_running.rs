@@ -7,7 +7,7 @@ use super::evidence::{Evidence, Subject, event_message, events_of, has_reason};
 use super::pod::{all_statuses, ended_before, find_pod_cause, waiting_reason};
 use super::pod_facts::{pvc_names, unschedulable_message};
 use super::typed::Typed as _;
-use super::workload::{classify_refusal, finding_order};
+use super::workload::{cause_order, classify_refusal, finding_order};
 use crate::api::crd::schedule::available;
 use crate::api::util::text::escaped_line;
 use crate::k8s::object::ObjectRef;
@@ -52,7 +52,8 @@ pub fn explain_pods(
     let warning = || events_of(own, evidence).find(|event| has_reason(event, &["FailedCreate"])).map(event_message);
     let refused = failure.or_else(|| warning().filter(|_| lacks_pods)).map(|message| {
         let cause = classify_refusal(message);
-        (refusal_order(cause), NotRunning::new(reason_word(cause), &format!("its pods cannot be created: {message}")))
+        let order = cause_order(cause, cause.default_grace());
+        (order, NotRunning::new(reason_word(cause), &format!("its pods cannot be created: {message}")))
     });
     of_pods.chain(refused).min_by_key(|(order, _)| *order).map(|(_, found)| found)
 }
@@ -104,10 +105,6 @@ fn explain_crash(pod: &Pod, reference: &ObjectRef) -> Option<NotRunning> {
         container.name, container.restart_count, ended.exit_code
     );
     Some(NotRunning::new(reason_word(CauseId::CrashLoop), &text))
-}
-
-fn refusal_order(cause: CauseId) -> (bool, u8) {
-    (cause.default_grace().is_none(), super::workload::cause_rank(cause))
 }
 
 /// Returns the reason of a cause.

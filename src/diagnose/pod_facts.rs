@@ -9,7 +9,7 @@ pub(super) fn unschedulable_message(pod: &Pod) -> Option<&str> {
 }
 
 /// The names of the PersistentVolumeClaims that a pod mounts.
-pub(super) fn pvc_names(pod: &Pod) -> impl Iterator<Item = &str> {
+pub(crate) fn pvc_names(pod: &Pod) -> impl Iterator<Item = &str> {
     let volumes = pod.spec.iter().filter_map(|spec| spec.volumes.as_ref()).flatten();
     volumes.filter_map(|volume| Some(volume.persistent_volume_claim.as_ref()?.claim_name.as_str()))
 }

@@ -4,6 +4,7 @@
 //! StorageClass, so that the root is named and not its consequence.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{ContainerStatus, Event, PersistentVolumeClaim, Pod, Service};
@@ -170,13 +171,17 @@ pub(crate) fn container_runs(object: &Value, evidence: &Evidence) -> BTreeMap<Co
     pods_of(object, evidence).into_iter().flat_map(of_pod).collect()
 }
 
-/// Lasting causes before transient ones, and then roots before consequences.
 pub(super) fn finding_order(finding: &Finding) -> (bool, u8) {
-    (finding.grace.is_none(), cause_rank(finding.cause))
+    cause_order(finding.cause, finding.grace)
+}
+
+/// Lasting causes, those with a grace, before transient ones, and then roots before consequences.
+pub(super) fn cause_order(cause: CauseId, grace: Option<Duration>) -> (bool, u8) {
+    (grace.is_none(), cause_rank(cause))
 }
 
 /// Roots before consequences: storage and placement, then images, then what containers do.
-pub(super) fn cause_rank(cause: CauseId) -> u8 {
+fn cause_rank(cause: CauseId) -> u8 {
     match cause {
         CauseId::NoDefaultStorageClass
         | CauseId::ClaimWithoutClass

@@ -121,9 +121,15 @@ fn registered_clusters_are_offered_to_every_command_about_one() {
         "rows": [{"cells": ["west"]}]});
     let server = serve(move |_, _| (200, table.clone()));
     with_kubeconfig(&sandbox, &CONFIG.replace("SERVER", &server));
-    for command in
-        [&["get", "clusters"][..], &["accept"], &["delete", "cluster"], &["drain", "cluster"], &["taint", "cluster"]]
-    {
+    for command in [
+        &["get", "clusters"][..],
+        &["accept"],
+        &["delete", "cluster"],
+        &["drain", "cluster"],
+        &["cordon", "cluster"],
+        &["uncordon", "cluster"],
+        &["taint", "cluster"],
+    ] {
         let words = [&["fleetctl"], command, &["w"]].concat();
         // A machine that is busy may not answer in the time that a user waits for.
         let found = (0..20).map(|_| offered(&sandbox, &words)).find(|found| !found.is_empty());

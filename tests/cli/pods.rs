@@ -116,6 +116,14 @@ fn what_runs_in_several_clusters_or_none_is_said() {
 }
 
 #[test]
+fn top_needs_an_object_with_pods_of_its_own() {
+    let sandbox = fleet();
+    run(&sandbox, &["top", "cronjob/nightly"])
+        .fails(2, &["top works with kinds that have their own pods; name one of its Jobs"]);
+    run(&sandbox, &["top", "configmap/settings"]).fails(2, &["`configmap/settings` has no pods of its own"]);
+}
+
+#[test]
 fn a_context_that_leads_elsewhere_is_not_used() {
     let sandbox = fleet();
     run(&sandbox, &["logs", "deploy/lost"]).fails(

@@ -71,7 +71,7 @@ fn taints_are_set_changed_and_removed_beside_those_of_others() {
         "Workload cluster west has the taints gpu=no:NoSchedule, of-others:NoSchedule, ssd:NoExecute.\n"
     );
     assert_eq!(plane.taints()[1]["key"], "of-others", "what others have set meanwhile is kept");
-    assert!(ran(&["ssd:NoExecute"]).succeeds().contains("already so"));
+    assert!(ran(&["ssd:NoExecute"]).succeeds().contains("already has these taints"));
     assert!(ran(&["gpu-", "ssd:NoExecute-"]).succeeds().contains("the taint of-others:NoSchedule."));
     ran(&["gpu"]).fails(2, &["the effect is missing"]);
     ran(&["gpu=x:Never"]).fails(2, &["`Never` is not a taint effect", "NoSchedule, PreferNoSchedule, NoExecute"]);

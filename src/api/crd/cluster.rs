@@ -81,6 +81,9 @@ fn yes() -> bool {
     true
 }
 
+/// Effects that a taint may have.
+pub const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+
 /// A taint, of a cluster or of a node.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "camelCase")]

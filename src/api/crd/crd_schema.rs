@@ -3,6 +3,7 @@
 use schemars::{JsonSchema as _, Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
+use super::cluster::TAINT_EFFECTS;
 use super::condition::Condition;
 
 /// A map that the API server neither looks into nor tracks by field: one owner, replaced as a whole.
@@ -60,7 +61,7 @@ pub(in crate::api) fn condition_status(_: &mut SchemaGenerator) -> Schema {
 
 /// The effect of a taint.
 pub(in crate::api) fn taint_effect(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "string", "enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"] })
+    json_schema!({ "type": "string", "enum": TAINT_EFFECTS })
 }
 
 /// Outcome of a copy whose Schedule is deleted.

@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use serde_json::Value;
 
 use crate::api::shell::is_plain;
+use crate::api::util::file;
 use crate::api::{Cluster, partial_list};
 use crate::chart::patch::Patches;
 use crate::chart::versions::select::{Request, select_row};
@@ -165,13 +166,9 @@ fn explained_candidates(ids: impl Iterator<Item = &'static str>) -> Vec<Candidat
 }
 
 fn control_planes() -> Vec<Candidate> {
-    let Some(folders) = Home::of_user().ok().and_then(|home| fs_err::read_dir(home.path()).ok()) else {
-        return Vec::new();
-    };
-    let folders = folders.flatten().filter(|entry| entry.path().is_dir());
-    let mut names: Vec<String> = folders.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.retain(|name| !name.starts_with('.'));
-    names.sort();
+    let Ok(home) = Home::of_user() else { return Vec::new() };
+    let mut names = file::list_names(home.path()).unwrap_or_default();
+    names.retain(|name| !name.starts_with('.') && home.path().join(name).is_dir());
     names.into_iter().map(Candidate::from).collect()
 }
 

@@ -19,7 +19,7 @@ use crate::api::lenient::Lenient;
 use crate::api::util::text::visible_cell;
 use crate::chart::output;
 use crate::cli::args::global::Global;
-use crate::cli::connect::{control_plane_client, find_registered_cluster, list_failed};
+use crate::cli::connect::{control_plane_client, find_registered_cluster, list_failed, no_such_cluster};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::table::{Columns, table_row};
 use crate::cli::output::terminal::Ui;
@@ -113,13 +113,9 @@ async fn list_clusters(hub: &Client, global: &Global, args: &GetClustersArgs) ->
         let found = found.map_err(|error| list_failed("clusters", &error))?;
         return Ok(found.into_iter().map(strip_managed_fields).collect());
     };
-    match find_registered_cluster(&api, name).await? {
-        Some(cluster) => Ok(vec![strip_managed_fields(cluster)]),
-        None => {
-            Err(CliError::new(Exit::Failed, "NoSuchCluster", format!("no workload cluster `{name}` is registered"))
-                .hint(format!("list them all with `fleetctl get clusters{}`", global.tail_flags())))
-        }
-    }
+    let found = find_registered_cluster(&api, name).await?;
+    let cluster = found.ok_or_else(|| no_such_cluster(name, global))?;
+    Ok(vec![strip_managed_fields(cluster)])
 }
 
 /// A cluster as it is shown: as kubectl does, without managed fields.

@@ -52,8 +52,9 @@ pub(super) async fn find_cluster_context(
         .map(|context| {
             let target = target(&context);
             async move {
-                let connected = target.connect_client().await.ok()?;
-                let found = tokio::time::timeout(LIMIT, read_cluster_id(connected.client)).await.ok()??;
+                // A log-in plug-in may run before anything is sent.
+                let identify = async { read_cluster_id(target.connect_client().await.ok()?.client).await };
+                let found = tokio::time::timeout(LIMIT, identify).await.ok()??;
                 Some((context, found))
             }
         })

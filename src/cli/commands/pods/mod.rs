@@ -3,6 +3,7 @@
 
 mod find_context;
 mod kubectl;
+mod selector;
 
 use clap::Args;
 use kube::api::{Api, DynamicObject, ListParams};
@@ -16,12 +17,15 @@ use crate::api::{Cluster, Schedule};
 use crate::cli::args::global::Global;
 use crate::cli::commands::why::kind::parse_kind_and_name;
 use crate::cli::commands::why::no_such_object;
-use crate::cli::connect::{connect_to_control_plane, find_registered_cluster, list_failed, request_failed};
+use crate::cli::connect::{
+    connect_to_control_plane, find_registered_cluster, list_failed, no_such_cluster, request_failed,
+};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
 use crate::placement::facts::ObjectKey;
 use crate::placement::live::source_key;
 use crate::placement::names::schedule_name;
+use selector::{has_own_pods, pods_argument};
 
 /// The object, and the workload cluster to look in.
 #[derive(Debug, Args)]
@@ -172,30 +176,41 @@ pub(crate) async fn run_port_forward(ui: &Ui, global: &Global, args: &PortForwar
 }
 
 pub(crate) async fn run_top(ui: &Ui, global: &Global, args: &TopArgs) -> Result<Exit, CliError> {
-    let place = find_place(global, &args.placed).await?;
-    let mut words = vec!["top".to_owned(), "pods".to_owned()];
-    match &place.selector {
-        Some(selector) => words.push(format!("--selector={selector}")),
-        None => words.push(place.name.clone()),
+    let (kind, _) = parse_object(&args.placed)?;
+    if !has_own_pods(kind) {
+        return Err(no_own_pods(kind, &args.placed));
     }
-    kubectl::run_kubectl(ui, global, &place, &words)
+    let place = find_place(global, &args.placed).await?;
+    let pods = place.pods.clone().ok_or_else(|| no_own_pods(kind, &args.placed))?;
+    kubectl::run_kubectl(ui, global, &place, &["top".to_owned(), "pods".to_owned(), pods])
+}
+
+fn no_own_pods(kind: &Placeable, args: &PlacedArgs) -> CliError {
+    let refused = CliError::usage("NoSuchKind", format!("`{}` has no pods of its own", visible_cell(&args.object)));
+    if kind.kind == "CronJob" {
+        return refused.hint("top works with kinds that have their own pods; name one of its Jobs");
+    }
+    refused.hint("top works with kinds that have their own pods, such as deployment/web")
 }
 
 /// Where an object runs, and how the user reaches that cluster.
 struct Place {
     /// Namespace of the object; the same in both clusters.
     namespace: String,
-    /// Name of the object.
-    name: String,
-    /// Labels that its pods have, as a selector; absent for a Pod.
-    selector: Option<String>,
+    /// Its pods, as `kubectl top pods` takes them; absent where it has none of its own.
+    pods: Option<String>,
     /// Context of the user's kubeconfig for the workload cluster.
     context: String,
 }
 
+/// The kind and the name of the object.
+fn parse_object(args: &PlacedArgs) -> Result<(&'static Placeable, &str), CliError> {
+    let refused = |why| CliError::usage("NoSuchKind", format!("cannot read `{}`", args.object)).cause(why);
+    parse_kind_and_name(&Kinds::default(), &args.object).map_err(refused)
+}
+
 async fn find_place(global: &Global, args: &PlacedArgs) -> Result<Place, CliError> {
-    let refused = |why| CliError::new(Exit::Usage, "NoSuchKind", format!("cannot read `{}`", args.object)).cause(why);
-    let (kind, name) = parse_kind_and_name(&Kinds::default(), &args.object).map_err(refused)?;
+    let (kind, name) = parse_object(args)?;
     let plane = connect_to_control_plane(global).await?;
     let namespace = if global.namespace_given { global.namespace.to_string() } else { plane.namespace.clone() };
     let key = ObjectKey::new(kind.group, kind.kind, if kind.namespaced { &namespace } else { "" }, name);
@@ -204,15 +219,11 @@ async fn find_place(global: &Global, args: &PlacedArgs) -> Result<Place, CliErro
     let cluster = choose_cluster(global, args, &key, clusters)?;
     let api: Api<Lenient<Cluster>> = Api::all(plane.client.clone());
     let Some(Lenient(registered)) = find_registered_cluster(&api, &cluster).await? else {
-        return Err(CliError::new(
-            Exit::Failed,
-            "NoSuchCluster",
-            format!("no workload cluster `{cluster}` is registered"),
-        ));
+        return Err(no_such_cluster(&cluster, global));
     };
     let id = registered.spec.cluster_id.unwrap_or_default();
     let context = find_context::find_cluster_context(global, &cluster, &id, args.cluster_context.as_deref()).await?;
-    Ok(Place { namespace, name: name.to_owned(), selector: pod_selector(&source), context })
+    Ok(Place { namespace, pods: pods_argument(kind, &source), context })
 }
 
 /// The object in the control plane's API.
@@ -266,35 +277,5 @@ fn choose_cluster(
             format!("{title} runs in several workload clusters: {listed}"),
         )
         .hint(format!("choose one: `--cluster {}`", clusters[0]))),
-    }
-}
-
-/// Returns the labels that the pods of an object have, as `a=b,c=d`; none where it has no such labels.
-fn pod_selector(object: &DynamicObject) -> Option<String> {
-    let spec = object.data.get("spec")?;
-    let labels = match spec.get("selector") {
-        Some(selector) => selector.get("matchLabels").unwrap_or(selector),
-        // A Job has its selector from the API server; its template has the labels that the user gave.
-        None => spec.pointer("/template/metadata/labels")?,
-    };
-    let pairs = labels.as_object()?.iter().filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?)));
-    let selector = pairs.collect::<Vec<_>>().join(",");
-    (!selector.is_empty()).then_some(selector)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn pods_are_selected_by_the_labels_of_the_selector() {
-        let object = |spec: serde_json::Value| -> DynamicObject {
-            serde_json::from_value(json!({ "metadata": { "name": "web" }, "spec": spec })).unwrap()
-        };
-        let deployment = object(json!({ "selector": { "matchLabels": { "app": "web", "tier": "front" } } }));
-        assert_eq!(pod_selector(&deployment).as_deref(), Some("app=web,tier=front"));
-        assert_eq!(pod_selector(&object(json!({ "selector": { "app": "web" } }))).as_deref(), Some("app=web"));
-        assert_eq!(pod_selector(&object(json!({ "containers": [] }))), None, "a Pod");
     }
 }

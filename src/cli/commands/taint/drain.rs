@@ -68,7 +68,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, command: DrainCommand) -> Resu
         let change = edit_taints(&client, global, &name, &|taints| Ok(with_taint(taints, "NoExecute"))).await?;
         display.begin_step(&format!("Draining workload cluster {name}"));
         if matches!(change, Change::Unneeded) {
-            display.update_step("its taint was set before");
+            display.update_step("the taint was already set");
         }
         wait_until_moved(&client, &name, &display, args.timeout).await
     };
@@ -109,11 +109,12 @@ async fn list_running_copies(client: &Client, name: &ClusterName) -> Result<Vec<
     Ok(running)
 }
 
-/// Whether a copy runs pods. A Job or Pod whose pods have ended does not: it is not run again elsewhere.
+/// Whether a copy runs pods, or is about to. A Job or Pod that has ended asks for none: it is not run again elsewhere.
 fn is_running(schedule: &Schedule) -> bool {
     let source = &schedule.spec.source_ref;
     let pods = schedule.status.as_ref().and_then(|status| status.pods.as_ref());
-    let has_ended = matches!(source.kind.as_str(), "Job" | "Pod") && pods.is_some_and(|pods| pods.bound == 0);
+    let asks_for_none = pods.is_some_and(|pods| pods.desired == 0 && pods.bound == 0);
+    let has_ended = matches!(source.kind.as_str(), "Job" | "Pod") && asks_for_none;
     placeable::runs_pods(&source.group, &source.kind) && !has_ended
 }
 
@@ -140,7 +141,7 @@ fn not_drained(name: &ClusterName, left: Vec<String>, global: &Global, timeout: 
         ),
     )
     .details(named)
-    .hint(format!("see why one of them is kept: `fleetctl why {first}{}`", global.tail_flags()))
+    .hint(format!("see why one of them is kept: `fleetctl why {first}{}`", global.cluster_flags()))
     .hint(format!(
         "the cluster takes no new work; to undo it: `fleetctl uncordon cluster {name}{}`",
         global.tail_flags()
@@ -154,13 +155,14 @@ mod tests {
 
     #[test]
     fn what_runs_pods_is_waited_for_and_what_has_ended_is_not() {
-        let copy = |kind: &str, bound: Option<i64>| -> Schedule {
+        let copy = |kind: &str, pods: Option<(i64, i64)>| -> Schedule {
             let group = match kind {
                 "Deployment" => "apps",
                 "Job" => "batch",
                 _ => "",
             };
-            let status = bound.map(|bound| json!({ "pods": { "desired": 1, "bound": bound, "counted": 0 } }));
+            let counts = |(desired, bound)| json!({ "pods": { "desired": desired, "bound": bound, "counted": 0 } });
+            let status = pods.map(counts);
             serde_json::from_value(json!({
                 "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Schedule", "metadata": { "name": "x" },
                 "spec": { "manifest": "{}", "hash": "h",
@@ -169,10 +171,13 @@ mod tests {
             }))
             .unwrap()
         };
-        let running = |kind: &str, bound| is_running(&copy(kind, bound));
-        assert!(running("Deployment", None) && running("Deployment", Some(0)) && running("Job", Some(1)));
+        let running = |kind: &str, pods| is_running(&copy(kind, pods));
+        let (none, one, waits) = (Some((0, 0)), Some((1, 1)), Some((1, 0)));
+        assert!(running("Deployment", None) && running("Deployment", none) && running("Job", one));
         assert!(running("Job", None), "its agent has not reported yet");
-        assert!(!running("Job", Some(0)) && !running("Pod", Some(0)));
+        assert!(running("Job", waits) && running("Pod", waits), "it has no node yet, or is between two tries");
+        assert!(running("Job", Some((0, 1))), "its last pod is still there");
+        assert!(!running("Job", none) && !running("Pod", none));
         assert!(!running("ConfigMap", None) && !running("Namespace", None));
         assert_eq!(format_copy(&copy("Job", None)), "job/web -n shop");
     }

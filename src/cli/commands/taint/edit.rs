@@ -2,12 +2,9 @@
 
 use std::str::FromStr;
 
-use crate::api::crd::cluster::Taint;
+use crate::api::crd::cluster::{TAINT_EFFECTS, Taint};
 use crate::api::names::is_label_key;
 use crate::api::names::is_label_value;
-
-/// Effects that a cluster's taint may have.
-const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// One change to the taints of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +29,7 @@ impl FromStr for TaintEdit {
             Some((name, effect)) => (name, Some(effect)),
             None => (spec, None),
         };
-        let (key, value) = name.split_once('=').map_or((name, ""), |(key, value)| (key, value));
+        let (key, value) = name.split_once('=').unwrap_or((name, ""));
         if !is_label_key(key) {
             return Err(format!("`{key}` is not a valid taint key: use a name such as `example.com/maintenance`"));
         }
@@ -41,8 +38,8 @@ impl FromStr for TaintEdit {
                 "`{value}` is not a valid taint value: use at most 63 letters, digits, `-`, `_` and `.`"
             ));
         }
-        if let Some(effect) = effect.filter(|effect| !EFFECTS.contains(effect)) {
-            return Err(format!("`{effect}` is not a taint effect: use {}", EFFECTS.join(", ")));
+        if let Some(effect) = effect.filter(|effect| !TAINT_EFFECTS.contains(effect)) {
+            return Err(format!("`{effect}` is not a taint effect: use {}", TAINT_EFFECTS.join(", ")));
         }
         match (is_removal, effect) {
             (true, effect) => Ok(Self::Remove { key: key.to_owned(), effect: effect.map(str::to_owned) }),

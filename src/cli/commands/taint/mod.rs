@@ -10,18 +10,16 @@ use serde_json::json;
 
 use crate::api::Cluster;
 use crate::api::crd::cluster::Taint;
+use crate::api::labels::TAINT_UNSCHEDULABLE;
 use crate::api::lenient::Lenient;
 use crate::api::names::ClusterName;
 use crate::api::util::text::visible_cell;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
-use crate::cli::connect::{control_plane_client, find_registered_cluster, request_failed};
+use crate::cli::connect::{control_plane_client, find_registered_cluster, no_such_cluster, request_failed};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::terminal::Ui;
 use edit::{EditError, TaintEdit};
-
-/// Key of the taints that `cordon` and `drain` set and `uncordon` removes.
-const UNSCHEDULABLE: &str = "fleet-scheduler.io/unschedulable";
 
 /// Times that an edit is made again because the Cluster has changed meanwhile.
 const MOST_EDITS: usize = 5;
@@ -62,7 +60,7 @@ pub(crate) struct TaintClusterArgs {
 /// Keep new work off a workload cluster
 #[derive(Debug, Subcommand)]
 pub(crate) enum CordonCommand {
-    /// Keep new work off a workload cluster; what runs there stays
+    /// Keep new work off a workload cluster; what runs there is kept
     #[command(after_help = CORDON_EXAMPLES)]
     Cluster(ClusterArgs),
 }
@@ -106,7 +104,7 @@ pub(crate) async fn run_taint(ui: &Ui, global: &Global, command: TaintCommand) -
     .await?;
     let text = match change {
         Change::Made(taints) => format!("Workload cluster {name} has {}.\n", format_taints(&taints)),
-        Change::Unneeded => format!("The taints of workload cluster {name} are already so.\n"),
+        Change::Unneeded => format!("Workload cluster {name} already has these taints.\n"),
     };
     ui.write_stdout(&text)?;
     Ok(Exit::Ok)
@@ -129,7 +127,7 @@ pub(crate) async fn run_uncordon(ui: &Ui, global: &Global, command: UncordonComm
     let name: ClusterName = args.name.parse().map_err(|error| wrong_name(&error))?;
     let client = control_plane_client(global).await?;
     let change = edit_taints(&client, global, &name, &|taints| {
-        Ok(taints.iter().filter(|taint| taint.key != UNSCHEDULABLE).cloned().collect())
+        Ok(taints.iter().filter(|taint| taint.key != TAINT_UNSCHEDULABLE).cloned().collect())
     })
     .await?;
     let text = match change {
@@ -146,8 +144,8 @@ pub(crate) async fn run_uncordon(ui: &Ui, global: &Global, command: UncordonComm
 /// Returns the taints with that of `cordon` or `drain`.
 fn with_taint(taints: &[Taint], effect: &str) -> Vec<Taint> {
     let mut edited = taints.to_vec();
-    if !edited.iter().any(|taint| taint.key == UNSCHEDULABLE && taint.effect == effect) {
-        edited.push(Taint { key: UNSCHEDULABLE.to_owned(), value: String::new(), effect: effect.to_owned() });
+    if !edited.iter().any(|taint| taint.key == TAINT_UNSCHEDULABLE && taint.effect == effect) {
+        edited.push(Taint { key: TAINT_UNSCHEDULABLE.to_owned(), value: String::new(), effect: effect.to_owned() });
     }
     edited
 }
@@ -173,7 +171,7 @@ async fn edit_taints(
     let clusters: Api<Lenient<Cluster>> = Api::all(client.clone());
     for _ in 0..MOST_EDITS {
         let Some(Lenient(cluster)) = find_registered_cluster(&clusters, name.as_str()).await? else {
-            return Err(no_such_cluster(name, global));
+            return Err(no_such_cluster(name.as_str(), global));
         };
         let taints = edit(&cluster.spec.taints)?;
         if taints == cluster.spec.taints {
@@ -195,11 +193,6 @@ async fn edit_taints(
         format!("Cluster {name} keeps changing; its taints were not changed"),
     )
     .hint("run the same command again"))
-}
-
-fn no_such_cluster(name: &ClusterName, global: &Global) -> CliError {
-    CliError::new(Exit::Failed, "NoSuchCluster", format!("no workload cluster `{name}` is registered"))
-        .hint(format!("list the clusters: `fleetctl get clusters{}`", global.tail_flags()))
 }
 
 fn refused_edit(name: &ClusterName, error: &EditError, global: &Global) -> CliError {

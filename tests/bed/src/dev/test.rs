@@ -73,7 +73,7 @@ fn cargo(bed: &Bed, args: &[&str]) -> Command {
 }
 
 const FLEETCTL: Package = Package { name: "fleetctl", folder: "", features: &DAEMONS };
-// The feature is none of its own, and cargo refuses those of others.
+// This package does not have the feature; cargo refuses unknown ones.
 const BED: Package = Package { name: "bed", folder: "tests/bed", features: &[] };
 
 /// The program of a test target.
