@@ -169,6 +169,7 @@ fn removal_task(copy: &Copy, kind: &'static Placeable) -> Task {
         source_uid: String::new(),
         source_generation: 0,
         policy: ApplyPolicy::default(),
+        is_edited: false,
         deleting: true,
     }
 }

@@ -106,6 +106,8 @@ pub struct Task {
     pub source_generation: i64,
     /// Policy by which it is applied.
     pub policy: ApplyPolicy,
+    /// The manifest is another one than the scheduler wrote.
+    pub is_edited: bool,
     /// The Schedule is being deleted, whoever it still waits for.
     pub deleting: bool,
 }
@@ -126,6 +128,10 @@ impl Task {
             source_uid: spec.source_ref.uid.clone(),
             source_generation: spec.source_ref.generation,
             policy,
+            is_edited: spec
+                .manifest_digest
+                .as_ref()
+                .is_some_and(|written| *written != digest::full_digest(spec.manifest.as_bytes())),
             deleting: schedule.metadata.deletion_timestamp.is_some(),
         };
         (task, schedule.status.unwrap_or_default())

@@ -162,6 +162,7 @@ impl Readable for CertificateSigningRequest {
 #[serde(rename_all = "camelCase", default)]
 pub struct WithoutManifest {
     hash: String,
+    manifest_digest: Option<String>,
     group: Option<String>,
     source_ref: SourceRef,
     share: Option<ScheduleShare>,
@@ -174,10 +175,11 @@ impl Readable for Schedule {
     type Status = Option<ScheduleStatus>;
 
     fn from_parts(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self {
-        let WithoutManifest { hash, group, source_ref, share, apply_policy } = spec;
+        let WithoutManifest { hash, manifest_digest, group, source_ref, share, apply_policy } = spec;
+        let manifest = String::new();
         Self {
             metadata,
-            spec: ScheduleSpec { manifest: String::new(), hash, group, source_ref, share, apply_policy },
+            spec: ScheduleSpec { manifest, hash, manifest_digest, group, source_ref, share, apply_policy },
             status,
         }
     }

@@ -223,7 +223,7 @@ fn a_claim_stays_whatever_the_decision_says() {
     hub.report("east", &json!({}));
     let plan = hub.plan(&claim, Some(&decided(&["west"])));
     assert_eq!(writes(&plan), (none(), none()), "neither an empty claim elsewhere, nor a deletion");
-    assert_eq!(marks(&plan), [&TargetMark::from_targets(["east", "west"])], "as the group records it");
+    assert_eq!(marks(&plan), [&TargetMark::from_targets(["east"])], "it says where the claim is");
     assert!(deletions::delete_all_schedules(&hub.store, &claim, false).is_empty(), "whatever leads to it");
     hub.settle(&claim, &decided(&["west"]));
     let status = hub.recorded(&claim).status.unwrap();

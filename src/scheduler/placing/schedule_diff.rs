@@ -11,8 +11,10 @@ use super::refusals::{self, Refusal, Subject};
 use super::source::Source;
 use super::store::Store;
 use super::write::{Address, Stages, Write};
+use crate::api::crd::condition::find_condition;
 use crate::api::crd::policy::FieldOverride;
-use crate::api::crd::schedule::{ApplyPolicy, OnDelete, ScheduleShare, SourceRef};
+use crate::api::crd::schedule::applied::WRITTEN_AGAIN;
+use crate::api::crd::schedule::{ApplyPolicy, OnDelete, ScheduleShare, SourceRef, conditions};
 use crate::api::labels::{ANNOTATION_APPLIED_OVERRIDES, FINALIZER_AGENT_CLEANUP, cluster_namespace};
 use crate::api::util::digest;
 use crate::api::{Schedule, ScheduleSpec};
@@ -136,6 +138,7 @@ impl<'a> ScheduleDiff<'a> {
                 && known.spec.share == desired.share
                 && known.spec.apply_policy == apply_policy
                 && applied_edits_text(known) == edits_text.as_deref()
+                && !is_written_again(known)
         });
         if same {
             return None;
@@ -162,7 +165,9 @@ impl<'a> ScheduleDiff<'a> {
         let manifest = made.manifest.to_string();
         self.bytes += manifest.len();
         let metadata = build_metadata(place, known, edits_text);
-        let spec = ScheduleSpec { manifest, hash, group, source_ref, share: desired.share.clone(), apply_policy };
+        let manifest_digest = Some(digest::full_digest(manifest.as_bytes()));
+        let share = desired.share.clone();
+        let spec = ScheduleSpec { manifest, hash, manifest_digest, group, source_ref, share, apply_policy };
         Some(Write::Schedule(Box::new(Schedule { metadata, spec, status: None }), made.payload))
     }
 
@@ -222,6 +227,13 @@ pub(super) fn build_schedule_share(domain: &str, share: Option<Share>) -> Schedu
         None => (None, None),
     };
     ScheduleShare { domain: domain.to_owned(), replicas, completions }
+}
+
+/// Returns whether the agent says that a Schedule, or the Secret with its data, is not as it was written.
+fn is_written_again(known: &Schedule) -> bool {
+    let status = known.status.iter();
+    let mut applied = status.filter_map(|status| find_condition(&status.conditions, conditions::APPLIED));
+    applied.any(|condition| WRITTEN_AGAIN.contains(&condition.reason.as_str()))
 }
 
 fn build_apply_policy(facts: &Facts, leave_fields: Vec<String>) -> Option<ApplyPolicy> {
