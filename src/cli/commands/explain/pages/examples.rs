@@ -26,7 +26,8 @@ use crate::cli::args::installation::{ambiguous_name_error, applied_by_others};
 use crate::cli::args::package::too_large;
 use crate::cli::commands::get::values::unknown_values_error;
 use crate::cli::commands::install::refused_values_error;
-use crate::cli::commands::{kubectl_install, rollback, uninstall, why};
+use crate::cli::commands::taint::edit::EditError;
+use crate::cli::commands::{kubectl_install, rollback, taint, uninstall, why};
 use crate::cli::output::error::CliError;
 use crate::cli::output::install_error::{agent_failed, control_plane_failed, stopped_step_error};
 use crate::cli::output::terminal::{Question, Ui, nobody_asked};
@@ -244,6 +245,11 @@ fn of_installs() -> Vec<CliError> {
     let of_control_plane = |error: C, aftermath| control_plane_failed(&ui, &plan, Failure { error, aftermath });
     let of_agent = |error: W, aftermath| agent_failed(&agent, Failure { error, aftermath }, &global, None);
     let taken = "cluster west is registered with another key; remove it first, or choose another name";
+    let taint_value = EditError::HasOtherValue {
+        key: "example.com/gpu".to_owned(),
+        effect: "NoSchedule".to_owned(),
+        value: "a100".to_owned(),
+    };
     let preflight = check::example_results().into_iter().filter(|judged| judged.id == "storage").collect();
     vec![
         of_control_plane(
@@ -288,6 +294,7 @@ fn of_installs() -> Vec<CliError> {
             "2 objects stayed for 300 s: Namespace shop, Deployment shop/web",
             &global,
         ),
+        taint::refused_edit(&west, &taint_value, &global),
         rolled_back(undone),
         rolled_back(interrupted),
         check_report::preflight_refused(&Report { judged: preflight }, true),
