@@ -7,7 +7,7 @@ use super::endpoint::exposure::unknown_endpoint;
 use super::plan::Plan;
 use super::values::ExposureType;
 use crate::api::kinds::Kind;
-use crate::api::names::cluster_wide_name;
+use crate::api::names::operator_role_name;
 use crate::api::rbac::{Right, Scope, build_role, build_rules, merge_rights};
 use crate::chart::Diagnostics;
 use crate::install::session::is_awaited;
@@ -49,7 +49,7 @@ pub fn list_install_rights(plan: &Plan) -> Result<Vec<Right>, Diagnostics> {
 pub fn build_install_roles(plan: &Plan, rights: &[Right]) -> [Value; 2] {
     let of = |scope: Scope| build_rules(rights.iter().filter(|right| right.scope == scope));
     let namespace = plan.package.namespace.as_str();
-    let name = cluster_wide_name(&format!("fleetctl-{}", plan.name), namespace);
+    let name = operator_role_name(&format!("fleetctl-{}", plan.name), namespace);
     [
         build_role(&name, None, &json!(of(Scope::Cluster))),
         build_role(&name, Some(namespace), &json!(of(Scope::Namespace))),
