@@ -419,10 +419,19 @@ fn two_fleets_share_a_workload_cluster_and_the_removal_of_one_leaves_the_other_w
     install(fleets[0], &["--set", "replicas=1"]).succeeds();
     assert_eq!(of_two(), before, "an upgrade of the other");
     hub("two", &["delete", "namespace", "shared"]);
-    member.uninstall(&["--drain"]).succeeds();
+    hub("demo", &["delete", "namespace", "shared", "shop-demo"]);
+    eventually("the end of what one fleet placed", || {
+        let left = member.kubectl(&["get", "namespaces", "-o", "name"]);
+        !left.contains("/shared") && !left.contains("/shop-demo")
+    });
+    member.uninstall(&[]).succeeds();
     assert_eq!(of_two(), before, "a removal of the other");
     assert_eq!(hub("two", &["-n", "shop-two", "get", "deployment/web", "-o", "jsonpath={.status.readyReplicas}"]), "1");
-    member.uninstall(&["-n", "fleet-two", "--drain"]).succeeds();
+    hub("two", &["delete", "namespace", "shop-two"]);
+    eventually("the end of the other's", || {
+        !member.kubectl(&["get", "namespaces", "-o", "name"]).contains("/shop-two")
+    });
+    member.uninstall(&["-n", "fleet-two"]).succeeds();
     for (plane, namespace) in fleets {
         site.fleetctl(&["uninstall", "cp", plane, "-n", namespace, "--delete-data", "--yes"]).succeeds();
     }
