@@ -23,4 +23,6 @@ pub(crate) use managed_fields::{apply_merge_patch, merge_diff};
 pub use object::ObjectRef;
 pub use request::api_error::{ApiError, Cause, error_sentences};
 pub use request::request_error::RequestError;
+pub use request::retry::report_retries_to;
 pub use request::server::{ApplyOptions, MANAGER, Selection, Server, Written};
+pub(crate) use request::transport_error::{CHECK_SERVER, is_not_kubernetes};

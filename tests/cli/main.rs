@@ -42,6 +42,7 @@ mod values;
 mod version;
 mod version_images;
 mod why;
+mod way;
 
 use std::io::BufReader;
 use std::path::Path;
