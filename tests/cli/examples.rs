@@ -33,7 +33,8 @@ fn empty(sandbox: &Sandbox) {
 /// A proxy that wants a log-in first.
 fn log_in_page(sandbox: &Sandbox) {
     let page = "<!DOCTYPE html><title>Sign in</title><p>Single sign-on is required.</p>";
-    let server = serve_as_it_is(|_| Said { status: 200, head: b"content-type: text/html".to_vec(), body: page.into() });
+    let server =
+        serve_as_it_is(move |_| Said { status: 200, head: b"content-type: text/html".to_vec(), body: page.into() });
     use_cluster(sandbox, &server);
 }
 
@@ -74,7 +75,7 @@ fn demo(sandbox: &Sandbox, etcd: usize) {
 }
 
 /// Each page with the exit code of its reason, what is there, and the command.
-const RUNS: [(&str, i32, Given, &str); 46] = [
+const RUNS: [(&str, i32, Given, &str); 47] = [
     ("ValuesNeedCluster", 2, nothing, "fleetctl upgrade control-plane demo --dry-run"),
     ("AutoNeedsCluster", 2, nothing, "fleetctl install control-plane demo --version auto --dry-run"),
     ("BadKubeconfig", 1, |sandbox| with_kubeconfig(sandbox, "clusters: [\n"), "fleetctl status demo"),

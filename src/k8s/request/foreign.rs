@@ -17,7 +17,7 @@ const SHORT: usize = 300;
 
 /// An answer that no Kubernetes API gives.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the server is not a Kubernetes API: it answers {} {what}", format_status(*status))]
+#[error("{} {} {what}", format_subject(*status), format_status(*status))]
 pub(crate) struct ForeignAnswer {
     /// The HTTP status.
     pub(crate) status: u16,
@@ -31,7 +31,16 @@ pub(crate) struct ForeignAnswer {
 struct Known<'a> {
     #[serde(borrow)]
     kind: Option<Cow<'a, str>>,
+    metadata: Option<IgnoredAny>,
     git_version: Option<IgnoredAny>,
+}
+
+/// A proxy or load balancer tells by these that the server behind it does not answer.
+const fn format_subject(status: u16) -> &'static str {
+    match status {
+        408 | 429 | 500.. => "something in front of the API server answers",
+        _ => "the server is not a Kubernetes API: it answers",
+    }
 }
 
 fn format_status(status: u16) -> String {
@@ -90,7 +99,7 @@ fn is_object(path: &str, body: &[u8]) -> bool {
     let known: Option<Known<'_>> = serde_json::from_slice(body).ok();
     known.is_some_and(|known| match path {
         "/version" => known.git_version.is_some(),
-        _ => known.kind.is_some_and(|kind| !kind.is_empty()),
+        _ => known.kind.is_some_and(|kind| !kind.is_empty()) || known.metadata.is_some(),
     })
 }
 

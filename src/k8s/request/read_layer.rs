@@ -22,7 +22,7 @@ use super::foreign::is_foreign_head;
 use super::retry::{Retries, SelfRetrying, retry_events, was_not_taken};
 use super::send::{check_answer, read_body};
 use super::server::{APPLY, REQUEST_TIMEOUT};
-use super::transport_error::NOT_KUBERNETES;
+use super::transport_error::{NOT_KUBERNETES, TIMEOUT};
 
 /// The body of an answer: read already, or a stream.
 type Answered = UnsyncBoxBody<Bytes, BoxError>;
@@ -151,7 +151,9 @@ where
         };
         let may_repeat = repeatable == Repeatable::UntilAnswered && failure.api.code != 409
             || repeatable == Repeatable::UntilTaken && was_not_taken(&failure.api);
-        let pause = retries.next_pause(&failure.api).filter(|_| may_repeat);
+        // Who has waited for as long as an answer may take is told so.
+        let is_late = failure.api.code == 0 && failure.api.reason == TIMEOUT;
+        let pause = retries.next_pause(&failure.api).filter(|_| may_repeat && !is_late);
         let Some((pause, again)) = pause.zip(again) else { return failure.into_answer(retries.tries()) };
         retries.report_retry(&retry_events(), || name.clone(), &failure.api);
         request = again;
@@ -211,7 +213,7 @@ impl Failure {
     fn into_answer(self, tries: u32) -> Result<Response<Answered>, BoxError> {
         let api = self.api.with_tries(tries);
         let (mut head, body) = match self.came {
-            Came::Broken(error) => return Err(error),
+            Came::Broken(error) if api.reason != NOT_KUBERNETES => return Err(error),
             Came::Answer(head, body) if api.code > 0 => (*head, body),
             _ => return Err(api.into()),
         };
@@ -226,5 +228,88 @@ impl Failure {
             "message": api.message, "reason": api.reason, "code": api.code,
         });
         Ok(Response::from_parts(head, read_already(status.to_string().into())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use k8s_openapi::api::core::v1::Namespace;
+    use kube::api::{Api, PostParams};
+
+    use super::*;
+    use crate::k8s::request::transport_error::is_not_kubernetes;
+
+    /// A client whose first answer is this one, or no answer, and the next a namespace; and how often it has asked.
+    fn client(first: Option<(u16, &'static str, &'static str)>) -> (kube::Client, Arc<AtomicUsize>) {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let is_first = count.fetch_add(1, Ordering::SeqCst) == 0;
+            async move {
+                let (status, kind, body) = match first {
+                    None if is_first => return Err(Error::from(ErrorKind::ConnectionReset)),
+                    Some(first) if is_first => first,
+                    _ => (200, "application/json", r#"{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"a"}}"#),
+                };
+                let answer = Response::builder().status(status).header(header::CONTENT_TYPE, kind);
+                answer.body(Full::new(Bytes::from_static(body.as_bytes()))).map_err(Error::other)
+            }
+        });
+        let repeats = Repeats { patience: Duration::from_secs(8) };
+        (kube::Client::new(repeats.layer(service), "default"), asked)
+    }
+
+    #[tokio::test]
+    async fn reads_heal_and_writes_are_sent_once() {
+        let busy = (503, "text/plain", "service unavailable");
+        for first in [None, Some(busy)] {
+            let (read, asked) = client(first);
+            assert!(Api::<Namespace>::all(read).get("a").await.is_ok(), "{first:?}");
+            assert_eq!(asked.load(Ordering::SeqCst), 2, "{first:?}");
+            let (write, asked) = client(first);
+            let namespace = Namespace::default();
+            assert!(
+                Api::<Namespace>::all(write).create(&PostParams::default(), &namespace).await.is_err(),
+                "{first:?}"
+            );
+            assert_eq!(asked.load(Ordering::SeqCst), 1, "{first:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_write_that_was_not_taken_is_sent_again() {
+        let (write, asked) = client(Some((429, "text/plain", "Too many requests, please try again later.")));
+        let created = Api::<Namespace>::all(write).create(&PostParams::default(), &Namespace::default()).await;
+        assert!(created.is_ok() && asked.load(Ordering::SeqCst) == 2, "{created:?}");
+    }
+
+    #[tokio::test]
+    async fn a_page_is_an_error_and_not_a_missing_object() {
+        for status in [200, 403, 404] {
+            let (read, asked) = client(Some((status, "text/html", "<p>Sign in</p>")));
+            let error = Api::<Namespace>::all(read).get_opt("a").await.unwrap_err();
+            assert!(is_not_kubernetes(&error), "{status}: {error:?}");
+            assert_eq!(asked.load(Ordering::SeqCst), 1, "{status}");
+        }
+    }
+
+    #[test]
+    fn requests_are_classified() {
+        for (method, uri, kind, expected) in [
+            ("GET", "/api/v1/nodes", "", Repeatable::UntilAnswered),
+            ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "", Repeatable::UntilAnswered),
+            ("PATCH", "/api/v1/namespaces/fleet", APPLY, Repeatable::UntilAnswered),
+            ("PATCH", "/api/v1/namespaces/fleet", "application/merge-patch+json", Repeatable::UntilTaken),
+            ("POST", "/api/v1/namespaces", "", Repeatable::UntilTaken),
+        ] {
+            let request = Request::builder().method(method).uri(uri).header(header::CONTENT_TYPE, kind);
+            assert_eq!(classify_request(&request.body(Body::empty()).unwrap()), expected, "{method} {uri}");
+        }
+        let own = Request::get("/api/v1/nodes").extension(SelfRetrying).body(Body::empty()).unwrap();
+        assert_eq!(classify_request(&own), Repeatable::Never);
     }
 }

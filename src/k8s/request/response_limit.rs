@@ -21,7 +21,7 @@ pub(crate) struct TooLarge(pub(crate) usize);
 /// A body that ends with an error where it goes on beyond the limit.
 pub(crate) type Bounded<B> = MapErr<Limited<B>, fn(BoxError) -> BoxError>;
 
-pub(super) fn limit_body<B: Body<Error: Into<BoxError>>>(body: B, limit: usize) -> Bounded<B> {
+fn limit_body<B: Body<Error: Into<BoxError>>>(body: B, limit: usize) -> Bounded<B> {
     Limited::new(body, limit)
         .map_err(|error| if error.is::<LengthLimitError>() { TooLarge(MAX_BYTES).into() } else { error })
 }

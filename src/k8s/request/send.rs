@@ -14,7 +14,7 @@ use tower::BoxError;
 use super::api_error::ApiError;
 use super::call::Call;
 use super::foreign::{check_origin, is_foreign_head};
-use super::response_limit::{MAX_BYTES, limit_body};
+use super::response_limit::{MAX_BYTES, TooLarge};
 use super::retry::Retries;
 use super::server::{Server, Written};
 
@@ -126,17 +126,22 @@ where
     B: hyper::body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let limit = match head.status.as_u16() {
-        status if is_foreign_head(path, status, &head.headers) => FOREIGN_BYTES,
-        300.. => REFUSAL_BYTES,
-        _ => return Ok(limit_body(body, MAX_BYTES).collect().await?.to_bytes()),
+    let (limit, is_enough) = match head.status.as_u16() {
+        status if is_foreign_head(path, status, &head.headers) => (FOREIGN_BYTES, true),
+        300.. => (REFUSAL_BYTES, true),
+        _ => (MAX_BYTES, false),
     };
     let mut body = std::pin::pin!(body);
     let mut read = Vec::new();
-    while read.len() < limit {
-        let Some(frame) = body.frame().await else { break };
+    while let Some(frame) = body.frame().await {
         if let Ok(data) = frame.map_err(Into::into)?.into_data() {
             read.extend_from_slice(&data);
+        }
+        if read.len() > limit {
+            if is_enough {
+                break;
+            }
+            return Err(TooLarge(limit).into());
         }
     }
     Ok(read.into())

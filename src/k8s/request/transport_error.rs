@@ -13,7 +13,7 @@ pub(crate) const TRANSPORT: &str = "Transport";
 pub(crate) const UNREACHED: &str = "Unreached";
 /// No answer in the time that a request may take.
 pub(crate) const TIMEOUT: &str = "Timeout";
-/// What answered speaks another protocol, or says more than is read: the same request ends the same way.
+/// The name does not exist, or the answer is longer than what is read: the same request ends the same way.
 pub(crate) const UNREADABLE: &str = "Unreadable";
 /// What answered is no Kubernetes API.
 pub(crate) const NOT_KUBERNETES: &str = "NotKubernetes";
@@ -50,11 +50,13 @@ impl ApiError {
         }
         let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
         if has(&["invalidcontenttype", "invalid content type"]) {
-            let message = "the server does not speak TLS, but its address begins with https://";
-            return Self::new_synthetic(0, UNREADABLE, message.to_owned());
+            let message =
+                "the server is not a Kubernetes API: it does not speak TLS, but its address begins with https://";
+            return Self::new_synthetic(0, NOT_KUBERNETES, message.to_owned());
         }
         if is_not_http(error) {
-            return Self::new_synthetic(0, UNREADABLE, format!("the server does not answer in HTTP/1.1: {message}"));
+            let message = "the server is not a Kubernetes API: it does not speak HTTP/1.1";
+            return Self::new_synthetic(0, NOT_KUBERNETES, message.to_owned());
         }
         let reason = if has(&["certificate", "tls"]) {
             "Tls"
@@ -64,6 +66,8 @@ impl ApiError {
             UNREADABLE
         } else if is_unreached(error) {
             UNREACHED
+        } else if innermost_kind(error) == Some(ErrorKind::TimedOut) {
+            TIMEOUT
         } else {
             TRANSPORT
         };
@@ -153,8 +157,9 @@ mod tests {
             (Error::from(ErrorKind::ConnectionRefused), UNREACHED),
             (Error::from(ErrorKind::ConnectionReset), TRANSPORT),
             (Error::other("dns error: failed to lookup address information: Name or service not known"), UNREADABLE),
+            (Error::from(ErrorKind::TimedOut), TIMEOUT),
             (Error::other(TooLarge(1 << 20)), UNREADABLE),
-            (Error::other("received corrupt message of type InvalidContentType"), UNREADABLE),
+            (Error::other("received corrupt message of type InvalidContentType"), NOT_KUBERNETES),
         ] {
             assert_eq!(ApiError::from_transport_error(&error).reason, reason, "{error}");
         }
