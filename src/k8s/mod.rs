@@ -4,6 +4,7 @@
 //! Two clients share what lies here. `fleetctl` uses [`Server`], a few verbs on JSON values, each with its own retries;
 //! the scheduler and the agent use kube's typed `Api` over [`connect::daemon_client`].
 
+pub(crate) mod await_object;
 pub mod backoff;
 pub mod connect;
 pub(crate) mod discovery;

@@ -41,8 +41,8 @@ mod uninstall;
 mod values;
 mod version;
 mod version_images;
-mod why;
 mod way;
+mod why;
 
 use std::io::BufReader;
 use std::path::Path;

@@ -3,8 +3,6 @@
 //! The library's own stack has no place for another verifier of certificates, and its errors of log-in plugins hold secrets;
 //! so the same layers are put together here.
 
-use std::time::Duration;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderValue, Request, Response, Uri};
@@ -33,17 +31,16 @@ pub(crate) type Builder = ClientBuilder<BoxService<Request<Body>, Response<Box<D
 /// Number of requests that may wait for a connection before senders have to.
 const IN_FLIGHT: usize = 1024;
 
-/// The client of a configuration, without layers of a program's own but the repeats of reads, none of which begins after
-/// `patience`. A log-in plugin may run.
+/// The client of a configuration, without layers of a program's own but the repeats of requests. A log-in plugin may run.
 ///
 /// # Errors
 /// The part of the configuration that cannot be used; no credential is in it.
-pub(crate) fn build_client(config: Config, fields: Fields, patience: Duration) -> Result<Client, BoxError> {
-    Ok(with_repeats(client_builder(config, fields)?, patience))
+pub(crate) fn build_client(config: Config, fields: Fields, repeats: Repeats) -> Result<Client, BoxError> {
+    Ok(with_repeats(client_builder(config, fields)?, repeats))
 }
 
 /// A client whose reads are repeated.
-pub(crate) fn with_repeats<S, B>(builder: ClientBuilder<S>, patience: Duration) -> Client
+pub(crate) fn with_repeats<S, B>(builder: ClientBuilder<S>, repeats: Repeats) -> Client
 where
     S: Service<Request<Body>, Response = Response<B>> + Send + 'static,
     S::Future: Send + 'static,
@@ -51,7 +48,7 @@ where
     B: hyper::body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    builder.with_layer(&BufferLayer::new(IN_FLIGHT)).with_layer(&Repeats { patience }).build()
+    builder.with_layer(&BufferLayer::new(IN_FLIGHT)).with_layer(&repeats).build()
 }
 
 /// The same, to which layers can be added.

@@ -16,6 +16,7 @@ use crate::api::shell::foreign_word;
 use crate::api::util::file_fault::FileFault;
 use crate::api::util::text::{visible_cell, visible_list};
 use crate::k8s::request::log::Trace;
+use crate::k8s::request::read_layer::Repeats;
 use crate::k8s::request::response_limit::AnswerLimit;
 use crate::k8s::request::retry::PATIENCE;
 
@@ -283,7 +284,8 @@ async fn finish_connection(
     let unverified = explain_unverified_server(&config);
     // A log-in plugin may run here, and keep this thread waiting.
     let builder = tokio::task::spawn_blocking(move || connection::client_builder(config, fields)).await??;
-    let client = connection::with_repeats(builder.with_layer(&AnswerLimit).with_layer(&Trace), PATIENCE);
+    let repeats = Repeats { patience: PATIENCE, reopens_watches: true };
+    let client = connection::with_repeats(builder.with_layer(&AnswerLimit).with_layer(&Trace), repeats);
     Ok(Connected { client, context, server, namespace, unverified })
 }
 

@@ -1,8 +1,8 @@
 //! The policy of repeats for requests of kube's typed API: reads are sent again while that can heal, their answers are read
 //! to the end before they count, and what is no answer of a Kubernetes API is an error.
 //!
-//! Server-side applies count as reads here: they give the same result twice. Any other write is sent again only where the
-//! server has certainly not taken it. Requests of a [`Server`](super::server::Server) pass: it repeats them by itself.
+//! A write is sent again only where the server has certainly not taken it. Requests of a [`Server`](super::server::Server)
+//! pass: it repeats them by itself.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -21,7 +21,7 @@ use super::api_error::ApiError;
 use super::foreign::is_foreign_head;
 use super::retry::{Retries, SelfRetrying, retry_events, was_not_taken};
 use super::send::{check_answer, read_body};
-use super::server::{APPLY, REQUEST_TIMEOUT};
+use super::server::REQUEST_TIMEOUT;
 use super::transport_error::{NOT_KUBERNETES, TIMEOUT};
 
 /// The body of an answer: read already, or a stream.
@@ -33,28 +33,32 @@ pub(crate) struct Repeats {
     /// Time after which nothing is sent again. Less than the time after which the caller gives up, so that he gets the
     /// error itself.
     pub(crate) patience: Duration,
+    /// Opens watches again, too. Not where their reader does so with a pause of its own.
+    pub(crate) reopens_watches: bool,
 }
 
 /// A service whose reads are repeated.
 #[derive(Debug, Clone)]
 pub(crate) struct Repeated<S> {
     inner: S,
-    patience: Duration,
+    policy: Repeats,
 }
 
 impl<S> Layer<S> for Repeats {
     type Service = Repeated<S>;
 
     fn layer(&self, inner: S) -> Repeated<S> {
-        Repeated { inner, patience: self.patience }
+        Repeated { inner, policy: *self }
     }
 }
 
 /// How often a request may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Repeatable {
-    /// Its sender repeats it, or its body cannot be sent twice.
+    /// Its sender repeats it, or it is a probe, whose answer is what it asks for.
     Never,
+    /// One time; what answers is looked at.
+    Once,
     /// Until the server takes it.
     UntilTaken,
     /// Until it is answered.
@@ -62,18 +66,17 @@ enum Repeatable {
 }
 
 fn classify_request(request: &Request<Body>) -> Repeatable {
-    if request.extensions().get::<SelfRetrying>().is_some() || request.headers().contains_key(header::UPGRADE) {
+    let path = request.uri().path();
+    let repeats_itself = request.extensions().get::<SelfRetrying>().is_some();
+    if repeats_itself || request.headers().contains_key(header::UPGRADE) || path == "/readyz" {
         return Repeatable::Never;
     }
-    let path = request.uri().path();
     let is_question =
         ["/apis/authorization.k8s.io/", "/apis/authentication.k8s.io/"].iter().any(|group| path.starts_with(group))
             && path.ends_with("reviews");
-    let is_apply = request.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind == APPLY);
     match request.method() {
         &Method::GET | &Method::HEAD => Repeatable::UntilAnswered,
         &Method::POST if is_question => Repeatable::UntilAnswered,
-        &Method::PATCH if is_apply => Repeatable::UntilAnswered,
         _ => Repeatable::UntilTaken,
     }
 }
@@ -101,7 +104,10 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let repeatable = classify_request(&request);
+        let repeatable = match classify_request(&request) {
+            Repeatable::UntilAnswered if is_endless(&request) && !self.policy.reopens_watches => Repeatable::Once,
+            repeatable => repeatable,
+        };
         if repeatable == Repeatable::Never {
             let answer = self.inner.call(request);
             return Box::pin(async move { Ok(answer.await.map_err(Into::into)?.map(pass_body)) });
@@ -109,7 +115,7 @@ where
         let next = self.inner.clone();
         // The one that is ready is used, and the other one is for further tries.
         let service = std::mem::replace(&mut self.inner, next);
-        Box::pin(send_repeatedly(service, request, repeatable, Instant::now() + self.patience))
+        Box::pin(send_repeatedly(service, request, repeatable, Instant::now() + self.policy.patience))
     }
 }
 
@@ -149,8 +155,13 @@ where
             Ok(Err(failure)) => failure,
             Err(_) => Failure { api: ApiError::from_timeout(REQUEST_TIMEOUT), came: Came::Nothing },
         };
-        let may_repeat = repeatable == Repeatable::UntilAnswered && failure.api.code != 409
-            || repeatable == Repeatable::UntilTaken && was_not_taken(&failure.api);
+        // A server that says nothing is asked twice.
+        let is_silent = failure.api.reason == TIMEOUT && retries.tries() > 0;
+        let may_repeat = match repeatable {
+            Repeatable::UntilAnswered => failure.api.code != 409 && !is_silent,
+            Repeatable::UntilTaken => was_not_taken(&failure.api),
+            Repeatable::Never | Repeatable::Once => false,
+        };
         // Who has waited for as long as an answer may take is told so.
         let is_late = failure.api.code == 0 && failure.api.reason == TIMEOUT;
         let pause = retries.next_pause(&failure.api).filter(|_| may_repeat && !is_late);
@@ -238,13 +249,20 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use k8s_openapi::api::core::v1::Namespace;
-    use kube::api::{Api, PostParams};
+    use kube::api::{Api, Patch, PatchParams, PostParams, WatchParams};
 
     use super::*;
     use crate::k8s::request::transport_error::is_not_kubernetes;
 
     /// A client whose first answer is this one, or no answer, and the next a namespace; and how often it has asked.
     fn client(first: Option<(u16, &'static str, &'static str)>) -> (kube::Client, Arc<AtomicUsize>) {
+        client_with(first, Repeats { patience: Duration::from_secs(8), reopens_watches: true })
+    }
+
+    fn client_with(
+        first: Option<(u16, &'static str, &'static str)>,
+        repeats: Repeats,
+    ) -> (kube::Client, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
         let service = tower::service_fn(move |_: Request<Body>| {
@@ -259,7 +277,6 @@ mod tests {
                 answer.body(Full::new(Bytes::from_static(body.as_bytes()))).map_err(Error::other)
             }
         });
-        let repeats = Repeats { patience: Duration::from_secs(8) };
         (kube::Client::new(repeats.layer(service), "default"), asked)
     }
 
@@ -288,6 +305,30 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_write_that_may_have_been_carried_out_is_not_sent_again() {
+        let timeout = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Timeout","code":504}"#;
+        for first in [None, Some((504, "application/json", timeout)), Some((500, "text/plain", "webhook failed"))] {
+            let (write, asked) = client(first);
+            let (apply, namespace) = (PatchParams::apply("fleet").force(), Namespace::default());
+            let applied = Api::<Namespace>::all(write).patch("a", &apply, &Patch::Apply(&namespace)).await;
+            assert!(applied.is_err() && asked.load(Ordering::SeqCst) == 1, "{first:?}: {applied:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn watches_are_opened_again_where_their_reader_does_not() {
+        for (reopens_watches, requests) in [(true, 2), (false, 1)] {
+            let (read, asked) = client_with(None, Repeats { patience: Duration::from_secs(8), reopens_watches });
+            let opened = Api::<Namespace>::all(read).watch(&WatchParams::default(), "1").await;
+            assert_eq!(
+                (opened.is_ok(), asked.load(Ordering::SeqCst)),
+                (reopens_watches, requests),
+                "{reopens_watches}"
+            );
+        }
+    }
+
+    #[tokio::test]
     async fn a_page_is_an_error_and_not_a_missing_object() {
         for status in [200, 403, 404] {
             let (read, asked) = client(Some((status, "text/html", "<p>Sign in</p>")));
@@ -299,14 +340,15 @@ mod tests {
 
     #[test]
     fn requests_are_classified() {
-        for (method, uri, kind, expected) in [
-            ("GET", "/api/v1/nodes", "", Repeatable::UntilAnswered),
-            ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "", Repeatable::UntilAnswered),
-            ("PATCH", "/api/v1/namespaces/fleet", APPLY, Repeatable::UntilAnswered),
-            ("PATCH", "/api/v1/namespaces/fleet", "application/merge-patch+json", Repeatable::UntilTaken),
-            ("POST", "/api/v1/namespaces", "", Repeatable::UntilTaken),
+        for (method, uri, expected) in [
+            ("GET", "/api/v1/nodes", Repeatable::UntilAnswered),
+            ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", Repeatable::UntilAnswered),
+            ("PATCH", "/api/v1/namespaces/fleet", Repeatable::UntilTaken),
+            ("PUT", "/apis/coordination.k8s.io/v1/namespaces/fleet/leases/a", Repeatable::UntilTaken),
+            ("POST", "/api/v1/namespaces", Repeatable::UntilTaken),
+            ("GET", "/readyz", Repeatable::Never),
         ] {
-            let request = Request::builder().method(method).uri(uri).header(header::CONTENT_TYPE, kind);
+            let request = Request::builder().method(method).uri(uri);
             assert_eq!(classify_request(&request.body(Body::empty()).unwrap()), expected, "{method} {uri}");
         }
         let own = Request::get("/api/v1/nodes").extension(SelfRetrying).body(Body::empty()).unwrap();

@@ -32,7 +32,7 @@ pub const MANAGER: &str = TOOL;
 /// 60 s (its flag `--request-timeout`). Admission webhooks may take 30 s each, one after the other, and conversions too.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(65);
 /// The content type of a server-side apply.
-pub(super) const APPLY: &str = "application/apply-patch+yaml";
+const APPLY: &str = "application/apply-patch+yaml";
 /// Number of objects in one page of a list.
 const PAGE: u32 = 500;
 const METADATA_OF_ONE: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
