@@ -175,6 +175,7 @@ pub fn main() -> ExitCode {
         matches.value_source("namespace").is_some_and(|from| from != ValueSource::DefaultValue);
     let ui = Ui::new(cli.global.quiet, name, asks_for_json(&matches)).at_location(&cli.global);
     output::log::start_log(cli.global.verbose, cli.global.log_format, &ui.lines);
+    crate::k8s::report_retries_to(output::progress::retry_events(&ui));
     for remark in environment::find_unknown_variables() {
         ui.warn(&remark);
     }
