@@ -214,7 +214,7 @@ async fn try_ensure_keys(client: &Client, args: &KeysArgs, host: &San, now: Time
             Err(error) => return Err(error.into()),
         }
     }
-    restart_kubeconfig_readers(client, args, &done, &completed.files).await?;
+    restart_controller_manager(client, args, &done, &completed.files).await?;
     Ok(Attempt::Done(done))
 }
 
@@ -335,33 +335,27 @@ fn build_keys_secret(
     body
 }
 
-/// Restarts what reads its kubeconfig only at start, after a renewal. Everything else reads its files again.
-async fn restart_kubeconfig_readers(
+/// Restarts the controller manager after a renewal of its kubeconfig, which it reads at start only. Everything else reads
+/// its files again.
+async fn restart_controller_manager(
     client: &Client,
     args: &KeysArgs,
     done: &KeysDone,
     files: &Files,
 ) -> Result<(), KeysError> {
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), args.namespace.as_str());
-    for (secret, leaf, deployment) in [
-        ("controller-manager-kubeconfig", Leaf::ControllerManager, "kube-controller-manager"),
-        (SCHEDULER_SECRET, Leaf::Scheduler, "fleet-scheduler"),
-    ] {
-        if !done.renewed.contains(&secret) {
-            continue;
-        }
-        let pki::LeafStore::Kubeconfig(file) = leaf.leaf_store() else { continue };
-        let digest = crate::api::util::digest::full_digest(files.get(file).unwrap_or_default().as_bytes());
-        let annotations = json!({ KEYS_ANNOTATION: digest });
-        let patch = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
-        match deployments.patch(deployment, &PatchParams::default(), &Patch::Merge(&patch)).await {
-            Ok(_) => {}
-            // It is still to come, and will read what there is.
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(error.into()),
-        }
+    if !done.renewed.contains(&"controller-manager-kubeconfig") {
+        return Ok(());
     }
-    Ok(())
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), args.namespace.as_str());
+    let text = files.get(Leaf::ControllerManager.leaf_store().stored_file()).unwrap_or_default();
+    let annotations = json!({ KEYS_ANNOTATION: crate::api::util::digest::full_digest(text.as_bytes()) });
+    let patch = json!({"spec": {"template": {"metadata": {"annotations": annotations}}}});
+    match deployments.patch("kube-controller-manager", &PatchParams::default(), &Patch::Merge(&patch)).await {
+        Ok(_) => Ok(()),
+        // It is not installed yet, and will read the new kubeconfig.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 #[cfg(test)]

@@ -78,16 +78,19 @@ pub(super) fn render(chart: &Chart, preset: Option<&'static str>) -> Arc<Rendere
     entry.or_insert_with(|| Arc::new(render_with(chart, preset, &[], &placeholder_files()))).clone()
 }
 
-pub(super) fn real_pki() -> Files {
-    let subject = Subject {
+pub(super) fn pki_subject() -> Subject {
+    Subject {
         control_plane: "demo".to_owned(),
         namespace: "fleet".to_owned(),
         public: Endpoint { host: "10.0.0.1".parse().unwrap(), port: 32222 },
         internal: Subject::internal_endpoint("fleet"),
         extra_sans: Vec::new(),
-    };
+    }
+}
+
+pub(super) fn real_pki() -> Files {
     let now = jiff::Timestamp::from_second(1_800_000_000).unwrap();
-    ensure_key_set(&Files::new(), &subject, now, &Lifetimes::default()).unwrap().files
+    ensure_key_set(&Files::new(), &pki_subject(), now, &Lifetimes::default()).unwrap().files
 }
 
 /// Runs a check on every line with every preset; the text says which one it was.
