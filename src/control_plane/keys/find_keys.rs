@@ -193,7 +193,7 @@ pub async fn find_key_set(
         return Ok(found);
     }
     if pki::Authorities::any_in(&found) {
-        pki::Authorities::from_map(&found, Timestamp::now())?;
+        pki::Authorities::from_map(&found)?;
         return Ok(found);
     }
     let folder = home.keys_folder(&plan.name);
@@ -202,7 +202,7 @@ pub async fn find_key_set(
     // What runs under another authority than these keys have would be locked out by them.
     let is_other = in_cluster.is_some_and(|authority| local_files::is_of_another(&found, &authority));
     if !is_other && pki::Authorities::any_in(&found) {
-        let judged = pki::Authorities::from_map(&found, Timestamp::now());
+        let judged = pki::Authorities::from_map(&found);
         return judged.map(|_| found).map_err(|source| InstallError::LocalKeys { folder, source });
     }
     match engine.list_bound_volume_claims().await.map_err(stopped)?.into_iter().next() {
@@ -228,7 +228,8 @@ pub(in crate::control_plane) fn complete_at_end(
     endpoint: &Endpoint,
     now: Timestamp,
 ) -> Result<Completed, PkiError> {
-    let lifetimes = Lifetimes { renew_before: Duration::ZERO, ..Lifetimes::default() };
+    let lifetimes =
+        Lifetimes { renew_before: Duration::ZERO, renew_authority_before: Duration::ZERO, ..Lifetimes::default() };
     pki::ensure_key_set(found, &build_subject(plan, endpoint)?, now, &lifetimes)
 }
 
