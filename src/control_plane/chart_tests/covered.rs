@@ -105,7 +105,7 @@ fn what_any_line_renders_with_any_values_is_renderable_and_nothing_else() {
     assert_eq!(
         rights,
         ["Role fleet-keys", "RoleBinding fleet-keys"],
-        "but for keys that are made in its hosting cluster"
+        "but for who renews certificates"
     );
 }
 

@@ -20,6 +20,7 @@ use crate::control_plane::plan::Plan;
 use crate::control_plane::values::PkiSource;
 use crate::install::admin_access::LocalKubeconfigError;
 use crate::install::fleet_home::Home;
+use crate::k8s::MANAGER;
 use crate::pki::secrets::{self, ADMIN_SECRET};
 use crate::pki::{
     self, AuthorityKind, Completed, Files, FolderError, KeptError, Kubeconfig, Lifetimes, PkiError, San, Subject,
@@ -61,8 +62,12 @@ pub(in crate::control_plane) async fn from_secrets(
         Some(secret.data.as_ref()?.get(entry.key)?.0.as_slice())
     });
     if files.file_names().next().is_some() {
-        let mut entries = list.iter().flat_map(kube::ResourceExt::managed_fields);
-        let by_job = entries.any(|entry| entry.manager.as_deref() == Some(KEYS_MANAGER));
+        let of_manager = |wanted: &str| {
+            let mut entries = list.iter().flat_map(kube::ResourceExt::managed_fields);
+            entries.any(|entry| entry.manager.as_deref() == Some(wanted))
+        };
+        // Secrets of an install are renewed by the same manager that makes those of the cluster.
+        let by_job = of_manager(KEYS_MANAGER) && !of_manager(MANAGER);
         let source = if by_job { PkiSource::InCluster } else { PkiSource::Installer };
         return Ok(KeysInSecrets { files, source, existing: None });
     }
