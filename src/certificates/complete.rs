@@ -74,11 +74,7 @@ enum Attempt {
 ///
 /// # Errors
 /// [`KeysError`]; nothing that is there was replaced then but certificates that were due.
-pub async fn complete_key_secrets(
-    client: &Client,
-    target: &KeyTarget,
-    now: Timestamp,
-) -> Result<KeysDone, KeysError> {
+pub async fn complete_key_secrets(client: &Client, target: &KeyTarget, now: Timestamp) -> Result<KeysDone, KeysError> {
     for _ in 0..ATTEMPTS {
         if let Attempt::Done(done) = try_complete(client, target, now).await? {
             return Ok(*done);

@@ -18,7 +18,11 @@ const ETCD_POD: &str = "etcd-0";
 const FIRST_POD_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 
 /// Refuses to make authorities where something of earlier ones is left.
-pub(super) async fn refuse_lost(client: &Client, target: &KeyTarget, found: &BTreeMap<&str, Secret>) -> Result<(), KeysError> {
+pub(super) async fn refuse_lost(
+    client: &Client,
+    target: &KeyTarget,
+    found: &BTreeMap<&str, Secret>,
+) -> Result<(), KeysError> {
     if let Some(name) = found.keys().next() {
         return Err(KeysError::Lost(format!("Secret {name}")));
     }

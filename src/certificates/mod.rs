@@ -9,7 +9,7 @@ pub mod complete;
 mod error;
 mod lost;
 pub mod renew;
-mod restart;
+pub mod restart;
 mod secret;
 pub mod served;
 pub mod summary;

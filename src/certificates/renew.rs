@@ -32,10 +32,7 @@ pub async fn renew_certificates(client: &Client, target: &KeyTarget) -> Result<K
     }
 }
 
-async fn renew_and_prove(
-    client: &Client,
-    target: &KeyTarget,
-) -> Result<(KeysDone, Vec<HeldCertificate>), KeysError> {
+async fn renew_and_prove(client: &Client, target: &KeyTarget) -> Result<(KeysDone, Vec<HeldCertificate>), KeysError> {
     let done = complete_key_secrets(client, target, Timestamp::now()).await?;
     restart_start_readers(client, &target.namespace, &done).await?;
     let mut held = list_in_secrets(&done.files);

@@ -16,7 +16,7 @@ use super::complete::KeysDone;
 use crate::api::labels::{ANNOTATION_KEYS, KEYS_MANAGER, LABEL_PART_OF};
 use crate::api::names::NamespaceName;
 use crate::api::util::digest::full_digest;
-use crate::pki::{AuthorityKind, CertificateFacts, Leaf, facts_of};
+use crate::pki::{AuthorityKind, CertificateFacts, Files, Leaf, facts_of};
 
 /// Time between two looks at a rollout.
 const POLL_EVERY: Duration = Duration::from_secs(2);
@@ -37,7 +37,7 @@ pub(super) async fn restart_start_readers(
     done: &KeysDone,
 ) -> Result<(), KeysError> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace.as_str());
-    let params = PatchParams { field_manager: Some(KEYS_MANAGER.to_owned()), ..PatchParams::default() };
+    let params = patch_params();
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace.as_str());
     let pods = pods.list(&ListParams::default().labels(&format!("{LABEL_PART_OF}=fleet"))).await?.items;
     let issued = |file: &str| facts_of(&done.files).into_iter().find(|(name, _)| name == file)?.1.ok();
@@ -45,8 +45,7 @@ pub(super) async fn restart_start_readers(
         |component: &str, file: &str| issued(file).is_some_and(|facts| has_started_before(&pods, component, &facts));
     let kubeconfig = Leaf::ControllerManager.leaf_store().stored_file();
     if done.renewed.contains(&"controller-manager-kubeconfig") || is_behind("kube-controller-manager", kubeconfig) {
-        let patch = annotate_template(done.files.get(kubeconfig).unwrap_or_default());
-        allow_missing(deployments.patch("kube-controller-manager", &params, &patch).await)?;
+        restart_controller_manager(client, namespace, &done.files).await?;
     }
     let file = AuthorityKind::Etcd.certificate_file();
     let ca = done.files.get(file).unwrap_or_default();
@@ -61,6 +60,26 @@ pub(super) async fn restart_start_readers(
         allow_missing(deployments.patch("apiserver", &params, &annotate_template(ca)).await)?;
     }
     Ok(())
+}
+
+/// Gives the controller manager new pods, which read its kubeconfig of this key set. Nothing happens if they have been
+/// given for the same one, or if it is not installed yet.
+///
+/// # Errors
+/// An API that does not answer or refuses.
+pub async fn restart_controller_manager(
+    client: &Client,
+    namespace: &NamespaceName,
+    files: &Files,
+) -> Result<(), kube::Error> {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace.as_str());
+    let file = Leaf::ControllerManager.leaf_store().stored_file();
+    let patch = annotate_template(files.get(file).unwrap_or_default());
+    allow_missing(deployments.patch("kube-controller-manager", &patch_params(), &patch).await).map(drop)
+}
+
+fn patch_params() -> PatchParams {
+    PatchParams { field_manager: Some(KEYS_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
 /// Returns whether a container of a component runs since before a certificate was issued.

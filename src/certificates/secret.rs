@@ -68,7 +68,8 @@ pub(super) fn build_keys_secret(
         .map(|(key, value)| (key.to_owned(), value.to_owned())),
     );
     // By these an install and a removal know it.
-    let installed = applyset::installation_labels(applyset::CONTROL_PLANE, target.name.as_str(), target.namespace.as_str());
+    let installed =
+        applyset::installation_labels(applyset::CONTROL_PLANE, target.name.as_str(), target.namespace.as_str());
     labels.extend(installed.map(|(key, value)| (key.to_owned(), value)));
     if name == KEPT_SECRET {
         labels.insert(LABEL_KEEP.to_owned(), "data".to_owned());

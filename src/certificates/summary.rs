@@ -38,12 +38,7 @@ pub struct HeldCertificate {
 impl HeldCertificate {
     /// The certificate of a file with its holder.
     pub fn new(certificate: &str, holder: String, facts: &CertificateFacts) -> Self {
-        Self {
-            certificate: certificate.to_owned(),
-            holder,
-            serial: facts.serial.clone(),
-            not_after: facts.not_after,
-        }
+        Self { certificate: certificate.to_owned(), holder, serial: facts.serial.clone(), not_after: facts.not_after }
     }
 }
 

@@ -124,7 +124,11 @@ fn target(sans: &[&str]) -> KeyTarget {
 /// Secrets that were made, and those that were renewed.
 type Wrote = (Vec<&'static str>, Vec<&'static str>);
 
-async fn run_with(namespace: &Arc<Mutex<Namespace>>, target: &KeyTarget, now: Timestamp) -> Result<KeysDone, KeysError> {
+async fn run_with(
+    namespace: &Arc<Mutex<Namespace>>,
+    target: &KeyTarget,
+    now: Timestamp,
+) -> Result<KeysDone, KeysError> {
     let client = client(namespace);
     let done = complete_key_secrets(&client, target, now).await?;
     restart_start_readers(&client, &target.namespace, &done).await?;
@@ -348,7 +352,8 @@ async fn what_ready_pods_serve_is_compared_with_the_secrets() {
     let before = run_with(&namespace, &target(&[]), Timestamp::now()).await.unwrap().files;
     let after = run_with(&namespace, &target(&[]), when_due()).await.unwrap().files;
     let started = "2026-01-01T00:00:00Z";
-    let pods = [pod("etcd", "True", started), pod("apiserver", "False", started), pod("fleet-scheduler", "True", started)];
+    let pods =
+        [pod("etcd", "True", started), pod("apiserver", "False", started), pod("fleet-scheduler", "True", started)];
     let ports = list_tls_ports(&pods);
     let port = |port, leaf| TlsPort { pod: "etcd-0".to_owned(), address: "10.0.0.7".to_owned(), port, leaf };
     assert_eq!(ports, [port(2379, Leaf::EtcdServer), port(2380, Leaf::EtcdPeer)]);

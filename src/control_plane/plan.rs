@@ -45,12 +45,11 @@ pub const OWNER_KIND: &str = "control-plane";
 pub(super) const MEMBERS: &str = "etcdMembers";
 
 /// The values that decide which ports are open to a proxy, and what certificates answer for by values alone.
-const OTHERS_DECIDED_BY: &[DecidedBy] =
-    &[
-        ("proxyPorts", &["proxy.http", "proxy.https"]),
-        ("renewal", &["pki.renewal", "pki.source"]),
-        ("sans", &["exposure.extraSANs", "exposure.agentEndpoint"]),
-    ];
+const OTHERS_DECIDED_BY: &[DecidedBy] = &[
+    ("proxyPorts", &["proxy.http", "proxy.https"]),
+    ("renewal", &["pki.renewal", "pki.source"]),
+    ("sans", &["exposure.extraSANs", "exposure.agentEndpoint"]),
+];
 
 /// Everything, except the cluster, that decides what is installed.
 #[derive(Debug)]
@@ -125,7 +124,12 @@ impl Plan {
         adjust: fn(&mut Object),
     ) -> Result<Vec<String>, Diagnostics> {
         let renews = self.values.pki.source != PkiSource::Installer;
-        self.package.render_manifests(&self.values, self.template_facts(endpoint, renews), &self.rendered_keys(keys), adjust)
+        self.package.render_manifests(
+            &self.values,
+            self.template_facts(endpoint, renews),
+            &self.rendered_keys(keys),
+            adjust,
+        )
     }
 
     /// Builds the facts that templates see as `facts`. Without a server in them, whoever makes the keys waits for its

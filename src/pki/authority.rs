@@ -5,8 +5,8 @@ use std::time::Duration;
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use jiff::Timestamp;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, DnValue, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose,
-    SerialNumber,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, DnValue, IsCa, KeyIdMethod, KeyPair,
+    KeyUsagePurpose, SerialNumber,
 };
 use time::OffsetDateTime;
 use x509_parser::asn1_rs::Tag;

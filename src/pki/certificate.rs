@@ -41,10 +41,8 @@ impl CertificateFacts {
 
     /// Reads a certificate in DER, as a server shows it; `entry` names it in errors.
     pub fn from_der(entry: &str, der: &[u8]) -> Result<Self, PkiError> {
-        let parsed = X509Certificate::from_der(der).map_err(|_| PkiError::Unreadable {
-            entry: entry.to_owned(),
-            expected: "a certificate in DER form",
-        })?;
+        let parsed = X509Certificate::from_der(der)
+            .map_err(|_| PkiError::Unreadable { entry: entry.to_owned(), expected: "a certificate in DER form" })?;
         Ok(Self::from_certificate(&parsed.1))
     }
 

@@ -115,7 +115,8 @@ impl Completed {
     pub fn is_unchanged(&self) -> bool {
         !self.new_authorities
             && self.renewed_authorities.is_empty()
-            && self.issued.is_empty() && self.rewritten.is_empty()
+            && self.issued.is_empty()
+            && self.rewritten.is_empty()
     }
 }
 

@@ -131,7 +131,12 @@ fn no_private_key_exists_twice() {
 
 #[test]
 fn authorities_outlive_leaves_even_when_they_are_about_to_end() {
-    let lifetimes = Lifetimes { authority: 10 * MINUTE, leaf: 60 * MINUTE, renew_before: 2 * MINUTE, renew_authority_before: Duration::ZERO };
+    let lifetimes = Lifetimes {
+        authority: 10 * MINUTE,
+        leaf: 60 * MINUTE,
+        renew_before: 2 * MINUTE,
+        renew_authority_before: Duration::ZERO,
+    };
     let first = ensure_key_set(&Files::new(), &subject(), now(), &lifetimes).unwrap();
     let end = CertificateFacts::from_pem("ca.crt", first.files.get("ca.crt").unwrap()).unwrap().not_after;
     assert_eq!(facts(&first.files, Leaf::ApiServer).not_after, end);
@@ -154,7 +159,8 @@ fn default_lifetimes_are_ten_years_and_one_year() {
 
 #[test]
 fn a_leaf_close_to_its_end_is_issued_again_and_the_rest_is_kept() {
-    let lifetimes = Lifetimes { authority: 600 * MINUTE, leaf: 5 * MINUTE, renew_before: MINUTE, renew_authority_before: MINUTE };
+    let lifetimes =
+        Lifetimes { authority: 600 * MINUTE, leaf: 5 * MINUTE, renew_before: MINUTE, renew_authority_before: MINUTE };
     let first = ensure_key_set(&Files::new(), &subject(), now(), &lifetimes).unwrap();
     let late = now().checked_add(4 * MINUTE).unwrap();
     let second = ensure_key_set(&first.files, &subject(), late, &lifetimes).unwrap();

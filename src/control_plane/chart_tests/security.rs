@@ -86,8 +86,7 @@ fn keys_of_others_and_keys_made_in_the_cluster_are_rendered_nowhere_and_reach_th
 fn who_makes_keys_may_read_and_write_them_and_no_other_secret() {
     for chart in charts() {
         for (source, kinds) in [("InCluster", &["Job", "CronJob"][..]), ("Installer", &["CronJob"])] {
-            let rendered =
-                render_with(chart, None, &[&format!("pki.source={source}")], &placeholder_files());
+            let rendered = render_with(chart, None, &[&format!("pki.source={source}")], &placeholder_files());
             let role = rendered.objects.iter().find(|object| object.kind() == "Role").unwrap();
             let secrets: BTreeSet<&str> = SECRET_ENTRIES.iter().map(|entry| entry.secret).collect();
             for rule in role.json["rules"].as_array().unwrap() {
