@@ -236,7 +236,9 @@ fn dns_and_the_cloud_are_reached_where_it_is_said_and_nowhere_else() {
             let mut given = values(chart, None, sets);
             given.cloud.access_key = Some(SecretValue("{}".to_owned()));
             let rendered = chart.render(&input(chart, &given, &placeholder_files())).unwrap();
-            let policies = rendered.objects.iter().filter(|object| object.kind() == "NetworkPolicy");
+            // Who renews certificates reaches the API of the hosting cluster, whose address no policy knows.
+            let is_other = |object: &&Object| object.kind() == "NetworkPolicy" && object.name() != "fleet-keys";
+            let policies = rendered.objects.iter().filter(is_other);
             let rules = policies.filter_map(|object| object.json["spec"]["egress"].as_array().cloned()).flatten();
             let is_outside = |rule: &Value| rule.to_string().contains(":53,") || rule.to_string().contains(":443,");
             rules.filter(is_outside).map(|rule| rule["to"].clone()).collect()
