@@ -12,6 +12,11 @@ use crate::api::labels::{CERTIFICATES_CONFIG_MAP, KEYS_MANAGER};
 use crate::pki::secrets::SECRET_ENTRIES;
 use crate::pki::{CertificateFacts, Files, facts_of};
 
+/// Metric of the end of each certificate at each holder.
+pub const EXPIRY_METRIC: &str = "fleet_certificate_expiry_timestamp_seconds";
+/// Help of [`EXPIRY_METRIC`].
+pub const EXPIRY_HELP: &str = "End of a certificate at one holder, in seconds since 1970.";
+
 /// Key of the list of certificates, as JSON.
 pub const CERTIFICATES_KEY: &str = "certificates.json";
 /// Key of the time of the last run that succeeded, in RFC 3339.
