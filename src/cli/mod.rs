@@ -56,7 +56,7 @@ enum Command {
     Uninstall(Lazy<uninstall::UninstallCommand>),
     /// Check the status of a control plane installation
     Status(Lazy<status::StatusArgs>),
-    /// Show the certificates of a control plane
+    /// Show and renew the certificates of a control plane
     #[command(subcommand)]
     Certs(Lazy<certs::CertsCommand>),
     /// Show what an install would change, and change nothing

@@ -108,7 +108,9 @@ pub async fn observe_certificates(
     now: Timestamp,
 ) -> Vec<CertificateRow> {
     let found = match hosting {
-        Ok(client) => read_hosting_cluster(client, name, namespace).await.map_err(|error| format_error_chain(&error)),
+        Ok(client) => {
+            read_hosting_certificates(client, name, namespace).await.map_err(|error| format_error_chain(&error))
+        }
         Err(why) => Err(why),
     };
     let file = home.kubeconfig_path(name).display().to_string();
@@ -138,15 +140,22 @@ pub async fn observe_certificates(
     rows
 }
 
-/// What the hosting cluster has.
-struct HostingCertificates {
-    held: Vec<HeldCertificate>,
-    summary: Summary,
+/// Certificates in the hosting cluster.
+#[derive(Debug)]
+pub struct HostingCertificates {
+    /// Those in Secrets; empty if there is no such control plane.
+    pub held: Vec<HeldCertificate>,
+    /// How the last renewal ended.
+    pub summary: Summary,
     /// Server URL of the operator's kubeconfig.
-    server: Option<String>,
+    pub server: Option<String>,
 }
 
-async fn read_hosting_cluster(
+/// Reads the certificates of a control plane in its hosting cluster.
+///
+/// # Errors
+/// An API that does not answer or refuses.
+pub async fn read_hosting_certificates(
     client: &Client,
     name: &ControlPlaneName,
     namespace: &NamespaceName,

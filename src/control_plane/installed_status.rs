@@ -27,7 +27,7 @@ use crate::inventory::{self, Owner, Phase, Release};
 use crate::pki;
 
 /// Name of the CronJob that renews certificates.
-const RENEWAL_CRON_JOB: &str = "fleet-keys";
+pub(super) const RENEWAL_CRON_JOB: &str = "fleet-keys";
 
 // Who does what the warning says has to see it go.
 const _: () = assert!(WARN_DAYS.unsigned_abs() == pki::RENEW_DAYS);

@@ -15,6 +15,7 @@ pub mod plan;
 pub mod precheck;
 pub mod preflight;
 pub mod rbac;
+pub mod renewal_job;
 pub mod rollback;
 pub mod uninstall;
 mod validate;

@@ -71,9 +71,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &CertsStatusArgs) -> Res
     let now = Timestamp::now();
     let rows = observe_certificates(hosting, &home, &name, &global.namespace, now).await;
     if rows.is_empty() {
-        let headline = format!("no certificate of control plane {name} was found in namespace {}", global.namespace);
-        return Err(CliError::new(Exit::Refused, "NotInstalled", headline)
-            .hint("give its namespace with `--namespace` and its cluster with `--context`"));
+        return Err(super::not_installed(&name, global));
     }
     let text = match args.output {
         CertsFormat::Table => format_table(&rows, now),
