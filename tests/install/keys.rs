@@ -223,6 +223,15 @@ fn renewed_certificates_are_served_without_a_restart() {
     assert!(listed.contains("Pod etcd-0:2379") && listed.contains("Pod apiserver-"), "{listed}");
     let status = site.fleetctl(&["status", "demo"]);
     assert!(!status.stdout.contains("were changed"), "what a renewal wrote is no drift: {status:?}");
+    // What ends within minutes is due, and is not after a renewal.
+    let limit = ["certs", "status", "demo", "--fail-under", "1d", "-o", "json"];
+    let listed: Value = serde_json::from_str(&site.fleetctl(&limit).stdout).unwrap();
+    let of_pod = listed.as_array().unwrap().iter().find(|row| row["holder"] == "Pod etcd-0:2379").unwrap();
+    assert_eq!(of_pod["state"], "soon", "{listed}");
+    assert_eq!(site.fleetctl(&limit).code, Some(7));
+    assert!(site.fleetctl(&["certs", "renew", "demo"]).succeeds().contains("apiserver.crt"));
+    site.fleetctl(&limit).succeeds();
+    assert_eq!(site.fleetctl(&["certs", "renew", "demo"]).succeeds(), "Nothing is due.\n");
     // The next install takes the Secrets as they are, but for what is due.
     site.install(&flags).succeeds();
     assert!(keys(&site)[0] == first[0]);
