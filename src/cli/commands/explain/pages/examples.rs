@@ -24,6 +24,7 @@ use crate::check::{self, Report};
 use crate::cli::args::chart_choice;
 use crate::cli::args::installation::{ambiguous_name_error, applied_by_others};
 use crate::cli::args::package::too_large;
+use crate::cli::commands::certs::renew::renewal_error;
 use crate::cli::commands::get::values::unknown_values_error;
 use crate::cli::commands::install::refused_values_error;
 use crate::cli::commands::taint::edit::EditError;
@@ -35,6 +36,7 @@ use crate::cli::output::{check_report, check_table, style};
 use crate::cli::{Cli, with_page};
 use crate::control_plane;
 use crate::control_plane::endpoint::exposure::NotYet;
+use crate::control_plane::renewal_job::RenewalError;
 use crate::control_plane::rollback::Outcome as Undone;
 use crate::control_plane::version::upgrade;
 use crate::control_plane::version::upgrade::UpgradeRefused;
@@ -259,6 +261,15 @@ fn of_installs() -> Vec<CliError> {
         ambiguous_name_error("demo", &global),
         applied_by_others(&inventory::Owner::new("control-plane", "demo", "fleet"), &["argocd-controller".to_owned()]),
         too_large(70 * 1024),
+        renewal_error(&RenewalError::NoCronJob("demo".parse().unwrap()), &"demo".parse().unwrap()),
+        renewal_error(
+            &RenewalError::Failed {
+                job: "fleet-keys-5d41f2a0".to_owned(),
+                why: "pod etcd-0 port 2379 serves etcd-server.crt with serial 4c:01, and the Secret has serial 5e:02"
+                    .to_owned(),
+            },
+            &"demo".parse().unwrap(),
+        ),
         unknown_values_error("demo", "its install has not finished yet"),
         of_control_plane(forgotten_values().into(), FailureOutcome::NothingWritten),
         refused_values_error("workload cluster west", &unconfirmed_values()),
