@@ -163,6 +163,8 @@ impl Readable for CertificateSigningRequest {
 pub struct WithoutManifest {
     hash: String,
     group: Option<String>,
+    follows: bool,
+    uses: Option<Vec<String>>,
     source_ref: SourceRef,
     share: Option<ScheduleShare>,
     apply_policy: Option<ApplyPolicy>,
@@ -174,10 +176,10 @@ impl Readable for Schedule {
     type Status = Option<ScheduleStatus>;
 
     fn from_parts(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self {
-        let WithoutManifest { hash, group, source_ref, share, apply_policy } = spec;
+        let WithoutManifest { hash, group, follows, uses, source_ref, share, apply_policy } = spec;
         Self {
             metadata,
-            spec: ScheduleSpec { manifest: String::new(), hash, group, source_ref, share, apply_policy },
+            spec: ScheduleSpec { manifest: String::new(), hash, group, follows, uses, source_ref, share, apply_policy },
             status,
         }
     }

@@ -55,10 +55,21 @@ pub struct Group<'a> {
 impl<'a> Group<'a> {
     /// Makes a group under a policy. The minimum of an autoscaler counts as replicas of its target.
     pub fn new(name: &str, policy: &Policy, objects: impl IntoIterator<Item = &'a Facts>) -> Self {
+        Self::with_scalers(name, policy, objects, [])
+    }
+
+    /// Makes a group under a policy, of which autoscalers that are not in it may scale members.
+    pub fn with_scalers(
+        name: &str,
+        policy: &Policy,
+        objects: impl IntoIterator<Item = &'a Facts>,
+        scalers: impl IntoIterator<Item = &'a Facts>,
+    ) -> Self {
         let mut facts: Vec<&Facts> = objects.into_iter().collect();
         facts.sort_by(|a, b| a.key.cmp(&b.key));
+        let others: Vec<&Facts> = scalers.into_iter().collect();
         let mut scalers: BTreeMap<(&str, &str, &str), Vec<&Scales>> = BTreeMap::new();
-        for (key, scales) in facts.iter().filter_map(|one| Some((&one.key, one.scales.as_ref()?))) {
+        for (key, scales) in facts.iter().chain(&others).filter_map(|one| Some((&one.key, one.scales.as_ref()?))) {
             scalers.entry((key.namespace(), &scales.kind, &scales.name)).or_default().push(scales);
         }
         let least = |of: &Facts| {

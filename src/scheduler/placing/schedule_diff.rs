@@ -17,7 +17,7 @@ use crate::api::labels::{ANNOTATION_APPLIED_OVERRIDES, FINALIZER_AGENT_CLEANUP, 
 use crate::api::util::digest;
 use crate::api::{Schedule, ScheduleSpec};
 use crate::placement::copy::{self, CopyError, Share};
-use crate::placement::facts::{Facts, ObjectKey};
+use crate::placement::facts::{Facts, ObjectKey, Relations};
 use crate::placement::live::{self, source_key};
 use crate::placement::matching::Policy;
 use crate::placement::names::schedule_name;
@@ -39,8 +39,17 @@ pub(super) struct DesiredSchedule<'a> {
     /// Policy whose overrides it gets; a member of a group without one keeps those that it has.
     pub(super) policy: Option<&'a Policy>,
     pub(super) group: Option<&'a str>,
+    /// Whether it is there only because something in the cluster uses it.
+    pub(super) follows: bool,
     /// Whether a HorizontalPodAutoscaler that is placed too scales it.
     pub(super) is_scaled: bool,
+}
+
+impl<'a> DesiredSchedule<'a> {
+    /// Returns that of an object which is copied whole, for its namespace or for what uses it.
+    pub(super) fn of_whole(source: &'a Source, cluster: &'a str) -> Self {
+        Self { source, cluster, share: None, policy: None, group: None, follows: false, is_scaled: false }
+    }
 }
 
 /// Collects the Schedules that there have to be, and what that takes.
@@ -97,7 +106,7 @@ impl<'a> ScheduleDiff<'a> {
         }
         let is_there = self.store.copy_in(&key, cluster).is_some();
         if !is_there && self.desired.insert((cluster.to_owned(), key)) {
-            let desired = DesiredSchedule { source, cluster, share: None, policy: None, group: None, is_scaled: false };
+            let desired = DesiredSchedule::of_whole(source, cluster);
             if let Some(write) = self.plan_schedule(&desired) {
                 self.namespaces.push(write);
             }
@@ -129,10 +138,13 @@ impl<'a> ScheduleDiff<'a> {
         let hash = digest::full_digest(parts.as_bytes());
         let source_ref = build_source_ref(facts);
         let group = desired.group.map(ToOwned::to_owned);
+        // Never of a copy that was there for another reason.
+        let follows = desired.follows && known.is_none_or(|known| known.spec.follows);
         let same = known.is_some_and(|known| {
             known.spec.hash == hash
                 && known.spec.source_ref == source_ref
                 && known.spec.group == group
+                && known.spec.follows == follows
                 && known.spec.share == desired.share
                 && known.spec.apply_policy == apply_policy
                 && applied_edits_text(known) == edits_text.as_deref()
@@ -159,10 +171,12 @@ impl<'a> ScheduleDiff<'a> {
                 return None;
             }
         };
+        let uses = find_uses(desired.source, &made.manifest, edits.is_empty());
         let manifest = made.manifest.to_string();
         self.bytes += manifest.len();
         let metadata = build_metadata(place, known, edits_text);
-        let spec = ScheduleSpec { manifest, hash, group, source_ref, share: desired.share.clone(), apply_policy };
+        let share = desired.share.clone();
+        let spec = ScheduleSpec { manifest, hash, group, follows, uses, source_ref, share, apply_policy };
         Some(Write::Schedule(Box::new(Schedule { metadata, spec, status: None }), made.payload))
     }
 
@@ -222,6 +236,14 @@ pub(super) fn build_schedule_share(domain: &str, share: Option<Share>) -> Schedu
         None => (None, None),
     };
     ScheduleShare { domain: domain.to_owned(), replicas, completions }
+}
+
+/// Returns the keys of what a copy names; absent where it names nothing.
+fn find_uses(source: &Source, manifest: &serde_json::Value, is_unedited: bool) -> Option<Vec<String>> {
+    let edited = (!is_unedited).then(|| Relations::from_manifest(&source.facts.key, manifest));
+    let relations = edited.as_ref().unwrap_or(&source.relations);
+    let keys: Vec<String> = relations.name_keys().map(|key| key.as_str().to_owned()).collect();
+    (!keys.is_empty()).then_some(keys)
 }
 
 fn build_apply_policy(facts: &Facts, leave_fields: Vec<String>) -> Option<ApplyPolicy> {

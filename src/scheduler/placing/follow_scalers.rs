@@ -1,0 +1,37 @@
+//! Autoscalers of what is placed, in whatever group they are.
+
+use std::collections::BTreeSet;
+
+use super::store::{Assignment, Store};
+use crate::placement::facts::{Facts, ObjectKey};
+use crate::placement::matching::Match;
+
+impl Store {
+    /// Returns the autoscalers in the namespaces of a group's members that are placed, but for those that are members.
+    pub(super) fn scalers_of(&self, group: &str) -> Vec<&Facts> {
+        let members = self.members.get(group);
+        let namespaces: BTreeSet<&str> = members.into_iter().flatten().map(ObjectKey::namespace).collect();
+        let is_other = |key: &ObjectKey| members.is_none_or(|members| !members.contains(key)) && self.is_placed(key);
+        let firsts = namespaces.into_iter().map(|namespace| scaler_key(namespace, ""));
+        let found = firsts.flat_map(|first| {
+            let all = self.sources.range(first.clone()..);
+            all.take_while(move |(key, _)| key.as_str().starts_with(first.as_str()))
+        });
+        found.filter(|(key, _)| is_other(key)).map(|(_, source)| &*source.facts).collect()
+    }
+
+    /// Returns whether anything places an object.
+    fn is_placed(&self, key: &ObjectKey) -> bool {
+        match self.assignments.get(key) {
+            Some(Assignment::Direct | Assignment::Group(_) | Assignment::Left(_)) => true,
+            Some(Assignment::Follows) => {
+                self.copies.contains_key(key) || matches!(self.evaluate_object(key), Some(Match::Policy { .. }))
+            }
+            _ => false,
+        }
+    }
+}
+
+fn scaler_key(namespace: &str, name: &str) -> ObjectKey {
+    ObjectKey::new("autoscaling", "HorizontalPodAutoscaler", namespace, name)
+}
