@@ -239,7 +239,7 @@ impl Clusters {
                 let members = store.facts_of(name);
                 let Some(policy) = store.policy_of(name) else { continue };
                 let members = members.iter().map(|facts| &***facts);
-                let group = Group::with_scalers(name, policy, members, store.scalers_of(name));
+                let group = Group::with_followers(name, policy, members, store.followers_of(name));
                 let open = group.make_reservations(target, &Current::default()).into_iter();
                 promises.extend(open.filter(|promise| !written.contains(&promise.object)));
             }
@@ -264,7 +264,7 @@ impl Clusters {
         let policy = store.policy_of(name)?;
         let members = store.facts_of(name);
         let objects = members.iter().map(|facts| &***facts);
-        let group = Group::with_scalers(name, policy, objects, store.scalers_of(name));
+        let group = Group::with_followers(name, policy, objects, store.followers_of(name));
         let recorded = store.groups.get(name).and_then(|group| group.status.as_ref());
         let copies = members
             .iter()

@@ -100,7 +100,7 @@ pub(super) fn delete_drained_namespaces(store: &Store, key: &ObjectKey, pinned: 
 /// Returns the deletions of the Schedules of a follower in a cluster where nothing uses it any more.
 pub(super) fn delete_follower(store: &Store, key: &ObjectKey, cluster: &str) -> Vec<Write> {
     let there = schedules_to_delete(store, key).filter(|(at, _)| cluster_of(at) == cluster);
-    there.map(|(at, schedule)| schedule_removal(at, schedule, None)).collect()
+    there.filter_map(|(at, schedule)| schedule_removal(store, key, at, schedule, None)).collect()
 }
 
 /// Returns the deletions of every Schedule of an object. Where the object is believed `gone`, each only if it is.

@@ -87,6 +87,7 @@ impl FollowContext<'_> {
             edited,
             targets: self.find_targets(key, &source.facts),
             copies: copies.collect(),
+            recorded: self.store.lost_home(key).into_iter().map(str::to_owned).collect(),
             // What was placed alone is not taken back because something else comes.
             is_quiet: self.store.follow.is_alone(key)
                 || self.store.follow.is_quiet(key, source.facts.created, self.now, self.wall),
@@ -115,7 +116,9 @@ impl FollowContext<'_> {
             return targets.map(|target| target.cluster.clone()).collect();
         }
         let recorded = self.store.groups.get(group).and_then(|group| group.status.as_ref());
-        recorded.into_iter().flat_map(|status| &status.target_clusters).cloned().collect()
+        let recorded = recorded.into_iter().flat_map(|status| &status.target_clusters);
+        // Those of what its volumes keep may be gone.
+        recorded.filter(|name| self.store.follow.clusters.contains_key(*name)).cloned().collect()
     }
 
     /// Returns whether pods of an older template may be in a cluster, or its copy is not as its source asks now.

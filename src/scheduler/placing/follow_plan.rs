@@ -175,6 +175,10 @@ fn find_share(store: &Store, policy: &Policy, cluster: &str) -> Option<ScheduleS
 /// Returns the write of the marks that say where a follower went, where they differ.
 fn diff_label(store: &Store, key: &ObjectKey) -> Option<Write> {
     let source = store.sources.get(key)?;
+    // The mark of a lost home is the record of it.
+    if !store.lost_home(key).is_empty() {
+        return None;
+    }
     let places = store.follow.follower(key).into_iter().flat_map(|follower| &follower.places);
     let places = places.filter(|(_, place)| place.state != PlaceState::Leaves && !place.only_pull_secrets);
     let target = TargetMark::from_targets(places.map(|(cluster, _)| cluster.as_str()));

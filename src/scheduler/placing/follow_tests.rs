@@ -15,7 +15,7 @@ use super::plan::Plan;
 use super::sources::{Change, Seen};
 use super::store::{Assignment, Store};
 use super::write::Write;
-use crate::api::labels::cluster_namespace;
+use crate::api::labels::{ANNOTATION_ALLOW_VOLUME_MOVE, LABEL_TARGET_CLUSTER, cluster_namespace};
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::{self, Kinds};
 use crate::api::{Schedule, SchedulePolicy};
@@ -29,6 +29,7 @@ struct Hub {
     decided: BTreeMap<String, Decided>,
     clusters: Clusters,
     now: Instant,
+    version: u64,
 }
 
 impl Hub {
@@ -37,7 +38,7 @@ impl Hub {
         let mut store = Store::new(Kinds::default(), false);
         let ready = || ClusterState { is_ready: true, labels: BTreeMap::new() };
         store.set_cluster_states(["east", "west"].map(|name| (name.to_owned(), ready())).into(), now);
-        let mut hub = Self { store, decided: BTreeMap::new(), clusters: Clusters::new(now), now };
+        let mut hub = Self { store, decided: BTreeMap::new(), clusters: Clusters::new(now), now, version: 0 };
         hub.apply("", "Namespace", json!({"metadata": {"name": "shop"}}));
         hub
     }
@@ -46,7 +47,8 @@ impl Hub {
         let kind = placeable::find_builtin_kind(group, kind).unwrap();
         let name = body["metadata"]["name"].as_str().unwrap().to_owned();
         body["metadata"]["uid"] = json!(format!("{}-{name}", kind.kind));
-        body["metadata"]["resourceVersion"] = json!("1");
+        self.version += 1;
+        body["metadata"]["resourceVersion"] = json!(self.version.to_string());
         if kind.namespaced {
             body["metadata"]["namespace"] = json!("shop");
         }
@@ -231,6 +233,31 @@ fn followers_leave_after_what_used_them_and_a_claim_stays() {
     assert_eq!(hub.store.follow.take_leaves(6, hub.now), 5);
     assert_eq!(hub.store.follow.take_leaves(1, hub.now), 0);
     assert_eq!(hub.store.follow.take_leaves(1, hub.now + Duration::from_secs(1)), 1);
+}
+
+#[test]
+fn a_claim_whose_home_is_lost_is_not_begun_elsewhere() {
+    let mut hub = Hub::new();
+    hub.apply_application();
+    hub.policy();
+    // Its mark says where it was; the cluster and its Schedules are gone.
+    let claim = |annotations: Value| {
+        let metadata = json!({"name": "data", "labels": {LABEL_TARGET_CLUSTER: "lost"}, "annotations": annotations});
+        json!({"metadata": metadata, "spec": {}})
+    };
+    hub.apply("", "PersistentVolumeClaim", claim(json!({})));
+    let group = hub.group_of("apps", "Deployment", "web");
+    hub.decide(&group, "west");
+    let of_claim = format!("{} PersistentVolumeClaim shop/data", cluster_namespace("west"));
+    let plan = hub.follow();
+    let marks =
+        plan.stages.iter().flatten().filter(|one| matches!(one, Write::Label(of, _) if of.name == "data")).count();
+    assert!(!writes(&plan).0.contains(&of_claim) && marks == 0, "no empty one is made: {plan:?}");
+    let only = hub.store.follow.only_of(&group, &BTreeSet::from(["shop"]));
+    assert_eq!(only, Some(BTreeSet::from(["lost".to_owned()])), "what mounts it goes nowhere else");
+    hub.apply("", "PersistentVolumeClaim", claim(json!({ANNOTATION_ALLOW_VOLUME_MOVE: "true"})));
+    assert!(writes(&hub.follow()).0.contains(&of_claim), "somebody consents");
+    assert_eq!(hub.store.follow.only_of(&group, &BTreeSet::from(["shop"])), None);
 }
 
 #[test]

@@ -96,8 +96,9 @@ impl<'a> GroupContext<'a> {
             return Vec::new();
         }
         let (store, policy, group) = (self.store, self.policy, Some(self.name));
-        let scalers = store.scalers_of(self.name);
-        let scaled = Scaled::from_members(self.members.iter().filter_map(|key| store.source_facts(key)).chain(scalers));
+        let followers = store.followers_of(self.name);
+        let scaled =
+            Scaled::from_members(self.members.iter().filter_map(|key| store.source_facts(key)).chain(followers));
         let mut desired = Vec::new();
         for key in &self.members {
             let Some(source) = store.sources.get(*key) else { continue };
@@ -140,7 +141,15 @@ impl<'a> GroupContext<'a> {
         };
         let (policy, group) = (self.policy, Some(self.name));
         at.into_iter()
-            .map(|(cluster, share)| DesiredSchedule { source, cluster, share, policy, group, follows: false, is_scaled })
+            .map(|(cluster, share)| DesiredSchedule {
+                source,
+                cluster,
+                share,
+                policy,
+                group,
+                follows: false,
+                is_scaled,
+            })
             .collect()
     }
 

@@ -28,12 +28,12 @@ mod follow;
 mod follow_input;
 mod follow_missing;
 mod follow_plan;
-mod follow_scalers;
 #[cfg(test)]
 mod follow_tests;
 mod group_conditions;
 mod group_context;
 mod group_events;
+mod group_followers;
 mod group_plan;
 mod group_status;
 mod lost_clusters;

@@ -1,4 +1,4 @@
-//! Autoscalers of what is placed, in whatever group they are.
+//! What belongs to a group and is not in it: autoscalers of what is placed, and claims that members mount.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,9 @@ use crate::placement::facts::{Facts, ObjectKey};
 use crate::placement::matching::Match;
 
 impl Store {
-    /// Returns the autoscalers in the namespaces of a group's members that are placed, but for those that are members.
-    pub(super) fn scalers_of(&self, group: &str) -> Vec<&Facts> {
+    /// Returns the autoscalers in the namespaces of a group's members that are placed, and the claims that members mount; but
+    /// for those that are members.
+    pub(super) fn followers_of(&self, group: &str) -> Vec<&Facts> {
         let members = self.members.get(group);
         let namespaces: BTreeSet<&str> = members.into_iter().flatten().map(ObjectKey::namespace).collect();
         let is_other = |key: &ObjectKey| members.is_none_or(|members| !members.contains(key)) && self.is_placed(key);
@@ -17,7 +18,12 @@ impl Store {
             let all = self.sources.range(first.clone()..);
             all.take_while(move |(key, _)| key.as_str().starts_with(first.as_str()))
         });
-        found.filter(|(key, _)| is_other(key)).map(|(_, source)| &*source.facts).collect()
+        let scalers = found.filter(|(key, _)| is_other(key)).map(|(_, source)| &*source.facts);
+        let mounted =
+            members.into_iter().flatten().filter_map(|key| self.source_facts(key)).flat_map(Facts::mounted_claims);
+        let claims: BTreeSet<ObjectKey> =
+            mounted.filter(|key| members.is_none_or(|members| !members.contains(key))).collect();
+        scalers.chain(claims.iter().filter_map(|key| self.source_facts(key))).collect()
     }
 
     /// Returns whether anything places an object.
