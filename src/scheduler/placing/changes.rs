@@ -223,6 +223,7 @@ impl Store {
 
     fn drop_source(&mut self, key: &ObjectKey, now: Instant) {
         self.whole.remove(key);
+        self.mark_scaled_group(key, now);
         if let Some(source) = self.sources.remove(key) {
             if source.facts.shape.is_some() {
                 self.mark_reservations_stale(key);

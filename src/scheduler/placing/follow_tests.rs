@@ -236,6 +236,19 @@ fn followers_leave_after_what_used_them_and_a_claim_stays() {
 }
 
 #[test]
+fn an_autoscaler_asks_for_the_group_of_what_it_scales() {
+    let mut hub = Hub::new();
+    hub.apply_application();
+    hub.policy();
+    let group = hub.group_of("apps", "Deployment", "web");
+    hub.store.undecided.clear();
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    let spec = json!({"scaleTargetRef": target, "minReplicas": 5, "maxReplicas": 9});
+    hub.apply("autoscaling", "HorizontalPodAutoscaler", json!({"metadata": {"name": "web"}, "spec": spec}));
+    assert!(hub.store.undecided.contains(&group) && hub.store.grown.contains(&group));
+}
+
+#[test]
 fn a_claim_whose_home_is_lost_is_not_begun_elsewhere() {
     let mut hub = Hub::new();
     hub.apply_application();

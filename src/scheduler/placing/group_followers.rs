@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use tokio::time::Instant;
+
 use super::store::{Assignment, Store};
 use crate::placement::facts::{Facts, ObjectKey};
 use crate::placement::matching::Match;
@@ -24,6 +26,22 @@ impl Store {
         let claims: BTreeSet<ObjectKey> =
             mounted.filter(|key| members.is_none_or(|members| !members.contains(key))).collect();
         scalers.chain(claims.iter().filter_map(|key| self.source_facts(key))).collect()
+    }
+
+    /// Returns the group of what an autoscaler scales, whoever decides about the autoscaler itself.
+    pub(super) fn scaled_group(&self, key: &ObjectKey) -> Option<&String> {
+        let source = self.sources.get(key).filter(|source| source.facts.scales.is_some())?;
+        match self.assignments.get(source.relations.belongs_to.first()?)? {
+            Assignment::Group(group) => Some(group),
+            _ => None,
+        }
+    }
+
+    /// Decides anew about what an autoscaler scales: its copies leave the number of replicas to it.
+    pub(super) fn mark_scaled_group(&mut self, key: &ObjectKey, now: Instant) {
+        if let Some(group) = self.scaled_group(key).cloned() {
+            self.mark_undecided(group, now);
+        }
     }
 
     /// Returns whether anything places an object.

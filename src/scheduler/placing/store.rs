@@ -219,7 +219,10 @@ impl Store {
                 if old == Assignment::Unplaced && !self.copies.contains_key(key) && !self.is_denied(key) => {}
             // So are all objects of the service, such as the data of copied Secrets.
             Assignment::Withdrawn if self.has_nowhere_to_leave(key) => {}
-            Assignment::Follows => self.mark_owner(key, cause, now),
+            Assignment::Follows => {
+                self.mark_owner(key, cause, now);
+                self.mark_scaled_group(key, now);
+            }
             _ => self.enqueue(ReconcileRequest::Object(key.clone()), cause, now),
         }
         let is_unplaced = old == Assignment::Unplaced && new == Assignment::Unplaced;
@@ -237,10 +240,14 @@ impl Store {
     /// group is.
     pub(super) fn mark_grown(&mut self, key: &ObjectKey) {
         let asks = |facts: &Facts| (facts.shape.is_some() || facts.scales.is_some()) && !facts.workload.runs_once();
-        if let Some(Assignment::Group(group)) = self.assignments.get(key)
+        let own = match self.assignments.get(key) {
+            Some(Assignment::Group(group)) => Some(group),
+            _ => None,
+        };
+        if let Some(group) = self.scaled_group(key).or(own).cloned()
             && self.source_facts(key).is_some_and(asks)
         {
-            self.grown.insert(group.clone());
+            self.grown.insert(group);
         }
     }
 
