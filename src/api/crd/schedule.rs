@@ -46,10 +46,19 @@ pub struct ScheduleSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 64, max = 64))]
     pub manifest_digest: Option<String>,
-    /// Name of the ScheduleGroup that the source is a member of; absent where an annotation of the source places it.
+    /// Name of the ScheduleGroup that the source is a member of; absent where an annotation of the source places it, and where
+    /// the source follows what uses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub group: Option<String>,
+    /// The copy is there only because something in the cluster uses it: it is deleted when nothing does any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub follows: bool,
+    /// Objects that `manifest` names and that go with it, as `GROUP/KIND/NAMESPACE/NAME`, in the order of these texts; absent
+    /// where it names none, or where that was not recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1000), inner(length(max = 640)))]
+    pub uses: Option<Vec<String>>,
     /// The object of the control plane's API that this is a copy of.
     pub source_ref: SourceRef,
     /// The part of the source that runs in this cluster; absent where all of it does.

@@ -164,6 +164,8 @@ pub struct WithoutManifest {
     hash: String,
     manifest_digest: Option<String>,
     group: Option<String>,
+    follows: bool,
+    uses: Option<Vec<String>>,
     source_ref: SourceRef,
     share: Option<ScheduleShare>,
     apply_policy: Option<ApplyPolicy>,
@@ -175,11 +177,21 @@ impl Readable for Schedule {
     type Status = Option<ScheduleStatus>;
 
     fn from_parts(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self {
-        let WithoutManifest { hash, manifest_digest, group, source_ref, share, apply_policy } = spec;
+        let WithoutManifest { hash, manifest_digest, group, follows, uses, source_ref, share, apply_policy } = spec;
         let manifest = String::new();
         Self {
             metadata,
-            spec: ScheduleSpec { manifest, hash, manifest_digest, group, source_ref, share, apply_policy },
+            spec: ScheduleSpec {
+                manifest,
+                hash,
+                manifest_digest,
+                group,
+                follows,
+                uses,
+                source_ref,
+                share,
+                apply_policy,
+            },
             status,
         }
     }

@@ -11,7 +11,7 @@
 //! (nodes, and what is promised of them). `reconcile` takes a request out of the queue in turns of tenants, so that no
 //! namespace waits for thousands of objects of another, decides a group where that is due by the pure functions of
 //! [`crate::placement`], and makes a `Plan`. `group_plan` says which Schedules a group has, `object_plan` which an object
-//! outside groups has, `deletions` alone which are deleted. Separate tasks write the plans, one at a time per request.
+//! outside groups has, `follow_plan` which go along with these, `deletions` alone which are deleted. Separate tasks write the plans, one at a time per request.
 //! Schedules are the source of truth about existing copies: after a restart everything is read from them.
 
 mod arriving;
@@ -24,9 +24,16 @@ mod event_queue;
 mod events;
 mod faults;
 mod finished;
+mod follow;
+mod follow_input;
+mod follow_missing;
+mod follow_plan;
+#[cfg(test)]
+mod follow_tests;
 mod group_conditions;
 mod group_context;
 mod group_events;
+mod group_followers;
 mod group_plan;
 mod group_status;
 mod lost_clusters;
@@ -76,6 +83,7 @@ use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::k8s::extra_kinds;
 use crate::placement::facts::ObjectKey;
 use decide::{Clusters, Decided};
+use follow_input::FollowContext;
 use plan::Plan;
 use queue::{Cause, ReconcileRequest, Taken};
 use refusals::{Refusal, Subject};
@@ -308,8 +316,17 @@ impl Placing {
             // What changes its group has to be in it before that is decided: a decision lifts the promises of the group.
             ReconcileRequest::Group(name) => regroup::plan_regroup(&self.store, name).unwrap_or_else(|| {
                 self.decide_due_group(name, wall);
-                group_plan::plan_group(&self.store, name, self.decided.get(name), wall)
+                follow_plan::plan_followers_first(&self.follow_context(wall), name)
+                    .unwrap_or_else(|| group_plan::plan_group(&self.store, name, self.decided.get(name), wall))
             }),
+            ReconcileRequest::Follow(namespace) => {
+                let now = Instant::now();
+                let followed = self.follow_context(wall).plan_namespace(namespace);
+                self.store.record_follow_plan(namespace, followed, now);
+                let mut plan = follow_plan::plan_follow(&mut self.store, namespace, now);
+                plan.push_stage(follow_missing::report_missing(&mut self.store, namespace, wall, now));
+                plan
+            }
             ReconcileRequest::Object(key) => {
                 let direct = self.clusters.decide_direct_object(&self.store, key);
                 object_plan::plan_object(&self.store, key, direct.as_ref())
@@ -324,10 +341,19 @@ impl Placing {
         }
     }
 
+    fn follow_context(&self, wall: Timestamp) -> FollowContext<'_> {
+        let (store, decided, clusters) = (&self.store, &self.decided, &self.clusters);
+        FollowContext { store, decided, clusters, now: Instant::now(), wall }
+    }
+
     /// Decides a group where that is due.
     fn decide_due_group(&mut self, name: &str, wall: Timestamp) {
         if !self.store.undecided.remove(name) {
             return;
+        }
+        for namespace in self.store.namespaces_to_plan_first(name) {
+            let plan = self.follow_context(wall).plan_namespace(&namespace);
+            self.store.record_follow_plan(&namespace, plan, Instant::now());
         }
         let began = Instant::now();
         match self.clusters.decide_and_reserve(&self.store, name, wall) {
