@@ -166,7 +166,9 @@ pub async fn read_hosting_certificates(
     let (keys, map) = (keys?, map?);
     let mut held = list_in_secrets(&keys.files);
     if let Some(secret) = &keys.existing {
-        held.iter_mut().for_each(|held| held.holder = format!("Secret {secret}"));
+        for held in &mut held {
+            held.holder = format!("Secret {secret}");
+        }
     }
     let admin = keys.files.get(ADMIN_KUBECONFIG).and_then(|text| Kubeconfig::parse(ADMIN_KUBECONFIG, text).ok());
     let summary = map.as_ref().map(Summary::from_config_map).unwrap_or_default();
@@ -175,7 +177,7 @@ pub async fn read_hosting_certificates(
 
 /// What is in the hosting cluster, if that cannot be read.
 fn list_unread(why: &str) -> Vec<CertificateRow> {
-    let is_certificate = |file: &str| file.ends_with(".crt") || file.ends_with(".kubeconfig");
+    let is_certificate = |file: &str| [".crt", ".kubeconfig"].iter().any(|end| file.ends_with(end));
     let entries = SECRET_ENTRIES.iter().filter(|entry| is_certificate(entry.file));
     entries.map(|entry| CertificateRow::new_unknown(entry.file, format!("Secret {}", entry.secret), why)).collect()
 }
@@ -245,7 +247,7 @@ fn judge_local(file: &str, local: &Kubeconfig, issued: &[HeldCertificate], now: 
                 return row;
             }
             let state = row.state;
-            row.in_state(state, "the Secret has another one; `fleetctl kubeconfig` writes it".to_owned())
+            row.in_state(state, "the Secret has another one".to_owned())
         }
     }
 }

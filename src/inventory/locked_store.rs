@@ -106,9 +106,10 @@ mod tests {
                     applied.fetch_add(1, Ordering::SeqCst);
                     (200, ours)
                 }
-                ("PATCH", false) => {
-                    (409, json!({"code": 409, "reason": "Conflict", "message": "it is another by now"}))
-                }
+                ("PATCH", false) => (
+                    409,
+                    json!({"kind": "Status", "code": 409, "reason": "Conflict", "message": "it is another by now"}),
+                ),
                 ("POST", _) => (201, ours),
                 _ => (200, taken.clone()),
             };

@@ -10,6 +10,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::object::text_at;
 use super::request::api_error::ApiError;
 use super::request::server::{Selection, Server};
+use super::request::transport_error::{AUTH, TLS};
 use crate::api::kinds::Kind;
 
 /// Time that one watch lives before it is reopened. Shorter than the read time-out of a connection.
@@ -82,7 +83,7 @@ pub(crate) async fn follow_objects(
                 version
             }
             // The connection to the server may come back; the wait's own end limits this.
-            Err(error) if error.code == 0 && !matches!(error.reason.as_str(), "Tls" | "Auth") || error.code >= 429 => {
+            Err(error) if error.code == 0 && !matches!(error.reason.as_str(), TLS | AUTH) || error.code >= 429 => {
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }

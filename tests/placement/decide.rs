@@ -78,6 +78,7 @@ fn current(case: &Value, group: &str) -> Current {
             Some("Failover") => Mode::Failover,
             Some(other) => panic!("{other}"),
         },
+        only: None,
         excluded: value.get("excluded").map(|all| serde_json::from_value(all.clone()).unwrap()).unwrap_or_default(),
         started: list(value, "started").iter().map(|key| key.as_str().unwrap().into()).collect(),
     }

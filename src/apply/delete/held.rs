@@ -208,7 +208,7 @@ mod tests {
         let client = test_api::api(move |uri, _| match uri.path() {
             "/api/v1" => json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": [kind("pods", "Pod")]}),
             "/apis" => {
-                json!({"groups": [{"name": "bug.example", "preferredVersion": {"groupVersion": "bug.example/v2", "version": "v2"},
+                json!({"kind": "APIGroupList", "groups": [{"name": "bug.example", "preferredVersion": {"groupVersion": "bug.example/v2", "version": "v2"},
                 "versions": [{"groupVersion": "bug.example/v2", "version": "v2"}]}]})
             }
             "/apis/bug.example/v2" => {

@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn a_refused_value_is_not_shown_and_what_is_wrong_with_it_is() {
         let shown = |message: &str| {
-            let body = serde_json::json!({"message": message, "reason": "Invalid"}).to_string();
+            let body = serde_json::json!({"kind": "Status", "message": message, "reason": "Invalid"}).to_string();
             ApiError::from_answer(422, &HeaderMap::new(), body.as_bytes()).without_values().message
         };
         let pod = r#"core.PodTemplateSpec{Env:[]core.EnvVar{core.EnvVar{Name:"P", Value:"hunter2: \"}]"}}, At:time.Date(1, 1)}"#;

@@ -16,13 +16,15 @@ pub(crate) fn first_words(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(&body[..body.len().min(LOOKED_AT)]);
     let text = without_tags(&text);
     let mut shown = String::new();
-    let mut hides_next = false;
+    let (mut hides_next, mut follows_name) = (false, false);
     for word in text.split_whitespace() {
         let lower = word.to_ascii_lowercase();
         let names_secret = SECRETS.iter().any(|name| lower.contains(name));
         let is_secret = hides_next || word.chars().count() > WORD || names_secret && word.contains(['=', ':']);
         // `Password: x`, `Bearer x`, `token = x`.
-        hides_next = names_secret && (lower.ends_with([':', '=']) || lower == "bearer") || hides_next && word == "=";
+        hides_next = names_secret && (lower.ends_with([':', '=']) || lower == "bearer")
+            || follows_name && matches!(word, "=" | ":");
+        follows_name = names_secret;
         if !shown.is_empty() {
             shown.push(' ');
         }

@@ -125,7 +125,7 @@ fn describe_answer(status: u16, headers: &HeaderMap, body: &[u8]) -> ForeignAnsw
     let what = if let Some(location) = location.filter(|_| (300..400).contains(&status)) {
         // A query holds states of log-ins, and the part before a host may hold passwords.
         format!("and redirects to {}", visible_cell(&without_secrets(&location)))
-    } else if let Ok(fields) = serde_json::from_slice::<std::collections::BTreeMap<String, IgnoredAny>>(body) {
+    } else if let Ok(fields) = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(body) {
         let names: Vec<_> = fields.keys().take(5).map(|name| format!("`{}`", visible_word(name))).collect();
         match names.as_slice() {
             [] => "with an empty JSON object".to_owned(),

@@ -1,7 +1,7 @@
 //! A request that failed, with what it was for.
 
 use super::api_error::ApiError;
-use super::transport_error::{CHECK_SERVER, NOT_KUBERNETES};
+use super::transport_error::{AUTH, CHECK_SERVER, NOT_KUBERNETES, TLS};
 use crate::api::remedy::{Action, Command, Place, Remedy, Subject};
 use crate::k8s::object::ObjectRef;
 
@@ -37,8 +37,8 @@ impl RequestError {
             _ if source.is_namespace_terminating() => "NamespaceTerminating",
             _ if source.is_immutable() => "ImmutableField",
             (_, NOT_KUBERNETES) => "NotKubernetes",
-            (0, "Tls") => "TlsFailed",
-            (0, "Auth") | (401, _) => "Unauthorized",
+            (0, TLS) => "TlsFailed",
+            (0, AUTH) | (401, _) => "Unauthorized",
             (0, _) => "ServerUnreachable",
             (403, _) => "Forbidden",
             (404, _) => "NotFound",

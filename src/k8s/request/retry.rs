@@ -133,6 +133,7 @@ pub(super) fn retry_events() -> Events {
 
 #[cfg(test)]
 mod tests {
+    use super::super::transport_error::TLS;
     use super::*;
     use http::HeaderMap;
 
@@ -160,9 +161,9 @@ mod tests {
 
     #[test]
     fn conflicts_of_managers_are_not_retried() {
-        let moved = r#"{"reason":"Conflict","message":"Operation cannot be fulfilled: the object has been modified; please apply your changes"}"#;
+        let moved = r#"{"kind":"Status","reason":"Conflict","message":"Operation cannot be fulfilled: the object has been modified; please apply your changes"}"#;
         assert!(can_heal(&answer(409, moved)));
-        let held = r#"{"reason":"Conflict","message":"x","details":{"causes":[{"reason":"FieldManagerConflict","field":".a"}]}}"#;
+        let held = r#"{"kind":"Status","reason":"Conflict","message":"x","details":{"causes":[{"reason":"FieldManagerConflict","field":".a"}]}}"#;
         assert!(!can_heal(&answer(409, held)));
         for (code, heals) in [
             (400, false),
@@ -182,7 +183,7 @@ mod tests {
     fn tls_errors_are_not_retried() {
         let error = std::io::Error::other("invalid peer certificate: UnknownIssuer");
         let error = ApiError::from_transport_error(&error);
-        assert_eq!(error.reason, "Tls");
+        assert_eq!(error.reason, TLS);
         assert!(!can_heal(&error));
         assert!(can_heal(&ApiError::from_transport_error(&std::io::Error::other("connection refused"))));
     }

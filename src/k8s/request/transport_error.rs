@@ -15,6 +15,10 @@ pub(crate) const UNREACHED: &str = "Unreached";
 pub(crate) const TIMEOUT: &str = "Timeout";
 /// The name does not exist, or the answer is longer than what is read: the same request ends the same way.
 pub(crate) const UNREADABLE: &str = "Unreadable";
+/// The certificate of the server, or TLS itself, is refused.
+pub(crate) const TLS: &str = "Tls";
+/// The log-in failed before anything was sent.
+pub(crate) const AUTH: &str = "Auth";
 /// What answered is no Kubernetes API.
 pub(crate) const NOT_KUBERNETES: &str = "NotKubernetes";
 
@@ -59,9 +63,9 @@ impl ApiError {
             return Self::new_synthetic(0, NOT_KUBERNETES, message.to_owned());
         }
         let reason = if has(&["certificate", "tls"]) {
-            "Tls"
+            TLS
         } else if has(&["auth error", "auth exec"]) {
-            "Auth"
+            AUTH
         } else if find_cause::<TooLarge>(error).is_some() || has(&["name or service not known", "no such host"]) {
             UNREADABLE
         } else if is_unreached(error) {
@@ -148,7 +152,7 @@ mod tests {
             (TRANSPORT, "the connection was closed without an answer")
         );
         let stranger = Error::other("invalid peer certificate: UnknownIssuer");
-        assert_eq!(ApiError::from_transport_error(&stranger).reason, "Tls");
+        assert_eq!(ApiError::from_transport_error(&stranger).reason, TLS);
     }
 
     #[test]

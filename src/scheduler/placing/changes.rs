@@ -79,12 +79,12 @@ impl Store {
     /// Applies the answer to a write, so that nothing waits for the watch, unless the watch was faster.
     pub(super) fn on_written(&mut self, written: Written, now: Instant) {
         match written {
-            Written::Schedule(mut schedule) if !self.is_gone(&schedule) => {
+            Written::Schedule(mut schedule) if !self.is_gone(&*schedule) => {
                 schedule.spec.manifest = String::new();
                 self.forget_object(&source_key(&schedule.spec.source_ref));
-                self.put_schedule(schedule, now);
+                self.put_schedule(*schedule, now);
             }
-            Written::Group(group) if !self.is_gone(&group) => self.put_group(group, now),
+            Written::Group(group) if !self.is_gone(&*group) => self.put_group(*group, now),
             Written::Label(source, mark, version) => self.on_labelled(&source, mark, version),
             Written::Schedule(_) | Written::Group(_) => {}
         }
@@ -486,7 +486,7 @@ mod tests {
         store.apply_change(Change::Source(kind, Seen::Gone(Read::from_watched(kind, config_map("7")))), now);
         store.apply_change(Change::Schedule(Seen::Gone(schedule("8", "a"))), now);
         store.on_fetched(kind, config_map("5"), now);
-        store.on_written(Written::Schedule(schedule("6", "a")), now);
+        store.on_written(Written::Schedule(Box::new(schedule("6", "a"))), now);
         assert!(store.sources.is_empty() && store.schedules.is_empty() && store.copies.is_empty());
         store.forget_gone(Some(now));
         assert_eq!(store.gone.len(), 2, "a request is older");
@@ -615,7 +615,7 @@ mod tests {
     #[test]
     fn a_watch_that_is_behind_an_answer_changes_nothing() {
         let (mut store, now) = (Store::new(Kinds::default(), false), Instant::now());
-        store.on_written(Written::Schedule(schedule("9", "new")), now);
+        store.on_written(Written::Schedule(Box::new(schedule("9", "new"))), now);
         store.apply_change(Change::Schedule(Seen::There(schedule("7", "old"))), now);
         assert_eq!(store.schedules.values().next().unwrap().spec.hash, "new");
         store.apply_change(Change::Schedule(Seen::There(schedule("10", "newer"))), now);

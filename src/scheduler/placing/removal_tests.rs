@@ -116,13 +116,13 @@ impl Hub {
                     let mut schedule = (**schedule).clone();
                     schedule.metadata.uid.get_or_insert(format!("uid-{}", self.version));
                     schedule.metadata.resource_version = version;
-                    self.store.on_written(Written::Schedule(schedule), self.now);
+                    self.store.on_written(Written::Schedule(Box::new(schedule)), self.now);
                 }
                 Write::Group(group) => {
                     let mut group = (**group).clone();
                     group.metadata.uid.get_or_insert_with(|| "group".to_owned());
                     group.metadata.resource_version = version;
-                    self.store.on_written(Written::Group(group), self.now);
+                    self.store.on_written(Written::Group(Box::new(group)), self.now);
                 }
                 _ => {}
             }

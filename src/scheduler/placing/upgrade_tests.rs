@@ -73,12 +73,12 @@ impl Hub {
     fn answer(&mut self, plan: &Plan) {
         for write in plan.stages.iter().flatten() {
             let written = match write {
-                Write::Group(group) => Written::Group((**group).clone()),
+                Write::Group(group) => Written::Group(group.clone()),
                 Write::Regroup { cluster, name, group, .. } => {
                     let at = (cluster_namespace(cluster), name.clone());
                     let mut schedule = self.store.schedules[&at].clone();
                     schedule.spec.group = Some(group.clone());
-                    Written::Schedule(schedule)
+                    Written::Schedule(Box::new(schedule))
                 }
                 other => panic!("{other:?}"),
             };

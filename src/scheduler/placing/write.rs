@@ -116,8 +116,8 @@ impl Write {
 /// Result of a write: the object, or the marks of a source, as they are now.
 #[derive(Debug)]
 pub(super) enum Written {
-    Schedule(Schedule),
-    Group(ScheduleGroup),
+    Schedule(Box<Schedule>),
+    Group(Box<ScheduleGroup>),
     /// The marks of a source, with the version that it has by them.
     Label(Address, TargetMark, Option<u64>),
 }

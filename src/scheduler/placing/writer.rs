@@ -150,9 +150,10 @@ impl Writer {
 
     async fn dispatch_write(&self, write: &Write) -> Result<Option<Written>, CallError> {
         match write {
-            Write::Schedule(schedule, secret) => {
-                self.write_schedule(schedule, secret.as_ref()).await.map(|written| Some(Written::Schedule(written)))
-            }
+            Write::Schedule(schedule, secret) => self
+                .write_schedule(schedule, secret.as_ref())
+                .await
+                .map(|written| Some(Written::Schedule(Box::new(written)))),
             Write::RemoveSchedule { cluster, name, uid, gone } => {
                 if let Some(source) = gone
                     && self.is_source_present(source).await?
@@ -165,7 +166,7 @@ impl Writer {
             }
             Write::Regroup { cluster, name, uid, group } => self.regroup_schedule(cluster, name, uid, group).await,
             Write::Release { cluster, name, uid } => self.release_schedule(cluster, name, uid).await.map(|()| None),
-            Write::Group(group) => self.write_group(group).await.map(|written| Some(Written::Group(written))),
+            Write::Group(group) => self.write_group(group).await.map(|written| Some(Written::Group(Box::new(written)))),
             Write::RemoveGroup { name, uid } => {
                 let groups: Api<Lenient<ScheduleGroup>> = Api::all(self.client.clone());
                 delete_by_uid(&groups, name, uid).await.map(|()| None)
@@ -240,7 +241,7 @@ impl Writer {
         let schedules: Api<Lenient<Schedule>> = self.schedules_api(cluster);
         let change = json!({ "metadata": { "uid": uid }, "spec": { "group": group } });
         match call_with_timeout(schedules.patch(name, &patch_params(), &Patch::Merge(&change))).await {
-            Ok(written) => Ok(Some(Written::Schedule(written.0))),
+            Ok(written) => Ok(Some(Written::Schedule(Box::new(written.0)))),
             Err(error) => ignore_gone(Err(error)).map(|()| None),
         }
     }

@@ -55,7 +55,11 @@ fn example_object(group: &str, kind: &str, name: &str) -> ObjectRef {
 
 /// Builds the answer of a server: the code, and the `Status` that comes with it.
 fn server_answer(code: u16, status: &serde_json::Value) -> ApiError {
-    ApiError::from_answer(code, &http::HeaderMap::new(), status.to_string().as_bytes())
+    let mut answer = serde_json::json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code});
+    if let (Some(answer), Some(status)) = (answer.as_object_mut(), status.as_object()) {
+        answer.extend(status.clone());
+    }
+    ApiError::from_answer(code, &http::HeaderMap::new(), answer.to_string().as_bytes())
 }
 
 fn api_failure(doing: &str, source: ApiError) -> Error {
