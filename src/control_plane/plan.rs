@@ -89,6 +89,16 @@ impl Plan {
         Self { package: self.package.with_patches(patches), ..self }
     }
 
+    /// The same for manifests that are applied again and again. If they hold certificates, nothing renews these by itself: the
+    /// next apply would put the former ones back.
+    #[must_use]
+    pub fn for_printing(mut self) -> Self {
+        if self.values.pki.source == PkiSource::Installer {
+            self.values.pki.renewal = PkiRenewal::Manual;
+        }
+        self
+    }
+
     /// Explains the origin of a field of an object, such as `deployment/fleet-scheduler#spec.replicas`.
     ///
     /// # Errors
@@ -101,7 +111,7 @@ impl Plan {
     ) -> Result<Vec<Explanation>, ExplainError> {
         let decided_by = [exposure::DECIDED_BY, OTHERS_DECIDED_BY].concat();
         let keys = self.rendered_keys(keys);
-        self.package.explain_field(&self.values, self.template_facts(endpoint, true), &keys, &decided_by, field)
+        self.package.explain_field(&self.values, self.template_facts(endpoint), &keys, &decided_by, field)
     }
 
     /// Renders the chart and applies the patches. The same inputs give the same objects.
@@ -109,11 +119,11 @@ impl Plan {
     /// # Errors
     /// Values that the templates cannot be rendered with, and patches that cannot be applied, each at its place.
     pub fn render_control_plane(&self, endpoint: &Endpoint, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
-        self.package.render_chart(&self.values, self.template_facts(endpoint, true), &self.rendered_keys(keys))
+        self.package.render_chart(&self.values, self.template_facts(endpoint), &self.rendered_keys(keys))
     }
 
     /// Renders the same objects, without those of the inside, as YAML documents; `adjust` may change each before it is
-    /// written. Documents with certificates renew none by themselves: applied again, they would put the former ones back.
+    /// written.
     ///
     /// # Errors
     /// Those of [`Plan::render_control_plane`].
@@ -123,20 +133,14 @@ impl Plan {
         keys: &pki::Files,
         adjust: fn(&mut Object),
     ) -> Result<Vec<String>, Diagnostics> {
-        let renews = self.values.pki.source != PkiSource::Installer;
-        self.package.render_manifests(
-            &self.values,
-            self.template_facts(endpoint, renews),
-            &self.rendered_keys(keys),
-            adjust,
-        )
+        self.package.render_manifests(&self.values, self.template_facts(endpoint), &self.rendered_keys(keys), adjust)
     }
 
     /// Builds the facts that templates see as `facts`. Without a server in them, whoever makes the keys waits for its
     /// address.
-    fn template_facts(&self, endpoint: &Endpoint, renews: bool) -> Value {
+    fn template_facts(&self, endpoint: &Endpoint) -> Value {
         let pki = &self.values.pki;
-        let renews = renews && pki.source != PkiSource::Existing && pki.renewal == PkiRenewal::CronJob;
+        let renews = pki.source != PkiSource::Existing && pki.renewal == PkiRenewal::CronJob;
         let exposure = &self.values.exposure;
         let agents = exposure.agent_endpoint.as_deref().map(exposure::host_of);
         let sans: BTreeSet<String> = exposure.extra_sans.iter().cloned().chain(agents).collect();

@@ -21,7 +21,8 @@ fn the_roles_follow_the_objects_of_the_values_and_grant_nothing_in_other_namespa
     let (cluster, namespaced) = (&roles[0], &roles[1]);
     assert_eq!((&cluster["kind"], &namespaced["kind"]), (&json!("ClusterRole"), &json!("Role")));
     assert_eq!(namespaced["metadata"]["namespace"], "planes");
-    assert_eq!(verbs(namespaced, "", "secrets"), ["create", "delete", "get", "list", "patch"]);
+    // Those of the install, then those of who renews certificates, which it gives.
+    assert_eq!(verbs(namespaced, "", "secrets"), ["create", "delete", "get", "list", "patch", "get", "update"]);
     assert!(verbs(namespaced, "apps", "deployments").contains(&"watch".to_owned()));
     assert!(verbs(cluster, "", "secrets").is_empty() && verbs(cluster, "apps", "deployments").is_empty());
     assert_eq!(verbs(cluster, "", "namespaces"), ["create", "delete", "get", "patch"]);

@@ -67,6 +67,7 @@ pub(super) fn run(ui: &Ui, global: &Global, args: &TemplateControlPlaneArgs) -> 
             plan.explain_object_field(&endpoint, &pki::placeholder_files(), &explained_field(field)),
         );
     }
+    let plan = plan.for_printing();
     let undecided = |missing| {
         CliError::usage("ExposureUndecided", format!("without a cluster, `{missing}` is required"))
             .cause("certificates and kubeconfigs contain the address of the API server, which cannot be found without a cluster")
