@@ -214,11 +214,15 @@ impl Run {
         self.write_undo_steps(&due).await?;
         let engine = &self.engine;
         let server = &self.server;
-        let answers: Vec<(ObjectRef, Result<Applied, Failure>)> = stream::iter(due)
-            .map(|step| async move { (step.target.clone(), engine.apply_one(server, step).await) })
-            .buffer_unordered(engine.options.parallel)
-            .collect()
-            .await;
+        // Whoever may not do everything may bind a role only when it is there.
+        let (bindings, others): (Vec<&Step>, Vec<&Step>) = due.into_iter().partition(|step| is_binding(&step.target));
+        let mut answers: Vec<(ObjectRef, Result<Applied, Failure>)> = Vec::new();
+        for part in [others, bindings] {
+            let applied = stream::iter(part)
+                .map(|step| async move { (step.target.clone(), engine.apply_one(server, step).await) })
+                .buffer_unordered(engine.options.parallel);
+            answers.extend(applied.collect::<Vec<_>>().await);
+        }
         let mut conflicts = Vec::new();
         let mut first = None;
         let mut theirs = Vec::new();
@@ -418,4 +422,8 @@ fn build_journal_entry(step: &Step, undo: Undo) -> JournalStep {
         step.live.as_ref().filter(|_| undo != Undo::Delete).map(|live| object_uid(live).to_owned()).unwrap_or_default();
     let (object, api_version) = (step.target.clone(), step.kind.api_version());
     JournalStep { object, api_version, policy: step.policy, uid, witnessed: true, undo }
+}
+/// Returns whether an object gives the rights of a role.
+fn is_binding(object: &ObjectRef) -> bool {
+    object.group == "rbac.authorization.k8s.io" && object.kind.ends_with("Binding")
 }

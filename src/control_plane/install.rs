@@ -263,6 +263,7 @@ impl Installer<'_> {
         self.renews_kubeconfig = !completed.new_authorities
             && (completed.issued.iter().any(|(leaf, _)| is_renewed(leaf))
                 || completed.rewritten.iter().any(is_renewed));
+        self.session.has_new_certificates = !completed.issued.is_empty() && !completed.new_authorities;
         if !completed.issued.is_empty() {
             self.session.begin_session_step(if completed.new_authorities {
                 "Generating certificates"

@@ -95,12 +95,24 @@ pub struct Session<'a> {
     pub(super) release: Option<Release>,
     /// The step under way.
     pub(super) step: String,
+    /// Certificates were issued to workloads that stand. Volumes follow their Secrets after a minute or so: until then a
+    /// cause that lasts may be that of the former ones.
+    pub has_new_certificates: bool,
 }
 
 impl<'a> Session<'a> {
     /// A run that has written nothing yet.
     pub const fn new(engine: &'a Engine, progress: &'a Arc<dyn Progress>, deadline: Instant) -> Self {
-        Self { engine, progress, deadline, run: None, committed: false, release: None, step: String::new() }
+        Self {
+            engine,
+            progress,
+            deadline,
+            run: None,
+            committed: false,
+            release: None,
+            step: String::new(),
+            has_new_certificates: false,
+        }
     }
 
     /// Begins a step.
@@ -244,7 +256,8 @@ impl<'a> Session<'a> {
             let target = WaitTarget::new(&workload.group, &workload.kind, namespace, &workload.name)?;
             Some(WaitTarget { generation, ..target })
         };
-        let options = WaitOptions { timeout: self.remaining_time(), in_order: true, ..WaitOptions::default() };
+        let fail_early = !self.has_new_certificates;
+        let options = WaitOptions { timeout: self.remaining_time(), in_order: true, fail_early };
         (workloads.iter().filter_map(target).collect(), options)
     }
 

@@ -67,9 +67,8 @@ pub fn main(format: LogFormat, args: &GuardArgs) -> anyhow::Result<()> {
     runtime.block_on(async {
         let stop = Stop::default();
         stop.on_signals()?;
-        let channel = etcd_channel(args)?;
         tokio::select! {
-            stored = wait_for_stored_minor(&channel) => match stored? {
+            stored = wait_for_stored_minor(args) => match stored? {
                 Some(stored) => {
                     check_minor_change(stored, wanted)?;
                     tracing::info!(%stored, %wanted, "the API server may start");
@@ -83,12 +82,13 @@ pub fn main(format: LogFormat, args: &GuardArgs) -> anyhow::Result<()> {
 }
 
 /// The minor that the objects are stored by, as soon as etcd answers; none where none is recorded.
-async fn wait_for_stored_minor(channel: &Channel) -> anyhow::Result<Option<KubeMinor>> {
+async fn wait_for_stored_minor(args: &GuardArgs) -> anyhow::Result<Option<KubeMinor>> {
     let end = Instant::now() + ANSWERS_WITHIN;
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(2));
     let logged = OnChange::default();
     loop {
-        match read_stored_minor(channel).await {
+        // The files may have been replaced since.
+        match read_stored_minor(&etcd_channel(args)?).await {
             Ok(stored) => return Ok(stored),
             Err(status) => {
                 // In the form, and with the causes, that `status` looks for in logs: of TLS, of names.
@@ -106,7 +106,7 @@ async fn wait_for_stored_minor(channel: &Channel) -> anyhow::Result<Option<KubeM
     }
 }
 
-/// A connection to etcd, made when it is first used and again after each failure.
+/// A connection to etcd, made when it is first used, with the certificate as its file is now.
 fn etcd_channel(args: &GuardArgs) -> anyhow::Result<Channel> {
     let identity = Identity::from_pem(fs_err::read(&args.etcd_cert_file)?, fs_err::read(&args.etcd_key_file)?);
     let tls = ClientTlsConfig::new()

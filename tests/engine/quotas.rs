@@ -197,8 +197,8 @@ impl Site {
     /// The objects of a way, as an install makes them: with the record, and with what the Job of the keys makes.
     fn objects(&self, namespace: &str, way: usize, exposure: usize) -> Vec<Value> {
         let template = |args: &[&str]| {
-            let all =
-                [&["template", "control-plane", "demo", "-o", "json"], args, EXPOSURES[exposure], &CLASS].concat();
+            let install = ["install", "control-plane", "demo", "--dry-run", "-o", "json"];
+            let all = [&install, args, EXPOSURES[exposure], &CLASS].concat();
             let (code, out) = self.fleetctl(namespace, &all);
             assert_eq!(code, Some(0), "{all:?}");
             let list: Value = serde_json::from_str(&out).unwrap();

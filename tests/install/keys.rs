@@ -187,7 +187,7 @@ fn run_with_arguments(site: &Site, name: &str, arguments: &[&str]) -> (bool, Str
 
 #[test]
 fn renewed_certificates_are_served_without_a_restart() {
-    let site = Site::on("current-2");
+    let site = Site::on("current");
     let flags = [&["--preset", "nodeport"][..], site.version()].concat();
     site.install(&flags).succeeds();
     let (before, first) = (pods(&site), keys(&site));

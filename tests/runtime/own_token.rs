@@ -20,7 +20,7 @@ pub(crate) fn created(stage: &Stage, name: &str) -> Init {
         .output()
         .unwrap();
     let says = String::from_utf8_lossy(&ran.stderr).into_owned();
-    assert!(ran.status.success() && says.contains(&format!("register as {name} until")), "{says}");
+    assert!(ran.status.success() && says.contains(&format!("register as {name}, once, until")), "{says}");
     let secret: Secret = serde_saphyr::from_str(&String::from_utf8(ran.stdout).unwrap()).unwrap();
     assert_eq!(secret.metadata.name.as_deref(), Some("fleet-cluster-init-kubeconfig"));
     assert_eq!(secret.metadata.namespace.as_deref(), Some("fleet"));

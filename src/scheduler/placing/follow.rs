@@ -245,6 +245,16 @@ impl Store {
             let request = ReconcileRequest::Follow(namespace.to_owned());
             self.queue.retry_request(request, Cause::Review, now, wait);
         }
+        self.forget_empty_namespace(namespace);
+    }
+
+    /// Forgets a namespace that has nothing any more: names come and go.
+    fn forget_empty_namespace(&mut self, namespace: &str) {
+        let is_empty = self.follow.plan_of(namespace).is_none_or(|plan| *plan == NamespacePlan::default());
+        if is_empty && !namespace.is_empty() && self.sources_in(namespace).is_empty() {
+            self.follow.plans.remove(namespace);
+            self.follow.arrivals.remove(namespace);
+        }
     }
 
     /// Returns the namespaces whose followers have to be planned before a group is decided: those that never were, and those

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::decide::{Clusters, Decided};
-use super::follow::ClusterState;
+use super::follow::{ClusterState, NamespacePlan};
 use super::follow_input::FollowContext;
 use super::follow_plan;
 use super::plan::Plan;
@@ -312,4 +312,15 @@ fn a_secret_that_no_policy_matches_goes_along_and_what_is_missing_is_named() {
     let missing = hub.store.follow.missing_of(&ObjectKey::new("apps", "Deployment", "shop", "web"));
     let named: Vec<&str> = missing.iter().map(|one| one.object.as_str()).collect();
     assert_eq!(named, ["/Secret/shop/key"]);
+}
+
+#[test]
+fn a_namespace_that_has_nothing_any_more_is_forgotten() {
+    let mut hub = Hub::new();
+    hub.apply_application();
+    for namespace in ["shop", "gone"] {
+        hub.store.record_arrival(namespace, hub.now);
+        hub.store.record_follow_plan(namespace, NamespacePlan::default(), hub.now);
+    }
+    assert!(hub.store.follow.plan_of("gone").is_none() && hub.store.follow.plan_of("shop").is_some());
 }
