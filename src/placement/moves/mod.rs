@@ -1,4 +1,4 @@
-//! Moves of groups between clusters: [`step`] says what may be written now, [`admit_moves`] which moves begin, and
+//! Moves of groups between clusters: [`step()`] says what may be written now, [`admit_moves`] which moves begin, and
 //! [`limit_removals`] which other removals go.
 //!
 //! ```text
