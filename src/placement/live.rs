@@ -12,10 +12,11 @@ use super::facts::{Facts, ObjectKey, Workload};
 use super::fleet::{Cluster, Fleet};
 use super::inventory::{self, Inventory};
 use super::matching::Policy;
+use super::moves::SeenReport;
 use super::room::Promise;
 use crate::api::crd::cluster::{Taint, conditions, reasons};
 use crate::api::crd::condition::{Condition, find_condition};
-use crate::api::crd::schedule::{ScheduleShare, SourceRef};
+use crate::api::crd::schedule::{ScheduleShare, SourceRef, conditions as copy_conditions};
 use crate::api::labels::TAINT_DRAINING;
 use crate::api::{Schedule, ScheduleGroupStatus};
 
@@ -107,6 +108,27 @@ pub fn has_begun(schedule: &Schedule, facts: &Facts) -> bool {
 /// Returns whether the copy of a Job or of a bare Pod is over.
 pub fn has_ended(schedule: &Schedule, facts: &Facts) -> bool {
     facts.workload.runs_once() && is_finished(&read_copy_status(schedule))
+}
+
+/// Returns what the agent of a cluster last reported of a copy, for a move. Counts are those of pods, which Kubernetes
+/// counts in 32 bits; without a report they are 0.
+pub fn read_copy_report(schedule: &Schedule) -> SeenReport {
+    let Some(status) = &schedule.status else { return SeenReport::default() };
+    let clamp = |count: Option<i64>| count.unwrap_or(0).clamp(0, i32::MAX.into());
+    let is_removed = find_condition(&status.conditions, copy_conditions::DELETED).is_some_and(Condition::is_true);
+    SeenReport {
+        available: clamp(status.available),
+        served: clamp(status.served),
+        finished: status.finished == Some(true),
+        removed: is_removed,
+    }
+}
+
+/// Returns whether the agent of a cluster answered what it was asked, and has tried the Schedule as it is now.
+pub fn is_answered(schedule: &Schedule, cluster: &crate::api::Cluster, asked: &str) -> bool {
+    let answered = cluster.status.as_ref().and_then(|status| status.answered.as_deref());
+    let tried = schedule.status.as_ref().and_then(|status| status.epoch);
+    answered == Some(asked) && tried == Some(schedule.spec.epoch)
 }
 
 /// Returns the share that a Schedule was written with.
