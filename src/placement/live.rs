@@ -245,3 +245,57 @@ pub fn has_copy_in_target(target: &Target, facts: &Facts) -> bool {
     let is_divided = target.domain.is_some() && !(target.replicas.is_empty() && target.whole.is_empty());
     !is_divided || !facts.workload.is_undividable() || target.whole.contains(&facts.key)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::lenient::Lenient;
+
+    fn schedule(epoch: i64, status: &Value) -> Schedule {
+        let source = json!({"version": "v1", "kind": "ConfigMap", "name": "c", "uid": "u"});
+        let schedule = json!({"metadata": {"name": "s"}, "status": status,
+            "spec": {"hash": "h", "epoch": epoch, "sourceRef": source}});
+        serde_json::from_str::<Lenient<Schedule>>(&schedule.to_string()).unwrap().0
+    }
+
+    #[test]
+    fn a_report_is_read_whatever_its_agent_writes() {
+        let deleted = |status: &str| json!([{"type": "Deleted", "status": status, "reason": "R"}]);
+        for (status, available, served, finished, removed) in [
+            (json!(null), 0, 0, false, false),
+            (json!({}), 0, 0, false, false),
+            (json!({"available": 2, "served": 3}), 2, 3, false, false),
+            (json!({"available": -2, "served": 1_u64 << 40}), 0, i32::MAX.into(), false, false),
+            (json!({"available": "2", "served": 1e30, "finished": "yes"}), 0, 0, false, false),
+            (json!({"finished": true, "conditions": deleted("False")}), 0, 0, true, false),
+            (json!({"finished": true, "conditions": deleted("True")}), 0, 0, true, true),
+        ] {
+            let expected = SeenReport { available, served, finished, removed };
+            assert_eq!(read_copy_report(&schedule(0, &status)), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn an_answer_counts_for_the_schedule_that_was_tried() {
+        let cluster = |status: Value| -> crate::api::Cluster {
+            let cluster = json!({"metadata": {"name": "a"}, "spec": {"name": "a"}, "status": status});
+            serde_json::from_str::<Lenient<crate::api::Cluster>>(&cluster.to_string()).unwrap().0
+        };
+        for (status, cluster_status, expected) in [
+            (json!({"epoch": 3}), json!({"answered": "x"}), true),
+            (json!({"epoch": 3}), json!({"answered": "w"}), false),
+            (json!({"epoch": 3}), json!({"answered": 7}), false),
+            (json!({"epoch": 3}), json!(null), false),
+            (json!({"epoch": 2}), json!({"answered": "x"}), false),
+            (json!({}), json!({"answered": "x"}), false),
+            (json!(null), json!({"answered": "x"}), false),
+        ] {
+            assert_eq!(is_answered(&schedule(3, &status), &cluster(cluster_status), "x"), expected, "{status}");
+        }
+        // A Schedule without an epoch, and an agent that knows none.
+        assert!(!is_answered(&schedule(0, &json!({})), &cluster(json!({"answered": "x"})), "x"));
+        assert!(is_answered(&schedule(0, &json!({"epoch": 0})), &cluster(json!({"answered": "x"})), "x"));
+    }
+}

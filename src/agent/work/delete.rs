@@ -262,8 +262,52 @@ pub fn is_listed(kind: &Placeable) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+    use crate::api::placeable::Kinds;
     use crate::k8s::test_api;
+
+    #[tokio::test]
+    async fn a_job_that_finishes_while_it_is_deleted_is_read_again() {
+        let reads = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&reads);
+        let local = test_api::api(move |_, brought| {
+            if brought["preconditions"].is_object() {
+                let current = json!(count.load(Ordering::SeqCst).to_string());
+                let is_current = current == "2" && brought["preconditions"]["resourceVersion"] == current;
+                let message =
+                    "Precondition failed: ResourceVersion in precondition: 1, ResourceVersion in object meta: 2";
+                let (status, code) = if is_current { ("Success", 200) } else { ("Failure", 409) };
+                return json!({ "kind": "Status", "apiVersion": "v1", "status": status, "message": message, "code": code,
+                    "reason": "Conflict" });
+            }
+            let read = count.fetch_add(1, Ordering::SeqCst) + 1;
+            let complete = json!([{ "type": "Complete", "status": if read == 2 { "True" } else { "False" } }]);
+            json!({ "apiVersion": "batch/v1", "kind": "Job", "status": { "conditions": complete },
+                "metadata": { "name": "a", "namespace": "n", "uid": "u", "resourceVersion": read.to_string(),
+                    "labels": { "fleet-scheduler.io/placed-by": "0a1b2c3d" } } })
+        });
+        let context = Context {
+            control_plane: local.clone(),
+            local,
+            cluster: "west".to_owned(),
+            namespace: "fleet-c-west".to_owned(),
+            control_plane_uid: "0a1b2c3d-1".to_owned(),
+            placed_by: "0a1b2c3d".to_owned(),
+            kinds: Kinds::default(),
+        };
+        let manifest =
+            json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "a", "namespace": "n" } });
+        let schedule = json!({ "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Schedule",
+            "metadata": { "name": "s", "uid": "s" }, "spec": { "manifest": manifest.to_string(), "hash": "h",
+                "sourceRef": { "version": "v1", "kind": "Job", "name": "a", "uid": "u" } } });
+        let (task, _) = Task::from_schedule(&context.kinds, serde_json::from_value(schedule).unwrap());
+        let removed = remove_copy(&context, &task, &Surroundings::default()).await.unwrap();
+        assert_eq!(removed, Removed::Done { reason: deleted::DELETED, message: String::new(), finished: true });
+        assert_eq!(reads.load(Ordering::SeqCst), 2);
+    }
 
     #[tokio::test]
     async fn a_refused_deletion_is_no_deleted_object() {

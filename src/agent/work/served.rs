@@ -99,3 +99,127 @@ pub fn record_removed(status: &mut ScheduleStatus, finished: bool) {
     record_finished(status, finished);
     status.available = Some(0);
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::Schedule;
+    use crate::api::placeable::Kinds;
+
+    /// A Schedule of an object of a kind, with a share of so many pods where one is given.
+    fn task(api_version: &str, kind: &str, share: Option<i64>, epoch: i64) -> Task {
+        let manifest = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a", "namespace": "n"}});
+        let share = share.map(|replicas| json!({"domain": "d", "replicas": replicas}));
+        let schedule: Schedule = serde_json::from_value(json!({"apiVersion": "cluster.fleet-scheduler.io/v1alpha1",
+            "kind": "Schedule", "metadata": {"name": "s"}, "spec": {"manifest": manifest.to_string(), "hash": "h",
+                "epoch": epoch, "share": share, "sourceRef": {"version": "v1", "kind": kind, "name": "a", "uid": "u"}}}))
+        .unwrap();
+        Task::from_schedule(&Kinds::default(), schedule).0
+    }
+
+    /// A Deployment of generation `generation`, observed to `observed`, with so many pods of those that it asks for.
+    fn deployment(uid: &str, generation: i64, observed: i64, available: i64, replicas: i64) -> Seen {
+        Seen::of(&json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": replicas},
+            "metadata": {"name": "a", "namespace": "n", "uid": uid, "generation": generation},
+            "status": {"observedGeneration": observed, "availableReplicas": available, "updatedReplicas": 1}}))
+    }
+
+    /// Records a look at a copy that was tried before; returns what is available, and what served.
+    fn look(status: &mut ScheduleStatus, task: &Task, seen: &Seen) -> (i64, i64) {
+        record_amounts(status, task, seen);
+        status.applied_uid = Some(seen.uid.clone());
+        (status.available.unwrap(), status.served.unwrap())
+    }
+
+    #[test]
+    fn what_served_is_kept_until_less_is_asked_for_or_the_copy_is_another_one() {
+        let of = |amount, epoch| task("apps/v1", "Deployment", Some(amount), epoch);
+        let mut status = ScheduleStatus::default();
+        record_try(&mut status, &of(5, 1));
+        assert_eq!((status.epoch, status.available, status.served), (Some(1), Some(0), Some(0)));
+        assert_eq!(look(&mut status, &of(5, 1), &deployment("u", 1, 1, 4, 5)), (4, 4));
+        assert_eq!(look(&mut status, &of(5, 1), &deployment("u", 1, 1, 5, 5)), (5, 5));
+        // Pods die: it served them anyway. An edit of the pods asks for no less.
+        assert_eq!(look(&mut status, &of(5, 1), &deployment("u", 1, 1, 2, 5)), (2, 5));
+        record_try(&mut status, &of(5, 2));
+        assert_eq!((status.epoch, status.served), (Some(2), Some(5)));
+        // Less, and more again: what an observed controller has counts.
+        record_try(&mut status, &of(2, 3));
+        assert_eq!(look(&mut status, &of(2, 3), &deployment("u", 2, 2, 2, 2)), (2, 2));
+        record_try(&mut status, &of(5, 4));
+        assert_eq!(look(&mut status, &of(5, 4), &deployment("u", 3, 2, 5, 5)), (2, 2), "not observed yet");
+        assert_eq!(look(&mut status, &of(5, 4), &deployment("u", 3, 3, 5, 5)), (5, 5));
+        // Another one of its name has served nothing.
+        assert_eq!(look(&mut status, &of(5, 4), &deployment("v", 1, 1, 1, 5)), (1, 1));
+        record_no_copy(&mut status);
+        assert_eq!((status.available, status.served), (Some(0), Some(0)));
+    }
+
+    #[test]
+    fn a_copy_that_is_not_divided_is_available_as_a_whole() {
+        let whole = task("apps/v1", "Deployment", None, 0);
+        let mut status = ScheduleStatus::default();
+        record_try(&mut status, &whole);
+        assert_eq!(look(&mut status, &whole, &deployment("u", 1, 1, 9, 10)), (0, 0));
+        // Of whatever revision its pods are: an edit reaches each copy of it.
+        assert_eq!(look(&mut status, &whole, &deployment("u", 1, 1, 10, 10)), (1, 1));
+        // An annotation makes a generation, and no pod.
+        assert_eq!(look(&mut status, &whole, &deployment("u", 2, 1, 10, 10)), (1, 1));
+        assert_eq!(look(&mut status, &whole, &deployment("u", 2, 2, 9, 10)), (0, 1));
+    }
+
+    #[test]
+    fn the_first_look_believes_no_report_of_a_copy_that_changed_since() {
+        let five = task("apps/v1", "Deployment", Some(5), 3);
+        let reported = ScheduleStatus {
+            available: Some(3),
+            served: Some(5),
+            copy_generation: Some(1),
+            applied_uid: Some("u".to_owned()),
+            ..ScheduleStatus::default()
+        };
+        for (generation, was_tried, served) in [(1, false, 5), (2, true, 5), (2, false, 3)] {
+            let (mut status, seen) = (reported.clone(), deployment("u", generation, 1, 3, 5));
+            record_try(&mut status, &five);
+            record_first_look(&mut status, &seen, was_tried);
+            assert_eq!(look(&mut status, &five, &seen), (3, served), "{generation} {was_tried}");
+        }
+    }
+
+    #[test]
+    fn kinds_without_pods_are_available_when_they_are_applied() {
+        for (version, kind, spec, expected) in [
+            ("v1", "Service", json!({"type": "LoadBalancer"}), 1),
+            ("v1", "ConfigMap", json!({}), 1),
+            ("v1", "Pod", json!({}), 0),
+        ] {
+            let seen = Seen::of(&json!({"apiVersion": version, "kind": kind, "spec": spec,
+                "metadata": {"name": "a", "namespace": "n", "uid": "u"}}));
+            let mut status = ScheduleStatus::default();
+            assert_eq!(look(&mut status, &task(version, kind, None, 0), &seen).0, expected, "{kind}");
+        }
+    }
+
+    #[test]
+    fn an_end_is_recorded_once_and_of_one_copy() {
+        let pod = |uid: &str, phase: &str, deleted: Option<&str>| {
+            Seen::of(&json!({"apiVersion": "v1", "kind": "Pod", "status": {"phase": phase},
+                "metadata": {"name": "a", "namespace": "n", "uid": uid, "deletionTimestamp": deleted}}))
+        };
+        let once = task("v1", "Pod", None, 0);
+        let mut status = ScheduleStatus::default();
+        look(&mut status, &once, &pod("u", "Running", None));
+        assert_eq!(status.finished, None);
+        look(&mut status, &once, &pod("u", "Succeeded", Some("2026-01-01T00:00:00Z")));
+        assert_eq!(status.finished, None, "it ends because it is deleted");
+        look(&mut status, &once, &pod("u", "Succeeded", None));
+        look(&mut status, &once, &pod("u", "Succeeded", Some("2026-01-01T00:00:00Z")));
+        assert_eq!(status.finished, Some(true));
+        record_removed(&mut status, false);
+        assert_eq!((status.finished, status.available), (Some(true), Some(0)));
+        look(&mut status, &once, &pod("v", "Running", None));
+        assert_eq!(status.finished, None);
+    }
+}
