@@ -61,7 +61,7 @@ pub struct ScheduleSpec {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
-fn is_zero(number: &i64) -> bool {
+pub(super) fn is_zero(number: &i64) -> bool {
     *number == 0
 }
 

@@ -162,7 +162,9 @@ impl<'a> ScheduleDiff<'a> {
         let manifest = made.manifest.to_string();
         self.bytes += manifest.len();
         let metadata = build_metadata(place, known, edits_text);
-        let spec = ScheduleSpec { manifest, hash, group, source_ref, share: desired.share.clone(), apply_policy };
+        // What is asked of the copy is another thing than was reported of it.
+        let epoch = known.map_or(0, |known| known.spec.epoch + i64::from(known.spec.hash != hash));
+        let spec = ScheduleSpec { manifest, hash, group, source_ref, share: desired.share.clone(), apply_policy, epoch };
         Some(Write::Schedule(Box::new(Schedule { metadata, spec, status: None }), made.payload))
     }
 
