@@ -36,15 +36,14 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn the_time_of_the_last_write_goes_on_by_our_monotonic_clock() {
+    #[test]
+    fn the_clock_is_that_of_the_last_write() {
         let clock = ServerClock::default();
         let stamp = |time: &str| json!({"manager": "m", "operation": "Update", "time": time});
         let stamps = [stamp("1970-01-01T00:01:40Z"), stamp("1970-01-01T00:00:10Z")];
         clock.set_by_lease(&serde_json::from_value(json!({"metadata": {"managedFields": stamps}})).unwrap());
-        tokio::time::advance(std::time::Duration::from_secs(7)).await;
-        assert_eq!(clock.now(), 107);
+        assert!((100..1_000).contains(&clock.now()), "far from our own");
         clock.set_by_lease(&Lease::default());
-        assert_eq!(clock.now(), 107, "an answer without a stamp says nothing");
+        assert!((100..1_000).contains(&clock.now()), "an answer without a stamp says nothing");
     }
 }

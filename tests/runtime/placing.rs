@@ -9,6 +9,7 @@ mod documented;
 mod fair;
 mod late;
 mod measured;
+mod moves;
 mod reasons;
 mod refused;
 mod served_later;

@@ -20,7 +20,6 @@ use k8s_openapi::jiff::Timestamp;
 
 pub(super) use memory::Moves;
 pub(super) use plan::plan_move;
-pub(super) use proposal::Proposal;
 
 use super::store::{Assignment, Store};
 use super::write::TargetMark;
