@@ -100,6 +100,11 @@ pub const DEFAULT_CLASS_ANNOTATIONS: [&str; 2] =
 pub const SCHEDULER_MANAGER: &str = "fleet-scheduler";
 /// Field manager of the Secrets that `fleet-scheduler keys` makes in a hosting cluster: they are a part of the installation.
 pub const KEYS_MANAGER: &str = "fleet-scheduler-keys";
+/// Annotation on the pod template of a workload that reads a certificate at its start only: a digest of what it has to
+/// read. Who renews that certificate sets it.
+pub const ANNOTATION_KEYS: &str = "fleet-scheduler.io/keys";
+/// The ConfigMap in the hosting cluster with the certificates of a control plane, as the last renewal found them.
+pub const CERTIFICATES_CONFIG_MAP: &str = "fleet-certificates";
 /// Field manager of everything an agent applies.
 pub const AGENT_MANAGER: &str = "fleet-agent";
 /// Group of every registered agent.

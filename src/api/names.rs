@@ -12,6 +12,12 @@ pub fn cluster_wide_name(name: &str, namespace: &str) -> String {
     if namespace == DEFAULT_NAMESPACE { name.to_owned() } else { format!("{name}-{namespace}") }
 }
 
+/// The name of the roles for whoever installs or removes one of several control planes or agents: with the namespace, unless
+/// that is the default one. No name has a `:`, so that two installations never share one.
+pub fn operator_role_name(name: &str, namespace: &str) -> String {
+    if namespace == DEFAULT_NAMESPACE { name.to_owned() } else { format!("{name}:{namespace}") }
+}
+
 /// A name that Kubernetes or the service would refuse.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {

@@ -129,7 +129,8 @@ fn evaluate_drift(item: &Item, live: Option<&Value>, scaler: Option<&Scaler>) ->
     } else {
         managed_fields::owned_entry(live).map_or(0, managed_fields::count_fields)
     };
-    (item.fields > held).then(|| {
+    let renewed = if item.object.is_kind("", "Secret") { managed_fields::count_renewed_fields(live) } else { 0 };
+    (item.fields > held + renewed).then(|| {
         let mut by =
             if left { managed_fields::list_managers(live) } else { managed_fields::managers_and_scalers(live) };
         by.retain(|manager| manager != MANAGER);
@@ -179,6 +180,20 @@ mod tests {
             None,
             "an older record knows no number"
         );
+    }
+
+    #[test]
+    fn what_a_renewal_wrote_is_no_drift_and_what_others_wrote_is() {
+        let secret = item("", "Secret");
+        let live = |manager: &str| {
+            json!({"metadata": {"name": "a", "uid": "u", "managedFields": [
+                {"manager": manager, "operation": "Update", "fieldsV1": {"f:data": {"f:b": {}}}},
+                {"manager": MANAGER, "operation": "Apply", "fieldsV1": {"f:data": {"f:a": {}}}}]}})
+        };
+        let renewed = live(crate::api::labels::KEYS_MANAGER);
+        assert_eq!(evaluate_drift(&secret, Some(&renewed), None), None);
+        assert!(evaluate_drift(&secret, Some(&live("kubectl-edit")), None).is_some());
+        assert!(evaluate_drift(&item("", "ConfigMap"), Some(&renewed), None).is_some(), "it renews Secrets only");
     }
 
     #[test]

@@ -300,6 +300,10 @@ impl Engine {
             step.drift = managed_fields::owned_entry(live)
                 .map(|ours| managed_fields::not_owned(&step.manifest, ours))
                 .unwrap_or_default();
+            if step.target.is_secret() && managed_fields::is_of_keys(live) {
+                // What a renewal wrote is taken as it is: the keys that are rendered were read from there.
+                step.drift.retain(|path| !path.starts_with(".data"));
+            }
             let intact = managed_fields::owned_entry(live).is_some() && step.drift.is_empty();
             step.action = if same && intact { Action::Unchanged } else { Action::Change };
         }

@@ -8,6 +8,9 @@ use crate::api::version::ServiceVersion;
 /// Days before expiry from which a certificate is warned about; an install then renews it.
 pub const WARN_DAYS: i64 = 60;
 
+/// Days without a successful renewal from which that is warned about: two runs of the weekly CronJob, and a day.
+pub const RENEWAL_DAYS: i64 = 15;
+
 /// A certificate by the name of its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expiry {
@@ -42,6 +45,26 @@ pub struct InstalledFacts {
     pub certificates: Vec<Expiry>,
     /// Party that issues the certificates anew.
     pub renewed_by: RenewedBy,
+    /// How the automatic renewal goes.
+    pub renewal: RenewalRuns,
+}
+
+/// The runs of the CronJob that renews certificates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RenewalRuns {
+    /// There is no such CronJob.
+    None,
+    /// It could not be read, for this reason.
+    Unread(String),
+    /// It is there.
+    Found {
+        /// Whether it is suspended.
+        suspended: bool,
+        /// Whole days since the last run that succeeded, or since the CronJob was made if none has.
+        days: i64,
+        /// Time of the last run, if it failed, and the reason.
+        failed: Option<(String, String)>,
+    },
 }
 
 /// Who installed a control plane.
@@ -124,7 +147,7 @@ impl InstalledFacts {
 }
 
 /// The checks, in the order in which they are shown.
-pub const CHECKS: [Check<InstalledFacts>; 5] = [
+pub const CHECKS: [Check<InstalledFacts>; 6] = [
     Check::new_advisory("objects", "objects", "installation", &[], check_installed_objects),
     Check::new_advisory("images", "images", "installation", &[], check_running_images),
     Check::new_advisory("last-run", "last run", "installation", &[], last_run),
@@ -136,6 +159,7 @@ pub const CHECKS: [Check<InstalledFacts>; 5] = [
         &["certificates"],
         check_certificate_renewal,
     ),
+    Check::new_advisory("renewal", "renewal", "installation", &[], check_renewal_runs),
 ];
 
 /// Text about what a command needs in addition to the version, if no record has the values.
@@ -253,6 +277,30 @@ fn check_certificate_renewal(facts: &InstalledFacts) -> CheckResult {
     }
 }
 
+fn check_renewal_runs(facts: &InstalledFacts) -> CheckResult {
+    let remedy = || "the log of the last Job of CronJob `fleet-keys` has the details; the next run tries again";
+    match (&facts.renewal, facts.renewed_by) {
+        (RenewalRuns::None, RenewedBy::Others) => {
+            CheckResult::Passed("the certificates are managed elsewhere".to_owned())
+        }
+        (RenewalRuns::None, _) => CheckResult::Passed("manual: an install renews what is due".to_owned()),
+        (RenewalRuns::Unread(why), _) => CheckResult::new_warning(
+            format!("unknown: {why}"),
+            "allow `get` on CronJobs and ConfigMaps of the namespace",
+        ),
+        (RenewalRuns::Found { failed: Some((when, why)), .. }, _) => {
+            CheckResult::new_failure(format!("the last run failed at {when}: {why}"), remedy())
+        }
+        (RenewalRuns::Found { suspended: true, .. }, _) => {
+            CheckResult::new_failure("CronJob `fleet-keys` is suspended", "resume it: nothing else renews certificates")
+        }
+        (RenewalRuns::Found { days, .. }, _) if *days >= RENEWAL_DAYS => {
+            CheckResult::new_failure(format!("no run has succeeded for {days} days"), remedy())
+        }
+        (RenewalRuns::Found { .. }, _) => CheckResult::Passed("CronJob `fleet-keys` renews what is due".to_owned()),
+    }
+}
+
 #[cfg(test)]
 pub(super) use tests::examples;
 
@@ -274,7 +322,27 @@ mod tests {
             at_work: None,
             interrupted: None,
             renewed_by: RenewedBy::Install,
+            renewal: RenewalRuns::None,
         }
+    }
+
+    fn runs(suspended: bool, days: i64, failed: Option<(&str, &str)>) -> InstalledFacts {
+        let failed = failed.map(|(when, why)| (when.to_owned(), why.to_owned()));
+        let renewal = RenewalRuns::Found { suspended, days, failed };
+        InstalledFacts { renewal, renewed_by: RenewedBy::CronJob, ..good() }
+    }
+
+    #[test]
+    fn a_renewal_that_failed_or_did_not_run_is_a_warning() {
+        assert!(matches!(verdict(&runs(false, 14, None), "renewal"), CheckResult::Passed(_)));
+        assert!(said(&runs(false, 15, None), "renewal").contains("no run has succeeded for 15 days"));
+        assert!(said(&runs(true, 1, None), "renewal").contains("suspended"));
+        let failed = runs(false, 1, Some(("2026-01-31T03:17:00Z", "pod etcd-0 port 2379 serves another")));
+        assert!(matches!(verdict(&failed, "renewal"), CheckResult::Warned(_)));
+        assert!(said(&failed, "renewal").contains("pod etcd-0 port 2379 serves another"));
+        let unread = InstalledFacts { renewal: RenewalRuns::Unread("forbidden".to_owned()), ..good() };
+        assert!(matches!(verdict(&unread, "renewal"), CheckResult::Warned(_)));
+        assert!(matches!(verdict(&good(), "renewal"), CheckResult::Passed(_)));
     }
 
     fn expiry(file: &str, days: i64) -> Expiry {
@@ -289,12 +357,14 @@ mod tests {
                 .to_owned(),
         ];
         let ends = |days| vec![expiry("ca.crt", 3650), expiry("apiserver.crt", days)];
+        let behind = "pod etcd-0 port 2379 serves etcd-server.crt with serial 4c:01, and the Secret has serial 5e:02";
         [
             ("objects", InstalledFacts { drift: Ok(vec![strayed]), ..good() }),
             ("images", InstalledFacts { images, ..good() }),
             ("last-run", InstalledFacts { interrupted, ..good() }),
             ("certificates", InstalledFacts { certificates: ends(-1), ..good() }),
             ("certificate-renewal", InstalledFacts { certificates: ends(30), ..good() }),
+            ("renewal", runs(false, 8, Some(("2026-01-31T03:17:00Z", behind)))),
         ]
         .map(|(id, facts)| evaluate_failing_check(&CHECKS, id, &facts))
         .into()

@@ -15,7 +15,7 @@ use crate::api::version::{KubeMinor, VersionError};
 use crate::cli::args::global::Global;
 use crate::install::admin_access;
 use crate::install::fleet_home::Home;
-use crate::k8s::{ClientError, Connected, Target};
+use crate::k8s::{CHECK_SERVER, ClientError, Connected, Target, is_not_kubernetes};
 
 impl From<ClientError> for CliError {
     fn from(error: ClientError) -> Self {
@@ -151,6 +151,9 @@ pub(super) fn list_failed(what: &str, error: &kube::Error) -> CliError {
 
 /// A request to an API server that failed, with what to look at.
 pub(super) fn request_failed(what: &str, error: &kube::Error) -> CliError {
+    if is_not_kubernetes(error) {
+        return CliError::new(Exit::Failed, "NotKubernetes", what).because(error).hint(CHECK_SERVER);
+    }
     let shown = CliError::new(Exit::Failed, "RequestFailed", what).because(error);
     match error {
         kube::Error::Api(status) if status.code == 403 => {

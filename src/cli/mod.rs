@@ -20,8 +20,8 @@ use futures::future::LocalBoxFuture;
 use args::environment;
 use args::global::Global;
 use commands::{
-    accept, check, completion, delete, diff, explain, get, history, install, kubeconfig, kubectl_install, lint, pods,
-    reference, rollback, show, status, taint, template, token, uninstall, upgrade, version, versions, why,
+    accept, certs, check, completion, delete, diff, explain, get, history, install, kubeconfig, kubectl_install, lint,
+    pods, reference, rollback, show, status, taint, template, token, uninstall, upgrade, version, versions, why,
 };
 use output::error::{CliError, Exit};
 use output::terminal::Ui;
@@ -56,6 +56,9 @@ enum Command {
     Uninstall(Lazy<uninstall::UninstallCommand>),
     /// Check the status of a control plane installation
     Status(Lazy<status::StatusArgs>),
+    /// Show and renew the certificates of a control plane
+    #[command(subcommand)]
+    Certs(Lazy<certs::CertsCommand>),
     /// Show what an install would change, and change nothing
     #[command(subcommand)]
     Diff(Lazy<diff::DiffCommand>),
@@ -175,6 +178,7 @@ pub fn main() -> ExitCode {
         matches.value_source("namespace").is_some_and(|from| from != ValueSource::DefaultValue);
     let ui = Ui::new(cli.global.quiet, name, asks_for_json(&matches)).at_location(&cli.global);
     output::log::start_log(cli.global.verbose, cli.global.log_format, &ui.lines);
+    crate::k8s::report_retries_to(output::progress::retry_events(&ui));
     for remark in environment::find_unknown_variables() {
         ui.warn(&remark);
     }
@@ -221,6 +225,7 @@ fn run_command(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
         Command::Uninstall(Lazy(command)) => Box::pin(uninstall::run(ui, global, command)),
         Command::Check(Lazy(args)) => Box::pin(check::run(ui, global, *args)),
         Command::Status(Lazy(args)) => Box::pin(status::run(ui, global, args)),
+        Command::Certs(Lazy(command)) => Box::pin(certs::run(ui, global, command)),
         Command::Diff(Lazy(command)) => Box::pin(diff::run(ui, global, command)),
         Command::Rollback(Lazy(args)) => Box::pin(rollback::run(ui, global, args)),
         Command::Kubeconfig(Lazy(args)) => Box::pin(kubeconfig::run(ui, global, args)),

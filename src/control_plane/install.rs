@@ -21,6 +21,7 @@ use super::precheck::{Precheck, precheck_install};
 use super::values::{ExposureType, PkiSource};
 use super::version::kubernetes_downgrade;
 use crate::api::util::text::visible_cell;
+use crate::certificates::restart::restart_controller_manager;
 use crate::check::hosting::HostingFacts;
 use crate::install::drive::{InstallFailure, InstallSteps, run_until_interrupted};
 use crate::install::failure::{Failure, FailureOutcome};
@@ -30,7 +31,7 @@ use crate::install::release_spec::to_planned_objects;
 use crate::install::session::{InstallOptions, Session, Stopped};
 use crate::inventory::{Phase, State};
 use crate::k8s::ObjectRef;
-use crate::pki::{self, Files, Kubeconfig};
+use crate::pki::{self, Files, Kubeconfig, Leaf};
 
 /// A finished install.
 #[derive(Debug)]
@@ -58,7 +59,7 @@ pub async fn install_control_plane(
     let journal = Some(home.journal_path(&plan.name));
     let engine =
         options.build_run_engine(client, plan.package.owner(), plan.build_charts(client), deadline, journal, progress);
-    let new = |session| Installer { plan, client, home, options, session };
+    let new = |session| Installer { plan, client, home, options, session, renews_kubeconfig: false };
     run_until_interrupted(&engine, options, progress, deadline, interrupted, new).await
 }
 
@@ -68,6 +69,8 @@ struct Installer<'a> {
     home: &'a Home,
     options: &'a InstallOptions,
     session: Session<'a>,
+    /// Whether the controller manager, which reads its kubeconfig at start only, gets another one.
+    renews_kubeconfig: bool,
 }
 
 impl InstallFailure for InstallError {
@@ -139,6 +142,9 @@ impl InstallSteps for Installer<'_> {
         let recorded = state.record.as_ref().is_some_and(|record| record.phase == Phase::Installed);
         let stood = recorded || found_by_labels > 0;
         self.session.apply_stages(&objects, of_step, |workload| workload == "etcd", stood).await?;
+        if self.renews_kubeconfig {
+            restart_controller_manager(self.client, &self.plan.package.namespace, &keys).await?;
+        }
         let keys = self.keys_of_cluster(keys).await?;
         let health = self.check_health(&endpoint, &keys).await;
         if health.is_err() && self.options.rollback {
@@ -253,6 +259,10 @@ impl Installer<'_> {
             return Ok(found.clone());
         }
         let completed = find_keys::complete_key_set(found, self.plan, endpoint, Timestamp::now())?;
+        let is_renewed = |leaf: &Leaf| *leaf == Leaf::ControllerManager;
+        self.renews_kubeconfig = !completed.new_authorities
+            && (completed.issued.iter().any(|(leaf, _)| is_renewed(leaf))
+                || completed.rewritten.iter().any(is_renewed));
         if !completed.issued.is_empty() {
             self.session.begin_session_step(if completed.new_authorities {
                 "Generating certificates"

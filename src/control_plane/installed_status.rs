@@ -3,7 +3,8 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::batch::v1::CronJob;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
 
@@ -12,16 +13,21 @@ use super::keys::find_keys;
 use super::plan::OWNER_KIND;
 use super::values::PkiSource;
 use super::version::running_images;
-use crate::api::labels::{LABEL_APP_VERSION, LABEL_INSTALL};
+use crate::api::labels::{CERTIFICATES_CONFIG_MAP, LABEL_APP_VERSION, LABEL_INSTALL};
 use crate::api::names::{ControlPlaneName, NamespaceName};
+use crate::api::util::text::visible_line;
 use crate::api::version::ServiceVersion;
 use crate::apply::{Drifted, Engine, WaitTarget};
+use crate::certificates::summary::Summary;
 use crate::check::inside::{Component, HOSTING, HealthFacts};
-use crate::check::installed::{CHECKS, Expiry, InstalledBy, InstalledFacts, RenewedBy, WARN_DAYS};
+use crate::check::installed::{CHECKS, Expiry, InstalledBy, InstalledFacts, RenewalRuns, RenewedBy, WARN_DAYS};
 use crate::check::{self, Report};
 use crate::diagnose::Diagnosis;
 use crate::inventory::{self, Owner, Phase, Release};
 use crate::pki;
+
+/// Name of the CronJob that renews certificates.
+pub(super) const RENEWAL_CRON_JOB: &str = "fleet-keys";
 
 // Who does what the warning says has to see it go.
 const _: () = assert!(WARN_DAYS.unsigned_abs() == pki::RENEW_DAYS);
@@ -88,10 +94,11 @@ pub async fn read_labelled_version(
 /// Observes an installed control plane. Reads only; the checks report what cannot be read.
 pub async fn observe_installation(client: &Client, name: &ControlPlaneName, namespace: &NamespaceName) -> Installation {
     let engine = reader_engine(client, name, namespace);
-    let (state, drift, keys) = tokio::join!(
+    let (state, drift, keys, renewal) = tokio::join!(
         engine.read_state(),
         engine.find_drift(),
-        find_keys::from_secrets(client, namespace.as_str(), name.as_str())
+        find_keys::from_secrets(client, namespace.as_str(), name.as_str()),
+        observe_renewal(client, name, namespace, Timestamp::now())
     );
     let (state, unread) = match state {
         Ok(state) => (state, None),
@@ -137,10 +144,11 @@ pub async fn observe_installation(client: &Client, name: &ControlPlaneName, name
         interrupted: state.journal.filter(|_| at_work.is_none()).map(|journal| (journal.command, journal.started)),
         at_work,
         renewed_by: match (record, &keys) {
-            (Some(record), _) => renewed_by(recorded_source(&record.release)),
-            (None, Ok(keys)) => renewed_by(keys.source),
+            (Some(record), _) => renewed_by(recorded_source(&record.release), &renewal),
+            (None, Ok(keys)) => renewed_by(keys.source, &renewal),
             (None, Err(_)) => RenewedBy::default(),
         },
+        renewal,
         certificates: keys.map(|keys| list_expiries(&keys.files, Timestamp::now())).unwrap_or_default(),
     };
     Installation { version, report: check::run_checks(&CHECKS, &facts, &[]) }
@@ -180,11 +188,38 @@ fn recorded_source(release: &Release) -> PkiSource {
 }
 
 /// Returns the party that issues certificates anew.
-fn renewed_by(source: PkiSource) -> RenewedBy {
+fn renewed_by(source: PkiSource, renewal: &RenewalRuns) -> RenewedBy {
     match source {
         PkiSource::InCluster => RenewedBy::CronJob,
         PkiSource::Existing => RenewedBy::Others,
+        PkiSource::Installer if matches!(renewal, RenewalRuns::Found { .. }) => RenewedBy::CronJob,
         PkiSource::Installer => RenewedBy::Install,
+    }
+}
+
+/// Reads how the CronJob that renews certificates goes.
+async fn observe_renewal(
+    client: &Client,
+    name: &ControlPlaneName,
+    namespace: &NamespaceName,
+    now: Timestamp,
+) -> RenewalRuns {
+    let jobs: Api<CronJob> = Api::namespaced(client.clone(), namespace.as_str());
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace.as_str());
+    let (job, map) = tokio::join!(jobs.get_opt(RENEWAL_CRON_JOB), maps.get_opt(CERTIFICATES_CONFIG_MAP));
+    let (job, map) = match (job, map) {
+        (Ok(job), Ok(map)) => (job, map),
+        (Err(error), _) | (_, Err(error)) => return RenewalRuns::Unread(format_error_chain(&error)),
+    };
+    let is_own = |job: &CronJob| job.labels().get(LABEL_INSTALL).map(String::as_str) == Some(name.as_str());
+    let Some(job) = job.filter(is_own) else { return RenewalRuns::None };
+    let summary = map.as_ref().map(Summary::from_config_map).unwrap_or_default();
+    let made = job.creation_timestamp().map(|time| time.0);
+    let since = summary.succeeded.max(made).unwrap_or(now);
+    RenewalRuns::Found {
+        suspended: job.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or_default(),
+        days: (now.as_second() - since.as_second()).div_euclid(24 * 60 * 60),
+        failed: summary.failed.map(|(at, why)| (at.strftime("%FT%TZ").to_string(), visible_line(&why).into_owned())),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Installs, checks and removes a control plane.
 
+pub mod certificate_status;
 pub mod charts;
 pub mod diff;
 pub mod endpoint;
@@ -14,6 +15,7 @@ pub mod plan;
 pub mod precheck;
 pub mod preflight;
 pub mod rbac;
+pub mod renewal_job;
 pub mod rollback;
 pub mod uninstall;
 mod validate;

@@ -11,7 +11,7 @@ use super::endpoint::exposure;
 use super::endpoint::exposure::Endpoint;
 use super::endpoint::recorded_endpoint;
 use super::validate;
-use super::values::{ControlPlaneValues, ExposureType, PkiSource};
+use super::values::{ControlPlaneValues, ExposureType, PkiRenewal, PkiSource};
 use super::version::recorded_minor;
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::api::remedy::Remedy;
@@ -45,8 +45,11 @@ pub const OWNER_KIND: &str = "control-plane";
 pub(super) const MEMBERS: &str = "etcdMembers";
 
 /// The values that decide which ports are open to a proxy, and what certificates answer for by values alone.
-const OTHERS_DECIDED_BY: &[DecidedBy] =
-    &[("proxyPorts", &["proxy.http", "proxy.https"]), ("sans", &["exposure.extraSANs", "exposure.agentEndpoint"])];
+const OTHERS_DECIDED_BY: &[DecidedBy] = &[
+    ("proxyPorts", &["proxy.http", "proxy.https"]),
+    ("renewal", &["pki.renewal", "pki.source"]),
+    ("sans", &["exposure.extraSANs", "exposure.agentEndpoint"]),
+];
 
 /// Everything, except the cluster, that decides what is installed.
 #[derive(Debug)]
@@ -98,7 +101,7 @@ impl Plan {
     ) -> Result<Vec<Explanation>, ExplainError> {
         let decided_by = [exposure::DECIDED_BY, OTHERS_DECIDED_BY].concat();
         let keys = self.rendered_keys(keys);
-        self.package.explain_field(&self.values, self.template_facts(endpoint), &keys, &decided_by, field)
+        self.package.explain_field(&self.values, self.template_facts(endpoint, true), &keys, &decided_by, field)
     }
 
     /// Renders the chart and applies the patches. The same inputs give the same objects.
@@ -106,11 +109,11 @@ impl Plan {
     /// # Errors
     /// Values that the templates cannot be rendered with, and patches that cannot be applied, each at its place.
     pub fn render_control_plane(&self, endpoint: &Endpoint, keys: &pki::Files) -> Result<Rendered, Diagnostics> {
-        self.package.render_chart(&self.values, self.template_facts(endpoint), &self.rendered_keys(keys))
+        self.package.render_chart(&self.values, self.template_facts(endpoint, true), &self.rendered_keys(keys))
     }
 
     /// Renders the same objects, without those of the inside, as YAML documents; `adjust` may change each before it is
-    /// written.
+    /// written. Documents with certificates renew none by themselves: applied again, they would put the former ones back.
     ///
     /// # Errors
     /// Those of [`Plan::render_control_plane`].
@@ -120,12 +123,20 @@ impl Plan {
         keys: &pki::Files,
         adjust: fn(&mut Object),
     ) -> Result<Vec<String>, Diagnostics> {
-        self.package.render_manifests(&self.values, self.template_facts(endpoint), &self.rendered_keys(keys), adjust)
+        let renews = self.values.pki.source != PkiSource::Installer;
+        self.package.render_manifests(
+            &self.values,
+            self.template_facts(endpoint, renews),
+            &self.rendered_keys(keys),
+            adjust,
+        )
     }
 
     /// Builds the facts that templates see as `facts`. Without a server in them, whoever makes the keys waits for its
     /// address.
-    fn template_facts(&self, endpoint: &Endpoint) -> Value {
+    fn template_facts(&self, endpoint: &Endpoint, renews: bool) -> Value {
+        let pki = &self.values.pki;
+        let renews = renews && pki.source != PkiSource::Existing && pki.renewal == PkiRenewal::CronJob;
         let exposure = &self.values.exposure;
         let agents = exposure.agent_endpoint.as_deref().map(exposure::host_of);
         let sans: BTreeSet<String> = exposure.extra_sans.iter().cloned().chain(agents).collect();
@@ -133,6 +144,7 @@ impl Plan {
             "exposure": endpoint,
             "server": (!self.address_is_awaited(endpoint.kind)).then(|| endpoint.url()),
             "proxyPorts": proxy_ports(&self.values.proxy),
+            "renewal": renews,
             "sans": sans,
         })
     }

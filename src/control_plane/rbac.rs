@@ -7,9 +7,9 @@ use super::endpoint::exposure::unknown_endpoint;
 use super::plan::Plan;
 use super::values::ExposureType;
 use crate::api::kinds::Kind;
-use crate::api::names::cluster_wide_name;
+use crate::api::names::operator_role_name;
 use crate::api::rbac::{Right, Scope, build_role, build_rules, merge_rights};
-use crate::chart::Diagnostics;
+use crate::chart::{Diagnostics, Rendered};
 use crate::install::session::is_awaited;
 use crate::{apply, check, pki};
 
@@ -18,9 +18,7 @@ use crate::{apply, check, pki};
 /// # Errors
 /// Values with which the chart cannot be rendered.
 pub fn list_install_rights(plan: &Plan) -> Result<Vec<Right>, Diagnostics> {
-    let wanted = &plan.values.exposure;
-    let endpoint = exposure::endpoint_from_values(wanted).unwrap_or_else(|_| unknown_endpoint(ExposureType::NodePort));
-    let rendered = plan.render_control_plane(&endpoint, &pki::placeholder_files())?;
+    let rendered = render_for_rights(plan)?;
     let kinds: Vec<Kind> =
         rendered.objects.iter().map(|object| Kind::from_table(object.group(), object.kind())).collect();
     let awaited = |kind: &Kind| is_awaited(&kind.kind);
@@ -38,6 +36,9 @@ pub fn list_install_rights(plan: &Plan) -> Result<Vec<Right>, Diagnostics> {
         Right::optional_rights(Scope::Namespace, "", "secrets", &["create", "delete"]),
         // Whether replicas that somebody has scaled are an autoscaler's.
         Right::optional_rights(Scope::Namespace, "autoscaling", "horizontalpodautoscalers", &["list"]),
+        // How the renewal of certificates goes.
+        Right::optional_rights(Scope::Namespace, "batch", "cronjobs", &["get", "list", "delete"]),
+        Right::optional_rights(Scope::Namespace, "", "configmaps", &["get"]),
         // What other values have, and is pruned when it is planned no more.
         Right::optional_rights(Scope::Namespace, "policy", "poddisruptionbudgets", &["get", "list", "delete"]),
         Right::optional_rights(Scope::Namespace, "networking.k8s.io", "networkpolicies", &["get", "list", "delete"]),
@@ -45,13 +46,24 @@ pub fn list_install_rights(plan: &Plan) -> Result<Vec<Right>, Diagnostics> {
     Ok(merge_rights(parts.concat()))
 }
 
-/// A ClusterRole and a Role with these rights.
-pub fn build_install_roles(plan: &Plan, rights: &[Right]) -> [Value; 2] {
+fn render_for_rights(plan: &Plan) -> Result<Rendered, Diagnostics> {
+    let wanted = &plan.values.exposure;
+    let endpoint = exposure::endpoint_from_values(wanted).unwrap_or_else(|_| unknown_endpoint(ExposureType::NodePort));
+    plan.render_control_plane(&endpoint, &pki::placeholder_files())
+}
+
+/// A ClusterRole and a Role with these rights. Kubernetes prevents privilege escalation in RBAC, so whoever installs needs
+/// all permissions of who renews certificates, too: the Role has the rules of that one.
+///
+/// # Errors
+/// Those of [`list_install_rights`].
+pub fn build_install_roles(plan: &Plan, rights: &[Right]) -> Result<[Value; 2], Diagnostics> {
+    let granted = render_for_rights(plan)?.objects.into_iter().filter(|object| object.kind() == "Role");
+    let granted = granted.flat_map(|object| object.json["rules"].as_array().cloned().unwrap_or_default());
     let of = |scope: Scope| build_rules(rights.iter().filter(|right| right.scope == scope));
     let namespace = plan.package.namespace.as_str();
-    let name = cluster_wide_name(&format!("fleetctl-{}", plan.name), namespace);
-    [
-        build_role(&name, None, &json!(of(Scope::Cluster))),
-        build_role(&name, Some(namespace), &json!(of(Scope::Namespace))),
-    ]
+    let name = operator_role_name(&format!("fleetctl-{}", plan.name), namespace);
+    let mut own = of(Scope::Namespace);
+    own.extend(granted);
+    Ok([build_role(&name, None, &json!(of(Scope::Cluster))), build_role(&name, Some(namespace), &json!(own))])
 }

@@ -24,7 +24,18 @@ use crate::install::{validate_extra_kinds, validate_resources};
 use crate::pki::San;
 
 /// The variables that the chart gives to etcd.
-const ETCD_ENV: [&str; 5] = ["POD_NAME", "ETCDCTL_ENDPOINTS", "ETCDCTL_CACERT", "ETCDCTL_CERT", "ETCDCTL_KEY"];
+const ETCD_ENV: [&str; 7] = [
+    "POD_NAME",
+    "ETCD_INITIAL_CLUSTER",
+    "ETCD_INITIAL_CLUSTER_STATE",
+    "ETCDCTL_ENDPOINTS",
+    "ETCDCTL_CACERT",
+    "ETCDCTL_CERT",
+    "ETCDCTL_KEY",
+];
+
+/// The arguments of etcd that the chart gives as variables. etcd does not start if it gets both.
+const ETCD_MEMBER_FLAGS: [&str; 2] = ["initial-cluster", "initial-cluster-state"];
 
 /// The variables that the chart gives to the scheduler, with some values or others.
 const SCHEDULER_ENV: [&str; 3] = ["POD_NAME", "FLEET_CLOUD_ACCESS_KEY_FILE", "FLEET_CLOUD_PROJECT_ID"];
@@ -37,6 +48,7 @@ pub(super) fn check_values(values: &ControlPlaneValues, tree: &ValuesTree) -> Re
     let mut check = Check { tree, found: Vec::new() };
     check.check_exposure(&values.exposure);
     check.check_etcd_quota(&values.etcd);
+    check.check_etcd_arguments(&values.etcd);
     check.check_key_source(values);
     check.check_minor_skew(values);
     check.check_admission_plugins(&values.apiserver);
@@ -118,6 +130,19 @@ impl Check<'_> {
             (&["etcd", "storage", "size"][..], Diagnostic::error("quota-beyond-volume", message).help(help))
         };
         self.add_diagnostic(path, diagnostic);
+    }
+
+    /// Checks that no argument gives etcd its members a second time.
+    fn check_etcd_arguments(&mut self, etcd: &EtcdValues) {
+        for (index, argument) in etcd.extra_args.iter().enumerate() {
+            let name = argument.0.trim_start_matches('-').split('=').next().unwrap_or_default();
+            if ETCD_MEMBER_FLAGS.contains(&name) {
+                let message = format!("`etcd.extraArgs` sets `--{name}`, which ConfigMap `etcd-members` sets");
+                let help = "leave it out: the members follow from `etcd.replicas`";
+                let diagnostic = Diagnostic::error("set-by-chart", message).help(help);
+                self.add_diagnostic(&["etcd", "extraArgs", &index.to_string()], diagnostic);
+            }
+        }
     }
 
     /// Checks Kubernetes' policy on version skew: a controller manager is of the minor of its API server, or of the one
@@ -332,6 +357,14 @@ mod tests {
         let both =
             ["networkPolicy.cloudTo[0].podSelector.matchLabels.a=b", "networkPolicy.cloudTo[0].ipBlock.cidr=::/0"];
         assert_eq!(found(&both), ["networkPolicy.cloudTo[0] wrong-peer"]);
+    }
+
+    #[test]
+    fn the_members_of_etcd_are_given_once() {
+        let argument = |text: &str| found(&[&format!("etcd.extraArgs[0]=--{text}")]);
+        assert_eq!(argument("initial-cluster=etcd-0"), ["etcd.extraArgs[0] set-by-chart"]);
+        assert_eq!(argument("initial-cluster-state=existing"), ["etcd.extraArgs[0] set-by-chart"]);
+        assert_eq!(argument("initial-cluster-token=mine"), [""; 0]);
     }
 
     #[test]

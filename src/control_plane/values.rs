@@ -119,6 +119,8 @@ pub enum PodSecurity {
 pub struct PkiValues {
     /// Who creates them.
     pub source: PkiSource,
+    /// Who renews certificates before they end, unless you keep them (source `Existing`).
+    pub renewal: PkiRenewal,
     /// For source `Existing`: the Secret in the control plane's namespace with all of them, one entry per file, as
     /// `template --pki` writes them into a folder.
     #[serde(default)]
@@ -136,6 +138,15 @@ pub enum PkiSource {
     /// A Job in the hosting cluster creates missing keys, and a CronJob renews certificates in time: no private key
     /// leaves the cluster.
     InCluster,
+}
+
+/// Who renews certificates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PkiRenewal {
+    /// A CronJob in the hosting cluster, every week.
+    CronJob,
+    /// Whoever installs: an install or an upgrade renews what is due.
+    Manual,
 }
 
 /// How the API server is reached.

@@ -122,6 +122,18 @@ impl Metrics {
         self.update_metric(name, help, Kind::Gauge, labels, |old| *old = value);
     }
 
+    /// Sets all values of a gauge. Those with other labels are removed.
+    pub fn replace_gauge<'l>(
+        &self,
+        name: &'static str,
+        help: &'static str,
+        values: impl Iterator<Item = (&'l [(&'l str, &'l str)], f64)>,
+    ) {
+        let values = values.map(|(labels, value)| (print_labels(labels), value)).collect();
+        let family = Family { help, kind: Kind::Gauge, values, durations: Durations::default() };
+        self.families.lock().unwrap_or_else(PoisonError::into_inner).insert(name, family);
+    }
+
     /// Records a duration in a histogram without labels; its name ends in `_seconds`.
     pub fn observe_duration(&self, name: &'static str, help: &'static str, duration: Duration) {
         self.observe_by(&BUCKETS, name, help, duration);

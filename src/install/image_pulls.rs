@@ -10,7 +10,6 @@ use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Event, Pod, Secret};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{Api, DeleteParams, ListParams, PostParams};
-use kube::runtime::wait::await_condition;
 use kube::{Client, Resource, ResourceExt as _};
 use serde_json::{Map, Value, json};
 
@@ -26,6 +25,7 @@ use crate::diagnose::pod::{
     all_statuses, current_termination, describe_pod_state, ended_before, find_pod_cause, is_running, pod_phase,
     waiting_reason,
 };
+use crate::k8s::await_object::await_object;
 
 /// Longest time for all pods together, images included.
 pub const LIMIT: Duration = Duration::from_secs(300);
@@ -116,7 +116,7 @@ impl<'a> ImagePulls<'a> {
         };
         let names: Vec<&str> = images.iter().map(|(container, _)| *container).collect();
         let ended =
-            await_condition(pods.clone(), &name, |pod: Option<&Pod>| pod.is_none_or(|pod| is_decided(pod, &names)));
+            await_object(pods.clone(), &name, |pod: Option<&Pod>| pod.is_none_or(|pod| is_decided(pod, &names)));
         let seen = match tokio::time::timeout(limit, ended).await {
             Ok(Ok(seen)) => seen,
             Ok(Err(error)) => {

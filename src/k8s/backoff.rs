@@ -1,5 +1,4 @@
-//! Exponential back-off with jitter. It is our own because `backon` adds its jitter on top of the longest wait and has no
-//! full jitter.
+//! Exponential back-off with jitter. It is our own because `backon` adds its jitter on top of the longest wait.
 
 use std::time::Duration;
 
@@ -10,8 +9,6 @@ use rand::RngExt as _;
 pub struct Backoff {
     first: Duration,
     cap: Duration,
-    /// Smallest share of the doubled time that is waited.
-    floor: f64,
     attempt: u32,
 }
 
@@ -19,19 +16,14 @@ impl Backoff {
     /// Waits between half and all of `first`, then of twice that, and so on up to `cap`, so that a thousand clients do not
     /// come back at once.
     pub const fn new(first: Duration, cap: Duration) -> Self {
-        Self { first, cap, floor: 0.5, attempt: 0 }
-    }
-
-    /// The same with full jitter: from no wait at all.
-    pub(crate) const fn full_jitter(first: Duration, cap: Duration) -> Self {
-        Self { first, cap, floor: 0.0, attempt: 0 }
+        Self { first, cap, attempt: 0 }
     }
 
     /// Returns the next wait.
     pub fn next_wait(&mut self) -> Duration {
         let full = self.first.saturating_mul(1 << self.attempt.min(20)).min(self.cap);
         self.attempt = self.attempt.saturating_add(1);
-        full.mul_f64(rand::rng().random_range(self.floor..=1.0))
+        full.mul_f64(rand::rng().random_range(0.5..=1.0))
     }
 
     /// Starts again after a success.
@@ -51,16 +43,12 @@ mod tests {
 
     #[test]
     fn waits_double_up_to_the_cap() {
-        for (mut backoff, floor) in [
-            (Backoff::new(Duration::from_secs(1), Duration::from_secs(60)), 0.5),
-            (Backoff::full_jitter(Duration::from_secs(1), Duration::from_secs(60)), 0.0),
-        ] {
-            for full in [1, 2, 4, 8, 16, 32, 60, 60, 60].map(f64::from) {
-                let wait = backoff.next_wait().as_secs_f64();
-                assert!(wait >= full * floor && wait <= full, "{wait} of {full}");
-            }
-            backoff.reset();
-            assert!(backoff.next_wait() <= Duration::from_secs(1));
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
+        for full in [1, 2, 4, 8, 16, 32, 60, 60, 60].map(f64::from) {
+            let wait = backoff.next_wait().as_secs_f64();
+            assert!(wait >= full / 2.0 && wait <= full, "{wait} of {full}");
         }
+        backoff.reset();
+        assert!(backoff.next_wait() <= Duration::from_secs(1));
     }
 }

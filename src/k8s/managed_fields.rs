@@ -98,6 +98,13 @@ pub(crate) fn count_fields(fields: &Value) -> u32 {
     if children.is_empty() { 1 } else { children.into_iter().map(count_fields).sum() }
 }
 
+/// Number of fields of a Secret that a renewal has written: they are of the installation as ours are.
+pub(crate) fn count_renewed_fields(object: &Value) -> u32 {
+    let entries = items_at(object, "/metadata/managedFields").iter();
+    let renewed = entries.filter(|entry| text_at(entry, "/manager") == Some(KEYS_MANAGER));
+    renewed.filter_map(|entry| entry.pointer("/fieldsV1/f:data")).map(count_fields).sum()
+}
+
 /// Number of fields of an object that are ours, with the replicas that whoever scales it has taken: a number that an autoscaler does
 /// not make smaller.
 pub(crate) fn count_owned_fields(object: &Value) -> u32 {

@@ -4,6 +4,7 @@
 //! Two clients share what lies here. `fleetctl` uses [`Server`], a few verbs on JSON values, each with its own retries;
 //! the scheduler and the agent use kube's typed `Api` over [`connect::daemon_client`].
 
+pub(crate) mod await_object;
 pub mod backoff;
 pub mod connect;
 pub(crate) mod discovery;
@@ -23,4 +24,6 @@ pub(crate) use managed_fields::{apply_merge_patch, merge_diff};
 pub use object::ObjectRef;
 pub use request::api_error::{ApiError, Cause, error_sentences};
 pub use request::request_error::RequestError;
+pub use request::retry::report_retries_to;
 pub use request::server::{ApplyOptions, MANAGER, Selection, Server, Written};
+pub(crate) use request::transport_error::{CHECK_SERVER, is_not_kubernetes};

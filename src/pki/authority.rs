@@ -2,9 +2,15 @@
 
 use std::time::Duration;
 
+use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use jiff::Timestamp;
-use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, DnValue, IsCa, KeyIdMethod, KeyPair,
+    KeyUsagePurpose, SerialNumber,
+};
 use time::OffsetDateTime;
+use x509_parser::asn1_rs::Tag;
+use x509_parser::extensions::ParsedExtension;
 use zeroize::Zeroize;
 
 use super::certificate::with_parsed_certificate;
@@ -118,10 +124,11 @@ impl Authorities {
         Ok(Self { files })
     }
 
-    /// Takes a kept set out of a map that may hold more, and checks it.
+    /// Takes a kept set out of a map that may hold more, and checks it. Whether a CA has expired is not checked: one that
+    /// has can be signed again.
     ///
-    /// The error names the first entry that is missing, unreadable, expired or not fitting.
-    pub fn from_map(map: &Files, now: Timestamp) -> Result<Self, PkiError> {
+    /// The error names the first entry that is missing, unreadable or not fitting.
+    pub fn from_map(map: &Files) -> Result<Self, PkiError> {
         let mut files = Files::new();
         for name in AUTHORITY_FILES {
             let text = map.get(name).ok_or_else(|| PkiError::Missing { entry: name.to_owned() })?;
@@ -129,7 +136,7 @@ impl Authorities {
         }
         let kept = Self { files };
         for kind in AuthorityKind::ALL {
-            kept.verify_authority(kind, now)?;
+            kept.verify_authority(kind)?;
         }
         let pair = PrivateKey::parse(SIGNING_KEY_FILE, kept.file_text(SIGNING_KEY_FILE))?;
         let public = kept.file_text(VERIFYING_KEY_FILE);
@@ -142,6 +149,33 @@ impl Authorities {
         }
         encryption::check_encryption_config(kept.file_text(ENCRYPTION_FILE))?;
         Ok(kept)
+    }
+
+    /// Signs each CA again that has less than [`Lifetimes::renew_authority_before`] left: with its own key, name and key
+    /// identifier, so that certificates that it issued stay valid. Returns those that it signed.
+    ///
+    /// # Errors
+    /// [`PkiError::Expired`] for a CA that has expired and is not to be signed again.
+    pub(super) fn renew_authorities(
+        &mut self,
+        now: Timestamp,
+        lifetimes: &Lifetimes,
+    ) -> Result<Vec<AuthorityKind>, PkiError> {
+        let mut renewed = Vec::new();
+        for kind in AuthorityKind::ALL {
+            let entry = kind.certificate_file();
+            let facts = CertificateFacts::from_pem(entry, self.file_text(entry))?;
+            let spare = lifetimes.renew_authority_before;
+            if !spare.is_zero() && now >= facts.not_after.checked_sub(spare).unwrap_or(Timestamp::MIN) {
+                let key = self.authority_key(kind)?;
+                let params = renewed_params(kind, self.file_text(entry))?;
+                self.files.insert(entry, sign_authority(kind, params, &key, now, lifetimes.authority)?);
+                renewed.push(kind);
+            } else if facts.not_after <= now {
+                return Err(PkiError::Expired { entry: entry.to_owned(), not_after: facts.not_after });
+            }
+        }
+        Ok(renewed)
     }
 
     /// Returns whether a map holds any part of a kept set. A part alone is a damaged set, not a missing one.
@@ -168,7 +202,7 @@ impl Authorities {
         self.files.get(name).unwrap_or_default()
     }
 
-    fn verify_authority(&self, kind: AuthorityKind, now: Timestamp) -> Result<(), PkiError> {
+    fn verify_authority(&self, kind: AuthorityKind) -> Result<(), PkiError> {
         let entry = kind.certificate_file();
         let key = self.authority_key(kind)?;
         with_parsed_certificate(entry, self.file_text(entry), |certificate| {
@@ -178,9 +212,6 @@ impl Authorities {
             }
             if key.0.public_key_raw() != certificate.public_key().subject_public_key.as_ref() {
                 return Err(mismatch_error(entry, kind.key_file()));
-            }
-            if facts.not_after <= now {
-                return Err(PkiError::Expired { entry: entry.to_owned(), not_after: facts.not_after });
             }
             Ok(())
         })
@@ -219,11 +250,60 @@ pub(super) fn distinguished_name(organization: Option<&str>, common_name: &str) 
 
 fn self_signed(kind: AuthorityKind, key: &PrivateKey, now: Timestamp, life: Duration) -> Result<String, PkiError> {
     let mut params = CertificateParams::default();
-    (params.not_before, params.not_after) = validity_period(now, life)?;
     params.distinguished_name = distinguished_name(None, kind.common_name());
+    sign_authority(kind, params, key, now, life)
+}
+
+/// The name and the key identifier of a CA certificate, for another one that takes its place.
+fn renewed_params(kind: AuthorityKind, pem: &str) -> Result<CertificateParams, PkiError> {
+    let entry = kind.certificate_file();
+    let unreadable = || PkiError::Unreadable { entry: entry.to_owned(), expected: "a certificate with a plain name" };
+    with_parsed_certificate(entry, pem, |found| {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        for attribute in found.subject().iter_attributes() {
+            let oid = attribute.attr_type().iter().ok_or_else(unreadable)?.collect();
+            let text = attribute.as_str().map_err(|_| unreadable())?;
+            // Clients compare names byte by byte.
+            let value = match attribute.attr_value().tag() {
+                Tag::Utf8String => DnValue::Utf8String(text.to_owned()),
+                Tag::PrintableString => DnValue::PrintableString(text.try_into().map_err(|_| unreadable())?),
+                _ => return Err(unreadable()),
+            };
+            params.distinguished_name.push(DnType::CustomDnType(oid), value);
+        }
+        let identifier = found.extensions().iter().find_map(|extension| match extension.parsed_extension() {
+            ParsedExtension::SubjectKeyIdentifier(identifier) => Some(identifier.0.to_vec()),
+            _ => None,
+        });
+        if let Some(identifier) = identifier {
+            params.key_identifier_method = KeyIdMethod::PreSpecified(identifier);
+        }
+        Ok(params)
+    })
+}
+
+fn sign_authority(
+    kind: AuthorityKind,
+    mut params: CertificateParams,
+    key: &PrivateKey,
+    now: Timestamp,
+    life: Duration,
+) -> Result<String, PkiError> {
+    (params.not_before, params.not_after) = validity_period(now, life)?;
+    params.serial_number = Some(random_serial_number()?);
     // Path length 0: these sign leaves, never another authority.
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
     let certificate = params.self_signed(&key.0).map_err(|source| make_error(kind.certificate_file(), source))?;
     Ok(certificate.pem())
+}
+
+/// A serial number that no other certificate has: 127 random bits.
+pub(super) fn random_serial_number() -> Result<SerialNumber, PkiError> {
+    let mut bytes = [0_u8; 16];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| PkiError::Random)?;
+    // Serial numbers are positive, and none begins with a zero byte.
+    bytes[0] = bytes[0] & 0x7f | 0x40;
+    Ok(SerialNumber::from_slice(&bytes))
 }

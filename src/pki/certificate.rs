@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::pem::parse_x509_pem;
+use x509_parser::prelude::FromDer as _;
 
 use super::{Files, Kubeconfig, PkiError, San};
 
@@ -36,6 +37,13 @@ impl CertificateFacts {
     /// Reads the first certificate of a PEM text; `entry` names it in errors.
     pub fn from_pem(entry: &str, pem: &str) -> Result<Self, PkiError> {
         with_parsed_certificate(entry, pem, |certificate| Ok(Self::from_certificate(certificate)))
+    }
+
+    /// Reads a certificate in DER, as a server shows it; `entry` names it in errors.
+    pub fn from_der(entry: &str, der: &[u8]) -> Result<Self, PkiError> {
+        let parsed = X509Certificate::from_der(der)
+            .map_err(|_| PkiError::Unreadable { entry: entry.to_owned(), expected: "a certificate in DER form" })?;
+        Ok(Self::from_certificate(&parsed.1))
     }
 
     /// Reads the facts of one parsed certificate.

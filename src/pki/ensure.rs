@@ -7,6 +7,7 @@ use super::{
     Authorities, AuthorityKind, Endpoint, Files, Kubeconfig, KubeconfigUser, Leaf, LeafStore, Lifetimes, PkiError,
     Renewal, San, SecretText, issue_leaf, still_good,
 };
+use crate::pki::leaf::reissue_leaf;
 
 /// Number of etcd's members whose names are in its certificates ahead of time, so that a cluster can grow to this size
 /// without a new certificate.
@@ -101,6 +102,8 @@ pub struct Completed {
     pub files: Files,
     /// True if the authorities were made: the control plane is new.
     pub new_authorities: bool,
+    /// The CAs that were signed again, with the same keys.
+    pub renewed_authorities: Vec<AuthorityKind>,
     /// The leaves that were issued, each with the reason.
     pub issued: Vec<(Leaf, Renewal)>,
     /// The kubeconfigs that changed only in the server or the names in them.
@@ -110,13 +113,16 @@ pub struct Completed {
 impl Completed {
     /// Returns whether the set is what was found.
     pub fn is_unchanged(&self) -> bool {
-        !self.new_authorities && self.issued.is_empty() && self.rewritten.is_empty()
+        !self.new_authorities
+            && self.renewed_authorities.is_empty()
+            && self.issued.is_empty()
+            && self.rewritten.is_empty()
     }
 }
 
 /// Completes what was found to a full set for `subject`.
 ///
-/// Authorities are made only where no part of them was found; a damaged set is an error that names the entry,
+/// A CA that ends soon is signed again with its own key. Authorities are made only where no part of them was found; a damaged set is an error that names the entry,
 /// because a new one would break everything that trusts it.
 pub fn ensure_key_set(
     found: &Files,
@@ -125,19 +131,36 @@ pub fn ensure_key_set(
     lifetimes: &Lifetimes,
 ) -> Result<Completed, PkiError> {
     let new_authorities = !Authorities::any_in(found);
-    let authorities = if new_authorities {
-        Authorities::generate_authorities(now, lifetimes)?
+    let (authorities, renewed_authorities) = if new_authorities {
+        (Authorities::generate_authorities(now, lifetimes)?, Vec::new())
     } else {
-        Authorities::from_map(found, now)?
+        let mut authorities = Authorities::from_map(found)?;
+        let renewed = authorities.renew_authorities(now, lifetimes)?;
+        (authorities, renewed)
     };
-    let mut completed =
-        Completed { files: authorities.to_map(), new_authorities, issued: Vec::new(), rewritten: Vec::new() };
+    let mut completed = Completed {
+        files: authorities.to_map(),
+        new_authorities,
+        renewed_authorities,
+        issued: Vec::new(),
+        rewritten: Vec::new(),
+    };
     for leaf in Leaf::ALL {
         let (certificate, key) = match find_usable_leaf(found, leaf, &authorities, subject, now, lifetimes) {
             Ok(pair) => pair,
             Err(reason) => {
+                let spec = leaf.to_spec(subject.leaf_sans(leaf));
+                // The name of the operator's user contains a digest of the key, and bindings name that user.
+                let kept = if leaf == Leaf::Admin && matches!(reason, Renewal::Ends(_)) {
+                    read_leaf(found, leaf).ok()
+                } else {
+                    None
+                };
                 completed.issued.push((leaf, reason));
-                issue_leaf(&authorities, &leaf.to_spec(subject.leaf_sans(leaf)), now, lifetimes)?
+                match kept {
+                    Some((_, key)) => reissue_leaf(&authorities, &spec, &key, now, lifetimes)?,
+                    None => issue_leaf(&authorities, &spec, now, lifetimes)?,
+                }
             }
         };
         match leaf.leaf_store() {
@@ -177,18 +200,23 @@ fn find_usable_leaf(
     now: Timestamp,
     lifetimes: &Lifetimes,
 ) -> Result<(String, SecretText), Renewal> {
-    let (certificate, key) = match leaf.leaf_store() {
+    let (certificate, key) = read_leaf(found, leaf)?;
+    still_good(authorities, &leaf.to_spec(subject.leaf_sans(leaf)), &certificate, key.expose(), now, lifetimes)?;
+    Ok((certificate, key))
+}
+
+/// The certificate and key that were found for a leaf.
+fn read_leaf(found: &Files, leaf: Leaf) -> Result<(String, SecretText), Renewal> {
+    match leaf.leaf_store() {
         LeafStore::Pair { certificate, key } => {
             let text = |name| found.get(name).ok_or(Renewal::Missing);
-            (text(certificate)?.to_owned(), SecretText::new(text(key)?.to_owned()))
+            Ok((text(certificate)?.to_owned(), SecretText::new(text(key)?.to_owned())))
         }
         LeafStore::Kubeconfig(name) => {
             let text = found.get(name).ok_or(Renewal::Missing)?;
             let kubeconfig = Kubeconfig::parse(name, text).map_err(|_| Renewal::Unreadable)?;
             let (certificate, key) = kubeconfig.client_certificate().ok_or(Renewal::Unreadable)?;
-            (certificate.to_owned(), key.clone())
+            Ok((certificate.to_owned(), key.clone()))
         }
-    };
-    still_good(authorities, &leaf.to_spec(subject.leaf_sans(leaf)), &certificate, key.expose(), now, lifetimes)?;
-    Ok((certificate, key))
+    }
 }

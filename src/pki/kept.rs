@@ -46,7 +46,13 @@ pub fn ensure_kept(
         .and_then(|text| Note::parse(&text))
         .is_some_and(|note| note.is_valid_at(now) && note.digest == digest_key_set(&found, subject, lifetimes))
     {
-        return Ok(Completed { files: found, new_authorities: false, issued: Vec::new(), rewritten: Vec::new() });
+        return Ok(Completed {
+            files: found,
+            new_authorities: false,
+            renewed_authorities: Vec::new(),
+            issued: Vec::new(),
+            rewritten: Vec::new(),
+        });
     }
     let completed = ensure_key_set(&found, subject, now, lifetimes)?;
     let mut written = completed.is_unchanged();

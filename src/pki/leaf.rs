@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyUsagePurpose, PublicKeyData as _};
 use time::OffsetDateTime;
 
-use super::authority::{PrivateKey, distinguished_name, validity_period};
+use super::authority::{PrivateKey, distinguished_name, random_serial_number, validity_period};
 use super::certificate::{signed_by, with_parsed_certificate};
 use super::{Authorities, AuthorityKind, CertificateFacts, PkiError, San, SecretText};
 use crate::api::util::digest;
@@ -25,15 +25,18 @@ pub struct Lifetimes {
     pub leaf: Duration,
     /// A leaf with less than this left is no longer good.
     pub renew_before: Duration,
+    /// A CA with less than this left is signed again with its own key; zero if it is used up to its end.
+    pub renew_authority_before: Duration,
 }
 
 impl Default for Lifetimes {
-    /// Ten years, one year, [`RENEW_DAYS`].
+    /// Ten years, one year, [`RENEW_DAYS`], one year.
     fn default() -> Self {
         Self {
             authority: Duration::from_secs(3650 * DAY),
             leaf: Duration::from_secs(365 * DAY),
             renew_before: Duration::from_secs(RENEW_DAYS * DAY),
+            renew_authority_before: Duration::from_secs(365 * DAY),
         }
     }
 }
@@ -258,12 +261,36 @@ pub fn issue_leaf(
     now: Timestamp,
     lifetimes: &Lifetimes,
 ) -> Result<(String, SecretText), PkiError> {
+    let key = PrivateKey::generate_key(&spec.entry)?;
+    Ok((sign_leaf(authorities, spec, &key, now, lifetimes)?, key.to_text()))
+}
+
+/// Issues a leaf for the key that it had, in PEM form. Returns the certificate and the same key.
+pub(super) fn reissue_leaf(
+    authorities: &Authorities,
+    spec: &LeafSpec,
+    key: &SecretText,
+    now: Timestamp,
+    lifetimes: &Lifetimes,
+) -> Result<(String, SecretText), PkiError> {
+    let parsed = PrivateKey::parse(&spec.entry, key.expose())?;
+    Ok((sign_leaf(authorities, spec, &parsed, now, lifetimes)?, key.clone()))
+}
+
+fn sign_leaf(
+    authorities: &Authorities,
+    spec: &LeafSpec,
+    key: &PrivateKey,
+    now: Timestamp,
+    lifetimes: &Lifetimes,
+) -> Result<String, PkiError> {
     let make = |source| PkiError::Make { entry: spec.entry.clone(), source };
     let (not_before, not_after) = validity_period(now, lifetimes.leaf)?;
     let mut params = CertificateParams::default();
     params.not_before = not_before;
     params.not_after = not_after.min(authority_end(authorities, spec.authority)?);
-    let key = PrivateKey::generate_key(&spec.entry)?;
+    // By default it follows from the key, and two certificates of one key would have the same.
+    params.serial_number = Some(random_serial_number()?);
     let name = spec.full_name(&key.0.subject_public_key_info());
     params.distinguished_name = distinguished_name(spec.organization.as_deref(), &name);
     params.is_ca = IsCa::ExplicitNoCa;
@@ -279,8 +306,7 @@ pub fn issue_leaf(
     let signing_key = authorities.authority_key(spec.authority)?;
     let issuer =
         Issuer::from_ca_cert_pem(authorities.authority_certificate(spec.authority), &signing_key.0).map_err(make)?;
-    let certificate = params.signed_by(&key.0, &issuer).map_err(make)?;
-    Ok((certificate.pem(), key.to_text()))
+    Ok(params.signed_by(&key.0, &issuer).map_err(make)?.pem())
 }
 
 fn authority_end(authorities: &Authorities, kind: AuthorityKind) -> Result<OffsetDateTime, PkiError> {

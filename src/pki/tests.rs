@@ -131,7 +131,12 @@ fn no_private_key_exists_twice() {
 
 #[test]
 fn authorities_outlive_leaves_even_when_they_are_about_to_end() {
-    let lifetimes = Lifetimes { authority: 10 * MINUTE, leaf: 60 * MINUTE, renew_before: 2 * MINUTE };
+    let lifetimes = Lifetimes {
+        authority: 10 * MINUTE,
+        leaf: 60 * MINUTE,
+        renew_before: 2 * MINUTE,
+        renew_authority_before: Duration::ZERO,
+    };
     let first = ensure_key_set(&Files::new(), &subject(), now(), &lifetimes).unwrap();
     let end = CertificateFacts::from_pem("ca.crt", first.files.get("ca.crt").unwrap()).unwrap().not_after;
     assert_eq!(facts(&first.files, Leaf::ApiServer).not_after, end);
@@ -154,7 +159,8 @@ fn default_lifetimes_are_ten_years_and_one_year() {
 
 #[test]
 fn a_leaf_close_to_its_end_is_issued_again_and_the_rest_is_kept() {
-    let lifetimes = Lifetimes { authority: 600 * MINUTE, leaf: 5 * MINUTE, renew_before: MINUTE };
+    let lifetimes =
+        Lifetimes { authority: 600 * MINUTE, leaf: 5 * MINUTE, renew_before: MINUTE, renew_authority_before: MINUTE };
     let first = ensure_key_set(&Files::new(), &subject(), now(), &lifetimes).unwrap();
     let late = now().checked_add(4 * MINUTE).unwrap();
     let second = ensure_key_set(&first.files, &subject(), late, &lifetimes).unwrap();
@@ -250,8 +256,58 @@ fn a_damaged_set_of_authorities_is_refused_by_the_name_of_the_entry() {
 #[test]
 fn an_expired_authority_is_refused_by_name() {
     let ages = now().checked_add(Duration::from_secs(3651 * 24 * 3600)).unwrap();
-    let error = ensure_key_set(&fresh().files, &subject(), ages, &Lifetimes::default()).unwrap_err();
+    let lifetimes = Lifetimes { renew_authority_before: Duration::ZERO, ..Lifetimes::default() };
+    let error = ensure_key_set(&fresh().files, &subject(), ages, &lifetimes).unwrap_err();
     assert!(matches!(error, PkiError::Expired { ref entry, .. } if entry == "ca.crt"), "{error}");
+}
+
+#[test]
+fn a_ca_that_ends_is_signed_again_and_its_leaves_stay_valid() {
+    let first = fresh().files;
+    let day = |days: u64| now().checked_add(Duration::from_secs(days * 24 * 3600)).unwrap();
+    // Nine years on, with leaves of that time; and after its end.
+    let nearly = day(3650 - 366);
+    let before = ensure_key_set(&first, &subject(), nearly, &Lifetimes::default()).unwrap();
+    assert!(before.renewed_authorities.is_empty() && before.issued.len() == Leaf::ALL.len());
+    for late in [day(3650 - 364), day(3650 + 1)] {
+        let after = ensure_key_set(&before.files, &subject(), late, &Lifetimes::default()).unwrap();
+        assert_eq!(after.renewed_authorities, AuthorityKind::ALL);
+        for kind in AuthorityKind::ALL {
+            let of = |files: &Files| facts_of_file(files, kind.certificate_file());
+            let (old, new) = (of(&before.files), of(&after.files));
+            assert_eq!(before.files.get(kind.key_file()), after.files.get(kind.key_file()));
+            assert_eq!((&old.common_name, old.authority), (&new.common_name, new.authority));
+            assert_ne!(old.serial, new.serial);
+            assert!(new.not_after > late.checked_add(Duration::from_secs(3640 * 24 * 3600)).unwrap());
+        }
+        if late < day(3650) {
+            assert_eq!(after.issued, [], "leaves of the old certificate are those of the new one");
+            assert_eq!(after.rewritten.len(), 3, "kubeconfigs contain the CA");
+        }
+        assert!(ensure_key_set(&after.files, &subject(), late, &Lifetimes::default()).unwrap().is_unchanged());
+    }
+}
+
+#[test]
+fn a_renewed_operator_is_the_same_user_with_another_serial_number() {
+    let first = fresh().files;
+    let late = now().checked_add(Duration::from_secs(310 * 24 * 3600)).unwrap();
+    let renewed = ensure_key_set(&first, &subject(), late, &Lifetimes::default()).unwrap().files;
+    for leaf in Leaf::ALL {
+        let (old, new) = (facts(&first, leaf), facts(&renewed, leaf));
+        assert_ne!(old.serial, new.serial, "{leaf:?}");
+        assert_eq!(pair(&first, leaf).1 == pair(&renewed, leaf).1, leaf == Leaf::Admin, "{leaf:?}");
+        assert_eq!(old.common_name, new.common_name, "{leaf:?}");
+    }
+    // A key that was deleted is not had again.
+    let mut without = first.clone();
+    without.remove("admin.kubeconfig");
+    let other = ensure_key_set(&without, &subject(), late, &Lifetimes::default()).unwrap().files;
+    assert_ne!(facts(&other, Leaf::Admin).common_name, facts(&first, Leaf::Admin).common_name);
+}
+
+fn facts_of_file(files: &Files, name: &str) -> CertificateFacts {
+    CertificateFacts::from_pem(name, files.get(name).unwrap()).unwrap()
 }
 
 #[test]

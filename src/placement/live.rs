@@ -131,6 +131,15 @@ pub fn is_answered(schedule: &Schedule, cluster: &crate::api::Cluster, asked: &s
     answered == Some(asked) && tried == Some(schedule.spec.epoch)
 }
 
+/// Returns whether a copy says that pods of an older template may be there: of a StatefulSet whose new revision is held back,
+/// or of Jobs that a CronJob has started.
+pub fn has_old_pods(schedule: &Schedule) -> bool {
+    let resource = read_copy_status(schedule);
+    let revision = |name: &str| resource[name].as_str().unwrap_or_default().to_owned();
+    let is_held = !revision("updateRevision").is_empty() && revision("currentRevision") != revision("updateRevision");
+    is_held || resource["active"].as_array().is_some_and(|jobs| !jobs.is_empty())
+}
+
 /// Returns the share that a Schedule was written with.
 pub fn share_from_schedule(facts: &Facts, share: &ScheduleShare) -> Option<Share> {
     let replicas = share.replicas?;

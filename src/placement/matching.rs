@@ -98,6 +98,11 @@ pub enum Match<'a> {
 }
 
 impl Policy {
+    /// Returns whether it copies everything to every cluster.
+    pub fn duplicates(&self) -> bool {
+        self.spec.spread_constraints.as_ref().is_some_and(|spread| spread.spread_mode == "Duplicate")
+    }
+
     /// Reads a policy of the control plane's API.
     ///
     /// # Errors

@@ -14,6 +14,8 @@ pub enum Reason {
     NotAccepted,
     /// The policy's `clusterSelector` does not match.
     SelectorMismatch,
+    /// The volume of a claim that the group mounts is in another cluster.
+    VolumeElsewhere,
     /// No value of the policy's `orderedClusterSelector` matches.
     NotOrdered,
     /// It has no label of the policy's `topologyKey`.
@@ -69,6 +71,7 @@ impl Reason {
             Self::Leaving => "Leaving",
             Self::NotAccepted => "NotAccepted",
             Self::SelectorMismatch => "SelectorMismatch",
+            Self::VolumeElsewhere => "VolumeElsewhere",
             Self::NotOrdered => "NotOrdered",
             Self::NoTopologyLabel => "NoTopologyLabel",
             Self::Tainted(_) => "Tainted",

@@ -89,13 +89,7 @@ fn next_step(observed: Option<&Observed>, identity: &str, duration: Duration, no
 /// Takes part in the election until it is time to stop, and then releases the Lease.
 ///
 /// The role is published in `role`. Writers must stop as soon as it is no longer [`Role::Leader`].
-pub async fn run_election(
-    client: Client,
-    identity: String,
-    role: watch::Sender<Role>,
-    clock: ServerClock,
-    stop: Stop,
-) {
+pub async fn run_election(client: Client, identity: String, role: watch::Sender<Role>, clock: ServerClock, stop: Stop) {
     let mut election = Election {
         api: Api::namespaced(client, NAMESPACE),
         identity,

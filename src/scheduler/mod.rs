@@ -7,6 +7,7 @@
 //! Its client certificate is in `system:masters`: it creates the first RBAC binding, so there can be none for itself.
 
 pub mod agent_clock;
+mod certificate_metric;
 pub mod cluster_rbac;
 pub mod election;
 mod events;

@@ -29,6 +29,15 @@ pub struct Args {
     #[arg(long, env = "FLEET_CONFIG", default_value = "/etc/fleet/config/config.yaml", value_name = "FILE")]
     pub config: PathBuf,
 
+    /// List of certificates, as the last renewal found them
+    #[arg(
+        long,
+        env = "FLEET_CERTIFICATES",
+        default_value = "/etc/fleet/certificates/certificates.json",
+        value_name = "FILE"
+    )]
+    pub certificates: PathBuf,
+
     /// Address of /healthz, /readyz and /metrics
     #[arg(long, env = "FLEET_ADMIN_ADDRESS", default_value = "0.0.0.0:8080", value_name = "ADDRESS")]
     pub admin_address: SocketAddr,

@@ -6,13 +6,13 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::Client;
 use kube::api::{Api, DeleteParams, PostParams};
-use kube::runtime::wait::{await_condition, conditions};
+use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 
 use crate::api::probe::Outcome;
 use crate::inventory::{INSTALL_LABEL, OWNER_KIND_LABEL};
+use crate::k8s::await_object::await_object;
 
 /// Name of the pod.
 pub const POD: &str = "fleet-agent-probe";
@@ -106,7 +106,7 @@ pub async fn run_probe(client: &Client, deployment: &Value, limit: Duration) -> 
     remove_probe_pod(client, namespace).await?;
     let object: Pod = serde_json::from_value(build_probe_pod(deployment)).map_err(kube::Error::SerdeError)?;
     pods.create(&PostParams::default(), &object).await?;
-    let ended = await_condition(pods, POD, |pod: Option<&Pod>| pod.is_some_and(|pod| evaluate_probe(pod).is_some()));
+    let ended = await_object(pods, POD, |pod: Option<&Pod>| pod.is_some_and(|pod| evaluate_probe(pod).is_some()));
     let probed = match tokio::time::timeout(limit, ended).await {
         Ok(Ok(Some(pod))) => evaluate_probe(&pod).unwrap_or_else(|| Probed::Unknown("its pod was deleted".to_owned())),
         Ok(Ok(None)) => Probed::Unknown("its pod was deleted".to_owned()),
@@ -130,7 +130,7 @@ pub async fn remove_probe_pod(client: &Client, namespace: &str) -> Result<(), ku
         Err(error) => return Err(error),
     };
     if let Some(uid) = uid {
-        let gone = await_condition(pods, POD, conditions::is_deleted(&uid));
+        let gone = await_object(pods, POD, |pod: Option<&Pod>| pod.is_none_or(|pod| pod.uid().as_ref() != Some(&uid)));
         let _ = tokio::time::timeout(Duration::from_secs(30), gone).await;
     }
     Ok(())

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::plan::Plan;
 use crate::api::kinds::Kind;
-use crate::api::names::cluster_wide_name;
+use crate::api::names::operator_role_name;
 use crate::api::rbac::{Right, Scope, build_role, build_rules, merge_rights};
 use crate::chart::{Diagnostics, Object};
 use crate::install::session::is_awaited;
@@ -73,7 +73,7 @@ fn collect_granted_rules(objects: &[Object]) -> BTreeMap<Option<String>, Vec<Val
 
 /// A ClusterRole, a Role for the agent's namespace, and one for each other namespace that it has objects in.
 pub fn build_agent_roles(plan: &Plan, rights: &Rights) -> Vec<Value> {
-    let name = cluster_wide_name(&format!("fleetctl-agent-{}", plan.name), plan.package.namespace.as_str());
+    let name = operator_role_name(&format!("fleetctl-agent-{}", plan.name), plan.package.namespace.as_str());
     let of = |scope: Scope, namespace: Option<&str>| {
         let mut all = build_rules(rights.own.iter().filter(|right| right.scope == scope));
         all.extend(rights.granted.get(&namespace.map(str::to_owned)).into_iter().flatten().cloned());

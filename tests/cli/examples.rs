@@ -11,7 +11,7 @@ use serde_json::json;
 
 use block::Block;
 
-use crate::server::{kubeconfig, list, not_found, serve, use_cluster, with_kubeconfig};
+use crate::server::{Said, kubeconfig, list, not_found, serve, serve_as_it_is, use_cluster, with_kubeconfig};
 use crate::status::{hosting, inside, installed_from_here};
 use crate::{Ran, Sandbox};
 
@@ -28,6 +28,14 @@ fn unreachable(sandbox: &Sandbox) {
 /// A hosting cluster with nothing of ours in it.
 fn empty(sandbox: &Sandbox) {
     use_cluster(sandbox, &serve(|_, path| if path.contains('?') { list(&[]) } else { not_found() }));
+}
+
+/// A proxy that wants a log-in first.
+fn log_in_page(sandbox: &Sandbox) {
+    let page = "<!DOCTYPE html><title>Sign in</title><p>Single sign-on is required.</p>";
+    let server =
+        serve_as_it_is(move |_| Said { status: 200, head: b"content-type: text/html".to_vec(), body: page.into() });
+    use_cluster(sandbox, &server);
 }
 
 /// A workload cluster with the agent of `east`.
@@ -67,7 +75,7 @@ fn demo(sandbox: &Sandbox, etcd: usize) {
 }
 
 /// Each page with the exit code of its reason, what is there, and the command.
-const RUNS: [(&str, i32, Given, &str); 46] = [
+const RUNS: [(&str, i32, Given, &str); 47] = [
     ("ValuesNeedCluster", 2, nothing, "fleetctl upgrade control-plane demo --dry-run"),
     ("AutoNeedsCluster", 2, nothing, "fleetctl install control-plane demo --version auto --dry-run"),
     ("BadKubeconfig", 1, |sandbox| with_kubeconfig(sandbox, "clusters: [\n"), "fleetctl status demo"),
@@ -162,6 +170,7 @@ const RUNS: [(&str, i32, Given, &str); 46] = [
     ("NotAControlPlane", 1, |sandbox| use_cluster(sandbox, &serve(|_, _| not_found())), "fleetctl get clusters"),
     ("NotGone", 4, undeletable, "fleetctl delete cluster west --yes --timeout 1s"),
     ("NotInstalled", 7, empty, "fleetctl status demo"),
+    ("NotKubernetes", 1, log_in_page, "fleetctl get clusters"),
     (
         "ServerNotVerified",
         6,

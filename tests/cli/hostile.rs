@@ -201,7 +201,7 @@ fn spoiled(spoiled: Spoiled, text: &str, answer: impl Fn(&Asked) -> (u16, Value)
 
 /// What is written to a cluster, and what was there: an API server that takes everything.
 #[derive(Clone, Default)]
-struct Cluster {
+pub(crate) struct Cluster {
     /// By path.
     objects: Arc<Mutex<BTreeMap<String, Value>>>,
 }
@@ -237,7 +237,12 @@ impl Cluster {
         object
     }
 
-    fn answer(&self, asked: &Asked) -> (u16, Value) {
+    /// Another one with the same objects.
+    pub(crate) fn copy(&self) -> Self {
+        Self { objects: Arc::new(Mutex::new(self.objects.lock().unwrap().clone())) }
+    }
+
+    pub(crate) fn answer(&self, asked: &Asked) -> (u16, Value) {
         let (path, query) = asked.path.split_once('?').unwrap_or((&asked.path, ""));
         let body = || serde_json::from_slice::<Value>(&asked.body).unwrap_or_default();
         match asked.method.as_str() {
@@ -303,7 +308,7 @@ fn without_nulls(value: &mut Value) {
 }
 
 /// The control plane's own API with all that an agent reports.
-fn fleet(asked: &Asked) -> (u16, Value) {
+pub(crate) fn fleet(asked: &Asked) -> (u16, Value) {
     let clusters = "/apis/cluster.fleet-scheduler.io/v1alpha1/clusters";
     let cluster = |name: &str, status: Value| {
         json!({"apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster",
@@ -390,7 +395,7 @@ fn sick(asked: &Asked, hub: &str) -> (u16, Value) {
 
 /// What an installed control plane has in its Secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kept {
+pub(crate) enum Kept {
     Nothing,
     Record,
     /// Of a removal that was cut off.
@@ -398,7 +403,7 @@ enum Kept {
 }
 
 /// An installed control plane as it was made: what `template` prints, and what was kept.
-fn installed(kept: Kept) -> Cluster {
+pub(crate) fn installed(kept: Kept) -> Cluster {
     let elsewhere = Sandbox::new();
     let given = ["exposure.type=NodePort", "exposure.host=192.0.2.10", "exposure.port=32222"];
     let given = given.iter().flat_map(|given| ["--set", given]);

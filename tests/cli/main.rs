@@ -41,6 +41,7 @@ mod uninstall;
 mod values;
 mod version;
 mod version_images;
+mod way;
 mod why;
 
 use std::io::BufReader;

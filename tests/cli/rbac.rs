@@ -46,7 +46,7 @@ fn the_roles_for_an_agent_hold_what_it_is_granted_and_reach_into_no_namespace_bu
     let (members, system) = (json!("members"), json!("kube-system"));
     let (wide, narrow) = (json!("ClusterRole"), json!("Role"));
     assert_eq!(places, [(&wide, &none), (&narrow, &members), (&narrow, &system)]);
-    assert!(roles.iter().all(|role| role["metadata"]["name"] == "fleetctl-agent-west-members"));
+    assert!(roles.iter().all(|role| role["metadata"]["name"] == "fleetctl-agent-west:members"));
     let [cluster, own, elsewhere] = &roles[..] else { unreachable!() };
     assert_eq!(verbs(cluster, "", "nodes"), ["list", "list", "watch"]);
     // Copies of Secrets are written anywhere, and nobody reads all Secrets at once.

@@ -164,7 +164,7 @@ async fn the_printed_roles_are_enough_in_a_namespace_that_is_there() {
     let case = Case::new("agent").await;
     apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": case.name}}));
     for mut role in build_agent_roles(&case.plan, &case.rights) {
-        assert_eq!(role["metadata"]["name"], format!("fleetctl-agent-{0}-{0}", case.name));
+        assert_eq!(role["metadata"]["name"], format!("fleetctl-agent-{0}:{0}", case.name));
         role["metadata"]["name"] = case.name.clone().into();
         apply(&role);
         let kind = format!("{}Binding", role["kind"].as_str().unwrap());

@@ -165,7 +165,7 @@ async fn the_printed_roles_are_enough_in_a_namespace_that_is_there() {
     let plan = plan(&name, "v0.6");
     apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
     let client = user(&name).await;
-    let [cluster_role, role] = build_install_roles(&plan, &list_install_rights(&plan).unwrap());
+    let [cluster_role, role] = build_install_roles(&plan, &list_install_rights(&plan).unwrap()).unwrap();
     let own = format!("fleetctl-{name}-{name}");
     for mut object in [cluster_role, role] {
         assert_eq!(object["metadata"]["name"], own.as_str());

@@ -247,7 +247,8 @@ mod exhaustive {
     async fn a_stalled_request_is_sent_again() {
         let began = std::time::Instant::now();
         install_with(12, Fault::Stall).await;
-        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+        // An API server may take a minute, and so long it is waited for.
+        assert!(began.elapsed() < Duration::from_secs(120), "{:?}", began.elapsed());
     }
 
     #[tokio::test]

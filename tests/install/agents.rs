@@ -348,15 +348,93 @@ fn two_agents<'s>(site: &'s Site, member: &'s Member<'s>) -> impl Fn(&[&str]) ->
     move |more| member.install(&[&["--version", "auto", "--set", "replicas=2"], more].concat())
 }
 
+/// A Deployment that an annotation places on a cluster, in a namespace of its own.
+fn placed_on(cluster: &str, namespace: &str) -> String {
+    format!(
+        "
+apiVersion: v1
+kind: Namespace
+metadata: {{name: {namespace}}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+  namespace: {namespace}
+  annotations: {{fleet-scheduler.io/cluster: {cluster}}}
+spec:
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: web}}}}
+    spec:
+      containers: [{{name: httpd, image: 'busybox:1.35', command: [httpd, -f, -p, '8080']}}]
+"
+    )
+}
+
 #[test]
-fn two_agents_of_one_cluster_are_ready_together() {
+fn two_fleets_share_a_workload_cluster_and_the_removal_of_one_leaves_the_other_whole() {
     let site = Site::with("current", "member-2");
     let member = Member::beside(&site, "member-2");
-    two_agents(&site, &member)(&[]).succeeds();
+    let fleets = [("demo", "fleet"), ("two", "fleet-two")];
+    let hub = |plane: &str, args: &[&str]| {
+        let file = site.home().join(".fleet").join(plane).join("fleet-kubeconfig").display().to_string();
+        let mut kubectl = Command::new(site.bed.kubectl_path().unwrap());
+        kubectl.args(["--kubeconfig", &file, "--context", plane]).args(args);
+        site.finish(kubectl).succeeds().to_owned()
+    };
+    let install = |(plane, namespace): (&str, &str), more: &[&str]| {
+        let agent = ["install", "agent", member.name, "--context", member.name, "-n", namespace];
+        member.fleetctl(&[&agent[..], &["--control-plane", plane, "--version", "auto"], more].concat())
+    };
+    let place = |plane: &str, namespace: &str| {
+        let file = site.home().join(format!("{namespace}.yaml"));
+        std::fs::write(&file, placed_on(member.name, namespace)).unwrap();
+        hub(plane, &["apply", "-f", &file.display().to_string()]);
+    };
+    for (plane, namespace) in fleets {
+        site.fleetctl(&["install", "cp", plane, "-n", namespace, "--version", "auto"]).succeeds();
+    }
+    for fleet in fleets {
+        install(fleet, &["--set", "replicas=2"]).succeeds();
+    }
     let ready = "jsonpath={.items[*].status.readyReplicas}";
-    assert_eq!(member.kubectl(&["-n", "fleet", "get", "deployments", "-o", ready]).trim(), "2");
+    for (plane, namespace) in fleets {
+        assert_eq!(member.kubectl(&["-n", namespace, "get", "deployments", "-o", ready]).trim(), "2");
+        place(plane, &format!("shop-{plane}"));
+        hub(plane, &["-n", &format!("shop-{plane}"), "rollout", "status", "deployment/web", "--timeout=120s"]);
+    }
+    // Where they meet, the second is told so.
+    place("demo", "shared");
+    hub("demo", &["-n", "shared", "rollout", "status", "deployment/web", "--timeout=120s"]);
+    place("two", "shared");
+    let reasons = r#"jsonpath={.items[*].status.conditions[?(@.type=="Applied")].reason}"#;
+    eventually("AlreadyExists", || hub("two", &["get", "schedules", "-A", "-o", reasons]).contains("AlreadyExists"));
+
+    let uids =
+        |namespace: &str| member.kubectl(&["-n", namespace, "get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"]);
+    let of_two = || [uids("fleet-two"), uids("shop-two")];
+    let before = of_two();
+    assert_eq!(before.iter().map(|uids| uids.split(' ').count()).sum::<usize>(), 3, "{before:?}");
+    install(fleets[0], &["--set", "replicas=1"]).succeeds();
+    assert_eq!(of_two(), before, "an upgrade of the other");
+    hub("two", &["delete", "namespace", "shared"]);
+    hub("demo", &["delete", "namespace", "shared", "shop-demo"]);
+    eventually("the end of what one fleet placed", || {
+        let left = member.kubectl(&["get", "namespaces", "-o", "name"]);
+        !left.contains("/shared") && !left.contains("/shop-demo")
+    });
     member.uninstall(&[]).succeeds();
-    site.fleetctl(&["uninstall", "cp", "demo", "--delete-data", "--yes"]).succeeds();
+    assert_eq!(of_two(), before, "a removal of the other");
+    assert_eq!(hub("two", &["-n", "shop-two", "get", "deployment/web", "-o", "jsonpath={.status.readyReplicas}"]), "1");
+    hub("two", &["delete", "namespace", "shop-two"]);
+    eventually("the end of the other's", || {
+        !member.kubectl(&["get", "namespaces", "-o", "name"]).contains("/shop-two")
+    });
+    member.uninstall(&["-n", "fleet-two"]).succeeds();
+    for (plane, namespace) in fleets {
+        site.fleetctl(&["uninstall", "cp", plane, "-n", namespace, "--delete-data", "--yes"]).succeeds();
+    }
 }
 
 mod exhaustive {

@@ -26,6 +26,11 @@ fn healthy(site: &Site) {
 /// Runs the CronJob now; gives whether it succeeded, and its log.
 fn run_now(site: &Site, name: &str) -> (bool, String) {
     site.kubectl(&["-n", "fleet", "create", "job", name, "--from=cronjob/fleet-keys"]);
+    wait_for_job(site, name)
+}
+
+/// Waits for the end of a Job, and deletes it; gives whether it succeeded, and its log.
+fn wait_for_job(site: &Site, name: &str) -> (bool, String) {
     let field = |path: &str| site.kubectl(&["-n", "fleet", "get", "job", name, "-o", &format!("jsonpath={{{path}}}")]);
     let of_job = format!("job-name={name}");
     let logs = ["-n", "fleet", "logs", "-l", &of_job, "--tail=-1"];
@@ -102,10 +107,9 @@ fn keys_that_the_cluster_makes_are_made_once_and_never_leave_it() {
     for source in ["Installer", "InCluster"] {
         let set = format!("pki.source={source}");
         site.install(&["--reuse-values", "--yes", "--set", &set, "--adopt"]).succeeds();
-        assert_eq!(
-            site.kubectl(&["-n", "fleet", "get", "jobs,cronjobs", "-o", "name"]).is_empty(),
-            source == "Installer"
-        );
+        let has_job = !site.kubectl(&["-n", "fleet", "get", "jobs", "-o", "name"]).is_empty();
+        assert_eq!(has_job, source == "InCluster");
+        assert_eq!(site.kubectl(&["-n", "fleet", "get", "cronjobs", "-o", "name"]), "cronjob.batch/fleet-keys\n");
         assert!(site.secret("fleet-pki") == made[0], "{source}: the authorities were replaced");
     }
     site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
@@ -169,4 +173,68 @@ fn keys_that_are_there_beforehand_are_judged_before_anything_is_written_and_stay
     assert!(site.secret("my-keys") == given, "it is not ours to change");
     site.kubectl(&["-n", "fleet", "delete", "secret", "my-keys"]);
     site.assert_same_as(&before);
+}
+
+/// Runs the CronJob now with further arguments.
+fn run_with_arguments(site: &Site, name: &str, arguments: &[&str]) -> (bool, String) {
+    let create = ["-n", "fleet", "create", "job", name, "--from=cronjob/fleet-keys", "--dry-run=client", "-o", "json"];
+    let mut job: Value = serde_json::from_str(&site.kubectl(&create)).unwrap();
+    let given = job["spec"]["template"]["spec"]["containers"][0]["args"].as_array_mut().unwrap();
+    given.extend(arguments.iter().map(|argument| Value::from(*argument)));
+    site.apply(&job.to_string());
+    wait_for_job(site, name)
+}
+
+#[test]
+fn renewed_certificates_are_served_without_a_restart() {
+    let site = Site::on("current-2");
+    let flags = [&["--preset", "nodeport"][..], site.version()].concat();
+    site.install(&flags).succeeds();
+    let (before, first) = (pods(&site), keys(&site));
+    let objects = site.kubectl(&["-n", "fleet", "get", "statefulsets,services,configmaps", "-o", "name"]);
+    // Asked throughout: none may fail.
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let (renewed, asked) = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let mut asked = 0;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                site.hub(&["get", "--raw", "/readyz"]);
+                asked += 1;
+            }
+            asked
+        });
+        let renewed = run_with_arguments(&site, "short", &["--leaf-lifetime=600s", "--renew-before=366d"]);
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        (renewed, asking.join().unwrap())
+    });
+    assert!(renewed.0 && asked > 0, "{renewed:?}");
+    let after = keys(&site);
+    assert!(after[0] == first[0], "the CAs stay");
+    for (name, (now, former)) in KEY_SECRETS.iter().zip(after.iter().zip(&first)).skip(1) {
+        assert!(now != former, "{name} was not renewed");
+    }
+    // The Job fails unless every pod serves what is in the Secrets; only the controller manager has other pods.
+    let other: Vec<String> = pods(&site).lines().filter(|pod| !before.contains(pod)).map(str::to_owned).collect();
+    assert!(other.iter().all(|pod| pod.starts_with("kube-controller-manager")), "{other:?}");
+    assert_eq!(site.kubectl(&["-n", "fleet", "get", "statefulsets,services,configmaps", "-o", "name"]), objects);
+    let map = ["-n", "fleet", "get", "configmap", "fleet-certificates", "-o", "json"];
+    let map: Value = serde_json::from_str(&site.kubectl(&map)).unwrap();
+    let listed = map["data"]["certificates.json"].as_str().unwrap();
+    assert!(listed.contains("Pod etcd-0:2379") && listed.contains("Pod apiserver-"), "{listed}");
+    let status = site.fleetctl(&["status", "demo"]);
+    assert!(!status.stdout.contains("were changed"), "what a renewal wrote is no drift: {status:?}");
+    // What ends within minutes is due, and is not after a renewal.
+    let limit = ["certs", "status", "demo", "--fail-under", "1d", "-o", "json"];
+    let listed: Value = serde_json::from_str(&site.fleetctl(&limit).stdout).unwrap();
+    let of_pod = listed.as_array().unwrap().iter().find(|row| row["holder"] == "Pod etcd-0:2379").unwrap();
+    assert_eq!(of_pod["state"], "soon", "{listed}");
+    assert_eq!(site.fleetctl(&limit).code, Some(7));
+    assert!(site.fleetctl(&["certs", "renew", "demo"]).succeeds().contains("apiserver.crt"));
+    site.fleetctl(&limit).succeeds();
+    assert_eq!(site.fleetctl(&["certs", "renew", "demo"]).succeeds(), "Nothing is due.\n");
+    // The next install takes the Secrets as they are, but for what is due.
+    site.install(&flags).succeeds();
+    assert!(keys(&site)[0] == first[0]);
+    healthy(&site);
+    site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
 }

@@ -30,11 +30,19 @@ impl<'s> Member<'s> {
 
     pub(crate) fn clean(&self) {
         for args in [
-            &["delete", "namespace", "fleet", "--ignore-not-found", "--wait=true"][..],
+            &["delete", "namespace", "fleet", "fleet-two", "--ignore-not-found", "--wait=true"][..],
             // What a test that failed had placed here.
             &["delete", "namespace", "-l", "fleet-scheduler.io/placed-by", "--wait=true"],
-            &["delete", "clusterrole,clusterrolebinding", "fleet-agent", "--ignore-not-found"],
-            &["-n", "kube-system", "delete", "role,rolebinding", "fleet-agent", "--ignore-not-found"],
+            &["delete", "clusterrole,clusterrolebinding", "fleet-agent", "fleet-agent-fleet-two", "--ignore-not-found"],
+            &[
+                "-n",
+                "kube-system",
+                "delete",
+                "role,rolebinding",
+                "fleet-agent",
+                "fleet-agent-fleet-two",
+                "--ignore-not-found",
+            ],
         ] {
             let _ = self.site.bed.kubectl(self.name, args);
         }

@@ -166,7 +166,7 @@ fn a_certificate_of_a_wrong_authority() {
 fn a_certificate_that_has_expired() {
     let site = Site::on("current");
     let ran = with_certificate(&site, |kept| {
-        let authorities = Authorities::from_map(kept, Timestamp::now()).unwrap();
+        let authorities = Authorities::from_map(kept).unwrap();
         let past = Timestamp::now() - jiff::SignedDuration::from_hours(24 * 365 * 3);
         let leaf = Leaf::ApiServerEtcdClient.to_spec(Vec::new());
         pki::issue_leaf(&authorities, &leaf, past, &Lifetimes::default()).unwrap()

@@ -128,7 +128,8 @@ impl Site {
     /// Takes away what a test that failed half-way may have left: deleting the namespace takes its content along.
     fn clean(&self) {
         let began = Instant::now();
-        let _ = self.bed.kubectl(self.cluster, &["delete", "namespace", "fleet", "--ignore-not-found", "--wait=true"]);
+        let namespaces = ["delete", "namespace", "fleet", "fleet-two", "--ignore-not-found", "--wait=true"];
+        let _ = self.bed.kubectl(self.cluster, &namespaces);
         let _ = self.bed.restore_storage_class(self.cluster);
         // The provisioner makes and removes volumes by pods of its own, also after the claim has gone.
         let none =

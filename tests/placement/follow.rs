@@ -33,6 +33,7 @@ impl Source {
             edited: &self.edited,
             targets: targets.iter().map(|name| (*name).to_owned()).collect(),
             copies,
+            recorded: BTreeSet::new(),
             is_quiet: true,
         }
     }

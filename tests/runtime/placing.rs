@@ -7,6 +7,7 @@ mod copy_reasons;
 mod denied;
 mod documented;
 mod fair;
+mod follow;
 mod late;
 mod measured;
 mod moves;

@@ -319,6 +319,14 @@ fn set_metadata_entry(manifest: &mut Value, map: &str, key: &str, value: &str) {
 /// Returns the object to apply: the manifest with our marks and payload, without the fields that are left to others.
 async fn build_manifest(context: &Context, job: &Job, target: &Target) -> Result<Value, Problem> {
     let task = &job.task;
+    if task.is_edited {
+        let message = format!(
+            "somebody edited the manifest of Schedule {}/{}, which is made from its source: the control plane writes it \
+             again; edit the source",
+            context.namespace, task.name
+        );
+        return Err(Problem::retry_on_change(applied::MANIFEST_EDITED, message));
+    }
     let mut object: Value = serde_json::from_str(&task.manifest)
         .map_err(|error| Problem::retry_on_change(applied::INVALID, format!("the manifest is not JSON: {error}")))?;
     if let Some(metadata) = object["metadata"].as_object_mut() {

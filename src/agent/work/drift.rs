@@ -1,4 +1,5 @@
-//! Changes of a copy by others: put back at once, until the same manager made three of them in ten minutes.
+//! Changes of a copy by others: put back at once, until the same manager made three of them in ten minutes. A deletion is one
+//! of a manager without a name.
 
 use std::collections::VecDeque;
 use std::time::Duration;

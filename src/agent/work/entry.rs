@@ -21,6 +21,8 @@ use crate::k8s::backoff::{Backoff, add_jitter};
 
 /// Time between two applies of a copy that is not watched.
 const REAPPLY: Duration = Duration::from_secs(600);
+/// Time after which a copy that is deleted again and again is made once more.
+const AGAIN: Duration = Duration::from_secs(60);
 /// Time without a change after which a status is written.
 const QUIET: Duration = Duration::from_millis(500);
 /// Longest time after the first change.
@@ -260,25 +262,44 @@ impl Entry {
         self.schedule_status_write(now);
     }
 
-    /// Records that somebody changed the copy's fields, or deleted it. Returns true where that is put right.
-    pub fn record_drift(&mut self, manager: Option<&str>, deleted: bool, now: Instant, wall: Timestamp) -> bool {
+    /// Records that a manager changed the copy's fields. Returns true where that is put right.
+    pub fn record_drift(&mut self, manager: Option<&str>, now: Instant, wall: Timestamp) -> bool {
         let by = manager.unwrap_or("an unknown manager");
-        let what = if deleted {
-            "the copy, or its label, was deleted".to_owned()
-        } else {
-            format!("{by} changed fields of the copy")
-        };
-        if self.drift.record_change(if deleted { "" } else { by }, now) {
-            let message = format!("{what} three times within ten minutes; the copy is not corrected for half an hour");
-            status::record_problem(&mut self.status, &Problem::retry_on_change(applied::CONTESTED, message), wall);
-            self.next = Some(now + PAUSE);
-            self.baseline = None;
-            self.schedule_status_write(now);
-            return false;
+        let what = format!("{by} changed fields of the copy");
+        if !self.drift.record_change(by, now) {
+            self.record_correction(&what, now, wall);
+            return true;
         }
+        let message = format!("{what} three times within ten minutes; the copy is not corrected for half an hour");
+        status::record_problem(&mut self.status, &Problem::retry_on_change(applied::CONTESTED, message), wall);
+        self.next = Some(now + PAUSE);
+        self.baseline = None;
+        self.schedule_status_write(now);
+        false
+    }
+
+    /// Records that the copy, or its label, was deleted: it is made again, and more slowly if that happens often. Who makes
+    /// it again contests nobody's fields.
+    pub fn record_lost_copy(&mut self, now: Instant, wall: Timestamp) {
+        self.baseline = None;
+        let is_frequent = self.drift.record_change("", now);
+        let wait = if is_frequent { AGAIN } else { Duration::ZERO };
+        self.record_correction("the copy, or its label, was deleted", now + wait, wall);
+        self.schedule_status_write(now);
+    }
+
+    fn record_correction(&mut self, what: &str, at: Instant, wall: Timestamp) {
         self.corrected = Some(format!("DriftCorrected: {what} at {}", status::truncate_to_seconds(wall)));
-        self.next = Some(now);
-        true
+        self.next = Some(at);
+    }
+
+    /// Returns whether the copy with this UID is the one that was last applied, and is looked after: fields of others may be
+    /// contested.
+    pub fn is_own_copy(&self, uid: &str) -> bool {
+        match &self.baseline {
+            Some(baseline) => baseline.uid == uid,
+            None => self.applied_reason() == applied::CONTESTED && self.status.applied_uid.as_deref() == Some(uid),
+        }
     }
 
     /// Records that the status changed: it is written after a while.

@@ -174,6 +174,7 @@ fn removal_task(copy: &Copy, kind: &'static Placeable) -> Task {
         amount: 1,
         is_divided: false,
         policy: ApplyPolicy::default(),
+        is_edited: false,
         deleting: true,
     }
 }

@@ -112,6 +112,8 @@ pub struct Task {
     pub is_divided: bool,
     /// Policy by which it is applied.
     pub policy: ApplyPolicy,
+    /// The manifest is another one than the scheduler wrote.
+    pub is_edited: bool,
     /// The Schedule is being deleted, whoever it still waits for.
     pub deleting: bool,
 }
@@ -135,6 +137,10 @@ impl Task {
             amount: spec.share.as_ref().and_then(|share| share.replicas).unwrap_or(1),
             is_divided: spec.share.as_ref().is_some_and(|share| share.replicas.is_some()),
             policy,
+            is_edited: spec
+                .manifest_digest
+                .as_ref()
+                .is_some_and(|written| *written != digest::full_digest(spec.manifest.as_bytes())),
             deleting: schedule.metadata.deletion_timestamp.is_some(),
         };
         (task, schedule.status.unwrap_or_default())

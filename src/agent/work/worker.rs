@@ -307,7 +307,7 @@ impl Worker {
         }
         if seen.fields != baseline.fields {
             let manager = seen.changed_by(&baseline.managers);
-            let corrected = entry.record_drift(manager, false, now, wall);
+            let corrected = entry.record_drift(manager, now, wall);
             count_drift(&self.metrics, key, manager, corrected);
         } else if let Some(baseline) = &mut entry.baseline {
             baseline.managers.clone_from(&seen.managers);
@@ -322,15 +322,13 @@ impl Worker {
             return;
         }
         entry.finished |= seen.finished;
-        if entry.is_over() || entry.baseline.as_ref().is_none_or(|baseline| baseline.uid != seen.uid) {
+        if entry.is_over() || !entry.is_own_copy(&seen.uid) {
             return;
         }
-        entry.baseline = None;
         status::record_missing_copy(&mut entry.status, wall);
         served::record_no_copy(&mut entry.status);
-        let corrected = entry.record_drift(None, true, now, wall);
-        entry.schedule_status_write(now);
-        count_drift(&self.metrics, key, None, corrected);
+        entry.record_lost_copy(now, wall);
+        count_drift(&self.metrics, key, None, true);
     }
 
     /// Starts what is due.

@@ -84,6 +84,11 @@ pub(in crate::api) fn spread_mode(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "enum": ["Divide", "Duplicate"] })
 }
 
+/// Followers that are written although no policy matches them.
+pub(in crate::api) fn followers(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "enum": ["NeedsToStart", "Matched"] })
+}
+
 /// A field that is left out or `true`.
 pub(in crate::api) fn only_true(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "boolean", "enum": [true] })

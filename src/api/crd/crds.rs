@@ -93,7 +93,7 @@ mod tests {
         let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
         let mut text = String::new();
         serde_saphyr::to_fmt_writer_with_options(&mut text, crd, options).unwrap();
-        format!("# Generated from src/api: UPDATE=1 cargo test --lib api::crds\n{text}")
+        format!("# Generated from src/api: UPDATE=1 cargo test --lib api::crd::crds\n{text}")
     }
 
     #[test]
@@ -106,7 +106,7 @@ mod tests {
                 fs_err::write(&file, yaml(&crd)).unwrap();
             }
             let found = fs_err::read_to_string(&file).unwrap_or_default();
-            assert!(found == yaml(&crd), "{} is out of date: UPDATE=1 cargo test --lib api::crds", file.display());
+            assert!(found == yaml(&crd), "{} is out of date: UPDATE=1 cargo test --lib api::crd::crds", file.display());
             assert_eq!(serde_saphyr::from_str::<Value>(&found).unwrap(), crd);
         }
     }

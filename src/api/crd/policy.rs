@@ -55,8 +55,7 @@ pub struct SchedulePolicySpec {
     /// Which followers are written where they are needed: `NeedsToStart`, the default, also those that no policy matches and
     /// that pods cannot start without; `Matched` only those that a policy matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    // In the schema when the scheduler reads it.
-    #[schemars(skip)]
+    #[schemars(schema_with = "crd_schema::followers")]
     pub followers: Option<String>,
     /// Keeps objects together; absent places each object alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -39,13 +39,26 @@ pub struct ScheduleSpec {
     /// The object as it has to be applied, as JSON text: a watch cache holds parsed objects at several times their size.
     #[schemars(length(min = 2, max = 1_048_576))]
     pub manifest: String,
-    /// Digest of `manifest`.
+    /// Digest of what the manifest was made from: the source, its share and the edits of its policy.
     #[schemars(length(min = 1, max = 128))]
     pub hash: String,
-    /// Name of the ScheduleGroup that the source is a member of; absent where an annotation of the source places it.
+    /// SHA-256 of `manifest` in hex. An agent applies no other manifest; absent where an earlier version wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 64, max = 64))]
+    pub manifest_digest: Option<String>,
+    /// Name of the ScheduleGroup that the source is a member of; absent where an annotation of the source places it, and where
+    /// the source follows what uses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub group: Option<String>,
+    /// The copy is there only because something in the cluster uses it: it is deleted when nothing does any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub follows: bool,
+    /// Objects that `manifest` names and that go with it, as `GROUP/KIND/NAMESPACE/NAME`, in the order of these texts; absent
+    /// where it names none, or where that was not recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1000), inner(length(max = 640)))]
+    pub uses: Option<Vec<String>>,
     /// The object of the control plane's API that this is a copy of.
     pub source_ref: SourceRef,
     /// The part of the source that runs in this cluster; absent where all of it does.
@@ -249,6 +262,10 @@ pub mod applied {
     pub const UNREACHABLE: &str = "Unreachable";
     /// The Secret of the control plane that holds the data of a copied Secret does not exist.
     pub const PAYLOAD_MISSING: &str = "PayloadMissing";
+    /// Somebody else wrote `spec.manifest`.
+    pub const MANIFEST_EDITED: &str = "ManifestEdited";
+    /// Reasons for which the scheduler writes a Schedule again, though nothing else asks for it.
+    pub const WRITTEN_AGAIN: [&str; 2] = [PAYLOAD_MISSING, MANIFEST_EDITED];
 }
 
 /// Reasons of the condition `Available`.

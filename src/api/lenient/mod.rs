@@ -162,7 +162,10 @@ impl Readable for CertificateSigningRequest {
 #[serde(rename_all = "camelCase", default)]
 pub struct WithoutManifest {
     hash: String,
+    manifest_digest: Option<String>,
     group: Option<String>,
+    follows: bool,
+    uses: Option<Vec<String>>,
     source_ref: SourceRef,
     share: Option<ScheduleShare>,
     apply_policy: Option<ApplyPolicy>,
@@ -175,10 +178,23 @@ impl Readable for Schedule {
     type Status = Option<ScheduleStatus>;
 
     fn from_parts(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self {
-        let WithoutManifest { hash, group, source_ref, share, apply_policy, epoch } = spec;
+        let WithoutManifest { hash, manifest_digest, group, follows, uses, source_ref, share, apply_policy, epoch } =
+            spec;
+        let manifest = String::new();
         Self {
             metadata,
-            spec: ScheduleSpec { manifest: String::new(), hash, group, source_ref, share, apply_policy, epoch },
+            spec: ScheduleSpec {
+                manifest,
+                hash,
+                manifest_digest,
+                group,
+                follows,
+                uses,
+                source_ref,
+                share,
+                apply_policy,
+                epoch,
+            },
             status,
         }
     }

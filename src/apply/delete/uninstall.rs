@@ -202,8 +202,13 @@ impl Engine {
             is_workload(&found.object) && decide_deletion(found, state, removal.delete_data) == Fate::Goes
         };
         let (workloads, rest): (Vec<Found>, Vec<Found>) = labelled.ours.iter().cloned().partition(is_first);
-        result.deleted.extend(self.delete_wave(server, store, workloads, *end).await?);
-        self.pods_gone(server, *end).await?;
+        // A server whose store is gone before it does not end until its grace is over.
+        let (stores, clients): (Vec<Found>, Vec<Found>) =
+            workloads.into_iter().partition(|found| found.object.is_kind("apps", "StatefulSet"));
+        for wave in [clients, stores].into_iter().filter(|wave| !wave.is_empty()) {
+            result.deleted.extend(self.delete_wave(server, store, wave, *end).await?);
+            self.pods_gone(server, *end).await?;
+        }
         // Only now: as long as a set stands, claims are made for it, and bound.
         let claims = self.claims_among(server, state, &labelled).await?;
         let (pending, kept) = sort_out(rest.clone(), state, &claims, removal.delete_data);

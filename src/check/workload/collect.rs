@@ -22,6 +22,7 @@ use crate::check::sidecars::SidecarFacts;
 use crate::check::{autopilot, clock};
 use crate::k8s::connect::daemon_client::token_client;
 use crate::k8s::connect::init_kubeconfig::Init;
+use crate::k8s::is_not_kubernetes;
 
 /// Time that the control plane may take to answer from here.
 const ASKING: Duration = Duration::from_secs(5);
@@ -41,7 +42,7 @@ impl InitFacts {
     }
 }
 
-/// Reads a certificate request that does not exist: any status but 401 means that the token is accepted.
+/// Reads a certificate request that does not exist: to be told so, or that it may not be read, a token has to be accepted.
 async fn check_bootstrap_token(init: &Init) -> TokenFacts {
     let client = match token_client(init) {
         Ok(client) => client,
@@ -49,8 +50,10 @@ async fn check_bootstrap_token(init: &Init) -> TokenFacts {
     };
     let requests: Api<CertificateSigningRequest> = Api::all(client);
     match tokio::time::timeout(ASKING, requests.get_opt("fleet-preflight")).await {
+        Ok(Ok(_)) => TokenFacts::Accepted,
+        Ok(Err(error)) if is_not_kubernetes(&error) => TokenFacts::Unreached(error.to_string()),
         Ok(Err(kube::Error::Api(status))) if status.code == 401 => TokenFacts::Refused,
-        Ok(Ok(_) | Err(kube::Error::Api(_))) => TokenFacts::Accepted,
+        Ok(Err(kube::Error::Api(status))) if status.code == 403 => TokenFacts::Accepted,
         Ok(Err(error)) => TokenFacts::Unreached(error.to_string()),
         Err(_) => TokenFacts::Unreached(format!("no answer within {} s", ASKING.as_secs())),
     }

@@ -2,6 +2,7 @@
 //!
 //! What is awaited tells of itself in words of API servers and pods, so every line is made visible here.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use super::terminal::{Mark, Ui};
 use crate::api::remedy::Remedy;
 use crate::api::util::text::{visible_lines, visible_list};
 use crate::install::progress::{Progress, report_event_in_words};
-use crate::k8s::{Event, ObjectRef};
+use crate::k8s::{Event, Events, ObjectRef};
 
 /// Time after which a line is drawn again for the elapsed time that it shows.
 const TICK: Duration = Duration::from_millis(120);
@@ -124,6 +125,20 @@ impl Display {
             self.take_away(&bar);
         }
     }
+}
+
+/// Receiver of the retries of reads: a line for each error, since one outage meets many reads.
+pub(crate) fn retry_events(ui: &Ui) -> Events {
+    let (ui, reported) = (ui.clone(), Mutex::new(BTreeSet::new()));
+    Events::new(move |numbered| {
+        let Event::Retrying { error, .. } = &numbered.event else { return };
+        if !lock_unpoisoned(&reported).insert(error.clone()) {
+            return;
+        }
+        if !ui.write_event("", false, || json!(numbered.event)) {
+            ui.print_note(&format!("no answer from the API server yet, trying again: {}", visible_list(error)));
+        }
+    })
 }
 
 fn lock_unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -102,11 +102,7 @@ fn what_any_line_renders_with_any_values_is_renderable_and_nothing_else() {
     assert_eq!(elsewhere, Vec::<&ObjectRef>::new(), "a control plane has nothing outside of its namespace");
     let rights = renderable.iter().filter(|object| object.group.contains("rbac"));
     let rights: Vec<String> = rights.map(|object| format!("{} {}", object.kind, object.name)).collect();
-    assert_eq!(
-        rights,
-        ["Role fleet-keys", "RoleBinding fleet-keys"],
-        "but for keys that are made in its hosting cluster"
-    );
+    assert_eq!(rights, ["Role fleet-keys", "RoleBinding fleet-keys"], "but for who renews certificates");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::values::{ControlPlaneValues, PkiSource};
+use super::values::{ControlPlaneValues, PkiRenewal, PkiSource};
 use crate::chart::values::proxy_ports;
 use crate::chart::{Chart, Kind, Object, RenderInput, Rendered, SetKind, embedded_presets};
 use crate::pki::{Endpoint, Files, Lifetimes, Subject, ensure_key_set, placeholder_files};
@@ -59,8 +59,9 @@ pub(super) fn input(chart: &Chart, values: &ControlPlaneValues, pki: &Files) -> 
             "version": chart.version_row().unwrap().default.to_string(),
         }),
         facts: json!({"server": (!is_awaited).then_some("https://10.0.0.1:32222"), "exposure": {
-            "type": "NodePort", "host": "10.0.0.1", "port": 32222, "nodePort": values.exposure.node_port, "sans": [],
-        }, "proxyPorts": proxy_ports(&values.proxy), "sans": values.exposure.extra_sans}),
+            "type": "NodePort", "host": "10.0.0.1", "port": 32222, "nodePort": values.exposure.node_port, "sans": values.exposure.extra_sans,
+        }, "proxyPorts": proxy_ports(&values.proxy),
+        "renewal": values.pki.source != PkiSource::Existing && values.pki.renewal == PkiRenewal::CronJob, "sans": values.exposure.extra_sans}),
         pki: pki.expose_all().map(|(name, text)| (name.to_owned(), text.to_owned())).collect(),
     }
 }
@@ -78,16 +79,19 @@ pub(super) fn render(chart: &Chart, preset: Option<&'static str>) -> Arc<Rendere
     entry.or_insert_with(|| Arc::new(render_with(chart, preset, &[], &placeholder_files()))).clone()
 }
 
-pub(super) fn real_pki() -> Files {
-    let subject = Subject {
+pub(super) fn pki_subject() -> Subject {
+    Subject {
         control_plane: "demo".to_owned(),
         namespace: "fleet".to_owned(),
         public: Endpoint { host: "10.0.0.1".parse().unwrap(), port: 32222 },
         internal: Subject::internal_endpoint("fleet"),
         extra_sans: Vec::new(),
-    };
+    }
+}
+
+pub(super) fn real_pki() -> Files {
     let now = jiff::Timestamp::from_second(1_800_000_000).unwrap();
-    ensure_key_set(&Files::new(), &subject, now, &Lifetimes::default()).unwrap().files
+    ensure_key_set(&Files::new(), &pki_subject(), now, &Lifetimes::default()).unwrap().files
 }
 
 /// Runs a check on every line with every preset; the text says which one it was.

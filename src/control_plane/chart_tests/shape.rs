@@ -1,6 +1,6 @@
 //! The objects of the control-plane charts: images, labels, members, ports, arguments, and the schema of their values.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -9,6 +9,7 @@ use crate::api::admission::{UNUSED_PLUGINS, WEBHOOK_PLUGINS, is_disabled};
 use crate::api::values::pod_values::assert_file_current;
 use crate::chart::testing::usage::compare_usage;
 use crate::chart::values::written_schema;
+use crate::pki::Leaf;
 use crate::pki::secrets::{KEPT_SECRET, SECRET_ENTRIES};
 
 #[test]
@@ -105,18 +106,36 @@ fn selectors_match_the_pods_and_a_new_version_alone_restarts_none() {
     });
 }
 
+/// The pod templates with these keys, by the name of their workload.
+fn templates(chart: &Chart, pki: &Files) -> BTreeMap<String, Value> {
+    let rendered = render_with(chart, None, &[], pki);
+    pods(&rendered).iter().map(|(o, _)| (o.name().to_owned(), o.json["spec"]["template"].clone())).collect()
+}
+
 #[test]
-fn other_certificates_give_other_pods() {
+fn other_authorities_give_other_pods() {
     let (one, other) = (real_pki(), real_pki());
     for chart in charts() {
-        let annotations = |pki: &Files| -> Vec<Value> {
-            let rendered = render_with(chart, None, &[], pki);
-            pods(&rendered).iter().map(|(o, _)| o.json["spec"]["template"]["metadata"]["annotations"].clone()).collect()
-        };
-        assert_eq!(annotations(&one), annotations(&one));
-        for (first, second) in annotations(&one).iter().zip(annotations(&other)) {
-            assert_ne!(first, &second);
-        }
+        let (first, mut second) = (templates(chart, &one), templates(chart, &other));
+        // It exits by itself when its kubeconfig changes.
+        assert_eq!(first.get("fleet-scheduler"), second.remove("fleet-scheduler").as_ref());
+        assert_eq!(second.len(), 3);
+        assert!(second.iter().all(|(name, template)| first[name] != *template));
+    }
+}
+
+#[test]
+fn renewed_leaves_give_the_same_pods() {
+    let one = real_pki();
+    let mut renewed = one.clone();
+    for leaf in Leaf::ALL {
+        renewed.remove(leaf.leaf_store().stored_file());
+    }
+    let now = jiff::Timestamp::from_second(1_800_000_000).unwrap();
+    let completed = ensure_key_set(&renewed, &pki_subject(), now, &Lifetimes::default()).unwrap();
+    assert_eq!(completed.issued.len(), Leaf::ALL.len());
+    for chart in charts() {
+        assert_eq!(templates(chart, &one), templates(chart, &completed.files));
     }
 }
 
@@ -125,10 +144,19 @@ fn three_members_of_etcd_know_one_another_and_lose_one_at_a_time() {
     for chart in charts().iter().filter(|chart| preset_names(chart).contains(&Some("ha"))) {
         let rendered = render(chart, Some("ha"));
         let etcd = rendered.objects.iter().find(|object| object.kind() == "StatefulSet").unwrap();
-        let command = etcd.json["spec"]["template"]["spec"]["containers"][0]["command"].as_array().unwrap();
+        let etcd = &etcd.json["spec"]["template"]["spec"]["containers"][0];
         let members =
             (0..3).map(|n| format!("etcd-{n}=https://etcd-{n}.etcd.fleet.svc:2380")).collect::<Vec<_>>().join(",");
-        assert!(command.contains(&json!(format!("--initial-cluster={members}"))), "{command:?}");
+        let listed = rendered.objects.iter().find(|object| object.name() == "etcd-members").unwrap();
+        assert_eq!(listed.json["data"], json!({"initial-cluster": members, "initial-cluster-state": "new"}));
+        for (variable, key) in
+            [("ETCD_INITIAL_CLUSTER", "initial-cluster"), ("ETCD_INITIAL_CLUSTER_STATE", "initial-cluster-state")]
+        {
+            let source = json!({"configMapKeyRef": {"name": "etcd-members", "key": key}});
+            assert!(etcd["env"].as_array().unwrap().contains(&json!({"name": variable, "valueFrom": source})));
+            // etcd does not start if it gets both.
+            assert!(!etcd["command"].to_string().contains(&format!("--{key}=")), "{etcd}");
+        }
         let budgets: Vec<&Object> =
             rendered.objects.iter().filter(|object| object.kind() == "PodDisruptionBudget").collect();
         assert_eq!(budgets.len(), 4, "{}", chart.line());

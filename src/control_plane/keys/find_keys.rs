@@ -20,6 +20,7 @@ use crate::control_plane::plan::Plan;
 use crate::control_plane::values::PkiSource;
 use crate::install::admin_access::LocalKubeconfigError;
 use crate::install::fleet_home::Home;
+use crate::k8s::MANAGER;
 use crate::pki::secrets::{self, ADMIN_SECRET};
 use crate::pki::{
     self, AuthorityKind, Completed, Files, FolderError, KeptError, Kubeconfig, Lifetimes, PkiError, San, Subject,
@@ -61,8 +62,12 @@ pub(in crate::control_plane) async fn from_secrets(
         Some(secret.data.as_ref()?.get(entry.key)?.0.as_slice())
     });
     if files.file_names().next().is_some() {
-        let mut entries = list.iter().flat_map(kube::ResourceExt::managed_fields);
-        let by_job = entries.any(|entry| entry.manager.as_deref() == Some(KEYS_MANAGER));
+        let of_manager = |wanted: &str| {
+            let mut entries = list.iter().flat_map(kube::ResourceExt::managed_fields);
+            entries.any(|entry| entry.manager.as_deref() == Some(wanted))
+        };
+        // Secrets of an install are renewed by the same manager that makes those of the cluster.
+        let by_job = of_manager(KEYS_MANAGER) && !of_manager(MANAGER);
         let source = if by_job { PkiSource::InCluster } else { PkiSource::Installer };
         return Ok(KeysInSecrets { files, source, existing: None });
     }
@@ -193,7 +198,7 @@ pub async fn find_key_set(
         return Ok(found);
     }
     if pki::Authorities::any_in(&found) {
-        pki::Authorities::from_map(&found, Timestamp::now())?;
+        pki::Authorities::from_map(&found)?;
         return Ok(found);
     }
     let folder = home.keys_folder(&plan.name);
@@ -202,7 +207,7 @@ pub async fn find_key_set(
     // What runs under another authority than these keys have would be locked out by them.
     let is_other = in_cluster.is_some_and(|authority| local_files::is_of_another(&found, &authority));
     if !is_other && pki::Authorities::any_in(&found) {
-        let judged = pki::Authorities::from_map(&found, Timestamp::now());
+        let judged = pki::Authorities::from_map(&found);
         return judged.map(|_| found).map_err(|source| InstallError::LocalKeys { folder, source });
     }
     match engine.list_bound_volume_claims().await.map_err(stopped)?.into_iter().next() {
@@ -228,7 +233,8 @@ pub(in crate::control_plane) fn complete_at_end(
     endpoint: &Endpoint,
     now: Timestamp,
 ) -> Result<Completed, PkiError> {
-    let lifetimes = Lifetimes { renew_before: Duration::ZERO, ..Lifetimes::default() };
+    let lifetimes =
+        Lifetimes { renew_before: Duration::ZERO, renew_authority_before: Duration::ZERO, ..Lifetimes::default() };
     pki::ensure_key_set(found, &build_subject(plan, endpoint)?, now, &lifetimes)
 }
 

@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderValue, Request, Response, Uri};
 use http_body_util::BodyExt as _;
+use hyper::body::Bytes;
 use hyper::rt::{Read, Write};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
@@ -15,22 +16,39 @@ use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ClientBuilder, ConfigExt as _, DynBody};
 use kube::{Client, Config};
 use percent_encoding::percent_decode_str;
+use tower::buffer::BufferLayer;
 use tower::util::BoxService;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt as _};
 
 use super::credential::{Credential, Identity};
 use super::server_identity::Fields;
 use super::tls;
+use crate::k8s::request::read_layer::Repeats;
 
 /// A client to which layers may be added.
 pub(crate) type Builder = ClientBuilder<BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>>;
 
-/// The client of a configuration, without layers of a program's own. A log-in plugin may run.
+/// Number of requests that may wait for a connection before senders have to.
+const IN_FLIGHT: usize = 1024;
+
+/// The client of a configuration, without layers of a program's own but the repeats of requests. A log-in plugin may run.
 ///
 /// # Errors
 /// The part of the configuration that cannot be used; no credential is in it.
-pub(crate) fn build_client(config: Config, fields: Fields) -> Result<Client, BoxError> {
-    Ok(client_builder(config, fields)?.build())
+pub(crate) fn build_client(config: Config, fields: Fields, repeats: Repeats) -> Result<Client, BoxError> {
+    Ok(with_repeats(client_builder(config, fields)?, repeats))
+}
+
+/// A client whose reads are repeated.
+pub(crate) fn with_repeats<S, B>(builder: ClientBuilder<S>, repeats: Repeats) -> Client
+where
+    S: Service<Request<Body>, Response = Response<B>> + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError> + Send + Sync + 'static,
+    B: hyper::body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    builder.with_layer(&BufferLayer::new(IN_FLIGHT)).with_layer(&repeats).build()
 }
 
 /// The same, to which layers can be added.

@@ -13,9 +13,13 @@ use super::kubeconfig_check;
 use super::kubeconfig_check::ReadError;
 use super::server_identity::Fields;
 use crate::k8s::request::api_error::ApiError;
+use crate::k8s::request::read_layer::Repeats;
 
 /// Time that a single call may take; watches are exempt.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// No read is sent again after so long that its error would come after the call is given up. Watches are opened again by
+/// their readers.
+const REPEATS: Repeats = Repeats { patience: Duration::from_secs(8), reopens_watches: false };
 
 /// Reason that no client could be built.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +85,8 @@ fn kubeconfig_fields(kubeconfig: &Kubeconfig, path: &Path) -> Fields {
 }
 
 fn client_of(config: Config, fields: Fields, path: &Path) -> Result<Client, DaemonClientError> {
-    connection::build_client(config, fields).map_err(|source| DaemonClientError::Use { path: path.into(), source })
+    connection::build_client(config, fields, REPEATS)
+        .map_err(|source| DaemonClientError::Use { path: path.into(), source })
 }
 
 /// A client with the rights of the pod.
@@ -92,7 +97,7 @@ pub fn in_cluster() -> anyhow::Result<Client> {
     let mut config = Config::incluster()?;
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));
-    connection::build_client(config, Fields::default()).map_err(anyhow::Error::from_boxed)
+    connection::build_client(config, Fields::default(), REPEATS).map_err(anyhow::Error::from_boxed)
 }
 
 /// A client that may ask a control plane for a certificate.
@@ -100,7 +105,7 @@ pub fn in_cluster() -> anyhow::Result<Client> {
 /// # Errors
 /// The address or the token is invalid.
 pub fn token_client(init: &Init) -> kube::Result<Client> {
-    connection::build_client(init.token_config()?, Fields::default()).map_err(kube::Error::Service)
+    connection::build_client(init.token_config()?, Fields::default(), REPEATS).map_err(kube::Error::Service)
 }
 
 /// A client of a control plane with an identity. Each has a connection of its own.
@@ -108,7 +113,8 @@ pub fn token_client(init: &Init) -> kube::Result<Client> {
 /// # Errors
 /// The address, the certificate or the key is invalid.
 pub fn identity_client(init: &Init, certificate: &str, key: &str) -> kube::Result<Client> {
-    connection::build_client(init.identity_config(certificate, key)?, Fields::default()).map_err(kube::Error::Service)
+    let config = init.identity_config(certificate, key)?;
+    connection::build_client(config, Fields::default(), REPEATS).map_err(kube::Error::Service)
 }
 
 /// The same, with connections that are given up when the server has said nothing for `silence`. Not for watches that may
@@ -177,7 +183,11 @@ pub fn describe_error(error: &kube::Error) -> String {
     if let kube::Error::Api(status) = error {
         return format!("{} ({} {})", status.message, status.code, status.reason);
     }
-    with_causes(error.to_string(), error)
+    match error {
+        // The library's name for an error of the connection says nothing.
+        kube::Error::Service(source) => with_causes(source.to_string(), &**source),
+        _ => with_causes(error.to_string(), error),
+    }
 }
 
 /// A text about an error with the causes of that, each said once.

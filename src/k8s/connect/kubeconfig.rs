@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use kube::config::{Cluster, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use tower::buffer::BufferLayer;
-use tower::retry::RetryLayer;
 
 use super::connection;
 use super::kubeconfig_check::ReadError;
@@ -18,16 +16,14 @@ use crate::api::shell::foreign_word;
 use crate::api::util::file_fault::FileFault;
 use crate::api::util::text::{visible_cell, visible_list};
 use crate::k8s::request::log::Trace;
+use crate::k8s::request::read_layer::Repeats;
 use crate::k8s::request::response_limit::AnswerLimit;
-use crate::k8s::request::retry::OfReads;
+use crate::k8s::request::retry::PATIENCE;
 
 /// Time that a connection may take to come up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that a connection may stay silent. Longer than a request of ours and than the life of a watch of ours.
-const READ_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Number of requests that may wait for a connection before senders have to.
-const IN_FLIGHT: usize = 1024;
+const READ_TIMEOUT: Duration = Duration::from_secs(70);
 
 /// Choice of the server to connect to and of the user to connect as.
 #[derive(Debug, Clone, Default)]
@@ -41,7 +37,7 @@ pub struct Target {
 /// A client and what it was made from.
 #[derive(Clone)]
 pub struct Connected {
-    /// The client; questions that a busy server sends away are asked again.
+    /// The client; reads are sent again while that can heal.
     pub client: Client,
     /// The name of the context, none inside a pod.
     pub context: Option<String>,
@@ -286,11 +282,10 @@ async fn finish_connection(
     let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
     let namespace = config.default_namespace.clone();
     let unverified = explain_unverified_server(&config);
-    let retry = RetryLayer::new(OfReads::new()?);
     // A log-in plugin may run here, and keep this thread waiting.
     let builder = tokio::task::spawn_blocking(move || connection::client_builder(config, fields)).await??;
-    let builder = builder.with_layer(&AnswerLimit).with_layer(&Trace);
-    let client = builder.with_layer(&BufferLayer::new(IN_FLIGHT)).with_layer(&retry).build();
+    let repeats = Repeats { patience: PATIENCE, reopens_watches: true };
+    let client = connection::with_repeats(builder.with_layer(&AnswerLimit).with_layer(&Trace), repeats);
     Ok(Connected { client, context, server, namespace, unverified })
 }
 

@@ -10,6 +10,7 @@ pub mod init_kubeconfig;
 pub mod kubeconfig;
 pub mod kubeconfig_check;
 pub mod proxy;
+pub(crate) mod served;
 pub(crate) mod server_identity;
 mod tls;
 mod trust;

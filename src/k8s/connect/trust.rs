@@ -55,6 +55,11 @@ pub(in crate::k8s) fn build_verifier(
     })
 }
 
+/// Returns a verifier that accepts every certificate whose key the server has: for looking at what is served.
+pub(super) fn build_accepting_verifier(provider: &Arc<CryptoProvider>) -> Arc<dyn ServerCertVerifier> {
+    Arc::new(Verifier { rule: Rule::Any, provider: Arc::clone(provider) })
+}
+
 /// Returns the verifier by the system's certificates. Where Go reads them from files, it takes the variables
 /// SSL_CERT_FILE and SSL_CERT_DIR, too, and so does this.
 #[cfg(all(unix, not(target_vendor = "apple")))]

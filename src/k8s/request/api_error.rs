@@ -7,6 +7,8 @@ use std::time::Duration;
 use http::HeaderMap;
 use serde_json::Value;
 
+use super::foreign::check_origin;
+use super::transport_error::{NOT_KUBERNETES, TIMEOUT};
 use crate::api::util::text::{visible_cell, visible_lines};
 use crate::k8s::object::{items_at, text_at};
 
@@ -26,7 +28,8 @@ pub struct Cause {
 pub struct ApiError {
     /// The HTTP status; 0 when there was no answer.
     pub code: u16,
-    /// The `Status` reason, such as `NotFound`; `Transport`, `Tls`, `Auth` or `Timeout` without an answer.
+    /// The `Status` reason, such as `NotFound`; without an answer `Transport`, `Unreached`, `Tls`, `Auth`, `Timeout` or
+    /// `Unreadable`; `NotKubernetes` for one of something else.
     pub reason: String,
     /// The server's sentence, or what went wrong on the way.
     pub message: String,
@@ -41,7 +44,8 @@ pub struct ApiError {
 impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&visible_lines(&self.message))?;
-        if self.code > 0 {
+        // A sentence about a stranger has the status in it.
+        if self.code > 0 && self.reason != NOT_KUBERNETES {
             write!(f, " ({} {})", self.code, visible_cell(&self.reason))?;
         }
         if self.tries > 1 {
@@ -59,50 +63,22 @@ impl ApiError {
     }
 
     pub(crate) fn from_timeout(limit: Duration) -> Self {
-        Self::new_synthetic(0, "Timeout", format!("no answer from the API server within {} s", limit.as_secs().max(1)))
+        Self::new_synthetic(0, TIMEOUT, format!("no answer from the API server within {} s", limit.as_secs().max(1)))
     }
 
-    /// An error on the way: name look-up, connection, TLS, log-in.
-    pub(crate) fn from_transport_error(error: &(dyn StdError + 'static)) -> Self {
-        let mut chain: Vec<String> = Vec::new();
-        let mut next: Option<&(dyn StdError + 'static)> = Some(error);
-        while let Some(error) = next {
-            let line = error.to_string();
-            // Outer errors of the client repeat the inner text: keep the innermost wording once.
-            chain.retain(|outer| !outer.contains(&line));
-            chain.push(line);
-            next = error.source();
-        }
-        let message = chain.join(": ");
-        let lower = message.to_lowercase();
-        // A connection that ends in the middle is no fault of its encryption, though that is who notices.
-        if lower.contains("close_notify") || lower.contains("unexpected eof") {
-            return Self::new_synthetic(0, "Transport", "the connection was closed without an answer".to_owned());
-        }
-        let reason = if lower.contains("certificate") || lower.contains("tls") {
-            "Tls"
-        } else if lower.contains("auth error") || lower.contains("auth exec") {
-            "Auth"
-        } else {
-            "Transport"
-        };
-        Self::new_synthetic(0, reason, message)
-    }
-
-    /// An answer with a status of 300 or more. The body is a `Status`, or any text from something before the server.
+    /// An answer with a status of 300 or more: a `Status`, a few words of the server, or anything from something before it.
     pub(crate) fn from_answer(code: u16, headers: &HeaderMap, body: &[u8]) -> Self {
         let status: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
         let seconds = headers.get("retry-after").and_then(|v| v.to_str().ok()?.trim().parse().ok());
         let seconds = seconds.or_else(|| status.pointer("/details/retryAfterSeconds").and_then(Value::as_u64));
+        let retry_after = seconds.map(Duration::from_secs);
+        if let Err(foreign) = check_origin("", code, headers, body) {
+            return Self { retry_after, ..Self::from_foreign(&foreign) };
+        }
         let fallback = || {
             let text = String::from_utf8_lossy(body);
-            let text = text.trim();
             let phrase = http::StatusCode::from_u16(code).ok().and_then(|c| c.canonical_reason()).unwrap_or("refused");
-            if text.is_empty() || text.len() > 300 || text.starts_with('<') {
-                phrase.to_owned()
-            } else {
-                text.to_owned()
-            }
+            if text.trim().is_empty() { phrase.to_owned() } else { text.trim().to_owned() }
         };
         Self {
             code,
@@ -116,7 +92,7 @@ impl ApiError {
                     message: text_at(cause, "/message").unwrap_or_default().to_owned(),
                 })
                 .collect(),
-            retry_after: seconds.map(Duration::from_secs),
+            retry_after,
             tries: 1,
         }
     }
@@ -253,6 +229,8 @@ pub fn error_sentences(error: &(dyn StdError + 'static)) -> Vec<String> {
                 said.push(visible_lines(&status.message).into_owned());
                 break;
             }
+            // It only says that there is an error, which comes next.
+            Some(kube::Error::Service(_)) => {}
             _ => said.push(visible_lines(&error.to_string()).into_owned()),
         }
         link = error.source();
@@ -273,19 +251,6 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_breaks_is_sent_again_and_a_certificate_that_is_wrong_is_not() {
-        let broken =
-            std::io::Error::other("peer closed connection without sending TLS close_notify: https://docs.example");
-        let error = ApiError::from_transport_error(&broken);
-        assert_eq!(
-            (error.reason.as_str(), error.message.as_str()),
-            ("Transport", "the connection was closed without an answer")
-        );
-        let stranger = std::io::Error::other("invalid peer certificate: UnknownIssuer");
-        assert_eq!(ApiError::from_transport_error(&stranger).reason, "Tls");
-    }
-
-    #[test]
     fn a_status_gives_reason_causes_and_the_pause() {
         let body = br#"{"kind":"Status","status":"Failure","message":"Apply failed with 1 conflict","reason":"Conflict","code":409,
             "details":{"retryAfterSeconds":3,"causes":[{"reason":"FieldManagerConflict","message":"conflict with \"kubectl-edit\" using apps/v1","field":".spec.replicas"}]}}"#;
@@ -298,7 +263,10 @@ mod tests {
     #[test]
     fn a_page_of_html_from_a_proxy_is_not_printed() {
         let error = ApiError::from_answer(502, &HeaderMap::new(), b"<html><body>bad</body></html>");
-        assert_eq!(error.to_string(), "Bad Gateway (502 Unknown)");
+        let told = "something in front of the API server answers 502 Bad Gateway with other content: \"bad\"";
+        assert_eq!((error.to_string().as_str(), error.code), (told, 502));
+        let missing = ApiError::from_answer(404, &HeaderMap::new(), b"<html><body>no such page</body></html>");
+        assert!(!missing.is_not_found(), "a page does not tell that an object is missing");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A request that failed, with what it was for.
 
 use super::api_error::ApiError;
+use super::transport_error::{CHECK_SERVER, NOT_KUBERNETES};
 use crate::api::remedy::{Action, Command, Place, Remedy, Subject};
 use crate::k8s::object::ObjectRef;
 
@@ -35,6 +36,7 @@ impl RequestError {
         match (source.code, source.reason.as_str()) {
             _ if source.is_namespace_terminating() => "NamespaceTerminating",
             _ if source.is_immutable() => "ImmutableField",
+            (_, NOT_KUBERNETES) => "NotKubernetes",
             (0, "Tls") => "TlsFailed",
             (0, "Auth") | (401, _) => "Unauthorized",
             (0, _) => "ServerUnreachable",
@@ -66,6 +68,7 @@ impl RequestError {
                     .command(of(Subject::Agent))
                     .text(", prints all required rights), or use a context that has it")
             }
+            _ if source.reason == NOT_KUBERNETES => CHECK_SERVER.into(),
             _ if source.code == 0 || source.code == 401 => {
                 "run `kubectl version` to check that the cluster answers in this context".into()
             }

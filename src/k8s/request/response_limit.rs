@@ -11,12 +11,12 @@ use hyper::body::Body;
 use tower::{BoxError, Layer, Service};
 
 /// Number of bytes that an answer may have. A fleet of a thousand clusters that report much stays well below.
-const MAX_BYTES: usize = 128 << 20;
+pub(crate) const MAX_BYTES: usize = 128 << 20;
 
 /// Error of an answer that was cut off because it is larger than the limit, which it holds, in bytes.
 #[derive(Debug, thiserror::Error)]
 #[error("the server's answer is larger than {} MiB", .0 >> 20)]
-struct TooLarge(usize);
+pub(crate) struct TooLarge(pub(crate) usize);
 
 /// A body that ends with an error where it goes on beyond the limit.
 pub(crate) type Bounded<B> = MapErr<Limited<B>, fn(BoxError) -> BoxError>;

@@ -1,22 +1,32 @@
-//! Retries of requests: at most six tries, with full jitter, after the time that the server asks for, never beyond the
-//! deadline.
+//! The one policy of repeats: which failures can heal, how often and for how long a request is sent again, and who is told.
+//!
+//! kubectl is the measure: it sends a read again up to ten times, after a second each or the time that the server asks for,
+//! where a connection broke or a server asked to come back. What kubectl gets through, every command gets through.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use http::{Method, Request, Response, header};
-use kube::client::Body;
-use kube::client::retry::{InvalidBackoff, RetryPolicy};
-use tower::BoxError;
-use tower::retry::Policy;
-
 use super::api_error::ApiError;
+use super::transport_error::{TIMEOUT, TRANSPORT, UNREACHED};
 use crate::k8s::backoff::Backoff;
+use crate::k8s::event::{Event, Events};
 
+/// Number of times that a request is sent whose connection breaks, or whose server asks to come back: kubectl repeats it
+/// ten times.
+const PATIENT_TRIES: u32 = 11;
+/// Number of times that any other request is sent.
 const TRIES: u32 = 6;
+/// Number of times that a server is called that does not take the connection: most of these are switched off.
+const UNREACHED_TRIES: u32 = 5;
+/// Time after which a server is not called any more that does not take the connection.
+const UNREACHED_PATIENCE: Duration = Duration::from_secs(5);
+/// Pauses: the first, doubled up to the longest. Ten of them take at least as long as ten seconds of kubectl's.
 const FIRST: Duration = Duration::from_millis(200);
-const CAP: Duration = Duration::from_secs(2);
+const CAP: Duration = Duration::from_secs(3);
 /// The longest pause that a server can ask for.
-const RETRY_AFTER_CAP: Duration = Duration::from_secs(10);
+const RETRY_AFTER_CAP: Duration = Duration::from_secs(60);
+/// Time after which a request without a deadline is not sent again.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns true where the same request can succeed when it is sent again.
 ///
@@ -24,9 +34,9 @@ const RETRY_AFTER_CAP: Duration = Duration::from_secs(10);
 /// the only creation (the journal's) recognises itself.
 pub(crate) fn can_heal(error: &ApiError) -> bool {
     match error.code {
-        0 => matches!(error.reason.as_str(), "Transport" | "Timeout"),
+        0 => matches!(error.reason.as_str(), TRANSPORT | UNREACHED | TIMEOUT),
         // 500: a webhook or the storage had a hiccup.
-        429 | 500 | 502 | 503 | 504 => true,
+        408 | 429 | 500 | 502 | 503 | 504 => true,
         // The object changed between the server's read and write. With a manager's name in it, it is a real conflict.
         409 => {
             !error.is_conflict_with_manager()
@@ -38,17 +48,25 @@ pub(crate) fn can_heal(error: &ApiError) -> bool {
     }
 }
 
+/// Returns true where the server has certainly not acted on the request, so that any request may be sent again.
+pub(crate) fn was_not_taken(error: &ApiError) -> bool {
+    error.code == 429 || error.code == 0 && error.reason == UNREACHED
+}
+
 /// Retries of one request.
 #[derive(Debug)]
 pub(crate) struct Retries {
+    /// Point in time after which nothing is sent again.
     deadline: Option<Instant>,
+    began: Instant,
     tries: u32,
     backoff: Backoff,
 }
 
 impl Retries {
-    pub(crate) const fn new(deadline: Option<Instant>) -> Self {
-        Self { deadline, tries: 0, backoff: Backoff::full_jitter(FIRST, CAP) }
+    /// Without a deadline, nothing is sent again after [`PATIENCE`], but for one more try after a time-out.
+    pub(crate) fn new(deadline: Option<Instant>) -> Self {
+        Self { deadline, began: Instant::now(), tries: 0, backoff: Backoff::new(FIRST, CAP) }
     }
 
     /// Number of times that the request was sent.
@@ -59,16 +77,33 @@ impl Retries {
     /// Returns the pause before the next try, or nothing when this error is the answer.
     pub(crate) fn next_pause(&mut self, error: &ApiError) -> Option<Duration> {
         self.tries += 1;
-        if self.tries >= TRIES || !can_heal(error) {
+        let is_unreached = error.code == 0 && error.reason == UNREACHED;
+        let is_broken = error.code == 0 && error.reason == TRANSPORT;
+        let most = match error.retry_after {
+            Some(_) => PATIENT_TRIES,
+            None if is_broken => PATIENT_TRIES,
+            None if is_unreached => UNREACHED_TRIES,
+            None => TRIES,
+        };
+        if self.tries >= most || !can_heal(error) || is_unreached && self.began.elapsed() > UNREACHED_PATIENCE {
             return None;
         }
         let jitter = self.backoff.next_wait();
         let asked = error.retry_after.map(|pause| pause.min(RETRY_AFTER_CAP));
         // The jitter is added to what the server asked for, or all clients come back in the same moment.
         let pause = asked.map_or(jitter, |asked| asked + jitter.min(Duration::from_millis(250)));
-        match self.deadline {
-            Some(deadline) if Instant::now() + pause >= deadline => None,
-            _ => Some(pause),
+        let is_second_chance = self.tries < 2 && error.code == 0 && error.reason == TIMEOUT;
+        let is_in_time = match self.deadline {
+            Some(deadline) => Instant::now() + pause < deadline,
+            None => is_second_chance || self.began.elapsed() + pause < PATIENCE,
+        };
+        is_in_time.then_some(pause)
+    }
+
+    /// Reports a request that has failed twice and is sent again.
+    pub(crate) fn report_retry(&self, events: &Events, request: impl FnOnce() -> String, error: &ApiError) {
+        if self.tries >= 2 {
+            events.send_event(Event::Retrying { request: request(), tries: self.tries, error: error.to_string() });
         }
     }
 }
@@ -77,40 +112,23 @@ impl Retries {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SelfRetrying;
 
-/// Retry policy of reads outside the engine: those of checks, listings and the like, which want an answer and not its
-/// history. Only a server that asks for it (429, 503, 504) is asked again; one that does not answer is reported at once.
-#[derive(Clone)]
-pub(crate) struct OfReads(RetryPolicy);
+/// Receiver of the retries of reads that have no [`Events`] of their own.
+static RECEIVER: OnceLock<Events> = OnceLock::new();
 
-impl OfReads {
-    pub(crate) fn new() -> Result<Self, InvalidBackoff> {
-        Ok(Self(RetryPolicy::new(FIRST / 2, CAP, TRIES - 1, true)?))
-    }
+/// Has the retries of reads reported to `events`, from now to the end of the process. Only the first call counts.
+pub fn report_retries_to(events: Events) {
+    let _ = RECEIVER.set(events);
 }
 
-/// Returns true for reads, also those that Kubernetes has sent by POST.
-fn is_read<B>(request: &Request<B>) -> bool {
-    let path = request.uri().path();
-    request.method() == Method::GET || path.starts_with("/apis/authorization.k8s.io/")
-}
-
-impl<B> Policy<Request<Body>, Response<B>, BoxError> for OfReads {
-    type Future = tokio::time::Sleep;
-
-    fn retry(
-        &mut self,
-        request: &mut Request<Body>,
-        result: &mut Result<Response<B>, BoxError>,
-    ) -> Option<Self::Future> {
-        let asked = result.as_ref().ok().and_then(|answer| answer.headers().get(header::RETRY_AFTER)?.to_str().ok());
-        let pause = asked.and_then(|seconds| seconds.trim().parse().ok()).map_or(Duration::ZERO, Duration::from_secs);
-        if pause > RETRY_AFTER_CAP { None } else { self.0.retry(request, result) }
-    }
-
-    fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
-        let own = request.extensions().get::<SelfRetrying>().is_some();
-        if own || !is_read(request) { None } else { Policy::<_, Response<B>, _>::clone_request(&mut self.0, request) }
-    }
+/// The receiver of the retries of reads; without one they are logged.
+pub(super) fn retry_events() -> Events {
+    RECEIVER.get().cloned().unwrap_or_else(|| {
+        Events::new(|numbered| {
+            if let Event::Retrying { request, tries, error } = numbered.event {
+                tracing::warn!(request, tries, error, "a read is sent again");
+            }
+        })
+    })
 }
 
 #[cfg(test)]
@@ -126,8 +144,7 @@ mod tests {
     fn tries_and_deadline_limit_retries() {
         let mut retries = Retries::new(None);
         let pauses: Vec<_> = std::iter::from_fn(|| retries.next_pause(&answer(503, ""))).collect();
-        assert_eq!(pauses.len(), 5);
-        assert_eq!(retries.tries(), 6);
+        assert_eq!((pauses.len(), retries.tries()), (5, 6));
         assert!(pauses.iter().all(|pause| *pause <= CAP));
         let mut late = Retries::new(Some(Instant::now()));
         assert_eq!(late.next_pause(&answer(503, "")), None);
@@ -147,9 +164,16 @@ mod tests {
         assert!(can_heal(&answer(409, moved)));
         let held = r#"{"reason":"Conflict","message":"x","details":{"causes":[{"reason":"FieldManagerConflict","field":".a"}]}}"#;
         assert!(!can_heal(&answer(409, held)));
-        for (code, heals) in
-            [(400, false), (401, false), (403, false), (404, false), (422, false), (500, true), (504, true)]
-        {
+        for (code, heals) in [
+            (400, false),
+            (401, false),
+            (403, false),
+            (404, false),
+            (422, false),
+            (408, true),
+            (500, true),
+            (504, true),
+        ] {
             assert_eq!(can_heal(&answer(code, "")), heals, "{code}");
         }
     }
@@ -163,42 +187,23 @@ mod tests {
         assert!(can_heal(&ApiError::from_transport_error(&std::io::Error::other("connection refused"))));
     }
 
-    /// Returns true where an answer with this code and `Retry-After` makes a read be sent again.
-    fn is_retried(code: u16, after: Option<&str>) -> bool {
-        let mut answer = Response::builder().status(code);
-        if let Some(after) = after {
-            answer = answer.header(header::RETRY_AFTER, after);
-        }
-        let mut result = Ok(answer.body(()).unwrap());
-        OfReads::new().unwrap().retry(&mut Request::new(Body::empty()), &mut result).is_some()
-    }
-
-    #[tokio::test]
-    async fn reads_are_retried_on_request() {
-        for (code, after, again) in [
-            (503, None, true),
-            (429, Some("1"), true),
-            (429, Some("10"), true),
-            (429, Some("600"), false),
-            (500, None, false),
-            (403, None, false),
-        ] {
-            assert_eq!(is_retried(code, after), again, "{code} {after:?}");
-        }
-    }
-
     #[test]
-    fn writes_are_sent_once() {
-        let again = |method: &str, uri: &str, own: bool| {
-            let request = Request::builder().method(method).uri(uri);
-            let request = if own { request.extension(SelfRetrying) } else { request };
-            let request = request.body(Body::empty()).unwrap();
-            Policy::<_, Response<()>, _>::clone_request(&mut OfReads::new().unwrap(), &request).is_some()
+    fn broken_connections_get_the_patience_of_kubectl() {
+        let pauses = |error: ApiError| {
+            let mut retries = Retries::new(None);
+            std::iter::from_fn(|| retries.next_pause(&error)).collect::<Vec<_>>()
         };
-        assert!(again("GET", "/api/v1/nodes", false));
-        assert!(again("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", false));
-        assert!(!again("GET", "/api/v1/nodes", true));
-        assert!(!again("POST", "/api/v1/namespaces", false));
-        assert!(!again("PATCH", "/api/v1/namespaces/fleet", false));
+        let of_kind = |kind: std::io::ErrorKind| ApiError::from_transport_error(&std::io::Error::from(kind));
+        let broken = pauses(of_kind(std::io::ErrorKind::ConnectionReset));
+        assert_eq!(broken.len(), 10);
+        assert!(broken.iter().sum::<Duration>() >= Duration::from_secs(10), "{broken:?}");
+        let refused = pauses(of_kind(std::io::ErrorKind::ConnectionRefused));
+        assert!((1..4).contains(&refused.iter().sum::<Duration>().as_secs()), "{refused:?}");
+        let mut asks = answer(503, "");
+        asks.retry_after = Some(Duration::from_secs(1));
+        assert_eq!(pauses(asks).len(), 10);
+        let mut asks_too_much = answer(429, "");
+        asks_too_much.retry_after = Some(Duration::from_secs(600));
+        assert!(pauses(asks_too_much).is_empty());
     }
 }

@@ -3,16 +3,25 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
+use http::response::Parts;
 use http::{HeaderMap, Method};
 use http_body_util::BodyExt as _;
 use hyper::body::Bytes;
+use kube::client::Body;
 use serde_json::Value;
+use tower::BoxError;
 
 use super::api_error::ApiError;
 use super::call::Call;
+use super::foreign::{check_origin, is_foreign_head};
+use super::response_limit::{MAX_BYTES, TooLarge};
 use super::retry::Retries;
 use super::server::{Server, Written};
-use crate::k8s::event::Event;
+
+/// Number of bytes that are read of what is no answer of an API server: its first words are shown.
+const FOREIGN_BYTES: usize = 16 << 10;
+/// Number of bytes that are read of a refusal.
+const REFUSAL_BYTES: usize = 1 << 20;
 
 /// Result of a request.
 pub(crate) struct Answer {
@@ -69,13 +78,8 @@ impl Server {
             let Some(pause) = retries.next_pause(&error).filter(|_| !final_conflict) else {
                 return Err(error.with_tries(retries.tries()));
             };
-            if retries.tries() >= 2 {
-                self.events.send_event(Event::Retrying {
-                    request: format!("{} {}", call.method, call.path.split('?').next().unwrap_or_default()),
-                    tries: retries.tries(),
-                    error: error.to_string(),
-                });
-            }
+            let request = || format!("{} {}", call.method, call.path.split('?').next().unwrap_or_default());
+            retries.report_retry(&self.events, request, &error);
             tokio::time::sleep(pause).await;
         }
     }
@@ -90,18 +94,63 @@ impl Server {
             let answer = self.client.send(request).await.map_err(|error| ApiError::from_transport_error(&error))?;
             let (parts, body) = answer.into_parts();
             self.clock.observe_date(&parts.headers, sent);
-            let bytes = body.collect().await.map_err(|error| ApiError::from_transport_error(&error))?.to_bytes();
-            if parts.status.is_success() {
-                Ok((parts.status.as_u16(), parts.headers, bytes))
-            } else {
-                Err(ApiError::from_answer(parts.status.as_u16(), &parts.headers, &bytes))
-            }
+            let bytes = read_answer(&call.path, &parts, body).await?;
+            Ok((parts.status.as_u16(), parts.headers, bytes))
         })
         .await
     }
 }
 
-async fn with_time_limit<T>(limit: Duration, work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+/// Reads an answer to its end, and believes it where it is one of a Kubernetes API.
+///
+/// # Errors
+/// A refusal, a body that broke off or is too long, an answer of something else.
+pub(super) async fn read_answer(path: &str, head: &Parts, body: Body) -> Result<Bytes, ApiError> {
+    let bytes = read_body(path, head, body).await.map_err(|error| ApiError::from_transport_error(&*error))?;
+    check_answer(path, head, &bytes)?;
+    Ok(bytes)
+}
+
+/// Checks that an answer is a success of a Kubernetes API.
+pub(super) fn check_answer(path: &str, head: &Parts, body: &[u8]) -> Result<(), ApiError> {
+    let status = head.status.as_u16();
+    if head.status.is_success() {
+        return check_origin(path, status, &head.headers, body).map_err(|foreign| ApiError::from_foreign(&foreign));
+    }
+    Err(ApiError::from_answer(status, &head.headers, body))
+}
+
+/// Reads a body to its end; of a refusal, and of what is no answer of an API server, at most the beginning.
+pub(super) async fn read_body<B>(path: &str, head: &Parts, body: B) -> Result<Bytes, BoxError>
+where
+    B: hyper::body::Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let (limit, is_enough) = match head.status.as_u16() {
+        status if is_foreign_head(path, status, &head.headers) => (FOREIGN_BYTES, true),
+        300.. => (REFUSAL_BYTES, true),
+        _ => (MAX_BYTES, false),
+    };
+    let mut body = std::pin::pin!(body);
+    let mut read = Vec::new();
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame.map_err(Into::into)?.into_data() {
+            read.extend_from_slice(&data);
+        }
+        if read.len() > limit {
+            if is_enough {
+                break;
+            }
+            return Err(TooLarge(limit).into());
+        }
+    }
+    Ok(read.into())
+}
+
+pub(super) async fn with_time_limit<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, ApiError>>,
+) -> Result<T, ApiError> {
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(ApiError::from_timeout(limit)))
 }
 

@@ -9,14 +9,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::Method;
-use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
 use serde_json::Value;
 
 use super::api_error::ApiError;
 use super::call::Call;
+use super::foreign::is_foreign_head;
+use super::retry::Retries;
+use super::send::{read_answer, with_time_limit};
 use super::server_clock::Clock;
+use super::transport_error::NOT_KUBERNETES;
 use crate::api::applyset::TOOL;
 use crate::api::kinds::Kind;
 use crate::k8s::event::Events;
@@ -25,8 +28,11 @@ use crate::k8s::object::{ObjectRef, text_at};
 /// The field manager of every write, and the value of the label `app.kubernetes.io/managed-by`.
 pub const MANAGER: &str = TOOL;
 
-/// Time that one request may take before it counts as lost.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time that one request may take before it counts as lost: more than an API server takes, which gives up by itself after
+/// 60 s (its flag `--request-timeout`). Admission webhooks may take 30 s each, one after the other, and conversions too.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(65);
+/// The content type of a server-side apply.
+const APPLY: &str = "application/apply-patch+yaml";
 /// Number of objects in one page of a list.
 const PAGE: u32 = 500;
 const METADATA_OF_ONE: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
@@ -175,14 +181,22 @@ impl Server {
         Ok(self.call_for_object(&Call::new_get(path.to_owned(), "application/json")).await?.object)
     }
 
-    /// Reads text that can be done without, such as the log of a container: asked for once, and not told of when there is no
-    /// answer.
+    /// Reads text that can be done without, such as the log of a container. What the server answers counts at once: behind
+    /// its errors is a node that does not answer. Only a connection that breaks is opened again, without a report.
     ///
     /// # Errors
     /// Whatever the server refuses.
     pub async fn get_text(&self, path: &str) -> Result<String, ApiError> {
-        let (_, _, body) = self.send_once(&Call::new_get(path.to_owned(), "*/*")).await?;
-        Ok(String::from_utf8_lossy(&body).into_owned())
+        let call = Call::new_get(path.to_owned(), "*/*");
+        let mut retries = Retries::new(self.deadline);
+        loop {
+            let error = match self.send_once(&call).await {
+                Ok((_, _, body)) => return Ok(String::from_utf8_lossy(&body).into_owned()),
+                Err(error) => error,
+            };
+            let pause = retries.next_pause(&error).filter(|_| matches!(error.code, 0 | 429));
+            tokio::time::sleep(pause.ok_or(error)?).await;
+        }
     }
 
     /// Lists objects, page after page. A kind that the server does not serve has no objects.
@@ -242,7 +256,7 @@ impl Server {
             options.force,
             if options.dry_run { "&dryRun=All" } else { "" }
         );
-        self.send_write(Method::PATCH, path, "application/apply-patch+yaml", object).await
+        self.send_write(Method::PATCH, path, APPLY, object).await
     }
 
     /// Creates an object.
@@ -373,17 +387,17 @@ impl Server {
             kind.collection_path(selection.namespace),
             selection.query_string(0)
         );
-        let request = Call::new_get(path, "application/json").build_request()?;
+        let request = Call::new_get(path.clone(), "application/json").build_request()?;
         let answer = tokio::time::timeout(self.request_timeout, self.client.send(request))
             .await
             .map_err(|_| ApiError::from_timeout(self.request_timeout))?
             .map_err(|error| ApiError::from_transport_error(&error))?;
         let (parts, body) = answer.into_parts();
-        if parts.status.is_success() {
+        if parts.status.is_success() && !is_foreign_head(&path, parts.status.as_u16(), &parts.headers) {
             return Ok(body);
         }
-        let bytes = body.collect().await.map_err(|error| ApiError::from_transport_error(&error))?.to_bytes();
-        Err(ApiError::from_answer(parts.status.as_u16(), &parts.headers, &bytes))
+        let refused = with_time_limit(self.request_timeout, read_answer(&path, &parts, body)).await;
+        Err(refused.err().unwrap_or_else(|| ApiError::new_synthetic(0, NOT_KUBERNETES, "it is no watch".to_owned())))
     }
 }
 

@@ -41,6 +41,9 @@ impl<'a> Filter<'a> {
         if !self.policy.clusters.matches_labels(label) {
             return Err(Reason::SelectorMismatch);
         }
+        if self.current.only.as_ref().is_some_and(|only| !only.contains(&*cluster.name)) {
+            return Err(Reason::VolumeElsewhere);
+        }
         let rank = match &self.policy.order {
             Some(order) => order.rank_labels(label).ok_or(Reason::NotOrdered)?,
             None => Vec::new(),

@@ -48,6 +48,8 @@ pub struct Group<'a> {
     pub(super) members: Vec<Member<'a>>,
     /// API versions of the members, each once.
     pub(super) apis: Vec<String>,
+    /// Claims that are not in it, with whether they may be begun with an empty volume elsewhere.
+    claims: BTreeMap<&'a ObjectKey, bool>,
     /// Whether a target gets only its part.
     divides: bool,
 }
@@ -55,10 +57,21 @@ pub struct Group<'a> {
 impl<'a> Group<'a> {
     /// Makes a group under a policy. The minimum of an autoscaler counts as replicas of its target.
     pub fn new(name: &str, policy: &Policy, objects: impl IntoIterator<Item = &'a Facts>) -> Self {
+        Self::with_followers(name, policy, objects, [])
+    }
+
+    /// Makes a group under a policy, with autoscalers and claims that are not in it and that its members have.
+    pub fn with_followers(
+        name: &str,
+        policy: &Policy,
+        objects: impl IntoIterator<Item = &'a Facts>,
+        followers: impl IntoIterator<Item = &'a Facts>,
+    ) -> Self {
         let mut facts: Vec<&Facts> = objects.into_iter().collect();
         facts.sort_by(|a, b| a.key.cmp(&b.key));
+        let others: Vec<&Facts> = followers.into_iter().collect();
         let mut scalers: BTreeMap<(&str, &str, &str), Vec<&Scales>> = BTreeMap::new();
-        for (key, scales) in facts.iter().filter_map(|one| Some((&one.key, one.scales.as_ref()?))) {
+        for (key, scales) in facts.iter().chain(&others).filter_map(|one| Some((&one.key, one.scales.as_ref()?))) {
             scalers.entry((key.namespace(), &scales.kind, &scales.name)).or_default().push(scales);
         }
         let least = |of: &Facts| {
@@ -75,7 +88,9 @@ impl<'a> Group<'a> {
         apis.dedup();
         let members = facts.iter().map(|one| Member { facts: one, pods: pods(one) }).collect();
         let divides = policy.spec.spread_constraints.as_ref().is_some_and(|spread| spread.spread_mode != "Duplicate");
-        Self { name: name.into(), members, apis, divides }
+        let claims =
+            others.iter().filter(|one| one.volumes).map(|one| (&one.key, one.asks.allow_volume_move)).collect();
+        Self { name: name.into(), members, apis, claims, divides }
     }
 
     /// Number of objects.
@@ -98,11 +113,12 @@ impl<'a> Group<'a> {
         self.members.iter().any(|member| member.facts.has_volumes())
     }
 
-    /// Returns whether its volumes keep it from moving. A claim that is no member of it is spoken for by what mounts it.
+    /// Returns whether its volumes keep it from moving. A claim that is not known is spoken for by what mounts it.
     pub fn is_held(&self) -> bool {
         let consents = |claim: &ObjectKey| {
-            let at = self.members.binary_search_by(|member| member.key().cmp(claim)).ok()?;
-            Some(self.members[at].facts.asks.allow_volume_move)
+            let member = self.members.binary_search_by(|member| member.key().cmp(claim)).ok();
+            let own = member.map(|at| self.members[at].facts.asks.allow_volume_move);
+            own.or_else(|| self.claims.get(claim).copied())
         };
         self.members.iter().any(|member| member.facts.is_held_by_volumes(consents))
     }

@@ -55,6 +55,8 @@ pub struct Current {
     pub mode: Mode,
     /// Clusters that are left out for a while, and why.
     pub excluded: BTreeMap<String, String>,
+    /// Clusters that the claims which it mounts leave it; absent where none pins it. Groups in one cluster only.
+    pub only: Option<BTreeSet<String>>,
     /// Jobs and bare Pods that have started and not finished.
     pub started: BTreeSet<ObjectKey>,
     /// Whether the group asks for nothing more than when it was decided: where it may be, it stays without a look at room.

@@ -284,7 +284,10 @@ fn what_mounts_a_claim_has_volumes() {
     let is_held = |members: &[&Facts]| Group::new("g", &policy, members.iter().copied()).is_held();
     assert!(is_held(&[&mounts(json!({}))]), "the claim may be in the workload cluster alone");
     assert!(!is_held(&[&mounts(consent.clone())]), "then the workload speaks for it");
-    assert!(is_held(&[&mounts(consent), &claim()]), "a claim speaks for itself");
+    let web = mounts(consent);
+    assert!(is_held(&[&web, &claim()]), "a claim speaks for itself");
+    let data = claim();
+    assert!(Group::with_followers("g", &policy, [&web], [&data]).is_held(), "also one that follows");
 }
 
 #[test]

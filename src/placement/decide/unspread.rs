@@ -84,7 +84,7 @@ fn decide_to_stay(
     steps: &Steps,
 ) -> Option<Decision> {
     let is_leaving = |here: &Here<'_>| here.cluster.leaving;
-    if is_recorded && here.is_none_or(is_leaving) && group.is_held() {
+    if is_recorded && here.is_none_or(is_leaving) && (group.is_held() || current.only.is_some()) {
         // Of a cluster that is leaving, the copies stay as long as it is there.
         let targets = here.map(|here| single_target(here.cluster)).unwrap_or_default();
         return Some(Decision::new(Outcome::HasVolumes, None, targets));
@@ -96,7 +96,9 @@ fn decide_to_stay(
     if has_started && !here.drained {
         return keep(if is_eligible { How::Kept } else { How::Started });
     }
-    if group.is_held() {
+    // It is where its claims are, and goes nowhere without them.
+    let is_home = current.only.as_ref().is_some_and(|only| only.contains(&*here.cluster.name));
+    if group.is_held() || is_home {
         return keep(if is_eligible && !here.drained { How::Kept } else { How::Volumes });
     }
     let holds = here.why.as_ref().is_some_and(Reason::may_keep_work) && !here.drained;

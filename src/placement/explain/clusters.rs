@@ -26,18 +26,19 @@ pub(super) fn filter_position(reason: &Reason) -> usize {
         Reason::Leaving => 0,
         Reason::NotAccepted => 1,
         Reason::SelectorMismatch => 2,
-        Reason::NotOrdered => 3,
-        Reason::NoTopologyLabel => 4,
-        Reason::Tainted(_) => 5,
-        Reason::ApiMissing(_) => 6,
-        Reason::NotReady => 7,
-        Reason::Excluded(_) => 8,
-        Reason::Insufficient { .. } => 9,
-        Reason::NoNodeMatches(_) => 10,
-        Reason::NodeLabelsUnknown(_) => 11,
-        Reason::TooFewNodes(_) => 12,
-        Reason::Fragmented(_) => 13,
-        Reason::Tight => 14,
+        Reason::VolumeElsewhere => 3,
+        Reason::NotOrdered => 4,
+        Reason::NoTopologyLabel => 5,
+        Reason::Tainted(_) => 6,
+        Reason::ApiMissing(_) => 7,
+        Reason::NotReady => 8,
+        Reason::Excluded(_) => 9,
+        Reason::Insufficient { .. } => 10,
+        Reason::NoNodeMatches(_) => 11,
+        Reason::NodeLabelsUnknown(_) => 12,
+        Reason::TooFewNodes(_) => 13,
+        Reason::Fragmented(_) => 14,
+        Reason::Tight => 15,
     }
 }
 
@@ -77,7 +78,7 @@ pub fn rejection_rows(policy: &Policy, fleet: &Fleet, decision: &Decision) -> Ve
             Some((_, row)) => row.clusters.push(name.to_string()),
             None => {
                 let row = Row { clusters: vec![name.to_string()], reason: code, detail };
-                rows.push((filter_position(reason) < 9, row));
+                rows.push((filter_position(reason) < 10, row));
             }
         }
     }

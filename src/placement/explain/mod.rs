@@ -17,6 +17,7 @@ use super::decide::{Decision, Group, How, Outcome, Target};
 use super::dependencies::Missing;
 use super::facts::{Facts, Ignored, ObjectKey};
 use super::fleet::Fleet;
+use super::follow::MissingFollower;
 use super::matching::{Clause, Policy};
 use super::reason::Reason;
 use crate::api::first_of::first_of;
@@ -99,6 +100,17 @@ pub fn format_missing_dependencies(missing: &[Missing]) -> String {
         let Missing { user, reference, cluster } = missing;
         let needed = reference.object_key(user.namespace());
         format!("{} is used by {} but is not placed on {cluster}", needed.format_title(), user.format_title())
+    };
+    shorten_event_text(first_of(missing.iter().map(one), MOST, "; "))
+}
+
+/// Returns what is missing where pods need it, and why.
+pub fn format_missing_followers(missing: &[&MissingFollower]) -> String {
+    const MOST: usize = 3;
+    let one = |missing: &&MissingFollower| {
+        let MissingFollower { user, object, cluster, why } = missing;
+        let (object, user, reason) = (object.format_title(), user.format_title(), why.code());
+        format!("{object} is used by {user} but is not placed on {cluster}: {reason}")
     };
     shorten_event_text(first_of(missing.iter().map(one), MOST, "; "))
 }

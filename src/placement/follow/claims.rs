@@ -23,14 +23,19 @@ pub(super) struct Home<'a> {
 pub(super) type Homes<'a> = BTreeMap<Index, Home<'a>>;
 
 impl<'a> Board<'a> {
-    /// Finds the home of a claim: the clusters of its copies, else that of its oldest user. What is spread has claims of its
+    /// Finds the home of a claim: the clusters of its copies, else those where it was last, else that of its oldest user. What is spread has claims of its
     /// own; `None` for what may have an empty one anywhere.
     pub(super) fn find_home(&self, index: Index, uses: &Uses<'a>, own: &BTreeSet<&'a str>) -> Option<Home<'a>> {
         let record = self.sources.records[index];
         if !is_claim(&record.facts.key) || record.facts.asks.allow_volume_move {
             return None;
         }
-        let copies: BTreeSet<&str> = record.copies.keys().map(String::as_str).collect();
+        let known = if record.copies.is_empty() {
+            record.recorded.iter().collect()
+        } else {
+            record.copies.keys().collect::<Vec<_>>()
+        };
+        let copies: BTreeSet<&str> = known.into_iter().map(String::as_str).collect();
         let spread = uses.places.iter().filter(|(_, reasons)| reasons.is_spread).map(|(cluster, _)| *cluster);
         let own_is_spread = match self.sources.decider(index) {
             Decider::Annotation { is_spread } => is_spread,

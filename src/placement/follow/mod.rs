@@ -17,6 +17,7 @@
 //! - `copies`: every Schedule of the source, also those being deleted. `follows` and `uses` are `spec.follows` and
 //!   `spec.uses`. `unsettled` is asked of what runs pods: not Applied and Available for the hash that is wanted now, its
 //!   cluster not Ready, or pods of an older template.
+//! - `recorded`: of a claim that moves only with consent and has no copy, the clusters that its marks name: its home is lost.
 //! - `is_quiet`: nothing was created in the namespace for two seconds, or the object is 30 seconds old.
 //! - [`FollowInput::groups_elsewhere`]: groups of `acrossNamespaces` that have decided members in other namespaces.
 //!

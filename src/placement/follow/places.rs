@@ -68,7 +68,7 @@ impl<'a> Board<'a> {
             planned.follower.waits = self.find_wait(&question, is_alone && !record.is_quiet);
             planned.standing.is_waiting = planned.follower.waits.is_some();
         }
-        let has_home = !record.copies.is_empty() || !planned.follower.places.is_empty();
+        let has_home = !record.copies.is_empty() || !record.recorded.is_empty() || !planned.follower.places.is_empty();
         homes.extend(question.home.filter(|_| has_home).map(|home| (index, home)));
         planned
     }

@@ -39,6 +39,8 @@ pub struct SourceRecord<'a> {
     pub targets: BTreeSet<String>,
     /// Its copies by cluster, also those that are to be removed and are there.
     pub copies: BTreeMap<String, FollowCopy>,
+    /// Clusters where it was last, of a claim whose copies are not known any more: its data is there.
+    pub recorded: BTreeSet<String>,
     /// Whether its namespace has had no new object for two seconds, or it was created 30 seconds ago.
     pub is_quiet: bool,
 }

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::certificate_metric;
 use super::index::{self, Index};
 use super::kubernetes_record;
 use super::monitor::Monitor;
@@ -110,6 +111,7 @@ fn start_tasks(leader: &Leader, settings: &watch::Receiver<Option<Settings>>, ta
     let (client, metrics) = (leader.client.clone(), leader.metrics.clone());
     let reporter = Reporter { controller: "fleet-scheduler".to_owned(), instance: leader.args.identity.clone() };
     let recorder = Recorder::new(client.clone(), reporter);
+    tasks.spawn(certificate_metric::follow_certificates(leader.args.certificates.clone(), metrics.clone()));
     tasks.spawn(index::watch_indexed_objects(client.clone(), leader.heartbeats.clone(), index.clone()));
     let registrar = Registrar::new(client.clone(), index.clone(), settings.clone(), metrics.clone(), recorder.clone());
     tasks.spawn(registrar.run());

@@ -185,6 +185,9 @@ impl Store {
         let is_used = !same || whole.is_some();
         source.object = source.object.or(whole);
         let old = self.sources.insert(key.clone(), source).map(|old| old.facts);
+        if old.is_none() && self.is_complete() {
+            self.record_arrival(key.namespace(), now);
+        }
         if !same {
             let new = self.sources[&key].facts.clone();
             if new.shape.is_some() {
@@ -220,11 +223,13 @@ impl Store {
 
     fn drop_source(&mut self, key: &ObjectKey, now: Instant) {
         self.whole.remove(key);
+        self.mark_scaled_group(key, now);
         if let Some(source) = self.sources.remove(key) {
             if source.facts.shape.is_some() {
                 self.mark_reservations_stale(key);
             }
             self.index_references(key, Some(&source.facts), None);
+            self.mark_follow(key.namespace(), now);
             self.record_deleted_object(source.address.uid, now);
         }
         self.record_faults(key, BTreeMap::new());
@@ -306,6 +311,8 @@ impl Store {
                 && known.metadata.labels == group.metadata.labels
                 && known.metadata.annotations == group.metadata.annotations
         });
+        let targets = |group: &ScheduleGroup| group.status.as_ref().map(|status| status.target_clusters.clone());
+        let is_moved = known.is_none_or(|known| targets(known) != targets(&group));
         let policy = group.spec.policy.name.clone();
         self.tally.count_group(&group, 1);
         if let Some(old) = self.groups.insert(name.clone(), group) {
@@ -314,6 +321,9 @@ impl Store {
         if is_new && let Some(before) = self.predecessor_group(&name).map(|(before, _)| before.to_owned()) {
             // It has taken over, so the one before may go.
             self.enqueue(ReconcileRequest::Group(before), Cause::Report, now);
+        }
+        if is_moved {
+            self.mark_followers_of_group(&name, now);
         }
         if !same {
             self.mark_policy(policy, now);
@@ -392,6 +402,7 @@ impl Store {
         if is_new {
             self.mark_users(&key, now);
         }
+        self.mark_followers_of_copy(&key, spec || deleting, now);
         if status && self.sources.contains_key(&key) {
             self.mark_status(&key, now);
         }
@@ -410,6 +421,7 @@ impl Store {
         let key = source_key(&schedule.spec.source_ref);
         self.forget_copy(&key, at);
         self.mark_users(&key, now);
+        self.mark_followers_of_copy(&key, true, now);
         if let Some(group) = &schedule.spec.group {
             self.enqueue(ReconcileRequest::Group(group.clone()), Cause::Report, now);
         }

@@ -9,6 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 use tokio::time::Instant;
 
+use super::follow::ClusterState;
 use super::place::cluster_of;
 use super::queue::{Cause, ReconcileRequest};
 use super::store::{Assignment, Store};
@@ -99,6 +100,11 @@ impl Clusters {
             let drained = self.known.iter().filter(|(_, cluster)| live::is_drained(cluster));
             store.clusters = self.known.iter().map(|(name, one)| (name.clone(), live::is_ready(one))).collect();
             store.set_drained(drained.map(|(name, _)| name.clone()).collect(), now);
+            let state = |cluster: &Arc<Cluster>| ClusterState {
+                is_ready: live::is_ready(cluster),
+                labels: cluster.labels().clone(),
+            };
+            store.set_cluster_states(self.known.iter().map(|(name, one)| (name.clone(), state(one))).collect(), now);
         }
         // A cluster that was not Ready before it was lost may be chosen as little as before.
         if self.revision != before {
@@ -242,7 +248,8 @@ impl Clusters {
                 let Some(target) = decision.targets.iter().find(|target| target.cluster == cluster) else { continue };
                 let members = store.facts_of(name);
                 let Some(policy) = store.policy_of(name) else { continue };
-                let group = Group::new(name, policy, members.iter().map(|facts| &***facts));
+                let members = members.iter().map(|facts| &***facts);
+                let group = Group::with_followers(name, policy, members, store.followers_of(name));
                 let open = group.make_reservations(target, &Current::default()).into_iter();
                 promises.extend(open.filter(|promise| !written.contains(&promise.object)));
             }
@@ -266,13 +273,16 @@ impl Clusters {
     pub(super) fn decide_and_reserve(&mut self, store: &Store, name: &str, now: Timestamp) -> Option<Decided> {
         let policy = store.policy_of(name)?;
         let members = store.facts_of(name);
-        let group = Group::new(name, policy, members.iter().map(|facts| &***facts));
+        let objects = members.iter().map(|facts| &***facts);
+        let group = Group::with_followers(name, policy, objects, store.followers_of(name));
         let recorded = store.groups.get(name).and_then(|group| group.status.as_ref());
         let copies = members
             .iter()
             .flat_map(|facts| store.copies_of(&facts.key).map(|(at, schedule)| (cluster_of(at), schedule, &***facts)));
         let mut current = live::current_placement(copies, recorded, policy, group.is_held());
         current.is_settled = !store.grown.contains(name);
+        let namespaces = members.iter().map(|facts| facts.key.namespace()).collect();
+        current.only = store.follow.only_of(name, &namespaces);
         let decision = decide::decide_group(policy, &group, &self.fleet, &current);
         self.reserve(&group, &decision, &current);
         Some(self.build_decided(policy, &group, decision, now))
@@ -295,7 +305,13 @@ impl Clusters {
         }
     }
 
-    pub(super) fn build_decided(&self, policy: &Policy, group: &Group<'_>, decision: Decision, now: Timestamp) -> Decided {
+    pub(super) fn build_decided(
+        &self,
+        policy: &Policy,
+        group: &Group<'_>,
+        decision: Decision,
+        now: Timestamp,
+    ) -> Decided {
         let mut rejected: BTreeMap<String, i32> = BTreeMap::new();
         for (_, reason) in &decision.rejected {
             *rejected.entry(reason.to_string()).or_default() += 1;

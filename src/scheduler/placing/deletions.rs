@@ -60,6 +60,9 @@ impl GroupContext<'_> {
     pub(super) fn plan_group_removal(&self) -> Plan {
         let mut plan = Plan::default();
         if let Some(group) = self.known.filter(|group| !self.store.is_needed(self.name, group)) {
+            if self.store.has_unplanned_members(group) {
+                return plan;
+            }
             let uid = group.uid().unwrap_or_default();
             plan.push_stage(vec![Write::RemoveGroup { name: self.name.to_owned(), uid }]);
         }
@@ -92,6 +95,12 @@ pub(super) fn delete_drained_namespaces(store: &Store, key: &ObjectKey, pinned: 
         !pinned.contains(cluster) && is_drained_namespace(store, key, cluster)
     });
     drained.filter_map(|(at, schedule)| schedule_removal(store, key, at, schedule, None)).collect()
+}
+
+/// Returns the deletions of the Schedules of a follower in a cluster where nothing uses it any more.
+pub(super) fn delete_follower(store: &Store, key: &ObjectKey, cluster: &str) -> Vec<Write> {
+    let there = schedules_to_delete(store, key).filter(|(at, _)| cluster_of(at) == cluster);
+    there.filter_map(|(at, schedule)| schedule_removal(store, key, at, schedule, None)).collect()
 }
 
 /// Returns the deletions of every Schedule of an object. Where the object is believed `gone`, each only if it is.

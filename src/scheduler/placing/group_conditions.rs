@@ -8,12 +8,11 @@ use super::place::cluster_of;
 use crate::api::crd::condition;
 use crate::api::crd::group::conditions::{DEPENDENCIES_PLACED, MOVE_BLOCKED, MOVING};
 use crate::api::{Condition, ScheduleGroupStatus};
-use crate::placement::dependencies::{self, Missing};
 use crate::placement::explain;
-use crate::placement::facts::{Facts, ObjectKey};
-use crate::placement::live;
+use crate::placement::facts::ObjectKey;
+use crate::placement::follow::MissingFollower;
 
-/// Number of missing objects after which no further cluster is looked at: the message names three.
+/// Most missing objects that are counted: the message names three.
 const MISSING: usize = 1_000;
 
 impl GroupContext<'_> {
@@ -32,25 +31,11 @@ impl GroupContext<'_> {
         clusters.filter(|cluster| !targets.contains(cluster)).map(ToOwned::to_owned).collect()
     }
 
-    /// Returns the objects that the pods of a group name and that no Schedule brings to its clusters.
-    fn find_unplaced_objects(&self, decided: &Decided) -> Vec<Missing> {
-        let mut missing = Vec::new();
-        for target in &decided.targets {
-            let there = self
-                .members
-                .iter()
-                .filter_map(|key| self.store.source_facts(key))
-                .filter(|facts| live::has_copy_in_target(target, facts));
-            let there: Vec<&Facts> = there.collect();
-            let own: BTreeSet<&ObjectKey> = there.iter().map(|facts| &facts.key).collect();
-            // Those of the group may not be written yet.
-            let is_placed = |key: &ObjectKey| own.contains(key) || self.store.copy_in(key, &target.cluster).is_some();
-            missing.extend(dependencies::find_missing_dependencies(there.iter().copied(), &target.cluster, is_placed));
-            if missing.len() > MISSING {
-                break;
-            }
-        }
-        missing
+    /// Returns the objects that the pods of a group cannot start without and that are not placed in its clusters.
+    fn find_missing_objects(&self, decided: &Decided) -> Vec<&MissingFollower> {
+        let is_target = |cluster: &str| decided.targets.iter().any(|target| target.cluster == cluster);
+        let missing = self.members.iter().flat_map(|key| self.store.follow.missing_of(key));
+        missing.filter(|missing| is_target(&missing.cluster)).take(MISSING).collect()
     }
 
     /// Sets the conditions; those that do not apply are absent.
@@ -77,9 +62,9 @@ impl GroupContext<'_> {
             let names =
                 |key: &&ObjectKey| self.store.source_facts(key).is_some_and(|facts| !facts.references.is_empty());
             if !decided.targets.is_empty() && self.members.iter().any(names) {
-                let missing = self.find_unplaced_objects(decided);
+                let missing = self.find_missing_objects(decided);
                 let (holds, reason) = if missing.is_empty() { (true, "AllPlaced") } else { (false, "Missing") };
-                found.push((DEPENDENCIES_PLACED, holds, reason, explain::format_missing_dependencies(&missing)));
+                found.push((DEPENDENCIES_PLACED, holds, reason, explain::format_missing_followers(&missing)));
             }
         }
         let is_found = |type_: &str| found.iter().any(|(one, ..)| *one == type_);

@@ -32,7 +32,16 @@ impl<'a> GroupContext<'a> {
     /// Gathers what is seen of a group.
     pub(super) fn new(store: &'a Store, name: &'a str, decided: Option<&'a Decided>, now: Timestamp) -> Self {
         let members = store.members.get(name).into_iter().flatten().collect();
-        Self { store, name, members, decided, policy: store.policy_of(name), known: store.groups.get(name), now, recorded: None }
+        Self {
+            store,
+            name,
+            members,
+            decided,
+            policy: store.policy_of(name),
+            known: store.groups.get(name),
+            now,
+            recorded: None,
+        }
     }
 
     /// Returns the status that is recorded.

@@ -66,7 +66,8 @@ impl GroupContext<'_> {
             }
             let moving = |status: &ScheduleGroupStatus| condition::find_condition(&status.conditions, MOVING).cloned();
             if self.recorded.is_none()
-                && let Some(moving) = moving(new).filter(|new| old.and_then(moving).map(|old| old.message).as_ref() != Some(&new.message))
+                && let Some(moving) =
+                    moving(new).filter(|new| old.and_then(moving).map(|old| old.message).as_ref() != Some(&new.message))
             {
                 events.push(event_about(group_reference(name), false, MOVING, &format!("Moves {}", moving.message)));
                 events.extend(self.restart_events(decided));

@@ -9,6 +9,7 @@ use kube::ResourceExt as _;
 use super::decide::Decided;
 use super::deletions;
 use super::faults::{self, CopyFaults};
+use super::follow_plan;
 use super::group_context::GroupContext;
 use super::group_status::is_same_group_status;
 use super::place::cluster_of;
@@ -95,7 +96,9 @@ impl<'a> GroupContext<'a> {
             return Vec::new();
         }
         let (store, policy, group) = (self.store, self.policy, Some(self.name));
-        let scaled = Scaled::from_members(self.members.iter().filter_map(|key| store.source_facts(key)));
+        let followers = store.followers_of(self.name);
+        let scaled =
+            Scaled::from_members(self.members.iter().filter_map(|key| store.source_facts(key)).chain(followers));
         let mut desired = Vec::new();
         for key in &self.members {
             let Some(source) = store.sources.get(*key) else { continue };
@@ -106,7 +109,7 @@ impl<'a> GroupContext<'a> {
                 let policy = policy.filter(|_| !self.is_left(key));
                 for (at, schedule) in store.copies_of(key) {
                     let (cluster, share) = (cluster_of(at), schedule.spec.share.clone());
-                    desired.push(DesiredSchedule { source, cluster, share, policy, group, is_scaled });
+                    desired.push(DesiredSchedule { source, cluster, share, policy, group, follows: false, is_scaled });
                 }
                 continue;
             };
@@ -119,8 +122,11 @@ impl<'a> GroupContext<'a> {
                 if store.is_over_elsewhere(key, cluster) {
                     continue;
                 }
-                desired.push(DesiredSchedule { source, cluster, share, policy, group, is_scaled });
+                desired.push(DesiredSchedule { source, cluster, share, policy, group, follows: false, is_scaled });
             }
+            let is_elsewhere = |cluster: &str| !decided.targets.iter().any(|target| target.cluster == cluster);
+            let elsewhere = follow_plan::desired_elsewhere(store, key, is_elsewhere);
+            desired.extend(elsewhere.into_iter().map(|one| DesiredSchedule { group, ..one }));
         }
         desired
     }
@@ -135,7 +141,15 @@ impl<'a> GroupContext<'a> {
         };
         let (policy, group) = (self.policy, Some(self.name));
         at.into_iter()
-            .map(|(cluster, share)| DesiredSchedule { source, cluster, share, policy, group, is_scaled })
+            .map(|(cluster, share)| DesiredSchedule {
+                source,
+                cluster,
+                share,
+                policy,
+                group,
+                follows: false,
+                is_scaled,
+            })
             .collect()
     }
 

@@ -11,7 +11,8 @@
 //! (nodes, and what is promised of them). `reconcile` takes a request out of the queue in turns of tenants, so that no
 //! namespace waits for thousands of objects of another, decides a group where that is due by the pure functions of
 //! [`crate::placement`], and makes a `Plan`. `group_plan` says which Schedules a group has, `object_plan` which an object
-//! outside groups has, `deletions` alone which are deleted; groups on one cluster each go by `moving`. Separate tasks write the plans, one at a time per request.
+//! outside groups has, `follow_plan` which go along with these, `deletions` alone which are deleted; groups on one cluster
+//! each go by `moving`. Separate tasks write the plans, one at a time per request.
 //! Schedules are the source of truth about existing copies: after a restart everything is read from them.
 
 mod arriving;
@@ -24,9 +25,16 @@ mod event_queue;
 mod events;
 mod faults;
 mod finished;
+mod follow;
+mod follow_input;
+mod follow_missing;
+mod follow_plan;
+#[cfg(test)]
+mod follow_tests;
 mod group_conditions;
 mod group_context;
 mod group_events;
+mod group_followers;
 mod group_plan;
 mod group_status;
 mod lost_clusters;
@@ -81,6 +89,7 @@ use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::k8s::extra_kinds;
 use crate::placement::facts::ObjectKey;
 use decide::{Clusters, Decided};
+use follow_input::FollowContext;
 use moving::Moves;
 use place::namespace_and_name;
 use plan::Plan;
@@ -343,6 +352,14 @@ impl Placing {
             ReconcileRequest::Group(name) => {
                 regroup::plan_regroup(&self.store, name).unwrap_or_else(|| self.plan_group(name, wall))
             }
+            ReconcileRequest::Follow(namespace) => {
+                let now = Instant::now();
+                let followed = self.follow_context(wall).plan_namespace(namespace);
+                self.store.record_follow_plan(namespace, followed, now);
+                let mut plan = follow_plan::plan_follow(&mut self.store, namespace, now);
+                plan.push_stage(follow_missing::report_missing(&mut self.store, namespace, wall, now));
+                plan
+            }
             ReconcileRequest::Object(key) => {
                 let direct = self.clusters.decide_direct_object(&self.store, key);
                 object_plan::plan_object(&self.store, key, direct.as_ref())
@@ -365,7 +382,8 @@ impl Placing {
         }
         if !is_recorded {
             self.decide_due_group(name, wall);
-            return group_plan::plan_group(&self.store, name, self.decided.get(name), wall);
+            return follow_plan::plan_followers_first(&self.follow_context(wall), name)
+                .unwrap_or_else(|| group_plan::plan_group(&self.store, name, self.decided.get(name), wall));
         }
         let now = self.clock.now();
         let record = moving::read_record(&self.store, name);
@@ -374,6 +392,9 @@ impl Placing {
             || record.running.is_some()
             || record.retry.is_some()
             || self.decided.get(name).is_none_or(|decided| decided.waits);
+        if is_due {
+            self.plan_follow_first(name, wall);
+        }
         let began = Instant::now();
         let proposal = if is_due { self.clusters.propose(&self.store, name, &record, now, wall) } else { None };
         if let Some(proposal) = &proposal {
@@ -386,7 +407,23 @@ impl Placing {
             self.store.grown.remove(name);
         }
         self.set_decided(name, decided);
-        plan
+        // The record comes alone, and followers before what uses them.
+        let is_record = plan.stages.first().is_some_and(|stage| matches!(stage[..], [Write::Group(_), ..]));
+        let first = if is_record { None } else { follow_plan::plan_followers_first(&self.follow_context(wall), name) };
+        first.unwrap_or(plan)
+    }
+
+    fn follow_context(&self, wall: Timestamp) -> FollowContext<'_> {
+        let (store, decided, clusters) = (&self.store, &self.decided, &self.clusters);
+        FollowContext { store, decided, clusters, now: Instant::now(), wall }
+    }
+
+    /// Plans what follows in the namespaces of a group that were not planned yet: claims leave it fewer clusters.
+    fn plan_follow_first(&mut self, name: &str, wall: Timestamp) {
+        for namespace in self.store.namespaces_to_plan_first(name) {
+            let plan = self.follow_context(wall).plan_namespace(&namespace);
+            self.store.record_follow_plan(&namespace, plan, Instant::now());
+        }
     }
 
     /// Decides a group where that is due.
@@ -394,6 +431,7 @@ impl Placing {
         if !self.store.undecided.remove(name) {
             return;
         }
+        self.plan_follow_first(name, wall);
         let began = Instant::now();
         match self.clusters.decide_and_reserve(&self.store, name, wall) {
             Some(decided) => {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::runtime::events::{Recorder, Reporter};
 use kube::ResourceExt as _;
+use kube::runtime::events::{Recorder, Reporter};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -255,7 +255,8 @@ impl Scene {
         let bodies = self.bodies.clone();
         let fetched = plan.fetch.iter().map(|address| {
             let namespace = address.namespace.clone().unwrap_or_default();
-            let (kind, body) = &bodies[&ObjectKey::new(address.kind.group, address.kind.kind, &namespace, &address.name)];
+            let (kind, body) =
+                &bodies[&ObjectKey::new(address.kind.group, address.kind.kind, &namespace, &address.name)];
             (*kind, serde_json::from_value(body.clone()).unwrap())
         });
         self.placing.on_result(Done {
@@ -348,7 +349,8 @@ impl Scene {
 }
 
 fn set_clock(clock: &ServerClock, now: i64) {
-    let stamp = json!({"manager": "m", "operation": "Update", "time": Timestamp::from_second(now).unwrap().to_string()});
+    let stamp =
+        json!({"manager": "m", "operation": "Update", "time": Timestamp::from_second(now).unwrap().to_string()});
     clock.set_by_lease(&serde_json::from_value(json!({"metadata": {"managedFields": [stamp]}})).unwrap());
 }
 
@@ -487,13 +489,15 @@ async fn a_move_whose_cause_is_gone_is_withdrawn() {
 #[tokio::test]
 async fn a_member_that_never_served_does_not_let_the_others_go() {
     let (mut scene, web) = Scene::placed();
-    scene.put("shop", "", "ConfigMap", json!({"metadata": {"name": "page"}}));
+    let spec = json!({"selector": {"matchLabels": {"a": "c"}}, "template": {"metadata": {"labels": {"a": "c"}},
+        "spec": {"containers": [{"name": "c", "image": "i:1"}]}}});
+    scene.put("shop", "apps", "Deployment", json!({"metadata": {"name": "page"}, "spec": spec}));
     scene.settle(&web);
     scene.drain("east", true);
     scene.settle(&web);
     // The new member is reported by neither side yet.
     let web_in = |scene: &mut Scene, cluster: &str| {
-        let one = scene.schedules(cluster).into_iter().find(|one| one.spec.source_ref.kind == "ConfigMap").unwrap();
+        let one = scene.schedules(cluster).into_iter().find(|one| one.spec.source_ref.name == "page").unwrap();
         scene.agent(cluster, true);
         let mut silent = one;
         silent.metadata.resource_version = Some(scene.next_version());

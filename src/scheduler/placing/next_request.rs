@@ -22,6 +22,8 @@ impl Store {
     pub(super) fn request_tenant(&self, request: &ReconcileRequest) -> Tenant {
         match request {
             ReconcileRequest::Object(key) | ReconcileRequest::Status(key) => tenant_of(key),
+            ReconcileRequest::Follow(namespace) if namespace.is_empty() => Tenant::ClusterScoped,
+            ReconcileRequest::Follow(namespace) => Tenant::Namespace(namespace.clone()),
             ReconcileRequest::Policy(_) => Tenant::Policies,
             ReconcileRequest::Group(name) => {
                 let mut members = self.members.get(name).into_iter().flatten();

@@ -13,6 +13,7 @@ use super::volumes;
 use super::write::TargetMark;
 use crate::placement::decide::DirectDecision;
 use crate::placement::facts::ObjectKey;
+use crate::placement::follow::is_follower;
 use crate::placement::matching::Match;
 
 /// Plans the copies of an object that no group holds.
@@ -27,6 +28,9 @@ pub(super) fn plan_object(store: &Store, key: &ObjectKey, direct: Option<&Direct
             Some(Match::Never(never)) => deletions::plan_taking_back(store, source, never),
             _ => plan_removal(store, key, false).with_label(source, TargetMark::default()),
         };
+    }
+    if store.assignments.get(key) == Some(&Assignment::Follows) && !key.is_of_kind("", "Namespace") {
+        return plan_release(store, key);
     }
     plan_copies(store, source, direct)
 }
@@ -78,7 +82,15 @@ fn plan_copies(store: &Store, source: &Source, direct: Option<&DirectDecision>) 
     let fault = faults.get(key).map(faults::copy_fault_reason);
     plan.faults
         .insert(key.clone(), blocked.into_iter().chain(denied).chain(fault).chain(invalid).chain(held).collect());
-    if is_direct { plan.with_label(source, TargetMark::from_targets(at)) } else { plan }
+    let is_matched = || matches!(store.evaluate_object(key), Some(Match::Policy { .. }));
+    if is_direct {
+        plan.with_label(source, TargetMark::from_targets(at))
+    } else if is_matched() {
+        // A namespace is where something in it is.
+        plan.with_label(source, TargetMark::from_targets(store.clusters_of(key)))
+    } else {
+        plan
+    }
 }
 
 fn is_direct(store: &Store, key: &ObjectKey) -> bool {
@@ -100,7 +112,7 @@ fn desired_schedules<'a>(
         // Its data is where its copies are, and an empty volume elsewhere is not its data.
         for (at, schedule) in kept {
             let (cluster, share) = (cluster_of(at), schedule.spec.share.clone());
-            desired.push(DesiredSchedule { source, cluster, share, policy: None, group: None, is_scaled: false });
+            desired.push(DesiredSchedule { share, ..DesiredSchedule::of_whole(source, cluster) });
         }
         return desired;
     }
@@ -110,7 +122,7 @@ fn desired_schedules<'a>(
         if store.is_over_elsewhere(key, cluster) {
             continue;
         }
-        desired.push(DesiredSchedule { source, cluster, share, policy: None, group: None, is_scaled: false });
+        desired.push(DesiredSchedule { share, ..DesiredSchedule::of_whole(source, cluster) });
     }
     for (at, schedule) in store.copies_of(key) {
         let cluster = cluster_of(at);
@@ -121,8 +133,9 @@ fn desired_schedules<'a>(
         let is_frozen = direct.is_some_and(|direct| direct.frozen.contains(cluster)) && !is_target;
         // What is there and not decided about stays, and is kept up to date.
         if !is_direct || is_frozen || key.is_of_kind("", "Namespace") && !is_target {
-            let (share, group) = (schedule.spec.share.clone(), schedule.spec.group.as_deref());
-            desired.push(DesiredSchedule { source, cluster, share, policy: None, group, is_scaled: false });
+            let share = schedule.spec.share.clone();
+            let group = schedule.spec.group.as_deref().filter(|_| !is_follower(key));
+            desired.push(DesiredSchedule { share, group, ..DesiredSchedule::of_whole(source, cluster) });
         }
     }
     desired

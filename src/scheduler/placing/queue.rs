@@ -19,6 +19,8 @@ pub(super) enum ReconcileRequest {
     Group(String),
     /// An object outside groups, or one that is gone.
     Object(ObjectKey),
+    /// Everything in a namespace that follows; with an empty name, what follows and has no namespace.
+    Follow(String),
     /// The status of an object.
     Status(ObjectKey),
     /// The conditions of a policy.

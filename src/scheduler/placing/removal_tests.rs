@@ -70,6 +70,11 @@ impl Hub {
         ObjectKey::new(group, kind.kind, "shop", &name)
     }
 
+    /// Copies everything to all clusters: then a claim is a member of its group, and not a follower.
+    fn duplicate(&mut self) {
+        self.policy(json!({"spreadConstraints": {"topologyKey": "k", "spreadMode": "Duplicate"}}));
+    }
+
     fn claim(&mut self, annotations: &Value) -> ObjectKey {
         self.put(
             "",
@@ -219,12 +224,13 @@ fn none() -> Vec<String> {
 #[test]
 fn a_claim_stays_whatever_the_decision_says() {
     let mut hub = Hub::new();
+    hub.duplicate();
     let claim = hub.claim(&json!({}));
     hub.settle(&claim, &decided(&["east"]));
     hub.report("east", &json!({}));
     let plan = hub.plan(&claim, Some(&decided(&["west"])));
     assert_eq!(writes(&plan), (none(), none()), "neither an empty claim elsewhere, nor a deletion");
-    assert_eq!(marks(&plan), [&TargetMark::from_targets(["east", "west"])], "as the group records it");
+    assert_eq!(marks(&plan), [&TargetMark::from_targets(["east"])], "it says where the claim is");
     assert!(deletions::delete_all_schedules(&hub.store, &claim, false).is_empty(), "whatever leads to it");
     hub.settle(&claim, &decided(&["west"]));
     let status = hub.recorded(&claim).status.unwrap();
@@ -298,6 +304,7 @@ fn a_fence_takes_nothing_from_an_annotated_object() {
 #[test]
 fn the_cluster_of_lost_data_stays_recorded() {
     let mut hub = Hub::new();
+    hub.duplicate();
     let claim = hub.claim(&json!({}));
     hub.settle(&claim, &decided(&["east"]));
     hub.lose("east");

@@ -11,13 +11,15 @@ use super::refusals::{self, Refusal, Subject};
 use super::source::Source;
 use super::store::Store;
 use super::write::{Address, Stages, Write};
+use crate::api::crd::condition::find_condition;
 use crate::api::crd::policy::FieldOverride;
-use crate::api::crd::schedule::{ApplyPolicy, OnDelete, ScheduleShare, SourceRef};
+use crate::api::crd::schedule::applied::WRITTEN_AGAIN;
+use crate::api::crd::schedule::{ApplyPolicy, OnDelete, ScheduleShare, SourceRef, conditions};
 use crate::api::labels::{ANNOTATION_APPLIED_OVERRIDES, FINALIZER_AGENT_CLEANUP, cluster_namespace};
 use crate::api::util::digest;
 use crate::api::{Schedule, ScheduleSpec};
 use crate::placement::copy::{self, CopyError, Share};
-use crate::placement::facts::{Facts, ObjectKey};
+use crate::placement::facts::{Facts, ObjectKey, Relations};
 use crate::placement::live::{self, source_key};
 use crate::placement::matching::Policy;
 use crate::placement::names::schedule_name;
@@ -39,8 +41,17 @@ pub(super) struct DesiredSchedule<'a> {
     /// Policy whose overrides it gets; a member of a group without one keeps those that it has.
     pub(super) policy: Option<&'a Policy>,
     pub(super) group: Option<&'a str>,
+    /// Whether it is there only because something in the cluster uses it.
+    pub(super) follows: bool,
     /// Whether a HorizontalPodAutoscaler that is placed too scales it.
     pub(super) is_scaled: bool,
+}
+
+impl<'a> DesiredSchedule<'a> {
+    /// Returns that of an object which is copied whole, for its namespace or for what uses it.
+    pub(super) fn of_whole(source: &'a Source, cluster: &'a str) -> Self {
+        Self { source, cluster, share: None, policy: None, group: None, follows: false, is_scaled: false }
+    }
 }
 
 /// Collects the Schedules that there have to be, and what that takes.
@@ -97,7 +108,7 @@ impl<'a> ScheduleDiff<'a> {
         }
         let is_there = self.store.copy_in(&key, cluster).is_some();
         if !is_there && self.desired.insert((cluster.to_owned(), key)) {
-            let desired = DesiredSchedule { source, cluster, share: None, policy: None, group: None, is_scaled: false };
+            let desired = DesiredSchedule::of_whole(source, cluster);
             if let Some(write) = self.plan_schedule(&desired) {
                 self.namespaces.push(write);
             }
@@ -129,13 +140,17 @@ impl<'a> ScheduleDiff<'a> {
         let hash = digest::full_digest(parts.as_bytes());
         let source_ref = build_source_ref(facts);
         let group = desired.group.map(ToOwned::to_owned);
+        // Never of a copy that was there for another reason.
+        let follows = desired.follows && known.is_none_or(|known| known.spec.follows);
         let same = known.is_some_and(|known| {
             known.spec.hash == hash
                 && known.spec.source_ref == source_ref
                 && known.spec.group == group
+                && known.spec.follows == follows
                 && known.spec.share == desired.share
                 && known.spec.apply_policy == apply_policy
                 && applied_edits_text(known) == edits_text.as_deref()
+                && !is_written_again(known)
         });
         if same {
             return None;
@@ -159,12 +174,26 @@ impl<'a> ScheduleDiff<'a> {
                 return None;
             }
         };
+        let uses = find_uses(desired.source, &made.manifest, edits.is_empty());
         let manifest = made.manifest.to_string();
         self.bytes += manifest.len();
         let metadata = build_metadata(place, known, edits_text);
         // What is asked of the copy is another thing than was reported of it.
         let epoch = known.map_or(0, |known| known.spec.epoch + i64::from(known.spec.hash != hash));
-        let spec = ScheduleSpec { manifest, hash, group, source_ref, share: desired.share.clone(), apply_policy, epoch };
+        let manifest_digest = Some(digest::full_digest(manifest.as_bytes()));
+        let share = desired.share.clone();
+        let spec = ScheduleSpec {
+            manifest,
+            hash,
+            manifest_digest,
+            group,
+            follows,
+            uses,
+            source_ref,
+            share,
+            apply_policy,
+            epoch,
+        };
         Some(Write::Schedule(Box::new(Schedule { metadata, spec, status: None }), made.payload))
     }
 
@@ -224,6 +253,21 @@ pub(super) fn build_schedule_share(domain: &str, share: Option<Share>) -> Schedu
         None => (None, None),
     };
     ScheduleShare { domain: domain.to_owned(), replicas, completions }
+}
+
+/// Returns whether the agent says that a Schedule, or the Secret with its data, is not as it was written.
+fn is_written_again(known: &Schedule) -> bool {
+    let status = known.status.iter();
+    let mut applied = status.filter_map(|status| find_condition(&status.conditions, conditions::APPLIED));
+    applied.any(|condition| WRITTEN_AGAIN.contains(&condition.reason.as_str()))
+}
+
+/// Returns the keys of what a copy names; absent where it names nothing.
+fn find_uses(source: &Source, manifest: &serde_json::Value, is_unedited: bool) -> Option<Vec<String>> {
+    let edited = (!is_unedited).then(|| Relations::from_manifest(&source.facts.key, manifest));
+    let relations = edited.as_ref().unwrap_or(&source.relations);
+    let keys: Vec<String> = relations.name_keys().map(|key| key.as_str().to_owned()).collect();
+    (!keys.is_empty()).then_some(keys)
 }
 
 fn build_apply_policy(facts: &Facts, leave_fields: Vec<String>) -> Option<ApplyPolicy> {

@@ -10,7 +10,7 @@ use crate::api::Schedule;
 use crate::api::labels::{ANNOTATION_TARGET_CLUSTERS, LABEL_TARGET_CLUSTER};
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::Placeable;
-use crate::placement::facts::Facts;
+use crate::placement::facts::{Facts, Relations};
 
 /// Largest object that is kept whole as a watch brought it, in bytes: a plan reads a larger one itself.
 const LARGEST: usize = 16 << 10;
@@ -36,6 +36,8 @@ pub(super) fn estimate_json_size(value: &Value) -> usize {
 pub(super) struct Source {
     pub(super) address: Address,
     pub(super) facts: Arc<Facts>,
+    /// What it names and what it belongs to: at most a thousand names.
+    pub(super) relations: Arc<Relations>,
     /// The whole object, while a copy of it may have to be made.
     pub(super) object: Option<Arc<Value>>,
     /// Its marks that say where it went.
@@ -63,6 +65,7 @@ impl Source {
                 return None;
             }
         };
+        let relations = Arc::new(Relations::from_manifest(&facts.key, &object));
         let meta = raw.metadata;
         let target = TargetMark {
             label: meta.labels.and_then(|mut labels| labels.remove(LABEL_TARGET_CLUSTER)),
@@ -74,6 +77,7 @@ impl Source {
         Some(Self {
             address: Address { kind, namespace: meta.namespace, name: meta.name?, uid: meta.uid? },
             facts: Arc::new(facts),
+            relations,
             object: Some(Arc::new(object)),
             target,
             status,

@@ -52,7 +52,7 @@ fn find_target_clusters<'a>(store: &'a Store, key: &ObjectKey) -> Option<BTreeSe
             let status = store.groups.get(group)?.status.as_ref().filter(|status| status.scheduled)?;
             status.target_clusters.iter().map(String::as_str).collect()
         }
-        Assignment::Direct => store.sources.get(key)?.target.parse_clusters(),
+        Assignment::Direct | Assignment::Follows => store.sources.get(key)?.target.parse_clusters(),
         Assignment::Left(_) | Assignment::Withdrawn | Assignment::Unplaced => return None,
     };
     (!targets.is_empty()).then_some(targets)

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::arriving::Arriving;
+use super::follow::FollowState;
 use super::place::{Place, cluster_of, referenced_key};
 use super::queue::{Cause, Queue, ReconcileRequest};
 use super::refusals::Refusals;
@@ -19,6 +20,7 @@ use crate::api::labels::cluster_namespace;
 use crate::api::placeable::{Kinds, Placeable};
 use crate::api::{Schedule, ScheduleGroup, SchedulePolicy};
 use crate::placement::facts::{Facts, ObjectKey};
+use crate::placement::follow::is_follower;
 use crate::placement::inventory::Part;
 use crate::placement::live;
 use crate::placement::matching::{Match, Policies, Policy};
@@ -48,6 +50,8 @@ pub(super) enum Assignment {
     Direct,
     /// The group of this name.
     Group(String),
+    /// It goes where what uses it goes.
+    Follows,
     /// No policy matches any more: its copies stay, in the group that they are in.
     Left(Option<String>),
 }
@@ -71,6 +75,8 @@ pub(super) struct Store {
     /// Objects by group.
     pub(super) members: BTreeMap<String, BTreeSet<ObjectKey>>,
     pub(super) tally: Tally,
+    /// What follows, as it was last planned.
+    pub(super) follow: FollowState,
     /// Schedules by the object that they are copies of.
     pub(super) copies: BTreeMap<ObjectKey, BTreeSet<Place>>,
     /// Number of Schedules by group.
@@ -133,6 +139,7 @@ impl Store {
             assignments: BTreeMap::new(),
             members: BTreeMap::new(),
             tally: Tally::default(),
+            follow: FollowState::default(),
             copies: BTreeMap::new(),
             of_group: BTreeMap::new(),
             whole: BTreeSet::new(),
@@ -176,6 +183,9 @@ impl Store {
     pub(super) fn owning_request(&self, key: &ObjectKey) -> ReconcileRequest {
         match self.assignments.get(key) {
             Some(Assignment::Group(group)) => ReconcileRequest::Group(group.clone()),
+            Some(Assignment::Follows) if !key.is_of_kind("", "Namespace") => {
+                ReconcileRequest::Follow(key.namespace().to_owned())
+            }
             _ => ReconcileRequest::Object(key.clone()),
         }
     }
@@ -209,7 +219,15 @@ impl Store {
                 if old == Assignment::Unplaced && !self.copies.contains_key(key) && !self.is_denied(key) => {}
             // So are all objects of the service, such as the data of copied Secrets.
             Assignment::Withdrawn if self.has_nowhere_to_leave(key) => {}
+            Assignment::Follows => {
+                self.mark_owner(key, cause, now);
+                self.mark_scaled_group(key, now);
+            }
             _ => self.enqueue(ReconcileRequest::Object(key.clone()), cause, now),
+        }
+        let is_unplaced = old == Assignment::Unplaced && new == Assignment::Unplaced;
+        if !is_unplaced || self.copies.contains_key(key) {
+            self.mark_follow(key.namespace(), now);
         }
     }
 
@@ -222,10 +240,14 @@ impl Store {
     /// group is.
     pub(super) fn mark_grown(&mut self, key: &ObjectKey) {
         let asks = |facts: &Facts| (facts.shape.is_some() || facts.scales.is_some()) && !facts.workload.runs_once();
-        if let Some(Assignment::Group(group)) = self.assignments.get(key)
+        let own = match self.assignments.get(key) {
+            Some(Assignment::Group(group)) => Some(group),
+            _ => None,
+        };
+        if let Some(group) = self.scaled_group(key).or(own).cloned()
             && self.source_facts(key).is_some_and(asks)
         {
-            self.grown.insert(group.clone());
+            self.grown.insert(group);
         }
     }
 
@@ -249,9 +271,13 @@ impl Store {
         match self.order.match_object(&source.facts, self.namespace_labels(key.namespace())) {
             Match::Nowhere { .. } => Assignment::Withdrawn,
             Match::Annotation { .. } => Assignment::Direct,
-            Match::Policy { policy, .. } if self.is_withheld(key, policy) => self.leave_object(key),
-            Match::Policy { policy, .. } => Assignment::Group(self.group_name(&source.facts, policy)),
             Match::Never(never) if never.is_taken_back() => Assignment::Withdrawn,
+            Match::Policy { policy, .. } if self.is_withheld(key, policy) => self.leave_object(key),
+            Match::Policy { policy, .. } if policy.duplicates() && !key.is_of_kind("", "Namespace") => {
+                Assignment::Group(self.group_name(&source.facts, policy))
+            }
+            _ if is_follower(key) && !self.follow.is_alone(key) => Assignment::Follows,
+            Match::Policy { policy, .. } => Assignment::Group(self.group_name(&source.facts, policy)),
             // What runs stays, also where it would not be placed again.
             Match::Never(_) | Match::Nothing { .. } => self.leave_object(key),
         }
@@ -403,7 +429,12 @@ impl Store {
 
     /// Marks a request as due now.
     pub(super) fn enqueue(&mut self, request: ReconcileRequest, cause: Cause, now: Instant) {
-        self.queue.mark_due(request, cause, now);
+        // Its plan looks at everything in the namespace.
+        if let ReconcileRequest::Follow(namespace) = &request {
+            self.postpone_follow(namespace, now);
+        } else {
+            self.queue.mark_due(request, cause, now);
+        }
     }
 
     /// Marks everything: after the first lists, and after a change of the policies.
@@ -419,6 +450,7 @@ impl Store {
         for key in orphans {
             self.enqueue(ReconcileRequest::Object(key), Cause::Review, now);
         }
+        self.mark_follow_everywhere(now);
         let groups: BTreeSet<_> = self.groups.keys().chain(self.members.keys()).cloned().collect();
         for name in groups {
             self.undecided.insert(name.clone());
@@ -546,7 +578,11 @@ impl Store {
     /// Returns whether the whole object of a source may be kept until its copies are made: where something places it, and
     /// while not too many others are. A plan that needs another one reads it.
     pub(super) fn may_keep_whole(&self, key: &ObjectKey) -> bool {
-        let is_placed = matches!(self.assignments.get(key), Some(Assignment::Direct | Assignment::Group(_)));
+        let is_placed = match self.assignments.get(key) {
+            Some(Assignment::Direct | Assignment::Group(_)) => true,
+            Some(Assignment::Follows) => self.follow.follower(key).is_some_and(|follower| !follower.places.is_empty()),
+            _ => false,
+        };
         is_placed && (self.whole.len() < MOST_WHOLE || self.whole.contains(key))
     }
 

@@ -34,7 +34,8 @@ impl Hub {
     }
 
     fn apply(&mut self, kind: &str, mut body: Value) {
-        let kind = placeable::find_builtin_kind("", kind).unwrap();
+        let group = if kind == "Deployment" { "apps" } else { "" };
+        let kind = placeable::find_builtin_kind(group, kind).unwrap();
         body["metadata"]["uid"] = json!(format!("{}-{}", kind.kind, body["metadata"]["name"].as_str().unwrap()));
         body["metadata"]["resourceVersion"] = json!("1");
         let raw: Raw = serde_json::from_value(body).unwrap();
@@ -46,12 +47,18 @@ impl Hub {
         self.apply("ConfigMap", json!({"metadata": {"name": name, "namespace": namespace, "labels": labels}}));
     }
 
+    fn deployment(&mut self, namespace: &str, name: &str, labels: &Value) {
+        let metadata = json!({"name": name, "namespace": namespace, "labels": labels});
+        let template = json!({"spec": {"containers": [{"name": "web", "image": "web"}]}});
+        self.apply("Deployment", json!({"metadata": metadata, "spec": {"replicas": 1, "template": template}}));
+    }
+
     fn policy(&mut self, group_by: &Value) {
         let policy: SchedulePolicy = serde_json::from_value(json!({
             "apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "SchedulePolicy",
             "metadata": {"name": "shop", "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {"namespaceSelector": {}, "resourceSelectors": {"labelSelectors": [{}],
-                "kinds": [{"group": "", "kind": "ConfigMap"}]}, "groupBy": group_by},
+                "kinds": [{"group": "", "kind": "ConfigMap"}, {"group": "apps", "kind": "Deployment"}]}, "groupBy": group_by},
         }))
         .unwrap();
         self.store.apply_change(Change::Policy(Seen::There(policy)), self.now);
@@ -94,7 +101,7 @@ impl Hub {
     }
 
     fn group_of(&self, namespace: &str, name: &str) -> String {
-        match self.store.assignments.get(&config_map(namespace, name)) {
+        match self.store.assignments.get(&deployment(namespace, name)) {
             Some(Assignment::Group(group)) => group.clone(),
             other => panic!("{other:?}"),
         }
@@ -103,6 +110,10 @@ impl Hub {
 
 fn config_map(namespace: &str, name: &str) -> ObjectKey {
     ObjectKey::new("", "ConfigMap", namespace, name)
+}
+
+fn deployment(namespace: &str, name: &str) -> ObjectKey {
+    ObjectKey::new("apps", "Deployment", namespace, name)
 }
 
 /// A decision for one cluster.
@@ -131,7 +142,7 @@ fn old_name(key: &ObjectKey) -> String {
 fn old_group(members: &[(&str, &str)]) -> ScheduleGroup {
     let references: Vec<Value> = members
         .iter()
-        .map(|(namespace, name)| json!({"version": "v1", "kind": "ConfigMap", "namespace": namespace, "name": name}))
+        .map(|(namespace, name)| json!({"group": "apps", "version": "v1", "kind": "Deployment", "namespace": namespace, "name": name}))
         .collect();
     serde_json::from_value(json!({
         "apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "ScheduleGroup",
@@ -152,7 +163,7 @@ fn before() -> Hub {
     let of_web = json!({"app": "web"});
     for namespace in ["a", "b"] {
         hub.apply("Namespace", json!({"metadata": {"name": namespace}}));
-        hub.config_map(namespace, "page", &of_web);
+        hub.deployment(namespace, "page", &of_web);
     }
     hub.policy(&json!({"labelKey": "app"}));
     let groups = ["a", "b"].map(|namespace| hub.group_of(namespace, "page"));
@@ -167,7 +178,7 @@ fn before() -> Hub {
             let source = &schedule.spec.source_ref;
             let key = crate::placement::live::source_key(source);
             schedule.metadata.name = Some(old_name(&key));
-            if key.kind() == "ConfigMap" {
+            if key.kind() == "Deployment" {
                 schedule.spec.group = Some("shop-6719e33a".to_owned());
             }
             hub.schedule(schedule);
@@ -247,14 +258,14 @@ fn a_group_over_all_namespaces_that_its_policy_asks_for_stays() {
 fn a_copy_keeps_its_name_and_another_objects_schedule_is_never_taken() {
     let mut hub = Hub::new();
     hub.apply("Namespace", json!({"metadata": {"name": "a"}}));
-    hub.config_map("a", "page", &json!({}));
+    hub.deployment("a", "page", &json!({}));
     hub.policy(&json!(null));
     let group = hub.group_of("a", "page");
     let planned = |hub: &Hub| group_plan::plan_group(&hub.store, &group, Some(&placed("east")), time());
     let made = Hub::made(&planned(&hub));
     let is_page = |schedule: &&Schedule| schedule.spec.source_ref.name == "page";
     let copy = made.iter().find(is_page).unwrap().clone();
-    assert_eq!(copy.name_any(), schedule_name(&config_map("a", "page")));
+    assert_eq!(copy.name_any(), schedule_name(&deployment("a", "page")));
 
     // The name belongs to the copy of another object.
     let mut foreign = copy.clone();
@@ -262,17 +273,17 @@ fn a_copy_keeps_its_name_and_another_objects_schedule_is_never_taken() {
     hub.schedule(foreign.clone());
     let plan = planned(&hub);
     assert!(Hub::made(&plan).iter().all(|made| !is_page(&made)), "{plan:?}");
-    let told = &plan.faults[&config_map("a", "page")];
-    assert!(told["ScheduleTaken"].contains("ConfigMap a/other"), "{told:?}");
+    let told = &plan.faults[&deployment("a", "page")];
+    assert!(told["ScheduleTaken"].contains("Deployment a/other"), "{told:?}");
     hub.store.apply_change(Change::Schedule(Seen::Gone(foreign)), hub.now);
 
     // One with the name of an earlier version is used as it is, and edits reach it.
     let mut old = copy;
-    old.metadata.name = Some(old_name(&config_map("a", "page")));
+    old.metadata.name = Some(old_name(&deployment("a", "page")));
     old.metadata.resource_version = Some("7".to_owned());
     hub.schedule(old.clone());
     assert!(Hub::made(&planned(&hub)).iter().all(|made| !is_page(&made)), "nothing is written");
-    hub.apply("ConfigMap", json!({"metadata": {"name": "page", "namespace": "a"}, "data": {"edited": "yes"}}));
+    hub.deployment("a", "page", &json!({"edited": "yes"}));
     let made = Hub::made(&planned(&hub));
     assert_eq!(made.iter().find(is_page).unwrap().name_any(), old.name_any());
 }
@@ -341,10 +352,7 @@ fn what_is_the_services_own_is_taken_back() {
         let plan = object(&hub, kind, namespace, name);
         assert_eq!(taken(&plan), (vec![format!("copy-of-{name}")], vec!["NeverPlaced"]), "{kind} {namespace}/{name}");
     }
-    assert!(
-        matches!(hub.store.assignments[&config_map("shop", "page")], Assignment::Group(_)),
-        "a label alone says nothing"
-    );
+    assert_eq!(hub.store.assignments[&config_map("shop", "page")], Assignment::Follows, "a label alone says nothing");
     // What holds data stays, and so does the namespace that it is in.
     assert_eq!(taken(&object(&hub, "PersistentVolumeClaim", "prod-cp", "data")).0, Vec::<String>::new());
     assert_eq!(taken(&object(&hub, "Namespace", "", "prod-cp")).0, Vec::<String>::new());

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::decide::Decided;
 use super::group_context::GroupContext;
 use super::place::{Place, cluster_of};
-use super::store::Store;
+use super::store::{Assignment, Store};
 use crate::api::Schedule;
 use crate::api::labels::ANNOTATION_ALLOW_VOLUME_MOVE;
 use crate::placement::explain;
@@ -28,6 +28,16 @@ impl Store {
     /// its data.
     pub(super) fn is_kept_by_volumes(&self, key: &ObjectKey, schedule: &Schedule) -> bool {
         self.sources.get(key).is_some_and(|source| source.is_source_of(schedule)) && self.is_held_by_volumes(key)
+    }
+
+    /// Returns the clusters where a claim that follows was last, if its copies are not known any more: its data is there.
+    pub(super) fn lost_home(&self, key: &ObjectKey) -> BTreeSet<&str> {
+        let is_lost = key.is_of_kind("", "PersistentVolumeClaim")
+            && self.assignments.get(key) == Some(&Assignment::Follows)
+            && self.copies_of(key).next().is_none()
+            && self.is_held_by_volumes(key);
+        let source = self.sources.get(key).filter(|_| is_lost);
+        source.map(|source| source.target.parse_clusters()).unwrap_or_default()
     }
 
     /// Returns the Schedules of an object that its data keeps.

@@ -19,7 +19,8 @@ use super::turns::Permits;
 use super::write::{Address, Stages, TargetMark, Write, Written};
 use crate::api::crd::policy::SchedulePolicyStatus;
 use crate::api::labels::{
-    ANNOTATION_ASK, ANNOTATION_TARGET_CLUSTERS, FINALIZER_AGENT_CLEANUP, LABEL_TARGET_CLUSTER, SCHEDULER_MANAGER, cluster_namespace,
+    ANNOTATION_ASK, ANNOTATION_TARGET_CLUSTERS, FINALIZER_AGENT_CLEANUP, LABEL_TARGET_CLUSTER, SCHEDULER_MANAGER,
+    cluster_namespace,
 };
 use crate::api::lenient::Lenient;
 use crate::api::{Cluster, Schedule, ScheduleGroup, SchedulePolicy};

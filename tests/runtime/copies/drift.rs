@@ -56,6 +56,19 @@ async fn a_changed_copy_is_put_right_until_somebody_insists() {
     let message = site.until("conf", "Contested").await;
     assert!(message.contains("kubectl-edit") && message.contains("half an hour"), "{message}");
     assert_eq!(maps.get("conf").await.unwrap().data.unwrap()["a"], "insists");
+    // Fields are contested; one that is absent is made again, and nobody's fields with it.
+    maps.delete("conf", &DeleteParams::default()).await.unwrap();
+    wait("an absent one is made again", async || {
+        maps.get_opt("conf").await.unwrap().is_some_and(|found| found.data.unwrap()["a"] == "1")
+    })
+    .await;
+    for by in ["", "insists", "again"] {
+        edit(&maps, "conf", "kubectl-edit", json!({ "data": { "a": by } })).await;
+        if by != "again" {
+            wait("it is put right", async || maps.get("conf").await.unwrap().data.unwrap()["a"] == "1").await;
+        }
+    }
+    site.until("conf", "Contested").await;
     // An edit of the source begins anew.
     site.schedule("conf", &site.config_map("conf", &json!({ "a": "new" })), json!({})).await;
     site.until("conf", "Applied").await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
@@ -59,7 +59,7 @@ async fn a_copy_without_a_schedule_is_deleted_after_a_grace_and_no_other_is() {
     // Of another control plane.
     let foreign =
         json!({ "metadata": { "name": "foreign", "labels": { "fleet-scheduler.io/placed-by": "ffffffff" } } });
-    maps.create(&kube::api::PostParams::default(), &serde_json::from_value(foreign).unwrap()).await.unwrap();
+    maps.create(&PostParams::default(), &serde_json::from_value(foreign).unwrap()).await.unwrap();
     // The agent is away, and so is the Schedule when it comes back.
     drop(site.agent.take());
     let none = json!({ "metadata": { "finalizers": null } });
@@ -146,6 +146,31 @@ async fn a_source_that_was_created_again_replaces_what_cannot_be_changed() {
     assert_eq!((maps.get("conf").await.unwrap().uid(), claims.get("data").await.unwrap().uid()), (map, volume));
     for name in ["web", "conf", "data"] {
         site.delete(name).await;
+    }
+    site.leave().await;
+}
+
+#[tokio::test]
+async fn what_was_adopted_or_is_kept_is_not_replaced_by_a_source_that_was_created_again() {
+    let site = Site::set().await;
+    site.make_place().await;
+    let deployments: Api<Deployment> = site.in_place();
+    for (name, policy) in [("theirs", json!({ "adopt": true })), ("kept", json!({ "onDelete": "Keep" }))] {
+        if name == "theirs" {
+            let foreign = serde_json::from_value(site.deployment(name, 1)).unwrap();
+            deployments.create(&PostParams::default(), &foreign).await.unwrap();
+        }
+        site.schedule(name, &site.deployment(name, 1), policy.clone()).await;
+        site.until(name, "Applied").await;
+        let first = deployments.get(name).await.unwrap().uid();
+        let mut other = site.deployment(name, 1);
+        other["spec"]["selector"]["matchLabels"] = json!({ "app": "other" });
+        other["spec"]["template"]["metadata"]["labels"] = json!({ "app": "other" });
+        site.schedule_of("source-2", name, &other, policy).await;
+        let message = site.until(name, "Refused").await;
+        assert!(message.contains("delete"), "{message}");
+        assert_eq!(deployments.get(name).await.unwrap().uid(), first, "{name} is still the same one");
+        assert_eq!(site.delete(name).await.0, "Kept");
     }
     site.leave().await;
 }

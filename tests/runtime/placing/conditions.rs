@@ -26,7 +26,7 @@ async fn a_group_names_what_its_pods_lack_until_it_is_placed_too() {
     fleet.deployments().create(&PostParams::default(), &serde_json::from_value(body).unwrap()).await.unwrap();
     let place = &fleet.namespace;
     let text = format!("Secret {place}/db is used by Deployment {place}/web but is not placed on {}", west.name);
-    let missing = Some(("False".to_owned(), "Missing".to_owned(), text.clone()));
+    let missing = Some(("False".to_owned(), "Missing".to_owned(), format!("{text}: NotThere")));
     let condition = async || fleet.group_condition(&policy, "DependenciesPlaced").await;
     wait("it is missed", async || condition().await == missing).await;
     fleet.copy(&west.name, "Deployment web").await;

@@ -99,7 +99,7 @@ impl Site {
 
     async fn explained(&self, kind: &str, namespace: &str, name: &str, reason: &str) {
         // What ends by itself in a moment is no event.
-        if !["NamespaceMissing", "PayloadMissing"].contains(&reason) {
+        if reason != "NamespaceMissing" {
             let events: Api<Event> = Api::namespaced(self.hub(), namespace);
             wait(&format!("{name} has the event {reason}"), async || {
                 let all = events.list(&ListParams::default()).await.unwrap().items;
@@ -222,7 +222,28 @@ async fn every_reason_of_a_copy_is_in_status_event_and_why() {
     let mut next = Program::agent(&member, &site.scene.control_plane.init_file, &site.scene.name, "pod-1");
     next.ready(Duration::from_secs(60)).await;
     site.agent = Some(next);
-    site.until("Secret", &place, "key", "PayloadMissing").await;
+    wait("the data is written again", async || payloads.get_opt(&payload).await.unwrap().is_some()).await;
+    wait("it is applied again", async || site.reason("Secret", "key").await == "Applied").await;
+
+    // A Schedule that somebody edits is not what was decided.
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "edited", "namespace": place},
+        "data": {"a": "ours"}});
+    site.create(map).await;
+    wait("it is applied", async || site.reason("ConfigMap", "edited").await == "Applied").await;
+    let schedules: Api<Schedule> = Api::namespaced(site.hub(), &cluster_namespace(&site.scene.name));
+    let written = site.schedule("ConfigMap", "edited").await.unwrap();
+    let name_of_written = written.name_any();
+    let theirs = written.spec.manifest.replace("ours", "theirs");
+    assert_ne!(theirs, written.spec.manifest);
+    let change = json!({"spec": {"manifest": theirs}});
+    schedules.patch(&name_of_written, &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+    wait("it is put right", async || {
+        schedules.get(&name_of_written).await.unwrap().spec.manifest == written.spec.manifest
+    })
+    .await;
+    wait("it is applied again", async || site.reason("ConfigMap", "edited").await == "Applied").await;
+    let copies: Api<ConfigMap> = Api::namespaced(site.member(), &place);
+    assert_eq!(copies.get("edited").await.unwrap().data.unwrap()["a"], "ours");
 
     rights::withhold(&site.scene, &name, None).await;
     site.leave(&name).await;

@@ -40,9 +40,8 @@ mod exhaustive {
             let body = serde_json::from_value(json!({"metadata": meta, "data": {"n": "0"}})).unwrap();
             flooded.create(&PostParams::default(), &body).await.unwrap();
         }
-        let kinds = json!({"labelSelectors": [{}], "kinds": [{"group": "", "kind": "ConfigMap"}]});
         let only = json!({"matchLabels": {"kubernetes.io/metadata.name": member.name}});
-        let policy = fleet.policy(json!({"resourceSelectors": kinds, "clusterSelector": only})).await;
+        let policy = fleet.policy(json!({"clusterSelector": only})).await;
 
         let mut tasks = JoinSet::new();
         let patched = flooded.clone();
@@ -64,13 +63,11 @@ mod exhaustive {
         let seen = record(&mut tasks, schedules, watcher::Config::default(), |schedule| {
             Some(schedule.spec.source_ref.name.clone()).filter(|name| name.starts_with("other-"))
         });
-        let others: Api<ConfigMap> = Api::namespaced(client, &fleet.namespace);
         let mut created = BTreeMap::new();
         for number in 0..OTHERS {
             let name = format!("other-{number}");
-            let body = serde_json::from_value(json!({"metadata": {"name": name}, "data": {"k": "a"}})).unwrap();
             let began = Instant::now();
-            others.create(&PostParams::default(), &body).await.unwrap();
+            fleet.deployment(&name, 0, json!({})).await;
             created.insert(name, began);
             tokio::time::sleep(PAUSE).await;
         }

@@ -114,6 +114,8 @@ async fn placements_are_timed_from_the_object_to_its_copy() {
     let body = json!({"apiVersion": "policy.fleet-scheduler.io/v1alpha1", "kind": "SchedulePolicy",
         "metadata": {"name": policy}, "spec": {"namespaceSelector": {"matchLabels": {"team": place}},
             "clusterSelector": {"matchLabels": {"kubernetes.io/metadata.name": scene.name}},
+            // What is placed alone waits until its namespace is quiet.
+            "spreadConstraints": {"spreadMode": "Duplicate", "topologyKey": "kubernetes.io/metadata.name"},
             "resourceSelectors": {"labelSelectors": [{"matchLabels": {"placed": "yes"}}], "kinds": [{"group": "", "kind": "ConfigMap"}]}}});
     let policies: Api<SchedulePolicy> = Api::all(hub.clone());
     let sources: Api<ConfigMap> = Api::namespaced(hub.clone(), &place);

@@ -57,7 +57,8 @@ pub(crate) fn run(ui: &Ui, global: &Global, args: &ShowRbacArgs) -> Result<Exit,
     }
     let plan = args.plan.build_control_plane_plan(ui, global, None)?;
     let rights = control_plane::rbac::list_install_rights(&plan).map_err(|problems| wrong_values(&problems))?;
-    print_roles(ui, &plan.package, &control_plane::rbac::build_install_roles(&plan, &rights))
+    let roles = control_plane::rbac::build_install_roles(&plan, &rights).map_err(|problems| wrong_values(&problems))?;
+    print_roles(ui, &plan.package, &roles)
 }
 
 fn print_roles(ui: &Ui, package: &Package, roles: &[Value]) -> Result<Exit, CliError> {

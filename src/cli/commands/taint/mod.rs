@@ -1,7 +1,7 @@
 //! `taint`, `cordon`, `uncordon`: keep new work off a workload cluster and let it in again, as kubectl does with nodes.
 
 pub(in crate::cli) mod drain;
-mod edit;
+pub(crate) mod edit;
 
 use clap::{Args, Subcommand};
 use kube::api::{Api, Patch, PatchParams};
@@ -195,9 +195,9 @@ async fn edit_taints(
     .hint("run the same command again"))
 }
 
-fn refused_edit(name: &ClusterName, error: &EditError, global: &Global) -> CliError {
+pub(crate) fn refused_edit(name: &ClusterName, error: &EditError, global: &Global) -> CliError {
     let refused =
-        CliError::new(Exit::Refused, "FieldConflict", format!("the taints of Cluster {name} were not changed"))
+        CliError::new(Exit::Refused, "TaintsUnchanged", format!("the taints of Cluster {name} were not changed"))
             .cause(visible_cell(&error.to_string()).into_owned());
     match error {
         EditError::HasOtherValue { .. } => refused.hint("give `--overwrite` to change the value"),

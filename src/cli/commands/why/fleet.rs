@@ -22,11 +22,12 @@ use crate::cli::connect::{list_failed, request_failed};
 use crate::cli::output::error::{CliError, Exit};
 use crate::k8s::extra_kinds;
 use crate::k8s::request::pages::all_pages;
-use crate::placement::facts::{Facts, ObjectKey};
+use crate::placement::facts::{Facts, ObjectKey, Relations};
 use crate::placement::fleet::Fleet;
 use crate::placement::inventory::{self, Part};
 use crate::placement::live;
 use crate::placement::matching::{Policies, Policy};
+use crate::placement::names::GroupKey;
 
 /// Requests under way at a time.
 const IN_FLIGHT: usize = 16;
@@ -90,6 +91,16 @@ impl Known {
     /// The labels of an object's namespace.
     pub(super) fn labels_of_namespace(&self, key: &ObjectKey) -> BTreeMap<String, String> {
         self.namespaces.get(key.namespace()).cloned().unwrap_or_default()
+    }
+
+    /// The name of a group under a policy.
+    pub(super) fn group_name(&self, key: &GroupKey, policy: &Policy) -> String {
+        let printed = key.to_spec_key();
+        key.group_name(&policy.name, |name| {
+            self.groups
+                .get(name)
+                .is_some_and(|group| group.spec.key != printed || group.spec.policy.name != policy.name)
+        })
     }
 
     /// Schedules of an object, with their clusters.
@@ -192,10 +203,46 @@ async fn list_sources(
     namespace: Option<&str>,
     label: Option<&str>,
 ) -> Listed<Facts> {
+    let found = list_objects(client, kind, namespace, label).await?;
+    Ok(found.iter().filter_map(|object| Facts::from_manifest(object).ok()).collect())
+}
+
+/// The same, whole.
+async fn list_objects(
+    client: &Client,
+    kind: &'static Placeable,
+    namespace: Option<&str>,
+    label: Option<&str>,
+) -> Listed<Value> {
     let api: Api<Raw> = kind.objects_api(client, namespace);
     let params = label.map_or_else(ListParams::default, |label| ListParams::default().labels(label));
     let found = list_all_pages(&api, params).await.map_err(|error| (kind.plural, error))?;
-    Ok(found.into_iter().filter_map(|raw| read_facts(kind, raw)).collect())
+    Ok(found.into_iter().map(|raw| add_kind(kind, raw)).collect())
+}
+
+/// All objects of a namespace that may be placed, with what they name and belong to; but for kinds that the user may not
+/// list.
+pub(super) async fn list_related(
+    client: &Client,
+    kinds: &Kinds,
+    namespace: &str,
+) -> Result<Vec<(Facts, Relations)>, CliError> {
+    let kinds = kinds.iter().filter(|kind| kind.namespaced);
+    let lists = stream::iter(kinds.map(|kind| list_objects(client, kind, Some(namespace), None)));
+    let lists: Vec<_> = lists.buffered(IN_FLIGHT).collect().await;
+    let mut found = Vec::new();
+    for list in lists {
+        let list = match list {
+            Err((_, kube::Error::Api(status))) if status.code == 403 => continue,
+            list => list.map_err(|(what, error)| list_failed(what, &error))?,
+        };
+        found.extend(list.iter().filter_map(|object| {
+            let facts = Facts::from_manifest(object).ok()?;
+            let relations = Relations::from_manifest(&facts.key, object);
+            Some((facts, relations))
+        }));
+    }
+    Ok(found)
 }
 
 /// All objects that may be in a group, of every kind that can be placed: with a label, or of a namespace.
@@ -233,10 +280,6 @@ pub(super) async fn find_object(
         let object = add_kind(kind, raw);
         Some((Facts::from_manifest(&object).ok()?, object))
     }))
-}
-
-fn read_facts(kind: &Placeable, raw: Raw) -> Option<Facts> {
-    Facts::from_manifest(&add_kind(kind, raw)).ok()
 }
 
 /// An object with its kind, which lists leave out.

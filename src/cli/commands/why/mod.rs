@@ -1,6 +1,7 @@
 //! `why`: where an object is placed and why there, or why nowhere, by the scheduler's own rules.
 
 mod fleet;
+mod followers;
 pub(in crate::cli) mod kind;
 mod own_words;
 mod report;
@@ -25,10 +26,12 @@ use crate::placement::decide::{self, Group};
 use crate::placement::dependencies::{self, Missing};
 use crate::placement::explain;
 use crate::placement::facts::{Facts, ObjectKey};
+use crate::placement::follow::is_follower;
 use crate::placement::live;
 use crate::placement::matching::{Direct, Match, Policy};
 use crate::placement::names::GroupKey;
 use fleet::Known;
+use followers::Followers;
 use report::{Copy, Now, Report, Row};
 
 /// Explain where an object is placed and why, or why it is not
@@ -114,7 +117,19 @@ async fn explain_placement(client: &Client, known: &Known, facts: &Facts, object
             .push("its annotation names clusters, but in this control plane only policies place objects".to_owned());
     }
     report.applied = !report.copies.is_empty() && report.copies.iter().all(|copy| copy.applied);
-    match known.policies.match_object(facts, &labels) {
+    let found = known.policies.match_object(facts, &labels);
+    let followers = match facts.key.namespace() {
+        "" => None,
+        namespace => Some(Followers::plan_namespace(client, known, namespace).await?),
+    };
+    if let Some(followers) = &followers {
+        if followers.is_following(&facts.key, &found) {
+            followers.report_follower(&facts.key, &found, &mut report);
+            return Ok(report);
+        }
+        report.notes.extend(followers.format_followers(&facts.key));
+    }
+    match found {
         Match::Never(never) => report.why.push(format!("it is never placed, because {}", never.format_never_reason())),
         Match::Nowhere { .. } => {
             report
@@ -139,7 +154,7 @@ async fn explain_placement(client: &Client, known: &Known, facts: &Facts, object
         }
         Match::Policy { policy, losers } => {
             report.policy = Some(explain::format_matched_policy(policy, &losers));
-            by_policy(client, known, (facts, object), policy, &mut report).await?;
+            by_policy(client, known, (facts, object), (policy, followers.as_ref()), &mut report).await?;
         }
     }
     Ok(report)
@@ -181,14 +196,11 @@ async fn by_policy(
     client: &Client,
     known: &Known,
     (facts, object): (&Facts, &Value),
-    policy: &Policy,
+    (policy, followers): (&Policy, Option<&Followers>),
     report: &mut Report,
 ) -> Result<(), CliError> {
     let group_key = GroupKey::new(facts, policy);
-    let printed = group_key.to_spec_key();
-    let name = group_key.group_name(&policy.name, |name| {
-        known.groups.get(name).is_some_and(|group| group.spec.key != printed || group.spec.policy.name != policy.name)
-    });
+    let name = known.group_name(&group_key, policy);
     let mut members = vec![facts.clone()];
     if !group_key.is_of_one_object() {
         let label = policy.spec.group_by.as_ref().and_then(|by| by.find_label(&facts.labels));
@@ -200,17 +212,20 @@ async fn by_policy(
             let found = known.policies.match_object(one, &known.labels_of_namespace(&one.key));
             matches!(found, Match::Policy { policy: other, .. } if other.name == policy.name)
                 && GroupKey::new(one, policy) == group_key
+                && (policy.duplicates() || is_follower(&one.key) == is_follower(&facts.key))
         });
     }
     let own: BTreeSet<ObjectKey> = members.iter().map(|one| one.key.clone()).collect();
     let fleet = known.build_fleet(client, &own).await?;
-    let group = Group::new(&name, policy, &members);
+    let belonging = || followers.into_iter().flat_map(Followers::facts);
+    let group = Group::with_followers(&name, policy, &members, belonging());
     let recorded = known.groups.get(&name).and_then(|group| group.status.as_ref());
     let copies = members
         .iter()
         .flat_map(|one| known.schedules_of_object(&one.key).map(move |(cluster, schedule)| (cluster, schedule, one)));
     let mut current = live::current_placement(copies, recorded, policy, group.is_held());
     current.is_settled = recorded.is_some();
+    current.only = followers.and_then(|followers| followers.only_of(&policy.name, &group_key));
     let decision = decide::decide_group(policy, &group, &fleet, &current);
     report.group = Some(format!("{name}, {}", explain::format_group_demand(&group, &fleet)));
     report.notes.extend(explain::format_ignored_demands(&group));
@@ -218,7 +233,7 @@ async fn by_policy(
     report.moving = recorded.and_then(describe_move);
     report.recorded = recorded.and_then(recorded_decision);
     // What cannot be copied has no Schedule that could say so.
-    let is_scaled = is_scaled(facts, &members);
+    let is_scaled = is_scaled(facts, members.iter().chain(belonging()));
     let mut failing = BTreeSet::new();
     for target in decision.targets.iter().filter(|target| live::has_copy_in_target(target, facts)) {
         let edits = copy::find_overrides(policy, target.domain.as_ref().unwrap_or(&target.cluster), facts);
@@ -245,9 +260,9 @@ async fn by_policy(
     Ok(())
 }
 
-/// Returns whether an autoscaler of its group scales an object.
-fn is_scaled(facts: &Facts, members: &[Facts]) -> bool {
-    members.iter().any(|one| {
+/// Returns whether an autoscaler scales an object.
+fn is_scaled<'a>(facts: &Facts, mut scalers: impl Iterator<Item = &'a Facts>) -> bool {
+    scalers.any(|one| {
         one.key.namespace() == facts.key.namespace()
             && one.scales.as_ref().is_some_and(|scales| scales.is_target(&facts.key))
     })

@@ -7,7 +7,7 @@
 //! memory: who may begin (admission) ─┘
 //! ```
 //!
-//! Groups whose policy spreads them, with a Job, Pod or CronJob, or whose data keeps them, go by their decision alone, as
+//! Groups whose policy spreads them, with a Job, Pod or CronJob, with what follows others, or whose data keeps them, go by their decision alone, as
 //! do those of which an agent reports no epochs. Of a group that becomes one of them the record is dropped: where it is
 //! says the decision. Namespaces are copied to where the group is, and are never waited for.
 
@@ -26,6 +26,7 @@ use super::write::TargetMark;
 use crate::api::ScheduleGroupStatus;
 use crate::api::crd::group::ClusterRow;
 use crate::placement::facts::{ObjectKey, Workload};
+use crate::placement::follow::is_follower;
 use crate::placement::moves::{ClusterAmounts, MoveCause, MovePhase, MoveRecord};
 
 /// Record of a group as it has to be, and what is said of its move: reason and message of the condition `Moving`.
@@ -48,7 +49,8 @@ impl Recorded {
         let is_target = |row: &ClusterRow| row.state == "Target";
         if status.clusters.iter().filter(|row| is_target(row)).map(|row| &row.name).ne(self.record.target.keys()) {
             status.clusters.retain(|row| !is_target(row) && !self.record.target.contains_key(&row.name));
-            let target = |name: &String| ClusterRow { name: name.clone(), state: "Target".to_owned(), ..ClusterRow::default() };
+            let target =
+                |name: &String| ClusterRow { name: name.clone(), state: "Target".to_owned(), ..ClusterRow::default() };
             status.clusters.splice(0..0, self.record.target.keys().map(target));
         }
     }
@@ -84,15 +86,16 @@ pub(super) fn is_recorded(store: &Store, name: &str) -> bool {
         None => status.is_some_and(|status| !status.record.target.is_empty()),
     };
     let runs_on = |key: &&ObjectKey| {
-        let is_over_once = store.source_facts(key).is_some_and(|facts| {
-            facts.workload.runs_once() || matches!(facts.workload, Workload::CronJob { .. })
-        });
+        let is_over_once = store
+            .source_facts(key)
+            .is_some_and(|facts| facts.workload.runs_once() || matches!(facts.workload, Workload::CronJob { .. }));
         let is_held = running.is_none_or(|running| !running.consent) && store.is_held_by_volumes(key);
         // An agent of an earlier version says nothing of epochs, so no move would end.
-        let is_silent = store.copies_of(key).filter_map(|(_, schedule)| schedule.status.as_ref()).any(|status| {
-            status.observed_hash.is_some() && status.epoch.is_none()
-        });
-        !is_over_once && !is_held && !is_silent
+        let is_silent = store
+            .copies_of(key)
+            .filter_map(|(_, schedule)| schedule.status.as_ref())
+            .any(|status| status.observed_hash.is_some() && status.epoch.is_none());
+        !is_over_once && !is_held && !is_silent && !is_follower(key)
     };
     is_covered && !members.is_empty() && members.iter().all(runs_on)
 }

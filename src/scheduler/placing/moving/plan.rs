@@ -9,8 +9,9 @@ use super::memory::Moves;
 use super::proposal::{Proposal, target_amounts};
 use super::survey::{ClusterDiff, Survey};
 use super::{Recorded, cause_text, read_record, side_text, time_text};
+use crate::placement::decide::Target;
 use crate::placement::moves::{
-    MoveEvent, MoveRecord, MoveStep, MoveWrite, Seen, SeenDecision, SeenPolicy, WaitingMove, step,
+    MoveEvent, MovePhase, MoveRecord, MoveStep, MoveWrite, Seen, SeenPolicy, WaitingMove, step,
 };
 use crate::scheduler::placing::decide::{Clusters, Decided};
 use crate::scheduler::placing::deletions;
@@ -83,7 +84,18 @@ pub(in crate::scheduler::placing) fn plan_move(
     if let Some(next) = &next {
         moves.set_group(name, next, None, is_away(next, &seen));
     }
+    if let Some(decided) = &mut decided {
+        decided.targets = copied_targets(written);
+    }
     (plan, decided)
+}
+
+/// Returns where the copies of a group have to be, for what follows them.
+fn copied_targets(record: &MoveRecord) -> Vec<Target> {
+    let up = record.running.as_ref().filter(|running| running.phase == MovePhase::Up);
+    let both: BTreeSet<&String> =
+        up.into_iter().flat_map(|running| running.from.keys()).chain(record.target.keys()).collect();
+    both.into_iter().map(|cluster| Target { cluster: cluster.clone(), ..Target::default() }).collect()
 }
 
 fn own_names(diffs: BTreeMap<&str, ClusterDiff>) -> BTreeMap<String, ClusterDiff> {
@@ -103,7 +115,8 @@ fn ask_cluster(clusters: &Clusters, moves: &mut Moves, name: &str) -> Option<Wri
 
 /// Returns whether a cluster that a move waits for is not Ready.
 fn is_away(record: &MoveRecord, seen: &Seen) -> bool {
-    record.running.is_some() && record.names_cluster(|name| !seen.clusters.get(name).is_some_and(|cluster| cluster.ready))
+    record.running.is_some()
+        && record.names_cluster(|name| !seen.clusters.get(name).is_some_and(|cluster| cluster.ready))
 }
 
 /// Returns the move that a group waits for.
@@ -147,8 +160,7 @@ impl<'a> Work<'a> {
         GroupContext { recorded, ..GroupContext::new(self.store, self.name, self.decided, self.wall) }
     }
 
-    /// Plans the write of the next record. What has no copy yet gets it in the same plan, which ends where the record cannot
-    /// be written.
+    /// Plans the write of the next record, and the events after it.
     fn plan_record(
         &self,
         next: &'a MoveRecord,
@@ -161,27 +173,9 @@ impl<'a> Work<'a> {
         let Some(group) = context.desired_group(&faults) else { return plan };
         let mut events = group.status.as_ref().map(|status| context.events(status)).unwrap_or_default();
         plan.push_stage(vec![Write::Group(Box::new(group))]);
-        if self.seen.schedules.is_empty() && next.running.is_none() {
-            self.add_first_copies(&mut plan, next);
-            plan.push_stage(context.diff_labels());
-        }
         events.extend(event.into_iter().flat_map(|event| self.move_events(event, next)));
         plan.push_stage(events);
         plan
-    }
-
-    /// Adds the copies of a group that has none. Where a source has to be read first, the next plan makes them.
-    fn add_first_copies(&self, plan: &mut Plan, next: &'a MoveRecord) {
-        let survey = self.survey(next);
-        let diffs = survey.diff_clusters();
-        let seen = survey.see(SeenDecision::default(), &diffs);
-        let MoveStep::Writes(writes) = step(next, &seen) else { return };
-        let created = writes.iter().filter(|write| matches!(write, MoveWrite::Create { .. })).map(MoveWrite::cluster);
-        let created: BTreeSet<&str> = created.collect();
-        for (_, (diff, _)) in diffs.into_iter().filter(|(cluster, (diff, _))| created.contains(cluster) && !diff.is_partial) {
-            plan.stages.extend(diff.stages);
-            plan.refused.extend(diff.refused);
-        }
     }
 
     /// Plans the writes that a step allows, and what else differs.
@@ -266,13 +260,17 @@ impl<'a> Work<'a> {
         let Some(running) = next.running.as_ref().or(self.record.running.as_ref()) else { return Vec::new() };
         let (from, to, cause) = (side_text(&running.from), side_text(&running.to), cause_text(running.cause));
         let text = match event {
-            MoveEvent::Moving => format!("Moves from {from} to {to} ({cause}): the copies on {from} are kept until those on {to} serve"),
+            MoveEvent::Moving => {
+                format!("Moves from {from} to {to} ({cause}): the copies on {from} are kept until those on {to} serve")
+            }
             MoveEvent::Moved | MoveEvent::Restarted => format!("Moved from {from} to {to} ({cause})"),
             MoveEvent::MoveWithdrawn => format!("No longer moves from {from} to {to}: the cause ({cause}) is gone"),
             MoveEvent::MoveFailed => {
                 let retry = next.retry.map(|retry| (retry.attempt, time_text(retry.not_before)));
                 let (attempt, again) = retry.unwrap_or_default();
-                format!("Does not serve on {to}, so it is kept on {from}: attempt {attempt} failed, the next one is not before {again}")
+                format!(
+                    "Does not serve on {to}, so it is kept on {from}: attempt {attempt} failed, the next one is not before {again}"
+                )
             }
         };
         let is_warning = event == MoveEvent::MoveFailed;

@@ -44,7 +44,8 @@ impl Clusters {
     ) -> Option<Proposal> {
         let policy = store.policy_of(name)?;
         let members = store.facts_of(name);
-        let group = Group::new(name, policy, members.iter().map(|facts| &***facts));
+        let objects = members.iter().map(|facts| &***facts);
+        let group = Group::with_followers(name, policy, objects, store.followers_of(name));
         let status = store.groups.get(name).and_then(|group| group.status.as_ref());
         let here = record.running.as_ref().map_or(&record.target, |running| &running.from);
         let copies = members
@@ -60,19 +61,22 @@ impl Clusters {
             current.mode = Mode::PolicyEdit;
         }
         current.is_settled = !store.grown.contains(name) && cause != Some(MoveCause::Outgrown);
+        let namespaces = members.iter().map(|facts| facts.key.namespace()).collect();
+        current.only = store.follow.only_of(name, &namespaces);
         let uid = |cluster: &str| self.known.get(cluster).and_then(|cluster| cluster.metadata.uid.as_ref());
         let excluded = record.excluded.iter().filter(|one| one.until > now && uid(&one.cluster) == Some(&one.uid));
         current.excluded = excluded.map(|one| (one.cluster.clone(), "a move there failed".to_owned())).collect();
         let mut decision = decide::decide_group(policy, &group, &self.fleet, &current);
         let stays = |decision: &Decision| decision.targets.is_empty() || decision.targets == current.targets;
-        if stays(&decision) && !current.excluded.is_empty() && record.retry.is_none_or(|retry| retry.not_before <= now) {
+        if stays(&decision) && !current.excluded.is_empty() && record.retry.is_none_or(|retry| retry.not_before <= now)
+        {
             current.excluded.clear();
             decision = decide::decide_group(policy, &group, &self.fleet, &current);
         }
         let cause = here.keys().next().and_then(|cluster| self.find_cause(policy, cluster, &decision, &current));
         let recorded = status.and_then(|status| status.decision.as_ref());
-        let is_edited = recorded
-            .is_some_and(|known| !known.policy_hash.is_empty() && known.policy_hash != policy.placement_hash());
+        let is_edited =
+            recorded.is_some_and(|known| !known.policy_hash.is_empty() && known.policy_hash != policy.placement_hash());
         let seen = SeenDecision {
             cause,
             best: whole_amounts(decision.targets.iter().map(|target| target.cluster.as_str())),
@@ -111,7 +115,8 @@ impl Clusters {
     pub(super) fn reserve_proposal(&mut self, store: &Store, name: &str, proposal: &Proposal) {
         let Some(policy) = store.policy_of(name) else { return };
         let members = store.facts_of(name);
-        let group = Group::new(name, policy, members.iter().map(|facts| &***facts));
+        let objects = members.iter().map(|facts| &***facts);
+        let group = Group::with_followers(name, policy, objects, store.followers_of(name));
         self.reserve(&group, &proposal.decision, &proposal.current);
     }
 

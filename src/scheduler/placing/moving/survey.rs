@@ -110,7 +110,7 @@ impl<'a> Survey<'a> {
         let made = self.made_in();
         let members = self.store.members.get(self.name);
         let facts = members.into_iter().flatten().filter_map(|key| self.store.source_facts(key));
-        let scaled = Scaled::from_members(facts);
+        let scaled = Scaled::from_members(facts.chain(self.store.followers_of(self.name)));
         let all = made.iter().copied().chain(self.copied_in());
         all.map(|cluster| (cluster, self.diff_cluster(cluster, made.contains(cluster), &scaled))).collect()
     }
@@ -121,7 +121,8 @@ impl<'a> Survey<'a> {
             let Some(source) = self.store.sources.get(key) else { continue };
             if is_made || self.store.copy_in(key, cluster).is_some() {
                 let (policy, group, is_scaled) = (self.policy, Some(self.name), scaled.is_scaled(key));
-                diff.add_desired(&DesiredSchedule { source, cluster, share: None, policy, group, is_scaled });
+                let whole = DesiredSchedule::of_whole(source, cluster);
+                diff.add_desired(&DesiredSchedule { policy, group, is_scaled, ..whole });
             }
         }
         diff.into_plan()
@@ -139,7 +140,7 @@ impl<'a> Survey<'a> {
             let Some(source) = self.store.sources.get(key) else { continue };
             for (at, schedule) in self.store.copies_of(key) {
                 let (cluster, share, group) = (cluster_of(at), schedule.spec.share.clone(), Some(self.name));
-                diff.add_desired(&DesiredSchedule { source, cluster, share, policy: None, group, is_scaled: false });
+                diff.add_desired(&DesiredSchedule { share, group, ..DesiredSchedule::of_whole(source, cluster) });
             }
         }
         diff.into_plan()
@@ -147,7 +148,8 @@ impl<'a> Survey<'a> {
 
     /// Returns what is seen of the group, but for its admission.
     pub(super) fn see(&self, decision: SeenDecision, diffs: &BTreeMap<&str, ClusterDiff>) -> Seen {
-        let differs = |cluster: &str| diffs.get(cluster).is_none_or(|(plan, _)| plan.is_partial || !plan.stages.is_empty());
+        let differs =
+            |cluster: &str| diffs.get(cluster).is_none_or(|(plan, _)| plan.is_partial || !plan.stages.is_empty());
         let schedules = self.copied_in().into_iter();
         let schedules =
             schedules.map(|cluster| (cluster.to_owned(), self.see_schedule(cluster, differs(cluster)))).collect();

@@ -9,7 +9,7 @@ use crate::run::cargo;
 /// The tests that compare with files of the checkout, by target and part of their names. The definitions come first, for
 /// they are part of the charts.
 const TESTS: [&[&str]; 3] = [
-    &["--lib", "--", "api::crds"],
+    &["--lib", "--", "api::crd::crds"],
     &["--lib", "--", "golden", "schema_beside", "chart::", "examples::"],
     &["--test", "cli", "--", "mistakes::wrong", "examples::"],
 ];

@@ -24,9 +24,11 @@ use crate::check::{self, Report};
 use crate::cli::args::chart_choice;
 use crate::cli::args::installation::{ambiguous_name_error, applied_by_others};
 use crate::cli::args::package::too_large;
+use crate::cli::commands::certs::renew::renewal_error;
 use crate::cli::commands::get::values::unknown_values_error;
 use crate::cli::commands::install::refused_values_error;
-use crate::cli::commands::{kubectl_install, rollback, uninstall, why};
+use crate::cli::commands::taint::edit::EditError;
+use crate::cli::commands::{kubectl_install, rollback, taint, uninstall, why};
 use crate::cli::output::error::CliError;
 use crate::cli::output::install_error::{agent_failed, control_plane_failed, stopped_step_error};
 use crate::cli::output::terminal::{Question, Ui, nobody_asked};
@@ -34,6 +36,7 @@ use crate::cli::output::{check_report, check_table, style};
 use crate::cli::{Cli, with_page};
 use crate::control_plane;
 use crate::control_plane::endpoint::exposure::NotYet;
+use crate::control_plane::renewal_job::RenewalError;
 use crate::control_plane::rollback::Outcome as Undone;
 use crate::control_plane::version::upgrade;
 use crate::control_plane::version::upgrade::UpgradeRefused;
@@ -244,6 +247,11 @@ fn of_installs() -> Vec<CliError> {
     let of_control_plane = |error: C, aftermath| control_plane_failed(&ui, &plan, Failure { error, aftermath });
     let of_agent = |error: W, aftermath| agent_failed(&agent, Failure { error, aftermath }, &global, None);
     let taken = "cluster west is registered with another key; remove it first, or choose another name";
+    let taint_value = EditError::HasOtherValue {
+        key: "example.com/gpu".to_owned(),
+        effect: "NoSchedule".to_owned(),
+        value: "a100".to_owned(),
+    };
     let preflight = check::example_results().into_iter().filter(|judged| judged.id == "storage").collect();
     vec![
         of_control_plane(
@@ -253,6 +261,15 @@ fn of_installs() -> Vec<CliError> {
         ambiguous_name_error("demo", &global),
         applied_by_others(&inventory::Owner::new("control-plane", "demo", "fleet"), &["argocd-controller".to_owned()]),
         too_large(70 * 1024),
+        renewal_error(&RenewalError::NoCronJob("demo".parse().unwrap()), &"demo".parse().unwrap()),
+        renewal_error(
+            &RenewalError::Failed {
+                job: "fleet-keys-5d41f2a0".to_owned(),
+                why: "pod etcd-0 port 2379 serves etcd-server.crt with serial 4c:01, and the Secret has serial 5e:02"
+                    .to_owned(),
+            },
+            &"demo".parse().unwrap(),
+        ),
         unknown_values_error("demo", "its install has not finished yet"),
         of_control_plane(forgotten_values().into(), FailureOutcome::NothingWritten),
         refused_values_error("workload cluster west", &unconfirmed_values()),
@@ -288,6 +305,7 @@ fn of_installs() -> Vec<CliError> {
             "2 objects stayed for 300 s: Namespace shop, Deployment shop/web",
             &global,
         ),
+        taint::refused_edit(&west, &taint_value, &global),
         rolled_back(undone),
         rolled_back(interrupted),
         check_report::preflight_refused(&Report { judged: preflight }, true),

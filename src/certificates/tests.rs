@@ -6,8 +6,24 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde_json::Value;
 
-use super::*;
-use crate::api::labels::LABEL_INSTANCE;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::Client;
+use serde_json::json;
+
+use super::KeysError;
+use super::complete::{KeyTarget, KeysDone, complete_key_secrets};
+use super::restart::{has_started_before, is_rolled_out, restart_start_readers};
+use super::served::{TlsPort, compare_served, list_tls_ports};
+use super::summary::{Summary, list_in_secrets, write_summary};
+use crate::api::applyset;
+use crate::api::labels::{LABEL_INSTALL, LABEL_INSTANCE, LABEL_KEEP};
+use crate::pki::secrets::{KEPT_SECRET, SECRET_ENTRIES};
+use crate::pki::{CertificateFacts, Endpoint, Leaf, Lifetimes, PkiError, facts_of};
 
 type Meanwhile = Box<dyn FnOnce(&mut BTreeMap<String, Value>) + Send>;
 
@@ -28,6 +44,7 @@ impl Namespace {
         };
         self.version += 1;
         match method {
+            "GET" if path.ends_with("/pods") => (200, json!({"metadata": {}, "items": []})),
             "GET" => self.objects.get(path).map_or(status(404, "NotFound"), |found| (200, found.clone())),
             "POST" => {
                 if let Some(meanwhile) = self.meanwhile.take() {
@@ -92,27 +109,43 @@ fn client(namespace: &Arc<Mutex<Namespace>>) -> Client {
     Client::new(tower::service_fn(serve), "fleet")
 }
 
-fn args(sans: &[&str]) -> KeysArgs {
-    KeysArgs {
+fn target(sans: &[&str]) -> KeyTarget {
+    KeyTarget {
         name: "demo".parse().unwrap(),
         namespace: "fleet".parse().unwrap(),
         service_version: "v0.6.1".to_owned(),
-        host: Some("192.0.2.10".parse().unwrap()),
-        port: 32222,
+        endpoint: Endpoint { host: "192.0.2.10".parse().unwrap(), port: 32222 },
         sans: sans.iter().map(|san| san.parse().unwrap()).collect(),
+        lifetimes: Lifetimes::default(),
+        makes_missing: true,
     }
 }
 
-async fn run_on(namespace: &Arc<Mutex<Namespace>>, sans: &[&str]) -> Result<KeysDone, KeysError> {
-    ensure_keys(&client(namespace), &args(sans)).await
+/// Secrets that were made, and those that were renewed.
+type Wrote = (Vec<&'static str>, Vec<&'static str>);
+
+async fn run_with(
+    namespace: &Arc<Mutex<Namespace>>,
+    target: &KeyTarget,
+    now: Timestamp,
+) -> Result<KeysDone, KeysError> {
+    let client = client(namespace);
+    let done = complete_key_secrets(&client, target, now).await?;
+    restart_start_readers(&client, &target.namespace, &done).await?;
+    Ok(done)
+}
+
+async fn run_on(namespace: &Arc<Mutex<Namespace>>, sans: &[&str]) -> Result<Wrote, KeysError> {
+    let done = run_with(namespace, &target(sans), Timestamp::now()).await?;
+    Ok((done.made, done.renewed))
 }
 
 #[tokio::test]
 async fn what_is_missing_is_made_once_and_then_nothing_is_written() {
     let namespace = Arc::new(Mutex::new(Namespace::default()));
     let first = run_on(&namespace, &[]).await.unwrap();
-    assert_eq!((first.made.len(), first.renewed.len()), (6, 0), "{first:?}");
-    assert_eq!(first.made[0], KEPT_SECRET);
+    assert_eq!((first.0.len(), first.1.len()), (6, 0), "{first:?}");
+    assert_eq!(first.0[0], KEPT_SECRET);
     let before = namespace.lock().unwrap().objects.clone();
     let kept = &before[&secret_path(KEPT_SECRET)]["metadata"]["labels"];
     assert_eq!((&kept[LABEL_KEEP], &kept[LABEL_INSTANCE]), (&json!("data"), &Value::Null));
@@ -122,7 +155,7 @@ async fn what_is_missing_is_made_once_and_then_nothing_is_written() {
     }
     let server = namespace.lock().unwrap().data("fleet-scheduler-kubeconfig", "server");
     assert_eq!(server, "https://192.0.2.10:32222");
-    assert_eq!(run_on(&namespace, &[]).await.unwrap(), KeysDone::default());
+    assert_eq!(run_on(&namespace, &[]).await.unwrap(), Wrote::default());
     assert_eq!(namespace.lock().unwrap().objects, before);
     let kubeconfig = namespace.lock().unwrap().data("fleet-kubeconfig", "kubeconfig");
     assert!(kubeconfig.contains("https://192.0.2.10:32222"), "{kubeconfig}");
@@ -136,7 +169,7 @@ async fn a_new_address_renews_the_leaves_that_lack_it_and_no_authority() {
     // As `template` prints it.
     namespace.lock().unwrap().objects.get_mut(&secret_path("apiserver-certs")).unwrap()["immutable"] = true.into();
     let done = run_on(&namespace, &["fleet.example.com"]).await.unwrap();
-    assert_eq!((done.made.as_slice(), done.renewed.as_slice()), (&[][..], &["apiserver-certs"][..]));
+    assert_eq!(done, (vec![], vec!["apiserver-certs"]));
     assert_eq!(namespace.lock().unwrap().data(KEPT_SECRET, "ca.crt"), authority);
     assert!(namespace.lock().unwrap().patched.is_empty(), "the API server reads its files again");
 }
@@ -152,8 +185,7 @@ async fn a_lost_leaf_is_made_again_and_a_damaged_kubeconfig_is_renewed_with_its_
         there.objects.get_mut(&path).unwrap()["data"]["kubeconfig"] = STANDARD.encode("no").into();
     }
     let done = run_on(&namespace, &[]).await.unwrap();
-    assert_eq!(done.made, ["etcd-certs"]);
-    assert_eq!(done.renewed, ["controller-manager-kubeconfig"]);
+    assert_eq!(done, (vec!["etcd-certs"], vec!["controller-manager-kubeconfig"]));
     let patched = &namespace.lock().unwrap().patched;
     assert_eq!(patched, &["/apis/apps/v1/namespaces/fleet/deployments/kube-controller-manager"]);
 }
@@ -219,7 +251,7 @@ async fn of_two_at_once_one_makes_the_authorities() {
         objects.insert(secret_path(KEPT_SECRET), theirs);
     }));
     let done = run_on(&namespace, &[]).await.unwrap();
-    assert_eq!(done.made.len(), 5, "{done:?}");
+    assert_eq!(done.0.len(), 5, "{done:?}");
     assert_eq!(namespace.lock().unwrap().data(KEPT_SECRET, "ca.crt"), authority);
 }
 
@@ -238,4 +270,144 @@ fn keys_that_cannot_be_made_are_not_told_as_damaged_ones() {
     assert!(matches!(KeysError::from(PkiError::Random), KeysError::NotMade(_)));
     let missing = PkiError::Missing { entry: "ca.crt".to_owned() };
     assert!(matches!(KeysError::from(missing), KeysError::Damaged(_)));
+}
+
+/// The time at which a set that was made now is due.
+fn when_due() -> Timestamp {
+    Timestamp::now().checked_add(Duration::from_secs(310 * 24 * 3600)).unwrap()
+}
+
+#[tokio::test]
+async fn a_renewal_changes_the_data_of_existing_secrets_and_makes_none() {
+    let namespace = Arc::new(Mutex::new(Namespace::default()));
+    let renewing = KeyTarget { makes_missing: false, service_version: "v9.9.9".to_owned(), ..target(&[]) };
+    let missing = run_with(&namespace, &renewing, Timestamp::now()).await.unwrap_err();
+    assert!(matches!(missing, KeysError::NotInstalled(_)) && namespace.lock().unwrap().objects.is_empty());
+
+    let made = run_with(&namespace, &target(&[]), Timestamp::now()).await.unwrap();
+    let before = namespace.lock().unwrap().objects.clone();
+    assert_eq!(run_with(&namespace, &renewing, Timestamp::now()).await.unwrap().renewed, [""; 0]);
+    assert_eq!(namespace.lock().unwrap().objects, before);
+
+    let done = run_with(&namespace, &renewing, when_due()).await.unwrap();
+    assert_eq!(done.made, [""; 0]);
+    assert_eq!(done.renewed.len(), 5, "all but the CAs: {:?}", done.renewed);
+    let after = namespace.lock().unwrap().objects.clone();
+    assert_eq!(after[&secret_path(KEPT_SECRET)], before[&secret_path(KEPT_SECRET)]);
+    for (path, secret) in &after {
+        assert_eq!(secret["metadata"]["labels"], before[path]["metadata"]["labels"], "{path}");
+    }
+    assert_eq!(
+        namespace.lock().unwrap().patched,
+        ["/apis/apps/v1/namespaces/fleet/deployments/kube-controller-manager"],
+        "nothing else is restarted"
+    );
+    let user = |files: &crate::pki::Files| {
+        facts_of(files).into_iter().find(|(file, _)| file == "admin.kubeconfig").unwrap().1.unwrap().common_name
+    };
+    assert_eq!(user(&done.files), user(&made.files), "bindings name the operator's user");
+}
+
+#[tokio::test]
+async fn a_renewal_leaves_a_lost_secret_to_the_install() {
+    let namespace = Arc::new(Mutex::new(Namespace::default()));
+    run_on(&namespace, &[]).await.unwrap();
+    let renewing = KeyTarget { makes_missing: false, ..target(&[]) };
+    for lost in SECRET_ENTRIES.iter().map(|entry| entry.secret) {
+        let Some(secret) = namespace.lock().unwrap().objects.remove(&secret_path(lost)) else { continue };
+        let before = namespace.lock().unwrap().objects.clone();
+        let error = run_with(&namespace, &renewing, when_due()).await.unwrap_err();
+        assert!(matches!(&error, KeysError::NotInstalled(name) if name == lost), "{error}");
+        assert_eq!(namespace.lock().unwrap().objects, before, "{lost}");
+        namespace.lock().unwrap().objects.insert(secret_path(lost), secret);
+    }
+}
+
+#[tokio::test]
+async fn who_reads_the_ca_of_etcd_at_start_is_restarted_when_it_was_signed_again() {
+    let namespace = Arc::new(Mutex::new(Namespace::default()));
+    run_on(&namespace, &[]).await.unwrap();
+    let nearly = Timestamp::now().checked_add(Duration::from_secs(3300 * 24 * 3600)).unwrap();
+    let renewing = KeyTarget { makes_missing: false, ..target(&[]) };
+    let done = run_with(&namespace, &renewing, nearly).await.unwrap();
+    assert_eq!(done.authorities.len(), 3);
+    let patched = namespace.lock().unwrap().patched.clone();
+    let workloads: Vec<&str> = patched.iter().filter_map(|path| path.rsplit('/').next()).collect();
+    assert_eq!(workloads, ["kube-controller-manager", "etcd", "apiserver"]);
+}
+
+fn pod(component: &str, ready: &str, started: &str) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": {"name": format!("{component}-0"), "labels": {"app.kubernetes.io/name": component}},
+        "status": {"podIP": "10.0.0.7", "conditions": [{"type": "Ready", "status": ready}], "containerStatuses": [
+            {"name": "c", "image": "", "imageID": "", "ready": true, "restartCount": 0,
+             "state": {"running": {"startedAt": started}}}]},
+    }))
+    .unwrap()
+}
+
+#[tokio::test]
+async fn what_ready_pods_serve_is_compared_with_the_secrets() {
+    let namespace = Arc::new(Mutex::new(Namespace::default()));
+    let before = run_with(&namespace, &target(&[]), Timestamp::now()).await.unwrap().files;
+    let after = run_with(&namespace, &target(&[]), when_due()).await.unwrap().files;
+    let started = "2026-01-01T00:00:00Z";
+    let pods =
+        [pod("etcd", "True", started), pod("apiserver", "False", started), pod("fleet-scheduler", "True", started)];
+    let ports = list_tls_ports(&pods);
+    let port = |port, leaf| TlsPort { pod: "etcd-0".to_owned(), address: "10.0.0.7".to_owned(), port, leaf };
+    assert_eq!(ports, [port(2379, Leaf::EtcdServer), port(2380, Leaf::EtcdPeer)]);
+    let shown = |files: &crate::pki::Files| CertificateFacts::from_pem("x", files.get("etcd-server.crt").unwrap());
+    let held = compare_served(&ports[0], &after, Ok(shown(&after).unwrap())).unwrap();
+    assert_eq!((held.holder.as_str(), held.serial), ("Pod etcd-0:2379", shown(&after).unwrap().serial));
+    let behind = compare_served(&ports[0], &after, Ok(shown(&before).unwrap())).unwrap_err();
+    for serial in [shown(&before).unwrap().serial, shown(&after).unwrap().serial] {
+        assert!(behind.contains("etcd-0") && behind.contains(&serial), "{behind}");
+    }
+    assert!(compare_served(&ports[0], &after, Err("refused".to_owned())).unwrap_err().contains("refused"));
+}
+
+#[tokio::test]
+async fn who_runs_since_before_a_renewal_that_was_interrupted_is_restarted() {
+    let namespace = Arc::new(Mutex::new(Namespace::default()));
+    let files = run_with(&namespace, &target(&[]), Timestamp::now()).await.unwrap().files;
+    let facts = CertificateFacts::from_pem("x", files.get("etcd-ca.crt").unwrap()).unwrap();
+    let pod_since = |started: &str| [pod("etcd", "True", started)];
+    assert!(has_started_before(&pod_since("2020-01-01T00:00:00Z"), "etcd", &facts));
+    assert!(!has_started_before(&pod_since("2020-01-01T00:00:00Z"), "apiserver", &facts));
+    assert!(!has_started_before(&pod_since(&Timestamp::now().to_string()), "etcd", &facts));
+}
+
+#[test]
+fn a_stateful_set_is_rolled_out_when_all_replicas_are_new_and_ready() {
+    let set = |generation: i64, updated: i32, ready: i32| -> StatefulSet {
+        serde_json::from_value(json!({"metadata": {"generation": 2}, "spec": {"replicas": 3, "serviceName": "etcd",
+            "selector": {}, "template": {}}, "status": {"replicas": 3, "observedGeneration": generation,
+            "updatedReplicas": updated, "readyReplicas": ready}}))
+        .unwrap()
+    };
+    assert!(is_rolled_out(&set(2, 3, 3)));
+    assert!(!is_rolled_out(&set(1, 3, 3)) && !is_rolled_out(&set(2, 2, 3)) && !is_rolled_out(&set(2, 3, 2)));
+}
+
+#[tokio::test]
+async fn the_outcome_of_a_run_is_written_down_and_read_back() {
+    let namespace = Arc::new(Mutex::new(Namespace::default()));
+    let files = run_with(&namespace, &target(&[]), Timestamp::now()).await.unwrap().files;
+    let held = list_in_secrets(&files);
+    assert_eq!(held.len(), 12);
+    assert!(held.iter().any(|one| one.certificate == "apiserver.crt" && one.holder == "Secret apiserver-certs"));
+    // No install has made the ConfigMap yet.
+    write_summary(&client(&namespace), "fleet", Ok(&held), Timestamp::now()).await.unwrap();
+    let read = |data| Summary::from_config_map(&ConfigMap { data: Some(data), ..ConfigMap::default() });
+    let text = |pairs: &[(&str, String)]| {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect::<BTreeMap<_, _>>()
+    };
+    let at = "2026-03-01T00:00:00Z".to_owned();
+    let list = serde_json::to_string(&held).unwrap();
+    let summary = read(text(&[("certificates.json", list), ("last-success", at.clone())]));
+    assert_eq!((summary.certificates, summary.failed), (held, None));
+    let failed = read(text(&[("last-failure", at.clone()), ("last-error", "no".to_owned())]));
+    assert_eq!(failed.failed, Some((at.parse().unwrap(), "no".to_owned())));
+    assert_eq!(read(BTreeMap::new()), Summary::default());
 }

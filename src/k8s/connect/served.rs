@@ -1,0 +1,52 @@
+//! The certificate that a server shows in a handshake. It is looked at and not trusted: nothing is sent to that server.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
+
+use super::trust;
+
+/// Longest time for a connection, and for each read and write of its handshake.
+const WITHIN: Duration = Duration::from_secs(5);
+
+/// Returns the leaf certificate, in DER, that the server at a host and port shows to a client without a certificate.
+///
+/// # Errors
+/// A host that cannot be resolved; a server that does not answer within a few seconds, or that shows no certificate.
+pub(crate) async fn served_certificate(host: String, port: u16) -> io::Result<Vec<u8>> {
+    tokio::task::spawn_blocking(move || look_at_server(&host, port)).await.map_err(io::Error::other)?
+}
+
+fn look_at_server(host: &str, port: u16) -> io::Result<Vec<u8>> {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let address: SocketAddr = (host, port)
+        .to_socket_addrs()?
+        .next()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))?;
+    let mut stream = TcpStream::connect_timeout(&address, WITHIN)?;
+    stream.set_read_timeout(Some(WITHIN))?;
+    stream.set_write_timeout(Some(WITHIN))?;
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .dangerous()
+        .with_custom_certificate_verifier(trust::build_accepting_verifier(&provider))
+        .with_no_client_auth();
+    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    let mut connection = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
+    let mut ended = Ok(());
+    while ended.is_ok() && connection.is_handshaking() {
+        ended = connection.complete_io(&mut stream).map(drop);
+    }
+    // A server that wants a certificate of its client ends the connection after it has shown its own.
+    match connection.peer_certificates().and_then(<[_]>::first) {
+        Some(leaf) => Ok(leaf.to_vec()),
+        None => Err(ended.err().unwrap_or_else(|| io::Error::other("the server shows no certificate"))),
+    }
+}
