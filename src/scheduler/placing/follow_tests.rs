@@ -94,6 +94,7 @@ impl Hub {
             scheduled: true,
             suspended: false,
             kept: true,
+            waits: false,
             reason: "Placed".to_owned(),
             message: String::new(),
             targets: vec![Target { cluster: cluster.to_owned(), ..Target::default() }],
