@@ -5,7 +5,7 @@ pub mod connect_error;
 pub(crate) mod connection;
 mod credential;
 pub mod daemon_client;
-mod exec_plugin;
+pub(crate) mod exec_plugin;
 pub mod init_kubeconfig;
 pub mod kubeconfig;
 pub mod kubeconfig_check;

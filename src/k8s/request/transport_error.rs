@@ -6,6 +6,7 @@ use std::io::ErrorKind;
 use super::api_error::ApiError;
 use super::foreign::ForeignAnswer;
 use super::response_limit::TooLarge;
+use crate::k8s::connect::exec_plugin::LogInError;
 
 /// The connection broke, and the answer is lost.
 pub(crate) const TRANSPORT: &str = "Transport";
@@ -62,7 +63,10 @@ impl ApiError {
             let message = "the server is not a Kubernetes API: it does not speak HTTP/1.1";
             return Self::new_synthetic(0, NOT_KUBERNETES, message.to_owned());
         }
-        let reason = if has(&["certificate", "tls"]) {
+        let reason = if find_cause::<LogInError>(error).is_some() {
+            // Asked again, a plugin would ask its user again.
+            AUTH
+        } else if has(&["certificate", "tls"]) {
             TLS
         } else if has(&["auth error", "auth exec"]) {
             AUTH
@@ -142,6 +146,12 @@ mod tests {
     use std::io::Error;
 
     use super::*;
+
+    #[test]
+    fn a_log_in_that_fails_is_not_asked_for_again() {
+        let error = ApiError::from_transport_error(&LogInError::NoCredential { command: "log-in".to_owned() });
+        assert!(error.reason == AUTH && !super::super::retry::can_heal(&error), "{error:?}");
+    }
 
     #[test]
     fn a_connection_that_breaks_is_sent_again_and_a_certificate_that_is_wrong_is_not() {
