@@ -21,7 +21,7 @@ use crate::k8s::backoff::{Backoff, add_jitter};
 /// Time between two applies of a copy that is not watched.
 const REAPPLY: Duration = Duration::from_secs(600);
 /// Time after which a copy that is deleted again and again is made once more.
-const AGAIN: Duration = Duration::from_secs(60);
+const REMADE_AFTER: Duration = Duration::from_secs(60);
 /// Time without a change after which a status is written.
 const QUIET: Duration = Duration::from_millis(500);
 /// Longest time after the first change.
@@ -274,7 +274,7 @@ impl Entry {
     pub fn record_lost_copy(&mut self, now: Instant, wall: Timestamp) {
         self.baseline = None;
         let is_frequent = self.drift.record_change("", now);
-        let wait = if is_frequent { AGAIN } else { Duration::ZERO };
+        let wait = if is_frequent { REMADE_AFTER } else { Duration::ZERO };
         self.record_correction("the copy, or its label, was deleted", now + wait, wall);
         self.schedule_status_write(now);
     }

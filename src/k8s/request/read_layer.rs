@@ -155,16 +155,14 @@ where
             Ok(Err(failure)) => failure,
             Err(_) => Failure { api: ApiError::from_timeout(REQUEST_TIMEOUT), came: Came::Nothing },
         };
-        // A server that says nothing is asked twice.
-        let is_silent = failure.api.reason == TIMEOUT && retries.tries() > 0;
+        // Who has waited for as long as an answer may take is told so. A server whose own wait was too long (504) is asked twice.
+        let is_late = failure.api.reason == TIMEOUT && (failure.api.code == 0 || retries.tries() > 0);
         let may_repeat = match repeatable {
-            Repeatable::UntilAnswered => failure.api.code != 409 && !is_silent,
+            Repeatable::UntilAnswered => failure.api.code != 409 && !is_late,
             Repeatable::UntilTaken => was_not_taken(&failure.api),
             Repeatable::Never | Repeatable::Once => false,
         };
-        // Who has waited for as long as an answer may take is told so.
-        let is_late = failure.api.code == 0 && failure.api.reason == TIMEOUT;
-        let pause = retries.next_pause(&failure.api).filter(|_| may_repeat && !is_late);
+        let pause = retries.next_pause(&failure.api).filter(|_| may_repeat);
         let Some((pause, again)) = pause.zip(again) else { return failure.into_answer(retries.tries()) };
         retries.report_retry(&retry_events(), || name.clone(), &failure.api);
         request = again;

@@ -14,12 +14,12 @@ use super::follow_plan;
 use super::plan::Plan;
 use super::sources::{Change, Seen};
 use super::store::{Assignment, Store};
+use super::upgrade_tests::placed;
 use super::write::Write;
 use crate::api::labels::{ANNOTATION_ALLOW_VOLUME_MOVE, LABEL_TARGET_CLUSTER, cluster_namespace};
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::{self, Kinds};
 use crate::api::{Schedule, SchedulePolicy};
-use crate::placement::decide::Target;
 use crate::placement::facts::ObjectKey;
 use crate::placement::live::source_key;
 
@@ -90,18 +90,7 @@ impl Hub {
     }
 
     fn decide(&mut self, group: &str, cluster: &str) {
-        let decided = Decided {
-            scheduled: true,
-            suspended: false,
-            kept: true,
-            reason: "Placed".to_owned(),
-            message: String::new(),
-            targets: vec![Target { cluster: cluster.to_owned(), ..Target::default() }],
-            withheld: 0,
-            rows: Vec::new(),
-            record: crate::api::crd::group::DecisionRecord::default(),
-        };
-        self.decided.insert(group.to_owned(), decided);
+        self.decided.insert(group.to_owned(), placed(cluster));
     }
 
     /// The Schedule of an object as the API server holds it: applied and available.

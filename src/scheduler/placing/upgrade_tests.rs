@@ -117,7 +117,7 @@ fn deployment(namespace: &str, name: &str) -> ObjectKey {
 }
 
 /// A decision for one cluster.
-fn placed(cluster: &str) -> Decided {
+pub(super) fn placed(cluster: &str) -> Decided {
     Decided {
         scheduled: true,
         suspended: false,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::api::names::ControlPlaneName;
+use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::api::remedy::{Action, Command, Remedy, Subject};
 use crate::api::util::file;
 use crate::certificates::summary::HeldCertificate;
@@ -81,7 +81,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &CertsRenewArgs) -> Resu
     display.begin_step("Renewing certificates");
     let work = run_renewal_job(&client, &name, &global.namespace, args.all, args.timeout);
     let outcome = until_stopped(ui, &display, "the renewal", work, std::future::ready(())).await?;
-    outcome.map_err(|error| renewal_error(&error, &name))?;
+    outcome.map_err(|error| renewal_error(&error, &name, &global.namespace))?;
     let after = read().await?;
     let renewed = list_changed(&before.held, &after.held);
     ui.write_stdout(&format!(
@@ -141,7 +141,11 @@ fn list_changed(before: &[HeldCertificate], after: &[HeldCertificate]) -> Vec<St
 }
 
 /// The error of a renewal that was not done.
-pub(in crate::cli) fn renewal_error(error: &RenewalError, name: &ControlPlaneName) -> CliError {
+pub(in crate::cli) fn renewal_error(
+    error: &RenewalError,
+    name: &ControlPlaneName,
+    namespace: &NamespaceName,
+) -> CliError {
     match error {
         RenewalError::NoCronJob(_) => CliError::new(Exit::Refused, "NoRenewalJob", error.to_string()).hint(
             Remedy::new("with `pki.renewal: Manual`, an install renews what is due: ")
@@ -152,7 +156,7 @@ pub(in crate::cli) fn renewal_error(error: &RenewalError, name: &ControlPlaneNam
         RenewalError::Failed { .. } => CliError::new(Exit::Failed, "RenewalFailed", error.to_string())
             .hint("run the same command again; it continues where it stopped"),
         RenewalError::TimedOut { job, .. } => CliError::new(Exit::TimedOut, "TimedOut", error.to_string())
-            .hint(format!("the Job goes on: `kubectl --namespace NAMESPACE logs job/{job}` shows what it waits for")),
+            .hint(format!("the Job goes on: `kubectl --namespace {namespace} logs job/{job}` shows what it waits for")),
     }
 }
 

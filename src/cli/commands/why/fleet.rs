@@ -49,7 +49,8 @@ pub(super) struct Known {
     pub(super) namespaces: BTreeMap<String, BTreeMap<String, String>>,
     pub(super) clusters: BTreeMap<String, Cluster>,
     pub(super) groups: BTreeMap<String, ScheduleGroup>,
-    pub(super) schedules: Vec<Schedule>,
+    /// Schedules by their source.
+    schedules: BTreeMap<ObjectKey, Vec<Schedule>>,
     /// Nodes in ClusterReports, by namespace.
     reports: BTreeMap<String, Vec<Part>>,
 }
@@ -70,6 +71,10 @@ impl Known {
             Err((_, kube::Error::Api(status))) if status.code == 403 => return Ok(None),
             Err((what, error)) => return Err(list_failed(what, &error)),
         };
+        let mut of_sources: BTreeMap<ObjectKey, Vec<Schedule>> = BTreeMap::new();
+        for schedule in schedules {
+            of_sources.entry(live::source_key(&schedule.spec.source_ref)).or_default().push(schedule);
+        }
         let mut parts: BTreeMap<String, Vec<Part>> = BTreeMap::new();
         for report in reports {
             parts.entry(report.namespace().unwrap_or_default()).or_default().push(Part::of_report(&report.spec));
@@ -83,7 +88,7 @@ impl Known {
             namespaces: namespaces.into_iter().map(|one| (one.key.name().to_owned(), one.labels)).collect(),
             clusters: clusters.into_iter().map(|one| (one.name_any(), one)).collect(),
             groups: groups.into_iter().map(|one| (one.name_any(), one)).collect(),
-            schedules,
+            schedules: of_sources,
             reports: parts,
         }))
     }
@@ -108,8 +113,7 @@ impl Known {
         &'a self,
         key: &'a ObjectKey,
     ) -> impl Iterator<Item = (&'a str, &'a Schedule)> {
-        let of = move |schedule: &&Schedule| live::source_key(&schedule.spec.source_ref) == *key;
-        self.schedules.iter().filter(of).map(|schedule| (cluster_of(schedule), schedule))
+        self.schedules.get(key).into_iter().flatten().map(|schedule| (cluster_of(schedule), schedule))
     }
 
     /// The clusters with their nodes, minus capacity that is reserved for other objects.
@@ -121,7 +125,7 @@ impl Known {
             let read = live::read_cluster(&mut fleet, cluster, inventory);
             fleet.set_cluster(read);
         }
-        let open = self.schedules.iter().filter(|schedule| {
+        let open = self.schedules.values().flatten().filter(|schedule| {
             let pods = schedule.status.as_ref().and_then(|status| status.pods.as_ref());
             !own.contains(&live::source_key(&schedule.spec.source_ref))
                 && pods.is_none_or(|pods| pods.counted < pods.desired)

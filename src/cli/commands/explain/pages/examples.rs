@@ -265,7 +265,7 @@ fn of_installs() -> Vec<CliError> {
         ambiguous_name_error("demo", &global),
         applied_by_others(&inventory::Owner::new("control-plane", "demo", "fleet"), &["argocd-controller".to_owned()]),
         too_large(70 * 1024),
-        renewal_error(&RenewalError::NoCronJob("demo".parse().unwrap()), &"demo".parse().unwrap()),
+        renewal_error(&RenewalError::NoCronJob("demo".parse().unwrap()), &"demo".parse().unwrap(), &global.namespace),
         renewal_error(
             &RenewalError::Failed {
                 job: "fleet-keys-5d41f2a0".to_owned(),
@@ -273,6 +273,7 @@ fn of_installs() -> Vec<CliError> {
                     .to_owned(),
             },
             &"demo".parse().unwrap(),
+            &global.namespace,
         ),
         unknown_values_error("demo", "its install has not finished yet"),
         of_control_plane(forgotten_values().into(), FailureOutcome::NothingWritten),
