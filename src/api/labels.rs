@@ -84,6 +84,9 @@ pub const ANNOTATION_CLUSTER_ID: &str = "fleet-scheduler.io/cluster-id";
 pub const ANNOTATION_KEY_FINGERPRINT: &str = "fleet-scheduler.io/key-fingerprint";
 /// Annotation by which an operator lets the next agent with the same cluster ID take the name with a new key.
 pub const ANNOTATION_ALLOW_NEW_KEY: &str = "fleet-scheduler.io/allow-new-key";
+/// Annotation on a Cluster: a text that never occurs twice. The agent repeats it in `status.answered` after it has compared
+/// every copy with the status of its Schedule.
+pub const ANNOTATION_ASK: &str = "fleet-scheduler.io/ask";
 /// Annotation on a CSR: version of the agent that asks.
 pub const ANNOTATION_AGENT_VERSION: &str = "fleet-scheduler.io/agent-version";
 

@@ -12,10 +12,11 @@ use super::facts::{Facts, ObjectKey, Workload};
 use super::fleet::{Cluster, Fleet};
 use super::inventory::{self, Inventory};
 use super::matching::Policy;
+use super::moves::SeenReport;
 use super::room::Promise;
 use crate::api::crd::cluster::{Taint, conditions, reasons};
 use crate::api::crd::condition::{Condition, find_condition};
-use crate::api::crd::schedule::{ScheduleShare, SourceRef};
+use crate::api::crd::schedule::{ScheduleShare, SourceRef, conditions as copy_conditions};
 use crate::api::labels::TAINT_DRAINING;
 use crate::api::{Schedule, ScheduleGroupStatus};
 
@@ -107,6 +108,27 @@ pub fn has_begun(schedule: &Schedule, facts: &Facts) -> bool {
 /// Returns whether the copy of a Job or of a bare Pod is over.
 pub fn has_ended(schedule: &Schedule, facts: &Facts) -> bool {
     facts.workload.runs_once() && is_finished(&read_copy_status(schedule))
+}
+
+/// Returns what the agent of a cluster last reported of a copy, for a move. Counts are those of pods, which Kubernetes
+/// counts in 32 bits; without a report they are 0.
+pub fn read_copy_report(schedule: &Schedule) -> SeenReport {
+    let Some(status) = &schedule.status else { return SeenReport::default() };
+    let clamp = |count: Option<i64>| count.unwrap_or(0).clamp(0, i32::MAX.into());
+    let is_removed = find_condition(&status.conditions, copy_conditions::DELETED).is_some_and(Condition::is_true);
+    SeenReport {
+        available: clamp(status.available),
+        served: clamp(status.served),
+        finished: status.finished == Some(true),
+        removed: is_removed,
+    }
+}
+
+/// Returns whether the agent of a cluster answered what it was asked, and has tried the Schedule as it is now.
+pub fn is_answered(schedule: &Schedule, cluster: &crate::api::Cluster, asked: &str) -> bool {
+    let answered = cluster.status.as_ref().and_then(|status| status.answered.as_deref());
+    let tried = schedule.status.as_ref().and_then(|status| status.epoch);
+    answered == Some(asked) && tried == Some(schedule.spec.epoch)
 }
 
 /// Returns whether a copy says that pods of an older template may be there: of a StatefulSet whose new revision is held back,
@@ -231,4 +253,58 @@ fn keep_recorded_clusters(current: &mut Current, recorded: Option<&ScheduleGroup
 pub fn has_copy_in_target(target: &Target, facts: &Facts) -> bool {
     let is_divided = target.domain.is_some() && !(target.replicas.is_empty() && target.whole.is_empty());
     !is_divided || !facts.workload.is_undividable() || target.whole.contains(&facts.key)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::lenient::Lenient;
+
+    fn schedule(epoch: i64, status: &Value) -> Schedule {
+        let source = json!({"version": "v1", "kind": "ConfigMap", "name": "c", "uid": "u"});
+        let schedule = json!({"metadata": {"name": "s"}, "status": status,
+            "spec": {"hash": "h", "epoch": epoch, "sourceRef": source}});
+        serde_json::from_str::<Lenient<Schedule>>(&schedule.to_string()).unwrap().0
+    }
+
+    #[test]
+    fn a_report_is_read_whatever_its_agent_writes() {
+        let deleted = |status: &str| json!([{"type": "Deleted", "status": status, "reason": "R"}]);
+        for (status, available, served, finished, removed) in [
+            (json!(null), 0, 0, false, false),
+            (json!({}), 0, 0, false, false),
+            (json!({"available": 2, "served": 3}), 2, 3, false, false),
+            (json!({"available": -2, "served": 1_u64 << 40}), 0, i32::MAX.into(), false, false),
+            (json!({"available": "2", "served": 1e30, "finished": "yes"}), 0, 0, false, false),
+            (json!({"finished": true, "conditions": deleted("False")}), 0, 0, true, false),
+            (json!({"finished": true, "conditions": deleted("True")}), 0, 0, true, true),
+        ] {
+            let expected = SeenReport { available, served, finished, removed };
+            assert_eq!(read_copy_report(&schedule(0, &status)), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn an_answer_counts_for_the_schedule_that_was_tried() {
+        let cluster = |status: Value| -> crate::api::Cluster {
+            let cluster = json!({"metadata": {"name": "a"}, "spec": {"name": "a"}, "status": status});
+            serde_json::from_str::<Lenient<crate::api::Cluster>>(&cluster.to_string()).unwrap().0
+        };
+        for (status, cluster_status, expected) in [
+            (json!({"epoch": 3}), json!({"answered": "x"}), true),
+            (json!({"epoch": 3}), json!({"answered": "w"}), false),
+            (json!({"epoch": 3}), json!({"answered": 7}), false),
+            (json!({"epoch": 3}), json!(null), false),
+            (json!({"epoch": 2}), json!({"answered": "x"}), false),
+            (json!({}), json!({"answered": "x"}), false),
+            (json!(null), json!({"answered": "x"}), false),
+        ] {
+            assert_eq!(is_answered(&schedule(3, &status), &cluster(cluster_status), "x"), expected, "{status}");
+        }
+        // A Schedule without an epoch, and an agent that knows none.
+        assert!(!is_answered(&schedule(0, &json!({})), &cluster(json!({"answered": "x"})), "x"));
+        assert!(is_answered(&schedule(0, &json!({"epoch": 0})), &cluster(json!({"answered": "x"})), "x"));
+    }
 }

@@ -16,6 +16,7 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::server_clock::ServerClock;
 use crate::daemon::log::OnChange;
 use crate::daemon::stop::Stop;
 use crate::k8s::backoff::add_jitter;
@@ -88,13 +89,14 @@ fn next_step(observed: Option<&Observed>, identity: &str, duration: Duration, no
 /// Takes part in the election until it is time to stop, and then releases the Lease.
 ///
 /// The role is published in `role`. Writers must stop as soon as it is no longer [`Role::Leader`].
-pub async fn run_election(client: Client, identity: String, role: watch::Sender<Role>, stop: Stop) {
+pub async fn run_election(client: Client, identity: String, role: watch::Sender<Role>, clock: ServerClock, stop: Stop) {
     let mut election = Election {
         api: Api::namespaced(client, NAMESPACE),
         identity,
         observed: None,
         last: None,
         renewed: None,
+        clock,
         logged: OnChange::default(),
     };
     while !stop.is_stopped() {
@@ -123,6 +125,7 @@ struct Election {
     last: Option<Lease>,
     /// Time of our last renewal, while we lead.
     renewed: Option<Instant>,
+    clock: ServerClock,
     logged: OnChange,
 }
 
@@ -211,6 +214,7 @@ impl Election {
                 call_with_timeout(self.api.replace(NAME, &PostParams::default(), &new)).await?
             }
         };
+        self.clock.set_by_lease(&written);
         self.observe_lease(Some(&written));
         Ok(step)
     }

@@ -90,6 +90,8 @@ struct IndexState {
     synced: [bool; 3],
     /// Number of changes of clusters so far.
     revision: u64,
+    /// Most clusters were lost at once: nothing begins to move.
+    frozen: bool,
 }
 
 impl IndexState {
@@ -153,6 +155,7 @@ impl Default for Index {
             left_out: BTreeMap::new(),
             synced: [false; 3],
             revision: 0,
+            frozen: false,
         };
         let names = tokio::sync::Mutex::default();
         Self { inner: Mutex::new(inner), changed: Notify::new(), placement: Notify::new(), names }
@@ -182,6 +185,16 @@ impl Index {
     /// Returns a number that is another one after each change of a cluster.
     pub fn revision(&self) -> u64 {
         self.with_index_state(|inner| inner.revision)
+    }
+
+    /// Records whether most clusters were lost at once.
+    pub fn set_frozen(&self, frozen: bool) {
+        self.with_index_state(|inner| inner.frozen = frozen);
+    }
+
+    /// Returns whether most clusters were lost at once.
+    pub fn is_frozen(&self) -> bool {
+        self.with_index_state(|inner| inner.frozen)
     }
 
     /// Returns all clusters, without their inventories.

@@ -19,6 +19,7 @@ pub mod monitor;
 pub mod placing;
 pub mod readyz;
 pub mod registration;
+pub mod server_clock;
 pub mod settings;
 pub mod version_guard;
 
@@ -38,6 +39,7 @@ use crate::k8s::connect::daemon_client;
 use election::Role;
 use leader::Leader;
 use readyz::Readiness;
+use server_clock::ServerClock;
 use settings::Args;
 
 /// Runs until SIGTERM or SIGINT.
@@ -70,8 +72,10 @@ async fn serve_scheduler(args: Args) -> anyhow::Result<()> {
     let client = daemon_client::build_daemon_client(&args.kubeconfig).await?;
     let heartbeats = daemon_client::client_that_tires(&args.kubeconfig, index::LEASES_READ_TIMEOUT).await?;
     let (role_sender, role) = watch::channel(Role::Starting);
-    let election = tokio::spawn(election::run_election(client.clone(), identity, role_sender, stop.clone()));
-    let leader = Leader { client, heartbeats, args: args.clone(), state: state.clone(), metrics };
+    let clock = ServerClock::default();
+    let election =
+        tokio::spawn(election::run_election(client.clone(), identity, role_sender, clock.clone(), stop.clone()));
+    let leader = Leader { client, heartbeats, args: args.clone(), state: state.clone(), metrics, clock };
     tokio::select! {
         () = run_while_leading(leader, role) => {}
         () = new_kubeconfig(&args, started_with) => {

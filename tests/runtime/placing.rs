@@ -10,6 +10,7 @@ mod fair;
 mod follow;
 mod late;
 mod measured;
+mod moves;
 mod reasons;
 mod refused;
 mod served_later;

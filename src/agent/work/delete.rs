@@ -8,13 +8,17 @@ use super::adoption;
 use super::apply::{Context, copy_json};
 use super::contents::{Contents, inspect_namespace, stop_counting};
 use super::problem::Problem;
+use super::resource::is_finished;
 use super::task::{Target, Task};
 use crate::api::crd::schedule::{OnDelete, applied, deleted};
 use crate::api::labels::{ANNOTATION_SCHEDULE_UID, LABEL_INSTALL_KIND};
 use crate::api::placeable::{self, Placeable};
 use crate::diagnose::kstatus::format_deletion_blockers;
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
-use crate::k8s::object::{is_terminating, object_annotation, object_label, object_uid};
+use crate::k8s::object::{is_terminating, object_annotation, object_label, object_uid, text_at};
+
+/// Most times that a copy is read to delete it as it was read.
+const READS: usize = 5;
 
 /// Progress of a deletion.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,14 +38,31 @@ pub enum Removed {
         reason: &'static str,
         /// For people.
         message: String,
+        /// It ran to its end before.
+        finished: bool,
     },
-    /// Not yet; with what it waits for.
-    Waiting(String),
+    /// Not yet.
+    Waiting {
+        /// What it waits for, for people.
+        what: String,
+        /// It ran to its end before.
+        finished: bool,
+    },
 }
 
 impl Removed {
     fn new_done(reason: &'static str, message: impl Into<String>) -> Self {
-        Self::Done { reason, message: message.into() }
+        Self::Done { reason, message: message.into(), finished: false }
+    }
+
+    fn new_waiting(what: impl Into<String>) -> Self {
+        Self::Waiting { what: what.into(), finished: false }
+    }
+
+    fn with_finished(mut self, is_finished: bool) -> Self {
+        let (Self::Done { finished, .. } | Self::Waiting { finished, .. }) = &mut self;
+        *finished = is_finished;
+        self
     }
 }
 
@@ -56,10 +77,22 @@ pub struct Surroundings {
 
 /// Removes the copy of a Schedule. An object without a mark of this control plane is no copy.
 ///
+/// Whether the copy ran to its end is true of the very state that is deleted: one that changes in between is read again.
+///
 /// # Errors
 /// The reason that it cannot be removed.
 pub async fn remove_copy(context: &Context, task: &Task, place: &Surroundings) -> Result<Removed, Problem> {
-    let Ok(target) = &task.target else { return Ok(Removed::new_done(deleted::DELETED, "nothing was applied")) };
+    for _ in 0..READS {
+        if let Some(removed) = try_remove_copy(context, task, place).await? {
+            return Ok(removed);
+        }
+    }
+    Ok(Removed::new_waiting("it changes all the time"))
+}
+
+/// Removes the copy as it is now; `None` if it changed meanwhile.
+async fn try_remove_copy(context: &Context, task: &Task, place: &Surroundings) -> Result<Option<Removed>, Problem> {
+    let Ok(target) = &task.target else { return Ok(Some(Removed::new_done(deleted::DELETED, "nothing was applied"))) };
     let key = &target.key;
     let found = match call_with_timeout(context.copies_api(target).get_opt(&key.name)).await {
         Ok(found) => found,
@@ -67,34 +100,49 @@ pub async fn remove_copy(context: &Context, task: &Task, place: &Surroundings) -
         Err(error) if error.is_not_found() => None,
         Err(error) => return Err(Problem::of_answer(key, &error)),
     };
-    let Some(found) = found else { return Ok(Removed::new_done(deleted::DELETED, "")) };
+    let Some(found) = found else { return Ok(Some(Removed::new_done(deleted::DELETED, ""))) };
     let found = copy_json(target, &found);
+    remove_found_copy(context, task, place, target, &found).await
+}
+
+/// Removes a copy that was read; `None` if it changed meanwhile.
+async fn remove_found_copy(
+    context: &Context,
+    task: &Task,
+    place: &Surroundings,
+    target: &Target,
+    found: &Value,
+) -> Result<Option<Removed>, Problem> {
+    let key = &target.key;
+    let is_over = has_finished(target, found);
+    let done = |reason, message: String| Ok(Some(Removed::new_done(reason, message).with_finished(is_over)));
+    let waiting = |what: String| Ok(Some(Removed::new_waiting(what).with_finished(is_over)));
     let is_namespace = key.is_core("Namespace");
     let retained = if is_namespace { deleted::NAMESPACE_KEPT } else { deleted::KEPT };
-    let owned = context.is_own(&found) || object_annotation(&found, ANNOTATION_SCHEDULE_UID) == Some(task.uid.as_str());
+    let owned = context.is_own(found) || object_annotation(found, ANNOTATION_SCHEDULE_UID) == Some(task.uid.as_str());
     if !owned {
         let reason = if is_namespace { deleted::NAMESPACE_KEPT } else { deleted::DELETED };
-        return Ok(Removed::new_done(reason, format!("{key} is not a copy of this control plane")));
+        return Ok(Some(Removed::new_done(reason, format!("{key} is not a copy of this control plane"))));
     }
     if task.policy.on_delete == OnDelete::Keep {
-        remove_own_marks(context, target, &found).await?;
-        return Ok(Removed::new_done(deleted::KEPT, format!("{key} was kept and is no longer managed")));
+        remove_own_marks(context, target, found).await?;
+        return done(deleted::KEPT, format!("{key} was kept and is no longer managed"));
     }
     // A second deletion of a namespace is refused like that of another object.
-    if is_terminating(&found) {
-        return Ok(Removed::Waiting(format_deletion_blockers(&found)));
+    if is_terminating(found) {
+        return waiting(format_deletion_blockers(found));
     }
-    if object_label(&found, LABEL_INSTALL_KIND).is_some() {
-        remove_own_marks(context, target, &found).await?;
-        return Ok(Removed::new_done(retained, format!("{key} is part of an installation of the service")));
+    if object_label(found, LABEL_INSTALL_KIND).is_some() {
+        remove_own_marks(context, target, found).await?;
+        return done(retained, format!("{key} is part of an installation of the service"));
     }
-    if let Some(why) = place.protected.as_ref().filter(|_| is_namespace || adoption::is_adopted(&found)) {
-        remove_own_marks(context, target, &found).await?;
-        return Ok(Removed::new_done(retained, format!("{key} was kept: its namespace is protected, because {why}")));
+    if let Some(why) = place.protected.as_ref().filter(|_| is_namespace || adoption::is_adopted(found)) {
+        remove_own_marks(context, target, found).await?;
+        return done(retained, format!("{key} was kept: its namespace is protected, because {why}"));
     }
-    if adoption::is_adopted(&found) {
-        adoption::end_adoption(context, target, &found).await?;
-        return Ok(Removed::new_done(retained, format!("{key} existed before")));
+    if adoption::is_adopted(found) {
+        adoption::end_adoption(context, target, found).await?;
+        return done(retained, format!("{key} existed before"));
     }
     if is_namespace {
         match inspect_namespace(context, &key.name, &place.secrets)
@@ -102,18 +150,26 @@ pub async fn remove_copy(context: &Context, task: &Task, place: &Surroundings) -
             .map_err(|error| Problem::of_answer(key, &error))?
         {
             Contents::Nothing => {}
-            Contents::Waiting(what) => return Ok(Removed::Waiting(what)),
+            Contents::Waiting(what) => return waiting(what),
             Contents::Foreign(what) => {
                 stop_counting(context, &key.name).await.map_err(|error| Problem::of_answer(key, &error))?;
-                remove_own_marks(context, target, &found).await?;
-                return Ok(Removed::new_done(deleted::NAMESPACE_KEPT, format!("{key} was kept, because {what}")));
+                remove_own_marks(context, target, found).await?;
+                return done(deleted::NAMESPACE_KEPT, format!("{key} was kept, because {what}"));
             }
         }
     }
-    match remove_object(context, target, object_uid(&found)).await? {
-        Removal::Gone => Ok(Removed::new_done(deleted::DELETED, "")),
-        Removal::Waiting(what) => Ok(Removed::Waiting(what)),
+    let version = key.runs_once().then(|| text_at(found, "/metadata/resourceVersion").unwrap_or_default());
+    match delete_found_object(context, target, object_uid(found), version).await? {
+        Some(Removal::Gone) => done(deleted::DELETED, String::new()),
+        Some(Removal::Waiting(what)) => waiting(what),
+        None => Ok(None),
     }
+}
+
+/// Returns whether a copy ran to its end. A Pod that is being deleted says nothing of it: it ends because of that.
+fn has_finished(target: &Target, found: &Value) -> bool {
+    let is_stopped = target.key.is_core("Pod") && is_terminating(found);
+    target.key.runs_once() && is_finished(found) && !is_stopped
 }
 
 /// Takes back what an earlier agent placed into a namespace that is protected now; with the reason that nothing is placed there.
@@ -121,20 +177,33 @@ pub async fn take_back(context: &Context, task: &Task, place: &Surroundings, ref
     let refused_with = |more: String| Problem::retry_soon(refused.reason, format!("{}. {more}", refused.message));
     match remove_copy(context, task, place).await {
         Ok(Removed::Done { .. }) => refused,
-        Ok(Removed::Waiting(what)) => refused_with(format!("The former copies are being deleted: {what}")),
+        Ok(Removed::Waiting { what, .. }) => refused_with(format!("The former copies are being deleted: {what}")),
         Err(problem) => refused_with(format!("The former copies are not deleted: {}", problem.message)),
     }
 }
 
 /// Deletes the object that has a UID, with all that it owns.
 pub async fn remove_object(context: &Context, target: &Target, uid: &str) -> Result<Removal, Problem> {
-    delete_object_by_uid(&context.copies_api(target), &target.key.name, uid)
-        .await
-        .map(|left| match left {
-            Some(object) => Removal::Waiting(format_deletion_blockers(&copy_json(target, &object))),
-            None => Removal::Gone,
-        })
-        .map_err(|error| Problem::of_answer(&target.key, &error))
+    let left = delete_object_by_uid(&context.copies_api(target), &target.key.name, uid).await;
+    left.map(|left| to_removal(target, left)).map_err(|error| Problem::of_answer(&target.key, &error))
+}
+
+/// The same for a state of it, where a version is given; `None` if it is in another state by now.
+async fn delete_found_object(
+    context: &Context,
+    target: &Target,
+    uid: &str,
+    version: Option<&str>,
+) -> Result<Option<Removal>, Problem> {
+    match delete_object(&context.copies_api(target), &target.key.name, uid, version).await {
+        Ok(left) => Ok(Some(to_removal(target, left))),
+        Err(error) if version.is_some() && error.is_conflict() => Ok(None),
+        Err(error) => Err(Problem::of_answer(&target.key, &error)),
+    }
+}
+
+fn to_removal(target: &Target, left: Option<DynamicObject>) -> Removal {
+    left.map_or(Removal::Gone, |object| Removal::Waiting(format_deletion_blockers(&copy_json(target, &object))))
 }
 
 /// Deletes the object of a name and UID. Returns it where it is not gone at once.
@@ -143,14 +212,26 @@ pub async fn delete_object_by_uid(
     name: &str,
     uid: &str,
 ) -> Result<Option<DynamicObject>, CallError> {
+    delete_object(api, name, uid, None).await
+}
+
+async fn delete_object(
+    api: &Api<DynamicObject>,
+    name: &str,
+    uid: &str,
+    version: Option<&str>,
+) -> Result<Option<DynamicObject>, CallError> {
+    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: version.map(str::to_owned) };
     let params = DeleteParams {
         propagation_policy: Some(PropagationPolicy::Background),
-        preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
+        preconditions: Some(preconditions),
         ..DeleteParams::default()
     };
     match call_with_timeout(api.delete(name, &params)).await {
         Ok(answer) => Ok(answer.left()),
-        Err(error) if error.is_gone() => Ok(None),
+        Err(error) if error.is_not_found() => Ok(None),
+        // With a version, a conflict may be about that.
+        Err(error) if version.is_none() && error.is_gone() => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -181,8 +262,52 @@ pub fn is_listed(kind: &Placeable) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+    use crate::api::placeable::Kinds;
     use crate::k8s::test_api;
+
+    #[tokio::test]
+    async fn a_job_that_finishes_while_it_is_deleted_is_read_again() {
+        let reads = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&reads);
+        let local = test_api::api(move |_, brought| {
+            if brought["preconditions"].is_object() {
+                let current = json!(count.load(Ordering::SeqCst).to_string());
+                let is_current = current == "2" && brought["preconditions"]["resourceVersion"] == current;
+                let message =
+                    "Precondition failed: ResourceVersion in precondition: 1, ResourceVersion in object meta: 2";
+                let (status, code) = if is_current { ("Success", 200) } else { ("Failure", 409) };
+                return json!({ "kind": "Status", "apiVersion": "v1", "status": status, "message": message, "code": code,
+                    "reason": "Conflict" });
+            }
+            let read = count.fetch_add(1, Ordering::SeqCst) + 1;
+            let complete = json!([{ "type": "Complete", "status": if read == 2 { "True" } else { "False" } }]);
+            json!({ "apiVersion": "batch/v1", "kind": "Job", "status": { "conditions": complete },
+                "metadata": { "name": "a", "namespace": "n", "uid": "u", "resourceVersion": read.to_string(),
+                    "labels": { "fleet-scheduler.io/placed-by": "0a1b2c3d" } } })
+        });
+        let context = Context {
+            control_plane: local.clone(),
+            local,
+            cluster: "west".to_owned(),
+            namespace: "fleet-c-west".to_owned(),
+            control_plane_uid: "0a1b2c3d-1".to_owned(),
+            placed_by: "0a1b2c3d".to_owned(),
+            kinds: Kinds::default(),
+        };
+        let manifest =
+            json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": "a", "namespace": "n" } });
+        let schedule = json!({ "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Schedule",
+            "metadata": { "name": "s", "uid": "s" }, "spec": { "manifest": manifest.to_string(), "hash": "h",
+                "sourceRef": { "version": "v1", "kind": "Job", "name": "a", "uid": "u" } } });
+        let (task, _) = Task::from_schedule(&context.kinds, serde_json::from_value(schedule).unwrap());
+        let removed = remove_copy(&context, &task, &Surroundings::default()).await.unwrap();
+        assert_eq!(removed, Removed::Done { reason: deleted::DELETED, message: String::new(), finished: true });
+        assert_eq!(reads.load(Ordering::SeqCst), 2);
+    }
 
     #[tokio::test]
     async fn a_refused_deletion_is_no_deleted_object() {

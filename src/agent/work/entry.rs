@@ -11,6 +11,7 @@ use super::drift::{Drift, PAUSE};
 use super::index::Seen;
 use super::problem::{Again, LATE, Problem};
 use super::resource::is_finished;
+use super::served;
 use super::status;
 use super::task::{CopyKey, Task};
 use crate::api::crd::condition::{Condition, find_condition};
@@ -114,6 +115,7 @@ impl Entry {
     pub fn update_task(&mut self, task: Task, now: Instant) {
         let changed = task.content != self.task.content || task.deleting != self.task.deleting;
         let renumbered = task.source_generation != self.task.source_generation;
+        let is_recounted = task.epoch != self.task.epoch || task.amount != self.task.amount;
         self.task = task;
         let is_applied =
             || find_condition(&self.status.conditions, conditions::APPLIED).is_some_and(Condition::is_true);
@@ -123,9 +125,9 @@ impl Entry {
             self.drift = Drift::default();
             self.corrected = None;
             self.work_at(now);
-        } else if renumbered && (self.running || is_applied()) {
+        } else if is_recounted || (renumbered && (self.running || is_applied())) {
             // The same copy, as of an annotated Deployment: its source waits to hear that the new generation is applied.
-            // What failed is tried again in its time.
+            // What failed is tried again in its time, unless the scheduler waits to hear of a try.
             self.work_at(now);
         }
     }
@@ -180,10 +182,14 @@ impl Entry {
         wall: Timestamp,
     ) {
         self.running = false;
-        self.tried = true;
+        served::record_try(&mut self.status, task);
         match result {
             Ok(seen) => {
                 self.backoff.reset();
+                if let Some(seen) = seen {
+                    served::record_first_look(&mut self.status, seen, self.tried);
+                    served::record_amounts(&mut self.status, task, seen);
+                }
                 self.baseline = seen.map(|seen| Baseline {
                     uid: seen.uid.clone(),
                     version: seen.version,
@@ -213,6 +219,7 @@ impl Entry {
                 }
             }
         }
+        self.tried = true;
         self.go_on(now);
     }
 
@@ -221,13 +228,15 @@ impl Entry {
         self.running = false;
         self.tried = true;
         match result {
-            Ok(Removed::Done { reason, message }) => {
+            Ok(Removed::Done { reason, message, finished }) => {
+                served::record_removed(&mut self.status, finished);
                 self.removed = true;
                 self.next = None;
                 self.baseline = None;
                 status::record_removal_progress(&mut self.status, true, reason, message, wall);
             }
-            Ok(Removed::Waiting(what)) => {
+            Ok(Removed::Waiting { what, finished }) => {
+                served::record_finished(&mut self.status, finished);
                 self.next = Some(now + self.backoff.next_wait());
                 status::record_removal_progress(
                     &mut self.status,
@@ -300,6 +309,18 @@ impl Entry {
         }
         let by = *self.write_by.get_or_insert(now + LATEST);
         self.write_at = Some((now + QUIET).min(by));
+    }
+
+    /// Has the status written at a time, unless a write is planned already: one that failed has its own time.
+    pub fn write_status_at(&mut self, at: Instant) {
+        self.write_at.get_or_insert(at);
+    }
+
+    /// Takes the status that the control plane has: what differs is written, also if it was written before.
+    pub fn take_stored_status(&mut self, stored: ScheduleStatus) {
+        if !self.writing && status::stored_form(&self.reported) != stored {
+            self.reported = stored;
+        }
     }
 
     /// Begins to write. Returns the status.

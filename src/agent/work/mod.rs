@@ -4,7 +4,9 @@
 //! stays when the control plane does not answer.
 
 pub mod adoption;
+pub mod answer;
 pub mod apply;
+pub mod ask;
 pub mod contents;
 pub mod delete;
 pub mod drift;
@@ -18,6 +20,7 @@ pub mod pods;
 pub mod problem;
 pub mod resource;
 mod results;
+pub mod served;
 pub mod status;
 pub mod task;
 pub mod warnings;

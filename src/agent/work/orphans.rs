@@ -138,7 +138,9 @@ pub async fn delete_orphaned_copies(context: &Context, mut orphans: Vec<Orphan>)
         }
         match remove_copy(context, &task, &place).await {
             Ok(Removed::Done { .. }) => cleared.deleted.push(copy.key),
-            Ok(Removed::Waiting(why)) => tracing::debug!(copy = %copy.key, why, "an orphaned copy is not deleted yet"),
+            Ok(Removed::Waiting { what: why, .. }) => {
+                tracing::debug!(copy = %copy.key, why, "an orphaned copy is not deleted yet");
+            }
             Err(problem) => {
                 tracing::warn!(copy = %copy.key, why = problem.message, "deleting an orphaned copy failed");
             }
@@ -168,6 +170,9 @@ fn removal_task(copy: &Copy, kind: &'static Placeable) -> Task {
         target: Ok(Target { key: copy.key.clone(), kind, api_version: kind.api_version() }),
         source_uid: String::new(),
         source_generation: 0,
+        epoch: 0,
+        amount: 1,
+        is_divided: false,
         policy: ApplyPolicy::default(),
         is_edited: false,
         deleting: true,

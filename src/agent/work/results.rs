@@ -14,6 +14,7 @@ use super::index::Seen;
 use super::orphans::{self, Copy, Orphan};
 use super::pods;
 use super::problem::Problem;
+use super::served;
 use super::status;
 use super::task::{CopyKey, Task};
 use super::worker::{Done, Worker, entry_of};
@@ -72,8 +73,11 @@ impl Worker {
                 tracing::warn!(%error, "copies without a Schedule are not deleted, because the identity of the \
                                         control plane is uncertain");
             }
+            Done::Looked(result) => self.on_looked(result),
+            Done::Answered { text, result } => self.on_answered(text, result),
             Done::Written { name, uid, status, result } => {
                 self.writing -= 1;
+                self.answers.record_write_end(&name, result.is_ok());
                 if let Some(entry) = self.entries.get_mut(&name).filter(|entry| entry.task.uid == uid) {
                     let failure = result.as_ref().err().map(ToString::to_string).unwrap_or_default();
                     if self.logged.record_if_changed("status", &failure) && !failure.is_empty() {
@@ -94,6 +98,7 @@ impl Worker {
             let seen = Seen::of(&applied.object);
             if applied.left {
                 status::record_seen_copy(&mut entry.status, &seen, entry.trouble.as_ref(), Timestamp::now());
+                served::record_amounts(&mut entry.status, task, &seen);
             }
             (!applied.left).then_some(seen)
         });

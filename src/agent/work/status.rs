@@ -5,6 +5,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Map, Value, json};
 
 use super::apply::Context;
+use super::fields;
 use super::index::Seen;
 use super::namespaces;
 use super::problem::Problem;
@@ -128,18 +129,34 @@ pub async fn write_schedule_status(
 ) -> Result<(), CallError> {
     let mut status = json!(status);
     escape_status(&mut status);
-    let object = json!({
+    let mut object = json!({
         "apiVersion": format!("{CLUSTER_GROUP}/{API_VERSION}"),
         "kind": "Schedule",
         "metadata": { "name": name, "namespace": context.namespace, "uid": uid },
         "status": status,
     });
     let params = PatchParams::apply(AGENT_MANAGER).force();
-    match call_with_timeout(context.own_schedules_api().patch_status(name, &params, &Patch::Apply(object))).await {
-        Ok(_) => Ok(()),
-        Err(error) if error.is_gone() => Ok(()),
-        Err(error) => Err(error),
+    let api = context.own_schedules_api();
+    loop {
+        let Err(error) = call_with_timeout(api.patch_status(name, &params, &Patch::Apply(&object))).await else {
+            return Ok(());
+        };
+        if error.is_gone() {
+            return Ok(());
+        }
+        // A control plane of an earlier build does not know all fields.
+        let unknown = error.to_api_error().map(|answer| fields::not_declared(&answer.message)).unwrap_or_default();
+        if !unknown.iter().fold(false, |removed, path| fields::remove_field_at(&mut object, path) || removed) {
+            return Err(error);
+        }
     }
+}
+
+/// Returns a status as the control plane has it after it was written.
+pub fn stored_form(status: &ScheduleStatus) -> ScheduleStatus {
+    let mut value = json!(status);
+    escape_status(&mut value);
+    serde_json::from_value(value).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -104,6 +104,12 @@ pub struct Task {
     pub source_uid: String,
     /// Generation of the source.
     pub source_generation: i64,
+    /// `spec.epoch`.
+    pub epoch: i64,
+    /// The amount that is asked for: the pods of a divided workload, else 1.
+    pub amount: i64,
+    /// The copy is a part of its source, and what is available of it is counted in pods.
+    pub is_divided: bool,
     /// Policy by which it is applied.
     pub policy: ApplyPolicy,
     /// The manifest is another one than the scheduler wrote.
@@ -127,6 +133,9 @@ impl Task {
             target: parse_manifest_target(kinds, &spec.manifest),
             source_uid: spec.source_ref.uid.clone(),
             source_generation: spec.source_ref.generation,
+            epoch: spec.epoch,
+            amount: spec.share.as_ref().and_then(|share| share.replicas).unwrap_or(1),
+            is_divided: spec.share.as_ref().is_some_and(|share| share.replicas.is_some()),
             policy,
             is_edited: spec
                 .manifest_digest

@@ -15,10 +15,10 @@ use super::index::Seen;
 use super::namespaces::SeenNamespace;
 use super::task::{CopyKey, Task};
 use super::warnings::reduce_warning;
-use crate::api::Schedule;
 use crate::api::crd::schedule::ScheduleStatus;
-use crate::api::labels::{API_VERSION, CLUSTER_GROUP, LABEL_INSTALL_KIND, LABEL_PLACED_BY};
+use crate::api::labels::{ANNOTATION_ASK, API_VERSION, CLUSTER_GROUP, LABEL_INSTALL_KIND, LABEL_PLACED_BY};
 use crate::api::placeable::Placeable;
+use crate::api::{Cluster, Schedule};
 use crate::daemon::log::OnChange;
 
 /// Change that a watch brought.
@@ -47,6 +47,8 @@ pub enum Input {
     Namespaces(Change<(String, SeenNamespace)>),
     /// UIDs of the workloads of installations of the service, each with its namespace.
     Installations(Change<(String, String)>),
+    /// The question of the scheduler, if there is one.
+    Ask(Change<Option<String>>),
 }
 
 /// Follows objects until dropped. Those that `read` cannot read are left out.
@@ -168,4 +170,12 @@ pub async fn watch_installations(context: Context, inputs: Sender<Input>) {
     let config = Config::default().labels(LABEL_INSTALL_KIND).any_semantic();
     let read = |object: PartialObjectMeta<Deployment>| Some((object.uid()?, object.namespace()?));
     follow_stream(watcher(api, config), "installations", read, inputs, Input::Installations).await;
+}
+
+/// Follows the question of the scheduler, an annotation of the own Cluster.
+pub async fn watch_ask(context: Context, inputs: Sender<Input>) {
+    let api: Api<PartialObjectMeta<Cluster>> = Api::all(context.control_plane.clone());
+    let config = Config::default().fields(&format!("metadata.name={}", context.cluster));
+    let read = |object: PartialObjectMeta<Cluster>| Some(object.annotations().get(ANNOTATION_ASK).cloned());
+    follow_stream(watcher(api, config), "cluster", read, inputs, Input::Ask).await;
 }

@@ -8,7 +8,9 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::answer::Look;
 use super::apply::{Applied, Context, Job, apply_copy};
+use super::ask::Answers;
 use super::delete::{Removed, Surroundings, is_listed, remove_copy, take_back};
 use super::entry::Entry;
 use super::index::{Index, Seen};
@@ -16,6 +18,7 @@ use super::namespaces::{NamespaceSource, Namespaces};
 use super::orphans::{self, Copy, Orphans};
 use super::pods::{Owners, owner_between};
 use super::problem::Problem;
+use super::served;
 use super::status;
 use super::task::{CopyKey, Task};
 use super::warnings::Warnings;
@@ -40,6 +43,8 @@ pub(super) enum Done {
     Removed { name: String, uid: String, result: Result<Removed, Problem> },
     Listed(Result<Vec<Copy>, CallError>),
     OrphansDeleted(anyhow::Result<orphans::Cleared>),
+    Looked(Result<Look, CallError>),
+    Answered { text: String, result: Result<(), CallError> },
     Written { name: String, uid: String, status: ScheduleStatus, result: Result<(), CallError> },
 }
 
@@ -77,6 +82,7 @@ pub struct Worker {
     pub(super) counted: Option<u64>,
     pub(super) orphans: Orphans,
     pub(super) orphan_grace: Duration,
+    pub(super) answers: Answers,
     /// Time at which copies are listed next to find those without a Schedule; `None` until the Schedules are known.
     pub(super) list_at: Option<Instant>,
     /// The first list of Schedules is complete.
@@ -115,6 +121,7 @@ impl Worker {
             counted: None,
             orphans: Orphans::default(),
             orphan_grace,
+            answers: Answers::default(),
             list_at: None,
             synced: false,
             begun: false,
@@ -127,9 +134,11 @@ impl Worker {
         self.watches.spawn(watch::watch_namespaces(self.context.clone(), self.inputs.0.clone()));
         self.watches.spawn(watch::watch_installations(self.context.clone(), self.inputs.0.clone()));
         self.watches.spawn(watch::watch_warnings(self.context.clone(), self.inputs.0.clone()));
+        self.watches.spawn(watch::watch_ask(self.context.clone(), self.inputs.0.clone()));
         loop {
             let now = Instant::now();
             self.start_work(now);
+            self.advance_answer(now);
             self.start_writes(now);
             self.start_listing(now);
             self.count_pods(now);
@@ -155,6 +164,7 @@ impl Worker {
                         let changed = self.namespaces.take_installations(change);
                         self.on_namespaces(&changed);
                     }
+                    Some(Input::Ask(change)) => self.answers.take_ask(change),
                     None => return,
                 },
                 Some(done) = self.operations.join_next() => match done {
@@ -170,7 +180,9 @@ impl Worker {
 
     /// Returns when there is something to do next, unless something happens before.
     fn next_time(&self, now: Instant) -> Instant {
-        let mut next = self.count_at.min(self.list_at.unwrap_or(self.count_at));
+        let retry = self.answers.next_time().filter(|at| *at > now);
+        let others = [self.list_at, retry].into_iter().flatten();
+        let mut next = others.min().map_or(self.count_at, |at| at.min(self.count_at));
         for entry in self.entries.values() {
             let work = entry.next.filter(|_| !entry.running && self.working < AT_ONCE);
             let write = entry.write_at.filter(|_| !entry.writing && self.writing < WRITES_AT_ONCE);
@@ -276,6 +288,11 @@ impl Worker {
         if entry.task.deleting || entry.running {
             return;
         }
+        if entry.copy_uid() == Some(seen.uid.as_str()) {
+            // Also of a copy whose last apply failed.
+            served::record_amounts(&mut entry.status, &entry.task, seen);
+            entry.schedule_status_write(now);
+        }
         let Some(baseline) = entry.baseline.clone() else { return };
         if seen.uid != baseline.uid {
             entry.work_at(now);
@@ -309,6 +326,7 @@ impl Worker {
             return;
         }
         status::record_missing_copy(&mut entry.status, wall);
+        served::record_no_copy(&mut entry.status);
         entry.record_lost_copy(now, wall);
         count_drift(&self.metrics, key, None, true);
     }
@@ -388,6 +406,7 @@ impl Worker {
         } else if let Some(Objection::Protected(problem)) = objection {
             (entry.running, entry.again, entry.baseline) = (true, false, None);
             status::record_missing_copy(&mut entry.status, wall);
+            served::record_no_copy(&mut entry.status);
             self.operations.spawn(async move {
                 let started = Instant::now();
                 let problem = take_back(&context, &task, &place, problem).await;
@@ -423,6 +442,7 @@ impl Worker {
                 continue;
             }
             let status = entry.begin_write();
+            self.answers.record_write_begin(name);
             let (context, name, uid) = (self.context.clone(), name.clone(), entry.task.uid.clone());
             self.writing += 1;
             self.operations.spawn(async move {

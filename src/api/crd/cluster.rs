@@ -147,6 +147,11 @@ pub struct ClusterStatus {
     /// Set by an agent whose uninstall drains the cluster: it counts as tainted `NoExecute`, so what is placed here moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain_requested: Option<bool>,
+    /// The annotation `fleet-scheduler.io/ask` that the agent answered last. It had then compared every copy with the status
+    /// of its Schedule and written what differed.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(length(max = 128))]
+    pub answered: Option<String>,
 }
 
 /// Labels of nodes, each distinct set once. `kubernetes.io/hostname` is left out, and read as the name of the node.

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use super::condition::Condition;
 use super::crd_schema;
+use super::move_record::MoveRecord;
 
 /// Whose group it is.
 #[derive(CustomResource, JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
@@ -30,7 +31,14 @@ use super::crd_schema;
     ),
     printcolumn(name = "SCHEDULED", type_ = "boolean", json_path = ".status.scheduled"),
     printcolumn(name = "REASON", type_ = "string", json_path = r#".status.conditions[?(@.type=="Scheduled")].reason"#),
-    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "MOVE", type_ = "string", json_path = ".status.move.phase", priority = 1),
+    printcolumn(
+        name = "MISSING",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Moving")].message"#,
+        priority = 1
+    )
 )]
 pub struct ScheduleGroupSpec {
     /// The policy that made the group.
@@ -87,6 +95,9 @@ pub struct ScheduleGroupStatus {
     /// How the last decision came about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<DecisionRecord>,
+    /// Where its copies belong, and the move under way; empty for groups whose copies move by their decision alone.
+    #[serde(flatten)]
+    pub record: MoveRecord,
 }
 
 /// What one cluster is to a group.

@@ -5,5 +5,6 @@ pub mod condition;
 mod crd_schema;
 pub mod crds;
 pub mod group;
+pub mod move_record;
 pub mod policy;
 pub mod schedule;

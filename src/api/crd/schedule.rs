@@ -67,6 +67,15 @@ pub struct ScheduleSpec {
     /// How it is applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub apply_policy: Option<ApplyPolicy>,
+    /// Counts up when the amount or the pods of the copy change, and when the scheduler keeps the copy; absent is 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schemars(schema_with = "crd_schema::generation")]
+    pub epoch: i64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+pub(super) fn is_zero(number: &i64) -> bool {
+    *number == 0
 }
 
 /// The origin of a copy.
@@ -168,6 +177,23 @@ pub struct ScheduleStatus {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(schema_with = "crd_schema::generation")]
     pub copy_generation: Option<i64>,
+    /// `spec.epoch` of what was last tried, whatever came of it.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(schema_with = "crd_schema::generation")]
+    pub epoch: Option<i64>,
+    /// What is available of the copy now: pods of a divided workload; else 1 or 0, for a copy that is available as a
+    /// whole or is not. Load balancers need no address for it.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(range(min = 0))]
+    pub available: Option<i64>,
+    /// Most that was available at once since this copy, by UID, was asked for no less.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(range(min = 0))]
+    pub served: Option<i64>,
+    /// The copy ran to its end: a Job completed or failed, a Pod succeeded or failed. With the condition `Deleted`: it had
+    /// when it was deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    pub finished: Option<bool>,
     /// Pods of the copy, for kinds that run pods.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     pub pods: Option<PodCounts>,

@@ -30,6 +30,10 @@ pub(crate) trait Shape: Sized {
         None
     }
 
+    fn from_json_bool(_: bool) -> Option<Self> {
+        None
+    }
+
     fn from_json_list<'de, A: SeqAccess<'de>>(mut items: A) -> Result<Option<Self>, A::Error> {
         while items.next_element::<IgnoredAny>()?.is_some() {}
         Ok(None)
@@ -50,6 +54,12 @@ impl Shape for String {
 impl Shape for i32 {
     fn from_json_number(number: Number) -> Option<Self> {
         number.as_i64()?.try_into().ok()
+    }
+}
+
+impl Shape for bool {
+    fn from_json_bool(flag: bool) -> Option<Self> {
+        Some(flag)
     }
 }
 
@@ -189,8 +199,8 @@ impl<'de, T: Shape> Visitor<'de> for Any<T> {
         f.write_str("anything")
     }
 
-    fn visit_bool<E: Error>(self, _: bool) -> Result<Self::Value, E> {
-        Ok(None)
+    fn visit_bool<E: Error>(self, flag: bool) -> Result<Self::Value, E> {
+        Ok(T::from_json_bool(flag))
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {

@@ -169,6 +169,7 @@ pub struct WithoutManifest {
     source_ref: SourceRef,
     share: Option<ScheduleShare>,
     apply_policy: Option<ApplyPolicy>,
+    epoch: i64,
 }
 
 /// A Schedule is read without its manifest.
@@ -177,7 +178,8 @@ impl Readable for Schedule {
     type Status = Option<ScheduleStatus>;
 
     fn from_parts(metadata: ObjectMeta, spec: Self::Spec, status: Self::Status) -> Self {
-        let WithoutManifest { hash, manifest_digest, group, follows, uses, source_ref, share, apply_policy } = spec;
+        let WithoutManifest { hash, manifest_digest, group, follows, uses, source_ref, share, apply_policy, epoch } =
+            spec;
         let manifest = String::new();
         Self {
             metadata,
@@ -191,6 +193,7 @@ impl Readable for Schedule {
                 source_ref,
                 share,
                 apply_policy,
+                epoch,
             },
             status,
         }
@@ -394,7 +397,8 @@ mod tests {
             r#"{"type": "Applied", "status": "True", "reason": "R", "lastTransitionTime": "9999-12-31T23:59:59Z"}"#;
         for bad in [
             format!(r#"{{"resource": {}}}"#, deep()),
-            r#"{"resource": 5, "pods": {"desired": 1e30}, "appliedGeneration": 1e30, "copyGeneration": "x"}"#
+            r#"{"resource": 5, "pods": {"desired": 1e30}, "appliedGeneration": 1e30, "copyGeneration": "x",
+                "epoch": 1e30, "available": "x", "served": {}, "finished": "yes"}"#
                 .to_owned(),
             format!(r#"{{"conditions": [{far}], "pods": {{"unschedulableSince": "9999-12-31T23:59:59Z"}}}}"#),
         ] {

@@ -18,11 +18,12 @@ pub use group::{Group, deciding_order};
 
 use super::copy::Share;
 use super::facts::ObjectKey;
-use super::fleet::Fleet;
+use super::fleet::{Cluster, Fleet};
 use super::fraction::Fraction;
 use super::matching::Policy;
 use super::reason::Reason;
 use super::room::Steps;
+use filter::Filter;
 
 /// Most members of a group.
 pub const LARGEST_GROUP: usize = 1000;
@@ -212,6 +213,15 @@ impl Decision {
 /// Decides where a group goes.
 pub fn decide_group(policy: &Policy, group: &Group<'_>, fleet: &Fleet, current: &Current) -> Decision {
     decide_within(policy, group, fleet, current, &Steps::default())
+}
+
+/// Returns the clusters that a group may be in, with or without room, and whether or not they are Ready now.
+pub fn allowed_clusters(policy: &Policy, group: &Group<'_>, fleet: &Fleet, current: &Current) -> BTreeSet<String> {
+    let mut filter = Filter::new(policy, group, current, None);
+    let mut is_allowed = |cluster: &Cluster| {
+        matches!(filter.check_cluster(cluster), Ok(_) | Err(Reason::NotReady | Reason::Excluded(_)))
+    };
+    fleet.iter().filter(|cluster| is_allowed(cluster)).map(|cluster| cluster.name.to_string()).collect()
 }
 
 /// The same within so many steps.

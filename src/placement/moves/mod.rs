@@ -37,9 +37,9 @@
 //! | `decision.renewed` | policyHash or the annotation `rebalance` differs from what the last failure recorded |
 //! | `clusters` | watch of Clusters: uid, condition Ready, and since when not; every Cluster that exists |
 //! | `schedules` | watch of Schedules, with their status; those of a Cluster that is gone, or has another uid, are left out |
-//! | `schedules.said` | `status.available`, `status.served`, condition `Deleted` (`removed`, `finished`); zeros without a status |
+//! | `schedules.said` | [`read_copy_report`](super::live::read_copy_report): `status.available`, `status.served`, `status.finished`, condition `Deleted`; zeros without a status |
 //! | `schedules.asked` | own memory: this leader asked the cluster in its term, and the cluster was Ready ever since |
-//! | `schedules.answered` | Cluster `status.answered` is that text, and `status.epoch` of the Schedule is its `spec.epoch` |
+//! | `schedules.answered` | [`is_answered`](super::live::is_answered): Cluster `status.answered` is that text, and `status.epoch` of the Schedule is its `spec.epoch` |
 //! | `schedules.kept` | own memory: epoch of the record when this leader last created or kept the Schedule; none in a new term |
 //!
 //! A watch without an event or a bookmark for 60 s is stale: `frozen` of [`MoveLimits`]. The view of an object is never
@@ -62,7 +62,8 @@
 //!
 //! - ScheduleGroup: [`MoveRecord`] in `status` (`target`, `epoch`, `move`, `retry`, `excluded`, `finished`).
 //! - Schedule: `spec.epoch`; `status.epoch` (of what was last tried, whatever came of it), `status.available`,
-//!   `status.served` (most at once since this copy, by uid, was asked for no less); condition `Deleted` with `finished`.
+//!   `status.served` (most at once since this copy, by uid, was asked for no less), `status.finished` (with the condition
+//!   `Deleted`: it had when it was deleted).
 //! - Cluster: annotation `ask`; `status.answered`, the last text that the agent answered. It answers after it has compared
 //!   every copy with the status of its Schedule and written what differs.
 //! - ConfigMap `kube-system/fleet-brake`: for each cause what it removed, since when it is frozen, and who allowed it.

@@ -1,135 +1,16 @@
-//! The record of a group: where its copies belong, the move under way, and what failed before.
+//! The record of a group, as its status holds it.
 
-use std::collections::BTreeMap;
-
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-/// Amounts by cluster. A cluster that is missing has none. The amount is the number of pods of a divided group, and 1
-/// for a group that is not divided.
-pub type ClusterAmounts = BTreeMap<String, i64>;
-
-/// What is remembered of a group between two looks. It lies in `ScheduleGroup.status`; nothing else remembers.
-///
-/// Times are seconds of the control plane's clock, as in [`Seen::now`](super::Seen::now).
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct MoveRecord {
-    /// Where the group belongs. During a move this is the side that the current phase works for.
-    #[serde(default)]
-    pub target: ClusterAmounts,
-    /// Grows by one with each write of the record that changes which copies stay.
-    #[serde(default)]
-    #[schemars(range(min = 0))]
-    pub epoch: i64,
-    /// The move under way.
-    #[serde(default, rename = "move", skip_serializing_if = "Option::is_none")]
-    pub running: Option<Move>,
-    /// Back-off after failed moves. Absent after a success.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry: Option<MoveRetry>,
-    /// Clusters where a move of this group failed.
-    #[serde(default)]
-    #[schemars(length(max = 1000))]
-    pub excluded: Vec<ExcludedCluster>,
-    /// A workload that runs once (Job, bare Pod) has finished. No cluster gets another copy.
-    #[serde(default)]
-    pub finished: bool,
-}
-
-/// A move under way.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct Move {
-    /// Current phase.
-    pub phase: MovePhase,
-    /// Amounts before the move. They only fall while it runs.
-    pub from: ClusterAmounts,
-    /// Amounts after the move.
-    pub to: ClusterAmounts,
-    /// `metadata.uid` of each Cluster of both sides when the move began. A Cluster with another uid is another cluster.
-    pub uids: BTreeMap<String, String>,
-    /// Reason that the move began.
-    pub cause: MoveCause,
-    /// When the move began, in seconds.
-    #[schemars(range(min = 0))]
-    pub since: i64,
-    /// When the move counts as failed unless the new side serves, in seconds.
-    #[schemars(range(min = 0))]
-    pub deadline: i64,
-    /// The owner allowed volumes to be left behind when the move began. It holds until the move ends.
-    pub consent: bool,
-}
-
-/// How far a move is.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MovePhase {
-    /// The new side is made; the old side is kept.
-    Up,
-    /// The new side serves; the old side is removed.
-    Removing,
-    /// The old side serves; the new side is removed.
-    RollingBack,
-}
-
-/// Why a group moves. Each cause is a comparison with what exists, so a restart finds it again.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[serde(rename_all = "camelCase")]
-pub enum MoveCause {
-    /// A target has a taint with the effect `NoExecute`.
-    Drain,
-    /// A target is being removed from the fleet and still runs its copies.
-    Leaving,
-    /// Pods found no node for long.
-    Unschedulable,
-    /// A target does not serve a kind.
-    KindNotServed,
-    /// The policy no longer allows a target, or prefers another one.
-    Policy,
-    /// The demand grew beyond the target.
-    Outgrown,
-    /// A target lost or gained a label.
-    Label,
-    /// Somebody asked for it by the annotation `rebalance`.
-    Rebalance,
-    /// A target is not Ready for longer than the policy's `failover.afterSeconds`.
-    Failover,
-    /// The Cluster of a target no longer exists. It is placed again without a move.
-    Lost,
-    /// The replicas of a divided group changed. The shares follow without a move.
-    Scale,
-}
-
-/// Back-off after failed moves.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct MoveRetry {
-    /// Cause of the move that failed. Another cause does not wait.
-    pub cause: MoveCause,
-    /// Moves that failed in a row.
-    #[schemars(range(min = 1))]
-    pub attempt: i32,
-    /// Earliest time of the next try, in seconds.
-    #[schemars(range(min = 0))]
-    pub not_before: i64,
-}
-
-/// A cluster where a move of the group failed.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct ExcludedCluster {
-    /// Name of the cluster.
-    #[schemars(length(min = 1, max = 63))]
-    pub cluster: String,
-    /// `metadata.uid` of its Cluster.
-    #[schemars(length(max = 64))]
-    pub uid: String,
-    /// End of the exclusion, in seconds.
-    #[schemars(range(min = 0))]
-    pub until: i64,
-}
+pub use crate::api::crd::move_record::{
+    ClusterAmounts, ExcludedCluster, Move, MoveCause, MovePhase, MoveRecord, MoveRetry,
+};
 
 impl MoveRecord {
+    /// Returns whether a cluster of the target, or of either side of the move, is one that is asked for.
+    pub fn names_cluster(&self, is_it: impl Fn(&String) -> bool) -> bool {
+        let sides = self.running.iter().flat_map(|running| running.from.keys().chain(running.to.keys()));
+        self.target.keys().chain(sides).any(is_it)
+    }
+
     /// Returns the number of moves that failed in a row.
     pub fn failed_attempts(&self) -> i32 {
         self.retry.map_or(0, |retry| retry.attempt)

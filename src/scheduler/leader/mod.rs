@@ -23,6 +23,7 @@ use super::monitor::Monitor;
 use super::placing;
 use super::readyz::{Progress, Readiness};
 use super::registration::Registrar;
+use super::server_clock::ServerClock;
 use super::settings::{Args, DirectPlacement, Settings};
 use crate::api::protocol::{DIRECT_PLACEMENT, EXTRA_KINDS};
 use crate::daemon::log::OnChange;
@@ -54,6 +55,8 @@ pub struct Leader {
     pub state: Arc<Readiness>,
     /// Metrics.
     pub metrics: Metrics,
+    /// The control plane's clock.
+    pub clock: ServerClock,
 }
 
 /// Runs for one leadership term; ends only by being dropped.
@@ -133,6 +136,7 @@ async fn start_placement(
         namespace,
         denies_direct: leader.args.direct_placement == DirectPlacement::Deny,
         extra_kinds: leader.args.added_kinds(),
+        clock: leader.clock.clone(),
     };
     placing::run_placement(leader.client, index, leader.metrics, recorder, options).await;
 }

@@ -103,6 +103,7 @@ impl Monitor {
             }
         }
         if let Some(active) = mass_loss.evaluate_mass_loss(steady, now) {
+            self.index.set_frozen(active);
             self.publish_mass_loss(active).await;
         }
         let known = clusters.len();

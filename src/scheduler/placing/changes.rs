@@ -86,7 +86,7 @@ impl Store {
             }
             Written::Group(group) if !self.is_gone(&*group) => self.put_group(*group, now),
             Written::Label(source, mark, version) => self.on_labelled(&source, mark, version),
-            Written::Schedule(_) | Written::Group(_) => {}
+            Written::Schedule(_) | Written::Group(_) | Written::Cluster(_) => {}
         }
     }
 

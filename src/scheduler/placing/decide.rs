@@ -41,6 +41,8 @@ pub(super) struct Decided {
     pub(super) suspended: bool,
     /// It is kept where it is, without a search for another cluster: the message of the last decision still applies.
     pub(super) kept: bool,
+    /// It is not carried out: the group moves, or waits for its move. What is recorded stays.
+    pub(super) waits: bool,
     /// Reason and message of the condition `Scheduled`.
     pub(super) reason: String,
     pub(super) message: String,
@@ -53,8 +55,8 @@ pub(super) struct Decided {
 
 /// The clusters with their nodes, and what is promised of them.
 pub(super) struct Clusters {
-    fleet: Fleet,
-    known: BTreeMap<String, Arc<Cluster>>,
+    pub(super) fleet: Fleet,
+    pub(super) known: BTreeMap<String, Arc<Cluster>>,
     /// State of the index that was read last.
     revision: Option<u64>,
     /// Clusters of the index that take part, and of which nothing is known here.
@@ -63,6 +65,8 @@ pub(super) struct Clusters {
     pending: BTreeMap<String, Decision>,
     /// Clusters that promise what a decision no longer asks for.
     stale: BTreeSet<String>,
+    /// Clusters whose agents answered since it was last asked here.
+    pub(super) answered: BTreeSet<String>,
     /// Groups without a place, or with too little.
     waiting: BTreeSet<String>,
     /// A cluster may have more room than when what waits was last decided.
@@ -80,6 +84,7 @@ impl Clusters {
             unknown: BTreeSet::new(),
             pending: BTreeMap::new(),
             stale: BTreeSet::new(),
+            answered: BTreeSet::new(),
             waiting: BTreeSet::new(),
             grown: false,
             waited: now,
@@ -119,7 +124,8 @@ impl Clusters {
             // What has a place in one of them; what has none is decided again with all that waits.
             let is_concerned = |name: &str| {
                 let status = store.groups.get(name).and_then(|group| group.status.as_ref());
-                status.is_some_and(|s| s.target_clusters.iter().any(|target| changed.contains(target)))
+                let is_changed = |target: &String| changed.contains(target);
+                status.is_some_and(|s| s.target_clusters.iter().any(is_changed) || s.record.names_cluster(is_changed))
             };
             let concerned: Vec<String> = store.members.keys().filter(|name| is_concerned(name)).cloned().collect();
             let is_direct = |(key, assignment): &(&ObjectKey, &Assignment)| {
@@ -168,6 +174,10 @@ impl Clusters {
             renew.remove(&name);
             store.touched.insert(name.clone());
             let stripped = index.cluster(&name).unwrap_or_else(|| Arc::new(cluster));
+            let answer = |cluster: &Cluster| cluster.status.as_ref().and_then(|status| status.answered.clone());
+            if answer(&stripped).is_some() {
+                self.answered.insert(name.clone());
+            }
             let old = self.known.insert(name.clone(), stripped);
             if old.is_none_or(|old| cluster_eligibility(&old) != cluster_eligibility(&self.known[&name])) {
                 changed.insert(name);
@@ -274,8 +284,15 @@ impl Clusters {
         let namespaces = members.iter().map(|facts| facts.key.namespace()).collect();
         current.only = store.follow.only_of(name, &namespaces);
         let decision = decide::decide_group(policy, &group, &self.fleet, &current);
+        self.reserve(&group, &decision, &current);
+        Some(self.build_decided(policy, &group, decision, now))
+    }
+
+    /// Promises what a decision takes that is carried out; a group without a place waits for room.
+    pub(super) fn reserve(&mut self, group: &Group<'_>, decision: &Decision, current: &Current) {
+        let name = &*group.name;
         if !decision.suspended {
-            self.fleet.reserve_decision(&group, &decision, &current);
+            self.fleet.reserve_decision(group, decision, current);
             let before = self.pending.insert(name.to_owned(), decision.clone());
             let is_target = |one: &Target| decision.targets.iter().any(|target| target.cluster == one.cluster);
             let left = before.into_iter().flat_map(|before| before.targets).filter(|target| !is_target(target));
@@ -286,10 +303,15 @@ impl Clusters {
         } else {
             self.waiting.insert(name.to_owned());
         }
-        Some(self.build_decided(policy, &group, decision, now))
     }
 
-    fn build_decided(&self, policy: &Policy, group: &Group<'_>, decision: Decision, now: Timestamp) -> Decided {
+    pub(super) fn build_decided(
+        &self,
+        policy: &Policy,
+        group: &Group<'_>,
+        decision: Decision,
+        now: Timestamp,
+    ) -> Decided {
         let mut rejected: BTreeMap<String, i32> = BTreeMap::new();
         for (_, reason) in &decision.rejected {
             *rejected.entry(reason.to_string()).or_default() += 1;
@@ -305,6 +327,7 @@ impl Clusters {
         Decided {
             scheduled: decision.scheduled,
             suspended: decision.suspended,
+            waits: false,
             kept: decision.how == Some(How::Kept) && decision.rejected.is_empty() && decision.scheduled,
             reason: reason.to_owned(),
             message: explain::format_decision(policy, group, &self.fleet, &decision),

@@ -170,7 +170,27 @@ fn schedule_removal(
         cluster: cluster_of(at).to_owned(),
         name: at.1.clone(),
         uid: schedule.uid().unwrap_or_default(),
+        version: None,
         gone,
+    })
+}
+
+/// Returns the deletion of a Schedule that a move gives up, in the version that the move has seen; `None` where it is kept.
+/// Consent to leave its volumes behind that was given when the move began holds to its end.
+pub(super) fn remove_in_move(
+    store: &Store,
+    key: &ObjectKey,
+    at: &Place,
+    schedule: &Schedule,
+    has_consent: bool,
+) -> Option<Write> {
+    let is_kept = !has_consent && store.is_kept_by_volumes(key, schedule);
+    (!is_kept && !store.is_end_unreported(key, schedule)).then(|| Write::RemoveSchedule {
+        cluster: cluster_of(at).to_owned(),
+        name: at.1.clone(),
+        uid: schedule.uid().unwrap_or_default(),
+        version: schedule.resource_version(),
+        gone: None,
     })
 }
 

@@ -42,7 +42,9 @@ impl GroupContext<'_> {
     pub(super) fn set_group_conditions(&self, status: &mut ScheduleGroupStatus) {
         let mut found: Vec<(&str, bool, &str, String)> = Vec::new();
         let left = self.clusters_with_old_copies();
-        if !left.is_empty() {
+        if let Some(recorded) = &self.recorded {
+            found.extend(recorded.moving.clone().map(|(reason, message)| (MOVING, true, reason, message)));
+        } else if !left.is_empty() {
             let names = |names: Vec<&str>| names.join(", ");
             let message = format!(
                 "from {} to {}: the old copies are deleted when the new ones are available",

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::jiff::Timestamp;
 
 use super::decide::Decided;
+use super::moving::Recorded;
 use super::store::{Assignment, Store};
 use crate::api::{ScheduleGroup, ScheduleGroupStatus};
 use crate::placement::facts::ObjectKey;
@@ -23,13 +24,24 @@ pub(super) struct GroupContext<'a> {
     /// The object of the group, where it is there.
     pub(super) known: Option<&'a ScheduleGroup>,
     pub(super) now: Timestamp,
+    /// Its record with what is said of its move, where moves of the group go through their machine.
+    pub(super) recorded: Option<Recorded>,
 }
 
 impl<'a> GroupContext<'a> {
     /// Gathers what is seen of a group.
     pub(super) fn new(store: &'a Store, name: &'a str, decided: Option<&'a Decided>, now: Timestamp) -> Self {
         let members = store.members.get(name).into_iter().flatten().collect();
-        Self { store, name, members, decided, policy: store.policy_of(name), known: store.groups.get(name), now }
+        Self {
+            store,
+            name,
+            members,
+            decided,
+            policy: store.policy_of(name),
+            known: store.groups.get(name),
+            now,
+            recorded: None,
+        }
     }
 
     /// Returns the status that is recorded.

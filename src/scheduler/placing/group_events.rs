@@ -47,7 +47,7 @@ impl GroupContext<'_> {
             ));
         }
         let is_moved = old.is_none_or(|old| !old.scheduled || old.target_clusters != new.target_clusters);
-        let Some(decided) = self.active_decision() else { return events };
+        let Some(decided) = self.active_decision().filter(|decided| !decided.waits) else { return events };
         let before = old.and_then(|old| condition::find_condition(&old.conditions, SCHEDULED));
         if decided.scheduled {
             if is_moved {
@@ -65,13 +65,14 @@ impl GroupContext<'_> {
                 }
             }
             let moving = |status: &ScheduleGroupStatus| condition::find_condition(&status.conditions, MOVING).cloned();
-            if let Some(moving) =
-                moving(new).filter(|new| old.and_then(moving).map(|old| old.message).as_ref() != Some(&new.message))
+            if self.recorded.is_none()
+                && let Some(moving) =
+                    moving(new).filter(|new| old.and_then(moving).map(|old| old.message).as_ref() != Some(&new.message))
             {
                 events.push(event_about(group_reference(name), false, MOVING, &format!("Moves {}", moving.message)));
                 events.extend(self.restart_events(decided));
             }
-            if let Some(was) = old.and_then(moving).filter(|_| moving(new).is_none()) {
+            if let Some(was) = old.and_then(moving).filter(|_| self.recorded.is_none() && moving(new).is_none()) {
                 let way = was.message.split(':').next().unwrap_or_default();
                 events.push(event_about(
                     group_reference(name),
@@ -137,7 +138,7 @@ fn spread_event(source: &Source, decided: &Decided) -> Option<(&'static str, Str
     })
 }
 
-fn group_reference(group: &str) -> ObjectReference {
+pub(super) fn group_reference(group: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some(ScheduleGroup::api_version(&()).into_owned()),
         kind: Some(ScheduleGroup::kind(&()).into_owned()),

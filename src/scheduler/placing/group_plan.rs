@@ -29,10 +29,10 @@ use crate::placement::live;
 use crate::placement::names::{GroupKey, policy_label};
 
 /// Autoscalers by the namespace, the kind and the name of what they scale.
-struct Scaled<'a>(BTreeMap<(&'a str, &'a str, &'a str), Vec<&'a Scales>>);
+pub(super) struct Scaled<'a>(BTreeMap<(&'a str, &'a str, &'a str), Vec<&'a Scales>>);
 
 impl<'a> Scaled<'a> {
-    fn from_members(members: impl Iterator<Item = &'a Facts>) -> Self {
+    pub(super) fn from_members(members: impl Iterator<Item = &'a Facts>) -> Self {
         let mut scalers: BTreeMap<_, Vec<&Scales>> = BTreeMap::new();
         for (key, scales) in members.filter_map(|facts| Some((&facts.key, facts.scales.as_ref()?))) {
             scalers.entry((key.namespace(), scales.kind.as_str(), scales.name.as_str())).or_default().push(scales);
@@ -40,7 +40,7 @@ impl<'a> Scaled<'a> {
         Self(scalers)
     }
 
-    fn is_scaled(&self, key: &ObjectKey) -> bool {
+    pub(super) fn is_scaled(&self, key: &ObjectKey) -> bool {
         let scalers = self.0.get(&(key.namespace(), key.kind(), key.name()));
         scalers.into_iter().flatten().any(|scales| scales.is_target(key))
     }
@@ -156,6 +156,9 @@ impl<'a> GroupContext<'a> {
     /// Returns the marks that say where the group went, on its members and on itself; on one whose data stays, where
     /// that is.
     fn desired_labels(&self, member: Option<&ObjectKey>) -> TargetMark {
+        if let Some(recorded) = &self.recorded {
+            return recorded.target_mark();
+        }
         match self.active_decision().filter(|_| self.policy.is_some()) {
             Some(decided) => {
                 let kept = member.and_then(|key| self.kept_place(key, &self.member_targets(decided, key)));
@@ -175,7 +178,7 @@ impl<'a> GroupContext<'a> {
     }
 
     /// Returns the object of the group as it has to be; `None` where it is not there, and no policy makes it.
-    fn desired_group(&self, faults: &CopyFaults) -> Option<ScheduleGroup> {
+    pub(super) fn desired_group(&self, faults: &CopyFaults) -> Option<ScheduleGroup> {
         let spec = self.desired_group_spec()?;
         let target = self.desired_labels(None);
         let mut metadata = self.known.map(|group| group.metadata.clone()).unwrap_or_default();
@@ -211,7 +214,7 @@ impl<'a> GroupContext<'a> {
     }
 
     /// Returns the write of the group's object where it differs.
-    fn diff_group(&self, desired: ScheduleGroup) -> Vec<Write> {
+    pub(super) fn diff_group(&self, desired: ScheduleGroup) -> Vec<Write> {
         let same = self.known.is_some_and(|known| {
             known.spec == desired.spec
                 && known.metadata.labels == desired.metadata.labels
@@ -222,7 +225,7 @@ impl<'a> GroupContext<'a> {
     }
 
     /// Returns the writes of the marks of members where they differ.
-    fn diff_labels(&self) -> Vec<Write> {
+    pub(super) fn diff_labels(&self) -> Vec<Write> {
         let sources = self.members.iter().filter_map(|key| Some((*key, self.store.sources.get(*key)?)));
         let marks = sources.map(|(key, source)| (source, self.desired_labels(Some(key))));
         let differing = marks.filter(|(source, mark)| source.target != *mark);

@@ -44,8 +44,12 @@ impl GroupContext<'_> {
             ScheduleGroupStatus { object_refs: self.member_references(), ..ScheduleGroupStatus::default() };
         status.conditions.clone_from(&old.conditions);
         match self.decided.filter(|_| self.policy.is_some()) {
+            Some(decided) if decided.waits => keep_placement(&mut status, &old),
             Some(decided) => self.set_decision(&mut status, &old, decided, faults),
             None => self.keep_decision(&mut status, &old),
+        }
+        if let Some(recorded) = &self.recorded {
+            recorded.set_status(&mut status);
         }
         self.set_progress(&mut status, faults);
         self.set_group_conditions(&mut status);
@@ -102,10 +106,7 @@ impl GroupContext<'_> {
 
     /// Keeps what is recorded of a group that no policy matches any more.
     fn keep_decision(&self, status: &mut ScheduleGroupStatus, old: &ScheduleGroupStatus) {
-        status.scheduled = old.scheduled;
-        status.target_clusters.clone_from(&old.target_clusters);
-        status.clusters.clone_from(&old.clusters);
-        status.decision.clone_from(&old.decision);
+        keep_placement(status, old);
         let kept = "existing copies are kept and still follow their source";
         let broken = self.known.map(|group| &group.spec.policy.name).filter(|name| self.store.broken.contains(*name));
         let (reason, message) = match broken {
@@ -184,6 +185,14 @@ impl GroupContext<'_> {
             })
             .collect()
     }
+}
+
+/// Keeps what is recorded of the place of a group.
+fn keep_placement(status: &mut ScheduleGroupStatus, old: &ScheduleGroupStatus) {
+    status.scheduled = old.scheduled;
+    status.target_clusters.clone_from(&old.target_clusters);
+    status.clusters.clone_from(&old.clusters);
+    status.decision.clone_from(&old.decision);
 }
 
 fn same_decision(old: &DecisionRecord, new: &DecisionRecord) -> bool {

@@ -11,7 +11,8 @@
 //! (nodes, and what is promised of them). `reconcile` takes a request out of the queue in turns of tenants, so that no
 //! namespace waits for thousands of objects of another, decides a group where that is due by the pure functions of
 //! [`crate::placement`], and makes a `Plan`. `group_plan` says which Schedules a group has, `object_plan` which an object
-//! outside groups has, `follow_plan` which go along with these, `deletions` alone which are deleted. Separate tasks write the plans, one at a time per request.
+//! outside groups has, `follow_plan` which go along with these, `deletions` alone which are deleted; groups on one cluster
+//! each go by `moving`. Separate tasks write the plans, one at a time per request.
 //! Schedules are the source of truth about existing copies: after a restart everything is read from them.
 
 mod arriving;
@@ -37,6 +38,9 @@ mod group_followers;
 mod group_plan;
 mod group_status;
 mod lost_clusters;
+mod moving;
+#[cfg(test)]
+mod moving_tests;
 mod next_request;
 mod object_plan;
 mod place;
@@ -61,19 +65,21 @@ mod volumes;
 mod write;
 mod writer;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::events::Recorder;
 use kube::{Api, Client};
+use rand::RngExt as _;
 use tokio::runtime::RuntimeFlavor;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::index::Index;
+use super::server_clock::ServerClock;
 use crate::api::extra_kind::ExtraKind;
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::Placeable;
@@ -84,12 +90,14 @@ use crate::k8s::extra_kinds;
 use crate::placement::facts::ObjectKey;
 use decide::{Clusters, Decided};
 use follow_input::FollowContext;
+use moving::Moves;
+use place::namespace_and_name;
 use plan::Plan;
 use queue::{Cause, ReconcileRequest, Taken};
 use refusals::{Refusal, Subject};
 use store::Store;
 use tenant::Tenant;
-use write::{Address, Write};
+use write::{Address, Write, Written};
 use writer::{Events, WriteOutcome, Writer};
 
 /// Changes that wait for the task that owns the store, each of up to an object of 1 MiB.
@@ -98,6 +106,8 @@ const CHANGES: usize = 128;
 const SLICE: Duration = Duration::from_millis(20);
 /// Bytes of sources after which a plan that reads many has read enough at a time.
 const FETCHED: usize = 2 << 20;
+/// Time after which a group that moves is looked at again though nothing is reported.
+const MOVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Longest time between two looks at what is due.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -111,6 +121,8 @@ struct Placing {
     store: Store,
     clusters: Clusters,
     decided: BTreeMap<String, Decided>,
+    moves: Moves,
+    clock: ServerClock,
     extra_kinds: Vec<ExtraKind>,
     backoffs: BTreeMap<ReconcileRequest, Backoff>,
 }
@@ -124,13 +136,15 @@ pub struct Options {
     pub denies_direct: bool,
     /// Kinds that are placed beside those of the table, as far as the control plane's API serves them.
     pub extra_kinds: Vec<ExtraKind>,
+    /// The control plane's clock.
+    pub clock: ServerClock,
 }
 
 /// Places until dropped.
 pub async fn run_placement(client: Client, index: Arc<Index>, metrics: Metrics, recorder: Recorder, options: Options) {
     let kinds = extra_kinds::discover_kinds(&client, &options.extra_kinds).await;
     let store = Store::new(kinds, options.denies_direct).with_own_namespace(options.namespace);
-    Placing::new(client, index, metrics, recorder, store, options.extra_kinds).run().await;
+    Placing::new(client, index, metrics, recorder, store, options.extra_kinds, options.clock).run().await;
 }
 
 /// The end of a request's writes.
@@ -152,6 +166,7 @@ impl Placing {
         recorder: Recorder,
         store: Store,
         extra_kinds: Vec<ExtraKind>,
+        clock: ServerClock,
     ) -> Self {
         let (writer, events) = Writer::new(client.clone(), recorder, metrics.clone());
         Self {
@@ -163,6 +178,8 @@ impl Placing {
             store,
             clusters: Clusters::new(Instant::now()),
             decided: BTreeMap::new(),
+            moves: Moves::new(format!("{:016x}", rand::rng().random::<u64>()), clock.now()),
+            clock,
             extra_kinds,
             backoffs: BTreeMap::new(),
         }
@@ -250,6 +267,7 @@ impl Placing {
         if !self.clusters.is_complete() {
             return;
         }
+        self.mark_moves(now);
         for request in self.store.refusals.take_due(now) {
             self.store.enqueue(request, Cause::Report, now);
         }
@@ -260,6 +278,19 @@ impl Placing {
             if now.elapsed() >= SLICE {
                 return;
             }
+        }
+    }
+
+    /// Marks the groups that may begin to move, and those for which an agent may have answered.
+    fn mark_moves(&mut self, now: Instant) {
+        let time = self.clock.now();
+        self.moves.set_frozen(self.index.is_frozen(), time);
+        let mut groups: BTreeSet<String> = self.moves.take_admitted(time).into_iter().collect();
+        for cluster in std::mem::take(&mut self.clusters.answered) {
+            groups.extend(self.moves.take_unanswered(&cluster));
+        }
+        for name in groups {
+            self.store.enqueue(ReconcileRequest::Group(name), Cause::Review, now);
         }
     }
 
@@ -281,6 +312,10 @@ impl Placing {
                 self.store.forget_object(key);
             }
             self.store.queue.finish_request(&request);
+            if matches!(&request, ReconcileRequest::Group(name) if self.moves.is_moving(name)) {
+                // Its deadline may pass, and a cluster may be away for long.
+                self.store.queue.retry_request(request, Cause::Review, Instant::now(), MOVE_INTERVAL);
+            }
             return;
         }
         let (writer, client) = (self.writer.clone(), self.client.clone());
@@ -314,11 +349,9 @@ impl Placing {
         let wall = Timestamp::now();
         match request {
             // What changes its group has to be in it before that is decided: a decision lifts the promises of the group.
-            ReconcileRequest::Group(name) => regroup::plan_regroup(&self.store, name).unwrap_or_else(|| {
-                self.decide_due_group(name, wall);
-                follow_plan::plan_followers_first(&self.follow_context(wall), name)
-                    .unwrap_or_else(|| group_plan::plan_group(&self.store, name, self.decided.get(name), wall))
-            }),
+            ReconcileRequest::Group(name) => {
+                regroup::plan_regroup(&self.store, name).unwrap_or_else(|| self.plan_group(name, wall))
+            }
             ReconcileRequest::Follow(namespace) => {
                 let now = Instant::now();
                 let followed = self.follow_context(wall).plan_namespace(namespace);
@@ -341,9 +374,56 @@ impl Placing {
         }
     }
 
+    /// Plans a group; one that is recorded by its move.
+    fn plan_group(&mut self, name: &str, wall: Timestamp) -> Plan {
+        let is_recorded = moving::is_recorded(&self.store, name);
+        if self.moves.set_recorded(name, is_recorded) {
+            self.store.undecided.insert(name.to_owned());
+        }
+        if !is_recorded {
+            self.decide_due_group(name, wall);
+            return follow_plan::plan_followers_first(&self.follow_context(wall), name)
+                .unwrap_or_else(|| group_plan::plan_group(&self.store, name, self.decided.get(name), wall));
+        }
+        let now = self.clock.now();
+        let record = moving::read_record(&self.store, name);
+        let is_due = self.store.undecided.remove(name)
+            || self.moves.is_busy(name)
+            || record.running.is_some()
+            || record.retry.is_some()
+            || self.decided.get(name).is_none_or(|decided| decided.waits);
+        if is_due {
+            self.plan_follow_first(name, wall);
+        }
+        let began = Instant::now();
+        let proposal = if is_due { self.clusters.propose(&self.store, name, &record, now, wall) } else { None };
+        if let Some(proposal) = &proposal {
+            self.count_decision(&proposal.decided, began.elapsed());
+        }
+        let known = (proposal, self.decided.get(name));
+        let known_to = (&mut self.moves, &mut self.clusters);
+        let (plan, decided) = moving::plan_move(known_to, &self.store, name, known, (now, wall));
+        if is_due && decided.as_ref().is_some_and(|decided| !decided.waits) {
+            self.store.grown.remove(name);
+        }
+        self.set_decided(name, decided);
+        // The record comes alone, and followers before what uses them.
+        let is_record = plan.stages.first().is_some_and(|stage| matches!(stage[..], [Write::Group(_), ..]));
+        let first = if is_record { None } else { follow_plan::plan_followers_first(&self.follow_context(wall), name) };
+        first.unwrap_or(plan)
+    }
+
     fn follow_context(&self, wall: Timestamp) -> FollowContext<'_> {
         let (store, decided, clusters) = (&self.store, &self.decided, &self.clusters);
         FollowContext { store, decided, clusters, now: Instant::now(), wall }
+    }
+
+    /// Plans what follows in the namespaces of a group that were not planned yet: claims leave it fewer clusters.
+    fn plan_follow_first(&mut self, name: &str, wall: Timestamp) {
+        for namespace in self.store.namespaces_to_plan_first(name) {
+            let plan = self.follow_context(wall).plan_namespace(&namespace);
+            self.store.record_follow_plan(&namespace, plan, Instant::now());
+        }
     }
 
     /// Decides a group where that is due.
@@ -351,25 +431,29 @@ impl Placing {
         if !self.store.undecided.remove(name) {
             return;
         }
-        for namespace in self.store.namespaces_to_plan_first(name) {
-            let plan = self.follow_context(wall).plan_namespace(&namespace);
-            self.store.record_follow_plan(&namespace, plan, Instant::now());
-        }
+        self.plan_follow_first(name, wall);
         let began = Instant::now();
         match self.clusters.decide_and_reserve(&self.store, name, wall) {
             Some(decided) => {
                 self.store.grown.remove(name);
                 self.count_decision(&decided, began.elapsed());
-                let now = decided.withheld;
-                let before = self.decided.insert(name.to_owned(), decided);
-                self.store.tally.count_withheld(before.map_or(0, |before| before.withheld), now);
+                self.set_decided(name, Some(decided));
             }
+            None => self.set_decided(name, None),
+        }
+    }
+
+    /// Records what is decided of a group; nothing where no policy matches any of its members any more.
+    fn set_decided(&mut self, name: &str, decided: Option<Decided>) {
+        let now = decided.as_ref().map_or(0, |decided| decided.withheld);
+        let before = match decided {
+            Some(decided) => self.decided.insert(name.to_owned(), decided),
             None => {
                 self.clusters.forget_group(name);
-                let before = self.decided.remove(name);
-                self.store.tally.count_withheld(before.map_or(0, |before| before.withheld), 0);
+                self.decided.remove(name)
             }
-        }
+        };
+        self.store.tally.count_withheld(before.map_or(0, |before| before.withheld), now);
     }
 
     /// Returns the events about objects that cannot be placed as they ask, which were not said before.
@@ -401,6 +485,15 @@ impl Placing {
         self.store.queue.finish_request(&request);
         let moved = !written.is_empty() || !fetched.is_empty() || !refused.is_empty();
         for one in written {
+            match (&one, &request) {
+                (Written::Cluster(cluster), _) => self.index.put_cluster((**cluster).clone()),
+                (Written::Schedule(schedule), ReconcileRequest::Group(name)) => {
+                    let epoch = moving::read_record(&self.store, name).epoch;
+                    let (at, uid) = (namespace_and_name(schedule), schedule.metadata.uid.clone().unwrap_or_default());
+                    self.moves.record_written(at, uid, epoch, &self.store);
+                }
+                _ => {}
+            }
             self.store.on_written(one, now);
         }
         for (kind, raw) in fetched {

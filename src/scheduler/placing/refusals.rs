@@ -171,6 +171,10 @@ fn write_subject(write: &Write) -> Option<(Subject, String)> {
         Write::RemoveSchedule { cluster, name, .. } => {
             (Subject::Other("removal", format!("{cluster}/{name}")), String::new())
         }
+        Write::Keep { cluster, name, epoch, .. } => {
+            (Subject::Other("keep", format!("{cluster}/{name}")), epoch.to_string())
+        }
+        Write::Ask { cluster, text, .. } => (Subject::Other("ask", cluster.clone()), text.clone()),
         Write::Regroup { cluster, name, group, .. } => {
             (Subject::Other("regroup", format!("{cluster}/{name}")), group.clone())
         }

@@ -173,6 +173,7 @@ fn decided(clusters: &[&str]) -> Decided {
         scheduled: !clusters.is_empty(),
         suspended: false,
         kept: false,
+        waits: false,
         reason: if clusters.is_empty() { "HasVolumes" } else { "Placed" }.to_owned(),
         message: String::new(),
         targets: clusters.iter().map(target).collect(),

@@ -178,10 +178,22 @@ impl<'a> ScheduleDiff<'a> {
         let manifest = made.manifest.to_string();
         self.bytes += manifest.len();
         let metadata = build_metadata(place, known, edits_text);
+        // What is asked of the copy is another thing than was reported of it.
+        let epoch = known.map_or(0, |known| known.spec.epoch + i64::from(known.spec.hash != hash));
         let manifest_digest = Some(digest::full_digest(manifest.as_bytes()));
         let share = desired.share.clone();
-        let spec =
-            ScheduleSpec { manifest, hash, manifest_digest, group, follows, uses, source_ref, share, apply_policy };
+        let spec = ScheduleSpec {
+            manifest,
+            hash,
+            manifest_digest,
+            group,
+            follows,
+            uses,
+            source_ref,
+            share,
+            apply_policy,
+            epoch,
+        };
         Some(Write::Schedule(Box::new(Schedule { metadata, spec, status: None }), made.payload))
     }
 

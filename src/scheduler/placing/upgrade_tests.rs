@@ -122,6 +122,7 @@ pub(super) fn placed(cluster: &str) -> Decided {
         scheduled: true,
         suspended: false,
         kept: true,
+        waits: false,
         reason: "Placed".to_owned(),
         message: String::new(),
         targets: vec![Target { cluster: cluster.to_owned(), ..Target::default() }],

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::api::crd::policy::SchedulePolicyStatus;
 use crate::api::placeable::Placeable;
-use crate::api::{Schedule, ScheduleGroup};
+use crate::api::{Cluster, Schedule, ScheduleGroup};
 
 /// A source object, as a request addresses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,8 +75,12 @@ pub(super) enum Write {
     /// A Schedule that is new, or whose metadata has the version that it replaces; with the data of a Secret that it is
     /// about, which its manifest does not hold.
     Schedule(Box<Schedule>, Option<Map<String, Value>>),
-    /// Deletes a Schedule; where its source is believed gone, only if it is.
-    RemoveSchedule { cluster: String, name: String, uid: String, gone: Option<Address> },
+    /// Deletes a Schedule, in a move only in this version; where its source is believed gone, only if it is.
+    RemoveSchedule { cluster: String, name: String, uid: String, version: Option<String>, gone: Option<Address> },
+    /// Writes a Schedule of a copy that stays once more, so that a deletion that is on its way fails by its version.
+    Keep { cluster: String, name: String, uid: String, version: Option<String>, epoch: i64 },
+    /// Asks the agent of a cluster to compare every copy with what it reported.
+    Ask { cluster: String, uid: String, text: String },
     /// Puts a Schedule into another group, and leaves the rest of it as it is.
     Regroup { cluster: String, name: String, uid: String, group: String },
     /// Lets a Schedule go whose copy is gone.
@@ -101,6 +105,8 @@ impl Write {
         match self {
             Self::Schedule(..) => "schedule",
             Self::RemoveSchedule { .. } => "schedule-deletion",
+            Self::Keep { .. } => "schedule-epoch",
+            Self::Ask { .. } => "ask",
             Self::Regroup { .. } => "schedule-group",
             Self::Release { .. } => "finalizer",
             Self::Group(_) => "group",
@@ -118,6 +124,7 @@ impl Write {
 pub(super) enum Written {
     Schedule(Box<Schedule>),
     Group(Box<ScheduleGroup>),
+    Cluster(Box<Cluster>),
     /// The marks of a source, with the version that it has by them.
     Label(Address, TargetMark, Option<u64>),
 }

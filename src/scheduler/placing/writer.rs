@@ -19,10 +19,11 @@ use super::turns::Permits;
 use super::write::{Address, Stages, TargetMark, Write, Written};
 use crate::api::crd::policy::SchedulePolicyStatus;
 use crate::api::labels::{
-    ANNOTATION_TARGET_CLUSTERS, FINALIZER_AGENT_CLEANUP, LABEL_TARGET_CLUSTER, SCHEDULER_MANAGER, cluster_namespace,
+    ANNOTATION_ASK, ANNOTATION_TARGET_CLUSTERS, FINALIZER_AGENT_CLEANUP, LABEL_TARGET_CLUSTER, SCHEDULER_MANAGER,
+    cluster_namespace,
 };
 use crate::api::lenient::Lenient;
-use crate::api::{Schedule, ScheduleGroup, SchedulePolicy};
+use crate::api::{Cluster, Schedule, ScheduleGroup, SchedulePolicy};
 use crate::daemon::metrics::Metrics;
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::scheduler::events::{NewEvent, publish_event};
@@ -154,7 +155,7 @@ impl Writer {
                 .write_schedule(schedule, secret.as_ref())
                 .await
                 .map(|written| Some(Written::Schedule(Box::new(written)))),
-            Write::RemoveSchedule { cluster, name, uid, gone } => {
+            Write::RemoveSchedule { cluster, name, uid, version, gone } => {
                 if let Some(source) = gone
                     && self.is_source_present(source).await?
                 {
@@ -162,14 +163,18 @@ impl Writer {
                     return Ok(None);
                 }
                 let schedules: Api<Lenient<Schedule>> = self.schedules_api(cluster);
-                delete_by_uid(&schedules, name, uid).await.map(|()| None)
+                delete_in_version(&schedules, name, uid, version.clone()).await.map(|()| None)
             }
+            Write::Keep { cluster, name, uid, version, epoch } => {
+                self.keep_schedule(cluster, name, uid, version.as_deref(), *epoch).await
+            }
+            Write::Ask { cluster, uid, text } => self.ask_cluster(cluster, uid, text).await,
             Write::Regroup { cluster, name, uid, group } => self.regroup_schedule(cluster, name, uid, group).await,
             Write::Release { cluster, name, uid } => self.release_schedule(cluster, name, uid).await.map(|()| None),
             Write::Group(group) => self.write_group(group).await.map(|written| Some(Written::Group(Box::new(written)))),
             Write::RemoveGroup { name, uid } => {
                 let groups: Api<Lenient<ScheduleGroup>> = Api::all(self.client.clone());
-                delete_by_uid(&groups, name, uid).await.map(|()| None)
+                delete_in_version(&groups, name, uid, None).await.map(|()| None)
             }
             Write::Label(source, mark) => self.patch_target_marks(source, mark).await,
             Write::Status(source, status) => self.apply_source_status(source, status).await.map(|()| None),
@@ -242,6 +247,29 @@ impl Writer {
         let change = json!({ "metadata": { "uid": uid }, "spec": { "group": group } });
         match call_with_timeout(schedules.patch(name, &patch_params(), &Patch::Merge(&change))).await {
             Ok(written) => Ok(Some(Written::Schedule(Box::new(written.0)))),
+            Err(error) => ignore_gone(Err(error)).map(|()| None),
+        }
+    }
+
+    async fn keep_schedule(
+        &self,
+        cluster: &str,
+        name: &str,
+        uid: &str,
+        version: Option<&str>,
+        epoch: i64,
+    ) -> Result<Option<Written>, CallError> {
+        let schedules: Api<Lenient<Schedule>> = self.schedules_api(cluster);
+        let change = json!({ "metadata": { "uid": uid, "resourceVersion": version }, "spec": { "epoch": epoch } });
+        let written = call_with_timeout(schedules.patch(name, &patch_params(), &Patch::Merge(&change))).await?;
+        Ok(Some(Written::Schedule(written.0)))
+    }
+
+    async fn ask_cluster(&self, name: &str, uid: &str, text: &str) -> Result<Option<Written>, CallError> {
+        let clusters: Api<Lenient<Cluster>> = Api::all(self.client.clone());
+        let change = json!({ "metadata": { "uid": uid, "annotations": { ANNOTATION_ASK: text } } });
+        match call_with_timeout(clusters.patch(name, &patch_params(), &Patch::Merge(&change))).await {
+            Ok(written) => Ok(Some(Written::Cluster(Box::new(written.0)))),
             Err(error) => ignore_gone(Err(error)).map(|()| None),
         }
     }
@@ -334,11 +362,12 @@ fn ignore_gone(answer: Result<(), CallError>) -> Result<(), CallError> {
     }
 }
 
-async fn delete_by_uid<K>(api: &Api<K>, name: &str, uid: &str) -> Result<(), CallError>
+/// Deletes an object; where a version is given, only in it.
+async fn delete_in_version<K>(api: &Api<K>, name: &str, uid: &str, version: Option<String>) -> Result<(), CallError>
 where
     K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {
-    let this = Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() };
+    let this = Preconditions { uid: Some(uid.to_owned()), resource_version: version };
     ignore_gone(call_with_timeout(api.delete(name, &DeleteParams::background().preconditions(this))).await.map(drop))
 }
 

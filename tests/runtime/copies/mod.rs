@@ -3,6 +3,7 @@
 mod answers;
 mod drift;
 mod faults;
+mod moves;
 mod pods;
 pub(crate) mod rights;
 

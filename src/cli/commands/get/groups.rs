@@ -7,7 +7,7 @@ use kube::api::Api;
 use super::{WideFormat, format_objects, selector_params};
 use crate::api::ScheduleGroup;
 use crate::api::crd::condition;
-use crate::api::crd::group::conditions::SCHEDULED;
+use crate::api::crd::group::conditions::{MOVING, SCHEDULED};
 use crate::api::labels::LABEL_TARGET_CLUSTER;
 use crate::api::util::text::visible_cell;
 use crate::cli::args::global::Global;
@@ -64,6 +64,12 @@ fn format_wide_groups(groups: &[ScheduleGroup]) -> String {
         let scheduled = condition::find_condition(&status.conditions, SCHEDULED).map(|one| one.reason.clone());
         let [name, cluster, policy] = group_cells(group);
         rows.push(table_row([&name, &cluster, &policy, "", "", "", "", &scheduled.unwrap_or_default()]));
+        if let Some(running) = &status.record.running {
+            let to: Vec<&str> = running.to.keys().map(String::as_str).collect();
+            let moving = condition::find_condition(&status.conditions, MOVING).map(|one| one.message.as_str());
+            let phase = format!("{:?}", running.phase);
+            rows.push(table_row(["", &to.join(","), "", &phase, "", "", "", moving.unwrap_or_default()]));
+        }
         for one in &status.clusters {
             let number = |count: Option<i32>| count.map(|count| count.to_string()).unwrap_or_default();
             let why = [&one.reason, &one.detail, &one.message].map(String::as_str);
@@ -121,7 +127,10 @@ mod tests {
             "metadata": {"name": "shop-0011aabb", "labels": {LABEL_TARGET_CLUSTER: "2_clusters"}},
             "spec": {"policy": {"name": "shop"}},
             "status": {"scheduled": true,
-                "conditions": [{"type": "Scheduled", "status": "True", "reason": "Placed"}],
+                "conditions": [{"type": "Scheduled", "status": "True", "reason": "Placed"},
+                    {"type": "Moving", "status": "True", "reason": "WaitingForAvailable", "message": "from east to west"}],
+                "move": {"phase": "Up", "from": {"east": 1}, "to": {"west": 1}, "uids": {}, "cause": "drain",
+                    "since": 1, "deadline": 601, "consent": false},
                 "clusters": [
                     {"name": "east", "state": "Target", "objects": 3, "applied": 3, "available": 3},
                     {"name": "west", "state": "Target", "objects": 3, "applied": 2, "available": 1, "stale": true,

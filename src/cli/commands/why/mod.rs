@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::api::ScheduleGroupStatus;
 use crate::api::crd::condition;
-use crate::api::crd::group::conditions::SCHEDULED;
+use crate::api::crd::group::conditions::{MOVING, SCHEDULED};
 use crate::chart::output;
 use crate::cli::args::global::Global;
 use crate::cli::connect::connect_to_control_plane;
@@ -230,6 +230,7 @@ async fn by_policy(
     report.group = Some(format!("{name}, {}", explain::format_group_demand(&group, &fleet)));
     report.notes.extend(explain::format_ignored_demands(&group));
     report.placed = decision.scheduled && decision.withheld == 0 && !decision.suspended;
+    report.moving = recorded.and_then(describe_move);
     report.recorded = recorded.and_then(recorded_decision);
     // What cannot be copied has no Schedule that could say so.
     let is_scaled = is_scaled(facts, members.iter().chain(belonging()));
@@ -270,6 +271,12 @@ fn is_scaled<'a>(facts: &Facts, mut scalers: impl Iterator<Item = &'a Facts>) ->
 /// Returns why a copy cannot be made, as rows of groups say it.
 fn format_copy_error(error: &CopyError) -> String {
     format!("{}: {error}", error.code())
+}
+
+/// Returns how far the move of a group is, and what it waits for.
+fn describe_move(status: &ScheduleGroupStatus) -> Option<String> {
+    let moving = condition::find_condition(&status.conditions, MOVING)?;
+    Some(format!("{}: {}", moving.reason, moving.message))
 }
 
 /// Returns the decision that the scheduler last recorded of a group.

@@ -34,6 +34,9 @@ pub(super) struct Report {
     /// Decision that the scheduler last recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) recorded: Option<Recorded>,
+    /// The move of its group: how far it is, since when, until when, and what is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) moving: Option<String>,
     /// Decision that would be made now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) now: Option<Now>,
@@ -121,6 +124,9 @@ impl Report {
             let stale = if copy.stale { " (not Ready: this is its last report)" } else { "" };
             let message = if copy.message.is_empty() { String::new() } else { format!(": {}", copy.message) };
             line(if at == 0 { "copies" } else { "" }, &format!("{} {state}{stale}{message}", copy.cluster));
+        }
+        if let Some(moving) = &self.moving {
+            line("moves", moving);
         }
         if let Some(recorded) = &self.recorded {
             let words = if recorded.message.is_empty() { &recorded.reason } else { &recorded.message };

@@ -1,0 +1,116 @@
+//! Moves of groups that a policy places on one cluster each: the machine of [`crate::placement::moves`], its record in the
+//! status of the group, and its writes.
+//!
+//! ```text
+//! store, clusters ──→ survey: Seen ──┐
+//! proposal: what is best, and why ───┼──→ moves::step ──→ plan: the record alone, or writes of Schedules and asks
+//! memory: who may begin (admission) ─┘
+//! ```
+//!
+//! Groups whose policy spreads them, with a Job, Pod or CronJob, with what follows others, or whose data keeps them, go by their decision alone, as
+//! do those of which an agent reports no epochs. Of a group that becomes one of them the record is dropped: where it is
+//! says the decision. Namespaces are copied to where the group is, and are never waited for.
+
+mod memory;
+mod plan;
+mod proposal;
+mod survey;
+
+use k8s_openapi::jiff::Timestamp;
+
+pub(super) use memory::Moves;
+pub(super) use plan::plan_move;
+
+use super::store::{Assignment, Store};
+use super::write::TargetMark;
+use crate::api::ScheduleGroupStatus;
+use crate::api::crd::group::ClusterRow;
+use crate::placement::facts::{ObjectKey, Workload};
+use crate::placement::follow::is_follower;
+use crate::placement::moves::{ClusterAmounts, MoveCause, MovePhase, MoveRecord};
+
+/// Record of a group as it has to be, and what is said of its move: reason and message of the condition `Moving`.
+pub(super) struct Recorded {
+    pub(super) record: MoveRecord,
+    pub(super) moving: Option<(&'static str, String)>,
+}
+
+impl Recorded {
+    /// Returns the marks of the members: where the group serves. The new side is none before the old one is given up.
+    pub(super) fn target_mark(&self) -> TargetMark {
+        let up = self.record.running.as_ref().filter(|running| running.phase == MovePhase::Up);
+        TargetMark::from_targets(up.map_or(&self.record.target, |running| &running.from).keys().map(String::as_str))
+    }
+
+    /// Puts the record into a status. The rows of targets are those of its target.
+    pub(super) fn set_status(&self, status: &mut ScheduleGroupStatus) {
+        status.record = self.record.clone();
+        status.target_clusters = self.record.target.keys().cloned().collect();
+        let is_target = |row: &ClusterRow| row.state == "Target";
+        if status.clusters.iter().filter(|row| is_target(row)).map(|row| &row.name).ne(self.record.target.keys()) {
+            status.clusters.retain(|row| !is_target(row) && !self.record.target.contains_key(&row.name));
+            let target =
+                |name: &String| ClusterRow { name: name.clone(), state: "Target".to_owned(), ..ClusterRow::default() };
+            status.clusters.splice(0..0, self.record.target.keys().map(target));
+        }
+    }
+}
+
+/// Returns the record of a group; where none was made, the one cluster where it was decided to be.
+pub(super) fn read_record(store: &Store, name: &str) -> MoveRecord {
+    let Some(status) = store.groups.get(name).and_then(|group| group.status.as_ref()) else {
+        return MoveRecord::default();
+    };
+    let mut record = status.record.clone();
+    if let ([one], true, None) = (&status.target_clusters[..], record.target.is_empty(), &record.running) {
+        record.target = ClusterAmounts::from([(one.clone(), 1)]);
+    }
+    record
+}
+
+/// Returns the members of a group that are moved: those about which its policy decides, or all that were left by it.
+fn moved_members<'a>(store: &'a Store, name: &str) -> Vec<&'a ObjectKey> {
+    let is_left = store.policy_of(name).is_none();
+    let is_decided = |key: &&ObjectKey| is_left || matches!(store.assignments.get(*key), Some(Assignment::Group(_)));
+    let members = store.members.get(name).into_iter().flatten().filter(is_decided);
+    members.filter(|key| !key.is_of_kind("", "Namespace") && store.sources.contains_key(*key)).collect()
+}
+
+/// Returns whether a group has a record, and moves as that says.
+pub(super) fn is_recorded(store: &Store, name: &str) -> bool {
+    let members = moved_members(store, name);
+    let status = store.groups.get(name).and_then(|group| group.status.as_ref());
+    let running = status.and_then(|status| status.record.running.as_ref());
+    let is_covered = match store.policy_of(name) {
+        Some(policy) => policy.spec.spread_constraints.is_none(),
+        None => status.is_some_and(|status| !status.record.target.is_empty()),
+    };
+    let runs_on = |key: &&ObjectKey| {
+        let is_over_once = store
+            .source_facts(key)
+            .is_some_and(|facts| facts.workload.runs_once() || matches!(facts.workload, Workload::CronJob { .. }));
+        let is_held = running.is_none_or(|running| !running.consent) && store.is_held_by_volumes(key);
+        // An agent of an earlier version says nothing of epochs, so no move would end.
+        let is_silent = store
+            .copies_of(key)
+            .filter_map(|(_, schedule)| schedule.status.as_ref())
+            .any(|status| status.observed_hash.is_some() && status.epoch.is_none());
+        !is_over_once && !is_held && !is_silent && !is_follower(key)
+    };
+    is_covered && !members.is_empty() && members.iter().all(runs_on)
+}
+
+/// Returns the name of a cause as its record holds it.
+fn cause_text(cause: MoveCause) -> String {
+    serde_json::to_value(cause).ok().and_then(|value| value.as_str().map(ToOwned::to_owned)).unwrap_or_default()
+}
+
+/// Returns a time of the control plane's clock in words.
+fn time_text(seconds: i64) -> String {
+    Timestamp::from_second(seconds).map(|time| time.to_string()).unwrap_or_default()
+}
+
+/// Returns the names of the clusters of a side.
+fn side_text(side: &ClusterAmounts) -> String {
+    side.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+}

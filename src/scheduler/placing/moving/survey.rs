@@ -1,0 +1,254 @@
+//! What is seen of a group that is recorded: its copies by cluster, and what each of them lacks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::memory::Moves;
+use super::{cause_text, moved_members, side_text, time_text};
+use crate::api::crd::cluster::conditions;
+use crate::api::crd::condition::find_condition;
+use crate::api::first_of::first_of;
+use crate::api::{Cluster, Schedule};
+use crate::placement::facts::ObjectKey;
+use crate::placement::live;
+use crate::placement::matching::Policy;
+use crate::placement::moves::{
+    Move, MovePhase, MoveRecord, Seen, SeenCluster, SeenDecision, SeenPolicy, SeenReport, SeenSchedule, SeenSource,
+};
+use crate::scheduler::placing::decide::Clusters;
+use crate::scheduler::placing::faults::CopyFaults;
+use crate::scheduler::placing::group_plan::Scaled;
+use crate::scheduler::placing::place::{Place, cluster_of};
+use crate::scheduler::placing::plan::Plan;
+use crate::scheduler::placing::schedule_diff::{DesiredSchedule, ScheduleDiff};
+use crate::scheduler::placing::store::{Assignment, Store};
+
+/// Seconds after which a cluster that is not Ready is away.
+const AWAY_SECONDS: i64 = 600;
+/// Most objects that a message names.
+const NAMED: usize = 3;
+/// Hash of copies that are as their sources say, and of others.
+const CURRENT: &str = "current";
+const DIFFERENT: &str = "different";
+
+/// A group, with all that its copies are compared with.
+pub(super) struct Survey<'a> {
+    store: &'a Store,
+    name: &'a str,
+    clusters: &'a Clusters,
+    moves: &'a Moves,
+    record: &'a MoveRecord,
+    policy: Option<&'a Policy>,
+    /// Members that are moved.
+    pub(super) members: Vec<&'a ObjectKey>,
+    /// Members that have to serve on the new side: those that served on the old one, else all.
+    counted: Vec<&'a ObjectKey>,
+    now: i64,
+}
+
+/// The writes that the copies of a group in one cluster lack, and those of which none can be made.
+pub(super) type ClusterDiff = (Plan, CopyFaults);
+
+impl<'a> Survey<'a> {
+    pub(super) fn new(
+        store: &'a Store,
+        name: &'a str,
+        clusters: &'a Clusters,
+        moves: &'a Moves,
+        record: &'a MoveRecord,
+        now: i64,
+    ) -> Self {
+        let (policy, members) = (store.policy_of(name), moved_members(store, name));
+        let mut survey = Self { store, name, clusters, moves, record, policy, members, counted: Vec::new(), now };
+        survey.counted = survey.find_counted();
+        survey
+    }
+
+    /// Returns the clusters in which what is missing is made; elsewhere what is there is edited.
+    fn made_in(&self) -> BTreeSet<&'a str> {
+        let target = self.record.target.keys();
+        let both = self.record.running.iter().filter(|running| running.phase == MovePhase::Up);
+        let both = both.flat_map(|running| running.from.keys().chain(running.to.keys()));
+        let names = self.clusters.names();
+        target.chain(both).map(String::as_str).filter(|cluster| names.contains(cluster)).collect()
+    }
+
+    /// Returns the clusters that exist and have a copy.
+    fn copied_in(&self) -> BTreeSet<&'a str> {
+        let names = self.clusters.names();
+        let copies = self.members.iter().flat_map(|key| self.store.copies_of(key));
+        copies.map(|(at, _)| cluster_of(at)).filter(|cluster| names.contains(cluster)).collect()
+    }
+
+    /// Returns the copies in a cluster that are not being deleted.
+    pub(super) fn live_copies(&self, cluster: &str) -> Vec<(&'a ObjectKey, &'a Place, &'a Schedule)> {
+        let copies = self.members.iter().filter_map(|key| {
+            let (at, schedule) = self.store.copy_in(key, cluster)?;
+            Some((*key, at, schedule))
+        });
+        copies.filter(|(_, _, schedule)| schedule.metadata.deletion_timestamp.is_none()).collect()
+    }
+
+    /// Returns what is reported of the copy of a member; nothing of one that is being deleted.
+    fn report(&self, key: &ObjectKey, cluster: &str) -> SeenReport {
+        let copy = self.store.copy_in(key, cluster).map(|(_, schedule)| schedule);
+        let copy = copy.filter(|schedule| schedule.metadata.deletion_timestamp.is_none());
+        copy.map(live::read_copy_report).unwrap_or_default()
+    }
+
+    fn find_counted(&self) -> Vec<&'a ObjectKey> {
+        let old: BTreeSet<&str> = match &self.record.running {
+            Some(running) => running.from.keys().map(String::as_str).collect(),
+            None => self.copied_in().into_iter().filter(|cluster| !self.record.target.contains_key(*cluster)).collect(),
+        };
+        let has_served = |key: &&&ObjectKey| old.iter().any(|cluster| self.report(key, cluster).served > 0);
+        let counted: Vec<&ObjectKey> = self.members.iter().filter(has_served).copied().collect();
+        if counted.is_empty() { self.members.clone() } else { counted }
+    }
+
+    /// Returns what the copies of each cluster lack that has some, or is to have some.
+    pub(super) fn diff_clusters(&self) -> BTreeMap<&'a str, ClusterDiff> {
+        let made = self.made_in();
+        let members = self.store.members.get(self.name);
+        let facts = members.into_iter().flatten().filter_map(|key| self.store.source_facts(key));
+        let scaled = Scaled::from_members(facts.chain(self.store.followers_of(self.name)));
+        let all = made.iter().copied().chain(self.copied_in());
+        all.map(|cluster| (cluster, self.diff_cluster(cluster, made.contains(cluster), &scaled))).collect()
+    }
+
+    fn diff_cluster(&self, cluster: &str, is_made: bool, scaled: &Scaled<'_>) -> ClusterDiff {
+        let mut diff = ScheduleDiff::new(self.store);
+        for key in self.store.members.get(self.name).into_iter().flatten().filter(|key| !self.is_left(key)) {
+            let Some(source) = self.store.sources.get(key) else { continue };
+            if is_made || self.store.copy_in(key, cluster).is_some() {
+                let (policy, group, is_scaled) = (self.policy, Some(self.name), scaled.is_scaled(key));
+                let whole = DesiredSchedule::of_whole(source, cluster);
+                diff.add_desired(&DesiredSchedule { policy, group, is_scaled, ..whole });
+            }
+        }
+        diff.into_plan()
+    }
+
+    /// Returns whether a member is no longer decided, beside others that are.
+    fn is_left(&self, key: &ObjectKey) -> bool {
+        self.policy.is_some() && matches!(self.store.assignments.get(key), Some(Assignment::Left(_)))
+    }
+
+    /// Returns what the copies lack of members that are no longer decided: they stay where they are, and are edited.
+    pub(super) fn diff_left(&self) -> ClusterDiff {
+        let mut diff = ScheduleDiff::new(self.store);
+        for key in self.store.members.get(self.name).into_iter().flatten().filter(|key| self.is_left(key)) {
+            let Some(source) = self.store.sources.get(key) else { continue };
+            for (at, schedule) in self.store.copies_of(key) {
+                let (cluster, share, group) = (cluster_of(at), schedule.spec.share.clone(), Some(self.name));
+                diff.add_desired(&DesiredSchedule { share, group, ..DesiredSchedule::of_whole(source, cluster) });
+            }
+        }
+        diff.into_plan()
+    }
+
+    /// Returns what is seen of the group, but for its admission.
+    pub(super) fn see(&self, decision: SeenDecision, diffs: &BTreeMap<&str, ClusterDiff>) -> Seen {
+        let differs =
+            |cluster: &str| diffs.get(cluster).is_none_or(|(plan, _)| plan.is_partial || !plan.stages.is_empty());
+        let schedules = self.copied_in().into_iter();
+        let schedules =
+            schedules.map(|cluster| (cluster.to_owned(), self.see_schedule(cluster, differs(cluster)))).collect();
+        let clusters = &self.clusters.known;
+        let facts = || self.members.iter().filter_map(|key| self.store.source_facts(key));
+        let since = self.record.running.as_ref().map_or(self.now, |running| running.since);
+        Seen {
+            now: self.now,
+            admitted: false,
+            frozen: self.moves.is_frozen(),
+            frozen_seconds: self.moves.frozen_seconds(since, self.now),
+            policy: match self.policy {
+                None => SeenPolicy::Gone,
+                Some(policy) if policy.spec.suspend => SeenPolicy::Suspended,
+                Some(_) => SeenPolicy::There,
+            },
+            source: SeenSource {
+                there: true,
+                hash: CURRENT.to_owned(),
+                amount: 1,
+                divided: false,
+                volumes: facts().any(|facts| facts.has_volumes()),
+                consent: !self.members.iter().any(|key| self.store.is_held_by_volumes(key)),
+                once: false,
+            },
+            decision,
+            clusters: clusters.iter().map(|(name, cluster)| (name.clone(), see_cluster(cluster, self.now))).collect(),
+            schedules,
+        }
+    }
+
+    /// Returns what is seen of the copies in a cluster: they are one copy of the group.
+    fn see_schedule(&self, cluster: &str, differs: bool) -> SeenSchedule {
+        let live = self.live_copies(cluster);
+        let object = &self.clusters.known[cluster];
+        let asked = self.moves.asked_text(object);
+        let is_answered = |text| live.iter().all(|(_, _, schedule)| live::is_answered(schedule, object, text));
+        let reports = || self.counted.iter().map(|key| self.report(key, cluster));
+        let copies = self.members.iter().filter_map(|key| self.store.copy_in(key, cluster));
+        let kept: Option<BTreeSet<i64>> =
+            live.iter().map(|(_, at, schedule)| self.moves.kept_epoch(at, schedule.metadata.uid.as_ref())).collect();
+        SeenSchedule {
+            hash: if differs { DIFFERENT } else { CURRENT }.to_owned(),
+            amount: 1,
+            deleting: live.is_empty(),
+            said: SeenReport {
+                available: i64::from(reports().all(|report| report.available > 0)),
+                served: i64::from(reports().all(|report| report.served > 0)),
+                finished: false,
+                removed: copies.map(|(_, schedule)| live::read_copy_report(schedule)).all(|report| report.removed),
+            },
+            asked: asked.is_some(),
+            answered: asked.is_some_and(is_answered),
+            kept: kept.filter(|epochs| epochs.len() == 1).and_then(|epochs| epochs.into_iter().next()),
+        }
+    }
+
+    /// Returns reason and message of the condition `Moving`; `None` without a move.
+    pub(super) fn describe(&self, record: &MoveRecord, seen: &Seen) -> Option<(&'static str, String)> {
+        let running = record.running.as_ref()?;
+        let (reason, missing) = match running.phase {
+            MovePhase::Up => self.describe_up(running, seen),
+            MovePhase::Removing => ("Removing", format!("the copies on {} are deleted", side_text(&running.from))),
+            MovePhase::RollingBack => ("RollingBack", format!("the copies on {} are deleted", side_text(&running.to))),
+        };
+        let (from, to, cause) = (side_text(&running.from), side_text(&running.to), cause_text(running.cause));
+        let (since, deadline) = (time_text(running.since), time_text(running.deadline));
+        Some((reason, format!("from {from} to {to} ({cause}) since {since}, deadline {deadline}: {missing}")))
+    }
+
+    fn describe_up(&self, running: &Move, seen: &Seen) -> (&'static str, String) {
+        let (mut missing, mut is_made) = (Vec::new(), true);
+        for cluster in running.to.keys() {
+            for key in self.counted.iter().filter(|key| self.report(key, cluster).available == 0) {
+                is_made &= self.store.copy_in(key, cluster).is_some();
+                missing.push(format!("{} is not available on {cluster}", key.format_title()));
+            }
+            let counts = |schedule: &SeenSchedule| schedule.asked && schedule.answered;
+            if missing.is_empty() && !seen.schedules.get(cluster).is_some_and(counts) {
+                missing.push(format!("the agent of {cluster} has not confirmed it"));
+            }
+        }
+        let is_late = seen.now >= running.deadline.saturating_add(seen.frozen_seconds);
+        let reason = match (is_late, is_made) {
+            (true, _) => "NothingToGoBackTo",
+            (false, true) => "WaitingForAvailable",
+            (false, false) => "Creating",
+        };
+        (reason, first_of(missing, NAMED, ", "))
+    }
+}
+
+fn see_cluster(cluster: &Cluster, now: i64) -> SeenCluster {
+    let ready = cluster.status.as_ref().and_then(|status| find_condition(&status.conditions, conditions::READY));
+    let since = ready.and_then(|ready| ready.last_transition_time.as_ref()).map(|time| time.0.as_second());
+    let is_ready = live::is_ready(cluster);
+    SeenCluster {
+        uid: cluster.metadata.uid.clone().unwrap_or_default(),
+        ready: is_ready,
+        away: !is_ready && since.is_some_and(|since| now - since >= AWAY_SECONDS),
+    }
+}
