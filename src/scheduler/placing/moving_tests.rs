@@ -218,14 +218,14 @@ impl Scene {
                     let at: Place = (schedule.namespace().unwrap(), schedule.name_any());
                     schedule.status = self.placing.store.schedules.get(&at).and_then(|known| known.status.clone());
                     schedule.metadata.resource_version = Some(version);
-                    written.push(Written::Schedule(*schedule));
+                    written.push(Written::Schedule(schedule));
                 }
                 Write::Keep { cluster, name, version: seen, epoch, .. } => {
                     let mut schedule = self.placing.store.schedules[&(cluster_namespace(&cluster), name)].clone();
                     assert_eq!(seen, schedule.metadata.resource_version, "in the version that was seen");
                     schedule.spec.epoch = epoch;
                     schedule.metadata.resource_version = Some(version);
-                    written.push(Written::Schedule(schedule));
+                    written.push(Written::Schedule(Box::new(schedule)));
                 }
                 Write::RemoveSchedule { cluster, name, version: seen, .. } => {
                     let mut schedule = self.placing.store.schedules[&(cluster_namespace(&cluster), name)].clone();
@@ -242,7 +242,7 @@ impl Scene {
                 Write::Group(mut group) => {
                     group.metadata.uid.get_or_insert_with(|| "group".to_owned());
                     group.metadata.resource_version = Some(version);
-                    written.push(Written::Group(*group));
+                    written.push(Written::Group(group));
                 }
                 Write::Ask { cluster, text, .. } => {
                     self.edit_cluster(&cluster, |one| one["metadata"]["annotations"][ANNOTATION_ASK] = json!(text));

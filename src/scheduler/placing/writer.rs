@@ -262,7 +262,7 @@ impl Writer {
         let schedules: Api<Lenient<Schedule>> = self.schedules_api(cluster);
         let change = json!({ "metadata": { "uid": uid, "resourceVersion": version }, "spec": { "epoch": epoch } });
         let written = call_with_timeout(schedules.patch(name, &patch_params(), &Patch::Merge(&change))).await?;
-        Ok(Some(Written::Schedule(written.0)))
+        Ok(Some(Written::Schedule(Box::new(written.0))))
     }
 
     async fn ask_cluster(&self, name: &str, uid: &str, text: &str) -> Result<Option<Written>, CallError> {
