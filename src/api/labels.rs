@@ -66,6 +66,8 @@ pub const LABEL_PLACED_BY: &str = "fleet-scheduler.io/placed-by";
 pub const ANNOTATION_APPLIED_OVERRIDES: &str = "fleet-scheduler.io/applied-overrides";
 /// Annotation on copies: UID of their Schedule.
 pub const ANNOTATION_SCHEDULE_UID: &str = "fleet-scheduler.io/schedule-uid";
+/// Names that the agent added to the list of pull secrets of a ServiceAccount, with commas between.
+pub const ANNOTATION_ADDED_PULL_SECRETS: &str = "fleet-scheduler.io/added-pull-secrets";
 /// Annotation on copies, `"true"`: the object was there before, and was adopted.
 pub const ANNOTATION_ADOPTED: &str = "fleet-scheduler.io/adopted";
 /// Taint of a cluster whose agent asks for its drain: never in its spec, but counted as if it were.

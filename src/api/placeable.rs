@@ -6,7 +6,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::kinds::{api_version, split_api_version};
-use super::labels::{ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
+use super::labels::{ANNOTATION_ADDED_PULL_SECRETS, ANNOTATION_ADOPTED, ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
 
 /// Wave of objects by which others are defined, or in which they lie, such as Namespaces.
 pub const WAVE_DEFINITIONS: u8 = 0;
@@ -204,7 +204,8 @@ pub fn reported_fields(group: &str, kind: &str) -> &'static [&'static str] {
 /// `metadata` contains preconditions, such as its UID.
 pub fn build_unmark_patch(mut metadata: Value) -> Value {
     metadata["labels"] = json!({ LABEL_PLACED_BY: null });
-    metadata["annotations"] = json!({ ANNOTATION_SCHEDULE_UID: null, ANNOTATION_ADOPTED: null });
+    metadata["annotations"] = json!({ ANNOTATION_SCHEDULE_UID: null, ANNOTATION_ADOPTED: null,
+        ANNOTATION_ADDED_PULL_SECRETS: null });
     json!({ "metadata": metadata })
 }
 

@@ -13,6 +13,7 @@ use super::delete::{self, Removal};
 use super::fields;
 use super::index::owned_fields;
 use super::problem::Problem;
+use super::pull_secrets;
 use super::task::{CopyKey, Target, Task};
 use crate::api::Schedule;
 use crate::api::crd::schedule::applied;
@@ -110,6 +111,7 @@ pub async fn apply_copy(context: &Context, mut job: Job) -> Result<Applied, Prob
         remove_replaced_copy(context, &target, uid).await?;
     }
     let mut manifest = build_manifest(context, &job, &target).await?;
+    let pull_secrets = pull_secrets::take_pull_secrets(&target.key, &mut manifest);
     loop {
         match try_apply(context, &job, &target, &manifest).await {
             Err(Failure::Unknown(paths)) => {
@@ -130,7 +132,13 @@ pub async fn apply_copy(context: &Context, mut job: Job) -> Result<Applied, Prob
                 }
                 None => return Err(problem),
             },
-            Ok((object, left)) => return Ok(Applied { object, dropped: job.dropped, left }),
+            Ok((mut object, left)) => {
+                if let Some(names) = &pull_secrets {
+                    let merged = pull_secrets::merge_pull_secrets(context, &target, object, names).await;
+                    object = merged.map_err(|error| Problem::of_answer(&target.key, &error))?;
+                }
+                return Ok(Applied { object, dropped: job.dropped, left });
+            }
         }
     }
 }
@@ -174,7 +182,7 @@ async fn try_apply(context: &Context, job: &Job, target: &Target, manifest: &Val
     };
     if let Some(uid) = &job.uid {
         hand_over(context, job, target).await.map_err(|error| failed(&error))?;
-        if job.is_first && job.task.policy.adopt {
+        if job.is_first && job.task.is_adopting() {
             adoption::keep_mark(context, target).await.map_err(|error| failed(&error))?;
         }
         match send_apply(context, target, manifest, ("uid", uid), true).await {
@@ -205,7 +213,7 @@ async fn try_apply(context: &Context, job: &Job, target: &Target, manifest: &Val
     let owned = context.is_own(&found) || made_for_us || job.uid.as_deref() == Some(object_uid(&found));
     if object_label(&found, LABEL_INSTALL_KIND).is_some() {
         return Err(Failure::Problem(of_service(&target.key)));
-    } else if !owned && job.task.policy.adopt {
+    } else if !owned && job.task.is_adopting() {
         adoption::mark_adopted(context, target, &found).await.map_err(|error| failed(&error))?;
     } else if !owned && target.key.is_core("Namespace") {
         return Ok((found, true));

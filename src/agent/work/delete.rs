@@ -1,5 +1,7 @@
 //! Removing a copy whose Schedule is being deleted: deleted by its UID, or released where it is to be kept.
 
+use std::collections::BTreeSet;
+
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy};
 use serde_json::{Value, json};
@@ -8,6 +10,7 @@ use super::adoption;
 use super::apply::{Context, copy_json};
 use super::contents::{Contents, inspect_namespace, stop_counting};
 use super::problem::Problem;
+use super::pull_secrets;
 use super::resource::is_finished;
 use super::task::{Target, Task};
 use crate::api::crd::schedule::{OnDelete, applied, deleted};
@@ -141,6 +144,10 @@ async fn remove_found_copy(
         return done(retained, format!("{key} was kept: its namespace is protected, because {why}"));
     }
     if adoption::is_adopted(found) {
+        if key.is_core("ServiceAccount") {
+            let taken_out = pull_secrets::merge_pull_secrets(context, target, found.clone(), &BTreeSet::new()).await;
+            taken_out.map_err(|error| Problem::of_answer(key, &error))?;
+        }
         adoption::end_adoption(context, target, found).await?;
         return done(retained, format!("{key} existed before"));
     }

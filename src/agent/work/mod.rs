@@ -18,6 +18,7 @@ pub mod namespaces;
 pub mod orphans;
 pub mod pods;
 pub mod problem;
+pub mod pull_secrets;
 pub mod resource;
 mod results;
 pub mod served;

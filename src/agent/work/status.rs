@@ -146,7 +146,8 @@ pub async fn write_schedule_status(
         }
         // A control plane of an earlier build does not know all fields.
         let unknown = error.to_api_error().map(|answer| fields::not_declared(&answer.message)).unwrap_or_default();
-        if !unknown.iter().fold(false, |removed, path| fields::remove_field_at(&mut object, path) || removed) {
+        let removed = unknown.iter().filter(|path| fields::remove_field_at(&mut object, path)).count();
+        if removed == 0 {
             return Err(error);
         }
     }

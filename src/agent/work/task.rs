@@ -6,6 +6,7 @@ use std::sync::Arc;
 use kube::ResourceExt as _;
 use serde_json::Value;
 
+use super::pull_secrets::is_default_account;
 use crate::api::Schedule;
 use crate::api::crd::schedule::{ApplyPolicy, ScheduleStatus};
 use crate::api::kinds::split_api_version;
@@ -149,6 +150,11 @@ impl Task {
     /// Returns the object, where the manifest is usable.
     pub fn key(&self) -> Option<&CopyKey> {
         self.target.as_ref().ok().map(|target| &target.key)
+    }
+
+    /// Returns whether an object that is there already becomes the copy: as asked, or because every cluster has it.
+    pub fn is_adopting(&self) -> bool {
+        self.policy.adopt || self.key().is_some_and(is_default_account)
     }
 
     /// Returns when the copy is first applied: those of a lower wave come before.

@@ -41,6 +41,9 @@ const METADATA: [&str; 11] = [
     "finalizers",
 ];
 
+/// The ServiceAccount that every namespace has by itself.
+const DEFAULT_ACCOUNT: &str = "default";
+
 /// Labels by which a Job finds its pods.
 const JOB_LABELS: [&str; 2] = ["controller-uid", "batch.kubernetes.io/controller-uid"];
 
@@ -73,6 +76,7 @@ pub(super) fn strip_manifest(manifest: &mut Value) {
     let (group, _) = split_api_version(&api_version);
     match (group, kind.as_str()) {
         ("", "Service") => strip_service(manifest, &written),
+        ("", "ServiceAccount") if manifest["metadata"]["name"] == DEFAULT_ACCOUNT => strip_default_account(manifest),
         ("", "Namespace") => remove_keys(manifest.get_mut("spec"), &["finalizers"]),
         ("", "PersistentVolumeClaim") => {
             strip_unwritten(manifest, &written, &["volumeName", "storageClassName"], &["volumeName"]);
@@ -98,6 +102,15 @@ pub(super) fn strip_manifest(manifest: &mut Value) {
             }
         }
         _ => {}
+    }
+}
+
+/// Leaves of the account that every cluster has by itself what the agent adds to the list there.
+fn strip_default_account(manifest: &mut Value) {
+    let Some(fields) = manifest.as_object_mut() else { return };
+    fields.retain(|key, _| ["apiVersion", "kind", "metadata", "imagePullSecrets"].contains(&key.as_str()));
+    if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.retain(|key, _| ["name", "namespace"].contains(&key.as_str()));
     }
 }
 

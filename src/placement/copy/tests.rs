@@ -143,6 +143,19 @@ fn kinds_of_other_groups_are_left_as_they_are() {
 }
 
 #[test]
+fn of_the_account_that_every_cluster_has_only_the_pull_secrets_go_along() {
+    let account = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "shop",
+            "labels": {"team": "x"}}, "secrets": [{"name": "token"}], "automountServiceAccountToken": false,
+            "imagePullSecrets": [{"name": "registry"}]})
+    };
+    let expected = json!({"apiVersion": "v1", "kind": "ServiceAccount", "imagePullSecrets": [{"name": "registry"}],
+        "metadata": {"name": "default", "namespace": "shop"}});
+    assert_eq!(copy(&account("default")).manifest, expected);
+    assert_eq!(copy(&account("web")).manifest, account("web"));
+}
+
+#[test]
 fn a_pod_loses_its_node_and_its_token() {
     let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p" }, "spec": {
         "nodeName": "n",

@@ -91,7 +91,6 @@ pub(super) fn plan_followers_first(context: &FollowContext<'_>, group: &str) -> 
         for (key, follower) in &plan.followers {
             let places = follower.places.iter().filter(|(cluster, place)| {
                 place.state == PlaceState::Written
-                    && !place.only_pull_secrets
                     && is_target(cluster)
                     && place.because.iter().any(|because| matches!(because, Because::Object(_)))
                     && store.assignments.get(key) == Some(&Assignment::Follows)
@@ -115,15 +114,13 @@ fn followed_keys(store: &Store, namespace: &str) -> Vec<ObjectKey> {
     keys.into_iter().filter(is_followed).collect()
 }
 
-/// Returns the places of objects as they were last planned. Of the account that every cluster has by itself nothing is
-/// written.
+/// Returns the places of objects as they were last planned.
 fn planned_places<'a>(
     store: &'a Store,
     keys: &'a [ObjectKey],
 ) -> impl Iterator<Item = (&'a ObjectKey, &'a str, &'a Place)> {
     let followers = keys.iter().filter_map(move |key| Some((key, store.follow.follower(key)?)));
     let places = followers.flat_map(|(key, follower)| follower.places.iter().map(move |place| (key, place)));
-    let places = places.filter(|(_, (_, place))| !place.only_pull_secrets);
     places.map(|(key, (cluster, place))| (key, cluster.as_str(), place))
 }
 
@@ -180,7 +177,7 @@ fn diff_label(store: &Store, key: &ObjectKey) -> Option<Write> {
         return None;
     }
     let places = store.follow.follower(key).into_iter().flat_map(|follower| &follower.places);
-    let places = places.filter(|(_, place)| place.state != PlaceState::Leaves && !place.only_pull_secrets);
+    let places = places.filter(|(_, place)| place.state != PlaceState::Leaves);
     let target = TargetMark::from_targets(places.map(|(cluster, _)| cluster.as_str()));
     (source.target != target).then(|| Write::Label(source.address.clone(), target))
 }

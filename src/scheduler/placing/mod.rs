@@ -489,7 +489,8 @@ impl Placing {
                 (Written::Cluster(cluster), _) => self.index.put_cluster((**cluster).clone()),
                 (Written::Schedule(schedule), ReconcileRequest::Group(name)) => {
                     let epoch = moving::read_record(&self.store, name).epoch;
-                    let (at, uid) = (namespace_and_name(schedule.as_ref()), schedule.metadata.uid.clone().unwrap_or_default());
+                    let (at, uid) =
+                        (namespace_and_name(schedule.as_ref()), schedule.metadata.uid.clone().unwrap_or_default());
                     self.moves.record_written(at, uid, epoch, &self.store);
                 }
                 _ => {}

@@ -5,6 +5,7 @@ mod drift;
 mod faults;
 mod moves;
 mod pods;
+mod pull_secrets;
 pub(crate) mod rights;
 
 use std::collections::BTreeMap;

@@ -59,7 +59,12 @@ async fn nothing_is_decided_before_the_schedules_are_known() {
     let (index, mut tasks) = (Arc::new(Index::default()), JoinSet::new());
     let recorder = Recorder::new(fleet.client(), Reporter { controller: "test".to_owned(), instance: None });
     tasks.spawn(index::watch_indexed_objects(fleet.client(), fleet.client(), index.clone()));
-    let options = Options { namespace: "fleet".to_owned(), denies_direct: false, extra_kinds: Vec::new() };
+    let options = Options {
+        namespace: "fleet".to_owned(),
+        denies_direct: false,
+        extra_kinds: Vec::new(),
+        clock: fleetctl::scheduler::server_clock::ServerClock::default(),
+    };
     tasks.spawn(placing::run_placement(client, index, Metrics::default(), recorder, options));
     // All kinds, policies, groups and reports are listed when they are watched.
     wait("it knows the rest", async || others.load(Ordering::SeqCst) >= PLACEABLE.len() + 3).await;

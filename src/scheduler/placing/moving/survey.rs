@@ -171,7 +171,7 @@ impl<'a> Survey<'a> {
                 hash: CURRENT.to_owned(),
                 amount: 1,
                 divided: false,
-                volumes: facts().any(|facts| facts.has_volumes()),
+                volumes: facts().any(crate::placement::facts::Facts::has_volumes),
                 consent: !self.members.iter().any(|key| self.store.is_held_by_volumes(key)),
                 once: false,
             },
