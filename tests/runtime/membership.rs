@@ -293,7 +293,7 @@ async fn of_two_agents_with_one_identity_one_works_and_the_other_waits() {
         let secret = scene.secrets().get(IDENTITY_SECRET).await.unwrap();
         secret.annotations().get("fleet-scheduler.io/identity-conflict").cloned().unwrap_or_default()
     };
-    wait("the conflict is told", async || conflict().await.contains("pod-2 stands by: pod-1")).await;
+    wait("the conflict is told", async || conflict().await.contains("pod-2 is standing by: pod-1")).await;
     assert_eq!(first.ask("/readyz").await.0, 200);
     // Ready as well, or a Deployment of two never were; but it says that it does nothing.
     let (code, body) = second.ask("/readyz").await;
