@@ -334,9 +334,10 @@ async fn a_refused_agent_says_why_in_the_control_planes_words() {
     crate::applicant::Applicant::new(&name).join(&scene.control_plane.init).await;
     let mut agent = scene.agent("pod-1");
     wait("the refusal is told", async || agent.ask("/readyz").await.1.contains("ClusterNameInUse")).await;
-    let secret = scene.secrets().get(IDENTITY_SECRET).await.unwrap();
-    assert!(secret.annotations()[ANNOTATION_STATE].contains("ClusterNameInUse"));
-    assert!(agent.log().contains(&format!("fleetctl delete cluster {name}")), "{}", agent.log());
+    let state =
+        async || scene.secrets().get(IDENTITY_SECRET).await.unwrap().annotations().get(ANNOTATION_STATE).cloned();
+    wait("the state names it", async || state().await.is_some_and(|text| text.contains("ClusterNameInUse"))).await;
+    wait("it is logged", async || agent.log().contains(&format!("fleetctl delete cluster {name}"))).await;
 }
 
 #[tokio::test]

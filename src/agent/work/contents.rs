@@ -224,7 +224,7 @@ impl Listed {
 /// Returns true for what Kubernetes puts into each namespace, and for the quota that counts, where quotas are placed as well.
 fn is_incidental(key: &CopyKey) -> bool {
     (key.is_core("ConfigMap") && key.name == "kube-root-ca.crt")
-        || (key.is_core("ServiceAccount") && key.name == "default")
+        || key.is_default_account()
         || (key.is_core("ResourceQuota") && key.name == QUOTA)
 }
 

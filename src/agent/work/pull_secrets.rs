@@ -19,11 +19,6 @@ const MANAGER: &str = "fleet-agent-pull-secrets";
 /// Most times that an account is read because others change it meanwhile.
 const READS: usize = 5;
 
-/// Returns whether every namespace has the account by itself, so that it is never made or replaced.
-pub fn is_default_account(key: &CopyKey) -> bool {
-    key.is_core("ServiceAccount") && key.name == "default"
-}
-
 /// Takes the list out of the manifest of an account; `None` for other kinds.
 pub fn take_pull_secrets(key: &CopyKey, manifest: &mut Value) -> Option<BTreeSet<String>> {
     let fields = manifest.as_object_mut().filter(|_| key.is_core("ServiceAccount"))?;
@@ -129,6 +124,6 @@ mod tests {
         );
         let mut other = json!({ "imagePullSecrets": [] });
         assert_eq!((take_pull_secrets(&key("Secret"), &mut other), other), (None, json!({ "imagePullSecrets": [] })));
-        assert!(is_default_account(&key("ServiceAccount")) && !is_default_account(&key("Secret")));
+        assert!(key("ServiceAccount").is_default_account() && !key("Secret").is_default_account());
     }
 }

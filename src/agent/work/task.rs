@@ -6,7 +6,6 @@ use std::sync::Arc;
 use kube::ResourceExt as _;
 use serde_json::Value;
 
-use super::pull_secrets::is_default_account;
 use crate::api::Schedule;
 use crate::api::crd::schedule::{ApplyPolicy, ScheduleStatus};
 use crate::api::kinds::split_api_version;
@@ -43,6 +42,11 @@ impl CopyKey {
     /// Returns true for the core kind `kind`.
     pub fn is_core(&self, kind: &str) -> bool {
         self.group.is_empty() && self.kind == kind
+    }
+
+    /// Returns true for the ServiceAccount that every namespace has by itself.
+    pub fn is_default_account(&self) -> bool {
+        self.is_core("ServiceAccount") && self.name == "default"
     }
 
     /// Returns true for kinds whose objects run once: they are never recreated after they finished.
@@ -154,7 +158,7 @@ impl Task {
 
     /// Returns whether an object that is there already becomes the copy: as asked, or because every cluster has it.
     pub fn is_adopting(&self) -> bool {
-        self.policy.adopt || self.key().is_some_and(is_default_account)
+        self.policy.adopt || self.key().is_some_and(CopyKey::is_default_account)
     }
 
     /// Returns when the copy is first applied: those of a lower wave come before.
