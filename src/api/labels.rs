@@ -56,6 +56,9 @@ pub const ANNOTATION_LEAVE_FIELDS: &str = "fleet-scheduler.io/leave-fields";
 pub const ANNOTATION_ON_DELETE: &str = "fleet-scheduler.io/on-delete";
 /// Annotation on source objects: `true` lets a group with volumes move.
 pub const ANNOTATION_ALLOW_VOLUME_MOVE: &str = "fleet-scheduler.io/allow-volume-move";
+/// Annotation on groups and policies: a value that was not there before lets the group, or those of the policy, move to
+/// where they fit better.
+pub const ANNOTATION_REBALANCE: &str = "fleet-scheduler.io/rebalance";
 /// Prefix of the label and annotation keys that belong to the service.
 pub const OWN_KEY_PREFIX: &str = "fleet-scheduler.io/";
 /// Annotation of an agent's identity Secret: the kinds of copies beside those of the table, as `GROUP/VERSION/Kind[,…]`.

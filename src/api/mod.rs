@@ -17,6 +17,7 @@ pub mod kinds;
 pub mod kubernetes_record;
 pub mod labels;
 pub mod lenient;
+pub mod mass_loss;
 pub mod names;
 pub mod namespace_pattern;
 pub mod partial_list;

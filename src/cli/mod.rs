@@ -21,7 +21,8 @@ use args::environment;
 use args::global::Global;
 use commands::{
     accept, certs, check, completion, delete, diff, explain, get, history, install, kubeconfig, kubectl_install, lint,
-    pods, reference, rollback, show, status, taint, template, token, uninstall, upgrade, version, versions, why,
+    pods, rebalance, reference, rollback, show, status, taint, template, token, uninstall, upgrade, version, versions,
+    why,
 };
 use output::error::{CliError, Exit};
 use output::terminal::Ui;
@@ -103,6 +104,8 @@ enum Command {
     /// Edit the taints of a workload cluster
     #[command(subcommand)]
     Taint(Lazy<taint::TaintCommand>),
+    /// Let groups move to clusters that fit them better
+    Rebalance(Lazy<rebalance::RebalanceArgs>),
     /// Print the objects of an install as manifests for `kubectl apply`
     #[command(subcommand)]
     Template(Lazy<template::TemplateCommand>),
@@ -242,6 +245,7 @@ fn run_command(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
         Command::Cordon(Lazy(command)) => Box::pin(taint::run_cordon(ui, global, command)),
         Command::Uncordon(Lazy(command)) => Box::pin(taint::run_uncordon(ui, global, command)),
         Command::Taint(Lazy(command)) => Box::pin(taint::run_taint(ui, global, command)),
+        Command::Rebalance(Lazy(args)) => Box::pin(async move { rebalance::run(ui, global, &args).await }),
         Command::Version(Lazy(args)) => Box::pin(async move { version::run(ui, global, &args).await }),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -41,6 +41,16 @@ pub fn is_drained(cluster: &crate::api::Cluster) -> bool {
     cluster.status.as_ref().and_then(|status| status.drain_requested) == Some(true)
 }
 
+/// Returns since when the agent of a Cluster does not renew its Lease, in seconds; `None` for one that does. A cluster that
+/// was not Ready before counts from its last report.
+pub fn lost_since(cluster: &crate::api::Cluster, now: i64) -> Option<i64> {
+    let ready = find_condition(&cluster.status.as_ref()?.conditions, conditions::READY)?;
+    let is_lost = !ready.is_true() && ready.reason == reasons::HEARTBEAT_LOST;
+    let times = [ready.last_transition_time.as_ref(), ready.last_heartbeat_time.as_ref()];
+    let times = times.into_iter().flatten().map(|time| time.0.as_second()).filter(|time| *time <= now);
+    if is_lost { times.max() } else { None }
+}
+
 /// Returns whether the nodes of a Cluster are read: it is accepted, and its agent has reported and renewed its Lease.
 pub fn is_read(cluster: &crate::api::Cluster) -> bool {
     let status = cluster.status.as_ref();

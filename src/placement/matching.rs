@@ -14,6 +14,9 @@ use crate::api::crd::policy::SchedulePolicySpec;
 use crate::api::labels::{LABEL_INSTALL_KIND, LABEL_NAME};
 use crate::api::util::digest;
 
+/// Fewest seconds after which groups leave a lost cluster: a Lease that is late is no loss.
+pub const FEWEST_FAILOVER_SECONDS: i64 = 60;
+
 /// A policy, its selectors ready to be evaluated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
@@ -101,6 +104,12 @@ impl Policy {
     /// Returns whether it copies everything to every cluster.
     pub fn duplicates(&self) -> bool {
         self.spec.spread_constraints.as_ref().is_some_and(|spread| spread.spread_mode == "Duplicate")
+    }
+
+    /// Returns the seconds after which groups leave a lost cluster; `None` where they do not, or where these are too few.
+    pub fn failover_seconds(&self) -> Option<i64> {
+        let failover = self.spec.failover.as_ref().filter(|failover| failover.enabled)?;
+        Some(failover.after_seconds.into()).filter(|seconds| *seconds >= FEWEST_FAILOVER_SECONDS)
     }
 
     /// Reads a policy of the control plane's API.

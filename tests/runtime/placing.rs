@@ -9,6 +9,7 @@ mod documented;
 mod fair;
 mod follow;
 mod late;
+mod leaving;
 mod measured;
 mod moves;
 mod reasons;

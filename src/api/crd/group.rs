@@ -162,6 +162,11 @@ pub struct DecisionRecord {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 128))]
     pub policy_hash: String,
+    /// Digest of the annotations `fleet-scheduler.io/rebalance` of the group and of its policy when it was decided: another
+    /// one means that somebody asks for a better place.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 128))]
+    pub rebalanced_at: String,
 }
 
 /// An object of the control plane's API.

@@ -30,7 +30,7 @@ pub struct MoveRecord {
     /// Back-off after failed moves. Absent after a success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<MoveRetry>,
-    /// Clusters where a move of this group failed.
+    /// Clusters that are left out for a while.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000))]
     pub excluded: Vec<ExcludedCluster>,
@@ -118,7 +118,7 @@ pub struct MoveRetry {
     pub not_before: i64,
 }
 
-/// A cluster where a move of the group failed.
+/// A cluster that is left out for a while, unless nothing else has room.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ExcludedCluster {
@@ -128,7 +128,29 @@ pub struct ExcludedCluster {
     /// `metadata.uid` of its Cluster.
     #[schemars(length(max = 64))]
     pub uid: String,
+    /// Why it is left out.
+    #[serde(default, skip_serializing_if = "ExclusionReason::is_default")]
+    pub reason: ExclusionReason,
     /// End of the exclusion, in seconds.
     #[schemars(range(min = 0))]
     pub until: i64,
+}
+
+/// Why a cluster is left out.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ExclusionReason {
+    /// A move of the group there failed.
+    #[default]
+    MoveFailed,
+    /// Pods of the group found no node there.
+    Unschedulable,
+    /// It does not serve a kind of the group.
+    KindNotServed,
+}
+
+impl ExclusionReason {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }

@@ -66,7 +66,7 @@ pub struct SchedulePolicySpec {
     /// Decides and records, and dispatches nothing.
     #[serde(default)]
     pub suspend: bool,
-    /// What happens when a chosen cluster is lost.
+    /// Whether groups move away from a cluster that is lost; absent: they wait until it is back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failover: Option<Failover>,
 }
@@ -274,9 +274,9 @@ pub struct Failover {
     /// Whether it ever does.
     #[serde(default)]
     pub enabled: bool,
-    /// How long a cluster has to be lost first.
+    /// Seconds for which a cluster has to be lost first, at least 60.
     #[serde(default = "five_minutes")]
-    #[schemars(range(min = 30, max = 604_800))]
+    #[schemars(range(min = 1, max = 604_800))]
     pub after_seconds: i32,
 }
 

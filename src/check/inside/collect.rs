@@ -16,6 +16,7 @@ use super::{COMPONENTS, Component, DEFINITIONS, Groups, Inside, Member};
 use crate::api::crd::cluster::conditions::READY;
 use crate::api::crd::group::conditions::SCHEDULED;
 use crate::api::labels::{BOOTSTRAP_STATUS, INIT_SECRET};
+use crate::api::mass_loss::{self, MassLossRecord};
 use crate::api::partial_list::{self, Age};
 use crate::api::rbac::{Right, Scope};
 use crate::api::{Cluster, ScheduleGroup, SchedulePolicy};
@@ -254,13 +255,15 @@ pub async fn list_registered_members(hub: &Client, age: Age) -> Result<Vec<Membe
 pub async fn read_inside(hub: &Client, namespace: &str) -> Result<Inside, kube::Error> {
     let secrets: Api<Secret> = Api::namespaced(hub.clone(), namespace);
     let reports: Api<ConfigMap> = Api::namespaced(hub.clone(), namespace);
-    let (definitions, members, policies, groups, secret, report, version, own_api) = tokio::join!(
+    let brakes: Api<ConfigMap> = Api::namespaced(hub.clone(), mass_loss::NAMESPACE);
+    let (definitions, members, policies, groups, secret, report, brake, version, own_api) = tokio::join!(
         partial_list::list_objects::<CustomResourceDefinition, Definition>(hub, Age::Now),
         list_registered_members(hub, Age::InMemory),
         partial_list::list_objects::<SchedulePolicy, IgnoredAny>(hub, Age::Now),
         partial_list::list_objects::<ScheduleGroup, Placed>(hub, Age::Now),
         secrets.get_opt(INIT_SECRET),
         reports.get_opt(BOOTSTRAP_STATUS),
+        brakes.get_opt(mass_loss::NAME),
         hub.apiserver_version(),
         own_api::own_api(hub),
     );
@@ -279,6 +282,7 @@ pub async fn read_inside(hub: &Client, namespace: &str) -> Result<Inside, kube::
         init_secret: secret?.map(|secret| Init::from_init_secret(&secret).map(|init| init.server).unwrap_or_default()),
         bootstrap_trouble: report?.as_ref().and_then(bootstrap_trouble),
         kubernetes_version: version.ok().map(|version| version.git_version),
+        mass_loss: brake.ok().flatten().and_then(|map| MassLossRecord::from_text(map.data?.get(mass_loss::KEY)?)),
     })
 }
 

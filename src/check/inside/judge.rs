@@ -99,6 +99,18 @@ fn check_clusters(facts: &HealthFacts) -> CheckResult {
             )),
         );
     }
+    if let Some(loss) = facts.inside.as_ref().ok().and_then(|inside| inside.mass_loss.as_ref()) {
+        let named = first_of(loss.clusters.iter().cloned(), NAMED, ", ");
+        return CheckResult::new_failure(
+            format!(
+                "nothing moves since {}: {} of {} workload clusters were lost at once: {named}",
+                loss.since,
+                loss.clusters.len(),
+                members.len()
+            ),
+            "find out why their agents do not reach the control plane; the scheduler goes on when most are back, or deleted",
+        );
+    }
     let unready: Vec<_> = members.iter().filter(|member| !member.ready).collect();
     if unready.is_empty() {
         return CheckResult::Passed(format!("{} connected and ready", members.len()));
@@ -200,6 +212,7 @@ pub(super) mod tests {
             init_secret: Some("https://hub:1".to_owned()),
             bootstrap_trouble: None,
             kubernetes_version: Some("v1.25.4".to_owned()),
+            mass_loss: None,
         };
         HealthFacts {
             components: Ok(COMPONENTS.iter().map(|(name, _)| (*name, running.clone())).collect()),

@@ -6,6 +6,8 @@ mod own_api;
 
 use std::collections::BTreeMap;
 
+use crate::api::mass_loss::MassLossRecord;
+
 pub use collect::{health_rights, list_registered_members, read_components, read_inside};
 pub use judge::CHECKS;
 #[cfg(test)]
@@ -101,6 +103,8 @@ pub struct Inside {
     pub bootstrap_trouble: Option<String>,
     /// The version of the API server, in full.
     pub kubernetes_version: Option<String>,
+    /// Clusters that were lost at once, because of which nothing moves.
+    pub mass_loss: Option<MassLossRecord>,
 }
 
 /// Sides from which a control plane is seen.

@@ -14,6 +14,7 @@ pub(in crate::cli) mod kubeconfig;
 pub(in crate::cli) mod kubectl_install;
 pub(in crate::cli) mod lint;
 pub(in crate::cli) mod pods;
+pub(in crate::cli) mod rebalance;
 pub(in crate::cli) mod reference;
 pub(in crate::cli) mod rollback;
 pub(in crate::cli) mod show;

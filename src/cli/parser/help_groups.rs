@@ -10,7 +10,7 @@ pub(crate) const GROUPS: [(&str, &[&str]); 6] = [
     ("Install and remove", &["install", "upgrade", "uninstall", "diff", "rollback", "history"]),
     ("Inspect", &["check", "status", "certs", "get", "why", "version", "explain"]),
     ("Placed workloads", &["logs", "exec", "port-forward", "top"]),
-    ("Workload clusters", &["accept", "token", "cordon", "drain", "uncordon", "taint", "delete"]),
+    ("Workload clusters", &["accept", "token", "cordon", "drain", "uncordon", "taint", "rebalance", "delete"]),
     ("Charts and values, without a cluster", &["template", "lint", "show", "versions"]),
     ("This machine", &["kubeconfig", "kubectl-install", "completion", "help"]),
 ];

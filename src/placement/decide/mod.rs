@@ -168,6 +168,29 @@ pub struct Chosen {
     pub with_room: usize,
 }
 
+/// What another cluster has over the one where a group is, when a rebalancing was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gain {
+    /// Whether the policy's order prefers the other cluster.
+    pub better_rank: bool,
+    /// Share of the scarcest resource that stays free here.
+    pub here: Option<Fraction>,
+    /// The same in the other cluster.
+    pub there: Option<Fraction>,
+}
+
+impl Gain {
+    /// Returns whether it is enough to move.
+    pub fn is_worth_it(self) -> bool {
+        let has_more_left = match (self.there, self.here) {
+            (Some(there), Some(here)) => there.exceeds_by_a_tenth(here),
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        self.better_rank || has_more_left
+    }
+}
+
 /// Targets of a group, and the reasons for them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
@@ -191,6 +214,8 @@ pub struct Decision {
     pub suspended: bool,
     /// Reason that the target was chosen; groups in one cluster only.
     pub chosen: Option<Chosen>,
+    /// What the target has over the cluster where the group is; only where a rebalancing moves a group in one cluster.
+    pub gain: Option<Gain>,
 }
 
 impl Decision {
@@ -206,6 +231,7 @@ impl Decision {
             domains: BTreeMap::new(),
             suspended: false,
             chosen: None,
+            gain: None,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::filter::Filter;
 use super::pick::{Candidate, Pick, Site, pick_best_cluster};
-use super::{Current, Decision, Group, How, Mode, Outcome, Target};
+use super::{Current, Decision, Gain, Group, How, Mode, Outcome, Target};
 use crate::placement::copy::Share;
 use crate::placement::fleet::{Cluster, Fleet};
 use crate::placement::matching::Policy;
@@ -147,17 +147,15 @@ fn search_best_cluster<'a>(
         None => Site { room: &cluster.room, needs: &needs },
     };
     let found = pick_best_cluster(fleet, candidates, site, &mut rejected, steps);
-    let eligible_here = here.filter(|here| here.why.is_none());
-    let stays_better = |found: &Pick<'_>| {
-        eligible_here.is_some_and(|here| current.mode == Mode::Rebalance && !is_worth_it(found, here))
-    };
+    let eligible_here = here.filter(|here| current.mode == Mode::Rebalance && here.why.is_none());
+    let gain = found.as_ref().zip(eligible_here).map(|(found, here)| measure_gain(found, here));
     let mut decision = match (found, here) {
-        (Some(found), Some(here)) if stays_better(&found) => {
+        (Some(_), Some(here)) if gain == Some(None) => {
             Decision::new(Outcome::Placed, Some(How::Kept), single_target(here.cluster))
         }
         (Some(found), _) => {
             let mut decision = Decision::new(Outcome::Placed, Some(found.how), single_target(found.cluster));
-            decision.chosen = Some(found.chosen);
+            (decision.chosen, decision.gain) = (Some(found.chosen), gain.flatten());
             decision
         }
         (None, Some(here)) if here.why.is_none() => {
@@ -182,16 +180,12 @@ fn search_best_cluster<'a>(
     decision
 }
 
-/// Returns whether a rebalancing that was asked for gains enough to move.
-fn is_worth_it(found: &Pick<'_>, here: &Here<'_>) -> bool {
+/// Returns what a group gains by moving, if a rebalancing was asked for and that is enough.
+fn measure_gain(found: &Pick<'_>, here: &Here<'_>) -> Option<Gain> {
     if found.cluster.name == here.cluster.name || found.how != How::Room {
-        return false;
+        return None;
     }
     let left_here = here.current_capacity().share_left(&here.needs);
-    let gains = match (found.left, left_here) {
-        (Some(there), Some(here)) => there.exceeds_by_a_tenth(here),
-        (Some(_), None) => true,
-        (None, _) => false,
-    };
-    found.rank < here.rank || gains
+    let gain = Gain { better_rank: found.rank < here.rank, here: left_here, there: found.left };
+    Some(gain).filter(|gain| gain.is_worth_it())
 }

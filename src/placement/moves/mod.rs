@@ -72,6 +72,7 @@
 mod admission;
 mod begin;
 mod brake;
+mod exclude;
 mod once;
 mod record;
 mod removing;
@@ -87,7 +88,8 @@ pub use admission::{
     queue_moves,
 };
 pub use brake::{RemovalCause, RemovalLimits, RemovalVerdict, limit_removals, removals_left};
-pub use record::{ClusterAmounts, ExcludedCluster, Move, MoveCause, MovePhase, MoveRecord, MoveRetry};
+pub use exclude::{exclude_cluster, forget_exclusions};
+pub use record::{ClusterAmounts, ExcludedCluster, ExclusionReason, Move, MoveCause, MovePhase, MoveRecord, MoveRetry};
 pub use seen::{ScaledShares, Seen, SeenCluster, SeenDecision, SeenPolicy, SeenReport, SeenSchedule, SeenSource};
 pub use step::step;
 pub use write::{MoveEvent, MoveStep, MoveWrite};

@@ -1,7 +1,7 @@
 //! The record of a group, as its status holds it.
 
 pub use crate::api::crd::move_record::{
-    ClusterAmounts, ExcludedCluster, Move, MoveCause, MovePhase, MoveRecord, MoveRetry,
+    ClusterAmounts, ExcludedCluster, ExclusionReason, Move, MoveCause, MovePhase, MoveRecord, MoveRetry,
 };
 
 impl MoveRecord {

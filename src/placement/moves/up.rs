@@ -1,6 +1,8 @@
 //! Phase Up: the new side is made beside the old one, until it serves, is withdrawn, or fails.
 
-use super::record::{ClusterAmounts, ExcludedCluster, Move, MoveCause, MovePhase, MoveRecord, MoveRetry, amount_in};
+use super::record::{
+    ClusterAmounts, ExcludedCluster, ExclusionReason, Move, MoveCause, MovePhase, MoveRecord, MoveRetry, amount_in,
+};
 use super::sides::{Sides, is_same_cluster};
 use super::view::View;
 use super::write::{MoveEvent, MoveStep, MoveWrite, distinct};
@@ -134,7 +136,8 @@ fn record_failure(view: View<'_>, running: &Move, back: MoveRecord, grow: &[&str
         excluded.retain(|entry| entry.cluster != **cluster);
         let uid = running.uids.get(*cluster).cloned().unwrap_or_default();
         let until = not_before + EXCLUDED_SECONDS;
-        excluded.push(ExcludedCluster { cluster: (*cluster).to_owned(), uid, until });
+        let reason = ExclusionReason::MoveFailed;
+        excluded.push(ExcludedCluster { cluster: (*cluster).to_owned(), uid, reason, until });
     }
     excluded.sort_by(|a, b| a.cluster.cmp(&b.cluster));
     let retry = Some(MoveRetry { cause: running.cause, attempt, not_before });

@@ -170,6 +170,11 @@ impl Room {
         self.names.len()
     }
 
+    /// Returns what the nodes have in all, by resource.
+    pub fn capacity_sums(&self, resources: &Resources) -> BTreeMap<Arc<str>, i64> {
+        self.columns.iter().map(|id| resources.name(*id).clone()).zip(self.capacity.iter().copied()).collect()
+    }
+
     /// Number of amounts that are kept of the nodes.
     #[cfg(test)]
     pub(crate) fn amount_count(&self) -> usize {

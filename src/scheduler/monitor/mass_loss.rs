@@ -37,6 +37,21 @@ pub struct MassLoss {
 }
 
 impl MassLoss {
+    /// Goes on with the mass loss that a former leader has seen.
+    pub fn from_lost(clusters: &[String], now: Instant) -> Self {
+        Self { lost: clusters.iter().map(|name| (name.clone(), now)).collect(), active: true }
+    }
+
+    /// Returns whether placement is frozen.
+    pub fn is_active(&self) -> bool {
+        self.active
+    }
+
+    /// Returns the clusters that are lost.
+    pub fn lost_clusters(&self) -> Vec<String> {
+        self.lost.keys().cloned().collect()
+    }
+
     /// Records the loss of a cluster that was ready.
     pub fn record_loss(&mut self, name: &str, now: Instant) {
         self.lost.insert(name.to_owned(), now);
@@ -102,6 +117,16 @@ mod tests {
         assert_eq!(mass_loss.evaluate_mass_loss(2, start + WINDOW * 10), None, "time alone does not end it");
         mass_loss.record_recovery("a");
         assert_eq!(mass_loss.evaluate_mass_loss(3, start), Some(false));
+    }
+
+    #[test]
+    fn the_next_leader_goes_on_with_a_mass_loss() {
+        let start = Instant::now();
+        let mut mass_loss = MassLoss::from_lost(&["a", "b", "c"].map(str::to_owned), start);
+        assert_eq!(mass_loss.evaluate_mass_loss(0, start + WINDOW * 10), None);
+        assert!(mass_loss.is_active());
+        mass_loss.record_recovery("a");
+        assert_eq!(mass_loss.evaluate_mass_loss(1, start + WINDOW * 10), Some(false));
     }
 
     #[test]

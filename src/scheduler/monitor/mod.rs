@@ -1,5 +1,6 @@
 //! The monitor: writes the conditions of every cluster, syncs its labels and rights, and removes clusters that deregister.
 
+mod brake;
 pub mod cluster_conditions;
 pub mod cluster_labels;
 pub mod mass_loss;
@@ -25,6 +26,7 @@ use crate::api::crd::cluster::conditions;
 use crate::api::crd::condition::find_condition;
 use crate::api::labels::{API_VERSION, CLUSTER_GROUP, LABEL_CLUSTER, SCHEDULER_MANAGER, cluster_of_namespace};
 use crate::api::lenient::Lenient;
+use crate::api::mass_loss::MassLossRecord;
 use crate::api::registration::gone::CLUSTER_LEFT;
 use crate::api::{Cluster, Condition};
 use crate::daemon::metrics::Metrics;
@@ -64,7 +66,7 @@ impl Monitor {
     }
 
     async fn evaluate_repeatedly(&self) {
-        let mut mass_loss = MassLoss::default();
+        let mut known: Option<(MassLoss, Option<MassLossRecord>)> = None;
         let mut searched: Option<Instant> = None;
         loop {
             tokio::select! {
@@ -79,7 +81,43 @@ impl Monitor {
                 self.remove_never_reported(Timestamp::now()).await;
                 searched = Some(Instant::now());
             }
-            self.evaluate_all(&mut mass_loss).await;
+            if known.is_none() {
+                // Whoever led before may have seen most clusters go; nothing is evaluated before that is known.
+                known = match self.read_mass_loss().await {
+                    Ok(record) => Some((self.resume_mass_loss(record.as_ref()), record)),
+                    Err(error) => {
+                        tracing::warn!(%error, "reading the record of a mass loss failed");
+                        None
+                    }
+                };
+            }
+            if let Some((mass_loss, recorded)) = &mut known {
+                self.evaluate_all(mass_loss).await;
+                self.record_mass_loss(mass_loss, recorded).await;
+            }
+        }
+    }
+
+    /// Goes on with a mass loss that a former leader has recorded.
+    fn resume_mass_loss(&self, record: Option<&MassLossRecord>) -> MassLoss {
+        let Some(record) = record else { return MassLoss::default() };
+        self.index.set_frozen(true);
+        self.set_frozen_gauge(true);
+        MassLoss::from_lost(&record.clusters, Instant::now())
+    }
+
+    /// Records whether most clusters are lost, where that changed.
+    async fn record_mass_loss(&self, mass_loss: &MassLoss, recorded: &mut Option<MassLossRecord>) {
+        if mass_loss.is_active() == recorded.is_some() {
+            return;
+        }
+        let record = mass_loss.is_active().then(|| MassLossRecord {
+            since: Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default(),
+            clusters: mass_loss.lost_clusters(),
+        });
+        match self.write_mass_loss(record.as_ref()).await {
+            Ok(()) => *recorded = record,
+            Err(error) => tracing::warn!(%error, "recording a mass loss failed"),
         }
     }
 
@@ -282,15 +320,15 @@ impl Monitor {
         }
     }
 
+    fn set_frozen_gauge(&self, active: bool) {
+        let help = "Whether nothing moves because too many clusters were lost at once.";
+        self.metrics.set_gauge("fleet_placement_frozen", help, &[], f64::from(u8::from(active)));
+    }
+
     async fn publish_mass_loss(&self, active: bool) {
-        self.metrics.set_gauge(
-            "fleet_placement_frozen",
-            "Whether observation is paused because too many clusters were lost at once.",
-            &[],
-            f64::from(u8::from(active)),
-        );
+        self.set_frozen_gauge(active);
         let (reason, message) = if active {
-            ("MassHeartbeatLoss", "most clusters were lost at once; observation is paused until they are back")
+            ("MassHeartbeatLoss", "most clusters were lost at once; nothing moves until they are back")
         } else {
             ("MassHeartbeatLossOver", "the lost clusters are no longer the majority")
         };

@@ -12,6 +12,7 @@ use super::source::{Read, Source};
 use super::sources::{Change, Seen};
 use super::store::{Assignment, Store};
 use super::write::{Address, TargetMark, Written};
+use crate::api::labels::ANNOTATION_REBALANCE;
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::Placeable;
 use crate::api::{ClusterReport, Schedule, ScheduleGroup, SchedulePolicy};
@@ -254,8 +255,13 @@ impl Store {
                         && known.metadata.uid == policy.metadata.uid
                         && known.metadata.deletion_timestamp == policy.metadata.deletion_timestamp
                 });
+                let asks = |policy: &SchedulePolicy| policy.annotations().get(ANNOTATION_REBALANCE).cloned();
+                let is_asked = known.is_some_and(|known| asks(known) != asks(&policy));
                 self.policies.insert(name.clone(), policy);
                 if same {
+                    if is_asked {
+                        self.mark_groups_of_policy(&name, now);
+                    }
                     return;
                 }
                 self.enqueue(ReconcileRequest::Policy(name), Cause::Change, now);
@@ -311,6 +317,10 @@ impl Store {
                 && known.metadata.labels == group.metadata.labels
                 && known.metadata.annotations == group.metadata.annotations
         });
+        let asks = |group: &ScheduleGroup| group.annotations().get(ANNOTATION_REBALANCE).cloned();
+        if known.is_some_and(|known| asks(known) != asks(&group)) {
+            self.undecided.insert(name.clone());
+        }
         let targets = |group: &ScheduleGroup| group.status.as_ref().map(|status| status.target_clusters.clone());
         let is_moved = known.is_none_or(|known| targets(known) != targets(&group));
         let policy = group.spec.policy.name.clone();
@@ -392,6 +402,7 @@ impl Store {
         if let Some(before) = old.map(|old| source_key(&old.spec.source_ref)).filter(|before| *before != key) {
             self.forget_copy(&before, &at);
         }
+        self.record_stuck(&at);
         self.copies.entry(key.clone()).or_default().insert(at);
         if let Some(left) = left {
             self.enqueue(ReconcileRequest::Group(left), Cause::Report, now);
@@ -413,6 +424,7 @@ impl Store {
 
     fn drop_schedule(&mut self, at: &Place, now: Instant) {
         let Some(schedule) = self.schedules.remove(at) else { return };
+        self.record_stuck(at);
         self.count_copy(&schedule, false);
         self.record_deleted_object(schedule.uid().unwrap_or_default(), now);
         if self.schedule_reservation(&schedule).is_some() {

@@ -17,10 +17,10 @@ use crate::api::crd::cluster::Taint;
 use crate::api::crd::group::{ClusterRow, DecisionRecord};
 use crate::api::labels::cluster_namespace;
 use crate::api::{Cluster, Schedule};
-use crate::placement::decide::{self, Current, Decision, DirectDecision, Group, How, Outcome, Target};
+use crate::placement::decide::{self, Current, Decision, DirectDecision, Group, How, Mode, Outcome, Target};
 use crate::placement::explain;
 use crate::placement::facts::ObjectKey;
-use crate::placement::fleet::Fleet;
+use crate::placement::fleet::{self, Fleet};
 use crate::placement::inventory::{self, Part};
 use crate::placement::live;
 use crate::placement::matching::{Match, Policy};
@@ -65,6 +65,10 @@ pub(super) struct Clusters {
     pending: BTreeMap<String, Decision>,
     /// Clusters that promise what a decision no longer asks for.
     stale: BTreeSet<String>,
+    /// Clusters whose nodes have become more or larger since it was last asked here.
+    pub(super) enlarged: BTreeSet<String>,
+    /// When a cluster was last found to have grown, in seconds of the control plane's clock.
+    pub(super) grown_at: BTreeMap<String, i64>,
     /// Clusters whose agents answered since it was last asked here.
     pub(super) answered: BTreeSet<String>,
     /// Groups without a place, or with too little.
@@ -84,6 +88,8 @@ impl Clusters {
             unknown: BTreeSet::new(),
             pending: BTreeMap::new(),
             stale: BTreeSet::new(),
+            enlarged: BTreeSet::new(),
+            grown_at: BTreeMap::new(),
             answered: BTreeSet::new(),
             waiting: BTreeSet::new(),
             grown: false,
@@ -208,6 +214,12 @@ impl Clusters {
         let inventory = inventory::read_inventory(cluster, reports);
         index.record_left_out(name, inventory.left_out());
         let read = live::read_cluster(&mut self.fleet, cluster, inventory);
+        let capacity = |cluster: &fleet::Cluster| cluster.room.capacity_sums(self.fleet.resources());
+        if let Some(before) = self.fleet.get(name).map(capacity).filter(|before| !before.is_empty())
+            && capacity(&read).iter().any(|(resource, amount)| *amount > before.get(resource).copied().unwrap_or(0))
+        {
+            self.enlarged.insert(name.to_owned());
+        }
         self.fleet.set_cluster(read);
     }
 
@@ -217,6 +229,7 @@ impl Clusters {
         let gone: BTreeSet<String> = self.known.keys().filter(|name| !names.contains(*name)).cloned().collect();
         for name in &gone {
             self.known.remove(name);
+            self.grown_at.remove(name);
             self.fleet.remove_cluster(name);
         }
         let takes_part = |cluster: &&Arc<Cluster>| cluster.spec.accepted && live::is_ready(cluster);
@@ -270,7 +283,12 @@ impl Clusters {
     }
 
     /// Decides about a group; `None` where no policy matches any of its members any more.
-    pub(super) fn decide_and_reserve(&mut self, store: &Store, name: &str, now: Timestamp) -> Option<Decided> {
+    pub(super) fn decide_and_reserve(
+        &mut self,
+        store: &Store,
+        name: &str,
+        (time, now): (i64, Timestamp),
+    ) -> Option<Decided> {
         let policy = store.policy_of(name)?;
         let members = store.facts_of(name);
         let objects = members.iter().map(|facts| &***facts);
@@ -281,11 +299,19 @@ impl Clusters {
             .flat_map(|facts| store.copies_of(&facts.key).map(|(at, schedule)| (cluster_of(at), schedule, &***facts)));
         let mut current = live::current_placement(copies, recorded, policy, group.is_held());
         current.is_settled = !store.grown.contains(name);
+        if policy.spec.spread_constraints.is_some() {
+            current.bound = self.bound_pods(store, members.iter().map(|facts| &facts.key), time);
+            if store.is_rebalance_asked(name) {
+                current.mode = Mode::Rebalance;
+            }
+        }
         let namespaces = members.iter().map(|facts| facts.key.namespace()).collect();
         current.only = store.follow.only_of(name, &namespaces);
         let decision = decide::decide_group(policy, &group, &self.fleet, &current);
         self.reserve(&group, &decision, &current);
-        Some(self.build_decided(policy, &group, decision, now))
+        let mut decided = self.build_decided(policy, &group, decision, now);
+        decided.record.rebalanced_at = store.rebalance_digest(name);
+        Some(decided)
     }
 
     /// Promises what a decision takes that is carried out; a group without a place waits for room.
@@ -322,6 +348,7 @@ impl Clusters {
             candidates: i32::try_from(self.fleet.len()).unwrap_or(i32::MAX),
             rejected,
             policy_hash: policy.placement_hash(),
+            rebalanced_at: String::new(),
         };
         let reason = if decision.suspended { "Suspended" } else { decision.outcome.code() };
         Decided {
@@ -340,10 +367,16 @@ impl Clusters {
 }
 
 /// Facts that decide whether a cluster may be chosen: UID, states, labels, taints and APIs.
-type Eligibility<'a> = (Option<&'a str>, [bool; 4], &'a BTreeMap<String, String>, &'a [Taint], Option<&'a [String]>);
+type Eligibility<'a> = (Option<&'a str>, [bool; 5], &'a BTreeMap<String, String>, &'a [Taint], Option<&'a [String]>);
 
 fn cluster_eligibility(cluster: &Cluster) -> Eligibility<'_> {
-    let states = [live::is_ready(cluster), cluster.spec.accepted, live::is_leaving(cluster), live::is_drained(cluster)];
+    let states = [
+        live::is_ready(cluster),
+        live::lost_since(cluster, i64::MAX).is_some(),
+        cluster.spec.accepted,
+        live::is_leaving(cluster),
+        live::is_drained(cluster),
+    ];
     let observed = cluster.status.as_ref().and_then(|status| status.observed.as_ref());
     let apis = observed.map(|observed| observed.apis.as_slice());
     (cluster.metadata.uid.as_deref(), states, cluster.labels(), &cluster.spec.taints, apis)

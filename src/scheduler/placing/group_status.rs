@@ -13,6 +13,8 @@ use crate::placement::copy_state;
 use crate::placement::explain;
 use crate::placement::facts::ObjectKey;
 
+/// Reason of the condition Scheduled of a group that would move, and waits for the brake on mass losses.
+const FROZEN: &str = "Frozen";
 /// Most members that a group names; more are not placed together.
 const MEMBERS: usize = 1000;
 
@@ -44,7 +46,7 @@ impl GroupContext<'_> {
             ScheduleGroupStatus { object_refs: self.member_references(), ..ScheduleGroupStatus::default() };
         status.conditions.clone_from(&old.conditions);
         match self.decided.filter(|_| self.policy.is_some()) {
-            Some(decided) if decided.waits => keep_placement(&mut status, &old),
+            Some(decided) if decided.waits => self.keep_waiting_placement(&mut status, &old),
             Some(decided) => self.set_decision(&mut status, &old, decided, faults),
             None => self.keep_decision(&mut status, &old),
         }
@@ -90,6 +92,7 @@ impl GroupContext<'_> {
             status.clusters.clone_from(&old.clusters);
             status.decision = old.decision.clone().map(|record| DecisionRecord {
                 policy_hash: decided.record.policy_hash.clone(),
+                rebalanced_at: decided.record.rebalanced_at.clone(),
                 candidates: decided.record.candidates,
                 ..record
             });
@@ -101,6 +104,20 @@ impl GroupContext<'_> {
                 ("OverrideInvalid", explain::shorten_event_text(format!("{}: {fault}", key.format_title())));
         }
         let scheduled = Condition::new(SCHEDULED, decided.scheduled, reason, message, self.now);
+        condition::set_condition(&mut status.conditions, scheduled);
+    }
+
+    /// Keeps what is recorded of a group that moves, or waits for its move; under the brake on mass losses it says so.
+    fn keep_waiting_placement(&self, status: &mut ScheduleGroupStatus, old: &ScheduleGroupStatus) {
+        keep_placement(status, old);
+        let frozen = self.recorded.as_ref().and_then(|recorded| recorded.frozen.clone());
+        let was_frozen = condition::find_condition(&old.conditions, SCHEDULED).is_some_and(|one| one.reason == FROZEN);
+        let (reason, message) = match frozen {
+            Some(message) => (FROZEN, message),
+            None if was_frozen => ("Placed", format!("Stays on {}", old.target_clusters.join(", "))),
+            None => return,
+        };
+        let scheduled = Condition::new(SCHEDULED, status.scheduled, reason, message, self.now);
         condition::set_condition(&mut status.conditions, scheduled);
     }
 

@@ -47,6 +47,7 @@ mod place;
 mod plan;
 mod policies;
 mod queue;
+mod rebalance;
 mod refusals;
 mod regroup;
 #[cfg(test)]
@@ -56,6 +57,8 @@ mod source;
 mod source_status;
 mod sources;
 mod store;
+mod stuck;
+mod stuck_groups;
 mod tally;
 mod tenant;
 mod turns;
@@ -80,6 +83,7 @@ use tokio::time::Instant;
 
 use super::index::Index;
 use super::server_clock::ServerClock;
+use crate::api::ScheduleGroup;
 use crate::api::extra_kind::ExtraKind;
 use crate::api::lenient::raw::Raw;
 use crate::api::placeable::Placeable;
@@ -284,13 +288,40 @@ impl Placing {
     /// Marks the groups that may begin to move, and those for which an agent may have answered.
     fn mark_moves(&mut self, now: Instant) {
         let time = self.clock.now();
-        self.moves.set_frozen(self.index.is_frozen(), time);
+        let is_turned = self.moves.set_frozen(self.index.is_frozen(), time);
         let mut groups: BTreeSet<String> = self.moves.take_admitted(time).into_iter().collect();
+        if is_turned {
+            groups.extend(self.moves.waiting_groups());
+        }
+        self.mark_stuck_groups(time, now);
+        for name in self.moves.take_alarms(time) {
+            self.store.mark_undecided(name, now);
+        }
         for cluster in std::mem::take(&mut self.clusters.answered) {
             groups.extend(self.moves.take_unanswered(&cluster));
         }
         for name in groups {
             self.store.enqueue(ReconcileRequest::Group(name), Cause::Review, now);
+        }
+    }
+
+    /// Marks the groups whose pods have found no node for long, and those that left a cluster which has grown since.
+    fn mark_stuck_groups(&mut self, time: i64, now: Instant) {
+        for cluster in std::mem::take(&mut self.clusters.enlarged) {
+            self.store.reset_stuck_copies(&cluster);
+            let left_out = |group: &ScheduleGroup| {
+                let status = group.status.as_ref();
+                status.is_some_and(|status| status.record.excluded.iter().any(|one| one.cluster == cluster))
+            };
+            let groups = self.store.groups.iter().filter(|(_, group)| left_out(group));
+            for name in groups.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+                self.store.mark_undecided(name, now);
+            }
+            self.clusters.grown_at.insert(cluster, time);
+        }
+        let clusters = &self.clusters;
+        for name in self.store.take_stuck_groups(|cluster, stuck| clusters.is_stuck_for_long(cluster, stuck, time)) {
+            self.store.mark_undecided(name, now);
         }
     }
 
@@ -391,6 +422,7 @@ impl Placing {
             || self.moves.is_busy(name)
             || record.running.is_some()
             || record.retry.is_some()
+            || record.excluded.iter().any(|one| one.until > now)
             || self.decided.get(name).is_none_or(|decided| decided.waits);
         if is_due {
             self.plan_follow_first(name, wall);
@@ -399,6 +431,7 @@ impl Placing {
         let proposal = if is_due { self.clusters.propose(&self.store, name, &record, now, wall) } else { None };
         if let Some(proposal) = &proposal {
             self.count_decision(&proposal.decided, began.elapsed());
+            self.moves.set_alarm(name, proposal.alarm);
         }
         let known = (proposal, self.decided.get(name));
         let known_to = (&mut self.moves, &mut self.clusters);
@@ -433,7 +466,7 @@ impl Placing {
         }
         self.plan_follow_first(name, wall);
         let began = Instant::now();
-        match self.clusters.decide_and_reserve(&self.store, name, wall) {
+        match self.clusters.decide_and_reserve(&self.store, name, (self.clock.now(), wall)) {
             Some(decided) => {
                 self.store.grown.remove(name);
                 self.count_decision(&decided, began.elapsed());

@@ -1,6 +1,8 @@
 //! Whole moves of groups, with a control plane and agents that are played: nothing is removed before what replaces it
 //! serves, whenever the scheduler is restarted.
 
+mod leaving;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

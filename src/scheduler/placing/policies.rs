@@ -12,7 +12,7 @@ use crate::api::crd::policy::SchedulePolicyStatus;
 use crate::api::crd::policy::conditions::{SCHEDULED, SUSPENDED, VALID};
 use crate::api::{Condition, SchedulePolicy};
 use crate::placement::copy::path_errors;
-use crate::placement::matching::Policy;
+use crate::placement::matching::{FEWEST_FAILOVER_SECONDS, Policy};
 
 /// Returns the fault that keeps a policy from being applied as it is: the reason and what is wrong; `None` without one.
 fn find_policy_fault(store: &Store, policy: &SchedulePolicy) -> Option<(&'static str, String)> {
@@ -22,6 +22,12 @@ fn find_policy_fault(store: &Store, policy: &SchedulePolicy) -> Option<(&'static
     };
     if let Some(error) = path_errors(&policy).into_iter().next() {
         return Some((error.code(), error.to_string()));
+    }
+    if policy.spec.failover.as_ref().is_some_and(|failover| failover.enabled) && policy.failover_seconds().is_none() {
+        let message = format!(
+            "`failover.afterSeconds` is less than {FEWEST_FAILOVER_SECONDS}: no group leaves a lost cluster until it is raised"
+        );
+        return Some(("FailoverTooShort", message));
     }
     let selectors = &policy.spec.resource_selectors;
     if let Some(kind) =

@@ -14,6 +14,7 @@ use super::queue::{Cause, Queue, ReconcileRequest};
 use super::refusals::Refusals;
 use super::source::Source;
 use super::sources::count_watches;
+use super::stuck::StuckCopies;
 use super::tally::Tally;
 use super::write::{TargetMark, Write};
 use crate::api::labels::cluster_namespace;
@@ -105,6 +106,8 @@ pub(super) struct Store {
     pub(super) touched: BTreeSet<String>,
     /// Clusters with a new Schedule of something that runs pods, with its group: what was decided may have promised it already.
     pub(super) added: Vec<(String, String)>,
+    /// Copies whose pods find no node, or whose kind is not served.
+    pub(super) stuck: StuckCopies,
     /// Groups that have to be decided, not only brought up to date.
     pub(super) undecided: BTreeSet<String>,
     /// Groups whose own demand has grown since they were decided.
@@ -154,6 +157,7 @@ impl Store {
             lost: BTreeMap::new(),
             touched: BTreeSet::new(),
             added: Vec::new(),
+            stuck: StuckCopies::new(),
             undecided: BTreeSet::new(),
             grown: BTreeSet::new(),
             listed: BTreeSet::new(),

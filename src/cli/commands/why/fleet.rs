@@ -33,22 +33,22 @@ use crate::placement::names::GroupKey;
 const IN_FLIGHT: usize = 16;
 
 /// Facts that the scheduler publishes about itself.
-pub(super) struct Said {
+pub(in crate::cli::commands) struct Said {
     /// Whether annotations do not place objects.
     denies_direct: bool,
     /// Its own namespace, of which nothing is placed.
     namespace: Option<String>,
     /// The kinds that it places.
-    pub(super) kinds: Kinds,
+    pub(in crate::cli::commands) kinds: Kinds,
 }
 
 /// State of the control plane that every decision depends on.
-pub(super) struct Known {
-    pub(super) kinds: Kinds,
-    pub(super) policies: Policies,
-    pub(super) namespaces: BTreeMap<String, BTreeMap<String, String>>,
-    pub(super) clusters: BTreeMap<String, Cluster>,
-    pub(super) groups: BTreeMap<String, ScheduleGroup>,
+pub(in crate::cli::commands) struct Known {
+    pub(in crate::cli::commands) kinds: Kinds,
+    pub(in crate::cli::commands) policies: Policies,
+    pub(in crate::cli::commands) namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    pub(in crate::cli::commands) clusters: BTreeMap<String, Cluster>,
+    pub(in crate::cli::commands) groups: BTreeMap<String, ScheduleGroup>,
     /// Schedules by their source.
     schedules: BTreeMap<ObjectKey, Vec<Schedule>>,
     /// Nodes in ClusterReports, by namespace.
@@ -57,7 +57,10 @@ pub(super) struct Known {
 
 impl Known {
     /// Reads what every decision depends on; `None` for a user who may not list all of it.
-    pub(super) async fn read_known_state(client: &Client, said: Said) -> Result<Option<Self>, CliError> {
+    pub(in crate::cli::commands) async fn read_known_state(
+        client: &Client,
+        said: Said,
+    ) -> Result<Option<Self>, CliError> {
         let lists = tokio::try_join!(
             list_lenient::<SchedulePolicy>(client, "schedulepolicies"),
             list_lenient::<Cluster>(client, "clusters"),
@@ -94,12 +97,12 @@ impl Known {
     }
 
     /// The labels of an object's namespace.
-    pub(super) fn labels_of_namespace(&self, key: &ObjectKey) -> BTreeMap<String, String> {
+    pub(in crate::cli::commands) fn labels_of_namespace(&self, key: &ObjectKey) -> BTreeMap<String, String> {
         self.namespaces.get(key.namespace()).cloned().unwrap_or_default()
     }
 
     /// The name of a group under a policy.
-    pub(super) fn group_name(&self, key: &GroupKey, policy: &Policy) -> String {
+    pub(in crate::cli::commands) fn group_name(&self, key: &GroupKey, policy: &Policy) -> String {
         let printed = key.to_spec_key();
         key.group_name(&policy.name, |name| {
             self.groups
@@ -109,7 +112,7 @@ impl Known {
     }
 
     /// Schedules of an object, with their clusters.
-    pub(super) fn schedules_of_object<'a>(
+    pub(in crate::cli::commands) fn schedules_of_object<'a>(
         &'a self,
         key: &'a ObjectKey,
     ) -> impl Iterator<Item = (&'a str, &'a Schedule)> {
@@ -117,7 +120,11 @@ impl Known {
     }
 
     /// The clusters with their nodes, minus capacity that is reserved for other objects.
-    pub(super) async fn build_fleet(&self, client: &Client, own: &BTreeSet<ObjectKey>) -> Result<Fleet, CliError> {
+    pub(in crate::cli::commands) async fn build_fleet(
+        &self,
+        client: &Client,
+        own: &BTreeSet<ObjectKey>,
+    ) -> Result<Fleet, CliError> {
         let mut fleet = Fleet::default();
         for (name, cluster) in &self.clusters {
             let namespace = cluster_namespace(name);
@@ -152,7 +159,7 @@ impl Known {
 /// Reads the facts that the scheduler publishes about itself in a ConfigMap. Its namespace is not known here: the
 /// oldest ConfigMap of that name is its own, for it is there before anybody else can make objects. `None` for a user who
 /// may not list ConfigMaps everywhere.
-pub(super) async fn read_scheduler_facts(client: &Client) -> Result<Option<Said>, CliError> {
+pub(in crate::cli::commands) async fn read_scheduler_facts(client: &Client) -> Result<Option<Said>, CliError> {
     let maps: Api<ConfigMap> = Api::all(client.clone());
     let params = ListParams::default().fields(&format!("metadata.name={BOOTSTRAP_STATUS}"));
     let found = match list_all_pages(&maps, params).await {
@@ -226,7 +233,7 @@ async fn list_objects(
 
 /// All objects of a namespace that may be placed, with what they name and belong to; but for kinds that the user may not
 /// list.
-pub(super) async fn list_related(
+pub(in crate::cli::commands) async fn list_related(
     client: &Client,
     kinds: &Kinds,
     namespace: &str,
@@ -250,7 +257,7 @@ pub(super) async fn list_related(
 }
 
 /// All objects that may be in a group, of every kind that can be placed: with a label, or of a namespace.
-pub(super) async fn list_candidates(
+pub(in crate::cli::commands) async fn list_candidates(
     client: &Client,
     kinds: &Kinds,
     namespace: Option<&str>,
@@ -266,12 +273,16 @@ pub(super) async fn list_candidates(
 }
 
 /// The facts of an object by its key; none where it is not there, or cannot be placed at all.
-pub(super) async fn find_facts(client: &Client, kinds: &Kinds, key: &ObjectKey) -> Result<Option<Facts>, CliError> {
+pub(in crate::cli::commands) async fn find_facts(
+    client: &Client,
+    kinds: &Kinds,
+    key: &ObjectKey,
+) -> Result<Option<Facts>, CliError> {
     Ok(find_object(client, kinds, key).await?.map(|(facts, _)| facts))
 }
 
 /// The same with the whole object.
-pub(super) async fn find_object(
+pub(in crate::cli::commands) async fn find_object(
     client: &Client,
     kinds: &Kinds,
     key: &ObjectKey,

@@ -21,14 +21,18 @@ use crate::placement::names::GroupKey;
 const NAMED: usize = 5;
 
 /// Objects of a namespace, and what follows there.
-pub(super) struct Followers {
+pub(in crate::cli::commands) struct Followers {
     sources: Vec<(Facts, Relations)>,
-    pub(super) plan: FollowPlan,
+    pub(in crate::cli::commands) plan: FollowPlan,
 }
 
 impl Followers {
     /// Plans what follows in a namespace, as the scheduler does. Kinds that the user may not list are left out.
-    pub(super) async fn plan_namespace(client: &Client, known: &Known, namespace: &str) -> Result<Self, CliError> {
+    pub(in crate::cli::commands) async fn plan_namespace(
+        client: &Client,
+        known: &Known,
+        namespace: &str,
+    ) -> Result<Self, CliError> {
         let sources = fleet::list_related(client, &known.kinds, namespace).await?;
         let (unedited, elsewhere) = (EditedRelations::new(), BTreeSet::new());
         let records: Vec<SourceRecord<'_>> = sources
@@ -54,17 +58,17 @@ impl Followers {
     }
 
     /// Returns what belongs to workloads of the namespace.
-    pub(super) fn facts(&self) -> impl Iterator<Item = &Facts> {
+    pub(in crate::cli::commands) fn facts(&self) -> impl Iterator<Item = &Facts> {
         self.sources.iter().map(|(facts, _)| facts).filter(|facts| is_follower(&facts.key))
     }
 
     /// Returns the clusters that claims leave to a group; `None` where none pins it.
-    pub(super) fn only_of(&self, policy: &str, key: &GroupKey) -> Option<BTreeSet<String>> {
+    pub(in crate::cli::commands) fn only_of(&self, policy: &str, key: &GroupKey) -> Option<BTreeSet<String>> {
         self.plan.groups.iter().find(|group| group.policy == policy && group.key == *key)?.only.clone()
     }
 
     /// Returns whether an object goes where what uses it goes; else it is decided by itself, or by nothing.
-    pub(super) fn is_following(&self, key: &ObjectKey, found: &Match<'_>) -> bool {
+    pub(in crate::cli::commands) fn is_following(&self, key: &ObjectKey, found: &Match<'_>) -> bool {
         let is_alone = || {
             let mut alone = self.plan.groups.iter().filter(|group| group.decided.is_empty());
             alone.any(|group| group.followers.contains(key))
@@ -99,7 +103,7 @@ impl Followers {
     }
 
     /// Returns what goes along with a workload; `None` where nothing does.
-    pub(super) fn format_followers(&self, key: &ObjectKey) -> Option<String> {
+    pub(in crate::cli::commands) fn format_followers(&self, key: &ObjectKey) -> Option<String> {
         let because = Because::Object(key.clone());
         let followers = self.plan.followers.iter();
         let along = followers.filter(|(_, one)| one.places.values().any(|place| place.because.contains(&because)));

@@ -6,7 +6,10 @@ use crate::api::Cluster;
 use crate::api::crd::cluster::conditions;
 use crate::api::crd::condition::{Condition, find_condition};
 use crate::api::labels::ANNOTATION_ASK;
-use crate::placement::moves::{GroupMoves, MoveLimits, MoveRecord, RunningMove, WaitingMove, admit_moves};
+use crate::placement::moves::{
+    FailoverCredit, GroupMoves, MoveCause, MoveLimits, MoveRecord, RunningMove, WaitingMove, admit_failovers,
+    admit_moves,
+};
 use crate::scheduler::placing::place::Place;
 use crate::scheduler::placing::store::Store;
 
@@ -29,6 +32,9 @@ pub(in crate::scheduler::placing) struct Moves {
     /// Times in which the brake on mass losses was pulled.
     freezes: Vec<(i64, Option<i64>)>,
     last_round: i64,
+    credit: FailoverCredit,
+    /// When a group has to be decided, though nothing is reported then.
+    alarms: BTreeMap<String, i64>,
     /// Groups whose record counts, to notice when that changes.
     recorded: BTreeSet<String>,
 }
@@ -45,6 +51,8 @@ impl Moves {
             unanswered: BTreeMap::new(),
             freezes: Vec::new(),
             last_round: now,
+            credit: FailoverCredit::default(),
+            alarms: BTreeMap::new(),
             recorded: BTreeSet::new(),
         }
     }
@@ -55,17 +63,42 @@ impl Moves {
             return self.recorded.insert(name.to_owned());
         }
         self.groups.remove(name);
+        self.alarms.remove(name);
         self.recorded.remove(name)
     }
 
-    /// Records whether the brake on mass losses is pulled.
-    pub(in crate::scheduler::placing) fn set_frozen(&mut self, frozen: bool, now: i64) {
+    /// Records when a group has to be decided again, if ever.
+    pub(in crate::scheduler::placing) fn set_alarm(&mut self, name: &str, at: Option<i64>) {
+        match at {
+            Some(at) => drop(self.alarms.insert(name.to_owned(), at)),
+            None => drop(self.alarms.remove(name)),
+        }
+    }
+
+    /// Takes the groups that have to be decided by now.
+    pub(in crate::scheduler::placing) fn take_alarms(&mut self, now: i64) -> Vec<String> {
+        let due: Vec<String> = self.alarms.iter().filter(|(_, at)| **at <= now).map(|(name, _)| name.clone()).collect();
+        for name in &due {
+            self.alarms.remove(name);
+        }
+        due
+    }
+
+    /// Returns the groups that wait for a move.
+    pub(in crate::scheduler::placing) fn waiting_groups(&self) -> Vec<String> {
+        self.groups.iter().filter(|(_, group)| group.waits.is_some()).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Records whether the brake on mass losses is pulled; returns whether that is another answer than before.
+    pub(in crate::scheduler::placing) fn set_frozen(&mut self, frozen: bool, now: i64) -> bool {
+        let was_frozen = self.is_frozen();
         match self.freezes.last_mut() {
             Some((_, end @ None)) if !frozen => *end = Some(now),
             Some((_, None)) => {}
             _ if frozen => self.freezes.push((now, None)),
             _ => {}
         }
+        was_frozen != frozen
     }
 
     pub(super) fn is_frozen(&self) -> bool {
@@ -82,6 +115,8 @@ impl Moves {
         if now == self.last_round {
             return Vec::new();
         }
+        let seconds = u64::try_from(now - self.last_round).unwrap_or_default();
+        self.credit = self.credit.after_milliseconds(seconds.saturating_mul(1_000));
         self.last_round = now;
         self.groups.retain(|_, group| {
             group.ended = group.ended.filter(|began| now - began < COUNTED_SECONDS);
@@ -91,7 +126,10 @@ impl Moves {
     }
 
     fn admitted(&self, now: i64) -> Vec<&str> {
-        admit_moves(&MoveLimits { now, term: self.began, frozen: self.is_frozen(), groups: &self.groups })
+        let limits = MoveLimits { now, term: self.began, frozen: self.is_frozen(), groups: &self.groups };
+        let mut admitted = admit_moves(&limits);
+        admitted.extend(admit_failovers(&limits, self.credit));
+        admitted
     }
 
     pub(super) fn is_admitted(&self, name: &str, now: i64) -> bool {
@@ -115,6 +153,10 @@ impl Moves {
             record.running.as_ref().map(|running| RunningMove { cause: running.cause, began: running.since, away });
         if let (Some(before), None) = (group.running, running) {
             group.ended = Some(before.began);
+        }
+        let is_failover = |waits: WaitingMove| waits.cause == MoveCause::Failover;
+        if group.waits.is_some_and(is_failover) && group.running.is_none() && running.is_some() {
+            self.credit = self.credit.spend_failovers(1);
         }
         (group.waits, group.running) = (waits, running);
     }

@@ -11,6 +11,7 @@
 //! do those of which an agent reports no epochs. Of a group that becomes one of them the record is dropped: where it is
 //! says the decision. Namespaces are copied to where the group is, and are never waited for.
 
+mod exclusions;
 mod memory;
 mod plan;
 mod proposal;
@@ -33,6 +34,8 @@ use crate::placement::moves::{ClusterAmounts, MoveCause, MovePhase, MoveRecord};
 pub(super) struct Recorded {
     pub(super) record: MoveRecord,
     pub(super) moving: Option<(&'static str, String)>,
+    /// What it waits for under the brake on mass losses.
+    pub(super) frozen: Option<String>,
 }
 
 impl Recorded {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt as _;
 
+use super::exclusions::plan_exclusions;
 use super::memory::Moves;
 use super::proposal::{Proposal, target_amounts};
 use super::survey::{ClusterDiff, Survey};
@@ -48,9 +49,13 @@ pub(in crate::scheduler::placing) fn plan_move(
         }
     }
     let mut decided = proposal.as_ref().map(|proposal| proposal.decided.clone()).or_else(|| decided.cloned());
-    let (next, event, writes) = match step(&record, &seen) {
-        MoveStep::Record { record, event } => (Some(record), event, Vec::new()),
-        MoveStep::Writes(writes) => (None, None, writes),
+    let excluded = proposal.as_ref().and_then(|proposal| plan_exclusions(clusters, name, &record, proposal, now));
+    let (next, event, writes, news) = match excluded {
+        Some((record, news)) => (Some(record), None, Vec::new(), news),
+        None => match step(&record, &seen) {
+            MoveStep::Record { record, event } => (Some(record), event, Vec::new(), Vec::new()),
+            MoveStep::Writes(writes) => (None, None, writes, Vec::new()),
+        },
     };
     let written = next.as_ref().unwrap_or(&record);
     let begins = record.running.is_none() && written.running.is_some();
@@ -72,7 +77,7 @@ pub(in crate::scheduler::placing) fn plan_move(
         wall,
     };
     let mut plan = match &next {
-        Some(next) => work.plan_record(next, event, &diffs),
+        Some(next) => work.plan_record(next, event, news, &diffs),
         None => work.plan_writes(&writes, diffs, left),
     };
     if !plan.is_partial {
@@ -156,7 +161,12 @@ impl<'a> Work<'a> {
 
     fn context(&self, record: &'a MoveRecord) -> GroupContext<'a> {
         let moving = self.survey(record).describe(record, self.seen);
-        let recorded = Some(Recorded { record: record.clone(), moving });
+        let waits = waiting_move(self.store, self.name, record, self.seen).filter(|_| self.seen.frozen);
+        let frozen = waits.map(|waits| {
+            let (from, cause) = (side_text(&record.target), cause_text(waits.cause));
+            format!("Stays on {from}: it would move ({cause}), but most clusters were lost at once; nothing moves until they are back")
+        });
+        let recorded = Some(Recorded { record: record.clone(), moving, frozen });
         GroupContext { recorded, ..GroupContext::new(self.store, self.name, self.decided, self.wall) }
     }
 
@@ -165,6 +175,7 @@ impl<'a> Work<'a> {
         &self,
         next: &'a MoveRecord,
         event: Option<MoveEvent>,
+        news: Vec<Write>,
         diffs: &BTreeMap<String, ClusterDiff>,
     ) -> Plan {
         let context = self.context(next);
@@ -173,7 +184,7 @@ impl<'a> Work<'a> {
         let Some(group) = context.desired_group(&faults) else { return plan };
         let mut events = group.status.as_ref().map(|status| context.events(status)).unwrap_or_default();
         plan.push_stage(vec![Write::Group(Box::new(group))]);
-        events.extend(event.into_iter().flat_map(|event| self.move_events(event, next)));
+        events.extend(event.into_iter().flat_map(|event| self.move_events(event, next)).chain(news));
         plan.push_stage(events);
         plan
     }

@@ -5,14 +5,16 @@ use std::collections::BTreeSet;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::placement::decide::{self, Current, Decision, Group, How, Mode, Target};
+use crate::placement::facts::ObjectKey;
 use crate::placement::live;
 use crate::placement::matching::Policy;
-use crate::placement::moves::{ClusterAmounts, MoveCause, MoveRecord, SeenDecision};
+use crate::placement::moves::{ClusterAmounts, ExclusionReason, MoveCause, MoveRecord, SeenDecision};
 use crate::placement::reason::Reason;
 use crate::placement::selector::has_untolerated;
 use crate::scheduler::placing::decide::{Clusters, Decided};
 use crate::scheduler::placing::place::cluster_of;
 use crate::scheduler::placing::store::Store;
+use crate::scheduler::placing::stuck::Stuck;
 
 /// What would be decided of a group.
 pub(in crate::scheduler::placing) struct Proposal {
@@ -20,6 +22,19 @@ pub(in crate::scheduler::placing) struct Proposal {
     pub(in crate::scheduler::placing) decided: Decided,
     pub(super) decision: Decision,
     pub(super) current: Current,
+    /// The member that does not run where the group is, and why; it leaves for that.
+    pub(super) stuck: Option<(ObjectKey, Stuck)>,
+    /// When the group has to be decided again: it would leave its lost cluster, or a cluster is no longer left out.
+    pub(in crate::scheduler::placing) alarm: Option<i64>,
+}
+
+/// Returns why a cluster is left out, as reasons of clusters say it.
+fn exclusion_text(reason: ExclusionReason) -> &'static str {
+    match reason {
+        ExclusionReason::MoveFailed => "a move there failed",
+        ExclusionReason::Unschedulable => "pods found no node there",
+        ExclusionReason::KindNotServed => "a kind is not served there",
+    }
 }
 
 /// Returns the amounts of clusters that are not divided.
@@ -57,15 +72,28 @@ impl Clusters {
         current.targets = here.keys().filter(exists).map(target).collect();
         // What began a move, or failed, is no longer seen in what was decided last.
         let cause = record.running.as_ref().map(|running| running.cause).or(record.retry.map(|retry| retry.cause));
-        if cause == Some(MoveCause::Policy) {
-            current.mode = Mode::PolicyEdit;
-        }
+        let is_asked = record.running.is_none() && store.is_rebalance_asked(name);
+        let leaves_at = here.keys().next().and_then(|cluster| self.failover_time(policy, cluster, now));
+        let is_lost = leaves_at.is_some_and(|at| at <= now);
+        let leaves =
+            matches!(cause, Some(MoveCause::Unschedulable | MoveCause::KindNotServed)) && record.running.is_some();
+        let keys = || members.iter().map(|facts| &facts.key);
+        let stuck = here.keys().next().and_then(|at| self.find_stuck_member(store, keys(), at, (leaves, now)));
+        let is_kind_missing = stuck.is_some_and(|(_, stuck)| stuck == Stuck::KindNotServed);
+        current.mode = match cause {
+            // What is not served, or lost, is left whatever else may keep it.
+            _ if is_lost || is_kind_missing => Mode::Failover,
+            Some(MoveCause::Rebalance) => Mode::Rebalance,
+            _ if is_asked => Mode::Rebalance,
+            Some(MoveCause::Policy) => Mode::PolicyEdit,
+            _ => current.mode,
+        };
         current.is_settled = !store.grown.contains(name) && cause != Some(MoveCause::Outgrown);
         let namespaces = members.iter().map(|facts| facts.key.namespace()).collect();
         current.only = store.follow.only_of(name, &namespaces);
         let uid = |cluster: &str| self.known.get(cluster).and_then(|cluster| cluster.metadata.uid.as_ref());
         let excluded = record.excluded.iter().filter(|one| one.until > now && uid(&one.cluster) == Some(&one.uid));
-        current.excluded = excluded.map(|one| (one.cluster.clone(), "a move there failed".to_owned())).collect();
+        current.excluded = excluded.map(|one| (one.cluster.clone(), exclusion_text(one.reason).to_owned())).collect();
         let mut decision = decide::decide_group(policy, &group, &self.fleet, &current);
         let stays = |decision: &Decision| decision.targets.is_empty() || decision.targets == current.targets;
         if stays(&decision) && !current.excluded.is_empty() && record.retry.is_none_or(|retry| retry.not_before <= now)
@@ -73,7 +101,15 @@ impl Clusters {
             current.excluded.clear();
             decision = decide::decide_group(policy, &group, &self.fleet, &current);
         }
-        let cause = here.keys().next().and_then(|cluster| self.find_cause(policy, cluster, &decision, &current));
+        let cause = match here.keys().next() {
+            // A better place is not given up for a report that merely differs.
+            Some(_) if record.running.as_ref().is_some_and(|running| running.cause == MoveCause::Rebalance) => cause,
+            Some(cluster) => {
+                let urgent = if is_lost { Some(MoveCause::Failover) } else { stuck.map(|(_, stuck)| stuck.cause()) };
+                self.find_cause(policy, cluster, (&decision, &current), urgent)
+            }
+            None => None,
+        };
         let recorded = status.and_then(|status| status.decision.as_ref());
         let is_edited =
             recorded.is_some_and(|known| !known.policy_hash.is_empty() && known.policy_hash != policy.placement_hash());
@@ -82,14 +118,32 @@ impl Clusters {
             best: whole_amounts(decision.targets.iter().map(|target| target.cluster.as_str())),
             wanted: decide::allowed_clusters(policy, &group, &self.fleet, &current),
             scaled: None,
-            renewed: is_edited && record.retry.is_some(),
+            renewed: (is_edited || is_asked) && record.retry.is_some(),
         };
-        let decided = self.build_decided(policy, &group, decision.clone(), wall);
-        Some(Proposal { seen, decided, decision, current })
+        let mut decided = self.build_decided(policy, &group, decision.clone(), wall);
+        decided.record.rebalanced_at = store.rebalance_digest(name);
+        let stuck = stuck.map(|(key, stuck)| (key.clone(), stuck));
+        // A cluster is tried again when it is no longer left out.
+        let ends = record.excluded.iter().filter(|_| stuck.is_some()).map(|one| one.until);
+        let alarm = leaves_at.into_iter().chain(ends).filter(|at| *at > now).min();
+        Some(Proposal { seen, decided, decision, current, stuck, alarm })
     }
 
-    /// Returns the cause for which a group leaves a cluster, whether or not there is a better one.
-    fn find_cause(&self, policy: &Policy, here: &str, decision: &Decision, current: &Current) -> Option<MoveCause> {
+    /// Returns when a policy lets its groups leave a cluster because that is lost.
+    fn failover_time(&self, policy: &Policy, cluster: &str, now: i64) -> Option<i64> {
+        let since = live::lost_since(self.known.get(cluster)?, now)?;
+        Some(since.saturating_add(policy.failover_seconds()?))
+    }
+
+    /// Returns the cause for which a group leaves a cluster, whether or not there is a better one. What is `urgent` comes
+    /// after a drain.
+    fn find_cause(
+        &self,
+        policy: &Policy,
+        here: &str,
+        (decision, current): (&Decision, &Current),
+        urgent: Option<MoveCause>,
+    ) -> Option<MoveCause> {
         let Some(cluster) = self.fleet.get(here).filter(|_| self.known.contains_key(here)) else {
             return Some(MoveCause::Lost);
         };
@@ -99,6 +153,9 @@ impl Clusters {
         if has_untolerated(&cluster.taints, &policy.tolerations, "NoExecute") {
             return Some(MoveCause::Drain);
         }
+        if urgent.is_some() {
+            return urgent;
+        }
         let is_edited = current.mode == Mode::PolicyEdit;
         let against = decision.rejected.iter().find(|(name, _)| **name == *here).map(|(_, reason)| reason);
         let is_elsewhere = !decision.targets.is_empty() && decision.targets.iter().all(|target| target.cluster != here);
@@ -106,6 +163,7 @@ impl Clusters {
             Some(Reason::SelectorMismatch | Reason::NotOrdered) if !is_edited => Some(MoveCause::Label),
             Some(Reason::SelectorMismatch | Reason::NotOrdered) => Some(MoveCause::Policy),
             _ if is_elsewhere && is_edited => Some(MoveCause::Policy),
+            _ if is_elsewhere && current.mode == Mode::Rebalance => Some(MoveCause::Rebalance),
             _ if is_elsewhere || decision.how == Some(How::Outgrown) => Some(MoveCause::Outgrown),
             _ => None,
         }

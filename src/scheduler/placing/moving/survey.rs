@@ -22,7 +22,7 @@ use crate::scheduler::placing::plan::Plan;
 use crate::scheduler::placing::schedule_diff::{DesiredSchedule, ScheduleDiff};
 use crate::scheduler::placing::store::{Assignment, Store};
 
-/// Seconds after which a cluster that is not Ready is away.
+/// Seconds after which a cluster that is not Ready is away, unless the policy has its own.
 const AWAY_SECONDS: i64 = 600;
 /// Most objects that a message names.
 const NAMED: usize = 3;
@@ -156,6 +156,7 @@ impl<'a> Survey<'a> {
         let clusters = &self.clusters.known;
         let facts = || self.members.iter().filter_map(|key| self.store.source_facts(key));
         let since = self.record.running.as_ref().map_or(self.now, |running| running.since);
+        let patience = self.policy.and_then(Policy::failover_seconds).unwrap_or(AWAY_SECONDS);
         Seen {
             now: self.now,
             admitted: false,
@@ -176,7 +177,7 @@ impl<'a> Survey<'a> {
                 once: false,
             },
             decision,
-            clusters: clusters.iter().map(|(name, cluster)| (name.clone(), see_cluster(cluster, self.now))).collect(),
+            clusters: clusters.iter().map(|(name, one)| (name.clone(), see_cluster(one, self.now, patience))).collect(),
             schedules,
         }
     }
@@ -242,13 +243,13 @@ impl<'a> Survey<'a> {
     }
 }
 
-fn see_cluster(cluster: &Cluster, now: i64) -> SeenCluster {
+fn see_cluster(cluster: &Cluster, now: i64, patience: i64) -> SeenCluster {
     let ready = cluster.status.as_ref().and_then(|status| find_condition(&status.conditions, conditions::READY));
     let since = ready.and_then(|ready| ready.last_transition_time.as_ref()).map(|time| time.0.as_second());
     let is_ready = live::is_ready(cluster);
     SeenCluster {
         uid: cluster.metadata.uid.clone().unwrap_or_default(),
         ready: is_ready,
-        away: !is_ready && since.is_some_and(|since| now - since >= AWAY_SECONDS),
+        away: !is_ready && since.is_some_and(|since| now - since >= patience),
     }
 }
