@@ -23,7 +23,7 @@ use super::summary::{Summary, list_in_secrets, write_summary};
 use crate::api::applyset;
 use crate::api::labels::{LABEL_INSTALL, LABEL_INSTANCE, LABEL_KEEP};
 use crate::pki::secrets::{KEPT_SECRET, SECRET_ENTRIES};
-use crate::pki::{CertificateFacts, Endpoint, Leaf, Lifetimes, PkiError, facts_of};
+use crate::pki::{CertificateFacts, Choice, Endpoint, Leaf, Lifetimes, PkiError, facts_of};
 
 type Meanwhile = Box<dyn FnOnce(&mut BTreeMap<String, Value>) + Send>;
 
@@ -118,6 +118,8 @@ fn target(sans: &[&str]) -> KeyTarget {
         sans: sans.iter().map(|san| san.parse().unwrap()).collect(),
         lifetimes: Lifetimes::default(),
         makes_missing: true,
+        choice: Choice::Due,
+        new_admin_key: false,
     }
 }
 
@@ -355,7 +357,7 @@ async fn what_ready_pods_serve_is_compared_with_the_secrets() {
     let pods =
         [pod("etcd", "True", started), pod("apiserver", "False", started), pod("fleet-scheduler", "True", started)];
     let ports = list_tls_ports(&pods);
-    let port = |port, leaf| TlsPort { pod: "etcd-0".to_owned(), address: "10.0.0.7".to_owned(), port, leaf };
+    let port = |port, leaf| TlsPort { component: "etcd", pod: "etcd-0".to_owned(), address: "10.0.0.7".to_owned(), port, leaf };
     assert_eq!(ports, [port(2379, Leaf::EtcdServer), port(2380, Leaf::EtcdPeer)]);
     let shown = |files: &crate::pki::Files| CertificateFacts::from_pem("x", files.get("etcd-server.crt").unwrap());
     let held = compare_served(&ports[0], &after, Ok(shown(&after).unwrap())).unwrap();
@@ -369,13 +371,11 @@ async fn what_ready_pods_serve_is_compared_with_the_secrets() {
 
 #[tokio::test]
 async fn who_runs_since_before_a_renewal_that_was_interrupted_is_restarted() {
-    let namespace = Arc::new(Mutex::new(Namespace::default()));
-    let files = run_with(&namespace, &target(&[]), Timestamp::now()).await.unwrap().files;
-    let facts = CertificateFacts::from_pem("x", files.get("etcd-ca.crt").unwrap()).unwrap();
+    let limit: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     let pod_since = |started: &str| [pod("etcd", "True", started)];
-    assert!(has_started_before(&pod_since("2020-01-01T00:00:00Z"), "etcd", &facts));
-    assert!(!has_started_before(&pod_since("2020-01-01T00:00:00Z"), "apiserver", &facts));
-    assert!(!has_started_before(&pod_since(&Timestamp::now().to_string()), "etcd", &facts));
+    assert!(has_started_before(&pod_since("2025-12-31T23:59:59Z"), "etcd", limit));
+    assert!(!has_started_before(&pod_since("2025-12-31T23:59:59Z"), "apiserver", limit));
+    assert!(!has_started_before(&pod_since("2026-01-01T00:00:00Z"), "etcd", limit));
 }
 
 #[test]

@@ -24,7 +24,7 @@ mod tests;
 
 pub use authority::{AUTHORITY_FILES, Authorities, AuthorityKind};
 pub use certificate::{CertificateFacts, facts_of};
-pub use ensure::{Completed, Subject, ensure_key_set};
+pub use ensure::{Choice, Completed, Subject, ensure_chosen, ensure_key_set};
 pub use error::PkiError;
 pub use files::{Files, SecretText};
 pub use folder::{FolderError, read_file, read_folder, write_file, write_folder};
