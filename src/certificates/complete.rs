@@ -14,7 +14,10 @@ use super::secret::{build_keys_secret, data_of, has_secret_data};
 use crate::api::labels::{KEYS_MANAGER, LABEL_INSTALL};
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::pki::secrets::{self, KEPT_SECRET, SECRET_ENTRIES, SecretEntry};
-use crate::pki::{self, AuthorityKind, CertificateFacts, Choice, Completed, Endpoint, Files, Kubeconfig, Leaf, Lifetimes, PkiError, San, Subject};
+use crate::pki::{
+    self, AuthorityKind, CertificateFacts, Choice, Completed, Endpoint, Files, Kubeconfig, Leaf, Lifetimes, PkiError,
+    San, Subject,
+};
 
 /// Number of attempts; another one is made where somebody else wrote meanwhile.
 const ATTEMPTS: usize = 5;
@@ -114,7 +117,7 @@ impl KeysDone {
 }
 
 /// The CAs of a key set that have ended.
-fn list_ended_authorities(files: &Files, now: Timestamp) -> Vec<AuthorityKind> {
+pub fn list_ended_authorities(files: &Files, now: Timestamp) -> Vec<AuthorityKind> {
     let has_ended = |kind: &AuthorityKind| {
         let file = kind.certificate_file();
         let facts = files.get(file).and_then(|pem| CertificateFacts::from_pem(file, pem).ok());

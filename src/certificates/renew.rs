@@ -21,7 +21,7 @@ use crate::k8s::error_sentences;
 use crate::pki::AuthorityKind;
 
 /// Time after which the pods of a component that does not serve the new certificate are replaced.
-const ROLL_AFTER: Duration = Duration::from_secs(180);
+pub const ROLL_AFTER: Duration = Duration::from_secs(180);
 
 /// Components in the order in which they depend on each other.
 const COMPONENTS: [&str; 4] = ["etcd", "apiserver", "kube-controller-manager", "fleet-scheduler"];
@@ -90,6 +90,8 @@ pub struct Outside<'a> {
     pub recovers: bool,
     /// Whether the last renewal failed, so that the outcome is written down in any case.
     pub was_failed: bool,
+    /// Time after which the pods of a component that does not serve the new certificate are replaced: [`ROLL_AFTER`].
+    pub roll_after: Duration,
     /// Gets what is waited for.
     pub waiting: &'a (dyn Fn(&str) + Send + Sync),
 }
@@ -170,7 +172,7 @@ impl Outside<'_> {
         restarted: &mut Vec<&str>,
     ) -> Result<Vec<HeldCertificate>, KeysError> {
         let pods = self.serving_pods();
-        let (served, behind) = pods.wait_until_served(&done.files, ROLL_AFTER).await?;
+        let (served, behind) = pods.wait_until_served(&done.files, self.roll_after).await?;
         if behind.is_empty() {
             return Ok(served);
         }
@@ -188,7 +190,7 @@ impl Outside<'_> {
         if !rolled {
             return Err(not_served(behind));
         }
-        let (served, behind) = pods.wait_until_served(&done.files, ROLL_AFTER).await?;
+        let (served, behind) = pods.wait_until_served(&done.files, self.roll_after).await?;
         if behind.is_empty() { Ok(served) } else { Err(not_served(behind)) }
     }
 
