@@ -149,9 +149,8 @@ impl Outside<'_> {
             }
         }
         // Whoever was replaced has read the files that there are.
-        if !restarted.contains(&"etcd") && !restarted.contains(&"apiserver") {
-            restarted.extend(restart_ca_readers(self.client, self.namespace, &done).await?);
-        }
+        let rolled = restart_ca_readers(self.client, self.namespace, &done, &restarted).await?;
+        restarted.extend(rolled);
         let served = self.wait_or_roll(&done, &mut restarted).await?;
         if !restarted.contains(&"kube-controller-manager")
             && restart_client_readers(self.client, self.namespace, &done).await?

@@ -40,7 +40,7 @@ pub(super) async fn restart_start_readers(
     done: &KeysDone,
 ) -> Result<(), KeysError> {
     restart_client_readers(client, namespace, done).await?;
-    restart_ca_readers(client, namespace, done).await?;
+    restart_ca_readers(client, namespace, done, &[]).await?;
     Ok(())
 }
 
@@ -63,7 +63,8 @@ pub(super) async fn restart_client_readers(
     Ok(is_behind)
 }
 
-/// Restarts etcd, and then the API server, if the CA of etcd was signed again. Returns the components that it restarted.
+/// Restarts etcd, and then the API server, if the CA of etcd was signed again, but for those that were `replaced`. Returns
+/// the components that it restarted.
 ///
 /// # Errors
 /// [`KeysError::Api`], and [`KeysError::NotRolledOut`].
@@ -71,6 +72,7 @@ pub(super) async fn restart_ca_readers(
     client: &Client,
     namespace: &NamespaceName,
     done: &KeysDone,
+    replaced: &[&str],
 ) -> Result<Vec<&'static str>, KeysError> {
     let file = AuthorityKind::Etcd.certificate_file();
     let ca = done.files.get(file).unwrap_or_default();
@@ -79,7 +81,7 @@ pub(super) async fn restart_ca_readers(
     for component in ["etcd", "apiserver"] {
         let is_behind = done.authorities.contains(&AuthorityKind::Etcd)
             || written_at(done, KEPT_SECRET, file).is_some_and(|at| has_started_before(&pods, component, at));
-        if !is_behind {
+        if !is_behind || replaced.contains(&component) {
             continue;
         }
         restarted.push(component);
