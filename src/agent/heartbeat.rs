@@ -131,6 +131,7 @@ impl LeaseRenewer {
     }
 
     /// The same, which reports the end of our certificate, in seconds of Unix time.
+    #[must_use]
     pub fn with_certificate_end(self, seconds: i64) -> Self {
         Self { certificate_end: Timestamp::from_second(seconds).ok(), ..self }
     }

@@ -106,7 +106,7 @@ impl Renewal<'_> {
                 read_hosting_certificates(self.client, self.name, self.namespace).await?.files
             }
         };
-        let (renewed, _) = outside.prove(KeysDone { files, ended_authorities, ..KeysDone::default() }).await?;
+        let (renewed, _) = outside.prove(KeysDone { ended_authorities, files, ..KeysDone::default() }).await?;
         Ok(renewed)
     }
 

@@ -195,9 +195,8 @@ pub fn ensure_chosen(
         let file = leaf.leaf_store().stored_file();
         let judging = choice.judging_lifetimes(file, lifetimes);
         let usable = match find_usable_leaf(found, leaf, &authorities, subject, now, &judging) {
+            Ok(_) | Err(Renewal::Ends(_)) if new_admin_key && leaf == Leaf::Admin => Err(Renewal::NewKey),
             Err(Renewal::Ends(_)) if choice.leaves(file) => read_leaf(found, leaf),
-            Ok(_) if new_admin_key && leaf == Leaf::Admin => Err(Renewal::NewKey),
-            Err(Renewal::Ends(_)) if new_admin_key && leaf == Leaf::Admin => Err(Renewal::NewKey),
             usable => usable,
         };
         let (certificate, key) = match usable {
