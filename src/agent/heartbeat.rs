@@ -17,7 +17,7 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::api::labels::{AGENT_LEASE, cluster_namespace};
+use crate::api::labels::{AGENT_LEASE, ANNOTATION_CERTIFICATE_END, cluster_namespace};
 use crate::api::protocol::{LEASE_DURATION, LEASE_RENEW_INTERVAL};
 use crate::api::util::text::visible_cell;
 use crate::daemon::log::OnChange;
@@ -95,6 +95,8 @@ pub struct LeaseRenewer {
     observing: bool,
     /// The Lease is older than it was.
     restored: bool,
+    /// End of our certificate.
+    certificate_end: Option<Timestamp>,
     status: watch::Sender<LeaseStatus>,
     metrics: Metrics,
     logged: OnChange,
@@ -112,7 +114,26 @@ impl LeaseRenewer {
         let api = Api::namespaced(client, &cluster_namespace(name));
         let (observed, unanswered, logged) = (None, Vec::new(), OnChange::default());
         let (held, observing, restored) = (false, false, false);
-        Self { api, identity, observed, held, unanswered, observing, restored, status, metrics, logged }
+        let certificate_end = None;
+        Self {
+            api,
+            identity,
+            observed,
+            held,
+            unanswered,
+            observing,
+            restored,
+            certificate_end,
+            status,
+            metrics,
+            logged,
+        }
+    }
+
+    /// The same, which reports the end of our certificate, in seconds of Unix time.
+    #[must_use]
+    pub fn with_certificate_end(self, seconds: i64) -> Self {
+        Self { certificate_end: Timestamp::from_second(seconds).ok(), ..self }
     }
 
     /// Renews until dropped, or until the Lease is older than it was: then the control plane's store was restored from
@@ -193,7 +214,11 @@ impl LeaseRenewer {
         }
         // In the precision of the server, so that it can be recognised.
         let now = Timestamp::from_microsecond(Timestamp::now().as_microsecond()).unwrap_or_default();
-        let lease = renewed_lease(&observed.lease, &self.identity, now);
+        let mut lease = renewed_lease(&observed.lease, &self.identity, now);
+        if let Some(end) = self.certificate_end {
+            let annotations = lease.metadata.annotations.get_or_insert_default();
+            annotations.insert(ANNOTATION_CERTIFICATE_END.to_owned(), end.to_string());
+        }
         self.record_sent(now);
         let started = Instant::now();
         let lease = call_with_timeout(self.api.replace(AGENT_LEASE, &PostParams::default(), &lease)).await;

@@ -77,7 +77,8 @@ impl Session {
         let control_plane = identity_client(&self.init, &self.certificate.pem, &self.identity.key)?;
         let (lease_sender, mut lease) = watch::channel(LeaseStatus::Starting);
         let mut renewer =
-            LeaseRenewer::new(lease_client, &name, self.holder.clone(), lease_sender, self.metrics.clone());
+            LeaseRenewer::new(lease_client, &name, self.holder.clone(), lease_sender, self.metrics.clone())
+                .with_certificate_end(self.certificate.until);
         let extra_kinds = extra_kind::collect_extra_kinds(&self.args.extra_kinds, self.args.allow_rbac_kinds);
         let reporter = Reporter {
             control_plane: control_plane.clone(),

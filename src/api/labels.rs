@@ -126,6 +126,8 @@ pub const BOOTSTRAP_STATUS: &str = "fleet-bootstrap-status";
 pub const CLUSTER_NAMESPACE_PREFIX: &str = "fleet-c-";
 /// Name of an agent's Lease in its namespace of the hub.
 pub const AGENT_LEASE: &str = "fleet-agent";
+/// Annotation of an agent's Lease: the end of the agent's certificate, in RFC 3339.
+pub const ANNOTATION_CERTIFICATE_END: &str = "fleet-scheduler.io/certificate-end";
 
 /// Returns the cluster that a namespace of the hub belongs to.
 pub fn cluster_of_namespace(namespace: &str) -> Option<&str> {

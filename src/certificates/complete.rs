@@ -14,7 +14,10 @@ use super::secret::{build_keys_secret, data_of, has_secret_data};
 use crate::api::labels::{KEYS_MANAGER, LABEL_INSTALL};
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::pki::secrets::{self, KEPT_SECRET, SECRET_ENTRIES, SecretEntry};
-use crate::pki::{self, AuthorityKind, Endpoint, Files, Lifetimes, San, Subject};
+use crate::pki::{
+    self, AuthorityKind, CertificateFacts, Choice, Completed, Endpoint, Files, Kubeconfig, Leaf, Lifetimes, PkiError,
+    San, Subject,
+};
 
 /// Number of attempts; another one is made where somebody else wrote meanwhile.
 const ATTEMPTS: usize = 5;
@@ -36,9 +39,48 @@ pub struct KeyTarget {
     pub lifetimes: Lifetimes,
     /// Whether missing Secrets are made; else only existing ones are changed.
     pub makes_missing: bool,
+    /// The certificates that are issued again.
+    pub choice: Choice,
+    /// Whether the operator's certificate gets a new key.
+    pub new_admin_key: bool,
 }
 
 impl KeyTarget {
+    /// The target of a renewal of what is there: its addresses are those in the present certificates.
+    ///
+    /// # Errors
+    /// [`PkiError`] if the operator's kubeconfig or the API server's certificate is missing or cannot be read.
+    pub fn from_present(
+        name: &ControlPlaneName,
+        namespace: &NamespaceName,
+        files: &Files,
+        choice: Choice,
+    ) -> Result<Self, PkiError> {
+        let text = |file: &str| files.get(file).ok_or_else(|| PkiError::Missing { entry: file.to_owned() });
+        let admin = Leaf::Admin.leaf_store().stored_file();
+        let server = Kubeconfig::parse(admin, text(admin)?)?.server;
+        let served = Leaf::ApiServer.leaf_store().stored_file();
+        Ok(Self {
+            name: name.clone(),
+            namespace: namespace.clone(),
+            service_version: String::new(),
+            endpoint: Endpoint::from_url(&server)?,
+            sans: CertificateFacts::from_pem(served, text(served)?)?.sans,
+            lifetimes: Lifetimes::default(),
+            makes_missing: false,
+            choice,
+            new_admin_key: false,
+        })
+    }
+
+    /// The key set that a run would write, in memory.
+    ///
+    /// # Errors
+    /// [`PkiError`] for keys that are damaged or cannot be made.
+    pub fn complete(&self, files: &Files, now: Timestamp) -> Result<Completed, PkiError> {
+        pki::ensure_chosen(files, &self.pki_subject(), now, &self.lifetimes, &self.choice, self.new_admin_key)
+    }
+
     fn pki_subject(&self) -> Subject {
         Subject {
             control_plane: self.name.to_string(),
@@ -59,8 +101,35 @@ pub struct KeysDone {
     pub renewed: Vec<&'static str>,
     /// CAs that were signed again.
     pub authorities: Vec<AuthorityKind>,
+    /// The CAs that had ended.
+    pub ended_authorities: Vec<AuthorityKind>,
+    /// Times of earlier renewals of Secrets, by the clock of the hosting cluster.
+    pub written: BTreeMap<&'static str, Timestamp>,
     /// Every file of the set.
     pub files: Files,
+}
+
+impl KeysDone {
+    /// Returns whether nothing was written.
+    pub fn is_unchanged(&self) -> bool {
+        self.made.is_empty() && self.renewed.is_empty()
+    }
+}
+
+/// The CAs of a key set that have ended.
+pub fn list_ended_authorities(files: &Files, now: Timestamp) -> Vec<AuthorityKind> {
+    let has_ended = |kind: &AuthorityKind| {
+        let file = kind.certificate_file();
+        let facts = files.get(file).and_then(|pem| CertificateFacts::from_pem(file, pem).ok());
+        facts.is_some_and(|facts| facts.not_after <= now)
+    };
+    AuthorityKind::ALL.into_iter().filter(has_ended).collect()
+}
+
+/// The last time at which a renewal wrote a Secret.
+fn last_renewal(secret: &Secret) -> Option<Timestamp> {
+    let by_renewal = secret.managed_fields().iter().filter(|entry| entry.manager.as_deref() == Some(KEYS_MANAGER));
+    by_renewal.filter_map(|entry| entry.time.as_ref().map(|time| time.0)).max()
 }
 
 /// An attempt that has to be made again.
@@ -117,8 +186,14 @@ async fn try_complete(client: &Client, target: &KeyTarget, now: Timestamp) -> Re
         }
         refuse_lost(client, target, &found).await?;
     }
-    let completed = pki::ensure_key_set(&files, &target.pki_subject(), now, &target.lifetimes)?;
-    let mut done = KeysDone { authorities: completed.renewed_authorities.clone(), ..KeysDone::default() };
+    let completed = target.complete(&files, now)?;
+    let written = found.iter().filter_map(|(name, secret)| Some((*name, last_renewal(secret)?))).collect();
+    let mut done = KeysDone {
+        authorities: completed.renewed_authorities.clone(),
+        ended_authorities: list_ended_authorities(&files, now),
+        written,
+        ..KeysDone::default()
+    };
     // The CAs first: whoever makes them decides for everybody.
     for name in std::iter::once(KEPT_SECRET).chain(names.into_iter().filter(|name| *name != KEPT_SECRET)) {
         let known = found.get(name);

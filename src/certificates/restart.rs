@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -16,12 +16,15 @@ use super::complete::KeysDone;
 use crate::api::labels::{ANNOTATION_KEYS, KEYS_MANAGER, LABEL_PART_OF};
 use crate::api::names::NamespaceName;
 use crate::api::util::digest::full_digest;
-use crate::pki::{AuthorityKind, CertificateFacts, Files, Leaf, facts_of};
+use crate::pki::secrets::KEPT_SECRET;
+use crate::pki::{AuthorityKind, Files, Leaf, facts_of};
 
 /// Time between two looks at a rollout.
 const POLL_EVERY: Duration = Duration::from_secs(2);
 /// Longest time that the members of etcd are waited for, before the API server is restarted.
 const ROLLED_OUT_WITHIN: Duration = Duration::from_secs(300);
+/// Longest time that the pods of one component are waited for after all were replaced at once.
+const REPLACED_WITHIN: Duration = Duration::from_secs(150);
 
 /// Age of a certificate, in comparison with a container, from which the container is known to have read an older one: more
 /// than clocks differ.
@@ -36,30 +39,143 @@ pub(super) async fn restart_start_readers(
     namespace: &NamespaceName,
     done: &KeysDone,
 ) -> Result<(), KeysError> {
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace.as_str());
-    let params = patch_params();
-    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace.as_str());
-    let pods = pods.list(&ListParams::default().labels(&format!("{LABEL_PART_OF}=fleet"))).await?.items;
-    let issued = |file: &str| facts_of(&done.files).into_iter().find(|(name, _)| name == file)?.1.ok();
-    let is_behind =
-        |component: &str, file: &str| issued(file).is_some_and(|facts| has_started_before(&pods, component, &facts));
-    let kubeconfig = Leaf::ControllerManager.leaf_store().stored_file();
-    if done.renewed.contains(&"controller-manager-kubeconfig") || is_behind("kube-controller-manager", kubeconfig) {
+    restart_client_readers(client, namespace, done).await?;
+    restart_ca_readers(client, namespace, done, &[]).await?;
+    Ok(())
+}
+
+/// Restarts the controller manager if its kubeconfig was renewed. Returns whether it did.
+///
+/// # Errors
+/// An API that does not answer or refuses.
+pub(super) async fn restart_client_readers(
+    client: &Client,
+    namespace: &NamespaceName,
+    done: &KeysDone,
+) -> Result<bool, kube::Error> {
+    let (secret, file) = ("controller-manager-kubeconfig", Leaf::ControllerManager.leaf_store().stored_file());
+    let pods = list_pods(client, namespace).await?;
+    let is_behind = done.renewed.contains(&secret)
+        || written_at(done, secret, file).is_some_and(|at| has_started_before(&pods, "kube-controller-manager", at));
+    if is_behind {
         restart_controller_manager(client, namespace, &done.files).await?;
     }
+    Ok(is_behind)
+}
+
+/// Restarts etcd, and then the API server, if the CA of etcd was signed again, but for those that were `replaced`. Returns
+/// the components that it restarted.
+///
+/// # Errors
+/// [`KeysError::Api`], and [`KeysError::NotRolledOut`].
+pub(super) async fn restart_ca_readers(
+    client: &Client,
+    namespace: &NamespaceName,
+    done: &KeysDone,
+    replaced: &[&str],
+) -> Result<Vec<&'static str>, KeysError> {
     let file = AuthorityKind::Etcd.certificate_file();
     let ca = done.files.get(file).unwrap_or_default();
-    let is_renewed = done.authorities.contains(&AuthorityKind::Etcd);
-    if is_renewed || is_behind("etcd", file) {
-        let sets: Api<StatefulSet> = Api::namespaced(client.clone(), namespace.as_str());
-        if allow_missing(sets.patch("etcd", &params, &annotate_template(ca)).await)?.is_some() {
-            wait_for_etcd(&sets).await?;
+    let pods = list_pods(client, namespace).await?;
+    let mut restarted = Vec::new();
+    for component in ["etcd", "apiserver"] {
+        let is_behind = done.authorities.contains(&AuthorityKind::Etcd)
+            || written_at(done, KEPT_SECRET, file).is_some_and(|at| has_started_before(&pods, component, at));
+        if !is_behind || replaced.contains(&component) {
+            continue;
+        }
+        restarted.push(component);
+        if annotate_workload(client, namespace, component, ca).await? && component == "etcd" {
+            wait_for_etcd(&Api::namespaced(client.clone(), namespace.as_str())).await?;
         }
     }
-    if is_renewed || is_behind("apiserver", file) {
-        allow_missing(deployments.patch("apiserver", &params, &annotate_template(ca)).await)?;
+    Ok(restarted)
+}
+
+/// Replaces the pods of a component one at a time, because they do not show the certificate in this text. Members of etcd
+/// are replaced only while all are healthy. Returns whether they are being replaced.
+///
+/// # Errors
+/// An API that does not answer or refuses.
+pub(super) async fn roll_component(
+    client: &Client,
+    namespace: &NamespaceName,
+    component: &str,
+    text: &str,
+) -> Result<bool, kube::Error> {
+    if component == "etcd" {
+        let sets: Api<StatefulSet> = Api::namespaced(client.clone(), namespace.as_str());
+        if !sets.get_opt(component).await?.as_ref().is_some_and(is_rolled_out) {
+            return Ok(false);
+        }
     }
-    Ok(())
+    annotate_workload(client, namespace, component, text).await
+}
+
+/// Deletes all pods of a component at once, and waits until as many others are ready.
+///
+/// # Errors
+/// [`KeysError::Api`], and [`KeysError::NotRolledOut`].
+pub(super) async fn replace_pods(
+    client: &Client,
+    namespace: &NamespaceName,
+    component: &str,
+    pods: &[Pod],
+) -> Result<(), KeysError> {
+    let api: Api<Pod> = Api::namespaced(client.clone(), namespace.as_str());
+    let former: Vec<&Pod> = pods.iter().filter(|pod| is_of_component(pod, component)).collect();
+    for pod in &former {
+        let preconditions = Some(Preconditions { uid: pod.uid(), resource_version: None });
+        let params = DeleteParams { preconditions, ..DeleteParams::default() };
+        match api.delete(&pod.name_any(), &params).await {
+            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {}
+            deleted => drop(deleted?),
+        }
+    }
+    let end = Instant::now() + REPLACED_WITHIN;
+    while Instant::now() < end {
+        let now = list_pods(client, namespace).await?;
+        let is_new = |pod: &&Pod| {
+            is_of_component(pod, component) && is_ready(pod) && !former.iter().any(|old| old.uid() == pod.uid())
+        };
+        if now.iter().filter(is_new).count() >= former.len() {
+            return Ok(());
+        }
+        tokio::time::sleep(POLL_EVERY).await;
+    }
+    Err(KeysError::NotRolledOut(component.to_owned()))
+}
+
+/// Lists the pods of the installation in a namespace.
+///
+/// # Errors
+/// An API that does not answer or refuses.
+pub(super) async fn list_pods(client: &Client, namespace: &NamespaceName) -> Result<Vec<Pod>, kube::Error> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace.as_str());
+    Ok(pods.list(&ListParams::default().labels(&format!("{LABEL_PART_OF}=fleet"))).await?.items)
+}
+
+/// The time from which a Secret has the certificate of a file: that of its last renewal; else as long before the
+/// certificate's first moment as clocks may differ.
+fn written_at(done: &KeysDone, secret: &str, file: &str) -> Option<Timestamp> {
+    let issued = || facts_of(&done.files).into_iter().find(|(name, _)| name == file)?.1.ok();
+    done.written.get(secret).copied().or_else(|| issued()?.not_before.checked_sub(CLOCKS_DIFFER).ok())
+}
+
+/// Gives a workload new pods by the digest of a text in its template. Returns false if it is not installed.
+async fn annotate_workload(
+    client: &Client,
+    namespace: &NamespaceName,
+    component: &str,
+    text: &str,
+) -> Result<bool, kube::Error> {
+    let (params, patch) = (patch_params(), annotate_template(text));
+    if component == "etcd" {
+        let sets: Api<StatefulSet> = Api::namespaced(client.clone(), namespace.as_str());
+        return Ok(allow_missing(sets.patch(component, &params, &patch).await)?.is_some());
+    }
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace.as_str());
+    Ok(allow_missing(deployments.patch(component, &params, &patch).await)?.is_some())
 }
 
 /// Gives the controller manager new pods, which read its kubeconfig of this key set. Nothing happens if they have been
@@ -72,24 +188,32 @@ pub async fn restart_controller_manager(
     namespace: &NamespaceName,
     files: &Files,
 ) -> Result<(), kube::Error> {
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace.as_str());
     let file = Leaf::ControllerManager.leaf_store().stored_file();
-    let patch = annotate_template(files.get(file).unwrap_or_default());
-    allow_missing(deployments.patch("kube-controller-manager", &patch_params(), &patch).await).map(drop)
+    annotate_workload(client, namespace, "kube-controller-manager", files.get(file).unwrap_or_default()).await.map(drop)
 }
 
 fn patch_params() -> PatchParams {
     PatchParams { field_manager: Some(KEYS_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
-/// Returns whether a container of a component runs since before a certificate was issued.
-pub(super) fn has_started_before(pods: &[Pod], component: &str, certificate: &CertificateFacts) -> bool {
-    let Ok(limit) = certificate.not_before.checked_sub(CLOCKS_DIFFER) else { return false };
-    let of_component =
-        |pod: &&Pod| pod.labels().get("app.kubernetes.io/name").is_some_and(|name| name.as_str() == component);
-    let started = pods.iter().filter(of_component).filter_map(|pod| pod.status.as_ref()?.container_statuses.as_ref());
+/// Returns whether a container of a component runs since before a time.
+pub(super) fn has_started_before(pods: &[Pod], component: &str, limit: Timestamp) -> bool {
+    let of_component = pods.iter().filter(|pod| is_of_component(pod, component));
+    let started = of_component.filter_map(|pod| pod.status.as_ref()?.container_statuses.as_ref());
     let mut running = started.flatten().filter_map(|one| one.state.as_ref()?.running.as_ref()?.started_at.clone());
     running.any(|at| at.0 < limit)
+}
+
+/// Returns whether a pod is one of a component that is not being deleted.
+pub(super) fn is_of_component(pod: &Pod, component: &str) -> bool {
+    pod.metadata.deletion_timestamp.is_none()
+        && pod.labels().get("app.kubernetes.io/name").is_some_and(|name| name == component)
+}
+
+/// Returns whether a pod is ready.
+pub(super) fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// The patch that gives a workload new pods when this text is another.

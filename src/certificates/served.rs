@@ -8,11 +8,12 @@ use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt as _};
 use tokio::time::Instant;
 
-use super::KeysError;
-use super::complete::KeyTarget;
+use super::restart::is_ready;
 use super::summary::HeldCertificate;
 use crate::api::labels::LABEL_INSTANCE;
-use crate::k8s::connect::served::served_certificate;
+use crate::api::names::{ControlPlaneName, NamespaceName};
+use crate::k8s::connect::served::{certificate_on_stream, served_certificate};
+use crate::k8s::error_sentences;
 use crate::pki::{CertificateFacts, Files, Leaf};
 
 /// Longest time in which a volume follows its Secret and a server shows the new certificate.
@@ -27,45 +28,104 @@ pub const TLS_PORTS: [(&str, u16, Leaf); 3] =
 /// A port of a pod, and the certificate that it has to show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TlsPort {
+    pub(super) component: &'static str,
     pub(super) pod: String,
     pub(super) address: String,
     pub(super) port: u16,
     pub(super) leaf: Leaf,
 }
 
-/// Waits until every ready pod shows the certificate of the key set. Returns what each shows.
-///
-/// # Errors
-/// [`KeysError::NotServed`] with the pods that do not, after `within`.
-pub(super) async fn wait_until_served(
-    client: &Client,
-    target: &KeyTarget,
-    files: &Files,
-    within: Duration,
-) -> Result<Vec<HeldCertificate>, KeysError> {
-    let pods: Api<Pod> = Api::namespaced(client.clone(), target.namespace.as_str());
-    let of_plane = ListParams::default().labels(&format!("{LABEL_INSTANCE}={}", target.name));
-    let end = Instant::now() + within;
-    loop {
-        let ports = list_tls_ports(&pods.list(&of_plane).await?.items);
-        let mut seen = Vec::new();
-        let mut missing = Vec::new();
-        for port in ports {
-            let shown = observe_port(&port).await;
-            match compare_served(&port, files, shown) {
-                Ok(held) => seen.push(held),
-                Err(why) => missing.push(why),
+/// How a port of a pod is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// By the address of the pod, from inside of the hosting cluster.
+    Address,
+    /// Through the API of the hosting cluster.
+    Forwarded,
+}
+
+/// A component whose pods do not show the certificate of the key set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Behind {
+    pub(super) component: &'static str,
+    /// File of the certificate.
+    pub(super) file: &'static str,
+    /// What they show, or the reason that they show none.
+    pub(super) why: String,
+}
+
+/// The pods whose certificates are looked at.
+pub(super) struct ServingPods<'a> {
+    pub(super) client: &'a Client,
+    pub(super) name: &'a ControlPlaneName,
+    pub(super) namespace: &'a NamespaceName,
+    pub(super) reach: Reach,
+    /// Gets what is waited for.
+    pub(super) waiting: &'a (dyn Fn(&str) + Send + Sync),
+}
+
+impl ServingPods<'_> {
+    /// Waits until every ready pod shows the certificate of the key set. Returns what each shows, and those that do not
+    /// after `within`. From outside each component needs a ready pod; the Job of an install runs before there are any.
+    ///
+    /// # Errors
+    /// An API that does not answer or refuses.
+    pub(super) async fn wait_until_served(
+        &self,
+        files: &Files,
+        within: Duration,
+    ) -> Result<(Vec<HeldCertificate>, Vec<Behind>), kube::Error> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), self.namespace.as_str());
+        let of_plane = ListParams::default().labels(&format!("{LABEL_INSTANCE}={}", self.name));
+        let end = Instant::now() + within;
+        loop {
+            let ports = list_tls_ports(&pods.list(&of_plane).await?.items);
+            let (mut seen, mut behind) = (Vec::new(), Vec::new());
+            for (component, _, leaf) in TLS_PORTS {
+                if self.reach == Reach::Forwarded && !ports.iter().any(|port| port.leaf == leaf) {
+                    let why = format!("no pod of {component} is ready");
+                    behind.push(Behind { component, file: leaf.leaf_store().stored_file(), why });
+                }
             }
+            for port in ports {
+                let shown = self.observe_port(&pods, &port).await;
+                match compare_served(&port, files, shown) {
+                    Ok(held) => seen.push(held),
+                    Err(why) => {
+                        let file = port.leaf.leaf_store().stored_file();
+                        behind.push(Behind { component: port.component, file, why });
+                    }
+                }
+            }
+            if behind.is_empty() || Instant::now() >= end {
+                return Ok((seen, behind));
+            }
+            (self.waiting)(&join_reasons(&behind));
+            tokio::time::sleep(POLL_EVERY).await;
         }
-        if missing.is_empty() {
-            return Ok(seen);
-        }
-        if Instant::now() >= end {
-            return Err(KeysError::NotServed(missing));
-        }
-        tracing::info!(waiting = missing.join("; "), "the new certificates are not served yet");
-        tokio::time::sleep(POLL_EVERY).await;
     }
+
+    /// Returns the certificate that a port shows.
+    pub(super) async fn observe_port(&self, pods: &Api<Pod>, port: &TlsPort) -> Result<CertificateFacts, String> {
+        let der = match self.reach {
+            Reach::Address => served_certificate(port.address.clone(), port.port).await,
+            Reach::Forwarded => {
+                let forwarded = pods.portforward(&port.pod, &[port.port]).await;
+                let mut forwarded = forwarded.map_err(|error| error_sentences(&error).join(": "))?;
+                let stream = forwarded.take_stream(port.port).ok_or("the port is not forwarded")?;
+                let shown = certificate_on_stream(stream).await;
+                forwarded.abort();
+                shown
+            }
+        };
+        CertificateFacts::from_der(&port.pod, &der.map_err(|error| error.to_string())?)
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// The reasons of all in one line.
+pub(super) fn join_reasons(behind: &[Behind]) -> String {
+    behind.iter().map(|one| one.why.as_str()).collect::<Vec<_>>().join("; ")
 }
 
 /// The ports of ready pods. Pods that are not ready show nothing, and will read the files that there are.
@@ -75,7 +135,8 @@ pub(super) fn list_tls_ports(pods: &[Pod]) -> Vec<TlsPort> {
         let Some(address) = pod.status.as_ref().and_then(|status| status.pod_ip.clone()) else { continue };
         let component = pod.labels().get("app.kubernetes.io/name").map(String::as_str).unwrap_or_default();
         let of_component = TLS_PORTS.iter().filter(|(name, ..)| *name == component);
-        found.extend(of_component.map(|(_, port, leaf)| TlsPort {
+        found.extend(of_component.map(|(component, port, leaf)| TlsPort {
+            component,
             pod: pod.name_any(),
             address: address.clone(),
             port: *port,
@@ -83,16 +144,6 @@ pub(super) fn list_tls_ports(pods: &[Pod]) -> Vec<TlsPort> {
         }));
     }
     found
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
-}
-
-async fn observe_port(port: &TlsPort) -> Result<CertificateFacts, String> {
-    let der = served_certificate(port.address.clone(), port.port).await.map_err(|error| error.to_string())?;
-    CertificateFacts::from_der(&port.pod, &der).map_err(|error| error.to_string())
 }
 
 /// Compares what a port shows with the key set: the certificate that it has to show, or the reason that it does not.

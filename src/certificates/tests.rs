@@ -17,13 +17,16 @@ use serde_json::json;
 
 use super::KeysError;
 use super::complete::{KeyTarget, KeysDone, complete_key_secrets};
+use super::renew::Outside;
 use super::restart::{has_started_before, is_rolled_out, restart_start_readers};
 use super::served::{TlsPort, compare_served, list_tls_ports};
 use super::summary::{Summary, list_in_secrets, write_summary};
 use crate::api::applyset;
 use crate::api::labels::{LABEL_INSTALL, LABEL_INSTANCE, LABEL_KEEP};
 use crate::pki::secrets::{KEPT_SECRET, SECRET_ENTRIES};
-use crate::pki::{CertificateFacts, Endpoint, Leaf, Lifetimes, PkiError, facts_of};
+use crate::pki::{
+    AuthorityKind, CertificateFacts, Choice, Endpoint, Leaf, Lifetimes, PkiError, facts_of, is_same_authority,
+};
 
 type Meanwhile = Box<dyn FnOnce(&mut BTreeMap<String, Value>) + Send>;
 
@@ -35,6 +38,8 @@ struct Namespace {
     /// Runs once before the next creation, as somebody else.
     meanwhile: Option<Meanwhile>,
     patched: Vec<String>,
+    pods: Vec<Value>,
+    deleted: Vec<String>,
 }
 
 impl Namespace {
@@ -44,7 +49,16 @@ impl Namespace {
         };
         self.version += 1;
         match method {
-            "GET" if path.ends_with("/pods") => (200, json!({"metadata": {}, "items": []})),
+            "GET" if path.ends_with("/pods") => (200, json!({"metadata": {}, "items": self.pods})),
+            "DELETE" if path.contains("/pods/") => {
+                // Another pod takes its place.
+                let name = path.rsplit('/').next().unwrap();
+                let pod = self.pods.iter_mut().find(|pod| pod["metadata"]["name"] == name).unwrap();
+                pod["metadata"]["uid"] = json!(format!("uid-{}", self.version));
+                pod["status"]["conditions"][0]["status"] = json!("True");
+                self.deleted.push(name.to_owned());
+                (200, pod.clone())
+            }
             "GET" => self.objects.get(path).map_or(status(404, "NotFound"), |found| (200, found.clone())),
             "POST" => {
                 if let Some(meanwhile) = self.meanwhile.take() {
@@ -118,6 +132,8 @@ fn target(sans: &[&str]) -> KeyTarget {
         sans: sans.iter().map(|san| san.parse().unwrap()).collect(),
         lifetimes: Lifetimes::default(),
         makes_missing: true,
+        choice: Choice::Due,
+        new_admin_key: false,
     }
 }
 
@@ -355,7 +371,13 @@ async fn what_ready_pods_serve_is_compared_with_the_secrets() {
     let pods =
         [pod("etcd", "True", started), pod("apiserver", "False", started), pod("fleet-scheduler", "True", started)];
     let ports = list_tls_ports(&pods);
-    let port = |port, leaf| TlsPort { pod: "etcd-0".to_owned(), address: "10.0.0.7".to_owned(), port, leaf };
+    let port = |port, leaf| TlsPort {
+        component: "etcd",
+        pod: "etcd-0".to_owned(),
+        address: "10.0.0.7".to_owned(),
+        port,
+        leaf,
+    };
     assert_eq!(ports, [port(2379, Leaf::EtcdServer), port(2380, Leaf::EtcdPeer)]);
     let shown = |files: &crate::pki::Files| CertificateFacts::from_pem("x", files.get("etcd-server.crt").unwrap());
     let held = compare_served(&ports[0], &after, Ok(shown(&after).unwrap())).unwrap();
@@ -369,13 +391,11 @@ async fn what_ready_pods_serve_is_compared_with_the_secrets() {
 
 #[tokio::test]
 async fn who_runs_since_before_a_renewal_that_was_interrupted_is_restarted() {
-    let namespace = Arc::new(Mutex::new(Namespace::default()));
-    let files = run_with(&namespace, &target(&[]), Timestamp::now()).await.unwrap().files;
-    let facts = CertificateFacts::from_pem("x", files.get("etcd-ca.crt").unwrap()).unwrap();
+    let limit: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     let pod_since = |started: &str| [pod("etcd", "True", started)];
-    assert!(has_started_before(&pod_since("2020-01-01T00:00:00Z"), "etcd", &facts));
-    assert!(!has_started_before(&pod_since("2020-01-01T00:00:00Z"), "apiserver", &facts));
-    assert!(!has_started_before(&pod_since(&Timestamp::now().to_string()), "etcd", &facts));
+    assert!(has_started_before(&pod_since("2025-12-31T23:59:59Z"), "etcd", limit));
+    assert!(!has_started_before(&pod_since("2025-12-31T23:59:59Z"), "apiserver", limit));
+    assert!(!has_started_before(&pod_since("2026-01-01T00:00:00Z"), "etcd", limit));
 }
 
 #[test]
@@ -410,4 +430,90 @@ async fn the_outcome_of_a_run_is_written_down_and_read_back() {
     let failed = read(text(&[("last-failure", at.clone()), ("last-error", "no".to_owned())]));
     assert_eq!(failed.failed, Some((at.parse().unwrap(), "no".to_owned())));
     assert_eq!(read(BTreeMap::new()), Summary::default());
+}
+
+/// Proves the certificates of a set from outside, where pods cannot be reached.
+async fn prove_with(namespace: &Arc<Mutex<Namespace>>, recovers: bool, done: KeysDone) -> KeysError {
+    let (client, name, place) = (client(namespace), "demo".parse().unwrap(), "fleet".parse().unwrap());
+    let outside = Outside {
+        client: &client,
+        name: &name,
+        namespace: &place,
+        recovers,
+        was_failed: false,
+        roll_after: Duration::ZERO,
+        waiting: &|_| {},
+    };
+    outside.prove(done).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn a_run_that_recovers_replaces_what_serves_nothing_etcd_first() {
+    let namespace = Arc::new(Mutex::new(Namespace::default()));
+    let files = run_with(&namespace, &target(&[]), Timestamp::now()).await.unwrap().files;
+    let done = || KeysDone { files: files.clone(), ..KeysDone::default() };
+    let started = Timestamp::now().to_string();
+    let dead = ["fleet-scheduler", "apiserver", "etcd"].map(|component| pod(component, "False", &started));
+    let pods = [&dead[..], &[pod("kube-controller-manager", "True", &started)]].concat();
+    let pods: Vec<Value> = pods.iter().map(|pod| serde_json::to_value(pod).unwrap()).collect();
+    namespace.lock().unwrap().pods.clone_from(&pods);
+    let error = prove_with(&namespace, false, done()).await;
+    assert!(error.to_string().contains("no pod of etcd is ready"), "{error}");
+    assert_eq!(namespace.lock().unwrap().deleted, [""; 0], "nothing is replaced without being asked for");
+
+    let error = prove_with(&namespace, true, done()).await;
+    assert!(matches!(error, KeysError::NotServed(_)), "{error}");
+    assert_eq!(namespace.lock().unwrap().deleted, ["etcd-0", "apiserver-0", "fleet-scheduler-0"]);
+    // What was replaced is ready now, and is not replaced again.
+    prove_with(&namespace, true, done()).await;
+    assert_eq!(namespace.lock().unwrap().deleted.len(), 3);
+    // Who runs has read a CA that has ended.
+    let ended = KeysDone { ended_authorities: vec![AuthorityKind::Etcd], ..done() };
+    prove_with(&namespace, true, ended).await;
+    assert_eq!(namespace.lock().unwrap().deleted[3..], ["etcd-0", "apiserver-0"]);
+}
+
+#[tokio::test]
+async fn certificates_can_be_chosen_and_the_others_stay() {
+    let namespace = Arc::new(Mutex::new(Namespace::default()));
+    let before = run_with(&namespace, &target(&[]), Timestamp::now()).await.unwrap().files;
+    let only = |file: &str| Choice::Only([file.to_owned()].into());
+    let renewing = |choice| KeyTarget { makes_missing: false, choice, ..target(&[]) };
+    // Years later, when all leaves have ended.
+    let later = Timestamp::now().checked_add(Duration::from_secs(500 * 24 * 3600)).unwrap();
+    let done = run_with(&namespace, &renewing(only("apiserver.crt")), later).await.unwrap();
+    assert_eq!(done.renewed, ["apiserver-certs"]);
+    assert_eq!(done.files.get("front-proxy-client.crt"), before.get("front-proxy-client.crt"));
+    let done = run_with(&namespace, &renewing(only("front-proxy-ca.crt")), Timestamp::now()).await.unwrap();
+    assert_eq!((done.renewed, done.authorities), (vec![KEPT_SECRET], vec![AuthorityKind::FrontProxy]));
+    let ca = |files: &crate::pki::Files, file: &str| files.get(file).unwrap().to_owned();
+    let (now, former) = (ca(&done.files, "front-proxy-ca.crt"), ca(&before, "front-proxy-ca.crt"));
+    assert!(now != former && is_same_authority(&now, &former) && !is_same_authority(&now, &ca(&before, "ca.crt")));
+    let all = run_with(&namespace, &renewing(Choice::All), Timestamp::now()).await.unwrap();
+    assert_eq!((all.renewed.len(), all.authorities.len()), (5, 0));
+    let user = |files: &crate::pki::Files| {
+        facts_of(files).into_iter().find(|(file, _)| file == "admin.kubeconfig").unwrap().1.unwrap().common_name
+    };
+    assert_eq!(user(&all.files), user(&before), "bindings name the operator's user");
+    let new_key = KeyTarget { new_admin_key: true, ..renewing(Choice::Due) };
+    let done = run_with(&namespace, &new_key, Timestamp::now()).await.unwrap();
+    assert_eq!(done.renewed, ["fleet-kubeconfig"]);
+    assert_ne!(user(&done.files), user(&before));
+}
+
+#[tokio::test]
+async fn a_renewal_of_what_is_there_keeps_its_addresses() {
+    let namespace = Arc::new(Mutex::new(Namespace::default()));
+    let files = run_with(&namespace, &target(&["fleet.example.com"]), Timestamp::now()).await.unwrap().files;
+    let (name, place) = ("demo".parse().unwrap(), "fleet".parse().unwrap());
+    let present = KeyTarget::from_present(&name, &place, &files, Choice::Due).unwrap();
+    assert!(present.complete(&files, Timestamp::now()).unwrap().is_unchanged());
+    let renewed = present.complete(&files, when_due()).unwrap().files;
+    let sans =
+        |files: &crate::pki::Files| CertificateFacts::from_pem("x", files.get("apiserver.crt").unwrap()).unwrap().sans;
+    assert_eq!(sans(&renewed), sans(&files));
+    let mut damaged = files;
+    damaged.remove("admin.kubeconfig");
+    let missing = KeyTarget::from_present(&name, &place, &damaged, Choice::Due).unwrap_err();
+    assert!(missing.to_string().contains("admin.kubeconfig"), "{missing}");
 }

@@ -86,6 +86,15 @@ impl Problem {
     }
 }
 
+/// Finds why keys that this machine makes could not be used in a cluster: clocks that differ too much. A warning of the
+/// check is none.
+pub async fn find_clock_fault(client: &kube::Client) -> Option<Problem> {
+    match clock::evaluate_issuer_clock(clock::read_clock_ahead(client).await).with_escaped_text() {
+        CheckResult::Failed(problem) => Some(problem),
+        _ => None,
+    }
+}
+
 /// One check over facts of type `F`.
 #[derive(Debug)]
 pub struct Check<F> {

@@ -1,25 +1,37 @@
 //! Certificates of an installed control plane with their holders: the Secrets, the pods as the last renewal saw them, the
 //! address of the API, and the kubeconfig on this machine. Reads only.
 
+use std::path::PathBuf;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use kube::api::Api;
 use serde::Serialize;
 
+use super::agent_certificates::{AgentCertificate, list_agent_certificates};
 use super::health::format_error_chain;
 use super::keys::find_keys::{ADMIN_KUBECONFIG, from_secrets};
+use super::values::PkiSource;
 use crate::api::labels::CERTIFICATES_CONFIG_MAP;
 use crate::api::names::{ControlPlaneName, NamespaceName};
+use crate::api::util::file;
 use crate::certificates::served::TLS_PORTS;
 use crate::certificates::summary::{HeldCertificate, Summary, list_in_secrets};
 use crate::check::installed::WARN_DAYS;
-use crate::install::admin_access::read_local_kubeconfig;
+use crate::install::admin_access::{connect_kubeconfig, read_local_kubeconfig};
 use crate::install::fleet_home::Home;
 use crate::k8s::connect::served::served_certificate;
 use crate::k8s::error_sentences;
 use crate::pki::secrets::SECRET_ENTRIES;
-use crate::pki::{CertificateFacts, Kubeconfig, Leaf};
+use crate::pki::{CertificateFacts, Files, Kubeconfig, Leaf, find_merged_certificate};
+
+/// Name of the certificates of agents in the list.
+pub const AGENT: &str = "agent";
+/// Time before its end at which an agent has renewed its certificate long since.
+const AGENT_RENEWS_BEFORE: SignedDuration = SignedDuration::from_hours(7 * 24);
+/// Size of a kubeconfig, in bytes, that is read at most.
+const LARGEST_KUBECONFIG: u64 = 16 * 1024 * 1024;
 
 /// State of a certificate at one holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -100,9 +112,11 @@ impl CertificateRow {
 
 /// Lists the certificates of a control plane. `hosting` is the hosting cluster, or the reason that there is no connection to
 /// it: what is there is unknown then. Empty if there is no such control plane.
+/// `merged` are the files that kubectl reads, which may have a copy of the kubeconfig.
 pub async fn observe_certificates(
     hosting: Result<&Client, String>,
     home: &Home,
+    merged: &[PathBuf],
     name: &ControlPlaneName,
     namespace: &NamespaceName,
     now: Timestamp,
@@ -118,9 +132,13 @@ pub async fn observe_certificates(
     let mut rows = Vec::new();
     let mut server = local.as_ref().ok().and_then(Option::as_ref).map(|local| local.server.clone());
     let mut issued = Vec::new();
+    let mut admin = local.as_ref().ok().and_then(Clone::clone);
     match found {
         Ok(found) => {
             server = found.server.or(server);
+            let newest =
+                found.files.get(ADMIN_KUBECONFIG).and_then(|text| Kubeconfig::parse(ADMIN_KUBECONFIG, text).ok());
+            admin = newest.or(admin);
             rows.extend(found.held.iter().map(|held| CertificateRow::from_held(held.clone(), now)));
             if !found.held.is_empty() {
                 rows.extend(judge_pods(&found.summary, &found.held, now));
@@ -134,10 +152,47 @@ pub async fn observe_certificates(
     }
     match local {
         Ok(None) => {}
-        Ok(Some(local)) => rows.push(judge_local(&file, &local, &issued, now)),
+        Ok(Some(local)) => {
+            let certificate = local.client_certificate().map(|(certificate, _)| certificate);
+            rows.push(judge_local(&file, certificate, &issued, now));
+        }
         Err(why) => rows.push(CertificateRow::new_unknown(ADMIN_KUBECONFIG, file, &why)),
     }
+    for file in merged {
+        let text = file::read_linked_text(file, LARGEST_KUBECONFIG).ok().flatten().unwrap_or_default();
+        if let Some(certificate) = find_merged_certificate(&text, name.as_str()) {
+            rows.push(judge_local(&file.display().to_string(), Some(&certificate), &issued, now));
+        }
+    }
+    if let Some(admin) = admin {
+        rows.extend(observe_agents(&admin, now).await);
+    }
     rows
+}
+
+/// What agents report of their certificates. They renew these by themselves, with some weeks left.
+async fn observe_agents(admin: &Kubeconfig, now: Timestamp) -> Vec<CertificateRow> {
+    let found = match connect_kubeconfig(admin).await {
+        Ok(hub) => list_agent_certificates(&hub.client).await,
+        Err(why) => Err(why),
+    };
+    match found {
+        Err(why) => vec![CertificateRow::new_unknown(AGENT, "Agents".to_owned(), &why)],
+        Ok(agents) => agents.into_iter().map(|agent| judge_agent(agent, now)).collect(),
+    }
+}
+
+fn judge_agent(agent: AgentCertificate, now: Timestamp) -> CertificateRow {
+    let holder = format!("Agent {}", agent.cluster);
+    let Some(not_after) = agent.not_after else {
+        return CertificateRow::new_unknown(AGENT, holder, "the agent does not report it");
+    };
+    let state = match CertificateState::at_end(not_after, now) {
+        CertificateState::Soon if not_after.duration_since(now) > AGENT_RENEWS_BEFORE => CertificateState::Ok,
+        state => state,
+    };
+    let (certificate, not_after) = (AGENT.to_owned(), Some(not_after));
+    CertificateRow { certificate, holder, serial: None, not_after, state, reason: None }
 }
 
 /// Certificates in the hosting cluster.
@@ -149,6 +204,12 @@ pub struct HostingCertificates {
     pub summary: Summary,
     /// Server URL of the operator's kubeconfig.
     pub server: Option<String>,
+    /// The key set.
+    pub files: Files,
+    /// Who makes and renews it.
+    pub source: PkiSource,
+    /// Name of the Secret of the user's own, where it is in one.
+    pub existing: Option<String>,
 }
 
 /// Reads the certificates of a control plane in its hosting cluster.
@@ -172,7 +233,15 @@ pub async fn read_hosting_certificates(
     }
     let admin = keys.files.get(ADMIN_KUBECONFIG).and_then(|text| Kubeconfig::parse(ADMIN_KUBECONFIG, text).ok());
     let summary = map.as_ref().map(Summary::from_config_map).unwrap_or_default();
-    Ok(HostingCertificates { held, summary, server: admin.map(|admin| admin.server) })
+    let (source, existing) = (keys.source, keys.existing);
+    Ok(HostingCertificates {
+        held,
+        summary,
+        server: admin.map(|admin| admin.server),
+        files: keys.files,
+        source,
+        existing,
+    })
 }
 
 /// What is in the hosting cluster, if that cannot be read.
@@ -235,8 +304,8 @@ async fn observe_endpoint(server: &str, issued: &[HeldCertificate], now: Timesta
 }
 
 /// The certificate in the kubeconfig on this machine.
-fn judge_local(file: &str, local: &Kubeconfig, issued: &[HeldCertificate], now: Timestamp) -> CertificateRow {
-    let Some((certificate, _)) = local.client_certificate() else {
+fn judge_local(file: &str, certificate: Option<&str>, issued: &[HeldCertificate], now: Timestamp) -> CertificateRow {
+    let Some(certificate) = certificate else {
         return CertificateRow::new_unknown(ADMIN_KUBECONFIG, file.to_owned(), "it has no client certificate");
     };
     match CertificateFacts::from_pem(file, certificate) {
@@ -297,6 +366,16 @@ mod tests {
         assert!(failed.reason.unwrap().contains("etcd-0"));
         let unseen = judge_pods(&Summary::default(), &issued, at(0));
         assert!(unseen.len() == 3 && unseen.iter().all(|row| row.state == CertificateState::Unknown), "{unseen:?}");
+    }
+
+    #[test]
+    fn an_agent_has_renewed_its_certificate_a_week_before_its_end() {
+        let judge = |not_after| judge_agent(AgentCertificate { cluster: "west".to_owned(), not_after }, at(0));
+        for (days, state) in [(8, CertificateState::Ok), (7, CertificateState::Soon), (0, CertificateState::Expired)] {
+            assert_eq!(judge(Some(at(days))).state, state, "{days}");
+        }
+        let silent = judge(None);
+        assert_eq!((silent.state, silent.holder.as_str()), (CertificateState::Unknown, "Agent west"));
     }
 
     #[test]

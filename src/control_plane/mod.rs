@@ -1,5 +1,6 @@
 //! Installs, checks and removes a control plane.
 
+pub mod agent_certificates;
 pub mod certificate_status;
 pub mod charts;
 pub mod diff;
@@ -15,6 +16,7 @@ pub mod plan;
 pub mod precheck;
 pub mod preflight;
 pub mod rbac;
+pub mod renewal;
 pub mod renewal_job;
 pub mod rollback;
 pub mod uninstall;

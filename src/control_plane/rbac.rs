@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 use super::endpoint::exposure;
 use super::endpoint::exposure::unknown_endpoint;
 use super::plan::Plan;
+use super::renewal::Renewer;
 use super::values::ExposureType;
 use crate::api::kinds::Kind;
-use crate::api::names::operator_role_name;
+use crate::api::names::{ControlPlaneName, NamespaceName, operator_role_name};
 use crate::api::rbac::{Right, Scope, build_role, build_rules, merge_rights};
 use crate::chart::{Diagnostics, Rendered};
 use crate::install::session::is_awaited;
@@ -44,6 +45,43 @@ pub fn list_install_rights(plan: &Plan) -> Result<Vec<Right>, Diagnostics> {
         Right::optional_rights(Scope::Namespace, "networking.k8s.io", "networkpolicies", &["get", "list", "delete"]),
     ];
     Ok(merge_rights(parts.concat()))
+}
+
+/// The rights in its namespace that a renewal of certificates needs.
+pub fn renewal_rights(renewer: &Renewer, recovers: bool) -> Vec<Right> {
+    let needed = |group: &str, resource: &str, verbs: &[&'static str]| {
+        Right::needed_rights(Scope::Namespace, group, resource, verbs)
+    };
+    let mut parts = vec![
+        check::inside::health_rights(),
+        needed("", "secrets", &["get", "list"]),
+        needed("", "configmaps", &["get"]),
+        // What each pod serves; a WebSocket begins with a GET, and newer clusters ask for both.
+        needed("", "pods/portforward", &["create", "get"]),
+        needed("apps", "deployments", &["patch"]),
+        needed("apps", "statefulsets", &["patch"]),
+    ];
+    match renewer {
+        Renewer::Machine => {
+            parts.extend([needed("", "secrets", &["update"]), needed("", "configmaps", &["patch"])]);
+        }
+        Renewer::Job => {
+            parts.extend([needed("batch", "cronjobs", &["get"]), needed("batch", "jobs", &["create", "get"])]);
+        }
+        Renewer::Others(_) => {}
+    }
+    if recovers {
+        parts.push(needed("", "pods", &["delete"]));
+    }
+    merge_rights(parts.concat())
+}
+
+/// A Role for the work on an installed control plane that no install does.
+pub fn build_day2_role(name: &ControlPlaneName, namespace: &NamespaceName) -> Value {
+    let renewers = [Renewer::Machine, Renewer::Job];
+    let rights = merge_rights(renewers.iter().flat_map(|renewer| renewal_rights(renewer, true)));
+    let name = operator_role_name(&format!("fleetctl-day2-{name}"), namespace.as_str());
+    build_role(&name, Some(namespace.as_str()), &json!(build_rules(&rights)))
 }
 
 fn render_for_rights(plan: &Plan) -> Result<Rendered, Diagnostics> {

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::installed_status::RENEWAL_CRON_JOB;
 use crate::api::labels::{CERTIFICATES_CONFIG_MAP, LABEL_INSTALL};
 use crate::api::names::{ControlPlaneName, NamespaceName};
+use crate::certificates::KeysError;
 use crate::certificates::summary::Summary;
 use crate::k8s::MANAGER;
 
@@ -30,6 +31,9 @@ pub enum RenewalError {
     /// There is no CronJob to run.
     #[error("control plane {0} has no CronJob {RENEWAL_CRON_JOB}, which renews its certificates")]
     NoCronJob(ControlPlaneName),
+    /// The keys could not be renewed, or the new certificates are not in use.
+    #[error(transparent)]
+    Keys(#[from] KeysError),
     /// The hosting cluster does not answer or refuses.
     #[error("a request to the hosting cluster failed")]
     Api(#[from] kube::Error),

@@ -159,12 +159,13 @@ impl Authorities {
     pub(super) fn renew_authorities(
         &mut self,
         now: Timestamp,
-        lifetimes: &Lifetimes,
+        lifetimes_of: impl Fn(&str) -> Lifetimes,
     ) -> Result<Vec<AuthorityKind>, PkiError> {
         let mut renewed = Vec::new();
         for kind in AuthorityKind::ALL {
             let entry = kind.certificate_file();
             let facts = CertificateFacts::from_pem(entry, self.file_text(entry))?;
+            let lifetimes = lifetimes_of(entry);
             let spare = lifetimes.renew_authority_before;
             if !spare.is_zero() && now >= facts.not_after.checked_sub(spare).unwrap_or(Timestamp::MIN) {
                 let key = self.authority_key(kind)?;

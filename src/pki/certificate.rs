@@ -114,6 +114,16 @@ pub(super) fn signed_by(certificate: &X509Certificate<'_>, issuer: &X509Certific
         && certificate.verify_signature(Some(issuer.public_key())).is_ok()
 }
 
+/// Returns whether two certificates in PEM form are of one CA: the same, or one signed again with its key and its name.
+pub fn is_same_authority(one: &str, other: &str) -> bool {
+    let identity = |pem: &str| {
+        let read =
+            |found: &X509Certificate<'_>| Ok([found.subject().as_raw().to_vec(), found.public_key().raw.to_vec()]);
+        with_parsed_certificate("CA", pem, read).ok()
+    };
+    one.trim() == other.trim() || identity(one).is_some_and(|one| identity(other) == Some(one))
+}
+
 /// The facts of every certificate in a set, those inside kubeconfigs included, sorted by file name.
 ///
 /// Files that are neither are left out; what cannot be read is in the list with its error.

@@ -1,5 +1,8 @@
 //! Completing a set of keys and certificates: what was found is kept while it is good, the rest is made.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 use super::kubeconfig::admin_user;
@@ -95,6 +98,36 @@ fn loopback_sans() -> [San; 3] {
     [San::Dns("localhost".to_owned()), San::Ip([127, 0, 0, 1].into()), San::Ip(std::net::Ipv6Addr::LOCALHOST.into())]
 }
 
+/// Certificates that are issued again.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub enum Choice {
+    /// Those that are due.
+    #[default]
+    Due,
+    /// All that a CA issues, and CAs that are due.
+    All,
+    /// Those in these files, due or not, and no other one.
+    Only(BTreeSet<String>),
+}
+
+impl Choice {
+    /// The lifetimes by which the certificate in a file is judged.
+    fn judging_lifetimes(&self, file: &str, usual: &Lifetimes) -> Lifetimes {
+        let (renew_before, renew_authority_before) = match self {
+            Self::Due => (usual.renew_before, usual.renew_authority_before),
+            Self::All => (Duration::MAX, usual.renew_authority_before),
+            Self::Only(files) if files.contains(file) => (Duration::MAX, Duration::MAX),
+            Self::Only(_) => (Duration::ZERO, Duration::ZERO),
+        };
+        Lifetimes { renew_before, renew_authority_before, ..*usual }
+    }
+
+    /// Returns whether the certificate in a file is left as it is, even if it has ended.
+    fn leaves(&self, file: &str) -> bool {
+        matches!(self, Self::Only(files) if !files.contains(file))
+    }
+}
+
 /// A complete set, and what had to be made for it.
 #[derive(Debug, Clone)]
 pub struct Completed {
@@ -130,12 +163,25 @@ pub fn ensure_key_set(
     now: Timestamp,
     lifetimes: &Lifetimes,
 ) -> Result<Completed, PkiError> {
+    ensure_chosen(found, subject, now, lifetimes, &Choice::Due, false)
+}
+
+/// As [`ensure_key_set`], of the certificates that are chosen. With `new_admin_key` the operator's certificate gets a new
+/// key, and so names another user.
+pub fn ensure_chosen(
+    found: &Files,
+    subject: &Subject,
+    now: Timestamp,
+    lifetimes: &Lifetimes,
+    choice: &Choice,
+    new_admin_key: bool,
+) -> Result<Completed, PkiError> {
     let new_authorities = !Authorities::any_in(found);
     let (authorities, renewed_authorities) = if new_authorities {
         (Authorities::generate_authorities(now, lifetimes)?, Vec::new())
     } else {
         let mut authorities = Authorities::from_map(found)?;
-        let renewed = authorities.renew_authorities(now, lifetimes)?;
+        let renewed = authorities.renew_authorities(now, |file| choice.judging_lifetimes(file, lifetimes))?;
         (authorities, renewed)
     };
     let mut completed = Completed {
@@ -146,7 +192,14 @@ pub fn ensure_key_set(
         rewritten: Vec::new(),
     };
     for leaf in Leaf::ALL {
-        let (certificate, key) = match find_usable_leaf(found, leaf, &authorities, subject, now, lifetimes) {
+        let file = leaf.leaf_store().stored_file();
+        let judging = choice.judging_lifetimes(file, lifetimes);
+        let usable = match find_usable_leaf(found, leaf, &authorities, subject, now, &judging) {
+            Ok(_) | Err(Renewal::Ends(_)) if new_admin_key && leaf == Leaf::Admin => Err(Renewal::NewKey),
+            Err(Renewal::Ends(_)) if choice.leaves(file) => read_leaf(found, leaf),
+            usable => usable,
+        };
+        let (certificate, key) = match usable {
             Ok(pair) => pair,
             Err(reason) => {
                 let spec = leaf.to_spec(subject.leaf_sans(leaf));

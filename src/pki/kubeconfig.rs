@@ -153,6 +153,16 @@ impl Kubeconfig {
     }
 }
 
+/// The administrator's certificate of a control plane in a kubeconfig that others use too; none where it is not merged
+/// there.
+pub fn find_merged_certificate(text: &str, control_plane: &str) -> Option<String> {
+    let document: Value = serde_saphyr::from_str(text).ok()?;
+    let own = admin_user(control_plane);
+    let user = document["users"].as_array()?.iter().find(|user| user["name"] == own.as_str())?;
+    let decoded = STANDARD.decode(user["user"]["client-certificate-data"].as_str()?).ok()?;
+    String::from_utf8(decoded).ok()
+}
+
 /// The name of the administrator's entry. It names the control plane, for in a list of kubeconfigs kubectl takes each name
 /// from the first file that has it.
 pub(super) fn admin_user(control_plane: &str) -> String {

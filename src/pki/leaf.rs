@@ -252,6 +252,9 @@ pub enum Renewal {
     /// It expires soon, or has expired.
     #[error("it expires at {0}")]
     Ends(Timestamp),
+    /// A new key was asked for.
+    #[error("it gets a new key")]
+    NewKey,
 }
 
 /// Issues a leaf with a new key. Returns the certificate and the private key in PEM form.

@@ -71,6 +71,16 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// Reads the `server` of a kubeconfig.
+    ///
+    /// # Errors
+    /// [`PkiError::Address`].
+    pub fn from_url(server: &str) -> Result<Self, PkiError> {
+        let bad = || PkiError::Address { text: server.to_owned() };
+        let uri: http::Uri = server.parse().map_err(|_| bad())?;
+        Ok(Self { host: uri.host().ok_or_else(bad)?.parse()?, port: uri.port_u16().unwrap_or(443) })
+    }
+
     /// The `server` of a kubeconfig; IPv6 addresses are in brackets.
     pub fn endpoint_url(&self) -> String {
         match &self.host {

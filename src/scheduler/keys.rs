@@ -18,7 +18,7 @@ use crate::certificates::complete::{KeyTarget, KeysDone};
 use crate::certificates::renew::renew_certificates;
 use crate::daemon::log::{self, LogFormat};
 use crate::k8s::connect::daemon_client;
-use crate::pki::{Endpoint, Lifetimes, San};
+use crate::pki::{Choice, Endpoint, Lifetimes, San};
 
 /// Time between two looks at the Service whose address is awaited.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -104,6 +104,8 @@ pub async fn ensure_keys(client: &Client, args: &KeysArgs) -> Result<KeysDone, K
             ..usual
         },
         makes_missing: !args.renew_only,
+        choice: Choice::Due,
+        new_admin_key: false,
     };
     renew_certificates(client, &target).await
 }

@@ -12,6 +12,7 @@ use crate::install::admin_access;
 use crate::install::fleet_home::Home;
 use crate::k8s::connect::init_kubeconfig::Init;
 use crate::k8s::connect::kubeconfig::Target;
+use crate::pki::is_same_authority;
 
 /// A control plane that can be asked.
 #[derive(Clone)]
@@ -51,7 +52,7 @@ impl Hub {
         for name in file::list_names(home.path()).unwrap_or_default() {
             let Ok(name) = name.parse::<ControlPlaneName>() else { continue };
             let Ok(Some(kubeconfig)) = admin_access::read_local_kubeconfig(home, &name) else { continue };
-            if kubeconfig.authority.as_bytes() != init.ca {
+            if !std::str::from_utf8(&init.ca).is_ok_and(|ca| is_same_authority(&kubeconfig.authority, ca)) {
                 continue;
             }
             if let Ok(connected) = admin_access::connect_kubeconfig(&kubeconfig).await {

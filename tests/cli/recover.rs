@@ -23,6 +23,14 @@ fn names_are_checked_and_asked_for() {
 }
 
 #[test]
+fn certificates_to_renew_and_limits_are_checked_before_anything_is_asked() {
+    let sandbox = Sandbox::new();
+    sandbox.run(&["certs", "renew", "demo", "--only", "apiserver.crt,apiservr.crt"]).fails(2, &["apiserver.crt"]);
+    sandbox.run(&["certs", "renew", "demo", "--only", "ca.crt", "--all"]).fails(2, &["--all"]);
+    sandbox.run(&["certs", "status", "demo", "--fail-under", "30"]).fails(2, &["30", "--fail-under"]);
+}
+
+#[test]
 fn a_kubeconfig_comes_from_the_local_folder_where_there_is_no_cluster() {
     let sandbox = Sandbox::new();
     sandbox.run(&["kubeconfig", "demo"]).fails(1, &["no kubeconfig of control plane demo", ".fleet/demo"]);

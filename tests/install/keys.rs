@@ -6,6 +6,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
+use fleetctl::certificates::complete::KeyTarget;
+use fleetctl::pki::secrets::{SECRET_ENTRIES, collect_key_set};
+use fleetctl::pki::{Choice, Files, Lifetimes};
+use jiff::Timestamp;
+
+use crate::member::Member;
 use crate::support::{KEY_SECRETS, Site, eventually};
 
 type Keys = [BTreeMap<String, String>; 6];
@@ -236,5 +242,119 @@ fn renewed_certificates_are_served_without_a_restart() {
     site.install(&flags).succeeds();
     assert!(keys(&site)[0] == first[0]);
     healthy(&site);
+    site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
+}
+
+/// The key set in the Secrets.
+fn key_set(site: &Site) -> Files {
+    let found: BTreeMap<&str, BTreeMap<String, String>> =
+        KEY_SECRETS.into_iter().map(|name| (name, site.secret(name))).collect();
+    collect_key_set(|entry| Some(found[entry.secret].get(entry.key)?.as_bytes()))
+}
+
+/// Replaces the certificates by others of the same keys of CAs that have ended, and restarts everything, as if the control
+/// plane had been asleep for long.
+fn let_certificates_end(site: &Site, with_authorities: bool) {
+    let files = key_set(site);
+    let target = KeyTarget::from_present(&"demo".parse().unwrap(), &"fleet".parse().unwrap(), &files, Choice::All);
+    let day = std::time::Duration::from_secs(24 * 3600);
+    let renew_authority_before = if with_authorities { std::time::Duration::MAX } else { std::time::Duration::ZERO };
+    let lifetimes = Lifetimes { authority: 2 * day, leaf: day, renew_authority_before, ..Lifetimes::default() };
+    let target = KeyTarget { lifetimes, ..target.unwrap() };
+    let ended = target.complete(&files, Timestamp::now() - 30 * day).unwrap().files;
+    for name in KEY_SECRETS {
+        let own = SECRET_ENTRIES.iter().filter(|entry| entry.secret == name);
+        let mut data: BTreeMap<&str, String> =
+            own.map(|entry| (entry.key, STANDARD.encode(ended.get(entry.file).unwrap()))).collect();
+        if name == "etcd-certs" {
+            data.insert("etcd-ca.crt", STANDARD.encode(ended.get("etcd-ca.crt").unwrap()));
+        }
+        let patch = serde_json::json!({ "data": data }).to_string();
+        site.kubectl(&["-n", "fleet", "patch", "secret", name, "--type=merge", "-p", &patch]);
+    }
+    site.kubectl(&["-n", "fleet", "delete", "pods", "-l", "app.kubernetes.io/part-of=fleet", "--wait=true"]);
+}
+
+#[test]
+fn what_has_expired_is_brought_back_by_one_command_and_agents_need_no_touch() {
+    let site = Site::with("current", "member-2");
+    let member = Member::beside(&site, "member-2");
+    let flags = [&["--preset", "nodeport"][..], site.version()].concat();
+    site.install(&flags).succeeds();
+    member.install(&[&["--control-plane", "demo", "--create-namespace"][..], site.version()].concat()).succeeds();
+    let agent = [
+        "-n",
+        "fleet",
+        "get",
+        "pods",
+        "-l",
+        "app.kubernetes.io/name=fleet-agent",
+        "-o",
+        "jsonpath={.items[*].metadata.uid}",
+    ];
+    let same_agent = member.kubectl(&agent);
+    let user = |site: &Site| site.hub(&["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"]);
+    let operator = user(&site);
+    let authorities = site.secret("fleet-pki");
+
+    for with_authorities in [false, true] {
+        let_certificates_end(&site, with_authorities);
+        assert!(site.asks_hub(&["get", "--raw", "/readyz"]).is_err(), "nothing is served");
+        let limit = site.fleetctl(&["certs", "status", "demo"]);
+        assert_eq!(limit.code, Some(7), "{limit:?}");
+        let planned = site.fleetctl(&["certs", "renew", "demo", "--recover", "--dry-run"]);
+        assert_eq!(planned.succeeds().contains("signed again"), with_authorities, "{planned:?}");
+
+        let recovered = site.fleetctl(&["certs", "renew", "demo", "--recover"]);
+        assert!(recovered.succeeds().contains("Restarted: etcd, apiserver"), "{recovered:?}");
+        assert!(recovered.took.as_secs() <= 300, "{recovered:?}");
+        healthy(&site);
+        assert_eq!(user(&site), operator, "bindings name the operator's user");
+        eventually("the agent to be Ready", || member.row()["READY"] == "True");
+        assert_eq!(member.kubectl(&agent), same_agent, "the agent was not touched");
+        let again = site.fleetctl(&["certs", "renew", "demo", "--recover"]);
+        assert_eq!(again.succeeds(), "Nothing is due.\n");
+    }
+    let now = site.secret("fleet-pki");
+    for (file, text) in &authorities {
+        let is_certificate = file.ends_with("ca.crt");
+        assert_eq!(now[file] != *text, is_certificate, "keys are kept, and CAs are signed again: {file}");
+    }
+    site.assert_no_secret_was_shown();
+    member.uninstall(&[]).succeeds();
+    site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
+}
+
+#[test]
+fn a_renewal_from_this_machine_changes_the_keys_alone() {
+    let site = Site::on("current");
+    let flags = [&["--preset", "nodeport", "--set", "pki.renewal=Manual"][..], site.version()].concat();
+    site.install(&flags).succeeds();
+    let relevant = |site: &Site| -> BTreeMap<String, Value> {
+        let kinds = "statefulsets,deployments,services,configmaps,serviceaccounts,roles,rolebindings,networkpolicies";
+        let all: Value = serde_json::from_str(&site.kubectl(&["-n", "fleet", "get", kinds, "-o", "json"])).unwrap();
+        let items =
+            all["items"].as_array().unwrap().iter().filter(|item| item["metadata"]["name"] != "fleet-certificates");
+        let kept = items.map(|item| {
+            let mut spec = serde_json::json!({"spec": item["spec"], "data": item["data"], "rules": item["rules"]});
+            if let Some(annotations) = spec.pointer_mut("/spec/template/metadata/annotations") {
+                annotations.as_object_mut().unwrap().remove("fleet-scheduler.io/keys");
+            }
+            (format!("{}/{}", item["kind"], item["metadata"]["name"]), spec)
+        });
+        kept.collect()
+    };
+    let (before, first) = (relevant(&site), keys(&site));
+    assert_eq!(site.fleetctl(&["certs", "renew", "demo"]).succeeds(), "Nothing is due.\n");
+    assert!(keys(&site) == first, "nothing was due");
+    let renewed = site.fleetctl(&["certs", "renew", "demo", "--all"]);
+    assert!(renewed.succeeds().contains("Restarted: kube-controller-manager"), "{renewed:?}");
+    let after = keys(&site);
+    assert!(after[0] == first[0] && after[1..].iter().zip(&first[1..]).all(|(now, former)| now != former));
+    assert_eq!(relevant(&site), before);
+    // The kubeconfig on this machine was replaced, and works.
+    site.hub(&["get", "--raw", "/readyz"]);
+    let only = site.fleetctl(&["certs", "renew", "demo", "--only", "apiserver.crt"]);
+    assert_eq!(only.succeeds().lines().next(), Some("Renewed: apiserver.crt"));
     site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
 }

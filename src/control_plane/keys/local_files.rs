@@ -38,7 +38,7 @@ impl Written {
 
     /// Returns whether the kubeconfig trusts this authority, given by its certificate.
     pub(in crate::control_plane) fn is_trusting_ca(&self, authority: &str) -> bool {
-        matches!(self, Self::Kubeconfig(kubeconfig) if kubeconfig.authority.trim() == authority.trim())
+        matches!(self, Self::Kubeconfig(kubeconfig) if pki::is_same_authority(&kubeconfig.authority, authority))
     }
 }
 
@@ -130,13 +130,13 @@ impl Folder {
 /// Returns whether a folder of keys holds no other authority than this one.
 fn is_of(keys: &Path, authority: &str) -> Result<bool, FolderError> {
     let kept = pki::read_file(keys, AuthorityKind::Cluster.certificate_file())?;
-    Ok(kept.is_none_or(|kept| kept.expose().trim() == authority.trim()))
+    Ok(kept.is_none_or(|kept| pki::is_same_authority(kept.expose(), authority)))
 }
 
 /// Returns whether a key set is of another authority than this one. A certificate that is missing or damaged tells nothing.
 pub(in crate::control_plane) fn is_of_another(keys: &Files, authority: &str) -> bool {
     let entry = AuthorityKind::Cluster.certificate_file();
-    keys.get(entry).is_some_and(|own| own.trim() != authority.trim() && is_whole_certificate(own))
+    keys.get(entry).is_some_and(|own| !pki::is_same_authority(own, authority) && is_whole_certificate(own))
 }
 
 /// Returns whether a text is a certificate that can be read.

@@ -146,10 +146,7 @@ async fn recorded_endpoint(
     let state = Engine::new_reader(client.clone(), owner).read_state().await?;
     let record = state.record.filter(|record| record.phase == inventory::Phase::Installed);
     let Some(url) = record.and_then(|record| record.release.facts.get("server").cloned()) else { return Ok(None) };
-    let address = url.strip_prefix("https://").unwrap_or(&url);
-    let Some((host, port)) = address.rsplit_once(':') else { return Ok(None) };
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    Ok(port.parse().ok().map(|port| host.parse().map(|host| pki::Endpoint { host, port })).transpose()?)
+    Ok(Some(pki::Endpoint::from_url(&url)?))
 }
 
 /// Name of the file, beside the keys that `template` keeps, with the digest of the kubeconfig that it wrote. A name

@@ -1,6 +1,8 @@
 //! `certs`: the certificates of a control plane.
 
-pub(in crate::cli) mod renew;
+mod access_again;
+mod renew;
+pub(in crate::cli) mod renewal_error;
 mod status;
 
 use clap::Subcommand;

@@ -1,38 +1,68 @@
-//! `certs renew`: runs the renewal of the hosting cluster at once, and brings the kubeconfig on this machine up to date.
+//! `certs renew`: renews the certificates of a control plane, from the Secrets to the kubeconfig on this machine.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
-use jiff::{SignedDuration, Timestamp};
+use clap::builder::PossibleValuesParser;
+use jiff::Timestamp;
+use kube::Client;
 
-use crate::api::names::{ControlPlaneName, NamespaceName};
-use crate::api::remedy::{Action, Command, Remedy, Subject};
-use crate::api::util::file;
+use super::access_again::{name_ended_agents, replace_kubeconfigs, wait_for_health};
+use super::renewal_error::{keys_error, renewal_error};
+use crate::api::names::ControlPlaneName;
+use crate::certificates::renew::Renewed;
 use crate::certificates::summary::HeldCertificate;
+use crate::check;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
 use crate::cli::args::run::{parse_duration, until_stopped};
-use crate::cli::connect::{connect_cluster, find_home, request_failed};
+use crate::cli::connect::{connect_cluster, find_home, request_failed, require_verified_server};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
 use crate::control_plane::certificate_status::{HostingCertificates, read_hosting_certificates};
-use crate::control_plane::kubeconfig::{find_kubeconfig, place_kubeconfig};
-use crate::control_plane::renewal_job::{RenewalError, run_renewal_job};
-use crate::install::admin_access::connect_kubeconfig;
+use crate::control_plane::rbac::renewal_rights;
+use crate::control_plane::renewal::{Renewal, Renewer};
 use crate::install::progress::Progress as _;
-use crate::pki::{AuthorityKind, Lifetimes};
+use crate::pki::{Choice, Completed, Renewal as Reason};
 
 pub(super) const EXAMPLES: &str = "\
-Runs CronJob `fleet-keys` at once: certificates with less than 60 days left are issued again, CAs with less than a year left
-are signed again with their own keys, and each pod has to serve the new certificate. The kubeconfig on this machine is
-then replaced, if the new one is accepted. The command can be repeated; if nothing is due, nothing is written.
+Certificates with less than 60 days left are issued again, and CAs with less than a year left are signed again with their
+own keys, so that certificates of agents stay valid. Then each pod has to serve the new certificate: pods that do not after
+3 minutes are replaced, one at a time. The controller manager is restarted, the kubeconfig on this machine is replaced if
+the new one is accepted, and the control plane has to be healthy. The command can be repeated after an interruption; if
+nothing is due, nothing is written.
+
+With `pki.source: InCluster` a Job of CronJob `fleet-keys` renews. With `Existing` nothing is renewed; it is proved that
+the pods serve what is in your Secret.
+
+`--recover` is for a control plane whose certificates have expired: it needs only the API of the hosting cluster, and
+replaces all pods at once of components that serve nothing.
 
 Examples:
   fleetctl certs renew demo
   fleetctl certs renew demo --context hosting --all
-  fleetctl certs renew demo --dry-run";
+  fleetctl certs renew demo --only apiserver.crt,admin.kubeconfig
+  fleetctl certs renew demo --dry-run
+  fleetctl certs renew demo --recover";
+
+/// Files with certificates, as `certs status` lists them.
+const CERTIFICATES: [&str; 12] = [
+    "admin.kubeconfig",
+    "apiserver-etcd-client.crt",
+    "apiserver.crt",
+    "ca.crt",
+    "controller-manager.kubeconfig",
+    "etcd-ca.crt",
+    "etcd-health-client.crt",
+    "etcd-peer.crt",
+    "etcd-server.crt",
+    "front-proxy-ca.crt",
+    "front-proxy-client.crt",
+    "scheduler.kubeconfig",
+];
 
 /// Renew the certificates that are due
 #[derive(Debug, Args)]
@@ -42,10 +72,23 @@ pub(crate) struct CertsRenewArgs {
     name: String,
 
     /// Renew all certificates, not only those that are due; CAs are signed again only when they are due
-    #[arg(long)]
+    #[arg(long, conflicts_with = "only")]
     all: bool,
 
-    /// Only list the certificates that would be renewed
+    /// Renew these certificates only, due or not
+    #[arg(long, value_name = "CERTIFICATE", value_delimiter = ',', hide_possible_values = true,
+        value_parser = PossibleValuesParser::new(CERTIFICATES))]
+    only: Vec<String>,
+
+    /// Issue the operator's certificate with a new key; role bindings that name its user have to be made again
+    #[arg(long)]
+    new_admin_key: bool,
+
+    /// Bring back a control plane whose certificates or CAs have expired
+    #[arg(long)]
+    recover: bool,
+
+    /// Only list what would be done
     #[arg(long)]
     dry_run: bool,
 
@@ -54,82 +97,153 @@ pub(crate) struct CertsRenewArgs {
     timeout: Duration,
 }
 
-pub(super) async fn run(ui: &Ui, global: &Global, args: &CertsRenewArgs) -> Result<Exit, CliError> {
-    let name: ControlPlaneName = args.name.parse().map_err(|error| wrong_name(&error))?;
-    let home = find_home()?;
-    let client = connect_cluster(global).await?.client;
-    let read = async || {
-        let read = read_hosting_certificates(&client, &name, &global.namespace).await;
-        read.map_err(|error| request_failed("cannot read the certificates of the control plane", &error))
-    };
-    let before = read().await?;
-    if before.held.is_empty() {
-        return Err(super::not_installed(&name, global));
-    }
-    let due = list_due(&before, args.all, Timestamp::now());
-    if args.dry_run {
-        let lines: String = due.iter().map(|file| format!("{file}\n")).collect();
-        ui.write_stdout(if due.is_empty() { "Nothing is due.\n" } else { &lines })?;
-        return Ok(Exit::Ok);
-    }
-    // A run that failed is done again: its certificates may not be served yet.
-    if due.is_empty() && before.summary.failed.is_none() {
-        ui.write_stdout("Nothing is due.\n")?;
-        return Ok(Exit::Ok);
-    }
-    let display = Arc::new(Display::new(ui));
-    display.begin_step("Renewing certificates");
-    let work = run_renewal_job(&client, &name, &global.namespace, args.all, args.timeout);
-    let outcome = until_stopped(ui, &display, "the renewal", work, std::future::ready(())).await?;
-    outcome.map_err(|error| renewal_error(&error, &name, &global.namespace))?;
-    let after = read().await?;
-    let renewed = list_changed(&before.held, &after.held);
-    ui.write_stdout(&format!(
-        "Renewed: {}\n",
-        if renewed.is_empty() { "nothing".to_owned() } else { renewed.join(", ") }
-    ))?;
-
-    let refused = |why: String| {
-        ui.warn(&format!("the kubeconfig on this machine was not replaced: {why}"));
-        Ok(Exit::Ok)
-    };
-    match file::is_present(&home.kubeconfig_path(&name)) {
-        Ok(true) => {}
-        Ok(false) => return Ok(Exit::Ok),
-        Err(error) => return refused(error.to_string()),
-    }
-    let kubeconfig = match find_kubeconfig(Some(&client), &home, &name, &global.namespace).await {
-        Ok((kubeconfig, _)) => kubeconfig,
-        Err(error) => return refused(error.to_string()),
-    };
-    let answered = match connect_kubeconfig(&kubeconfig).await {
-        Ok(connected) => connected.client.apiserver_version().await.map_err(|error| error.to_string()),
-        Err(why) => Err(why),
-    };
-    if let Err(why) = answered {
-        return refused(why);
-    }
-    match place_kubeconfig(&home, &name, &kubeconfig) {
-        Ok(placed) => {
-            if let Some(warning) = placed.replaced_file_warning() {
-                ui.warn(&warning);
-            }
-            Ok(Exit::Ok)
+impl CertsRenewArgs {
+    fn choice(&self) -> Choice {
+        match (self.all, self.only.is_empty()) {
+            (true, _) => Choice::All,
+            (false, false) => Choice::Only(self.only.iter().cloned().collect::<BTreeSet<_>>()),
+            (false, true) => Choice::Due,
         }
-        Err(error) => refused(error.to_string()),
     }
 }
 
-/// Files whose certificates a renewal issues again.
-fn list_due(found: &HostingCertificates, all: bool, now: Timestamp) -> Vec<&str> {
-    let usual = Lifetimes::default();
-    let is_due = |held: &&HeldCertificate| {
-        let is_authority = AuthorityKind::ALL.iter().any(|kind| kind.certificate_file() == held.certificate);
-        let spare = if is_authority { usual.renew_authority_before } else { usual.renew_before };
-        let spare = SignedDuration::try_from(spare).unwrap_or(SignedDuration::MAX);
-        (all && !is_authority) || held.not_after.duration_since(now) <= spare
+pub(super) async fn run(ui: &Ui, global: &Global, args: &CertsRenewArgs) -> Result<Exit, CliError> {
+    let name: ControlPlaneName = args.name.parse().map_err(|error| wrong_name(&error))?;
+    let home = find_home()?;
+    let deadline = Instant::now() + args.timeout;
+    let connected = connect_cluster(global).await?;
+    let client = &connected.client;
+    let before = read_certificates(client, &name, global).await?;
+    if before.held.is_empty() {
+        return Err(super::not_installed(&name, global));
+    }
+    let renewer = Renewer::of_keys(&before);
+    if renewer != Renewer::Machine && (!args.only.is_empty() || args.new_admin_key) {
+        return Err(CliError::wrong_usage(
+            "error: `--only` and `--new-admin-key` need `pki.source: Installer`; others make the keys of this control plane",
+        ));
+    }
+    let display = Arc::new(Display::new(ui));
+    let waiting = |text: &str| display.update_step(text);
+    let renewal = Renewal {
+        client,
+        name: &name,
+        namespace: &global.namespace,
+        choice: args.choice(),
+        new_admin_key: args.new_admin_key,
+        recovers: args.recover,
+        timeout: args.timeout,
+        waiting: &waiting,
     };
-    found.held.iter().filter(is_due).map(|held| held.certificate.as_str()).collect()
+    let plan = match renewer {
+        Renewer::Others(_) => None,
+        _ => Some(renewal.plan(&before, Timestamp::now()).map_err(|error| keys_error(&error.into(), &name))?),
+    };
+    if args.dry_run {
+        let file = home.kubeconfig_path(&name);
+        ui.write_stdout(&format_plan(plan.as_ref(), &renewer, args.recover, &file.display().to_string()))?;
+        return Ok(Exit::Ok);
+    }
+    check_rights(client, global, &renewer, args.recover).await?;
+    if renewer == Renewer::Machine {
+        require_verified_server(&connected)?;
+        if plan.as_ref().is_some_and(|plan| !plan.is_unchanged())
+            && let Some(problem) = check::find_clock_fault(client).await
+        {
+            return Err(refused("clock", &problem.what).hint(problem.remedy));
+        }
+    }
+    display.begin_step("Renewing certificates");
+    let outcome = until_stopped(ui, &display, "the renewal", renewal.run(&before), std::future::ready(())).await?;
+    let renewed = outcome.map_err(|error| renewal_error(&error, &name, &global.namespace))?;
+    let after = read_certificates(client, &name, global).await?;
+    ui.write_stdout(&format_outcome(&renewer, &list_changed(&before.held, &after.held), &renewed))?;
+
+    let connected = replace_kubeconfigs(ui, global, client, &home, &name, deadline).await?;
+    let hub = connected.as_ref().map(|connected| &connected.client);
+    wait_for_health(global, client, hub, &name, deadline).await?;
+    if let Some(hub) = hub {
+        name_ended_agents(ui, hub, &name).await?;
+    }
+    Ok(Exit::Ok)
+}
+
+async fn read_certificates(
+    client: &Client,
+    name: &ControlPlaneName,
+    global: &Global,
+) -> Result<HostingCertificates, CliError> {
+    let read = read_hosting_certificates(client, name, &global.namespace).await;
+    read.map_err(|error| request_failed("cannot read the certificates of the control plane", &error))
+}
+
+/// A renewal that a check refuses before anything is written.
+fn refused(check: &'static str, what: &str) -> CliError {
+    CliError::new(Exit::Preflight, "PreflightRefused", "the renewal was refused; nothing was written")
+        .cause(format!("{check} ({check}): {what}"))
+        .hint(format!("explain it: `fleetctl explain {check}`"))
+}
+
+/// Refuses to begin without a right that is needed half-way.
+async fn check_rights(client: &Client, global: &Global, renewer: &Renewer, recovers: bool) -> Result<(), CliError> {
+    let rights = renewal_rights(renewer, recovers);
+    let missing = check::access::list_missing_rights(client, global.namespace.as_str(), &rights).await;
+    let missing = missing.map_err(|error| request_failed("cannot ask for the rights of this user", &error))?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let what = format!("you may not {} in namespace {}", missing.join(", "), global.namespace);
+    Err(refused("access", &what).hint("`fleetctl show rbac NAME --day2` prints all rights that are needed"))
+}
+
+/// What a renewal would do.
+fn format_plan(plan: Option<&Completed>, renewer: &Renewer, recovers: bool, file: &str) -> String {
+    let Some(plan) = plan else {
+        return match renewer {
+            Renewer::Others(secret) => {
+                format!("Nothing is renewed: the keys are in Secret {secret}, which is yours.\n")
+            }
+            _ => String::new(),
+        };
+    };
+    if plan.is_unchanged() {
+        return "Nothing is due.\n".to_owned();
+    }
+    let mut lines = Vec::new();
+    for kind in &plan.renewed_authorities {
+        lines.push(format!("{}: signed again with its own key", kind.certificate_file()));
+    }
+    for (leaf, reason) in &plan.issued {
+        let why = match reason {
+            Reason::Ends(end) => format!("issued again; it ends on {}", end.strftime("%F")),
+            other => format!("issued again; {other}"),
+        };
+        lines.push(format!("{}: {why}", leaf.leaf_store().stored_file()));
+    }
+    for leaf in &plan.rewritten {
+        lines.push(format!("{}: written with the new CA", leaf.leaf_store().stored_file()));
+    }
+    if *renewer == Renewer::Job {
+        lines.push("A Job of CronJob fleet-keys does this.".to_owned());
+    }
+    if recovers {
+        lines.push("All pods of components that serve nothing are replaced at once.".to_owned());
+    }
+    lines.push(format!("Then the controller manager is restarted, and {file} is replaced."));
+    lines.join("\n") + "\n"
+}
+
+fn format_outcome(renewer: &Renewer, changed: &[String], renewed: &Renewed) -> String {
+    let mut text = match (renewer, changed.is_empty()) {
+        (Renewer::Others(secret), _) => format!("Every pod serves the certificates in Secret {secret}\n"),
+        (_, true) if renewed.restarted.is_empty() => "Nothing is due.\n".to_owned(),
+        (_, true) => String::new(),
+        (_, false) => format!("Renewed: {}\n", changed.join(", ")),
+    };
+    if !renewed.restarted.is_empty() {
+        text.push_str(&format!("Restarted: {}\n", renewed.restarted.join(", ")));
+    }
+    text
 }
 
 /// Files whose certificates have another serial number than before.
@@ -140,57 +254,56 @@ fn list_changed(before: &[HeldCertificate], after: &[HeldCertificate]) -> Vec<St
     after.iter().filter(is_changed).map(|held| held.certificate.clone()).collect()
 }
 
-/// The error of a renewal that was not done.
-pub(in crate::cli) fn renewal_error(
-    error: &RenewalError,
-    name: &ControlPlaneName,
-    namespace: &NamespaceName,
-) -> CliError {
-    match error {
-        RenewalError::NoCronJob(_) => CliError::new(Exit::Refused, "NoRenewalJob", error.to_string()).hint(
-            Remedy::new("with `pki.renewal: Manual`, an install renews what is due: ")
-                .command(Command::at_run_place(Action::Upgrade(Subject::ControlPlane(name.to_string()))))
-                .text("; with `pki.source: Existing`, put renewed ones into your own Secret"),
-        ),
-        RenewalError::Api(error) => request_failed("cannot run the renewal", error),
-        RenewalError::Failed { .. } => CliError::new(Exit::Failed, "RenewalFailed", error.to_string())
-            .hint("run the same command again; it continues where it stopped"),
-        RenewalError::TimedOut { job, .. } => CliError::new(Exit::TimedOut, "TimedOut", error.to_string())
-            .hint(format!("the Job goes on: `kubectl --namespace {namespace} logs job/{job}` shows what it waits for")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::certificates::summary::Summary;
+    use crate::pki::{AuthorityKind, Files, Leaf};
 
-    fn held(certificate: &str, serial: &str, days: i64) -> HeldCertificate {
-        let not_after = Timestamp::from_second(days * 86_400).unwrap();
+    fn held(certificate: &str, serial: &str) -> HeldCertificate {
         HeldCertificate {
             certificate: certificate.to_owned(),
             holder: String::new(),
             serial: serial.to_owned(),
-            not_after,
+            not_after: Timestamp::UNIX_EPOCH,
         }
     }
 
     #[test]
-    fn certificates_are_due_sixty_days_and_cas_a_year_before_their_end() {
-        let held = vec![
-            held("ca.crt", "01", 364),
-            held("etcd-ca.crt", "01", 366),
-            held("apiserver.crt", "01", 61),
-            held("admin.kubeconfig", "01", 59),
-        ];
-        let found = HostingCertificates { held, summary: Summary::default(), server: None };
-        assert_eq!(list_due(&found, false, Timestamp::UNIX_EPOCH), ["ca.crt", "admin.kubeconfig"]);
-        assert_eq!(list_due(&found, true, Timestamp::UNIX_EPOCH), ["ca.crt", "apiserver.crt", "admin.kubeconfig"]);
+    fn what_has_another_serial_number_was_renewed() {
+        let (before, after) = ([held("a", "01"), held("b", "01")], [held("a", "02"), held("b", "01")]);
+        assert_eq!(list_changed(&before, &after), ["a"]);
     }
 
     #[test]
-    fn what_has_another_serial_number_was_renewed() {
-        let (before, after) = ([held("a", "01", 1), held("b", "01", 1)], [held("a", "02", 1), held("b", "01", 1)]);
-        assert_eq!(list_changed(&before, &after), ["a"]);
+    fn every_certificate_can_be_chosen() {
+        let leaves = Leaf::ALL.iter().map(|leaf| leaf.leaf_store().stored_file());
+        let mut all: Vec<&str> = leaves.chain(AuthorityKind::ALL.iter().map(|kind| kind.certificate_file())).collect();
+        all.sort_unstable();
+        assert_eq!(all, CERTIFICATES);
+    }
+
+    #[test]
+    fn a_plan_names_what_is_written_and_who_writes_it() {
+        let plan = |renewed_authorities: Vec<AuthorityKind>, issued| Completed {
+            files: Files::new(),
+            new_authorities: false,
+            renewed_authorities,
+            issued,
+            rewritten: Vec::new(),
+        };
+        let none = plan(Vec::new(), Vec::new());
+        assert_eq!(format_plan(Some(&none), &Renewer::Machine, false, "f"), "Nothing is due.\n");
+        let ends = (Leaf::ApiServer, Reason::Ends(Timestamp::UNIX_EPOCH));
+        let some = plan(vec![AuthorityKind::Etcd], vec![ends]);
+        assert_eq!(
+            format_plan(Some(&some), &Renewer::Job, true, "f"),
+            "etcd-ca.crt: signed again with its own key\n\
+             apiserver.crt: issued again; it ends on 1970-01-01\n\
+             A Job of CronJob fleet-keys does this.\n\
+             All pods of components that serve nothing are replaced at once.\n\
+             Then the controller manager is restarted, and f is replaced.\n"
+        );
+        let others = Renewer::Others("my-keys".to_owned());
+        assert!(format_plan(None, &others, false, "f").contains("Secret my-keys"));
     }
 }

@@ -16,11 +16,13 @@ use crate::cli::connect::{connect_cluster, find_home};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::table::{Columns, table_row};
 use crate::cli::output::terminal::Ui;
-use crate::control_plane::certificate_status::{CertificateRow, CertificateState, observe_certificates};
+use crate::control_plane::certificate_status::{AGENT, CertificateRow, CertificateState, observe_certificates};
+use crate::control_plane::kubeconfig::write_shared::list_kubeconfig_files;
 
 pub(super) const EXAMPLES: &str = "\
 Reads only. Exit code 7 if a certificate has expired or, with `--fail-under`, expires within that time. What pods serve is
-what the last run of CronJob `fleet-keys` saw. If the hosting cluster does not answer, the kubeconfig and the address of
+what the last run of CronJob `fleet-keys` saw; what agents have is what they report, and counts for the exit code only when
+it has expired, because agents renew it themselves. If the hosting cluster does not answer, the kubeconfig and the address of
 the API are shown, and everything else is `unknown`.
 
 Examples:
@@ -68,8 +70,9 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &CertsStatusArgs) -> Res
         Err(error) => return Err(error),
     };
     let hosting = connected.as_ref().map(|connected| &connected.client).map_err(Clone::clone);
+    let merged = list_kubeconfig_files(global.kubeconfig.as_deref(), &home.kubeconfig_path(&name));
     let now = Timestamp::now();
-    let rows = observe_certificates(hosting, &home, &name, &global.namespace, now).await;
+    let rows = observe_certificates(hosting, &home, &merged, &name, &global.namespace, now).await;
     if rows.is_empty() {
         return Err(super::not_installed(&name, global));
     }
@@ -83,10 +86,11 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &CertsStatusArgs) -> Res
     ui.write_last_result(&text, exit)
 }
 
-/// Returns whether a certificate has expired, or expires within a time.
+/// Returns whether a certificate has expired, or expires within a time. Agents renew their own ones, which are short.
 fn ends_within(rows: &[CertificateRow], within: Option<Duration>, now: Timestamp) -> bool {
     let within = SignedDuration::try_from(within.unwrap_or_default()).unwrap_or(SignedDuration::MAX);
-    rows.iter().filter_map(|row| row.not_after).any(|end| end.duration_since(now) <= within)
+    let limit = |row: &CertificateRow| if row.certificate == AGENT { SignedDuration::ZERO } else { within };
+    rows.iter().any(|row| row.not_after.is_some_and(|end| end.duration_since(now) <= limit(row)))
 }
 
 const fn state_word(state: CertificateState) -> &'static str {

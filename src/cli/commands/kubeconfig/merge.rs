@@ -44,6 +44,27 @@ pub(crate) fn merge_into_kubeconfig(
     Ok(Exit::Ok)
 }
 
+/// Replaces the entries in the file that has them. Returns that file; none where no file has them.
+pub(crate) fn renew_merged_entries(
+    global: &Global,
+    home: &Home,
+    name: &ControlPlaneName,
+    kubeconfig: &Kubeconfig,
+) -> Result<Option<PathBuf>, CliError> {
+    for file in kubeconfig_files(global, home, name)? {
+        let text = write_shared::read_text_or_empty(&file).map_err(|error| kubeconfig_file_error(&error))?;
+        if !matches!(pki::remove_from_kubeconfig(&text, name.as_str()), Ok(Some(_))) {
+            continue;
+        }
+        let changed = change_file(&file, Readers::OwnerOnly, |before| {
+            Ok(Some(pki::merge_kubeconfig(before, kubeconfig, name.as_str(), false)?.text))
+        });
+        changed.map_err(|error| kubeconfig_file_error(&error))?;
+        return Ok(Some(file));
+    }
+    Ok(None)
+}
+
 /// The file of the list that has the entries, else the one that gets new ones. kubectl takes each name from the first
 /// file that has it, so no other file may have one of these names.
 fn choose_kubeconfig_file(

@@ -1,6 +1,6 @@
 //! `kubeconfig`: writes the kubeconfig of a control plane again.
 
-mod merge;
+pub(in crate::cli) mod merge;
 use clap::Args;
 
 use crate::api::names::ControlPlaneName;

@@ -30,6 +30,10 @@ pub(crate) struct ShowRbacArgs {
 
     #[command(flatten)]
     plan: PlanArgs,
+
+    /// Print the rights for the work on an installed control plane, such as `certs renew`
+    #[arg(long)]
+    day2: bool,
 }
 
 /// Other installations to print the rights for.
@@ -56,6 +60,13 @@ pub(crate) fn run(ui: &Ui, global: &Global, args: &ShowRbacArgs) -> Result<Exit,
         return print_roles(ui, &plan.package, &workload_cluster::rbac::build_agent_roles(&plan, &rights));
     }
     let plan = args.plan.build_control_plane_plan(ui, global, None)?;
+    if args.day2 {
+        return print_roles(
+            ui,
+            &plan.package,
+            &[control_plane::rbac::build_day2_role(&plan.name, &plan.package.namespace)],
+        );
+    }
     let rights = control_plane::rbac::list_install_rights(&plan).map_err(|problems| wrong_values(&problems))?;
     let roles = control_plane::rbac::build_install_roles(&plan, &rights).map_err(|problems| wrong_values(&problems))?;
     print_roles(ui, &plan.package, &roles)

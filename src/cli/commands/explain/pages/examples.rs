@@ -18,13 +18,14 @@ use crate::api::probe::Outcome;
 use crate::api::registration::{Registration, state};
 use crate::api::version::KubeMinor;
 use crate::apply::{Conflict, Error, Foreign, ObjectReason, RefusedStep, Removed, RolledBack, deleted_diagnosis};
+use crate::certificates::KeysError;
 use crate::chart::versions::select::{Request, SelectedBy, Selection, select_row};
 use crate::chart::{self, ValuesBuilder};
 use crate::check::{self, Report};
 use crate::cli::args::chart_choice;
 use crate::cli::args::installation::{ambiguous_name_error, applied_by_others};
 use crate::cli::args::package::too_large;
-use crate::cli::commands::certs::renew::renewal_error;
+use crate::cli::commands::certs::renewal_error::renewal_error;
 use crate::cli::commands::get::values::unknown_values_error;
 use crate::cli::commands::install::refused_values_error;
 use crate::cli::commands::taint::edit::EditError;
@@ -272,6 +273,14 @@ fn of_installs() -> Vec<CliError> {
                 why: "pod etcd-0 port 2379 serves etcd-server.crt with serial 4c:01, and the Secret has serial 5e:02"
                     .to_owned(),
             },
+            &"demo".parse().unwrap(),
+            &global.namespace,
+        ),
+        renewal_error(
+            &RenewalError::Keys(KeysError::NotServed(vec![
+                "pod etcd-0 port 2379 serves etcd-server.crt with serial 4c:01, and the Secret has serial 5e:02"
+                    .to_owned(),
+            ])),
             &"demo".parse().unwrap(),
             &global.namespace,
         ),
