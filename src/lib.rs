@@ -15,6 +15,7 @@
 pub mod agent;
 pub mod api;
 pub mod apply;
+pub mod backup;
 pub mod certificates;
 pub mod chart;
 pub mod check;
