@@ -9,7 +9,7 @@
 //! cli, scheduler, agent → placement → api
 //! ```
 //!
-//! `check`, `chart` and `pki` import `k8s` and `api` at most. `tests/house` checks this; CONTRIBUTING.md says what each
+//! `check`, `chart` and `pki` import `k8s` and `api` at most, `etcd` imports `pki` and `api`. `tests/house` checks this; CONTRIBUTING.md says what each
 //! room is for.
 
 pub mod agent;
@@ -23,6 +23,7 @@ pub mod cli;
 pub mod control_plane;
 pub mod daemon;
 pub mod diagnose;
+pub mod etcd;
 pub mod install;
 pub mod inventory;
 pub mod k8s;

@@ -1,0 +1,1 @@
+//! What the members of one etcd report, side by side, and where they differ.
