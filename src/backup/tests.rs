@@ -410,3 +410,72 @@ fn any_reader_of_age_and_tar_lists_the_parts() {
     found.read_to_end(&mut stored).unwrap();
     assert_eq!(stored, snapshot);
 }
+
+/// A store that is made while it is read, with etcd's hash behind it. Its pages cannot be packed.
+struct MadeStore {
+    block: Vec<u8>,
+    at: usize,
+    rest: u64,
+    hash: Sha256,
+    end: Option<io::Cursor<Vec<u8>>>,
+}
+
+impl MadeStore {
+    fn new(bytes: u64) -> Self {
+        let mut state = 1_u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            u8::try_from(state >> 56).unwrap()
+        };
+        let block = (0..1 << 18).map(|_| next()).collect();
+        Self { block, at: 0, rest: bytes, hash: Sha256::new(), end: None }
+    }
+}
+
+impl Read for MadeStore {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.rest == 0 {
+            let hash = &self.hash;
+            return self.end.get_or_insert_with(|| io::Cursor::new(hash.clone().finalize().to_vec())).read(buffer);
+        }
+        let most = usize::try_from(self.rest).unwrap_or(usize::MAX).min(self.block.len() - self.at).min(buffer.len());
+        let piece = &self.block[self.at..self.at + most];
+        buffer[..most].copy_from_slice(piece);
+        self.hash.update(piece);
+        self.at = (self.at + most) % self.block.len();
+        self.rest -= most as u64;
+        Ok(most)
+    }
+}
+
+/// Writes and verifies a sealed archive of a store of `STORE_MIB`, and prints the peak of this process. Alone in its process:
+/// `STORE_MIB=2048 cargo test --release --lib backup::tests::large_store -- --exact --ignored --nocapture`.
+#[test]
+#[ignore = "alone in its process: memory_does_not_grow_with_the_store runs it"]
+fn large_store() {
+    let mib: u64 = std::env::var("STORE_MIB").unwrap_or_else(|_| "2048".to_owned()).parse().unwrap();
+    let one = identity();
+    let bytes = mib << 20;
+    let mut contents = contents(0);
+    contents.header.snapshot_bytes = bytes + 32;
+    let seal = Seal::Recipients(vec![one.to_recipient()]);
+    let file = tempfile::tempfile().unwrap();
+    let (mut file, written) = write_archive(file, &seal, &contents, MadeStore::new(bytes)).unwrap();
+    assert!(written.bytes > bytes, "the store cannot be packed");
+    io::Seek::rewind(&mut file).unwrap();
+    let verified = verify_archive(file, &opened_by(&one)).unwrap();
+    assert_eq!(verified.sha256, written.sha256);
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    println!("{}", status.lines().find(|line| line.starts_with("VmHWM:")).unwrap());
+}
+
+#[test]
+fn memory_does_not_grow_with_the_store() {
+    let program = std::env::current_exe().unwrap();
+    let arguments = ["backup::tests::large_store", "--exact", "--ignored", "--nocapture"];
+    let ran = Command::new(program).args(arguments).env("STORE_MIB", "80").output().unwrap();
+    let text = String::from_utf8(ran.stdout).unwrap();
+    let peak = text.lines().find_map(|line| line.split("VmHWM:").nth(1)).unwrap_or_else(|| panic!("{text}"));
+    let kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(kib <= 64 * 1024, "{kib} KiB");
+}

@@ -28,7 +28,7 @@ pub struct Contents {
 }
 
 /// A Secret as a manifest.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct KeyFile {
     /// Name of the Secret.
     pub secret: String,

@@ -20,7 +20,7 @@ use futures::future::LocalBoxFuture;
 use args::environment;
 use args::global::Global;
 use commands::{
-    accept, certs, check, completion, delete, diff, explain, get, history, install, kubeconfig, kubectl_install, lint,
+    accept, backup, certs, check, completion, delete, diff, explain, get, history, install, kubeconfig, kubectl_install, lint,
     pods, reference, rollback, show, status, taint, template, token, uninstall, upgrade, version, versions, why,
 };
 use output::error::{CliError, Exit};
@@ -59,6 +59,8 @@ enum Command {
     /// Show and renew the certificates of a control plane
     #[command(subcommand)]
     Certs(Lazy<certs::CertsCommand>),
+    /// Make, list, show and verify backups of a control plane
+    Backup(Lazy<backup::BackupArgs>),
     /// Show what an install would change, and change nothing
     #[command(subcommand)]
     Diff(Lazy<diff::DiffCommand>),
@@ -226,6 +228,7 @@ fn run_command(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
         Command::Check(Lazy(args)) => Box::pin(check::run(ui, global, *args)),
         Command::Status(Lazy(args)) => Box::pin(status::run(ui, global, args)),
         Command::Certs(Lazy(command)) => Box::pin(certs::run(ui, global, command)),
+        Command::Backup(Lazy(args)) => Box::pin(backup::run(ui, global, args)),
         Command::Diff(Lazy(command)) => Box::pin(diff::run(ui, global, command)),
         Command::Rollback(Lazy(args)) => Box::pin(rollback::run(ui, global, args)),
         Command::Kubeconfig(Lazy(args)) => Box::pin(kubeconfig::run(ui, global, args)),

@@ -1,5 +1,6 @@
 //! Installs, checks and removes a control plane.
 
+pub mod backup;
 pub mod certificate_status;
 pub mod charts;
 pub mod diff;

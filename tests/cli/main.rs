@@ -2,6 +2,7 @@
 
 mod access;
 mod agent;
+mod backup;
 mod bounds;
 mod check;
 mod chosen;

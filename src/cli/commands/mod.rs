@@ -1,6 +1,7 @@
 //! One file or folder per command: its arguments, and what it does with them.
 
 pub(in crate::cli) mod accept;
+pub(in crate::cli) mod backup;
 pub(in crate::cli) mod certs;
 pub(in crate::cli) mod check;
 pub(in crate::cli) mod completion;

@@ -24,6 +24,7 @@ use crate::check::{self, Report};
 use crate::cli::args::chart_choice;
 use crate::cli::args::installation::{ambiguous_name_error, applied_by_others};
 use crate::cli::args::package::too_large;
+use crate::cli::commands::backup::backup_error;
 use crate::cli::commands::certs::renew::renewal_error;
 use crate::cli::commands::get::values::unknown_values_error;
 use crate::cli::commands::install::refused_values_error;
@@ -35,6 +36,7 @@ use crate::cli::output::terminal::{Question, Ui, nobody_asked};
 use crate::cli::output::{check_report, check_table, style};
 use crate::cli::{Cli, with_page};
 use crate::control_plane;
+use crate::control_plane::backup::BackupError;
 use crate::control_plane::endpoint::exposure::NotYet;
 use crate::control_plane::renewal_job::RenewalError;
 use crate::control_plane::rollback::Outcome as Undone;
@@ -265,6 +267,9 @@ fn of_installs() -> Vec<CliError> {
         ambiguous_name_error("demo", &global),
         applied_by_others(&inventory::Owner::new("control-plane", "demo", "fleet"), &["argocd-controller".to_owned()]),
         too_large(70 * 1024),
+        backup_error(&BackupError::NotInSync("etcd-1 is 4711 entries behind".to_owned())),
+        backup_error(&BackupError::NoQuorum("etcd-0 knows no leader; etcd-1 does not answer within 10 s".to_owned())),
+        backup_error(&BackupError::NoSuchMember { name: "etcd-3".to_owned(), members: "etcd-0, etcd-1, etcd-2".to_owned() }),
         renewal_error(&RenewalError::NoCronJob("demo".parse().unwrap()), &"demo".parse().unwrap(), &global.namespace),
         renewal_error(
             &RenewalError::Failed {
