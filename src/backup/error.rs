@@ -17,7 +17,9 @@ pub struct Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.part {
-            Some(part) => write!(f, "part {part} at byte {} (up to byte {} of the file)", self.offset, self.file_offset),
+            Some(part) => {
+                write!(f, "part {part} at byte {} (up to byte {} of the file)", self.offset, self.file_offset)
+            }
             None => write!(f, "up to byte {} of the file", self.file_offset),
         }
     }
@@ -49,17 +51,6 @@ impl ArchiveError {
             Self::Damaged { .. } => "SnapshotDamaged",
             Self::KeysMissing(_) => "KeysMissing",
             Self::Read(_) => "LocalFile",
-        }
-    }
-
-    /// The remedy, a clause.
-    pub const fn remedy(&self) -> &'static str {
-        match self {
-            Self::Damaged { .. } => "use another backup, or another copy of this one; nothing of this file is to be used",
-            Self::KeysMissing(_) => {
-                "give the key that it was sealed for: `--identity FILE` or `--passphrase-file FILE`"
-            }
-            Self::Read(_) => "see that the file can be read as a whole",
         }
     }
 }

@@ -19,6 +19,7 @@ mod manifest;
 mod part;
 mod read;
 mod seal;
+mod source;
 #[cfg(test)]
 mod tests;
 mod write;

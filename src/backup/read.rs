@@ -10,13 +10,13 @@ use std::rc::Rc;
 use age::{DecryptError, Decryptor};
 use flate2::bufread::GzDecoder;
 use serde::de::DeserializeOwned;
-use sha2::{Digest as _, Sha256};
 use tar::{Archive, EntryType};
 
 use super::error::{ArchiveError, Place};
 use super::manifest::{FORMAT, Footer, Header, Part};
-use super::part::{MOST_PARTS, PartKind, PartReader, format_hash};
+use super::part::{MOST_PARTS, PartKind, PartReader};
 use super::seal::Opening;
+use super::source::{Source, Track};
 use crate::api::util::text::visible_word;
 
 /// Beginning of a sealed file, of any version of age.
@@ -54,7 +54,7 @@ pub fn verify_archive(input: impl Read, opening: &Opening) -> Result<Verified, A
     let (header, parts) = reading.read_parts(&mut archive)?;
     reading.read_end(archive.into_inner())?;
     let track = track.borrow();
-    Ok(Verified { header, parts, bytes: track.bytes, sha256: format_hash(track.hash.clone().finalize()) })
+    Ok(Verified { header, parts, bytes: track.bytes, sha256: track.format_sha256() })
 }
 
 /// Reads the header of an archive, and nothing behind it.
@@ -86,45 +86,6 @@ pub fn hash_file(input: impl Read) -> Result<(u64, String), ArchiveError> {
     Ok((part.bytes, part.sha256))
 }
 
-/// The file, counted and hashed.
-struct Source<R> {
-    inner: R,
-    track: Rc<RefCell<Track>>,
-}
-
-/// What was read of a file.
-struct Track {
-    bytes: u64,
-    hash: Sha256,
-    failed: Option<io::Error>,
-}
-
-impl<R> Source<R> {
-    fn new(inner: R) -> Self {
-        let track = Track { bytes: 0, hash: Sha256::new(), failed: None };
-        Self { inner, track: Rc::new(RefCell::new(track)) }
-    }
-}
-
-impl<R: Read> Read for Source<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut track = self.track.borrow_mut();
-        match self.inner.read(buffer) {
-            Ok(read) => {
-                track.hash.update(&buffer[..read]);
-                track.bytes += read as u64;
-                Ok(read)
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
-            Err(error) => {
-                let shown = io::Error::new(error.kind(), error.to_string());
-                track.failed = Some(error);
-                Err(shown)
-            }
-        }
-    }
-}
-
 /// The place that is read, for errors.
 struct Reading<'t> {
     track: &'t RefCell<Track>,
@@ -149,14 +110,18 @@ impl Reading<'_> {
     }
 
     /// Opens the seal, where there is one.
-    fn unseal<'a, R: Read + 'a>(&self, source: Source<R>, opening: &Opening) -> Result<Box<dyn BufRead + 'a>, ArchiveError> {
+    fn unseal<'a, R: Read + 'a>(
+        &self,
+        source: Source<R>,
+        opening: &Opening,
+    ) -> Result<Box<dyn BufRead + 'a>, ArchiveError> {
         let mut input = BufReader::new(source);
         let begin = input.fill_buf().map_err(|error| self.failed(error))?;
         if begin.starts_with(GZIP) {
             return Ok(Box::new(input));
         }
         if !begin.starts_with(SEALED) {
-            return Err(self.damaged("it is not an archive of `fleetctl backup`"));
+            return Err(self.damaged("it is not a backup of a control plane"));
         }
         // age reads its head whole, however long it is.
         let mut head = Vec::new();
@@ -191,7 +156,7 @@ impl Reading<'_> {
                 ArchiveError::KeysMissing("no key that is given opens it, or its seal is damaged")
             }
             DecryptError::ExcessiveWork { .. } => {
-                self.damaged("its passphrase takes more memory than any that `fleetctl backup` seals with")
+                self.damaged("its passphrase takes more memory than that of any backup")
             }
             DecryptError::Io(error) => self.failed(error),
             DecryptError::UnknownFormat => self.damaged("it is sealed in a format that this program does not know"),
@@ -220,7 +185,9 @@ impl Reading<'_> {
             match kind {
                 PartKind::Header => header = Some(self.parse_header(&text)?),
                 PartKind::Snapshot if header.as_ref().is_some_and(|header| header.snapshot_bytes != part.bytes) => {
-                    return Err(self.damaged(format!("it has {} bytes, which the header does not announce", part.bytes)));
+                    return Err(
+                        self.damaged(format!("it has {} bytes, which the header does not announce", part.bytes))
+                    );
                 }
                 PartKind::Footer => {
                     let footer: Footer = self.parse_json(&text)?;

@@ -312,7 +312,8 @@ fn forged_archives_are_refused_before_they_are_read() {
     let with = |change: &dyn Fn(&mut Vec<(&'static str, &'static [u8])>)| {
         let mut more = Vec::new();
         change(&mut more);
-        let entries: Vec<(&str, &[u8])> = whole[..1].iter().copied().chain(more).chain(whole[4..].iter().copied()).collect();
+        let entries: Vec<(&str, &[u8])> =
+            whole[..1].iter().copied().chain(more).chain(whole[4..].iter().copied()).collect();
         damage(&forge(&entries, true)).1
     };
     assert_eq!(with(&|more| more.push(("../../etc/passwd", b"x"))), "`../../etc/passwd` is no part of an archive");
@@ -330,8 +331,8 @@ fn forged_archives_are_refused_before_they_are_read() {
     let short = header(snapshot.len() - 512);
     let short = serde_json::to_vec(&short).unwrap();
     assert!(damage(&forge(&usual(&short, &snapshot), true)).1.contains("does not announce"));
-    assert!(damage(b"what is this").1.contains("not an archive"));
-    assert!(damage(b"").1.contains("not an archive"));
+    assert!(damage(b"what is this").1.contains("not a backup"));
+    assert!(damage(b"").1.contains("not a backup"));
     assert!(damage(&[b"age-encryption.org/v1\n-> X25519 ".as_slice(), &[b'a'; 100_000]].concat()).1.contains("no end"));
 }
 

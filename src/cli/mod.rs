@@ -20,8 +20,9 @@ use futures::future::LocalBoxFuture;
 use args::environment;
 use args::global::Global;
 use commands::{
-    accept, backup, certs, check, completion, delete, diff, explain, get, history, install, kubeconfig, kubectl_install, lint,
-    pods, reference, rollback, show, status, taint, template, token, uninstall, upgrade, version, versions, why,
+    accept, backup, certs, check, completion, delete, diff, explain, get, history, install, kubeconfig,
+    kubectl_install, lint, pods, reference, rollback, show, status, taint, template, token, uninstall, upgrade,
+    version, versions, why,
 };
 use output::error::{CliError, Exit};
 use output::terminal::Ui;

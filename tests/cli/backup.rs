@@ -177,7 +177,7 @@ fn what_is_no_backup_is_not_waited_for() {
         sandbox.run(&["backup", "verify", file]).fails(1, &["expected a regular file"]);
         sandbox.run(&["backup", "show", file]).fails(1, &["expected a regular file"]);
     }
-    sandbox.run(&["backup", "verify", "text"]).fails(1, &["it is not an archive of `fleetctl backup`"]);
+    sandbox.run(&["backup", "verify", "text"]).fails(1, &["it is not a backup of a control plane"]);
     sandbox.run(&["backup", "list", "text"]).fails(1, &["expected a folder"]);
     sandbox.run(&["backup", "list", "none"]).fails(1, &["does not exist"]);
     assert!(sandbox.run(&["backup", "list", "."]).succeeds().contains("No backup is in"));
@@ -189,7 +189,8 @@ fn what_is_no_backup_is_not_waited_for() {
 fn the_program_age_opens_a_backup_and_its_own_files_are_opened() {
     let sandbox = Sandbox::new();
     let run = |command: &str| {
-        let ran = std::process::Command::new("bash").args(["-o", "pipefail", "-c", command]).current_dir(sandbox.path());
+        let ran =
+            std::process::Command::new("bash").args(["-o", "pipefail", "-c", command]).current_dir(sandbox.path());
         let ran = ran.output().unwrap();
         assert!(ran.status.success(), "{command}: {}", String::from_utf8_lossy(&ran.stderr));
         String::from_utf8(ran.stdout).unwrap()

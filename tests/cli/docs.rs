@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use fleetctl::backup::{Identity, Seal};
+
+use crate::backup::make_backup;
 use crate::server::with_kubeconfig;
 use crate::{Ran, Sandbox};
 

@@ -135,10 +135,9 @@ async fn read_own_api(files: &Files, name: &str) -> Result<OwnApi, String> {
     let mut clusters = Vec::new();
     loop {
         let list = api.list(&page).await.map_err(shown)?;
-        clusters.extend(list.items.into_iter().map(|cluster| ClusterId {
-            name: cluster.name_any(),
-            id: cluster.spec.cluster_id,
-        }));
+        clusters.extend(
+            list.items.into_iter().map(|cluster| ClusterId { name: cluster.name_any(), id: cluster.spec.cluster_id }),
+        );
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => page.continue_token = Some(token),
             None => return Ok(OwnApi { uid, version, clusters }),

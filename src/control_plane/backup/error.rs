@@ -53,21 +53,4 @@ impl BackupError {
             Self::Etcd(_) | Self::NotInSync(_) | Self::Write(_) | Self::NotRepeatable => "BackupFailed",
         }
     }
-
-    /// The remedy, a clause; none where the source has its own.
-    pub fn remedy(&self) -> Option<&'static str> {
-        Some(match self {
-            Self::Cluster(_) | Self::Record(_) => return None,
-            Self::Etcd(error) => error.remedy(),
-            Self::KeysMissing(_) => "`--no-keys` makes a backup without keys, which only the existing ones can read",
-            Self::NoQuorum(_) => {
-                "`--from etcd-0` reads one member as it is; it may lack what the others had agreed on"
-            }
-            Self::NotInSync(_) => "wait until `fleetctl status` reports etcd as healthy, or name a member with `--from`",
-            Self::NoSuchMember { .. } => "name a pod of etcd, such as `--from etcd-0`",
-            Self::Write(WriteError::Output(_) | WriteError::TooLarge { .. }) => "choose a target with more room",
-            Self::Write(_) => "run the same command again; nothing of this backup was kept",
-            Self::NotRepeatable => "run the same command again, or give a file, which begins again by itself",
-        })
-    }
 }

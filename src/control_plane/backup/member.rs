@@ -43,7 +43,9 @@ pub(super) fn choose_member(
         .filter(|(_, status)| !status.learner)
         .partition(|(_, status)| newest.saturating_sub(status.raft_applied_index) <= IN_SYNC);
     let is_leader = |status: &MemberStatus| status.leader == Some(status.id);
-    let best = in_sync.into_iter().min_by_key(|(_, status)| (is_leader(status), newest - status.raft_applied_index.min(newest)));
+    let best = in_sync
+        .into_iter()
+        .min_by_key(|(_, status)| (is_leader(status), newest - status.raft_applied_index.min(newest)));
     best.map(|(pod, status)| ChosenMember { pod, status }).ok_or_else(|| {
         let behind = behind.iter().map(|(pod, status)| {
             format!("{pod} is {} entries behind", newest.saturating_sub(status.raft_applied_index))
@@ -87,7 +89,10 @@ mod tests {
     #[test]
     fn a_follower_in_sync_is_read_before_the_leader() {
         assert_eq!(chosen(vec![answer(0, Some(0), 5000)]), "etcd-0");
-        assert_eq!(chosen(vec![answer(0, Some(0), 5000), answer(1, Some(0), 4000), answer(2, Some(0), 4999)]), "etcd-2");
+        assert_eq!(
+            chosen(vec![answer(0, Some(0), 5000), answer(1, Some(0), 4000), answer(2, Some(0), 4999)]),
+            "etcd-2"
+        );
         assert_eq!(chosen(vec![answer(0, Some(0), 5000), answer(1, Some(0), 3999), silent(2)]), "etcd-0");
         assert_eq!(chosen(vec![silent(0), answer(1, Some(0), 5000), answer(2, Some(0), 3999)]), "etcd-1");
     }

@@ -28,7 +28,7 @@ use crate::install::progress::Progress;
 const RESTARTS: u32 = 3;
 
 /// A backup that is asked for.
-#[derive(Debug)]
+#[derive(Clone)]
 pub struct Request<'a> {
     /// The hosting cluster.
     pub client: &'a Client,
@@ -135,7 +135,8 @@ async fn open_member(request: &Request<'_>) -> Result<Opened, BackupError> {
     let snapshot = client.open_snapshot().await?;
     let revision = RevisionRange { from: member.status.revision, to: client.read_status().await?.revision };
     let members = client.list_members().await?;
-    let members = members.into_iter().map(|member| MemberName { id: member.id.to_string(), name: member.name }).collect();
+    let members =
+        members.into_iter().map(|member| MemberName { id: member.id.to_string(), name: member.name }).collect();
     Ok(Opened { member, members, revision, snapshot })
 }
 

@@ -16,7 +16,16 @@ pub(in crate::cli) fn archive_error(path: &Path, error: &ArchiveError) -> CliErr
         ArchiveError::KeysMissing(_) => format!("`{}` cannot be opened", path.display()),
         ArchiveError::Read(_) => format!("cannot read `{}`", path.display()),
     };
-    let shown = CliError::new(exit, error.reason(), headline).hint(error.remedy());
+    let remedy = match error {
+        ArchiveError::Damaged { .. } => {
+            "use another backup, or another copy of this one; nothing in this file may be used"
+        }
+        ArchiveError::KeysMissing(_) => {
+            "give the key that it was sealed for: `--identity FILE` or `--passphrase-file FILE`"
+        }
+        ArchiveError::Read(_) => "see that the file can be read as a whole",
+    };
+    let shown = CliError::new(exit, error.reason(), headline).hint(remedy);
     match error {
         ArchiveError::Read(source) => shown.because(source),
         other => shown.cause(other.to_string()),
@@ -25,23 +34,31 @@ pub(in crate::cli) fn archive_error(path: &Path, error: &ArchiveError) -> CliErr
 
 /// A backup that was not made.
 pub(in crate::cli) fn backup_error(error: &BackupError) -> CliError {
-    let headline = "no backup was made";
-    let exit = match error {
+    let (exit, remedy) = match error {
         BackupError::Cluster(error) => return request_failed("cannot read the hosting cluster", error),
         BackupError::Record(error) => return engine_error("cannot read the record of the control plane", error),
-        BackupError::KeysMissing(_) | BackupError::NoQuorum(_) => Exit::Refused,
-        BackupError::NoSuchMember { .. } => Exit::Usage,
-        BackupError::Etcd(_) | BackupError::NotInSync(_) | BackupError::Write(_) | BackupError::NotRepeatable => {
-            Exit::Failed
+        BackupError::KeysMissing(_) => {
+            (Exit::Refused, "`--no-keys` makes a backup without keys, which only the existing Secrets can read")
+        }
+        BackupError::NoQuorum(_) => {
+            (Exit::Refused, "`--from etcd-0` reads one member as it is; it may lack what the others had agreed on")
+        }
+        BackupError::NoSuchMember { .. } => (Exit::Usage, "name a pod of etcd, such as `--from etcd-0`"),
+        BackupError::NotInSync(_) => {
+            (Exit::Failed, "wait until `fleetctl status` reports etcd as healthy, or name a member with `--from`")
+        }
+        BackupError::Etcd(error) => (Exit::Failed, error.remedy()),
+        BackupError::Write(WriteError::Output(_)) => {
+            (Exit::Failed, "choose a target with enough space, where you can write")
+        }
+        BackupError::Write(_) => (Exit::Failed, "run the same command again; nothing of this backup is kept"),
+        BackupError::NotRepeatable => {
+            (Exit::Failed, "run the same command again, or give a file, which begins again by itself")
         }
     };
-    let shown = CliError::new(exit, error.reason(), headline).cause(error.to_string());
-    let shown = match error {
+    let shown = CliError::new(exit, error.reason(), "no backup was made").cause(error.to_string()).hint(remedy);
+    match error {
         BackupError::Write(WriteError::Output(source) | WriteError::Stream(source)) => shown.because(source),
         _ => shown,
-    };
-    match error.remedy() {
-        Some(remedy) => shown.hint(remedy),
-        None => shown,
     }
 }

@@ -61,10 +61,13 @@ impl SealArgs {
 
 /// The error of a backup with keys that anybody could open.
 fn undecided_error() -> CliError {
-    CliError::usage("SealUndecided", "a backup contains the keys of the control plane, and nothing says who can open it")
-        .hint("`--recipient age1…` seals it for a public key, as `age-keygen -o backup.key` prints it")
-        .hint("`--passphrase-file FILE` seals it with a passphrase")
-        .hint("`--no-keys` leaves the keys out: it is then useless without the Secrets that exist now")
+    CliError::usage(
+        "SealUndecided",
+        "a backup contains the keys of the control plane, and nothing says who can open it",
+    )
+    .hint("`--recipient age1…` seals it for a public key, as `age-keygen -o backup.key` prints it")
+    .hint("`--passphrase-file FILE` seals it with a passphrase")
+    .hint("`--no-keys` leaves the keys out: it is then useless without the Secrets that exist now")
 }
 
 fn parse_recipient(text: &str) -> Result<Recipient, CliError> {
@@ -99,9 +102,8 @@ fn read_passphrase(path: &Path) -> Result<SecretText, CliError> {
 }
 
 fn read_key_file(path: &Path) -> Result<SecretText, CliError> {
-    let read = file::read_linked_text(path, MOST_BYTES).and_then(|text| {
-        text.ok_or_else(|| wrap_io_error("read", path)(std::io::ErrorKind::NotFound.into()))
-    });
+    let read = file::read_linked_text(path, MOST_BYTES)
+        .and_then(|text| text.ok_or_else(|| wrap_io_error("read", path)(std::io::ErrorKind::NotFound.into())));
     read.map(SecretText::new).map_err(|error: FileError| local_file_error(&error))
 }
 

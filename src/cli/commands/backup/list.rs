@@ -81,8 +81,17 @@ fn list_backups(folder: &Path) -> Result<Vec<ListedBackup>, FileError> {
 }
 
 fn format_table(backups: &[ListedBackup]) -> String {
-    let mut rows =
-        vec![table_row(["FILE", "CONTROL PLANE", "TAKEN", "VERSION", "REVISION", "SIZE", "KEYS", "SEALED FOR", "PROBLEM"])];
+    let mut rows = vec![table_row([
+        "FILE",
+        "CONTROL PLANE",
+        "TAKEN",
+        "VERSION",
+        "REVISION",
+        "SIZE",
+        "KEYS",
+        "SEALED FOR",
+        "PROBLEM",
+    ])];
     rows.extend(backups.iter().map(|listed| {
         let size = format_size(listed.bytes);
         let problem = listed.problem.unwrap_or_default();

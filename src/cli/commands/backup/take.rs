@@ -17,6 +17,7 @@ use crate::api::util::file;
 use crate::backup::{Seal, Sidecar};
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
+use crate::cli::commands::etcd::status::access_error;
 use crate::cli::connect::connect_cluster;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::install_error::local_file_error;
@@ -26,6 +27,7 @@ use crate::cli::signals::wait_for_interrupt;
 use crate::control_plane::backup::{Backup, Output, Request, write_backup};
 use crate::control_plane::etcd::access::prepare_etcd_access;
 use crate::install::progress::Progress;
+use crate::inventory::release::random_id;
 
 pub(super) const EXAMPLES: &str = "\
 One file with the data of etcd, the keys that read it, the values and the record: a gzipped tar, sealed by age. A member of
@@ -63,9 +65,8 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &TakeArgs) -> Result<Exi
     let seal = args.seal.read_seal()?;
     let target = open_target(&args.to, &name, args.seal.has_keys(), Timestamp::now())?;
     let client = connect_cluster(global).await?.client;
-    let run = format!("{:08x}", rand::random::<u32>());
-    let access = prepare_etcd_access(&client, &name, &global.namespace, &run).await;
-    let access = access.map_err(|error| etcd_access_error(&error))?;
+    let access = prepare_etcd_access(&client, &name, &global.namespace, &random_id()).await;
+    let access = access.map_err(|error| access_error(&error, &name))?;
     let request = Request {
         client: &client,
         members: &access.clients,
@@ -101,7 +102,8 @@ async fn make_backup(ui: &Ui, request: &Request<'_>, output: &mut impl Output) -
         () = wait_for_interrupt(ui, &display, None) => None,
     };
     display.close_step(outcome.as_ref().is_some_and(Result::is_ok));
-    let interrupted = || CliError::new(Exit::Interrupted, "Interrupted", "the backup was interrupted; nothing of it is kept");
+    let interrupted =
+        || CliError::new(Exit::Interrupted, "Interrupted", "the backup was interrupted; nothing of it is kept");
     outcome.ok_or_else(interrupted)?.map_err(|error| backup_error(&error))
 }
 
@@ -123,12 +125,18 @@ fn format_report(backup: &Backup, seal: &Seal, path: Option<&Path>, began: Insta
         Some(path) => format!("Backup of {}: {}", header.control_plane, path.display()),
         None => format!("Backup of {} on standard output", header.control_plane),
     });
-    lines.push(format!("  revision    {} to {}, read from {}", header.revision.from, header.revision.to, header.read_from));
+    lines.push(format!(
+        "  revision    {} to {}, read from {}",
+        header.revision.from, header.revision.to, header.read_from
+    ));
     let (size, store) = (format_size(written.bytes), format_size(header.snapshot_bytes));
     lines.push(format!("  size        {size}, of a store of {store}, in {} s", began.elapsed().as_secs()));
     lines.push(format!("  SHA-256     {}", written.sha256));
     lines.push(format!("  keys        {}", if header.keys { "included" } else { "not included" }));
-    lines.push(format!("  sealed for  {}", if openers.is_empty() { "nobody: not sealed".to_owned() } else { openers.join(", ") }));
+    lines.push(format!(
+        "  sealed for  {}",
+        if openers.is_empty() { "nobody: not sealed".to_owned() } else { openers.join(", ") }
+    ));
     if !header.quorum {
         lines.push(format!("{} knew no leader: it may lack what the other members had agreed on.", header.read_from));
     }

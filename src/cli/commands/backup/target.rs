@@ -41,8 +41,9 @@ pub(super) fn open_target(
     }
     let path = archive_path(to, name, has_keys, now);
     if file::read_metadata(&path).ok().flatten().is_some_and(|found| found.is_file()) {
-        return Err(CliError::usage("BadTarget", format!("`{}` exists already", path.display()))
-            .hint("a backup is never written over a file: give another name, or a folder, where it gets a name of its own"));
+        return Err(CliError::usage("BadTarget", format!("`{}` exists already", path.display())).hint(
+            "a backup is never written over a file: give another name, or a folder, where it gets a name of its own",
+        ));
     }
     NewFile::create(&path).map(Target::File).map_err(|error| refused_target_error(&error))
 }

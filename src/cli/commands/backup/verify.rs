@@ -118,5 +118,9 @@ fn format_found(path: &Path, found: &Found) -> String {
         header.revision.to,
         format_size(header.snapshot_bytes),
     );
-    if header.keys { text } else { format!("{text}It has no keys: only the Secrets of that control plane read its data.\n") }
+    if header.keys {
+        text
+    } else {
+        format!("{text}It has no keys: only the Secrets of that control plane read its data.\n")
+    }
 }

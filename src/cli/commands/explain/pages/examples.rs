@@ -269,7 +269,10 @@ fn of_installs() -> Vec<CliError> {
         too_large(70 * 1024),
         backup_error(&BackupError::NotInSync("etcd-1 is 4711 entries behind".to_owned())),
         backup_error(&BackupError::NoQuorum("etcd-0 knows no leader; etcd-1 does not answer within 10 s".to_owned())),
-        backup_error(&BackupError::NoSuchMember { name: "etcd-3".to_owned(), members: "etcd-0, etcd-1, etcd-2".to_owned() }),
+        backup_error(&BackupError::NoSuchMember {
+            name: "etcd-3".to_owned(),
+            members: "etcd-0, etcd-1, etcd-2".to_owned(),
+        }),
         renewal_error(&RenewalError::NoCronJob("demo".parse().unwrap()), &"demo".parse().unwrap(), &global.namespace),
         renewal_error(
             &RenewalError::Failed {
