@@ -25,6 +25,7 @@ use crate::cli::args::chart_choice;
 use crate::cli::args::installation::{ambiguous_name_error, applied_by_others};
 use crate::cli::args::package::too_large;
 use crate::cli::commands::certs::renew::renewal_error;
+use crate::cli::commands::etcd::status::access_error;
 use crate::cli::commands::get::values::unknown_values_error;
 use crate::cli::commands::install::refused_values_error;
 use crate::cli::commands::taint::edit::EditError;
@@ -36,11 +37,13 @@ use crate::cli::output::{check_report, check_table, style};
 use crate::cli::{Cli, with_page};
 use crate::control_plane;
 use crate::control_plane::endpoint::exposure::NotYet;
+use crate::control_plane::etcd::access::EtcdAccessError;
 use crate::control_plane::renewal_job::RenewalError;
 use crate::control_plane::rollback::Outcome as Undone;
 use crate::control_plane::version::upgrade;
 use crate::control_plane::version::upgrade::UpgradeRefused;
 use crate::diagnose::{Diagnosis, WaitFailure, workload};
+use crate::etcd::EtcdError;
 use crate::install::failure::{Failure, FailureOutcome};
 use crate::install::recorded_use::UnconfirmedValue;
 use crate::install::recorded_values::{Forgotten, ValuesForgotten};
@@ -256,6 +259,7 @@ fn of_installs() -> Vec<CliError> {
         effect: "NoSchedule".to_owned(),
         value: "a100".to_owned(),
     };
+    let of_etcd = |error: EtcdError| access_error(&error.into(), &"demo".parse().unwrap());
     let preflight = check::example_results().into_iter().filter(|judged| judged.id == "storage").collect();
     vec![
         of_control_plane(
@@ -265,6 +269,22 @@ fn of_installs() -> Vec<CliError> {
         ambiguous_name_error("demo", &global),
         applied_by_others(&inventory::Owner::new("control-plane", "demo", "fleet"), &["argocd-controller".to_owned()]),
         too_large(70 * 1024),
+        access_error(
+            &EtcdAccessError::Forbidden(vec!["create pods/portforward in namespace fleet".to_owned()]),
+            &"demo".parse().unwrap(),
+        ),
+        of_etcd(EtcdError::Unreachable {
+            member: "etcd-0".to_owned(),
+            why: "transport error: dial tcp4 127.0.0.1:2379: connect: connection refused".to_owned(),
+        }),
+        of_etcd(EtcdError::Refused {
+            member: "etcd-0".to_owned(),
+            message: "etcdserver: mvcc: required revision has been compacted".to_owned(),
+        }),
+        of_etcd(EtcdError::SnapshotDamaged {
+            member: "etcd-0".to_owned(),
+            why: "1048576 of 20971520 bytes came".to_owned(),
+        }),
         renewal_error(&RenewalError::NoCronJob("demo".parse().unwrap()), &"demo".parse().unwrap(), &global.namespace),
         renewal_error(
             &RenewalError::Failed {
