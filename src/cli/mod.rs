@@ -20,7 +20,7 @@ use futures::future::LocalBoxFuture;
 use args::environment;
 use args::global::Global;
 use commands::{
-    accept, backup, certs, check, completion, delete, diff, explain, get, history, install, kubeconfig,
+    accept, backup, certs, check, completion, delete, diff, etcd, explain, get, history, install, kubeconfig,
     kubectl_install, lint, pods, reference, rollback, show, status, taint, template, token, uninstall, upgrade,
     version, versions, why,
 };
@@ -62,6 +62,9 @@ enum Command {
     Certs(Lazy<certs::CertsCommand>),
     /// Make, list, show and verify backups of a control plane
     Backup(Lazy<backup::BackupArgs>),
+    /// Inspect the etcd of a control plane
+    #[command(subcommand)]
+    Etcd(Lazy<etcd::EtcdCommand>),
     /// Show what an install would change, and change nothing
     #[command(subcommand)]
     Diff(Lazy<diff::DiffCommand>),
@@ -230,6 +233,7 @@ fn run_command(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
         Command::Status(Lazy(args)) => Box::pin(status::run(ui, global, args)),
         Command::Certs(Lazy(command)) => Box::pin(certs::run(ui, global, command)),
         Command::Backup(Lazy(args)) => Box::pin(backup::run(ui, global, args)),
+        Command::Etcd(Lazy(command)) => Box::pin(etcd::run(ui, global, command)),
         Command::Diff(Lazy(command)) => Box::pin(diff::run(ui, global, command)),
         Command::Rollback(Lazy(args)) => Box::pin(rollback::run(ui, global, args)),
         Command::Kubeconfig(Lazy(args)) => Box::pin(kubeconfig::run(ui, global, args)),

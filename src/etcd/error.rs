@@ -3,19 +3,11 @@
 use tonic::{Code, Status};
 
 use super::connect::CALL_WITHIN;
-use super::member::shown_text;
-use crate::api::util::text::{visible_lines, with_causes};
-use crate::pki::PkiError;
-
-/// Longest text of a member that is shown whole, in characters.
-const MESSAGE_CHARACTERS: usize = 400;
+use crate::api::util::text::{visible_line, with_causes};
 
 /// Reason that a call to a member of etcd failed. Members are named by their pod or by their URL.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EtcdError {
-    /// The client certificate cannot be made.
-    #[error("no client certificate for etcd can be made")]
-    Identity(#[from] PkiError),
     /// The connection does not come up or has broken: the network, the port-forward or TLS on either side.
     #[error("{member} is not reached: {why}")]
     Unreachable {
@@ -52,7 +44,6 @@ impl EtcdError {
     /// A stable identifier, for scripts.
     pub const fn reason(&self) -> &'static str {
         match self {
-            Self::Identity(_) => "BadKeys",
             Self::Unreachable { .. } | Self::TimedOut { .. } => "EtcdUnreachable",
             Self::Refused { .. } => "EtcdRefused",
             Self::SnapshotDamaged { .. } => "SnapshotDamaged",
@@ -62,7 +53,6 @@ impl EtcdError {
     /// The remedy, a clause.
     pub const fn remedy(&self) -> &'static str {
         match self {
-            Self::Identity(_) => "restore the Secret with the keys of the control plane",
             Self::Unreachable { .. } | Self::TimedOut { .. } => {
                 "look at the pods and logs of etcd in the namespace of the control plane"
             }
@@ -81,19 +71,9 @@ impl EtcdError {
         let member = member.to_owned();
         let is_of_transport = std::error::Error::source(status).is_some();
         if is_of_transport || matches!(status.code(), Code::Unknown if status.message() == "transport error") {
-            let why = visible_lines(&with_causes(status.message().to_owned(), status)).into_owned();
+            let why = visible_line(&with_causes(status.message().to_owned(), status)).into_owned();
             return Self::Unreachable { member, why };
         }
-        let message: String = shown_text_lines(status.message());
-        Self::Refused { member, message }
-    }
-}
-
-fn shown_text_lines(text: &str) -> String {
-    let shown = visible_lines(text);
-    match shown.char_indices().nth(MESSAGE_CHARACTERS) {
-        Some((end, _)) => format!("{}…", &shown[..end]),
-        None if shown.is_empty() => shown_text("no reason"),
-        None => shown.into_owned(),
+        Self::Refused { member, message: visible_line(status.message()).into_owned() }
     }
 }

@@ -23,6 +23,12 @@ impl ClientIdentity {
         Self { authority, certificate, key }
     }
 
+    /// The same certificate, for servers of another CA, in PEM form.
+    #[must_use]
+    pub fn trusting(&self, authority: &str) -> Self {
+        Self { authority: authority.to_owned(), ..self.clone() }
+    }
+
     /// Issues a certificate for one run: common name `fleetctl:RUN`, valid for [`VALID_FOR`], no SANs. etcd trusts whoever
     /// its CA certifies, and grants all of them everything.
     ///

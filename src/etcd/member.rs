@@ -3,10 +3,7 @@
 use serde::{Serialize, Serializer};
 
 use super::messages::{AlarmMember, MemberMessage, StatusResponse};
-use crate::api::util::text::visible_word;
-
-/// Longest name that is shown whole, in characters.
-const NAME_CHARACTERS: usize = 100;
+use crate::api::util::text::visible_cell;
 
 /// Identifier of a member: etcd prints it in hexadecimal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,7 +36,7 @@ pub struct Member {
 
 impl Member {
     pub(super) fn from_message(message: &MemberMessage) -> Self {
-        Self { id: MemberId(message.id), name: shown_text(&message.name), learner: message.is_learner }
+        Self { id: MemberId(message.id), name: visible_cell(&message.name).into_owned(), learner: message.is_learner }
     }
 }
 
@@ -75,7 +72,7 @@ impl MemberStatus {
         let header = message.header.clone().unwrap_or_default();
         Self {
             id: MemberId(header.member_id),
-            version: shown_text(&message.version),
+            version: visible_cell(&message.version).into_owned(),
             leader: (message.leader != 0).then_some(MemberId(message.leader)),
             revision: header.revision,
             size_bytes: u64::try_from(message.db_size).unwrap_or_default(),
@@ -146,15 +143,6 @@ pub struct KvHash {
     pub compact_revision: i64,
 }
 
-/// A text of a member, escaped and cut: it is printed as it is from here on.
-pub(super) fn shown_text(text: &str) -> String {
-    let shown = visible_word(text);
-    match shown.char_indices().nth(NAME_CHARACTERS) {
-        Some((end, _)) => format!("{}…", &shown[..end]),
-        None => shown.into_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,7 +152,7 @@ mod tests {
         let message =
             MemberMessage { id: 255, name: format!("a\u{1b}[31m{}", "x".repeat(5000)), ..MemberMessage::default() };
         let member = Member::from_message(&message);
-        assert!(!member.name.contains('\u{1b}') && member.name.chars().count() == 101, "{}", member.name);
+        assert!(!member.name.contains('\u{1b}') && member.name.chars().count() < 300, "{}", member.name);
         assert_eq!(serde_json::to_value(&member).unwrap()["id"], "ff");
         assert_eq!(Alarm::from_message(&AlarmMember { member_id: 1, alarm: 77 }).kind, AlarmKind::Unknown);
     }

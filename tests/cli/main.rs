@@ -10,6 +10,7 @@ mod completion;
 mod diff;
 mod docs;
 mod environment;
+mod etcd;
 mod examples;
 mod exit_codes;
 mod explain;

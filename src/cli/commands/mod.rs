@@ -7,6 +7,7 @@ pub(in crate::cli) mod check;
 pub(in crate::cli) mod completion;
 pub(in crate::cli) mod delete;
 pub(in crate::cli) mod diff;
+pub(in crate::cli) mod etcd;
 pub(in crate::cli) mod explain;
 pub(in crate::cli) mod get;
 pub(in crate::cli) mod history;

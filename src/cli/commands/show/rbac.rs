@@ -22,6 +22,7 @@ use crate::{control_plane, workload_cluster};
 Examples:\n  fleetctl show rbac demo | kubectl apply -f -\n  \
 kubectl create clusterrolebinding fleetctl-demo --clusterrole fleetctl-demo --user jane\n  \
 kubectl -n fleet create rolebinding fleetctl-demo --role fleetctl-demo --user jane\n  \
+fleetctl show rbac demo --day2 | kubectl apply -f -\n  \
 fleetctl show rbac agent west"
 )]
 pub(crate) struct ShowRbacArgs {
@@ -30,6 +31,10 @@ pub(crate) struct ShowRbacArgs {
 
     #[command(flatten)]
     plan: PlanArgs,
+
+    /// Print instead the further rights of commands for an installed control plane, such as `etcd status`
+    #[arg(long)]
+    day2: bool,
 }
 
 /// Other installations to print the rights for.
@@ -56,6 +61,9 @@ pub(crate) fn run(ui: &Ui, global: &Global, args: &ShowRbacArgs) -> Result<Exit,
         return print_roles(ui, &plan.package, &workload_cluster::rbac::build_agent_roles(&plan, &rights));
     }
     let plan = args.plan.build_control_plane_plan(ui, global, None)?;
+    if args.day2 {
+        return print_roles(ui, &plan.package, &[control_plane::rbac::build_day2_role(&plan)]);
+    }
     let rights = control_plane::rbac::list_install_rights(&plan).map_err(|problems| wrong_values(&problems))?;
     let roles = control_plane::rbac::build_install_roles(&plan, &rights).map_err(|problems| wrong_values(&problems))?;
     print_roles(ui, &plan.package, &roles)

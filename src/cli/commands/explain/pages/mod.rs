@@ -139,6 +139,7 @@ mod tests {
             "src/backup",
             "src/control_plane/backup",
             "src/diagnose",
+            "src/etcd",
             "src/inventory",
             "src/k8s",
         ] {
