@@ -9,12 +9,13 @@
 //! cli, scheduler, agent → placement → api
 //! ```
 //!
-//! `check`, `chart` and `pki` import `k8s` and `api` at most. `tests/house` checks this; CONTRIBUTING.md says what each
+//! `check`, `chart` and `pki` import `k8s` and `api` at most, `etcd` imports `pki` and `api`. `tests/house` checks this; CONTRIBUTING.md says what each
 //! room is for.
 
 pub mod agent;
 pub mod api;
 pub mod apply;
+pub mod backup;
 pub mod certificates;
 pub mod chart;
 pub mod check;
@@ -22,6 +23,7 @@ pub mod cli;
 pub mod control_plane;
 pub mod daemon;
 pub mod diagnose;
+pub mod etcd;
 pub mod install;
 pub mod inventory;
 pub mod k8s;

@@ -5,7 +5,7 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 
 use super::CheckResult;
-use crate::api::rbac::Right;
+use crate::api::rbac::{Right, Scope};
 use crate::api::remedy::{Command, Flag, Remedy};
 
 /// The writes among `writes` (API group, resource, whether it lives in a namespace) that are not allowed, as
@@ -18,16 +18,35 @@ pub async fn list_forbidden_writes(
     namespace: &str,
     writes: &[(String, String, bool)],
 ) -> Result<Vec<String>, kube::Error> {
+    let of_kind = |(group, resource, namespaced): &(String, String, bool)| {
+        let scope = if *namespaced { Scope::Namespace } else { Scope::Cluster };
+        Right::needed_rights(scope, group, resource, &["create", "patch"])
+    };
+    list_forbidden_rights(client, namespace, &writes.iter().flat_map(of_kind).collect::<Vec<_>>()).await
+}
+
+/// The rights that the user lacks, as `create pods/portforward in namespace fleet`.
+///
+/// # Errors
+/// An API server that does not answer a review.
+pub async fn list_forbidden_rights(
+    client: &Client,
+    namespace: &str,
+    rights: &[Right],
+) -> Result<Vec<String>, kube::Error> {
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     let params = PostParams::default();
-    let asked = writes.iter().flat_map(|(group, resource, namespaced)| {
-        ["create", "patch"].into_iter().map(move |verb| (group, resource, *namespaced, verb))
-    });
-    let reviewed = futures::future::try_join_all(asked.map(|(group, resource, namespaced, verb)| {
+    let reviewed = futures::future::try_join_all(rights.iter().map(|right| {
+        let (resource, subresource) = match right.resource.split_once('/') {
+            Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
+            None => (right.resource.as_str(), None),
+        };
+        let namespaced = right.scope == Scope::Namespace;
         let attributes = ResourceAttributes {
-            group: Some(group.clone()),
-            resource: Some(resource.clone()),
-            verb: Some(verb.to_owned()),
+            group: Some(right.group.clone()),
+            resource: Some(resource.to_owned()),
+            subresource,
+            verb: Some(right.verb.to_owned()),
             namespace: namespaced.then(|| namespace.to_owned()),
             ..ResourceAttributes::default()
         };
@@ -40,7 +59,7 @@ pub async fn list_forbidden_writes(
             let answer = reviews.create(params, &review).await?;
             let allowed = answer.status.is_some_and(|status| status.allowed);
             let place = if namespaced { format!(" in namespace {namespace}") } else { String::new() };
-            Ok::<_, kube::Error>((!allowed).then(|| format!("{verb} {resource}{place}")))
+            Ok::<_, kube::Error>((!allowed).then(|| format!("{} {}{place}", right.verb, right.resource)))
         }
     }))
     .await?;

@@ -20,9 +20,9 @@ use futures::future::LocalBoxFuture;
 use args::environment;
 use args::global::Global;
 use commands::{
-    accept, certs, check, completion, delete, diff, explain, get, history, install, kubeconfig, kubectl_install, lint,
-    pods, rebalance, reference, rollback, show, status, taint, template, token, uninstall, upgrade, version, versions,
-    why,
+    accept, backup, certs, check, completion, delete, diff, etcd, explain, get, history, install, kubeconfig,
+    kubectl_install, lint, pods, rebalance, reference, rollback, show, status, taint, template, token, uninstall,
+    upgrade, version, versions, why,
 };
 use output::error::{CliError, Exit};
 use output::terminal::Ui;
@@ -60,6 +60,11 @@ enum Command {
     /// Show and renew the certificates of a control plane
     #[command(subcommand)]
     Certs(Lazy<certs::CertsCommand>),
+    /// Make, list, show and verify backups of a control plane
+    Backup(Lazy<backup::BackupArgs>),
+    /// Inspect the etcd of a control plane
+    #[command(subcommand)]
+    Etcd(Lazy<etcd::EtcdCommand>),
     /// Show what an install would change, and change nothing
     #[command(subcommand)]
     Diff(Lazy<diff::DiffCommand>),
@@ -229,6 +234,8 @@ fn run_command(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
         Command::Check(Lazy(args)) => Box::pin(check::run(ui, global, *args)),
         Command::Status(Lazy(args)) => Box::pin(status::run(ui, global, args)),
         Command::Certs(Lazy(command)) => Box::pin(certs::run(ui, global, command)),
+        Command::Backup(Lazy(args)) => Box::pin(backup::run(ui, global, args)),
+        Command::Etcd(Lazy(command)) => Box::pin(etcd::run(ui, global, command)),
         Command::Diff(Lazy(command)) => Box::pin(diff::run(ui, global, command)),
         Command::Rollback(Lazy(args)) => Box::pin(rollback::run(ui, global, args)),
         Command::Kubeconfig(Lazy(args)) => Box::pin(kubeconfig::run(ui, global, args)),

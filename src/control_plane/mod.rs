@@ -1,6 +1,7 @@
 //! Installs, checks and removes a control plane.
 
 pub mod agent_certificates;
+pub mod backup;
 pub mod certificate_status;
 pub mod charts;
 pub mod diff;

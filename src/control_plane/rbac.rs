@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::endpoint::exposure;
 use super::endpoint::exposure::unknown_endpoint;
+use super::etcd::access::etcd_rights;
 use super::plan::Plan;
 use super::renewal::Renewer;
 use super::values::ExposureType;
@@ -76,18 +77,22 @@ pub fn renewal_rights(renewer: &Renewer, recovers: bool) -> Vec<Right> {
     merge_rights(parts.concat())
 }
 
-/// A Role for the work on an installed control plane that no install does.
-pub fn build_day2_role(name: &ControlPlaneName, namespace: &NamespaceName) -> Value {
-    let renewers = [Renewer::Machine, Renewer::Job];
-    let rights = merge_rights(renewers.iter().flat_map(|renewer| renewal_rights(renewer, true)));
-    let name = operator_role_name(&format!("fleetctl-day2-{name}"), namespace.as_str());
-    build_role(&name, Some(namespace.as_str()), &json!(build_rules(&rights)))
-}
-
 fn render_for_rights(plan: &Plan) -> Result<Rendered, Diagnostics> {
     let wanted = &plan.values.exposure;
     let endpoint = exposure::endpoint_from_values(wanted).unwrap_or_else(|_| unknown_endpoint(ExposureType::NodePort));
     plan.render_control_plane(&endpoint, &pki::placeholder_files())
+}
+
+/// A Role with the rights of commands for an installed control plane that an install does not need: those that renew its
+/// certificates, and those that reach into pods of etcd. They come close to those of an administrator of the control
+/// plane, so they are apart.
+pub fn build_day2_role(plan: &Plan) -> Value {
+    let renewers = [Renewer::Machine, Renewer::Job];
+    let rights = renewers.iter().flat_map(|renewer| renewal_rights(renewer, true));
+    let rights = merge_rights(rights.chain(etcd_rights()));
+    let namespace = plan.package.namespace.as_str();
+    let name = operator_role_name(&format!("fleetctl-{}-day2", plan.name), namespace);
+    build_role(&name, Some(namespace), &json!(build_rules(&rights)))
 }
 
 /// A ClusterRole and a Role with these rights. Kubernetes prevents privilege escalation in RBAC, so whoever installs needs

@@ -58,7 +58,17 @@ struct Secretbox {
 
 #[derive(Deserialize)]
 struct Key {
+    #[serde(default)]
+    name: String,
     secret: SecretText,
+}
+
+/// The keys of a configuration with their names; those that cannot be read are left out.
+pub(super) fn list_encryption_keys(text: &str) -> Vec<(String, Zeroizing<Vec<u8>>)> {
+    let Ok(configuration) = serde_saphyr::from_str::<Configuration>(text) else { return Vec::new() };
+    let providers = configuration.resources.into_iter().flat_map(|group| group.providers);
+    let keys = providers.filter_map(|provider| provider.secretbox).flat_map(|secretbox| secretbox.keys);
+    keys.filter_map(|key| Some((key.name, Zeroizing::new(STANDARD.decode(key.secret.expose()).ok()?)))).collect()
 }
 
 /// Checks that a kept configuration has at least one usable key. The text is never part of the error.

@@ -10,20 +10,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use http::uri::PathAndQuery;
 use tokio::time::Instant;
-use tonic::client::Grpc;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Request, Status};
-use tonic_prost::ProstCodec;
 
 use crate::api::kubernetes_record::{self, check_minor_change};
 use crate::api::readiness_log::{NOT_READY, SCHEDULER};
 use crate::api::version::KubeMinor;
 use crate::daemon::log::{self, LogFormat, OnChange};
 use crate::daemon::stop::Stop;
+use crate::etcd::{ClientIdentity, EtcdClient, EtcdError};
 use crate::k8s::backoff::Backoff;
-use crate::k8s::connect::daemon_client::{CALL_TIMEOUT, with_causes};
+use crate::pki::SecretText;
 
 /// The API server that is about to start, and the etcd that it stores in.
 #[derive(Debug, Clone, Args)]
@@ -88,11 +84,10 @@ async fn wait_for_stored_minor(args: &GuardArgs) -> anyhow::Result<Option<KubeMi
     let logged = OnChange::default();
     loop {
         // The files may have been replaced since.
-        match read_stored_minor(&etcd_channel(args)?).await {
+        match read_stored_minor(&etcd_client(args)?).await {
             Ok(stored) => return Ok(stored),
-            Err(status) => {
-                // In the form, and with the causes, that `status` looks for in logs: of TLS, of names.
-                let error = with_causes(status.message().to_owned(), &status);
+            Err(error) => {
+                // In the form that `status` looks for in logs.
                 let said = format!("{SCHEDULER}{NOT_READY}etcd does not answer: {error}");
                 if Instant::now() >= end {
                     anyhow::bail!(said);
@@ -106,46 +101,17 @@ async fn wait_for_stored_minor(args: &GuardArgs) -> anyhow::Result<Option<KubeMi
     }
 }
 
-/// A connection to etcd, made when it is first used, with the certificate as its file is now.
-fn etcd_channel(args: &GuardArgs) -> anyhow::Result<Channel> {
-    let identity = Identity::from_pem(fs_err::read(&args.etcd_cert_file)?, fs_err::read(&args.etcd_key_file)?);
-    let tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(fs_err::read(&args.etcd_ca_file)?))
-        .identity(identity);
-    let endpoint = Endpoint::from(args.etcd.clone()).tls_config(tls)?;
-    Ok(endpoint.connect_timeout(Duration::from_secs(5)).timeout(CALL_TIMEOUT).connect_lazy())
+/// A client of etcd with the certificate as its file is now.
+fn etcd_client(args: &GuardArgs) -> anyhow::Result<EtcdClient> {
+    let read = fs_err::read_to_string::<&PathBuf>;
+    let (authority, certificate) = (read(&args.etcd_ca_file)?, read(&args.etcd_cert_file)?);
+    let identity = ClientIdentity::new(authority, certificate, SecretText::new(read(&args.etcd_key_file)?));
+    Ok(EtcdClient::of_url(args.etcd.clone(), &identity)?)
 }
 
-// Of etcd's `rpc.proto` and `kv.proto`, the fields that are used: with no more than a key, a range is that key, and the answer
-// is one that a majority of the members agrees on.
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct RangeRequest {
-    #[prost(bytes = "vec", tag = "1")]
-    key: Vec<u8>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct RangeResponse {
-    #[prost(message, repeated, tag = "2")]
-    kvs: Vec<KeyValue>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct KeyValue {
-    #[prost(bytes = "vec", tag = "5")]
-    value: Vec<u8>,
-}
-
-async fn read_stored_minor(channel: &Channel) -> Result<Option<KubeMinor>, Status> {
-    let mut client = Grpc::new(channel.clone());
-    client.ready().await.map_err(|error| Status::from_error(error.into()))?;
-    let request = RangeRequest { key: kubernetes_record::ETCD_KEY.into() };
-    let codec = ProstCodec::<RangeRequest, RangeResponse>::default();
-    let path = PathAndQuery::from_static("/etcdserverpb.KV/Range");
-    let answer = client.unary(Request::new(request), path, codec).await?.into_inner();
-    let Some(found) = answer.kvs.first() else { return Ok(None) };
-    let minor = kubernetes_record::find_recorded_minor(&found.value);
+async fn read_stored_minor(client: &EtcdClient) -> Result<Option<KubeMinor>, EtcdError> {
+    let Some(value) = client.read_value(kubernetes_record::ETCD_KEY).await? else { return Ok(None) };
+    let minor = kubernetes_record::find_recorded_minor(&value);
     if minor.is_none() {
         tracing::warn!(key = kubernetes_record::ETCD_KEY, "the record in etcd names no Kubernetes version");
     }

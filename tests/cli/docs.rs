@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use fleetctl::backup::{Identity, Seal};
+
+use crate::backup::make_backup;
 use crate::server::with_kubeconfig;
 use crate::{Ran, Sandbox};
 
@@ -192,6 +195,12 @@ fn every_example_of_help_runs_as_far_as_it_gets_without_a_cluster() {
     for name in ["my.yaml", "agent.yaml"] {
         sandbox.file(name, "imagePullPolicy: Always\n");
     }
+    std::fs::create_dir(home.join("backups")).unwrap();
+    std::fs::set_permissions(home.join("backups"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    std::fs::write(home.join("backups/demo-20270312T101500Z.fleet"), make_backup(&Seal::Open).0).unwrap();
+    sandbox.file("backup.key", Identity::generate().to_text().expose());
+    let passphrase = sandbox.file("passphrase", "correct horse\n");
+    std::fs::set_permissions(passphrase, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let closed = "{name: c, cluster: {server: \"http://127.0.0.1:1\"}}";
     let contexts =
         ["hosting", "west", "demo"].map(|name| format!("{{name: {name}, context: {{cluster: c, user: u}}}}"));

@@ -11,6 +11,9 @@ use serde_json::json;
 
 use block::Block;
 
+use fleetctl::backup::{Identity, Seal};
+
+use crate::backup::make_backup;
 use crate::server::{Said, kubeconfig, list, not_found, serve, serve_as_it_is, use_cluster, with_kubeconfig};
 use crate::status::{hosting, inside, installed_from_here};
 use crate::{Ran, Sandbox};
@@ -19,6 +22,18 @@ use crate::{Ran, Sandbox};
 type Given = fn(&Sandbox);
 
 fn nothing(_: &Sandbox) {}
+
+/// A backup that was cut off by a full disk.
+fn cut_backup(sandbox: &Sandbox) {
+    let (archive, _) = make_backup(&Seal::Open);
+    std::fs::write(sandbox.path().join("demo.fleet"), &archive[..archive.len() / 2]).unwrap();
+}
+
+/// A backup for a recipient.
+fn sealed_backup(sandbox: &Sandbox) {
+    let (archive, _) = make_backup(&Seal::Recipients(vec![Identity::generate().to_recipient()]));
+    std::fs::write(sandbox.path().join("demo.fleet"), archive).unwrap();
+}
 
 /// A hosting cluster that is reached by nobody.
 fn unreachable(sandbox: &Sandbox) {
@@ -82,6 +97,11 @@ const RUNS: [(&str, i32, Given, &str); 47] = [
     ("ChartMissing", 2, nothing, "fleetctl show images --set etcd.replicas=3"),
     ("ClustersRegistered", 6, |sandbox| demo(sandbox, 1), "fleetctl uninstall control-plane demo --delete-data --yes"),
     ("EmptyFlag", 2, nothing, "fleetctl install control-plane demo --image-repository '' --dry-run"),
+    ("BadRecipient", 2, nothing, "fleetctl backup demo --to demo.fleet --recipient age1jyp0n2e9p"),
+    ("BadTarget", 2, cut_backup, "fleetctl backup demo --to demo.fleet --no-keys"),
+    ("KeysMissing", 6, sealed_backup, "fleetctl backup verify demo.fleet"),
+    ("SealUndecided", 2, nothing, "fleetctl backup demo --to demo.fleet"),
+    ("SnapshotDamaged", 1, cut_backup, "fleetctl backup verify demo.fleet"),
     ("ExposureUndecided", 2, nothing, "fleetctl template control-plane demo"),
     (
         "FolderInUse",

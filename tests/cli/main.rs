@@ -2,6 +2,7 @@
 
 mod access;
 mod agent;
+mod backup;
 mod bounds;
 mod check;
 mod chosen;
@@ -9,6 +10,7 @@ mod completion;
 mod diff;
 mod docs;
 mod environment;
+mod etcd;
 mod examples;
 mod exit_codes;
 mod explain;

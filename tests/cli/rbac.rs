@@ -33,9 +33,10 @@ fn the_roles_follow_the_objects_of_the_values_and_grant_nothing_in_other_namespa
     let several =
         documents(sandbox.run(&["show", "rbac", "demo", "--version", "v1.1", "--set", "etcd.replicas=3"]).succeeds());
     assert!(verbs(&several[1], "policy", "poddisruptionbudgets").contains(&"patch".to_owned()), "{several:?}");
-    let day2 = documents(sandbox.run(&["show", "rbac", "demo", "--day2"]).succeeds());
-    assert_eq!((day2.len(), &day2[0]["kind"]), (1, &json!("Role")));
+    let day2 = documents(sandbox.run(&["show", "rbac", "demo", "--namespace", "planes", "--day2"]).succeeds());
+    assert_eq!((day2.len(), &day2[0]["metadata"]["namespace"]), (1, &json!("planes")));
     assert_eq!(verbs(&day2[0], "", "pods/portforward"), ["create", "get"]);
+    assert_eq!(verbs(namespaced, "", "pods/portforward"), [""; 0]);
     assert_eq!(verbs(&day2[0], "", "secrets"), ["get", "list", "update"]);
     sandbox.run(&["show", "rbac"]).fails(2, &["has no name"]);
     sandbox.run(&["show"]).fails(2, &["rbac"]);

@@ -238,6 +238,12 @@ fn renewed_certificates_are_served_without_a_restart() {
     assert!(site.fleetctl(&["certs", "renew", "demo"]).succeeds().contains("apiserver.crt"));
     site.fleetctl(&limit).succeeds();
     assert_eq!(site.fleetctl(&["certs", "renew", "demo"]).succeeds(), "Nothing is due.\n");
+    // etcd is reached by port-forward, over which its renewed certificate is verified.
+    let etcd = site.fleetctl(&["etcd", "status", "demo", "-o", "json"]);
+    let etcd: Value = serde_json::from_str(etcd.succeeds()).unwrap();
+    let member = &etcd["members"][0];
+    assert!(member["lists"][0]["id"] == member["status"]["leader"] && member["hash"].is_object(), "{etcd}");
+    assert!(member["status"]["version"] == "3.5.35" && etcd["quotaBytes"].is_u64(), "{etcd}");
     // The next install takes the Secrets as they are, but for what is due.
     site.install(&flags).succeeds();
     assert!(keys(&site)[0] == first[0]);

@@ -128,6 +128,8 @@ fn a_control_plane_is_installed_removed_resumed_and_removed_for_good() {
     user.fleetctl(&["install", "cp", "demo"]).succeeds();
     assert_ne!(site.secret("fleet-pki")["ca.crt"], authority);
     assert!(user.fleetctl(&["status"]).succeeds().contains("Control plane demo is healthy"));
+    user.fleetctl(&["etcd", "status", "demo"]).fails(3, &["create pods/portforward in namespace fleet", "--day2"]);
+    assert!(site.fleetctl(&["etcd", "status", "demo"]).succeeds().contains("Hashes are of revision "));
     assert!(user.fleetctl(&["diff", "cp", "demo"]).succeeds().contains("Nothing would change"));
     let moved = user.fleetctl(&["diff", "cp", "demo", "--set", "exposure.host=api.example"]);
     assert!(

@@ -5,6 +5,7 @@
 
 mod agents;
 mod air_gap;
+mod backup;
 mod current;
 mod documentation;
 mod exposure;

@@ -206,6 +206,19 @@ fn escape_bounded(text: &str, most: usize, harmful: impl Fn(char) -> bool) -> Co
     Cow::Owned(escaped)
 }
 
+/// A text about an error with the causes of that, each once.
+pub fn with_causes(mut text: String, error: &dyn std::error::Error) -> String {
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

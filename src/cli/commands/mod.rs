@@ -1,11 +1,13 @@
 //! One file or folder per command: its arguments, and what it does with them.
 
 pub(in crate::cli) mod accept;
+pub(in crate::cli) mod backup;
 pub(in crate::cli) mod certs;
 pub(in crate::cli) mod check;
 pub(in crate::cli) mod completion;
 pub(in crate::cli) mod delete;
 pub(in crate::cli) mod diff;
+pub(in crate::cli) mod etcd;
 pub(in crate::cli) mod explain;
 pub(in crate::cli) mod get;
 pub(in crate::cli) mod history;

@@ -12,6 +12,7 @@ use super::kubeconfig::config_of;
 use super::kubeconfig_check;
 use super::kubeconfig_check::ReadError;
 use super::server_identity::Fields;
+use crate::api::util::text::with_causes;
 use crate::k8s::request::api_error::ApiError;
 use crate::k8s::request::read_layer::Repeats;
 
@@ -188,19 +189,6 @@ pub fn describe_error(error: &kube::Error) -> String {
         kube::Error::Service(source) => with_causes(source.to_string(), &**source),
         _ => with_causes(error.to_string(), error),
     }
-}
-
-/// A text about an error with the causes of that, each said once.
-pub(crate) fn with_causes(mut text: String, error: &dyn std::error::Error) -> String {
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 /// Makes a call that is given up after [`CALL_TIMEOUT`].

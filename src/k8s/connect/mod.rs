@@ -9,6 +9,7 @@ pub(crate) mod exec_plugin;
 pub mod init_kubeconfig;
 pub mod kubeconfig;
 pub mod kubeconfig_check;
+pub(crate) mod port_forward;
 pub mod proxy;
 pub(crate) mod served;
 pub(crate) mod server_identity;

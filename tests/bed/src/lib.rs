@@ -219,6 +219,12 @@ impl Bed {
         Ok(self.cache.program(&parts::YAML_READER, "yamlread"))
     }
 
+    /// The folder with `etcd` and `etcdctl` of the version that control planes have, built if the cache lacks them.
+    pub fn etcd(&self) -> Result<PathBuf> {
+        go::build(&self.place, &self.cache, &[parts::ETCD])?;
+        Ok(self.cache.programs(&parts::ETCD))
+    }
+
     /// Sees to it that zsh and fish are there, and `script`, which gives them a terminal.
     pub fn shells(&self) -> Result<()> {
         let _alone = self.cache.lock("packages")?;

@@ -22,6 +22,7 @@ use crate::{control_plane, workload_cluster};
 Examples:\n  fleetctl show rbac demo | kubectl apply -f -\n  \
 kubectl create clusterrolebinding fleetctl-demo --clusterrole fleetctl-demo --user jane\n  \
 kubectl -n fleet create rolebinding fleetctl-demo --role fleetctl-demo --user jane\n  \
+fleetctl show rbac demo --day2 | kubectl apply -f -\n  \
 fleetctl show rbac agent west"
 )]
 pub(crate) struct ShowRbacArgs {
@@ -61,11 +62,7 @@ pub(crate) fn run(ui: &Ui, global: &Global, args: &ShowRbacArgs) -> Result<Exit,
     }
     let plan = args.plan.build_control_plane_plan(ui, global, None)?;
     if args.day2 {
-        return print_roles(
-            ui,
-            &plan.package,
-            &[control_plane::rbac::build_day2_role(&plan.name, &plan.package.namespace)],
-        );
+        return print_roles(ui, &plan.package, &[control_plane::rbac::build_day2_role(&plan)]);
     }
     let rights = control_plane::rbac::list_install_rights(&plan).map_err(|problems| wrong_values(&problems))?;
     let roles = control_plane::rbac::build_install_roles(&plan, &rights).map_err(|problems| wrong_values(&problems))?;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::test::{ENGINE, INSTALL, ON_CLUSTERS, PACKAGER, RUNTIME};
+use super::test::{ENGINE, ETCD, INSTALL, ON_CLUSTERS, PACKAGER, RUNTIME};
 
 /// The page with the table of rooms and what each may import.
 const ROOMS: &str = include_str!("../../../../CONTRIBUTING.md");
@@ -13,6 +13,7 @@ fn roots(target: &str) -> &'static [&'static str] {
         INSTALL => &["bin"],
         ENGINE | PACKAGER => &["control_plane", "workload_cluster"],
         RUNTIME => &["scheduler", "agent", "check"],
+        ETCD => &["etcd"],
         _ => &[],
     }
 }
@@ -98,11 +99,13 @@ mod tests {
         assert_eq!(touched(["src/scheduler/events.rs", "tests/packager/main.rs"]), [INSTALL, PACKAGER, RUNTIME]);
         assert_eq!(touched(["src/placement/decide/mod.rs"]), [INSTALL, RUNTIME]);
         assert_eq!(touched(["src/daemon/admin.rs"]), [INSTALL, RUNTIME]);
-        assert_eq!(touched(["src/check/quota/mod.rs"]), ON_CLUSTERS);
+        assert_eq!(touched(["src/check/quota/mod.rs"]), [INSTALL, ENGINE, PACKAGER, RUNTIME]);
+        assert_eq!(touched(["src/k8s/request/retry.rs"]), [INSTALL, ENGINE, PACKAGER, RUNTIME]);
+        assert_eq!(touched(["src/etcd/snapshot.rs"]), ON_CLUSTERS);
         assert_eq!(touched(["src/chart/mod.rs"]), [INSTALL, ENGINE, PACKAGER]);
         assert_eq!(touched(["values/nodeport.yaml"]), [INSTALL, ENGINE, PACKAGER]);
         assert_eq!(touched(["docs/placement.md"]), [RUNTIME]);
-        for of_all in ["src/k8s/request/retry.rs", "src/pki/mod.rs", "charts/versions.yaml", "build.rs", "Cargo.lock"] {
+        for of_all in ["src/pki/mod.rs", "charts/versions.yaml", "build.rs", "Cargo.lock"] {
             assert_eq!(touched([of_all]), ON_CLUSTERS, "{of_all}");
         }
     }

@@ -23,12 +23,13 @@ const DENY: &str = "0.20.2";
 const LIB: &str = "lib";
 /// The test targets that need no cluster.
 const WITHOUT_CLUSTERS: [&str; 4] = [LIB, "house", "cli", "placement"];
-/// The test targets that need clusters; plain `cargo test` leaves them out.
-pub(super) const ON_CLUSTERS: [&str; 4] = [INSTALL, ENGINE, PACKAGER, RUNTIME];
+/// The test targets that need clusters, or programs that clusters are made of; plain `cargo test` leaves them out.
+pub(super) const ON_CLUSTERS: [&str; 5] = [INSTALL, ENGINE, PACKAGER, RUNTIME, ETCD];
 pub(super) const INSTALL: &str = "install";
 pub(super) const ENGINE: &str = "engine";
 pub(super) const PACKAGER: &str = "packager";
 pub(super) const RUNTIME: &str = "runtime";
+pub(super) const ETCD: &str = "etcd";
 
 /// The clusters that the tests of a target take. They are started together: a test that started one of them would keep the
 /// others waiting. One that idles takes 3 to 5 % of a core, so there are none that nobody takes.
@@ -37,6 +38,8 @@ fn clusters(target: &str) -> &'static [&'static str] {
         INSTALL => &["host", "host-2", "current", "current-2", "member-1", "member-2"],
         ENGINE => &["api-old"],
         RUNTIME => &["plane", "api"],
+        // It starts members of its own.
+        ETCD => &[],
         // The packager's are those of the engine and of the runtime.
         _ => &["api-old", "plane"],
     }
@@ -55,7 +58,7 @@ fn threads(target: &str) -> &'static str {
     match target {
         // One for each hosting cluster, and one that waits for its turn at one of them.
         INSTALL => "5",
-        ENGINE => "4",
+        ENGINE | ETCD => "4",
         // With two, the three targets together keep two cores so busy that tests of the runtime ran out of their two minutes.
         // The runtime has a second pair of servers for those who run it alone; its tests start it.
         _ => "1",
@@ -212,8 +215,11 @@ fn some(bed: &Bed, choice: Choice, args: &[String], steps: &mut Steps) -> Result
         return Ok(());
     }
     let programs = steps.run("build the tests on clusters", || build_tests(bed, FLEETCTL, targets.iter().copied()))?;
-    steps.run("build the images of this project", || bed.images(PROFILE, &TESTED.map(str::to_owned)).map(drop))?;
-    steps.run("start the clusters", || bed.up(&clusters_of(&targets)))?;
+    let clusters = clusters_of(&targets);
+    if !clusters.is_empty() {
+        steps.run("build the images of this project", || bed.images(PROFILE, &TESTED.map(str::to_owned)).map(drop))?;
+        steps.run("start the clusters", || bed.up(&clusters))?;
+    }
     for program in &programs {
         steps.tests(&format!("tests on clusters: {}", program.target), on_clusters(program, false, args)?)?;
     }
@@ -273,8 +279,10 @@ fn all(bed: &Bed, exhaustive: bool, args: &[String], steps: &mut Steps) -> Resul
     let beside = |target: &str| tests(target).map(|(name, tests)| (name, Program::Tests(tests)));
     steps.run("start the clusters", || bed.up(&clusters_of(&ON_CLUSTERS)))?;
     // Each has servers of its own, but for the packager.
-    let mut others =
-        vec![Beside::start(vec![beside(ENGINE)?])?, Beside::start(vec![beside(PACKAGER)?, beside(RUNTIME)?])?];
+    let mut others = vec![
+        Beside::start(vec![beside(ETCD)?, beside(ENGINE)?])?,
+        Beside::start(vec![beside(PACKAGER)?, beside(RUNTIME)?])?,
+    ];
     if deny_later {
         let install = Program::Plain(deny.install(bed));
         others.push(Beside::start(vec![("licence checker".to_owned(), install)])?);

@@ -25,7 +25,9 @@ use crate::check::{self, Report};
 use crate::cli::args::chart_choice;
 use crate::cli::args::installation::{ambiguous_name_error, applied_by_others};
 use crate::cli::args::package::too_large;
+use crate::cli::commands::backup::backup_error;
 use crate::cli::commands::certs::renewal_error::renewal_error;
+use crate::cli::commands::etcd::status::access_error;
 use crate::cli::commands::get::values::unknown_values_error;
 use crate::cli::commands::install::refused_values_error;
 use crate::cli::commands::taint::edit::EditError;
@@ -36,12 +38,15 @@ use crate::cli::output::terminal::{Question, Ui, nobody_asked};
 use crate::cli::output::{check_report, check_table, style};
 use crate::cli::{Cli, with_page};
 use crate::control_plane;
+use crate::control_plane::backup::BackupError;
 use crate::control_plane::endpoint::exposure::NotYet;
+use crate::control_plane::etcd::access::EtcdAccessError;
 use crate::control_plane::renewal_job::RenewalError;
 use crate::control_plane::rollback::Outcome as Undone;
 use crate::control_plane::version::upgrade;
 use crate::control_plane::version::upgrade::UpgradeRefused;
 use crate::diagnose::{Diagnosis, WaitFailure, workload};
+use crate::etcd::EtcdError;
 use crate::install::failure::{Failure, FailureOutcome};
 use crate::install::recorded_use::UnconfirmedValue;
 use crate::install::recorded_values::{Forgotten, ValuesForgotten};
@@ -257,6 +262,7 @@ fn of_installs() -> Vec<CliError> {
         effect: "NoSchedule".to_owned(),
         value: "a100".to_owned(),
     };
+    let of_etcd = |error: EtcdError| access_error(&error.into(), &"demo".parse().unwrap());
     let preflight = check::example_results().into_iter().filter(|judged| judged.id == "storage").collect();
     vec![
         of_control_plane(
@@ -266,6 +272,24 @@ fn of_installs() -> Vec<CliError> {
         ambiguous_name_error("demo", &global),
         applied_by_others(&inventory::Owner::new("control-plane", "demo", "fleet"), &["argocd-controller".to_owned()]),
         too_large(70 * 1024),
+        backup_error(&BackupError::NotInSync("etcd-1 is 4711 entries behind".to_owned())),
+        backup_error(&BackupError::NoQuorum("etcd-0 knows no leader; etcd-1 does not answer within 10 s".to_owned())),
+        backup_error(&BackupError::NoSuchMember {
+            name: "etcd-3".to_owned(),
+            members: "etcd-0, etcd-1, etcd-2".to_owned(),
+        }),
+        access_error(
+            &EtcdAccessError::Forbidden(vec!["create pods/portforward in namespace fleet".to_owned()]),
+            &"demo".parse().unwrap(),
+        ),
+        of_etcd(EtcdError::Unreachable {
+            member: "etcd-0".to_owned(),
+            why: "transport error: dial tcp4 127.0.0.1:2379: connect: connection refused".to_owned(),
+        }),
+        of_etcd(EtcdError::Refused {
+            member: "etcd-0".to_owned(),
+            message: "etcdserver: mvcc: required revision has been compacted".to_owned(),
+        }),
         renewal_error(&RenewalError::NoCronJob("demo".parse().unwrap()), &"demo".parse().unwrap(), &global.namespace),
         renewal_error(
             &RenewalError::Failed {

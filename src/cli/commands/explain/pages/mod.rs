@@ -133,7 +133,16 @@ mod tests {
         let mut ids: BTreeMap<String, String> = check_ids().map(|id| (id.to_owned(), "a check".to_owned())).collect();
         ids.extend(CauseId::ALL.iter().map(|cause| (cause.id(), "a cause".to_owned())));
         let mut files = BTreeMap::new();
-        for room in ["src/cli", "src/apply", "src/diagnose", "src/inventory", "src/k8s"] {
+        for room in [
+            "src/cli",
+            "src/apply",
+            "src/backup",
+            "src/control_plane/backup",
+            "src/diagnose",
+            "src/etcd",
+            "src/inventory",
+            "src/k8s",
+        ] {
             sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(room), &mut files);
         }
         // What a server says of itself; `Error::reason` gives it a reason of ours.

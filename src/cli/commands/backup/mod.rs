@@ -1,0 +1,108 @@
+//! `backup`: makes a backup of a control plane, and reads backups.
+
+mod errors;
+mod keys;
+mod list;
+mod show;
+mod take;
+mod target;
+mod verify;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+
+use crate::api::util::file::{self, FileError, describe_file_kind, wrap_io_error};
+use crate::backup::{SIDECAR, Sidecar};
+use crate::cli::args::global::Global;
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::install_error::local_file_error;
+use crate::cli::output::terminal::Ui;
+pub(in crate::cli) use errors::{archive_error, backup_error};
+
+/// Largest size of the file beside a backup, in bytes.
+const MOST_SIDECAR_BYTES: u64 = 64 * 1024;
+
+/// Make, list, show and verify backups of a control plane
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = take::EXAMPLES)]
+pub(crate) struct BackupArgs {
+    #[command(flatten)]
+    take: Option<take::TakeArgs>,
+
+    #[command(subcommand)]
+    command: Option<BackupCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+enum BackupCommand {
+    /// List the backups in a folder, without opening them
+    #[command(after_help = list::EXAMPLES)]
+    List(list::BackupListArgs),
+    /// Show what a backup is of: versions, revisions, registered clusters
+    #[command(after_help = show::EXAMPLES)]
+    Show(show::BackupShowArgs),
+    /// Read a whole backup and compare it with its hashes
+    #[command(after_help = verify::EXAMPLES)]
+    Verify(verify::BackupVerifyArgs),
+}
+
+pub(crate) async fn run(ui: &Ui, global: &Global, args: BackupArgs) -> Result<Exit, CliError> {
+    match (args.command, args.take) {
+        (Some(BackupCommand::List(args)), _) => list::run(ui, &args),
+        (Some(BackupCommand::Show(args)), _) => show::run(ui, &args),
+        (Some(BackupCommand::Verify(args)), _) => verify::run(ui, &args),
+        (None, Some(take)) => take::run(ui, global, &take).await,
+        // The parser asks for the name.
+        (None, None) => Err(CliError::usage("Usage", "the name of the control plane is missing")),
+    }
+}
+
+/// Opens a backup to read it; what is no file could block or never end.
+fn open_archive(path: &Path) -> Result<File, CliError> {
+    let opened = std::fs::metadata(path).map_err(wrap_io_error("read", path)).and_then(|metadata| {
+        if metadata.is_file() {
+            return File::open(path).map_err(wrap_io_error("read", path));
+        }
+        let found = describe_file_kind(&metadata);
+        Err(FileError::Unexpected { path: path.to_owned(), found, expected: "a regular file" })
+    });
+    opened.map_err(|error| local_file_error(&error))
+}
+
+/// The file beside a backup.
+fn sidecar_path(archive: &Path) -> PathBuf {
+    let mut name = archive.as_os_str().to_owned();
+    name.push(SIDECAR);
+    PathBuf::from(name)
+}
+
+/// Reads the file beside a backup; none if there is no such file, or if it is something else.
+fn read_sidecar(archive: &Path) -> Option<Sidecar> {
+    let text = file::read_bounded_file(&sidecar_path(archive), MOST_SIDECAR_BYTES).ok().flatten()?;
+    serde_json::from_slice(&text).ok()
+}
+
+/// A size for people.
+fn format_size(bytes: u64) -> String {
+    let (unit, name) = match bytes {
+        0..1024 => return format!("{bytes} B"),
+        1024..1_048_576 => (1024, "KiB"),
+        1_048_576..1_073_741_824 => (1_048_576, "MiB"),
+        _ => (1_073_741_824, "GiB"),
+    };
+    let tenths = (u128::from(bytes) * 10).div_ceil(unit);
+    format!("{}.{} {name}", tenths / 10, tenths % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_rounded_up() {
+        let sizes = [0, 1023, 1024, 1025, 40 << 20, (16 << 30) + 1].map(format_size);
+        assert_eq!(sizes, ["0 B", "1023 B", "1.0 KiB", "1.1 KiB", "40.0 MiB", "16.1 GiB"]);
+    }
+}

@@ -1,0 +1,48 @@
+//! `backup show`: what a backup is of.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::keys::OpeningArgs;
+use super::{archive_error, open_archive, read_sidecar};
+use crate::backup::{ArchiveError, read_archive_header};
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::format::Format;
+use crate::cli::output::terminal::Ui;
+
+pub(super) const EXAMPLES: &str = "\
+Without a key, a sealed backup is described by the file beside it, and the registered clusters are not shown. Only the head
+of the backup is read: `fleetctl backup verify FILE` shows whether it is whole.
+
+Examples:
+  fleetctl backup show backups/demo-20270312T101500Z.fleet
+  fleetctl backup show backups/demo-20270312T101500Z.fleet --identity backup.key -o json";
+
+/// Show what a backup is of: versions, revisions, registered clusters
+#[derive(Debug, Args)]
+pub(super) struct BackupShowArgs {
+    /// The backup
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    #[command(flatten)]
+    opening: OpeningArgs,
+
+    /// Output format
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "yaml")]
+    output: Format,
+}
+
+pub(super) fn run(ui: &Ui, args: &BackupShowArgs) -> Result<Exit, CliError> {
+    let opening = args.opening.read_opening()?;
+    let text = match read_archive_header(open_archive(&args.file)?, &opening) {
+        Ok(header) => args.output.serialize_value(&header),
+        Err(error @ ArchiveError::KeysMissing(_)) if opening.is_empty() => match read_sidecar(&args.file) {
+            Some(sidecar) => args.output.serialize_value(&sidecar),
+            None => return Err(archive_error(&args.file, &error)),
+        },
+        Err(error) => return Err(archive_error(&args.file, &error)),
+    };
+    ui.write_last_result(&text, Exit::Ok)
+}

@@ -1,0 +1,98 @@
+//! Where a backup is written to: a new file, a new file in a folder, or standard output.
+
+use std::io::{self, IsTerminal as _, Stdout};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+
+use crate::api::names::ControlPlaneName;
+use crate::api::shell::quote_word;
+use crate::api::util::file::{self, FileError};
+use crate::api::util::new_file::NewFile;
+use crate::backup::{EXTENSION, WITHOUT_KEYS};
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::install_error::{add_file_remedy, local_file_error};
+use crate::control_plane::backup::Output;
+
+/// The word for standard output.
+const STDOUT: &str = "-";
+
+/// Where a backup is written to.
+pub(super) enum Target {
+    /// A file that does not exist yet.
+    File(NewFile),
+    /// Standard output.
+    Stdout(PlainOutput),
+}
+
+/// Opens a target, and refuses what keys must not be written to.
+pub(super) fn open_target(
+    to: &Path,
+    name: &ControlPlaneName,
+    has_keys: bool,
+    now: Timestamp,
+) -> Result<Target, CliError> {
+    if to == Path::new(STDOUT) {
+        if io::stdout().is_terminal() {
+            return Err(CliError::usage("BadTarget", "a backup is not text for a terminal")
+                .hint("redirect it: `fleetctl backup NAME --to - > FILE`, or give a file"));
+        }
+        return Ok(Target::Stdout(PlainOutput { begun: false }));
+    }
+    let path = archive_path(to, name, has_keys, now);
+    if file::read_metadata(&path).ok().flatten().is_some_and(|found| found.is_file()) {
+        return Err(CliError::usage("BadTarget", format!("`{}` exists already", path.display())).hint(
+            "a backup is never written over a file: give another name, or a folder, where it gets a name of its own",
+        ));
+    }
+    NewFile::create(&path).map(Target::File).map_err(|error| refused_target_error(&error))
+}
+
+/// The path of a backup: in a folder, it gets a name with its time.
+fn archive_path(to: &Path, name: &ControlPlaneName, has_keys: bool, now: Timestamp) -> PathBuf {
+    if !to.is_dir() {
+        return to.to_owned();
+    }
+    let without = if has_keys { "" } else { WITHOUT_KEYS };
+    to.join(format!("{name}-{}{without}{EXTENSION}", now.strftime("%Y%m%dT%H%M%SZ")))
+}
+
+/// The error of a target that is refused.
+fn refused_target_error(error: &FileError) -> CliError {
+    match error {
+        FileError::Unexpected { path, .. } => CliError::new(Exit::Refused, "FolderNotSafe", error.to_string()).hint(format!(
+            "write it to a new file in a folder of yours, such as one that you make with `mkdir -m 700 backups`, not {}",
+            quote_word(&path.to_string_lossy())
+        )),
+        FileError::Io { .. } => add_file_remedy(local_file_error(error), error),
+    }
+}
+
+/// Standard output, from which nothing can be taken back.
+pub(super) struct PlainOutput {
+    begun: bool,
+}
+
+impl Output for PlainOutput {
+    type Stream = Stdout;
+
+    fn restart(&mut self) -> io::Result<Option<Stdout>> {
+        Ok((!std::mem::replace(&mut self.begun, true)).then(io::stdout))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_in_a_folder_says_when_and_whether_there_are_keys() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = "demo".parse().unwrap();
+        let now = "2027-03-12T10:15:00.5Z".parse().unwrap();
+        let named = |keys| archive_path(folder.path(), &name, keys, now).file_name().unwrap().to_owned();
+        assert_eq!(named(true), "demo-20270312T101500Z.fleet");
+        assert_eq!(named(false), "demo-20270312T101500Z.no-keys.fleet");
+        assert_eq!(archive_path(Path::new("new"), &name, true, now), Path::new("new"));
+    }
+}

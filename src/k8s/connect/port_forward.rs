@@ -1,0 +1,64 @@
+//! A connection to a port of a pod through the API server.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::Api;
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
+
+use super::daemon_client::describe_error;
+use crate::api::util::text::visible_line;
+
+/// A stream to a port of a pod. What the kubelet says of the port, such as a refused connection, is the error of a read.
+pub(crate) struct ForwardedPort {
+    stream: DuplexStream,
+    refused: Option<BoxFuture<'static, Option<String>>>,
+}
+
+/// Opens a port of a pod: one WebSocket, with no keep-alive of its own.
+///
+/// # Errors
+/// An API server that refuses or does not answer. That nobody listens at the port shows only when the stream is read.
+pub(crate) async fn open_pod_port(pods: &Api<Pod>, pod: &str, port: u16) -> io::Result<ForwardedPort> {
+    let mut forwarder =
+        pods.portforward(pod, &[port]).await.map_err(|error| io::Error::other(describe_error(&error)))?;
+    let refused = forwarder.take_error(port).map(|refused| refused.boxed());
+    let stream = forwarder.take_stream(port).ok_or_else(|| io::Error::other("the port was not forwarded"))?;
+    Ok(ForwardedPort { stream, refused })
+}
+
+impl AsyncRead for ForwardedPort {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let Some(refused) = &mut self.refused
+            && let Poll::Ready(why) = refused.as_mut().poll(context)
+        {
+            self.refused = None;
+            if let Some(why) = why {
+                return Poll::Ready(Err(io::Error::other(visible_line(why.trim()).into_owned())));
+            }
+        }
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for ForwardedPort {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,63 @@
+//! Backups of a control plane that runs.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use fleetctl::backup::{Identity, Opening, verify_archive};
+use serde_json::Value;
+
+use crate::support::Site;
+
+#[test]
+fn a_backup_of_a_running_control_plane_is_whole() {
+    let site = Site::on("current");
+    let flags = [&["--preset", "nodeport"][..], site.version()].concat();
+    site.install(&flags).succeeds();
+    site.hub(&["create", "configmap", "before", "--from-literal=canary=one"]);
+    let pods = || site.kubectl(&["-n", "fleet", "get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"]);
+    let before = pods();
+
+    let key = Identity::generate();
+    let folder = site.home().join("backups");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let identity = site.home().join("backup.key");
+    std::fs::write(&identity, key.to_text().expose()).unwrap();
+    let (folder, identity) = (folder.to_str().unwrap(), identity.to_str().unwrap());
+    let recipient = key.to_recipient().to_string();
+    let backup = ["backup", "demo", "--to", folder];
+    let made = site.fleetctl(&[&backup[..], &["--recipient", &recipient]].concat());
+    assert!(made.succeeds().contains("read from etcd-0") && made.stdout.contains("SHA-256"), "{made:?}");
+
+    let listed = site.fleetctl(&["backup", "list", folder, "-o", "json"]);
+    let listed: Value = serde_json::from_str(listed.succeeds()).unwrap();
+    let name = listed[0]["file"].as_str().unwrap();
+    assert_eq!((listed.as_array().unwrap().len(), &listed[0]["problem"]), (1, &Value::Null), "{listed}");
+    let path = format!("{folder}/{name}");
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+
+    let verified = site.fleetctl(&["backup", "verify", &path, "--identity", identity, "-o", "json"]);
+    let verified: Value = serde_json::from_str(verified.succeeds()).unwrap();
+    let header = &verified["header"];
+    assert_eq!(
+        (&header["controlPlane"], &header["quorum"], &header["clusters"]),
+        (&"demo".into(), &true.into(), &serde_json::json!([]))
+    );
+    let revision = |end: &str| header["revision"][end].as_i64().unwrap();
+    assert!(revision("from") > 1 && revision("from") <= revision("to"), "{header}");
+    let parts: Vec<&str> =
+        verified["parts"].as_array().unwrap().iter().map(|part| part["name"].as_str().unwrap()).collect();
+    assert_eq!(parts, ["header.json", "keys/fleet-pki.yaml", "values.yaml", "record.json", "snapshot.db"]);
+    let uid = site.hub(&["get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}"]);
+    assert_eq!(header["controlPlaneUid"], uid.trim());
+    // The library finds the same without the program.
+    let opening = Opening { identities: vec![key], passphrase: None };
+    verify_archive(std::fs::File::open(&path).unwrap(), &opening).unwrap();
+
+    // Another one, without keys and from a member by its name; a member that is not there is an error, and no file.
+    let bare = site.fleetctl(&[&backup[..], &["--no-keys", "--from", "etcd-0"]].concat());
+    assert!(bare.succeeds().contains(".no-keys.fleet"), "{bare:?}");
+    site.fleetctl(&[&backup[..], &["--no-keys", "--from", "etcd-7"]].concat()).fails(2, &["etcd has no member etcd-7"]);
+    assert_eq!(std::fs::read_dir(folder).unwrap().count(), 4, "two backups, each with a file beside it");
+    assert_eq!(pods(), before, "nothing was restarted");
+    site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
+}
