@@ -18,7 +18,7 @@ async fn a_store_of_two_gibibytes_passes_in_64_mebibytes() {
     let snapshot = etcd.client(0).open_snapshot().await.unwrap();
     let announced = snapshot.total_bytes();
     assert!(announced > 2 << 30, "{announced}");
-    // From here on the peak is counted anew.
+    // The peak is counted from here on.
     fs_err::write("/proc/self/clear_refs", "5").unwrap();
     let before = own_memory("VmRSS");
     let read = snapshot.try_fold(0_u64, |read, piece| async move { Ok(read + piece.len() as u64) }).await;
