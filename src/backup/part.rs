@@ -16,7 +16,7 @@ pub const MOST_SNAPSHOT_BYTES: u64 = 16 * 1024 * 1024 * 1024;
 pub(super) const MOST_PARTS: usize = 64;
 
 /// Length of etcd's own hash at the end of a snapshot.
-const HASH_BYTES: u64 = 32;
+const HASH_BYTES: usize = 32;
 /// The store consists of pages of a multiple of this size.
 const PAGE_BYTES: u64 = 512;
 
@@ -97,7 +97,7 @@ impl<R: Read> PartReader<R> {
 
     /// The bytes of a snapshot of this size, with the hash at its end.
     pub(super) fn of_snapshot(inner: R, size: u64) -> Self {
-        let trailer = Trailer { store: size.saturating_sub(HASH_BYTES), expected: None, found: Vec::new() };
+        let trailer = Trailer { store: size.saturating_sub(HASH_BYTES as u64), expected: None, found: Vec::new() };
         Self { trailer: Some(trailer), ..Self::new(inner) }
     }
 
@@ -129,7 +129,7 @@ impl<R: Read> PartReader<R> {
                 self.hash.update(store);
                 self.bytes += store.len() as u64;
                 trailer.expected.get_or_insert_with(|| self.hash.clone().finalize());
-                let missing = (HASH_BYTES as usize).saturating_sub(trailer.found.len());
+                let missing = HASH_BYTES.saturating_sub(trailer.found.len());
                 trailer.found.extend_from_slice(&rest[..missing.min(rest.len())]);
                 read = rest;
             }

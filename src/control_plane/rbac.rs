@@ -9,7 +9,7 @@ use super::plan::Plan;
 use super::renewal::Renewer;
 use super::values::ExposureType;
 use crate::api::kinds::Kind;
-use crate::api::names::{ControlPlaneName, NamespaceName, operator_role_name};
+use crate::api::names::operator_role_name;
 use crate::api::rbac::{Right, Scope, build_role, build_rules, merge_rights};
 use crate::chart::{Diagnostics, Rendered};
 use crate::install::session::is_awaited;

@@ -119,19 +119,19 @@ fn a_backup_is_listed_shown_and_verified() {
     sandbox.file("other.key", identity_file().as_str());
     let archive = write_backup(&sandbox, "demo.fleet", &Seal::Recipients(vec![identity.to_recipient()]));
     sandbox.file("lost.fleet", "what");
-    let list = sandbox.run(&["backup", "list", "."]).succeeds();
+    let list = sandbox.run(&["backup", "list", "."]).succeeds().to_owned();
     assert!(list.contains("demo.fleet") && list.contains("2027-03-12 10:15:00Z") && list.contains("v1.2.0"), "{list}");
     assert!(list.contains("nothing beside it describes it"), "{list}");
 
-    let show = sandbox.run(&["backup", "show", "demo.fleet", "--identity", "backup.key"]).succeeds();
+    let show = sandbox.run(&["backup", "show", "demo.fleet", "--identity", "backup.key"]).succeeds().to_owned();
     assert!(show.contains("controlPlane: demo") && show.contains("readFrom: etcd-0"), "{show}");
     assert!(sandbox.run(&["backup", "show", "demo.fleet"]).succeeds().contains("sealedFor:"));
 
     let verify = |flags: &[&str]| sandbox.run(&[&["backup", "verify", "demo.fleet"], flags].concat());
-    let whole = verify(&["--identity", "backup.key"]).succeeds();
+    let whole = verify(&["--identity", "backup.key"]).succeeds().to_owned();
     assert!(whole.contains("demo.fleet is whole: 3 parts") && whole.contains("revision 7 to 9"), "{whole}");
     let json: serde_json::Value =
-        serde_json::from_str(&verify(&["--identity", "backup.key", "-o", "json"]).succeeds()).unwrap();
+        serde_json::from_str(verify(&["--identity", "backup.key", "-o", "json"]).succeeds()).unwrap();
     assert_eq!((&json["asWritten"], &json["parts"][1]["name"]), (&true.into(), &"keys/fleet-pki.yaml".into()));
     assert!(verify(&[]).succeeds().contains("It was not opened"));
     verify(&["--identity", "other.key"]).fails(6, &["no key that is given opens it"]);
@@ -189,9 +189,11 @@ fn what_is_no_backup_is_not_waited_for() {
 fn the_program_age_opens_a_backup_and_its_own_files_are_opened() {
     let sandbox = Sandbox::new();
     let run = |command: &str| {
-        let ran =
-            std::process::Command::new("bash").args(["-o", "pipefail", "-c", command]).current_dir(sandbox.path());
-        let ran = ran.output().unwrap();
+        let ran = std::process::Command::new("bash")
+            .args(["-o", "pipefail", "-c", command])
+            .current_dir(sandbox.path())
+            .output();
+        let ran = ran.unwrap();
         assert!(ran.status.success(), "{command}: {}", String::from_utf8_lossy(&ran.stderr));
         String::from_utf8(ran.stdout).unwrap()
     };

@@ -212,7 +212,9 @@ fn explain_move(policy: &Policy, group: &Group<'_>, fleet: &Fleet, decision: &De
     }
     let resource = decision.chosen.as_ref().and_then(|chosen| chosen.scarcest.as_ref());
     let resource = resource.map_or("the scarcest resource", |(resource, _)| resource);
-    let percent = |left: Option<crate::placement::fraction::Fraction>| left.map_or(0, |left| left.as_percent());
+    let percent = |left: Option<crate::placement::fraction::Fraction>| {
+        left.map_or(0, crate::placement::fraction::Fraction::as_percent)
+    };
     format!("{} % of {resource} stays free, here {} % of the scarcest", percent(gain.there), percent(gain.here))
 }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use futures::FutureExt as _;
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
@@ -26,7 +26,7 @@ pub(crate) struct ForwardedPort {
 pub(crate) async fn open_pod_port(pods: &Api<Pod>, pod: &str, port: u16) -> io::Result<ForwardedPort> {
     let mut forwarder =
         pods.portforward(pod, &[port]).await.map_err(|error| io::Error::other(describe_error(&error)))?;
-    let refused = forwarder.take_error(port).map(|refused| refused.boxed());
+    let refused = forwarder.take_error(port).map(FutureExt::boxed);
     let stream = forwarder.take_stream(port).ok_or_else(|| io::Error::other("the port was not forwarded"))?;
     Ok(ForwardedPort { stream, refused })
 }
