@@ -29,7 +29,7 @@ const MOST_SIDECAR_BYTES: u64 = 64 * 1024;
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = take::EXAMPLES)]
 pub(crate) struct BackupArgs {
     #[command(flatten)]
-    take: Option<take::TakeArgs>,
+    take: take::TakeArgs,
 
     #[command(subcommand)]
     command: Option<BackupCommand>,
@@ -49,13 +49,11 @@ enum BackupCommand {
 }
 
 pub(crate) async fn run(ui: &Ui, global: &Global, args: BackupArgs) -> Result<Exit, CliError> {
-    match (args.command, args.take) {
-        (Some(BackupCommand::List(args)), _) => list::run(ui, &args),
-        (Some(BackupCommand::Show(args)), _) => show::run(ui, &args),
-        (Some(BackupCommand::Verify(args)), _) => verify::run(ui, &args),
-        (None, Some(take)) => take::run(ui, global, &take).await,
-        // The parser asks for the name.
-        (None, None) => Err(CliError::usage("Usage", "the name of the control plane is missing")),
+    match args.command {
+        Some(BackupCommand::List(args)) => list::run(ui, &args),
+        Some(BackupCommand::Show(args)) => show::run(ui, &args),
+        Some(BackupCommand::Verify(args)) => verify::run(ui, &args),
+        None => take::run(ui, global, &args.take).await,
     }
 }
 

@@ -45,12 +45,12 @@ Examples:
 #[derive(Debug, Args)]
 pub(super) struct TakeArgs {
     /// Name of the control plane
-    #[arg(value_name = "CONTROL_PLANE_NAME")]
-    name: String,
+    #[arg(value_name = "CONTROL_PLANE_NAME", required = true)]
+    name: Option<String>,
 
     /// File that does not exist yet, folder, or `-` for standard output
-    #[arg(long, value_name = "TARGET")]
-    to: PathBuf,
+    #[arg(long, value_name = "TARGET", required = true)]
+    to: Option<PathBuf>,
 
     #[command(flatten)]
     seal: SealArgs,
@@ -61,9 +61,13 @@ pub(super) struct TakeArgs {
 }
 
 pub(super) async fn run(ui: &Ui, global: &Global, args: &TakeArgs) -> Result<Exit, CliError> {
-    let name: ControlPlaneName = args.name.parse().map_err(|error| wrong_name(&error))?;
+    // The parser asks for both, but where a subcommand is given.
+    let (Some(name), Some(to)) = (&args.name, &args.to) else {
+        return Err(CliError::usage("Usage", "the name of the control plane or `--to` is missing"));
+    };
+    let name: ControlPlaneName = name.parse().map_err(|error| wrong_name(&error))?;
     let seal = args.seal.read_seal()?;
-    let target = open_target(&args.to, &name, args.seal.has_keys(), Timestamp::now())?;
+    let target = open_target(to, &name, args.seal.has_keys(), Timestamp::now())?;
     let client = connect_cluster(global).await?.client;
     let access = prepare_etcd_access(&client, &name, &global.namespace, &random_id()).await;
     let access = access.map_err(|error| access_error(&error, &name))?;
