@@ -20,7 +20,6 @@ pub mod placing;
 pub mod readyz;
 pub mod registration;
 pub mod settings;
-#[cfg(feature = "daemons")]
 pub mod version_guard;
 
 use std::sync::Arc;

@@ -32,6 +32,7 @@ mod rbac;
 mod recover;
 mod server;
 mod show;
+mod simulate;
 mod small;
 mod status;
 mod taint;

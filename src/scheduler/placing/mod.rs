@@ -48,12 +48,13 @@ mod regroup;
 #[cfg(test)]
 mod removal_tests;
 mod schedule_diff;
+#[cfg(test)]
+mod simulate_tests;
 mod source;
 mod source_status;
 mod sources;
 mod store;
 mod tally;
-mod tenant;
 mod turns;
 #[cfg(test)]
 mod upgrade_tests;
@@ -82,13 +83,13 @@ use crate::k8s::backoff::Backoff;
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::k8s::extra_kinds;
 use crate::placement::facts::ObjectKey;
+use crate::placement::tenant::{self, Tenant};
 use decide::{Clusters, Decided};
 use follow_input::FollowContext;
 use plan::Plan;
 use queue::{Cause, ReconcileRequest, Taken};
 use refusals::{Refusal, Subject};
 use store::Store;
-use tenant::Tenant;
 use write::{Address, Write};
 use writer::{Events, WriteOutcome, Writer};
 
