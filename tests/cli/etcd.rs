@@ -13,7 +13,11 @@ fn hosting_cluster(sandbox: &Sandbox, forbidden: Option<&'static str>) {
             let right = &review["spec"]["resourceAttributes"];
             let of_pods = right["resource"] == "pods" && right["subresource"] == "portforward";
             let allowed = !of_pods || forbidden.is_none_or(|verb| right["verb"] != verb);
-            (201, json!({"spec": {}, "status": {"allowed": allowed}}))
+            (
+                201,
+                json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {},
+                "status": {"allowed": allowed}}),
+            )
         } else {
             not_found()
         };

@@ -35,7 +35,7 @@ etcd that is in sync is read through a port-forward; nothing is changed. The fil
 file beside it, with `.json` behind its name, says without a key what it is of.
 
 Examples:
-  fleetctl backup demo --to backups --recipient \"$(age-keygen -y backup.key)\"
+  fleetctl backup demo --to backups --passphrase-file passphrase
   fleetctl backup demo --to - --passphrase-file passphrase > demo.fleet
   fleetctl backup demo --to backups --no-keys --from etcd-1
   fleetctl backup list backups
