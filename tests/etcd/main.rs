@@ -115,7 +115,7 @@ async fn a_snapshot_that_is_cut_never_ends_well() {
     for tenth in 0..10 {
         // The handshake comes first; the last cut is within the hash and the end of the call.
         let after = if tenth == 9 { whole } else { 20_000 + whole / 10 * tenth };
-        let client = etcd.client_by(etcd.reach().cut_after(after), 0, &etcd.identity());
+        let client = Etcd::client_by(etcd.reach().cut_after(after), 0, &etcd.identity());
         let read = match client.open_snapshot().await {
             Ok(snapshot) => read_all(snapshot).await,
             Err(error) => Err(error),

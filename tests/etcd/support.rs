@@ -150,10 +150,10 @@ impl Etcd {
     }
 
     pub(crate) fn client(&self, number: usize) -> EtcdClient {
-        self.client_by(self.reach(), number, &self.identity())
+        Self::client_by(self.reach(), number, &self.identity())
     }
 
-    pub(crate) fn client_by(&self, reach: Loopback, number: usize, identity: &ClientIdentity) -> EtcdClient {
+    pub(crate) fn client_by(reach: Loopback, number: usize, identity: &ClientIdentity) -> EtcdClient {
         EtcdClient::of_member(reach, &MemberAddress::new(number, NAMESPACE), identity).unwrap()
     }
 

@@ -301,7 +301,7 @@ fn what_has_expired_is_brought_back_by_one_command_and_agents_need_no_touch() {
     ];
     let same_agent = member.kubectl(&agent);
     let review = site.home().join("review.yaml");
-    std::fs::write(&review, "{apiVersion: authentication.k8s.io/v1, kind: SelfSubjectReview}").unwrap();
+    std::fs::write(&review, "apiVersion: authentication.k8s.io/v1\nkind: SelfSubjectReview\n").unwrap();
     let review = review.to_str().unwrap().to_owned();
     let user = |site: &Site| site.hub(&["create", "-f", &review, "-o", "jsonpath={.status.userInfo.username}"]);
     let operator = user(&site);
