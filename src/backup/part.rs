@@ -10,8 +10,8 @@ use crate::api::names::is_subdomain;
 
 /// Largest size of a part that is not the snapshot, in bytes. A Secret has at most one MiB, a record less.
 pub const MOST_SMALL_BYTES: u64 = 8 * 1024 * 1024;
-/// Largest size of a snapshot, in bytes: twice the largest quota that a chart gives to etcd.
-pub const MOST_SNAPSHOT_BYTES: u64 = 16 * 1024 * 1024 * 1024;
+/// Largest size of a snapshot, in bytes: twice the largest `etcd.quotaBytes` that a chart takes.
+pub const MOST_SNAPSHOT_BYTES: u64 = 32 * 1024 * 1024 * 1024;
 /// Largest number of parts.
 pub(super) const MOST_PARTS: usize = 64;
 

@@ -155,11 +155,14 @@ pub(super) async fn list_pods(client: &Client, namespace: &NamespaceName) -> Res
     Ok(pods.list(&ListParams::default().labels(&format!("{LABEL_PART_OF}=fleet"))).await?.items)
 }
 
-/// The time from which a Secret has the certificate of a file: that of its last renewal; else as long before the
-/// certificate's first moment as clocks may differ.
-fn written_at(done: &KeysDone, secret: &str, file: &str) -> Option<Timestamp> {
-    let issued = || facts_of(&done.files).into_iter().find(|(name, _)| name == file)?.1.ok();
-    done.written.get(secret).copied().or_else(|| issued()?.not_before.checked_sub(CLOCKS_DIFFER).ok())
+/// The time from which a Secret has the certificate of a file: that of its last renewal, if that was when the certificate
+/// was issued, for a Secret has other files, too; else as long before the certificate's first moment as clocks may differ.
+pub(super) fn written_at(done: &KeysDone, secret: &str, file: &str) -> Option<Timestamp> {
+    let begins = facts_of(&done.files).into_iter().find(|(name, _)| name == file)?.1.ok()?.not_before;
+    // It begins some minutes before it is issued, by the clock of whoever issues it.
+    let is_of_file = |at: &Timestamp| (SignedDuration::ZERO..=CLOCKS_DIFFER * 2).contains(&at.duration_since(begins));
+    let written = done.written.get(secret).copied().filter(is_of_file);
+    written.or_else(|| begins.checked_sub(CLOCKS_DIFFER).ok())
 }
 
 /// Gives a workload new pods by the digest of a text in its template. Returns false if it is not installed.

@@ -12,8 +12,8 @@ use super::restart::is_ready;
 use super::summary::HeldCertificate;
 use crate::api::labels::LABEL_INSTANCE;
 use crate::api::names::{ControlPlaneName, NamespaceName};
+use crate::k8s::connect::port_forward::open_pod_port;
 use crate::k8s::connect::served::{certificate_on_stream, served_certificate};
-use crate::k8s::error_sentences;
 use crate::pki::{CertificateFacts, Files, Leaf};
 
 /// Longest time in which a volume follows its Secret and a server shows the new certificate.
@@ -109,14 +109,10 @@ impl ServingPods<'_> {
     pub(super) async fn observe_port(&self, pods: &Api<Pod>, port: &TlsPort) -> Result<CertificateFacts, String> {
         let der = match self.reach {
             Reach::Address => served_certificate(port.address.clone(), port.port).await,
-            Reach::Forwarded => {
-                let forwarded = pods.portforward(&port.pod, &[port.port]).await;
-                let mut forwarded = forwarded.map_err(|error| error_sentences(&error).join(": "))?;
-                let stream = forwarded.take_stream(port.port).ok_or("the port is not forwarded")?;
-                let shown = certificate_on_stream(stream).await;
-                forwarded.abort();
-                shown
-            }
+            Reach::Forwarded => match open_pod_port(pods, &port.pod, port.port).await {
+                Ok(stream) => certificate_on_stream(stream).await,
+                Err(error) => Err(error),
+            },
         };
         CertificateFacts::from_der(&port.pod, &der.map_err(|error| error.to_string())?)
             .map_err(|error| error.to_string())
@@ -124,7 +120,7 @@ impl ServingPods<'_> {
 }
 
 /// The reasons of all in one line.
-pub(super) fn join_reasons(behind: &[Behind]) -> String {
+fn join_reasons(behind: &[Behind]) -> String {
     behind.iter().map(|one| one.why.as_str()).collect::<Vec<_>>().join("; ")
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Client;
@@ -18,7 +18,7 @@ use serde_json::json;
 use super::KeysError;
 use super::complete::{KeyTarget, KeysDone, complete_key_secrets};
 use super::renew::Outside;
-use super::restart::{has_started_before, is_rolled_out, restart_start_readers};
+use super::restart::{has_started_before, is_rolled_out, restart_start_readers, written_at};
 use super::served::{TlsPort, compare_served, list_tls_ports};
 use super::summary::{Summary, list_in_secrets, write_summary};
 use crate::api::applyset;
@@ -396,6 +396,24 @@ async fn who_runs_since_before_a_renewal_that_was_interrupted_is_restarted() {
     assert!(has_started_before(&pod_since("2025-12-31T23:59:59Z"), "etcd", limit));
     assert!(!has_started_before(&pod_since("2025-12-31T23:59:59Z"), "apiserver", limit));
     assert!(!has_started_before(&pod_since("2026-01-01T00:00:00Z"), "etcd", limit));
+}
+
+#[tokio::test]
+async fn the_time_of_a_secret_is_that_of_a_file_only_where_it_was_issued_then() {
+    let namespace = Arc::new(Mutex::new(Namespace::default()));
+    let mut done = run_with(&namespace, &target(&[]), Timestamp::now()).await.unwrap();
+    let file = AuthorityKind::Etcd.certificate_file();
+    let facts = facts_of(&done.files).into_iter().find(|(name, _)| name == file).unwrap();
+    let begins = facts.1.unwrap().not_before;
+    let mut at = |offset: SignedDuration| {
+        done.written.insert(KEPT_SECRET, begins.checked_add(offset).unwrap());
+        written_at(&done, KEPT_SECRET, file).unwrap().duration_since(begins)
+    };
+    let (soon, before) = (SignedDuration::from_mins(6), -SignedDuration::from_mins(5));
+    assert_eq!(at(soon), soon);
+    // Another CA in the Secret was renewed since, or this one came by an install after the last renewal.
+    assert_eq!(at(SignedDuration::from_hours(9600)), before);
+    assert_eq!(at(-SignedDuration::from_hours(24)), before);
 }
 
 #[test]

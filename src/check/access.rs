@@ -66,42 +66,6 @@ pub async fn list_forbidden_rights(
     Ok(reviewed.into_iter().flatten().collect())
 }
 
-/// The rights among `rights` in a namespace that are not given, as `create pods/portforward`.
-///
-/// # Errors
-/// An API server that does not answer a review.
-pub async fn list_missing_rights(
-    client: &Client,
-    namespace: &str,
-    rights: &[Right],
-) -> Result<Vec<String>, kube::Error> {
-    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
-    let mut missing = Vec::new();
-    for right in rights {
-        let (resource, subresource) = match right.resource.split_once('/') {
-            Some((resource, part)) => (resource, Some(part.to_owned())),
-            None => (right.resource.as_str(), None),
-        };
-        let attributes = ResourceAttributes {
-            group: Some(right.group.clone()),
-            resource: Some(resource.to_owned()),
-            subresource,
-            verb: Some(right.verb.to_owned()),
-            namespace: Some(namespace.to_owned()),
-            ..ResourceAttributes::default()
-        };
-        let review = SelfSubjectAccessReview {
-            spec: SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), non_resource_attributes: None },
-            ..SelfSubjectAccessReview::default()
-        };
-        let answer = reviews.create(&PostParams::default(), &review).await?;
-        if !answer.status.is_some_and(|status| status.allowed) {
-            missing.push(format!("{} {}", right.verb, right.resource));
-        }
-    }
-    Ok(missing)
-}
-
 /// Judges what is [`list_forbidden_writes`] among the writes of `kinds` kinds; `source` says, in brackets, where the rights that are
 /// needed can be read, or nothing.
 pub(super) fn evaluate_access(forbidden: &[String], kinds: usize, source: Command) -> CheckResult {

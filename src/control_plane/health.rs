@@ -92,14 +92,14 @@ fn is_refusal(error: &kube::Error) -> bool {
 /// the error of the poll.
 pub async fn wait_until_healthy(
     hosting: &Client,
-    hub: &Client,
+    hub: Result<&Client, String>,
     namespace: &str,
-    agents_call: &str,
+    agents_call: Option<&str>,
     deadline: Instant,
     waiting: &(dyn Fn(&str) + Sync),
 ) -> Result<Health, kube::Error> {
     loop {
-        let health = match observe_health(Ok(hosting), Ok(hub), namespace, Some(agents_call)).await {
+        let health = match observe_health(Ok(hosting), hub.clone(), namespace, agents_call).await {
             Ok(health) => health,
             // One answer that failed is no reason to give up what is being waited for.
             Err(error) if Instant::now() + PAUSE < deadline && !is_refusal(&error) => {

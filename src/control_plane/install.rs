@@ -312,7 +312,9 @@ impl Installer<'_> {
             .is_err();
         let deadline = if once { Instant::now() } else { self.session.deadline };
         let (namespace, agents_call) = (self.plan.package.namespace.as_str(), self.plan.agents_call(endpoint));
-        let found = health::wait_until_healthy(self.client, &hub, namespace, &agents_call, deadline, &waiting).await?;
+        let found =
+            health::wait_until_healthy(self.client, Ok(&hub), namespace, Some(&agents_call), deadline, &waiting)
+                .await?;
         match (&found.facts.inside, found.is_healthy()) {
             (_, true) => {
                 self.session.progress.finish_step("healthy");

@@ -7,12 +7,10 @@ use serde::Serialize;
 
 use super::client::EtcdClient;
 use super::error::EtcdError;
-use super::member::{Alarm, KvHash, Member, MemberId, MemberStatus};
+use super::member::{Alarm, KvHash, MAX_LAG, Member, MemberId, MemberStatus};
 
 /// A key that nobody has: reading it needs a quorum, and nothing else.
 const NO_KEY: &str = "health";
-/// Entries of the log by which a member may be behind the first one.
-const MAX_LAG: u64 = 1000;
 /// Part of its quota that a store may have, in percent.
 const FULL_AT: u64 = 80;
 /// Attempts to find a revision at which all members compute their hash over the same keys.
@@ -208,7 +206,7 @@ impl ClusterReport {
     fn check_sizes(&self, warnings: &mut Vec<String>) {
         let newest = self.with_status().map(|(_, status)| status.raft_index).max().unwrap_or_default();
         for (pod, status) in self.with_status() {
-            let lag = newest.saturating_sub(status.raft_applied_index);
+            let lag = status.lag_behind(newest);
             if lag > MAX_LAG {
                 warnings.push(format!("{pod} is {lag} entries of the log behind"));
             }

@@ -67,7 +67,15 @@ pub struct MemberStatus {
     pub learner: bool,
 }
 
+/// Entries of the log by which a member may be behind and still be in sync.
+pub const MAX_LAG: u64 = 1000;
+
 impl MemberStatus {
+    /// Returns the entries of the log that its store lacks, of those up to `newest`.
+    pub fn lag_behind(&self, newest: u64) -> u64 {
+        newest.saturating_sub(self.raft_applied_index)
+    }
+
     pub(super) fn from_message(message: &StatusResponse) -> Self {
         let header = message.header.clone().unwrap_or_default();
         Self {

@@ -24,6 +24,6 @@ pub use client::EtcdClient;
 pub use connect::{CLIENT_PORT, MemberAddress, PodPorts};
 pub use error::EtcdError;
 pub use identity::{ClientIdentity, VALID_FOR};
-pub use member::{Alarm, AlarmKind, KvHash, Member, MemberId, MemberStatus};
+pub use member::{Alarm, AlarmKind, KvHash, MAX_LAG, Member, MemberId, MemberStatus};
 pub use prost::bytes::Bytes;
 pub use snapshot::Snapshot;

@@ -14,8 +14,9 @@ use fleetctl::etcd::{ClientIdentity, EtcdClient, MemberAddress, PodPorts};
 use fleetctl::pki::{Authorities, AuthorityKind, Leaf, Lifetimes, San, SecretText, issue_leaf};
 use jiff::Timestamp;
 use tempfile::TempDir;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, Join, ReadBuf, join};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 pub(crate) const NAMESPACE: &str = "fleet";
 const MIB: usize = 1024 * 1024;
@@ -213,17 +214,21 @@ impl PodPorts for Loopback {
         assert_eq!(port, 2379);
         let number: usize = pod.strip_prefix("etcd-").unwrap().parse().unwrap();
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.ports[number])).await?;
-        Ok(Tunnel { stream, left: self.cut_after })
+        let (stream, writer) = stream.into_split();
+        Ok(join(CutReader { stream, left: self.cut_after }, writer))
     }
 }
 
 /// A connection that may be cut.
-pub(crate) struct Tunnel {
-    stream: TcpStream,
+pub(crate) type Tunnel = Join<CutReader, OwnedWriteHalf>;
+
+/// Its side that is read.
+pub(crate) struct CutReader {
+    stream: OwnedReadHalf,
     left: Option<usize>,
 }
 
-impl AsyncRead for Tunnel {
+impl AsyncRead for CutReader {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -240,19 +245,5 @@ impl AsyncRead for Tunnel {
         buffer.put_slice(part.filled());
         self.left = Some(left - read);
         polled
-    }
-}
-
-impl AsyncWrite for Tunnel {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
@@ -39,7 +39,7 @@ Examples:
   fleetctl rebalance --all --dry-run --context demo
   fleetctl rebalance shop-1a2b3c4d --context demo
   fleetctl rebalance --policy shop --context demo")]
-#[group(id = "which", required = true, multiple = false, args = ["groups", "policy", "all"])]
+#[command(group = ArgGroup::new("which").args(["groups", "policy", "all"]).required(true))]
 pub(crate) struct RebalanceArgs {
     /// Names of schedule groups
     #[arg(value_name = "GROUP")]

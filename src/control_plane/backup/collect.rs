@@ -10,23 +10,23 @@ use serde_json::{Value, json};
 use super::Request;
 use super::error::BackupError;
 use crate::api::crd::cluster::Cluster;
+use crate::api::lenient::Lenient;
 use crate::apply::Engine;
 use crate::backup::{ClusterId, KeyFile};
 use crate::chart::output::format_yaml;
 use crate::control_plane::charts::SECRET_VALUES;
+use crate::control_plane::health::{connect_control_plane_api, format_error_chain};
 use crate::control_plane::keys::find_keys::{ADMIN_KUBECONFIG, from_secrets};
 use crate::control_plane::plan::OWNER_KIND;
-use crate::install::admin_access::connect_kubeconfig;
 use crate::install::progress::Progress;
 use crate::install::recorded_values::PATCHES;
 use crate::inventory::Owner;
+use crate::k8s::request::pages::all_pages;
 use crate::pki::secrets::KEPT_SECRET;
 use crate::pki::{Files, Kubeconfig, SecretText};
 
 /// Longest wait for the API of the control plane: a backup is also made when it does not run.
 const API_WITHIN: Duration = Duration::from_secs(15);
-/// Clusters on one page of the list.
-const PAGE: u32 = 500;
 
 /// What was found.
 pub(super) struct Collected {
@@ -125,22 +125,15 @@ struct OwnApi {
 async fn read_own_api(files: &Files, name: &str) -> Result<OwnApi, String> {
     let text = files.get(ADMIN_KUBECONFIG).ok_or("no kubeconfig of it was found")?;
     let kubeconfig = Kubeconfig::parse(ADMIN_KUBECONFIG, text).map_err(|error| error.to_string())?;
-    let client = connect_kubeconfig(&kubeconfig.of_control_plane(name)).await?.client;
-    let shown = |error: kube::Error| error.to_string();
+    let client = connect_control_plane_api(&kubeconfig.of_control_plane(name)).await?;
+    let shown = |error: kube::Error| format_error_chain(&error);
     let version = client.apiserver_version().await.map_err(shown)?.git_version;
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let uid = namespaces.get_opt("kube-system").await.map_err(shown)?.and_then(|namespace| namespace.uid());
-    let api: Api<Cluster> = Api::all(client);
-    let mut page = ListParams::default().limit(PAGE);
-    let mut clusters = Vec::new();
-    loop {
-        let list = api.list(&page).await.map_err(shown)?;
-        clusters.extend(
-            list.items.into_iter().map(|cluster| ClusterId { name: cluster.name_any(), id: cluster.spec.cluster_id }),
-        );
-        match list.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page.continue_token = Some(token),
-            None => return Ok(OwnApi { uid, version, clusters }),
-        }
-    }
+    let api: Api<Lenient<Cluster>> = Api::all(client);
+    let clusters = all_pages(ListParams::default(), async |page| api.list(&page).await).await.map_err(shown)?;
+    let clusters = clusters
+        .into_iter()
+        .map(|Lenient(cluster)| ClusterId { name: cluster.name_any(), id: cluster.spec.cluster_id });
+    Ok(OwnApi { uid, version, clusters: clusters.collect() })
 }

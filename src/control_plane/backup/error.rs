@@ -50,7 +50,8 @@ impl BackupError {
             Self::KeysMissing(_) => "KeysMissing",
             Self::NoQuorum(_) => "QuorumLost",
             Self::NoSuchMember { .. } => "NoSuchMember",
-            Self::Etcd(_) | Self::NotInSync(_) | Self::Write(_) | Self::NotRepeatable => "BackupFailed",
+            Self::Etcd(error) => error.reason(),
+            Self::NotInSync(_) | Self::Write(_) | Self::NotRepeatable => "BackupFailed",
         }
     }
 }

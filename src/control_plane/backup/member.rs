@@ -1,10 +1,7 @@
 //! The member that is read: a follower that is in sync, so that the leader has no more to do.
 
 use super::error::BackupError;
-use crate::etcd::{EtcdError, MemberStatus};
-
-/// Entries of the log that a member may be behind the leader.
-const IN_SYNC: u64 = 1000;
+use crate::etcd::{EtcdError, MAX_LAG, MemberStatus};
 
 /// A member that is read.
 #[derive(Debug)]
@@ -41,15 +38,12 @@ pub(super) fn choose_member(
     let (in_sync, behind): (Vec<_>, Vec<_>) = answered
         .into_iter()
         .filter(|(_, status)| !status.learner)
-        .partition(|(_, status)| newest.saturating_sub(status.raft_applied_index) <= IN_SYNC);
+        .partition(|(_, status)| status.lag_behind(newest) <= MAX_LAG);
     let is_leader = |status: &MemberStatus| status.leader == Some(status.id);
-    let best = in_sync
-        .into_iter()
-        .min_by_key(|(_, status)| (is_leader(status), newest - status.raft_applied_index.min(newest)));
+    let best = in_sync.into_iter().min_by_key(|(_, status)| (is_leader(status), status.lag_behind(newest)));
     best.map(|(pod, status)| ChosenMember { pod, status }).ok_or_else(|| {
-        let behind = behind.iter().map(|(pod, status)| {
-            format!("{pod} is {} entries behind", newest.saturating_sub(status.raft_applied_index))
-        });
+        let behind =
+            behind.iter().map(|(pod, status)| format!("{pod} is {} entries behind", status.lag_behind(newest)));
         BackupError::NotInSync(behind.chain(failures).collect::<Vec<_>>().join("; "))
     })
 }
@@ -114,7 +108,7 @@ mod tests {
             "etcd has no quorum: etcd-0 does not answer within 10 s; etcd-1 knows no leader; etcd-2 does not answer within 10 s"
         );
         assert_eq!(choose_member(answers(), Some("etcd-1")).unwrap().pod, "etcd-1");
-        assert_eq!(choose_member(answers(), Some("etcd-0")).unwrap_err().reason(), "BackupFailed");
+        assert_eq!(choose_member(answers(), Some("etcd-0")).unwrap_err().reason(), "EtcdUnreachable");
         let unknown = choose_member(answers(), Some("etcd-3")).unwrap_err();
         assert_eq!(unknown.to_string(), "etcd has no member etcd-3; its members are etcd-0, etcd-1, etcd-2");
     }

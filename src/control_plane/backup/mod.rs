@@ -11,6 +11,7 @@ mod stream;
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
@@ -23,9 +24,13 @@ use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::backup::{Contents, FORMAT, Header, MemberName, RevisionRange, Seal, Versions, WriteError, Written};
 use crate::etcd::{EtcdClient, EtcdError, Snapshot};
 use crate::install::progress::Progress;
+use crate::k8s::backoff::Backoff;
 
 /// Number of times that a broken stream begins again.
 const RESTARTS: u32 = 3;
+/// First and longest wait before it does: a member that was restarted answers within it.
+const FIRST_WAIT: Duration = Duration::from_secs(4);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// A backup that is asked for.
 #[derive(Clone)]
@@ -53,18 +58,25 @@ pub trait Output {
     /// The stream to write to.
     type Stream: Write + Send + 'static;
 
-    /// Begins at the start. None if what was written cannot be taken back.
+    /// Returns whether what was written can be taken back.
+    fn is_repeatable(&self) -> bool;
+
+    /// Begins at the start.
     ///
     /// # Errors
     /// A target that refuses.
-    fn restart(&mut self) -> io::Result<Option<Self::Stream>>;
+    fn restart(&mut self) -> io::Result<Self::Stream>;
 }
 
 impl Output for crate::api::util::new_file::NewFile {
     type Stream = File;
 
-    fn restart(&mut self) -> io::Result<Option<File>> {
-        self.restart_file().map(Some)
+    fn is_repeatable(&self) -> bool {
+        true
+    }
+
+    fn restart(&mut self) -> io::Result<File> {
+        self.restart_file()
     }
 }
 
@@ -90,29 +102,56 @@ pub async fn write_backup(
     progress.begin_step("Reading keys and record");
     let collected = collect_facts(request, progress.as_ref()).await?;
     progress.begin_step("Writing the snapshot of etcd");
-    for restart in 0.. {
-        let Some(stream) = output.restart().map_err(|error| BackupError::Write(WriteError::Output(error)))? else {
+    let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
+    let mut restarts = 0;
+    loop {
+        let error = match write_once(request, &collected, taken, output, progress.as_ref()).await {
+            Ok(backup) => return Ok(backup),
+            Err(error) => error,
+        };
+        if matches!(error, BackupError::Write(WriteError::Stream(_))) && !output.is_repeatable() {
             return Err(BackupError::NotRepeatable);
-        };
-        let opened = open_member(request).await?;
-        let header = build_header(request, &collected, &opened, taken);
-        let contents = Contents {
-            header: header.clone(),
-            keys: collected.keys.clone(),
-            values: collected.values.clone(),
-            record: collected.record.clone(),
-        };
-        let seal = request.seal.clone();
-        let outcome = write_stream(opened.snapshot, contents, seal, stream, progress.as_ref()).await;
-        match outcome {
-            Ok(written) => return Ok(Backup { header, written }),
-            Err(WriteError::Stream(error)) if restart < RESTARTS => {
-                progress.report_warning(&format!("the stream of {} broke and begins again: {error}", header.read_from));
-            }
-            Err(error) => return Err(error.into()),
         }
+        if !may_begin_again(&error, restarts) {
+            return Err(error);
+        }
+        restarts += 1;
+        progress.report_warning(&format!("{error}; the snapshot begins again"));
+        tokio::time::sleep(backoff.next_wait()).await;
     }
-    Err(BackupError::NotRepeatable)
+}
+
+/// Returns whether a snapshot begins again after so many restarts: if its stream broke, and if no member can be read just
+/// after that, for most often etcd is being restarted.
+fn may_begin_again(error: &BackupError, restarts: u32) -> bool {
+    let may_return = match error {
+        BackupError::Write(WriteError::Stream(_)) => true,
+        BackupError::NoQuorum(_) | BackupError::NotInSync(_) => restarts > 0,
+        BackupError::Etcd(error) => restarts > 0 && error.is_transient(),
+        _ => false,
+    };
+    may_return && restarts < RESTARTS
+}
+
+/// Writes an archive from its start, of whichever member is in sync now.
+async fn write_once(
+    request: &Request<'_>,
+    collected: &Collected,
+    taken: Timestamp,
+    output: &mut impl Output,
+    progress: &dyn Progress,
+) -> Result<Backup, BackupError> {
+    let opened = open_member(request).await?;
+    let stream = output.restart().map_err(WriteError::Output)?;
+    let header = build_header(request, collected, &opened, taken);
+    let contents = Contents {
+        header: header.clone(),
+        keys: collected.keys.clone(),
+        values: collected.values.clone(),
+        record: collected.record.clone(),
+    };
+    let written = write_stream(opened.snapshot, contents, request.seal.clone(), stream, progress).await?;
+    Ok(Backup { header, written })
 }
 
 /// A snapshot that has begun, and what its member says of itself.
@@ -164,5 +203,28 @@ fn build_header(request: &Request<'_>, collected: &Collected, opened: &Opened, t
         fingerprints: crate::pki::fingerprint_keys(&collected.files),
         clusters: collected.clusters.clone(),
         patches: collected.patches.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_that_broke_begins_again_and_nothing_else_does() {
+        let broken = || BackupError::Write(WriteError::Stream(io::Error::other("reset")));
+        let away = || EtcdError::TimedOut { member: "etcd-0".to_owned() };
+        assert!(may_begin_again(&broken(), 0) && may_begin_again(&broken(), 2) && !may_begin_again(&broken(), 3));
+        // Just after a stream broke, its member may be restarting.
+        for error in
+            [BackupError::Etcd(away()), BackupError::NoQuorum(String::new()), BackupError::NotInSync(String::new())]
+        {
+            assert!(
+                !may_begin_again(&error, 0) && may_begin_again(&error, 1) && !may_begin_again(&error, 3),
+                "{error}"
+            );
+        }
+        let full = BackupError::Write(WriteError::Output(io::ErrorKind::StorageFull.into()));
+        assert!(!may_begin_again(&full, 1), "it is full the next time, too");
     }
 }

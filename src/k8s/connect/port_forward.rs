@@ -8,14 +8,17 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
+use tokio::io::{AsyncRead, DuplexStream, Join, ReadBuf, ReadHalf, WriteHalf, join, split};
 
 use super::daemon_client::describe_error;
 use crate::api::util::text::visible_line;
 
-/// A stream to a port of a pod. What the kubelet says of the port, such as a refused connection, is the error of a read.
-pub(crate) struct ForwardedPort {
-    stream: DuplexStream,
+/// A stream to a port of a pod.
+pub(crate) type ForwardedPort = Join<PortReader, WriteHalf<DuplexStream>>;
+
+/// Its side that is read: what the kubelet says of the port, such as a refused connection, is the error of a read.
+pub(crate) struct PortReader {
+    stream: ReadHalf<DuplexStream>,
     refused: Option<BoxFuture<'static, Option<String>>>,
 }
 
@@ -28,10 +31,11 @@ pub(crate) async fn open_pod_port(pods: &Api<Pod>, pod: &str, port: u16) -> io::
         pods.portforward(pod, &[port]).await.map_err(|error| io::Error::other(describe_error(&error)))?;
     let refused = forwarder.take_error(port).map(FutureExt::boxed);
     let stream = forwarder.take_stream(port).ok_or_else(|| io::Error::other("the port was not forwarded"))?;
-    Ok(ForwardedPort { stream, refused })
+    let (stream, writer) = split(stream);
+    Ok(join(PortReader { stream, refused }, writer))
 }
 
-impl AsyncRead for ForwardedPort {
+impl AsyncRead for PortReader {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -46,19 +50,5 @@ impl AsyncRead for ForwardedPort {
             }
         }
         Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for ForwardedPort {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }

@@ -44,9 +44,10 @@ pub(in crate::cli) fn backup_error(error: &BackupError) -> CliError {
             (Exit::Refused, "`--from etcd-0` reads one member as it is; it may lack what the others had agreed on")
         }
         BackupError::NoSuchMember { .. } => (Exit::Usage, "name a pod of etcd, such as `--from etcd-0`"),
-        BackupError::NotInSync(_) => {
-            (Exit::Failed, "wait until `fleetctl status` reports etcd as healthy, or name a member with `--from`")
-        }
+        BackupError::NotInSync(_) => (
+            Exit::Failed,
+            "wait until `fleetctl etcd status` shows no member far behind, or name a member with `--from`",
+        ),
         BackupError::Etcd(error) => (Exit::Failed, error.remedy()),
         BackupError::Write(WriteError::Output(_)) => {
             (Exit::Failed, "choose a target with enough space, where you can write")

@@ -37,7 +37,11 @@ pub(super) fn open_target(
             return Err(CliError::usage("BadTarget", "a backup is not text for a terminal")
                 .hint("redirect it: `fleetctl backup NAME --to - > FILE`, or give a file"));
         }
-        return Ok(Target::Stdout(PlainOutput { begun: false }));
+        return Ok(Target::Stdout(PlainOutput));
+    }
+    if to.as_os_str().as_encoded_bytes().ends_with(b"/") && !to.is_dir() {
+        return Err(CliError::usage("BadTarget", format!("folder `{}` does not exist", to.display()))
+            .hint(format!("make it: `mkdir -m 700 {}`", quote_word(&to.to_string_lossy()))));
     }
     let path = archive_path(to, name, has_keys, now);
     if file::read_metadata(&path).ok().flatten().is_some_and(|found| found.is_file()) {
@@ -69,15 +73,17 @@ fn refused_target_error(error: &FileError) -> CliError {
 }
 
 /// Standard output, from which nothing can be taken back.
-pub(super) struct PlainOutput {
-    begun: bool,
-}
+pub(super) struct PlainOutput;
 
 impl Output for PlainOutput {
     type Stream = Stdout;
 
-    fn restart(&mut self) -> io::Result<Option<Stdout>> {
-        Ok((!std::mem::replace(&mut self.begun, true)).then(io::stdout))
+    fn is_repeatable(&self) -> bool {
+        false
+    }
+
+    fn restart(&mut self) -> io::Result<Stdout> {
+        Ok(io::stdout())
     }
 }
 

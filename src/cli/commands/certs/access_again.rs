@@ -1,25 +1,29 @@
 //! The end of a renewal: the kubeconfigs on this machine, the health of the control plane, and agents that need a token.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::Client;
 
-use crate::api::names::ControlPlaneName;
+use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::api::partial_list::Age;
 use crate::api::remedy::{Action, Command, Remedy};
 use crate::api::util::file;
 use crate::check::inside::list_registered_members;
 use crate::cli::args::global::Global;
+use crate::cli::args::run::until_stopped;
 use crate::cli::commands::kubeconfig::merge::renew_merged_entries;
 use crate::cli::connect::request_failed;
 use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
 use crate::control_plane::agent_certificates::list_agent_certificates;
-use crate::control_plane::health::{Health, observe_health};
+use crate::control_plane::health::{format_error_chain, wait_until_healthy};
 use crate::control_plane::kubeconfig::{find_kubeconfig, place_kubeconfig};
 use crate::install::admin_access::{connect_kubeconfig, read_local_kubeconfig};
 use crate::install::fleet_home::Home;
+use crate::install::progress::Progress as _;
 use crate::k8s::Connected;
 use crate::pki::Kubeconfig;
 
@@ -46,7 +50,7 @@ pub(super) async fn replace_kubeconfigs(
     };
     let kubeconfig = match find_kubeconfig(Some(client), home, name, &global.namespace).await {
         Ok((kubeconfig, _)) => kubeconfig,
-        Err(error) => return refuse(error.to_string()),
+        Err(error) => return refuse(format_error_chain(&error)),
     };
     let connected = match wait_for_answer(&kubeconfig, deadline).await {
         Ok(connected) => connected,
@@ -78,7 +82,7 @@ async fn wait_for_answer(kubeconfig: &Kubeconfig, deadline: Instant) -> Result<C
     loop {
         match connected.client.apiserver_version().await {
             Ok(_) => return Ok(connected),
-            Err(error) if Instant::now() + POLL >= end => return Err(error.to_string()),
+            Err(error) if Instant::now() + POLL >= end => return Err(format_error_chain(&error)),
             Err(_) => tokio::time::sleep(POLL).await,
         }
     }
@@ -86,32 +90,29 @@ async fn wait_for_answer(kubeconfig: &Kubeconfig, deadline: Instant) -> Result<C
 
 /// Waits until the control plane is healthy; without its own API, until its pods are.
 pub(super) async fn wait_for_health(
-    global: &Global,
+    ui: &Ui,
+    display: &Arc<Display>,
     client: &Client,
     hub: Option<&Client>,
-    name: &ControlPlaneName,
+    (name, namespace): (&ControlPlaneName, &NamespaceName),
     deadline: Instant,
 ) -> Result<(), CliError> {
-    loop {
-        let hub = hub.ok_or_else(|| "its API does not answer this machine".to_owned());
-        let seen = observe_health(Ok(client), hub, global.namespace.as_str(), None).await;
-        let seen: Health =
-            seen.map_err(|error| request_failed("cannot read the health of the control plane", &error))?;
-        if seen.is_healthy() {
-            return Ok(());
-        }
-        if Instant::now() + POLL >= deadline {
-            let headline = format!("the certificates were renewed, but control plane {name} is not healthy");
-            let mut error = CliError::new(Exit::Unhealthy, "Unhealthy", headline);
-            for (judged, problem) in seen.report.failures() {
-                error = error.cause(format!("{} ({}): {}", judged.title, judged.id, problem.what));
-            }
-            return Err(error.hint(
-                Remedy::new("check again with ").command(Command::at_run_place(Action::Status(Some(name.to_string())))),
-            ));
-        }
-        tokio::time::sleep(POLL).await;
+    display.begin_step("Checking the control plane");
+    let waiting = |text: &str| display.update_step(text);
+    let hub = hub.ok_or_else(|| "its API does not answer this machine".to_owned());
+    let healthy = wait_until_healthy(client, hub, namespace.as_str(), None, deadline, &waiting);
+    let seen = until_stopped(ui, display, "the check of the control plane", healthy, std::future::ready(())).await?;
+    let seen = seen.map_err(|error| request_failed("cannot read the health of the control plane", &error))?;
+    if seen.is_healthy() {
+        return Ok(());
     }
+    let headline = format!("the certificates were renewed, but control plane {name} is not healthy");
+    let mut error = CliError::new(Exit::Unhealthy, "Unhealthy", headline);
+    for (judged, problem) in seen.report.failures() {
+        error = error.cause(format!("{} ({}): {}", judged.title, judged.id, problem.what));
+    }
+    Err(error
+        .hint(Remedy::new("check again with ").command(Command::at_run_place(Action::Status(Some(name.to_string()))))))
 }
 
 /// Names the agents whose certificates have ended and that do not come back by their init tokens, with the command that
@@ -146,8 +147,8 @@ pub(super) async fn name_ended_agents(ui: &Ui, hub: &Client, name: &ControlPlane
         }
         for cluster in ended {
             ui.warn(&format!(
-                "the certificate and the init token of the agent of workload cluster {cluster} have expired; give it a new \
-                 token: `fleetctl token create {cluster} --context {name} | kubectl --context {cluster} apply --filename -`"
+                "the certificate of the agent of workload cluster {cluster} has expired, and it has not registered again; \
+                 if its init token has expired too, give it a new one: `fleetctl token create {cluster} --context {name} | kubectl --context {cluster} apply --filename -`"
             ));
         }
         return Ok(());

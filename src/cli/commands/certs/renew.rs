@@ -26,14 +26,15 @@ use crate::control_plane::certificate_status::{HostingCertificates, read_hosting
 use crate::control_plane::rbac::renewal_rights;
 use crate::control_plane::renewal::{Renewal, Renewer};
 use crate::install::progress::Progress as _;
-use crate::pki::{Choice, Completed, Renewal as Reason};
+use crate::pki::{AuthorityKind, Choice, Completed, Leaf, Renewal as Reason};
 
 pub(super) const EXAMPLES: &str = "\
 Certificates with less than 60 days left are issued again, and CAs with less than a year left are signed again with their
 own keys, so that certificates of agents stay valid. Then each pod has to serve the new certificate: pods that do not after
-3 minutes are replaced, one at a time. The controller manager is restarted, the kubeconfig on this machine is replaced if
-the new one is accepted, and the control plane has to be healthy. The command can be repeated after an interruption; if
-nothing is due, nothing is written.
+3 minutes are replaced, one at a time. The controller manager is restarted if its kubeconfig was renewed, the kubeconfig on
+this machine is replaced if the new one is accepted, and the control plane has to be healthy. If nothing is due, nothing is
+written. After an interruption, `fleetctl certs renew NAME` without further flags completes what was begun; with `--all`,
+`--only` and `--new-admin-key` the certificates are issued once more.
 
 With `pki.source: InCluster` a Job of CronJob `fleet-keys` renews. With `Existing` nothing is renewed; it is proved that
 the pods serve what is in your Secret.
@@ -110,7 +111,6 @@ impl CertsRenewArgs {
 pub(super) async fn run(ui: &Ui, global: &Global, args: &CertsRenewArgs) -> Result<Exit, CliError> {
     let name: ControlPlaneName = args.name.parse().map_err(|error| wrong_name(&error))?;
     let home = find_home()?;
-    let deadline = Instant::now() + args.timeout;
     let connected = connect_cluster(global).await?;
     let client = &connected.client;
     let before = read_certificates(client, &name, global).await?;
@@ -144,13 +144,13 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &CertsRenewArgs) -> Resu
         ui.write_stdout(&format_plan(plan.as_ref(), &renewer, args.recover, &file.display().to_string()))?;
         return Ok(Exit::Ok);
     }
-    check_rights(client, global, &renewer, args.recover).await?;
+    check_rights(client, global, &name, &renewer, args.recover).await?;
     if renewer == Renewer::Machine {
         require_verified_server(&connected)?;
         if plan.as_ref().is_some_and(|plan| !plan.is_unchanged())
             && let Some(problem) = check::find_clock_fault(client).await
         {
-            return Err(refused("clock", &problem.what).hint(problem.remedy));
+            return Err(refused("clock", "clock", &problem.what).hint(problem.remedy));
         }
     }
     display.begin_step("Renewing certificates");
@@ -159,9 +159,11 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &CertsRenewArgs) -> Resu
     let after = read_certificates(client, &name, global).await?;
     ui.write_stdout(&format_outcome(&renewer, &list_changed(&before.held, &after.held), &renewed))?;
 
+    // What has been waited for until now has limits of its own.
+    let deadline = Instant::now() + args.timeout;
     let connected = replace_kubeconfigs(ui, global, client, &home, &name, deadline).await?;
     let hub = connected.as_ref().map(|connected| &connected.client);
-    wait_for_health(global, client, hub, &name, deadline).await?;
+    wait_for_health(ui, &display, client, hub, (&name, &global.namespace), deadline).await?;
     if let Some(hub) = hub {
         name_ended_agents(ui, hub, &name).await?;
     }
@@ -178,22 +180,29 @@ async fn read_certificates(
 }
 
 /// A renewal that a check refuses before anything is written.
-fn refused(check: &'static str, what: &str) -> CliError {
+fn refused(title: &str, check: &str, what: &str) -> CliError {
     CliError::new(Exit::Preflight, "PreflightRefused", "the renewal was refused; nothing was written")
-        .cause(format!("{check} ({check}): {what}"))
+        .cause(format!("{title} ({check}): {what}"))
         .hint(format!("explain it: `fleetctl explain {check}`"))
 }
 
 /// Refuses to begin without a right that is needed half-way.
-async fn check_rights(client: &Client, global: &Global, renewer: &Renewer, recovers: bool) -> Result<(), CliError> {
+async fn check_rights(
+    client: &Client,
+    global: &Global,
+    name: &ControlPlaneName,
+    renewer: &Renewer,
+    recovers: bool,
+) -> Result<(), CliError> {
     let rights = renewal_rights(renewer, recovers);
-    let missing = check::access::list_missing_rights(client, global.namespace.as_str(), &rights).await;
+    let missing = check::access::list_forbidden_rights(client, global.namespace.as_str(), &rights).await;
     let missing = missing.map_err(|error| request_failed("cannot ask for the rights of this user", &error))?;
     if missing.is_empty() {
         return Ok(());
     }
-    let what = format!("you may not {} in namespace {}", missing.join(", "), global.namespace);
-    Err(refused("access", &what).hint("`fleetctl show rbac NAME --day2` prints all rights that are needed"))
+    let what = format!("you may not {}", missing.join(", "));
+    let hint = format!("`fleetctl show rbac {name} --day2` prints all rights that are needed");
+    Err(refused("rights", "access", &what).hint(hint))
 }
 
 /// What a renewal would do.
@@ -221,7 +230,7 @@ fn format_plan(plan: Option<&Completed>, renewer: &Renewer, recovers: bool, file
         lines.push(format!("{}: {why}", leaf.leaf_store().stored_file()));
     }
     for leaf in &plan.rewritten {
-        lines.push(format!("{}: written with the new CA", leaf.leaf_store().stored_file()));
+        lines.push(format!("{}: written again", leaf.leaf_store().stored_file()));
     }
     if *renewer == Renewer::Job {
         lines.push("A Job of CronJob fleet-keys does this.".to_owned());
@@ -229,7 +238,17 @@ fn format_plan(plan: Option<&Completed>, renewer: &Renewer, recovers: bool, file
     if recovers {
         lines.push("All pods of components that serve nothing are replaced at once.".to_owned());
     }
-    lines.push(format!("Then the controller manager is restarted, and {file} is replaced."));
+    if plan.renewed_authorities.contains(&AuthorityKind::Etcd) {
+        lines.push("etcd and the API server are restarted, one pod at a time.".to_owned());
+    }
+    let is_changed =
+        |leaf: Leaf| plan.rewritten.contains(&leaf) || plan.issued.iter().any(|(issued, _)| *issued == leaf);
+    if is_changed(Leaf::ControllerManager) {
+        lines.push("The controller manager is restarted.".to_owned());
+    }
+    if is_changed(Leaf::Admin) {
+        lines.push(format!("{file} is replaced, if it exists."));
+    }
     lines.join("\n") + "\n"
 }
 
@@ -257,7 +276,7 @@ fn list_changed(before: &[HeldCertificate], after: &[HeldCertificate]) -> Vec<St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pki::{AuthorityKind, Files, Leaf};
+    use crate::pki::Files;
 
     fn held(certificate: &str, serial: &str) -> HeldCertificate {
         HeldCertificate {
@@ -301,7 +320,16 @@ mod tests {
              apiserver.crt: issued again; it ends on 1970-01-01\n\
              A Job of CronJob fleet-keys does this.\n\
              All pods of components that serve nothing are replaced at once.\n\
-             Then the controller manager is restarted, and f is replaced.\n"
+             etcd and the API server are restarted, one pod at a time.\n"
+        );
+        let ends = |leaf| (leaf, Reason::Ends(Timestamp::UNIX_EPOCH));
+        let clients = plan(Vec::new(), vec![ends(Leaf::ControllerManager), ends(Leaf::Admin)]);
+        assert_eq!(
+            format_plan(Some(&clients), &Renewer::Machine, false, "f"),
+            "controller-manager.kubeconfig: issued again; it ends on 1970-01-01\n\
+             admin.kubeconfig: issued again; it ends on 1970-01-01\n\
+             The controller manager is restarted.\n\
+             f is replaced, if it exists.\n"
         );
         let others = Renewer::Others("my-keys".to_owned());
         assert!(format_plan(None, &others, false, "f").contains("Secret my-keys"));

@@ -16,8 +16,7 @@ pub(in crate::cli) fn renewal_error(
     match error {
         RenewalError::NoCronJob(_) => CliError::new(Exit::Refused, "NoRenewalJob", error.to_string()).hint(
             Remedy::new("with `pki.renewal: Manual`, an install renews what is due: ")
-                .command(Command::at_run_place(Action::Upgrade(Subject::ControlPlane(name.to_string()))))
-                .text("; with `pki.source: Existing`, put renewed ones into your own Secret"),
+                .command(Command::at_run_place(Action::Upgrade(Subject::ControlPlane(name.to_string())))),
         ),
         RenewalError::Keys(error) => keys_error(error, name),
         RenewalError::Api(error) => request_failed("cannot run the renewal", error),
