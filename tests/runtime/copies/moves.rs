@@ -5,7 +5,7 @@ use fleetctl::api::labels::ANNOTATION_ASK;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use kube::{Api, ResourceExt as _};
+use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use super::Site;
@@ -112,7 +112,7 @@ async fn an_ask_is_answered_when_each_status_is_true() {
     // Nothing is written where nothing differs.
     let versions = async || {
         let all = site.schedules().list(&ListParams::default()).await.unwrap();
-        all.iter().map(|schedule| schedule.resource_version()).collect::<Vec<_>>()
+        all.iter().map(ResourceExt::resource_version).collect::<Vec<_>>()
     };
     let before = versions().await;
     site.ask("second").await;
