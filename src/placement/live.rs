@@ -141,13 +141,24 @@ pub fn is_answered(schedule: &Schedule, cluster: &crate::api::Cluster, asked: &s
     answered == Some(asked) && tried == Some(schedule.spec.epoch)
 }
 
+/// Returns whether the status of a StatefulSet names a new revision that not all of its pods have.
+fn is_revision_held(resource: &Value) -> bool {
+    let revision = |name: &str| resource[name].as_str().unwrap_or_default();
+    !revision("updateRevision").is_empty() && revision("currentRevision") != revision("updateRevision")
+}
+
+/// Returns whether a copy says that some of its pods are of an older template.
+pub fn is_rolling_out(schedule: &Schedule) -> bool {
+    let resource = read_copy_status(schedule);
+    let count = |name: &str| resource[name].as_i64().unwrap_or(0);
+    is_revision_held(&resource) || count("updatedReplicas") < count("replicas")
+}
+
 /// Returns whether a copy says that pods of an older template may be there: of a StatefulSet whose new revision is held back,
 /// or of Jobs that a CronJob has started.
 pub fn has_old_pods(schedule: &Schedule) -> bool {
     let resource = read_copy_status(schedule);
-    let revision = |name: &str| resource[name].as_str().unwrap_or_default().to_owned();
-    let is_held = !revision("updateRevision").is_empty() && revision("currentRevision") != revision("updateRevision");
-    is_held || resource["active"].as_array().is_some_and(|jobs| !jobs.is_empty())
+    is_revision_held(&resource) || resource["active"].as_array().is_some_and(|jobs| !jobs.is_empty())
 }
 
 /// Returns the share that a Schedule was written with.

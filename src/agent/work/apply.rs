@@ -182,7 +182,7 @@ async fn try_apply(context: &Context, job: &Job, target: &Target, manifest: &Val
     };
     if let Some(uid) = &job.uid {
         hand_over(context, job, target).await.map_err(|error| failed(&error))?;
-        if job.is_first && job.task.is_adopting() {
+        if job.is_first && job.task.is_adopting(false) {
             adoption::keep_mark(context, target).await.map_err(|error| failed(&error))?;
         }
         match send_apply(context, target, manifest, ("uid", uid), true).await {
@@ -213,7 +213,7 @@ async fn try_apply(context: &Context, job: &Job, target: &Target, manifest: &Val
     let owned = context.is_own(&found) || made_for_us || job.uid.as_deref() == Some(object_uid(&found));
     if object_label(&found, LABEL_INSTALL_KIND).is_some() {
         return Err(Failure::Problem(of_service(&target.key)));
-    } else if !owned && job.task.is_adopting() {
+    } else if !owned && job.task.is_adopting(object_label(&found, LABEL_PLACED_BY).is_some()) {
         adoption::mark_adopted(context, target, &found).await.map_err(|error| failed(&error))?;
     } else if !owned && target.key.is_core("Namespace") {
         return Ok((found, true));

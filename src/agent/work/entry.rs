@@ -202,7 +202,8 @@ impl Entry {
                 let seen = seen.map(|seen| (seen, self.trouble.as_ref()));
                 status::record_applied(&mut self.status, task, seen, &self.dropped, wall);
                 self.status.message = self.corrected.clone();
-                let unwatched = task.key().is_some_and(|key| key.is_core("Secret"));
+                // Secrets are not watched, nor what others take out of the pull secrets of an account.
+                let unwatched = task.key().is_some_and(|key| key.is_core("Secret") || key.is_core("ServiceAccount"));
                 self.next = unwatched.then(|| now + add_jitter(REAPPLY, 0.1));
             }
             Err(problem) => {

@@ -156,9 +156,10 @@ impl Task {
         self.target.as_ref().ok().map(|target| &target.key)
     }
 
-    /// Returns whether an object that is there already becomes the copy: as asked, or because every cluster has it.
-    pub fn is_adopting(&self) -> bool {
-        self.policy.adopt || self.key().is_some_and(CopyKey::is_default_account)
+    /// Returns whether an object that is there already becomes the copy: as asked, or because every cluster has it. What
+    /// another control plane placed is taken only as asked.
+    pub fn is_adopting(&self, is_placed: bool) -> bool {
+        self.policy.adopt || (!is_placed && self.key().is_some_and(CopyKey::is_default_account))
     }
 
     /// Returns when the copy is first applied: those of a lower wave come before.

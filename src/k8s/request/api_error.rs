@@ -132,6 +132,8 @@ impl ApiError {
     pub(crate) fn is_uid_mismatch(&self) -> bool {
         match self.code {
             // Before a delete, in the storage, and of an apply to what is not there, in this order (Kubernetes 1.25 and 1.31).
+            // One that has another resourceVersion only is there.
+            409 if self.message.contains("ResourceVersion in precondition") => false,
             409 => ["UID in the precondition", "UID in precondition", "Precondition failed", "uid mismatch"]
                 .iter()
                 .any(|words| self.message.contains(words)),

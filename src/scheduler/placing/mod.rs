@@ -423,7 +423,10 @@ impl Placing {
             || record.running.is_some()
             || record.retry.is_some()
             || record.excluded.iter().any(|one| one.until > now)
-            || self.decided.get(name).is_none_or(|decided| decided.waits);
+            || self.decided.get(name).is_none_or(|decided| {
+                // The write of a decision that is not recorded was refused or lost.
+                decided.waits || moving::target_amounts(decided) != record.target
+            });
         if is_due {
             self.plan_follow_first(name, wall);
         }

@@ -8,6 +8,7 @@ use crate::api::Schedule;
 use crate::api::crd::condition::find_condition;
 use crate::api::crd::schedule::{applied, conditions};
 use crate::placement::facts::ObjectKey;
+use crate::placement::live;
 use crate::placement::moves::{ExclusionReason, MoveCause};
 
 /// Why a copy does not run in its cluster.
@@ -20,7 +21,8 @@ pub(super) enum Stuck {
 }
 
 impl Stuck {
-    /// Returns why a copy does not run, as its agent last reported. While old pods of a rollout serve, none is missing.
+    /// Returns why a copy does not run, as its agent last reported. While old pods of a rollout serve, none is missing; nor
+    /// is one of a DaemonSet that has some: it has a pod where a node takes it.
     pub(super) fn from_schedule(schedule: &Schedule) -> Option<Self> {
         let status = schedule.status.as_ref().filter(|_| schedule.metadata.deletion_timestamp.is_none())?;
         let is_tried = status.epoch == Some(schedule.spec.epoch);
@@ -31,7 +33,9 @@ impl Stuck {
         let counts = status.pods.as_ref()?;
         let since = counts.unschedulable_since.as_ref()?.0.as_second();
         let pods = counts.desired.saturating_sub(counts.bound);
-        (pods > 0).then_some(Self::Unschedulable { pods, since })
+        let is_enough =
+            counts.bound > 0 && (schedule.spec.source_ref.kind == "DaemonSet" || live::is_rolling_out(schedule));
+        (pods > 0 && !is_enough).then_some(Self::Unschedulable { pods, since })
     }
 
     /// Returns the cause of the move.

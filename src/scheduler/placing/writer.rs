@@ -424,4 +424,18 @@ mod tests {
         assert_eq!(execute(vec![vec![group("refused")], vec![label()]]).await, (0, 1, false));
         assert_eq!(execute(vec![vec![group("whole")], vec![label()]]).await, (2, 0, false));
     }
+
+    #[tokio::test]
+    async fn what_is_deleted_in_a_version_and_has_another_is_not_gone() {
+        let uid = "Precondition failed: UID in precondition: u, UID in object meta: v";
+        let version = "Precondition failed: ResourceVersion in precondition: 7, ResourceVersion in object meta: 8";
+        for (code, message, is_done) in [(404, "", true), (409, uid, true), (409, version, false), (503, "", false)] {
+            let answer = json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "Conflict",
+                "code": code, "message": message});
+            let client = test_api::api(move |_, _| answer.clone());
+            let api: Api<Schedule> = Api::namespaced(client, "shop");
+            let answer = delete_in_version(&api, "page", "u", Some("7".to_owned())).await;
+            assert_eq!(answer.is_ok(), is_done, "{code} {message}");
+        }
+    }
 }

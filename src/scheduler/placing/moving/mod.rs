@@ -21,6 +21,7 @@ use k8s_openapi::jiff::Timestamp;
 
 pub(super) use memory::Moves;
 pub(super) use plan::plan_move;
+pub(super) use proposal::target_amounts;
 
 use super::store::{Assignment, Store};
 use super::write::TargetMark;

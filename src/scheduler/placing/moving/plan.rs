@@ -60,7 +60,8 @@ pub(in crate::scheduler::placing) fn plan_move(
     let written = next.as_ref().unwrap_or(&record);
     let begins = record.running.is_none() && written.running.is_some();
     if let Some(decided) = &mut decided {
-        decided.waits = target_amounts(decided) != written.target || (written.running.is_some() && !begins);
+        let is_open = target_amounts(decided) != written.target || (written.running.is_some() && !begins);
+        decided.waits = is_open && !decided.suspended;
     }
     if let Some(proposal) = proposal.as_ref().filter(|_| decided.as_ref().is_some_and(|decided| !decided.waits)) {
         clusters.reserve_proposal(store, name, proposal);
@@ -120,8 +121,12 @@ fn ask_cluster(clusters: &Clusters, moves: &mut Moves, name: &str) -> Option<Wri
 
 /// Returns whether a cluster that a move waits for is not Ready.
 fn is_away(record: &MoveRecord, seen: &Seen) -> bool {
-    record.running.is_some()
-        && record.names_cluster(|name| !seen.clusters.get(name).is_some_and(|cluster| cluster.ready))
+    let is_away = |name: &String| !seen.clusters.get(name).is_some_and(|cluster| cluster.ready);
+    record.running.as_ref().is_some_and(|running| {
+        // While both sides are there nothing is waited for on the old one.
+        let removed = (running.phase != MovePhase::Up).then(|| running.from.keys().chain(running.to.keys()));
+        record.target.keys().chain(removed.into_iter().flatten()).any(is_away)
+    })
 }
 
 /// Returns the move that a group waits for.

@@ -24,7 +24,8 @@ pub(in crate::scheduler::placing) struct Proposal {
     pub(super) current: Current,
     /// The member that does not run where the group is, and why; it leaves for that.
     pub(super) stuck: Option<(ObjectKey, Stuck)>,
-    /// When the group has to be decided again: it would leave its lost cluster, or a cluster is no longer left out.
+    /// When the group has to be decided again: it would leave its lost cluster, a cluster is no longer left out, or what
+    /// failed may be tried again.
     pub(in crate::scheduler::placing) alarm: Option<i64>,
 }
 
@@ -43,7 +44,7 @@ pub(super) fn whole_amounts<'a>(clusters: impl IntoIterator<Item = &'a str>) -> 
 }
 
 /// Returns the names of the targets of a decision.
-pub(super) fn target_amounts(decided: &Decided) -> ClusterAmounts {
+pub(in crate::scheduler::placing) fn target_amounts(decided: &Decided) -> ClusterAmounts {
     whole_amounts(decided.targets.iter().map(|target| target.cluster.as_str()))
 }
 
@@ -96,10 +97,13 @@ impl Clusters {
         current.excluded = excluded.map(|one| (one.cluster.clone(), exclusion_text(one.reason).to_owned())).collect();
         let mut decision = decide::decide_group(policy, &group, &self.fleet, &current);
         let stays = |decision: &Decision| decision.targets.is_empty() || decision.targets == current.targets;
-        if stays(&decision) && !current.excluded.is_empty() && record.retry.is_none_or(|retry| retry.not_before <= now)
-        {
-            current.excluded.clear();
-            decision = decide::decide_group(policy, &group, &self.fleet, &current);
+        // Where nothing else takes the group, what was left out is tried again, and at last the cluster where it is.
+        let may_try = record.retry.is_none_or(|retry| retry.not_before <= now);
+        for keeps_here in [true, false] {
+            if stays(&decision) && !current.excluded.is_empty() && may_try {
+                current.excluded.retain(|cluster, _| keeps_here && here.contains_key(cluster));
+                decision = decide::decide_group(policy, &group, &self.fleet, &current);
+            }
         }
         let cause = match here.keys().next() {
             // A better place is not given up for a report that merely differs.
@@ -116,16 +120,21 @@ impl Clusters {
         let seen = SeenDecision {
             cause,
             best: whole_amounts(decision.targets.iter().map(|target| target.cluster.as_str())),
-            wanted: decide::allowed_clusters(policy, &group, &self.fleet, &current),
+            // It is asked for in a move only.
+            wanted: match record.running {
+                Some(_) => decide::allowed_clusters(policy, &group, &self.fleet, &current),
+                None => BTreeSet::new(),
+            },
             scaled: None,
             renewed: (is_edited || is_asked) && record.retry.is_some(),
         };
         let mut decided = self.build_decided(policy, &group, decision.clone(), wall);
         decided.record.rebalanced_at = store.rebalance_digest(name);
         let stuck = stuck.map(|(key, stuck)| (key.clone(), stuck));
-        // A cluster is tried again when it is no longer left out.
+        // A cluster is tried again when it is no longer left out, and a move when its time has come.
         let ends = record.excluded.iter().filter(|_| stuck.is_some()).map(|one| one.until);
-        let alarm = leaves_at.into_iter().chain(ends).filter(|at| *at > now).min();
+        let again = record.retry.map(|retry| retry.not_before);
+        let alarm = leaves_at.into_iter().chain(ends).chain(again).filter(|at| *at > now).min();
         Some(Proposal { seen, decided, decision, current, stuck, alarm })
     }
 
@@ -176,10 +185,5 @@ impl Clusters {
         let objects = members.iter().map(|facts| &***facts);
         let group = Group::with_followers(name, policy, objects, store.followers_of(name));
         self.reserve(&group, &proposal.decision, &proposal.current);
-    }
-
-    /// Returns the names of the clusters that exist.
-    pub(super) fn names(&self) -> BTreeSet<&str> {
-        self.known.keys().map(String::as_str).collect()
     }
 }

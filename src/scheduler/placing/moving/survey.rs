@@ -68,15 +68,14 @@ impl<'a> Survey<'a> {
         let target = self.record.target.keys();
         let both = self.record.running.iter().filter(|running| running.phase == MovePhase::Up);
         let both = both.flat_map(|running| running.from.keys().chain(running.to.keys()));
-        let names = self.clusters.names();
-        target.chain(both).map(String::as_str).filter(|cluster| names.contains(cluster)).collect()
+        let exists = |cluster: &&str| self.clusters.known.contains_key(*cluster);
+        target.chain(both).map(String::as_str).filter(exists).collect()
     }
 
     /// Returns the clusters that exist and have a copy.
     fn copied_in(&self) -> BTreeSet<&'a str> {
-        let names = self.clusters.names();
         let copies = self.members.iter().flat_map(|key| self.store.copies_of(key));
-        copies.map(|(at, _)| cluster_of(at)).filter(|cluster| names.contains(cluster)).collect()
+        copies.map(|(at, _)| cluster_of(at)).filter(|cluster| self.clusters.known.contains_key(*cluster)).collect()
     }
 
     /// Returns the copies in a cluster that are not being deleted.
@@ -153,10 +152,13 @@ impl<'a> Survey<'a> {
         let schedules = self.copied_in().into_iter();
         let schedules =
             schedules.map(|cluster| (cluster.to_owned(), self.see_schedule(cluster, differs(cluster)))).collect();
-        let clusters = &self.clusters.known;
         let facts = || self.members.iter().filter_map(|key| self.store.source_facts(key));
         let since = self.record.running.as_ref().map_or(self.now, |running| running.since);
         let patience = self.policy.and_then(Policy::failover_seconds).unwrap_or(AWAY_SECONDS);
+        let of_move = self.record.running.iter().flat_map(|running| running.from.keys().chain(running.to.keys()));
+        let named = self.record.target.keys().chain(of_move).chain(decision.best.keys()).map(String::as_str);
+        let clusters = named.chain(self.copied_in()).filter_map(|name| self.clusters.known.get_key_value(name));
+        let clusters = clusters.map(|(name, one)| (name.clone(), see_cluster(one, self.now, patience))).collect();
         Seen {
             now: self.now,
             admitted: false,
@@ -177,7 +179,7 @@ impl<'a> Survey<'a> {
                 once: false,
             },
             decision,
-            clusters: clusters.iter().map(|(name, one)| (name.clone(), see_cluster(one, self.now, patience))).collect(),
+            clusters,
             schedules,
         }
     }

@@ -268,6 +268,83 @@ async fn a_rollout_without_room_moves_nothing() {
 }
 
 #[tokio::test]
+async fn pods_of_an_older_template_that_serve_keep_their_group() {
+    let (mut scene, web) = Scene::placed();
+    let resource = |updated: i64| json!({"replicas": 3, "updatedReplicas": updated}).to_string();
+    scene.report_pending("east", scene.now);
+    scene.report("east", |status| status["resource"] = json!(resource(2)));
+    scene.advance(600);
+    scene.settle(&web);
+    assert_eq!((scene.phase(&web), scene.record(&web).excluded.len()), (None, 0));
+    scene.report("east", |status| status["resource"] = json!(resource(3)));
+    scene.settle(&web);
+    assert_eq!(scene.cause(&web), Some(MoveCause::Unschedulable), "all are of one template");
+}
+
+#[tokio::test]
+async fn a_daemonset_stays_where_a_node_takes_it() {
+    for (bound, cause) in [(1, None), (0, Some(MoveCause::Unschedulable))] {
+        let mut scene = Scene::new();
+        let spec = json!({"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "c", "image": "i:1"}]}}});
+        let log = scene.put("shop", "apps", "DaemonSet", json!({"metadata": {"name": "log"}, "spec": spec}));
+        scene.settle(&log);
+        let at = scene.target(&log).remove(0);
+        scene.agent(&at, true);
+        scene.settle(&log);
+        scene.report_pending(&at, scene.now);
+        scene.report(&at, |status| status["pods"]["bound"] = json!(bound));
+        scene.advance(120);
+        scene.settle(&log);
+        assert_eq!(scene.cause(&log), cause, "{bound}");
+    }
+}
+
+#[tokio::test]
+async fn what_failed_elsewhere_is_tried_again_before_the_place_that_was_left() {
+    let (mut scene, web) = Scene::placed();
+    scene.report_pending("east", scene.now);
+    scene.advance(120);
+    scene.settle(&web);
+    assert_eq!(scene.cause(&web), Some(MoveCause::Unschedulable));
+    for _ in 0..4 {
+        scene.advance(DEADLINE);
+        scene.agent("east", true);
+        scene.agent("west", false);
+        scene.report_pending("east", scene.now - 120);
+        scene.settle(&web);
+    }
+    scene.agent("west", false);
+    scene.settle(&web);
+    let retry = scene.record(&web).retry.unwrap();
+    assert_eq!((scene.target(&web), retry.attempt > 0), (vec!["east".to_owned()], true));
+    // Nothing is reported: the time alone brings it back.
+    while scene.now < retry.not_before {
+        scene.advance(1);
+        if !scene.placing.moves.take_alarms(scene.now).is_empty() {
+            scene.settle(&web);
+        }
+    }
+    assert_eq!((scene.cause(&web), scene.hashes("west").len()), (Some(MoveCause::Unschedulable), 1));
+}
+
+#[tokio::test]
+async fn a_decision_whose_record_was_not_written_is_written_again() {
+    let mut scene = Scene::new();
+    for name in ["east", "west"] {
+        scene.edit_cluster(name, |one| one["spec"]["accepted"] = json!(false));
+    }
+    let web = scene.web("shop", 3);
+    scene.settle(&web);
+    scene.edit_cluster("west", |one| one["spec"]["accepted"] = json!(true));
+    scene.put_policy();
+    let lost = scene.plan(&web);
+    assert!(!lost.stages.is_empty());
+    scene.settle(&web);
+    assert_eq!(scene.target(&web), ["west"]);
+}
+
+#[tokio::test]
 async fn a_kind_that_is_not_served_leaves_at_once() {
     let (mut scene, web) = Scene::placed();
     scene.report("east", |status| {
