@@ -29,6 +29,7 @@ pub mod rbac;
 pub mod readiness_log;
 pub mod registration;
 pub mod remedy;
+pub mod removals;
 pub mod shell;
 pub mod util;
 pub mod values;

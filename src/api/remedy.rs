@@ -64,6 +64,8 @@ pub enum Action {
     Versions,
     /// `why KIND/NAME`.
     Why(String),
+    /// `rebalance --continue CAUSE`.
+    ContinueRemovals(String),
 }
 
 /// An installation of one of the two kinds, by its name.

@@ -57,10 +57,7 @@ pub(super) async fn restart_client_readers(
     let pods = list_pods(client, namespace).await?;
     let is_behind = done.renewed.contains(&secret)
         || written_at(done, secret, file).is_some_and(|at| has_started_before(&pods, "kube-controller-manager", at));
-    if is_behind {
-        restart_controller_manager(client, namespace, &done.files).await?;
-    }
-    Ok(is_behind)
+    Ok(is_behind && restart_controller_manager(client, namespace, &done.files).await?)
 }
 
 /// Restarts etcd, and then the API server, if the CA of etcd was signed again, but for those that were `replaced`. Returns
@@ -84,8 +81,9 @@ pub(super) async fn restart_ca_readers(
         if !is_behind || replaced.contains(&component) {
             continue;
         }
-        restarted.push(component);
-        if annotate_workload(client, namespace, component, ca).await? && component == "etcd" {
+        let annotated = annotate_workload(client, namespace, component, ca).await?;
+        restarted.extend((annotated == Annotated::Now).then_some(component));
+        if annotated != Annotated::Missing && component == "etcd" {
             wait_for_etcd(&Api::namespaced(client.clone(), namespace.as_str())).await?;
         }
     }
@@ -109,7 +107,7 @@ pub(super) async fn roll_component(
             return Ok(false);
         }
     }
-    annotate_workload(client, namespace, component, text).await
+    Ok(annotate_workload(client, namespace, component, text).await? != Annotated::Missing)
 }
 
 /// Deletes all pods of a component at once, and waits until as many others are ready.
@@ -165,24 +163,44 @@ pub(super) fn written_at(done: &KeysDone, secret: &str, file: &str) -> Option<Ti
     written.or_else(|| begins.checked_sub(CLOCKS_DIFFER).ok())
 }
 
-/// Gives a workload new pods by the digest of a text in its template. Returns false if it is not installed.
+/// What became of a workload that was to get new pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Annotated {
+    /// It is not installed.
+    Missing,
+    /// It got them before, by the same text: they may still be on their way.
+    Before,
+    /// It gets them now.
+    Now,
+}
+
+/// Gives a workload new pods by the digest of a text in its template.
 async fn annotate_workload(
     client: &Client,
     namespace: &NamespaceName,
     component: &str,
     text: &str,
-) -> Result<bool, kube::Error> {
-    let (params, patch) = (patch_params(), annotate_template(text));
+) -> Result<Annotated, kube::Error> {
     if component == "etcd" {
-        let sets: Api<StatefulSet> = Api::namespaced(client.clone(), namespace.as_str());
-        return Ok(allow_missing(sets.patch(component, &params, &patch).await)?.is_some());
+        return annotate_pods(&Api::<StatefulSet>::namespaced(client.clone(), namespace.as_str()), component, text)
+            .await;
     }
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace.as_str());
-    Ok(allow_missing(deployments.patch(component, &params, &patch).await)?.is_some())
+    annotate_pods(&Api::<Deployment>::namespaced(client.clone(), namespace.as_str()), component, text).await
 }
 
-/// Gives the controller manager new pods, which read its kubeconfig of this key set. Nothing happens if they have been
-/// given for the same one, or if it is not installed yet.
+async fn annotate_pods<K>(api: &Api<K>, name: &str, text: &str) -> Result<Annotated, kube::Error>
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + serde::Serialize,
+{
+    let patched = allow_missing(api.patch(name, &patch_params(), &annotate_template(text)).await)?;
+    let Some(patched) = patched else { return Ok(Annotated::Missing) };
+    // What was changed by this patch is not observed in the answer to it. The Job may read no workloads.
+    let observed = serde_json::to_value(&patched).ok().and_then(|read| read["status"]["observedGeneration"].as_i64());
+    Ok(if patched.meta().generation == observed { Annotated::Before } else { Annotated::Now })
+}
+
+/// Gives the controller manager new pods, which read its kubeconfig of this key set. Returns false, and nothing happens, if
+/// they have been given for the same one, or if it is not installed yet.
 ///
 /// # Errors
 /// An API that does not answer or refuses.
@@ -190,9 +208,10 @@ pub async fn restart_controller_manager(
     client: &Client,
     namespace: &NamespaceName,
     files: &Files,
-) -> Result<(), kube::Error> {
+) -> Result<bool, kube::Error> {
     let file = Leaf::ControllerManager.leaf_store().stored_file();
-    annotate_workload(client, namespace, "kube-controller-manager", files.get(file).unwrap_or_default()).await.map(drop)
+    let text = files.get(file).unwrap_or_default();
+    Ok(annotate_workload(client, namespace, "kube-controller-manager", text).await? == Annotated::Now)
 }
 
 fn patch_params() -> PatchParams {

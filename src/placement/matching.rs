@@ -24,6 +24,8 @@ pub struct Policy {
     pub name: String,
     /// Time of its creation; absent for one that is not in the control plane yet, which counts as the youngest.
     pub created: Option<Timestamp>,
+    /// Number of its edits; 0 for one that is not in the control plane yet.
+    pub generation: i64,
     /// As it was written.
     pub spec: SchedulePolicySpec,
     /// Tolerations of cluster taints.
@@ -118,7 +120,9 @@ impl Policy {
     /// A selector that cannot be evaluated.
     pub fn from_schedule_policy(policy: &SchedulePolicy) -> Result<Self, SelectorError> {
         let name = policy.metadata.name.clone().unwrap_or_default();
-        Self::new(name, policy.metadata.creation_timestamp.as_ref().map(|time| time.0), policy.spec.clone())
+        let created = policy.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let generation = policy.metadata.generation.unwrap_or_default();
+        Ok(Self { generation, ..Self::new(name, created, policy.spec.clone())? })
     }
 
     /// Makes a policy ready to be evaluated.
@@ -135,6 +139,7 @@ impl Policy {
             labels: labels.collect::<Result<_, _>>()?,
             name,
             created,
+            generation: 0,
             spec,
         })
     }

@@ -391,7 +391,7 @@ async fn a_removal_that_does_not_end_lets_go_of_its_lock() {
     hold(&first, true).await;
     let removal = || Removal { delete_data: true, ..Removal::default() };
     // It times out.
-    let engine = first.engine.with_deadline(Some(Instant::now() + Duration::from_secs(3)));
+    let engine = first.engine.with_deadline(Some(Instant::now() + Duration::from_secs(10)));
     assert_eq!(engine.uninstall(removal()).await.unwrap_err().reason(), "DeletionStuck");
     let state = first.engine.read_state().await.unwrap();
     assert!(state.lock.is_none() && state.journal.is_some(), "{state:?}");

@@ -1,7 +1,11 @@
 //! The documentation, followed to the letter: the pages that lead through an installation are run line by line.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
+
+use age::secrecy::ExposeSecret as _;
 
 use crate::member::Member;
 use crate::support::{Site, eventually};
@@ -25,10 +29,14 @@ fn scripts(page: &str) -> Vec<String> {
     scripts
 }
 
-/// A line as a script has to say what a reader sees or does: that `diff` found something, that a deletion is meant.
+/// A line as a script has to say what a reader sees or does: that `diff` found something, that a deletion is meant. What
+/// makes the key and the folder of backups was done before.
 fn unattended(line: &str) -> String {
     if line.starts_with("fleetctl diff ") {
         return format!("{line} || [ $? = 1 ]");
+    }
+    if line.starts_with("age-keygen ") || line.starts_with("mkdir ") {
+        return String::new();
     }
     if line.contains("--delete-data") {
         return format!("{line} --yes");
@@ -75,9 +83,27 @@ fn the_operator_workflow_leads_from_the_decision_to_the_removal() {
     let site = Site::with("current", "member-2");
     let _member = Member::beside(&site, "member-2");
     let before = site.dump();
-    let scripts = scripts(&page("docs/operator-workflow.md"));
+    let page = page("docs/operator-workflow.md");
+    let file = page.split_whitespace().find(|word| word.starts_with("backups/demo-")).unwrap();
+    let scripts = scripts(&page);
     assert!(scripts.len() >= 12, "{scripts:#?}");
-    follow(&site, &[site.cluster, "member-2"], &scripts, &[("HOSTING", site.cluster), ("WORKLOAD", "member-2")]);
+    // The key and the folder of the backups are there.
+    let key = age::x25519::Identity::generate();
+    let recipient = key.to_public().to_string();
+    let folder = site.home().join("work");
+    std::fs::create_dir_all(folder.join("backups")).unwrap();
+    let owner_only =
+        |name: &str, mode| std::fs::set_permissions(folder.join(name), Permissions::from_mode(mode)).unwrap();
+    owner_only("backups", 0o700);
+    std::fs::write(folder.join("backup.key"), format!("{}\n", key.to_string().expose_secret())).unwrap();
+    owner_only("backup.key", 0o600);
+    let names = [
+        ("HOSTING", site.cluster),
+        ("WORKLOAD", "member-2"),
+        ("age1…", recipient.as_str()),
+        (file, "$(ls backups/demo-*.fleet | tail -n 1)"),
+    ];
+    follow(&site, &[site.cluster, "member-2"], &scripts, &names);
     site.assert_same_as(&before);
 }
 

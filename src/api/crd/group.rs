@@ -167,6 +167,10 @@ pub struct DecisionRecord {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 128))]
     pub rebalanced_at: String,
+    /// Why the group last lost a place, such as `policy/shop:7`: the seventh edit of that policy.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 320))]
+    pub cause: String,
 }
 
 /// An object of the control plane's API.

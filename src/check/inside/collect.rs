@@ -19,6 +19,7 @@ use crate::api::labels::{BOOTSTRAP_STATUS, INIT_SECRET};
 use crate::api::mass_loss::{self, MassLossRecord};
 use crate::api::partial_list::{self, Age};
 use crate::api::rbac::{Right, Scope};
+use crate::api::removals::{self, RemovalRecord};
 use crate::api::{Cluster, ScheduleGroup, SchedulePolicy};
 use crate::k8s::connect::init_kubeconfig::Init;
 
@@ -272,6 +273,7 @@ pub async fn read_inside(hub: &Client, namespace: &str) -> Result<Inside, kube::
         let found = definitions.iter().find(|d| d.spec.names.kind == kind && d.spec.group.ends_with(GROUPS));
         (kind.to_owned(), found.is_some_and(is_definition_established))
     };
+    let held = brake.ok().flatten().and_then(|map| map.data).unwrap_or_default();
     Ok(Inside {
         definitions: DEFINITIONS.into_iter().map(found).collect(),
         members: members?,
@@ -282,7 +284,8 @@ pub async fn read_inside(hub: &Client, namespace: &str) -> Result<Inside, kube::
         init_secret: secret?.map(|secret| Init::from_init_secret(&secret).map(|init| init.server).unwrap_or_default()),
         bootstrap_trouble: report?.as_ref().and_then(bootstrap_trouble),
         kubernetes_version: version.ok().map(|version| version.git_version),
-        mass_loss: brake.ok().flatten().and_then(|map| MassLossRecord::from_text(map.data?.get(mass_loss::KEY)?)),
+        mass_loss: held.get(mass_loss::KEY).and_then(|text| MassLossRecord::from_text(text)),
+        removals: held.get(removals::KEY).map(|text| RemovalRecord::from_text(text)).unwrap_or_default(),
     })
 }
 

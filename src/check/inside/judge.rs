@@ -4,6 +4,7 @@ use super::{HOSTING, HealthFacts, OWN_API, own_api};
 use crate::api::first_of::first_of;
 use crate::api::labels::INIT_SECRET;
 use crate::api::remedy::{Action, Command, Flag, Place, Remedy, Subject};
+use crate::api::removals::{FrozenRemovals, RemovalRecord};
 use crate::check::{Check, CheckResult};
 
 fn component_check(facts: &HealthFacts, name: &str) -> CheckResult {
@@ -124,8 +125,29 @@ fn check_clusters(facts: &HealthFacts) -> CheckResult {
     )
 }
 
+/// Returns what is said of removals that the scheduler holds back; `None` where there are none.
+fn judge_held_removals(record: &RemovalRecord) -> Option<CheckResult> {
+    let causes: Vec<_> = record.frozen_causes().collect();
+    let (cause, first) = causes.first()?;
+    let text = |(cause, frozen): &(&String, &FrozenRemovals)| {
+        let copies = frozen.copies.iter().map(|(cluster, count)| format!("{count} on {cluster}"));
+        let copies = first_of(copies, NAMED, ", ");
+        format!("{cause} would remove {} copies since {} ({copies})", frozen.count(), frozen.since)
+    };
+    let held = first_of(causes.iter().map(text), NAMED, "; ");
+    let named = first_of(first.first.iter().cloned(), NAMED, ", ");
+    Some(CheckResult::new_failure(
+        format!("removals are held back, for they are many: {held}; first: {named}"),
+        Remedy::new("take the edit back, or let it go on with ")
+            .command(Command::at_place(Place::Context("CONTROL_PLANE"), Action::ContinueRemovals((*cause).clone()))),
+    ))
+}
+
 fn check_policies(facts: &HealthFacts) -> CheckResult {
     let Ok(inside) = &facts.inside else { return CheckResult::new_failure("not checked", Remedy::default()) };
+    if let Some(held) = judge_held_removals(&inside.removals) {
+        return held;
+    }
     let (policies, groups) = (inside.policies, &inside.groups);
     if !groups.unplaced.is_empty() {
         let reasons: Vec<String> = groups.unplaced.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
@@ -213,6 +235,7 @@ pub(super) mod tests {
             bootstrap_trouble: None,
             kubernetes_version: Some("v1.25.4".to_owned()),
             mass_loss: None,
+            removals: RemovalRecord::default(),
         };
         HealthFacts {
             components: Ok(COMPONENTS.iter().map(|(name, _)| (*name, running.clone())).collect()),

@@ -7,6 +7,7 @@ mod own_api;
 use std::collections::BTreeMap;
 
 use crate::api::mass_loss::MassLossRecord;
+use crate::api::removals::RemovalRecord;
 
 pub use collect::{health_rights, list_registered_members, read_components, read_inside};
 pub use judge::CHECKS;
@@ -105,6 +106,8 @@ pub struct Inside {
     pub kubernetes_version: Option<String>,
     /// Clusters that were lost at once, because of which nothing moves.
     pub mass_loss: Option<MassLossRecord>,
+    /// Removals of copies, by their cause.
+    pub removals: RemovalRecord,
 }
 
 /// Sides from which a control plane is seen.

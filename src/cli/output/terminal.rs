@@ -201,6 +201,7 @@ impl Ui {
             Question::Accept => "accepted",
             Question::Undo => "undone",
             Question::UseRecorded => "written",
+            Question::ContinueRemovals => "allowed",
         };
         Err(not_confirmed(question, &format!("not confirmed; nothing was {done}")))
     }
@@ -229,6 +230,7 @@ pub(crate) enum Question {
     Accept,
     Undo,
     UseRecorded,
+    ContinueRemovals,
 }
 
 fn not_confirmed(question: Question, headline: &str) -> CliError {
@@ -236,6 +238,7 @@ fn not_confirmed(question: Question, headline: &str) -> CliError {
         Question::DeleteData | Question::DeleteCluster => "give `--yes` to delete without a prompt",
         Question::Accept => "give `--key FINGERPRINT` to accept only that agent, or `--yes` to accept any",
         Question::Undo => "give `--yes` to undo it without a prompt",
+        Question::ContinueRemovals => "give `--yes` to allow them without a prompt",
         Question::UseRecorded => {
             "give `--yes` to use them without a prompt, or give the values again, with `--values FILE`"
         }
@@ -251,6 +254,7 @@ pub(crate) fn nobody_asked(question: Question) -> CliError {
         Question::Accept => "accepting a cluster",
         Question::Undo => "undoing a run",
         Question::UseRecorded => "using recorded values",
+        Question::ContinueRemovals => "removing copies",
     };
     not_confirmed(question, &format!("{what} needs confirmation, but there is no terminal to ask on"))
 }

@@ -206,6 +206,11 @@ impl Store {
         } else {
             self.refusals.forget_refusals(&key);
             self.assign_object(&key, Cause::Change, now);
+            let new = &self.sources[&key].facts;
+            let is_edited = old.as_ref().is_some_and(|old| old.labels != new.labels || old.asks != new.asks);
+            if is_edited && matches!(self.assignments.get(&key), Some(Assignment::Group(_))) {
+                self.edited.insert(key.clone());
+            }
             if old.is_some_and(|old| self.sources[&key].facts.asks_for_more_than(&old)) {
                 self.mark_grown(&key);
             }
@@ -225,6 +230,7 @@ impl Store {
     fn drop_source(&mut self, key: &ObjectKey, now: Instant) {
         self.whole.remove(key);
         self.mark_scaled_group(key, now);
+        self.edited.remove(key);
         if let Some(source) = self.sources.remove(key) {
             if source.facts.shape.is_some() {
                 self.mark_reservations_stale(key);

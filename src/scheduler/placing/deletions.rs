@@ -10,6 +10,7 @@ use super::faults::CopyFaults;
 use super::group_context::GroupContext;
 use super::place::{Place, cluster_of};
 use super::plan::Plan;
+use super::removal_cause::{self, RemovalClass};
 use super::schedule_diff::DesiredSchedule;
 use super::source::Source;
 use super::store::{Assignment, Store};
@@ -30,12 +31,17 @@ impl<'a> Desired<'a> {
 
     /// Returns the deletions of an object's Schedules in clusters where it does not have to be. Namespaces stay: others need
     /// them, or the user has something in them.
-    fn delete_others(&self, store: &Store, key: &ObjectKey) -> Vec<Write> {
+    fn delete_others(
+        &self,
+        store: &Store,
+        key: &ObjectKey,
+        class: impl Fn(&ObjectKey, &Place) -> RemovalClass,
+    ) -> Vec<Write> {
         if key.is_of_kind("", "Namespace") {
             return Vec::new();
         }
         let others = schedules_to_delete(store, key).filter(|(at, _)| !self.0.contains(&(key, cluster_of(at))));
-        others.filter_map(|(at, schedule)| schedule_removal(store, key, at, schedule, None)).collect()
+        others.filter_map(|(at, schedule)| remove_schedule(store, key, (at, schedule), class(key, at).into())).collect()
     }
 }
 
@@ -51,7 +57,9 @@ impl GroupContext<'_> {
             namespaces.map(|key| delete_drained_namespaces(self.store, key, &targets)).collect();
         if !targets.is_empty() && self.is_available_in_targets(faults) {
             let desired = Desired::new(desired);
-            stages.extend(members().map(|key| desired.delete_others(self.store, key)));
+            stages.extend(
+                members().map(|key| desired.delete_others(self.store, key, |key, at| self.removal_class(key, at))),
+            );
         }
         stages
     }
@@ -79,7 +87,8 @@ pub(super) fn delete_direct_schedules(
     targets: &[&str],
 ) -> Vec<Write> {
     let has_moved = store.assignments.get(key) == Some(&Assignment::Direct) && is_available_in(store, key, targets);
-    if has_moved { Desired::new(desired).delete_others(store, key) } else { Vec::new() }
+    // What its annotation names is left only by a drain.
+    if has_moved { Desired::new(desired).delete_others(store, key, |_, _| RemovalClass::Asked) } else { Vec::new() }
 }
 
 /// Returns whether a namespace is not kept in a cluster that is being drained: nothing of it is left there.
@@ -94,21 +103,21 @@ pub(super) fn delete_drained_namespaces(store: &Store, key: &ObjectKey, pinned: 
         let cluster = cluster_of(at);
         !pinned.contains(cluster) && is_drained_namespace(store, key, cluster)
     });
-    drained.filter_map(|(at, schedule)| schedule_removal(store, key, at, schedule, None)).collect()
+    drained.filter_map(|copy| remove_schedule(store, key, copy, RemovalClass::Moved.into())).collect()
 }
 
 /// Returns the deletions of the Schedules of a follower in a cluster where nothing uses it any more.
 pub(super) fn delete_follower(store: &Store, key: &ObjectKey, cluster: &str) -> Vec<Write> {
     let there = schedules_to_delete(store, key).filter(|(at, _)| cluster_of(at) == cluster);
-    there.filter_map(|(at, schedule)| schedule_removal(store, key, at, schedule, None)).collect()
+    there.filter_map(|copy| remove_schedule(store, key, copy, RemovalClass::Moved.into())).collect()
 }
 
 /// Returns the deletions of every Schedule of an object. Where the object is believed `gone`, each only if it is.
 pub(super) fn delete_all_schedules(store: &Store, key: &ObjectKey, gone: bool) -> Vec<Write> {
     schedules_to_delete(store, key)
         .filter_map(|(at, schedule)| {
-            let source = gone.then(|| gone_source_address(store, schedule)).flatten();
-            schedule_removal(store, key, at, schedule, source)
+            let gone = gone.then(|| gone_source_address(store, schedule)).flatten();
+            remove_schedule(store, key, (at, schedule), Removal { gone, ..RemovalClass::Asked.into() })
         })
         .collect()
 }
@@ -122,8 +131,8 @@ pub(super) fn plan_taking_back(store: &Store, source: &Source, never: Never) -> 
     let is_namespace = key.is_of_kind("", "Namespace");
     let there = schedules_to_delete(store, key)
         .filter(|(at, _)| !(source.facts.volumes || is_namespace && store.is_inhabited(cluster_of(at), key.name())));
-    let writes: Vec<Write> =
-        there.filter_map(|(at, schedule)| schedule_removal(store, key, at, schedule, None)).collect();
+    let class = || RemovalClass::Caused(removal_cause::of_program());
+    let writes: Vec<Write> = there.filter_map(|copy| remove_schedule(store, key, copy, class().into())).collect();
     if !writes.is_empty() {
         let text = format!("its copies are deleted: it is never placed, because {}", never.format_never_reason());
         let event = events::event_about(source.address.event_reference(), true, "NeverPlaced", &text);
@@ -155,43 +164,53 @@ fn schedules_to_delete<'a>(store: &'a Store, key: &ObjectKey) -> impl Iterator<I
     store.copies_of(key).filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none())
 }
 
+/// How a Schedule is deleted.
+struct Removal {
+    class: RemovalClass,
+    /// The version in which alone it is.
+    version: Option<String>,
+    /// Its source, which is believed gone.
+    gone: Option<Address>,
+    /// Volumes may be left behind.
+    has_consent: bool,
+}
+
+impl From<RemovalClass> for Removal {
+    fn from(class: RemovalClass) -> Self {
+        Self { class, version: None, gone: None, has_consent: false }
+    }
+}
+
 /// Returns the deletion of a Schedule; `None` where the data of its source keeps it, or where it ran to its end and the
 /// source does not say so yet: without that it would run again. Every deletion is made here, so that
-/// nothing that leads to one loses data.
-fn schedule_removal(
+/// nothing that leads to one loses data, and each has a class.
+fn remove_schedule(
     store: &Store,
     key: &ObjectKey,
-    at: &Place,
-    schedule: &Schedule,
-    gone: Option<Address>,
+    (at, schedule): (&Place, &Schedule),
+    removal: Removal,
 ) -> Option<Write> {
-    let is_kept = store.is_kept_by_volumes(key, schedule) || store.is_end_unreported(key, schedule);
-    (!is_kept).then(|| Write::RemoveSchedule {
+    let is_held = !removal.has_consent && store.is_kept_by_volumes(key, schedule);
+    (!is_held && !store.is_end_unreported(key, schedule)).then(|| Write::RemoveSchedule {
         cluster: cluster_of(at).to_owned(),
         name: at.1.clone(),
         uid: schedule.uid().unwrap_or_default(),
-        version: None,
-        gone,
+        version: removal.version,
+        gone: removal.gone,
+        class: removal.class,
     })
 }
 
-/// Returns the deletion of a Schedule that a move gives up, in the version that the move has seen; `None` where it is kept.
+/// Returns the deletion of a Schedule that a recorded group gives up, in the version that was seen; `None` where it is kept.
 /// Consent to leave its volumes behind that was given when the move began holds to its end.
 pub(super) fn remove_in_move(
     store: &Store,
     key: &ObjectKey,
-    at: &Place,
-    schedule: &Schedule,
-    has_consent: bool,
+    copy: (&Place, &Schedule),
+    (class, has_consent): (RemovalClass, bool),
 ) -> Option<Write> {
-    let is_kept = !has_consent && store.is_kept_by_volumes(key, schedule);
-    (!is_kept && !store.is_end_unreported(key, schedule)).then(|| Write::RemoveSchedule {
-        cluster: cluster_of(at).to_owned(),
-        name: at.1.clone(),
-        uid: schedule.uid().unwrap_or_default(),
-        version: schedule.resource_version(),
-        gone: None,
-    })
+    let version = copy.1.resource_version();
+    remove_schedule(store, key, copy, Removal { class, version, gone: None, has_consent })
 }
 
 /// The source of a Schedule that is not there any more.

@@ -50,8 +50,11 @@ mod queue;
 mod rebalance;
 mod refusals;
 mod regroup;
+mod removal_cause;
+mod removal_log;
 #[cfg(test)]
 mod removal_tests;
+mod removals;
 mod schedule_diff;
 mod source;
 mod source_status;
@@ -99,6 +102,8 @@ use place::namespace_and_name;
 use plan::Plan;
 use queue::{Cause, ReconcileRequest, Taken};
 use refusals::{Refusal, Subject};
+use removal_log::LogAnswer;
+use removals::Removals;
 use store::Store;
 use tenant::Tenant;
 use write::{Address, Write, Written};
@@ -129,6 +134,9 @@ struct Placing {
     clock: ServerClock,
     extra_kinds: Vec<ExtraKind>,
     backoffs: BTreeMap<ReconcileRequest, Backoff>,
+    removals: Removals,
+    /// The read or write of the record of removals that is under way.
+    log: JoinSet<LogAnswer>,
 }
 
 /// Settings of placement that its operator makes.
@@ -183,6 +191,8 @@ impl Placing {
             clusters: Clusters::new(Instant::now()),
             decided: BTreeMap::new(),
             moves: Moves::new(format!("{:016x}", rand::rng().random::<u64>()), clock.now()),
+            removals: Removals::new(clock.now()),
+            log: JoinSet::new(),
             clock,
             extra_kinds,
             backoffs: BTreeMap::new(),
@@ -231,6 +241,13 @@ impl Placing {
                         Err(_) => {}
                     }
                 }
+                Some(answer) = self.log.join_next(), if !self.log.is_empty() => {
+                    match answer {
+                        Ok(answer) => self.on_log_answer(answer),
+                        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                        Err(_) => {}
+                    }
+                }
                 () = self.index.placement.notified() => {}
                 () = tokio::time::sleep_until(wake) => {}
             }
@@ -272,6 +289,9 @@ impl Placing {
             return;
         }
         self.mark_moves(now);
+        if let Some(task) = self.removals.next_task(&self.store, self.clock.now()) {
+            self.log.spawn(removal_log::carry_out(self.client.clone(), task));
+        }
         for request in self.store.refusals.take_due(now) {
             self.store.enqueue(request, Cause::Report, now);
         }
@@ -334,10 +354,14 @@ impl Placing {
             self.store.refusals.record_refusal(refusal, request.clone(), Instant::now());
         }
         self.store.refusals.hold_back(&mut plan.stages);
+        let is_whole = plan.fetch.is_empty() && !plan.is_partial && !plan.writes_schedules();
+        self.removals.hold_back(&request, &mut plan.stages, (is_whole, self.clock.now()));
         if plan.fetch.is_empty() && plan.stages.is_empty() {
             self.backoffs.remove(&request);
             if let ReconcileRequest::Group(name) = &request {
                 self.clusters.record_group_written(name);
+                let targets = self.decided.get(name).map(|decided| decided.targets.as_slice()).unwrap_or_default();
+                self.store.forget_edits(name, targets);
             }
             for key in &plan.written {
                 self.store.forget_object(key);
@@ -490,6 +514,29 @@ impl Placing {
             }
         };
         self.store.tally.count_withheld(before.map_or(0, |before| before.withheld), now);
+    }
+
+    /// Takes what was read or written of the record of removals.
+    fn on_log_answer(&mut self, answer: LogAnswer) {
+        let written = match answer {
+            LogAnswer::Read(Ok((record, version))) => return self.removals.set_record(record, version),
+            LogAnswer::Read(Err(error)) => {
+                tracing::warn!(%error, "the record of removals cannot be read; nothing is removed for a policy or a cluster");
+                return;
+            }
+            LogAnswer::Written(written) => written,
+        };
+        if let Err(error) = &written {
+            tracing::debug!(%error, "the record of removals was not written");
+        }
+        let (requests, frozen) = self.removals.on_written(written.ok(), self.clock.now());
+        for request in requests {
+            self.store.enqueue(request, Cause::Review, Instant::now());
+        }
+        for (cause, frozen) in frozen {
+            tracing::warn!(%cause, copies = frozen.count(), "too many removals: none is made");
+            self.writer.enqueue_event(removal_log::frozen_event(&cause, &frozen), &Tenant::ClusterScoped);
+        }
     }
 
     /// Returns the events about objects that cannot be placed as they ask, which were not said before.

@@ -100,6 +100,8 @@ pub(super) struct Store {
     pub(super) clusters: BTreeMap<String, bool>,
     /// Clusters that are being drained.
     pub(super) drained: BTreeSet<String>,
+    /// Objects whose labels or annotations were edited since their copies were last where they have to be.
+    pub(super) edited: BTreeSet<ObjectKey>,
     /// Clusters that are lost, each with what its condition says.
     pub(super) lost: BTreeMap<String, String>,
     /// Clusters that promise something else than they did.
@@ -154,6 +156,7 @@ impl Store {
             reported: BTreeSet::new(),
             clusters: BTreeMap::new(),
             drained: BTreeSet::new(),
+            edited: BTreeSet::new(),
             lost: BTreeMap::new(),
             touched: BTreeSet::new(),
             added: Vec::new(),

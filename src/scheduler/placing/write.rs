@@ -7,6 +7,7 @@ use kube::core::DynamicObject;
 use kube::{Api, Client};
 use serde_json::{Map, Value};
 
+use super::removal_cause::RemovalClass;
 use crate::api::crd::policy::SchedulePolicyStatus;
 use crate::api::placeable::Placeable;
 use crate::api::{Cluster, Schedule, ScheduleGroup};
@@ -76,7 +77,14 @@ pub(super) enum Write {
     /// about, which its manifest does not hold.
     Schedule(Box<Schedule>, Option<Map<String, Value>>),
     /// Deletes a Schedule, in a move only in this version; where its source is believed gone, only if it is.
-    RemoveSchedule { cluster: String, name: String, uid: String, version: Option<String>, gone: Option<Address> },
+    RemoveSchedule {
+        cluster: String,
+        name: String,
+        uid: String,
+        version: Option<String>,
+        gone: Option<Address>,
+        class: RemovalClass,
+    },
     /// Writes a Schedule of a copy that stays once more, so that a deletion that is on its way fails by its version.
     Keep { cluster: String, name: String, uid: String, version: Option<String>, epoch: i64 },
     /// Asks the agent of a cluster to compare every copy with what it reported.

@@ -155,7 +155,7 @@ impl Writer {
                 .write_schedule(schedule, secret.as_ref())
                 .await
                 .map(|written| Some(Written::Schedule(Box::new(written)))),
-            Write::RemoveSchedule { cluster, name, uid, version, gone } => {
+            Write::RemoveSchedule { cluster, name, uid, version, gone, class: _ } => {
                 if let Some(source) = gone
                     && self.is_source_present(source).await?
                 {

@@ -2,6 +2,7 @@
 
 use fleetctl::api::crd::move_record::{ExclusionReason, MoveCause, MoveRecord};
 use fleetctl::api::labels::ANNOTATION_ASK;
+use fleetctl::api::removals::RemovalRecord;
 
 use super::*;
 use crate::applicant::Applicant;
@@ -176,5 +177,69 @@ async fn a_better_place_is_taken_by_command() {
     })
     .await;
     assert!(rebalance(&["--dry-run"]).contains("has a better place"), "once");
+    fleet.end(&[policy]).await;
+}
+
+/// Deployments of the fleet below: more than a tenth of all copies that other tests leave in its control plane.
+const WEBS: usize = 30;
+
+#[tokio::test]
+async fn an_edit_that_would_remove_a_third_of_all_copies_removes_none_unasked() {
+    let fleet = Fleet::new().await;
+    let members = [fleet.join(8).await, fleet.join(8).await, fleet.join(8).await];
+    let names = members.each_ref().map(|member| member.name.clone());
+    let onto = |names: &[String]| {
+        let in_these = json!({"key": "kubernetes.io/metadata.name", "operator": "In", "values": names});
+        json!({"clusterSelector": {"matchExpressions": [in_these]}})
+    };
+    let mut spec = onto(&names);
+    spec["spreadConstraints"] = json!({"topologyKey": "kubernetes.io/metadata.name", "spreadMode": "Duplicate"});
+    let policy = fleet.policy(spec).await;
+    for number in 0..WEBS {
+        fleet.deployment(&format!("web-{number}"), 1, json!({})).await;
+    }
+    let count = async |name: &str| {
+        let copies = fleet.copies(name).await.into_iter();
+        let live = copies.filter(|(_, copy)| copy.metadata.deletion_timestamp.is_none());
+        live.filter(|(what, _)| what.starts_with("Deployment ")).count()
+    };
+    for name in &names {
+        wait("everything is copied", async || count(name).await == WEBS).await;
+        fleet.play(name).await;
+    }
+    let policies: Api<SchedulePolicy> = Api::all(fleet.client());
+    let edit = async |names: &[String]| {
+        let change = json!({ "spec": onto(names) });
+        let edited = policies.patch(&policy, &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+        format!("policy/{policy}:{}", edited.metadata.generation.unwrap())
+    };
+    let maps: Api<ConfigMap> = Api::namespaced(fleet.client(), "kube-system");
+    let is_held = async |cause: &str| {
+        let found = maps.get_opt("fleet-brake").await.unwrap().and_then(|map| map.data);
+        let text = found.and_then(|data| data.get("removals").cloned()).unwrap_or_default();
+        RemovalRecord::from_text(&text).frozen_causes().any(|(name, _)| name == cause)
+    };
+    let go_on = |cause: &str, more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fleetctl"));
+        command.args(["rebalance", "--continue", cause]).args(more).env("KUBECONFIG", &fleet.stage.hub.kubeconfig);
+        let answer = command.output().unwrap();
+        (answer.status.code(), String::from_utf8_lossy(&answer.stdout).into_owned())
+    };
+
+    let cause = edit(&names[..2]).await;
+    wait("the removals are held back", async || is_held(&cause).await).await;
+    assert_eq!(count(&names[2]).await, WEBS);
+    let (code, text) = go_on(&cause, &["--dry-run"]);
+    assert!(code == Some(0) && text.contains(&format!("would remove {WEBS} copies")), "{text}");
+    edit(&names).await;
+    wait("nothing is held back", async || !is_held(&cause).await).await;
+    assert_eq!((count(&names[2]).await, go_on(&cause, &["--yes"]).0), (WEBS, Some(1)), "it was taken back");
+
+    let cause = edit(&names[..2]).await;
+    wait("the removals are held back", async || is_held(&cause).await).await;
+    assert_eq!(count(&names[2]).await, WEBS);
+    assert_eq!(go_on(&cause, &["--yes"]).0, Some(0));
+    wait("they go on", async || count(&names[2]).await < WEBS).await;
+    assert_eq!((count(&names[0]).await, count(&names[1]).await), (WEBS, WEBS));
     fleet.end(&[policy]).await;
 }

@@ -11,6 +11,7 @@ use super::proposal::{Proposal, target_amounts};
 use super::survey::{ClusterDiff, Survey};
 use super::{Recorded, cause_text, read_record, side_text, time_text};
 use crate::placement::decide::Target;
+use crate::placement::facts::ObjectKey;
 use crate::placement::moves::{
     MoveEvent, MovePhase, MoveRecord, MoveStep, MoveWrite, Seen, SeenPolicy, WaitingMove, step,
 };
@@ -21,6 +22,7 @@ use crate::scheduler::placing::faults::{self, CopyFaults};
 use crate::scheduler::placing::group_context::GroupContext;
 use crate::scheduler::placing::group_events::group_reference;
 use crate::scheduler::placing::plan::Plan;
+use crate::scheduler::placing::removal_cause::{self, RemovalClass};
 use crate::scheduler::placing::store::Store;
 use crate::scheduler::placing::write::Write;
 
@@ -263,11 +265,19 @@ impl<'a> Work<'a> {
     /// Returns the deletions of the copies in a cluster: of what runs pods first.
     fn delete_copies(&self, survey: &Survey<'_>, cluster: &str) -> [Vec<Write>; 2] {
         let consent = self.record.running.as_ref().is_some_and(|running| running.consent);
+        let class = |key: &ObjectKey| match self.record.running {
+            Some(_) => RemovalClass::Moved,
+            None => removal_cause::stray_class(self.store, self.name, key, cluster),
+        };
         let has_pods = |key| self.store.source_facts(key).is_some_and(|facts| facts.shape.is_some());
         let copies = survey.live_copies(cluster);
         [true, false].map(|with_pods| {
             let copies = copies.iter().filter(|(key, ..)| has_pods(key) == with_pods);
-            copies.filter_map(|(key, at, copy)| deletions::remove_in_move(self.store, key, at, copy, consent)).collect()
+            copies
+                .filter_map(|(key, at, copy)| {
+                    deletions::remove_in_move(self.store, key, (at, copy), (class(key), consent))
+                })
+                .collect()
         })
     }
 

@@ -130,6 +130,7 @@ impl Clusters {
         };
         let mut decided = self.build_decided(policy, &group, decision.clone(), wall);
         decided.record.rebalanced_at = store.rebalance_digest(name);
+        decided.record.cause = self.find_loss_cause(policy, status, &current, &decided);
         let stuck = stuck.map(|(key, stuck)| (key.clone(), stuck));
         // A cluster is tried again when it is no longer left out, and a move when its time has come.
         let ends = record.excluded.iter().filter(|_| stuck.is_some()).map(|one| one.until);

@@ -1,5 +1,7 @@
 //! `rebalance`: lets groups move to where they fit better. It decides as the scheduler does, shows what would move and why,
-//! and then annotates the groups that it has shown.
+//! and then annotates the groups that it has shown. It also lets removals go on that the scheduler holds back.
+
+mod removals;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,8 +40,12 @@ The scheduler then moves them within its limits, each without an interruption.
 Examples:
   fleetctl rebalance --all --dry-run --context demo
   fleetctl rebalance shop-1a2b3c4d --context demo
-  fleetctl rebalance --policy shop --context demo")]
-#[command(group = ArgGroup::new("which").args(["groups", "policy", "all"]).required(true))]
+  fleetctl rebalance --policy shop --context demo
+
+Where an edit of a policy or of a cluster would remove more than a tenth of all copies, the scheduler removes none, and
+`fleetctl status` names the cause. This lets it go on:
+  fleetctl rebalance --continue policy/shop:7 --context demo")]
+#[command(group = ArgGroup::new("which").args(["groups", "policy", "all", "cause"]).required(true))]
 pub(crate) struct RebalanceArgs {
     /// Names of schedule groups
     #[arg(value_name = "GROUP")]
@@ -53,9 +59,17 @@ pub(crate) struct RebalanceArgs {
     #[arg(long)]
     all: bool,
 
-    /// Only show what would move
+    /// Let the removals of this cause go on, which the scheduler holds back
+    #[arg(long = "continue", value_name = "CAUSE")]
+    cause: Option<String>,
+
+    /// Only show what would move, or be removed
     #[arg(long)]
     dry_run: bool,
+
+    /// Let the removals go on without a prompt
+    #[arg(long, requires = "cause")]
+    yes: bool,
 }
 
 /// A group that would move.
@@ -68,6 +82,10 @@ struct MovingGroup {
 
 pub(crate) async fn run(ui: &Ui, global: &Global, args: &RebalanceArgs) -> Result<Exit, CliError> {
     let client = control_plane_client(global).await?;
+    if let Some(cause) = &args.cause {
+        let asked = removals::Asked { is_dry_run: args.dry_run, is_confirmed: args.yes };
+        return removals::continue_removals(ui, global, client, (cause, asked)).await;
+    }
     let Some(said) = fleet::read_scheduler_facts(&client).await? else { return Err(not_readable()) };
     let Some(known) = Known::read_known_state(&client, said).await? else { return Err(not_readable()) };
     let chosen = choose_groups(&known, args, global)?;

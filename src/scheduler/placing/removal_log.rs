@@ -1,0 +1,96 @@
+//! Keeps the record of the brake on removals in a ConfigMap, and says what is held back.
+
+use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource as _};
+use serde_json::json;
+
+use super::events::event_about;
+use super::removals::RemovalTask;
+use super::write::Write;
+use crate::api::first_of::first_of;
+use crate::api::labels::SCHEDULER_MANAGER;
+use crate::api::mass_loss::{NAME, NAMESPACE};
+use crate::api::removals::{FrozenRemovals, KEY, NAMED, RemovalRecord};
+use crate::api::{Cluster, SchedulePolicy};
+use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
+
+/// The answer to a [`RemovalTask`].
+pub(super) enum LogAnswer {
+    /// The record, with the version of what holds it.
+    Read(Result<(RemovalRecord, Option<String>), CallError>),
+    /// What was written, with the version of what holds it.
+    Written(Result<(RemovalRecord, String), CallError>),
+}
+
+/// Reads the record, or writes it.
+pub(super) async fn carry_out(client: Client, task: RemovalTask) -> LogAnswer {
+    let maps: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
+    match task {
+        RemovalTask::Read => {
+            let found = call_with_timeout(maps.get_opt(NAME)).await;
+            LogAnswer::Read(found.map(|found| {
+                let version = found.as_ref().and_then(|map| map.metadata.resource_version.clone());
+                let text = found.as_ref().and_then(|map| map.data.as_ref()?.get(KEY));
+                (text.map(|text| RemovalRecord::from_text(text)).unwrap_or_default(), version)
+            }))
+        }
+        RemovalTask::Write(record, version) => {
+            let written = write_record(&maps, &record, version).await;
+            LogAnswer::Written(written.map(|map| (record, map.metadata.resource_version.unwrap_or_default())))
+        }
+    }
+}
+
+/// Writes the record where nobody else wrote meanwhile.
+async fn write_record(
+    maps: &Api<ConfigMap>,
+    record: &RemovalRecord,
+    version: Option<String>,
+) -> Result<ConfigMap, CallError> {
+    let mut map = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": { "name": NAME, "namespace": NAMESPACE, "labels": { "app.kubernetes.io/part-of": "fleet" } },
+        "data": { KEY: record.to_text() },
+    });
+    let manager = Some(SCHEDULER_MANAGER.to_owned());
+    let Some(version) = version else {
+        let params = PostParams { field_manager: manager, ..PostParams::default() };
+        let map = serde_json::from_value(map).unwrap_or_default();
+        return call_with_timeout(maps.create(&params, &map)).await;
+    };
+    map["metadata"]["resourceVersion"] = json!(version);
+    let params = PatchParams { field_manager: manager, ..PatchParams::default() };
+    call_with_timeout(maps.patch(NAME, &params, &Patch::Merge(&map))).await
+}
+
+/// Returns the event about a cause whose removals are held back.
+pub(super) fn frozen_event(cause: &str, frozen: &FrozenRemovals) -> Write {
+    let copies = frozen.copies.iter().map(|(cluster, count)| format!("{count} on {cluster}"));
+    let text = format!(
+        "{cause} would remove {} copies ({}), more than a tenth of all, or than may go unasked in an hour: none is removed. \
+         First: {}. To go on: `fleetctl rebalance --continue {cause}`; else take the edit back",
+        frozen.count(),
+        first_of(copies, NAMED, ", "),
+        frozen.first.join(", ")
+    );
+    event_about(cause_reference(cause), true, "RemovalsHeld", &text)
+}
+
+/// Returns what a cause is about.
+fn cause_reference(cause: &str) -> ObjectReference {
+    let named = |text: &str| text.rsplit_once(':').map(|(name, _)| name.to_owned());
+    let (kind, api_version, name) = match cause.split_once('/') {
+        Some(("policy", rest)) => (SchedulePolicy::kind(&()), SchedulePolicy::api_version(&()), named(rest)),
+        Some(("cluster", rest)) => (Cluster::kind(&()), Cluster::api_version(&()), named(rest)),
+        _ => ("ConfigMap".into(), "v1".into(), None),
+    };
+    ObjectReference {
+        api_version: Some(api_version.into_owned()),
+        kind: Some(kind.into_owned()),
+        namespace: name.is_none().then(|| NAMESPACE.to_owned()),
+        name: Some(name.unwrap_or_else(|| NAME.to_owned())),
+        ..ObjectReference::default()
+    }
+}
