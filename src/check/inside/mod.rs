@@ -6,6 +6,7 @@ mod own_api;
 
 use std::collections::BTreeMap;
 
+use crate::api::deletion_hold::DeletionHold;
 use crate::api::mass_loss::MassLossRecord;
 
 pub use collect::{health_rights, list_registered_members, read_components, read_inside};
@@ -71,6 +72,8 @@ pub struct Member {
     pub kubernetes_version: String,
     /// The version of its agent; empty before it reported.
     pub agent_version: String,
+    /// Copies there that have no Schedule, if its agent counts them.
+    pub copies_without_schedule: Option<i32>,
 }
 
 /// ScheduleGroups, and those without a place.
@@ -105,6 +108,8 @@ pub struct Inside {
     pub kubernetes_version: Option<String>,
     /// Clusters that were lost at once, because of which nothing moves.
     pub mass_loss: Option<MassLossRecord>,
+    /// The hold of deletions, with which agents keep copies that have no Schedule.
+    pub hold: Option<DeletionHold>,
 }
 
 /// Sides from which a control plane is seen.
