@@ -23,7 +23,7 @@ use crate::install::admin_access::{connect_kubeconfig, read_local_kubeconfig};
 use crate::install::fleet_home::Home;
 use crate::k8s::connect::served::served_certificate;
 use crate::k8s::error_sentences;
-use crate::pki::secrets::SECRET_ENTRIES;
+use crate::pki::secrets::{SecretEntry, certificate_entries};
 use crate::pki::{CertificateFacts, Files, Kubeconfig, Leaf, find_merged_certificate};
 
 /// Name of the certificates of agents in the list.
@@ -246,9 +246,8 @@ pub async fn read_hosting_certificates(
 
 /// What is in the hosting cluster, if that cannot be read.
 fn list_unread(why: &str) -> Vec<CertificateRow> {
-    let is_certificate = |file: &str| [".crt", ".kubeconfig"].iter().any(|end| file.ends_with(end));
-    let entries = SECRET_ENTRIES.iter().filter(|entry| is_certificate(entry.file));
-    entries.map(|entry| CertificateRow::new_unknown(entry.file, format!("Secret {}", entry.secret), why)).collect()
+    let unread = |entry: &SecretEntry| CertificateRow::new_unknown(entry.file, format!("Secret {}", entry.secret), why);
+    certificate_entries().map(unread).collect()
 }
 
 /// What pods served when the last renewal looked at them.
