@@ -159,8 +159,8 @@ fn one_flipped_byte_anywhere_is_found() {
             let mut flipped = archive.clone();
             flipped[at] ^= 1;
             let found = verify_archive(flipped.as_slice(), &opening);
-            // Four bytes of gzip's head, its time and its system, are part of no sum.
-            let is_unused = matches!(seal, Seal::Open) && (4..10).contains(&at);
+            // The flag of a text, the time and the system in gzip's head are part of no sum, and change nothing.
+            let is_unused = matches!(seal, Seal::Open) && (3..10).contains(&at);
             assert!(is_unused || found.is_err(), "{at} of {}", archive.len());
         }
     }

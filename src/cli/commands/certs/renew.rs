@@ -104,7 +104,8 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &CertsRenewArgs) -> Resu
     let connected = connect_cluster(global).await?;
     let client = &connected.client;
     let before = read_certificates(client, &name, global).await?;
-    if before.held.is_empty() {
+    let held = before.list_held();
+    if held.is_empty() {
         return Err(super::not_installed(&name, global));
     }
     let renewer = Renewer::of_keys(&before);
@@ -147,7 +148,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &CertsRenewArgs) -> Resu
     let outcome = until_stopped(ui, &display, "the renewal", renewal.run(&before), std::future::ready(())).await?;
     let renewed = outcome.map_err(|error| renewal_error(&error, &name, &global.namespace))?;
     let after = read_certificates(client, &name, global).await?;
-    ui.write_stdout(&format_outcome(&renewer, &list_changed(&before.held, &after.held), &renewed))?;
+    ui.write_stdout(&format_outcome(&renewer, &list_changed(&held, &after.list_held()), &renewed))?;
 
     // What has been waited for until now has limits of its own.
     let deadline = Instant::now() + args.timeout;

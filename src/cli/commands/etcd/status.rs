@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(
             format_report(&report),
             "MEMBER   ID   VERSION   LEADER   MEMBERS   REVISION   SIZE      IN USE    QUOTA     HASH\n\
-             etcd-0   ab   3.5.35    etcd-0   etcd-0    1200       5.0 MiB   1.5 MiB   8.0 GiB   0000beef\n\
+             etcd-0   ab   3.5.35    etcd-0   etcd-0    1200       5.0 MiB   1.6 MiB   8.0 GiB   0000beef\n\
              etcd-1   -    -         -        -         -          -         -         8.0 GiB   -\n\
              \nHashes are of revision 1200.\n\
              \nProblems:\n  etcd-1 is not reached: refused\n"
