@@ -21,6 +21,7 @@ use super::inventory::publish::{Publisher, Snapshot};
 use super::inventory::server::ServerFacts;
 use super::inventory::shards::NODES;
 use super::inventory::watch::Observed;
+use super::work::fields;
 use crate::api::crd::cluster::conditions::{HEALTHY, READY};
 use crate::api::crd::condition::find_condition;
 use crate::api::extra_kind::ExtraKind;
@@ -105,12 +106,15 @@ impl Reporter {
         let params = PatchParams::apply(manager).force();
         let mut status = status.clone();
         escape_status(&mut status);
-        call_with_timeout(self.clusters_api().patch_status(
-            &self.name,
-            &params,
-            &Patch::Apply(self.status_object(&status)),
-        ))
-        .await
+        let mut object = self.status_object(&status);
+        loop {
+            let patch = Patch::Apply(&object);
+            let result = call_with_timeout(self.clusters_api().patch_status(&self.name, &params, &patch)).await;
+            match result {
+                Err(error) if fields::remove_undeclared(&mut object, &error) => {}
+                result => return result,
+            }
+        }
     }
 
     /// Publishes the inventory by its rules until dropped. A passive agent does not.
@@ -371,6 +375,11 @@ fn status_of(snapshot: &Snapshot, version: Option<&ServiceVersion>, now: Timesta
     } else {
         observed["totals"] = json!(format_totals(&snapshot.available));
     }
+    // Also if it is 0: others see by the field that this agent knows the hold of deletions. An older agent that takes over
+    // removes the field, as it reports as the same field manager.
+    if let Some(count) = snapshot.copies_without_schedule {
+        status["copiesWithoutSchedule"] = json!(count);
+    }
     status["observed"] = observed;
     status
 }
@@ -478,6 +487,41 @@ mod tests {
             assert_eq!(status["observed"]["agentVersion"], reported);
             assert_eq!(status["observed"]["agentBuild"], build);
         }
+    }
+
+    #[test]
+    fn copies_without_a_schedule_are_reported_once_they_are_counted() {
+        let now = Timestamp::from_second(0).unwrap();
+        let count = |copies_without_schedule| {
+            status_of(&Snapshot { copies_without_schedule, ..snapshot(1) }, None, now)
+                .get("copiesWithoutSchedule")
+                .cloned()
+        };
+        assert_eq!([count(None), count(Some(0)), count(Some(3))], [None, Some(json!(0)), Some(json!(3))]);
+    }
+
+    #[tokio::test]
+    async fn a_control_plane_of_an_earlier_build_gets_what_it_knows() {
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let server = Arc::clone(&written);
+        let reporter = reporter(test_api::api(move |_, brought| {
+            server.lock().unwrap().push(brought["status"].clone());
+            if brought["status"].get("copiesWithoutSchedule").is_some() {
+                let mut refused = test_api::failure(500);
+                refused["message"] = json!(
+                    "failed to create typed patch object (/west; cluster.fleet-scheduler.io/v1alpha1, Kind=Cluster): \
+                                            .status.copiesWithoutSchedule: field not declared in schema"
+                );
+                return refused;
+            }
+            json!({
+                "apiVersion": "cluster.fleet-scheduler.io/v1alpha1", "kind": "Cluster",
+                "metadata": { "name": "west" }, "spec": { "name": "west" },
+            })
+        }));
+        let status = json!({ "copiesWithoutSchedule": 1, "autoscaled": true });
+        reporter.apply_cluster_status(AGENT_MANAGER, &status).await.unwrap();
+        assert_eq!(*written.lock().unwrap(), [status, json!({ "autoscaled": true })]);
     }
 
     #[test]

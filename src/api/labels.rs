@@ -92,6 +92,9 @@ pub const ANNOTATION_ALLOW_NEW_KEY: &str = "fleet-scheduler.io/allow-new-key";
 /// Annotation on a Cluster: a text that never occurs twice. The agent repeats it in `status.answered` after it has compared
 /// every copy with the status of its Schedule.
 pub const ANNOTATION_ASK: &str = "fleet-scheduler.io/ask";
+/// Annotation on the hub's namespace `kube-system`: agents keep copies that have no Schedule while it is there. Its value is
+/// the time since when, in RFC 3339.
+pub const ANNOTATION_HOLD_DELETIONS: &str = "fleet-scheduler.io/hold-deletions";
 /// Annotation on a CSR: version of the agent that asks.
 pub const ANNOTATION_AGENT_VERSION: &str = "fleet-scheduler.io/agent-version";
 

@@ -11,6 +11,7 @@ pub mod admission;
 pub mod applyset;
 pub mod bootstrap_token;
 pub mod crd;
+pub mod deletion_hold;
 pub mod extra_kind;
 pub mod first_of;
 pub mod kinds;

@@ -7,6 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::manifest::Part;
 use crate::api::names::is_subdomain;
+use crate::api::util::digest::format_digest;
 
 /// Largest size of a part that is not the snapshot, in bytes. A Secret has at most one MiB, a record less.
 pub const MOST_SMALL_BYTES: u64 = 8 * 1024 * 1024;
@@ -103,7 +104,7 @@ impl<R: Read> PartReader<R> {
 
     /// The part, after all of it was read.
     pub(super) fn into_part(self, name: &str) -> Part {
-        Part { name: name.to_owned(), bytes: self.bytes, sha256: format_hash(self.hash.finalize()) }
+        Part { name: name.to_owned(), bytes: self.bytes, sha256: format_digest(&self.hash.finalize()) }
     }
 
     /// Checks what a snapshot ends with, after all of it was read.
@@ -154,9 +155,4 @@ impl<R: Read> Read for PartReader<R> {
             }
         }
     }
-}
-
-/// A SHA-256 as 64 hexadecimal digits.
-pub(super) fn format_hash(hash: Output<Sha256>) -> String {
-    hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use sha2::{Digest as _, Sha256};
 
-use super::part::format_hash;
+use crate::api::util::digest::format_digest;
 
 /// The file, counted and hashed.
 pub(super) struct Source<R> {
@@ -26,7 +26,7 @@ pub(super) struct Track {
 impl Track {
     /// SHA-256 of what was read.
     pub(super) fn format_sha256(&self) -> String {
-        format_hash(self.hash.clone().finalize())
+        format_digest(&self.hash.clone().finalize())
     }
 }
 

@@ -10,8 +10,9 @@ use tar::{Builder, EntryType};
 
 use super::error::WriteError;
 use super::manifest::{Footer, Header, Part};
-use super::part::{PartKind, PartReader, format_hash, key_part_name};
+use super::part::{PartKind, PartReader, key_part_name};
 use super::seal::{Seal, Sealed, WORK};
+use crate::api::util::digest::format_digest;
 use crate::pki::SecretText;
 
 /// Everything of an archive but the snapshot.
@@ -93,7 +94,7 @@ pub(super) fn write_with_work<W: Write>(
     let finished = archive.into_inner().and_then(GzEncoder::finish).and_then(Sealed::finish);
     let mut output = finished.map_err(WriteError::Output)?;
     output.flush().map_err(WriteError::Output)?;
-    let written = Written { bytes: output.bytes, sha256: format_hash(output.hash.finalize()) };
+    let written = Written { bytes: output.bytes, sha256: format_digest(&output.hash.finalize()) };
     Ok((output.inner, written))
 }
 

@@ -149,6 +149,22 @@ pub(super) fn list_failed(what: &str, error: &kube::Error) -> CliError {
     }
 }
 
+/// A command that a check refuses before it does anything. The check has a title and an id.
+pub(super) fn refused_by_check(headline: &str, (title, id): (&str, &str), what: &str) -> CliError {
+    CliError::new(Exit::Preflight, "PreflightRefused", headline)
+        .cause(format!("{title} ({id}): {what}"))
+        .hint(format!("explain it: `fleetctl explain {id}`"))
+}
+
+/// A command about control plane `name` that is refused because rights are missing.
+pub(super) fn refused_rights(headline: &str, missing: &[String], name: &ControlPlaneName) -> CliError {
+    let what = format!("you may not {}", missing.join(", "));
+    refused_by_check(headline, ("rights", "access"), &what).hint(format!(
+        "`fleetctl show rbac {name} --day2` prints the rights; ask an administrator for them, or use a context that has them \
+         (`--context`)"
+    ))
+}
+
 /// A request to an API server that failed, with what to look at.
 pub(super) fn request_failed(what: &str, error: &kube::Error) -> CliError {
     if is_not_kubernetes(error) {

@@ -21,7 +21,7 @@ pub(in crate::cli) async fn wait_for_interrupt(ui: &Ui, display: &Arc<Display>, 
         _ = terminate.recv() => {}
         () = wait_for_hangup(hangup.as_mut()) => {}
     }
-    let then = if display.is_undoing() { "still undoing the changes of this run" } else { "releasing the lock" };
+    let then = if display.is_undoing() { "still undoing the changes of this run" } else { "cleaning up" };
     ui.write_stderr(&format!("Interrupted; {then} (interrupt again to stop at once)"));
     let (ui, display) = (ui.clone(), Arc::clone(display));
     tokio::spawn(async move {

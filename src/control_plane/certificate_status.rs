@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::agent_certificates::{AgentCertificate, list_agent_certificates};
 use super::health::format_error_chain;
-use super::keys::find_keys::{ADMIN_KUBECONFIG, from_secrets};
+use super::keys::find_keys::{ADMIN_KUBECONFIG, KeysInSecrets, from_secrets};
 use super::values::PkiSource;
 use crate::api::labels::CERTIFICATES_CONFIG_MAP;
 use crate::api::names::{ControlPlaneName, NamespaceName};
@@ -23,7 +23,7 @@ use crate::install::admin_access::{connect_kubeconfig, read_local_kubeconfig};
 use crate::install::fleet_home::Home;
 use crate::k8s::connect::served::served_certificate;
 use crate::k8s::error_sentences;
-use crate::pki::secrets::SECRET_ENTRIES;
+use crate::pki::secrets::{SecretEntry, certificate_entries};
 use crate::pki::{CertificateFacts, Files, Kubeconfig, Leaf, find_merged_certificate};
 
 /// Name of the certificates of agents in the list.
@@ -130,25 +130,21 @@ pub async fn observe_certificates(
     let file = home.kubeconfig_path(name).display().to_string();
     let local = read_local_kubeconfig(home, name).map_err(|error| error_sentences(&error).join(": "));
     let mut rows = Vec::new();
-    let mut server = local.as_ref().ok().and_then(Option::as_ref).map(|local| local.server.clone());
     let mut issued = Vec::new();
     let mut admin = local.as_ref().ok().and_then(Clone::clone);
     match found {
         Ok(found) => {
-            server = found.server.or(server);
-            let newest =
-                found.files.get(ADMIN_KUBECONFIG).and_then(|text| Kubeconfig::parse(ADMIN_KUBECONFIG, text).ok());
-            admin = newest.or(admin);
-            rows.extend(found.held.iter().map(|held| CertificateRow::from_held(held.clone(), now)));
-            if !found.held.is_empty() {
-                rows.extend(judge_pods(&found.summary, &found.held, now));
+            admin = found.admin_kubeconfig().or(admin);
+            issued = found.list_held();
+            rows.extend(issued.iter().map(|held| CertificateRow::from_held(held.clone(), now)));
+            if !issued.is_empty() {
+                rows.extend(judge_pods(&found.summary, &issued, now));
             }
-            issued = found.held;
         }
         Err(why) => rows.extend(list_unread(&why)),
     }
-    if let Some(server) = server {
-        rows.push(observe_endpoint(&server, &issued, now).await);
+    if let Some(admin) = &admin {
+        rows.push(observe_endpoint(&admin.server, &issued, now).await);
     }
     match local {
         Ok(None) => {}
@@ -198,18 +194,32 @@ fn judge_agent(agent: AgentCertificate, now: Timestamp) -> CertificateRow {
 /// Certificates in the hosting cluster.
 #[derive(Debug)]
 pub struct HostingCertificates {
-    /// Those in Secrets; empty if there is no such control plane.
-    pub held: Vec<HeldCertificate>,
     /// How the last renewal ended.
     pub summary: Summary,
-    /// Server URL of the operator's kubeconfig.
-    pub server: Option<String>,
-    /// The key set.
+    /// The key set; empty if there is no such control plane.
     pub files: Files,
     /// Who makes and renews it.
     pub source: PkiSource,
     /// Name of the Secret of the user's own, where it is in one.
     pub existing: Option<String>,
+}
+
+impl HostingCertificates {
+    /// The certificates with the Secrets that hold them.
+    pub fn list_held(&self) -> Vec<HeldCertificate> {
+        let mut held = list_in_secrets(&self.files);
+        if let Some(secret) = &self.existing {
+            for held in &mut held {
+                held.holder = format!("Secret {secret}");
+            }
+        }
+        held
+    }
+
+    /// The operator's kubeconfig.
+    fn admin_kubeconfig(&self) -> Option<Kubeconfig> {
+        Kubeconfig::parse(ADMIN_KUBECONFIG, self.files.get(ADMIN_KUBECONFIG)?).ok()
+    }
 }
 
 /// Reads the certificates of a control plane in its hosting cluster.
@@ -224,31 +234,15 @@ pub async fn read_hosting_certificates(
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace.as_str());
     let (keys, map) =
         tokio::join!(from_secrets(client, namespace.as_str(), name.as_str()), maps.get_opt(CERTIFICATES_CONFIG_MAP));
-    let (keys, map) = (keys?, map?);
-    let mut held = list_in_secrets(&keys.files);
-    if let Some(secret) = &keys.existing {
-        for held in &mut held {
-            held.holder = format!("Secret {secret}");
-        }
-    }
-    let admin = keys.files.get(ADMIN_KUBECONFIG).and_then(|text| Kubeconfig::parse(ADMIN_KUBECONFIG, text).ok());
+    let (KeysInSecrets { files, source, existing }, map) = (keys?, map?);
     let summary = map.as_ref().map(Summary::from_config_map).unwrap_or_default();
-    let (source, existing) = (keys.source, keys.existing);
-    Ok(HostingCertificates {
-        held,
-        summary,
-        server: admin.map(|admin| admin.server),
-        files: keys.files,
-        source,
-        existing,
-    })
+    Ok(HostingCertificates { summary, files, source, existing })
 }
 
 /// What is in the hosting cluster, if that cannot be read.
 fn list_unread(why: &str) -> Vec<CertificateRow> {
-    let is_certificate = |file: &str| [".crt", ".kubeconfig"].iter().any(|end| file.ends_with(end));
-    let entries = SECRET_ENTRIES.iter().filter(|entry| is_certificate(entry.file));
-    entries.map(|entry| CertificateRow::new_unknown(entry.file, format!("Secret {}", entry.secret), why)).collect()
+    let unread = |entry: &SecretEntry| CertificateRow::new_unknown(entry.file, format!("Secret {}", entry.secret), why);
+    certificate_entries().map(unread).collect()
 }
 
 /// What pods served when the last renewal looked at them.

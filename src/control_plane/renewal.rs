@@ -120,7 +120,7 @@ impl Renewal<'_> {
         }
         let all = self.choice == Choice::All;
         let job = run_renewal_job(self.client, self.name, self.namespace, all, self.timeout);
-        if !self.recovers || !found.held.iter().any(|held| held.not_after <= now) {
+        if !self.recovers || !found.list_held().iter().any(|held| held.not_after <= now) {
             return job.await;
         }
         tokio::select! {
@@ -133,7 +133,7 @@ impl Renewal<'_> {
         loop {
             tokio::time::sleep(POLL).await;
             let found = read_hosting_certificates(self.client, self.name, self.namespace).await?;
-            if !found.held.iter().any(|held| held.not_after <= Timestamp::now()) {
+            if !found.list_held().iter().any(|held| held.not_after <= Timestamp::now()) {
                 return Ok(());
             }
         }

@@ -62,6 +62,12 @@ pub const SECRET_ENTRIES: [SecretEntry; 24] = [
     secret_entry(ADMIN_SECRET, "kubeconfig", "admin.kubeconfig"),
 ];
 
+/// The entries with a certificate.
+pub fn certificate_entries() -> impl Iterator<Item = &'static SecretEntry> {
+    let is_certificate = |file: &str| [".crt", ".kubeconfig"].iter().any(|end| file.ends_with(end));
+    SECRET_ENTRIES.iter().filter(move |entry| is_certificate(entry.file))
+}
+
 /// The files of the key set, of which `bytes` gives what is in an entry. What is not there, or no text, is left out.
 pub fn collect_key_set<'b>(bytes: impl Fn(&SecretEntry) -> Option<&'b [u8]>) -> Files {
     let mut files = Files::new();

@@ -106,6 +106,9 @@ fn a_target_is_refused_before_anything_is_read_and_nothing_stays() {
     to("none/demo.fleet").fails(1, &["does not exist"]);
     // Only what is fine gets as far as the cluster, which is not there.
     to("new.fleet").fails(1, &["kubeconfig"]);
+    for name in ["list", "show", "verify"] {
+        sandbox.run(&["backup", "--no-keys", "--to", "new.fleet", "--", name]).fails(1, &["kubeconfig"]);
+    }
     assert_eq!(names(&sandbox), before);
     assert_eq!(std::fs::read_to_string(sandbox.path().join("exists")).unwrap(), "mine");
     assert_eq!(std::fs::read_dir(sandbox.path().join("shared")).unwrap().count(), 0);
@@ -142,10 +145,18 @@ fn a_backup_is_listed_shown_and_verified() {
         let mut flipped = archive.clone();
         flipped[at] ^= 1;
         std::fs::write(sandbox.path().join("demo.fleet"), flipped).unwrap();
-        verify(&["--identity", "backup.key"]).fails(1, &["`demo.fleet` is damaged", "its SHA-256 is not the one"]);
+        verify(&["--identity", "backup.key"]).fails(1, &["`demo.fleet` is damaged"]);
+        verify(&["--identity", "other.key"]).fails(1, &["`demo.fleet` is damaged"]);
+        verify(&[]).fails(1, &["`demo.fleet` is damaged"]);
     }
     std::fs::write(sandbox.path().join("demo.fleet"), &archive[..archive.len() / 2]).unwrap();
-    verify(&["--identity", "backup.key"]).fails(1, &["is damaged", "were written"]);
+    verify(&["--identity", "backup.key"]).fails(1, &["is damaged", "the file ends in the middle"]);
+    verify(&[]).fails(1, &["is damaged", "were written"]);
+    // A whole one, and not the one that the file beside it describes.
+    let anothers = make_backup(&Seal::Recipients(vec![identity.to_recipient()])).0;
+    std::fs::write(sandbox.path().join("demo.fleet"), anothers).unwrap();
+    verify(&["--identity", "backup.key"]).fails(1, &["is damaged", "its SHA-256 is not the one"]);
+    std::fs::write(sandbox.path().join("demo.fleet"), &archive[..archive.len() / 2]).unwrap();
     assert!(sandbox.run(&["backup", "list", "."]).succeeds().contains("its size has changed"));
     std::fs::remove_file(sandbox.path().join("demo.fleet.json")).unwrap();
     verify(&["--identity", "backup.key"]).fails(1, &["is damaged", "up to byte"]);

@@ -197,7 +197,7 @@ fn every_example_of_help_runs_as_far_as_it_gets_without_a_cluster() {
     }
     std::fs::create_dir(home.join("backups")).unwrap();
     std::fs::set_permissions(home.join("backups"), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
-    std::fs::write(home.join("backups/demo-20270312T101500Z.fleet"), make_backup(&Seal::Open).0).unwrap();
+    std::fs::write(home.join("backups/demo-20270312T101500.512Z.fleet"), make_backup(&Seal::Open).0).unwrap();
     sandbox.file("backup.key", Identity::generate().to_text().expose());
     let passphrase = sandbox.file("passphrase", "correct horse\n");
     std::fs::set_permissions(passphrase, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();

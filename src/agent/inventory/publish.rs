@@ -41,14 +41,17 @@ pub struct Snapshot {
     pub facts: Facts,
     /// Version of its API server, what that serves, and whether an autoscaler exists.
     pub server: ServerFacts,
+    /// Copies without a Schedule; `None` until they were counted.
+    pub copies_without_schedule: Option<i32>,
 }
 
-/// Returns true where `now` differs significantly from what was `reported`: in nodes, labels, taints, APIs or facts; or in any free amount
-/// by more than a tenth of what its node has.
+/// Returns true where `now` differs significantly from what was `reported`: in nodes, labels, taints, APIs, facts or copies without a Schedule; or in any
+/// free amount by more than a tenth of what its node has.
 pub fn is_significant(reported: &Snapshot, now: &Snapshot) -> bool {
     let nodes_differ = !reported.allocatable.keys().eq(now.allocatable.keys())
         || reported.taints != now.taints
-        || reported.labels != now.labels;
+        || reported.labels != now.labels
+        || reported.copies_without_schedule != now.copies_without_schedule;
     if nodes_differ || reported.facts != now.facts || reported.server != now.server {
         return true;
     }
@@ -238,7 +241,8 @@ mod tests {
     fn changes_are_debounced() {
         let taint = Taint { key: "k".to_owned(), value: String::new(), effect: "NoSchedule".to_owned() };
         let tainted = Snapshot { taints: [("n".to_owned(), vec![taint])].into(), ..snapshot(500) };
-        for changed in [Snapshot::default(), tainted] {
+        let orphaned = Snapshot { copies_without_schedule: Some(1), ..snapshot(500) };
+        for changed in [Snapshot::default(), tainted, orphaned] {
             let mut publisher = after_report(500);
             assert!(!publisher.is_due(&changed, at(100)));
             assert!(!publisher.is_due(&changed, at(104)));

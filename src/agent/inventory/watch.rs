@@ -17,6 +17,7 @@ use super::pods::{OwnedPods, PodsByOwner, UnboundPod, pod_owner, unbound_pod};
 use super::publish::Snapshot;
 use super::server::ServerFacts;
 use super::unready::{MOST, reduce_unready_pod};
+use crate::api::crd::cluster::MOST_COPIES_WITHOUT_SCHEDULE;
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -34,7 +35,9 @@ struct Inner {
     new_unbound: HashMap<String, UnboundPod>,
     new_unready: HashMap<String, (String, Arc<Pod>)>,
     synced: [bool; 2],
-    /// Counts the changes of `nodes` and `pods`.
+    /// Copies without a Schedule, as they were counted last.
+    copies_without_schedule: Option<i32>,
+    /// Counts the changes of `nodes`, `pods` and `copies_without_schedule`.
     revision: u64,
     /// Counts the changes of pods, with a node and without, and of what was published.
     pods_revision: u64,
@@ -87,8 +90,18 @@ impl Observed {
                 pods: by_owner(inner.pods.values()),
                 facts: detect_facts(&inner.nodes, overrides, registered),
                 server: ServerFacts::default(),
+                copies_without_schedule: inner.copies_without_schedule,
             })
         })
+    }
+
+    /// Records how many copies have no Schedule.
+    pub fn record_copies_without_schedule(&self, count: usize) {
+        let count = i32::try_from(count).unwrap_or(i32::MAX).min(MOST_COPIES_WITHOUT_SCHEDULE);
+        self.with_inventory_state(|inner| {
+            let before = inner.copies_without_schedule.replace(count);
+            inner.revision += u64::from(before != Some(count));
+        });
     }
 
     /// Records the pods of an inventory that was published.
@@ -337,5 +350,11 @@ mod tests {
         rises("the same list again", false);
         observed.on_node(Event::Delete(node(&zone("b"), "9")));
         rises("a node that goes", true);
+        observed.record_copies_without_schedule(usize::MAX);
+        rises("copies without a Schedule", true);
+        observed.record_copies_without_schedule(usize::MAX);
+        rises("as many", false);
+        let snapshot = observed.take_snapshot(&Overrides::default(), "west").unwrap();
+        assert_eq!(snapshot.copies_without_schedule, Some(MOST_COPIES_WITHOUT_SCHEDULE));
     }
 }

@@ -5,6 +5,8 @@
 
 use serde_json::{Value, json};
 
+use crate::k8s::connect::daemon_client::CallError;
+
 /// Marks a field that an API server's schema lacks, in its answer to an apply.
 const NOT_DECLARED: &str = ": field not declared in schema";
 
@@ -148,6 +150,13 @@ fn parse_element(text: &str) -> Option<Step> {
         Some((key.trim().to_owned(), value.to_owned()))
     });
     pairs.collect::<Option<Vec<_>>>().map(Step::Item)
+}
+
+/// Removes the fields that a control plane of an earlier build does not know, which refused to store them. Returns whether there
+/// were any.
+pub fn remove_undeclared(object: &mut Value, error: &CallError) -> bool {
+    let unknown = error.to_api_error().map(|answer| not_declared(&answer.message)).unwrap_or_default();
+    unknown.iter().filter(|path| remove_field_at(object, path)).count() > 0
 }
 
 /// Returns the paths that an API server's answer to an apply says it does not know; none for any other answer.

@@ -1,5 +1,5 @@
 //! Copies without a Schedule: deleted when they were without one for long, and only where it is certain that the control plane
-//! does not have it.
+//! does not have it and does not hold deletions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use super::apply::Context;
 use super::delete::{Removed, Surroundings, is_listed, remove_copy};
 use super::task::{CopyKey, Target, Task};
 use crate::api::crd::schedule::ApplyPolicy;
+use crate::api::deletion_hold::DeletionHold;
 use crate::api::labels::{ANNOTATION_SCHEDULE_UID, LABEL_PLACED_BY};
 use crate::api::placeable::Placeable;
 use crate::api::{Cluster, Schedule};
@@ -88,6 +89,8 @@ pub struct Cleared {
     pub deleted: Vec<CopyKey>,
     /// Those that hold data, which nobody here deletes: their source may exist, and adopts them when it is placed here.
     pub kept: Vec<CopyKey>,
+    /// The hold because of which no further copy was looked at.
+    pub hold: Option<DeletionHold>,
 }
 
 /// Returns whether a copy holds data: a PersistentVolumeClaim, or a StatefulSet with templates of them.
@@ -107,14 +110,23 @@ async fn holds_data(context: &Context, copy: &Copy, task: &Task) -> Result<bool,
     Ok(templates.and_then(serde_json::Value::as_array).is_some_and(|templates| !templates.is_empty()))
 }
 
+/// Reads whether the control plane holds deletions.
+async fn read_hold(context: &Context) -> anyhow::Result<Option<DeletionHold>> {
+    let namespaces: Api<Namespace> = Api::all(context.control_plane.clone());
+    let found = call_with_timeout(namespaces.get_metadata("kube-system")).await?;
+    anyhow::ensure!(found.uid().as_ref() == Some(&context.control_plane_uid), "the control plane is another one");
+    Ok(DeletionHold::from_metadata(&found.metadata))
+}
+
 /// Deletes copies whose Schedule the control plane does not have, those that contain others last; what holds data is kept.
+///
+/// The hold of deletions is read after the Schedules were listed, and before each copy: a restored control plane that lacks a
+/// Schedule has the hold already, and one that is set meanwhile stops all but the deletion under way. If it cannot be read,
+/// nothing is deleted until the next list, half the grace later; copies with a Schedule are not concerned.
 ///
 /// # Errors
 /// The control plane cannot be asked, is another one, or does not know this cluster.
 pub async fn delete_orphaned_copies(context: &Context, mut orphans: Vec<Orphan>) -> anyhow::Result<Cleared> {
-    let namespaces: Api<Namespace> = Api::all(context.control_plane.clone());
-    let found = call_with_timeout(namespaces.get_metadata("kube-system")).await?;
-    anyhow::ensure!(found.uid().as_ref() == Some(&context.control_plane_uid), "the control plane is another one");
     let clusters: Api<Cluster> = Api::all(context.control_plane.clone());
     let cluster = call_with_timeout(clusters.get_metadata(&context.cluster)).await?;
     anyhow::ensure!(cluster.metadata.deletion_timestamp.is_none(), "the Cluster is being deleted");
@@ -125,6 +137,18 @@ pub async fn delete_orphaned_copies(context: &Context, mut orphans: Vec<Orphan>)
     let mut cleared = Cleared::default();
     for (copy, place) in orphans {
         let Some(task) = kind_of(&copy).map(|kind| removal_task(&copy, kind)) else { continue };
+        match read_hold(context).await {
+            Ok(None) => {}
+            Ok(hold) => {
+                cleared.hold = hold;
+                break;
+            }
+            Err(error) if cleared.deleted.is_empty() => return Err(error),
+            Err(error) => {
+                tracing::warn!(%error, "whether deletions are held is unknown; the other copies without a Schedule are kept");
+                break;
+            }
+        }
         match holds_data(context, &copy, &task).await {
             Ok(false) => {}
             Ok(true) => {
@@ -185,18 +209,30 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::labels::ANNOTATION_HOLD_DELETIONS;
     use crate::api::placeable::Kinds;
     use crate::k8s::test_api;
 
-    /// A context whose control plane has the UID `uid`, a Cluster that is `leaving` or not, and the Schedule `known`; and whose
-    /// workload cluster has the ConfigMap of every name.
-    fn context(uid: &'static str, leaving: bool) -> (Context, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
+    /// What is read of the namespace `kube-system`, by the number of copies that were deleted before.
+    type KubeSystem = fn(usize) -> serde_json::Value;
+
+    fn own(_: usize) -> serde_json::Value {
+        json!({ "name": "kube-system", "uid": "0a1b2c3d-1" })
+    }
+
+    /// A context whose control plane has a Cluster that is `leaving` or not, and the Schedule `known`; and whose workload cluster
+    /// has the ConfigMap of every name.
+    fn context(kube_system: KubeSystem, leaving: bool) -> (Context, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
         let deleted = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let count = std::sync::Arc::clone(&deleted);
         let control_plane = test_api::api(move |uri, _| {
             let partial = |kind: &str, metadata: serde_json::Value| json!({ "apiVersion": "meta.k8s.io/v1", "kind": kind, "metadata": metadata });
             match uri.path() {
                 path if path.ends_with("/kube-system") => {
-                    partial("PartialObjectMetadata", json!({ "name": "kube-system", "uid": uid }))
+                    match kube_system(count.load(std::sync::atomic::Ordering::SeqCst)) {
+                        serde_json::Value::Null => test_api::failure(403),
+                        metadata => partial("PartialObjectMetadata", metadata),
+                    }
                 }
                 path if path.ends_with("/clusters/west") => {
                     let at = if leaving { json!("2026-01-01T00:00:00Z") } else { json!(null) };
@@ -230,25 +266,56 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_deleted_unless_the_control_plane_is_certain() {
-        let orphan = |schedule: &str| {
-            let key = CopyKey { group: "", kind: "ConfigMap", namespace: Some("n".to_owned()), name: "a".to_owned() };
-            let copy = Copy { key, uid: "copy".to_owned(), schedule_uid: schedule.to_owned() };
-            vec![(copy, Surroundings::default())]
-        };
-        for (uid, leaving, schedule, expected) in [
-            ("0a1b2c3d-1", false, "unknown", Some(1)),
-            ("0a1b2c3d-1", false, "known", Some(0)),
-            ("0a1b2c3d-1", true, "unknown", None),
-            ("0a1b2c3d-2", false, "unknown", None),
+        let other: KubeSystem = |_| json!({ "name": "kube-system", "uid": "0a1b2c3d-2" });
+        for (kube_system, leaving, schedule, expected) in [
+            (own as KubeSystem, false, "unknown", Some(1)),
+            (own, false, "known", Some(0)),
+            (own, true, "unknown", None),
+            (other, false, "unknown", None),
         ] {
-            let (context, deleted) = context(uid, leaving);
-            let answer = delete_orphaned_copies(&context, orphan(schedule)).await;
-            assert_eq!(
-                answer.as_ref().ok().map(|cleared| cleared.deleted.len()),
-                expected,
-                "{uid} {leaving} {schedule}"
-            );
+            let (context, deleted) = context(kube_system, leaving);
+            let answer = delete_orphaned_copies(&context, vec![config_map(schedule)]).await;
+            let found = answer.as_ref().ok().map(|cleared| cleared.deleted.len());
+            assert_eq!(found, expected, "{:?} {leaving} {schedule}", kube_system(0));
             assert_eq!(deleted.load(std::sync::atomic::Ordering::SeqCst), expected.unwrap_or(0));
+        }
+    }
+
+    /// A ConfigMap that was made for a Schedule.
+    fn config_map(schedule: &str) -> Orphan {
+        let key = CopyKey { group: "", kind: "ConfigMap", namespace: Some("n".to_owned()), name: "a".to_owned() };
+        (Copy { key, uid: "copy".to_owned(), schedule_uid: schedule.to_owned() }, Surroundings::default())
+    }
+
+    #[tokio::test]
+    async fn nothing_is_deleted_while_deletions_are_held_or_may_be() {
+        let held: KubeSystem = |_| {
+            json!({ "name": "kube-system", "uid": "0a1b2c3d-1",
+            "annotations": { ANNOTATION_HOLD_DELETIONS: "2027-03-12T10:15:00Z" } })
+        };
+        let (context_held, deleted) = context(held, false);
+        let cleared = delete_orphaned_copies(&context_held, vec![config_map("unknown")]).await.unwrap();
+        assert!(cleared.hold.is_some() && cleared.deleted.is_empty() && cleared.kept.is_empty(), "{cleared:?}");
+        assert_eq!(deleted.load(std::sync::atomic::Ordering::SeqCst), 0);
+
+        let (context_unread, deleted) = context(|_| json!(null), false);
+        delete_orphaned_copies(&context_unread, vec![config_map("unknown")]).await.unwrap_err();
+        assert_eq!(deleted.load(std::sync::atomic::Ordering::SeqCst), 0);
+
+        // What becomes of it in the middle counts for what is left.
+        let held_then: KubeSystem = |deleted| match deleted {
+            0 => own(0),
+            _ => {
+                json!({ "name": "kube-system", "uid": "0a1b2c3d-1", "annotations": { ANNOTATION_HOLD_DELETIONS: "" } })
+            }
+        };
+        let unread_then: KubeSystem = |deleted| if deleted == 0 { own(0) } else { json!(null) };
+        for (kube_system, is_held) in [(held_then, true), (unread_then, false)] {
+            let (context, deleted) = context(kube_system, false);
+            let orphans = vec![config_map("one"), config_map("two")];
+            let cleared = delete_orphaned_copies(&context, orphans).await.unwrap();
+            assert_eq!((cleared.deleted.len(), cleared.hold.is_some()), (1, is_held));
+            assert_eq!(deleted.load(std::sync::atomic::Ordering::SeqCst), 1);
         }
     }
 
@@ -258,7 +325,7 @@ mod tests {
             let key = CopyKey { group, kind, namespace: Some("n".to_owned()), name: "a".to_owned() };
             (Copy { key, uid: "copy".to_owned(), schedule_uid: "unknown".to_owned() }, Surroundings::default())
         };
-        let (control_plane, _) = context("0a1b2c3d-1", false);
+        let (control_plane, _) = context(own, false);
         let asked = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         let seen = std::sync::Arc::clone(&asked);
         let local = test_api::api(move |uri, brought| {

@@ -46,7 +46,8 @@ impl Worker {
                 let known: BTreeSet<&str> = self.entries.values().map(|entry| entry.task.uid.as_str()).collect();
                 let has_none =
                     |copy: &Copy| !known.contains(copy.schedule_uid.as_str()) && !self.by_key.contains_key(&copy.key);
-                let orphans = copies.into_iter().filter(has_none).collect();
+                let orphans: Vec<Copy> = copies.into_iter().filter(has_none).collect();
+                self.observed.record_copies_without_schedule(orphans.len());
                 let due = self.orphans.take_due_orphans(orphans, self.orphan_grace, now);
                 let with_place = |copy: Copy| {
                     let place = self.copy_surroundings(&copy.key);
@@ -64,10 +65,19 @@ impl Worker {
             }
             Done::Listed(Err(error)) => tracing::debug!(%error, "listing copies failed"),
             Done::OrphansDeleted(Ok(cleared)) => {
+                if !cleared.deleted.is_empty() {
+                    self.list_soon(now);
+                }
                 for copy in cleared.deleted {
                     tracing::warn!(%copy, "a copy without a Schedule was deleted");
                 }
-                self.report_kept_data(&cleared.kept);
+                let hold = cleared.hold.map(|hold| hold.to_string()).unwrap_or_default();
+                if self.logged.record_if_changed("hold", &hold) && cleared.hold.is_some() {
+                    tracing::warn!(hold, "copies without a Schedule are kept, because deletions are held");
+                }
+                if cleared.hold.is_none() {
+                    self.report_kept_data(&cleared.kept);
+                }
             }
             Done::OrphansDeleted(Err(error)) => {
                 tracing::warn!(%error, "copies without a Schedule are not deleted, because the identity of the \

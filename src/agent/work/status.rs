@@ -144,10 +144,7 @@ pub async fn write_schedule_status(
         if error.is_gone() {
             return Ok(());
         }
-        // A control plane of an earlier build does not know all fields.
-        let unknown = error.to_api_error().map(|answer| fields::not_declared(&answer.message)).unwrap_or_default();
-        let removed = unknown.iter().filter(|path| fields::remove_field_at(&mut object, path)).count();
-        if removed == 0 {
+        if !fields::remove_undeclared(&mut object, &error) {
             return Err(error);
         }
     }

@@ -37,6 +37,9 @@ const AT_ONCE: usize = 16;
 /// Number of statuses that are written at once.
 const WRITES_AT_ONCE: usize = 8;
 
+/// Time until copies are listed after a Schedule or a copy without one is gone, so that many are listed once.
+const LIST_DELAY: Duration = Duration::from_secs(5);
+
 /// The end of an operation.
 pub(super) enum Done {
     Applied { name: String, task: Task, took: Duration, result: Result<Applied, Problem> },
@@ -250,7 +253,13 @@ impl Worker {
         }
         if !entry.removed {
             tracing::warn!(schedule = name, "a Schedule was deleted before its copy");
+            self.list_soon(Instant::now());
         }
+    }
+
+    /// Has the copies listed soon: how many have no Schedule is something else now.
+    pub(super) fn list_soon(&mut self, now: Instant) {
+        self.list_at = self.list_at.map(|at| at.min(now + LIST_DELAY));
     }
 
     fn on_copies(&mut self, kind: &'static Placeable, change: Change<(CopyKey, Seen)>) {

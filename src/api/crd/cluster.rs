@@ -152,7 +152,15 @@ pub struct ClusterStatus {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
     #[schemars(length(max = 128))]
     pub answered: Option<String>,
+    /// Copies there that have no Schedule, also those that are kept. Absent while the agent has not counted them, and of an agent
+    /// from before the annotation `fleet-scheduler.io/hold-deletions`, which deletes them whatever that says.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "field::field")]
+    #[schemars(range(min = 0, max = MOST_COPIES_WITHOUT_SCHEDULE))]
+    pub copies_without_schedule: Option<i32>,
 }
+
+/// Largest number of copies without a Schedule that is reported.
+pub const MOST_COPIES_WITHOUT_SCHEDULE: i32 = 1_000_000;
 
 /// Labels of nodes, each distinct set once. `kubernetes.io/hostname` is left out, and read as the name of the node.
 #[derive(Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]

@@ -1,5 +1,6 @@
-//! Short digests, to see whether something changed.
+//! Digests, to see whether something changed.
 
+use sha2::digest::Output;
 use sha2::{Digest as _, Sha256};
 
 /// The first 64 bits of the SHA-256 digest, as 16 hexadecimal digits.
@@ -11,7 +12,11 @@ pub fn short_digest(bytes: &[u8]) -> String {
 
 /// The whole SHA-256 digest, as 64 hexadecimal digits.
 pub fn full_digest(bytes: &[u8]) -> String {
-    let digest = Sha256::digest(bytes);
+    format_digest(&Sha256::digest(bytes))
+}
+
+/// A SHA-256 digest as 64 hexadecimal digits.
+pub fn format_digest(digest: &Output<Sha256>) -> String {
     let halves: [[u8; 16]; 2] = std::array::from_fn(|half| std::array::from_fn(|i| digest[half * 16 + i]));
     halves.map(|half| format!("{:032x}", u128::from_be_bytes(half))).concat()
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, PodSpec, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, PodSpec, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::{Api, ListParams};
@@ -15,7 +15,9 @@ use super::own_api::{self, Definition};
 use super::{COMPONENTS, Component, DEFINITIONS, Groups, Inside, Member};
 use crate::api::crd::cluster::conditions::READY;
 use crate::api::crd::group::conditions::SCHEDULED;
+use crate::api::deletion_hold::DeletionHold;
 use crate::api::labels::{BOOTSTRAP_STATUS, INIT_SECRET};
+use crate::api::lenient::field;
 use crate::api::mass_loss::{self, MassLossRecord};
 use crate::api::partial_list::{self, Age};
 use crate::api::rbac::{Right, Scope};
@@ -177,11 +179,14 @@ struct RegisteredSpec {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Reported {
     #[serde(default)]
     conditions: Vec<Condition>,
     #[serde(default)]
     observed: ReportedFacts,
+    #[serde(default, deserialize_with = "field::field")]
+    copies_without_schedule: Option<i32>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -203,6 +208,7 @@ fn member_from_cluster(cluster: Registered) -> Member {
         reason: ready.map_or_else(|| "never reported".to_owned(), |condition| condition.reason),
         kubernetes_version: cluster.spec.kubernetesversion,
         agent_version: cluster.status.observed.agent_version,
+        copies_without_schedule: cluster.status.copies_without_schedule,
     }
 }
 
@@ -257,7 +263,8 @@ pub async fn read_inside(hub: &Client, namespace: &str) -> Result<Inside, kube::
     let secrets: Api<Secret> = Api::namespaced(hub.clone(), namespace);
     let reports: Api<ConfigMap> = Api::namespaced(hub.clone(), namespace);
     let brakes: Api<ConfigMap> = Api::namespaced(hub.clone(), mass_loss::NAMESPACE);
-    let (definitions, members, policies, groups, secret, report, brake, version, own_api) = tokio::join!(
+    let namespaces: Api<Namespace> = Api::all(hub.clone());
+    let (definitions, members, policies, groups, secret, report, brake, system, version, own_api) = tokio::join!(
         partial_list::list_objects::<CustomResourceDefinition, Definition>(hub, Age::Now),
         list_registered_members(hub, Age::InMemory),
         partial_list::list_objects::<SchedulePolicy, IgnoredAny>(hub, Age::Now),
@@ -265,6 +272,7 @@ pub async fn read_inside(hub: &Client, namespace: &str) -> Result<Inside, kube::
         secrets.get_opt(INIT_SECRET),
         reports.get_opt(BOOTSTRAP_STATUS),
         brakes.get_opt(mass_loss::NAME),
+        namespaces.get_metadata_opt("kube-system"),
         hub.apiserver_version(),
         own_api::own_api(hub),
     );
@@ -286,6 +294,7 @@ pub async fn read_inside(hub: &Client, namespace: &str) -> Result<Inside, kube::
         kubernetes_version: version.ok().map(|version| version.git_version),
         mass_loss: held.get(mass_loss::KEY).and_then(|text| MassLossRecord::from_text(text)),
         removals: held.get(removals::KEY).map(|text| RemovalRecord::from_text(text)).unwrap_or_default(),
+        hold: system?.and_then(|namespace| DeletionHold::from_metadata(&namespace.metadata)),
     })
 }
 

@@ -38,7 +38,7 @@ fn definition_check(facts: &HealthFacts, kind: &str) -> CheckResult {
 }
 
 /// The health checks of a control plane, in the order in which they are shown.
-pub const CHECKS: [Check<HealthFacts>; 15] = [
+pub const CHECKS: [Check<HealthFacts>; 16] = [
     Check::new_advisory(HOSTING, "hosting cluster", "components", &[], check_hosting_side),
     Check::new_required("apiserver", "API server", "components", &[], |f| component_check(f, "apiserver")),
     Check::new_required("controller-manager", "kube-controller-manager", "components", &[], |f| {
@@ -59,6 +59,7 @@ pub const CHECKS: [Check<HealthFacts>; 15] = [
     Check::new_advisory("hub-apiservices", "APIServices", OWN_API, &[], own_api::api_services),
     Check::new_advisory("hub-admission-policies", "admission policies", OWN_API, &[], own_api::admission_policies),
     Check::new_advisory("clusters", "workload clusters", "fleet", &["definition-cluster"], check_clusters),
+    Check::new_advisory("copies", "copies without a Schedule", "fleet", &["definition-cluster"], check_copies),
     Check::new_advisory("policies", "schedule policies", "fleet", &["definition-schedulepolicy"], check_policies),
 ];
 
@@ -143,6 +144,37 @@ fn judge_held_removals(record: &RemovalRecord) -> Option<CheckResult> {
     ))
 }
 
+fn check_copies(facts: &HealthFacts) -> CheckResult {
+    let Ok(inside) = &facts.inside else { return CheckResult::new_failure("not checked", Remedy::default()) };
+    let counts = inside.members.iter().filter_map(|member| Some((&member.name, member.copies_without_schedule?)));
+    let with_copies: Vec<_> = counts.filter(|(_, count)| *count > 0).collect();
+    let total: i64 = with_copies.iter().map(|(_, count)| i64::from(*count)).sum();
+    let named = first_of(with_copies.iter().map(|(name, count)| format!("{name} ({count})")), NAMED, ", ");
+    let uncounted = inside.members.iter().filter(|member| member.copies_without_schedule.is_none());
+    let uncounted: Vec<&String> = uncounted.map(|member| &member.name).collect();
+    let unknown = match uncounted.len() {
+        0 => String::new(),
+        _ => format!("; not counted in {}", first_of(uncounted.into_iter().cloned(), NAMED, ", ")),
+    };
+    let release = "let agents delete them with `fleetctl restore NAME --release`";
+    match (&inside.hold, total) {
+        (None, 0) => CheckResult::Passed(format!("none{unknown}")),
+        (None, _) => CheckResult::new_failure(
+            format!("{total}, not held: {named}{unknown}"),
+            "agents delete them ten minutes after they have seen them, but keep what holds data; put back the sources of those \
+             that you need",
+        ),
+        (Some(hold), 0) => CheckResult::new_failure(
+            format!("none, and deletions are {hold}{unknown}"),
+            "end the hold with `fleetctl restore NAME --release`",
+        ),
+        (Some(hold), _) => CheckResult::new_failure(
+            format!("{total}, {hold}: {named}{unknown}"),
+            format!("put back the sources of those that you need, then {release}"),
+        ),
+    }
+}
+
 fn check_policies(facts: &HealthFacts) -> CheckResult {
     let Ok(inside) = &facts.inside else { return CheckResult::new_failure("not checked", Remedy::default()) };
     if let Some(held) = judge_held_removals(&inside.removals) {
@@ -178,7 +210,11 @@ fn check_policies(facts: &HealthFacts) -> CheckResult {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
     use super::*;
+    use crate::api::deletion_hold::DeletionHold;
+    use crate::api::labels::ANNOTATION_HOLD_DELETIONS;
     use crate::check::inside::{
         COMPONENTS, Component, DEFINITIONS, Groups, Inside, Member, OwnApi, PolicyBinding, Served, View, Webhook,
     };
@@ -209,6 +245,11 @@ pub(super) mod tests {
         }
     }
 
+    fn hold(value: &str) -> Option<DeletionHold> {
+        let annotations = Some([(ANNOTATION_HOLD_DELETIONS.to_owned(), value.to_owned())].into());
+        DeletionHold::from_metadata(&ObjectMeta { annotations, ..ObjectMeta::default() })
+    }
+
     fn healthy() -> HealthFacts {
         let running = Component {
             installed: true,
@@ -226,6 +267,7 @@ pub(super) mod tests {
                 reason: "ClusterReady".to_owned(),
                 kubernetes_version: "1.29".to_owned(),
                 agent_version: "v0.6.1".to_owned(),
+                copies_without_schedule: Some(0),
             }],
             policies: 1,
             groups: Groups::default(),
@@ -236,6 +278,7 @@ pub(super) mod tests {
             kubernetes_version: Some("v1.25.4".to_owned()),
             mass_loss: None,
             removals: RemovalRecord::default(),
+            hold: None,
         };
         HealthFacts {
             components: Ok(COMPONENTS.iter().map(|(name, _)| (*name, running.clone())).collect()),
@@ -283,6 +326,13 @@ pub(super) mod tests {
             ("definition-schedulegroup", undefined("ScheduleGroup")),
             ("init-secret", inside(&|inside| inside.init_secret = None)),
             ("clusters", unready),
+            (
+                "copies",
+                inside(&|inside| {
+                    inside.members[0].copies_without_schedule = Some(12);
+                    inside.hold = hold("2027-03-12T10:15:00Z");
+                }),
+            ),
             ("policies", inside(&|inside| inside.policies = 0)),
             (
                 "hub-webhooks",
@@ -332,6 +382,38 @@ pub(super) mod tests {
             said,
             [("policies", "1 schedule policy defined; 3 of 5 groups have no placement: 1 NoCandidates, 2 NoFit")]
         );
+    }
+
+    #[test]
+    fn copies_without_a_schedule_are_named_with_what_becomes_of_them() {
+        let result = |counts: &[Option<i32>], held: bool| {
+            let mut facts = healthy();
+            let inside = facts.inside.as_mut().unwrap();
+            let member = |(at, count): (usize, &Option<i32>)| Member {
+                name: format!("m-{at}"),
+                copies_without_schedule: *count,
+                ..inside.members[0].clone()
+            };
+            inside.members = counts.iter().enumerate().map(member).collect();
+            inside.hold = hold("2027-03-12T10:15:00Z").filter(|_| held);
+            let mut judged = run_checks(&CHECKS, &facts, &[]).judged.into_iter();
+            match judged.find(|judged| judged.id == "copies").unwrap().result {
+                CheckResult::Warned(problem) => format!("! {}", problem.what),
+                CheckResult::Passed(what) => what,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(result(&[Some(0), Some(0)], false), "none");
+        assert_eq!(result(&[Some(0), None], false), "none; not counted in m-1");
+        assert_eq!(result(&[Some(0), Some(2)], false), "! 2, not held: m-1 (2)");
+        let since = "held since 2027-03-12T10:15:00Z";
+        assert_eq!(
+            result(&[Some(3), Some(9), None], true),
+            format!("! 12, {since}: m-0 (3), m-1 (9); not counted in m-2")
+        );
+        assert_eq!(result(&[Some(0)], true), format!("! none, and deletions are {since}"));
+        let many = result(&[Some(i32::MAX); 500], true);
+        assert!(many.ends_with(&format!("m-4 ({}) and 495 more", i32::MAX)), "{many}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod own_api;
 
 use std::collections::BTreeMap;
 
+use crate::api::deletion_hold::DeletionHold;
 use crate::api::mass_loss::MassLossRecord;
 use crate::api::removals::RemovalRecord;
 
@@ -72,6 +73,8 @@ pub struct Member {
     pub kubernetes_version: String,
     /// The version of its agent; empty before it reported.
     pub agent_version: String,
+    /// Copies there that have no Schedule, if its agent counts them.
+    pub copies_without_schedule: Option<i32>,
 }
 
 /// ScheduleGroups, and those without a place.
@@ -108,6 +111,8 @@ pub struct Inside {
     pub mass_loss: Option<MassLossRecord>,
     /// Removals of copies, by their cause.
     pub removals: RemovalRecord,
+    /// The hold of deletions, with which agents keep copies that have no Schedule.
+    pub hold: Option<DeletionHold>,
 }
 
 /// Sides from which a control plane is seen.

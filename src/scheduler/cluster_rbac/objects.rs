@@ -103,7 +103,7 @@ fn cluster_rules(cluster: &str) -> Vec<PolicyRule> {
         restrict_to_name(policy_rule(&[CLUSTER_GROUP], "clusters", &["get", "list", "watch"]), cluster),
         restrict_to_name(policy_rule(&[CLUSTER_GROUP], "clusters/status", &["get", "patch"]), cluster),
         policy_rule(&["certificates.k8s.io"], "certificatesigningrequests", &["create", "get"]),
-        // Its UID is the control plane's identity, by which an agent knows its copies.
+        // Its UID is the control plane's identity, by which an agent knows its copies, and its annotation holds deletions.
         restrict_to_name(policy_rule(&[""], "namespaces", &["get"]), "kube-system"),
     ]
 }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use fleetctl::api::labels::ANNOTATION_HOLD_DELETIONS;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
@@ -47,9 +48,55 @@ async fn an_agent_that_dies_between_apply_and_status_goes_on_where_it_was() {
     site.leave().await;
 }
 
+/// Sets the hold of deletions in the control plane, or ends it.
+async fn set_hold(site: &Site, is_held: bool) {
+    let value = is_held.then_some("2027-03-12T10:15:00Z");
+    let change = json!({ "metadata": { "annotations": { ANNOTATION_HOLD_DELETIONS: value } } });
+    let namespaces = Api::<Namespace>::all(site.scene.stage.hub.client.clone());
+    namespaces.patch("kube-system", &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
+}
+
+/// Deletes a Schedule as a restore of an older store does: its agent never hears that it is being deleted.
+async fn lose_schedule(site: &Site, name: &str) {
+    let none = json!({ "metadata": { "finalizers": null } });
+    site.schedules().patch(name, &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
+    site.schedules().delete(name, &DeleteParams::default()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_held_copy_without_a_schedule_is_counted_and_kept_until_the_hold_ends() {
+    let mut site = Site::set().await;
+    site.make_place().await;
+    let maps: Api<ConfigMap> = site.in_place();
+    for name in ["newer", "older"] {
+        site.schedule(name, &site.config_map(name, &json!({})), json!({})).await;
+        site.until(name, "Applied").await;
+    }
+    drop(site.agent.take());
+    set_hold(&site, true).await;
+    lose_schedule(&site, "newer").await;
+    site.start(&["--orphan-grace-seconds", "8"]).await;
+    let count = async || {
+        let cluster = site.scene.clusters().get(&site.scene.name).await.unwrap();
+        cluster.status.and_then(|status| status.copies_without_schedule)
+    };
+    // The agent would delete it now: its time is over, and nothing but the hold keeps it.
+    wait("it is held", async || site.agent.as_ref().unwrap().log().contains("deletions are held")).await;
+    wait("it is counted", async || count().await == Some(1)).await;
+    assert!(maps.get_opt("newer").await.unwrap().is_some());
+    set_hold(&site, false).await;
+    wait("it is deleted", async || maps.get_opt("newer").await.unwrap().is_none()).await;
+    wait("none is counted", async || count().await == Some(0)).await;
+    assert!(maps.get_opt("older").await.unwrap().is_some());
+    site.delete("older").await;
+    site.leave().await;
+}
+
 #[tokio::test]
 async fn a_copy_without_a_schedule_is_deleted_after_a_grace_and_no_other_is() {
     let mut site = Site::set().await;
+    // A test that failed may have left it.
+    set_hold(&site, false).await;
     site.make_place().await;
     let maps: Api<ConfigMap> = site.in_place();
     for name in ["lost", "held"] {
@@ -62,9 +109,7 @@ async fn a_copy_without_a_schedule_is_deleted_after_a_grace_and_no_other_is() {
     maps.create(&PostParams::default(), &serde_json::from_value(foreign).unwrap()).await.unwrap();
     // The agent is away, and so is the Schedule when it comes back.
     drop(site.agent.take());
-    let none = json!({ "metadata": { "finalizers": null } });
-    site.schedules().patch("lost", &PatchParams::default(), &Patch::Merge(&none)).await.unwrap();
-    site.schedules().delete("lost", &DeleteParams::default()).await.unwrap();
+    lose_schedule(&site, "lost").await;
     let started = std::time::Instant::now();
     site.start(&["--orphan-grace-seconds", "8"]).await;
     wait("it is deleted", async || maps.get_opt("lost").await.unwrap().is_none()).await;

@@ -83,7 +83,7 @@ fn read_sidecar(archive: &Path) -> Option<Sidecar> {
 }
 
 /// A size for people.
-fn format_size(bytes: u64) -> String {
+pub(in crate::cli) fn format_size(bytes: u64) -> String {
     let (unit, name) = match bytes {
         0..1024 => return format!("{bytes} B"),
         1024..1_048_576 => (1024, "KiB"),

@@ -16,8 +16,8 @@ Without a key, a sealed backup is described by the file beside it, and the regis
 of the backup is read: `fleetctl backup verify FILE` shows whether it is whole.
 
 Examples:
-  fleetctl backup show backups/demo-20270312T101500Z.fleet
-  fleetctl backup show backups/demo-20270312T101500Z.fleet --identity backup.key -o json";
+  fleetctl backup show backups/demo-20270312T101500.512Z.fleet
+  fleetctl backup show backups/demo-20270312T101500.512Z.fleet --identity backup.key -o json";
 
 /// Show what a backup is of: versions, revisions, registered clusters
 #[derive(Debug, Args)]

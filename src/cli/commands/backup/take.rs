@@ -17,13 +17,13 @@ use crate::api::util::file;
 use crate::backup::{Seal, Sidecar};
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
+use crate::cli::args::run::until_stopped;
 use crate::cli::commands::etcd::status::access_error;
 use crate::cli::connect::connect_cluster;
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::install_error::local_file_error;
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
-use crate::cli::signals::wait_for_interrupt;
 use crate::control_plane::backup::{Backup, Output, Request, write_backup};
 use crate::control_plane::etcd::access::prepare_etcd_access;
 use crate::install::progress::Progress;
@@ -32,14 +32,15 @@ use crate::inventory::release::random_id;
 pub(super) const EXAMPLES: &str = "\
 One file with the data of etcd, the keys that read it, the values and the record: a gzipped tar, sealed by age. A member of
 etcd that is in sync is read through a port-forward; nothing is changed. The file has its name only when it is whole; a
-file beside it, with `.json` behind its name, says without a key what it is of.
+file beside it, with `.json` behind its name, says without a key what it is of. The name of a control plane called `list`,
+`show` or `verify` comes last, behind `--`.
 
 Examples:
   fleetctl backup demo --to backups --passphrase-file passphrase
   fleetctl backup demo --to - --passphrase-file passphrase > demo.fleet
   fleetctl backup demo --to backups --no-keys --from etcd-1
   fleetctl backup list backups
-  fleetctl backup verify backups/demo-20270312T101500Z.fleet --identity backup.key";
+  fleetctl backup verify backups/demo-20270312T101500.512Z.fleet --identity backup.key";
 
 /// Make a backup of a control plane
 #[derive(Debug, Args)]
@@ -101,14 +102,12 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &TakeArgs) -> Result<Exi
 async fn make_backup(ui: &Ui, request: &Request<'_>, output: &mut impl Output) -> Result<Backup, CliError> {
     let display = Arc::new(Display::new(ui));
     let progress: Arc<dyn Progress> = Arc::<Display>::clone(&display);
-    let outcome = tokio::select! {
-        outcome = write_backup(request, output, &progress) => Some(outcome),
-        () = wait_for_interrupt(ui, &display, None) => None,
-    };
-    display.close_step(outcome.as_ref().is_some_and(Result::is_ok));
+    let work = write_backup(request, output, &progress);
+    let outcome = until_stopped(ui, &display, "the backup", work, std::future::ready(())).await;
+    // Unlike other commands, the next one begins again.
     let interrupted =
-        || CliError::new(Exit::Interrupted, "Interrupted", "the backup was interrupted; nothing of it is kept");
-    outcome.ok_or_else(interrupted)?.map_err(|error| backup_error(&error))
+        |_| CliError::new(Exit::Interrupted, "Interrupted", "the backup was interrupted; nothing of it is kept");
+    outcome.map_err(interrupted)?.map_err(|error| backup_error(&error))
 }
 
 /// Writes the file beside a backup. The backup is whole without it.

@@ -52,13 +52,14 @@ pub(super) fn open_target(
     NewFile::create(&path).map(Target::File).map_err(|error| refused_target_error(&error))
 }
 
-/// The path of a backup: in a folder, it gets a name with its time.
+/// The path of a backup: in a folder, it gets a name with its time. Names are in the order of time; those of two backups that
+/// begin in one second differ.
 fn archive_path(to: &Path, name: &ControlPlaneName, has_keys: bool, now: Timestamp) -> PathBuf {
     if !to.is_dir() {
         return to.to_owned();
     }
     let without = if has_keys { "" } else { WITHOUT_KEYS };
-    to.join(format!("{name}-{}{without}{EXTENSION}", now.strftime("%Y%m%dT%H%M%SZ")))
+    to.join(format!("{name}-{}{without}{EXTENSION}", now.strftime("%Y%m%dT%H%M%S%.3fZ")))
 }
 
 /// The error of a target that is refused.
@@ -95,10 +96,14 @@ mod tests {
     fn a_name_in_a_folder_says_when_and_whether_there_are_keys() {
         let folder = tempfile::tempdir().unwrap();
         let name = "demo".parse().unwrap();
-        let now = "2027-03-12T10:15:00.5Z".parse().unwrap();
-        let named = |keys| archive_path(folder.path(), &name, keys, now).file_name().unwrap().to_owned();
-        assert_eq!(named(true), "demo-20270312T101500Z.fleet");
-        assert_eq!(named(false), "demo-20270312T101500Z.no-keys.fleet");
-        assert_eq!(archive_path(Path::new("new"), &name, true, now), Path::new("new"));
+        let at = |time: &str| time.parse::<Timestamp>().unwrap();
+        let named = |keys, time| archive_path(folder.path(), &name, keys, at(time)).file_name().unwrap().to_owned();
+        assert_eq!(named(true, "2027-03-12T10:15:00.5Z"), "demo-20270312T101500.500Z.fleet");
+        assert_eq!(named(false, "2027-03-12T10:15:00.5Z"), "demo-20270312T101500.500Z.no-keys.fleet");
+        let times =
+            ["2027-03-12T10:15:00Z", "2027-03-12T10:15:00.005Z", "2027-03-12T10:15:00.5Z", "2027-03-12T10:15:01Z"];
+        let names = times.map(|time| named(true, time));
+        assert!(names.is_sorted_by(|one, other| one < other), "{names:?}");
+        assert_eq!(archive_path(Path::new("new"), &name, true, at(times[0])), Path::new("new"));
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::keys::OpeningArgs;
 use super::{archive_error, format_size, open_archive, read_sidecar};
 use crate::api::util::text::visible_line;
-use crate::backup::{ArchiveError, Header, Part, Place, Sidecar, hash_file, verify_archive};
+use crate::backup::{ArchiveError, Header, Part, Place, Sidecar, Verified, hash_file, verify_archive};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::format::Format;
 use crate::cli::output::terminal::Ui;
@@ -18,8 +18,8 @@ The whole file is compared with the SHA-256 in the file beside it. With the key 
 with the footer, and the snapshot with etcd's own hash. Nothing is unpacked to disk.
 
 Examples:
-  fleetctl backup verify backups/demo-20270312T101500Z.fleet --identity backup.key
-  fleetctl backup verify backups/demo-20270312T101500Z.fleet --passphrase-file passphrase -o json";
+  fleetctl backup verify backups/demo-20270312T101500.512Z.fleet --identity backup.key
+  fleetctl backup verify backups/demo-20270312T101500.512Z.fleet --passphrase-file passphrase -o json";
 
 /// Read a whole backup and compare it with its hashes
 #[derive(Debug, Args)]
@@ -57,26 +57,26 @@ struct Found {
 
 pub(super) fn run(ui: &Ui, args: &BackupVerifyArgs) -> Result<Exit, CliError> {
     let opening = args.opening.read_opening()?;
-    let failed = |error: &ArchiveError| archive_error(&args.file, error);
+    let failed = |error: ArchiveError| archive_error(&args.file, &error);
     let sidecar = read_sidecar(&args.file);
-    // First, so that a damaged seal is told from a wrong key.
-    let hashed = match &sidecar {
-        Some(sidecar) => Some(compare_with_sidecar(&args.file, sidecar)?),
-        None => None,
-    };
-    let found = match (verify_archive(open_archive(&args.file)?, &opening), hashed) {
-        (Ok(verified), hashed) => Found {
-            bytes: verified.bytes,
-            sha256: verified.sha256,
-            as_written: hashed.map(|_| true),
-            header: Some(verified.header),
-            parts: verified.parts,
-        },
-        (Err(ArchiveError::KeysMissing(_)), Some((bytes, sha256))) if opening.is_empty() => {
-            Found { bytes, sha256, as_written: Some(true), header: None, parts: Vec::new() }
+    let as_written = sidecar.as_ref().map(|_| true);
+    let (found, unopened) = match verify_archive(open_archive(&args.file)?, &opening) {
+        Ok(Verified { header, parts, bytes, sha256 }) => {
+            (Found { bytes, sha256, as_written, header: Some(header), parts }, None)
         }
-        (Err(error), _) => return Err(failed(&error)),
+        // It was not read to its end: whether its seal is damaged shows by its hash.
+        Err(error @ ArchiveError::KeysMissing(_)) if sidecar.is_some() => {
+            let (bytes, sha256) = hash_file(open_archive(&args.file)?).map_err(failed)?;
+            (Found { bytes, sha256, as_written, header: None, parts: Vec::new() }, Some(error))
+        }
+        Err(error) => return Err(failed(error)),
     };
+    if let Some(sidecar) = &sidecar {
+        compare_with_sidecar(&found, sidecar).map_err(failed)?;
+    }
+    if let Some(error) = unopened.filter(|_| !opening.is_empty()) {
+        return Err(failed(error));
+    }
     let text = match args.output {
         Some(format) => format.serialize_value(&found),
         None => format_found(&args.file, &found),
@@ -84,19 +84,17 @@ pub(super) fn run(ui: &Ui, args: &BackupVerifyArgs) -> Result<Exit, CliError> {
     ui.write_last_result(&text, Exit::Ok)
 }
 
-/// Compares size and SHA-256 of a file with what was written down when it was made. Returns both.
-fn compare_with_sidecar(path: &Path, sidecar: &Sidecar) -> Result<(u64, String), CliError> {
-    let (bytes, sha256) = hash_file(open_archive(path)?).map_err(|error| archive_error(path, &error))?;
-    if (bytes, sha256.as_str()) == (sidecar.bytes, sidecar.sha256.as_str()) {
-        return Ok((bytes, sha256));
+/// Compares size and SHA-256 of a file with what was written down when it was made.
+fn compare_with_sidecar(found: &Found, sidecar: &Sidecar) -> Result<(), ArchiveError> {
+    if (found.bytes, &found.sha256) == (sidecar.bytes, &sidecar.sha256) {
+        return Ok(());
     }
-    let why = if bytes == sidecar.bytes {
+    let why = if found.bytes == sidecar.bytes {
         "its SHA-256 is not the one in the file beside it".to_owned()
     } else {
-        format!("it has {bytes} bytes, and {} were written", sidecar.bytes)
+        format!("it has {} bytes, and {} were written", found.bytes, sidecar.bytes)
     };
-    let place = Place { file_offset: bytes, ..Place::default() };
-    Err(archive_error(path, &ArchiveError::Damaged { place, why }))
+    Err(ArchiveError::Damaged { place: Place { file_offset: found.bytes, ..Place::default() }, why })
 }
 
 fn format_found(path: &Path, found: &Found) -> String {

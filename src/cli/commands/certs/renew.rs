@@ -18,7 +18,9 @@ use crate::check;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
 use crate::cli::args::run::{parse_duration, until_stopped};
-use crate::cli::connect::{connect_cluster, find_home, request_failed, require_verified_server};
+use crate::cli::connect::{
+    connect_cluster, find_home, refused_by_check, refused_rights, request_failed, require_verified_server,
+};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::progress::Display;
 use crate::cli::output::terminal::Ui;
@@ -26,6 +28,7 @@ use crate::control_plane::certificate_status::{HostingCertificates, read_hosting
 use crate::control_plane::rbac::renewal_rights;
 use crate::control_plane::renewal::{Renewal, Renewer};
 use crate::install::progress::Progress as _;
+use crate::pki::secrets::certificate_entries;
 use crate::pki::{AuthorityKind, Choice, Completed, Leaf, Renewal as Reason};
 
 pub(super) const EXAMPLES: &str = "\
@@ -49,21 +52,8 @@ Examples:
   fleetctl certs renew demo --dry-run
   fleetctl certs renew demo --recover";
 
-/// Files with certificates, as `certs status` lists them.
-const CERTIFICATES: [&str; 12] = [
-    "admin.kubeconfig",
-    "apiserver-etcd-client.crt",
-    "apiserver.crt",
-    "ca.crt",
-    "controller-manager.kubeconfig",
-    "etcd-ca.crt",
-    "etcd-health-client.crt",
-    "etcd-peer.crt",
-    "etcd-server.crt",
-    "front-proxy-ca.crt",
-    "front-proxy-client.crt",
-    "scheduler.kubeconfig",
-];
+/// Headline of a renewal that a check refuses.
+const REFUSED: &str = "the renewal was refused; nothing was written";
 
 /// Renew the certificates that are due
 #[derive(Debug, Args)]
@@ -78,7 +68,7 @@ pub(crate) struct CertsRenewArgs {
 
     /// Renew these certificates only, due or not
     #[arg(long, value_name = "CERTIFICATE", value_delimiter = ',', hide_possible_values = true,
-        value_parser = PossibleValuesParser::new(CERTIFICATES))]
+        value_parser = PossibleValuesParser::new(certificate_entries().map(|entry| entry.file)))]
     only: Vec<String>,
 
     /// Issue the operator's certificate with a new key; role bindings that name its user have to be made again
@@ -114,7 +104,8 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &CertsRenewArgs) -> Resu
     let connected = connect_cluster(global).await?;
     let client = &connected.client;
     let before = read_certificates(client, &name, global).await?;
-    if before.held.is_empty() {
+    let held = before.list_held();
+    if held.is_empty() {
         return Err(super::not_installed(&name, global));
     }
     let renewer = Renewer::of_keys(&before);
@@ -150,14 +141,14 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &CertsRenewArgs) -> Resu
         if plan.as_ref().is_some_and(|plan| !plan.is_unchanged())
             && let Some(problem) = check::find_clock_fault(client).await
         {
-            return Err(refused("clock", "clock", &problem.what).hint(problem.remedy));
+            return Err(refused_by_check(REFUSED, ("clock", "clock"), &problem.what).hint(problem.remedy));
         }
     }
     display.begin_step("Renewing certificates");
     let outcome = until_stopped(ui, &display, "the renewal", renewal.run(&before), std::future::ready(())).await?;
     let renewed = outcome.map_err(|error| renewal_error(&error, &name, &global.namespace))?;
     let after = read_certificates(client, &name, global).await?;
-    ui.write_stdout(&format_outcome(&renewer, &list_changed(&before.held, &after.held), &renewed))?;
+    ui.write_stdout(&format_outcome(&renewer, &list_changed(&held, &after.list_held()), &renewed))?;
 
     // What has been waited for until now has limits of its own.
     let deadline = Instant::now() + args.timeout;
@@ -179,13 +170,6 @@ async fn read_certificates(
     read.map_err(|error| request_failed("cannot read the certificates of the control plane", &error))
 }
 
-/// A renewal that a check refuses before anything is written.
-fn refused(title: &str, check: &str, what: &str) -> CliError {
-    CliError::new(Exit::Preflight, "PreflightRefused", "the renewal was refused; nothing was written")
-        .cause(format!("{title} ({check}): {what}"))
-        .hint(format!("explain it: `fleetctl explain {check}`"))
-}
-
 /// Refuses to begin without a right that is needed half-way.
 async fn check_rights(
     client: &Client,
@@ -200,9 +184,7 @@ async fn check_rights(
     if missing.is_empty() {
         return Ok(());
     }
-    let what = format!("you may not {}", missing.join(", "));
-    let hint = format!("`fleetctl show rbac {name} --day2` prints all rights that are needed");
-    Err(refused("rights", "access", &what).hint(hint))
+    Err(refused_rights(REFUSED, &missing, name))
 }
 
 /// What a renewal would do.
@@ -296,9 +278,8 @@ mod tests {
     #[test]
     fn every_certificate_can_be_chosen() {
         let leaves = Leaf::ALL.iter().map(|leaf| leaf.leaf_store().stored_file());
-        let mut all: Vec<&str> = leaves.chain(AuthorityKind::ALL.iter().map(|kind| kind.certificate_file())).collect();
-        all.sort_unstable();
-        assert_eq!(all, CERTIFICATES);
+        let all: BTreeSet<&str> = leaves.chain(AuthorityKind::ALL.iter().map(|kind| kind.certificate_file())).collect();
+        assert_eq!(certificate_entries().map(|entry| entry.file).collect::<BTreeSet<_>>(), all);
     }
 
     #[test]

@@ -46,12 +46,14 @@ pub(super) fn keys_error(error: &KeysError, name: &ControlPlaneName) -> CliError
         KeysError::NotOurs(_) => CliError::new(Exit::Refused, "BadKeys", error.to_string()).hint(
             Remedy::new("choose another namespace with ").flag(Flag::Namespace(None)),
         ),
-        KeysError::Damaged(_) | KeysError::NotMade(_) | KeysError::Address(_) | KeysError::Lost(_) => {
-            let mut shown = CliError::new(Exit::Refused, "BadKeys", error.to_string());
-            if let Some(source) = std::error::Error::source(error) {
-                shown = shown.because(source);
-            }
-            shown.hint("restore the Secret from a backup")
+        KeysError::NotMade(source) => {
+            CliError::new(Exit::Failed, "RenewalFailed", error.to_string()).because(source).hint(again)
+        }
+        KeysError::Damaged(source) | KeysError::Address(source) => CliError::new(Exit::Refused, "BadKeys", error.to_string())
+            .because(source)
+            .hint("restore the Secret from a backup"),
+        KeysError::Lost(_) => {
+            CliError::new(Exit::Refused, "BadKeys", error.to_string()).hint("restore the Secret from a backup")
         }
     }
 }

@@ -6,7 +6,8 @@ use crate::api::names::ControlPlaneName;
 use crate::chart::output;
 use crate::cli::args::global::Global;
 use crate::cli::args::package::wrong_name;
-use crate::cli::connect::{connect_cluster, request_failed};
+use crate::cli::commands::backup::format_size;
+use crate::cli::connect::{connect_cluster, refused_rights, request_failed};
 use crate::cli::output::error::{CliError, Exit};
 use crate::cli::output::table::{Columns, table_row};
 use crate::cli::output::terminal::Ui;
@@ -61,8 +62,7 @@ pub(super) async fn run(ui: &Ui, global: &Global, args: &EtcdStatusArgs) -> Resu
 pub(in crate::cli) fn access_error(error: &EtcdAccessError, name: &ControlPlaneName) -> CliError {
     match error {
         EtcdAccessError::Api(error) => request_failed("cannot read etcd of the control plane", error),
-        EtcdAccessError::Forbidden(_) => CliError::new(Exit::Preflight, "EtcdForbidden", error.to_string())
-            .hint(format!("`fleetctl show rbac {name} --day2` prints the rights; ask an administrator for them, or use a context that has them (`--context`)")),
+        EtcdAccessError::Forbidden(missing) => refused_rights("no access to etcd; nothing was read", missing, name),
         EtcdAccessError::NotInstalled { .. } => CliError::new(Exit::Refused, "NotInstalled", error.to_string())
             .hint("give its namespace with `--namespace` and its cluster with `--context`"),
         EtcdAccessError::Keys(source) => CliError::new(Exit::Failed, "BadKeys", error.to_string())
@@ -118,12 +118,6 @@ fn format_member(member: &MemberReport, report: &ClusterReport) -> Vec<String> {
     ])
 }
 
-/// A size in MiB with one digit after the point.
-fn format_size(bytes: u64) -> String {
-    let tenths = bytes.saturating_mul(10) / (1 << 20);
-    format!("{}.{} MiB", tenths / 10, tenths % 10)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,9 +154,9 @@ mod tests {
         };
         assert_eq!(
             format_report(&report),
-            "MEMBER   ID   VERSION   LEADER   MEMBERS   REVISION   SIZE      IN USE    QUOTA        HASH\n\
-             etcd-0   ab   3.5.35    etcd-0   etcd-0    1200       5.0 MiB   1.5 MiB   8192.0 MiB   0000beef\n\
-             etcd-1   -    -         -        -         -          -         -         8192.0 MiB   -\n\
+            "MEMBER   ID   VERSION   LEADER   MEMBERS   REVISION   SIZE      IN USE    QUOTA     HASH\n\
+             etcd-0   ab   3.5.35    etcd-0   etcd-0    1200       5.0 MiB   1.6 MiB   8.0 GiB   0000beef\n\
+             etcd-1   -    -         -        -         -          -         -         8.0 GiB   -\n\
              \nHashes are of revision 1200.\n\
              \nProblems:\n  etcd-1 is not reached: refused\n"
         );

@@ -40,7 +40,6 @@ use crate::cli::{Cli, with_page};
 use crate::control_plane;
 use crate::control_plane::backup::BackupError;
 use crate::control_plane::endpoint::exposure::NotYet;
-use crate::control_plane::etcd::access::EtcdAccessError;
 use crate::control_plane::renewal_job::RenewalError;
 use crate::control_plane::rollback::Outcome as Undone;
 use crate::control_plane::version::upgrade;
@@ -278,10 +277,6 @@ fn of_installs() -> Vec<CliError> {
             name: "etcd-3".to_owned(),
             members: "etcd-0, etcd-1, etcd-2".to_owned(),
         }),
-        access_error(
-            &EtcdAccessError::Forbidden(vec!["create pods/portforward in namespace fleet".to_owned()]),
-            &"demo".parse().unwrap(),
-        ),
         of_etcd(EtcdError::Unreachable {
             member: "etcd-0".to_owned(),
             why: "transport error: dial tcp4 127.0.0.1:2379: connect: connection refused".to_owned(),
