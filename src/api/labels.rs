@@ -77,6 +77,9 @@ pub const ANNOTATION_ADOPTED: &str = "fleet-scheduler.io/adopted";
 pub const TAINT_DRAINING: &str = "fleet-scheduler.io/draining";
 /// Taint that `fleetctl cordon` and `fleetctl drain` set, and `fleetctl uncordon` removes.
 pub const TAINT_UNSCHEDULABLE: &str = "fleet-scheduler.io/unschedulable";
+/// Annotation on the namespace `kube-system` of a control plane: agents delete no copy that has no Schedule. A restore sets
+/// it, because the Schedules of later copies are not in the backup.
+pub const ANNOTATION_HOLD_DELETIONS: &str = "fleet-scheduler.io/hold-deletions";
 /// Finalizer of Schedules: the agent deletes the copy first.
 pub const FINALIZER_AGENT_CLEANUP: &str = "fleet-scheduler.io/agent-cleanup";
 /// Annotation on the namespace of one cluster in the hub: the cluster's name as registered.

@@ -30,6 +30,7 @@ pub mod readiness_log;
 pub mod registration;
 pub mod remedy;
 pub mod shell;
+pub mod transfer;
 pub mod util;
 pub mod values;
 pub mod version;

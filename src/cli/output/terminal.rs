@@ -200,6 +200,8 @@ impl Ui {
             Question::DeleteData | Question::DeleteCluster => "deleted",
             Question::Accept => "accepted",
             Question::Undo => "undone",
+            Question::Restore => "restored",
+            Question::Release => "released",
             Question::UseRecorded => "written",
         };
         Err(not_confirmed(question, &format!("not confirmed; nothing was {done}")))
@@ -229,6 +231,8 @@ pub(crate) enum Question {
     Accept,
     Undo,
     UseRecorded,
+    Restore,
+    Release,
 }
 
 fn not_confirmed(question: Question, headline: &str) -> CliError {
@@ -236,6 +240,8 @@ fn not_confirmed(question: Question, headline: &str) -> CliError {
         Question::DeleteData | Question::DeleteCluster => "give `--yes` to delete without a prompt",
         Question::Accept => "give `--key FINGERPRINT` to accept only that agent, or `--yes` to accept any",
         Question::Undo => "give `--yes` to undo it without a prompt",
+        Question::Restore => "give `--yes` to restore without a prompt",
+        Question::Release => "give `--yes` to release the hold without a prompt",
         Question::UseRecorded => {
             "give `--yes` to use them without a prompt, or give the values again, with `--values FILE`"
         }
@@ -251,6 +257,8 @@ pub(crate) fn nobody_asked(question: Question) -> CliError {
         Question::Accept => "accepting a cluster",
         Question::Undo => "undoing a run",
         Question::UseRecorded => "using recorded values",
+        Question::Restore => "a restore",
+        Question::Release => "deleting copies without a Schedule",
     };
     not_confirmed(question, &format!("{what} needs confirmation, but there is no terminal to ask on"))
 }

@@ -1,7 +1,7 @@
 //! `backup`: makes a backup of a control plane, and reads backups.
 
 mod errors;
-mod keys;
+pub(in crate::cli) mod keys;
 mod list;
 mod show;
 mod take;
@@ -58,7 +58,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: BackupArgs) -> Result<Ex
 }
 
 /// Opens a backup to read it; what is no file could block or never end.
-fn open_archive(path: &Path) -> Result<File, CliError> {
+pub(in crate::cli) fn open_archive(path: &Path) -> Result<File, CliError> {
     let opened = std::fs::metadata(path).map_err(wrap_io_error("read", path)).and_then(|metadata| {
         if metadata.is_file() {
             return File::open(path).map_err(wrap_io_error("read", path));
@@ -83,7 +83,7 @@ fn read_sidecar(archive: &Path) -> Option<Sidecar> {
 }
 
 /// A size for people.
-fn format_size(bytes: u64) -> String {
+pub(in crate::cli) fn format_size(bytes: u64) -> String {
     let (unit, name) = match bytes {
         0..1024 => return format!("{bytes} B"),
         1024..1_048_576 => (1024, "KiB"),
