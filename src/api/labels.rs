@@ -77,9 +77,6 @@ pub const ANNOTATION_ADOPTED: &str = "fleet-scheduler.io/adopted";
 pub const TAINT_DRAINING: &str = "fleet-scheduler.io/draining";
 /// Taint that `fleetctl cordon` and `fleetctl drain` set, and `fleetctl uncordon` removes.
 pub const TAINT_UNSCHEDULABLE: &str = "fleet-scheduler.io/unschedulable";
-/// Annotation on the namespace `kube-system` of a control plane: agents delete no copy that has no Schedule. A restore sets
-/// it, because the Schedules of later copies are not in the backup.
-pub const ANNOTATION_HOLD_DELETIONS: &str = "fleet-scheduler.io/hold-deletions";
 /// Finalizer of Schedules: the agent deletes the copy first.
 pub const FINALIZER_AGENT_CLEANUP: &str = "fleet-scheduler.io/agent-cleanup";
 /// Annotation on the namespace of one cluster in the hub: the cluster's name as registered.
@@ -95,6 +92,9 @@ pub const ANNOTATION_ALLOW_NEW_KEY: &str = "fleet-scheduler.io/allow-new-key";
 /// Annotation on a Cluster: a text that never occurs twice. The agent repeats it in `status.answered` after it has compared
 /// every copy with the status of its Schedule.
 pub const ANNOTATION_ASK: &str = "fleet-scheduler.io/ask";
+/// Annotation on the hub's namespace `kube-system`: agents keep copies that have no Schedule while it is there. Its value is
+/// the time since when, in RFC 3339.
+pub const ANNOTATION_HOLD_DELETIONS: &str = "fleet-scheduler.io/hold-deletions";
 /// Annotation on a CSR: version of the agent that asks.
 pub const ANNOTATION_AGENT_VERSION: &str = "fleet-scheduler.io/agent-version";
 

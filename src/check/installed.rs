@@ -233,6 +233,10 @@ fn last_run(facts: &InstalledFacts) -> CheckResult {
             format!("an uninstall that began {started} was interrupted"),
             Remedy::default().command(facts.command_for(Action::Uninstall)).text(" continues it"),
         ),
+        Some((command, started)) if command == "restore" => CheckResult::new_failure(
+            format!("a restore that began {started} is not complete"),
+            "run the same command again, or undo it; the page of OperationOpen has both commands",
+        ),
         Some((command, started)) => CheckResult::new_failure(
             format!("an {command} that began {started} was interrupted"),
             Remedy::default()

@@ -121,11 +121,11 @@ impl RestoreError {
     /// The stable identifier.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Api(_) => "RequestFailed",
+            Self::Api(_) | Self::Etcd(_) => "RequestFailed",
             Self::Engine(error) => error.reason(),
             Self::Archive(error) => error.reason(),
             Self::Keys(_) => "BadKeys",
-            Self::Etcd(_) | Self::Forbidden(_) => "EtcdForbidden",
+            Self::Forbidden(_) => "PreflightRefused",
             Self::KeysMissing(_) => "KeysMissing",
             Self::OlderApiServer { .. } => "OlderApiServer",
             Self::NoSpace { .. } | Self::VolumeFull { .. } => "NoSpaceToRestore",

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::config::{Kubeconfig as KubeKubeconfig, NamedCluster};
@@ -155,7 +156,7 @@ async fn connect_to_port(kubeconfig: &Kubeconfig, port: u16) -> Result<Client, S
 async fn hold_deletions(client: &Client) -> Result<(), RestoreError> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let params = PatchParams { field_manager: Some(RESTORE_MANAGER.to_owned()), ..PatchParams::default() };
-    let patch = json!({"metadata": {"annotations": {ANNOTATION_HOLD_DELETIONS: "true"}}});
+    let patch = json!({"metadata": {"annotations": {ANNOTATION_HOLD_DELETIONS: Timestamp::now().to_string()}}});
     namespaces.patch(KUBE_SYSTEM, &params, &Patch::Merge(patch)).await?;
     Ok(())
 }
