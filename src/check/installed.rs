@@ -410,6 +410,7 @@ mod tests {
         let interrupted =
             |command: &str| InstalledFacts { interrupted: Some((command.to_owned(), "then".to_owned())), ..good() };
         assert!(said(&interrupted("install"), "last-run").contains(r#"Rollback("demo")"#));
+        assert!(said(&interrupted("restore"), "last-run").contains("a restore that began then is not complete"));
         assert!(said(&interrupted("uninstall"), "last-run").contains(r#"Uninstall(ControlPlane("demo"))"#));
     }
 

@@ -101,6 +101,9 @@ pub(super) fn compare_fingerprints(
     needed: &BTreeMap<String, String>,
     present: &BTreeMap<String, String>,
 ) -> Vec<String> {
+    if needed.is_empty() {
+        return vec!["it does not name the keys that it needs".to_owned()];
+    }
     let differs = needed.iter().filter(|(file, print)| present.get(*file) != Some(*print));
     differs.map(|(file, _)| visible_cell(file).into_owned()).collect()
 }

@@ -10,6 +10,7 @@ use super::send::send_snapshot;
 use super::site::StoreSite;
 use super::{ArchiveSource, RestoreTarget};
 use crate::api::labels::{LABEL_INSTANCE, LABEL_PART_OF};
+use crate::api::readiness_log::log_message;
 use crate::api::transfer::RECEIVE_PORT;
 use crate::api::util::text::visible_line;
 use crate::diagnose::pod::{
@@ -136,8 +137,8 @@ pub(super) fn check_pod(pod: &Pod) -> Result<(), RestoreError> {
         let ended = current_termination(status).filter(|ended| ended.exit_code != 0)?;
         let said = ended.message.as_deref().or(ended.reason.as_deref()).unwrap_or("no reason was given").trim();
         // The last line is what ended it.
-        let last = said.lines().next_back().unwrap_or(said);
-        Some(format!("container {} ended with code {}: {}", status.name, ended.exit_code, visible_line(last)))
+        let last = log_message(said.lines().next_back().unwrap_or(said));
+        Some(format!("container {} ended with code {}: {}", status.name, ended.exit_code, visible_line(&last)))
     };
     let (name, why) = (pod.name_any(), all_statuses(pod).find_map(failed));
     match why {

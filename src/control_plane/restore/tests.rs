@@ -141,6 +141,7 @@ fn a_backup_fits_by_its_keys_and_its_api_server() {
     assert!(compare_fingerprints(&prints(&[("ca.crt", "a")]), &here).is_empty());
     let other = prints(&[("ca.crt", "z"), ("encryption.yaml/key1", "c"), ("etcd-ca.crt", "b")]);
     assert_eq!(compare_fingerprints(&other, &here), ["ca.crt", "encryption.yaml/key1"]);
+    assert_eq!(compare_fingerprints(&prints(&[]), &here).len(), 1, "a backup that names none fits nothing");
     let checked = |image: &str| check_api_server(&header(0), Some(image)).is_ok();
     assert!(checked("registry.k8s.io/kube-apiserver:v1.36.0") && checked("r:5000/kube-apiserver:v1.37.2"));
     assert!(!checked("r:5000/kube-apiserver:v1.35.4"));
