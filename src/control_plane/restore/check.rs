@@ -31,13 +31,11 @@ use crate::pki::fingerprint_keys;
 
 /// What a restore would do, beside what every restore does.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Precheck {
+pub struct RestoreEffects {
     /// Registered clusters that the backup has and the control plane has no longer: they come back.
     pub returning: Vec<String>,
     /// Registered clusters that the backup does not have: they register again, or not.
     pub missing: Vec<String>,
-    /// Why the control plane was not asked for its clusters.
-    pub unasked: Option<String>,
 }
 
 /// The rights in its namespace that a restore needs.
@@ -57,7 +55,8 @@ pub fn restore_rights() -> Vec<Right> {
     merge_rights(parts.concat())
 }
 
-/// Checks everything that can be known before a restore.
+/// Checks everything that can be known before a restore. Without the API of the control plane, `hub`, its clusters are not
+/// known.
 ///
 /// # Errors
 /// The first reason against it.
@@ -66,7 +65,7 @@ pub async fn precheck_restore(
     source: &ArchiveSource,
     hub: Option<&Client>,
     is_paused: bool,
-) -> Result<Precheck, RestoreError> {
+) -> Result<RestoreEffects, RestoreError> {
     let header = &source.verified.header;
     let rights = restore_rights();
     let forbidden = list_forbidden_rights(target.client, target.namespace.as_str(), &rights).await?;
@@ -92,7 +91,7 @@ pub async fn precheck_restore(
     check_volumes(target, &site, header.snapshot_bytes).await?;
     match hub {
         Some(hub) => compare_clusters(header, hub).await,
-        None => Ok(Precheck { unasked: Some("its API does not answer".to_owned()), ..Precheck::default() }),
+        None => Ok(RestoreEffects::default()),
     }
 }
 
@@ -148,7 +147,7 @@ async fn check_volumes(target: &RestoreTarget<'_>, site: &StoreSite, bytes: u64)
     Ok(())
 }
 
-async fn compare_clusters(header: &Header, hub: &Client) -> Result<Precheck, RestoreError> {
+async fn compare_clusters(header: &Header, hub: &Client) -> Result<RestoreEffects, RestoreError> {
     let api = cluster_api(hub);
     let clusters = all_pages(ListParams::default(), async |page| api.list(&page).await).await?;
     let behind = find_agents_behind(&clusters);
@@ -172,17 +171,16 @@ pub(super) fn find_agents_behind(clusters: &[DynamicObject]) -> Vec<String> {
 }
 
 /// Clusters that come back, and clusters that the backup does not have.
-pub(super) fn compare_names(header: &Header, present: &[String]) -> Precheck {
-    let Some(archived) = &header.clusters else { return Precheck::default() };
+pub(super) fn compare_names(header: &Header, present: &[String]) -> RestoreEffects {
+    let Some(archived) = &header.clusters else { return RestoreEffects::default() };
     let archived: Vec<&str> = archived.iter().map(|cluster| cluster.name.as_str()).collect();
     let shown = |name: &str| visible_cell(name).into_owned();
-    Precheck {
+    RestoreEffects {
         returning: archived
             .iter()
             .filter(|name| !present.iter().any(|one| one == *name))
             .map(|name| shown(name))
             .collect(),
         missing: present.iter().filter(|name| !archived.contains(&name.as_str())).map(|name| shown(name)).collect(),
-        unasked: None,
     }
 }

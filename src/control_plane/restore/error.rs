@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::Stage;
+use super::RestoreStage;
 use crate::apply;
 use crate::backup::ArchiveError;
 use crate::control_plane::etcd::access::EtcdAccessError;
@@ -79,7 +79,7 @@ pub enum RestoreError {
     NothingToCommit,
     /// The stage cannot be undone.
     #[error("the restore is in stage {}: the former stores are behind what the API server has served since", .0.name())]
-    PastRollback(Stage),
+    PastRollback(RestoreStage),
     /// The control plane is not one that can be restored.
     #[error("{0}")]
     Unsuitable(String),

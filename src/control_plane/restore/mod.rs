@@ -30,12 +30,12 @@ use std::time::{Duration, Instant};
 
 use kube::Client;
 
-pub use self::check::{Precheck, precheck_restore, restore_rights};
+pub use self::check::{RestoreEffects, precheck_restore, restore_rights};
 pub use self::error::RestoreError;
 pub use self::hold::{ClusterCopies, is_held, list_copies_without_schedule, release_hold};
 use self::pods::{StoreWork, run_store_pods};
 use self::site::StoreSite;
-pub use self::stage::{RestoreFacts, Stage};
+pub use self::stage::{RestoreFacts, RestoreStage};
 use crate::api::names::{ControlPlaneName, NamespaceName};
 use crate::apply::Engine;
 use crate::backup::{Opening, Verified};
@@ -128,23 +128,22 @@ impl RestoreTarget<'_> {
     /// [`RestoreError`]. The same call goes on where it stopped.
     pub async fn restore_archive(&self, source: &ArchiveSource, forget: &[String]) -> Result<(), RestoreError> {
         let mut operation = self.open_restore(source, forget).await?;
-        let mut facts = RestoreFacts::of_operation(&operation)?;
+        let facts = RestoreFacts::of_operation(&operation)?;
         let first = facts.find_stage(&operation)?;
         let run = self.begin_operation(&operation).await?;
-        for stage in Stage::ALL.into_iter().filter(|stage| *stage >= first) {
+        for stage in RestoreStage::ALL.into_iter().filter(|stage| *stage >= first) {
             stage.name().clone_into(&mut operation.stage);
             run.write_operation(&operation).await?;
             self.progress.begin_step(stage.title());
             match stage {
-                Stage::Fence => self.fence_api(&facts).await?,
-                Stage::Prepare => self.prepare_stores(source, &facts, &operation.run).await?,
-                Stage::Swap => self.run_on_stores(&facts, &StoreWork::Swap, &operation.run).await?,
-                Stage::Start => self.start_api(&facts).await?,
-                Stage::Open => self.open_api(&facts).await?,
+                RestoreStage::Fence => self.fence_api(&facts).await?,
+                RestoreStage::Prepare => self.prepare_stores(source, &facts, &operation.run).await?,
+                RestoreStage::Swap => self.run_on_stores(&facts, &StoreWork::Swap, &operation.run).await?,
+                RestoreStage::Start => self.start_api(&facts).await?,
+                RestoreStage::Open => self.open_api(&facts).await?,
             }
         }
-        facts.is_restored = true;
-        operation = Operation { open: false, facts: facts.to_value(), ..operation };
+        operation.open = false;
         Ok(run.end_operation(Some(&operation)).await?)
     }
 
@@ -156,7 +155,7 @@ impl RestoreTarget<'_> {
             if is_same { Ok(open) } else { Err(RestoreError::OperationOpen(Box::new(open))) }
         } else {
             let facts = RestoreFacts::collect(self, source, forget).await?;
-            Ok(Operation::new(COMMAND, random_id(), Stage::Fence.name(), facts.to_value()))
+            Ok(Operation::new(COMMAND, random_id(), RestoreStage::Fence.name(), facts.to_value()))
         }
     }
 
@@ -168,11 +167,11 @@ impl RestoreTarget<'_> {
         let found = self.find_operation().await?;
         let mut operation = found.filter(|one| one.open && one.command == COMMAND).ok_or(RestoreError::NothingOpen)?;
         let facts = RestoreFacts::of_operation(&operation)?;
-        if let Some(stage) = Stage::from_name(&operation.stage).filter(|stage| *stage > Stage::Swap) {
+        if let Some(stage) = RestoreStage::from_name(&operation.stage).filter(|stage| *stage > RestoreStage::Swap) {
             return Err(RestoreError::PastRollback(stage));
         }
         // Of what was only fenced, no volume was touched.
-        let has_stores = operation.stage != Stage::Fence.name();
+        let has_stores = operation.stage != RestoreStage::Fence.name();
         let run = self.begin_operation(&operation).await?;
         if has_stores {
             stage::ROLLBACK.clone_into(&mut operation.stage);
@@ -184,7 +183,7 @@ impl RestoreTarget<'_> {
         self.progress.begin_step("Starting etcd and the API server");
         self.start_etcd(&facts).await?;
         self.start_api_server(&facts).await?;
-        self.progress.begin_step(Stage::Open.title());
+        self.progress.begin_step(RestoreStage::Open.title());
         self.open_api(&facts).await?;
         Ok(run.end_operation(None).await?)
     }

@@ -15,7 +15,7 @@ pub(super) const ROLLBACK: &str = "rollback";
 
 /// Stages in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
+pub enum RestoreStage {
     /// Nobody reaches the API, and nothing of the control plane but etcd runs.
     Fence,
     /// Each member has a second store.
@@ -28,7 +28,7 @@ pub enum Stage {
     Open,
 }
 
-impl Stage {
+impl RestoreStage {
     /// All, in order.
     pub const ALL: [Self; 5] = [Self::Fence, Self::Prepare, Self::Swap, Self::Start, Self::Open];
 
@@ -72,8 +72,6 @@ pub struct RestoreFacts {
     pub owners: BTreeMap<String, FieldOwner>,
     /// Workload clusters that the backup names and that are deleted from it.
     pub forget: Vec<String>,
-    /// Whether the restore is complete.
-    pub is_restored: bool,
 }
 
 /// Name of the selector among the owners of fields.
@@ -97,7 +95,7 @@ impl RestoreFacts {
         }
         owners.extend(read_selector_owner(target).await?.map(|owner| (SERVICE.to_owned(), owner)));
         let archive = source.verified.sha256.clone();
-        Ok(Self { archive, replicas, owners, forget: forget.to_vec(), is_restored: false })
+        Ok(Self { archive, replicas, owners, forget: forget.to_vec() })
     }
 
     /// Reads what an operation has written down.
@@ -115,8 +113,9 @@ impl RestoreFacts {
     }
 
     /// The stage at which an operation goes on.
-    pub(super) fn find_stage(&self, operation: &Operation) -> Result<Stage, RestoreError> {
-        Stage::from_name(&operation.stage).ok_or_else(|| RestoreError::OperationOpen(Box::new(operation.clone())))
+    pub(super) fn find_stage(&self, operation: &Operation) -> Result<RestoreStage, RestoreError> {
+        RestoreStage::from_name(&operation.stage)
+            .ok_or_else(|| RestoreError::OperationOpen(Box::new(operation.clone())))
     }
 
     /// Replicas of a component before the restore.

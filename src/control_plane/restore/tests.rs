@@ -171,15 +171,18 @@ fn agents_that_do_not_count_copies_are_behind() {
 #[test]
 fn stages_go_on_where_they_stopped() {
     let facts = json!({"archive": "ff", "replicas": {"etcd": 3, "apiserver": 2, "fleet-scheduler": 1,
-        "kube-controller-manager": 1}, "owners": {}, "forget": ["west"], "isRestored": false});
+        "kube-controller-manager": 1}, "owners": {}, "forget": ["west"]});
     let mut operation = Operation::new(COMMAND, "r1".to_owned(), "swap", facts);
     let read = RestoreFacts::of_operation(&operation).unwrap();
-    assert_eq!((read.members(), read.find_stage(&operation).unwrap()), (3, Stage::Swap));
+    assert_eq!((read.members(), read.find_stage(&operation).unwrap()), (3, RestoreStage::Swap));
     stage::ROLLBACK.clone_into(&mut operation.stage);
     assert_eq!(read.find_stage(&operation).unwrap_err().reason(), "OperationOpen");
     operation.facts["replicas"]["etcd"] = 4711.into();
     assert_eq!(RestoreFacts::of_operation(&operation).unwrap_err().reason(), "OperationOpen");
-    assert!(Stage::ALL.is_sorted() && Stage::ALL.iter().all(|stage| Stage::from_name(stage.name()) == Some(*stage)));
+    assert!(
+        RestoreStage::ALL.is_sorted()
+            && RestoreStage::ALL.iter().all(|stage| RestoreStage::from_name(stage.name()) == Some(*stage))
+    );
 }
 
 struct Quiet;

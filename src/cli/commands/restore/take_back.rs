@@ -30,7 +30,7 @@ use crate::cli::output::terminal::{Question, Ui};
 use crate::control_plane::backup::{Request, write_backup};
 use crate::control_plane::etcd::access::prepare_etcd_access;
 use crate::control_plane::health::wait_until_healthy;
-use crate::control_plane::restore::{ArchiveSource, Precheck, precheck_restore};
+use crate::control_plane::restore::{ArchiveSource, RestoreEffects, precheck_restore};
 use crate::install::progress::Progress as _;
 use crate::inventory::release::random_id;
 
@@ -98,7 +98,7 @@ fn check_forgotten(source: &ArchiveSource, forget: &[String]) -> Result<(), CliE
 fn confirm_restore(
     site: &Site<'_>,
     source: &ArchiveSource,
-    precheck: &Precheck,
+    precheck: &RestoreEffects,
     forget: &[String],
 ) -> Result<(), CliError> {
     let header = &source.verified.header;
