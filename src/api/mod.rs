@@ -32,6 +32,7 @@ pub mod registration;
 pub mod remedy;
 pub mod removals;
 pub mod shell;
+pub mod transfer;
 pub mod util;
 pub mod values;
 pub mod version;

@@ -28,7 +28,7 @@ fn reported_text<'m>(message: &'m str, words: &str) -> Option<&'m str> {
 }
 
 /// Returns the message of a line: logs are written as JSON by default; of any other line, the whole line.
-pub(super) fn log_message(line: &str) -> Cow<'_, str> {
+pub(crate) fn log_message(line: &str) -> Cow<'_, str> {
     let parsed = serde_json::from_str::<Value>(line).ok();
     let message = parsed.as_ref().and_then(|parsed| parsed["message"].as_str());
     message.map_or(Cow::Borrowed(line), |message| Cow::Owned(message.to_owned()))

@@ -104,7 +104,7 @@ impl Engine {
 
     pub(super) fn lock_options(&self) -> LockOptions<'_> {
         let Options { lock_wait: wait, holder, held, .. } = &self.options;
-        LockOptions { wait: *wait, holder, held, begun: &self.begun }
+        LockOptions { wait: *wait, holder, held, begun: &self.begun, goes_on_with: None }
     }
 
     /// Lets go of the lock of a run of this engine that ended before it did so itself: it failed, its future was dropped,

@@ -42,6 +42,9 @@ pub enum ArchiveError {
     /// The file system refuses, or the source ends in an error.
     #[error("cannot read it")]
     Read(#[source] io::Error),
+    /// Whoever takes what is read refuses it.
+    #[error("cannot hand on what was read")]
+    Output(#[source] io::Error),
 }
 
 impl ArchiveError {
@@ -51,6 +54,7 @@ impl ArchiveError {
             Self::Damaged { .. } => "SnapshotDamaged",
             Self::KeysMissing(_) => "KeysMissing",
             Self::Read(_) => "LocalFile",
+            Self::Output(_) => "RestoreFailed",
         }
     }
 }

@@ -27,10 +27,12 @@ mod write;
 pub use error::{ArchiveError, Place, WriteError};
 pub use manifest::{ClusterId, FORMAT, Footer, Header, MemberName, Part, RevisionRange, Sidecar, Versions};
 pub use part::{MOST_SMALL_BYTES, MOST_SNAPSHOT_BYTES};
-pub use read::{Verified, hash_file, read_archive_header, verify_archive};
+pub use read::{Verified, hash_file, read_archive, read_archive_header, verify_archive};
 pub use seal::{Identity, Opening, Recipient, RecipientError, Seal};
 pub use write::{Contents, KeyFile, Written, write_archive};
 
+/// Name of the part with the snapshot.
+pub const SNAPSHOT: &str = part::PartKind::Snapshot.name();
 /// End of the name of an archive.
 pub const EXTENSION: &str = ".fleet";
 /// What an archive without keys has in its name, before [`EXTENSION`].

@@ -19,6 +19,8 @@ use super::seal::Opening;
 use super::source::{Source, Track};
 use crate::api::util::text::visible_word;
 
+/// Size of the pieces in which parts are read.
+const PIECE_BYTES: usize = 64 * 1024;
 /// Beginning of a sealed file, of any version of age.
 const SEALED: &[u8] = b"age-encryption.org/";
 /// Beginning of a gzip file.
@@ -46,9 +48,22 @@ pub struct Verified {
 /// # Errors
 /// [`ArchiveError`] with the part and the offset.
 pub fn verify_archive(input: impl Read, opening: &Opening) -> Result<Verified, ArchiveError> {
+    read_archive(input, opening, &mut |_, _| Ok(()))
+}
+
+/// As [`verify_archive`], and hands on the bytes of each part with its name. Nothing of them is proved before the archive has
+/// ended.
+///
+/// # Errors
+/// [`ArchiveError`]; [`ArchiveError::Output`] with the error of `take`.
+pub fn read_archive(
+    input: impl Read,
+    opening: &Opening,
+    take: &mut dyn FnMut(&str, &[u8]) -> io::Result<()>,
+) -> Result<Verified, ArchiveError> {
     let source = Source::new(input);
     let track = Rc::clone(&source.track);
-    let mut reading = Reading { track: &track, place: Place::default() };
+    let mut reading = Reading { track: &track, place: Place::default(), take };
     let unsealed = reading.unseal(source, opening)?;
     let mut archive = Archive::new(GzDecoder::new(unsealed));
     let (header, parts) = reading.read_parts(&mut archive)?;
@@ -64,7 +79,8 @@ pub fn verify_archive(input: impl Read, opening: &Opening) -> Result<Verified, A
 pub fn read_archive_header(input: impl Read, opening: &Opening) -> Result<Header, ArchiveError> {
     let source = Source::new(input);
     let track = Rc::clone(&source.track);
-    let mut reading = Reading { track: &track, place: Place::default() };
+    let mut take = |_: &str, _: &[u8]| Ok(());
+    let mut reading = Reading { track: &track, place: Place::default(), take: &mut take };
     let unsealed = reading.unseal(source, opening)?;
     let mut archive = Archive::new(GzDecoder::new(unsealed));
     let mut entries = archive.entries().map_err(|error| reading.failed(error))?.raw(true);
@@ -86,10 +102,11 @@ pub fn hash_file(input: impl Read) -> Result<(u64, String), ArchiveError> {
     Ok((part.bytes, part.sha256))
 }
 
-/// The place that is read, for errors.
+/// The place that is read, for errors, and who gets what is read.
 struct Reading<'t> {
     track: &'t RefCell<Track>,
     place: Place,
+    take: &'t mut dyn FnMut(&str, &[u8]) -> io::Result<()>,
 }
 
 impl Reading<'_> {
@@ -245,12 +262,21 @@ impl Reading<'_> {
             _ => PartReader::new(entry),
         };
         let mut text = Vec::new();
-        let read = match kind {
-            PartKind::Header | PartKind::Footer => part.read_to_end(&mut text).map(drop),
-            _ => io::copy(&mut part, &mut io::sink()).map(drop),
-        };
-        self.place.offset = part.bytes;
-        read.map_err(|error| self.failed(error))?;
+        let mut piece = vec![0; PIECE_BYTES];
+        loop {
+            let read = part.read(&mut piece);
+            self.place.offset = part.bytes;
+            let read = match read {
+                Ok(0) => break,
+                Ok(count) => &piece[..count],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(self.failed(error)),
+            };
+            if matches!(kind, PartKind::Header | PartKind::Footer) {
+                text.extend_from_slice(read);
+            }
+            (self.take)(name, read).map_err(ArchiveError::Output)?;
+        }
         if part.bytes != size {
             return Err(self.damaged("the file ends in the middle"));
         }

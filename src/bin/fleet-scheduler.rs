@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use fleetctl::scheduler;
 use fleetctl::scheduler::keys::{self, KeysArgs};
+use fleetctl::scheduler::receive::{self, ReceiveArgs};
+use fleetctl::scheduler::store_folder::{self, StoreArgs};
 use fleetctl::scheduler::version_guard::{self, GuardArgs};
 
 /// Runs the inside of a control plane: its definitions, the registration of workload clusters, their health.
@@ -24,6 +26,10 @@ enum Command {
     Keys(KeysArgs),
     /// Let an API server start only on objects that are stored by its own Kubernetes minor or by the one before
     Guard(GuardArgs),
+    /// Take one file at a port of the loopback address, for a restore
+    Receive(ReceiveArgs),
+    /// Prepare and swap the folders of a member of etcd, for a restore
+    Store(StoreArgs),
 }
 
 fn main() -> ExitCode {
@@ -32,6 +38,8 @@ fn main() -> ExitCode {
         None => scheduler::run_scheduler(args),
         Some(Command::Keys(given)) => keys::main(args.log_format, &given),
         Some(Command::Guard(given)) => version_guard::main(args.log_format, &given),
+        Some(Command::Receive(given)) => receive::main(args.log_format, &given),
+        Some(Command::Store(given)) => store_folder::main(args.log_format, &given),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -233,6 +233,10 @@ fn last_run(facts: &InstalledFacts) -> CheckResult {
             format!("an uninstall that began {started} was interrupted"),
             Remedy::default().command(facts.command_for(Action::Uninstall)).text(" continues it"),
         ),
+        Some((command, started)) if command == "restore" => CheckResult::new_failure(
+            format!("a restore that began {started} is not complete"),
+            "run the same command again, or undo it; the page of OperationOpen has both commands",
+        ),
         Some((command, started)) => CheckResult::new_failure(
             format!("an {command} that began {started} was interrupted"),
             Remedy::default()
@@ -406,6 +410,7 @@ mod tests {
         let interrupted =
             |command: &str| InstalledFacts { interrupted: Some((command.to_owned(), "then".to_owned())), ..good() };
         assert!(said(&interrupted("install"), "last-run").contains(r#"Rollback("demo")"#));
+        assert!(said(&interrupted("restore"), "last-run").contains("a restore that began then is not complete"));
         assert!(said(&interrupted("uninstall"), "last-run").contains(r#"Uninstall(ControlPlane("demo"))"#));
     }
 

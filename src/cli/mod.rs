@@ -21,8 +21,8 @@ use args::environment;
 use args::global::Global;
 use commands::{
     accept, backup, certs, check, completion, delete, diff, etcd, explain, get, history, install, kubeconfig,
-    kubectl_install, lint, pods, rebalance, reference, rollback, show, status, taint, template, token, uninstall,
-    upgrade, version, versions, why,
+    kubectl_install, lint, pods, rebalance, reference, restore, rollback, show, status, taint, template, token,
+    uninstall, upgrade, version, versions, why,
 };
 use output::error::{CliError, Exit};
 use output::terminal::Ui;
@@ -62,6 +62,8 @@ enum Command {
     Certs(Lazy<certs::CertsCommand>),
     /// Make, list, show and verify backups of a control plane
     Backup(Lazy<backup::BackupArgs>),
+    /// Replace the data of a control plane by that of a backup
+    Restore(Lazy<restore::RestoreArgs>),
     /// Inspect the etcd of a control plane
     #[command(subcommand)]
     Etcd(Lazy<etcd::EtcdCommand>),
@@ -235,6 +237,7 @@ fn run_command(ui: &Ui, cli: Cli) -> Result<Exit, CliError> {
         Command::Status(Lazy(args)) => Box::pin(status::run(ui, global, args)),
         Command::Certs(Lazy(command)) => Box::pin(certs::run(ui, global, command)),
         Command::Backup(Lazy(args)) => Box::pin(backup::run(ui, global, args)),
+        Command::Restore(Lazy(args)) => Box::pin(restore::run(ui, global, args)),
         Command::Etcd(Lazy(command)) => Box::pin(etcd::run(ui, global, command)),
         Command::Diff(Lazy(command)) => Box::pin(diff::run(ui, global, command)),
         Command::Rollback(Lazy(args)) => Box::pin(rollback::run(ui, global, args)),

@@ -141,7 +141,11 @@ pub async fn observe_installation(client: &Client, name: &ControlPlaneName, name
         drift: drift
             .map(|all| all.iter().map(ToString::to_string).collect())
             .map_err(|error| format_error_chain(&error)),
-        interrupted: state.journal.filter(|_| at_work.is_none()).map(|journal| (journal.command, journal.started)),
+        interrupted: {
+            let open = state.operation.filter(|operation| operation.open).map(|one| (one.command, one.started));
+            open.or_else(|| state.journal.map(|journal| (journal.command, journal.started)))
+                .filter(|_| at_work.is_none())
+        },
         at_work,
         renewed_by: match (record, &keys) {
             (Some(record), _) => renewed_by(recorded_source(&record.release), &renewal),

@@ -19,6 +19,7 @@ pub mod preflight;
 pub mod rbac;
 pub mod renewal;
 pub mod renewal_job;
+pub mod restore;
 pub mod rollback;
 pub mod uninstall;
 mod validate;

@@ -7,6 +7,7 @@ use super::endpoint::exposure::unknown_endpoint;
 use super::etcd::access::etcd_rights;
 use super::plan::Plan;
 use super::renewal::Renewer;
+use super::restore::restore_rights;
 use super::values::ExposureType;
 use crate::api::kinds::Kind;
 use crate::api::names::operator_role_name;
@@ -84,12 +85,12 @@ fn render_for_rights(plan: &Plan) -> Result<Rendered, Diagnostics> {
 }
 
 /// A Role with the rights of commands for an installed control plane that an install does not need: those that renew its
-/// certificates, and those that reach into pods of etcd. They come close to those of an administrator of the control
+/// certificates, and those that reach into pods of etcd and replace its stores. They come close to those of an administrator of the control
 /// plane, so they are apart.
 pub fn build_day2_role(plan: &Plan) -> Value {
     let renewers = [Renewer::Machine, Renewer::Job];
     let rights = renewers.iter().flat_map(|renewer| renewal_rights(renewer, true));
-    let rights = merge_rights(rights.chain(etcd_rights()));
+    let rights = merge_rights(rights.chain(etcd_rights()).chain(restore_rights()));
     let namespace = plan.package.namespace.as_str();
     let name = operator_role_name(&format!("fleetctl-{}-day2", plan.name), namespace);
     build_role(&name, Some(namespace), &json!(build_rules(&rights)))

@@ -11,6 +11,8 @@ use super::member::{Alarm, KvHash, MAX_LAG, Member, MemberId, MemberStatus};
 
 /// A key that nobody has: reading it needs a quorum, and nothing else.
 const NO_KEY: &str = "health";
+/// Revision that stands for the latest one.
+const LATEST: i64 = 0;
 /// Part of its quota that a store may have, in percent.
 const FULL_AT: u64 = 80;
 /// Attempts to find a revision at which all members compute their hash over the same keys.
@@ -69,6 +71,32 @@ pub async fn observe_members(clients: &[EtcdClient], quota_bytes: Option<u64>) -
     }
     report.evaluate();
     report
+}
+
+/// Finds what differs between members while nobody writes: their hashes are those of all keys as they are, because a store
+/// that was just restored has no earlier revision. None if all members have the same keys and a majority answers.
+pub async fn find_store_difference(clients: &[EtcdClient]) -> Option<String> {
+    let asked = clients.iter().map(|client| async move {
+        client.read_value(NO_KEY).await?;
+        let (status, hash) = (client.read_status().await?, client.hash_at(LATEST).await?);
+        Ok::<_, EtcdError>((status.revision, hash.hash, client.list_members().await?))
+    });
+    let mut found = Vec::new();
+    for answer in join_all(asked).await {
+        match answer {
+            Ok(answer) => found.push(answer),
+            Err(error) => return Some(error.to_string()),
+        }
+    }
+    for (client, one) in clients.iter().zip(&found) {
+        if one.2.len() != clients.len() {
+            return Some(format!("{} lists {} members of {}", client.member(), one.2.len(), clients.len()));
+        }
+        if *one != found[0] {
+            return Some(format!("the data of {} differs from that of {}", client.member(), clients[0].member()));
+        }
+    }
+    None
 }
 
 async fn observe_member(client: &EtcdClient) -> (MemberReport, Vec<Alarm>) {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::operation::Operation;
 use crate::api::remedy::{Flag, Remedy};
 use crate::api::util::file::FileError;
 use crate::api::util::file_fault::FileFault;
@@ -27,6 +28,12 @@ pub enum Error {
         holder: String,
         /// Time at which the lock expires if it is not renewed.
         expires: String,
+    },
+    /// A long operation was begun and is not complete.
+    #[error("an operation on this installation is open: {operation}")]
+    OperationOpen {
+        /// The operation.
+        operation: Box<Operation>,
     },
     /// Another run took the lock while this one worked.
     #[error("the lock was taken by {}; nothing more was written", visible_line(holder))]
@@ -88,6 +95,7 @@ impl Error {
             Self::Request(error) => error.reason(),
             Self::Locked { .. } => "Locked",
             Self::LockLost { .. } => "LockLost",
+            Self::OperationOpen { .. } => "OperationOpen",
             Self::PlanOutdated => "PlanOutdated",
             Self::Record { .. } => "BadRecord",
             Self::File { .. } => "FileError",
@@ -103,6 +111,7 @@ impl Error {
                 .text("); a lock that is not renewed expires and can then be taken"),
             Self::PlanOutdated => "run the command again".into(),
             Self::LockLost { .. } => "run the command again when the other run has ended".into(),
+            Self::OperationOpen { .. } => "complete or undo it with the command that began it".into(),
             Self::Record { namespace, name, .. } => {
                 format!("inspect it with `kubectl -n {namespace} get secret {name} -o yaml`").into()
             }

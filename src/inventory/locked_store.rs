@@ -125,7 +125,13 @@ mod tests {
     /// The lock, just taken.
     async fn acquired(server: &Server, owner: &Owner) -> Store {
         let (holder, begun) = (Holder::from_this_process(), AtomicBool::new(false));
-        let options = LockOptions { wait: Duration::ZERO, holder: &holder, held: &HeldLock::default(), begun: &begun };
+        let options = LockOptions {
+            wait: Duration::ZERO,
+            holder: &holder,
+            held: &HeldLock::default(),
+            begun: &begun,
+            goes_on_with: None,
+        };
         Store::acquire_lock(server, owner, options, &State::default(), |_| {}).await.unwrap()
     }
 

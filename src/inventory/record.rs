@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use super::history::History;
 use super::journal::Journal;
 use super::lock::Lock;
+use super::operation::Operation;
 use super::owner::{
     APPLYSET_ID_LABEL, APPLYSET_KINDS, APPLYSET_NAMESPACES, APPLYSET_TOOLING, INSTALL_LABEL, MANAGED_BY_LABEL,
     OWNER_KIND_LABEL, Owner,
@@ -22,8 +23,11 @@ use crate::api::util::text::visible_line;
 use crate::k8s::object::{ObjectRef, object_annotation, text_at};
 use crate::k8s::request::server::MANAGER;
 
-/// The newest format that this version writes and reads.
+/// The format of a record.
 const FORMAT: u32 = 1;
+/// The format while an operation is open, so that older programs, which know of no operation, refuse the record. It is the
+/// newest one that this version reads.
+const FORMAT_IN_OPERATION: u32 = 2;
 const LOCK_ANNOTATION: &str = "fleet-scheduler.io/lock";
 const WRITE_ANNOTATION: &str = "fleet-scheduler.io/write";
 
@@ -174,6 +178,8 @@ pub struct State {
     pub lock: Option<Lock>,
     /// The last runs.
     pub history: History,
+    /// The operation that was begun last, open or not.
+    pub operation: Option<Operation>,
     /// The Secret's uid, empty when there is none.
     pub(crate) uid: String,
     /// The Secret's resource version.
@@ -220,19 +226,25 @@ impl State {
         let record = part("record")?;
         if let Some(bytes) = &record {
             let format = serde_json::from_slice::<Value>(bytes).ok().and_then(|r| r.get("format")?.as_u64());
-            if format.is_some_and(|format| format > u64::from(FORMAT)) {
+            if format.is_some_and(|format| format > u64::from(FORMAT_IN_OPERATION)) {
                 return Err("it was written by a newer fleetctl".to_owned());
             }
         }
         // Messages of serde name places, not values.
-        let record = record.map(|b| serde_json::from_slice(&b)).transpose().map_err(|e| format!("`record`: {e}"))?;
+        let record: Option<Record> =
+            record.map(|b| serde_json::from_slice(&b)).transpose().map_err(|e| format!("`record`: {e}"))?;
         let journal =
             part("journal")?.map(|b| serde_json::from_slice(&b)).transpose().map_err(|e| format!("`journal`: {e}"))?;
         let history =
             part("history")?.map(|b| serde_json::from_slice(&b)).transpose().map_err(|e| format!("`history`: {e}"))?;
+        let operation = part("operation")?
+            .map(|b| serde_json::from_slice(&b))
+            .transpose()
+            .map_err(|e| format!("`operation`: {e}"))?;
         Ok(Self {
-            record,
+            record: record.map(|record| Record { format: FORMAT, ..record }),
             journal,
+            operation,
             history: history.unwrap_or_default(),
             lock: object_annotation(secret, LOCK_ANNOTATION).and_then(|lock| serde_json::from_str(lock).ok()),
             uid: crate::k8s::object::object_uid(secret).to_owned(),
@@ -264,6 +276,9 @@ impl State {
         let encode =
             |json: serde_json::Result<Vec<u8>>| json.map_or(Value::Null, |bytes| STANDARD.encode(bytes).into());
         let (kinds, namespaces) = self.format_members(owner);
+        let is_open = self.operation.as_ref().is_some_and(|operation| operation.open);
+        let format = if is_open { FORMAT_IN_OPERATION } else { FORMAT };
+        let record = self.record.as_ref().map(|record| Record { format, ..record.clone() });
         json!({
             "apiVersion": "v1",
             "kind": "Secret",
@@ -286,7 +301,8 @@ impl State {
                 },
             },
             "data": {
-                "record": self.record.as_ref().map_or(Value::Null, |record| encode(serde_json::to_vec(record))),
+                "record": record.as_ref().map_or(Value::Null, |record| encode(serde_json::to_vec(record))),
+                "operation": self.operation.as_ref().map_or(Value::Null, |one| encode(serde_json::to_vec(one))),
                 "journal": self.journal.as_ref().map_or(Value::Null, |journal| encode(serde_json::to_vec(journal))),
                 "history": if self.history.0.is_empty() { Value::Null } else { encode(serde_json::to_vec(&self.history)) },
             },
@@ -359,6 +375,21 @@ mod tests {
         assert_eq!(State::from_record_secret(&secret).unwrap(), state);
         assert_eq!(secret["metadata"]["annotations"][APPLYSET_KINDS], "Deployment.apps,Secret");
         assert_eq!(secret["metadata"]["annotations"][APPLYSET_NAMESPACES], "other");
+    }
+
+    #[test]
+    fn an_open_operation_keeps_older_programs_out() {
+        let operation = Operation::new("restore", "r1".to_owned(), "fence", Value::Null);
+        let format = |state: &State| {
+            let secret = state.to_record_secret(&owner());
+            let record = STANDARD.decode(secret["data"]["record"].as_str().unwrap()).unwrap();
+            assert_eq!(State::from_record_secret(&secret).unwrap(), *state);
+            serde_json::from_slice::<Value>(&record).unwrap()["format"].clone()
+        };
+        let open = State { operation: Some(operation.clone()), ..state() };
+        assert_eq!((format(&open), format(&state())), (2.into(), 1.into()));
+        let closed = State { operation: Some(Operation { open: false, ..operation }), ..state() };
+        assert_eq!(format(&closed), 1);
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub(crate) struct LockOptions<'a> {
     pub(crate) held: &'a HeldLock,
     /// Set from the first write on, when there may be something of this run.
     pub(crate) begun: &'a AtomicBool,
+    /// Run of the operation that this one goes on with; any other one that is open is in the way.
+    pub(crate) goes_on_with: Option<&'a str>,
 }
 
 /// The open store of a run that holds the lock.
@@ -112,7 +114,7 @@ impl Store {
     /// than another has written nothing.
     ///
     /// # Errors
-    /// [`Error::Locked`]; [`Error::PlanOutdated`] where the namespace went meanwhile, with the run that was waited for or seen.
+    /// [`Error::Locked`]; [`Error::OperationOpen`]; [`Error::PlanOutdated`] where the namespace went meanwhile, with the run that was waited for or seen.
     pub(crate) async fn acquire_lock(
         server: &Server,
         owner: &Owner,
@@ -149,6 +151,11 @@ impl Store {
                     tokio::time::sleep(LOOK_EVERY).await;
                     continue;
                 }
+            }
+            if let Some(open) = state.operation.as_ref().filter(|operation| operation.open)
+                && options.goes_on_with != Some(open.run.as_str())
+            {
+                return Err(Error::OperationOpen { operation: Box::new(open.clone()) });
             }
             let found = state.version.clone();
             let (server, owner, renewed) = (server.clone(), owner.clone(), RenewalTime::now());
@@ -220,7 +227,7 @@ impl Store {
     pub(crate) async fn finish_run(&mut self, change: impl Fn(&mut State)) -> Result<(), Error> {
         let mut left = self.state.clone();
         change(&mut left);
-        if left.record.is_none() && left.journal.is_none() {
+        if left.is_empty() && left.operation.is_none_or(|operation| !operation.open) {
             return self.delete_record().await;
         }
         self.server = self.server.with_grace(LAST_WORD);
@@ -401,6 +408,7 @@ mod tests {
             holder: &Holder::from_this_process(),
             held: &HeldLock::default(),
             begun: &AtomicBool::new(false),
+            goes_on_with: None,
         };
         let owner = Owner::new("control-plane", "demo", "fleet");
         let store = Store::acquire_lock(&server, &owner, options, &State::default(), |_| {}).await;

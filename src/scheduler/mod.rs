@@ -18,9 +18,11 @@ pub mod leader;
 pub mod monitor;
 pub mod placing;
 pub mod readyz;
+pub mod receive;
 pub mod registration;
 pub mod server_clock;
 pub mod settings;
+pub mod store_folder;
 pub mod version_guard;
 
 use std::sync::Arc;

@@ -32,6 +32,7 @@ mod plugin;
 mod pods;
 mod rbac;
 mod recover;
+mod restore;
 mod server;
 mod show;
 mod small;

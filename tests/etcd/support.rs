@@ -26,8 +26,10 @@ pub(crate) struct Etcd {
     pub(crate) authorities: Authorities,
     members: Vec<Mutex<Child>>,
     ports: Vec<u16>,
+    peers: Vec<u16>,
     programs: PathBuf,
     folder: TempDir,
+    quota_bytes: u64,
 }
 
 /// The certificates of a fresh control plane.
@@ -60,41 +62,59 @@ impl Etcd {
         let all: Vec<u16> = bound.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
         drop(bound);
         let (ports, peers) = all.split_at(count);
-        let cluster: Vec<String> =
-            peers.iter().enumerate().map(|(n, port)| format!("etcd-{n}=https://127.0.0.1:{port}")).collect();
-        let start = |number: usize| {
-            let (client, peer) =
-                (format!("https://127.0.0.1:{}", ports[number]), format!("https://127.0.0.1:{}", peers[number]));
-            let file = |name: &str| folder.path().join(name).display().to_string();
-            let log = fs_err::File::create(folder.path().join(format!("etcd-{number}.log"))).unwrap();
-            let child = Command::new(programs.join("etcd"))
-                .arg(format!("--name=etcd-{number}"))
-                .arg(format!("--data-dir={}", file(&format!("data-{number}"))))
-                .args([format!("--listen-client-urls={client}"), format!("--advertise-client-urls={client}")])
-                .args([format!("--listen-peer-urls={peer}"), format!("--initial-advertise-peer-urls={peer}")])
-                .args([format!("--initial-cluster={}", cluster.join(",")), "--client-cert-auth=true".to_owned()])
-                .args([format!("--trusted-ca-file={}", file("ca.crt")), format!("--cert-file={}", file("server.crt"))])
-                .args([format!("--key-file={}", file("server.key")), "--peer-client-cert-auth=true".to_owned()])
-                .args([format!("--peer-trusted-ca-file={}", file("ca.crt"))])
-                .args([
-                    format!("--peer-cert-file={}", file("peer.crt")),
-                    format!("--peer-key-file={}", file("peer.key")),
-                ])
-                .args([format!("--quota-backend-bytes={quota_bytes}"), "--enable-grpc-gateway=false".to_owned()])
-                // The disk of the machine is not what is tried here.
-                .arg("--unsafe-no-fsync")
-                .stdout(Stdio::null())
-                .stderr(log.into_parts().0)
-                .spawn();
-            Mutex::new(child.unwrap())
-        };
-        let members = (0..count).map(start).collect();
-        let etcd = Self { authorities, members, ports: ports.to_vec(), programs, folder };
-        let end = Instant::now() + Duration::from_secs(60);
-        while !etcd.etcdctl(&["get", "health"], None).status.success() {
-            assert!(Instant::now() < end, "etcd does not start: {}", etcd.log(0));
-        }
+        let (ports, peers) = (ports.to_vec(), peers.to_vec());
+        let mut etcd = Self { authorities, members: Vec::new(), ports, peers, programs, folder, quota_bytes };
+        etcd.members = (0..count).map(|number| Mutex::new(etcd.spawn_member(number))).collect();
+        etcd.wait_until_served();
         etcd
+    }
+
+    /// All members, as etcd begins with them.
+    pub(crate) fn initial_cluster(&self) -> String {
+        let member = |number: usize| format!("etcd-{number}={}", self.peer_url(number));
+        (0..self.peers.len()).map(member).collect::<Vec<_>>().join(",")
+    }
+
+    pub(crate) fn peer_url(&self, number: usize) -> String {
+        format!("https://127.0.0.1:{}", self.peers[number])
+    }
+
+    fn spawn_member(&self, number: usize) -> Child {
+        let (client, peer) = (format!("https://127.0.0.1:{}", self.ports[number]), self.peer_url(number));
+        let file = |name: &str| self.path(name).display().to_string();
+        let log = fs_err::File::create(self.path(&format!("etcd-{number}.log"))).unwrap();
+        Command::new(self.programs.join("etcd"))
+            .arg(format!("--name=etcd-{number}"))
+            .arg(format!("--data-dir={}", file(&format!("data-{number}"))))
+            .args([format!("--listen-client-urls={client}"), format!("--advertise-client-urls={client}")])
+            .args([format!("--listen-peer-urls={peer}"), format!("--initial-advertise-peer-urls={peer}")])
+            .args([format!("--initial-cluster={}", self.initial_cluster()), "--client-cert-auth=true".to_owned()])
+            .args([format!("--trusted-ca-file={}", file("ca.crt")), format!("--cert-file={}", file("server.crt"))])
+            .args([format!("--key-file={}", file("server.key")), "--peer-client-cert-auth=true".to_owned()])
+            .args([format!("--peer-trusted-ca-file={}", file("ca.crt"))])
+            .args([format!("--peer-cert-file={}", file("peer.crt")), format!("--peer-key-file={}", file("peer.key"))])
+            .args([format!("--quota-backend-bytes={}", self.quota_bytes), "--enable-grpc-gateway=false".to_owned()])
+            // The disk of the machine is not what is tried here.
+            .arg("--unsafe-no-fsync")
+            .stdout(Stdio::null())
+            .stderr(log.into_parts().0)
+            .spawn()
+            .unwrap()
+    }
+
+    /// Starts members that were stopped, and waits until a majority answers.
+    pub(crate) fn start_again(&self) {
+        for (number, member) in self.members.iter().enumerate() {
+            *member.lock().unwrap() = self.spawn_member(number);
+        }
+        self.wait_until_served();
+    }
+
+    fn wait_until_served(&self) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !self.etcdctl(&["get", "health"], None).status.success() {
+            assert!(Instant::now() < end, "etcd does not start: {}", self.log(0));
+        }
     }
 
     /// The last of a member's log.

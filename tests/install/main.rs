@@ -17,6 +17,7 @@ mod lifecycle;
 mod limited;
 mod member;
 mod published;
+mod restore;
 mod seeded;
 mod shells;
 mod specification;

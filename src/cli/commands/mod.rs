@@ -18,6 +18,7 @@ pub(in crate::cli) mod lint;
 pub(in crate::cli) mod pods;
 pub(in crate::cli) mod rebalance;
 pub(in crate::cli) mod reference;
+pub(in crate::cli) mod restore;
 pub(in crate::cli) mod rollback;
 pub(in crate::cli) mod show;
 pub(in crate::cli) mod status;

@@ -27,7 +27,7 @@ use crate::{apply, inventory, workload_cluster};
 /// An error of the engine: headline, chain, remedy.
 pub(crate) fn engine_error(headline: &str, error: &apply::Error) -> CliError {
     let exit = match error {
-        apply::Error::Inventory(inventory::Error::Locked { .. })
+        apply::Error::Inventory(inventory::Error::Locked { .. } | inventory::Error::OperationOpen { .. })
         | apply::Error::NotOurs { .. }
         | apply::Error::MadeByOthers { .. }
         | apply::Error::JournalRefused { .. }
@@ -56,6 +56,9 @@ pub(crate) fn engine_error(headline: &str, error: &apply::Error) -> CliError {
             None => shown,
         },
         apply::Error::JournalRefused { .. } => shown.hint("nothing was written to the cluster"),
+        apply::Error::Inventory(inventory::Error::OperationOpen { .. }) => {
+            shown.hint("undo it: `fleetctl restore NAME --rollback`")
+        }
         _ => shown,
     }
 }

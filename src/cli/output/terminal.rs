@@ -200,6 +200,8 @@ impl Ui {
             Question::DeleteData | Question::DeleteCluster => "deleted",
             Question::Accept => "accepted",
             Question::Undo => "undone",
+            Question::Restore => "restored",
+            Question::Release => "released",
             Question::UseRecorded => "written",
             Question::ContinueRemovals => "allowed",
         };
@@ -231,6 +233,8 @@ pub(crate) enum Question {
     Undo,
     UseRecorded,
     ContinueRemovals,
+    Restore,
+    Release,
 }
 
 fn not_confirmed(question: Question, headline: &str) -> CliError {
@@ -239,6 +243,8 @@ fn not_confirmed(question: Question, headline: &str) -> CliError {
         Question::Accept => "give `--key FINGERPRINT` to accept only that agent, or `--yes` to accept any",
         Question::Undo => "give `--yes` to undo it without a prompt",
         Question::ContinueRemovals => "give `--yes` to allow them without a prompt",
+        Question::Restore => "give `--yes` to restore without a prompt",
+        Question::Release => "give `--yes` to release the hold without a prompt",
         Question::UseRecorded => {
             "give `--yes` to use them without a prompt, or give the values again, with `--values FILE`"
         }
@@ -255,6 +261,8 @@ pub(crate) fn nobody_asked(question: Question) -> CliError {
         Question::Undo => "undoing a run",
         Question::UseRecorded => "using recorded values",
         Question::ContinueRemovals => "removing copies",
+        Question::Restore => "a restore",
+        Question::Release => "deleting copies without a Schedule",
     };
     not_confirmed(question, &format!("{what} needs confirmation, but there is no terminal to ask on"))
 }

@@ -7,7 +7,7 @@ use clap::builder::StyledStr;
 
 /// Every command that is not hidden, in the order in which it is shown.
 pub(crate) const GROUPS: [(&str, &[&str]); 6] = [
-    ("Install and remove", &["install", "upgrade", "uninstall", "diff", "rollback", "history", "backup"]),
+    ("Install and remove", &["install", "upgrade", "uninstall", "diff", "rollback", "history", "backup", "restore"]),
     ("Inspect", &["check", "status", "certs", "etcd", "get", "why", "version", "explain"]),
     ("Placed workloads", &["logs", "exec", "port-forward", "top"]),
     ("Workload clusters", &["accept", "token", "cordon", "drain", "uncordon", "taint", "rebalance", "delete"]),

@@ -14,7 +14,7 @@ pub(in crate::cli) fn archive_error(path: &Path, error: &ArchiveError) -> CliErr
     let headline = match error {
         ArchiveError::Damaged { .. } => format!("`{}` is damaged", path.display()),
         ArchiveError::KeysMissing(_) => format!("`{}` cannot be opened", path.display()),
-        ArchiveError::Read(_) => format!("cannot read `{}`", path.display()),
+        ArchiveError::Read(_) | ArchiveError::Output(_) => format!("cannot read `{}`", path.display()),
     };
     let remedy = match error {
         ArchiveError::Damaged { .. } => {
@@ -24,10 +24,11 @@ pub(in crate::cli) fn archive_error(path: &Path, error: &ArchiveError) -> CliErr
             "give the key that it was sealed for: `--identity FILE` or `--passphrase-file FILE`"
         }
         ArchiveError::Read(_) => "see that the file can be read as a whole",
+        ArchiveError::Output(_) => "run the same command again; it goes on where it stopped",
     };
     let shown = CliError::new(exit, error.reason(), headline).hint(remedy);
     match error {
-        ArchiveError::Read(source) => shown.because(source),
+        ArchiveError::Read(source) | ArchiveError::Output(source) => shown.because(source),
         other => shown.cause(other.to_string()),
     }
 }

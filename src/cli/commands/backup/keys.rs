@@ -109,7 +109,7 @@ fn read_key_file(path: &Path) -> Result<SecretText, CliError> {
 
 /// What opens a backup.
 #[derive(Debug, Args)]
-pub(super) struct OpeningArgs {
+pub(in crate::cli) struct OpeningArgs {
     /// File with the secret key of a recipient, as `age-keygen` writes it
     #[arg(long, value_name = "FILE")]
     identity: Option<PathBuf>,
@@ -121,7 +121,7 @@ pub(super) struct OpeningArgs {
 
 impl OpeningArgs {
     /// Reads the keys.
-    pub(super) fn read_opening(&self) -> Result<Opening, CliError> {
+    pub(in crate::cli) fn read_opening(&self) -> Result<Opening, CliError> {
         let identities = match &self.identity {
             Some(path) => Identity::parse_file(read_key_file(path)?.expose()).ok_or_else(|| {
                 let headline = format!("`{}` is not an identity file of age", path.display());

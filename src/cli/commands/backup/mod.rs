@@ -1,7 +1,7 @@
 //! `backup`: makes a backup of a control plane, and reads backups.
 
 mod errors;
-mod keys;
+pub(in crate::cli) mod keys;
 mod list;
 mod show;
 mod take;
@@ -58,7 +58,7 @@ pub(crate) async fn run(ui: &Ui, global: &Global, args: BackupArgs) -> Result<Ex
 }
 
 /// Opens a backup to read it; what is no file could block or never end.
-fn open_archive(path: &Path) -> Result<File, CliError> {
+pub(in crate::cli) fn open_archive(path: &Path) -> Result<File, CliError> {
     let opened = std::fs::metadata(path).map_err(wrap_io_error("read", path)).and_then(|metadata| {
         if metadata.is_file() {
             return File::open(path).map_err(wrap_io_error("read", path));

@@ -30,6 +30,7 @@ use crate::cli::commands::certs::renewal_error::renewal_error;
 use crate::cli::commands::etcd::status::access_error;
 use crate::cli::commands::get::values::unknown_values_error;
 use crate::cli::commands::install::refused_values_error;
+use crate::cli::commands::restore::errors::restore_error;
 use crate::cli::commands::taint::edit::EditError;
 use crate::cli::commands::{kubectl_install, rollback, taint, uninstall, why};
 use crate::cli::output::error::CliError;
@@ -41,6 +42,7 @@ use crate::control_plane;
 use crate::control_plane::backup::BackupError;
 use crate::control_plane::endpoint::exposure::NotYet;
 use crate::control_plane::renewal_job::RenewalError;
+use crate::control_plane::restore::RestoreError;
 use crate::control_plane::rollback::Outcome as Undone;
 use crate::control_plane::version::upgrade;
 use crate::control_plane::version::upgrade::UpgradeRefused;
@@ -262,6 +264,7 @@ fn of_installs() -> Vec<CliError> {
         value: "a100".to_owned(),
     };
     let of_etcd = |error: EtcdError| access_error(&error.into(), &"demo".parse().unwrap());
+    let of_restore = |error: &RestoreError| restore_error(error, &"demo".parse().unwrap(), "");
     let preflight = check::example_results().into_iter().filter(|judged| judged.id == "storage").collect();
     vec![
         of_control_plane(
@@ -304,6 +307,16 @@ fn of_installs() -> Vec<CliError> {
             &global.namespace,
         ),
         unknown_values_error("demo", "its install has not finished yet"),
+        of_restore(&RestoreError::NoSpace { claim: "etcd-data-etcd-0".to_owned(), capacity: 1 << 30, needed: 3 << 29 }),
+        of_restore(&RestoreError::OlderApiServer { archive: "v1.37".to_owned(), present: "v1.36".to_owned() }),
+        of_restore(&RestoreError::AgentsBehind(vec!["east".to_owned(), "west".to_owned()])),
+        of_restore(&RestoreError::OperationOpen(Box::new(open_restore()))),
+        of_restore(&RestoreError::PodFailed {
+            pod: "fleet-restore-etcd-0".to_owned(),
+            why: "container restore ended with code 1: Error: snapshot file integrity check failed".to_owned(),
+        }),
+        of_restore(&RestoreError::TimedOut("1 of 3 members of etcd are ready".to_owned())),
+        of_restore(&RestoreError::NothingOpen),
         of_control_plane(forgotten_values().into(), FailureOutcome::NothingWritten),
         refused_values_error("workload cluster west", &unconfirmed_values()),
         of_control_plane(C::Members { now: 1, wanted: 3 }, FailureOutcome::NothingWritten),
@@ -349,6 +362,19 @@ fn of_installs() -> Vec<CliError> {
             &kubectl_install::KubectlInstallArgs::default(),
         ),
     ]
+}
+
+/// Builds a restore that somebody has begun.
+fn open_restore() -> inventory::Operation {
+    inventory::Operation {
+        command: "restore".to_owned(),
+        run: "5d41f2a0".to_owned(),
+        stage: "swap".to_owned(),
+        open: true,
+        started: "2026-01-31T12:00:00Z".to_owned(),
+        by: "ann@laptop".to_owned(),
+        facts: serde_json::Value::Null,
+    }
 }
 
 /// Builds the values that an install which was given nothing would reset.

@@ -1,0 +1,88 @@
+//! Errors of a restore as they are shown.
+
+use crate::api::names::ControlPlaneName;
+use crate::cli::commands::backup::archive_error;
+use crate::cli::commands::etcd::status::access_error;
+use crate::cli::connect::request_failed;
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::install_error::engine_error;
+use crate::control_plane::restore::RestoreError;
+
+/// A restore that stopped. `tail` are the flags that lead another command to the same place.
+pub(in crate::cli) fn restore_error(error: &RestoreError, name: &ControlPlaneName, tail: &str) -> CliError {
+    let command = format!("fleetctl restore {name}");
+    let again = "run the same command again; it goes on where it stopped".to_owned();
+    let (exit, headline, hints) = match error {
+        RestoreError::Api(error) => return request_failed("the restore stopped at a request", error).hint(again),
+        RestoreError::Engine(error) => return engine_error("the restore stopped", error),
+        RestoreError::Etcd(error) => return access_error(error, name),
+        RestoreError::Archive(error) => return archive_error("the backup".as_ref(), error),
+        RestoreError::Forbidden(_) => {
+            let hint = format!(
+                "`fleetctl show rbac {name} --day2` prints the rights; ask an administrator for them, or use a context that has them (`--context`)"
+            );
+            (Exit::Preflight, "the restore was refused; nothing was written", vec![hint])
+        }
+        RestoreError::KeysMissing(_) | RestoreError::Keys(_) => {
+            let hint = "restore a backup of this control plane, or put the keys of the backup into its Secrets first: they are parts of the backup";
+            (Exit::Refused, "the restore was refused; nothing was written", vec![hint.to_owned()])
+        }
+        RestoreError::OlderApiServer { .. } => {
+            let hint = "upgrade the control plane first: an older API server does not read what a newer one has stored";
+            (Exit::Refused, "the restore was refused; nothing was written", vec![hint.to_owned()])
+        }
+        RestoreError::NoSpace { .. } => {
+            let hint = "make the volume larger, or free space on it: the former store is kept beside the new one";
+            (Exit::Preflight, "the restore was refused; nothing was written", vec![hint.to_owned()])
+        }
+        RestoreError::VolumeFull { .. } => {
+            let hints = vec![
+                "make the volume larger, and run the same command again".to_owned(),
+                format!("or undo what was begun: `{command} --rollback{tail}`"),
+            ];
+            (Exit::Preflight, "the restore stopped", hints)
+        }
+        RestoreError::AppliedByOthers(_) => {
+            let hint = "they would start what a restore stops: pause them, and give `--paused`";
+            (Exit::Refused, "the restore was refused; nothing was written", vec![hint.to_owned()])
+        }
+        RestoreError::AgentsBehind(_) => {
+            let hint = "upgrade these agents first: they would delete what was placed after the backup";
+            (Exit::Refused, "the restore was refused; nothing was written", vec![hint.to_owned()])
+        }
+        RestoreError::OperationOpen(_) | RestoreError::BadOperation(_) => {
+            let hints = vec![
+                format!("go on with the backup that it was begun with: `{command} --from FILE{tail}`"),
+                format!("or undo it: `{command} --rollback{tail}`"),
+            ];
+            (Exit::Refused, "another restore of this control plane is open", hints)
+        }
+        RestoreError::PastRollback(_) => {
+            let hints = vec![
+                format!("go on: `{command} --from FILE{tail}`"),
+                "then restore the backup of the former data that this restore has made".to_owned(),
+            ];
+            (Exit::Refused, "the restore cannot be undone any more", hints)
+        }
+        RestoreError::NothingOpen | RestoreError::NothingToCommit => {
+            let hint = format!("see the last runs: `fleetctl history {name}{tail}`");
+            (Exit::Refused, "there is nothing to do", vec![hint])
+        }
+        RestoreError::TimedOut(_) => (Exit::TimedOut, "the restore stopped", vec![again, undo_hint(&command, tail)]),
+        RestoreError::Unsuitable(_)
+        | RestoreError::PodFailed { .. }
+        | RestoreError::Send { .. }
+        | RestoreError::NoAccess(_) => (Exit::Failed, "the restore stopped", vec![again, undo_hint(&command, tail)]),
+    };
+    let shown = CliError::new(exit, error.reason(), headline).cause(error.to_string());
+    let shown = match error {
+        RestoreError::Send { source, .. } => shown.because(source),
+        RestoreError::Keys(source) => shown.because(source),
+        _ => shown,
+    };
+    hints.into_iter().fold(shown, |shown, hint| shown.hint(hint))
+}
+
+fn undo_hint(command: &str, tail: &str) -> String {
+    format!("or undo what was begun, if the API server does not run on the new store yet: `{command} --rollback{tail}`")
+}

@@ -1,0 +1,195 @@
+//! `restore`: replaces the data of a control plane by that of a backup; undoes or completes that; lets agents delete again.
+
+mod commit;
+pub(in crate::cli) mod errors;
+mod release;
+mod take_back;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use kube::Client;
+
+use self::errors::restore_error;
+use self::take_back::restore_from_file;
+use crate::api::names::ControlPlaneName;
+use crate::cli::args::global::Global;
+use crate::cli::args::package::wrong_name;
+use crate::cli::args::run::{parse_duration, until_stopped};
+use crate::cli::commands::backup::keys::OpeningArgs;
+use crate::cli::connect::{connect_cluster, find_home, require_verified_server};
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::progress::Display;
+use crate::cli::output::terminal::Ui;
+use crate::control_plane::health::format_error_chain;
+use crate::control_plane::kubeconfig::find_kubeconfig;
+use crate::control_plane::restore::{RestoreError, RestoreTarget};
+use crate::install::admin_access::connect_kubeconfig;
+use crate::install::fleet_home::Home;
+use crate::install::progress::Progress;
+use crate::inventory::HeldLock;
+
+const EXAMPLES: &str = "\
+The API server and the controllers are stopped, each member of etcd gets the store of the backup, and everything is started
+again: the API is away for about a minute, and workloads keep running. Everything that was changed since the backup is
+lost. The former stores are kept on the volumes until `--commit`. After an interruption the same command goes on, and
+`--rollback` undoes what was begun, as long as the API server has not been started on the new store.
+
+Afterwards agents delete no copy that has no Schedule: what was placed after the backup keeps running. `--release` lists
+these copies by cluster, asks, and lets agents delete them.
+
+Examples:
+  fleetctl restore demo --from backups/demo-20270312T101500Z.fleet --identity backup.key
+  fleetctl restore demo --from demo.fleet --passphrase-file passphrase --forget west --yes
+  fleetctl restore demo --rollback
+  fleetctl restore demo --commit
+  fleetctl restore demo --release";
+
+/// Longest time for the answer of a control plane that may not run.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+
+/// Replace the data of a control plane by that of a backup
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct RestoreArgs {
+    /// Name of the control plane
+    #[arg(value_name = "CONTROL_PLANE_NAME")]
+    name: String,
+
+    /// Backup to restore
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["commit", "release"])]
+    from: Option<PathBuf>,
+
+    #[command(flatten)]
+    opening: OpeningArgs,
+
+    /// Workload cluster whose registration in the backup is not restored (repeatable)
+    #[arg(long, value_name = "CLUSTER", requires = "from")]
+    forget: Vec<String>,
+
+    /// Restore although others apply the control plane, such as Argo CD or Flux: they are paused
+    #[arg(long, requires = "from")]
+    paused: bool,
+
+    /// Restore without a backup of the present data: its store on the volumes is kept anyway
+    #[arg(long, requires = "from")]
+    no_safety: bool,
+
+    /// Delete the former stores that a restore has kept
+    #[arg(long, conflicts_with = "release")]
+    commit: bool,
+
+    /// Let agents delete copies without a Schedule again
+    #[arg(long)]
+    release: bool,
+
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+
+    /// Timeout for the whole run
+    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_duration)]
+    timeout: Duration,
+
+    /// How long to wait for the lock while another run has it
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
+    lock_wait: Duration,
+}
+
+/// The control plane, and how it is reached.
+struct Site<'a> {
+    ui: &'a Ui,
+    global: &'a Global,
+    args: &'a RestoreArgs,
+    name: ControlPlaneName,
+    home: Home,
+    client: Client,
+    display: Arc<Display>,
+    progress: Arc<dyn Progress>,
+    held: HeldLock,
+    deadline: Instant,
+}
+
+pub(crate) async fn run(ui: &Ui, global: &Global, args: RestoreArgs) -> Result<Exit, CliError> {
+    let name: ControlPlaneName = args.name.parse().map_err(|error| wrong_name(&error))?;
+    if global.rollback && (args.from.is_some() || args.commit || args.release) {
+        return Err(CliError::wrong_usage(
+            "error: `--rollback` undoes a restore that is open; it takes neither `--from` nor `--commit` nor `--release`",
+        ));
+    }
+    if args.from.is_none() && !(global.rollback || args.commit || args.release) {
+        return Err(CliError::wrong_usage(
+            "error: give the backup with `--from FILE`, or one of `--rollback`, `--commit` and `--release`",
+        ));
+    }
+    let source = match &args.from {
+        Some(path) => Some(take_back::read_source(ui, path, &args.opening)?),
+        None => None,
+    };
+    let forget = args.forget.iter().map(|name| take_back::parse_cluster(name)).collect::<Result<Vec<_>, _>>()?;
+    let home = find_home()?;
+    let connected = connect_cluster(global).await?;
+    // The data that is sent has the Secrets of the control plane.
+    require_verified_server(&connected)?;
+    let display = Arc::new(Display::new(ui));
+    let progress: Arc<dyn Progress> = display.clone();
+    let deadline = Instant::now() + args.timeout;
+    let client = connected.client;
+    let held = HeldLock::default();
+    let site = Site { ui, global, args: &args, name, home, client, display, progress, held, deadline };
+    match source {
+        Some(source) => restore_from_file(&site, &source, &forget).await,
+        None if args.release => release::run(&site).await,
+        None if args.commit => commit::run(&site).await,
+        None => take_back::roll_back(&site).await,
+    }
+}
+
+impl Site<'_> {
+    fn target(&self) -> RestoreTarget<'_> {
+        RestoreTarget {
+            client: &self.client,
+            name: &self.name,
+            namespace: &self.global.namespace,
+            lock_wait: self.args.lock_wait,
+            deadline: self.deadline,
+            held: self.held.clone(),
+            progress: &self.progress,
+        }
+    }
+
+    /// Runs work that the same command goes on with; whatever stops it, its lock is let go of.
+    async fn run_stages<T>(
+        &self,
+        what: &str,
+        work: impl Future<Output = Result<T, RestoreError>>,
+    ) -> Result<T, CliError> {
+        let target = self.target();
+        let release = async { drop(target.release_lock().await) };
+        let outcome = until_stopped(self.ui, &self.display, what, work, release).await?;
+        if outcome.is_err() {
+            // The first error is the one to report, and the lock ends by itself.
+            let _ = target.release_lock().await;
+        }
+        outcome.map_err(|error| restore_error(&error, &self.name, &self.global.tail_flags()))
+    }
+
+    fn shown(&self, error: &RestoreError) -> CliError {
+        restore_error(error, &self.name, &self.global.tail_flags())
+    }
+
+    /// The API of the control plane, if it answers.
+    async fn connect_own_api(&self) -> Result<Client, String> {
+        let found = find_kubeconfig(Some(&self.client), &self.home, &self.name, &self.global.namespace).await;
+        let (kubeconfig, _) = found.map_err(|error| format_error_chain(&error))?;
+        let client = connect_kubeconfig(&kubeconfig).await?.client;
+        let answer = tokio::time::timeout(ANSWERS_WITHIN, client.apiserver_version()).await;
+        match answer {
+            Ok(Ok(_)) => Ok(client),
+            Ok(Err(error)) => Err(format_error_chain(&error)),
+            Err(_) => Err(format!("no answer within {} s", ANSWERS_WITHIN.as_secs())),
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! `restore --release`: lists the copies without a Schedule by workload cluster, asks, and lets agents delete them.
+
+use super::Site;
+use crate::cli::connect::request_failed;
+use crate::cli::output::error::{CliError, Exit};
+use crate::cli::output::table::{Columns, table_row};
+use crate::cli::output::terminal::Question;
+use crate::control_plane::restore::{ClusterCopies, RestoreError, is_held, list_copies_without_schedule, release_hold};
+
+pub(super) async fn run(site: &Site<'_>) -> Result<Exit, CliError> {
+    let open = site.target().find_operation().await.map_err(|error| site.shown(&error))?;
+    if let Some(open) = open.filter(|operation| operation.open) {
+        return Err(site.shown(&RestoreError::OperationOpen(Box::new(open))));
+    }
+    let hub = site.connect_own_api().await.map_err(|why| site.shown(&RestoreError::NoAccess(why)))?;
+    if !is_held(&hub).await.map_err(|error| request_failed("cannot read namespace kube-system", &error))? {
+        let text = format!("Agents of control plane {} hold no deletions; nothing to release.\n", site.name);
+        return site.ui.write_last_result(&text, Exit::Ok);
+    }
+    let copies = list_copies_without_schedule(&hub).await;
+    let copies = copies.map_err(|error| request_failed("cannot list the workload clusters", &error))?;
+    site.ui.write_stderr(&format_copies(&copies));
+    if !site.args.yes {
+        site.ui.write_stderr("Agents delete these copies, which run now.");
+        site.ui.confirm_by_name(Question::Release, "control plane", site.name.as_str())?;
+    }
+    release_hold(&hub).await.map_err(|error| request_failed("cannot change namespace kube-system", &error))?;
+    let text = format!("Agents of control plane {} delete copies without a Schedule again.\n", site.name);
+    site.ui.write_last_result(&text, Exit::Ok)
+}
+
+/// Copies without a Schedule, as a table.
+fn format_copies(copies: &[ClusterCopies]) -> String {
+    let mut rows = vec![table_row(["CLUSTER", "COPIES WITHOUT A SCHEDULE"])];
+    rows.extend(copies.iter().map(|copies| {
+        let count = copies.count.map_or_else(|| "not reported".to_owned(), |count| count.to_string());
+        table_row([copies.cluster.as_str(), &count])
+    }));
+    Columns::from_rows(&rows).format_lines(&rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_counted_by_cluster() {
+        let copies = [("east", Some(10)), ("west", None)]
+            .map(|(cluster, count)| ClusterCopies { cluster: cluster.to_owned(), count });
+        assert_eq!(
+            format_copies(&copies),
+            "CLUSTER   COPIES WITHOUT A SCHEDULE\neast      10\nwest      not reported\n"
+        );
+    }
+}

@@ -1,0 +1,140 @@
+//! Reasons that a restore stopped.
+
+use std::io;
+
+use super::RestoreStage;
+use crate::apply;
+use crate::backup::ArchiveError;
+use crate::control_plane::etcd::access::EtcdAccessError;
+use crate::inventory::{self, Operation};
+use crate::pki::PkiError;
+
+/// Reason that a restore stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreError {
+    /// The hosting cluster, or the API of the control plane, does not answer or refuses.
+    #[error("a request failed")]
+    Api(#[from] kube::Error),
+    /// Record or lock cannot be read or written.
+    #[error(transparent)]
+    Engine(#[from] apply::Error),
+    /// There is no access to etcd.
+    #[error(transparent)]
+    Etcd(#[from] EtcdAccessError),
+    /// The archive cannot be read.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+    /// The keys in the hosting cluster cannot be used.
+    #[error("the keys of the control plane cannot be used")]
+    Keys(#[from] PkiError),
+    /// Rights that are missing.
+    #[error("you may not {}", .0.join(", "))]
+    Forbidden(Vec<String>),
+    /// The backup was made with other keys than the control plane has.
+    #[error("the backup needs other keys than the control plane has: {}", .0.join(", "))]
+    KeysMissing(Vec<String>),
+    /// The API server of the control plane is older than that of the backup.
+    #[error("the backup is of API server {archive}, and the control plane runs {present}")]
+    OlderApiServer {
+        /// Minor in the backup.
+        archive: String,
+        /// Minor that runs.
+        present: String,
+    },
+    /// A volume has no room for a second store.
+    #[error("{claim} has {capacity} bytes, and two stores need {needed}")]
+    NoSpace {
+        /// The claim.
+        claim: String,
+        /// Its size.
+        capacity: u64,
+        /// Size that is needed.
+        needed: u64,
+    },
+    /// A pod found no room on its volume.
+    #[error("pod {pod} found no room for a second store: {why}")]
+    VolumeFull {
+        /// The pod.
+        pod: String,
+        /// What it said.
+        why: String,
+    },
+    /// Others apply the objects that a restore changes.
+    #[error("the control plane is applied by {}", .0.join(", "))]
+    AppliedByOthers(Vec<String>),
+    /// Agents that do not know how to hold deletions.
+    #[error("agents do not know how to hold deletions: {}", .0.join(", "))]
+    AgentsBehind(Vec<String>),
+    /// Another operation is open, or the same with another archive.
+    #[error("an operation is open: {0}")]
+    OperationOpen(Box<Operation>),
+    /// What the open operation has written down is not what this program writes.
+    #[error("the operation that is open cannot be read: {0}")]
+    BadOperation(String),
+    /// There is no restore to undo.
+    #[error("no restore of this control plane is open")]
+    NothingOpen,
+    /// There is no restore that keeps former stores.
+    #[error("no restore of this control plane keeps former stores")]
+    NothingToCommit,
+    /// The stage cannot be undone.
+    #[error("the restore is in stage {}: the former stores are behind what the API server has served since", .0.name())]
+    PastRollback(RestoreStage),
+    /// The control plane is not one that can be restored.
+    #[error("{0}")]
+    Unsuitable(String),
+    /// A pod on a volume failed.
+    #[error("pod {pod} failed: {why}")]
+    PodFailed {
+        /// The pod.
+        pod: String,
+        /// The reason, a clause.
+        why: String,
+    },
+    /// The snapshot did not get into a pod.
+    #[error("the snapshot did not get into pod {pod}")]
+    Send {
+        /// The pod.
+        pod: String,
+        /// What failed.
+        #[source]
+        source: io::Error,
+    },
+    /// The API of the control plane cannot be reached through a port-forward.
+    #[error("the API of the control plane is not reached: {0}")]
+    NoAccess(String),
+    /// The time has passed.
+    #[error("timed out waiting for the condition: {0}")]
+    TimedOut(String),
+}
+
+impl From<inventory::Error> for RestoreError {
+    fn from(error: inventory::Error) -> Self {
+        match error {
+            inventory::Error::OperationOpen { operation } => Self::OperationOpen(operation),
+            error => Self::Engine(error.into()),
+        }
+    }
+}
+
+impl RestoreError {
+    /// The stable identifier.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Api(_) | Self::Etcd(_) => "RequestFailed",
+            Self::Engine(error) => error.reason(),
+            Self::Archive(error) => error.reason(),
+            Self::Keys(_) => "BadKeys",
+            Self::Forbidden(_) => "PreflightRefused",
+            Self::KeysMissing(_) => "KeysMissing",
+            Self::OlderApiServer { .. } => "OlderApiServer",
+            Self::NoSpace { .. } | Self::VolumeFull { .. } => "NoSpaceToRestore",
+            Self::AppliedByOthers(_) => "AppliedByOthers",
+            Self::AgentsBehind(_) => "AgentsBehind",
+            Self::OperationOpen(_) | Self::BadOperation(_) | Self::PastRollback(_) => "OperationOpen",
+            Self::NothingOpen | Self::NothingToCommit => "NothingToRestore",
+            Self::Unsuitable(_) | Self::PodFailed { .. } | Self::Send { .. } | Self::NoAccess(_) => "RestoreFailed",
+            Self::TimedOut(_) => "RestoreTimedOut",
+        }
+    }
+}

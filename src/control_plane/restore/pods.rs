@@ -1,0 +1,291 @@
+//! Pods on the volumes of etcd, one for each member, while no member runs: all of them end well, or the stage does not.
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use serde_json::{Value, json};
+
+use super::error::RestoreError;
+use super::send::send_snapshot;
+use super::site::StoreSite;
+use super::{ArchiveSource, RestoreTarget};
+use crate::api::labels::{LABEL_INSTANCE, LABEL_PART_OF};
+use crate::api::readiness_log::log_message;
+use crate::api::transfer::RECEIVE_PORT;
+use crate::api::util::text::visible_line;
+use crate::diagnose::pod::{
+    all_statuses, current_termination, describe_pod_state, init_statuses, is_running, pod_phase, waiting_message,
+    waiting_reason,
+};
+
+/// Component of these pods, in their labels.
+const COMPONENT: &str = "restore";
+const LABEL_COMPONENT: &str = "app.kubernetes.io/name";
+/// Container that takes the snapshot.
+const RECEIVE: &str = "receive";
+/// The snapshot in a pod, on a volume of its own.
+const SNAPSHOT_FOLDER: &str = "/restore";
+const SNAPSHOT_FILE: &str = "/restore/snapshot.db";
+/// Bytes that a new store needs beside the snapshot: its log, of which etcd allocates 64 MB at once.
+pub(super) const LOG_BYTES: u64 = 96 * 1024 * 1024;
+/// Bytes beside the snapshot on the volume that it arrives on.
+const SPARE_BYTES: u64 = 16 * 1024 * 1024;
+/// Longest life of such a pod, in seconds, if nobody deletes it.
+const LIFE_SECONDS: u32 = 4 * 60 * 60;
+/// Revisions that a restored store is ahead: more than any client has seen since the backup.
+const REVISIONS_AHEAD: u32 = 1_000_000_000;
+/// What `fleet-scheduler store` says of a volume without room.
+const NO_ROOM: &str = "bytes free";
+
+/// Work on the volume of each member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum StoreWork {
+    /// Make a store from a snapshot of this size beside the present one.
+    Prepare {
+        /// Size of the snapshot.
+        snapshot_bytes: u64,
+    },
+    /// Put the new store in the place of the present one.
+    Swap,
+    /// Put the former store back.
+    Rollback,
+    /// Delete former stores, beside a member that runs.
+    Commit,
+}
+
+/// Runs a pod for each member, and sends it the snapshot where it takes one. Returns when all have ended well, and are gone.
+pub(super) async fn run_store_pods(
+    target: &RestoreTarget<'_>,
+    site: &StoreSite,
+    work: &StoreWork,
+    run: &str,
+    source: Option<&ArchiveSource>,
+) -> Result<(), RestoreError> {
+    let pods: Api<Pod> = Api::namespaced(target.client.clone(), &site.namespace);
+    // Those of an attempt that was interrupted: each work can be repeated, and two pods may not share a volume.
+    delete_store_pods(target, &pods).await?;
+    for member in site.member_names() {
+        let node = match work {
+            StoreWork::Commit => pods.get(&member).await?.spec.and_then(|spec| spec.node_name),
+            _ => None,
+        };
+        let pod = build_store_pod(site, &member, work, run, node.as_deref());
+        let pod: Pod = serde_json::from_value(pod).map_err(|error| RestoreError::Unsuitable(error.to_string()))?;
+        pods.create(&PostParams::default(), &pod).await?;
+    }
+    if let Some(source) = source {
+        for member in site.member_names() {
+            let name = pod_name(&member);
+            wait_for_receiver(target, &pods, &name).await?;
+            target.progress.update_step(&format!("sending the snapshot to {name}"));
+            send_snapshot(target, &pods, &name, source).await?;
+        }
+    }
+    for member in site.member_names() {
+        wait_for_success(target, &pods, &pod_name(&member)).await?;
+    }
+    delete_store_pods(target, &pods).await
+}
+
+/// Name of the pod on the volume of a member.
+pub(super) fn pod_name(member: &str) -> String {
+    format!("fleet-restore-{member}")
+}
+
+async fn delete_store_pods(target: &RestoreTarget<'_>, pods: &Api<Pod>) -> Result<(), RestoreError> {
+    let ours = ListParams::default().labels(&format!("{LABEL_COMPONENT}={COMPONENT},{LABEL_INSTANCE}={}", target.name));
+    loop {
+        let found = pods.list(&ours).await?;
+        let Some(first) = found.items.first() else { return Ok(()) };
+        for pod in found.items.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
+            match pods.delete(&pod.name_any(), &DeleteParams::default().grace_period(1)).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                deleted => drop(deleted?),
+            }
+        }
+        target.wait_a_moment(&format!("pod {} is not gone", first.name_any())).await?;
+    }
+}
+
+/// Waits until a pod takes the snapshot.
+async fn wait_for_receiver(target: &RestoreTarget<'_>, pods: &Api<Pod>, name: &str) -> Result<(), RestoreError> {
+    loop {
+        let pod = pods.get(name).await?;
+        check_pod(&pod)?;
+        let mut receivers = init_statuses(&pod).filter(|status| status.name == RECEIVE);
+        if receivers.any(is_running) {
+            return Ok(());
+        }
+        target.wait_a_moment(&describe_wait(&pod)).await?;
+    }
+}
+
+async fn wait_for_success(target: &RestoreTarget<'_>, pods: &Api<Pod>, name: &str) -> Result<(), RestoreError> {
+    loop {
+        let pod = pods.get(name).await?;
+        check_pod(&pod)?;
+        if pod_phase(&pod) == Some("Succeeded") {
+            return Ok(());
+        }
+        target.wait_a_moment(&describe_wait(&pod)).await?;
+    }
+}
+
+/// Fails if a pod has failed, with what its container said last.
+pub(super) fn check_pod(pod: &Pod) -> Result<(), RestoreError> {
+    let failed = |status: &ContainerStatus| {
+        let ended = current_termination(status).filter(|ended| ended.exit_code != 0)?;
+        let said = ended.message.as_deref().or(ended.reason.as_deref()).unwrap_or("no reason was given").trim();
+        // The last line is what ended it.
+        let last = log_message(said.lines().next_back().unwrap_or(said));
+        Some(format!("container {} ended with code {}: {}", status.name, ended.exit_code, visible_line(&last)))
+    };
+    let (name, why) = (pod.name_any(), all_statuses(pod).find_map(failed));
+    match why {
+        Some(why) if why.contains(NO_ROOM) => Err(RestoreError::VolumeFull { pod: name, why }),
+        Some(why) => Err(RestoreError::PodFailed { pod: name, why }),
+        None if pod_phase(pod) == Some("Failed") => {
+            let status = pod.status.as_ref();
+            let why = status.and_then(|status| status.message.as_deref().or(status.reason.as_deref()));
+            let why = visible_line(why.unwrap_or("no reason was given")).into_owned();
+            Err(RestoreError::PodFailed { pod: name, why })
+        }
+        None => Ok(()),
+    }
+}
+
+fn describe_wait(pod: &Pod) -> String {
+    let name = pod.name_any();
+    let waiting = all_statuses(pod).find_map(|status| {
+        let reason = waiting_reason(status).filter(|reason| *reason != "PodInitializing")?;
+        Some(format!("{reason} {}", waiting_message(status).unwrap_or_default()))
+    });
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let unscheduled = conditions.filter(|one| one.type_ == "PodScheduled" && one.status == "False");
+    let unscheduled = unscheduled.filter_map(|condition| condition.message.clone()).next();
+    let why = waiting.or(unscheduled).unwrap_or_else(|| describe_pod_state(pod).to_owned());
+    format!("pod {name}: {}", visible_line(why.trim()))
+}
+
+/// The pod on the volume of a member. It takes over what decides where and as whom etcd's own pods run.
+pub(super) fn build_store_pod(
+    site: &StoreSite,
+    member: &str,
+    work: &StoreWork,
+    run: &str,
+    node: Option<&str>,
+) -> Value {
+    let (mut first, last, mut volumes) = (Vec::new(), last_container(site, work, run), Vec::new());
+    if let StoreWork::Prepare { snapshot_bytes } = work {
+        first = prepare_containers(site, member, *snapshot_bytes, run);
+        let size = (snapshot_bytes + SPARE_BYTES).to_string();
+        volumes.push(json!({"name": "snapshot", "emptyDir": {"sizeLimit": size}}));
+    }
+    volumes.push(json!({"name": "data", "persistentVolumeClaim": {"claimName": StoreSite::claim(member)}}));
+    let on_node = |node| {
+        let term = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]});
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}})
+    };
+    let pod = &site.pod;
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod_name(member),
+            "namespace": site.namespace,
+            // The labels of the installation's network policies, and of no Service.
+            "labels": {LABEL_COMPONENT: COMPONENT, LABEL_INSTANCE: site.name, LABEL_PART_OF: "fleet"},
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": LIFE_SECONDS,
+            "terminationGracePeriodSeconds": 1,
+            "serviceAccountName": pod.service_account_name,
+            "automountServiceAccountToken": false,
+            "enableServiceLinks": false,
+            "securityContext": pod.security_context,
+            "imagePullSecrets": pod.image_pull_secrets,
+            "nodeSelector": pod.node_selector,
+            "tolerations": pod.tolerations,
+            "priorityClassName": pod.priority_class_name,
+            "affinity": node.map(on_node),
+            "initContainers": first,
+            "containers": [last],
+            "volumes": volumes,
+        },
+    })
+}
+
+fn prepare_containers(site: &StoreSite, member: &str, snapshot_bytes: u64, run: &str) -> Vec<Value> {
+    let need = format!("--need-bytes={}", snapshot_bytes + LOG_BYTES);
+    let prepare = program_container(site, "room", &store_arguments(site, "prepare", run, Some(&need)), true);
+    let receive = [
+        "receive".to_owned(),
+        format!("--file={SNAPSHOT_FILE}"),
+        format!("--max-bytes={snapshot_bytes}"),
+        format!("--port={RECEIVE_PORT}"),
+    ];
+    let mut receive = program_container(site, RECEIVE, &receive, false);
+    let snapshot = json!({"name": "snapshot", "mountPath": SNAPSHOT_FOLDER});
+    receive["volumeMounts"] = json!([snapshot]);
+    let command = [
+        "etcdctl".to_owned(),
+        "snapshot".to_owned(),
+        "restore".to_owned(),
+        SNAPSHOT_FILE.to_owned(),
+        format!("--name={member}"),
+        format!("--data-dir={}.new-{run}", site.data_dir),
+        format!("--initial-cluster={}", site.initial_cluster()),
+        format!("--initial-advertise-peer-urls={}", site.peer_url(member)),
+        // Members that were not restored never join these.
+        format!("--initial-cluster-token={}-{}-{run}", site.namespace, site.name),
+        // Clients that have watched see a jump forward, and read everything again.
+        format!("--bump-revision={REVISIONS_AHEAD}"),
+        "--mark-compacted".to_owned(),
+    ];
+    let restore = json!({
+        "name": "restore",
+        "image": site.etcd.image,
+        "imagePullPolicy": site.etcd.image_pull_policy,
+        "command": command,
+        "resources": site.etcd.resources,
+        "securityContext": site.etcd.security_context,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [data_mount(site), snapshot],
+    });
+    vec![prepare, receive, restore]
+}
+
+fn last_container(site: &StoreSite, work: &StoreWork, run: &str) -> Value {
+    let action = match work {
+        StoreWork::Prepare { .. } => "confirm",
+        StoreWork::Swap => "swap",
+        StoreWork::Rollback => "rollback",
+        StoreWork::Commit => "commit",
+    };
+    program_container(site, "store", &store_arguments(site, action, run, None), true)
+}
+
+fn store_arguments(site: &StoreSite, action: &str, run: &str, further: Option<&str>) -> Vec<String> {
+    let arguments = ["store", action].map(str::to_owned).into_iter();
+    let named = [format!("--data-dir={}", site.data_dir), format!("--run={run}")];
+    arguments.chain(named).chain(further.map(str::to_owned)).collect()
+}
+
+fn program_container(site: &StoreSite, name: &str, arguments: &[String], on_data: bool) -> Value {
+    let mounts: Vec<Value> = on_data.then(|| data_mount(site)).into_iter().collect();
+    json!({
+        "name": name,
+        "image": site.program.0,
+        "imagePullPolicy": site.program.1,
+        "args": arguments,
+        "resources": site.etcd.resources,
+        "securityContext": site.etcd.security_context,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": mounts,
+    })
+}
+
+fn data_mount(site: &StoreSite) -> Value {
+    json!({"name": "data", "mountPath": site.mount_path})
+}

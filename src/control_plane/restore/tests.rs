@@ -1,0 +1,237 @@
+//! Tests of what a restore decides and sends, without a cluster.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+
+use super::check::{check_api_server, compare_fingerprints, compare_names, find_agents_behind};
+use super::fence::{FieldOwner, find_owner, give_back};
+use super::pods::{StoreWork, build_store_pod, check_pod};
+use super::send::send_part;
+use super::site::StoreSite;
+use super::*;
+use crate::api::transfer::{TransferAnswer, TransferHead, format_line};
+use crate::api::util::digest::full_digest;
+use crate::backup::{
+    ClusterId, Contents, Header, RevisionRange, SNAPSHOT, Seal, Versions, verify_archive, write_archive,
+};
+
+fn header(snapshot_bytes: usize) -> Header {
+    Header {
+        format: 1,
+        control_plane: "demo".to_owned(),
+        namespace: "fleet".to_owned(),
+        taken: "2027-03-12T10:15:00Z".parse().unwrap(),
+        install_uid: None,
+        control_plane_uid: None,
+        versions: Versions { api_server: Some("v1.36.3".to_owned()), ..Versions::default() },
+        members: Vec::new(),
+        read_from: "etcd-0".to_owned(),
+        quorum: true,
+        quota_bytes: None,
+        revision: RevisionRange { from: 7, to: 9 },
+        snapshot_bytes: snapshot_bytes as u64,
+        keys: false,
+        fingerprints: BTreeMap::new(),
+        clusters: Some(["east", "west"].map(|name| ClusterId { name: name.to_owned(), id: None }).to_vec()),
+        patches: None,
+    }
+}
+
+fn site() -> StoreSite {
+    let etcd = json!({
+        "name": "etcd",
+        "image": "registry.k8s.io/etcd:3.5.35-0",
+        "command": ["etcd", "--data-dir=/data/etcd",
+            "--initial-advertise-peer-urls=https://$(POD_NAME).etcd.fleet.svc:2380"],
+        "resources": {"limits": {"memory": "1Gi"}},
+        "volumeMounts": [{"name": "etcd-data", "mountPath": "/data"}, {"name": "certs", "mountPath": "/etc/etcd/pki"}],
+    });
+    let pod = json!({"containers": [etcd], "securityContext": {"runAsUser": 65532, "fsGroup": 65532},
+        "serviceAccountName": "fleet-control-plane"});
+    let set = json!({"metadata": {}, "spec": {"selector": {}, "serviceName": "etcd", "template": {"spec": pod}}});
+    let program = json!({"containers": [{"name": "scheduler", "image": "fleet-scheduler:v1.2.0"}]});
+    let program = json!({"metadata": {}, "spec": {"selector": {}, "template": {"spec": program}}});
+    let site =
+        StoreSite::from_workloads(serde_json::from_value(set).unwrap(), serde_json::from_value(program).unwrap(), 3);
+    let mut site = site.unwrap();
+    ("demo".clone_into(&mut site.name), "fleet".clone_into(&mut site.namespace));
+    site
+}
+
+#[test]
+fn each_member_gets_a_store_of_the_same_new_cluster() {
+    let work = StoreWork::Prepare { snapshot_bytes: 1000 };
+    let pod = build_store_pod(&site(), "etcd-1", &work, "r1", None);
+    let containers: Vec<&str> = ["/spec/initContainers/0", "/spec/initContainers/1", "/spec/initContainers/2"]
+        .iter()
+        .chain(&["/spec/containers/0"])
+        .map(|place| pod.pointer(place).unwrap()["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(containers, ["room", "receive", "restore", "store"]);
+    let command = pod["spec"]["initContainers"][2]["command"].as_array().unwrap();
+    let has = |argument: &str| assert!(command.iter().any(|one| one == argument), "{argument}: {command:?}");
+    has("--name=etcd-1");
+    has("--data-dir=/data/etcd.new-r1");
+    has("--initial-advertise-peer-urls=https://etcd-1.etcd.fleet.svc:2380");
+    has("--initial-cluster=etcd-0=https://etcd-0.etcd.fleet.svc:2380,etcd-1=https://etcd-1.etcd.fleet.svc:2380,\
+         etcd-2=https://etcd-2.etcd.fleet.svc:2380");
+    has("--initial-cluster-token=fleet-demo-r1");
+    has("--bump-revision=1000000000");
+    has("--mark-compacted");
+    assert_eq!(pod["spec"]["volumes"][1]["persistentVolumeClaim"]["claimName"], "etcd-data-etcd-1");
+    // It is read as a pod, and reaches no Service.
+    let read: Pod = serde_json::from_value(pod.clone()).unwrap();
+    assert_eq!(read.spec.unwrap().restart_policy.as_deref(), Some("Never"));
+    assert_eq!(pod["metadata"]["labels"]["app.kubernetes.io/name"], "restore");
+    assert_eq!(pod["spec"]["securityContext"]["fsGroup"], 65532);
+    let swap = build_store_pod(&site(), "etcd-1", &StoreWork::Swap, "r1", None);
+    assert_eq!(swap["spec"]["initContainers"], json!([]));
+    assert_eq!(swap["spec"]["containers"][0]["args"], json!(["store", "swap", "--data-dir=/data/etcd", "--run=r1"]));
+    let beside = build_store_pod(&site(), "etcd-1", &StoreWork::Commit, "r1", Some("node-2"));
+    assert!(beside["spec"]["affinity"].to_string().contains("node-2"), "{beside}");
+}
+
+#[test]
+fn what_a_container_said_last_is_the_reason_of_a_pod() {
+    let failed = |message: &str| {
+        let ended = json!({"exitCode": 1, "message": message});
+        let status = json!({"name": "room", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": ended}});
+        let pod = json!({"metadata": {"name": "fleet-restore-etcd-0"}, "status": {"initContainerStatuses": [status]}});
+        check_pod(&serde_json::from_value(pod).unwrap()).unwrap_err()
+    };
+    assert_eq!(
+        failed("first\nlast \u{1b}[2J\n").to_string(),
+        "pod fleet-restore-etcd-0 failed: container room ended with code 1: last \\u{1b}[2J"
+    );
+    assert_eq!(failed("the volume has 5 bytes free, and more").reason(), "NoSpaceToRestore");
+}
+
+#[test]
+fn fields_are_given_back_to_who_owned_them() {
+    let entry = |manager: &str, operation: &str, fields: Value| json!({"manager": manager, "operation": operation, "fieldsV1": fields});
+    let before = vec![
+        entry("fleetctl", "Apply", json!({"f:spec": {"f:replicas": {}, "f:template": {}}})),
+        entry("kube-controller-manager", "Update", json!({"f:status": {}})),
+    ];
+    let owner = find_owner(&before, ".spec.replicas").unwrap();
+    assert_eq!(owner, FieldOwner { manager: "fleetctl".to_owned(), operation: "Apply".to_owned() });
+    assert_eq!(find_owner(&before, ".spec.selector"), None);
+    let taken = vec![
+        entry("fleetctl", "Apply", json!({"f:spec": {"f:template": {}}})),
+        before[1].clone(),
+        entry("fleetctl-restore", "Update", json!({"f:spec": {"f:replicas": {}}})),
+    ];
+    assert_eq!(give_back(taken, &owner).unwrap(), before);
+    assert_eq!(give_back(before, &owner), None, "nothing was taken");
+}
+
+#[test]
+fn a_backup_fits_by_its_keys_and_its_api_server() {
+    let prints = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+        pairs.iter().map(|(file, print)| ((*file).to_owned(), (*print).to_owned())).collect()
+    };
+    let here = prints(&[("ca.crt", "a"), ("etcd-ca.crt", "b")]);
+    assert!(compare_fingerprints(&prints(&[("ca.crt", "a")]), &here).is_empty());
+    let other = prints(&[("ca.crt", "z"), ("encryption.yaml/key1", "c"), ("etcd-ca.crt", "b")]);
+    assert_eq!(compare_fingerprints(&other, &here), ["ca.crt", "encryption.yaml/key1"]);
+    assert_eq!(compare_fingerprints(&prints(&[]), &here).len(), 1, "a backup that names none fits nothing");
+    let checked = |image: &str| check_api_server(&header(0), Some(image)).is_ok();
+    assert!(checked("registry.k8s.io/kube-apiserver:v1.36.0") && checked("r:5000/kube-apiserver:v1.37.2"));
+    assert!(!checked("r:5000/kube-apiserver:v1.35.4"));
+    assert!(checked("kube-apiserver@sha256:00"), "a digest names no version");
+}
+
+#[test]
+fn clusters_that_come_back_and_that_are_missing_are_named() {
+    let names = compare_names(&header(0), &["west".to_owned(), "north".to_owned()]);
+    assert_eq!((names.returning, names.missing), (vec!["east".to_owned()], vec!["north".to_owned()]));
+}
+
+#[test]
+fn agents_that_do_not_count_copies_are_behind() {
+    let cluster = |name: &str, ready: &str, count: Value| {
+        let status = json!({"conditions": [{"type": "Ready", "status": ready}], "copiesWithoutSchedule": count});
+        serde_json::from_value(json!({"metadata": {"name": name}, "status": status})).unwrap()
+    };
+    let clusters = [
+        cluster("new", "True", 0.into()),
+        cluster("old", "True", Value::Null),
+        cluster("away", "Unknown", Value::Null),
+    ];
+    assert_eq!(find_agents_behind(&clusters), ["old"]);
+}
+
+#[test]
+fn stages_go_on_where_they_stopped() {
+    let facts = json!({"archive": "ff", "replicas": {"etcd": 3, "apiserver": 2, "fleet-scheduler": 1,
+        "kube-controller-manager": 1}, "owners": {}, "forget": ["west"]});
+    let mut operation = Operation::new(COMMAND, "r1".to_owned(), "swap", facts);
+    let read = RestoreFacts::of_operation(&operation).unwrap();
+    assert_eq!((read.members(), read.find_stage(&operation).unwrap()), (3, RestoreStage::Swap));
+    stage::ROLLBACK.clone_into(&mut operation.stage);
+    assert_eq!(read.find_stage(&operation).unwrap_err().reason(), "OperationOpen");
+    operation.facts["replicas"]["etcd"] = 4711.into();
+    assert_eq!(RestoreFacts::of_operation(&operation).unwrap_err().reason(), "OperationOpen");
+    assert!(
+        RestoreStage::ALL.is_sorted()
+            && RestoreStage::ALL.iter().all(|stage| RestoreStage::from_name(stage.name()) == Some(*stage))
+    );
+}
+
+struct Quiet;
+
+impl Progress for Quiet {
+    fn begin_step(&self, _: &str) {}
+    fn update_step(&self, _: &str) {}
+    fn finish_step(&self, _: &str) {}
+    fn begin_undo(&self, _: &str) {}
+    fn report_warning(&self, _: &str) {}
+    fn report_advice(&self, _: &crate::api::remedy::Remedy) {}
+}
+
+/// Sends the snapshot of an archive to somebody who answers so. Returns what arrived.
+async fn send_to(answer: impl Fn(&TransferHead, &[u8]) -> String) -> (Vec<u8>, io::Result<()>) {
+    let mut snapshot: Vec<u8> = (0..512 * 600_u32).map(|at| at.to_le_bytes()[0]).collect();
+    let hash = Sha256::digest(&snapshot);
+    snapshot.extend_from_slice(&hash);
+    let contents = Contents { header: header(snapshot.len()), keys: Vec::new(), values: None, record: None };
+    let (archive, _) = write_archive(Vec::new(), &Seal::Open, &contents, snapshot.as_slice()).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &archive).unwrap();
+    let verified = verify_archive(archive.as_slice(), &Opening::default()).unwrap();
+    let part = verified.parts.iter().find(|part| part.name == SNAPSHOT).unwrap().clone();
+    let source = ArchiveSource { path: file.path().to_owned(), opening: Arc::new(Opening::default()), verified };
+    let (here, there) = tokio::io::duplex(4096);
+    let receiving = async {
+        let mut there = BufReader::new(there);
+        let mut line = String::new();
+        there.read_line(&mut line).await.unwrap();
+        let head: TransferHead = serde_json::from_str(&line).unwrap();
+        let mut bytes = vec![0; usize::try_from(head.bytes).unwrap()];
+        there.read_exact(&mut bytes).await.unwrap();
+        there.write_all(answer(&head, &bytes).as_bytes()).await.unwrap();
+        bytes
+    };
+    let (sent, received) = tokio::join!(send_part(here, &source, &part, &Quiet), receiving);
+    assert_eq!(received, snapshot);
+    (received, sent)
+}
+
+#[tokio::test]
+async fn a_snapshot_arrives_as_it_was_stored() {
+    let answer = |head: &TransferHead, bytes: &[u8]| {
+        assert_eq!(head.sha256, full_digest(bytes));
+        format_line(&TransferAnswer::Received(head.bytes))
+    };
+    send_to(answer).await.1.unwrap();
+    let refused = send_to(|_, _| format_line(&TransferAnswer::Refused("full\u{7}".to_owned()))).await.1.unwrap_err();
+    assert_eq!(refused.to_string(), "it was refused: full\\u{7}");
+    assert!(send_to(|_, _| "\n".to_owned()).await.1.is_err());
+}

@@ -1,0 +1,284 @@
+//! Restores of a control plane from its backup: what was there comes back, and what runs keeps running.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
+
+use fleetctl::backup::Identity;
+use serde_json::{Value, json};
+
+use crate::member::Member;
+use crate::support::{Ran, Site, eventually};
+
+/// Kinds that are compared.
+const KINDS: &str = "namespaces,configmaps,secrets,serviceaccounts,roles,rolebindings,deployments,services";
+
+/// A control plane with a backup.
+struct Scene<'s> {
+    site: &'s Site,
+    folder: String,
+    identity: String,
+    recipient: String,
+}
+
+impl<'s> Scene<'s> {
+    /// Installs a control plane.
+    fn install(site: &'s Site) -> Self {
+        site.install(&[&["--preset", "nodeport"][..], site.version()].concat()).succeeds();
+        let key = Identity::generate();
+        let folder = site.home().join("backups");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let identity = site.home().join("backup.key");
+        std::fs::write(&identity, key.to_text().expose()).unwrap();
+        let text = |path: std::path::PathBuf| path.to_str().unwrap().to_owned();
+        Self { site, folder: text(folder), identity: text(identity), recipient: key.to_recipient().to_string() }
+    }
+
+    /// Makes a backup. Returns its path.
+    fn back_up(&self) -> String {
+        let path = format!("{}/{}.fleet", self.folder, std::fs::read_dir(&self.folder).unwrap().count());
+        self.site.fleetctl(&["backup", "demo", "--to", &path, "--recipient", &self.recipient]).succeeds();
+        path
+    }
+
+    fn restore(&self, path: &str, more: &[&str]) -> Ran {
+        let command = ["restore", "demo", "--from", path, "--identity", &self.identity, "--yes"];
+        self.site.fleetctl(&[&command[..], more].concat())
+    }
+
+    fn apply(&self, manifests: &Value) {
+        let file = self.site.home().join("manifests.json");
+        std::fs::write(&file, manifests.to_string()).unwrap();
+        self.site.hub(&["apply", "-f", file.to_str().unwrap()]);
+    }
+
+    /// Objects of a namespace, and the namespace, by kind and name, without what differs by itself.
+    fn objects(&self, namespace: &str) -> BTreeMap<String, Value> {
+        let listed: Value =
+            serde_json::from_str(&self.site.hub(&["get", KINDS, "--all-namespaces", "-o", "json"])).unwrap();
+        let mut found = BTreeMap::new();
+        for object in listed["items"].as_array().unwrap() {
+            let (kind, metadata) = (object["kind"].as_str().unwrap(), &object["metadata"]);
+            let name = metadata["name"].as_str().unwrap();
+            if metadata["namespace"] == namespace || kind == "Namespace" && name == namespace {
+                let mut object = object.clone();
+                object["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+                object.as_object_mut().unwrap().remove("status");
+                found.insert(format!("{kind}/{name}"), object);
+            }
+        }
+        found
+    }
+
+    fn value(&self) -> String {
+        let path = "jsonpath={.data.value}";
+        self.site.asks_hub(&["-n", "shop", "get", "configmap", "settings", "-o", path]).unwrap_or_default()
+    }
+
+    fn set_value(&self, value: &str) {
+        let patch = json!({"data": {"value": value}}).to_string();
+        self.site.hub(&["-n", "shop", "patch", "configmap", "settings", "--type=merge", "-p", &patch]);
+    }
+}
+
+/// A namespace with an object of several kinds each.
+fn shop() -> Value {
+    let object = |api: &str, kind: &str, name: &str, rest: Value| {
+        let mut object = json!({"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": "shop"}});
+        object.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        object
+    };
+    let role = json!({"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]});
+    let binding = json!({
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"},
+        "subjects": [{"kind": "ServiceAccount", "name": "robot", "namespace": "shop"}],
+    });
+    let items = json!([
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": {"tier": "one"}}},
+        object("v1", "ConfigMap", "settings", json!({"data": {"value": "first"}})),
+        object("v1", "Secret", "password", json!({"stringData": {"password": "canary"}})),
+        object("v1", "ServiceAccount", "robot", json!({})),
+        object("v1", "Service", "web", json!({"spec": {"ports": [{"port": 80}], "selector": {"app": "web"}}})),
+        object("rbac.authorization.k8s.io/v1", "Role", "reader", role),
+        object("rbac.authorization.k8s.io/v1", "RoleBinding", "reader", binding),
+    ]);
+    json!({"apiVersion": "v1", "kind": "List", "items": items})
+}
+
+/// A Deployment on a workload cluster, in a namespace of its own.
+fn deployment_on(cluster: &str, namespace: &str) -> Value {
+    let container = json!({"name": "httpd", "image": "busybox:1.35", "command": ["httpd", "-f", "-p", "8080"]});
+    let template = json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}});
+    json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {
+                "name": "web",
+                "namespace": namespace,
+                "annotations": {"fleet-scheduler.io/cluster": cluster},
+            },
+            "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template},
+        },
+    ]})
+}
+
+/// UIDs of the pods of a Deployment that run in a workload cluster.
+fn running(member: &Member<'_>, namespace: &str) -> String {
+    let path = r#"jsonpath={.items[?(@.status.phase=="Running")].metadata.uid}"#;
+    let args = ["-n", namespace, "get", "pods", "-l", "app=web", "-o", path];
+    member.site.bed.kubectl(member.name, &args).unwrap_or_default()
+}
+
+#[test]
+fn a_restore_brings_back_what_was_there_and_stops_nothing_that_runs() {
+    let site = Site::with("current", "member-2");
+    let member = Member::beside(&site, "member-2");
+    let scene = Scene::install(&site);
+    member.kubectl(&["create", "namespace", "fleet"]);
+    member.install(&[&["--control-plane", "demo"][..], site.version()].concat()).succeeds();
+    scene.apply(&shop());
+    scene.apply(&deployment_on("member-2", "before"));
+    eventually("the copy to run", || !running(&member, "before").is_empty());
+    // What controllers write of their own has come to rest.
+    let mut before = scene.objects("shop");
+    eventually("objects that stay as they are", || {
+        let seen = std::mem::replace(&mut before, scene.objects("shop"));
+        seen == before
+    });
+    // An agent that counts them knows how to keep them.
+    let counted = ["get", "clusters", "-o", "jsonpath={.items[*].status.copiesWithoutSchedule}"];
+    eventually("the agent to count copies without a Schedule", || site.hub(&counted) == "0");
+    let clusters = || site.hub(&["get", "clusters", "-o", "jsonpath={.items[*].metadata.uid}"]);
+    let (same_clusters, first_pods) = (clusters(), running(&member, "before"));
+    let path = scene.back_up();
+
+    // Everything is changed or deleted, and something new is placed.
+    scene.set_value("second");
+    site.hub(&["-n", "shop", "delete", "secret/password", "role/reader", "service/web", "serviceaccount/robot"]);
+    site.hub(&["label", "namespace", "shop", "tier=two", "--overwrite"]);
+    scene.apply(&deployment_on("member-2", "later"));
+    eventually("the new copy to run", || !running(&member, "later").is_empty());
+    let later_pods = running(&member, "later");
+    let workloads = || site.kubectl(&["-n", "fleet", "get", "deployments,statefulsets,services", "-o", "json"]);
+    let owners = managed_fields(&workloads());
+
+    let restored = scene.restore(&path, &[]);
+    assert!(restored.succeeds().contains("Restored control plane demo"), "{restored:?}");
+    assert!(restored.stdout.contains("1 of 1 agents are ready"), "{restored:?}");
+    assert_eq!(scene.objects("shop"), before, "with uids");
+    assert_eq!(clusters(), same_clusters);
+    assert!(site.asks_hub(&["get", "namespace", "later"]).is_err(), "it is not in the backup");
+    let held = "jsonpath={.metadata.annotations.fleet-scheduler\\.io/hold-deletions}";
+    assert!(site.hub(&["get", "namespace", "kube-system", "-o", held]).starts_with("20"), "since when");
+    assert_eq!(managed_fields(&workloads()), owners, "fields were given back");
+    assert!(site.fleetctl(&["status", "demo"]).succeeds().contains("connected and ready"));
+    let again = site.install(&[&["--reuse-values", "--yes"], site.version()].concat());
+    assert!(again.succeeds().contains("Nothing to change"), "{again:?}");
+
+    // What ran runs: what the backup knows, and what it does not.
+    assert_eq!(running(&member, "before"), first_pods);
+    assert_eq!(running(&member, "later"), later_pods);
+    // The control plane takes new work.
+    scene.apply(&deployment_on("member-2", "after"));
+    eventually("work after the restore", || !running(&member, "after").is_empty());
+
+    let released = site.fleetctl(&["restore", "demo", "--release", "--yes"]);
+    assert!(released.succeeds().contains("delete copies without a Schedule again"), "{released:?}");
+    assert_eq!(site.hub(&["get", "namespace", "kube-system", "-o", held]), "");
+    let committed = site.fleetctl(&["restore", "demo", "--commit"]);
+    assert!(committed.succeeds().contains("Deleted the former stores"), "{committed:?}");
+    site.fleetctl(&["restore", "demo", "--commit"]).fails(6, &["no restore of this control plane keeps former stores"]);
+    site.fleetctl(&["restore", "demo", "--rollback"]).fails(6, &["no restore of this control plane is open"]);
+
+    // A backup of other keys, and one that is damaged: nothing is written.
+    let bytes = std::fs::read(&path).unwrap();
+    let damaged = format!("{}/damaged.fleet", scene.folder);
+    std::fs::write(&damaged, &bytes[..bytes.len() / 2]).unwrap();
+    scene.restore(&damaged, &[]).fails(1, &["is damaged"]);
+    let left = site.kubectl(&["-n", "fleet", "get", "pods", "-l", "app.kubernetes.io/name=restore", "-o", "name"]);
+    assert_eq!(left, "");
+    member.uninstall(&["--yes", "--force"]);
+    member.clean();
+    site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data", "--force"]).succeeds();
+}
+
+/// Who owns which field of each object.
+fn managed_fields(list: &str) -> BTreeMap<String, BTreeMap<String, Value>> {
+    let list: Value = serde_json::from_str(list).unwrap();
+    let of_object = |object: &Value| {
+        let entries = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+        let entries = entries.into_iter().filter(|entry| entry["subresource"] != "status");
+        let by_manager = entries.map(|entry| {
+            let manager = entry["manager"].as_str().unwrap_or_default();
+            (format!("{manager} {}", entry["operation"].as_str().unwrap_or_default()), entry["fieldsV1"].clone())
+        });
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        (format!("{}/{name}", object["kind"].as_str().unwrap_or_default()), by_manager.collect())
+    };
+    list["items"].as_array().unwrap().iter().map(of_object).collect()
+}
+
+mod exhaustive {
+    use std::process::Stdio;
+
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
+    use super::*;
+
+    /// The stage that is written down, if an operation is.
+    fn stage(site: &Site) -> String {
+        let path = "jsonpath={.data.operation}";
+        let found = site.bed.kubectl(site.cluster, &["-n", "fleet", "get", "secret", "fleetctl.demo", "-o", path]);
+        let decoded = STANDARD.decode(found.unwrap_or_default()).unwrap_or_default();
+        let operation: Value = serde_json::from_slice(&decoded).unwrap_or_default();
+        operation["stage"].as_str().filter(|_| operation["open"] == true).unwrap_or_default().to_owned()
+    }
+
+    /// Starts a restore, and kills it in a stage.
+    fn kill_in_stage(scene: &Scene<'_>, path: &str, wanted: &str) {
+        let site = scene.site;
+        let command = ["restore", "demo", "--from", path, "--identity", &scene.identity, "--yes", "--no-safety"];
+        let mut command = site.command(&command);
+        let mut running = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        eventually(&format!("stage {wanted}"), || {
+            assert!(running.try_wait().unwrap().is_none(), "it ended before stage {wanted}");
+            stage(site) == wanted
+        });
+        running.kill().unwrap();
+        running.wait().unwrap();
+    }
+
+    #[test]
+    fn a_restore_that_is_killed_in_any_stage_goes_on_or_goes_back() {
+        let site = Site::on("current");
+        let scene = Scene::install(&site);
+        scene.apply(&shop());
+        let path = scene.back_up();
+        for wanted in ["fence", "prepare", "swap", "start", "open"] {
+            scene.set_value("second");
+            kill_in_stage(&scene, &path, wanted);
+            // Nothing else changes the control plane meanwhile.
+            let other =
+                site.install(&[&["--reuse-values", "--yes", "--set", "scheduler.replicas=2"], site.version()].concat());
+            assert!(other.code != Some(0), "{other:?}");
+            let restored = scene.restore(&path, &[]);
+            assert!(restored.succeeds().contains("Restored control plane demo"), "{wanted}: {restored:?}");
+            assert_eq!(scene.value(), "first", "{wanted}");
+        }
+        for wanted in ["fence", "prepare", "swap"] {
+            scene.set_value("second");
+            kill_in_stage(&scene, &path, wanted);
+            let back = site.fleetctl(&["restore", "demo", "--rollback"]);
+            assert!(back.succeeds().contains("runs on its former data again"), "{wanted}: {back:?}");
+            assert_eq!(scene.value(), "second", "{wanted}");
+        }
+        kill_in_stage(&scene, &path, "start");
+        site.fleetctl(&["restore", "demo", "--rollback"]).fails(6, &["cannot be undone any more"]);
+        scene.restore(&path, &[]).succeeds();
+        site.fleetctl(&["restore", "demo", "--commit"]).succeeds();
+        site.fleetctl(&["uninstall", "cp", "demo", "--yes", "--delete-data"]).succeeds();
+    }
+}
