@@ -208,7 +208,7 @@ async fn a_deployment_goes_where_its_policy_says_and_its_status_comes_back() {
     assert_eq!(copy.finalizers(), [FINALIZER_AGENT_CLEANUP]);
     let manifest: Value = serde_json::from_str(&copy.spec.manifest).unwrap();
     assert_eq!((manifest["spec"]["replicas"].as_i64(), manifest["metadata"].get("uid")), (Some(3), None));
-    assert!(fleet.copies(&east.name).await.contains_key(&format!("Namespace {}", fleet.namespace)));
+    fleet.copy(&east.name, &format!("Namespace {}", fleet.namespace)).await;
     assert!(!fleet.copies(&west.name).await.contains_key(&format!("Namespace {}", fleet.namespace)));
     wait("the source has the label", async || {
         fleet.deployments().get("web").await.unwrap().labels().get(LABEL_TARGET_CLUSTER) == Some(&east.name)

@@ -132,6 +132,13 @@ impl Worker {
             let message = find_condition(&entry.status.conditions, conditions::APPLIED).map(|c| c.message.as_str());
             tracing::info!(schedule = name, reason = entry.applied_reason(), message, "copy");
         }
+        // The namespace was seen only while it was applied.
+        if is_left
+            && self.find_objection(task).is_some()
+            && let Some(entry) = self.entries.get_mut(name)
+        {
+            entry.work_at(now);
+        }
         let Some(key) = task.key() else { return };
         if let Some(seen) = seen
             && task.target.as_ref().is_ok_and(|target| is_listed(target.kind))
