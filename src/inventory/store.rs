@@ -378,6 +378,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::inventory::Operation;
     use crate::k8s::event::Events;
     use crate::k8s::test_api;
 
@@ -427,6 +428,30 @@ mod tests {
         let (store, creations) = in_a_namespace("2026-01-01T00:00:00Z".into()).await;
         assert_eq!(store.unwrap_err().reason(), "NamespaceTerminating");
         assert_eq!(creations, 1);
+    }
+
+    #[tokio::test]
+    async fn an_open_operation_is_gone_on_with_by_itself_alone() {
+        let owner = Owner::new("control-plane", "demo", "fleet");
+        let operation = Operation::new("restore", "r1".to_owned(), "swap", Value::Null);
+        let acquire = async |open: bool, goes_on_with: Option<&str>| {
+            let server = Server::new(test_api::api(|_, brought| brought), Events::none());
+            let operation = Operation { open, ..operation.clone() };
+            let ids = ("u".to_owned(), "1".to_owned());
+            let seen = State { operation: Some(operation), uid: ids.0, version: ids.1, ..State::default() };
+            let options = LockOptions {
+                wait: Duration::ZERO,
+                holder: &Holder::from_this_process(),
+                held: &HeldLock::default(),
+                begun: &AtomicBool::new(false),
+                goes_on_with,
+            };
+            Store::acquire_lock(&server, &owner, options, &seen, |_| {}).await.map(drop).map_err(|error| error.reason())
+        };
+        assert_eq!(acquire(true, None).await, Err("OperationOpen"));
+        assert_eq!(acquire(true, Some("r2")).await, Err("OperationOpen"));
+        assert_eq!(acquire(true, Some("r1")).await, Ok(()));
+        assert_eq!(acquire(false, None).await, Ok(()));
     }
 
     #[tokio::test]

@@ -138,6 +138,7 @@ mod tests {
             "src/apply",
             "src/backup",
             "src/control_plane/backup",
+            "src/control_plane/restore",
             "src/diagnose",
             "src/etcd",
             "src/inventory",
