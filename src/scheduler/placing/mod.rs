@@ -51,6 +51,7 @@ mod rebalance;
 mod refusals;
 mod regroup;
 mod removal_cause;
+mod removal_class;
 mod removal_log;
 #[cfg(test)]
 mod removal_tests;
@@ -290,7 +291,7 @@ impl Placing {
         }
         self.mark_moves(now);
         if let Some(task) = self.removals.next_task(&self.store, self.clock.now()) {
-            self.log.spawn(removal_log::carry_out(self.client.clone(), task));
+            self.log.spawn(removal_log::carry_out_task(self.client.clone(), task));
         }
         for request in self.store.refusals.take_due(now) {
             self.store.enqueue(request, Cause::Report, now);
@@ -355,7 +356,7 @@ impl Placing {
         }
         self.store.refusals.hold_back(&mut plan.stages);
         let is_whole = plan.fetch.is_empty() && !plan.is_partial && !plan.writes_schedules();
-        self.removals.hold_back(&request, &mut plan.stages, (is_whole, self.clock.now()));
+        self.removals.hold_removals(&request, &mut plan.stages, (is_whole, self.clock.now()));
         if plan.fetch.is_empty() && plan.stages.is_empty() {
             self.backoffs.remove(&request);
             if let ReconcileRequest::Group(name) = &request {
@@ -519,7 +520,7 @@ impl Placing {
     /// Takes what was read or written of the record of removals.
     fn on_log_answer(&mut self, answer: LogAnswer) {
         let written = match answer {
-            LogAnswer::Read(Ok((record, version))) => return self.removals.set_record(record, version),
+            LogAnswer::Read(Ok((record, version))) => return self.removals.take_read_record(record, version),
             LogAnswer::Read(Err(error)) => {
                 tracing::warn!(%error, "the record of removals cannot be read; nothing is removed for a policy or a cluster");
                 return;
@@ -529,7 +530,7 @@ impl Placing {
         if let Err(error) = &written {
             tracing::debug!(%error, "the record of removals was not written");
         }
-        let (requests, frozen) = self.removals.on_written(written.ok(), self.clock.now());
+        let (requests, frozen) = self.removals.take_written_record(written.ok(), self.clock.now());
         for request in requests {
             self.store.enqueue(request, Cause::Review, Instant::now());
         }

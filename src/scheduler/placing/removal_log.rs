@@ -24,7 +24,7 @@ pub(super) enum LogAnswer {
 }
 
 /// Reads the record, or writes it.
-pub(super) async fn carry_out(client: Client, task: RemovalTask) -> LogAnswer {
+pub(super) async fn carry_out_task(client: Client, task: RemovalTask) -> LogAnswer {
     let maps: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
     match task {
         RemovalTask::Read => {
@@ -36,14 +36,14 @@ pub(super) async fn carry_out(client: Client, task: RemovalTask) -> LogAnswer {
             }))
         }
         RemovalTask::Write(record, version) => {
-            let written = write_record(&maps, &record, version).await;
+            let written = write_removal_record(&maps, &record, version).await;
             LogAnswer::Written(written.map(|map| (record, map.metadata.resource_version.unwrap_or_default())))
         }
     }
 }
 
 /// Writes the record where nobody else wrote meanwhile.
-async fn write_record(
+async fn write_removal_record(
     maps: &Api<ConfigMap>,
     record: &RemovalRecord,
     version: Option<String>,

@@ -2,7 +2,7 @@
 //! many there are, and go on only if these are few or an operator allowed them.
 //!
 //! ```text
-//! plan of a request ──→ hold_back ──┬─→ what may go
+//! plan of a request ──→ hold_removals ┬─→ what may go
 //!                                   └─→ held, by cause ──→ next_task: limit_removals ──→ record ──→ passing
 //! ```
 //!
@@ -14,9 +14,8 @@ use k8s_openapi::jiff::Timestamp;
 
 use super::place::{Place, cluster_of};
 use super::queue::ReconcileRequest;
-use super::removal_cause::RemovalClass;
 use super::store::Store;
-use super::write::{Stages, Write};
+use super::write::{RemovalClass, Stages, Write};
 use crate::api::Schedule;
 use crate::api::labels::cluster_namespace;
 use crate::api::removals::{FrozenRemovals, NAMED, RemovalRecord};
@@ -85,7 +84,7 @@ impl Removals {
 
     /// Takes the removals out of the plan of a request that may not go yet. A plan that is not `whole` says nothing of the
     /// removals that it lacks.
-    pub(super) fn hold_back(&mut self, request: &ReconcileRequest, stages: &mut Stages, (whole, now): (bool, i64)) {
+    pub(super) fn hold_removals(&mut self, request: &ReconcileRequest, stages: &mut Stages, (whole, now): (bool, i64)) {
         let before = self.passing.remove(request).unwrap_or_default();
         let known = self.held.remove(request).unwrap_or_default();
         let (mut held, mut passing) =
@@ -210,13 +209,13 @@ impl Removals {
     }
 
     /// Takes the record as it was read.
-    pub(super) fn set_record(&mut self, record: RemovalRecord, version: Option<String>) {
+    pub(super) fn take_read_record(&mut self, record: RemovalRecord, version: Option<String>) {
         (self.record, self.version) = (record, Some(version));
     }
 
     /// Takes the answer to a write of the record, with the version that it has then; returns the requests that may go on,
     /// and the causes that are held back from now on.
-    pub(super) fn on_written(
+    pub(super) fn take_written_record(
         &mut self,
         written: Option<(RemovalRecord, String)>,
         now: i64,
@@ -231,7 +230,7 @@ impl Removals {
         let was_frozen: BTreeSet<String> = self.record.frozen_causes().map(|(name, _)| name.clone()).collect();
         let frozen = record.frozen_causes().filter(|(name, _)| !was_frozen.contains(*name));
         let frozen = frozen.map(|(name, frozen)| (name.clone(), frozen.clone())).collect();
-        self.set_record(record, Some(version));
+        self.take_read_record(record, Some(version));
         let count = going.values().map(BTreeMap::len).sum();
         if count > 0 {
             self.recent.push((now, count));
@@ -302,7 +301,7 @@ mod tests {
             let mut scene = Self { store, removals: Removals::new(1_000), now: 1_120, version: 0 };
             assert!(matches!(scene.task(), Some(RemovalTask::Read)), "before anything is removed");
             assert!(scene.task().is_none(), "it is asked once");
-            scene.removals.set_record(RemovalRecord::default(), None);
+            scene.removals.take_read_record(RemovalRecord::default(), None);
             scene
         }
 
@@ -321,7 +320,7 @@ mod tests {
                 class: class.clone(),
             };
             let mut stages = vec![(0..count).map(write).collect()];
-            self.removals.hold_back(&ReconcileRequest::Group("g".to_owned()), &mut stages, (true, self.now));
+            self.removals.hold_removals(&ReconcileRequest::Group("g".to_owned()), &mut stages, (true, self.now));
             stages.iter().map(Vec::len).sum()
         }
 
@@ -338,11 +337,11 @@ mod tests {
                     None => {}
                     Some(RemovalTask::Read) => {
                         let record = self.removals.record.clone();
-                        self.removals.set_record(record, Some(self.version.to_string()));
+                        self.removals.take_read_record(record, Some(self.version.to_string()));
                     }
                     Some(RemovalTask::Write(record, _)) => {
                         self.version += 1;
-                        let answer = self.removals.on_written(Some((record, self.version.to_string())), self.now);
+                        let answer = self.removals.take_written_record(Some((record, self.version.to_string())), self.now);
                         requests += answer.0.len();
                         frozen.extend(answer.1.into_iter().map(|(cause, _)| cause));
                     }
@@ -410,7 +409,7 @@ mod tests {
         let record = scene.removals.record.clone();
         scene.removals = Removals::new(scene.now);
         assert!(matches!(scene.task(), Some(RemovalTask::Read)));
-        scene.removals.set_record(record, Some("9".to_owned()));
+        scene.removals.take_read_record(record, Some("9".to_owned()));
         scene.caused(5);
         assert_eq!(scene.pass(59), (0, vec![]), "writes of the former one may be on their way");
         assert_eq!(scene.pass(2), (0, vec![CAUSE.to_owned()]), "8 and 5 are more than 10");
@@ -422,7 +421,7 @@ mod tests {
         scene.caused(10);
         scene.now += 10;
         let Some(RemovalTask::Write(..)) = scene.task() else { panic!("it is written") };
-        assert_eq!(scene.removals.on_written(None, scene.now).0, Vec::new());
+        assert_eq!(scene.removals.take_written_record(None, scene.now).0, Vec::new());
         assert_eq!(scene.caused(10), 0);
         scene.now += 5;
         assert!(matches!(scene.task(), Some(RemovalTask::Read)), "somebody else may have written it");

@@ -7,7 +7,6 @@ use kube::core::DynamicObject;
 use kube::{Api, Client};
 use serde_json::{Map, Value};
 
-use super::removal_cause::RemovalClass;
 use crate::api::crd::policy::SchedulePolicyStatus;
 use crate::api::placeable::Placeable;
 use crate::api::{Cluster, Schedule, ScheduleGroup};
@@ -68,6 +67,17 @@ impl TargetMark {
             None => self.label.iter().map(String::as_str).collect(),
         }
     }
+}
+
+/// Who limits the deletion of a Schedule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum RemovalClass {
+    /// The owner of the source asked for it: the source is gone or was edited. Nothing limits it.
+    Asked,
+    /// It is a part of a move, or a follower, or a namespace in which nothing is left: these have their own limits.
+    Moved,
+    /// Something else, by the name of its cause: the brake on removals counts it.
+    Caused(String),
 }
 
 /// One write.

@@ -22,9 +22,9 @@ use crate::scheduler::placing::faults::{self, CopyFaults};
 use crate::scheduler::placing::group_context::GroupContext;
 use crate::scheduler::placing::group_events::group_reference;
 use crate::scheduler::placing::plan::Plan;
-use crate::scheduler::placing::removal_cause::{self, RemovalClass};
+use crate::scheduler::placing::removal_class;
 use crate::scheduler::placing::store::Store;
-use crate::scheduler::placing::write::Write;
+use crate::scheduler::placing::write::{RemovalClass, Write};
 
 /// Plans a group that is recorded. Returns what is decided of it beside the plan: it `waits` while the group moves, or
 /// waits for its move.
@@ -267,7 +267,7 @@ impl<'a> Work<'a> {
         let consent = self.record.running.as_ref().is_some_and(|running| running.consent);
         let class = |key: &ObjectKey| match self.record.running {
             Some(_) => RemovalClass::Moved,
-            None => removal_cause::stray_class(self.store, self.name, key, cluster),
+            None => removal_class::stray_class(self.store, self.name, key, cluster),
         };
         let has_pods = |key| self.store.source_facts(key).is_some_and(|facts| facts.shape.is_some());
         let copies = survey.live_copies(cluster);
