@@ -64,6 +64,8 @@ pub enum Action {
     Versions,
     /// `why KIND/NAME`.
     Why(String),
+    /// `restore NAME --release`, which ends the hold of deletions.
+    Release(String),
 }
 
 /// An installation of one of the two kinds, by its name.

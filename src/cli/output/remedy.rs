@@ -104,6 +104,7 @@ fn format_action(action: &Action) -> String {
         Action::GetValues(name) => format!("get values {}", foreign_word(name)),
         Action::Versions => "versions".to_owned(),
         Action::Why(object) => format!("why {}", foreign_word(object)),
+        Action::Release(name) => format!("restore {} --release", foreign_word(name)),
     }
 }
 
