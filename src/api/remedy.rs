@@ -66,6 +66,8 @@ pub enum Action {
     Why(String),
     /// `rebalance --continue CAUSE`.
     ContinueRemovals(String),
+    /// `restore NAME --release`, which ends the hold of deletions.
+    Release(String),
 }
 
 /// An installation of one of the two kinds, by its name.

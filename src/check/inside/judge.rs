@@ -156,7 +156,7 @@ fn check_copies(facts: &HealthFacts) -> CheckResult {
         0 => String::new(),
         _ => format!("; not counted in {}", first_of(uncounted.into_iter().cloned(), NAMED, ", ")),
     };
-    let release = "let agents delete them with `fleetctl restore NAME --release`";
+    let release = Command::at_place(Place::Any, Action::Release("NAME".to_owned()));
     match (&inside.hold, total) {
         (None, 0) => CheckResult::Passed(format!("none{unknown}")),
         (None, _) => CheckResult::new_failure(
@@ -166,11 +166,12 @@ fn check_copies(facts: &HealthFacts) -> CheckResult {
         ),
         (Some(hold), 0) => CheckResult::new_failure(
             format!("none, and deletions are {hold}{unknown}"),
-            "end the hold with `fleetctl restore NAME --release`",
+            Remedy::new("end the hold with ").command(release),
         ),
         (Some(hold), _) => CheckResult::new_failure(
             format!("{total}, {hold}: {named}{unknown}"),
-            format!("put back the sources of those that you need, then {release}"),
+            Remedy::new("put back the sources of those that you need, then let agents delete them with ")
+                .command(release),
         ),
     }
 }
