@@ -174,9 +174,9 @@ fn stages_go_on_where_they_stopped() {
         "kube-controller-manager": 1}, "owners": {}, "forget": ["west"]});
     let mut operation = Operation::new(COMMAND, "r1".to_owned(), "swap", facts);
     let read = RestoreFacts::of_operation(&operation).unwrap();
-    assert_eq!((read.members(), read.find_stage(&operation).unwrap()), (3, RestoreStage::Swap));
+    assert_eq!((read.members(), RestoreFacts::find_stage(&operation).unwrap()), (3, RestoreStage::Swap));
     stage::ROLLBACK.clone_into(&mut operation.stage);
-    assert_eq!(read.find_stage(&operation).unwrap_err().reason(), "OperationOpen");
+    assert_eq!(RestoreFacts::find_stage(&operation).unwrap_err().reason(), "OperationOpen");
     operation.facts["replicas"]["etcd"] = 4711.into();
     assert_eq!(RestoreFacts::of_operation(&operation).unwrap_err().reason(), "OperationOpen");
     assert!(
