@@ -60,7 +60,8 @@ fn site() -> StoreSite {
     let site =
         StoreSite::from_workloads(serde_json::from_value(set).unwrap(), serde_json::from_value(program).unwrap(), 3);
     let mut site = site.unwrap();
-    ("demo".clone_into(&mut site.name), "fleet".clone_into(&mut site.namespace));
+    "demo".clone_into(&mut site.name);
+    "fleet".clone_into(&mut site.namespace);
     site
 }
 
