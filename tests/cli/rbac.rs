@@ -37,7 +37,8 @@ fn the_roles_follow_the_objects_of_the_values_and_grant_nothing_in_other_namespa
     assert_eq!((day2.len(), &day2[0]["metadata"]["namespace"]), (1, &json!("planes")));
     assert_eq!(verbs(&day2[0], "", "pods/portforward"), ["create", "get"]);
     assert_eq!(verbs(namespaced, "", "pods/portforward"), [""; 0]);
-    assert_eq!(verbs(&day2[0], "", "secrets"), ["get", "list", "update"]);
+    assert_eq!(verbs(&day2[0], "", "secrets"), ["create", "get", "list", "patch", "update"]);
+    assert_eq!(verbs(&day2[0], "", "pods"), ["create", "delete", "get", "list"]);
     sandbox.run(&["show", "rbac"]).fails(2, &["has no name"]);
     sandbox.run(&["show"]).fails(2, &["rbac"]);
 }

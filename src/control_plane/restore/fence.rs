@@ -64,7 +64,7 @@ pub(super) async fn read_selector_owner(target: &RestoreTarget<'_>) -> Result<Op
 
 impl RestoreTarget<'_> {
     /// Leads nobody to the API server, and stops all but etcd. Returns when their pods are gone.
-    pub(super) async fn fence_api(&self, _: &RestoreFacts) -> Result<(), RestoreError> {
+    pub(super) async fn fence_api(&self) -> Result<(), RestoreError> {
         let fence = json!({"spec": {"selector": {FENCED: "true"}}});
         services(self).patch(API_SERVER, &patch_params(), &Patch::Merge(fence)).await?;
         for component in CONTROLLERS.into_iter().chain([API_SERVER]) {
@@ -90,7 +90,7 @@ impl RestoreTarget<'_> {
     }
 
     /// Stops all members of etcd. Returns when their pods are gone.
-    pub(super) async fn stop_etcd(&self, _: &RestoreFacts) -> Result<(), RestoreError> {
+    pub(super) async fn stop_etcd(&self) -> Result<(), RestoreError> {
         self.set_replicas(ETCD, 0).await?;
         self.wait_until_gone(ETCD).await
     }

@@ -129,14 +129,14 @@ impl RestoreTarget<'_> {
     pub async fn restore_archive(&self, source: &ArchiveSource, forget: &[String]) -> Result<(), RestoreError> {
         let mut operation = self.open_restore(source, forget).await?;
         let facts = RestoreFacts::of_operation(&operation)?;
-        let first = facts.find_stage(&operation)?;
+        let first = RestoreFacts::find_stage(&operation)?;
         let run = self.begin_operation(&operation).await?;
         for stage in RestoreStage::ALL.into_iter().filter(|stage| *stage >= first) {
             stage.name().clone_into(&mut operation.stage);
             run.write_operation(&operation).await?;
             self.progress.begin_step(stage.title());
             match stage {
-                RestoreStage::Fence => self.fence_api(&facts).await?,
+                RestoreStage::Fence => self.fence_api().await?,
                 RestoreStage::Prepare => self.prepare_stores(source, &facts, &operation.run).await?,
                 RestoreStage::Swap => self.run_on_stores(&facts, &StoreWork::Swap, &operation.run).await?,
                 RestoreStage::Start => self.start_api(&facts).await?,
@@ -177,7 +177,7 @@ impl RestoreTarget<'_> {
             stage::ROLLBACK.clone_into(&mut operation.stage);
             run.write_operation(&operation).await?;
             self.progress.begin_step("Putting the former stores back");
-            self.stop_etcd(&facts).await?;
+            self.stop_etcd().await?;
             self.run_on_stores(&facts, &StoreWork::Rollback, &operation.run).await?;
         }
         self.progress.begin_step("Starting etcd and the API server");
@@ -211,7 +211,7 @@ impl RestoreTarget<'_> {
         facts: &RestoreFacts,
         run: &str,
     ) -> Result<(), RestoreError> {
-        self.stop_etcd(facts).await?;
+        self.stop_etcd().await?;
         let site = StoreSite::read_from_cluster(self.client, self.name, self.namespace, facts.members()).await?;
         let work = StoreWork::Prepare { snapshot_bytes: source.verified.header.snapshot_bytes };
         run_store_pods(self, &site, &work, run, Some(source)).await

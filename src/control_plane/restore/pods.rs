@@ -161,8 +161,8 @@ fn describe_wait(pod: &Pod) -> String {
         Some(format!("{reason} {}", waiting_message(status).unwrap_or_default()))
     });
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let unscheduled = conditions.filter(|one| one.type_ == "PodScheduled" && one.status == "False");
-    let unscheduled = unscheduled.filter_map(|condition| condition.message.clone()).next();
+    let mut unscheduled = conditions.filter(|one| one.type_ == "PodScheduled" && one.status == "False");
+    let unscheduled = unscheduled.find_map(|condition| condition.message.clone());
     let why = waiting.or(unscheduled).unwrap_or_else(|| describe_pod_state(pod).to_owned());
     format!("pod {name}: {}", visible_line(why.trim()))
 }

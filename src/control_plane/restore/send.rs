@@ -69,9 +69,11 @@ pub(super) async fn send_part(
     let (sender, mut receiver) = channel::<Vec<u8>>(PIECES);
     let (path, opening, name) = (source.path.clone(), Arc::clone(&source.opening), part.name.clone());
     let reading = tokio::task::spawn_blocking(move || {
-        let mut take = |found: &str, bytes: &[u8]| match found == name {
-            true => sender.blocking_send(bytes.to_vec()).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe)),
-            false => Ok(()),
+        let mut take = |found: &str, bytes: &[u8]| {
+            if found != name {
+                return Ok(());
+            }
+            sender.blocking_send(bytes.to_vec()).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
         };
         read_archive(File::open(path)?, &opening, &mut take).map_err(io::Error::other).map(drop)
     });

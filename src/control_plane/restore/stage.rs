@@ -113,7 +113,7 @@ impl RestoreFacts {
     }
 
     /// The stage at which an operation goes on.
-    pub(super) fn find_stage(&self, operation: &Operation) -> Result<RestoreStage, RestoreError> {
+    pub(super) fn find_stage(operation: &Operation) -> Result<RestoreStage, RestoreError> {
         RestoreStage::from_name(&operation.stage)
             .ok_or_else(|| RestoreError::OperationOpen(Box::new(operation.clone())))
     }

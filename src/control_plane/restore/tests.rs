@@ -60,7 +60,8 @@ fn site() -> StoreSite {
     let site =
         StoreSite::from_workloads(serde_json::from_value(set).unwrap(), serde_json::from_value(program).unwrap(), 3);
     let mut site = site.unwrap();
-    ("demo".clone_into(&mut site.name), "fleet".clone_into(&mut site.namespace));
+    "demo".clone_into(&mut site.name);
+    "fleet".clone_into(&mut site.namespace);
     site
 }
 
@@ -174,9 +175,9 @@ fn stages_go_on_where_they_stopped() {
         "kube-controller-manager": 1}, "owners": {}, "forget": ["west"]});
     let mut operation = Operation::new(COMMAND, "r1".to_owned(), "swap", facts);
     let read = RestoreFacts::of_operation(&operation).unwrap();
-    assert_eq!((read.members(), read.find_stage(&operation).unwrap()), (3, RestoreStage::Swap));
+    assert_eq!((read.members(), RestoreFacts::find_stage(&operation).unwrap()), (3, RestoreStage::Swap));
     stage::ROLLBACK.clone_into(&mut operation.stage);
-    assert_eq!(read.find_stage(&operation).unwrap_err().reason(), "OperationOpen");
+    assert_eq!(RestoreFacts::find_stage(&operation).unwrap_err().reason(), "OperationOpen");
     operation.facts["replicas"]["etcd"] = 4711.into();
     assert_eq!(RestoreFacts::of_operation(&operation).unwrap_err().reason(), "OperationOpen");
     assert!(

@@ -80,7 +80,7 @@ pub(in crate::cli) fn restore_error(error: &RestoreError, name: &ControlPlaneNam
         RestoreError::Keys(source) => shown.because(source),
         _ => shown,
     };
-    hints.into_iter().fold(shown, |shown, hint| shown.hint(hint))
+    hints.into_iter().fold(shown, CliError::hint)
 }
 
 fn undo_hint(command: &str, tail: &str) -> String {
