@@ -12,7 +12,7 @@ use crate::placement::facts::ObjectKey;
 fn is_scaled_down(store: &Store, key: &ObjectKey) -> bool {
     let live = store.copies_of(key).filter(|(_, schedule)| schedule.metadata.deletion_timestamp.is_none());
     let shares = live.filter_map(|(_, schedule)| schedule.spec.share.as_ref()?.replicas);
-    let had = shares.fold(0_i64, |sum, replicas| sum.saturating_add(replicas));
+    let had = shares.fold(0_i64, i64::saturating_add);
     store.source_facts(key).is_some_and(|facts| facts.workload.is_dividable() && had > facts.workload.pods_at_once())
 }
 

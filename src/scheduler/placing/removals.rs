@@ -53,8 +53,10 @@ pub(super) enum RemovalTask {
 pub(super) struct Removals {
     began: i64,
     record: RemovalRecord,
-    /// Version of the object that holds the record; `None` within before there is one, and without before it was read.
-    version: Option<Option<String>>,
+    /// The record was read, and nobody else is known to have written it since.
+    is_read: bool,
+    /// Version of the object that holds the record; `None` before there is one.
+    version: Option<String>,
     held: ByRequest,
     passing: ByRequest,
     found: BTreeMap<String, Found>,
@@ -72,6 +74,7 @@ impl Removals {
         Self {
             began: now,
             record: RemovalRecord::default(),
+            is_read: false,
             version: None,
             held: ByRequest::new(),
             passing: ByRequest::new(),
@@ -122,12 +125,12 @@ impl Removals {
         }
         let is_frozen = self.record.frozen_causes().next().is_some();
         let is_late = now >= self.asked.saturating_add(INTERVAL_SECONDS);
-        let Some(version) = self.version.clone().filter(|_| !(is_frozen && is_late)) else {
+        if !self.is_read || (is_frozen && is_late) {
             return is_late.then(|| {
                 self.asked = now;
                 RemovalTask::Read
             });
-        };
+        }
         if self.held.is_empty() && self.record.causes.is_empty() {
             self.found.clear();
             return None;
@@ -137,7 +140,7 @@ impl Removals {
             return None;
         }
         self.next = Some(going);
-        Some(RemovalTask::Write(record, version))
+        Some(RemovalTask::Write(record, self.version.clone()))
     }
 
     /// Returns the record as it has to be, and the removals that may go once it is written.
@@ -210,7 +213,7 @@ impl Removals {
 
     /// Takes the record as it was read.
     pub(super) fn take_read_record(&mut self, record: RemovalRecord, version: Option<String>) {
-        (self.record, self.version) = (record, Some(version));
+        (self.record, self.version, self.is_read) = (record, version, true);
     }
 
     /// Takes the answer to a write of the record, with the version that it has then; returns the requests that may go on,
@@ -224,7 +227,7 @@ impl Removals {
         let going = self.next.take().unwrap_or_default();
         let Some((record, version)) = written else {
             // Somebody else wrote it, or it was not written: it is read again first.
-            self.version = None;
+            self.is_read = false;
             return (Vec::new(), Vec::new());
         };
         let was_frozen: BTreeSet<String> = self.record.frozen_causes().map(|(name, _)| name.clone()).collect();
@@ -341,7 +344,8 @@ mod tests {
                     }
                     Some(RemovalTask::Write(record, _)) => {
                         self.version += 1;
-                        let answer = self.removals.take_written_record(Some((record, self.version.to_string())), self.now);
+                        let answer =
+                            self.removals.take_written_record(Some((record, self.version.to_string())), self.now);
                         requests += answer.0.len();
                         frozen.extend(answer.1.into_iter().map(|(cause, _)| cause));
                     }

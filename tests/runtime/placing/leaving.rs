@@ -22,7 +22,8 @@ impl Fleet {
             let amounts = json!({"status": {"epoch": copy.spec.epoch, "available": 1, "served": 1}});
             let api = self.schedules(name);
             api.patch_status(&copy.name_any(), &PatchParams::default(), &Patch::Merge(&amounts)).await.unwrap();
-            let resource = json!({"replicas": 3, "updatedReplicas": 3, "availableReplicas": 3, "observedGeneration": 1});
+            let resource =
+                json!({"replicas": 3, "updatedReplicas": 3, "availableReplicas": 3, "observedGeneration": 1});
             self.report(&copy, resource, true).await;
         }
         let clusters: Api<fleetctl::api::Cluster> = Api::all(self.client());
