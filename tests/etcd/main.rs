@@ -190,8 +190,10 @@ async fn a_restored_store_is_the_same_on_all_members_and_far_ahead() {
     }
     (0..3).for_each(|number| folders(number).swap_stores().unwrap());
     etcd.start_again();
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(120);
     while let Some(why) = find_store_difference(&etcd.clients()).await {
-        println!("{why}");
+        assert!(std::time::Instant::now() < limit, "{why}");
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     }
     for client in etcd.clients() {
         assert_eq!(client.read_value("/early").await.unwrap().as_deref(), Some(&b"first"[..]));
