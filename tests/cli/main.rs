@@ -34,6 +34,7 @@ mod rbac;
 mod recover;
 mod server;
 mod show;
+mod simulate;
 mod small;
 mod status;
 mod taint;

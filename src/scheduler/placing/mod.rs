@@ -53,6 +53,8 @@ mod regroup;
 #[cfg(test)]
 mod removal_tests;
 mod schedule_diff;
+#[cfg(test)]
+mod simulate_tests;
 mod source;
 mod source_status;
 mod sources;
@@ -60,7 +62,6 @@ mod store;
 mod stuck;
 mod stuck_groups;
 mod tally;
-mod tenant;
 mod turns;
 #[cfg(test)]
 mod upgrade_tests;
@@ -92,6 +93,7 @@ use crate::k8s::backoff::Backoff;
 use crate::k8s::connect::daemon_client::{CallError, call_with_timeout};
 use crate::k8s::extra_kinds;
 use crate::placement::facts::ObjectKey;
+use crate::placement::tenant::{self, Tenant};
 use decide::{Clusters, Decided};
 use follow_input::FollowContext;
 use moving::Moves;
@@ -100,7 +102,6 @@ use plan::Plan;
 use queue::{Cause, ReconcileRequest, Taken};
 use refusals::{Refusal, Subject};
 use store::Store;
-use tenant::Tenant;
 use write::{Address, Write, Written};
 use writer::{Events, WriteOutcome, Writer};
 
